@@ -18,16 +18,16 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from nodeguard.kube.client import MERGE_PATCH, ApiClient
 from tests.controlplane.cluster import Cluster, cluster
-from tests.e2e.fleet import fleet
-from tests.e2e.minted import for_each, make_nodes, settled
-from tests.e2e.swarm import fault, in_order, sick, swarm
+from tests.e2e.bulk_nodes import for_each, make_nodes, wait_until_schedulable
+from tests.e2e.fleet import deployed_fleet
+from tests.e2e.swarm import fatal_finding, faulty_report, healthy_report, swarm
 from tests.e2e.watcher import Watcher
 
 NODES = 1000
 SICK = 750
 
 CHECKS = ("gpu-lost", "gpu-gsp-failure", "port-down", "disk-lost", "nvlink-down")
-HEALTHY = in_order(CHECKS)
+HEALTHY = healthy_report(CHECKS)
 POLICY = """
 defaultMode: enforce
 budget: {fleet: 100%, fatalReserve: 0%, pool: 100%, perCheck: {new: 100000, within: 10m, active: 100000}}
@@ -39,32 +39,32 @@ gracePeriod: {quarantine: 0s, suspect: 0s}
 def main() -> None:
     """Print the figures."""
     names = [f"gpu-{number:04}" for number in range(NODES)]
-    with cluster() as made, fleet(made) as scene:
+    with cluster() as made, deployed_fleet(made) as scene:
         scene.policy.write_text(POLICY)
         uids = make_nodes(made, names)
-        settled(made)
+        wait_until_schedulable(made)
         with Watcher(made) as watcher:
             row("reference: bare patches", *patched(made, watcher, names[:SICK]))
-        [aggregator] = scene.aggregate(1)
+        [aggregator] = scene.add_aggregators(1)
         aggregator.start()
-        scene.trust()
+        scene.distribute_ca()
         with swarm(scene, uids, HEALTHY, aggregator) as agents, Watcher(made) as watcher:
-            agents.speak()
-            agents.heard()
-            aggregator.until(lambda: aggregator.figure("nodeguard_aggregator_active") == 1)
+            agents.start()
+            agents.wait_until_delivered()
+            aggregator.until(lambda: aggregator.metric("nodeguard_aggregator_active") == 1)
             words = {
-                name: sick(HEALTHY, fault(CHECKS[place % len(CHECKS)]))
+                name: faulty_report(HEALTHY, fatal_finding(CHECKS[place % len(CHECKS)]))
                 for place, name in enumerate(names[:SICK])
             }
             before, began = cpu(aggregator.pid), time.monotonic()
-            agents.say(words)
-            heard = agents.heard()
+            agents.set_reports(words)
+            heard = agents.wait_until_delivered()
             aggregator.until(lambda: len(watcher.marked()) == SICK)
             times = sorted(one.at - began for one in watcher.marked().values())
             row("750 faults at once", times[0], times[SICK // 2], times[-1])
             print(f"{'all of them heard':34}{heard:6.2f} s")
             print(f"{'processor of the aggregator':34}{cpu(aggregator.pid) - before:6.2f} s")
-            aggregator.end()
+            aggregator.terminate()
     print(f"load of the machine in the last minute: {os.getloadavg()[0]:.2f}")
 
 

@@ -31,9 +31,9 @@ from nodeguard.wire.instruction import Reply
 from nodeguard.wire.report import VERSION, Report
 from tests.agent.reporting.receiver import receiving
 from tests.controlplane.cluster import cluster
-from tests.e2e.fleet import fleet
-from tests.e2e.minted import make_nodes, settled
-from tests.e2e.processes import agent
+from tests.e2e.bulk_nodes import make_nodes, wait_until_schedulable
+from tests.e2e.fleet import deployed_fleet
+from tests.e2e.processes import running_agent
 from tests.e2e.swarm import Swarm, swarm
 
 AGENTS = 1000
@@ -59,14 +59,14 @@ def main() -> None:
         tokens = dict.fromkeys(NAMES, "t" * 900)
         with Swarm(tokens, told, ["127.0.0.1"], port, ca, "127.0.0.1") as agents:
             beating(f"reference: bare, {AGENTS} agents", pid, agents, seconds)
-    with cluster() as made, fleet(made) as scene:
-        [aggregator] = scene.aggregate(1)
+    with cluster() as made, deployed_fleet(made) as scene:
+        [aggregator] = scene.add_aggregators(1)
         aggregator.start()
-        scene.trust()
+        scene.distribute_ca()
         aggregator.ready()
         row("no Nodes, no agents", aggregator.pid, idling(aggregator.pid, seconds / 3))
         uids = make_nodes(made, NAMES)
-        settled(made)
+        wait_until_schedulable(made)
         row(f"{AGENTS} Nodes, no agents", aggregator.pid, idling(aggregator.pid, seconds / 3))
         with swarm(scene, uids, told, aggregator) as agents:
             beating(f"{AGENTS} Nodes and agents", aggregator.pid, agents, seconds)
@@ -114,7 +114,7 @@ def report() -> Report:
         (here / "agent.yaml").write_text(
             f"aggregator: {{addresses: ['{receiver.address}'], token_file: {here}/token}}\n"
         )
-        with agent(here, "--from", str(BUNDLE), "--config", str(here / "agent.yaml")):
+        with running_agent(here, "--from", str(BUNDLE), "--config", str(here / "agent.yaml")):
             while not (receiver.applied and receiver.applied[-1].passing):
                 time.sleep(0.1)
             return receiver.applied[-1]
@@ -122,8 +122,8 @@ def report() -> Report:
 
 def beating(what: str, pid: int, agents: Swarm, seconds: float) -> None:
     """Have agents tell their reports and beat; print what that takes."""
-    agents.speak()
-    agents.heard()
+    agents.start()
+    agents.wait_until_delivered()
     time.sleep(REST)
     before = agents.messages
     took = idling(pid, seconds)

@@ -20,8 +20,8 @@ from statistics import median, quantiles
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from tests.controlplane.cluster import Cluster, cluster
-from tests.e2e.fleet import Agent, fleet
-from tests.e2e.minted import settled
+from tests.e2e.bulk_nodes import wait_until_schedulable
+from tests.e2e.fleet import Agent, deployed_fleet
 from tests.e2e.watcher import Watcher
 
 NODES = 8
@@ -65,7 +65,7 @@ class Node:
     def _say(self, line: str, *words: str) -> None:
         self._lines += 1
         after = int((UPTIME + time.monotonic() - self._began) * 1e6)
-        self.agent.kernel_says(line.format(90_000 + self._lines, after, *words))
+        self.agent.write_kernel_log(line.format(90_000 + self._lines, after, *words))
 
 
 class Patches:
@@ -90,20 +90,20 @@ class Patches:
 def main() -> None:
     """Print the figures."""
     trials = int(sys.argv[1]) if len(sys.argv) > 1 else 100
-    with cluster() as made, fleet(made) as scene:
+    with cluster() as made, deployed_fleet(made) as scene:
         scene.policy.write_text(POLICY)
-        nodes = [Node(scene.join(f"gpu-{number}")) for number in range(NODES)]
-        [aggregator] = scene.aggregate(1)
+        nodes = [Node(scene.add_node(f"gpu-{number}")) for number in range(NODES)]
+        [aggregator] = scene.add_aggregators(1)
         aggregator.start()
-        scene.trust()
+        scene.distribute_ca()
         aggregator.ready()
         for node in nodes:
             node.agent.start()
         for node in nodes:
             node.ready()
-        settled(made)
-        aggregator.until(lambda: aggregator.figure("nodeguard_aggregator_active") == 1)
-        aggregator.until(lambda: aggregator.figure("nodeguard_aggregator_agents_reporting") == NODES)
+        wait_until_schedulable(made)
+        aggregator.until(lambda: aggregator.metric("nodeguard_aggregator_active") == 1)
+        aggregator.until(lambda: aggregator.metric("nodeguard_aggregator_agents_reporting") == NODES)
         patches, took, bare = Patches(made), list[float](), list[float]()
         with Watcher(made) as watcher:
             for trial in range(trials):

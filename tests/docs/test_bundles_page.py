@@ -10,7 +10,7 @@ import pytest
 
 from tests.cli.commands.test_agent import page, running
 from tests.docs.pages import text
-from tests.e2e.processes import live_bundle
+from tests.e2e.processes import copy_bundle
 from tests.waiting import until
 
 pytestmark = pytest.mark.slow
@@ -27,7 +27,7 @@ def rounds(metrics: str) -> float:
 
 @pytest.mark.parametrize(("command", "check"), [*zip(PRINTED, FOUND, strict=True)], ids=FOUND)
 def test_a_fault_is_found_and_outlasts_the_next_readings(command: str, check: str, tmp_path: Path) -> None:
-    bundle = live_bundle("healthy-dgx-h100", tmp_path)
+    bundle = copy_bundle("healthy-dgx-h100", tmp_path)
     with running("--from", str(bundle), "--speed", "60") as (_, where):
         page(f"{where}/readyz")
         subprocess.run(["sh", "-c", command.replace("DIR", str(bundle))], check=True)

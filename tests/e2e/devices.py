@@ -1,4 +1,4 @@
-"""The GPUs of a node as a DRA driver publishes them, said by hand."""
+"""GPUs as a DRA driver publishes them: ResourceSlices, a DeviceClass and claims, created by the test."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ RULES = f"{RESOURCES}/devicetaintrules"
 
 
 @contextmanager
-def published(cluster: Cluster, *names: str) -> Iterator[None]:
-    """The eight GPUs of the bundle in a pool of each Node, in another order than the driver counts them in."""
+def published_devices(cluster: Cluster, *names: str) -> Iterator[None]:
+    """Publish the eight GPUs of the bundle for each Node, in another order than that of the driver."""
     try:
         for name in names:
             _publish(cluster, name)
@@ -44,27 +44,27 @@ def _publish(cluster: Cluster, name: str) -> None:
         "pool": {"name": name, "generation": 1, "resourceSliceCount": 1},
         "devices": devices,
     }
-    made = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": {"name": name}}
-    cluster.api.post(f"{RESOURCES}/resourceslices", {**made, "spec": spec})
+    header = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": {"name": name}}
+    cluster.api.post(f"{RESOURCES}/resourceslices", {**header, "spec": spec})
 
 
-def offer(cluster: Cluster, extended: str = "") -> None:
-    """A class of all these GPUs. extended: the resource that pods may ask for instead."""
+def create_device_class(cluster: Cluster, extended: str = "") -> None:
+    """Create a DeviceClass of all these GPUs. extended: extended resource that pods may request instead."""
     spec: Object = {"selectors": [{"cel": {"expression": f'device.driver == "{DRIVER}"'}}]}
     if extended:
         spec["extendedResourceName"] = extended
-    made = {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": DRIVER}}
-    cluster.api.post(f"{RESOURCES}/deviceclasses", {**made, "spec": spec})
+    header = {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": DRIVER}}
+    cluster.api.post(f"{RESOURCES}/deviceclasses", {**header, "spec": spec})
 
 
 def claim(name: str) -> Object:
-    """A claim of any one of them."""
-    one = {"name": "gpu", "exactly": {"deviceClassName": DRIVER}}
-    made = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": name}}
-    return {**made, "spec": {"devices": {"requests": [one]}}}
+    """Return a ResourceClaim for one GPU of the class."""
+    request = {"name": "gpu", "exactly": {"deviceClassName": DRIVER}}
+    header = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": name}}
+    return {**header, "spec": {"devices": {"requests": [request]}}}
 
 
-def rules(cluster: Cluster) -> list[Any]:
-    """What keeps work off devices: the selector and the taint of each."""
-    found = cluster.api.get(RULES)["items"]
-    return [(one["spec"]["deviceSelector"], one["spec"]["taint"]) for one in found]
+def device_taints(cluster: Cluster) -> list[Any]:
+    """Return the selector and the taint of each DeviceTaintRule."""
+    specs = [rule["spec"] for rule in cluster.api.get(RULES)["items"]]
+    return [(spec["deviceSelector"], spec["taint"]) for spec in specs]

@@ -1,5 +1,7 @@
-"""A fleet on a real control plane: the manifests as they are, and a process for each pod that has what the pod
-would have: its token, its names, its files. There is no kubelet, and no GPU: agents read bundles.
+"""A fleet on a real control plane: the shipped manifests, and one process for each pod.
+
+A process gets what its pod would have: token, environment, files. There is no kubelet and no GPU: agents read
+bundles.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ from tests.daemonset.manifests import (
     token,
 )
 from tests.daemonset.pods import Mounts, container
-from tests.e2e.processes import answer, live_bundle, page, until
+from tests.e2e.processes import copy_bundle, get_page, query_socket, until
 from tests.ports import free_ports
 
 HOST = f"{AGGREGATOR}.{NAMESPACE}.svc"
@@ -43,13 +45,13 @@ _CONFIG = "/etc/nodeguard/agent.yaml"
 _TOKEN, _CA = "/run/secrets/nodeguard/token", "/run/secrets/nodeguard/ca.crt"
 _POLICY = "/etc/nodeguard/policy.yaml"
 
-_RESOLVING = str(Path(__file__).with_name("resolving.py"))
+_RESOLVE_HOSTS = str(Path(__file__).with_name("resolve_hosts.py"))
 
-Said = TypeVar("Said")
+Result = TypeVar("Result")
 
 
 class Process:
-    """A process in the hands of the cluster's keeper, which may be ended and begun again."""
+    """A process of the cluster that a test can stop and start again. metrics: address of its metrics."""
 
     def __init__(self, cluster: Cluster, name: str, metrics: str) -> None:
         self.name = name
@@ -57,61 +59,61 @@ class Process:
         self._cluster = cluster
         self._id = 0
 
-    def begin(self, environment: Mapping[str, str], *words: str) -> None:
+    def launch(self, environment: Mapping[str, str], *arguments: str) -> None:
         """Start nodeguard with a command line."""
-        told = [f"{name}={value}" for name, value in environment.items()]
-        self._id = self._cluster.kept.start(self.name, "env", *told, sys.executable, *words)
+        variables = [f"{name}={value}" for name, value in environment.items()]
+        self._id = self._cluster.kept.start(self.name, "env", *variables, sys.executable, *arguments)
 
     def kill(self) -> None:
-        """End it, where it was begun, as a machine does that loses its power."""
+        """Kill it if it was started, as a power failure does."""
         if self._id:
             self._cluster.kept.stop(self.name)
 
-    def freeze(self) -> None:
-        """Stop it where it is, as a machine does that hangs for a while."""
+    def suspend(self) -> None:
+        """Suspend it with SIGSTOP, as if the machine hangs."""
         os.kill(self._id, signal.SIGSTOP)
 
-    def thaw(self) -> None:
-        """Let it go on, as if no time had passed."""
+    def resume(self) -> None:
+        """Resume it with SIGCONT."""
         os.kill(self._id, signal.SIGCONT)
 
-    def end(self) -> int:
-        """End it as the kubelet does. Gives its return code."""
+    def terminate(self) -> int:
+        """Terminate it as the kubelet does, and return its exit code."""
         os.kill(self._id, signal.SIGTERM)
-        self.until(lambda: self.code() is not None)
-        code = self.code()
+        self.until(lambda: self.return_code() is not None)
+        code = self.return_code()
         assert code is not None
         return code
 
     @property
     def pid(self) -> int:
-        """Its id; 0 before its start."""
+        """Its process id; 0 before its start."""
         return self._id
 
-    def figure(self, name: str) -> float:
-        """One of the numbers that it serves, by its name and labels as they are written there; -1 where it does not."""
-        lines = (line.rpartition(" ") for line in self.page("/metrics").splitlines())
-        return next((float(value) for what, _, value in lines if what == name), -1.0)
+    def metric(self, name: str) -> float:
+        """Return the value of a metric, -1 if it is not served. name: with labels, as in the output."""
+        lines = (line.rpartition(" ") for line in self.get("/metrics").splitlines())
+        return next((float(value) for series, _, value in lines if series == name), -1.0)
 
-    def code(self) -> int | None:
-        """Its return code; None while it runs."""
+    def return_code(self) -> int | None:
+        """Return its exit code; None while it runs."""
         return self._cluster.kept.ended(self.name)
 
-    def page(self, path: str) -> str:
-        """One of the pages that it serves, empty where it does not."""
-        return page(self.metrics, path)
+    def get(self, path: str) -> str:
+        """Return the HTTP response for a path, empty if there is none."""
+        return get_page(self.metrics, path)
 
-    def until(self, ask: Callable[[], Said]) -> Said:
-        """The first answer that is not empty; its log is shown where none comes."""
+    def until(self, ask: Callable[[], Result]) -> Result:
+        """Return the first true value of `ask`; on a timeout, fail with its log."""
         return until(ask, self._cluster.kept.log(self.name))
 
 
 class Agent(Process):
-    """The agent of a Node. bundle: what it reads, to be written into. pod: its pod's name."""
+    """The agent of a Node. bundle: the recording that it reads, which tests change. pod: name of its pod."""
 
-    def __init__(self, fleet: Fleet, of: str, pod: str, bundle: Path) -> None:
-        super().__init__(fleet.cluster, f"agent-{of}", f"127.0.0.1:{free_ports(1)[0]}")
-        self.node = of
+    def __init__(self, fleet: Fleet, node_name: str, pod: str, bundle: Path) -> None:
+        super().__init__(fleet.cluster, f"agent-{node_name}", f"127.0.0.1:{free_ports(1)[0]}")
+        self.node = node_name
         self.pod = pod
         self.bundle = bundle
         self.directory = bundle.parent
@@ -121,28 +123,27 @@ class Agent(Process):
         self.token = self._mounts.local(_TOKEN)
         self._mounts.local(_CA).symlink_to(fleet.ca)
         self._mounts.local(_CONFIG).write_text(yaml.safe_dump(self._settings()))
-        self.renew()
+        self.renew_token()
 
-    def renew(self) -> None:
-        """Give it a fresh token, as the kubelet does long before the old one ends."""
-        made = token(self._fleet.cluster, AGENT, self.pod, "nodeguard")
-        fresh = self.token.with_suffix(".new")
-        fresh.write_text(made)
-        fresh.rename(self.token)
+    def renew_token(self) -> None:
+        """Write a new token, as the kubelet does before the old one expires."""
+        replacement = self.token.with_suffix(".new")
+        replacement.write_text(token(self._fleet.cluster, AGENT, self.pod, "nodeguard"))
+        replacement.rename(self.token)
 
     def start(self) -> None:
-        """Start it, anew where it was ended. Wait with `ready`."""
-        arguments = self._container["args"]
-        assert arguments[-2:] == ["--root", "/host"]
-        words = [*map(self._mounts.option, arguments[:-2]), "--from", str(self.bundle)]
-        self.begin({"NODE_NAME": self.node}, _RESOLVING, str(self._fleet.names), *words)
+        """Start it, or start it again. `ready` waits for it."""
+        options = self._container["args"]
+        assert options[-2:] == ["--root", "/host"]
+        arguments = [*map(self._mounts.option, options[:-2]), "--from", str(self.bundle)]
+        self.launch({"NODE_NAME": self.node}, _RESOLVE_HOSTS, str(self._fleet.hosts_file), *arguments)
 
     def ready(self) -> None:
         """Wait until it has read every source."""
-        self.until(lambda: self.page("/readyz") == "ready\n")
+        self.until(lambda: self.get("/readyz") == "ready\n")
 
-    def kernel_says(self, line: str) -> None:
-        """Append a line to the kernel log, as /dev/kmsg gives it."""
+    def write_kernel_log(self, line: str) -> None:
+        """Append a line to the kernel log, in the format of /dev/kmsg."""
         with (self.bundle / "kmsg").open("a") as log:
             log.write(f"{line}\n")
 
@@ -150,21 +151,21 @@ class Agent(Process):
         """Return the settings of the manifest, with the paths and ports of this machine."""
         settings = self._mounts.settings(yaml.safe_load(document("ConfigMap", AGENT)["data"]["agent.yaml"]))
         aggregator = settings["aggregator"]
-        addresses = [one.replace(f":{_REPORTS}/", f":{self._fleet.port}/") for one in aggregator["addresses"]]
-        assert all(f"https://{HOST}:{self._fleet.port}/" in one for one in addresses)
+        addresses = [url.replace(f":{_REPORTS}/", f":{self._fleet.port}/") for url in aggregator["addresses"]]
+        assert all(f"https://{HOST}:{self._fleet.port}/" in url for url in addresses)
         local = {"listen": self.metrics, "aggregator": {**aggregator, "addresses": addresses}}
         return {**settings, **local}
 
 
 class Aggregator(Process):
-    """An aggregator. number: of the network, under which it is reached. pod: its pod's name."""
+    """An aggregator. address: loopback address on which it listens. pod: name of its pod."""
 
-    def __init__(self, fleet: Fleet, number: str, pod: str) -> None:
-        super().__init__(fleet.cluster, f"aggregator-{number}", f"{number}:{fleet.metrics}")
-        self.number = number
+    def __init__(self, fleet: Fleet, address: str, pod: str) -> None:
+        super().__init__(fleet.cluster, f"aggregator-{address}", f"{address}:{fleet.metrics}")
+        self.address = address
         self.pod = pod
         self._fleet = fleet
-        self.directory = fleet.directory / number
+        self.directory = fleet.directory / address
         self.directory.mkdir()
         self._container = container("Deployment", AGGREGATOR)
         # The path of a socket may have 107 bytes.
@@ -178,47 +179,47 @@ class Aggregator(Process):
         write_kubeconfig(self.kubeconfig, cluster.url, cluster.ca, token(cluster, AGGREGATOR, pod))
 
     def start(self) -> None:
-        """Start it, anew where it was ended, and let its name be found."""
+        """Start it, or start it again, and publish its address."""
         ports = {
-            f"--listen=0.0.0.0:{_REPORTS}": f"--listen={self.number}:{self._fleet.port}",
+            f"--listen=0.0.0.0:{_REPORTS}": f"--listen={self.address}:{self._fleet.port}",
             f"--metrics=0.0.0.0:{_METRICS}": f"--metrics={self.metrics}",
             "--history=/var/lib/nodeguard": f"--history={self.directory}",
         }
-        words = [ports.pop(word, self._mounts.option(word)) for word in self._container["args"]]
+        arguments = [ports.pop(option, self._mounts.option(option)) for option in self._container["args"]]
         assert not ports, f"the manifest does not contain {list(ports)}"
-        words.append(f"--socket={self.socket}")
+        arguments.append(f"--socket={self.socket}")
         environment = {
             "KUBECONFIG": str(self.kubeconfig),
             "POD_NAMESPACE": NAMESPACE,
             "POD_NAME": self.pod,
-            "POD_IP": self.number,
+            "POD_IP": self.address,
         }
-        assert {one["name"] for one in self._container["env"]} <= environment.keys()
-        self.begin(environment, "-m", "nodeguard.cli.main", *words)
-        self._fleet.name(self.number)
+        assert {variable["name"] for variable in self._container["env"]} <= environment.keys()
+        self.launch(environment, "-m", "nodeguard.cli.main", *arguments)
+        self._fleet.publish_address(self.address)
 
     def ready(self) -> None:
-        """Wait until it says that it is."""
-        self.until(lambda: self.page("/readyz"))
+        """Wait until it is ready."""
+        self.until(lambda: self.get("/readyz"))
 
-    def asked(self, path: str) -> Any:
-        """What it answers to people, on its socket."""
-        return answer(self.socket, path)
+    def query(self, path: str) -> Any:
+        """Return the JSON response of the operators' API on its socket."""
+        return query_socket(self.socket, path)
 
 
 class Fleet:
-    """What is there of it.
+    """The agents and aggregators of a cluster.
 
-    port, metrics: where aggregators listen, on a number of the network each. names: who is behind the Service's
-    name, in lines. ca: whom agents trust; written by `trust`. policy: the manifest's, to be written over.
+    port, metrics: ports of the aggregators, each of which has its own address. hosts_file: lines of an address and
+    the Service's name. ca: the CA that agents trust, see `distribute_ca`. policy: the policy file of the manifest.
     """
 
     def __init__(self, cluster: Cluster, directory: Path) -> None:
         self.cluster = cluster
         self.directory = directory
         self.port, self.metrics = _free_on_all()
-        self.names = directory / "names"
-        self.names.touch()
+        self.hosts_file = directory / "names"
+        self.hosts_file.touch()
         self.ca = directory / "ca.crt"
         self.ca.write_bytes(cluster.ca.read_bytes())
         self.policy = directory / "policy.yaml"
@@ -226,16 +227,16 @@ class Fleet:
         self.agents: dict[str, Agent] = {}
         self.aggregators: list[Aggregator] = []
 
-    def join(
+    def add_node(
         self,
         name: str,
         bundle: str = "healthy-dgx-h100",
         labels: Mapping[str, str] | None = None,
         gpus: int = 8,
     ) -> Agent:
-        """A new Node with an agent, not started yet. The pod is the one that the DaemonSet makes for it.
+        """Return the agent, not started, of a new Node, with the pod that the DaemonSet creates for it.
 
-        gpus: as many as a device plugin would tell of.
+        gpus: number of GPUs that a device plugin would publish.
         """
         self.cluster.api.post(
             "/api/v1/nodes", node(name, gpus, labels={"kubernetes.io/os": "linux", **(labels or {})})
@@ -243,79 +244,81 @@ class Fleet:
         pod = self.cluster.until(lambda: self._pod_on(name), "kube-controller-manager")
         directory = self.directory / name
         directory.mkdir()
-        self.agents[name] = Agent(self, name, pod, live_bundle(bundle, directory))
+        self.agents[name] = Agent(self, name, pod, copy_bundle(bundle, directory))
         return self.agents[name]
 
-    def aggregate(self, count: int = 2) -> list[Aggregator]:
-        """So many aggregators more, as pods of the Deployment, not started yet."""
-        taken = {one.pod for one in self.aggregators}
+    def add_aggregators(self, count: int = 2) -> list[Aggregator]:
+        """Return more aggregators, not started, one for each of `count` unused pods of the Deployment."""
+        used = {aggregator.pod for aggregator in self.aggregators}
 
-        def free() -> list[str]:
-            found = [one["metadata"]["name"] for one in pods(self.cluster, AGGREGATOR)]
-            left = sorted(set(found) - taken)
-            return left if len(left) >= count else []
+        def unused_pods() -> list[str]:
+            names = sorted({item["metadata"]["name"] for item in pods(self.cluster, AGGREGATOR)} - used)
+            return names if len(names) >= count else []
 
         made = []
-        for pod in self.cluster.until(free, "kube-controller-manager")[:count]:
+        for pod in self.cluster.until(unused_pods, "kube-controller-manager")[:count]:
             made.append(Aggregator(self, f"127.0.0.{len(self.aggregators) + 1}", pod))
             self.aggregators.append(made[-1])
         return made
 
-    def name(self, *numbers: str) -> None:
-        """Let the Service's name stand for these, too."""
-        known = self.names.read_text().splitlines()
-        self._name(dict.fromkeys([*known, *(f"{number} {HOST}" for number in numbers)]))
+    def publish_address(self, *addresses: str) -> None:
+        """Add addresses to the Service's name."""
+        lines = self.hosts_file.read_text().splitlines()
+        self._write_hosts(dict.fromkeys([*lines, *(f"{address} {HOST}" for address in addresses)]))
 
-    def forget(self, *numbers: str) -> None:
-        """Let the Service's name stand for these no more."""
-        gone = {f"{number} {HOST}" for number in numbers}
-        self._name(line for line in self.names.read_text().splitlines() if line not in gone)
+    def withdraw_address(self, *addresses: str) -> None:
+        """Remove addresses from the Service's name."""
+        removed = {f"{address} {HOST}" for address in addresses}
+        self._write_hosts(line for line in self.hosts_file.read_text().splitlines() if line not in removed)
 
-    def trust(self) -> None:
-        """Give the agents the CA that the aggregators have written."""
+    def distribute_ca(self) -> None:
+        """Give the agents the CA certificate that the aggregators have published."""
         path = f"/api/v1/namespaces/{NAMESPACE}/configmaps/nodeguard-ca"
 
-        def written() -> str:
+        def certificate() -> str:
             if not self.cluster.has(path):
                 return ""
-            said: str = self.cluster.api.get(path).get("data", {}).get("ca.crt", "")
-            return said
+            text: str = self.cluster.api.get(path).get("data", {}).get("ca.crt", "")
+            return text
 
-        watched = self.aggregators[0]
-        self.ca.write_text(watched.until(written))
+        self.ca.write_text(self.aggregators[0].until(certificate))
 
-    def _name(self, lines: Iterable[str]) -> None:
-        fresh = self.names.with_suffix(".new")
+    def _write_hosts(self, lines: Iterable[str]) -> None:
+        fresh = self.hosts_file.with_suffix(".new")
         fresh.write_text("".join(f"{line}\n" for line in lines))
-        fresh.rename(self.names)
+        fresh.rename(self.hosts_file)
 
     def _pod_on(self, name: str) -> str:
-        found = [one for one in pods(self.cluster, AGENT) if one["spec"].get("nodeName") == name]
-        return found[0]["metadata"]["name"] if found else ""
+        names = [
+            item["metadata"]["name"]
+            for item in pods(self.cluster, AGENT)
+            if item["spec"].get("nodeName") == name
+        ]
+        return names[0] if names else ""
 
 
 @contextmanager
-def fleet(cluster: Cluster) -> Iterator[Fleet]:
-    """A fleet without Nodes on a whole cluster. All that it starts ends with it."""
+def deployed_fleet(cluster: Cluster) -> Iterator[Fleet]:
+    """Deploy the manifests without any Node. All processes of the fleet end with the context."""
     directory = cluster.kept.directory / f"f-{os.urandom(2).hex()}"  # short: see Aggregator
     directory.mkdir()
     apply(cluster)
-    made = Fleet(cluster, directory)
+    fleet = Fleet(cluster, directory)
     try:
-        yield made
+        yield fleet
     finally:
-        for process in (*made.agents.values(), *made.aggregators):
+        for process in (*fleet.agents.values(), *fleet.aggregators):
             process.kill()
         take_away(cluster)
 
 
 def _free_on_all() -> tuple[int, int]:
-    """Two ports that are free on the numbers that aggregators get."""
+    """Return two ports that are free on the addresses of all aggregators."""
     while True:
         first, second = free_ports(2)
         with suppress(OSError):
-            for number in ("127.0.0.2", "127.0.0.3", "127.0.0.4"):
+            for address in ("127.0.0.2", "127.0.0.3", "127.0.0.4"):
                 for port in (first, second):
                     with socket.socket() as probe:
-                        probe.bind((number, port))
+                        probe.bind((address, port))
             return first, second

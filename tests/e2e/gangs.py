@@ -1,4 +1,7 @@
-"""Racks of nodes on a real control plane, gangs of whole nodes that want to stay within one, and single-node work."""
+"""Nodes behind leaf switches on a real control plane, and the pods of a namespace: gangs, and single-node work.
+
+A gang takes whole nodes, all of them behind one leaf.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from tests.controlplane.api import Object
 from tests.controlplane.cluster import SERVICE_ACCOUNT, Cluster
 from tests.controlplane.objects import node, pod
 from tests.controlplane.queueing import QUEUED
-from tests.e2e.minted import settled
+from tests.e2e.bulk_nodes import wait_until_schedulable
 
 # The labels of a leaf switch and of the pod of leaves that it belongs to.
 LEAF, POD = "fabric.topograph.run/tier-0", "fabric.topograph.run/tier-1"
@@ -29,111 +32,112 @@ JOBS = "/apis/batch/v1"
 
 _FILLS = {"nodeguard.dev/fill": "true"}
 
-Said = TypeVar("Said")
+Result = TypeVar("Result")
 
 
-class Floor:
-    """The nodes of a cluster. leaves: by the nodes' names. uids: theirs, too."""
+class GangNodes:
+    """The nodes of a cluster. leaves, uids: leaf switch and uid of each node, by the node's name."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
         self.leaves = {f"{leaf}-{number}": leaf for leaf in LEAVES for number in range(NODES)}
         self.uids: dict[str, str] = {}
         for name, leaf in self.leaves.items():
-            self._join(name, GPUS, {LEAF: leaf, POD: f"pod-{LEAVES.index(leaf) // 4}", **POOL})
-        settled(cluster)
+            self._add(name, GPUS, {LEAF: leaf, POD: f"pod-{LEAVES.index(leaf) // 4}", **POOL})
+        wait_until_schedulable(cluster)
 
     @contextmanager
-    def more(self, leaf: str, count: int, gpus: int) -> Iterator[list[str]]:
-        """For a while, so many nodes behind one leaf more. gpus: as many as a device plugin would tell of."""
+    def temporary_nodes(self, leaf: str, count: int, gpus: int) -> Iterator[list[str]]:
+        """Add nodes behind another leaf for the context. gpus: number of GPUs that a device plugin would publish."""
         names = [f"{leaf}-{number}" for number in range(count)]
         try:
             for name in names:
                 self.leaves[name] = leaf
-                self._join(name, gpus, {LEAF: leaf, POD: "pod-more"})
-            settled(self.cluster)
+                self._add(name, gpus, {LEAF: leaf, POD: "pod-more"})
+            wait_until_schedulable(self.cluster)
             yield names
         finally:
             for name in names:
                 self.cluster.api.delete(f"/api/v1/nodes/{name}")
                 del self.leaves[name], self.uids[name]
 
-    def behind(self, *leaves: str) -> list[str]:
-        """Names of the nodes behind these leaves."""
+    def nodes_behind(self, *leaves: str) -> list[str]:
+        """Return the names of the nodes behind these leaves."""
         return [name for name, leaf in self.leaves.items() if leaf in leaves]
 
-    def until(self, ask: Callable[[], Said], by: str = "kube-scheduler") -> Said:
-        """The first answer that is not empty. by: whose log is shown where none comes."""
-        return self.cluster.until(ask, by)
+    def until(self, ask: Callable[[], Result], component: str = "kube-scheduler") -> Result:
+        """Return the first true value of `ask`. component: its log is shown on a timeout."""
+        return self.cluster.until(ask, component)
 
-    def _join(self, name: str, gpus: int, labels: Mapping[str, str]) -> None:
+    def _add(self, name: str, gpus: int, labels: Mapping[str, str]) -> None:
         self.uids[name] = self.cluster.api.post("/api/v1/nodes", node(name, gpus, labels))["metadata"]["uid"]
 
 
-class Space:
-    """A namespace that wants to fill, and what is in it."""
+class Namespace:
+    """A namespace with pods that may fill degraded leaves."""
 
-    def __init__(self, floor: Floor, name: str) -> None:
-        self.floor = floor
+    def __init__(self, floor: GangNodes, name: str) -> None:
+        self.nodes = floor
         self.name = name
         self.path = f"/api/v1/namespaces/{name}"
         labels = {**_FILLS, **QUEUED}
         floor.cluster.api.post("/api/v1/namespaces", {"metadata": {"name": name, "labels": labels}})
         floor.until(lambda: floor.cluster.has(SERVICE_ACCOUNT.format(name)))
 
-    def post(self, group: str, kind: str, made: Object) -> None:
-        self.floor.cluster.api.post(f"{group}/namespaces/{self.name}/{kind}", made)
+    def post(self, group: str, kind: str, manifest: Object) -> None:
+        self.nodes.cluster.api.post(f"{group}/namespaces/{self.name}/{kind}", manifest)
 
     def get(self, group: str, kind: str) -> list[Object]:
-        found: list[Object] = self.floor.cluster.api.get(f"{group}/namespaces/{self.name}/{kind}")["items"]
-        return found
+        items: list[Object] = self.nodes.cluster.api.get(f"{group}/namespaces/{self.name}/{kind}")["items"]
+        return items
 
-    def work(
+    def create_pod(
         self,
         name: str,
         gpus: int = GPUS,
         labels: Mapping[str, str] | None = None,
         leaf: str = "",
     ) -> None:
-        """A pod that is no gang's. leaf: behind which it has to be, where it matters."""
-        self.post("/api/v1", "pods", behind(leaf, pod(name, gpus, labels)))
+        """Create a pod without a gang. leaf: behind which it must run, empty for any."""
+        self.post("/api/v1", "pods", with_leaf(leaf, pod(name, gpus, labels)))
 
-    def end(self, *names: str) -> None:
-        """Pods end."""
+    def delete_pods(self, *names: str) -> None:
+        """Delete pods."""
         for name in names:
-            self.floor.cluster.api.delete(f"{self.path}/pods/{name}")
+            self.nodes.cluster.api.delete(f"{self.path}/pods/{name}")
 
-    def bound(self) -> dict[str, str]:
-        """The nodes of pods that are no gang's, by the pods' names."""
-        return {one["metadata"]["name"]: _node(one) for one in self._pods() if not _gang(one) and _node(one)}
+    def bound_pods(self) -> dict[str, str]:
+        """Return the nodes of bound pods without a gang, by the pods' names."""
+        pods = [item for item in self._pods() if not _gang(item) and _node(item)]
+        return {item["metadata"]["name"]: _node(item) for item in pods}
 
-    def members(self) -> dict[str, list[str]]:
-        """The nodes of gangs of which any pod is bound, by the gangs' names."""
-        found: dict[str, list[str]] = {}
-        for one in self._pods():
-            if _gang(one) and _node(one):
-                found.setdefault(_gang(one), []).append(_node(one))
-        return found
+    def gang_nodes(self) -> dict[str, list[str]]:
+        """Return the nodes of the bound pods of each gang, by the gangs' names."""
+        nodes: dict[str, list[str]] = {}
+        for item in self._pods():
+            if _gang(item) and _node(item):
+                nodes.setdefault(_gang(item), []).append(_node(item))
+        return nodes
 
-    def whole(self) -> dict[str, str]:
-        """The leaf of each gang of which every pod is bound; a gang behind two leaves is an error."""
-        found = {}
-        for gang, names in self.members().items():
-            [leaf] = {self.floor.leaves[name] for name in names}
+    def placed_gangs(self) -> dict[str, str]:
+        """Return the leaf of each gang with all pods bound. Raises ValueError for a gang behind two leaves."""
+        leaves = {}
+        for gang, names in self.gang_nodes().items():
+            [leaf] = {self.nodes.leaves[name] for name in names}
             if len(set(names)) == SIZE:
-                found[gang] = leaf
-        return found
+                leaves[gang] = leaf
+        return leaves
 
-    def refused(self, name: str) -> str:
-        """Why a pod is not bound; empty where nothing is said."""
-        told = self.floor.cluster.api.get(f"{self.path}/pods/{name}")["status"].get("conditions", [])
-        return next((said["message"] for said in told if said["type"] == "PodScheduled"), "")
+    def scheduling_error(self, name: str) -> str:
+        """Return the reason why a pod is not bound; empty if there is none."""
+        conditions = self.nodes.cluster.api.get(f"{self.path}/pods/{name}")["status"].get("conditions", [])
+        return next((item["message"] for item in conditions if item["type"] == "PodScheduled"), "")
 
     def clear(self) -> None:
-        """Everything in it goes."""
-        cluster, pods = self.floor.cluster, f"{self.path}/pods"
+        """Delete everything in the namespace, and the namespace."""
+        cluster, pods = self.nodes.cluster, f"{self.path}/pods"
         cluster.api.delete(f"{JOBS}/namespaces/{self.name}/jobs")
-        # First those that wait: they would be placed where others go.
+        # Pending pods first: the scheduler would bind them to the nodes that the others free.
         cluster.api.delete(f"{pods}?fieldSelector=spec.nodeName=")
         cluster.api.delete(pods)
         cluster.api.delete(f"{PODGROUPS}/namespaces/{self.name}/podgroups")
@@ -144,16 +148,16 @@ class Space:
         return self.get("/api/v1", "pods")
 
 
-def behind(leaf: str, made: Object) -> Object:
-    """A pod that has to be behind a leaf; anywhere, where none is named."""
-    return {**made, "spec": {**made["spec"], "nodeSelector": {LEAF: leaf} if leaf else {}}}
+def with_leaf(leaf: str, manifest: Object) -> Object:
+    """Return a pod that must run behind a leaf; an empty leaf means any."""
+    return {**manifest, "spec": {**manifest["spec"], "nodeSelector": {LEAF: leaf} if leaf else {}}}
 
 
-def _node(one: Object) -> str:
-    found: str = one["spec"].get("nodeName", "")
-    return found
+def _node(item: Object) -> str:
+    name: str = item["spec"].get("nodeName", "")
+    return name
 
 
-def _gang(one: Object) -> str:
-    found: str = one["metadata"].get("labels", {}).get(GANG, "")
-    return found
+def _gang(item: Object) -> str:
+    name: str = item["metadata"].get("labels", {}).get(GANG, "")
+    return name

@@ -1,4 +1,4 @@
-"""Real processes of a test, and what they say over HTTP. None outlives the test, however that ends."""
+"""Processes of a test and their HTTP responses. No process outlives the test, however the test ends."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from tests import waiting
 from tests.ports import free_address
 from tests.waiting import PATIENCE, PROMPTLY
 
-Said = TypeVar("Said")
+Result = TypeVar("Result")
 
 
-def installed(command: str, make: str = "make test-environment") -> str:
-    """Path of a command. Where it is missing the test fails, and says what to run."""
+def command_path(command: str, make: str = "make test-environment") -> str:
+    """Return the path of a command. Fails the test with the command that installs it, if it is missing."""
     path = shutil.which(command)
     assert path is not None, f"{command} is missing: run `{make}`"
     return path
@@ -31,9 +31,9 @@ def installed(command: str, make: str = "make test-environment") -> str:
 
 @contextmanager
 def running(log: Path, *command: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A process, which writes to a log. Killed with this one, too."""
-    bound = [installed("setpriv", "apt-get install util-linux"), "--pdeathsig", "KILL", "--"]
-    with log.open("wb") as said, subprocess.Popen([*bound, *command], stdout=said, stderr=said) as process:
+    """Run a process that writes to a log. The kernel kills it if this process dies."""
+    bound = [command_path("setpriv", "apt-get install util-linux"), "--pdeathsig", "KILL", "--"]
+    with log.open("wb") as file, subprocess.Popen([*bound, *command], stdout=file, stderr=file) as process:
         try:
             yield process
         finally:
@@ -45,35 +45,35 @@ def running(log: Path, *command: str) -> Iterator[subprocess.Popen[bytes]]:
 
 
 @contextmanager
-def agent(directory: Path, *arguments: str) -> Iterator[str]:
-    """An agent that has read every source once. Gives its address. directory: for what it writes."""
+def running_agent(directory: Path, *arguments: str) -> Iterator[str]:
+    """Run an agent, and yield its address once it is ready. directory: for its log and its socket."""
     listen, log = free_address(), directory / "agent.log"
-    words = ["agent", "--listen", listen, "--socket", str(directory / "socket"), *arguments]
-    with running(log, sys.executable, "-m", "nodeguard.cli.main", *words):
-        until(lambda: page(listen, "/readyz") == "ready\n", log)
+    command = ["agent", "--listen", listen, "--socket", str(directory / "socket"), *arguments]
+    with running(log, sys.executable, "-m", "nodeguard.cli.main", *command):
+        until(lambda: get_page(listen, "/readyz") == "ready\n", log)
         yield listen
 
 
-def live_bundle(name: str, directory: Path) -> Path:
-    """A copy of a bundle, to be written into."""
+def copy_bundle(name: str, directory: Path) -> Path:
+    """Copy a bundle, for a test that changes it while an agent reads it. Returns its path."""
     return Path(shutil.copytree(bundle_path(name), directory / name, symlinks=True))
 
 
-def page(address: str, path: str) -> str:
-    """A page, empty where there is none yet."""
+def get_page(address: str, path: str) -> str:
+    """Return an HTTP response, empty if there is none yet."""
     try:
-        with urlopen(f"http://{address}{path}", timeout=PATIENCE) as answer:
-            text: str = answer.read().decode()
+        with urlopen(f"http://{address}{path}", timeout=PATIENCE) as response:
+            text: str = response.read().decode()
             return text
     except (OSError, HTTPException):
         return ""
 
 
-def answer(at: Path, path: str) -> Any:
-    """What an aggregator answers to people at its socket; nothing where it does not."""
-    connection = _Unix(at)
+def query_socket(path: Path, target: str) -> Any:
+    """Return the JSON response of an aggregator's socket, empty if there is none. path: of the socket."""
+    connection = _UnixConnection(path)
     try:
-        connection.request("GET", path)
+        connection.request("GET", target)
         return json.load(connection.getresponse())
     except (OSError, HTTPException):
         return {}
@@ -81,8 +81,8 @@ def answer(at: Path, path: str) -> Any:
         connection.close()
 
 
-class _Unix(HTTPConnection):
-    """HTTP at a socket in the file system."""
+class _UnixConnection(HTTPConnection):
+    """HTTP over a Unix socket."""
 
     def __init__(self, path: Path) -> None:
         super().__init__("localhost", timeout=PATIENCE)
@@ -93,12 +93,12 @@ class _Unix(HTTPConnection):
         self.sock.connect(str(self._path))
 
 
-def api(address: str, path: str) -> Any:
-    """What Prometheus' API answers; None before it does."""
-    said = page(address, f"/api/v1/{path}")
-    return json.loads(said)["data"] if said else None
+def query_prometheus(address: str, path: str) -> Any:
+    """Return the data of a response of the Prometheus API; None before it answers."""
+    text = get_page(address, f"/api/v1/{path}")
+    return json.loads(text)["data"] if text else None
 
 
-def until(ask: Callable[[], Said], log: Path) -> Said:
-    """The first answer that is not empty. log: shown where none comes in time."""
+def until(ask: Callable[[], Result], log: Path) -> Result:
+    """Return the first true value of `ask`. log: shown on a timeout."""
     return waiting.until(ask, lambda: f"{log} contains:\n{log.read_text()}", every=0.1)

@@ -1,4 +1,4 @@
-"""A fleet at work, what happens to its nodes, and what is to be seen of that in the cluster."""
+"""A running fleet with one aggregator, faults of its nodes, and the objects of the cluster that show their effect."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from typing import Any
 
 from nodeguard.model.node import PREFIX
 from tests.controlplane.cluster import Cluster
-from tests.e2e.fleet import Agent, Fleet, fleet
+from tests.e2e.fleet import Agent, Fleet, deployed_fleet
 
-# Everything is marked at once, no check is doubted, and all is given back soon: what a budget leaves is tried
-# elsewhere.
+# Marks are set at once and released soon, without limits; test_budget covers budgets and suppression.
 ENFORCED = """
 defaultMode: enforce
 gracePeriod: {quarantine: 1s, suspect: 1s, sharedHardware: 1s}
@@ -22,7 +21,7 @@ diagnosis: {suppression: {minNodes: 10000}}
 """
 INCIDENTS = "/apis/nodeguard.dev/v1alpha1/nodeincidents"
 
-# The GPUs of the bundle, as the driver counts them, and what the kernel log says of one.
+# The GPUs of the bundle in the driver's order, and lines of the kernel log.
 GPUS = tuple(f"0000:{bus}:00" for bus in ("1b", "43", "52", "61", "9d", "c3", "d1", "df"))
 _XID = "NVRM: Xid (PCI:{}): 119, pid=1234, name=train, Timeout after 6s of waiting for RPC response from GPU0 GSP!"
 _LOADED = "NVRM: loading NVIDIA UNIX x86_64 Kernel Module  580.95.05  Tue Sep 23 10:11:16 UTC 2025"
@@ -31,49 +30,49 @@ _numbers = itertools.count(1)
 
 
 @contextmanager
-def at_work(cluster: Cluster, policy: str, *names: str, gpus: int = 8) -> Iterator[Fleet]:
-    """A fleet of these nodes, all of them healthy, and one aggregator that has heard them and acts.
+def running_fleet(cluster: Cluster, policy: str, *names: str, gpus: int = 8) -> Iterator[Fleet]:
+    """Run a fleet of healthy nodes, and one aggregator that has their reports and is active.
 
-    gpus: as many as a device plugin would tell of.
+    gpus: number of GPUs that a device plugin would publish.
     """
-    with fleet(cluster) as made:
-        made.policy.write_text(policy)
+    with deployed_fleet(cluster) as fleet:
+        fleet.policy.write_text(policy)
         for name in names:
-            made.join(name, gpus=gpus)
-        [aggregator] = made.aggregate(1)
+            fleet.add_node(name, gpus=gpus)
+        [aggregator] = fleet.add_aggregators(1)
         aggregator.start()
-        made.trust()
-        for agent in made.agents.values():
+        fleet.distribute_ca()
+        for agent in fleet.agents.values():
             agent.start()
-        for agent in made.agents.values():
-            # One that did not come up would be silent, and too many that are freeze every mark.
+        for agent in fleet.agents.values():
+            # Too many stale nodes would freeze all marks.
             agent.ready()
-        aggregator.until(lambda: "nodeguard_aggregator_active 1" in aggregator.page("/metrics"))
+        aggregator.until(lambda: "nodeguard_aggregator_active 1" in aggregator.get("/metrics"))
         aggregator.until(lambda: not any(taints(cluster, name) for name in names))
-        yield made
+        yield fleet
 
 
-def fails(agent: Agent, gpu: str = GPUS[0]) -> None:
-    """The kernel log tells of a fatal fault of a GPU."""
-    _says(agent, 3, _XID.format(gpu))
+def inject_gpu_fault(agent: Agent, gpu: str = GPUS[0]) -> None:
+    """Write a fatal fault of a GPU to the kernel log."""
+    _log(agent, 3, _XID.format(gpu))
 
 
-def driver_is_loaded(agent: Agent) -> None:
-    """The kernel log tells that the driver was loaded anew, which ends such a fault."""
-    _says(agent, 5, _LOADED)
+def log_driver_load(agent: Agent) -> None:
+    """Write to the kernel log that the driver was loaded, which clears such a fault."""
+    _log(agent, 5, _LOADED)
 
 
-def node(cluster: Cluster, name: str) -> Any:
+def get_node(cluster: Cluster, name: str) -> Any:
     return cluster.api.get(f"/api/v1/nodes/{name}")
 
 
 def taints(cluster: Cluster, name: str) -> list[Any]:
-    found: list[Any] = node(cluster, name)["spec"].get("taints", [])
-    return found
+    items: list[Any] = get_node(cluster, name)["spec"].get("taints", [])
+    return items
 
 
 def is_marked(cluster: Cluster, name: str) -> bool:
-    return any(one["key"] == "nodeguard.dev/quarantine" for one in taints(cluster, name))
+    return any(taint["key"] == "nodeguard.dev/quarantine" for taint in taints(cluster, name))
 
 
 def is_unmarked(cluster: Cluster, name: str) -> bool:
@@ -81,45 +80,45 @@ def is_unmarked(cluster: Cluster, name: str) -> bool:
 
 
 def condition(cluster: Cluster, name: str) -> Any:
-    """The condition that is nodeguard's; None where there is none."""
-    found = [one for one in node(cluster, name)["status"]["conditions"] if one["type"] == "NodeguardHealthy"]
-    return found[0] if found else None
+    """Return the condition NodeguardHealthy of a Node; None if it has none."""
+    conditions = get_node(cluster, name)["status"]["conditions"]
+    return next((item for item in conditions if item["type"] == "NodeguardHealthy"), None)
 
 
-def ours(cluster: Cluster, name: str) -> list[Any]:
-    """All that is nodeguard's on a Node."""
-    found = node(cluster, name)
-    words = [key for key in found["metadata"].get("annotations", {}) if key.startswith(PREFIX)]
-    marks = [one for one in taints(cluster, name) if one["key"].startswith(PREFIX)]
-    return [*words, *marks, *filter(None, [condition(cluster, name)])]
+def nodeguard_fields(cluster: Cluster, name: str) -> list[Any]:
+    """Return all annotations, taints and conditions of nodeguard on a Node."""
+    metadata = get_node(cluster, name)["metadata"]
+    annotations = [key for key in metadata.get("annotations", {}) if key.startswith(PREFIX)]
+    marks = [taint for taint in taints(cluster, name) if taint["key"].startswith(PREFIX)]
+    return [*annotations, *marks, *filter(None, [condition(cluster, name)])]
 
 
 def incidents(cluster: Cluster, name: str) -> list[Any]:
-    """The incidents of a Node."""
-    found = cluster.api.get(INCIDENTS)["items"]
-    return [one for one in found if one.get("status", {}).get("node") == name]
+    """Return the incidents of a Node."""
+    items = cluster.api.get(INCIDENTS)["items"]
+    return [item for item in items if item.get("status", {}).get("node") == name]
 
 
-def state(cluster: Cluster, name: str) -> str:
-    """The state of the one incident of a Node; empty where there is none."""
-    found = incidents(cluster, name)
-    assert len(found) < 2
-    said: str = found[0]["status"]["state"] if found else ""
-    return said
+def incident_state(cluster: Cluster, name: str) -> str:
+    """Return the state of the only incident of a Node; empty if it has none."""
+    items = incidents(cluster, name)
+    assert len(items) < 2
+    state: str = items[0]["status"]["state"] if items else ""
+    return state
 
 
-def is_in(cluster: Cluster, name: str, said: str) -> bool:
-    """Whether the one incident of a Node is in a state."""
-    return state(cluster, name) == said
+def has_incident_state(cluster: Cluster, name: str, state: str) -> bool:
+    """Return whether the only incident of a Node is in a state."""
+    return incident_state(cluster, name) == state
 
 
 def events(cluster: Cluster, name: str, reason: str) -> list[str]:
-    """What Events of one reason say of a Node."""
-    uid = node(cluster, name)["metadata"]["uid"]
-    found = cluster.api.get(f"/api/v1/namespaces/default/events?fieldSelector=involvedObject.uid={uid}")
-    return [one["message"] for one in found["items"] if one["reason"] == reason]
+    """Return the messages of a Node's Events of one reason."""
+    uid = get_node(cluster, name)["metadata"]["uid"]
+    events = cluster.api.get(f"/api/v1/namespaces/default/events?fieldSelector=involvedObject.uid={uid}")
+    return [event["message"] for event in events["items"] if event["reason"] == reason]
 
 
-def _says(agent: Agent, priority: int, line: str) -> None:
+def _log(agent: Agent, priority: int, line: str) -> None:
     number = next(_numbers)
-    agent.kernel_says(f"{priority},{90_000 + number},{1_000_000_000_000 + 1000 * number},-;{line}")
+    agent.write_kernel_log(f"{priority},{90_000 + number},{1_000_000_000_000 + 1000 * number},-;{line}")

@@ -1,5 +1,7 @@
-"""Agents of thousands of Nodes in one process, which speak as the real one does: over TLS, with a token of their own
-that verifies, on a connection to each aggregator that is kept, and with a heartbeat every ten seconds.
+"""Simulated agents of thousands of Nodes in one process.
+
+Each reports as the real agent does: over TLS, with its own valid token, on a persistent connection to each
+aggregator, and with a heartbeat every ten seconds.
 """
 
 from __future__ import annotations
@@ -30,38 +32,38 @@ from nodeguard.wire.report import (
     ReportedFinding,
     ReportedPassing,
 )
+from tests.e2e.bulk_nodes import TokenIssuer
 from tests.e2e.fleet import HOST, Aggregator, Fleet
-from tests.e2e.minted import Mint
 from tests.waiting import PATIENCE, until
 
 # Seconds between heartbeats.
-_BEAT = 10.0
+_HEARTBEAT_INTERVAL = 10.0
 
-# Handshakes at a time, as an aggregator takes few of strangers of one address.
-_GREETING = 48
+# Handshakes at a time: an aggregator accepts few unauthenticated connections of one address.
+_HANDSHAKES = 48
 
-SLOT = "gpu/0000:1b:00"
+TARGET = "gpu/0000:1b:00"
 
-Word = TypeVar("Word")
+Result = TypeVar("Result")
 
 
-def fault(check: str, *seen_by: str, age: float = 0.0) -> ReportedFinding:
-    """A fatal finding of a check, of so many seconds ago, that these sources speak for."""
+def fatal_finding(check: str, *sources: str, age: float = 0.0) -> ReportedFinding:
+    """Return a fatal finding of a check. sources: of its evidence. age: seconds."""
     return ReportedFinding(
         check=check,
-        target=SLOT,
+        target=TARGET,
         health=Health.FATAL,
         component="GPU-1",
         action=Action.RESET_GPU,
         age=age,
-        message=f"{check} at {SLOT}",
-        evidence=tuple(ReportedEvidence(source, "said so") for source in seen_by or ("kmsg",)),
+        message=f"{check} at {TARGET}",
+        evidence=tuple(ReportedEvidence(source, "test evidence") for source in sources or ("kmsg",)),
         family="gpu-bus",
     )
 
 
-def in_order(checks: Iterable[str]) -> Report:
-    """What an agent says where all is well."""
+def healthy_report(checks: Iterable[str]) -> Report:
+    """Return the report of a healthy node on which these checks pass."""
     return Report(
         version=VERSION,
         node="any",
@@ -69,12 +71,12 @@ def in_order(checks: Iterable[str]) -> Report:
         sequence=0,
         health=Health.OK,
         data_status=DataStatus.FRESH,
-        passing=(ReportedPassing(tuple(checks), (SLOT,)),),
+        passing=(ReportedPassing(tuple(checks), (TARGET,)),),
     )
 
 
-class _Agent:
-    """What one agent has to say. turn: rises with each change of it."""
+class _SimulatedAgent:
+    """The current report of an agent. revision: increases with each change of the report."""
 
     def __init__(self, name: str, token: str, report: Report) -> None:
         self.name = name
@@ -83,77 +85,77 @@ class _Agent:
             "Content-Type: application/json\r\nContent-Length: "
         ).encode()
         self.report = report
-        self.turn = 0
+        self.revision = 0
         self.since = time.monotonic()
         self.sequence = 0
-        self.lines: list[_Line] = []
+        self.connections: list[_Connection] = []
 
-    def say(self, report: Report) -> None:
+    def set_report(self, report: Report) -> None:
         self.report = replace(report, node=self.name, digest=digest(replace(report, node=self.name)))
-        self.turn += 1
+        self.revision += 1
         self.since = time.monotonic()
-        for line in self.lines:
-            line.news.set()
+        for connection in self.connections:
+            connection.changed.set()
 
     def message(self, *, full: bool) -> bytes:
         self.sequence += 1
-        said: Message
+        message: Message
         if full:
-            said = replace(self.report, sequence=self.sequence, age=time.monotonic() - self.since)
+            message = replace(self.report, sequence=self.sequence, age=time.monotonic() - self.since)
         else:
-            said = Heartbeat(
+            message = Heartbeat(
                 version=VERSION,
                 node=self.name,
                 boot_id=self.report.boot_id,
                 sequence=self.sequence,
                 digest=self.report.digest,
             )
-        body = encode(said)
+        body = encode(message)
         return self.head + str(len(body)).encode() + b"\r\n\r\n" + body
 
 
-class _Line(asyncio.Protocol):
-    """An agent's connection to one aggregator. told: the turn that was heard there last, -1 for none."""
+class _Connection(asyncio.Protocol):
+    """An agent's connection to one aggregator. delivered_revision: acknowledged there, -1 for none."""
 
-    def __init__(self, agent: _Agent, swarm: Swarm, number: str) -> None:
-        self.news = asyncio.Event()
-        self.told = -1
+    def __init__(self, agent: _SimulatedAgent, swarm: Swarm, address: str) -> None:
+        self.changed = asyncio.Event()
+        self.delivered_revision = -1
         self._agent = agent
         self._swarm = swarm
-        self._number = number
-        self._came = b""
+        self._address = address
+        self._received = b""
         self._answer: asyncio.Future[bytes] | None = None
         self._transport: asyncio.WriteTransport | None = None
 
     async def run(self) -> None:
-        """Speak until cancelled."""
+        """Report until cancelled, and reconnect after errors."""
         try:
             while True:
                 with suppress(OSError, TimeoutError):
                     await self._connect()
                     while True:
-                        await self._rest()
-                        await self._speak(full=self.told != self._agent.turn)
+                        await self._wait_for_change()
+                        await self._send(full=self.delivered_revision != self._agent.revision)
                 self._drop()
-                self.told = -1
+                self.delivered_revision = -1
                 self._swarm.broken += 1
                 await asyncio.sleep(random.uniform(0.2, 1.0))
         finally:
             self._drop()
-            self.told = -1
+            self.delivered_revision = -1
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport  # type: ignore[assignment]
 
     def data_received(self, data: bytes) -> None:
-        self._came += data
-        head, end, body = self._came.partition(b"\r\n\r\n")
+        self._received += data
+        head, end, body = self._received.partition(b"\r\n\r\n")
         if not end or self._answer is None or self._answer.done():
             return
         length = int(head.lower().partition(b"content-length:")[2].split(b"\r\n", 1)[0])
         if len(body) < length:
             return
-        self._came = b""
+        self._received = b""
         if head.startswith(b"HTTP/1.1 200"):
             self._answer.set_result(body)
         else:
@@ -167,50 +169,50 @@ class _Line(asyncio.Protocol):
 
     async def _connect(self) -> None:
         swarm = self._swarm
-        async with swarm.greeting, asyncio.timeout(PATIENCE):
+        async with swarm.handshakes, asyncio.timeout(PATIENCE):
             await asyncio.get_running_loop().create_connection(
-                lambda: self, self._number, swarm.port, ssl=swarm.trust, server_hostname=swarm.host
+                lambda: self, self._address, swarm.port, ssl=swarm.trust, server_hostname=swarm.host
             )
-            await self._speak(full=True)
+            await self._send(full=True)
 
-    async def _rest(self) -> None:
-        """Until there is something to say."""
-        if self.told == self._agent.turn:
-            self.news.clear()
+    async def _wait_for_change(self) -> None:
+        """Wait for a change of the report, or until a heartbeat is due."""
+        if self.delivered_revision == self._agent.revision:
+            self.changed.clear()
             with suppress(TimeoutError):
-                async with asyncio.timeout(_BEAT * random.uniform(0.8, 1.0)):
-                    await self.news.wait()
+                async with asyncio.timeout(_HEARTBEAT_INTERVAL * random.uniform(0.8, 1.0)):
+                    await self.changed.wait()
 
-    async def _speak(self, *, full: bool) -> None:
-        turn = self._agent.turn
+    async def _send(self, *, full: bool) -> None:
+        revision = self._agent.revision
         if self._transport is None:
             raise ConnectionResetError
         self._answer = asyncio.get_running_loop().create_future()
         self._transport.write(self._agent.message(full=full))
         async with asyncio.timeout(PATIENCE):
             reply, _ = decode_reply(await self._answer)
-        self.told = -1 if reply.resend else turn if full else self.told
+        self.delivered_revision = -1 if reply.resend else revision if full else self.delivered_revision
         self._swarm.messages += 1
 
     def _drop(self) -> None:
         if self._transport is not None:
             self._transport.abort()
             self._transport = None
-        self._came = b""
+        self._received = b""
 
 
 class Swarm:
-    """The agents of Nodes, by name. Its words may be called from any thread but its own.
+    """The simulated agents of Nodes, by name, in a thread of their own. Methods are for other threads.
 
-    numbers: where aggregators listen, at one port. refused: what was not taken, and why. broken: connections that
-    broke off. messages: that were heard.
+    addresses: of aggregators, which listen on one port. refused: nodes of which messages were refused, with the
+    response. broken: number of broken connections. messages: number of acknowledged messages.
     """
 
     def __init__(
         self,
         tokens: Mapping[str, str],
         report: Report,
-        numbers: Iterable[str],
+        addresses: Iterable[str],
         port: int,
         ca: Path,
         host: str,
@@ -219,63 +221,67 @@ class Swarm:
         self.trust = ssl.create_default_context(cafile=str(ca))
         self.refused: list[tuple[str, str]] = []
         self.broken = self.messages = 0
-        self._numbers = list(numbers)
+        self._addresses = list(addresses)
         self._tasks: dict[str, list[asyncio.Task[None]]] = {}
         self._loop = uvloop.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever)
         self._thread.start()
-        self.greeting = self._in_loop(asyncio.Semaphore, _GREETING)
-        self._agents = {name: _Agent(name, token, report) for name, token in tokens.items()}
+        self.handshakes = self._in_loop(asyncio.Semaphore, _HANDSHAKES)
+        self._agents = {name: _SimulatedAgent(name, token, report) for name, token in tokens.items()}
         self._in_loop(self._prepare, report)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.silence()
+        self.stop()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
 
-    def speak(self) -> None:
-        """Have all agents run."""
+    def start(self) -> None:
+        """Start all agents that do not run."""
         self._in_loop(self._begin)
 
-    def silence(self, names: Iterable[str] | None = None) -> None:
-        """Some agents are gone at once, all where none is named."""
+    def stop(self, names: Iterable[str] | None = None) -> None:
+        """Stop agents without a goodbye; all of them by default."""
         self._run(self._end(list(self._agents if names is None else names)))
 
-    def say(self, words: Mapping[str, Report]) -> None:
-        """Have agents say something else from now on, as soon as they can."""
-        self._in_loop(self._say, words)
+    def set_reports(self, reports: Mapping[str, Report]) -> None:
+        """Set new reports, by node. The agents send them as soon as they can."""
+        self._in_loop(self._set_reports, reports)
 
     @property
-    def behind(self) -> int:
-        """How many connections of agents that run have not told yet what there is to tell."""
+    def pending(self) -> int:
+        """Number of connections on which the current report is not acknowledged yet."""
         agents = [self._agents[name] for name in list(self._tasks)]
-        return sum(line.told != agent.turn for agent in agents for line in agent.lines)
+        return sum(
+            line.delivered_revision != agent.revision for agent in agents for line in agent.connections
+        )
 
-    def heard(self) -> float:
-        """Wait until all has been told. Gives the seconds that took."""
+    def wait_until_delivered(self) -> float:
+        """Wait until every current report is acknowledged. Returns the seconds that took."""
         begin = time.monotonic()
         until(
-            lambda: not self.behind, lambda: f"{self.behind} are not heard: {self.refused[-3:]}", every=0.02
+            lambda: not self.pending,
+            lambda: f"{self.pending} reports are not acknowledged: {self.refused[-3:]}",
+            every=0.02,
         )
         return time.monotonic() - begin
 
     def _prepare(self, report: Report) -> None:
         for agent in self._agents.values():
-            agent.say(report)
-            agent.lines = [_Line(agent, self, number) for number in self._numbers]
+            agent.set_report(report)
+            agent.connections = [_Connection(agent, self, address) for address in self._addresses]
 
-    def _say(self, words: Mapping[str, Report]) -> None:
-        for name, report in words.items():
-            self._agents[name].say(report)
+    def _set_reports(self, reports: Mapping[str, Report]) -> None:
+        for name, report in reports.items():
+            self._agents[name].set_report(report)
 
     def _begin(self) -> None:
         for name in self._agents.keys() - self._tasks.keys():
-            lines = self._agents[name].lines
-            self._tasks[name] = [self._loop.create_task(line.run()) for line in lines]
+            connections = self._agents[name].connections
+            self._tasks[name] = [self._loop.create_task(connection.run()) for connection in connections]
 
     async def _end(self, names: list[str]) -> None:
         ended = [task for name in names for task in self._tasks.pop(name, ())]
@@ -284,24 +290,26 @@ class Swarm:
         await asyncio.gather(*ended, return_exceptions=True)
         await asyncio.sleep(0.1)
 
-    def _in_loop(self, what: Callable[..., Word], *words: Any) -> Word:
-        async def call() -> Word:
-            return what(*words)
+    def _in_loop(self, function: Callable[..., Result], *arguments: Any) -> Result:
+        async def call() -> Result:
+            return function(*arguments)
 
         return self._run(call())
 
-    def _run(self, work: Coroutine[Any, Any, Word]) -> Word:
-        done: Future[Word] = asyncio.run_coroutine_threadsafe(work, self._loop)
+    def _run(self, work: Coroutine[Any, Any, Result]) -> Result:
+        done: Future[Result] = asyncio.run_coroutine_threadsafe(work, self._loop)
         return done.result(PATIENCE)
 
 
 def swarm(fleet: Fleet, uids: Mapping[str, str], report: Report, *aggregators: Aggregator) -> Swarm:
-    """Agents of Nodes, by name and uid, that tell these aggregators the same at first, once they `speak`."""
-    mint = Mint(fleet.cluster)
-    tokens = {name: mint.token(name, uid) for name, uid in uids.items()}
-    return Swarm(tokens, report, [one.number for one in aggregators], fleet.port, fleet.ca, HOST)
+    """Return agents, not started, that all send the same report to these aggregators. uids: of Nodes, by name."""
+    issuer = TokenIssuer(fleet.cluster)
+    tokens = {name: issuer.token(name, uid) for name, uid in uids.items()}
+    return Swarm(
+        tokens, report, [aggregator.address for aggregator in aggregators], fleet.port, fleet.ca, HOST
+    )
 
 
-def sick(healthy: Report, *findings: ReportedFinding) -> Report:
-    """The same node with findings; nothing is proven of it."""
+def faulty_report(healthy: Report, *findings: ReportedFinding) -> Report:
+    """Return the report of the same node with findings, and without any passing check."""
     return replace(healthy, health=Health.FATAL, findings=findings, passing=())

@@ -1,6 +1,6 @@
-"""A budget holds on the real control plane, whatever the agents of a fleet tell at once.
+"""Budgets limit the marks on a real control plane, however many faults agents report at once.
 
-`NODEGUARD_NODES=7500` has the fleet that large.
+`NODEGUARD_NODES=7500` sets the size of the fleet.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from collections.abc import Iterator
 import pytest
 
 from tests.controlplane.cluster import Cluster
-from tests.e2e.fleet import Aggregator, Fleet, fleet
-from tests.e2e.minted import make_nodes
-from tests.e2e.swarm import Swarm, fault, in_order, sick, swarm
-from tests.e2e.watcher import Watcher, most
+from tests.e2e.bulk_nodes import make_nodes
+from tests.e2e.fleet import Aggregator, Fleet, deployed_fleet
+from tests.e2e.swarm import Swarm, fatal_finding, faulty_report, healthy_report, swarm
+from tests.e2e.watcher import Watcher, max_marked
 from tests.waiting import until
 
 NODES = int(os.environ.get("NODEGUARD_NODES", "1500"))
 FATAL = NODES * 2 // 15
 BUDGET = NODES // 20
 
-# Of families that have nothing to do with each other.
+# Checks of unrelated families.
 CHECKS = (
     "gpu-lost",
     "gpu-gsp-failure",
@@ -32,7 +32,7 @@ CHECKS = (
     "kubelet-down",
     "pcie-fatal",
 )
-HEALTHY = in_order(CHECKS)
+HEALTHY = healthy_report(CHECKS)
 
 WIDE = """
 defaultMode: enforce
@@ -50,130 +50,132 @@ gracePeriod: {{quarantine: 1s, suspect: 1s}}
 
 
 class Scene:
-    """A fleet whose agents say that all is well, and an aggregator that has heard it."""
+    """A fleet of healthy nodes, and an aggregator that has all their reports."""
 
-    def __init__(self, made: Fleet, names: list[str], agents: Swarm, aggregator: Aggregator) -> None:
-        self.fleet, self.names, self.agents, self.aggregator = made, names, agents, aggregator
+    def __init__(self, fleet: Fleet, names: list[str], agents: Swarm, aggregator: Aggregator) -> None:
+        self.fleet, self.names, self.agents, self.aggregator = fleet, names, agents, aggregator
 
-    def rule(self, policy: str) -> None:
-        """Have another policy, and wait until the aggregator has it."""
+    def change_policy(self, policy: str) -> None:
+        """Write another policy, and wait until the aggregator adopts it."""
         log = self.fleet.cluster.kept.log(self.aggregator.name)
         before = log.read_text().count("adopted")
         self.fleet.policy.write_text(policy)
         self.aggregator.until(lambda: log.read_text().count("adopted") > before)
 
     def marked(self, watcher: Watcher, count: int) -> set[str]:
-        """Names of the Nodes that are marked, once these are so many; and more there never were, nor will be."""
+        """Wait until `count` Nodes are marked, and return their names. Fails if more are marked at any time."""
         self.aggregator.until(lambda: len(watcher.marked()) >= count)
-        self.plans(3)
-        assert most(watcher.states) == count
+        self.wait_for_plans(3)
+        assert max_marked(watcher.states) == count
         return set(watcher.marked())
 
-    def plans(self, count: int) -> None:
-        """Wait until so many plans more are made."""
-        before = self.aggregator.figure("nodeguard_aggregator_plans_total")
+    def wait_for_plans(self, count: int) -> None:
+        """Wait until the aggregator has made this many more plans."""
+        before = self.aggregator.metric("nodeguard_aggregator_plans_total")
         self.aggregator.until(
-            lambda: self.aggregator.figure("nodeguard_aggregator_plans_total") >= before + count
+            lambda: self.aggregator.metric("nodeguard_aggregator_plans_total") >= before + count
         )
 
-    def incidents(self, state: str, count: int) -> None:
-        """Wait until so many incidents are in a state."""
+    def wait_for_incidents(self, state: str, count: int) -> None:
+        """Wait until exactly `count` incidents are in a state."""
         until(
             lambda: (
-                self.aggregator.figure(f'nodeguard_aggregator_incidents{{state="{state.lower()}"}}') == count
+                self.aggregator.metric(f'nodeguard_aggregator_incidents{{state="{state.lower()}"}}') == count
             ),
-            lambda: self.aggregator.page("/metrics"),
+            lambda: self.aggregator.get("/metrics"),
             every=0.1,
         )
 
     def reasons(self) -> list[str]:
-        """Why incidents are withheld, as the cluster tells it."""
+        """Return the reasons of all withheld incidents in the cluster."""
         items = self.fleet.cluster.api.get("/apis/nodeguard.dev/v1alpha1/nodeincidents")["items"]
-        said = [one.get("status", {}) for one in items]
-        return [one.get("detail", "") for one in said if one.get("state") == "Withheld"]
+        statuses = [item.get("status", {}) for item in items]
+        return [status.get("detail", "") for status in statuses if status.get("state") == "Withheld"]
 
 
 @pytest.fixture
 def scene(controlplane: Cluster, policy: str, size: int) -> Iterator[Scene]:
     began = time.monotonic()
-    with fleet(controlplane) as made:
-        made.policy.write_text(policy)
+    with deployed_fleet(controlplane) as fleet:
+        fleet.policy.write_text(policy)
         names = [f"gpu-{number:04}" for number in range(size)]
         uids = make_nodes(controlplane, names)
-        [aggregator] = made.aggregate(1)
+        [aggregator] = fleet.add_aggregators(1)
         aggregator.start()
-        made.trust()
-        with swarm(made, uids, HEALTHY, aggregator) as agents:
-            agents.speak()
-            agents.heard()
+        fleet.distribute_ca()
+        with swarm(fleet, uids, HEALTHY, aggregator) as agents:
+            agents.start()
+            agents.wait_until_delivered()
             aggregator.ready()
-            print(f"{size} nodes, heard after {time.monotonic() - began:.1f} s")
-            yield Scene(made, names, agents, aggregator)
+            print(f"{size} nodes, all reports received after {time.monotonic() - began:.1f} s")
+            yield Scene(fleet, names, agents, aggregator)
 
 
 @pytest.mark.parametrize(("policy", "size"), [(WIDE.format(pause="true"), NODES)])
-def test_of_a_thousand_faults_of_many_checks_the_worst_are_marked(
-    scene: Scene, controlplane: Cluster
-) -> None:
-    # Every second one is spoken for by two sources, and of those that are not, each has stood for longer than any
-    # of those that are. Of these there are more than the budget has: the oldest of them are meant.
+def test_the_worst_of_many_faults_of_many_checks_are_marked(scene: Scene, controlplane: Cluster) -> None:
+    # Every second fault has evidence of two sources; the others are older, but have one source only. More faults
+    # have two sources than the budget allows: the oldest of these are marked.
     broken = scene.names[:FATAL]
     worst = broken[::2]
     assert len(worst) > BUDGET
-    words = {
-        name: sick(HEALTHY, fault(CHECKS[place % len(CHECKS)], *_seen(place), age=_age(place)))
+    reports = {
+        name: faulty_report(
+            HEALTHY, fatal_finding(CHECKS[place % len(CHECKS)], *_sources(place), age=_age(place))
+        )
         for place, name in enumerate(broken)
     }
     with Watcher(controlplane) as watcher:
-        scene.agents.say(words)
-        print(f"{FATAL} faults heard after {scene.agents.heard():.1f} s")
-        scene.incidents("Withheld", FATAL)
+        scene.agents.set_reports(reports)
+        print(f"{FATAL} faults received after {scene.agents.wait_until_delivered():.1f} s")
+        scene.wait_for_incidents("Withheld", FATAL)
         assert not watcher.marked()
         begin = time.monotonic()
-        scene.rule(WIDE.format(pause="false"))
+        scene.change_policy(WIDE.format(pause="false"))
         assert scene.marked(watcher, BUDGET) == set(worst[-BUDGET:])
-        last = max(one.at for one in watcher.marked().values())
+        last = max(state.at for state in watcher.marked().values())
         print(f"{BUDGET} marked {last - begin:.1f} s after the pause")
-        scene.incidents("Marked", BUDGET)
-        scene.incidents("Withheld", FATAL - BUDGET)
-        assert scene.aggregator.figure('nodeguard_aggregator_budget_used_ratio{budget="fleet"}') == 1.0
+        scene.wait_for_incidents("Marked", BUDGET)
+        scene.wait_for_incidents("Withheld", FATAL - BUDGET)
+        assert scene.aggregator.metric('nodeguard_aggregator_budget_used_ratio{budget="fleet"}') == 1.0
         reason = f"fleet budget used up: {BUDGET} of {BUDGET} nodes marked"
         scene.aggregator.until(lambda: scene.reasons().count(reason) == FATAL - BUDGET)
 
 
-def _seen(place: int) -> tuple[str, ...]:
+def _sources(place: int) -> tuple[str, ...]:
     return ("kmsg",) if place % 2 else ("kmsg", "nvml")
 
 
 def _age(place: int) -> float:
-    """Seconds: a minute more with each, and a week more of what one source alone speaks for."""
+    """Return an age in seconds: a minute more for each fault, and a week more for faults with one source."""
     return 60.0 * place + (604_800.0 if place % 2 else 0.0)
 
 
 @pytest.mark.parametrize(("policy", "size"), [(ONE_CHECK.format(within="10m"), 600)])
-def test_one_check_takes_out_five_and_fifteen_in_the_end(scene: Scene, controlplane: Cluster) -> None:
-    broken = sick(HEALTHY, fault("gpu-lost"))
+def test_one_check_marks_five_nodes_in_ten_minutes_and_at_most_fifteen(
+    scene: Scene, controlplane: Cluster
+) -> None:
+    broken = faulty_report(HEALTHY, fatal_finding("gpu-lost"))
     with Watcher(controlplane) as watcher:
-        scene.agents.say(dict.fromkeys(scene.names[:100], broken))
-        scene.agents.heard()
+        scene.agents.set_reports(dict.fromkeys(scene.names[:100], broken))
+        scene.agents.wait_until_delivered()
         scene.marked(watcher, 5)
-        # No test waits ten minutes: the same again with a window of eight seconds.
-        scene.rule(ONE_CHECK.format(within="8s"))
+        # The same with a window of eight seconds in place of ten minutes.
+        scene.change_policy(ONE_CHECK.format(within="8s"))
         scene.marked(watcher, 15)
-        firsts = _firsts(watcher)
-        print([round(at - firsts[0], 1) for at in firsts])
-        assert all(late - early > 7.0 for early, late in zip(firsts, firsts[5:], strict=False))
-        scene.incidents("Marked", 15)
-        scene.incidents("Withheld", 85)
+        times = _first_marked(watcher)
+        print([round(at - times[0], 1) for at in times])
+        assert all(late - early > 7.0 for early, late in zip(times, times[5:], strict=False))
+        scene.wait_for_incidents("Marked", 15)
+        scene.wait_for_incidents("Withheld", 85)
         reasons = scene.reasons()
         assert reasons
-        assert all(one.startswith("budget of check gpu-lost used up: ") for one in reasons)
+        assert all(reason.startswith("budget of check gpu-lost used up: ") for reason in reasons)
 
 
-def _firsts(watcher: Watcher) -> list[float]:
-    """When each node was first marked."""
-    first: dict[str, float] = {}
-    for one in watcher.states:
-        if one.marks:
-            first.setdefault(one.node, one.at)
-    return sorted(first.values())
+def _first_marked(watcher: Watcher) -> list[float]:
+    """Return the times at which nodes were first marked, in order."""
+    times: dict[str, float] = {}
+    for state in watcher.states:
+        if state.marks:
+            times.setdefault(state.node, state.at)
+    return sorted(times.values())

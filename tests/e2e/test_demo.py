@@ -1,4 +1,4 @@
-"""What `make demo` shows, and that nothing is left of it."""
+"""`make demo`: its output, and that it leaves no files and processes behind."""
 
 from __future__ import annotations
 
@@ -22,37 +22,41 @@ DEMO = Path(__file__).parents[2] / "scripts" / "demo.py"
 
 
 # The process, and the file with its output.
-Showing = tuple[subprocess.Popen[bytes], Path]
+Demo = tuple[subprocess.Popen[bytes], Path]
 
 
 @contextmanager
-def showing(directory: Path) -> Iterator[Showing]:
-    """The demo, which has a directory for what it writes for a while, and where it says what it shows."""
-    (directory / "for-a-while").mkdir()
-    environment = {**os.environ, "TMPDIR": str(directory / "for-a-while"), "COLUMNS": "80"}
-    said = directory / "said"
+def running_demo(directory: Path) -> Iterator[Demo]:
+    """Run the demo, with its temporary files and its output below a directory."""
+    (directory / "temporary").mkdir()
+    environment = {**os.environ, "TMPDIR": str(directory / "temporary"), "COLUMNS": "80"}
+    output = directory / "output"
     with (
-        said.open("wb") as shown,
+        output.open("wb") as file,
         subprocess.Popen(
-            [sys.executable, str(DEMO)], stdout=shown, stderr=shown, env=environment, start_new_session=True
+            [sys.executable, str(DEMO)], stdout=file, stderr=file, env=environment, start_new_session=True
         ) as process,
     ):
         try:
-            yield process, said
+            yield process, output
         finally:
             process.terminate()
             process.wait(PROMPTLY)
 
 
-def left(directory: Path) -> list[str]:
-    """What is left of it: files, and processes."""
-    places = [(path, _place(path)) for path in Path("/proc").glob("[0-9]*")]
-    found = [path.name for path, place in places if place.startswith(f"{directory}/for-a-while/")]
-    return found + os.listdir(directory / "for-a-while")
+def leftovers(directory: Path) -> list[str]:
+    """Return the files and the process ids that a demo has left behind."""
+    temporary = directory / "temporary"
+    processes = [
+        path.name
+        for path in Path("/proc").glob("[0-9]*")
+        if _working_directory(path).startswith(f"{temporary}/")
+    ]
+    return processes + os.listdir(temporary)
 
 
-def _place(process: Path) -> str:
-    """Where a process runs; empty where it is gone."""
+def _working_directory(process: Path) -> str:
+    """Return the working directory of a process; empty if it has ended."""
     try:
         return os.readlink(process / "cwd")
     except OSError:
@@ -65,42 +69,42 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def whole(directory: Path) -> Iterator[Showing]:
-    """A demo that is shown to its end, beside the one that is interrupted: most of its minute is waiting."""
-    with showing(directory) as shown:
-        yield shown
+def complete_demo(directory: Path) -> Iterator[Demo]:
+    """Run a whole demo beside the interrupted one: most of its minute is waiting."""
+    with running_demo(directory) as demo:
+        yield demo
 
 
-@pytest.mark.usefixtures("whole")
-def test_interrupted_it_leaves_nothing(tmp_path: Path) -> None:
-    with showing(tmp_path) as (process, log):
+@pytest.mark.usefixtures("complete_demo")
+def test_an_interrupted_demo_leaves_nothing_behind(tmp_path: Path) -> None:
+    with running_demo(tmp_path) as (process, log):
         until(lambda: "gpu-6  nic-module-error" in log.read_text(), log)
-        assert len(left(tmp_path)) >= 10
+        assert len(leftovers(tmp_path)) >= 10
         os.killpg(process.pid, signal.SIGINT)
         assert process.wait(PROMPTLY) == 130
     assert "Traceback" not in log.read_text()
-    assert left(tmp_path) == []
+    assert leftovers(tmp_path) == []
 
 
-def test_it_shows_faults_a_budget_and_a_recovery_and_ends(whole: Showing, directory: Path) -> None:
-    process, log = whole
+def test_the_demo_shows_faults_a_budget_and_a_recovery(complete_demo: Demo, directory: Path) -> None:
+    process, log = complete_demo
     until(lambda: process.poll() is not None, log)
     assert process.returncode == 0, log.read_text()
-    said = log.read_text()
-    events = re.findall(r"^ +\d+ s  (gpu-\d)  (?:.*) -> (.*)$", said, re.MULTILINE)
-    done = [what for _, what in events]
+    output = log.read_text()
+    events = re.findall(r"^ +\d+ s  (gpu-\d)  (?:.*) -> (.*)$", output, re.MULTILINE)
+    outcomes = [outcome for _, outcome in events]
     assert events[0] == ("gpu-6", "advice: keep new gang work off it")
     assert events[1] == ("gpu-3", "advice: keep all new work off it")
-    assert done.count("advice: keep all new work off it") == 3
+    assert outcomes.count("advice: keep all new work off it") == 3
     assert (
         sum(
-            what.startswith("NO advice: budget of check gpu-row-remap-failed used up: 2 of 2 ")
-            for what in done
+            outcome.startswith("NO advice: budget of check gpu-row-remap-failed used up: 2 of 2 ")
+            for outcome in outcomes
         )
         == 4
     )
-    assert done.count("over; it may take work again") == 3
-    assert "\n$ nodeguard status\nFATAL  8 nodes: 1 fatal.\n" in said
-    assert "\nFATAL  gpu-3: advice: keep all new work off it: gpu-gsp-failure.\n" in said
-    assert "Traceback" not in said
-    assert left(directory) == []
+    assert outcomes.count("over; it may take work again") == 3
+    assert "\n$ nodeguard status\nFATAL  8 nodes: 1 fatal.\n" in output
+    assert "\nFATAL  gpu-3: advice: keep all new work off it: gpu-gsp-failure.\n" in output
+    assert "Traceback" not in output
+    assert leftovers(directory) == []

@@ -1,4 +1,4 @@
-"""A fleet on the real control plane: from a line of the kernel log to marks that others see, and back."""
+"""A fleet on a real control plane: a line of the kernel log becomes marks, and their release."""
 
 from __future__ import annotations
 
@@ -12,61 +12,61 @@ from tests.controlplane.cluster import SERVICE_ACCOUNT, Cluster
 from tests.controlplane.objects import clear, node, pod
 from tests.e2e import scene
 from tests.e2e.fleet import Fleet
-from tests.e2e.scene import ENFORCED, at_work
+from tests.e2e.scene import ENFORCED, running_fleet
 
 # Each test has a node of its own.
 NODES = ("marked", "cleared", "reloaded", "full", "other", "replaced", "recreated")
 
 
 @pytest.fixture(scope="module")
-def made(shared_cluster: Cluster) -> Iterator[Fleet]:
+def fleet(shared_cluster: Cluster) -> Iterator[Fleet]:
     clear(shared_cluster.api)
-    with at_work(shared_cluster, ENFORCED, *NODES) as fleet:
-        yield fleet
+    with running_fleet(shared_cluster, ENFORCED, *NODES) as running:
+        yield running
 
 
-def told_since(cluster: Cluster, version: str, name: str) -> list[Any]:
-    """What a watcher of one Node is told since a version of it, and what it was before."""
-    asked = f"watch=1&resourceVersion={version}&timeoutSeconds=1&fieldSelector=metadata.name={name}"
-    said = cluster.api.text(f"/api/v1/nodes?{asked}")
-    return [json.loads(line)["object"] for line in said.splitlines()]
+def versions_since(cluster: Cluster, version: str, name: str) -> list[Any]:
+    """Return all versions of a Node after a resource version, as a watch delivers them."""
+    query = f"watch=1&resourceVersion={version}&timeoutSeconds=1&fieldSelector=metadata.name={name}"
+    events = cluster.api.text(f"/api/v1/nodes?{query}")
+    return [json.loads(line)["object"] for line in events.splitlines()]
 
 
-def until_marked(made: Fleet, name: str) -> None:
-    [aggregator] = made.aggregators
-    made.agents[name].until(lambda: scene.is_marked(made.cluster, name))
-    aggregator.until(lambda: scene.state(made.cluster, name) == "Marked")
-    aggregator.until(lambda: (scene.condition(made.cluster, name) or {}).get("status") == "False")
+def until_marked(fleet: Fleet, name: str) -> None:
+    [aggregator] = fleet.aggregators
+    fleet.agents[name].until(lambda: scene.is_marked(fleet.cluster, name))
+    aggregator.until(lambda: scene.incident_state(fleet.cluster, name) == "Marked")
+    aggregator.until(lambda: (scene.condition(fleet.cluster, name) or {}).get("status") == "False")
 
 
-def until_given_back(made: Fleet, name: str) -> None:
-    [aggregator] = made.aggregators
-    aggregator.until(lambda: scene.state(made.cluster, name) == "Resolved")
-    aggregator.until(lambda: scene.condition(made.cluster, name)["status"] == "True")
-    assert scene.taints(made.cluster, name) == []
-    [said] = aggregator.until(lambda: scene.events(made.cluster, name, "NodeguardResolved"))
-    assert said.startswith("gpu-gsp-failure on GPU 0000:1b:00: ")
+def until_released(fleet: Fleet, name: str) -> None:
+    [aggregator] = fleet.aggregators
+    aggregator.until(lambda: scene.incident_state(fleet.cluster, name) == "Resolved")
+    aggregator.until(lambda: scene.condition(fleet.cluster, name)["status"] == "True")
+    assert scene.taints(fleet.cluster, name) == []
+    [message] = aggregator.until(lambda: scene.events(fleet.cluster, name, "NodeguardResolved"))
+    assert message.startswith("gpu-gsp-failure on GPU 0000:1b:00: ")
 
 
-def test_a_line_of_the_kernel_log_becomes_marks(made: Fleet) -> None:
-    cluster = made.cluster
-    before = scene.node(cluster, "marked")
-    scene.fails(made.agents["marked"])
-    until_marked(made, "marked")
+def test_a_kernel_log_line_sets_marks(fleet: Fleet) -> None:
+    cluster = fleet.cluster
+    before = scene.get_node(cluster, "marked")
+    scene.inject_gpu_fault(fleet.agents["marked"])
+    until_marked(fleet, "marked")
 
-    seen = told_since(cluster, before["metadata"]["resourceVersion"], "marked")
-    [first, second] = [one for one in seen if one["spec"] != before["spec"]]
+    versions = versions_since(cluster, before["metadata"]["resourceVersion"], "marked")
+    [first, second] = [version for version in versions if version["spec"] != before["spec"]]
     [taint] = first["spec"]["taints"]
     assert taint["key"] == "nodeguard.dev/quarantine"
     assert (taint["value"], taint["effect"]) == ("gpu-xid", "NoSchedule")
     assert "gpu-gsp-failure" in first["metadata"]["annotations"]["nodeguard.dev/state"]
     assert first["status"] == before["status"]
     assert second["spec"] == first["spec"]
-    assert {one["type"] for one in second["status"]["conditions"]} == {"Ready", "NodeguardHealthy"}
+    assert {item["type"] for item in second["status"]["conditions"]} == {"Ready", "NodeguardHealthy"}
 
-    said = scene.condition(cluster, "marked")
-    assert said["reason"] == "Quarantined"
-    assert said["message"] == (
+    condition = scene.condition(cluster, "marked")
+    assert condition["reason"] == "Quarantined"
+    assert condition["message"] == (
         "GPU 0000:1b:00: Xid 119: No answer from the GPU System Processor (GSP) within the time-out that the line "
         "states. New work is kept off. Details: nodeguard describe node marked "
         "(gpu-gsp-failure on GPU 0000:1b:00). To do: reset the GPU."
@@ -74,7 +74,7 @@ def test_a_line_of_the_kernel_log_becomes_marks(made: Fleet) -> None:
     assert "(gpu-gsp-failure on GPU 0000:1b:00). To do: reset the GPU." in cluster.kubectl(
         "describe", "node", "marked"
     )
-    [event] = made.aggregators[0].until(lambda: scene.events(cluster, "marked", "NodeguardMarked"))
+    [event] = fleet.aggregators[0].until(lambda: scene.events(cluster, "marked", "NodeguardMarked"))
     [incident] = scene.incidents(cluster, "marked")
     name, status = incident["metadata"]["name"], incident["status"]
     assert event == (
@@ -92,112 +92,105 @@ def test_a_line_of_the_kernel_log_becomes_marks(made: Fleet) -> None:
     assert event in described
 
 
-def test_a_person_says_that_it_is_over(made: Fleet) -> None:
-    cluster = made.cluster
-    scene.fails(made.agents["cleared"])
-    until_marked(made, "cleared")
+def test_an_operator_clears_an_incident(fleet: Fleet) -> None:
+    cluster = fleet.cluster
+    scene.inject_gpu_fault(fleet.agents["cleared"])
+    until_marked(fleet, "cleared")
     [incident] = scene.incidents(cluster, "cleared")
-    said = json.dumps({"spec": {"clear": {"by": "ada: card swapped"}}})
-    cluster.kubectl("patch", "nodeincident", incident["metadata"]["name"], "--type=merge", "-p", said)
-    until_given_back(made, "cleared")
+    patch = json.dumps({"spec": {"clear": {"by": "ada: card swapped"}}})
+    cluster.kubectl("patch", "nodeincident", incident["metadata"]["name"], "--type=merge", "-p", patch)
+    until_released(fleet, "cleared")
     assert len(scene.events(cluster, "cleared", "NodeguardRecovering")) == 1
 
 
-def test_the_driver_is_loaded_anew(made: Fleet) -> None:
-    scene.fails(made.agents["reloaded"])
-    until_marked(made, "reloaded")
-    scene.driver_is_loaded(made.agents["reloaded"])
-    until_given_back(made, "reloaded")
+def test_a_driver_load_releases_the_marks(fleet: Fleet) -> None:
+    scene.inject_gpu_fault(fleet.agents["reloaded"])
+    until_marked(fleet, "reloaded")
+    scene.log_driver_load(fleet.agents["reloaded"])
+    until_released(fleet, "reloaded")
 
-    # It comes back, and that is the same incident.
-    scene.fails(made.agents["reloaded"])
-    until_marked(made, "reloaded")
-    [incident] = scene.incidents(made.cluster, "reloaded")
+    # The fault returns: it is the same incident.
+    scene.inject_gpu_fault(fleet.agents["reloaded"])
+    until_marked(fleet, "reloaded")
+    [incident] = scene.incidents(fleet.cluster, "reloaded")
     assert incident["status"]["occurrences"] == 2
 
 
-def test_work_goes_where_nothing_is_wrong(made: Fleet) -> None:
-    cluster = made.cluster
-    space = "/api/v1/namespaces/work"
+def test_the_scheduler_uses_only_unmarked_nodes(fleet: Fleet) -> None:
+    cluster = fleet.cluster
+    namespace = "/api/v1/namespaces/work"
     cluster.api.post("/api/v1/namespaces", {"metadata": {"name": "work"}})
     cluster.until(lambda: cluster.has(SERVICE_ACCOUNT.format("work")), "kube-controller-manager")
-    scene.fails(made.agents["full"])
-    until_marked(made, "full")
+    scene.inject_gpu_fault(fleet.agents["full"])
+    until_marked(fleet, "full")
 
-    def asks(name: str, on: str) -> None:
-        asked = pod(name, gpus=8)
-        asked["spec"]["nodeSelector"] = {"kubernetes.io/hostname": on}
-        cluster.api.post(f"{space}/pods", asked)
+    def create_pod(name: str, node_name: str) -> None:
+        manifest = pod(name, gpus=8)
+        manifest["spec"]["nodeSelector"] = {"kubernetes.io/hostname": node_name}
+        cluster.api.post(f"{namespace}/pods", manifest)
 
-    def bound(name: str) -> str:
-        found: str = cluster.api.get(f"{space}/pods/{name}")["spec"].get("nodeName", "")
-        return found
+    def bound_node(name: str) -> str:
+        bound: str = cluster.api.get(f"{namespace}/pods/{name}")["spec"].get("nodeName", "")
+        return bound
 
-    def refused(name: str) -> str:
-        told = cluster.api.get(f"{space}/pods/{name}")["status"].get("conditions", [])
-        return next((one["message"] for one in told if one["type"] == "PodScheduled"), "")
+    def scheduling_error(name: str) -> str:
+        conditions = cluster.api.get(f"{namespace}/pods/{name}")["status"].get("conditions", [])
+        return next((item["message"] for item in conditions if item["type"] == "PodScheduled"), "")
 
-    asks("waits", "full")
-    asks("works", "other")
-    assert cluster.until(lambda: bound("works"), "kube-scheduler") == "other"
-    assert "untolerated taint" in cluster.until(lambda: refused("waits"), "kube-scheduler")
-    assert bound("waits") == ""
+    create_pod("waits", "full")
+    create_pod("works", "other")
+    assert cluster.until(lambda: bound_node("works"), "kube-scheduler") == "other"
+    assert "untolerated taint" in cluster.until(lambda: scheduling_error("waits"), "kube-scheduler")
+    assert bound_node("waits") == ""
 
-    scene.driver_is_loaded(made.agents["full"])
-    assert cluster.until(lambda: bound("waits"), "kube-scheduler") == "full"
+    scene.log_driver_load(fleet.agents["full"])
+    assert cluster.until(lambda: bound_node("waits"), "kube-scheduler") == "full"
 
 
-def test_another_machine_of_the_same_name_begins_clean(made: Fleet) -> None:
-    cluster, agent = made.cluster, made.agents["replaced"]
-    scene.fails(agent)
-    until_marked(made, "replaced")
+def test_a_new_machine_of_the_same_name_starts_without_marks(fleet: Fleet) -> None:
+    cluster, agent = fleet.cluster, fleet.agents["replaced"]
+    scene.inject_gpu_fault(agent)
+    until_marked(fleet, "replaced")
     [old] = scene.incidents(cluster, "replaced")
 
     agent.kill()
     cluster.api.delete("/api/v1/nodes/replaced")
     agent.directory.rename(agent.directory.with_name("gone"))
-    fresh = made.join("replaced")
-    fresh.start()
+    replacement = fleet.add_node("replaced")
+    replacement.start()
 
-    [aggregator] = made.aggregators
-    aggregator.until(lambda: scene.state(cluster, "replaced") == "Resolved")
+    [aggregator] = fleet.aggregators
+    aggregator.until(lambda: scene.incident_state(cluster, "replaced") == "Resolved")
     [incident] = scene.incidents(cluster, "replaced")
     assert incident["metadata"]["name"] == old["metadata"]["name"]
     assert incident["status"]["detail"] == "its Node is gone"
-    aggregator.until(lambda: _heard(aggregator.page("/metrics")) == len(NODES))
-    fresh.ready()
-    assert scene.ours(cluster, "replaced") == []
+    aggregator.until(lambda: aggregator.metric("nodeguard_aggregator_agents_reporting") == len(NODES))
+    replacement.ready()
+    assert scene.nodeguard_fields(cluster, "replaced") == []
 
-    # And it is watched: its own fault is its own incident.
-    scene.fails(fresh)
+    # A fault of the new machine is a new incident.
+    scene.inject_gpu_fault(replacement)
     aggregator.until(lambda: len(scene.incidents(cluster, "replaced")) == 2)
     aggregator.until(lambda: scene.is_marked(cluster, "replaced"))
 
 
-def test_a_token_of_a_node_that_was_created_again_is_refused_until_it_is_renewed(made: Fleet) -> None:
-    cluster, agent, [aggregator] = made.cluster, made.agents["recreated"], made.aggregators
-    labels = scene.node(cluster, "recreated")["metadata"]["labels"]
+def test_a_token_of_a_recreated_node_is_refused_until_it_is_renewed(fleet: Fleet) -> None:
+    cluster, agent, [aggregator] = fleet.cluster, fleet.agents["recreated"], fleet.aggregators
+    labels = scene.get_node(cluster, "recreated")["metadata"]["labels"]
     cluster.api.delete("/api/v1/nodes/recreated")
     cluster.api.post("/api/v1/nodes", node("recreated", 8, labels=labels))
 
     log = cluster.kept.log(agent.name)
     agent.until(lambda: "it answered 403: the token is of another Node" in log.read_text())
     assert "delete the agent's pod, so that it gets a new token" in log.read_text()
-    [refused] = aggregator.asked("/v1/status")["refused_messages"]
+    [refused] = aggregator.query("/v1/status")["refused_messages"]
     assert (refused["node"], refused["reason"]) == ("recreated", "node-replaced")
-    page = aggregator.asked("/v1/nodes/recreated")
-    assert page["refused_messages"]["message"].startswith("the token is of another Node")
-    assert page["last_report_age"] is None
-    assert aggregator.figure('nodeguard_aggregator_refused_messages_total{reason="node-replaced"}') >= 1
+    view = aggregator.query("/v1/nodes/recreated")
+    assert view["refused_messages"]["message"].startswith("the token is of another Node")
+    assert view["last_report_age"] is None
+    assert aggregator.metric('nodeguard_aggregator_refused_messages_total{reason="node-replaced"}') >= 1
 
-    agent.renew()
-    aggregator.until(lambda: aggregator.asked("/v1/nodes/recreated")["last_report_age"] is not None)
-    scene.fails(agent)
-    until_marked(made, "recreated")
-
-
-def _heard(page: str) -> int:
-    line = next(
-        line for line in page.splitlines() if line.startswith("nodeguard_aggregator_agents_reporting ")
-    )
-    return int(float(line.split()[1]))
+    agent.renew_token()
+    aggregator.until(lambda: aggregator.query("/v1/nodes/recreated")["last_report_age"] is not None)
+    scene.inject_gpu_fault(agent)
+    until_marked(fleet, "recreated")

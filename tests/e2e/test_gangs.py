@@ -1,5 +1,6 @@
-"""Gangs stay off a degraded leaf, single-node work fills it, and the gang that waits for it gets it back: with the real
-schedulers that place gangs.
+"""Gangs avoid a degraded leaf, single-node work fills it, and after its recovery a waiting gang gets it.
+
+The schedulers are the real ones: kube-scheduler and Kueue.
 """
 
 from __future__ import annotations
@@ -15,145 +16,152 @@ from tests.controlplane.commands import GANGS
 from tests.controlplane.objects import GPU
 from tests.controlplane.queueing import start_kueue
 from tests.daemonset.manifests import fill
-from tests.e2e.devices import RULES, offer, published
-from tests.e2e.gangs import GPUS, LEAVES, NODES, SIZE, Floor, Space
-from tests.e2e.gangs_agents import ByAgents, by_agents
-from tests.e2e.gangs_kinds import QUEUE, Gangs, Native, Queued
-from tests.e2e.gangs_leaf import Faults
+from tests.e2e.devices import RULES, create_device_class, published_devices
+from tests.e2e.gang_faults import AgentFaults, agent_faults
+from tests.e2e.gang_schedulers import QUEUE, GangScheduler, KueueGangs, PodGroupGangs
+from tests.e2e.gangs import GPUS, LEAVES, NODES, SIZE, GangNodes, Namespace
 
-BAD, DOUBTED = LEAVES[3], LEAVES[1]
+DEGRADED_LEAF, SUSPECT_LEAF = LEAVES[3], LEAVES[1]
 
-# One more than fits behind the seven other leaves.
+# One more gang than fits behind the seven other leaves.
 NAMES = tuple(f"gang-{number:02}" for number in range(7 * NODES // SIZE + 1))
 
-# Seconds from the end of a fault until a gang that waited is bound.
+# Seconds from the end of a fault until a waiting gang is bound.
 SOON = 20.0
 
 
 @pytest.fixture(scope="module")
-def floor(new_cluster: NewCluster) -> Iterator[Floor]:
-    """Nodes of a control plane whose scheduler places gangs."""
-    with new_cluster(flags=GANGS) as made:
-        fill(made)
-        yield Floor(made)
+def nodes(new_cluster: NewCluster) -> Iterator[GangNodes]:
+    """Nodes of a control plane with gang scheduling."""
+    with new_cluster(flags=GANGS) as cluster:
+        fill(cluster)
+        yield GangNodes(cluster)
 
 
 @pytest.fixture(scope="module")
-def queued(floor: Floor) -> Queued:
-    """Kueue beside it."""
-    start_kueue(floor.cluster)
-    return Queued(floor.cluster)
+def kueue(nodes: GangNodes) -> KueueGangs:
+    """Kueue on the same cluster."""
+    start_kueue(nodes.cluster)
+    return KueueGangs(nodes.cluster)
 
 
 @pytest.fixture(params=["kube-scheduler", "Kueue"])
-def gangs(request: pytest.FixtureRequest) -> Gangs:
-    found: Queued | Native = request.getfixturevalue("queued") if request.param == "Kueue" else Native()
-    return found
+def gangs(request: pytest.FixtureRequest) -> GangScheduler:
+    if request.param == "Kueue":
+        scheduler: KueueGangs = request.getfixturevalue("kueue")
+        return scheduler
+    return PodGroupGangs()
 
 
 @pytest.fixture
-def space(floor: Floor) -> Iterator[Space]:
-    made = Space(floor, f"work-{secrets.token_hex(4)}")
-    yield made
-    made.clear()
+def namespace(nodes: GangNodes) -> Iterator[Namespace]:
+    work = Namespace(nodes, f"work-{secrets.token_hex(4)}")
+    yield work
+    work.clear()
 
 
 @pytest.fixture(scope="module")
-def agents(floor: Floor) -> Iterator[ByAgents]:
-    """Agents of all nodes, and an aggregator that hears them."""
-    with by_agents(floor) as made:
+def agents(nodes: GangNodes) -> Iterator[AgentFaults]:
+    """Agents of all nodes, and an aggregator to which they report."""
+    with agent_faults(nodes) as made:
         yield made
 
 
 @pytest.fixture
-def faults(agents: ByAgents) -> Iterator[Faults]:
+def faults(agents: AgentFaults) -> Iterator[AgentFaults]:
     yield agents
     agents.clear()
 
 
-def test_gangs_go_around_a_degraded_leaf_that_others_fill(
-    floor: Floor, gangs: Gangs, space: Space, faults: Faults
+def test_gangs_avoid_a_degraded_leaf_and_single_node_work_fills_it(
+    nodes: GangNodes, gangs: GangScheduler, namespace: Namespace, faults: AgentFaults
 ) -> None:
-    doubted = floor.behind(DOUBTED)[:SIZE]
-    faults.degrades(BAD)
-    faults.suspects(*doubted)
+    suspect = nodes.nodes_behind(SUSPECT_LEAF)[:SIZE]
+    faults.degrade(DEGRADED_LEAF)
+    faults.suspect(*suspect)
 
-    # Of three gangs there is no room: two behind the leaf, one on nodes that are suspect.
-    gangs.submit(space, NAMES)
+    # Three gangs have no room: two behind the degraded leaf, one on the suspect nodes.
+    gangs.submit(namespace, NAMES)
     room = len(NAMES) - 2
-    floor.until(lambda: len(space.whole()) == room, gangs.by)
-    floor.until(lambda: len(gangs.waiting(space)) == len(NAMES) - room, gangs.by)
-    placed = space.members()
-    assert placed.keys() == set(NAMES) - gangs.waiting(space)
+    nodes.until(lambda: len(namespace.placed_gangs()) == room, gangs.component)
+    nodes.until(lambda: len(gangs.waiting_gangs(namespace)) == len(NAMES) - room, gangs.component)
+    placed = namespace.gang_nodes()
+    assert placed.keys() == set(NAMES) - gangs.waiting_gangs(namespace)
     taken = {name for names in placed.values() for name in names}
-    assert taken.isdisjoint([*floor.behind(BAD), *doubted])
+    assert taken.isdisjoint([*nodes.nodes_behind(DEGRADED_LEAF), *suspect])
 
-    # Who has not asked for it waits, too.
-    space.work("stranger", labels={"nodeguard.dev/fill": "false"})
-    assert "untolerated taint" in floor.until(lambda: space.refused("stranger"))
-    space.end("stranger")
+    # A pod that does not tolerate the taints waits, too.
+    namespace.create_pod("intolerant", labels={"nodeguard.dev/fill": "false"})
+    assert "untolerated taint" in nodes.until(lambda: namespace.scheduling_error("intolerant"))
+    namespace.delete_pods("intolerant")
 
-    # Single-node work takes what they leave.
+    # Single-node work takes the nodes that the gangs leave.
     singles = [f"single-{number:02}" for number in range(NODES + SIZE)]
     for name in singles:
-        space.work(name)
-    floor.until(lambda: len(space.bound()) == len(singles))
-    assert sorted(space.bound().values()) == sorted([*floor.behind(BAD), *doubted])
-    assert space.members() == placed
+        namespace.create_pod(name)
+    nodes.until(lambda: len(namespace.bound_pods()) == len(singles))
+    assert sorted(namespace.bound_pods().values()) == sorted([*nodes.nodes_behind(DEGRADED_LEAF), *suspect])
+    assert namespace.gang_nodes() == placed
 
-    # Half of the leaf is free when it recovers: one of the gangs gets it, beside the work that goes on.
-    there = [name for name, place in space.bound().items() if place in floor.behind(BAD)]
-    space.end(*there[:SIZE])
+    # Half of the leaf is free when it recovers: one gang gets it, and the other half stays in use.
+    there = [
+        name for name, place in namespace.bound_pods().items() if place in nodes.nodes_behind(DEGRADED_LEAF)
+    ]
+    namespace.delete_pods(*there[:SIZE])
     begin = time.monotonic()
-    faults.recovers(BAD)
-    floor.until(lambda: len(space.whole()) == room + 1, gangs.by)
+    faults.recover(DEGRADED_LEAF)
+    nodes.until(lambda: len(namespace.placed_gangs()) == room + 1, gangs.component)
     took = time.monotonic() - begin
     print(f"bound {took:.1f} s after the leaf's recovery")
     assert took < SOON
-    [gang] = space.whole().keys() - placed.keys()
-    assert space.whole()[gang] == BAD
+    [gang] = namespace.placed_gangs().keys() - placed.keys()
+    assert namespace.placed_gangs()[gang] == DEGRADED_LEAF
 
 
-def test_without_marks_the_same_gangs_go_there(floor: Floor, gangs: Gangs, space: Space) -> None:
-    gangs.submit(space, NAMES)
-    floor.until(lambda: len(space.whole()) == len(NAMES), gangs.by)
-    assert BAD in space.whole().values()
-
-
-def test_a_pod_that_kueue_queues_fills_as_others_do(
-    floor: Floor, queued: Queued, space: Space, faults: Faults
+def test_without_marks_gangs_use_the_leaf(
+    nodes: GangNodes, gangs: GangScheduler, namespace: Namespace
 ) -> None:
-    faults.degrades(BAD)
-    queued.open(space)
-    space.work("stranger", labels={**QUEUE, "nodeguard.dev/fill": "false"}, leaf=BAD)
-    space.work("single", labels=QUEUE, leaf=BAD)
-    floor.until(lambda: space.bound().get("single") in floor.behind(BAD), queued.by)
-    floor.until(lambda: queued.waiting(space), queued.by)
-    assert space.bound().keys() == {"single"}
+    gangs.submit(namespace, NAMES)
+    nodes.until(lambda: len(namespace.placed_gangs()) == len(NAMES), gangs.component)
+    assert DEGRADED_LEAF in namespace.placed_gangs().values()
 
 
-def test_whole_nodes_stay_off_one_with_a_bad_device_and_a_single_gpu_does_not(
-    floor: Floor, space: Space
+def test_a_pod_queued_by_kueue_fills_a_degraded_leaf(
+    nodes: GangNodes, kueue: KueueGangs, namespace: Namespace, faults: AgentFaults
 ) -> None:
-    api, leaf = floor.cluster.api, "leaf-devices"
-    with floor.more(leaf, SIZE + 1, gpus=0) as names, published(floor.cluster, *names):
-        offer(floor.cluster, GPU)
-        bad = names[2]
-        kept = {"driver": "gpu.nvidia.com", "pool": bad, "device": "gpu-5"}
+    faults.degrade(DEGRADED_LEAF)
+    kueue.create_queue(namespace)
+    namespace.create_pod("intolerant", labels={**QUEUE, "nodeguard.dev/fill": "false"}, leaf=DEGRADED_LEAF)
+    namespace.create_pod("single", labels=QUEUE, leaf=DEGRADED_LEAF)
+    nodes.until(
+        lambda: namespace.bound_pods().get("single") in nodes.nodes_behind(DEGRADED_LEAF), kueue.component
+    )
+    nodes.until(lambda: kueue.waiting_gangs(namespace), kueue.component)
+    assert namespace.bound_pods().keys() == {"single"}
+
+
+def test_a_gang_avoids_a_node_with_a_tainted_device_and_single_gpu_pods_use_it(
+    nodes: GangNodes, namespace: Namespace
+) -> None:
+    api, leaf = nodes.cluster.api, "leaf-devices"
+    with nodes.temporary_nodes(leaf, SIZE + 1, gpus=0) as names, published_devices(nodes.cluster, *names):
+        create_device_class(nodes.cluster, GPU)
+        faulty = names[2]
+        selector = {"driver": "gpu.nvidia.com", "pool": faulty, "device": "gpu-5"}
         taint = {"key": "nodeguard.dev/quarantine", "value": "gpu-xid", "effect": "NoSchedule"}
-        rule = {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceTaintRule", "metadata": {"name": bad}}
-        api.post(RULES, {**rule, "spec": {"deviceSelector": kept, "taint": taint}})
+        rule = {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceTaintRule", "metadata": {"name": faulty}}
+        api.post(RULES, {**rule, "spec": {"deviceSelector": selector, "taint": taint}})
 
-        Native().submit(space, ["gang"], leaf)
-        floor.until(lambda: space.whole() == {"gang": leaf})
-        assert set(space.members()["gang"]) == {*names} - {bad}
+        PodGroupGangs().submit(namespace, ["gang"], leaf)
+        nodes.until(lambda: namespace.placed_gangs() == {"gang": leaf})
+        assert set(namespace.gang_nodes()["gang"]) == {*names} - {faulty}
 
         for number in range(GPUS):
-            space.work(f"single-{number}", gpus=1, leaf=leaf)
-        floor.until(lambda: len(space.bound()) == GPUS - 1)
-        assert set(space.bound().values()) == {bad}
-        [last] = {f"single-{number}" for number in range(GPUS)} - space.bound().keys()
-        floor.until(lambda: space.refused(last))
+            namespace.create_pod(f"single-{number}", gpus=1, leaf=leaf)
+        nodes.until(lambda: len(namespace.bound_pods()) == GPUS - 1)
+        assert set(namespace.bound_pods().values()) == {faulty}
+        [last] = {f"single-{number}" for number in range(GPUS)} - namespace.bound_pods().keys()
+        nodes.until(lambda: namespace.scheduling_error(last))
 
-        api.delete(f"{RULES}/{bad}")
-        floor.until(lambda: len(space.bound()) == GPUS)
+        api.delete(f"{RULES}/{faulty}")
+        nodes.until(lambda: len(namespace.bound_pods()) == GPUS)

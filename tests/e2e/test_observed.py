@@ -1,4 +1,4 @@
-"""Observing writes nothing on Nodes and devices, and says what would have been done."""
+"""Observe mode writes nothing to Nodes and devices, and reports the marks that enforce mode would set."""
 
 from __future__ import annotations
 
@@ -6,26 +6,31 @@ from functools import partial
 
 from tests.controlplane.cluster import Cluster
 from tests.e2e import scene
-from tests.e2e.devices import RULES, published
-from tests.e2e.scene import at_work
+from tests.e2e.devices import RULES, published_devices
+from tests.e2e.scene import running_fleet
 
 
-def test_observing_writes_on_no_node_and_no_device(controlplane: Cluster) -> None:
+def test_observe_mode_writes_to_no_node_and_no_device(controlplane: Cluster) -> None:
     policy = scene.ENFORCED.replace("enforce", "observe")
-    with published(controlplane, "sliced"), at_work(controlplane, policy, "whole", "sliced") as made:
-        before = {name: scene.node(controlplane, name) for name in made.agents}
-        [aggregator] = made.aggregators
-        for name, agent in made.agents.items():
-            scene.fails(agent)
-            agent.until(partial(scene.is_in, controlplane, name, "DryRun"))
-        [whole] = aggregator.until(lambda: scene.events(controlplane, "whole", "NodeguardDryRun"))
-        assert "; dry run: would quarantine node whole (" in whole
-        [sliced] = aggregator.until(lambda: scene.events(controlplane, "sliced", "NodeguardDryRun"))
-        assert "; dry run: would quarantine GPU 0000:1b:00 of sliced (" in sliced
+    with (
+        published_devices(controlplane, "with-slice"),
+        running_fleet(controlplane, policy, "without-slice", "with-slice") as fleet,
+    ):
+        before = {name: scene.get_node(controlplane, name) for name in fleet.agents}
+        [aggregator] = fleet.aggregators
+        for name, agent in fleet.agents.items():
+            scene.inject_gpu_fault(agent)
+            agent.until(partial(scene.has_incident_state, controlplane, name, "DryRun"))
+        [without_slice] = aggregator.until(
+            lambda: scene.events(controlplane, "without-slice", "NodeguardDryRun")
+        )
+        assert "; dry run: would quarantine node without-slice (" in without_slice
+        [with_slice] = aggregator.until(lambda: scene.events(controlplane, "with-slice", "NodeguardDryRun"))
+        assert "; dry run: would quarantine GPU 0000:1b:00 of with-slice (" in with_slice
 
-        for name, agent in made.agents.items():
-            scene.driver_is_loaded(agent)
-            aggregator.until(partial(scene.is_in, controlplane, name, "Resolved"))
-        # The whole of both, with who wrote which field and when, and the version of each.
-        assert {name: scene.node(controlplane, name) for name in made.agents} == before
+        for name, agent in fleet.agents.items():
+            scene.log_driver_load(agent)
+            aggregator.until(partial(scene.has_incident_state, controlplane, name, "Resolved"))
+        # Equal in all fields, including managedFields and resourceVersion.
+        assert {name: scene.get_node(controlplane, name) for name in fleet.agents} == before
         assert controlplane.api.get(RULES)["items"] == []

@@ -1,4 +1,4 @@
-"""The big red button: a pause stops new marks at once and outlives a restart; unmarking leaves nothing."""
+"""Emergency stop: a pause stops new marks at once and survives a restart; unmark removes all marks."""
 
 from __future__ import annotations
 
@@ -8,44 +8,44 @@ from typing import Any
 
 from tests.controlplane.cluster import Cluster
 from tests.e2e import scene
-from tests.e2e.devices import published, rules
+from tests.e2e.devices import device_taints, published_devices
 from tests.e2e.fleet import Fleet
-from tests.e2e.scene import at_work
+from tests.e2e.scene import running_fleet
 
 DECISIONS = "nodeguard-decisions"
 
-# A person's own, on every Node.
+# An operator's own taint and condition, on every Node.
 TAINT = {"key": "example.com/mine", "value": "x", "effect": "NoSchedule"}
 CONDITION = {"type": "ExampleReady", "status": "True", "reason": "Mine", "message": "mine"}
 
 NODES = ("marked", "late", "sliced")
+REASON = "investigating"
 
 
-def decide(made: Fleet, **said: str | None) -> None:
-    """A person decides, as any tool does that can write a ConfigMap."""
-    made.cluster.kubectl(
-        "patch", "configmap", "-n", "nodeguard", DECISIONS, "--type=merge", "-p", json.dumps({"data": said})
-    )
+def decide(fleet: Fleet, **decisions: str | None) -> None:
+    """Record an operator's decisions in the ConfigMap, as any tool can that may write it."""
+    patch = json.dumps({"data": decisions})
+    fleet.cluster.kubectl("patch", "configmap", "-n", "nodeguard", DECISIONS, "--type=merge", "-p", patch)
 
 
-def paused(made: Fleet) -> bool:
-    return "nodeguard_aggregator_paused 1" in made.aggregators[0].page("/metrics")
+def is_paused(fleet: Fleet) -> bool:
+    return "nodeguard_aggregator_paused 1" in fleet.aggregators[0].get("/metrics")
 
 
-def _gist(node: dict[str, Any]) -> dict[str, Any]:
-    """A Node without what every write changes."""
-    left = {
+def without_versions(node: dict[str, Any]) -> dict[str, Any]:
+    """Return a Node without the fields that every write changes."""
+    metadata = {
         name: value
         for name, value in node["metadata"].items()
         if name not in {"managedFields", "resourceVersion"}
     }
-    return {**node, "metadata": left}
+    return {**node, "metadata": metadata}
 
 
-def test_the_big_red_button(controlplane: Cluster) -> None:
+def test_a_pause_stops_new_marks_and_unmark_removes_all(controlplane: Cluster) -> None:
     policy = f"{scene.ENFORCED}markWith: {{cordon: true}}\n"
-    with published(controlplane, "sliced"), at_work(controlplane, policy, *NODES) as made:
-        [aggregator] = made.aggregators
+    with published_devices(controlplane, "sliced"), running_fleet(controlplane, policy, *NODES) as fleet:
+        [aggregator] = fleet.aggregators
         controlplane.kubectl("create", "configmap", "-n", "nodeguard", DECISIONS)
         for name in NODES:
             path = f"/api/v1/nodes/{name}"
@@ -54,45 +54,52 @@ def test_the_big_red_button(controlplane: Cluster) -> None:
             controlplane.api.patch(
                 f"{path}/status", {"status": {"conditions": [CONDITION]}}, "strategic-merge"
             )
-        theirs = {name: _gist(scene.node(controlplane, name)) for name in NODES}
+        before = {name: without_versions(scene.get_node(controlplane, name)) for name in NODES}
         for name in ("marked", "sliced"):
-            scene.fails(made.agents[name])
-        made.agents["marked"].until(lambda: scene.condition(controlplane, "marked"))
-        made.agents["sliced"].until(lambda: rules(controlplane))
-        assert scene.node(controlplane, "marked")["spec"]["unschedulable"]
+            scene.inject_gpu_fault(fleet.agents[name])
+        fleet.agents["marked"].until(lambda: scene.condition(controlplane, "marked"))
+        fleet.agents["sliced"].until(lambda: device_taints(controlplane))
+        assert scene.get_node(controlplane, "marked")["spec"]["unschedulable"]
 
-        # New ones are withheld from now on, and what stands goes on standing.
-        decide(made, pause="somebody is looking into it")
-        aggregator.until(lambda: paused(made))
-        scene.fails(made.agents["late"])
-        made.agents["late"].until(lambda: scene.state(controlplane, "late") == "Withheld")
+        # New marks are withheld from now on; the marks that are set stay.
+        decide(fleet, pause=REASON)
+        aggregator.until(lambda: is_paused(fleet))
+        scene.inject_gpu_fault(fleet.agents["late"])
+        fleet.agents["late"].until(lambda: scene.incident_state(controlplane, "late") == "Withheld")
         [incident] = scene.incidents(controlplane, "late")
-        assert incident["status"]["detail"] == "somebody is looking into it"
-        aggregator.end()
+        assert incident["status"]["detail"] == REASON
+        aggregator.terminate()
         aggregator.start()
-        aggregator.until(lambda: "nodeguard_aggregator_active 1" in aggregator.page("/metrics"))
-        assert paused(made)
-        assert (scene.is_marked(controlplane, "marked"), scene.ours(controlplane, "late")) == (True, [])
-        assert scene.state(controlplane, "late") == "Withheld"
+        aggregator.until(lambda: "nodeguard_aggregator_active 1" in aggregator.get("/metrics"))
+        assert is_paused(fleet)
+        assert (scene.is_marked(controlplane, "marked"), scene.nodeguard_fields(controlplane, "late")) == (
+            True,
+            [],
+        )
+        assert scene.incident_state(controlplane, "late") == "Withheld"
 
-        # Every mark goes, and nothing of anybody else's.
-        decide(made, unmark="ada")
-        aggregator.until(lambda: not any(scene.ours(controlplane, name) for name in NODES))
-        aggregator.until(lambda: not rules(controlplane))
-        # The controllers take their own taint for a cordon away a moment later.
-        aggregator.until(lambda: all(_gist(scene.node(controlplane, name)) == theirs[name] for name in NODES))
+        # All marks are removed, and nothing that others have written.
+        decide(fleet, unmark="ada")
+        aggregator.until(lambda: not any(scene.nodeguard_fields(controlplane, name) for name in NODES))
+        aggregator.until(lambda: not device_taints(controlplane))
+        # The node controller removes its taint of a cordon a little later.
+        aggregator.until(
+            lambda: all(
+                without_versions(scene.get_node(controlplane, name)) == before[name] for name in NODES
+            )
+        )
 
-        def kept() -> dict[str, str]:
+        def recorded_decisions() -> dict[str, str]:
             path = f"/api/v1/namespaces/nodeguard/configmaps/{DECISIONS}"
             data: dict[str, str] = controlplane.api.get(path)["data"]
             return data
 
-        aggregator.until(lambda: kept() == {"pause": "somebody is looking into it"})
+        aggregator.until(lambda: recorded_decisions() == {"pause": REASON})
         for name in NODES:
-            aggregator.until(partial(scene.is_in, controlplane, name, "Withheld"))
+            aggregator.until(partial(scene.has_incident_state, controlplane, name, "Withheld"))
 
-        # Not for ever: what is still broken is marked again.
-        decide(made, pause=None)
+        # After the pause, nodes with active faults are marked again.
+        decide(fleet, pause=None)
         for name in ("marked", "late"):
             aggregator.until(partial(scene.is_marked, controlplane, name))
-        aggregator.until(lambda: rules(controlplane))
+        aggregator.until(lambda: device_taints(controlplane))

@@ -1,4 +1,4 @@
-"""What strangers say to an aggregator, and a policy that changes under it."""
+"""Unauthenticated and invalid messages to an aggregator, and a policy that changes while it runs."""
 
 from __future__ import annotations
 
@@ -16,117 +16,116 @@ from tests.controlplane.objects import clear
 from tests.daemonset.manifests import AGENT, NAMESPACE, token
 from tests.e2e import scene
 from tests.e2e.fleet import Fleet
-from tests.e2e.scene import at_work
+from tests.e2e.scene import running_fleet
 from tests.waiting import PATIENCE
 
-WRONG = "defaultMode: enforce\ngracePeriod: {quarantine: soon}\n"
+INVALID = "defaultMode: enforce\ngracePeriod: {quarantine: soon}\n"
 
 
 @pytest.fixture(scope="module")
-def made(shared_cluster: Cluster) -> Iterator[Fleet]:
+def fleet(shared_cluster: Cluster) -> Iterator[Fleet]:
     clear(shared_cluster.api)
-    with at_work(shared_cluster, scene.ENFORCED, "gpu-1", "gpu-2") as fleet:
-        yield fleet
+    with running_fleet(shared_cluster, scene.ENFORCED, "gpu-1", "gpu-2") as running:
+        yield running
 
 
-def log(made: Fleet) -> str:
-    [aggregator] = made.aggregators
-    return made.cluster.kept.log(aggregator.name).read_text()
+def log(fleet: Fleet) -> str:
+    [aggregator] = fleet.aggregators
+    return fleet.cluster.kept.log(aggregator.name).read_text()
 
 
-def test_strangers_change_nothing_and_no_token_is_told(made: Fleet) -> None:
-    cluster, [aggregator] = made.cluster, made.aggregators
-    agent = made.agents["gpu-1"]
+def test_unauthenticated_clients_change_nothing_and_no_token_is_logged(fleet: Fleet) -> None:
+    cluster, [aggregator] = fleet.cluster, fleet.aggregators
+    agent = fleet.agents["gpu-1"]
     good = agent.token.read_text()
     others = token(cluster, AGENT, agent.pod)  # for the API server, not for nodeguard
     unbound = token(cluster, AGENT, None, "nodeguard")
     forged = good[:-8] + ("A" * 8 if not good.endswith("A" * 8) else "B" * 8)
-    before = scene.node(cluster, "gpu-2")
+    before = scene.get_node(cluster, "gpu-2")
 
-    # With the node's own token, but of a boot that is not the one that its agent reports of.
-    assert _said(made, good, heartbeat("gpu-1")) == 409
-    refused = aggregator.asked("/v1/nodes/gpu-1")["refused_messages"]
+    # With the node's own token, but of another boot than its agent reports.
+    assert _status(fleet, good, heartbeat("gpu-1")) == 409
+    refused = aggregator.query("/v1/nodes/gpu-1")["refused_messages"]
     assert (refused["reason"], refused["count"]) == ("other-boot", 1)
-    assert _said(made, good, heartbeat("gpu-2")) == 403
-    for shown in (others, unbound, forged, "x" * 900, ""):
-        assert _said(made, shown, heartbeat("gpu-1")) in {401, 403}
+    assert _status(fleet, good, heartbeat("gpu-2")) == 403
+    for credential in (others, unbound, forged, "x" * 900, ""):
+        assert _status(fleet, credential, heartbeat("gpu-1")) in {401, 403}
     body = b'{"version":1,"filler":"' + b"x" * (64 << 20)
-    assert _said(made, good, body) in {0, 413}
-    with _line(made) as slow:
+    assert _status(fleet, good, body) in {0, 413}
+    with _connection(fleet) as slow:
         slow.putrequest("POST", MESSAGES_PATH)
         slow.putheader("Authorization", f"Bearer {good}")
         slow.putheader("Content-Length", "1000")
         slow.endheaders(b"{")
-        # Agents are heard beside it, and what it says is never heard.
-        scene.fails(agent)
+        # The aggregator accepts reports of agents meanwhile.
+        scene.inject_gpu_fault(agent)
         agent.until(lambda: scene.is_marked(cluster, "gpu-1"))
-        scene.driver_is_loaded(agent)
+        scene.log_driver_load(agent)
         agent.until(lambda: not scene.is_marked(cluster, "gpu-1"))
 
-    assert aggregator.code() is None
-    said = log(made) + cluster.kept.log(agent.name).read_text()
+    assert aggregator.return_code() is None
+    logs = log(fleet) + cluster.kept.log(agent.name).read_text()
     for secret in (good, others, unbound, forged):
-        assert secret not in said
-        assert secret.split(".")[2] not in said
-    assert scene.node(cluster, "gpu-2") == before
+        assert secret not in logs
+        assert secret.split(".")[2] not in logs
+    assert scene.get_node(cluster, "gpu-2") == before
 
 
-def test_a_wrong_policy_is_told_of_and_left(made: Fleet) -> None:
-    cluster, [aggregator] = made.cluster, made.aggregators
-    made.policy.write_text(WRONG)
+def test_an_invalid_policy_is_reported_and_not_adopted(fleet: Fleet) -> None:
+    cluster, [aggregator] = fleet.cluster, fleet.aggregators
+    fleet.policy.write_text(INVALID)
     aggregator.until(
-        lambda: "nodeguard_aggregator_policy_last_reload_successful 0" in aggregator.page("/metrics")
+        lambda: "nodeguard_aggregator_policy_last_reload_successful 0" in aggregator.get("/metrics")
     )
-    why = f"{made.policy}:2: quarantine: 'soon' does not fit"
-    assert why in log(made)
+    problem = f"{fleet.policy}:2: quarantine: 'soon' does not fit"
+    assert problem in log(fleet)
 
-    def said() -> list[Any]:
-        asked = f"/api/v1/namespaces/{NAMESPACE}/events?fieldSelector=involvedObject.name={aggregator.pod}"
-        found = cluster.api.get(asked)["items"]
-        return [one for one in found if one["reason"] == "NodeguardPolicyInvalid"]
+    def policy_events() -> list[Any]:
+        path = f"/api/v1/namespaces/{NAMESPACE}/events?fieldSelector=involvedObject.name={aggregator.pod}"
+        return [item for item in cluster.api.get(path)["items"] if item["reason"] == "NodeguardPolicyInvalid"]
 
-    [event] = aggregator.until(said)
+    [event] = aggregator.until(policy_events)
     assert (event["type"], event["count"]) == ("Warning", 1)
-    assert event["message"].startswith(why)
+    assert event["message"].startswith(problem)
     assert "the previous policy stays in use" in event["message"]
     described = cluster.kubectl("describe", "pod", "-n", NAMESPACE, aggregator.pod)
-    assert why in described
+    assert problem in described
 
-    # The last good one goes on.
-    scene.fails(made.agents["gpu-1"])
-    made.agents["gpu-1"].until(lambda: scene.is_marked(cluster, "gpu-1"))
+    # The last valid policy stays in use.
+    scene.inject_gpu_fault(fleet.agents["gpu-1"])
+    fleet.agents["gpu-1"].until(lambda: scene.is_marked(cluster, "gpu-1"))
 
-    made.policy.write_text(scene.ENFORCED.replace("enforce", "observe"))
+    fleet.policy.write_text(scene.ENFORCED.replace("enforce", "observe"))
     aggregator.until(
-        lambda: "nodeguard_aggregator_policy_last_reload_successful 1" in aggregator.page("/metrics")
+        lambda: "nodeguard_aggregator_policy_last_reload_successful 1" in aggregator.get("/metrics")
     )
-    aggregator.until(lambda: f"{made.policy}: adopted" in log(made))
-    scene.fails(made.agents["gpu-2"])
-    made.agents["gpu-2"].until(lambda: scene.state(cluster, "gpu-2") == "DryRun")
+    aggregator.until(lambda: f"{fleet.policy}: adopted" in log(fleet))
+    scene.inject_gpu_fault(fleet.agents["gpu-2"])
+    fleet.agents["gpu-2"].until(lambda: scene.incident_state(cluster, "gpu-2") == "DryRun")
     assert not scene.is_marked(cluster, "gpu-2")
-    # What stands is no new mark: it stays until it is proven to be over.
+    # A mark that is set stays until its release.
     assert scene.is_marked(cluster, "gpu-1")
 
 
-class _Line(http.client.HTTPSConnection):
-    def __enter__(self) -> _Line:
+class _Connection(http.client.HTTPSConnection):
+    def __enter__(self) -> _Connection:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
 
-def _line(made: Fleet) -> _Line:
-    trust = ssl.create_default_context(cadata=made.ca.read_text())
+def _connection(fleet: Fleet) -> _Connection:
+    trust = ssl.create_default_context(cadata=fleet.ca.read_text())
     trust.check_hostname = False
-    return _Line(made.aggregators[0].number, made.port, context=trust, timeout=PATIENCE)
+    return _Connection(fleet.aggregators[0].address, fleet.port, context=trust, timeout=PATIENCE)
 
 
-def _said(made: Fleet, shown: str, body: bytes) -> int:
-    """The status of the answer to a message; 0 where the line was cut."""
-    with _line(made) as line:
+def _status(fleet: Fleet, credential: str, body: bytes) -> int:
+    """Return the status of the response to a message; 0 if the connection was closed."""
+    with _connection(fleet) as connection:
         try:
-            line.request("POST", MESSAGES_PATH, body, {"Authorization": f"Bearer {shown}"})
-            return line.getresponse().status
+            connection.request("POST", MESSAGES_PATH, body, {"Authorization": f"Bearer {credential}"})
+            return connection.getresponse().status
         except OSError:
             return 0

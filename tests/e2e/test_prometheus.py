@@ -1,4 +1,4 @@
-"""A real agent, scraped by a real Prometheus with the alert rules that a site gets."""
+"""A real agent, scraped by a real Prometheus with the shipped alert rules."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ import yaml
 from fixtures.bundles import bundle_path
 from tests.alerts.rules import Promtool
 from tests.e2e.processes import (
-    agent,
-    api,
-    installed,
-    live_bundle,
-    page,
+    command_path,
+    copy_bundle,
+    get_page,
+    query_prometheus,
     running,
+    running_agent,
     until,
 )
 from tests.ports import free_address
@@ -27,12 +27,12 @@ from tests.ports import free_address
 RULES = Path(__file__).parents[2] / "daemonset" / "alerts" / "agent.yaml"
 FAULT = "3,4711,1000010000000,-;NVRM: Xid (PCI:0000:1b:00): 79, pid=1, name=x, GPU has fallen off the bus.\n"
 
-# Series that a healthy node may cost.
-MOST = 40
+# Maximum number of series of a healthy node.
+MAX_SERIES = 40
 
 
 class Scene(NamedTuple):
-    """Addresses of a Prometheus and of what it scrapes: the agent of this machine, and one of a bundle."""
+    """Addresses of a Prometheus and of its targets: the agent of this machine, and one of a bundle."""
 
     prometheus: str
     here: str
@@ -41,68 +41,73 @@ class Scene(NamedTuple):
     log: Path
 
     def query(self, expression: str) -> dict[str, float]:
-        """Values by instance."""
-        found = api(self.prometheus, f"query?query={quote(expression)}")
-        rows = found["result"] if found else []
+        """Return the values of an expression by instance."""
+        data = query_prometheus(self.prometheus, f"query?query={quote(expression)}")
+        rows = data["result"] if data else []
         return {row["metric"]["instance"]: float(row["value"][1]) for row in rows}
 
 
 @pytest.fixture(scope="module")
 def scene(tmp_path_factory: pytest.TempPathFactory, promtool: Promtool) -> Iterator[Scene]:
-    command = installed("prometheus")
+    command = command_path("prometheus")
     directory = tmp_path_factory.mktemp("prometheus")
-    bundle = live_bundle("healthy-dgx-h100", directory)
+    bundle = copy_bundle("healthy-dgx-h100", directory)
     with ExitStack() as stack:
-        here = stack.enter_context(agent(tmp_path_factory.mktemp("here")))
-        healthy = stack.enter_context(agent(tmp_path_factory.mktemp("healthy"), "--from", str(bundle)))
-        told: dict[str, Any] = {
+        here = stack.enter_context(running_agent(tmp_path_factory.mktemp("here")))
+        healthy = stack.enter_context(
+            running_agent(tmp_path_factory.mktemp("healthy"), "--from", str(bundle))
+        )
+        settings: dict[str, Any] = {
             "global": {"scrape_interval": "500ms", "scrape_timeout": "500ms", "evaluation_interval": "500ms"},
             "rule_files": [str(RULES)],
             "scrape_configs": [{"job_name": "nodeguard", "static_configs": [{"targets": [here, healthy]}]}],
         }
         config, listen, log = directory / "prometheus.yaml", free_address(), directory / "prometheus.log"
-        config.write_text(yaml.safe_dump(told))
-        words = [
+        config.write_text(yaml.safe_dump(settings))
+        arguments = [
             f"--config.file={config}",
             f"--storage.tsdb.path={directory}",
             f"--web.listen-address={listen}",
         ]
-        stack.enter_context(running(log, command, *words))
+        stack.enter_context(running(log, command, *arguments))
         scene = Scene(listen, here, healthy, bundle, log)
         until(lambda: len(scene.query("up")) == 2, log)
         yield scene
 
 
-def test_both_are_scraped(scene: Scene) -> None:
+def test_both_agents_are_scraped(scene: Scene) -> None:
     both = {scene.here: 1.0, scene.healthy: 1.0}
     until(lambda: scene.query('up{job="nodeguard"}') == both, scene.log)
     assert scene.query("scrape_samples_scraped").keys() == both.keys()
-    assert scene.query("scrape_samples_scraped")[scene.healthy] <= MOST
+    assert scene.query("scrape_samples_scraped")[scene.healthy] <= MAX_SERIES
     assert scene.query('nodeguard_node_health{health="ok"}')[scene.healthy] == 1
 
 
-def test_pages_without_findings_are_clean(scene: Scene, promtool: Promtool) -> None:
-    assert_is_clean(page(scene.healthy, "/metrics"), promtool)
-    assert_is_clean(page(scene.here, "/metrics"), promtool)
+def test_metrics_without_findings_pass_promtool(scene: Scene, promtool: Promtool) -> None:
+    assert_passes_promtool(get_page(scene.healthy, "/metrics"), promtool)
+    assert_passes_promtool(get_page(scene.here, "/metrics"), promtool)
 
 
-def test_the_rules_are_loaded_and_can_be_evaluated(scene: Scene) -> None:
-    told = [rule["alert"] for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]]
+def test_the_rules_are_loaded_and_evaluated(scene: Scene) -> None:
+    alerts = [
+        rule["alert"] for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]
+    ]
 
     def rules() -> list[dict[str, Any]]:
-        found = [rule for group in api(scene.prometheus, "rules")["groups"] for rule in group["rules"]]
-        return [] if any(rule["health"] == "unknown" for rule in found) else found
+        groups = query_prometheus(scene.prometheus, "rules")["groups"]
+        loaded = [rule for group in groups for rule in group["rules"]]
+        return [] if any(rule["health"] == "unknown" for rule in loaded) else loaded
 
-    found = until(rules, scene.log)
-    assert [rule["name"] for rule in found] == told
-    assert {rule["health"] for rule in found} == {"ok"}
+    loaded = until(rules, scene.log)
+    assert [rule["name"] for rule in loaded] == alerts
+    assert {rule["health"] for rule in loaded} == {"ok"}
 
 
-def test_a_fault_that_is_put_into_a_running_agent_raises_the_alert(scene: Scene) -> None:
+def test_a_new_fault_raises_the_alert(scene: Scene) -> None:
     def alerts() -> list[dict[str, Any]]:
         return [
             alert
-            for alert in api(scene.prometheus, "alerts")["alerts"]
+            for alert in query_prometheus(scene.prometheus, "alerts")["alerts"]
             if (alert["labels"]["alertname"], alert["labels"].get("instance"))
             == ("NodeguardNodeFatal", scene.healthy)
         ]
@@ -110,21 +115,21 @@ def test_a_fault_that_is_put_into_a_running_agent_raises_the_alert(scene: Scene)
     assert not alerts()
     with (scene.bundle / "kmsg").open("a") as log:
         log.write(FAULT)
-    # It fires once it has stood for a minute, which promtool sees in no time (tests/alerts).
+    # It fires after a minute; tests/alerts tests that with promtool.
     [alert] = until(alerts, scene.log)
     assert alert["state"] in {"pending", "firing"}
     assert "gpu/0000:1b:00 has gpu-lost, do reboot-node" in alert["annotations"]["summary"]
 
 
 @pytest.mark.parametrize("name", ["gpu-off-bus", "nic-troubles", "driver-stalled"])
-def test_a_page_with_findings_is_clean(name: str, tmp_path: Path, promtool: Promtool) -> None:
-    with agent(tmp_path, "--from", str(bundle_path(name)), "--speed", "100") as listen:
+def test_metrics_with_findings_pass_promtool(name: str, tmp_path: Path, promtool: Promtool) -> None:
+    with running_agent(tmp_path, "--from", str(bundle_path(name)), "--speed", "100") as listen:
         log = tmp_path / "agent.log"
-        until(lambda: "\nnodeguard_finding{" in page(listen, "/metrics"), log)
-        assert_is_clean(page(listen, "/metrics"), promtool)
+        until(lambda: "\nnodeguard_finding{" in get_page(listen, "/metrics"), log)
+        assert_passes_promtool(get_page(listen, "/metrics"), promtool)
 
 
-def assert_is_clean(metrics: str, promtool: Promtool) -> None:
+def assert_passes_promtool(metrics: str, promtool: Promtool) -> None:
     assert "nodeguard_node_health{" in metrics
     done = promtool("check", "metrics", stdin=metrics)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

@@ -1,4 +1,4 @@
-"""An aggregator without Kubernetes and agents on recorded machines: real processes, as a site runs them."""
+"""A standalone aggregator, without Kubernetes, and agents on recorded machines: real processes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.controlplane.certificates import Authority
-from tests.e2e.processes import agent, answer, live_bundle, page, running, until
+from tests.e2e.processes import copy_bundle, get_page, query_socket, running, running_agent, until
 from tests.ports import free_address
 from tests.waiting import PATIENCE, PROMPTLY
 
@@ -28,7 +28,7 @@ POLICY = "defaultMode: enforce\ngracePeriod: {quarantine: 1s}\nsoak: {initial: 1
 
 
 class Site:
-    """A directory with all that a site without Kubernetes has."""
+    """A directory with the files of a site without Kubernetes."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -36,54 +36,56 @@ class Site:
         self.socket, self.log = directory / "a.sock", directory / "aggregator.log"
         (directory / "policy.yaml").write_text(POLICY)
 
-    def words(self, *more: str) -> list[str]:
+    def command(self, *options: str) -> list[str]:
         return [
             *COMMAND, "aggregator", "--standalone", "--listen", self.listen, "--metrics", self.metrics,
             "--state", f"{self.directory}/state", "--socket", f"{self.socket}",
-            "--policy", f"{self.directory}/policy.yaml", *more,
+            "--policy", f"{self.directory}/policy.yaml", *options,
         ]  # fmt: skip
 
     @contextmanager
-    def aggregator(self, *more: str) -> Iterator[subprocess.Popen[bytes]]:
-        with running(self.log, *self.words(*more)) as process:
+    def aggregator(self, *options: str) -> Iterator[subprocess.Popen[bytes]]:
+        with running(self.log, *self.command(*options)) as process:
             until(lambda: "listens for agents at" in self.log.read_text(), self.log)
             yield process
 
     @contextmanager
     def node(self, name: str, settings: str, recording: str = BUNDLE) -> Iterator[Path]:
-        """An agent, and the bundle that it reads."""
+        """Run an agent, and yield the bundle that it reads."""
         own = self.directory / name
         own.mkdir()
-        bundle = live_bundle(recording, own)
+        bundle = copy_bundle(recording, own)
         (own / "agent.yaml").write_text(f"node: {name}\nstate: {own}/state\naggregator:\n{settings}")
-        with agent(own, "--config", f"{own}/agent.yaml", "--from", f"{bundle}"):
+        with running_agent(own, "--config", f"{own}/agent.yaml", "--from", f"{bundle}"):
             yield bundle
 
-    def said(self, *words: str) -> subprocess.CompletedProcess[str]:
-        done = subprocess.run(
-            [*COMMAND, *words, "--socket", f"{self.socket}"], capture_output=True, text=True, check=False
-        )
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [*COMMAND, *arguments, "--socket", f"{self.socket}"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert "Traceback" not in done.stderr
         return done
 
-    def asked(self, *words: str) -> Any:
-        done = self.said(*words, "-o", "json")
+    def query(self, *arguments: str) -> Any:
+        done = self.run(*arguments, "-o", "json")
         return json.loads(done.stdout) if done.stdout else {}
 
-    def until_heard(self, count: int) -> None:
-        until(lambda: answer(self.socket, "/v1/status").get("agents", {}).get("reported") == count, self.log)
+    def wait_for_reports(self, count: int) -> None:
+        until(
+            lambda: query_socket(self.socket, "/v1/status").get("agents", {}).get("reported") == count,
+            self.log,
+        )
 
     def states(self) -> dict[str, str]:
-        """States of incidents, by node."""
-        incidents = answer(self.socket, "/v1/incidents").get("incidents", ())
-        return {one["node"]: one["state"] for one in incidents}
+        """Return the states of incidents, by node."""
+        incidents = query_socket(self.socket, "/v1/incidents").get("incidents", ())
+        return {incident["node"]: incident["state"] for incident in incidents}
 
 
-def insecure(site: Site) -> str:
+def insecure_settings(site: Site) -> str:
     return f"  addresses: ['http://{site.listen}/v1/messages']\n"
 
 
-def certified(site: Site, authority: Authority, name: str) -> str:
+def certificate_settings(site: Site, authority: Authority, name: str) -> str:
     pair, port = authority.issue(name), site.listen.rpartition(":")[2]
     return (
         f"  addresses: ['https://localhost:{port}/v1/messages']\n  ca_file: {site.directory}/state/ca.crt\n"
@@ -96,21 +98,22 @@ def site(tmp_path: Path) -> Site:
     return Site(tmp_path)
 
 
-def test_a_fault_is_marked_and_nothing_that_was_decided_is_lost_by_a_kill(site: Site) -> None:
+def test_marks_and_decisions_survive_a_kill(site: Site) -> None:
     authority = Authority(site.directory)
     options = ("--client-ca", str(authority.certificate), "--cert-host", "localhost")
     with ExitStack() as stack:
         process = stack.enter_context(site.aggregator(*options))
         names = ("gpu-1", "gpu-2")
-        bundles = [stack.enter_context(site.node(name, certified(site, authority, name))) for name in names]
-        site.until_heard(2)
+        bundles = [
+            stack.enter_context(site.node(name, certificate_settings(site, authority, name)))
+            for name in names
+        ]
+        site.wait_for_reports(2)
         with (bundles[0] / "kmsg").open("a") as kernel:
             kernel.write(XID)
         until(lambda: site.states() == {"gpu-1": "Advised"}, site.log)
-        assert (
-            "row 4" in site.said("pause", "--reason", "row 4 is rewired").stdout + site.said("status").stdout
-        )
-        other = subprocess.run(site.words(*options), capture_output=True, text=True, check=False)
+        assert "row 4" in site.run("pause", "--reason", "row 4 is rewired").stdout + site.run("status").stdout
+        other = subprocess.run(site.command(*options), capture_output=True, text=True, check=False)
         assert (other.returncode, other.stderr.splitlines()[-1]) == (
             3,
             (
@@ -121,95 +124,97 @@ def test_a_fault_is_marked_and_nothing_that_was_decided_is_lost_by_a_kill(site: 
         process.send_signal(signal.SIGKILL)
         process.wait(PROMPTLY)
         stack.enter_context(site.aggregator(*options))
-        site.until_heard(2)
-        told = site.asked("status")
-        assert told["paused"].startswith("paused by ")
-        assert told["marked"]["quarantine"]["nodes"] == 1
+        site.wait_for_reports(2)
+        status = site.query("status")
+        assert status["paused"].startswith("paused by ")
+        assert status["marked"]["quarantine"]["nodes"] == 1
         with (bundles[1] / "kmsg").open("a") as kernel:
             kernel.write(XID)
         until(lambda: site.states() == {"gpu-1": "Advised", "gpu-2": "Withheld"}, site.log)
-        [incident] = [one["name"] for one in site.asked("get", "incidents", "--node", "gpu-1")["incidents"]]
-        cleared = site.said("incidents", "clear", incident)
+        [incident] = [item["name"] for item in site.query("get", "incidents", "--node", "gpu-1")["incidents"]]
+        cleared = site.run("incidents", "clear", incident)
         assert cleared.returncode == 0
         assert "gpu-gsp-failure on GPU 0000:1b:00 is cleared" in cleared.stdout
         until(lambda: site.states() == {"gpu-2": "Withheld"}, site.log)
-        assert "nodeguard_aggregator_up 1" in page(site.metrics, "/metrics")
+        assert "nodeguard_aggregator_up 1" in get_page(site.metrics, "/metrics")
     assert "Traceback" not in site.log.read_text()
 
 
-def test_the_policy_is_read_again_when_that_is_asked_for(site: Site) -> None:
+def test_sighup_reloads_the_policy(site: Site) -> None:
     with site.aggregator("--insecure") as process:
         (site.directory / "policy.yaml").write_text("defaultMode: enfore\n")
         process.send_signal(signal.SIGHUP)
         until(lambda: "'enfore' is none of observe, enforce" in site.log.read_text(), site.log)
-        assert "nodeguard_aggregator_policy_last_reload_successful 0" in page(site.metrics, "/metrics")
+        assert "nodeguard_aggregator_policy_last_reload_successful 0" in get_page(site.metrics, "/metrics")
         (site.directory / "policy.yaml").write_text(POLICY)
         process.send_signal(signal.SIGHUP)
         until(
-            lambda: "nodeguard_aggregator_policy_last_reload_successful 1" in page(site.metrics, "/metrics"),
+            lambda: (
+                "nodeguard_aggregator_policy_last_reload_successful 1" in get_page(site.metrics, "/metrics")
+            ),
             site.log,
         )
         process.send_signal(signal.SIGTERM)
         assert process.wait(PROMPTLY) == 0
 
 
-def test_connections_leave_open_files_for_all_else(site: Site) -> None:
+def test_connections_leave_open_files_for_other_uses(site: Site) -> None:
     authority = Authority(site.directory)
     options = ("--client-ca", str(authority.certificate), "--cert-host", "localhost")
     with ExitStack() as stack:
-        limited = ("prlimit", "--nofile=128:300", "--", *site.words(*options))
+        limited = ("prlimit", "--nofile=128:300", "--", *site.command(*options))
         stack.enter_context(running(site.log, *limited))
         until(lambda: "listens for agents at" in site.log.read_text(), site.log)
         assert "accepts up to 150 agent connections (limit on open files: 300)" in site.log.read_text()
-        assert "nodeguard_aggregator_agent_connections_limit 150.0" in page(site.metrics, "/metrics")
+        assert "nodeguard_aggregator_agent_connections_limit 150.0" in get_page(site.metrics, "/metrics")
         host, _, port = site.listen.rpartition(":")
         for address in (f"127.0.0.{number}" for number in range(2, 7)):
             for _ in range(60):
                 stack.enter_context(socket.create_connection((host, int(port)), source_address=(address, 0)))
-        stack.enter_context(site.node("gpu-2", certified(site, authority, "gpu-2")))
-        site.until_heard(1)
+        stack.enter_context(site.node("gpu-2", certificate_settings(site, authority, "gpu-2")))
+        site.wait_for_reports(1)
         assert "Too many open files" not in site.log.read_text()
 
 
-def test_no_node_speaks_for_another(site: Site) -> None:
+def test_a_node_cannot_report_for_another_node(site: Site) -> None:
     authority = Authority(site.directory)
     options = ("--client-ca", str(authority.certificate), "--cert-host", "localhost")
     with ExitStack() as stack:
         stack.enter_context(site.aggregator(*options))
-        stack.enter_context(site.node("gpu-2", certified(site, authority, "gpu-1")))
+        stack.enter_context(site.node("gpu-2", certificate_settings(site, authority, "gpu-1")))
         log = site.directory / "gpu-2" / "agent.log"
         until(lambda: "the message is of another node than the sender's credential" in log.read_text(), log)
-        assert site.asked("status")["agents"]["reported"] == 0
+        assert site.query("status")["agents"]["reported"] == 0
 
 
-def test_on_this_machine_alone_nobody_need_say_who_they_are(site: Site) -> None:
-    with site.aggregator("--insecure"), site.node("gpu-1", insecure(site)) as bundle:
-        site.until_heard(1)
+def test_loopback_agents_need_no_credentials_with_insecure(site: Site) -> None:
+    with site.aggregator("--insecure"), site.node("gpu-1", insecure_settings(site)) as bundle:
+        site.wait_for_reports(1)
         with (bundle / "kmsg").open("a") as kernel:
             kernel.write(XID)
         until(lambda: site.states() == {"gpu-1": "Advised"}, site.log)
-        said = [json.loads(line) for line in site.log.read_text().splitlines()]
-        told = [one for one in said if one["event"] == "incident"]
-        assert {(one["node"], one["check"]) for one in told} == {("gpu-1", "gpu-gsp-failure")}
-        assert (told[-1]["state"], told[-1]["scope"]) == ("Advised", "node gpu-1")
+        lines = [json.loads(line) for line in site.log.read_text().splitlines()]
+        incidents = [line for line in lines if line["event"] == "incident"]
+        assert {(line["node"], line["check"]) for line in incidents} == {("gpu-1", "gpu-gsp-failure")}
+        assert (incidents[-1]["state"], incidents[-1]["scope"]) == ("Advised", "node gpu-1")
 
 
-def test_a_clear_that_the_agent_refuses_is_reported_as_that(site: Site) -> None:
-    with site.aggregator("--insecure"), site.node("gpu-1", insecure(site), "gpu-no-handle"):
+def test_a_clear_that_the_agent_refuses_fails(site: Site) -> None:
+    with site.aggregator("--insecure"), site.node("gpu-1", insecure_settings(site), "gpu-no-handle"):
         until(lambda: site.states() == {"gpu-1": "Advised"}, site.log)
-        [incident] = [one["name"] for one in site.asked("get", "incidents")["incidents"]]
-        done = site.said("incidents", "clear", incident, "--by", "ada")
+        [incident] = [item["name"] for item in site.query("get", "incidents")["incidents"]]
+        done = site.run("incidents", "clear", incident, "--by", "ada")
         assert done.returncode == 3
         refusal = "gpu-lost-any on node is not cleared: its condition holds now"
         assert f"{incident} is not cleared: {refusal}" in done.stderr
-        page = site.asked("describe", "incident", incident)
-        assert (page["state"], page["clear_result"]) == ("Advised", "refused")
-        text = site.said("describe", "incident", incident).stdout
+        view = site.query("describe", "incident", incident)
+        assert (view["state"], view["clear_result"]) == ("Advised", "refused")
+        text = site.run("describe", "incident", incident).stdout
         assert f" refused: {refusal}" in " ".join(text.split())
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "problem"),
     [
         (["--insecure", "--listen", "0.0.0.0:0"], "127.0.0.1 and ::1 only:"),
         (["--insecure", "--state", "{here}/no/state"], "the directory {here}/no does not exist: create it"),
@@ -221,12 +226,12 @@ def test_a_clear_that_the_agent_refuses_is_reported_as_that(site: Site) -> None:
         (["--insecure", "--policy", "{here}/junk"], "junk:1:"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_at_the_start_is_said_with_its_remedy(
-    site: Site, options: list[str], said: str
-) -> None:
+def test_a_start_error_names_its_remedy(site: Site, options: list[str], problem: str) -> None:
     (site.directory / "junk").write_text("junk\n")
-    given = [one.format(here=site.directory) for one in options]
-    done = subprocess.run(site.words(*given), capture_output=True, text=True, check=False, timeout=PATIENCE)
+    options = [option.format(here=site.directory) for option in options]
+    done = subprocess.run(
+        site.command(*options), capture_output=True, text=True, check=False, timeout=PATIENCE
+    )
     assert done.returncode == 3
-    assert said.format(here=site.directory) in done.stderr.splitlines()[-1]
+    assert problem.format(here=site.directory) in done.stderr.splitlines()[-1]
     assert "Traceback" not in done.stderr

@@ -1,5 +1,6 @@
-"""Two aggregators, of which one leads: killed, frozen or begun anew at the worst moment, they mark what one that is
-left alone would have marked, and never more than the budget.
+"""Two aggregators with leader election, killed, suspended or restarted at the worst time.
+
+They set the marks that one undisturbed aggregator would set, and never more than the budget.
 """
 
 from __future__ import annotations
@@ -7,28 +8,29 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
 from nodeguard.fleet.state.annotation_codec import decode_record
 from nodeguard.model.mark import STATE_ANNOTATION
 from tests.controlplane.cluster import Cluster
-from tests.e2e.fleet import Aggregator, Fleet, fleet
-from tests.e2e.minted import make_nodes
-from tests.e2e.swarm import Swarm, fault, in_order, sick, swarm
-from tests.e2e.watcher import State, Watcher, most
+from tests.e2e.bulk_nodes import make_nodes
+from tests.e2e.fleet import Aggregator, Fleet, deployed_fleet
+from tests.e2e.swarm import Swarm, fatal_finding, faulty_report, healthy_report, swarm
+from tests.e2e.watcher import NodeState, Watcher, max_marked
 
-# So many that to mark what the budget has takes seconds, at 50 a second.
+# The marks of the whole budget take seconds, at 50 a second.
 NODES, FATAL, BUDGET = 400, 300, 200
 
 CHECKS = ("gpu-lost", "gpu-gsp-failure", "port-down")
-HEALTHY = in_order(CHECKS)
+HEALTHY = healthy_report(CHECKS)
 NAMES = [f"gpu-{number:03}" for number in range(NODES)]
 
-# Of each a minute longer than of the one before; the oldest are meant.
-WORDS = {
-    name: sick(HEALTHY, fault(CHECKS[place % 3], age=60.0 * place))
-    for place, name in enumerate(NAMES[:FATAL])
+# Each fault is a minute older than the one before; the oldest ones are marked.
+FAULTS = {
+    name: faulty_report(HEALTHY, fatal_finding(CHECKS[number % 3], age=60.0 * number))
+    for number, name in enumerate(NAMES[:FATAL])
 }
 WORST = set(NAMES[FATAL - BUDGET : FATAL])
 
@@ -40,7 +42,7 @@ diagnosis: {{suppression: {{minNodes: 100000}}}}
 gracePeriod: {{quarantine: 1s, suspect: 1s}}
 soak: {{initial: 1s, max: 1s, resetAfter: 1m}}
 """
-FIGURES = (
+METRICS = (
     'nodeguard_aggregator_marked_nodes{mark="quarantine"}',
     'nodeguard_aggregator_incidents{state="marked"}',
     'nodeguard_aggregator_incidents{state="withheld"}',
@@ -51,160 +53,164 @@ FIGURES = (
 
 
 class Pair:
-    """Two aggregators that have heard a fleet; 300 of 400 nodes are sick, and new marks are paused."""
+    """Two aggregators with the reports of 400 nodes, of which 300 are unhealthy; new marks are paused."""
 
-    def __init__(self, made: Fleet, agents: Swarm, both: list[Aggregator]) -> None:
-        self.fleet, self.agents, self.both = made, agents, both
+    def __init__(self, fleet: Fleet, agents: Swarm, both: list[Aggregator]) -> None:
+        self.fleet, self.agents, self.both = fleet, agents, both
 
-    def leading(self, but: Aggregator | None = None) -> Aggregator:
-        """The one that leads, once one does that is another."""
+    def leader(self, other_than: Aggregator | None = None) -> Aggregator:
+        """Wait for a leader, and return it. other_than: an aggregator that does not count."""
 
-        def found() -> list[Aggregator]:
-            return [
-                one for one in self.both if one is not but and one.figure("nodeguard_aggregator_active") == 1
-            ]
+        def leaders() -> list[Aggregator]:
+            candidates = [aggregator for aggregator in self.both if aggregator is not other_than]
+            return [item for item in candidates if item.metric("nodeguard_aggregator_active") == 1]
 
-        (leader,) = self.both[0].until(found)
+        (leader,) = self.both[0].until(leaders)
         return leader
 
-    def other(self, one: Aggregator) -> Aggregator:
-        (other,) = [each for each in self.both if each is not one]
+    def other(self, aggregator: Aggregator) -> Aggregator:
+        (other,) = [item for item in self.both if item is not aggregator]
         return other
 
-    def mark(self) -> None:
-        """End the pause."""
+    def resume(self) -> None:
+        """End the pause of new marks."""
         self.fleet.policy.write_text(POLICY.format(pause="false"))
 
-    def rest(self, watcher: Watcher, unheard: int = 0) -> None:
-        """Wait until all is marked that is to be; and no more is, and both say the same.
+    def wait_until_settled(self, watcher: Watcher, unreported: int = 0) -> None:
+        """Wait until exactly the worst nodes are marked, and both aggregators agree.
 
-        unheard: how many of the sick have said nothing to either.
+        unreported: number of unhealthy nodes from which neither has a report.
         """
         self.both[0].until(lambda: len(watcher.marked()) >= BUDGET)
         assert watcher.marked().keys() == WORST
-        expected = [BUDGET, BUDGET, FATAL - BUDGET, 1.0, FATAL - unheard, NODES - FATAL]
-        for one in self.both:
-            one.until(lambda one=one: [one.figure(name) for name in FIGURES] == expected)  # type: ignore[misc]
+        expected = [BUDGET, BUDGET, FATAL - BUDGET, 1.0, FATAL - unreported, NODES - FATAL]
+        for aggregator in self.both:
+            aggregator.until(partial(_has_metrics, aggregator, expected))
         assert watcher.marked().keys() == WORST
-        first, second = (self.answers(one) for one in self.both)
+        first, second = (self.view(aggregator) for aggregator in self.both)
         assert first == second
 
     @staticmethod
-    def answers(one: Aggregator) -> tuple[object, object]:
+    def view(aggregator: Aggregator) -> tuple[object, object]:
         """Return the nodes without the age of their last report, and the state of each incident."""
-        incidents = one.asked("/v1/incidents")["incidents"]
-        nodes = one.asked("/v1/nodes")["nodes"]
+        incidents = aggregator.query("/v1/incidents")["incidents"]
+        nodes = aggregator.query("/v1/nodes")["nodes"]
         for node in nodes:
             del node["last_report_age"]
         return nodes, {incident["name"]: incident["state"] for incident in incidents}
 
 
+def _has_metrics(aggregator: Aggregator, expected: list[float]) -> bool:
+    return [aggregator.metric(name) for name in METRICS] == expected
+
+
 @pytest.fixture
 def pair(controlplane: Cluster) -> Iterator[Pair]:
-    with fleet(controlplane) as made:
-        made.policy.write_text(POLICY.format(pause="true"))
+    with deployed_fleet(controlplane) as fleet:
+        fleet.policy.write_text(POLICY.format(pause="true"))
         uids = make_nodes(controlplane, NAMES)
-        both = made.aggregate()
-        for one in both:
-            one.start()
-        made.trust()
-        with swarm(made, uids, HEALTHY, *both) as agents:
-            agents.speak()
-            agents.say(WORDS)
-            agents.heard()
-            for one in both:
-                one.ready()
-            yield Pair(made, agents, both)
+        both = fleet.add_aggregators()
+        for aggregator in both:
+            aggregator.start()
+        fleet.distribute_ca()
+        with swarm(fleet, uids, HEALTHY, *both) as agents:
+            agents.start()
+            agents.set_reports(FAULTS)
+            agents.wait_until_delivered()
+            for aggregator in both:
+                aggregator.ready()
+            yield Pair(fleet, agents, both)
 
 
-def test_what_a_killed_leader_began_another_ends(pair: Pair, controlplane: Cluster) -> None:
-    leader = pair.leading()
-    names = {one.asked("/v1/status")["replica"]["leader"] for one in pair.both}
+def test_after_a_kill_of_the_leader_the_other_sets_the_remaining_marks(
+    pair: Pair, controlplane: Cluster
+) -> None:
+    leader = pair.leader()
+    names = {item.query("/v1/status")["replica"]["leader"] for item in pair.both}
     assert len(names) == 1
     assert names != {""}
     with Watcher(controlplane) as watcher:
-        pair.mark()
+        pair.resume()
         leader.until(lambda: len(watcher.marked()) >= BUDGET // 4)
         leader.kill()
         killed = time.monotonic()
-        left = len(watcher.marked())
-        assert left < BUDGET
-        pair.other(leader).until(lambda: len(watcher.marked()) > left)
-        print(f"{left} marked, and {time.monotonic() - killed:.1f} s until the next")
+        count = len(watcher.marked())
+        assert count < BUDGET
+        pair.other(leader).until(lambda: len(watcher.marked()) > count)
+        print(f"{count} marked, next mark after {time.monotonic() - killed:.1f} s")
         leader.start()
-        pair.agents.heard()
-        pair.rest(watcher)
-        check(watcher.states)
-        once(controlplane)
+        pair.agents.wait_until_delivered()
+        pair.wait_until_settled(watcher)
+        assert_marks_are_consistent(watcher.states)
+        assert_charged_once(controlplane)
 
 
-def test_a_leader_that_was_frozen_writes_no_more(pair: Pair, controlplane: Cluster) -> None:
-    leader = pair.leading()
+def test_a_suspended_leader_writes_no_more(pair: Pair, controlplane: Cluster) -> None:
+    leader = pair.leader()
     with Watcher(controlplane) as watcher:
-        pair.mark()
+        pair.resume()
         leader.until(lambda: len(watcher.marked()) >= BUDGET // 4)
-        leader.freeze()
-        frozen = time.monotonic()
+        leader.suspend()
+        suspended = time.monotonic()
         try:
-            pair.leading(but=leader)
-            print(f"another acts after {time.monotonic() - frozen:.1f} s")
+            pair.leader(other_than=leader)
+            print(f"the other aggregator is active after {time.monotonic() - suspended:.1f} s")
             pair.other(leader).until(lambda: len(watcher.marked()) >= BUDGET // 2)
         finally:
-            print(f"half is marked after {time.monotonic() - frozen:.1f} s")
-            leader.thaw()
-        leader.until(lambda: leader.figure("nodeguard_aggregator_leader") == 0)
-        print(f"it knows after {time.monotonic() - frozen:.1f} s")
-        pair.agents.heard()
-        print(f"it has heard all after {time.monotonic() - frozen:.1f} s")
-        pair.rest(watcher)
-        print(f"all is marked and told after {time.monotonic() - frozen:.1f} s")
-        check(watcher.states)
-        once(controlplane)
+            print(f"half of the budget is marked after {time.monotonic() - suspended:.1f} s")
+            leader.resume()
+        leader.until(lambda: leader.metric("nodeguard_aggregator_leader") == 0)
+        print(f"it has lost the lease after {time.monotonic() - suspended:.1f} s")
+        pair.agents.wait_until_delivered()
+        print(f"it has all reports after {time.monotonic() - suspended:.1f} s")
+        pair.wait_until_settled(watcher)
+        print(f"all is settled after {time.monotonic() - suspended:.1f} s")
+        assert_marks_are_consistent(watcher.states)
+        assert_charged_once(controlplane)
 
 
-def test_who_begins_anew_gives_nothing_back_that_it_hears_nothing_of(
-    pair: Pair, controlplane: Cluster
-) -> None:
+def test_restarted_aggregators_release_no_mark_of_a_stale_node(pair: Pair, controlplane: Cluster) -> None:
     with Watcher(controlplane) as watcher:
-        pair.mark()
-        pair.rest(watcher)
-        # Fewer than a tenth are silent, of which some are marked: who leads acts at once.
-        gone = sorted(WORST)[:30]
-        pair.agents.silence(gone)
-        for one in pair.both:
-            one.kill()
-        came = len(watcher.states)
-        for one in pair.both:
-            one.start()
-        pair.leading()
-        pair.agents.heard()
-        pair.rest(watcher, unheard=len(gone))
-        assert [one for one in watcher.states[came:] if one.node in gone and not one.marks] == []
-        assert most(watcher.states) == BUDGET
-        # What is proven to be over is given back, and its share of the budget goes to the next.
-        pair.agents.say(dict.fromkeys(gone, HEALTHY))
-        pair.agents.speak()
-        pair.both[0].until(lambda: not watcher.marked().keys() & set(gone))
+        pair.resume()
+        pair.wait_until_settled(watcher)
+        # Fewer than a tenth of the nodes are stale, some of them marked: the leader is active at once.
+        stale = sorted(WORST)[:30]
+        pair.agents.stop(stale)
+        for aggregator in pair.both:
+            aggregator.kill()
+        first = len(watcher.states)
+        for aggregator in pair.both:
+            aggregator.start()
+        pair.leader()
+        pair.agents.wait_until_delivered()
+        pair.wait_until_settled(watcher, unreported=len(stale))
+        states = watcher.states[first:]
+        assert [state for state in states if state.node in stale and not state.marks] == []
+        assert max_marked(watcher.states) == BUDGET
+        # Marks are released after their checks pass, and the next nodes get their share of the budget.
+        pair.agents.set_reports(dict.fromkeys(stale, HEALTHY))
+        pair.agents.start()
+        pair.both[0].until(lambda: not watcher.marked().keys() & set(stale))
         pair.both[0].until(lambda: len(watcher.marked()) == BUDGET)
-        assert watcher.marked().keys() == set(NAMES[FATAL - BUDGET - 30 : FATAL]) - set(gone)
-        assert most(watcher.states) == BUDGET
+        assert watcher.marked().keys() == set(NAMES[FATAL - BUDGET - 30 : FATAL]) - set(stale)
+        assert max_marked(watcher.states) == BUDGET
 
 
-def check(states: list[State]) -> None:
-    """At no moment more was marked than the budget has; no mark went; and under an epoch that was over none came."""
-    assert most(states) == BUDGET
+def assert_marks_are_consistent(states: list[NodeState]) -> None:
+    """Assert that the budget was kept, no mark was removed, and no epoch wrote after a higher one."""
+    assert max_marked(states) == BUDGET
     marked: set[str] = set()
     epoch = 0
-    for one in states:
-        assert one.marks or one.node not in marked, f"the mark of {one.node} went"
-        if one.marks and one.node not in marked:
-            assert one.epoch >= epoch, f"{one.node} was marked under epoch {one.epoch}, after {epoch}"
-            epoch = one.epoch
-            marked.add(one.node)
+    for state in states:
+        assert state.marks or state.node not in marked, f"the mark of {state.node} was removed"
+        if state.marks and state.node not in marked:
+            assert state.epoch >= epoch, f"{state.node} was marked under epoch {state.epoch}, after {epoch}"
+            epoch = state.epoch
+            marked.add(state.node)
 
 
-def once(cluster: Cluster) -> None:
-    """Each node that is marked is charged once."""
+def assert_charged_once(cluster: Cluster) -> None:
+    """Assert that each marked node is charged to the budget once."""
     for node in cluster.api.get("/api/v1/nodes")["items"]:
         text = node["metadata"].get("annotations", {}).get(STATE_ANNOTATION, "")
         record = decode_record(text)

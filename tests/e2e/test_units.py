@@ -1,4 +1,4 @@
-"""The pages on systemd, followed step by step: the commands, units and files as they are, below another root."""
+"""The pages on systemd, followed step by step below another root: commands, units and files as shipped."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 from nodeguard.aggregator.api import requests as asking
 from tests.daemonset.units import UNITS, arguments
 from tests.docs.pages import commands, text
-from tests.e2e.processes import answer, installed, live_bundle, page, running, until
+from tests.e2e.processes import command_path, copy_bundle, get_page, query_socket, running, until
 from tests.paths import ROOT
 from tests.ports import free_ports
 from tests.waiting import PATIENCE
@@ -25,19 +25,19 @@ pytestmark = pytest.mark.slow
 
 AGENT, AGGREGATOR = UNITS
 MAIN = ("-m", "nodeguard.cli.main")
-RESOLVING = str(Path(__file__).with_name("resolving.py"))
+RESOLVE_HOSTS = str(Path(__file__).with_name("resolve_hosts.py"))
 
 # The name of the aggregator's machine in docs/install/standalone.md.
 HOST = "nodeguard.example"
 
 
 class Machine:
-    """A root directory in which a site installs nodeguard. here: where its commands run."""
+    """A root directory in which a site installs nodeguard. here: the working directory of its commands."""
 
     def __init__(self, directory: Path) -> None:
         self.root, self.here = directory / "root", directory / "here"
-        for made in (self.here, self.root / "var/lib", self.root / "run"):
-            made.mkdir(parents=True)
+        for folder in (self.here, self.root / "var/lib", self.root / "run"):
+            folder.mkdir(parents=True)
         self.reports, self.agent, self.metrics = free_ports(3)
         (self.here / "names").write_text(f"127.0.0.1 {HOST}\n")
 
@@ -47,34 +47,37 @@ class Machine:
         return text.replace("0.0.0.0:8443", f"127.0.0.1:{self.reports}").replace(":8443", f":{self.reports}")
 
     def follow(self, page: str, program: str, *only: str) -> None:
-        """Run the commands of a page that begin with a program. only: those that end with one of these words."""
+        """Run the commands of a page that start a program. only: of these, the ones with this last argument."""
         for command in commands():
-            name, *words = command.words
-            if (command.page, name) != (f"docs/install/{page}", program) or (only and words[-1] not in only):
+            name, *arguments = command.words
+            if (command.page, name) != (f"docs/install/{page}", program) or (
+                only and arguments[-1] not in only
+            ):
                 continue
             if program == "install":
-                source, target = words[-2:]
+                source, target = arguments[-2:]
                 shipped = source.startswith("daemonset/")
-                words[-2:] = [str(ROOT / source) if shipped else source, f"{self.root}{target}"]
-            path = installed(program)
-            subprocess.run([path, *words], cwd=self.here, check=True, capture_output=True)
+                arguments[-2:] = [str(ROOT / source) if shipped else source, f"{self.root}{target}"]
+            path = command_path(program)
+            subprocess.run([path, *arguments], cwd=self.here, check=True, capture_output=True)
 
     @contextmanager
     def aggregator(self) -> Iterator[Path]:
-        """The aggregator as its unit starts it. Gives its socket."""
+        """Run the aggregator with the command of its unit, and yield its socket."""
         own, log = Path(f"{self.root}{asking.SOCKET_PATH}"), self.here / "aggregator.log"
         own.parent.mkdir()
-        words = [self.local(word) for word in arguments(AGGREGATOR, HOST)]
-        more = ("--socket", str(own), "--metrics", f"127.0.0.1:{self.metrics}")
-        with running(log, sys.executable, *MAIN, *words, *more):
+        options = [self.local(argument) for argument in arguments(AGGREGATOR, HOST)]
+        local = ("--socket", str(own), "--metrics", f"127.0.0.1:{self.metrics}")
+        with running(log, sys.executable, *MAIN, *options, *local):
             until(own.is_socket, log)
             yield own
 
     def agent_command(self, bundle: Path) -> list[str]:
-        """The command line of the agent's unit, for a recorded machine."""
-        words = [self.local(word) for word in arguments(AGENT)]
+        """Return the command line of the agent's unit, for a recorded machine."""
+        options = [self.local(argument) for argument in arguments(AGENT)]
         listen = ("--listen", f"127.0.0.1:{self.agent}")
-        return [sys.executable, RESOLVING, str(self.here / "names"), *words, *listen, "--from", str(bundle)]
+        hosts = str(self.here / "names")
+        return [sys.executable, RESOLVE_HOSTS, hosts, *options, *listen, "--from", str(bundle)]
 
 
 @pytest.fixture
@@ -83,7 +86,7 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Machine:
     return Machine(tmp_path_factory.mktemp("m"))
 
 
-def test_the_page_on_a_fleet_without_kubernetes_leads_to_a_fleet(machine: Machine) -> None:
+def test_following_the_standalone_page_starts_a_fleet(machine: Machine) -> None:
     ca, settings = (
         machine.root / "var/lib/nodeguard-aggregator/ca.crt",
         machine.root / "etc/nodeguard/agent.yaml",
@@ -101,16 +104,16 @@ def test_the_page_on_a_fleet_without_kubernetes_leads_to_a_fleet(machine: Machin
         )
         [block] = re.findall(r"```yaml\n(node: .*?)```", text("docs/install/standalone.md"), re.DOTALL)
         settings.write_text(settings.read_text() + machine.local(block))
-        bundle = live_bundle("healthy-dgx-h100", machine.here)
+        bundle = copy_bundle("healthy-dgx-h100", machine.here)
         log = machine.here / "agent.log"
         stack.enter_context(running(log, *machine.agent_command(bundle)))
-        until(lambda: answer(own, "/v1/status").get("agents", {}).get("reported") == 1, log)
-        assert "nodeguard_aggregator_up 1" in page(f"127.0.0.1:{machine.metrics}", "/metrics")
+        until(lambda: query_socket(own, "/v1/status").get("agents", {}).get("reported") == 1, log)
+        assert "nodeguard_aggregator_up 1" in get_page(f"127.0.0.1:{machine.metrics}", "/metrics")
 
 
-def test_the_agent_starts_with_the_shipped_settings_and_systemd_knows_when(machine: Machine) -> None:
+def test_the_agent_notifies_systemd_when_it_is_ready(machine: Machine) -> None:
     machine.follow("agent.md", "install")
-    bundle = live_bundle("healthy-dgx-h100", machine.here)
+    bundle = copy_bundle("healthy-dgx-h100", machine.here)
     with closing(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)) as systemd:
         systemd.bind(str(machine.here / "notify"))
         systemd.settimeout(PATIENCE)
@@ -123,8 +126,8 @@ def test_the_agent_starts_with_the_shipped_settings_and_systemd_knows_when(machi
         assert set(messages) <= {b"WATCHDOG=1"}
 
 
-def test_without_its_settings_the_agent_ends_and_names_the_file(machine: Machine) -> None:
-    bundle = live_bundle("healthy-dgx-h100", machine.here)
+def test_an_agent_without_its_settings_file_names_it(machine: Machine) -> None:
+    bundle = copy_bundle("healthy-dgx-h100", machine.here)
     done = subprocess.run(machine.agent_command(bundle), capture_output=True, text=True, check=False)
     assert done.returncode == 3
     assert done.stderr == (

@@ -1,4 +1,4 @@
-"""What others see of Nodes: each state that a watch tells, in order, and when it did."""
+"""The states of Nodes that a watch of the Kubernetes API delivers, in order and with their times."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from tests.controlplane.cluster import Cluster
 from tests.waiting import PATIENCE
 
 
-class State(Struct, frozen=True):
-    """A Node at a moment. at: seconds of the monotonic clock at which it was told of. marks: nodeguard's taints.
-    epoch: the lease's, that was written last.
+class NodeState(Struct, frozen=True):
+    """One state of a Node. at: seconds of the monotonic clock at its arrival. marks: taints of nodeguard.
+
+    epoch: of the lease, as written by the last writer.
     """
 
     at: float
@@ -56,21 +57,21 @@ _DECODER = msgspec.json.Decoder(_Event)
 
 
 class Watcher:
-    """Follows all Nodes in a thread of its own, from one moment on. states: all, in order."""
+    """Watches all Nodes in a thread, from its start on. states: all of them, in order."""
 
     def __init__(self, cluster: Cluster) -> None:
-        self.states: list[State] = []
+        self.states: list[NodeState] = []
         version = cluster.api.get("/api/v1/nodes?limit=1")["metadata"]["resourceVersion"]
         host, port = cluster.url.removeprefix("https://").split(":")
-        self._line = http.client.HTTPSConnection(
+        self._connection = http.client.HTTPSConnection(
             host, int(port), context=ssl.create_default_context(cafile=str(cluster.ca))
         )
         head = {"Authorization": f"Bearer {cluster.token}"}
-        self._line.request("GET", f"/api/v1/nodes?watch=1&resourceVersion={version}", headers=head)
-        self._answer = self._line.getresponse()
-        assert self._answer.status == 200
+        self._connection.request("GET", f"/api/v1/nodes?watch=1&resourceVersion={version}", headers=head)
+        self._response = self._connection.getresponse()
+        assert self._response.status == 200
         self._changed = threading.Condition()
-        self._over = False
+        self._closing = False
         self._thread = threading.Thread(target=self._follow)
         self._thread.start()
 
@@ -78,60 +79,63 @@ class Watcher:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._over = True
-        assert self._line.sock is not None
-        self._line.sock.shutdown(2)
+        self._closing = True
+        assert self._connection.sock is not None
+        self._connection.sock.shutdown(2)
         self._thread.join()
-        self._answer.close()
-        self._line.close()
+        self._response.close()
+        self._connection.close()
 
-    def first(self, which: Callable[[State], bool], begin: int = 0, within: float = PATIENCE) -> State:
-        """The first state of a kind after so many, which may be still to come."""
+    def first(
+        self, matches: Callable[[NodeState], bool], begin: int = 0, within: float = PATIENCE
+    ) -> NodeState:
+        """Return the first matching state, and wait for it. begin: number of states to skip. within: seconds."""
         end = time.monotonic() + within
         with self._changed:
             while True:
                 for at in range(begin, len(self.states)):
-                    if which(self.states[at]):
+                    if matches(self.states[at]):
                         return self.states[at]
                 begin = len(self.states)
-                assert self._changed.wait(end - time.monotonic()), f"nothing came in {within:g} s"
+                assert self._changed.wait(end - time.monotonic()), f"no matching state within {within:g} s"
 
-    def marked(self) -> dict[str, State]:
-        """Nodes that have marks, as they are now, by name."""
-        return counted(self.states)
+    def marked(self) -> dict[str, NodeState]:
+        """Return the Nodes with marks, by name."""
+        return marked_nodes(self.states)
 
     def _follow(self) -> None:
         try:
-            while line := self._answer.readline():
+            while line := self._response.readline():
                 now = time.monotonic()
-                said = _DECODER.decode(line)
-                assert said.type in {"ADDED", "MODIFIED", "DELETED"}, line
+                event = _DECODER.decode(line)
+                assert event.type in {"ADDED", "MODIFIED", "DELETED"}, line
                 with self._changed:
-                    self.states.append(_state(said.object, now))
+                    self.states.append(_state(event.object, now))
                     self._changed.notify_all()
         except (OSError, ValueError, http.client.HTTPException):
-            if not self._over:
+            if not self._closing:
                 raise
 
 
-def counted(states: list[State]) -> dict[str, State]:
-    """The Nodes that have marks after all these states, by name."""
-    latest = {one.node: one for one in states}
-    return {name: one for name, one in latest.items() if one.marks}
+def marked_nodes(states: list[NodeState]) -> dict[str, NodeState]:
+    """Return the Nodes with marks after all these states, by name."""
+    latest = {state.node: state for state in states}
+    return {name: state for name, state in latest.items() if state.marks}
 
 
-def most(states: list[State]) -> int:
-    """How many Nodes had marks at most, at any moment."""
+def max_marked(states: list[NodeState]) -> int:
+    """Return the largest number of Nodes that had marks at one time."""
     marked: set[str] = set()
     highest = 0
-    for one in states:
-        (marked.add if one.marks else marked.discard)(one.node)
+    for state in states:
+        (marked.add if state.marks else marked.discard)(state.node)
         highest = max(highest, len(marked))
     return highest
 
 
-def _state(node: _Node, at: float) -> State:
+def _state(node: _Node, at: float) -> NodeState:
     meta = node.metadata
-    marks = tuple(sorted(f"{one.key}={one.value}" for one in node.spec.taints if one.key.startswith(PREFIX)))
+    taints = [taint for taint in node.spec.taints if taint.key.startswith(PREFIX)]
+    marks = tuple(sorted(f"{taint.key}={taint.value}" for taint in taints))
     epoch = int(meta.annotations.get(EPOCH_ANNOTATION, "0"))
-    return State(at, meta.name, int(meta.version), marks, epoch, meta.labels)
+    return NodeState(at, meta.name, int(meta.version), marks, epoch, meta.labels)

@@ -1,4 +1,4 @@
-"""Nodes by the thousand, and tokens for their agents: bound to a pod and its Node, as the cluster itself signs them."""
+"""Thousands of Nodes, and tokens of their agents: bound to a pod and its Node, and signed with the cluster's key."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _LIFE = 3600
 # Requests at a time: two processors serve a few hundred a second.
 _AT_ONCE = 20
 
-One = TypeVar("One")
-Made = TypeVar("Made")
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
-class Mint:
-    """Signs with the cluster's own key."""
+class TokenIssuer:
+    """Issues service account tokens, signed with the cluster's key."""
 
     def __init__(self, cluster: Cluster) -> None:
         key = (cluster.kept.directory / "service-accounts.key").read_bytes()
@@ -37,9 +37,9 @@ class Mint:
         self._issuer = json.loads(cluster.api.text("/.well-known/openid-configuration"))["issuer"]
 
     def token(self, name: str, uid: str) -> str:
-        """The token of a Node's agent."""
+        """Return the token of a Node's agent."""
         now = int(time.time())
-        said = {
+        claims = {
             "iss": self._issuer,
             "aud": ["nodeguard"],
             "sub": f"system:serviceaccount:{NAMESPACE}:{AGENT}",
@@ -53,54 +53,54 @@ class Mint:
                 "serviceaccount": {"name": AGENT, "uid": "of-the-agents"},
             },
         }
-        return jwt.encode(said, self._key, "RS256", headers={"kid": self._kid})
+        return jwt.encode(claims, self._key, "RS256", headers={"kid": self._kid})
 
 
 def make_nodes(cluster: Cluster, names: Iterable[str]) -> dict[str, str]:
-    """Make Nodes, on which the DaemonSet puts no pods. Gives their uids by name."""
+    """Create Nodes on which the DaemonSet puts no pods. Returns their uids by name."""
 
     async def make(api: ApiClient, name: str) -> tuple[str, str]:
-        answer = await api.request("POST", "/api/v1/nodes", body=node(name), timeout=PATIENCE)
-        return name, json.loads(answer)["metadata"]["uid"]
+        response = await api.request("POST", "/api/v1/nodes", body=node(name), timeout=PATIENCE)
+        return name, json.loads(response)["metadata"]["uid"]
 
     return dict(for_each(cluster, names, make))
 
 
-def settled(cluster: Cluster) -> None:
-    """Wait until the Nodes' controller has taken the taint away that the API server gives to every new one."""
+def wait_until_schedulable(cluster: Cluster) -> None:
+    """Wait until the node lifecycle controller has removed the taint of every new Node."""
 
-    def untouched() -> bool:
+    def has_tainted_nodes() -> bool:
         return any(
             taint["key"].startswith("node.kubernetes.io/")
-            for one in cluster.api.get("/api/v1/nodes")["items"]
-            for taint in one["spec"].get("taints", ())
+            for item in cluster.api.get("/api/v1/nodes")["items"]
+            for taint in item["spec"].get("taints", ())
         )
 
-    cluster.until(lambda: not untouched(), "kube-controller-manager")
+    cluster.until(lambda: not has_tainted_nodes(), "kube-controller-manager")
 
 
 def for_each(
     cluster: Cluster,
-    many: Iterable[One],
-    ask: Callable[[ApiClient, One], Awaitable[Made]],
+    items: Iterable[Item],
+    ask: Callable[[ApiClient, Item], Awaitable[Result]],
     at_once: int = _AT_ONCE,
-) -> list[Made]:
-    """What the API server answers of each of many, some at once."""
-    return uvloop.run(_for_each(cluster, many, ask, at_once))
+) -> list[Result]:
+    """Return the result of a request for each item. at_once: number of requests at a time."""
+    return uvloop.run(_for_each(cluster, items, ask, at_once))
 
 
 async def _for_each(
-    cluster: Cluster, many: Iterable[One], ask: Callable[[ApiClient, One], Awaitable[Made]], at_once: int
-) -> list[Made]:
+    cluster: Cluster, items: Iterable[Item], ask: Callable[[ApiClient, Item], Awaitable[Result]], at_once: int
+) -> list[Result]:
     api = await ApiClient.connect(str(cluster.kubeconfig))
-    left, found = iter(many), list[Made]()
+    remaining, results = iter(items), list[Result]()
 
     async def work() -> None:
-        for one in left:
-            found.append(await ask(api, one))
+        for item in remaining:
+            results.append(await ask(api, item))
 
     try:
         await asyncio.gather(*(work() for _ in range(at_once)))
     finally:
         await api.close()
-    return found
+    return results
