@@ -1,7 +1,8 @@
-"""A fleet of eight nodes on recorded machines, what befalls it within a minute, and what is done about it.
+"""A demo: a fleet of eight nodes on recorded machines, its faults within a minute, and how nodeguard responds.
 
 Every process is the real one: an aggregator without Kubernetes and eight agents. Each agent reads a copy of a
-recording, into which this script writes what a kernel or a driver would say. All of it ends with the script.
+recording, into which this script writes lines of a kernel log and readings of a driver. All processes end with the
+script.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ sys.path.insert(0, str(ROOT))
 from fixtures.bundles import bundle_path  # noqa: E402
 from nodeguard.cli.render.terminal import StyledLine, StyledText, print_lines  # noqa: E402
 
-# In the directory of the fleet: a socket's path may not be long.
+# Relative to the directory of the fleet: the path of a socket is limited to 107 bytes.
 SOCKET = "aggregator.sock"
 COMMAND = [sys.executable, "-m", "nodeguard.cli.main"]
 
@@ -45,7 +46,7 @@ STORM = ("gpu-1", "gpu-2", "gpu-4", "gpu-5", "gpu-7", "gpu-8")
 POLICY = """\
 defaultMode: enforce                          # for a minute: begin with observe
 budget: {fleet: 50%, pool: 50%, perCheck: {new: 2, within: 10m, active: 4}}
-gracePeriod: {quarantine: 1s, suspect: 1s}  # for how long a fault stands before
+gracePeriod: {quarantine: 1s, suspect: 1s}  # a fault is active for this long before its mark
 soak: {initial: 4s}                      # and for how long it is proven over
 """
 
@@ -58,15 +59,15 @@ CABLE = (
     "Port module event[error]: module 0, Cable error, High Temperature"
 )
 
-# Seconds after which an event will not come any more, on a slow machine.
-_PATIENCE = 120.0
+# Seconds after which a missing event is an error, also on a slow machine.
+_TIMEOUT = 120.0
 
-_KEPT = {"fatal": "keep all new work off", "suspect": "keep new gang work off"}
+_EFFECTS = {"fatal": "keep all new work off", "suspect": "keep new gang work off"}
 _STYLE = {"Advised": "fatal", "Withheld": "suspect", "Recovering": "ok", "Resolved": "ok"}
 
 
 class Fleet:
-    """An aggregator and agents that report to it, with all that they write below one directory."""
+    """An aggregator and its agents, with all their files below one directory."""
 
     def __init__(self, directory: Path, stack: ExitStack) -> None:
         self.directory = directory
@@ -78,8 +79,8 @@ class Fleet:
         self._advised: set[str] = set()
         self._checks: set[str] = set()
 
-    def begin(self) -> None:
-        """Start all of it."""
+    def start(self) -> None:
+        """Start the aggregator and the agents."""
         (self.directory / "policy.yaml").write_text(POLICY)
         listen, metrics, *others = _free_ports(2 + len(NODES))
         self._start(
@@ -99,44 +100,44 @@ class Fleet:
             )  # fmt: skip
 
     def wait(self) -> None:
-        """Wait until every node has been heard."""
-        end = time.monotonic() + _PATIENCE
-        while self._asked("status").get("agents", {}).get("reported") != len(NODES):
+        """Wait until every agent has reported."""
+        end = time.monotonic() + _TIMEOUT
+        while self._query("status").get("agents", {}).get("reported") != len(NODES):
             if time.monotonic() > end:
                 raise SystemExit(
-                    f"demo: not every agent was heard within {_PATIENCE:g} s:\n{self._last_words()}"
+                    f"demo: not every agent has reported within {_TIMEOUT:g} s:\n{self._last_log_lines()}"
                 )
             time.sleep(0.2)
         self.began = time.monotonic()
 
-    def befalls(self, what: str) -> None:
-        """Say what is done to the fleet."""
-        print_lines([StyledLine(), StyledLine((StyledText("      ** ", "strong"),), what, "strong")])
+    def announce(self, event: str) -> None:
+        """Print an event of the fleet."""
+        print_lines([StyledLine(), StyledLine((StyledText("      ** ", "strong"),), event, "strong")])
         sys.stdout.flush()
 
     def log(self, node: str, line: str) -> None:
-        """Have the kernel of a node say something."""
+        """Write a line to the kernel log of a node."""
         self._lines += 1
         with (self.directory / node / "kmsg").open("a") as kernel:
             kernel.write(f"3,{9000 + self._lines},1000{self._lines:03}000000,-;{line}\n")
 
     def remap(self, node: str, *, failed: bool) -> None:
-        """Have the driver of a node say whether its first GPU failed to replace a row of its memory."""
+        """Set whether the first GPU of a node has failed to remap a row of its memory."""
         path = self.directory / node / "nvml.json"
-        told = json.loads(path.read_text())
-        told["devices"][0]["nvmlDeviceGetRemappedRows"] = [0, 0, 0, int(failed)]
-        fresh = path.with_suffix(".new")
-        fresh.write_text(json.dumps(told))
-        fresh.replace(path)
+        readings = json.loads(path.read_text())
+        readings["devices"][0]["nvmlDeviceGetRemappedRows"] = [0, 0, 0, int(failed)]
+        replacement = path.with_suffix(".new")
+        replacement.write_text(json.dumps(readings))
+        replacement.replace(path)
 
     def watch(self, *states: str, times: int = 1) -> None:
-        """Show the incidents that the aggregator logs, until so many have come to one of these states."""
-        end = time.monotonic() + _PATIENCE
+        """Print the incidents in the aggregator's log until this many have reached one of these states."""
+        end = time.monotonic() + _TIMEOUT
         while times > 0:
             if time.monotonic() > end:
                 raise SystemExit(
-                    f"demo: {times} incidents are not {' or '.join(states)} after {_PATIENCE:g} s:\n"
-                    f"{self._last_words()}"
+                    f"demo: {times} incidents are not {' or '.join(states)} after {_TIMEOUT:g} s:\n"
+                    f"{self._last_log_lines()}"
                 )
             with self._log.open() as log:
                 log.seek(self._read)
@@ -144,64 +145,60 @@ class Fleet:
                     if not line.endswith("\n"):
                         break
                     self._read = log.tell()
-                    said = json.loads(line)
-                    if said["event"] == "incident":
-                        self._show(said)
-                        times -= said["state"] in states
+                    entry = json.loads(line)
+                    if entry["event"] == "incident":
+                        self._print_incident(entry)
+                        times -= entry["state"] in states
             time.sleep(0.1)
 
     def incident(self, node: str) -> str:
-        """Name of a node's first incident."""
-        found: list[dict[str, Any]] = self._asked("get", "incidents")["incidents"]
-        return next((one["name"] for one in found if one["node"] == node), "")
+        """Return the name of a node's first incident; empty if it has none."""
+        incidents: list[dict[str, Any]] = self._query("get", "incidents")["incidents"]
+        return next((incident["name"] for incident in incidents if incident["node"] == node), "")
 
-    def ask(self, *words: str) -> None:
-        """Show a command to the aggregator, and what it says."""
-        run(*words, hidden=("--socket", SOCKET), directory=self.directory)
+    def run(self, *arguments: str) -> None:
+        """Print a command that queries the aggregator, and its output."""
+        run(*arguments, hidden=("--socket", SOCKET), directory=self.directory)
 
-    def _last_words(self) -> str:
+    def _last_log_lines(self) -> str:
         logs = sorted(self.directory.glob("*.log"))
-        return "\n".join(f"{log.stem}: {said[-1]}" for log in logs if (said := log.read_text().splitlines()))
+        return "\n".join(f"{log.stem}: {lines[-1]}" for log in logs if (lines := log.read_text().splitlines()))
 
-    def _show(self, said: dict[str, str]) -> None:
-        node, check, state, kept = (
-            said["node"],
-            said["check"],
-            said["state"],
-            _KEPT.get(said["health"], "keep work off"),
-        )
-        told = {
-            "Advised": f"advice: {kept} {'it' if said['scope'] == f'node {node}' else said['scope']}",
-            "Withheld": f"NO advice: {said['why']}",
+    def _print_incident(self, entry: dict[str, str]) -> None:
+        node, check, state = entry["node"], entry["check"], entry["state"]
+        effect = _EFFECTS.get(entry["health"], "keep work off")
+        outcomes = {
+            "Advised": f"advice: {effect} {'it' if entry['scope'] == f'node {node}' else entry['scope']}",
+            "Withheld": f"NO advice: {entry['why']}",
             "Recovering": "proven to be over; the advice stays until the soak period ends",
             "Resolved": "over; it may take work again" if node in self._advised else "over",
         }
-        done = told.get(state, "reported; nothing is kept away")
+        outcome = outcomes.get(state, "reported; nothing is kept away")
         if state == "Advised":
             self._advised.add(node)
-        # In whole once: six nodes that say the same need not say it six times.
-        what = check if check in self._checks else f"{check}: {said['said']}"
+        # The message of a check is printed once.
+        cause = check if check in self._checks else f"{check}: {entry['said']}"
         self._checks.add(check)
         head = StyledText(f"{time.monotonic() - self.began:4.0f} s  "), StyledText(f"{node}  ", "strong")
-        print_lines([StyledLine(head, f"{what} -> {done}", _STYLE.get(state, ""))])
+        print_lines([StyledLine(head, f"{cause} -> {outcome}", _STYLE.get(state, ""))])
         sys.stdout.flush()
 
-    def _asked(self, *command: str) -> Any:
-        words = [*COMMAND, *command, "-o", "json", "--socket", SOCKET]
-        told = subprocess.run(words, capture_output=True, check=False, cwd=self.directory).stdout
-        return json.loads(told) if told else {}
+    def _query(self, *arguments: str) -> Any:
+        command = [*COMMAND, *arguments, "-o", "json", "--socket", SOCKET]
+        output = subprocess.run(command, capture_output=True, check=False, cwd=self.directory).stdout
+        return json.loads(output) if output else {}
 
-    def _start(self, *words: str, log: Path) -> None:
-        said = self._stack.enter_context(log.open("wb"))
-        self._stack.enter_context(_running([*COMMAND, *words], said, self.directory))
+    def _start(self, *arguments: str, log: Path) -> None:
+        file = self._stack.enter_context(log.open("wb"))
+        self._stack.enter_context(_running([*COMMAND, *arguments], file, self.directory))
 
 
 @contextmanager
-def _running(words: list[str], said: IO[bytes], directory: Path) -> Iterator[None]:
-    """A process that ends with this one, even where this one is killed."""
+def _running(command: list[str], log: IO[bytes], directory: Path) -> Iterator[None]:
+    """Run a process that ends with this one, even if this one is killed."""
     bound = ["setpriv", "--pdeathsig", "TERM", "--"] if shutil.which("setpriv") else []
     process = subprocess.Popen(
-        [*bound, *words], stdin=subprocess.DEVNULL, stdout=said, stderr=said, cwd=directory
+        [*bound, *command], stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=directory
     )
     try:
         yield
@@ -214,13 +211,13 @@ def _running(words: list[str], said: IO[bytes], directory: Path) -> Iterator[Non
             process.wait()
 
 
-def run(*words: str, hidden: tuple[str, ...] = (), directory: Path = ROOT) -> None:
-    """Show a command without what is hidden of it, and what it says. directory: where it runs."""
-    _say("", f"$ nodeguard {shlex.join(words)}")
-    subprocess.run([*COMMAND, *words, *hidden], check=False, cwd=directory)
+def run(*arguments: str, hidden: tuple[str, ...] = (), directory: Path = ROOT) -> None:
+    """Print a command and its output. hidden: arguments that are not printed. directory: where it runs."""
+    _print("", f"$ nodeguard {shlex.join(arguments)}")
+    subprocess.run([*COMMAND, *arguments, *hidden], check=False, cwd=directory)
 
 
-def _say(*lines: str, style: str = "strong") -> None:
+def _print(*lines: str, style: str = "strong") -> None:
     print_lines([StyledLine(text=line, style=style) if line else StyledLine() for line in lines])
     sys.stdout.flush()
 
@@ -234,45 +231,45 @@ def _free_ports(count: int) -> list[int]:
 
 
 def _story(fleet: Fleet) -> None:
-    fleet.befalls("gpu-6: the kernel tells of a hot cable.")
+    fleet.announce("gpu-6: the kernel logs a hot cable.")
     fleet.log("gpu-6", CABLE)
     fleet.watch("Advised")
     time.sleep(2)
-    fleet.befalls("gpu-3: a GPU does not answer any more, Xid 119.")
+    fleet.announce("gpu-3: a GPU stops responding, Xid 119.")
     fleet.log("gpu-3", XID)
     fleet.watch("Advised")
     time.sleep(2)
-    fleet.befalls("A bad driver: six nodes say at once that a GPU is beyond repair.")
+    fleet.announce("A bad driver: six nodes report a failed row remapping at once.")
     for node in STORM:
         fleet.remap(node, failed=True)
     fleet.watch("Advised", "Withheld", times=len(STORM))
-    fleet.befalls("The driver is taken back, and all is in order there.")
+    fleet.announce("The driver is rolled back, and the checks pass again.")
     for node in STORM:
         fleet.remap(node, failed=False)
     fleet.watch("Resolved", times=len(STORM))
-    fleet.befalls("A person has changed the cable of gpu-6, and clears the finding.")
-    fleet.ask("incidents", "clear", fleet.incident("gpu-6"))
+    fleet.announce("An operator replaces the cable of gpu-6, and clears the finding.")
+    fleet.run("incidents", "clear", fleet.incident("gpu-6"))
     fleet.watch("Resolved")
 
 
 def main() -> None:
-    """Show it."""
+    """Run the demo."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: sys.exit(1))
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="nodeguard-demo-")))
         fleet = Fleet(directory, stack)
-        fleet.begin()
-        _say("One node, as recorded when a GPU fell off the bus:")
+        fleet.start()
+        _print("One node, recorded after a GPU fell off the bus:")
         run("check", "--from", "fixtures/gpu-off-bus")
-        _say("", "A fleet: an aggregator, and agents on eight recorded machines, with this policy:", "")
+        _print("", "A fleet: an aggregator, and agents on eight recorded machines, with this policy:", "")
         for line in POLICY.splitlines():
-            _say(f"  {line}", style="")
+            _print(f"  {line}", style="")
         fleet.wait()
         _story(fleet)
         for words in (["status"], ["describe", "node", "gpu-3"], ["get", "incidents", "--all"]):
-            fleet.ask(*words)
-        _say(
+            fleet.run(*words)
+        _print(
             "",
             "Next: nodeguard check checks this machine; nodeguard explain gpu-gsp-failure describes one; "
             "docs/tasks/read-the-fleet.md explains this output, docs/install/kubernetes.md the installation.",

@@ -25,7 +25,7 @@ _SCENE = pytest.StashKey[tuple[Cluster, dict[Component, int]]]()
 # Seconds in which processes that were killed are gone.
 _ENDING = 30.0
 
-# How fast examples are says something of the machine alone.
+# The speed of examples depends on the machine, so it is not tested.
 settings.register_profile("nodeguard", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("nodeguard")
 
@@ -86,8 +86,8 @@ def new_cluster() -> NewCluster:
 
 @pytest.fixture(scope="session")
 def shared_cluster(new_cluster: NewCluster) -> Iterator[Cluster]:
-    with new_cluster() as made:
-        yield made
+    with new_cluster() as started:
+        yield started
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,7 @@
-"""A file system that does not answer: FUSE by hand over /dev/fuse, as Linux include/uapi/linux/fuse.h has it.
+"""A FUSE file system that may never respond, over /dev/fuse with the protocol of include/uapi/linux/fuse.h.
 
-Who asks a server that has taken the request and never answers stands in the kernel where SIGKILL does not
-reach, until /dev/fuse is closed. Who asks one that never took up its work is ended by SIGKILL.
+A process that waits for a server that has read the request cannot be killed until /dev/fuse is closed. A process
+that waits for a server that has not read the request can be killed.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from typing import Literal
 
 import pytest
 
-# answering: as any file system. swallowing: statvfs is taken and never answered. silent: nothing is taken.
+# answering: a normal file system. swallowing: statvfs is read, never answered. silent: no request is read.
 Manner = Literal["answering", "swallowing", "silent"]
 
 _INIT, _STATFS = 26, 17
 _REQUEST = struct.Struct("=IIQQIIIHH")  # length, opcode, unique, node, uid, gid, pid, extensions, padding
 _REPLY = struct.Struct("=IiQ")  # length, error, unique
-_READ = (1 << 17) + 4096  # more than the kernel's least, for the max_write told it below
+_READ = (1 << 17) + 4096  # more than the kernel's least, for the max_write set below
 _MNT_DETACH = 2
 
 # Protocol 7.31, with no flag set; the rest is read-ahead, background, largest write and spare.
@@ -64,7 +64,7 @@ class Server:
         self._device = -1
 
     def unmount(self) -> None:
-        """Release, and take the file system away."""
+        """Release blocked processes, and unmount."""
         self.release()
         _call("umount2", self.path.encode(), _MNT_DETACH)
 
@@ -72,8 +72,8 @@ class Server:
         ready = select.poll()
         ready.register(self._device, select.POLLIN)
         ready.register(self._stop, 0)
-        while self._stop not in (happened := dict(ready.poll())):
-            if happened[self._device] & select.POLLERR:
+        while self._stop not in (events := dict(ready.poll())):
+            if events[self._device] & select.POLLERR:
                 return
             request = os.read(self._device, _READ)
             _, opcode, unique, *_ = _REQUEST.unpack_from(request)
@@ -90,7 +90,7 @@ def _call(name: str, *arguments: object) -> None:
 
 @contextmanager
 def mounted(path: Path, manner: Manner) -> Iterator[Server]:
-    """A file system at a directory, gone with the block. Raises OSError where this process may not mount."""
+    """Mount a file system for the context. Raises OSError if this process may not mount."""
     server = Server(path, manner)
     try:
         yield server
@@ -100,7 +100,7 @@ def mounted(path: Path, manner: Manner) -> Iterator[Server]:
 
 @pytest.fixture
 def fuse_mount(tmp_path: Path) -> Iterator[Callable[[Manner], Server]]:
-    """Mounts file systems of a manner, each at its own directory; skips the test where that cannot be."""
+    """Return a function that mounts a file system. Skips the test if this process may not mount."""
     servers: list[Server] = []
 
     def mount(manner: Manner) -> Server:

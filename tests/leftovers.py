@@ -39,26 +39,26 @@ def processes(run: str) -> list[str]:
     A worker of nodeguard has no such environment: one without a parent counts, too.
     """
     marked = f"{MARK}={run}".encode()
-    found = []
+    commands = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
             environment = (process / "environ").read_bytes().split(b"\0")
             command = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
             parent = int((process / "stat").read_text().rpartition(")")[2].split()[1])
-        except OSError:  # it ended meanwhile, or belongs to somebody else
+        except OSError:  # it has ended, or belongs to another user
             continue
         orphan = parent == 1 and command.startswith(sys.executable) and "nodeguard.worker" in command
         started = marked in environment or parent == os.getpid() or orphan
         if started and command and int(process.name) != os.getpid():
-            found.append(f"{process.name}: {command}")
-    return found
+            commands.append(f"{process.name}: {command}")
+    return commands
 
 
 def mounts(below: Iterable[Path], table: str = "/proc/self/mountinfo") -> list[str]:
     """Return the mount points below some directories. table: as proc_pid_mountinfo(5) describes it."""
     directories = [os.path.realpath(directory) for directory in below]
     return [
-        point for point in _mount_points(table) if any(Path(point).is_relative_to(one) for one in directories)
+        point for point in _mount_points(table) if any(Path(point).is_relative_to(directory) for directory in directories)
     ]
 
 

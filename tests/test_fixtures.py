@@ -1,4 +1,4 @@
-"""Bundles and verdicts: each bundle has the verdict that people agreed to, and every check fires in one of them."""
+"""Bundles and verdicts: each bundle has its reviewed verdict, and every check fires in at least one bundle."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_every_check_of_the_machine_fires_in_some_bundle() -> None:
 
 
 def entries(directory: Path) -> dict[str, bytes | str]:
-    """Files with their contents and links with their targets, by path."""
+    """Return the contents of files and the targets of links, by path."""
     return {
         str(path.relative_to(directory)): os.readlink(path) if path.is_symlink() else path.read_bytes()
         for path in directory.rglob("*")
@@ -86,7 +86,7 @@ def test_an_unknown_name_is_refused() -> None:
 
 @pytest.fixture
 def generated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Generated bundles in a directory of the test's own."""
+    """Build bundles in a directory of the test."""
     monkeypatch.setattr(bundles, "GENERATED", tmp_path)
     return tmp_path
 
@@ -115,11 +115,11 @@ def test_bundles_without_a_scenario_are_pruned(generated: Path) -> None:
     assert sorted(path.name for path in generated.glob("[!.]*")) == ["gpu-hot"]
 
 
-def test_processes_that_ask_at_once_get_a_whole_bundle(generated: Path) -> None:
+def test_concurrent_processes_get_a_complete_bundle(generated: Path) -> None:
     build("gpu-hot").save(generated / "reference")
     with multiprocessing.get_context("fork").Pool(8) as pool:
-        seen = pool.map(_entries_of, ["gpu-hot"] * 24)
-    assert all(each_process == entries(generated / "reference" / "gpu-hot") for each_process in seen)
+        results = pool.map(_entries_of, ["gpu-hot"] * 24)
+    assert all(result == entries(generated / "reference" / "gpu-hot") for result in results)
 
 
 def _entries_of(name: str) -> dict[str, bytes | str]:

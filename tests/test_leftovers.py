@@ -1,4 +1,4 @@
-"""Tests that leave something behind are noticed."""
+"""Files, processes and mounts that a test leaves behind are detected."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.leftovers import MARK, mounts, processes, system_files
 from tests.paths import ROOT
 
 
-def test_files_and_directories_of_nodeguard_are_noticed(tmp_path: Path) -> None:
+def test_files_and_directories_of_nodeguard_are_detected(tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     assert system_files([tmp_path]) == frozenset()
     socket = tmp_path / "nodeguard" / "agent.sock"
@@ -24,17 +24,17 @@ def test_files_and_directories_of_nodeguard_are_noticed(tmp_path: Path) -> None:
     assert system_files([tmp_path]) == {str(socket.parent), str(socket)}
 
 
-def test_a_process_is_noticed_also_without_its_parent() -> None:
+def test_an_orphan_process_is_detected() -> None:
     child = ["sh", "-c", "sleep 60 >/dev/null & echo $!"]
     orphan = subprocess.run(child, stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
     try:
         assert f"{orphan}: sleep 60" in processes(os.environ[MARK])
-        assert not [one for one in processes("another run") if one.startswith(orphan)]
+        assert not [command for command in processes("another run") if command.startswith(orphan)]
     finally:
         os.kill(int(orphan), signal.SIGKILL)
 
 
-def test_mount_points_below_a_directory_are_noticed(tmp_path: Path) -> None:
+def test_mount_points_below_a_directory_are_detected(tmp_path: Path) -> None:
     table = tmp_path / "mountinfo"
     below, beside = tmp_path / "with space", tmp_path.with_name("beside")
     escaped = str(below).replace(" ", r"\040")
@@ -51,7 +51,7 @@ LEAVING = {
 
 
 @pytest.mark.parametrize("kind", LEAVING)
-def test_a_run_that_leaves_something_fails(kind: str, tmp_path: Path) -> None:
+def test_a_run_with_leftovers_fails(kind: str, tmp_path: Path) -> None:
     root = ROOT
     conftest = (root / "tests" / "conftest.py").read_text().replace("_ENDING = 30.0", "_ENDING = 0.0")
     (tmp_path / "conftest.py").write_text(conftest)

@@ -46,7 +46,7 @@ def selected(arguments: Sequence[str]) -> set[str]:
 
 
 def missing() -> list[str]:
-    """Return the marks whose tool this machine lacks."""
+    """Return the marks of tests that need a tool which this machine lacks."""
     present = {"promtool": shutil.which("promtool") is not None, "cluster": directory().is_dir()}
     return [mark for mark in COMMANDS if not present[mark]]
 

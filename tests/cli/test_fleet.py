@@ -1,4 +1,4 @@
-"""The commands that ask an aggregator: status, incidents, explain node and incident, pause, resume, unmark."""
+"""The commands that query an aggregator: status, get, describe, incidents, pause, resume and unmark."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ DECIDERS = Deciders()
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The socket of an aggregator with a sick node."""
+    """The socket of an aggregator with an unhealthy node."""
     FLEET.say(1, finding())
     FLEET.after(10.0)
     FLEET.carry_out()
-    with answering(tmp_path_factory.mktemp("run"), FLEET, DECIDERS) as at:
-        yield at
+    with answering(tmp_path_factory.mktemp("run"), FLEET, DECIDERS) as address:
+        yield address
 
 
 @pytest.fixture(autouse=True)
@@ -176,7 +176,7 @@ def test_a_refused_clear_is_an_error(
     assert "cleared bob" not in text
 
 
-def test_the_words_of_an_agent_cannot_drive_a_terminal(
+def test_control_characters_of_an_agent_are_not_printed(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(incidents, "_POLL_INTERVAL", 0.0)
@@ -269,13 +269,13 @@ def test_all_marks_are_removed_only_after_a_confirmation(
         (["pause", "--reason", "\udcff"], "is not UTF-8: correct it"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_done_ends_with_3(
+def test_an_invalid_request_exits_with_3(
     words: list[str], error: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     try:
         assert main(words) == 3
-    except SystemExit as left:
-        assert left.code == 3
+    except SystemExit as exit_call:
+        assert exit_call.code == 3
     assert error in capsys.readouterr().err
     assert DECIDERS.heard == []
 
@@ -283,16 +283,16 @@ def test_what_cannot_be_done_ends_with_3(
 def test_without_an_aggregator_the_error_has_the_remedy(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    where = str(tmp_path / "aggregator.sock")
+    missing = str(tmp_path / "aggregator.sock")
     for words in (["status"], ["describe", "node", "a b"], ["get", "incidents", "--all"], ["pause"]):
-        error = refused(capsys, *words, "--socket", where)
-        assert f"no aggregator answers at {where} (" in error
+        error = refused(capsys, *words, "--socket", missing)
+        assert f"no aggregator answers at {missing} (" in error
         assert "kubectl exec -n nodeguard deploy/nodeguard-aggregator -- nodeguard " in error
-    assert "describe node 'a b'" in refused(capsys, "describe", "node", "a b", "--socket", where)
+    assert "describe node 'a b'" in refused(capsys, "describe", "node", "a b", "--socket", missing)
 
 
 def test_an_invalid_response_is_an_error(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    where = str(tmp_path / "aggregator.sock")
+    missing = str(tmp_path / "aggregator.sock")
     for answer, error in (
         (b"", "no aggregator answers at"),
         (b"hello\n", "no aggregator answers at"),
@@ -301,8 +301,8 @@ def test_an_invalid_response_is_an_error(capsys: pytest.CaptureFixture[str], tmp
         (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{}", "no aggregator answers at"),
     ):
         with socket.socket(socket.AF_UNIX) as own:
-            Path(where).unlink(missing_ok=True)
-            own.bind(where)
+            Path(missing).unlink(missing_ok=True)
+            own.bind(missing)
             own.listen()
 
             def reply(own: socket.socket = own, answer: bytes = answer) -> None:
@@ -312,7 +312,7 @@ def test_an_invalid_response_is_an_error(capsys: pytest.CaptureFixture[str], tmp
 
             thread = threading.Thread(target=reply)
             thread.start()
-            assert error in refused(capsys, "status", "--socket", where)
+            assert error in refused(capsys, "status", "--socket", missing)
             thread.join()
 
 
@@ -334,12 +334,12 @@ def test_the_commands_import_no_server(path: str) -> None:
 
 @pytest.fixture(scope="module")
 def leaf(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The socket of an aggregator that blames a leaf."""
-    made = leaves()
-    fails(made)
-    wait(made, 20.0)
-    with answering(tmp_path_factory.mktemp("leaf"), made, DECIDERS) as at:
-        yield at
+    """The socket of an aggregator with a degraded leaf."""
+    fleet = leaves()
+    fails(fleet)
+    wait(fleet, 20.0)
+    with answering(tmp_path_factory.mktemp("leaf"), fleet, DECIDERS) as address:
+        yield address
 
 
 def test_a_domain_is_described_and_listed(

@@ -97,7 +97,7 @@ def test_no_view_of_a_storm_is_too_wide() -> None:
         assert max(map(len, look(lines, columns).splitlines())) <= columns
 
 
-def test_a_fleet_that_is_well() -> None:
+def test_a_healthy_fleet() -> None:
     fleet = Fleet(3)
     fleet.after(1.0)
     assert look(status_lines(fleet_status(fleet.planner, LEADER, fleet.now))) == page("""
@@ -118,7 +118,7 @@ def test_a_fleet_without_reports() -> None:
     assert text.startswith("UNKNOWN  no agent has reported yet.\n")
 
 
-def test_what_keeps_it_from_its_work_comes_first() -> None:
+def test_obstacles_come_first() -> None:
     fleet = Fleet(4, replace(AT_ONCE, mode=Mode.OBSERVE))
     fleet.say(1, finding())
     fleet.reports.pop("uid-0")
@@ -164,7 +164,7 @@ def test_a_standby_names_the_leader() -> None:
     assert "  leader      standalone, up 1 d 3 h" in look(status_lines(view))
 
 
-def test_a_node_that_is_marked() -> None:
+def test_a_marked_node() -> None:
     assert explained(STORM, 2) == page("""
     FATAL  node-2: quarantined: gpu-ecc, gpu-lost.
       last report just now
@@ -196,7 +196,7 @@ def test_a_node_that_is_marked() -> None:
     """)
 
 
-def test_a_node_whose_mark_is_withheld() -> None:
+def test_a_node_with_a_withheld_mark() -> None:
     assert explained(STORM, 7) == page("""
     FATAL  node-7: not marked (gpu-lost): hold on the node: alice debugs it.
       last report just now
@@ -216,7 +216,7 @@ def test_a_node_whose_mark_is_withheld() -> None:
     """)
 
 
-def test_a_node_that_nothing_is_wrong_with() -> None:
+def test_a_healthy_node() -> None:
     assert explained(STORM, 5000) == page("""
     OK  node-5000: all checks passed.
       last report just now
@@ -226,7 +226,7 @@ def test_a_node_that_nothing_is_wrong_with() -> None:
     """)
 
 
-def test_a_gpu_that_soaks_on_a_node_that_is_read_in_part() -> None:
+def test_a_gpu_in_its_soak_period_on_a_partially_read_node() -> None:
     fleet = Fleet(2, Policy(mode=Mode.ENFORCE))
     fleet.publish(0)
     fleet.say(0, finding())
@@ -295,7 +295,7 @@ def test_a_stale_node() -> None:
     """)
 
 
-def test_what_agents_call_their_checks_is_not_obeyed() -> None:
+def test_names_of_agents_cannot_control_the_terminal() -> None:
     fleet = Fleet(2)
     fleet.say(0, finding("\x1b[2J\x9b1m", message="\x1b]0;owned\x07", health=Health.WARNING))
     fleet.after(10.0)
@@ -359,7 +359,7 @@ def test_an_incident_in_full() -> None:
     """)
 
 
-def test_a_suspect_keeps_only_gangs_away() -> None:
+def test_a_suspect_mark_keeps_only_gangs_away() -> None:
     [name] = STORM.planner.incidents["uid-11"]
     view = describe_incident(STORM.planner, LEADER, name, STORM.now)
     assert view is not None
@@ -368,7 +368,7 @@ def test_a_suspect_keeps_only_gangs_away() -> None:
     )
 
 
-def test_a_node_whose_messages_are_refused_is_shown_at_the_top() -> None:
+def test_refused_messages_of_a_node_are_shown_first() -> None:
     fleet = Fleet(8)
     refusal = RejectedReport(
         "node-0", "other-boot", "another boot of this node is reporting: wait 30 s", 0.0, fleet.mono - 12.0, 3

@@ -28,7 +28,7 @@ def test_a_misspelt_command_gets_a_hint(capsys: pytest.CaptureFixture[str]) -> N
     )
 
 
-def test_help_is_a_command_as_well(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_is_a_command_too(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["help"]) == 0
     assert "usage: nodeguard COMMAND" in capsys.readouterr().out
     with pytest.raises(SystemExit):

@@ -58,7 +58,7 @@ def test_in_its_grace_period_a_mark_is_pending_with_the_time_left() -> None:
     assert "  mark        pending (grace period, 3 s left)\n" in explained(fleet, 0)
 
 
-def test_what_is_not_enforced_beside_what_is() -> None:
+def test_dry_run_and_enforced_marks_are_listed_apart() -> None:
     rules = (ModeRule(("gpu-ecc", "port-*"), Mode.ENFORCE), ModeRule(("port-flap",), Mode.OBSERVE))
     fleet = lost(Policy(modes=rules))
     text = " ".join(look(status_lines(fleet_status(fleet.planner, LEADER, fleet.now))).split())

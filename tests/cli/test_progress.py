@@ -16,23 +16,23 @@ class Terminal(io.StringIO):
 @pytest.mark.parametrize(
     ("left", "line"),
     [
-        (90.0, "looking: 1 min 30 s left"),
-        (12.4, "looking: 12 s left"),
-        (1.0, "looking: 1 s left"),
-        (0.4, "looking: almost done"),
-        (-5.0, "looking: almost done"),
+        (90.0, "reading: 1 min 30 s left"),
+        (12.4, "reading: 12 s left"),
+        (1.0, "reading: 1 s left"),
+        (0.4, "reading: almost done"),
+        (-5.0, "reading: almost done"),
     ],
 )
 def test_the_time_left_is_shown(left: float, line: str) -> None:
-    assert progress_text("looking", left) == line
+    assert progress_text("reading", left) == line
 
 
-def test_a_terminal_sees_it_and_keeps_nothing_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_is_shown_on_a_terminal_and_erased(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
-    with progress("looking", 30.0, lambda: 0.0):
+    with progress("reading", 30.0, lambda: 0.0):
         pass
-    line = "looking: 30 s left"
+    line = "reading: 30 s left"
     assert terminal.getvalue() == f"\r{line}\r{' ' * len(line)}\r"
 
 
@@ -42,6 +42,6 @@ def test_nothing_is_shown_without_a_terminal_or_a_duration(
 ) -> None:
     stream = io.StringIO() if seconds else Terminal()
     monkeypatch.setattr(sys, "stderr", stream)
-    with progress("looking", seconds):
+    with progress("reading", seconds):
         pass
     assert stream.getvalue() == ""

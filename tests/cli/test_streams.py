@@ -1,4 +1,4 @@
-"""Commands whose standard output or error cannot take what they say."""
+"""Commands with a standard output or error that is closed, full, or of a narrow encoding."""
 
 from __future__ import annotations
 
@@ -26,38 +26,38 @@ def run(words: list[str], redirect: str = "", **environment: str) -> subprocess.
 @pytest.mark.parametrize("words", [CHECK, ["--help"], ["check", "--help"], ["checks"], ["--version"]])
 def test_a_full_or_closed_output_is_reported_in_one_line(words: list[str]) -> None:
     for redirect, reason in ((">/dev/full", "No space left on device"), (">&-", "closed")):
-        ran = run(words, redirect)
-        assert ran.returncode == 3
-        assert ran.stderr.startswith("nodeguard")
-        assert "standard output" in ran.stderr
-        assert reason in ran.stderr
-        assert ran.stderr.count("\n") == 1
+        done = run(words, redirect)
+        assert done.returncode == 3
+        assert done.stderr.startswith("nodeguard")
+        assert "standard output" in done.stderr
+        assert reason in done.stderr
+        assert done.stderr.count("\n") == 1
 
 
 def test_a_recording_with_a_failing_output_prints_no_traceback(tmp_path: Path) -> None:
-    ran = run(["record", str(tmp_path / "bundle")], ">/dev/full")
-    assert (ran.returncode, "Traceback" in ran.stderr) == (3, False)
-    assert "nodeguard record: standard output: No space left" in ran.stderr
+    done = run(["record", str(tmp_path / "bundle")], ">/dev/full")
+    assert (done.returncode, "Traceback" in done.stderr) == (3, False)
+    assert "nodeguard record: standard output: No space left" in done.stderr
     assert (tmp_path / "bundle" / "bundle.yaml").exists()
 
 
 @pytest.mark.parametrize("redirect", ["2>&-", "2>/dev/full"])
 def test_an_error_that_cannot_be_printed_keeps_its_exit_code(redirect: str) -> None:
     for words in (["check", "--frob"], ["frob"], ["check", "--family", "frob"]):
-        ran = run(words, redirect)
-        assert (ran.returncode, ran.stdout) == (3, "")
+        done = run(words, redirect)
+        assert (done.returncode, done.stdout) == (3, "")
 
 
-def test_what_an_encoding_lacks_is_written_as_a_question_mark() -> None:
-    ran = run(CHECK, PYTHONIOENCODING="ascii")
-    assert ran.returncode in {1, 2}
-    assert "?C" in ran.stdout
-    assert ran.stderr == ""
+def test_characters_outside_the_encoding_are_question_marks() -> None:
+    done = run(CHECK, PYTHONIOENCODING="ascii")
+    assert done.returncode in {1, 2}
+    assert "?C" in done.stdout
+    assert done.stderr == ""
     assert run(["--help"], PYTHONIOENCODING="ascii").returncode == 0
 
 
 @pytest.mark.parametrize("words", [["--help"], ["check", "--help"], CHECK])
-def test_a_pipe_that_nobody_reads_ends_quietly(words: list[str]) -> None:
+def test_a_pipe_without_a_reader_prints_no_error(words: list[str]) -> None:
     reader, writer = os.pipe()
     os.close(reader)
     with subprocess.Popen(
@@ -68,7 +68,7 @@ def test_a_pipe_that_nobody_reads_ends_quietly(words: list[str]) -> None:
         assert running.stderr.read() == b""
 
 
-def test_an_interrupt_while_modules_are_imported_is_no_traceback() -> None:
+def test_an_interrupt_during_imports_prints_no_traceback() -> None:
     code = (
         "import os, signal, sys\n"
         "class Interrupting:\n"
@@ -80,11 +80,11 @@ def test_an_interrupt_while_modules_are_imported_is_no_traceback() -> None:
         "from nodeguard.cli.main import main\n"
         "sys.exit(main())\n"
     )
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert (ran.returncode, ran.stderr) == (130, "nodeguard check: interrupted\n")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (130, "nodeguard check: interrupted\n")
 
 
 def test_an_agent_needs_no_standard_output() -> None:
-    ran = run(["agent", "--once", "--listen", "127.0.0.1:0", *CHECK[1:]], ">&-")
-    assert (ran.returncode == 3, "Traceback" in ran.stderr) == (False, False)
-    assert '"event": "end"' in ran.stderr
+    done = run(["agent", "--once", "--listen", "127.0.0.1:0", *CHECK[1:]], ">&-")
+    assert (done.returncode == 3, "Traceback" in done.stderr) == (False, False)
+    assert '"event": "end"' in done.stderr

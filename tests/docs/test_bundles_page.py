@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.commands.test_agent import page, running
+from tests.cli.commands.test_agent import fetch, running
 from tests.docs.pages import text
 from tests.e2e.processes import copy_bundle
 from tests.waiting import until
@@ -29,10 +29,10 @@ def rounds(metrics: str) -> float:
 def test_a_fault_is_found_and_outlasts_the_next_readings(command: str, check: str, tmp_path: Path) -> None:
     bundle = copy_bundle("healthy-dgx-h100", tmp_path)
     with running("--from", str(bundle), "--speed", "60") as (_, where):
-        page(f"{where}/readyz")
+        fetch(f"{where}/readyz")
         subprocess.run(["sh", "-c", command.replace("DIR", str(bundle))], check=True)
-        until(lambda: f'check="{check}"' in page(f"{where}/metrics"))
-        before = rounds(page(f"{where}/metrics"))
+        until(lambda: f'check="{check}"' in fetch(f"{where}/metrics"))
+        before = rounds(fetch(f"{where}/metrics"))
         # Each source is read several times meanwhile.
-        after = until(lambda: metrics if rounds(metrics := page(f"{where}/metrics")) > before + 20 else "")
+        after = until(lambda: metrics if rounds(metrics := fetch(f"{where}/metrics")) > before + 20 else "")
         assert f'check="{check}"' in after

@@ -1,4 +1,4 @@
-"""The agent as a process: served, told to end, and refused what it cannot do."""
+"""The agent as a process: its endpoints, its log, signals and invalid options."""
 
 from __future__ import annotations
 
@@ -36,46 +36,48 @@ def free_port() -> int:
 
 
 @contextmanager
-def running(*words: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """An agent, and where its pages are. Without a --socket of its own it has one of the test."""
+def running(*options: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """Run an agent, and yield its process and its URL. Its socket is temporary unless --socket is set."""
     listen = f"127.0.0.1:{free_port()}"
     command = [sys.executable, "-m", "nodeguard.cli.main", "agent", "--listen", listen]
     with TemporaryDirectory() as run:
-        own = ("--socket", f"{run}/agent.sock")
-        with subprocess.Popen([*command, *own, *words], stderr=subprocess.PIPE, text=True) as process:
+        socket_option = ("--socket", f"{run}/agent.sock")
+        with subprocess.Popen(
+            [*command, *socket_option, *options], stderr=subprocess.PIPE, text=True
+        ) as process:
             try:
                 yield process, f"http://{listen}"
             finally:
                 process.kill()
 
 
-def page(url: str) -> str:
-    """A page, as soon as it is there."""
+def fetch(url: str) -> str:
+    """Wait for an HTTP response, and return its body."""
 
-    def served() -> str:
+    def body() -> str:
         try:
-            with urlopen(url, timeout=PATIENCE) as answer:
-                return str(answer.read().decode())
+            with urlopen(url, timeout=PATIENCE) as response:
+                return str(response.read().decode())
         except (OSError, HTTPError):
             return ""
 
-    return until(served, lambda: f"{url} is not served", every=0.05)
+    return until(body, lambda: f"{url} is not served", every=0.05)
 
 
-def test_a_recorded_fault_is_on_the_metrics_page_and_in_the_log() -> None:
-    with running("--from", str(bundle_path("gpu-hot")), "--speed", "10") as (process, where):
-        assert page(f"{where}/readyz") == "ready\n"
-        assert page(f"{where}/healthz") == "alive\n"
-        assert 'check="gpu-memory-hot"' in page(f"{where}/metrics") or process.poll() is None
+def test_a_recorded_fault_is_in_the_metrics_and_in_the_log() -> None:
+    with running("--from", str(bundle_path("gpu-hot")), "--speed", "10") as (process, url):
+        assert fetch(f"{url}/readyz") == "ready\n"
+        assert fetch(f"{url}/healthz") == "alive\n"
+        assert 'check="gpu-memory-hot"' in fetch(f"{url}/metrics") or process.poll() is None
         process.send_signal(signal.SIGTERM)
-        _, said = process.communicate(timeout=PROMPTLY)
-    lines = [json.loads(line) for line in said.splitlines()]
+        _, log = process.communicate(timeout=PROMPTLY)
+    lines = [json.loads(line) for line in log.splitlines()]
     assert process.returncode == 0
     assert lines[-1]["event"] == "end"
     assert lines[0]["event"] in {"finding", "node"}
 
 
-def test_one_round_of_everything_ends_with_the_exit_code_of_a_check(
+def test_once_ends_after_one_reading_of_every_source(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     listen = f"127.0.0.1:{free_port()}"
@@ -84,74 +86,74 @@ def test_one_round_of_everything_ends_with_the_exit_code_of_a_check(
 
 
 @pytest.mark.parametrize("pipe", [False, True])
-def test_what_is_written_into_a_bundle_is_found_by_the_agent_on_it(tmp_path: Path, pipe: bool) -> None:
+def test_changes_of_a_bundle_are_read_by_a_running_agent(tmp_path: Path, pipe: bool) -> None:
     live = shutil.copytree(bundle_path("healthy-dgx-h100"), tmp_path / "live", symlinks=True)
     if pipe:
         (live / "kmsg").unlink()
         os.mkfifo(live / "kmsg")
     whole = (live / "nvml.json").read_text()
-    with running("--from", str(live), "--speed", "20") as (process, where):
-        page(f"{where}/readyz")
+    with running("--from", str(live), "--speed", "20") as (process, url):
+        fetch(f"{url}/readyz")
         with (live / "kmsg").open("a") as log:
-            # What NVML says of a healthy GPU later does not contradict it.
+            # Later readings of NVML that show a healthy GPU do not contradict it.
             log.write("1,4711,1000000000000,-;Kernel panic - not syncing: Fatal exception\n")
-        holds(f"{where}/metrics", 'check="kernel-panic"')
+        wait_for_text(f"{url}/metrics", 'check="kernel-panic"')
         (live / "nvml.json").write_text(whole[:1000])
         [counter] = live.glob("sys/devices/*/*/*/infiniband/mlx5_6/ports/1/counters/link_downed")
         counter.write_text("400\n")
-        holds(f"{where}/metrics", 'check="port-flap"')
+        wait_for_text(f"{url}/metrics", 'check="port-flap"')
         (live / "nvml.json").write_text(whole)
         assert process.stderr is not None
         events = (json.loads(line) for line in process.stderr)
-        refused = next(one for one in events if one["event"] == "bundle refused")
+        refused = next(line for line in events if line["event"] == "bundle refused")
         assert (refused["file"], refused["reason"]) == (
             f"{live}/nvml.json",
             f"{live}/nvml.json: is cut short: copy it again",
         )
-        assert next(one for one in events if one["event"] == "bundle fixed")["file"] == f"{live}/nvml.json"
+        assert next(line for line in events if line["event"] == "bundle fixed")["file"] == f"{live}/nvml.json"
         process.terminate()
         assert process.wait(timeout=PROMPTLY) == 0
 
 
-def holds(url: str, text: str) -> None:
-    """Wait for a text on a page."""
-    until(lambda: text in page(url), lambda: f"{url} has no {text}", every=0.01)
+def wait_for_text(url: str, text: str) -> None:
+    """Wait until an HTTP response contains a text."""
+    until(lambda: text in fetch(url), lambda: f"{url} has no {text}", every=0.01)
 
 
-def test_this_machine_is_watched() -> None:
-    with running() as (process, where):
-        page(f"{where}/readyz")
-        text = page(f"{where}/metrics")
+def test_a_live_machine_is_read() -> None:
+    with running() as (process, url):
+        fetch(f"{url}/readyz")
+        text = fetch(f"{url}/metrics")
         assert 'nodeguard_source_last_read_timestamp_seconds{source="clock"}' in text
         process.terminate()
         assert process.wait(timeout=PROMPTLY) == 0
 
 
-def test_new_checks_are_adopted_on_sighup_and_wrong_ones_kept_out(tmp_path: Path) -> None:
+def test_sighup_adopts_new_checks_and_refuses_invalid_ones(tmp_path: Path) -> None:
     site = tmp_path / "site.yaml"
     site.write_text("disable: [clock-unsynchronized]\n")
-    with running("--checks", str(tmp_path), "--spread", "1s") as (process, where):
-        page(f"{where}/readyz")
+    with running("--checks", str(tmp_path), "--spread", "1s") as (process, url):
+        fetch(f"{url}/readyz")
         assert process.stderr is not None
         events = (json.loads(line) for line in process.stderr)
         site.write_text("disable: [no-such-check]\n")
         process.send_signal(signal.SIGHUP)
-        refused = next(one for one in events if one["event"].startswith("reload"))
+        refused = next(line for line in events if line["event"].startswith("reload"))
         assert refused["event"] == "reload refused"
         assert f"{site}:1: disable: 'no-such-check' is no check" in refused["reason"]
         site.write_text("disable: [clock-unsynchronized, clock-source-unstable]\n")
         process.send_signal(signal.SIGHUP)
-        assert next(one for one in events if one["event"].startswith("reload"))["event"] == "reloaded"
+        assert next(line for line in events if line["event"].startswith("reload"))["event"] == "reloaded"
 
 
 @given(st.text(max_size=40), st.floats(0, 1e4))
-def test_a_node_adopts_at_a_time_of_its_own_within_the_spread(node: str, spread: float) -> None:
+def test_each_node_has_its_own_adoption_delay_within_the_spread(node: str, spread: float) -> None:
     assert 0 <= adoption_delay(node, spread) <= spread
     assert adoption_delay(node, spread) == adoption_delay(node, spread)
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("options", "error"),
     [
         (["--listen", "nowhere"], "'nowhere' is not HOST:PORT: write it like 127.0.0.1:9434"),
         (["--listen", "9434"], "'9434' is not HOST:PORT"),
@@ -173,31 +175,33 @@ def test_a_node_adopts_at_a_time_of_its_own_within_the_spread(node: str, spread:
         (["--config", "/nowhere"], "/nowhere: cannot be read: No such file or directory"),
     ],
 )
-def test_invalid_options_are_refused(words: list[str], said: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_invalid_options_are_refused(
+    options: list[str], error: str, capfd: pytest.CaptureFixture[str]
+) -> None:
     try:
-        code = main(["agent", *words])
-    except SystemExit as left:
-        code = int(left.code or 0)
+        code = main(["agent", *options])
+    except SystemExit as exit_call:
+        code = int(exit_call.code or 0)
     assert code == 3
-    assert said in capfd.readouterr().err
+    assert error in capfd.readouterr().err
 
 
 def test_two_agents_do_not_share_a_state_directory(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    words = ["--from", str(bundle_path("healthy-cpu-only")), "--state", str(tmp_path)]
-    with running(*words) as (_, where):
-        page(f"{where}/readyz")
-        assert main(["agent", *words, "--listen", "127.0.0.1:0"]) == 3
+    options = ["--from", str(bundle_path("healthy-cpu-only")), "--state", str(tmp_path)]
+    with running(*options) as (_, url):
+        fetch(f"{url}/readyz")
+        assert main(["agent", *options, "--listen", "127.0.0.1:0"]) == 3
     assert f"another agent on this machine uses {tmp_path}" in capfd.readouterr().err
 
 
-def test_an_address_that_is_taken_is_named(capfd: pytest.CaptureFixture[str]) -> None:
+def test_an_address_in_use_is_named(capfd: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         assert main(["agent", "--listen", f"127.0.0.1:{port}", "--from", str(bundle_path("gpu-hot"))]) == 3
     assert f"cannot listen on 127.0.0.1:{port}: Address already in use" in capfd.readouterr().err
 
 
-def test_a_platform_that_the_file_says_is_refused_with_its_name(
+def test_an_unknown_platform_names_the_options_file(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "agent.yaml").write_text("platform: nosuch\n")
@@ -205,7 +209,7 @@ def test_a_platform_that_the_file_says_is_refused_with_its_name(
     assert f"{tmp_path}/agent.yaml: platform 'nosuch' is unknown" in capfd.readouterr().err
 
 
-def test_a_bundle_in_which_nothing_is_recorded_is_refused(
+def test_a_bundle_without_a_recorded_source_is_refused(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     manifest = (bundle_path("healthy-dgx-h100") / "bundle.yaml").read_text()
@@ -214,7 +218,7 @@ def test_a_bundle_in_which_nothing_is_recorded_is_refused(
     assert "it records no source: record it again" in capfd.readouterr().err
 
 
-def test_a_log_without_a_reader_stops_nothing() -> None:
+def test_a_log_without_a_reader_does_not_stop_the_agent() -> None:
     reader, writer = os.pipe()
     fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 4096)
     os.set_blocking(writer, False)
@@ -225,31 +229,34 @@ def test_a_log_without_a_reader_stops_nothing() -> None:
     listen = f"127.0.0.1:{free_port()}"
     command = [sys.executable, "-m", "nodeguard.cli.main", "agent", "--listen", listen, *RECORDED]
     with subprocess.Popen(command, stderr=writer) as process:
-        assert page(f"http://{listen}/readyz") == "ready\n"
+        assert fetch(f"http://{listen}/readyz") == "ready\n"
         process.terminate()
         assert process.wait(timeout=PROMPTLY) == 0
     os.close(reader)
     os.close(writer)
 
 
-def test_a_machine_that_starts_no_thread_is_judged_once_all_the_same() -> None:
+def test_once_works_where_no_thread_can_start() -> None:
     code = (
         "import sys, threading; threading.stack_size(1 << 47)\n"
         "from nodeguard.cli.main import main\n"
         "sys.exit(main(sys.argv[1:]))"
     )
-    words = ["agent", "--once", "--listen", "127.0.0.1:0", *RECORDED]
+    options = ["agent", "--once", "--listen", "127.0.0.1:0", *RECORDED]
     ran = subprocess.run(
-        [sys.executable, "-c", code, *words], capture_output=True, text=True, timeout=PATIENCE, check=False
+        [sys.executable, "-c", code, *options], capture_output=True, text=True, timeout=PATIENCE, check=False
     )
     assert "Traceback" not in ran.stderr
     assert json.loads(ran.stderr.splitlines()[-1])["event"] == "end"
 
 
 @contextmanager
-def besieged(descriptors: int, clients: int) -> Iterator[tuple[str, Iterable[str], Callable[[], str]]]:
-    """An agent with so many descriptors, and clients that connect and say nothing: where its pages are, the lines
-    of its log, and what ends it and gives the rest of the log.
+def agent_with_idle_clients(
+    descriptors: int, clients: int
+) -> Iterator[tuple[str, Iterable[str], Callable[[], str]]]:
+    """Run an agent with a limit on descriptors, and clients that connect and send nothing.
+
+    Yields its URL, the lines of its log, and a function that ends it and returns the rest of the log.
     """
     listen = f"127.0.0.1:{free_port()}"
     host, port = listen.split(":")
@@ -265,8 +272,8 @@ def besieged(descriptors: int, clients: int) -> Iterator[tuple[str, Iterable[str
     with subprocess.Popen(
         [*command, "agent", "--listen", listen, *RECORDED], stderr=subprocess.PIPE, text=True
     ) as process:
-        page(f"http://{listen}/readyz")
-        silent = [socket.create_connection((host, int(port))) for _ in range(clients)]
+        fetch(f"http://{listen}/readyz")
+        idle = [socket.create_connection((host, int(port))) for _ in range(clients)]
 
         def end() -> str:
             process.terminate()
@@ -274,18 +281,18 @@ def besieged(descriptors: int, clients: int) -> Iterator[tuple[str, Iterable[str
 
         assert process.stderr is not None
         yield f"http://{listen}", process.stderr, end
-        for one in silent:
-            one.close()
+        for connection in idle:
+            connection.close()
 
 
-def test_silent_clients_do_not_shut_out_who_asks() -> None:
-    with besieged(128, 200) as (where, _, end):
-        # Less than the time after which silent clients are sent away in any case.
-        with urlopen(f"{where}/healthz", timeout=4) as answer:
-            assert answer.read() == b"alive\n"
-        said = end()
-    assert "Traceback" not in said
-    assert [line["event"] for line in map(json.loads, said.splitlines())].count("error") <= 1
+def test_idle_clients_do_not_block_other_clients() -> None:
+    with agent_with_idle_clients(128, 200) as (url, _, end):
+        # Less than the time after which the agent closes idle connections.
+        with urlopen(f"{url}/healthz", timeout=4) as response:
+            assert response.read() == b"alive\n"
+        log = end()
+    assert "Traceback" not in log
+    assert [line["event"] for line in map(json.loads, log.splitlines())].count("error") <= 1
 
 
 @pytest.mark.parametrize("after", [0.0, 0.02, 0.1])
@@ -302,19 +309,19 @@ def test_an_early_sighup_does_not_end_the_agent(after: float) -> None:
         "from nodeguard.cli.main import main\n"
         "sys.exit(main(sys.argv[2:]))"
     )
-    words = ["agent", "--once", "--listen", "127.0.0.1:0", *RECORDED]
+    options = ["agent", "--once", "--listen", "127.0.0.1:0", *RECORDED]
     ran = subprocess.run(
-        [sys.executable, "-c", code, str(after), *words],
+        [sys.executable, "-c", code, str(after), *options],
         capture_output=True, text=True, timeout=PATIENCE, check=False,
     )  # fmt: skip
     assert json.loads(ran.stderr.splitlines()[-1])["event"] == "end"
 
 
 def test_exhausted_descriptors_are_logged_once() -> None:
-    with besieged(20, 40) as (_, lines, end):
+    with agent_with_idle_clients(20, 40) as (_, lines, end):
         refused = next(line for line in lines if json.loads(line)["event"] == "error")
-        said = end()
+        log = end()
     assert "Too many open files: raise the limit on open files" in refused
-    assert "Traceback" not in said
-    assert all(json.loads(line) for line in said.splitlines())
-    assert "please report it" not in said
+    assert "Traceback" not in log
+    assert all(json.loads(line) for line in log.splitlines())
+    assert "please report it" not in log

@@ -62,7 +62,7 @@ def site(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest
 
 
 def month() -> FleetHistory:
-    """Two nodes that are sick for a while, one of which comes back, and one that gets worse."""
+    """Return a history with two nodes that are unhealthy for a while, one of them twice, and one that gets worse."""
     view = FleetHistory(40)
     view.sick(100.0, 1)
     view.say(400.0, 1)
@@ -129,7 +129,7 @@ def test_two_policies_are_compared(site: Site) -> None:
     assert view["difference"]["second"] == []
 
 
-def test_machines_are_told_the_same(site: Site) -> None:
+def test_json_has_the_same_results(site: Site) -> None:
     view = site.json(site.history(month(), alive=20_000.0))
     assert (view["version"], view["nodes"], view["transitions"], view["difference"]) == (1, 40, 46, None)
     [policy] = view["policies"]
@@ -145,7 +145,7 @@ def test_machines_are_told_the_same(site: Site) -> None:
     }  # fmt: skip
 
 
-def test_histories_of_replicas_are_one(site: Site) -> None:
+def test_histories_of_replicas_are_merged(site: Site) -> None:
     view, late = month(), month()
     late.steps = [item for item in late.steps if item.at > START + 4000.0]
     item, two = site.history(view, "one.sqlite", 100.0), site.history(late, "two.sqlite", 20_000.0)
@@ -153,7 +153,7 @@ def test_histories_of_replicas_are_one(site: Site) -> None:
     assert (both["transitions"], both["until"]) == (46, "2023-11-15T03:46:40Z")
 
 
-def test_recordings_are_nodes(site: Site) -> None:
+def test_each_recording_is_a_node(site: Site) -> None:
     names = ("ecc-uncorrectable", "healthy-dgx-h100")
     view = site.json(*(str(bundle_path(name)) for name in names))
     [policy] = view["policies"]
@@ -172,7 +172,7 @@ def test_no_line_is_longer_than_the_terminal_is_wide(
     assert table
 
 
-def test_since_leaves_out_what_was_over(site: Site) -> None:
+def test_since_limits_the_time_range(site: Site) -> None:
     view = month()
     shift = time.time() - START - 10_000.0
     site.history(view)
@@ -212,7 +212,7 @@ def test_an_invalid_source_is_refused(site: Site, words: list[str], reason: str)
     assert site.refused(*(f"{site.directory}/{term}" for term in words)).startswith(reason)
 
 
-def test_a_policy_that_is_wrong_is_refused_in_the_words_of_policy_check(site: Site) -> None:
+def test_an_invalid_policy_has_the_error_of_policy_check(site: Site) -> None:
     path = site.history(month())
     site.policy("wrong.yaml", "mode: enfroce\n")
     printed = site.refused(path, policy=("wrong.yaml",))

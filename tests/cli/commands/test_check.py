@@ -103,7 +103,7 @@ def test_the_schema_names_what_the_json_has(capsys: pytest.CaptureFixture[str]) 
     )
 
 
-def test_metrics_are_what_prometheus_reads(capsys: pytest.CaptureFixture[str]) -> None:
+def test_metrics_are_valid_for_prometheus(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "--from", LOST, "--format", "prometheus"]) == 2
     families = {family.name: family for family in text_string_to_metric_families(capsys.readouterr().out)}
     states = {sample.labels["health"]: sample.value for sample in families["nodeguard_node_health"].samples}
@@ -174,7 +174,7 @@ def copy(name: str, target: Path) -> Path:
     return target / name
 
 
-def test_what_could_not_be_read_is_named_first_and_counts_only_when_strict(
+def test_unreadable_sources_are_named_first_and_count_only_with_strict(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bundle = copy("healthy-cpu-only", tmp_path)
@@ -219,7 +219,9 @@ def test_colored_output_has_the_same_text(
 
 
 @pytest.mark.parametrize(("name", "value"), [("NO_COLOR", "1"), ("TERM", "dumb")])
-def test_no_colour_where_none_is_wanted(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_colour_without_a_terminal_or_with_no_color(
+    name: str, value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
     for other in ("NO_COLOR", "FORCE_COLOR", "CLICOLOR_FORCE"):
         monkeypatch.delenv(other, raising=False)
@@ -229,7 +231,7 @@ def test_no_colour_where_none_is_wanted(name: str, value: str, monkeypatch: pyte
     assert not in_color()
 
 
-def test_a_reader_that_leaves_meets_no_traceback() -> None:
+def test_a_closed_pipe_prints_no_traceback() -> None:
     with subprocess.Popen(
         [*COMMAND, "--from", LOST, "-o", "json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as running:
@@ -252,7 +254,7 @@ def test_without_privileges_it_checks_what_it_can() -> None:
     assert "checks passed" in ran.stdout
 
 
-def test_the_site_file_of_the_readme_is_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_site_file_of_the_readme_is_valid(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     readme = (ROOT / "README.md").read_text()
     (tmp_path / "site.yaml").write_text(readme.split("```yaml\n")[1].split("```")[0])
     assert main(["checks", "--checks", str(tmp_path)]) == 0
@@ -292,7 +294,7 @@ def test_what_fired_a_check_is_shown_first(
 
 
 @pytest.mark.parametrize("output", ["json", "prometheus"])
-def test_quiet_takes_nothing_from_what_machines_read(output: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_quiet_does_not_change_json(output: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "--from", HEALTHY, "--format", output]) == 0
     whole = capsys.readouterr().out
     assert main(["check", "--from", HEALTHY, "--format", output, "--quiet"]) == 0

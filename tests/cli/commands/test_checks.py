@@ -20,7 +20,7 @@ def test_it_lists_every_check_by_family(capsys: pytest.CaptureFixture[str]) -> N
     assert lines[-1] == f"{written} checks in 1 family"
 
 
-def test_json_gives_the_checks_whole(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_has_all_fields_of_the_checks(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["checks", "-o", "json"]) == 0
     checks = msgspec.json.decode(capsys.readouterr().out, type=list[Check])
     assert len(checks) >= 100
@@ -44,7 +44,7 @@ def test_the_page_of_checks_is_generated_from_the_catalogue(capsys: pytest.Captu
         ("a: [\n", "site.yaml:2: "),
     ],
 )
-def test_a_wrong_site_file_is_refused_with_file_line_field_and_remedy(
+def test_an_invalid_site_file_is_refused_with_file_line_field_and_remedy(
     text: str, error: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "site.yaml").write_text(text)

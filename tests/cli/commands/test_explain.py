@@ -64,7 +64,7 @@ def test_an_unlisted_code_is_reported_as_unlisted(capsys: pytest.CaptureFixture[
     assert "blank" not in text
 
 
-def test_a_code_that_is_but_a_name_has_no_blank_cell(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_code_with_only_a_name_has_no_blank_field(capsys: pytest.CaptureFixture[str]) -> None:
     assert "action not listed" in printed(capsys, "sxid", "10000")
 
 
@@ -93,7 +93,7 @@ def test_a_check_may_be_written_in_capitals(capsys: pytest.CaptureFixture[str]) 
 
 
 @pytest.mark.slow
-def test_what_is_explained_names_no_file_that_users_lack(capsys: pytest.CaptureFixture[str]) -> None:
+def test_explanations_name_no_file_of_the_source_tree(capsys: pytest.CaptureFixture[str]) -> None:
     catalogue, _ = load_catalogue()
     for words in (
         *(("xid", str(code)) for code in catalogue.xids),
@@ -116,14 +116,14 @@ def test_what_is_explained_names_no_file_that_users_lack(capsys: pytest.CaptureF
         (["node", "gpu-7"], "a node is described, not explained: write nodeguard describe node NAME"),
     ],
 )
-def test_what_cannot_be_explained_ends_with_3(
+def test_an_unknown_subject_exits_with_3(
     words: list[str], error: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["explain", *words]) == 3
     assert error in capsys.readouterr().err
 
 
-def test_machines_are_told_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_has_the_same_facts(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", "xid", "79", "-o", "json"]) == 0
     code = json.loads(capsys.readouterr().out)
     assert (code["kind"], code["code"], code["checks"]) == ("xid", 79, ["gpu-lost"])

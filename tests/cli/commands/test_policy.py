@@ -92,7 +92,7 @@ def test_a_warning_is_shown_and_is_the_exit_code(tmp_path: Path, capsys: pytest.
     assert "warning line 1: fleet: a faulty check may take out 30% of the fleet: write at most 20%" in words
 
 
-def test_json_has_it_all(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_has_all_of_the_policy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, text = printed(tmp_path, capsys, "budget: {fleet: 30%}\n", "-o", "json", "--nodes", "40")
     output = json.loads(text)
     assert code == 1
@@ -142,7 +142,9 @@ def test_checks_of_the_site_are_valid_in_a_policy(tmp_path: Path, capsys: pytest
     assert "fatal checks: site-hot; after 5 s" in " ".join(page.split())
 
 
-def test_a_wrong_file_is_one_line_and_exit_code_3(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_invalid_file_is_one_line_and_exit_code_3(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "policy.yaml").write_text("defaultMode: enforced\n")
     assert main(["policy", "check", str(tmp_path / "policy.yaml")]) == 3
     out, err = capsys.readouterr()
@@ -154,7 +156,7 @@ def test_a_wrong_file_is_one_line_and_exit_code_3(tmp_path: Path, capsys: pytest
 
 
 @pytest.mark.parametrize("nodes", ["0", "-1", "many", "1000001", "9" * 40])
-def test_no_number_of_nodes(nodes: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_invalid_number_of_nodes_is_refused(nodes: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         main(["policy", "check", "policy.yaml", f"--nodes={nodes}"])
     assert caught.value.code == 3

@@ -31,16 +31,16 @@ def verdict(capsys: pytest.CaptureFixture[str], *arguments: str) -> CheckOutput:
 
 
 def view(output: CheckOutput) -> list[tuple[str, str, str, str]]:
-    # Whether somebody's process waits for a disk just now is nothing that two looks need agree on.
-    moving = {"kernel-hung-task", "process-blocked"}
+    # Two readings may disagree on blocked processes.
+    changing = {"kernel-hung-task", "process-blocked"}
     return [
         (item.check, item.target, item.health, item.message)
         for item in output.findings
-        if item.check not in moving
+        if item.check not in changing
     ]
 
 
-def test_a_recording_of_this_machine_comes_to_its_verdict(
+def test_a_recording_has_the_verdict_of_the_machine(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     directory = str(tmp_path / "bundle")
@@ -66,7 +66,9 @@ def test_an_anonymised_recording_gives_the_same_verdict(
     assert view(verdict(capsys, "--from", str(directory))) == view(verdict(capsys))
 
 
-def test_a_folder_that_is_not_empty_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_directory_that_is_not_empty_is_not_changed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "mine").write_text("x")
     assert main(["record", str(tmp_path)]) == 3
     assert str(tmp_path) in capsys.readouterr().err
@@ -112,7 +114,7 @@ def test_a_late_source_does_not_count_as_recorded(tmp_path: Path) -> None:
     assert recording.state_at(0).tree.names("/sys") == ("quick",)
 
 
-def test_a_full_disk_leaves_no_half_bundle(
+def test_a_full_disk_leaves_no_partial_bundle(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     directory = tmp_path / "bundle"

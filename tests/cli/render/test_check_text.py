@@ -118,7 +118,7 @@ def test_facts_of_a_check() -> None:
         topologies=("rack", "power"),
         symptom_of=("two",),
         remedy="Reset it.",
-        source="Somebody.",
+        source="A manual.",
     )
     assert list(check_facts(item)) == [
         ("health", "fatal"),
@@ -130,7 +130,7 @@ def test_facts_of_a_check() -> None:
         ("votes in", "rack, power"),
         ("symptom of", "two"),
         ("what to do", "Reset it."),
-        ("source", "Somebody."),
+        ("source", "A manual."),
     ]
 
 

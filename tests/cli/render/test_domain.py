@@ -1,4 +1,4 @@
-"""Tests for nodeguard.cli.render.domain, and for what other pages say of domains and held checks."""
+"""Tests for nodeguard.cli.render.domain, and for domains and suppressed checks in other views."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_degraded_domain() -> None:
     """)
 
 
-def test_a_domain_that_is_not() -> None:
+def test_a_domain_that_is_not_degraded() -> None:
     assert look(domain_lines(describe_domain(FABRIC.planner, "fabric/p0", FABRIC.now)), 100) == page("""
     WARNING  fabric/p0: not degraded; 6 of 39 nodes lost a link within 2 min.
       fault       6 of 39 lost a link within 2 min (link-down); threshold 4, reported as fabric/p0/r0
@@ -102,7 +102,7 @@ def test_a_domain_that_is_not() -> None:
     """)
 
 
-def test_what_nodes_share() -> None:
+def test_the_topologies_of_nodes() -> None:
     assert look(domain_list_lines(list_domains(FABRIC.planner, FABRIC.now)), 100) == page("""
     SUSPECT  1 domain degraded, 3 more show a fault.
       topology    fabric 24 domains by labels pod, rack, 1 node lacks pod (node-200), 1 node lacks rack

@@ -16,7 +16,7 @@ def rows(line: StyledLine, columns: int = 40) -> list[str]:
     return ["".join(words.text for words in row) for row in wrap_lines([line], columns)]
 
 
-def test_what_follows_stands_under_the_beginning() -> None:
+def test_wrapped_text_is_indented_to_its_start() -> None:
     text = "the driver met no deadline in a call of GPU 0000:3b:00 and rests"
     assert rows(StyledLine(HEAD, text)) == [
         "fine      the driver met no deadline in",
@@ -31,7 +31,7 @@ def test_styles_stay_with_their_words() -> None:
     assert [words.style for words in (*first[1:], *second)] == ["strong", "", "strong"]
 
 
-def test_an_empty_line_is_one() -> None:
+def test_an_empty_line_stays_empty() -> None:
     assert rows(StyledLine()) == [""]
 
 
@@ -55,7 +55,7 @@ def test_no_line_is_wider_than_the_terminal_and_no_text_is_lost(text: str, colum
 
 
 @given(st.text(st.characters(categories=["Cc", "Cf", "Zl", "Zp", "L"])))
-def test_a_terminal_is_given_nothing_to_obey(text: str) -> None:
+def test_control_characters_are_replaced(text: str) -> None:
     assert all(row.isprintable() for row in rows(StyledLine(HEAD, text)))
 
 

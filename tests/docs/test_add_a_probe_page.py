@@ -1,4 +1,4 @@
-"""What docs/tasks/add-a-probe.md shows works as it says."""
+"""The examples of docs/tasks/add-a-probe.md work as described."""
 
 from __future__ import annotations
 
@@ -19,32 +19,33 @@ BUNDLE = str(bundle_path("probes-claim"))
 
 
 def block(language: str) -> str:
-    [found] = re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
-    assert isinstance(found, str)
-    return found
+    """Return the only code block of a language in the page."""
+    [code] = re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
+    assert isinstance(code, str)
+    return code
 
 
-def test_its_file_is_in_order() -> None:
+def test_the_probe_file_is_valid() -> None:
     file = parse_probe_file(block("json"), parse_rfc3339("2026-11-01T12:00:30Z"))
     assert not file.defects
-    assert [one.name for one in file.observations] == ["licence", "copy"]
+    assert [observation.name for observation in file.observations] == ["licence", "copy"]
 
 
-def test_its_table_names_every_field() -> None:
+def test_the_table_names_every_field() -> None:
     rows = re.findall(r"^\| `(\w+)` \| (file|observation) \|", PAGE, re.MULTILINE)
     refused = parse_probe_file('{"x": 1}', 0), parse_probe_file(block("json").replace('"name"', '"x"'), 2e9)
-    for defects, of in zip((one.defects[0] for one in refused), ("file", "observation"), strict=True):
-        known = set(defects.rpartition("use one of ")[2].split(", "))
-        assert {name for name, where in rows if where == of} == known
+    for file, part in zip(refused, ("file", "observation"), strict=True):
+        fields = set(file.defects[0].rpartition("use one of ")[2].split(", "))
+        assert {name for name, parent in rows if parent == part} == fields
 
 
-def test_its_checks_judge_probes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_checks_evaluate_probes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "site.yaml").write_text(block("yaml"))
     assert main(["check", "--from", BUNDLE, "--checks", str(tmp_path), "-o", "json"]) == 2
-    found = {one["check"]: one for one in json.loads(capsys.readouterr().out)["findings"]}
-    assert "probe-fatal" not in found
-    assert found["burn-in-failed"]["target"] == "probe/matmul/gpu/0000:3b:00"
-    assert found["copy-slow"]["message"] == "GPU 0000:3b:00, probe copy copies 52.1 GB/s"
+    findings = {finding["check"]: finding for finding in json.loads(capsys.readouterr().out)["findings"]}
+    assert "probe-fatal" not in findings
+    assert findings["burn-in-failed"]["target"] == "probe/matmul/gpu/0000:3b:00"
+    assert findings["copy-slow"]["message"] == "GPU 0000:3b:00, probe copy copies 52.1 GB/s"
 
 
 def test_a_site_may_trust_every_probe(tmp_path: Path) -> None:
