@@ -17,7 +17,7 @@ from nodeguard.config.errors import ConfigError
 _LISTEN = "127.0.0.1:9434"
 _SPREAD = "1m"
 
-# Settings whose errors are found later, and then name the place where the user set them.
+# Settings that are validated later, with an error that names the place where the user set them.
 _SITE_SETTINGS = ("platform", "instance_type")
 
 

@@ -37,7 +37,7 @@ def run(arguments: Sequence[str]) -> int:
     """Run the aggregator until it is stopped. Returns the exit code. Raises UsageError."""
     options = parse_options(arguments)
     try:
-        import uvloop  # noqa: PLC0415 - for this command alone
+        import uvloop  # noqa: PLC0415 - for this command only
     except ModuleNotFoundError:
         raise UsageError(_MISSING_EXTRA) from None
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

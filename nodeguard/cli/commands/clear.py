@@ -24,7 +24,7 @@ def run(arguments: Sequence[str]) -> int:
     parser = ArgumentParser(
         prog="nodeguard clear",
         description="Clear a finding that stays active until something clears it, such as of a past event."
-        " A finding whose condition is still true is not cleared: it ends when a reading shows that.",
+        " A finding with a condition that is still true is not cleared: it ends when a reading shows that.",
         epilog="Exit codes: 0 cleared; 3 not cleared, or the agent did not answer.",
     )
     add = parser.add_argument

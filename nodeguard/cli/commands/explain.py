@@ -136,7 +136,7 @@ def _search(catalogue: Catalogue, text: str) -> list[MatchOutput]:
 
     def contains(*texts: str) -> bool:
         joined = " ".join(texts).lower()
-        return all(word in joined for word in words)
+        return all(term in joined for term in words)
 
     # A name or title is a better match than an explanation, which is searched where no name matches.
     checks = [check for check in catalogue.checks if contains(check.id, check.title, check.family)]

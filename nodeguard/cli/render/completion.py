@@ -93,7 +93,7 @@ def _fish(commands: Sequence[ParsedCommand]) -> Iterator[str]:
         name, summary = command.words[0], _quoted(command.summary)
         yield f"complete -c nodeguard -n __fish_use_subcommand -a {name} -d {summary}"
     for command in _walk(commands):
-        seen = "; and ".join(f"__fish_seen_subcommand_from {word}" for word in command.words)
+        seen = "; and ".join(f"__fish_seen_subcommand_from {name}" for name in command.words)
         if command.parts:
             names = " ".join(part.words[-1] for part in command.parts)
             condition = f"{seen}; and not __fish_seen_subcommand_from {names}"
