@@ -1,8 +1,8 @@
-"""A demo: a fleet of eight nodes on recorded machines, its faults within a minute, and how nodeguard responds.
+"""A demo: a fleet of eight nodes on recorded machines, its faults within a minute, and nodeguard's response.
 
 Every process is the real one: an aggregator without Kubernetes and eight agents. Each agent reads a copy of a
-recording, into which this script writes lines of a kernel log and readings of a driver. All processes end with the
-script.
+recording, into which this script writes lines of a kernel log and readings of a driver. All processes end
+with the script.
 """
 
 from __future__ import annotations
@@ -162,7 +162,9 @@ class Fleet:
 
     def _last_log_lines(self) -> str:
         logs = sorted(self.directory.glob("*.log"))
-        return "\n".join(f"{log.stem}: {lines[-1]}" for log in logs if (lines := log.read_text().splitlines()))
+        return "\n".join(
+            f"{log.stem}: {lines[-1]}" for log in logs if (lines := log.read_text().splitlines())
+        )
 
     def _print_incident(self, entry: dict[str, str]) -> None:
         node, check, state = entry["node"], entry["check"], entry["state"]

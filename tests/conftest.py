@@ -86,8 +86,8 @@ def new_cluster() -> NewCluster:
 
 @pytest.fixture(scope="session")
 def shared_cluster(new_cluster: NewCluster) -> Iterator[Cluster]:
-    with new_cluster() as started:
-        yield started
+    with new_cluster() as running:
+        yield running
 
 
 @pytest.fixture(scope="session")

@@ -58,7 +58,9 @@ def mounts(below: Iterable[Path], table: str = "/proc/self/mountinfo") -> list[s
     """Return the mount points below some directories. table: as proc_pid_mountinfo(5) describes it."""
     directories = [os.path.realpath(directory) for directory in below]
     return [
-        point for point in _mount_points(table) if any(Path(point).is_relative_to(directory) for directory in directories)
+        point
+        for point in _mount_points(table)
+        if any(Path(point).is_relative_to(directory) for directory in directories)
     ]
 
 

@@ -24,9 +24,9 @@ GROUP = "Fleet"
 
 _ACKNOWLEDGE = "Note that an operator knows of an incident. It is then listed last."
 _CLEAR = (
-    "Ask the node's agent to clear the findings of an incident, and print its answer. The agent does not clear a "
-    "finding while its condition is met. For a domain: end its degraded state. For a suppressed check: end the "
-    "suppression."
+    "Ask the node's agent to clear the findings of an incident, and print its answer. The agent does not "
+    "clear a finding while its condition is met. For a domain: end its degraded state. For a suppressed "
+    "check: end the suppression."
 )
 
 
