@@ -27,7 +27,7 @@ BEFORE, AFTER = 6 * 3600.0, 2.5 * 3600.0
 # Seconds for which a roll-out is observed at most, and after its end.
 _MAX_ROLLOUT, _AFTER_ROLLOUT = 3 * 3600.0, 1800.0
 
-_NO_DIAGNOSIS = DiagnosisPolicy(classes=(), held=1_000_000_000)
+_NO_DIAGNOSIS = DiagnosisPolicy(classes=(), suppression_min_nodes=1_000_000_000)
 
 
 class Episode(Struct, frozen=True):

@@ -49,11 +49,11 @@ _UNHEALTHY = frozenset({Health.SUSPECT, Health.FATAL})
 
 
 class FleetReplay:
-    """A planner that receives steps. marks: the marks that it sets. checks: see Planner."""
+    """A planner that replays the history. marks: the marks that it sets. checks: see Planner."""
 
     def __init__(self, policy: Policy, checks: Iterable[str]) -> None:
         self.marks = MarkTracker()
-        # Nobody reads incidents here.
+        # The replay does not need incidents.
         self._planner = Planner(replace(policy, silences=(Silence(),)), checks)
         self._requests: dict[str, tuple[object, ...]] = {}
         self._late: dict[str, float] = {}

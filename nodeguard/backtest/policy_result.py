@@ -46,7 +46,7 @@ class MarkResult(Struct, frozen=True):
 class PolicyCheckResult(Struct, frozen=True):
     """Totals of one check for one kind of mark.
 
-    marked: marks that were set; nodes: on so many nodes; seconds: for so long in total. brief, recurred,
+    marked: marks that were set; nodes: number of nodes; seconds: total duration. brief, recurred,
     escalated: of these, see Followup. withheld, dry_run: requests that were not granted. spared: of these,
     those that were resolved within the first soak period for good; missed: those that escalated or recurred.
     ended_in_grace: findings that ended within their grace period, for all kinds of mark.
@@ -121,7 +121,7 @@ def _followup(span: MarkSpan, episodes: Sequence[FindingEpisode], soak: SoakPeri
     same = [
         episode for episode in episodes if (episode.check, episode.target) == (request.check, request.target)
     ]
-    # A mark may start a moment before the report of its finding is processed, never after its end.
+    # A mark may start shortly before the report of its finding is processed, never after its end.
     started = [episode for episode in same if episode.start <= span.start]
     if not started:
         return Followup()

@@ -18,8 +18,8 @@ _HAIR = 1e-9
 class GroupLimit(Struct, frozen=True):
     """The limit of a group of nodes: the fleet, a pool or a failure domain.
 
-    nodes: how many may be marked at a time. suspect: how many of these may be suspect. apart: whether suspect
-    and quarantined nodes are counted apart, each against its own number.
+    nodes: how many may be marked at a time. suspect: how many of these may be suspect. separate: whether
+    suspect and quarantined nodes are counted separately, each against its own limit.
     """
 
     nodes: int
@@ -79,8 +79,9 @@ def fleet_limits(budget: Budget, size: int) -> FleetLimits:
 class BudgetRefusal(Struct, frozen=True):
     """A budget that has no room for a mark.
 
-    budget: its name in words. used, limit: how much of it is used, and all of it, in `unit`. kept: how many
-    nodes of it are kept for quarantine. check: the check whose own budget it is; empty for a budget of nodes.
+    budget: its display name. used, limit: how much of it is used, and all of it, in `unit`. reserved: how
+    many nodes of it are reserved for quarantine. check: the check of a check budget; empty for a budget of
+    nodes.
     """
 
     budget: str
@@ -93,13 +94,13 @@ class BudgetRefusal(Struct, frozen=True):
     def message(self, *, dry_run: bool = False) -> str:
         """Return the reason in words. dry_run: whether marks that are not set are counted, too."""
         verb = "would be used up" if dry_run else "used up"
-        return f"{self.budget} {verb}: {self.used:.4g} of {self.limit} {self.unit}{self._kept}"
+        return f"{self.budget} {verb}: {self.used:.4g} of {self.limit} {self.unit}{self._reserve_note}"
 
     def limit_message(self) -> str:
         """Return the budget and its limit in words: `fleet budget 1 node`."""
         unit = self.unit if self.check else "node" if self.limit == 1 else "nodes"
-        return f"{self.budget} {self.limit} {unit}{self._kept}"
+        return f"{self.budget} {self.limit} {unit}{self._reserve_note}"
 
     @property
-    def _kept(self) -> str:
+    def _reserve_note(self) -> str:
         return f", {self.reserved} kept for quarantine" if self.reserved else ""

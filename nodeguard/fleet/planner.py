@@ -95,9 +95,7 @@ class Planner:
 
     @property
     def pending(self) -> Mapping[str, Mapping[str, Incident]]:
-        """Return the incidents whose mark is in its grace period and that are not recorded yet, in the same
-        way.
-        """
+        """Return the incidents with a mark in its grace period that are not recorded yet, in the same way."""
         return self._incidents.pending
 
     @property
@@ -173,19 +171,19 @@ class Planner:
         """Record the report of a node."""
         self.state.add_agent(uid)
         self._forget_report(uid)
-        one = self.reports[uid] = latest_report(report, now, self._shared)
-        self.checks.add(group.checks for group in one.proven)
+        latest = self.reports[uid] = latest_report(report, now, self._shared)
+        self.checks.add(group.checks for group in latest.proven)
         self.state.liveness.record_report(uid, now.mono)
         self._votes.record_report(uid, now)
-        self.component_faults.record_report(uid, report.node, one, now)
+        self.component_faults.record_report(uid, report.node, latest, now)
         self._touch(uid)
 
     def record_heartbeat(self, uid: str, now: Instant) -> None:
         """Record the heartbeat of a node: its latest report is unchanged."""
         self.state.liveness.record_report(uid, now.mono)
-        known = self.reports.get(uid)
-        if known is not None and known.late:
-            self.reports[uid] = replace(known, late=False)
+        latest = self.reports.get(uid)
+        if latest is not None and latest.late:
+            self.reports[uid] = replace(latest, late=False)
             self._votes.record_report(uid, now)
             self._touch(uid)
 
@@ -199,8 +197,8 @@ class Planner:
 
     def stale_agents_at(self, now: Instant) -> StaleAgents:
         """Return which agents are stale at a time, as the next `tick` finds it."""
-        silent, roster = self.policy.stale, self.state
-        return roster.liveness.stale_agents(now.mono, silent.after, silent.freeze, roster.budgets.size)
+        rule, state = self.policy.stale, self.state
+        return state.liveness.stale_agents(now.mono, rule.after, rule.freeze, state.budgets.size)
 
     def plan(self, now: Instant) -> Plan:
         """Return the plan for now. It stays the same until it is issued or its effect is observed."""
@@ -211,52 +209,50 @@ class Planner:
         if self.diagnosis.evaluate(now.mono):
             self._domain_marks.invalidate()
             self._incidents.touch_all()
-        silent, epoch = self.stale_agents.stale, self._domain_marks.epoch
+        stale, epoch = self.stale_agents.stale, self._domain_marks.epoch
         settled = {
-            uid for uid in self.state.marked_nodes() if self._settled.is_settled(uid, silent, epoch, now.wall)
+            uid for uid in self.state.marked_nodes() if self._settled.is_settled(uid, stale, epoch, now.wall)
         }
-        holdings = {
-            uid: self.state.marks(uid)
-            if uid in settled
-            else self.releases.release(uid, silent, now, released)
+        marks = {
+            uid: self.state.marks(uid) if uid in settled else self.releases.release(uid, stale, now, released)
             for uid in self.state.marked_nodes()
         }
         restraint = fleet_restraint(self.paused, self.policy, self.stale_agents)
         context = DomainContext(self.policy, len(self.state.placements), restraint, self.granted)
-        holdings |= self._domain_marks.decide(context, self.state.placements, holdings, now)
-        released += self._domain_marks.supersede(self.policy, self.state, holdings, now)
-        requests = (request for found in self._requests.values() for request in found)
-        uncovered, decisions = self._domain_marks.unexplained_requests(requests, holdings, now)
-        real = [request for request in uncovered if self._is_real(request, holdings)]
-        ledgers = self.state.budgets.copy()
+        marks |= self._domain_marks.decide(context, self.state.placements, marks, now)
+        released += self._domain_marks.supersede(self.policy, self.state, marks, now)
+        requests = (request for node_requests in self._requests.values() for request in node_requests)
+        uncovered, decisions = self._domain_marks.unexplained_requests(requests, marks, now)
+        real = [request for request in uncovered if self._is_real(request, marks)]
+        budgets = self.state.budgets.copy()
         context_of_nodes = AdmissionContext(
-            self.policy, self.state.placements, holdings, self.state.usage, self._forbids, now.wall
+            self.policy, self.state.placements, marks, self.state.usage, self._forbids, now.wall
         )
-        admission = admit(real, context_of_nodes, ledgers, self.granted)
+        admission = admit(real, context_of_nodes, budgets, self.granted)
         decisions += admission.decisions
-        holdings = {**holdings, **admission.marks}
+        marks = {**marks, **admission.marks}
         dry_run_grants: dict[RequestKey, Grant] = {}
         if len(real) < len(uncovered):
-            rest = [request for request in uncovered if not self._is_real(request, holdings)]
+            rest = [request for request in uncovered if not self._is_real(request, marks)]
             charged = {**self.state.usage, **admission.usage}
             context_of_nodes = AdmissionContext(
-                self.policy, self.state.placements, holdings, charged, self._forbids, now.wall
+                self.policy, self.state.placements, marks, charged, self._forbids, now.wall
             )
-            dry_run = admit(rest, context_of_nodes, ledgers, IncidentState.DRY_RUN, self._would)
+            dry_run = admit(rest, context_of_nodes, budgets, IncidentState.DRY_RUN, self._would)
             decisions += dry_run.decisions
             dry_run_grants = dry_run.grants
         self._would_next = dry_run_grants
         self._planned = {
-            uid: one
-            for uid, one in holdings.items()
-            if uid not in settled or one is not self.state.marks(uid)
+            uid: node_marks
+            for uid, node_marks in marks.items()
+            if uid not in settled or node_marks is not self.state.marks(uid)
         }
-        return self._written(holdings, decisions, released, now)
+        return self._written(marks, decisions, released, now)
 
     def record_issued(self, plan: Plan) -> None:
         """Record that the latest plan was handed to an executor: from now on it counts."""
         self._would = self._would_next
-        uids = {one.uid for one in plan.nodes} | {one.uid for one in plan.rules}
+        uids = {node.uid for node in plan.nodes} | {rule.uid for rule in plan.rules}
         for uid in uids | {rule.uid for name in plan.rules_gone if (rule := self.state.rules.get(name))}:
             if uid in self._planned:
                 self.state.record_issued(uid, self._planned[uid])
@@ -288,14 +284,14 @@ class Planner:
 
     def parent_incidents(self, uid: str, now: Instant) -> tuple[Incident, ...]:
         """Return the incidents of domains and checks that explain findings of a node."""
-        placement, one = self.state.placements.get(uid), self.reports.get(uid)
-        if placement is None or one is None:
+        placement, report = self.state.placements.get(uid), self.reports.get(uid)
+        if placement is None or report is None:
             return ()
-        names = set(self._shared_incidents.parents(self.policy, placement, one, now).parents.values())
-        return tuple(each for name, each in self.incidents.get(SHARED, {}).items() if name in names)
+        names = set(self._shared_incidents.parents(self.policy, placement, report, now).parents.values())
+        return tuple(incident for name, incident in self.incidents.get(SHARED, {}).items() if name in names)
 
     def clear(self, incident: Incident, now: Instant) -> None:
-        """Clear an incident of a domain or a check on an operator's word: it is in order."""
+        """Clear an incident of a domain or a check on an operator's request."""
         self.diagnosis.clear(incident.domain or incident.cause, now.mono)
         self._domain_marks.invalidate()
         self._incidents.touch_all()
@@ -310,36 +306,36 @@ class Planner:
             for cordon in [False if self.state.marks(uid).node.cordoned else None]
             if node.condition
             or STATE_ANNOTATION in node.annotations
-            or any(one.key.startswith(PREFIX) for one in node.taints)
+            or any(taint.key.startswith(PREFIX) for taint in node.taints)
         )
         self.drop_issued()
         return Plan(nodes=nodes, rules_gone=tuple(self.state.rules))
 
     def _forget_report(self, uid: str) -> None:
-        old = self.reports.pop(uid, None)
-        if old is not None:
-            self.checks.remove(group.checks for group in old.proven)
+        report = self.reports.pop(uid, None)
+        if report is not None:
+            self.checks.remove(group.checks for group in report.proven)
         self._incidents.touch(uid)
 
     def _touch(self, uid: str) -> None:
         """Recompute everything that depends on one node: votes, mark requests and incidents."""
         self._votes.update_node(uid)
-        placement, one = self.state.placements.get(uid), self.reports.get(uid)
-        found = (
-            requested_marks(placement, one, self.state.device_finder(uid))
-            if placement is not None and one is not None
+        placement, report = self.state.placements.get(uid), self.reports.get(uid)
+        requests = (
+            requested_marks(placement, report, self.state.device_finder(uid))
+            if placement is not None and report is not None
             else ()
         )
-        if found:
-            self._requests[uid] = found
+        if requests:
+            self._requests[uid] = requests
         else:
             self._requests.pop(uid, None)
         self._incidents.touch(uid)
 
-    def _is_real(self, request: MarkRequest, holdings: Mapping[str, NodeMarks]) -> bool:
+    def _is_real(self, request: MarkRequest, marks: Mapping[str, NodeMarks]) -> bool:
         """Return whether the mark of a request is enforced, or set already; else it is a dry run."""
-        holding = holdings.get(request.uid)
-        if holding is not None and is_marked_for(holding, request):
+        node_marks = marks.get(request.uid)
+        if node_marks is not None and is_marked_for(node_marks, request):
             return True
         return mode_of(self.policy, request.check, request.mark) == Mode.ENFORCE
 
@@ -347,24 +343,24 @@ class Planner:
         placement = self.state.placements[request.uid]
         return mark_restraint(request, placement, self.paused, self.policy, self.stale_agents, self.diagnosis)
 
-    def _condition(self, node: Node, holding: NodeMarks) -> NodeCondition | None:
+    def _condition(self, node: Node, node_marks: NodeMarks) -> NodeCondition | None:
         """Return the condition that a Node is to have."""
-        record, reason = holding.node, ""
+        record, reason = node_marks.node, ""
         if record.degraded:
-            blamed = self.diagnosis.degraded_domains.get(record.degraded[0].domain)
-            reason = degraded_message(blamed, self.policy.diagnosis) if blamed is not None else ""
+            degraded = self.diagnosis.degraded_domains.get(record.degraded[0].domain)
+            reason = degraded_message(degraded, self.policy.diagnosis) if degraded is not None else ""
         return node_condition(node.name, record, self.reports.get(node.uid), reason, node.condition)
 
     def _written(
         self,
-        holdings: Mapping[str, NodeMarks],
+        marks: Mapping[str, NodeMarks],
         decisions: list[MarkDecision],
         released: list[tuple[str, ReleasedMark]],
         now: Instant,
     ) -> Plan:
         nodes: list[DesiredNode] = []
-        made: list[DeviceRule] = []
-        gone = list(self.state.orphaned_rules())
+        rules: list[DeviceRule] = []
+        rules_gone = list(self.state.orphaned_rules())
         for uid, planned in list(self._planned.items()):
             placement = self.state.placements.get(uid)
             if (
@@ -375,40 +371,40 @@ class Planner:
                 del self._planned[uid]
                 continue
             node, seen = self.state.nodes[uid], self.state.observed_marks(uid).node
-            holding = self._planned[uid] = with_cordon(node, seen, planned, self.policy.marks)
-            what = desired_node(
-                placement, node, seen, holding, self.policy.marks, self._condition(node, holding)
+            node_marks = self._planned[uid] = with_cordon(node, seen, planned, self.policy.marks)
+            desired = desired_node(
+                placement, node, seen, node_marks, self.policy.marks, self._condition(node, node_marks)
             )
-            if not is_as_desired(node, what):
-                nodes.append(what)
-            wanted = {rule.name: rule for rule in device_rules(placement, holding)}
-            made += [rule for rule in wanted.values() if self.state.rules.get(rule.name) != rule]
-            known = {
+            if not is_as_desired(node, desired):
+                nodes.append(desired)
+            desired_rules = {rule.name: rule for rule in device_rules(placement, node_marks)}
+            rules += [rule for rule in desired_rules.values() if self.state.rules.get(rule.name) != rule]
+            current_rules = {
                 *self.state.rule_names(uid),
                 *(rule.name for rule in device_rules(placement, self.state.marks(uid))),
             }
-            gone += sorted(known - wanted.keys())
-            if holding == self.state.marks(uid) and is_as_desired(node, what) and not known:
+            rules_gone += sorted(current_rules - desired_rules.keys())
+            if node_marks == self.state.marks(uid) and is_as_desired(node, desired) and not current_rules:
                 if self.releases.proofs.get(uid):
                     self._settled.discard(uid)
                 else:
                     self._settled.add(uid, self.stale_agents.stale, self._domain_marks.epoch)
-        told = self._incidents.update_nodes(
+        changes = self._incidents.update_nodes(
             self.policy,
-            holdings,
+            marks,
             decisions,
-            lambda placement, told: self._shared_incidents.parents(self.policy, placement, told, now),
+            lambda placement, report: self._shared_incidents.parents(self.policy, placement, report, now),
             now,
         )
-        of_many = self._incidents.update_shared(
+        shared = self._incidents.update_shared(
             self._shared_incidents.incidents(self.policy.diagnosis, now), now
         )
         return Plan(
             tuple(nodes),
-            tuple(made),
-            tuple(dict.fromkeys(gone)),
-            (*told.changed, *of_many.changed),
-            (*told.events, *of_many.events),
+            tuple(rules),
+            tuple(dict.fromkeys(rules_gone)),
+            (*changes.changed, *shared.changed),
+            (*changes.events, *shared.events),
             tuple(released),
-            tuple(told.transient),
+            tuple(changes.transient),
         )

@@ -1,4 +1,4 @@
-"""What the policy and people say of one check or one node: called for each of thousands of nodes."""
+"""Rules of the policy for one check or one node: modes, limits, holds, maintenance, pools, silences."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from nodeguard.model.mark import HOLD_ANNOTATION, MAINTENANCE_ANNOTATION, Mark
 from nodeguard.model.node import Node
 from nodeguard.model.policy import CheckLimit, Mode, Policy, Pool
 
-# Labels by which NVIDIA's operators tell how far the driver upgrade of a node has come.
+# Labels in which NVIDIA's operators report the progress of a node's driver upgrade.
 # Source: NVIDIA, GPU driver upgrades; network operator, life cycle management.
 UPGRADE_LABELS = ("nvidia.com/gpu-driver-upgrade-state", "nvidia.com/ofed-driver-upgrade-state")
 
-# Nobody is at the node. `upgrade-required` is a queue: in a roll-out the whole fleet stands in it and works.
-# What failed is left as it is: its faults are real, and somebody has to hear of them.
+# No upgrade is in progress. `upgrade-required` is a queue: in a rollout, the whole fleet waits in it and
+# works. A failed upgrade leaves the node as it is: its faults are real, and operators must see them.
 _AT_REST = frozenset({"", "upgrade-required", "upgrade-done", "upgrade-failed"})
 
-# From the cordon to the uncordon. What is neither, such as `node-maintenance-required`, may be a queue, too:
-# there the cordon tells.
+# From the cordon to the uncordon. Any other state, such as `node-maintenance-required`, may be a queue too:
+# there the cordon decides.
 _AT_WORK = frozenset(
     {
         "cordon-required",
@@ -36,7 +36,7 @@ _AT_WORK = frozenset(
 
 
 def mode_of(policy: Policy, check: str, mark: Mark) -> Mode:
-    """Whether a mark is written for a check: as the last rule says that fits, else as the policy does."""
+    """Return the mode of a check's mark: of the last rule that matches, else of the policy."""
     for rule in reversed(policy.modes):
         if mark in rule.marks and matches_any(rule.checks)(check):
             return rule.mode
@@ -44,13 +44,13 @@ def mode_of(policy: Policy, check: str, mark: Mark) -> Mode:
 
 
 def observes_only(policy: Policy) -> bool:
-    """Whether a policy only observes: no rule and no view of failure domains is enforced."""
+    """Return whether a policy only observes: no rule and no topology is enforced."""
     modes = (policy.mode, *(rule.mode for rule in policy.modes))
     return Mode.ENFORCE not in modes and not policy.diagnosis.enforce
 
 
 def check_limit(policy: Policy, check: str) -> CheckLimit:
-    """How many nodes a check may take out."""
+    """Return the limit of the nodes that a check may mark."""
     for limit in policy.budget.check_overrides:
         if matches_any(limit.checks)(check):
             return limit
@@ -58,7 +58,7 @@ def check_limit(policy: Policy, check: str) -> CheckLimit:
 
 
 def hold_on_check(policy: Policy, check: str) -> str | None:
-    """Why nothing is marked for a check; None where it is not held."""
+    """Return the reason of a hold on a check; None for no hold."""
     for hold in policy.holds:
         if hold.checks and matches_any(hold.checks)(check):
             return hold.reason or "a hold of the policy"
@@ -66,22 +66,22 @@ def hold_on_check(policy: Policy, check: str) -> str | None:
 
 
 def hold_on_node(policy: Policy, node: Node) -> str | None:
-    """Why a node is not touched; None where it is not held."""
-    by_hand = _by_hand(node, HOLD_ANNOTATION)
-    if by_hand is not None:
-        return by_hand
+    """Return the reason of a hold on a node; None for no hold."""
+    reason = _annotated_reason(node, HOLD_ANNOTATION)
+    if reason is not None:
+        return reason
     for hold in policy.holds:
-        of_nodes = hold.node or hold.labels
-        if of_nodes and (not hold.node or _as(hold.node)(node.name)) and _has(node, hold.labels):
+        is_of_nodes = hold.node or hold.labels
+        if is_of_nodes and (not hold.node or _matcher(hold.node)(node.name)) and _has(node, hold.labels):
             return hold.reason or "a hold of the policy"
     return None
 
 
 def maintenance_reason(node: Node) -> str | None:
-    """Who is at work on a node; None for nobody."""
-    by_hand = _by_hand(node, MAINTENANCE_ANNOTATION)
-    if by_hand is not None:
-        return by_hand
+    """Return the reason of a node's maintenance; None for no maintenance."""
+    reason = _annotated_reason(node, MAINTENANCE_ANNOTATION)
+    if reason is not None:
+        return reason
     for label in UPGRADE_LABELS:
         state = node.labels.get(label, "")
         if state in _AT_WORK or (state not in _AT_REST and node.unschedulable):
@@ -90,24 +90,28 @@ def maintenance_reason(node: Node) -> str | None:
 
 
 def pool_of(policy: Policy, node: Node) -> Pool | None:
-    """The pool whose budget a node shares; None where no pool fits."""
+    """Return the pool with the budget of a node; None if no pool matches."""
     return next((pool for pool in policy.pools if _has(node, pool.labels)), None)
 
 
 def is_silenced(policy: Policy, check: str, node: str, now: float) -> bool:
-    """Whether nobody is to be told of a check on a node, by its name. now: seconds since the epoch."""
+    """Return whether a silence applies to a check on a node, by its name. now: seconds since the epoch."""
     return any(
-        (not one.until or now < one.until) and matches_any(one.checks)(check) and _as(one.node)(node)
-        for one in policy.silences
+        (not silence.until or now < silence.until)
+        and matches_any(silence.checks)(check)
+        and _matcher(silence.node)(node)
+        for silence in policy.silences
     )
 
 
-def _by_hand(node: Node, annotation: str) -> str | None:
-    """What people say in an annotation of theirs, which counts without words, too, but not as `false`."""
-    said = node.annotations.get(annotation)
-    if said is None or said == "false":
+def _annotated_reason(node: Node, annotation: str) -> str | None:
+    """Return the reason in an operator's annotation; None without one. An empty value counts; `false` does
+    not.
+    """
+    value = node.annotations.get(annotation)
+    if value is None or value == "false":
         return None
-    return said or f"annotation {annotation}"
+    return value or f"annotation {annotation}"
 
 
 def _has(node: Node, labels: Mapping[str, str]) -> bool:
@@ -115,12 +119,12 @@ def _has(node: Node, labels: Mapping[str, str]) -> bool:
 
 
 @lru_cache(maxsize=4096)
-def _as(pattern: str) -> Callable[[str], object]:
-    """Whether a name is as a pattern, as of a shell."""
+def _matcher(pattern: str) -> Callable[[str], object]:
+    """Return a matcher of names for a shell pattern."""
     return re.compile(translate(pattern)).match
 
 
 @lru_cache(maxsize=4096)
 def matches_any(patterns: tuple[str, ...]) -> Callable[[str], object]:
-    """The same of several patterns. None at all fit nothing."""
+    """Return a matcher of names for several shell patterns. No pattern matches nothing."""
     return re.compile("|".join(map(translate, patterns)) or r"(?!)").match

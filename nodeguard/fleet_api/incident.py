@@ -22,7 +22,7 @@ from nodeguard.model.instant import Instant, rfc3339
 # Limit of a response.
 MAX_INCIDENTS = 1000
 
-# Order of incidents of equal health: those whose node still takes work come first.
+# Order of incidents of equal health: nodes that still take work come first.
 _ORDER = (
     IncidentState.WITHHELD,
     IncidentState.DRY_RUN,

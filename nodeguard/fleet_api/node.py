@@ -80,7 +80,7 @@ def known_health(planner: Planner, uid: str, stale: Set[str]) -> Health | None:
 def reported_health(report: LatestReport | None) -> Health | None:
     """Return the health in a report; None without a report, or where no check could be evaluated."""
     if report is None or (
-        report.health == Health.OK and report.knowledge == DataStatus.UNKNOWN and not report.proven
+        report.health == Health.OK and report.data_status == DataStatus.UNKNOWN and not report.proven
     ):
         return None
     return report.health
@@ -88,12 +88,12 @@ def reported_health(report: LatestReport | None) -> Health | None:
 
 def describe_node(planner: Planner, service: ServiceState, name: str, now: Instant) -> NodeView | None:
     """Return the view of the node of a name; None where no node has it."""
-    roster = planner.state
-    uid = roster.uid(name)
-    placement, report = roster.placements.get(uid), planner.reports.get(uid)
+    state = planner.state
+    uid = state.uid(name)
+    placement, report = state.placements.get(uid), planner.reports.get(uid)
     if not uid:
         return None
-    outcomes, holding = planner.decisions.get(uid, ()), roster.marks(uid)
+    decisions, marks = planner.decisions.get(uid, ()), state.marks(uid)
     inventory = report.inventory if report else Inventory()
     last, stale = planner.last_reports.get(uid), planner.stale_agents_at(now).stale
     health, reported = known_health(planner, uid, stale), reported_health(report)
@@ -105,7 +105,7 @@ def describe_node(planner: Planner, service: ServiceState, name: str, now: Insta
         uid=uid,
         health=health.value if health else UNKNOWN,
         reported=reported.value if reported else "",
-        data_status=report.knowledge if report else DataStatus.UNKNOWN,
+        data_status=report.data_status if report else DataStatus.UNKNOWN,
         health_known=health is not None,
         last_report=rfc3339(now.wall_of(last)) if last is not None else "",
         last_report_age=round(max(0.0, now.mono - last), 1) if last is not None else None,
@@ -115,18 +115,18 @@ def describe_node(planner: Planner, service: ServiceState, name: str, now: Insta
         catalogue_version=report.catalogue if report else "",
         driver=inventory.driver,
         platform=inventory.platform,
-        gpus=roster.nodes[uid].gpus,
+        gpus=state.nodes[uid].gpus,
         pool=placement.pool if placement else "",
         domains=tuple(domain.removeprefix(DOMAIN) for domain in placement.domains) if placement else (),
         cordoned_by_user=placement.cordoned_by_user if placement else False,
-        cordoned=holding.node.cordoned,
+        cordoned=marks.node.cordoned,
         hold=placement.hold if placement else "",
         maintenance=placement.maintenance if placement else "",
         marks=marks_of_node(planner, uid, now),
-        findings=tuple(_findings(report, outcomes, now)) if report else (),
-        withheld=tuple(_mark_requests(outcomes, IncidentState.WITHHELD, now)),
-        would_mark=tuple(_mark_requests(outcomes, IncidentState.DRY_RUN, now)),
-        charges=tuple(_charges(holding, now)),
+        findings=tuple(_findings(report, decisions, now)) if report else (),
+        withheld=tuple(_mark_requests(decisions, IncidentState.WITHHELD, now)),
+        would_mark=tuple(_mark_requests(decisions, IncidentState.DRY_RUN, now)),
+        charges=tuple(_charges(marks, now)),
         budgets=tuple(_budgets(planner, uid)),
         unreadable=tuple(
             UnreadableView(item.source, item.subject, item.reason, item.targets) for item in report.unread
@@ -141,7 +141,7 @@ def describe_node(planner: Planner, service: ServiceState, name: str, now: Insta
             *(summarize_incident(planner, item, service, now) for item in planner.parent_incidents(uid, now)),
         ),
         repeat_offenders=repeat_offenders(planner, now, name),
-        pending=tuple(_mark_requests(outcomes, IncidentState.PENDING, now)),
+        pending=tuple(_mark_requests(decisions, IncidentState.PENDING, now)),
         advisory=planner.granted == IncidentState.ADVISED,
         refused_messages=refused_messages(refusal, now) if refusal is not None else None,
         incidents_omitted=len(planner.incidents_left_out.get(uid, ())),
@@ -165,7 +165,7 @@ def _summary(
     planner: Planner, placement: NodePlacement, stale: Set[str], now: Instant, marks: tuple[str, ...]
 ) -> NodeSummary:
     health = known_health(planner, placement.uid, stale)
-    outcomes = planner.decisions.get(placement.uid, ())
+    decisions = planner.decisions.get(placement.uid, ())
     report, last = planner.reports.get(placement.uid), planner.last_reports.get(placement.uid)
     findings = report.findings if report else ()
     worst = max(findings, key=lambda finding: finding.health.rank, default=None)
@@ -175,11 +175,11 @@ def _summary(
         health=health.value if health else UNKNOWN,
         stale=placement.uid in stale,
         marks=marks,
-        withheld=sum(1 for outcome in outcomes if outcome.state == IncidentState.WITHHELD),
-        would_mark=sum(1 for outcome in outcomes if outcome.state == IncidentState.DRY_RUN),
+        withheld=sum(1 for outcome in decisions if outcome.state == IncidentState.WITHHELD),
+        would_mark=sum(1 for outcome in decisions if outcome.state == IncidentState.DRY_RUN),
         hold=placement.hold,
         maintenance=placement.maintenance,
-        pending=sum(1 for outcome in outcomes if outcome.state == IncidentState.PENDING),
+        pending=sum(1 for outcome in decisions if outcome.state == IncidentState.PENDING),
         findings=len(findings),
         worst=worst.check if worst else "",
         message=worst.message if worst else "",
@@ -193,16 +193,16 @@ def _summary(
 
 def _marks(planner: Planner, uid: str) -> tuple[str, ...]:
     """Return the marks that a node and its devices carry, worst first."""
-    holding = planner.state.observed_marks(uid)
-    causes = {cause.mark for place in holding.carriers for cause in holding.record_of(place).causes}
-    degraded = (DEGRADED,) if holding.node.degraded else ()
+    marks = planner.state.observed_marks(uid)
+    causes = {cause.mark for place in marks.carriers for cause in marks.record_of(place).causes}
+    degraded = (DEGRADED,) if marks.node.degraded else ()
     return (*(mark for mark in Mark if mark in causes), *degraded)
 
 
 def _findings(
-    report: LatestReport, outcomes: tuple[MarkDecision, ...], now: Instant
+    report: LatestReport, decisions: tuple[MarkDecision, ...], now: Instant
 ) -> Iterator[FindingView]:
-    outcomes_by_finding = {(item.request.check, item.request.target): item for item in outcomes}
+    outcomes_by_finding = {(item.request.check, item.request.target): item for item in decisions}
     for finding, began in zip(report.findings, report.began, strict=True):
         outcome = outcomes_by_finding.get((finding.check, finding.target))
         yield FindingView(
@@ -228,9 +228,9 @@ def _findings(
 
 
 def _mark_requests(
-    outcomes: tuple[MarkDecision, ...], state: IncidentState, now: Instant
+    decisions: tuple[MarkDecision, ...], state: IncidentState, now: Instant
 ) -> Iterator[MarkRequestView]:
-    for outcome in outcomes:
+    for outcome in decisions:
         if outcome.state == state:
             request = outcome.request
             yield MarkRequestView(
@@ -251,29 +251,27 @@ def _seconds_left(outcome: MarkDecision, now: Instant) -> float:
     return round(max(0.0, outcome.until - now.wall), 1)
 
 
-def _charges(holding: NodeMarks, now: Instant) -> Iterator[ChargeView]:
-    for place in holding.carriers:
-        charge = holding.record_of(place).charge
+def _charges(marks: NodeMarks, now: Instant) -> Iterator[ChargeView]:
+    for place in marks.carriers:
+        charge = marks.record_of(place).charge
         if charge is not None:
             device = place.name if place else ""
             yield ChargeView(charge.check, device, rfc3339(charge.at), age(now, charge.at))
-    for past in holding.node.past_charges:
+    for past in marks.node.past_charges:
         ended = rfc3339(past.ended)
         yield ChargeView(past.check, "", rfc3339(past.at), age(now, past.at), ended, past.occurrences)
 
 
 def _budgets(planner: Planner, uid: str) -> Iterator[BudgetView]:
     """Yield the budgets of where the node is placed, and of the checks that its marks are charged to."""
-    placement, ledgers = planner.state.placements.get(uid), planner.state.budgets
+    placement, usage = planner.state.placements.get(uid), planner.state.budgets
     if placement is None:
         return
-    for budget in ledgers.rows_of_node(placement):
+    for budget in usage.rows_of_node(placement):
         yield BudgetView(*budget)
-    holding = planner.state.marks(uid)
-    charges = [
-        charge for place in holding.carriers if (charge := holding.record_of(place).charge) is not None
-    ]
+    marks = planner.state.marks(uid)
+    charges = [charge for place in marks.carriers if (charge := marks.record_of(place).charge) is not None]
     names = {f"check/{charge.check}" for charge in charges}
-    if any(cause.mark == Mark.SUSPECT for cause in holding.node.causes):
+    if any(cause.mark == Mark.SUSPECT for cause in marks.node.causes):
         names.add("suspect")
-    yield from (BudgetView(*budget) for budget in ledgers.rows() if budget[0] in names)
+    yield from (BudgetView(*budget) for budget in usage.rows() if budget[0] in names)

@@ -16,7 +16,7 @@ STANDALONE = "standalone"
 class ServiceState(Struct, frozen=True):
     """The state of the aggregator's service at one time.
 
-    leader: holder of the lease, STANDALONE without a lease, empty for nobody. is_leader: whether this replica
+    leader: holder of the lease, STANDALONE without a lease, empty for none. is_leader: whether this replica
     holds it. inactive_reason: why a leader writes nothing yet; empty where it writes. started: seconds of a
     monotonic clock. plan_age: seconds since the latest plan, None before the first. policy_file,
     policy_error: path of the policy, and why a newer one is rejected; each empty for none. version: of

@@ -49,26 +49,26 @@ _REFUSED = 3
 def fleet_status(planner: Planner, service: ServiceState, now: Instant) -> FleetStatus:
     """Return the status of the fleet at one time."""
     # All counts are of one time: right after a start many reports arrive between two plans.
-    silence = planner.stale_agents_at(now)
+    stale_agents = planner.stale_agents_at(now)
     states = Counter(incident.state for incident in all_incidents(planner))
-    ledgers, offenders = _budgets(planner), repeat_offenders(planner, now)
-    outcomes = [outcome for node_outcomes in planner.decisions.values() for outcome in node_outcomes]
-    pending = [outcome.until for outcome in outcomes if outcome.state == IncidentState.PENDING]
+    budgets, offenders = _budgets(planner), repeat_offenders(planner, now)
+    decisions = [decision for node_decisions in planner.decisions.values() for decision in node_decisions]
+    pending = [decision.until for decision in decisions if decision.state == IncidentState.PENDING]
     return FleetStatus(
         version=VERSION,
         at=rfc3339(now.wall),
         replica=_replica(service, now),
         policy=_policy(planner.policy, service),
-        agents=_agents(planner, silence),
-        nodes=_nodes(planner, silence),
+        agents=_agents(planner, stale_agents),
+        nodes=_nodes(planner, stale_agents),
         paused=pause_reason(planner.paused, planner.policy),
-        frozen=silence.frozen,
+        frozen=stale_agents.frozen,
         marked=_marked(planner),
         withheld=_count(planner, IncidentState.WITHHELD),
-        reasons=_most(outcome.reason for outcome in outcomes if outcome.state == IncidentState.WITHHELD),
+        reasons=_most(decision.reason for decision in decisions if decision.state == IncidentState.WITHHELD),
         would_mark=_count(planner, IncidentState.DRY_RUN),
-        budgets=tuple(ledgers[:_BUDGETS]),
-        budgets_omitted=max(0, len(ledgers) - _BUDGETS),
+        budgets=tuple(budgets[:_BUDGETS]),
+        budgets_omitted=max(0, len(budgets) - _BUDGETS),
         incidents={state: states[state] for state in IncidentState},
         worst=worst_incidents(planner, service, now, _WORST),
         topologies=list_topologies(planner),
@@ -79,7 +79,7 @@ def fleet_status(planner: Planner, service: ServiceState, now: Instant) -> Fleet
         repeat_offenders_omitted=max(0, len(offenders) - _WORST),
         pending=_count(planner, IncidentState.PENDING),
         pending_seconds_left=round(max(0.0, min(pending) - now.wall), 1) if pending else 0.0,
-        dry_run=_dry_run(outcome for outcome in outcomes if outcome.state == IncidentState.DRY_RUN),
+        dry_run=_dry_run(decision for decision in decisions if decision.state == IncidentState.DRY_RUN),
         refused_messages=tuple(refused_messages(refusal, now) for refusal in service.refused[:_REFUSED]),
         refused_omitted=max(0, len(service.refused) - _REFUSED),
         connection_shortage=service.connection_shortage,
@@ -107,22 +107,22 @@ def _policy(policy: Policy, service: ServiceState) -> PolicyView:
     )
 
 
-def _dry_run(outcomes: Iterable[MarkDecision]) -> DryRunView:
+def _dry_run(decisions: Iterable[MarkDecision]) -> DryRunView:
     """Return what checks in observe mode would mark: each node and GPU once, by its worst mark."""
     worst: dict[tuple[str, Device | None], MarkDecision] = {}
-    for outcome in sorted(
-        outcomes, key=lambda outcome: (outcome.request.mark != Mark.QUARANTINE, outcome.reason != "")
+    for decision in sorted(
+        decisions, key=lambda decision: (decision.request.mark != Mark.QUARANTINE, decision.reason != "")
     ):
-        worst.setdefault((outcome.request.uid, outcome.request.device), outcome)
+        worst.setdefault((decision.request.uid, decision.request.device), decision)
     marks = list(worst.values())
-    whole = [outcome for outcome in marks if outcome.request.device is None]
-    over = [outcome.refusal.limit_message() for outcome in marks if outcome.refusal is not None]
-    others = [outcome.reason for outcome in marks if outcome.reason and outcome.refusal is None]
+    whole = [decision for decision in marks if decision.request.device is None]
+    over = [decision.refusal.limit_message() for decision in marks if decision.refusal is not None]
+    others = [decision.reason for decision in marks if decision.reason and decision.refusal is None]
     return DryRunView(
-        nodes=sum(outcome.request.mark == Mark.QUARANTINE for outcome in whole),
+        nodes=sum(decision.request.mark == Mark.QUARANTINE for decision in whole),
         devices=len(marks) - len(whole),
-        suspect=sum(outcome.request.mark == Mark.SUSPECT for outcome in whole),
-        within_budget=sum(not outcome.reason for outcome in marks),
+        suspect=sum(decision.request.mark == Mark.SUSPECT for decision in whole),
+        within_budget=sum(not decision.reason for decision in marks),
         over_budget=len(over),
         budget_limits=_most(over),
         otherwise_withheld=len(others),
@@ -145,14 +145,14 @@ def _replica(service: ServiceState, now: Instant) -> ReplicaView:
     )
 
 
-def _agents(planner: Planner, silence: StaleAgents) -> AgentCounts:
-    stale = sum(1 for uid in silence.stale if uid in planner.last_reports)
-    return AgentCounts(silence.expected, silence.reported, len(silence.stale), stale)
+def _agents(planner: Planner, stale_agents: StaleAgents) -> AgentCounts:
+    stale = sum(1 for uid in stale_agents.stale if uid in planner.last_reports)
+    return AgentCounts(stale_agents.expected, stale_agents.reported, len(stale_agents.stale), stale)
 
 
-def _nodes(planner: Planner, silence: StaleAgents) -> NodeCounts:
-    seats = planner.state.placements
-    healths = Counter(known_health(planner, uid, silence.stale) for uid in seats)
+def _nodes(planner: Planner, stale_agents: StaleAgents) -> NodeCounts:
+    placements = planner.state.placements
+    healths = Counter(known_health(planner, uid, stale_agents.stale) for uid in placements)
     return NodeCounts(
         ok=healths[Health.OK],
         warning=healths[Health.WARNING],
@@ -160,11 +160,11 @@ def _nodes(planner: Planner, silence: StaleAgents) -> NodeCounts:
         fatal=healths[Health.FATAL],
         unknown=healths[None],
         partially_read=sum(
-            1 for uid in seats if (report := planner.reports.get(uid)) is not None and report.unread
+            1 for uid in placements if (report := planner.reports.get(uid)) is not None and report.unread
         ),
-        on_hold=sum(1 for seat in seats.values() if seat.hold),
-        maintenance=sum(1 for seat in seats.values() if seat.maintenance),
-        cordoned_by_user=sum(1 for seat in seats.values() if seat.cordoned_by_user),
+        on_hold=sum(1 for seat in placements.values() if seat.hold),
+        maintenance=sum(1 for seat in placements.values() if seat.maintenance),
+        cordoned_by_user=sum(1 for seat in placements.values() if seat.cordoned_by_user),
     )
 
 
@@ -190,7 +190,8 @@ def _left_out(planner: Planner) -> OmittedIncidents:
 
 def _count(planner: Planner, state: IncidentState) -> MarkCount:
     counts = [
-        sum(1 for outcome in outcomes if outcome.state == state) for outcomes in planner.decisions.values()
+        sum(1 for decision in decisions if decision.state == state)
+        for decisions in planner.decisions.values()
     ]
     return MarkCount(sum(counts), sum(1 for count in counts if count))
 
@@ -209,11 +210,11 @@ def _budgets(planner: Planner) -> list[BudgetView]:
 
 def _all_budgets(planner: Planner) -> list[BudgetView]:
     """Return the budget of the fleet first, then the fullest first."""
-    ledgers = planner.state.budgets
-    budgets = {values[0]: BudgetView(*values) for values in ledgers.rows()}
+    usage = planner.state.budgets
+    budgets = {values[0]: BudgetView(*values) for values in usage.rows()}
     placement = next(iter(planner.state.placements.values()), None)
     if placement is not None:
-        [fleet] = (BudgetView(*values) for values in ledgers.rows_of_node(placement) if values[0] == FLEET)
+        [fleet] = (BudgetView(*values) for values in usage.rows_of_node(placement) if values[0] == FLEET)
         budgets.setdefault(FLEET, fleet)
     return sorted(
         budgets.values(), key=lambda budget: (budget.name != FLEET, -budget.used / budget.limit, budget.name)

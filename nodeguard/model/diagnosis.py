@@ -32,12 +32,12 @@ class VoteTopology(Struct, frozen=True):
 class FaultClass(Struct, frozen=True):
     """Faults that shared hardware or software can cause.
 
-    checks: patterns of check ids; a check votes in those of its topologies that are listed in topologies.
-    windows: seconds within which votes count together. share: minimum share of a domain's nodes. rate: onsets
-    of one node a day, until the fleet's own rate is known. weak: whether a small share of many nodes is only
-    diagnosed after a delay. lasting: whether the fault lasts until it is fixed, so that the domain stays
-    degraded as long as its nodes show it. phrase: what the voting nodes do, as in `14 of 16 nodes lost a
-    link`.
+    checks: patterns of check ids; a check votes in those of its topologies that are listed in `topologies`.
+    windows: seconds within which votes count together. share: minimum share of a domain's nodes. daily_rate:
+    onsets of one node a day, until the fleet's own rate is known. weak: whether a small share of many nodes
+    is only diagnosed after a delay. lasting: whether the fault lasts until it is fixed, so that the domain
+    stays degraded as long as its nodes show it. phrase: what the voting nodes do, as in `14 of 16 nodes lost
+    a link`.
     """
 
     name: str
@@ -46,7 +46,7 @@ class FaultClass(Struct, frozen=True):
     windows: tuple[float, ...]
     share: float
     phrase: str
-    rate: float = 0.01
+    daily_rate: float = 0.01
     weak: bool = False
     lasting: bool = False
 
@@ -62,7 +62,7 @@ FAULT_CLASSES = (
         (2 * _MIN,),
         0.125,
         "lost a link",
-        rate=0.02,
+        daily_rate=0.02,
         weak=True,
         lasting=True,
     ),
@@ -73,7 +73,7 @@ FAULT_CLASSES = (
         (10 * _MIN, 30 * _MIN, 2 * _HOUR),
         0.15,
         "had trouble with a link",
-        rate=0.05,
+        daily_rate=0.05,
         weak=True,
     ),
     FaultClass(
@@ -83,7 +83,7 @@ FAULT_CLASSES = (
         (2 * _MIN,),
         0.3,
         "fell silent",
-        rate=0.02,
+        daily_rate=0.02,
         lasting=True,
     ),
     FaultClass(
@@ -93,7 +93,7 @@ FAULT_CLASSES = (
         (30 * _MIN, 2 * _HOUR),
         0.3,
         "grew too hot",
-        rate=0.02,
+        daily_rate=0.02,
         lasting=True,
     ),
     FaultClass(
@@ -112,7 +112,7 @@ FAULT_CLASSES = (
         (10 * _MIN,),
         0.25,
         "had trouble with an NVLink",
-        rate=0.005,
+        daily_rate=0.005,
         lasting=True,
     ),
     FaultClass(
@@ -129,35 +129,36 @@ FAULT_CLASSES = (
 class DiagnosisPolicy(Struct, frozen=True):
     """Constants of the diagnosis. Times in seconds.
 
-    Degraded domains. enforce: topologies whose degraded domains are marked; others are only reported.
-    classes: the fault classes. nodes: minimum number of voting nodes. surprise: maximum probability of
-    chance, as the exponent of Chernoff's bound; caution: factor on the fleet's own rate. settle: time for
-    which a domain is a candidate before it is degraded. weak: share of nodes below which a weak class waits
-    for `patience`, and needs `nodes` voters within `lately`. repeats: onsets of one node in a day above which
-    it does not vote. clear, most: time without votes after which a domain is released; it doubles each time,
-    up to `most`. forget: age above which an onset does not count.
+    Degraded domains. enforce: topologies with marks of degraded domains; others are only reported. classes:
+    the fault classes. min_nodes: minimum number of voting nodes. significance_exponent: maximum probability
+    of chance, as the exponent of Chernoff's bound. rate_margin: factor on the fleet's own rate. grace_period:
+    time for which a domain is a candidate before it is degraded. weak_share: share of nodes below which a
+    weak class waits for `weak_wait`, and needs `min_nodes` voters within `weak_window`. max_daily_onsets:
+    onsets of one node in a day above which it does not vote. recovery_initial, recovery_max: time without
+    votes after which a domain is cleared; it doubles each time, up to the maximum. recovery_reset_after: age
+    above which an earlier diagnosis does not count.
 
-    Suppressed checks. held: minimum number of unexplained nodes. often: minimum rate of onsets of a check a
-    day. chance: probability of a wrong suppression at each evaluation. windows: in which the nodes are
-    counted. second: share of the nodes that a second source confirms, above which the check is not
-    suppressed.
+    Suppressed checks. suppression_min_nodes: minimum number of unexplained nodes. usual_daily_onsets: minimum
+    rate of onsets of a check a day. suppression_significance: probability of a wrong suppression at each
+    evaluation. suppression_windows: in which the nodes are counted. confirmed_share: share of the nodes that
+    another source confirms, above which the suppressed check counts as confirmed.
     """
 
     enforce: tuple[str, ...] = ()
     classes: tuple[FaultClass, ...] = FAULT_CLASSES
-    nodes: int = 3
-    surprise: float = 13.8
-    caution: float = 3.0
-    settle: float = 15.0
-    weak: float = 0.25
-    patience: float = 600.0
-    lately: float = 300.0
-    repeats: int = 3
-    clear: float = 1_800.0
-    most: float = 28_800.0
-    forget: float = _DAY
-    held: int = 5
-    often: float = 1.0
-    chance: float = 1e-6
-    windows: tuple[float, ...] = (10 * _MIN, 2 * _HOUR, _DAY)
-    second: float = 0.2
+    min_nodes: int = 3
+    significance_exponent: float = 13.8
+    rate_margin: float = 3.0
+    grace_period: float = 15.0
+    weak_share: float = 0.25
+    weak_wait: float = 600.0
+    weak_window: float = 300.0
+    max_daily_onsets: int = 3
+    recovery_initial: float = 1_800.0
+    recovery_max: float = 28_800.0
+    recovery_reset_after: float = _DAY
+    suppression_min_nodes: int = 5
+    usual_daily_onsets: float = 1.0
+    suppression_significance: float = 1e-6
+    suppression_windows: tuple[float, ...] = (10 * _MIN, 2 * _HOUR, _DAY)
+    confirmed_share: float = 0.2

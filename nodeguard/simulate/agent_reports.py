@@ -188,7 +188,7 @@ def merge_reports(reports: Sequence[Report]) -> Report:
         findings=tuple(findings),
         unreadable=tuple(failure for part in reports for failure in part.unreadable),
         passing=tuple(passing for part in reports for passing in part.passing),
-        data_status=max((part.data_status for part in reports), key=lambda knowledge: knowledge.rank),
+        data_status=max((part.data_status for part in reports), key=lambda status: status.rank),
         digest="+".join(part.digest for part in reports),
     )
 

@@ -26,9 +26,9 @@ _APP = "pid=41000, name=python3"
 class FaultKind(Struct, frozen=True):
     """A kind of fault of one node.
 
-    subsystem: whose readings show it; None if the agent stops reporting instead. changes: returns the changes
-    of the readings for the index of a target and a duration in seconds. is_fault: False for a decoy, which
-    needs no action.
+    subsystem: the subsystem with readings that show it; None if the agent stops reporting instead. changes:
+    returns the changes of the readings for the index of a target and a duration in seconds. is_fault: False
+    for a decoy, which needs no action.
     """
 
     name: str

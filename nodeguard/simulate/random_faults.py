@@ -42,7 +42,7 @@ DECOY_SHARES: Mapping[str, float] = {"application": 92, "ecc-contained": 3, "war
 _REPAIRS = {3600.0: 2, 4 * 3600.0: 4, 12 * 3600.0: 3, DAY: 1}
 _OUTAGES = {600.0: 5, 3600.0: 3, 4 * 3600.0: 2}
 
-# Cause of links that are lost for a moment when a gang starts.
+# Cause of links that are lost briefly when a gang starts.
 GANG_START = "the start of a gang"
 
 # Targets that may have a fault: enough for a node to have two.

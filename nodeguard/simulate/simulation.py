@@ -100,8 +100,8 @@ def simulate(
 
 def enforce_all(policy: Policy) -> Policy:
     """Return a policy that enforces every mark of nodes and domains."""
-    blame = replace(policy.diagnosis, enforce=LOCATION_TOPOLOGIES)
-    return with_topology_labels(replace(policy, mode=Mode.ENFORCE, diagnosis=blame))
+    diagnosis = replace(policy.diagnosis, enforce=LOCATION_TOPOLOGIES)
+    return with_topology_labels(replace(policy, mode=Mode.ENFORCE, diagnosis=diagnosis))
 
 
 def with_topology_labels(policy: Policy) -> Policy:

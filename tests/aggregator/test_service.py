@@ -95,7 +95,7 @@ async def test_after_a_minute_who_was_not_heard_is_silent_and_freezes(scene: Sce
     scene.hearing(Caller("n1", "n1"), report(fatal=True))
     await scene.turn(1.0)
     assert scene.service.is_active
-    assert scene.planner.stale_agents.frozen.startswith("9 of 10 agents are silent")
+    assert scene.planner.stale_agents.frozen.startswith("9 of 10 agents are stale")
     assert not any(plan.nodes for plan in scene.world.plans)
 
 

@@ -31,7 +31,7 @@ FREE = Policy(
     budget=WIDE,
     grace=GracePeriods(5.0, 60.0, 5.0),
     soak=SoakPeriod(600.0, 28_800.0, 86_400.0),
-    diagnosis=DiagnosisPolicy(held=10_000),
+    diagnosis=DiagnosisPolicy(suppression_min_nodes=10_000),
 )
 
 

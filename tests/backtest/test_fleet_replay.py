@@ -161,7 +161,7 @@ def test_a_fleet_that_falls_silent_freezes_new_marks() -> None:
     history.sick(300.0, 1)
     result = history.result(until=1000.0)
     assert shown(result.marks) == []
-    assert result.reasons[0][0] == "too many agents are silent: see nodeguard status"
+    assert result.reasons[0][0] == "too many agents are stale: see nodeguard status"
 
 
 def test_a_node_that_is_gone_takes_its_marks_along() -> None:

@@ -30,7 +30,7 @@ def storm() -> Fleet:
         mode=Mode.ENFORCE,
         pools=(Pool("training", {"pool": "a"}),),
         topologies=(TopologyLabels("rack", ("rack",)),),
-        diagnosis=DiagnosisPolicy(held=10_000),
+        diagnosis=DiagnosisPolicy(suppression_min_nodes=10_000),
     )
     fleet = Fleet(7500, policy)
     fleet.say(2, finding("gpu-ecc", "gpu/0000:3c:00", message="12 uncorrectable errors in SRAM"))
@@ -130,10 +130,10 @@ def test_obstacles_come_first() -> None:
     assert look(status_lines(fleet_status(fleet.planner, service, fleet.now))) == page("""
     FATAL  4 nodes: 1 fatal, 1 unknown.
     OBSERVE MODE - no new mark is set. 1 node would be quarantined: 1 withheld (too
-    many agents are silent: see nodeguard status).
+    many agents are stale: see nodeguard status).
       paused      no new mark is set: paused by alice: a bad driver
-      frozen      no new mark is set: 1 of 4 agents are silent and no domain
-                  explains 1 of them: see whether they can reach this aggregator
+      frozen      no new mark is set: 1 of 4 agents are stale and no domain explains
+                  1 of them: see whether they can reach this aggregator
       waiting     nothing is written: not known yet: Nodes
       policy      the new file is rejected: policy.yaml, line 3: modes[0].check:
                   must be text: write a check's name
@@ -147,7 +147,7 @@ def test_obstacles_come_first() -> None:
                   yet; nodeguard 0.1.0
 
     FATAL    node-1, GPU 0000:3b:00: gpu-lost, dry run, 2 min old
-             would not quarantine node node-1: too many agents are silent: see
+             would not quarantine node node-1: too many agents are stale: see
              nodeguard status
              nodeguard describe incident node-1-gpu-0000-3b-00-f750a6f0
     """)

@@ -22,7 +22,7 @@ def silence(
     why = ""
     if alone and alone > freeze * len(seats):
         why = (
-            f"{len(silent)} of {len(seats)} agents are silent and no domain explains {alone} of them: "
+            f"{len(silent)} of {len(seats)} agents are stale and no domain explains {alone} of them: "
             "see whether they can reach this aggregator"
         )
     return StaleAgents(silent, len(seats), known, why)

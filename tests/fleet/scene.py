@@ -37,7 +37,7 @@ AT_ONCE = Policy(
     budget=WIDE,
     grace=GracePeriods(0.0, 0.0, 0.0),
     soak=SoakPeriod(0.0, 0.0, 86_400.0),
-    diagnosis=DiagnosisPolicy(held=10_000),
+    diagnosis=DiagnosisPolicy(suppression_min_nodes=10_000),
 )
 
 

@@ -43,8 +43,8 @@ def from_inputs(fleet: Fleet) -> Planner:
     new.state.liveness.last_reports.update(old.state.liveness.last_reports)
     for uid in old.state.pending_nodes():
         new.state.record_issued(uid, old.state.marks(uid))
-    new.state._landed = set(old.state._landed)
-    new.state._taken = dict(old.state._taken)
+    new.state._written = set(old.state._written)
+    new.state._removed_taints = dict(old.state._removed_taints)
     new.releases.proofs.update(copy.deepcopy(old.releases.proofs))
     new.paused = old.paused
     new.tick(fleet.now)
@@ -199,7 +199,7 @@ diagnosed = st.builds(
         topologies=(TopologyLabels("fabric", ("rack",)),),
         grace=GracePeriods(0.0, 0.0, 60.0),
         budget=replace(policy.budget, first=1.0, degraded=0.5),
-        diagnosis=DiagnosisPolicy(enforce=enforced, settle=5.0, clear=300.0),
+        diagnosis=DiagnosisPolicy(enforce=enforced, grace_period=5.0, recovery_initial=300.0),
     ),
     wide,
     st.sampled_from([(), ("fabric",), ("fabric",)]),

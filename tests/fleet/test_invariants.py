@@ -69,7 +69,7 @@ policies = st.builds(
     holds=st.sampled_from([(), (), (Hold(checks=("gpu-ecc",)),)]),
     topologies=st.just((TopologyLabels("rack", ("rack",)),)),
     # What many nodes find at once is tried elsewhere.
-    diagnosis=st.just(DiagnosisPolicy(held=10_000)),
+    diagnosis=st.just(DiagnosisPolicy(suppression_min_nodes=10_000)),
 )
 
 

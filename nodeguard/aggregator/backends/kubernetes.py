@@ -331,8 +331,8 @@ class KubernetesBackend:
         self._log("lost leadership: writes stopped")
 
     def _node_named(self, name: str) -> Node | None:
-        roster = self._planner.state
-        return roster.nodes.get(roster.uid(name))
+        state = self._planner.state
+        return state.nodes.get(state.uid(name))
 
     def _all_incidents(self) -> list[Incident]:
         return [incident for by_name in self._planner.incidents.values() for incident in by_name.values()]

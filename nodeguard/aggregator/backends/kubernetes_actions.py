@@ -22,7 +22,7 @@ DECISIONS_NAME = "nodeguard-decisions"
 PAUSE, UNMARK = "pause", "unmark"
 
 # The name of an operator who gave none.
-_ANONYMOUS = "somebody"
+_ANONYMOUS = "an operator"
 
 # Receives the decisions of the whole fleet, by PAUSE and UNMARK.
 DecisionsChanged = Callable[[Mapping[str, str]], None]

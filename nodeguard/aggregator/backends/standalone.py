@@ -37,14 +37,14 @@ from nodeguard.model.node import PREFIX, Node
 from nodeguard.model.target import target_kind
 from nodeguard.wire.report import Report
 
-# Seconds between two writes that nobody waits for, between two removals of nodes without reports, and without
-# reports until a node is removed.
+# Seconds between two writes that no caller waits for, between two removals of nodes without reports, and
+# without reports until a node is removed.
 _WRITE_INTERVAL = 1.0
 _FORGET_INTERVAL = 60.0
 _FORGET_AFTER = 86_400.0
 
 # The name of an operator who gave none.
-_ANONYMOUS = "somebody"
+_ANONYMOUS = "an operator"
 
 # Seconds for the last write when the aggregator stops.
 _CLOSE_TIMEOUT = 5.0

@@ -26,9 +26,9 @@ class WeakEvidenceSpec(Struct, frozen=True, forbid_unknown_fields=True, rename="
     minimum of nodes affected within `recent`.
     """
 
-    share: Share = format_share(_DEFAULT.weak)
-    wait: Duration = format_duration(_DEFAULT.patience)
-    recent: Duration = format_duration(_DEFAULT.lately)
+    share: Share = format_share(_DEFAULT.weak_share)
+    wait: Duration = format_duration(_DEFAULT.weak_wait)
+    recent: Duration = format_duration(_DEFAULT.weak_window)
 
 
 class RecoverySpec(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -36,9 +36,9 @@ class RecoverySpec(Struct, frozen=True, forbid_unknown_fields=True, rename="came
     long after each relapse, at most `max`. Faults older than `resetAfter` do not count.
     """
 
-    initial: Duration = format_duration(_DEFAULT.clear)
-    max: Duration = format_duration(_DEFAULT.most)
-    reset_after: Duration = format_duration(_DEFAULT.forget)
+    initial: Duration = format_duration(_DEFAULT.recovery_initial)
+    max: Duration = format_duration(_DEFAULT.recovery_max)
+    reset_after: Duration = format_duration(_DEFAULT.recovery_reset_after)
 
 
 class SuppressionSpec(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -49,11 +49,11 @@ class SuppressionSpec(Struct, frozen=True, forbid_unknown_fields=True, rename="c
     confirmedShare: share of the nodes on which another source must confirm the check for it to be real.
     """
 
-    min_nodes: Count = _DEFAULT.held
-    usual_daily_onsets: Annotated[float, Meta(gt=0.0, le=100_000.0)] = _DEFAULT.often
-    significance: Probability = _DEFAULT.chance
-    windows: Windows = tuple(format_duration(window) for window in _DEFAULT.windows)
-    confirmed_share: Share = format_share(_DEFAULT.second)
+    min_nodes: Count = _DEFAULT.suppression_min_nodes
+    usual_daily_onsets: Annotated[float, Meta(gt=0.0, le=100_000.0)] = _DEFAULT.usual_daily_onsets
+    significance: Probability = _DEFAULT.suppression_significance
+    windows: Windows = tuple(format_duration(window) for window in _DEFAULT.suppression_windows)
+    confirmed_share: Share = format_share(_DEFAULT.confirmed_share)
 
 
 class FaultClassSpec(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -79,11 +79,11 @@ class DiagnosisSpec(Struct, frozen=True, forbid_unknown_fields=True, rename="cam
     """
 
     enforce: Annotated[tuple[TopologyName, ...], Meta(max_length=5)] = ()
-    min_nodes: Annotated[int, Meta(ge=2, le=1_000)] = _DEFAULT.nodes
-    significance: Probability = round(exp(-_DEFAULT.surprise), 6)
-    rate_margin: Annotated[float, Meta(ge=1.0, le=1_000.0)] = _DEFAULT.caution
-    grace_period: Duration = format_duration(_DEFAULT.settle)
-    max_daily_onsets: Count = _DEFAULT.repeats
+    min_nodes: Annotated[int, Meta(ge=2, le=1_000)] = _DEFAULT.min_nodes
+    significance: Probability = round(exp(-_DEFAULT.significance_exponent), 6)
+    rate_margin: Annotated[float, Meta(ge=1.0, le=1_000.0)] = _DEFAULT.rate_margin
+    grace_period: Duration = format_duration(_DEFAULT.grace_period)
+    max_daily_onsets: Count = _DEFAULT.max_daily_onsets
     weak_evidence: WeakEvidenceSpec = WeakEvidenceSpec()
     recovery: RecoverySpec = RecoverySpec()
     suppression: SuppressionSpec = SuppressionSpec()
@@ -98,23 +98,23 @@ def diagnosis_settings(spec: DiagnosisSpec) -> DiagnosisPolicy:
         classes=tuple(
             _fault_class(builtin, classes.get(builtin.name, _UNCHANGED)) for builtin in FAULT_CLASSES
         ),
-        nodes=spec.min_nodes,
+        min_nodes=spec.min_nodes,
         # One decimal of the exponent is a tenth of the probability: more precision has no effect.
-        surprise=round(-log(spec.significance), 1),
-        caution=spec.rate_margin,
-        settle=parse_duration(spec.grace_period),
-        weak=parse_share(spec.weak_evidence.share),
-        patience=parse_duration(spec.weak_evidence.wait),
-        lately=parse_duration(spec.weak_evidence.recent),
-        repeats=spec.max_daily_onsets,
-        clear=parse_duration(spec.recovery.initial),
-        most=parse_duration(spec.recovery.max),
-        forget=parse_duration(spec.recovery.reset_after),
-        held=spec.suppression.min_nodes,
-        often=spec.suppression.usual_daily_onsets,
-        chance=spec.suppression.significance,
-        windows=tuple(parse_duration(window) for window in spec.suppression.windows),
-        second=parse_share(spec.suppression.confirmed_share),
+        significance_exponent=round(-log(spec.significance), 1),
+        rate_margin=spec.rate_margin,
+        grace_period=parse_duration(spec.grace_period),
+        weak_share=parse_share(spec.weak_evidence.share),
+        weak_wait=parse_duration(spec.weak_evidence.wait),
+        weak_window=parse_duration(spec.weak_evidence.recent),
+        max_daily_onsets=spec.max_daily_onsets,
+        recovery_initial=parse_duration(spec.recovery.initial),
+        recovery_max=parse_duration(spec.recovery.max),
+        recovery_reset_after=parse_duration(spec.recovery.reset_after),
+        suppression_min_nodes=spec.suppression.min_nodes,
+        usual_daily_onsets=spec.suppression.usual_daily_onsets,
+        suppression_significance=spec.suppression.significance,
+        suppression_windows=tuple(parse_duration(window) for window in spec.suppression.windows),
+        confirmed_share=parse_share(spec.suppression.confirmed_share),
     )
 
 
@@ -127,5 +127,5 @@ def _fault_class(builtin: FaultClass, spec: FaultClassSpec) -> FaultClass:
         checks=spec.checks or builtin.checks,
         windows=tuple(map(parse_duration, spec.windows)) if spec.windows else builtin.windows,
         share=parse_share(spec.share) if spec.share else builtin.share,
-        rate=spec.daily_rate or builtin.rate,
+        daily_rate=spec.daily_rate or builtin.daily_rate,
     )

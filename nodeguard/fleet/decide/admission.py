@@ -1,4 +1,4 @@
-"""Which of the marks that are asked for may be set: the worst first, while no ledger is full. Pure."""
+"""Admission: which mark requests are granted, the most severe first, within the budgets. Pure."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from nodeguard.model.policy import Policy
 
 
 class MarkDecision(Struct, frozen=True):
-    """What becomes of a mark that is asked for: the decision, with its reason.
+    """The decision on a mark request, with its reason.
 
     state: `Marked` (`Advised` without a cluster); `Pending`: in its grace period, which ends at `until`,
     seconds since the epoch; `DryRun`: its check is not enforced; `Withheld`; or `Open`: a mark of its domain
-    stands in for it. why: the reason in words; of a dry run, what would withhold it, empty where nothing
-    would. refusal: the budget that has no room, where that is the reason.
+    replaces it. reason: why the mark is not set; of a dry run, why it would be withheld, empty if it
+    would be set. refusal: the budget that is used up, if that is the reason.
     """
 
     request: MarkRequest
@@ -35,11 +35,11 @@ class MarkDecision(Struct, frozen=True):
 
     @property
     def is_granted(self) -> bool:
-        """Whether the mark is set, or is about to be."""
+        """Return whether the mark is set, or is about to be."""
         return self.state in GRANTED_STATES
 
 
-# What names a want: see Want.name.
+# What identifies a request: see MarkRequest.key.
 RequestKey = tuple[str, str, str]
 
 
@@ -54,11 +54,11 @@ _NONE: dict[RequestKey, Grant] = {}
 
 
 class AdmissionContext(Struct, frozen=True):
-    """What marks are allotted in.
+    """The inputs of the admission.
 
-    seats, holdings: of every node that something is asked of, by uid. charged: what each is charged with,
-    which the ledgers have already. bars: why nothing new may be marked on a node, empty where it may. now:
-    seconds since the epoch.
+    placements, marks: of every node with a request, by uid. usage: what each node uses of the budgets, which
+    the budgets count already. restraint: returns why nothing new may be marked on a node, empty if it may.
+    now: seconds since the epoch.
     """
 
     policy: Policy
@@ -70,10 +70,10 @@ class AdmissionContext(Struct, frozen=True):
 
 
 class Admission(Struct, frozen=True):
-    """What became of requests.
+    """The result of the admission.
 
-    holdings: what each node that gets a mark holds then. charged: what these nodes are charged with then.
-    outcomes: one for each request. grants: the requests that were granted, those that were before, too.
+    marks: of each node that gets a mark. usage: what these nodes then use of the budgets. decisions: one for
+    each request. grants: the requests that were granted, those of earlier plans too.
     """
 
     marks: dict[str, NodeMarks]
@@ -83,73 +83,72 @@ class Admission(Struct, frozen=True):
 
 
 def admit(
-    wants: Iterable[MarkRequest],
-    scene: AdmissionContext,
-    ledgers: BudgetUsage,
+    requests: Iterable[MarkRequest],
+    context: AdmissionContext,
+    budgets: BudgetUsage,
     granted: IncidentState,
     already: Mapping[RequestKey, Grant] = _NONE,
 ) -> Admission:
-    """Return what each node that gets a mark is to hold, and what becomes of each request.
+    """Decide on each mark request, and charge the budgets with what is granted.
 
-    granted: the state of a request that is granted. `DryRun` counts marks that are not set: there a request
-    that is refused is a dry run as well, with the reason that would withhold it. already: requests of a dry
-    run that were granted before. While their findings last, they stay as marks do: they come first, nothing
-    refuses them, and one that got worse since asks for its new mark. The budgets are charged with what is
-    granted. What is released meanwhile is not spent here, as either may be written first; so it is in a dry
-    run with a request that is not made any more.
+    granted: the state of a request that is granted. `DryRun` counts marks that are not set: there a refused
+    request is a dry run too, with the reason that would withhold it. already: requests that an earlier dry
+    run granted. They stay granted while their findings last: they come first, no budget refuses them, and one
+    that became more severe asks for its new mark. Capacity that is released in this plan is not granted
+    again in it, as either may be written first. The same applies to a dry run if a request is withdrawn.
 
-    A quarantined node gets no suspect mark beside that, as quarantine keeps the same work away: the request
-    is granted and uses no budget. Once the quarantine is over, it is decided like that of any other node.
+    A quarantined node gets no suspect mark, as quarantine keeps the same work away: the request is granted
+    and uses no budget. After the quarantine it is decided like that of any other node.
     """
-    allotment = _Allotment(scene, ledgers)
+    allotment = _Allotment(context, budgets)
     dry_run = granted == IncidentState.DRY_RUN
     refused_state = IncidentState.DRY_RUN if dry_run else IncidentState.WITHHELD
-    outcomes, over_budget = [], []
-    in_order = sorted(wants, key=lambda one: one.order)
-    asked = {want.key for want in in_order}
-    for name, grant in sorted(already.items(), key=lambda one: (one[1].at, one[1].request.order)):
+    decisions, over_budget = [], []
+    in_order = sorted(requests, key=lambda request: request.order)
+    asked = {request.key for request in in_order}
+    for name, grant in sorted(already.items(), key=lambda item: (item[1].at, item[1].request.order)):
         if name not in asked:
             allotment.count(grant)
-        elif not allotment.crowded(grant.request):
+        elif not allotment.no_room_reason(grant.request):
             allotment.grant(grant.request, grant.at)
-    for want in in_order:
-        holding = allotment.holding(want.uid)
-        if is_marked_for(holding, want) or (want.mark == Mark.SUSPECT and holding.is_quarantined):
-            outcomes.append(MarkDecision(want, granted))
-        elif until := grace_end(scene.policy, want, scene.now):
-            outcomes.append(MarkDecision(want, IncidentState.PENDING, until=until))
-        elif why := scene.restraint(want) or allotment.crowded(want):
-            outcomes.append(MarkDecision(want, refused_state, why))
-        elif refusal := allotment.refusal(want):
-            over_budget.append((want, refusal))
+    for request in in_order:
+        marks = allotment.marks_of(request.uid)
+        if is_marked_for(marks, request) or (request.mark == Mark.SUSPECT and marks.is_quarantined):
+            decisions.append(MarkDecision(request, granted))
+        elif until := grace_end(context.policy, request, context.now):
+            decisions.append(MarkDecision(request, IncidentState.PENDING, until=until))
+        elif reason := context.restraint(request) or allotment.no_room_reason(request):
+            decisions.append(MarkDecision(request, refused_state, reason))
+        elif refusal := allotment.refusal(request):
+            over_budget.append((request, refusal))
         else:
-            allotment.grant(want, already[want.key].at if want.key in already else scene.now)
-            outcomes.append(MarkDecision(want, granted))
-    # Asked again at the end, so that the same budget is named the next time.
-    for want, before in over_budget:
-        refusal = allotment.refusal(want) or before
-        why = refusal.message(dry_run=dry_run)
-        outcomes.append(MarkDecision(want, refused_state, why, refusal=refusal))
-    return Admission(allotment.holdings, allotment.charged, outcomes, allotment.grants)
+            allotment.grant(request, already[request.key].at if request.key in already else context.now)
+            decisions.append(MarkDecision(request, granted))
+    # Asked again at the end, so that the next plan names the same budget.
+    for request, before in over_budget:
+        refusal = allotment.refusal(request) or before
+        reason = refusal.message(dry_run=dry_run)
+        decisions.append(MarkDecision(request, refused_state, reason, refusal=refusal))
+    return Admission(allotment.marks, allotment.usage, decisions, allotment.grants)
 
 
 class _Allotment:
-    """Marks on their way to being allotted. holdings, charged, grants: see Allotted."""
+    """The admission in progress. marks, usage, grants: see Admission."""
 
-    def __init__(self, scene: AdmissionContext, ledgers: BudgetUsage) -> None:
-        self.holdings: dict[str, NodeMarks] = {}
-        self._scene, self._ledgers = scene, ledgers
-        self.charged: dict[str, NodeUsage] = {}
+    def __init__(self, context: AdmissionContext, budgets: BudgetUsage) -> None:
+        self.marks: dict[str, NodeMarks] = {}
+        self._context, self._budgets = context, budgets
+        self.usage: dict[str, NodeUsage] = {}
         self.grants: dict[RequestKey, Grant] = {}
         self._refusals: dict[object, BudgetRefusal | None] = {}
 
-    def holding(self, uid: str) -> NodeMarks:
-        return self.holdings.get(uid) or self._scene.marks.get(uid) or _EMPTY
+    def marks_of(self, uid: str) -> NodeMarks:
+        return self.marks.get(uid) or self._context.marks.get(uid) or _EMPTY
 
-    def crowded(self, want: MarkRequest) -> str:
-        """Return why a request cannot be recorded; empty where it can."""
-        record = _with(self.holding(want.uid), want, 0.0).record_of(want.device)
-        # Most are far from it, and are not written out to see.
+    def no_room_reason(self, request: MarkRequest) -> str:
+        """Return why a request cannot be recorded in the annotation; empty if it can."""
+        record = _with(self.marks_of(request.uid), request, 0.0).record_of(request.device)
+        # Most records are far below the limit and need no encoding.
         if (
             sum(map(_letters, record.causes)) * _LONGEST < MAX_CAUSES_BYTES
             or len(encode_record(record).encode()) <= MAX_CAUSES_BYTES
@@ -157,106 +156,112 @@ class _Allotment:
             return ""
         return f"the annotation {STATE_ANNOTATION} has no room for another cause"
 
-    def refusal(self, want: MarkRequest) -> BudgetRefusal | None:
-        """Return the budget that has no room for a request; None where all have."""
-        if self.holding(want.uid) is _EMPTY and want.uid not in self.charged:
-            return self._of_unmarked(want)
-        before, after, _ = self._cost(want, self._scene.now)
-        return self._ledgers.refusal(before, after, self._scene.now)
+    def refusal(self, request: MarkRequest) -> BudgetRefusal | None:
+        """Return the budget that is used up for a request; None if all allow it."""
+        if self.marks_of(request.uid) is _EMPTY and request.uid not in self.usage:
+            return self._of_unmarked(request)
+        before, after, _ = self._cost(request, self._context.now)
+        return self._budgets.refusal(before, after, self._context.now)
 
-    def grant(self, want: MarkRequest, at: float) -> None:
-        self.holdings[want.uid] = self._charge(want, at)
-        self.grants[want.key] = Grant(want, at)
+    def grant(self, request: MarkRequest, at: float) -> None:
+        self.marks[request.uid] = self._charge(request, at)
+        self.grants[request.key] = Grant(request, at)
 
     def count(self, grant: Grant) -> None:
-        """Charge the budgets with what is being released."""
-        if grant.request.uid in self._scene.placements:
+        """Charge the budgets with a grant that is being released."""
+        if grant.request.uid in self._context.placements:
             self._charge(grant.request, grant.at)
 
-    def _charge(self, want: MarkRequest, at: float) -> NodeMarks:
-        before, after, holding = self._cost(want, at)
-        self._ledgers.charge(before, -1)
-        self._ledgers.charge(after)
-        self.charged[want.uid] = after
+    def _charge(self, request: MarkRequest, at: float) -> NodeMarks:
+        before, after, marks = self._cost(request, at)
+        self._budgets.charge(before, -1)
+        self._budgets.charge(after)
+        self.usage[request.uid] = after
         self._refusals.clear()
-        return holding
+        return marks
 
-    def _of_unmarked(self, want: MarkRequest) -> BudgetRefusal | None:
-        """The same for a node that holds nothing: for many nodes alike, until something is granted again."""
-        seat, suspect = self._scene.placements[want.uid], want.mark == Mark.SUSPECT
-        if want.check not in self._refusals:
-            self._refusals[want.check] = self._ledgers.check_refusal(want.check, self._scene.now)
-        spent = self._refusals[want.check]
-        if spent is not None or seat.cordoned_by_user:
+    def _of_unmarked(self, request: MarkRequest) -> BudgetRefusal | None:
+        """Return the same for a node without marks: equal for many nodes, until the next grant."""
+        placement, suspect = self._context.placements[request.uid], request.mark == Mark.SUSPECT
+        if request.check not in self._refusals:
+            self._refusals[request.check] = self._budgets.check_refusal(request.check, self._context.now)
+        spent = self._refusals[request.check]
+        if spent is not None or placement.cordoned_by_user:
             return spent
-        alike = seat.budgets, seat.gpus if want.device else 0, suspect
+        alike = placement.budgets, placement.gpus if request.device else 0, suspect
         if alike not in self._refusals:
-            quarantined = frozenset() if suspect else frozenset({want.device})
-            self._refusals[alike] = self._ledgers.nodes_refusal(
-                NodeUsage(seat), NodeUsage(seat, quarantined, suspect)
+            quarantined = frozenset() if suspect else frozenset({request.device})
+            self._refusals[alike] = self._budgets.nodes_refusal(
+                NodeUsage(placement), NodeUsage(placement, quarantined, suspect)
             )
         return self._refusals[alike]
 
-    def _cost(self, want: MarkRequest, at: float) -> tuple[NodeUsage, NodeUsage, NodeMarks]:
-        seat, holding = self._scene.placements[want.uid], self.holding(want.uid)
-        before = self.charged.get(want.uid) or self._scene.usage.get(want.uid) or node_usage(seat, holding)
-        after = _with(holding, want, at)
-        return before, _charged(seat, before, holding, after), after
+    def _cost(self, request: MarkRequest, at: float) -> tuple[NodeUsage, NodeUsage, NodeMarks]:
+        placement, marks = self._context.placements[request.uid], self.marks_of(request.uid)
+        before = (
+            self.usage.get(request.uid)
+            or self._context.usage.get(request.uid)
+            or node_usage(placement, marks)
+        )
+        after = _with(marks, request, at)
+        return before, _charged(placement, before, marks, after), after
 
 
 _EMPTY = NodeMarks()
 
 
-def is_marked_for(holding: NodeMarks, want: MarkRequest) -> bool:
-    """Whether a mark at least as bad stands already for the same finding, on the node or on a device."""
+def is_marked_for(marks: NodeMarks, request: MarkRequest) -> bool:
+    """Return whether an equal or more severe mark for the same finding is active on the node or a device."""
     return any(
-        (cause.check, cause.target) == (want.check, want.target)
-        and cause.mark in {want.mark, Mark.QUARANTINE}
-        for place in holding.carriers
-        for cause in holding.record_of(place).causes
+        (cause.check, cause.target) == (request.check, request.target)
+        and cause.mark in {request.mark, Mark.QUARANTINE}
+        for device in marks.carriers
+        for cause in marks.record_of(device).causes
     )
 
 
-# Bytes of a letter at most, in an annotation's JSON.
+# Maximum bytes of a character in an annotation's JSON.
 _LONGEST = 6
 
 
 def _letters(cause: MarkCause) -> int:
-    """How long a cause is, rather too much than too little."""
+    """Return an upper bound of the length of a cause, in characters."""
     words = cause.check, cause.target, cause.fault_class, cause.component, *cause.targets
-    return 64 + sum(len(one) + 4 for one in words)
+    return 64 + sum(len(part) + 4 for part in words)
 
 
-def grace_period(policy: Policy, want: MarkRequest) -> float:
-    """Return the grace period of a request: for how many seconds its finding has to last before the mark."""
-    own = policy.grace.quarantine if want.mark == Mark.QUARANTINE else policy.grace.suspect
-    return max(own, policy.grace.shared) if want.shared else own
+def grace_period(policy: Policy, request: MarkRequest) -> float:
+    """Return the grace period of a request in seconds: how long its finding must last before the mark."""
+    own = policy.grace.quarantine if request.mark == Mark.QUARANTINE else policy.grace.suspect
+    return max(own, policy.grace.shared) if request.shared else own
 
 
-def grace_end(policy: Policy, want: MarkRequest, now: float) -> float:
+def grace_end(policy: Policy, request: MarkRequest, now: float) -> float:
     """Return when the grace period of a request ends, in seconds since the epoch; 0 when it is over."""
-    end = want.since + grace_period(policy, want)
+    end = request.since + grace_period(policy, request)
     # A finding that began in the future began before the clock was set back.
-    return end if want.since <= now < end else 0.0
+    return end if request.since <= now < end else 0.0
 
 
-def _with(holding: NodeMarks, want: MarkRequest, now: float) -> NodeMarks:
-    """What a node holds once a want is granted. A finding that got worse takes its own place."""
-    record = holding.record_of(want.device)
-    cause = MarkCause(want.mark, want.check, want.target, want.fault_class, now, want.targets, want.part)
-    others = (one for one in record.causes if (one.check, one.target) != (want.check, want.target))
-    charge = record.charge or Charge(want.check, want.mark, now)
-    return holding.with_record(want.device, replace(record, causes=(*others, cause), charge=charge))
+def _with(marks: NodeMarks, request: MarkRequest, now: float) -> NodeMarks:
+    """Return the marks of a node after a grant. A finding that got worse replaces its earlier cause."""
+    record = marks.record_of(request.device)
+    cause = MarkCause(
+        request.mark, request.check, request.target, request.fault_class, now, request.targets, request.part
+    )
+    others = (part for part in record.causes if (part.check, part.target) != (request.check, request.target))
+    charge = record.charge or Charge(request.check, request.mark, now)
+    return marks.with_record(request.device, replace(record, causes=(*others, cause), charge=charge))
 
 
-def _charged(seat: NodePlacement, before: NodeUsage, holding: NodeMarks, after: NodeMarks) -> NodeUsage:
-    """The standing after a grant: what is charged stays so, and a new charge comes last."""
+def _charged(placement: NodePlacement, before: NodeUsage, marks: NodeMarks, after: NodeMarks) -> NodeUsage:
+    """Return the usage after a grant: earlier charges stay, and a new charge comes last."""
     new = [
         charge
-        for place in after.carriers
-        if (charge := after.record_of(place).charge) is not None and holding.record_of(place).charge is None
+        for device in after.carriers
+        if (charge := after.record_of(device).charge) is not None and marks.record_of(device).charge is None
     ]
-    grown = node_usage(seat, after)
+    grown = node_usage(placement, after)
     return replace(
         before,
         quarantined=before.quarantined | grown.quarantined,

@@ -1,4 +1,4 @@
-"""Which degraded domains are marked, within a ledger of their own, and what Nodes carry for that. Pure."""
+"""Decisions on degraded domains: which are marked within their own budget, and on which Nodes. Pure."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _HOUR = 3_600.0
 
 
 class DomainDecision(Struct, frozen=True):
-    """What becomes of a domain that is to blame. why: in words, where it is not marked; of a dry run, what
-    would withhold the mark. mark: what its Nodes carry; None where nothing. grows: whether those get it that
-    do not carry it yet. granted_at: when a dry run granted the mark, in seconds since the epoch; else 0.
+    """The decision on a degraded domain. reason: why it is not marked; of a dry run, why the mark would be
+    withheld. mark: what its Nodes carry; None for nothing. grows: whether Nodes without the mark get it.
+    granted_at: when a dry run granted the mark, in seconds since the epoch; else 0.
     """
 
     degraded: DegradedDomain
@@ -32,7 +32,7 @@ class DomainDecision(Struct, frozen=True):
 
 
 class DomainContext(Struct, frozen=True):
-    """On which terms domains are marked. size: nodes of the fleet. bar: what forbids every new mark, empty
+    """The inputs of the decisions. size: nodes of the fleet. restraint: what forbids every new mark, empty
     for nothing. granted: the state of a mark that is granted.
     """
 
@@ -43,112 +43,115 @@ class DomainContext(Struct, frozen=True):
 
 
 class ActiveDomainMarks(Struct, frozen=True):
-    """Marks of domains as they stand: what Nodes carry of each, and on how many."""
+    """Active domain marks: the mark of each domain, and the uids of the Nodes with one."""
 
     marks: Mapping[str, DegradedMark]
     nodes: frozenset[str]
 
     @classmethod
     def of(cls, degraded: Iterable[tuple[str, DegradedMark]]) -> ActiveDomainMarks:
-        """From what is remembered on Nodes, by uid."""
+        """Return the marks that are recorded on Nodes, by uid."""
         marks: dict[str, DegradedMark] = {}
         nodes = set()
-        for uid, one in degraded:
+        for uid, mark in degraded:
             nodes.add(uid)
-            if one.domain not in marks or one.since < marks[one.domain].since:
-                marks[one.domain] = one
+            if mark.domain not in marks or mark.since < marks[mark.domain].since:
+                marks[mark.domain] = mark
         return cls(marks, frozenset(nodes))
 
 
 def decide_domains(
-    blamed: Iterable[DegradedDomain],
-    standing: ActiveDomainMarks,
+    degraded: Iterable[DegradedDomain],
+    active: ActiveDomainMarks,
     members: Mapping[str, Set[str]],
-    terms: DomainContext,
+    context: DomainContext,
     now: Instant,
     already: Iterable[DomainDecision] = (),
 ) -> tuple[DomainDecision, ...]:
-    """What becomes of every domain that is to blame, the first first; those of views that are not enforced
-    come last, as their dry run counts what is marked. members: of each. already: what a dry run granted
-    before: that stays so.
+    """Return the decision on each degraded domain, the oldest first. Domains of topologies that are not
+    enforced come last, as their dry run counts what is marked. members: uids of each domain. already:
+    what an earlier dry run granted: it stays granted.
     """
-    policy, granted = terms.policy, terms.granted
-    nodes = set(standing.nodes)
-    late = sum(1 for one in standing.marks.values() if now.wall - one.since < _HOUR)
-    found: list[DomainDecision] = []
+    policy, granted = context.policy, context.granted
+    marked = set(active.nodes)
+    recent = sum(1 for mark in active.marks.values() if now.wall - mark.since < _HOUR)
+    decisions: list[DomainDecision] = []
     dry_run: list[DegradedDomain] = []
-    for one in sorted(blamed, key=lambda one: (one.since, one.domain)):
-        mark = standing.marks.get(one.domain)
+    for domain in sorted(degraded, key=lambda domain: (domain.since, domain.domain)):
+        nodes = members[domain.domain]
+        mark = active.marks.get(domain.domain)
         if mark is not None:
-            own = members[one.domain]
-            full = _full(terms, nodes, own, alone=nodes <= own)
-            grows = one.topology in policy.diagnosis.enforce and not full
-            nodes |= own if grows else set()
-            found.append(DomainDecision(one, granted, full if own - nodes else "", mark, grows))
+            refusal = _nodes_refusal(context, marked, nodes, is_first=marked <= nodes)
+            grows = domain.topology in policy.diagnosis.enforce and not refusal
+            marked |= nodes if grows else set()
+            decisions.append(DomainDecision(domain, granted, refusal if nodes - marked else "", mark, grows))
             continue
-        if one.topology not in policy.diagnosis.enforce:
-            dry_run.append(one)
+        if domain.topology not in policy.diagnosis.enforce:
+            dry_run.append(domain)
             continue
-        narrow = next((each for each in standing.marks.values() if each.name == one.name), None)
-        own = members[one.domain]
-        why = terms.restraint or ("" if narrow is not None else _too_many(policy, late))
-        why = why or _full(terms, nodes, own, alone=not nodes or narrow is not None)
-        if why:
-            found.append(DomainDecision(one, IncidentState.WITHHELD, why, narrow, grows=False))
+        narrower = next((mark for mark in active.marks.values() if mark.name == domain.name), None)
+        reason = context.restraint or ("" if narrower is not None else _rate_refusal(policy, recent))
+        is_first = not marked or narrower is not None
+        reason = reason or _nodes_refusal(context, marked, nodes, is_first=is_first)
+        if reason:
+            withheld = DomainDecision(domain, IncidentState.WITHHELD, reason, narrower, grows=False)
+            decisions.append(withheld)
             continue
-        nodes, late = nodes | own, late + (narrow is None)
-        found.append(
-            DomainDecision(one, granted, mark=DegradedMark(one.domain, one.fault_classes, now.wall, one.name))
-        )
-    return (*found, *_dry_run(dry_run, nodes, late, members, terms, now, already))
+        marked, recent = marked | nodes, recent + (narrower is None)
+        mark = DegradedMark(domain.domain, domain.fault_classes, now.wall, domain.name)
+        decisions.append(DomainDecision(domain, granted, mark=mark))
+    return (*decisions, *_dry_run(dry_run, marked, recent, members, context, now, already))
 
 
 def _dry_run(
-    blamed: Iterable[DegradedDomain],
-    nodes: set[str],
-    late: int,
+    degraded: Iterable[DegradedDomain],
+    marked: set[str],
+    recent: int,
     members: Mapping[str, Set[str]],
-    terms: DomainContext,
+    context: DomainContext,
     now: Instant,
     already: Iterable[DomainDecision],
 ) -> Iterator[DomainDecision]:
-    """Yield what would become of domains whose views are not enforced. nodes, late: nodes in domains that are
-    marked, and how many of these domains are new, to which the dry run adds its own.
+    """Yield the decisions on domains of topologies that are not enforced. marked, recent: uids of nodes in
+    marked domains, and how many of these domains are new; the dry run adds its own.
     """
-    names = {cover.degraded.name: cover.granted_at for cover in already}
-    domains = {cover.degraded.domain for cover in already}
-    for one in sorted(blamed, key=lambda one: one.domain not in domains):
-        own, at = members[one.domain], names.get(one.name, now.wall)
-        if one.domain not in domains:
+    names = {decision.degraded.name: decision.granted_at for decision in already}
+    domains = {decision.degraded.domain for decision in already}
+    for domain in sorted(degraded, key=lambda domain: domain.domain not in domains):
+        nodes, granted_at = members[domain.domain], names.get(domain.name, now.wall)
+        if domain.domain not in domains:
             # A domain that widens is not a new one.
-            late_words = "" if one.name in names else _too_many(terms.policy, late, "would be used up")
-            why = terms.restraint or late_words
-            why = why or _full(terms, nodes, own, alone=not nodes)
-            if why:
-                yield DomainDecision(one, IncidentState.DRY_RUN, why)
+            is_new = domain.name not in names
+            reason = context.restraint or (
+                _rate_refusal(context.policy, recent, "would be used up") if is_new else ""
+            )
+            reason = reason or _nodes_refusal(context, marked, nodes, is_first=not marked)
+            if reason:
+                yield DomainDecision(domain, IncidentState.DRY_RUN, reason)
                 continue
-        nodes, late = nodes | own, late + (now.wall - at < _HOUR)
-        yield DomainDecision(one, IncidentState.DRY_RUN, granted_at=at)
+        marked, recent = marked | nodes, recent + (now.wall - granted_at < _HOUR)
+        yield DomainDecision(domain, IncidentState.DRY_RUN, granted_at=granted_at)
 
 
-def _too_many(policy: Policy, late: int, verb: str = "used up") -> str:
-    """Return why no new domain may be marked; empty where one may. late: how many were lately."""
-    most = policy.budget.domains
+def _rate_refusal(policy: Policy, recent: int, verb: str = "used up") -> str:
+    """Return why no new domain may be marked; empty if one may. recent: domains marked within the hour."""
+    limit = policy.budget.domains
     return (
-        f"budget of degraded domains {verb}: {late} of {most} new in {format_duration(_HOUR)}"
-        if late >= most
+        f"budget of degraded domains {verb}: {recent} of {limit} new in {format_duration(_HOUR)}"
+        if recent >= limit
         else ""
     )
 
 
-def _full(terms: DomainContext, nodes: Set[str], own: Set[str], *, alone: bool) -> str:
-    """Return why a domain may not be marked; empty where it may. nodes: those in marked domains; own: those
-    of the domain, some of which may be in others that are marked. alone: whether no other domain is marked.
+def _nodes_refusal(context: DomainContext, marked: Set[str], nodes: Set[str], *, is_first: bool) -> str:
+    """Return why a domain may not be marked; empty if it may. marked: uids in marked domains; nodes: uids of
+    the domain, some of which may be in both. is_first: whether no other domain is marked.
     """
-    limits = fleet_limits(terms.policy.budget, terms.size)
+    limits = fleet_limits(context.policy.budget, context.size)
     small = "budget of degraded domains too small"
-    if len(nodes | own) <= limits.degraded or (alone and len(own) <= limits.first):
+    if len(marked | nodes) <= limits.degraded or (is_first and len(nodes) <= limits.first):
         return ""
-    if alone:
-        return f"{small}: the domain has {len(own)} nodes, and a single one may have {limits.first}"
-    return f"{small}: {len(nodes)} of {limits.degraded} nodes used, and the domain adds {len(own - nodes)}"
+    if is_first:
+        return f"{small}: the domain has {len(nodes)} nodes, and a single one may have {limits.first}"
+    used, added = len(marked), len(nodes - marked)
+    return f"{small}: {used} of {limits.degraded} nodes used, and the domain adds {added}"

@@ -148,9 +148,7 @@ class DomainMarks:
         return uncovered, covered
 
     def _covering_domain(self, marks: NodeMarks, check: str, since: float, now: Instant) -> str:
-        """Return the domain whose mark on a node covers the fault that a check found since a time; empty for
-        none.
-        """
+        """Return the domain with a mark on the node that covers what a check found since a time, or empty."""
         diagnosis = self._votes.diagnosis
         for mark in marks.node.degraded:
             degraded = diagnosis.degraded_domains.get(mark.domain)

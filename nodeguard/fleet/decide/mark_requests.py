@@ -108,7 +108,7 @@ def _request(
     confirmations: int = 1,
     find_device: FindDevice | None = None,
 ) -> MarkRequest:
-    views = {path.removeprefix(DOMAIN).partition("/")[0] for path in placement.domains}
+    topologies = {path.removeprefix(DOMAIN).partition("/")[0] for path in placement.domains}
     return MarkRequest(
         uid=placement.uid,
         node=placement.name,
@@ -121,7 +121,7 @@ def _request(
         part=active.component,
         confirmations=confirmations,
         device=None if find_device is None else _device(active, find_device),
-        shared=any(view in views for view in active.topologies),
+        shared=any(topology in topologies for topology in active.topologies),
     )
 
 
@@ -153,7 +153,7 @@ def _reporters(active: ReportedFinding) -> Iterator[str]:
 
 
 def _device(active: ReportedFinding, find_device: FindDevice) -> Device | None:
-    """Return the GPU that alone the fault concerns: a fault of a link concerns the whole node."""
+    """Return the only GPU that the fault concerns: a fault of a link concerns the whole node."""
     if (
         active.health != Health.FATAL
         or target_kind(active.target) != "gpu"

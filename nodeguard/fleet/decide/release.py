@@ -1,4 +1,4 @@
-"""What is given back: for proof and a soak, and never for anything else but where it is said here. Pure."""
+"""Releases: which marks end after proof and the soak period, and what the others wait for. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from nodeguard.model.node import Device
 from nodeguard.model.policy import Policy, SoakPeriod
 from nodeguard.model.target import target_label
 
-# What a mark waits for: see Stay.
+# What a mark waits for: see ReleaseWait.
 WaitKind = Literal[
     "finding", "proof", "soak", "check", "hold", "maintenance", "silence", "domain", "evaluation", "write"
 ]
@@ -27,8 +27,8 @@ _SHOWN = 4
 
 
 class Proof(Struct, frozen=True):
-    """A cause that is proven to be over. since: seconds of the monotonic clock from when it has been, without
-    a break; until: from then on its mark goes.
+    """The proof that a cause is over. since: when the check began to report it as passing without a break;
+    until: when its mark is released. Seconds of the monotonic clock.
     """
 
     since: float
@@ -36,55 +36,55 @@ class Proof(Struct, frozen=True):
 
 
 class ReleasedMark(Struct, frozen=True):
-    """A cause whose mark was given back, and why: `proven`, `retracted` (its check is held), `superseded` (a
-    domain's mark covers the node), `removed` (by a person's own hand, and nothing is found there any more),
-    or `gone` (with its device).
+    """A cause with a released mark, and the reason: `proven`, `retracted` (its check is suppressed),
+    `superseded` (the mark of a domain covers the node), `removed` (by an operator, and the check finds
+    nothing any more), or `gone` (with its device).
     """
 
     cause: MarkCause
     reason: str
 
 
-# What identifies a cause on a node: where it is remembered, its check, and the slot.
+# What identifies a cause on a node: its device (None for the Node), its check, and the target.
 CauseKey = tuple[Device | None, str, str]
 
 
-def cause_key(place: Device | None, cause: MarkCause) -> CauseKey:
-    """What identifies a cause that is remembered in some place."""
-    return place, cause.check, cause.target
+def cause_key(device: Device | None, cause: MarkCause) -> CauseKey:
+    """Return the key of a cause that is recorded on the Node or on a device."""
+    return device, cause.check, cause.target
 
 
 def proofs(
     before: Mapping[CauseKey, Proof],
-    holding: NodeMarks,
-    heard: LatestReport | None,
+    marks: NodeMarks,
+    report: LatestReport | None,
     soak: SoakPeriod,
     now: Instant,
 ) -> dict[CauseKey, Proof]:
-    """Which causes are proven to be over now, and since when. heard: None while nothing is heard of the node,
+    """Return the proofs that causes are over, and since when. report: None if the node's agent is stale,
     which proves nothing.
     """
-    if heard is None:
+    if report is None:
         return {}
-    found = {}
-    for place in holding.carriers:
-        for cause in holding.record_of(place).causes:
-            if proves(heard, cause):
-                name = cause_key(place, cause)
+    proven = {}
+    for device in marks.carriers:
+        for cause in marks.record_of(device).causes:
+            if proves(report, cause):
+                name = cause_key(device, cause)
                 since = before[name].since if name in before else now.mono
-                found[name] = Proof(since, since + _soak(holding, cause.check, soak, now.wall))
-    return found
+                proven[name] = Proof(since, since + _soak(marks, cause.check, soak, now.wall))
+    return proven
 
 
 class ReleaseWait(Struct, frozen=True):
     """Why a mark stays: what has to happen before it is released.
 
-    on: `finding`: its check must stop finding the fault; `proof`: the check must report that it is over;
-    `soak`: it has, and time must pass; `check`: no agent has that check any more; `hold`, `maintenance`:
-    people must end theirs; `silence`: the node's agent must report; `domain`: the domain must not be degraded
+    kind: `finding`: its check must stop finding the fault; `proof`: the check must report that it is over;
+    `soak`: it has, and time must pass; `check`: no agent has that check any more; `hold`, `maintenance`: an
+    operator must end it; `silence`: the node's agent must report; `domain`: the domain must not be degraded
     any more; `evaluation`: the aggregator must evaluate it, for the first time since its start; `write`:
-    nothing but the write. says: in words. until: seconds of the monotonic clock at which a
-    soak period ends; 0 for any other.
+    only the write. message: as text. until: seconds of the monotonic clock at which a soak period ends; 0 for
+    any other.
     """
 
     kind: WaitKind
@@ -99,9 +99,10 @@ NOT_EVALUATED = ReleaseWait(
 
 
 class ReleaseEvidence(Struct, frozen=True):
-    """What the release of a node's marks follows from.
+    """The inputs of the release of a node's marks.
 
-    heard: its latest report, None while that proves nothing; absent: why that is so. proven: see `proofs`.
+    report: its latest report, None if that proves nothing; absent: why it proves nothing. proven: see
+    `proofs`.
     """
 
     report: LatestReport | None
@@ -110,7 +111,7 @@ class ReleaseEvidence(Struct, frozen=True):
 
 
 class NodeRelease(Struct, frozen=True):
-    """What is left of what a node holds, what is released, and why the rest stays, by what identifies it."""
+    """The marks of a node after the release, the released ones, and what each other mark waits for."""
 
     marks: NodeMarks
     released: tuple[ReleasedMark, ...]
@@ -119,114 +120,119 @@ class NodeRelease(Struct, frozen=True):
 
 def release_marks(
     policy: Policy,
-    holding: NodeMarks,
-    facts: ReleaseEvidence,
+    marks: NodeMarks,
+    evidence: ReleaseEvidence,
     removed: Callable[[Device | None, MarkCause], bool],
     suppressed: Callable[[MarkCause], bool],
     now: Instant,
 ) -> NodeRelease:
-    """Return what is released of what a node holds, and why the rest stays.
+    """Return which marks of a node are released, and what the others wait for.
 
-    removed: whether a cause's mark is not there any more though nodeguard did not take it away. suppressed:
-    whether a cause's check is suppressed and nothing else confirms the cause.
+    removed: whether a cause's mark is gone though nodeguard did not remove it. suppressed: whether a cause's
+    check is suppressed and no other source confirms the cause.
     """
-    freed: list[ReleasedMark] = []
-    stays: dict[CauseKey, ReleaseWait] = {}
+    released: list[ReleasedMark] = []
+    waits: dict[CauseKey, ReleaseWait] = {}
 
-    def why(place: Device | None, cause: MarkCause) -> str:
-        proof = facts.proven.get(cause_key(place, cause))
+    def release_reason(device: Device | None, cause: MarkCause) -> str:
+        proof = evidence.proven.get(cause_key(device, cause))
         if proof is not None and now.mono >= proof.until:
             return "proven"
         if hold_on_check(policy, cause.check) is not None or suppressed(cause):
             return "retracted"
-        told = facts.report is not None and reports_fault(facts.report.findings, cause)
-        return "removed" if not told and removed(place, cause) else ""
+        is_reported = evidence.report is not None and reports_fault(evidence.report.findings, cause)
+        return "removed" if not is_reported and removed(device, cause) else ""
 
-    for place in holding.carriers:
-        record = holding.record_of(place)
-        gone = [ReleasedMark(cause, said) for cause in record.causes if (said := why(place, cause))]
-        left = tuple(cause for cause in record.causes if all(cause is not one.cause for one in gone))
-        stays.update((cause_key(place, cause), _stay(facts, place, cause)) for cause in left)
-        if gone:
-            freed += gone
-            holding = without_causes(holding, place, replace(record, causes=left), policy.soak, now.wall)
-    return NodeRelease(_forgotten(holding, policy.soak, now.wall), tuple(freed), stays)
+    for device in marks.carriers:
+        record = marks.record_of(device)
+        ended = [
+            ReleasedMark(cause, reason)
+            for cause in record.causes
+            if (reason := release_reason(device, cause))
+        ]
+        causes = tuple(cause for cause in record.causes if all(cause is not mark.cause for mark in ended))
+        waits.update((cause_key(device, cause), _wait(evidence, device, cause)) for cause in causes)
+        if ended:
+            released += ended
+            marks = without_causes(marks, device, replace(record, causes=causes), policy.soak, now.wall)
+    return NodeRelease(_forgotten(marks, policy.soak, now.wall), tuple(released), waits)
 
 
-def wait_for_all(holding: NodeMarks, why: ReleaseWait) -> dict[CauseKey, ReleaseWait]:
-    """Return the same reason for everything that a node holds."""
+def wait_for_all(marks: NodeMarks, wait: ReleaseWait) -> dict[CauseKey, ReleaseWait]:
+    """Return the same wait for every mark of a node."""
     return {
-        cause_key(place, cause): why
-        for place in holding.carriers
-        for cause in holding.record_of(place).causes
+        cause_key(device, cause): wait
+        for device in marks.carriers
+        for cause in marks.record_of(device).causes
     }
 
 
 def still_failing(check: str) -> ReleaseWait:
-    """Return why a mark stays whose check finds the fault still."""
+    """Return the wait of a mark with a check that still finds the fault."""
     return ReleaseWait("finding", f"{check} to find it no more; it finds it still")
 
 
 def no_such_check(check: str) -> ReleaseWait:
-    """Return why a mark stays whose check no agent has any more: nothing can prove that it is over."""
+    """Return the wait of a mark with a check that no agent has any more: nothing can prove its end."""
     remedy = "hold the check in the policy, or remove the mark by hand"
     return ReleaseWait("check", f"check {check}, which no agent has any more: {remedy}")
 
 
-def _stay(facts: ReleaseEvidence, place: Device | None, cause: MarkCause) -> ReleaseWait:
-    proof = facts.proven.get(cause_key(place, cause))
+def _wait(evidence: ReleaseEvidence, device: Device | None, cause: MarkCause) -> ReleaseWait:
+    proof = evidence.proven.get(cause_key(device, cause))
     if proof is not None:
         return ReleaseWait(
             "soak", f"the soak period to end, while {cause.check} goes on proving it", proof.until
         )
-    if facts.report is None:
-        return facts.absent
-    if reports_fault(facts.report.findings, cause):
+    if evidence.report is None:
+        return evidence.absent
+    if reports_fault(evidence.report.findings, cause):
         return still_failing(cause.check)
-    return ReleaseWait("proof", f"{cause.check} to prove that {_unproven(facts.report, cause)} in order")
+    return ReleaseWait("proof", f"{cause.check} to prove that {_unproven(evidence.report, cause)} in order")
 
 
-def _unproven(one: LatestReport, cause: MarkCause) -> str:
-    """Return the slots of which a check has not reported yet that they are in order."""
-    places = dict.fromkeys(cause.targets or (cause.target,))
-    for group in one.proven:
+def _unproven(report: LatestReport, cause: MarkCause) -> str:
+    """Return the targets that a check has not reported as passing yet."""
+    unproven = dict.fromkeys(cause.targets or (cause.target,))
+    for group in report.proven:
         if cause.check in group.checks:
-            for slot in group.targets:
-                places.pop(slot, None)
-    # All of them are proven, and the next plan says so.
-    missing = [target_label(slot) for slot in places or cause.targets or (cause.target,)]
+            for target in group.targets:
+                unproven.pop(target, None)
+    # With all of them proven, the next plan releases the mark.
+    missing = [target_label(target) for target in unproven or cause.targets or (cause.target,)]
     rest = len(missing) - _SHOWN
-    names = ", ".join(missing[:_SHOWN]) + (f" and {rest} more" if rest > 0 else "")
-    return f"{names} {'is' if len(missing) == 1 else 'are'}"
+    labels = ", ".join(missing[:_SHOWN]) + (f" and {rest} more" if rest > 0 else "")
+    return f"{labels} {'is' if len(missing) == 1 else 'are'}"
 
 
 def without_causes(
-    holding: NodeMarks, place: Device | None, record: MarkRecord, soak: SoakPeriod, now: float
+    marks: NodeMarks, device: Device | None, record: MarkRecord, soak: SoakPeriod, now: float
 ) -> NodeMarks:
-    """With another record in a place, whose charge is given back where no cause is left. now: seconds since
-    the epoch.
+    """Return the marks with another record of a device, with its charge released if no cause is left.
+
+    now: seconds since the epoch.
     """
     charge = record.charge
     if record.causes or charge is None:
-        return holding.with_record(place, record)
-    return record_release(holding.with_record(place, replace(record, charge=None)), charge, soak, now)
+        return marks.with_record(device, record)
+    return record_release(marks.with_record(device, replace(record, charge=None)), charge, soak, now)
 
 
-def _forgotten(holding: NodeMarks, soak: SoakPeriod, now: float) -> NodeMarks:
-    """Without a past that counts for nothing any more, once nothing stands."""
-    past = holding.node.past_charges
-    if not past or holding.is_marked or any(now - one.ended < soak.forget for one in past):
-        return holding
-    return replace(holding, node=replace(holding.node, past_charges=()))
+def _forgotten(marks: NodeMarks, soak: SoakPeriod, now: float) -> NodeMarks:
+    """Return the marks without past charges once those are too old to count and nothing is marked."""
+    past = marks.node.past_charges
+    if not past or marks.is_marked or any(now - charge.ended < soak.forget for charge in past):
+        return marks
+    return replace(marks, node=replace(marks.node, past_charges=()))
 
 
-def _soak(holding: NodeMarks, check: str, soak: SoakPeriod, now: float) -> float:
-    times = max(
+def _soak(marks: NodeMarks, check: str, soak: SoakPeriod, now: float) -> float:
+    occurrences = max(
         (
-            one.occurrences
-            for one in holding.node.past_charges
-            if one.check == check and now - one.ended < soak.forget
+            charge.occurrences
+            for charge in marks.node.past_charges
+            if charge.check == check and now - charge.ended < soak.forget
         ),
         default=0,
     )
-    return float(min(soak.maximum, soak.first * 2.0 ** min(times, 30)))
+    return float(min(soak.maximum, soak.first * 2.0 ** min(occurrences, 30)))

@@ -1,6 +1,6 @@
-"""The releases of a fleet: for each node, what goes of what it holds, and why the rest stays.
+"""Releases of the fleet: for each node, which marks end, and what the others wait for.
 
-It keeps what is proven to be over from one plan to the next. No input, output or clock.
+It holds the proofs from one plan to the next. No input, output or clock.
 """
 
 from __future__ import annotations
@@ -33,88 +33,88 @@ _NO_REPORT = ReleaseWait("silence", "the node's agent to report: nothing is rele
 
 
 class ReleaseTracker:
-    """proofs: what is proven to be over, by uid of the node."""
+    """Releases marks. proofs: which causes are over, by uid of the node."""
 
     def __init__(
         self,
-        roster: FleetState,
-        heard: Mapping[str, LatestReport],
+        state: FleetState,
+        reports: Mapping[str, LatestReport],
         domains: DomainMarks,
         checks: Container[str],
     ) -> None:
-        """heard: latest reports, by uid. checks: that exist."""
+        """reports: the latest reports, by uid. checks: the checks that exist."""
         self.proofs: dict[str, dict[CauseKey, Proof]] = {}
-        self._roster = roster
-        self._heard = heard
+        self._state = state
+        self._reports = reports
         self._domains = domains
         self._checks = checks
-        self._stays: dict[str, dict[CauseKey, ReleaseWait]] = {}
+        self._waits: dict[str, dict[CauseKey, ReleaseWait]] = {}
 
     def remove_node(self, uid: str) -> None:
-        """Forget a Node that no longer exists."""
+        """Remove a Node that no longer exists."""
         self.proofs.pop(uid, None)
-        self._stays.pop(uid, None)
+        self._waits.pop(uid, None)
 
-    def wait(self, uid: str, place: Device | None, cause: MarkCause) -> ReleaseWait:
-        """Return why a mark stays, as of the latest plan; one that this plan granted has its finding."""
-        stay = self._stays.get(uid, {}).get(cause_key(place, cause)) or self._not_planned(uid, cause)
-        # A node is not planned for again because other agents have a check now, or none has it any more.
+    def wait(self, uid: str, device: Device | None, cause: MarkCause) -> ReleaseWait:
+        """Return what a mark waits for, as of the latest plan; a mark of this plan still has its finding."""
+        wait = self._waits.get(uid, {}).get(cause_key(device, cause)) or self._not_planned(uid, cause)
+        # A node is not planned again only because other agents have a check now, or none has it any more.
         return (
-            no_such_check(cause.check) if stay.kind == "proof" and cause.check not in self._checks else stay
+            no_such_check(cause.check) if wait.kind == "proof" and cause.check not in self._checks else wait
         )
 
     def _not_planned(self, uid: str, cause: MarkCause) -> ReleaseWait:
-        """Return why a mark stays that the latest plan did not evaluate."""
-        heard = self._heard.get(uid)
-        is_found = heard is not None and reports_fault(heard.findings, cause)
-        return still_failing(cause.check) if is_found or uid in self._stays else NOT_EVALUATED
+        """Return the wait of a mark that the latest plan did not evaluate."""
+        report = self._reports.get(uid)
+        is_found = report is not None and reports_fault(report.findings, cause)
+        return still_failing(cause.check) if is_found or uid in self._waits else NOT_EVALUATED
 
     def release(
-        self, uid: str, silent: Set[str], now: Instant, freed: list[tuple[str, ReleasedMark]]
+        self, uid: str, stale: Set[str], now: Instant, released: list[tuple[str, ReleasedMark]]
     ) -> NodeMarks:
-        """Return what a node is to hold after what is released, which is added to `freed`. silent: uids of
-        nodes whose agents do not report.
+        """Return the marks of a node after the release; add the released ones to `released`. stale: uids of
+        nodes with stale agents.
         """
-        roster, policy = self._roster, self._roster.policy
-        holding, seat = roster.marks(uid), roster.placements.get(uid)
-        if seat is None:
-            self._stays[uid] = wait_for_all(holding, _NO_REPORT)
-            return holding
-        if seat.hold:
-            text = f"the hold to end ({seat.hold}); until then nothing is changed here"
-            self._stays[uid] = wait_for_all(holding, ReleaseWait("hold", text))
-            return holding
-        heard, absent = self._heard.get(uid), _NO_REPORT
-        if seat.maintenance:
+        state, policy = self._state, self._state.policy
+        marks, placement = state.marks(uid), state.placements.get(uid)
+        if placement is None:
+            self._waits[uid] = wait_for_all(marks, _NO_REPORT)
+            return marks
+        if placement.hold:
+            text = f"the hold to end ({placement.hold}); until then nothing is changed here"
+            self._waits[uid] = wait_for_all(marks, ReleaseWait("hold", text))
+            return marks
+        report, absent = self._reports.get(uid), _NO_REPORT
+        if placement.maintenance:
             absent = ReleaseWait(
-                "maintenance", f"maintenance to end ({seat.maintenance}), and proof after it"
+                "maintenance", f"maintenance to end ({placement.maintenance}), and proof after it"
             )
-        if seat.maintenance or uid in silent:
-            heard = None
-        proven = proofs(self.proofs.get(uid, {}), holding, heard, policy.soak, now)
+        if placement.maintenance or uid in stale:
+            report = None
+        proven = proofs(self.proofs.get(uid, {}), marks, report, policy.soak, now)
         self.proofs[uid] = proven
-        found = release_marks(
+        release = release_marks(
             policy,
-            holding,
-            ReleaseEvidence(heard, absent, proven),
-            lambda place, cause: self._is_removed(uid, place, cause),
+            marks,
+            ReleaseEvidence(report, absent, proven),
+            lambda device, cause: self._is_removed(uid, device, cause),
             lambda cause: self._domains.is_retracted(cause, uid),
             now,
         )
-        left, self._stays[uid] = found.marks, found.waits
-        freed += [(uid, one) for one in found.released]
-        for device, record in left.devices.items():
-            if roster.is_device_gone(device):
-                freed += [(uid, ReleasedMark(cause, "gone")) for cause in record.causes]
-                left = left.with_record(device, MarkRecord())
+        marks, self._waits[uid] = release.marks, release.waits
+        released += [(uid, mark) for mark in release.released]
+        for device, record in marks.devices.items():
+            if state.is_device_gone(device):
+                released += [(uid, ReleasedMark(cause, "gone")) for cause in record.causes]
+                marks = marks.with_record(device, MarkRecord())
                 if record.charge is not None:
-                    left = record_release(left, record.charge, policy.soak, now.wall)
-        return left
+                    marks = record_release(marks, record.charge, policy.soak, now.wall)
+        return marks
 
-    def _is_removed(self, uid: str, place: Device | None, cause: MarkCause) -> bool:
-        """Whether a person took a mark away by hand."""
-        roster = self._roster
-        node = roster.nodes.get(uid)
-        if node is None or place is not None or not roster.policy.marks.taint or roster.is_pending(uid):
+    def _is_removed(self, uid: str, device: Device | None, cause: MarkCause) -> bool:
+        """Return whether an operator removed a mark by hand."""
+        state = self._state
+        node = state.nodes.get(uid)
+        if node is None or device is not None or not state.policy.marks.taint or state.is_pending(uid):
             return False
-        return roster.is_taint_removed(uid, cause.mark.key)
+        return state.is_taint_removed(uid, cause.mark.key)

@@ -13,7 +13,7 @@ from nodeguard.model.policy import Policy
 
 
 def pause_reason(paused: str, policy: Policy) -> str:
-    """Return why new marks are paused; empty where they are not. paused: by people, with the reason."""
+    """Return why new marks are paused; empty if they are not. paused: the reason of the operators' pause."""
     return paused or ("paused by the policy file" if policy.pause else "")
 
 

@@ -1,5 +1,5 @@
-"""Which domains explain what a class of faults shows: the widest that its votes bear out, in the view that
-explains most. Pure.
+"""Candidates: the widest domains that the votes of a fault class confirm, in the topology that explains
+most. Pure.
 """
 
 from __future__ import annotations
@@ -12,57 +12,57 @@ from nodeguard.fleet.state.topology.members import DomainMembers
 
 
 def significant_domains(
-    ballot: FaultVotes, leaves: Iterable[str], members: DomainMembers, now: float
+    votes: FaultVotes, leaves: Iterable[str], members: DomainMembers, now: float
 ) -> dict[str, Candidate]:
-    """Of some lowest domains, those that more than chance hits, each with what it belongs to: the outermost
-    domain above it that is hit as a whole, or itself.
+    """Return the lowest domains that are affected more than by chance, each with its candidate: the outermost
+    parent that is affected as a whole, or the domain itself.
     """
-    found: dict[str, Candidate] = {}
-    above_all: dict[str, Candidate | None] = {}
+    candidates: dict[str, Candidate] = {}
+    parents: dict[str, Candidate | None] = {}
     for leaf in leaves:
-        hit = ballot.significant_voters(leaf, now, ballot.vote_class.share)
-        if hit is None:
+        voters = votes.significant_voters(leaf, now, votes.vote_class.share)
+        if voters is None:
             continue
-        best = Candidate(ballot.vote_class.name, leaf, *hit, members.size(leaf))
+        candidate = Candidate(votes.vote_class.name, leaf, *voters, members.size(leaf))
         above = members.parent(leaf)
         while above:
-            if above not in above_all:
-                above_all[above] = _parent(ballot, above, members, now)
-            wider = above_all[above]
+            if above not in parents:
+                parents[above] = _parent(votes, above, members, now)
+            wider = parents[above]
             if wider is None:
                 break
-            best, above = wider, members.parent(above)
-        found[leaf] = best
-    return found
+            candidate, above = wider, members.parent(above)
+        candidates[leaf] = candidate
+    return candidates
 
 
-def _parent(ballot: FaultVotes, domain: str, members: DomainMembers, now: float) -> Candidate | None:
-    """A domain that is hit as a whole; None where it is not."""
-    where = ballot.vote_rules[members.topology_of(domain)]
-    hit = ballot.significant_voters(domain, now, where.share)
-    if hit is None or not ballot.is_spread(domain, where, hit[1]):
+def _parent(votes: FaultVotes, domain: str, members: DomainMembers, now: float) -> Candidate | None:
+    """Return the candidate of a domain that is affected as a whole; None if it is not."""
+    rule = votes.vote_rules[members.topology_of(domain)]
+    voters = votes.significant_voters(domain, now, rule.share)
+    if voters is None or not votes.is_spread(domain, rule, voters[1]):
         return None
-    return Candidate(ballot.vote_class.name, domain, *hit, members.size(domain))
+    return Candidate(votes.vote_class.name, domain, *voters, members.size(domain))
 
 
 def choose_candidates(candidates: Iterable[Candidate], explained: Set[str], least: int) -> list[Candidate]:
-    """Those of one class that are needed to explain what is seen: of those of which nearly the largest part
-    shows it, the one with most voters first. explained: nodes of which it is known why; least: nodes that
-    each has to explain anew.
+    """Return the candidates of one fault class that are needed to explain the votes. Of those with nearly the
+    largest share, the one with most voters comes first. explained: uids with an explanation; least: nodes
+    that each candidate has to explain in addition.
     """
-    left = {one.domain: one for one in candidates}
-    known = set(explained)
-    picked = []
+    left = {candidate.domain: candidate for candidate in candidates}
+    covered = set(explained)
+    chosen = []
     while left:
-        most = max(one.share for one in left.values())
-        close = [one for one in left.values() if one.share >= _CLOSE * most]
-        one = min(close, key=lambda one: (-len(one.voters), -one.share, one.domain))
-        del left[one.domain]
-        if len(one.voters.keys() - known) >= max(least, -(-len(one.voters) // 2)):
-            picked.append(one)
-            known |= one.voters.keys()
-    return picked
+        largest = max(candidate.share for candidate in left.values())
+        close = [candidate for candidate in left.values() if candidate.share >= _CLOSE * largest]
+        best = min(close, key=lambda candidate: (-len(candidate.voters), -candidate.share, candidate.domain))
+        del left[best.domain]
+        if len(best.voters.keys() - covered) >= max(least, -(-len(best.voters) // 2)):
+            chosen.append(best)
+            covered |= best.voters.keys()
+    return chosen
 
 
-# A domain of which so much less than of another shows it may still be what explains both.
+# A domain with at least this part of the largest share may still be the one that explains both.
 _CLOSE = 0.7

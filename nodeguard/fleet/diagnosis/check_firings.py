@@ -1,4 +1,4 @@
-"""One check on the whole fleet: where it fired lately, and how often it does. Pure."""
+"""Firings of one check in the fleet: on which nodes it fired recently, and at which usual rate. Pure."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _DAY = 86_400.0
 
 
 class PriorRate(NamedTuple):
-    """What is known of a check beforehand. usual: onsets a day, while little is known of the fleet's own.
-    began: when anybody began to listen.
+    """The prior data of a check. usual: onsets a day, while the fleet's own rate is not measured.
+    began: when the diagnosis started.
     """
 
     usual: float
@@ -22,7 +22,9 @@ class PriorRate(NamedTuple):
 
 
 class UnexplainedFirings(NamedTuple):
-    """Nodes on which a check fires. window: seconds within which it began; limit: how many may have it."""
+    """Nodes with firings that nothing explains. window: seconds within which the check began to fire; limit:
+    maximum number of nodes by chance.
+    """
 
     window: float
     limit: int
@@ -30,31 +32,31 @@ class UnexplainedFirings(NamedTuple):
 
 
 class CheckFirings:
-    """One check. active: nodes on which it fires now. latest: when it began last, by node."""
+    """The firings of one check. active: nodes on which it fires now. latest: its last onset, by node."""
 
     def __init__(self, rule: DiagnosisPolicy) -> None:
         self.active: set[str] = set()
         self.latest: dict[str, float] = {}
         self._rule = rule
-        self._longest = max(rule.windows)
+        self._longest = max(rule.suppression_windows)
         self._recent: deque[float] = deque()
         self._rate = OnsetRate()
 
     def record(self, uid: str, at: float) -> None:
-        """It fires on a node."""
+        """Record that the check fires on a node."""
         self.active.add(uid)
         at = max(at, self.latest.pop(uid, at))
         self.latest[uid] = at  # the latest comes last
         self._recent.append(at)
 
     def remove_node(self, uid: str) -> None:
-        """A node does not count any more."""
+        """Remove a node that does not count any more."""
         self.active.discard(uid)
         self.latest.pop(uid, None)
 
     def forget(self, began: float, now: float, *, learns: bool) -> None:
-        """Let go of what is too old to matter. learns: whether it was as it usually is. began: when anybody
-        began to listen.
+        """Forget onsets that are too old. learns: whether they count towards the usual rate. began: when the
+        diagnosis started.
         """
         while self._recent and self._recent[0] < now - self._longest:
             if self._recent.popleft() >= began and learns:
@@ -67,40 +69,41 @@ class CheckFirings:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is known of it but how often it fires."""
+        """Return whether only its usual rate is left of the check."""
         return not (self.active or self.latest or self._recent)
 
     def limit(self, window: float, before: PriorRate, now: float) -> int:
-        """On how many nodes it may fire within a window before that is not chance any more, going by how
-        often it did before that window.
-        """
+        """Return on how many nodes it may fire within a window by chance, from its earlier rate."""
         recent = sum(1 for at in self._recent if at > now - window)
-        known = min(now - before.began, self._longest) - window
+        observed = min(now - before.began, self._longest) - window
         self._rate.begin(before.began + self._longest)
-        seen = sum(1 for at in self._recent if at >= before.began) - recent, max(0.0, known)
-        a_second = self._rate.per_node(1, now, max(before.usual, self._rule.often) / _DAY, seen)
-        usual = self._rule.caution * max(self._rule.often / _DAY, a_second) * window
-        return max(self._rule.held, poisson_limit(round(usual, 3), self._rule.chance) + 1)
+        onsets = sum(1 for at in self._recent if at >= before.began) - recent, max(0.0, observed)
+        rate = self._rate.per_node(1, now, max(before.usual, self._rule.usual_daily_onsets) / _DAY, onsets)
+        usual = self._rule.rate_margin * max(self._rule.usual_daily_onsets / _DAY, rate) * window
+        return max(
+            self._rule.suppression_min_nodes,
+            poisson_limit(round(usual, 3), self._rule.suppression_significance) + 1,
+        )
 
     def unexplained(
         self, explained: Set[str], many: Callable[[Collection[str]], int], before: PriorRate, now: float
     ) -> UnexplainedFirings | None:
-        """Nodes on which it fires, more than chance has it, and that nothing explains; None where there are
-        not so many. many: for how many nodes some are to be taken.
+        """Return the nodes on which it fires more often than by chance and without an explanation; None if
+        there are too few. many: returns how many independent nodes some nodes count as.
         """
-        alone = {uid: at for uid, at in self.latest.items() if uid not in explained}
-        if len(alone) < self._rule.held:
+        unexplained = {uid: at for uid, at in self.latest.items() if uid not in explained}
+        if len(unexplained) < self._rule.suppression_min_nodes:
             return None
-        for window in self._rule.windows:
-            # What was there before anybody listened looks as if it began then; and a window is only long
-            # beside something longer.
-            if now - before.began < 2 * window - self._rule.windows[0]:
+        for window in self._rule.suppression_windows:
+            # Firings from before the start seem to begin at the start; and a window is only long compared
+            # with a longer one.
+            if now - before.began < 2 * window - self._rule.suppression_windows[0]:
                 break
             since = now - window
-            who = frozenset(uid for uid, at in alone.items() if at > since)
-            if len(who) < self._rule.held:
+            nodes = frozenset(uid for uid, at in unexplained.items() if at > since)
+            if len(nodes) < self._rule.suppression_min_nodes:
                 continue
             limit = self.limit(window, before, now)
-            if len(who) >= limit and many(who) >= limit:
-                return UnexplainedFirings(window, limit, who)
+            if len(nodes) >= limit and many(nodes) >= limit:
+                return UnexplainedFirings(window, limit, nodes)
         return None

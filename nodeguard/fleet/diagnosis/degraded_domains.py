@@ -1,4 +1,4 @@
-"""Domains that are to blame: found, watched until they have settled, and let go when it is over. Pure."""
+"""Degraded domains: diagnosed after a settling time, observed, and cleared when they recover. Pure."""
 
 from __future__ import annotations
 
@@ -13,220 +13,240 @@ from nodeguard.fleet.diagnosis.vote_index import VoteIndex
 from nodeguard.fleet.diagnosis.votes import FaultVotes
 from nodeguard.model.diagnosis import DiagnosisPolicy
 
-# Seconds between two looks at what has been found.
+# Seconds between two evaluations of candidates.
 SOON = 5.0
 
 
 class DegradedDomains:
-    """blamed: by domain. clocks: since when another is chosen, by class of faults and path."""
+    """The degraded domains. degraded: by domain. clocks: since when a candidate is chosen, by fault class and
+    path.
+    """
 
-    def __init__(self, rule: DiagnosisPolicy, voting: VoteIndex, past: Recurrence) -> None:
+    def __init__(self, rule: DiagnosisPolicy, votes: VoteIndex, recurrence: Recurrence) -> None:
         self.degraded: dict[str, DegradedDomain] = {}
         self.clocks: dict[tuple[str, str], float] = {}
         self._rule = rule
-        self._voting = voting
-        self._past = past
-        self._hot: dict[str, dict[str, Candidate]] = {kind.name: {} for kind in rule.classes}
+        self._votes = votes
+        self._recurrence = recurrence
+        self._affected: dict[str, dict[str, Candidate]] = {
+            fault_class.name: {} for fault_class in rule.classes
+        }
         self._chose = -SOON
 
     def take_over(self, other: DegradedDomains) -> None:
-        """Go on with what another blames."""
-        for domain, one in other.degraded.items():
-            kinds = tuple(kind for kind in one.fault_classes if kind in self._voting.votes_by_class)
-            self.degraded[domain] = replace(one, fault_classes=kinds)
+        """Continue with the degraded domains of another diagnosis."""
+        for domain, degraded in other.degraded.items():
+            fault_classes = tuple(
+                name for name in degraded.fault_classes if name in self._votes.votes_by_class
+            )
+            self.degraded[domain] = replace(degraded, fault_classes=fault_classes)
 
-    def restore(self, domain: str, name: str, kinds: Iterable[str], began: float, now: float) -> None:
-        """A domain that was blamed before anything was known here. Nothing of its votes is known."""
-        known = tuple(kind for kind in kinds if kind in self._voting.votes_by_class)
-        size = self._voting.members.size(domain)
+    def restore(self, domain: str, name: str, fault_classes: Iterable[str], began: float, now: float) -> None:
+        """Restore a domain that was degraded before this start, without its votes."""
+        classes = tuple(name for name in fault_classes if name in self._votes.votes_by_class)
+        size = self._votes.members.size(domain)
         self.degraded.setdefault(
-            domain, DegradedDomain(name, domain, known, now, began, (), size, restored=True)
+            domain, DegradedDomain(name, domain, classes, now, began, (), size, restored=True)
         )
 
-    def choose(self, held: Container[str], now: float) -> list[Candidate]:
-        """Domains that may be to blame, and are once they have settled. held: checks not to be believed."""
-        picked: list[Candidate] = []
-        # What was found is looked at again now and then; what is new is looked at at once.
-        again = now >= self._chose + SOON
-        self._chose = now if again else self._chose
-        for kind, ballot in self._voting.votes_by_class.items():
-            fresh, self._voting.new_voters[kind] = self._voting.new_voters[kind], set()
-            leaves = {leaf for uid in fresh for leaf in ballot.lowest_domains(uid)}
-            if again:
-                leaves |= self._hot[kind].keys()
-            if not leaves and not self._hot[kind]:
+    def choose(self, suppressed: Container[str], now: float) -> list[Candidate]:
+        """Return the candidates: domains that become degraded after the settling time. suppressed: checks."""
+        chosen: list[Candidate] = []
+        # All are evaluated now and then; new ones are evaluated at once.
+        is_due = now >= self._chose + SOON
+        self._chose = now if is_due else self._chose
+        for fault_class, votes in self._votes.votes_by_class.items():
+            new_voters, self._votes.new_voters[fault_class] = self._votes.new_voters[fault_class], set()
+            leaves = {leaf for uid in new_voters for leaf in votes.lowest_domains(uid)}
+            if is_due:
+                leaves |= self._affected[fault_class].keys()
+            if not leaves and not self._affected[fault_class]:
                 continue
-            hit = significant_domains(ballot, leaves, self._voting.members, now)
-            self._hot[kind] = self._going_on(ballot, leaves, held) | hit
-            for one in {one.domain: one for one in hit.values()}.values():
-                self._join(one)
-            found = {one.domain: one for one in self._hot[kind].values()}
-            new = [one for one in found.values() if not self._known(one)]
-            picked += choose_candidates(new, self.explained(kind), self._rule.nodes) if new else ()
-        clocks = {(one.fault_class, one.domain): now for one in picked}
-        for (kind, domain), since in self.clocks.items():
+            affected = significant_domains(votes, leaves, self._votes.members, now)
+            self._affected[fault_class] = self._going_on(votes, leaves, suppressed) | affected
+            for candidate in {candidate.domain: candidate for candidate in affected.values()}.values():
+                self._join(candidate)
+            candidates = {candidate.domain: candidate for candidate in self._affected[fault_class].values()}
+            new = [candidate for candidate in candidates.values() if not self._degraded_for(candidate)]
+            chosen += choose_candidates(new, self.explained(fault_class), self._rule.min_nodes) if new else ()
+        clocks = {(candidate.fault_class, candidate.domain): now for candidate in chosen}
+        for (fault_class, domain), since in self.clocks.items():
             # A wider one that takes the place of a narrower goes on with its clock.
-            for one in picked:
-                if one.fault_class == kind and _is_in(domain, one.domain):
-                    clocks[kind, one.domain] = min(since, clocks[kind, one.domain])
+            for candidate in chosen:
+                if candidate.fault_class == fault_class and _is_in(domain, candidate.domain):
+                    clocks[fault_class, candidate.domain] = min(since, clocks[fault_class, candidate.domain])
         self.clocks = clocks
-        return picked
+        return chosen
 
-    def explained(self, kind: str) -> set[str]:
-        """Nodes of the domains that are blamed for a class of faults."""
-        found: set[str] = set()
-        for domain, one in self.degraded.items():
-            if kind in one.fault_classes:
-                found |= self._voting.members.nodes(domain)
-        return found
+    def explained(self, fault_class: str) -> set[str]:
+        """Return the nodes of the domains that are degraded for a fault class."""
+        nodes: set[str] = set()
+        for domain, degraded in self.degraded.items():
+            if fault_class in degraded.fault_classes:
+                nodes |= self._votes.members.nodes(domain)
+        return nodes
 
     def settled_candidates(self, candidates: Collection[Candidate], now: float) -> Iterator[Candidate]:
-        """Those that have been chosen for long enough."""
-        for one in candidates:
-            waited = now - self.clocks[one.fault_class, one.domain]
-            if waited >= self._rule.settle and not self._is_weak(one, waited, now):
-                yield one
+        """Yield the candidates that have been chosen for long enough."""
+        for candidate in candidates:
+            waited = now - self.clocks[candidate.fault_class, candidate.domain]
+            if waited >= self._rule.grace_period and not self._is_weak(candidate, waited, now):
+                yield candidate
 
-    def begin(self, one: Candidate, now: float) -> None:
-        """A domain is to blame from now on, unless it is so already."""
-        self.drop(one)
-        if self._known(one):
-            self._join(one)
+    def begin(self, candidate: Candidate, now: float) -> None:
+        """Record that a domain is degraded from now on, unless it is already."""
+        self.drop(candidate)
+        if self._degraded_for(candidate):
+            self._join(candidate)
         else:
-            self._say(one, now)
+            self._diagnose(candidate, now)
 
-    def drop(self, one: Candidate) -> None:
-        """A candidate is not waited for any more."""
-        self.clocks.pop((one.fault_class, one.domain), None)
+    def drop(self, candidate: Candidate) -> None:
+        """Drop a candidate."""
+        self.clocks.pop((candidate.fault_class, candidate.domain), None)
 
     def clear(self, domain: str, now: float) -> None:
-        """A domain is not to blame any more."""
-        blamed = self.degraded.pop(domain, None)
-        if blamed is not None:
-            self._past.record_end(domain, now)
-            for kind in blamed.fault_classes:
-                found = self._hot[kind]
-                self._hot[kind] = {leaf: one for leaf, one in found.items() if not _is_in(leaf, domain)}
-                ballot = self._voting.votes_by_class[kind]
-                for uid in list(ballot.latest_votes(domain)):
-                    ballot.withdraw(uid)
+        """Clear a domain: it is not degraded any more."""
+        degraded = self.degraded.pop(domain, None)
+        if degraded is not None:
+            self._recurrence.record_end(domain, now)
+            for fault_class in degraded.fault_classes:
+                affected = self._affected[fault_class]
+                self._affected[fault_class] = {
+                    leaf: candidate for leaf, candidate in affected.items() if not _is_in(leaf, domain)
+                }
+                votes = self._votes.votes_by_class[fault_class]
+                for uid in list(votes.latest_votes(domain)):
+                    votes.withdraw(uid)
 
     def clear_recovered(self, now: float) -> None:
-        """Let go of those of which hardly any node has shown it for long enough."""
-        for domain, blamed in list(self.degraded.items()):
-            waited = self._past.clearing_time(blamed.times)
-            if now - blamed.since >= waited and not self._goes_on(blamed, now - waited):
+        """Clear the domains in which hardly any node has shown a fault for long enough."""
+        for domain, degraded in list(self.degraded.items()):
+            waited = self._recurrence.clearing_time(degraded.times)
+            if now - degraded.since >= waited and not self._goes_on(degraded, now - waited):
                 self.clear(domain, now)
 
-    def _going_on(self, ballot: FaultVotes, leaves: Set[str], held: Container[str]) -> dict[str, Candidate]:
-        """Of what was hit before, all but these leaves; and of them those whose nodes have shown it since."""
-        before = self._hot[ballot.vote_class.name]
-        found = {leaf: one for leaf, one in before.items() if leaf not in leaves}
-        if not (ballot.vote_class.lasting and before.keys() & leaves):
-            return found
-        still = self._voting.active_nodes(ballot.vote_class.name, held)
+    def _going_on(
+        self, votes: FaultVotes, leaves: Set[str], suppressed: Container[str]
+    ) -> dict[str, Candidate]:
+        """Return the affected leaves of before except `leaves`; and of `leaves`, those with nodes still
+        affected.
+        """
+        before = self._affected[votes.vote_class.name]
+        affected = {leaf: candidate for leaf, candidate in before.items() if leaf not in leaves}
+        if not (votes.vote_class.lasting and before.keys() & leaves):
+            return affected
+        active = self._votes.active_nodes(votes.vote_class.name, suppressed)
         for leaf in before.keys() & leaves:
-            one = before[leaf]
-            if len(still & one.voters.keys()) >= max(self._rule.nodes, ballot.vote_class.share * one.size):
-                found[leaf] = one
-        return found
-
-    def _known(self, one: Candidate) -> DegradedDomain | None:
-        """The domain that is blamed already for what a candidate shows: itself, or what it is a part of."""
-        for domain, known in self.degraded.items():
-            if one.domain == domain or (
-                _is_in(one.domain, domain) and self._are_alike(one.fault_class, known)
+            candidate = before[leaf]
+            if len(active & candidate.voters.keys()) >= max(
+                self._rule.min_nodes, votes.vote_class.share * candidate.size
             ):
-                return known
+                affected[leaf] = candidate
+        return affected
+
+    def _degraded_for(self, candidate: Candidate) -> DegradedDomain | None:
+        """Return the degraded domain that covers a candidate already: itself, or a parent of it."""
+        for domain, degraded in self.degraded.items():
+            if candidate.domain == domain or (
+                _is_in(candidate.domain, domain) and self._are_alike(candidate.fault_class, degraded)
+            ):
+                return degraded
         return None
 
-    def _join(self, one: Candidate) -> None:
-        """Tell the votes of a candidate where it is blamed already."""
-        known = self._known(one)
-        if known is not None:
-            self.degraded[known.domain] = replace(
-                known,
-                fault_classes=tuple(dict.fromkeys([*known.fault_classes, one.fault_class])),
-                voters=tuple(sorted(one.voters.keys() | set(known.voters))),
+    def _join(self, candidate: Candidate) -> None:
+        """Add the votes of a candidate to the degraded domain that covers it."""
+        degraded = self._degraded_for(candidate)
+        if degraded is not None:
+            self.degraded[degraded.domain] = replace(
+                degraded,
+                fault_classes=tuple(dict.fromkeys([*degraded.fault_classes, candidate.fault_class])),
+                voters=tuple(sorted(candidate.voters.keys() | set(degraded.voters))),
                 restored=False,
-                size=self._voting.members.size(known.domain),
-                began=min(known.began, *one.voters.values()),
+                size=self._votes.members.size(degraded.domain),
+                began=min(degraded.began, *candidate.voters.values()),
             )
 
-    def _are_alike(self, kind: str, known: DegradedDomain) -> bool:
-        """Whether a class of faults is told of in the same views as one that a domain is blamed for."""
-        views = self._voting.votes_by_class[kind].vote_rules.keys()
+    def _are_alike(self, fault_class: str, degraded: DegradedDomain) -> bool:
+        """Return whether a fault class votes in the same topologies as one that a domain is degraded for."""
+        topologies = self._votes.votes_by_class[fault_class].vote_rules.keys()
         return any(
-            self._voting.votes_by_class[other].vote_rules.keys() == views for other in known.fault_classes
+            self._votes.votes_by_class[other].vote_rules.keys() == topologies
+            for other in degraded.fault_classes
         )
 
-    def _is_weak(self, one: Candidate, waited: float, now: float) -> bool:
-        """Whether so few of many nodes show it that they are given more time."""
-        ballot = self._voting.votes_by_class[one.fault_class]
+    def _is_weak(self, candidate: Candidate, waited: float, now: float) -> bool:
+        """Return whether so small a share of many nodes is affected that the diagnosis waits."""
+        votes = self._votes.votes_by_class[candidate.fault_class]
         if (
-            not ballot.vote_class.weak
-            or one.share >= self._rule.weak
-            or self._voting.members.children(one.domain)
+            not votes.vote_class.weak
+            or candidate.share >= self._rule.weak_share
+            or self._votes.members.children(candidate.domain)
         ):
             return False
-        if waited < self._rule.patience:
+        if waited < self._rule.weak_wait:
             return True
-        lately = set(ballot.voters(one.domain, now, self._rule.lately))
-        if ballot.vote_class.lasting:
-            lately |= self._voting.active_nodes(one.fault_class) & one.voters.keys()
-        return len(lately) < self._rule.nodes
+        recent = set(votes.voters(candidate.domain, now, self._rule.weak_window))
+        if votes.vote_class.lasting:
+            recent |= self._votes.active_nodes(candidate.fault_class) & candidate.voters.keys()
+        return len(recent) < self._rule.min_nodes
 
-    def _say(self, one: Candidate, now: float) -> None:
-        """A domain is to blame from now on; what it consists of is not any more."""
+    def _diagnose(self, candidate: Candidate, now: float) -> None:
+        """Record that a domain is degraded from now on; its parts are not any more."""
         parts = [
-            known
-            for known in self.degraded.values()
-            if _is_in(known.domain, one.domain) and self._are_alike(one.fault_class, known)
+            part
+            for part in self.degraded.values()
+            if _is_in(part.domain, candidate.domain) and self._are_alike(candidate.fault_class, part)
         ]
-        for known in parts:
-            del self.degraded[known.domain]
-        above = self._voting.members.parent(one.domain) or self._voting.members.topology_of(one.domain)
-        siblings = self._voting.members.children(above) - {one.domain}
+        for part in parts:
+            del self.degraded[part.domain]
+        above = self._votes.members.parent(candidate.domain) or self._votes.members.topology_of(
+            candidate.domain
+        )
+        siblings = self._votes.members.children(above) - {candidate.domain}
         others = set[str]().union(
             *(
-                self._voting.votes_by_class[one.fault_class].voters(sibling, now, one.window)
+                self._votes.votes_by_class[candidate.fault_class].voters(sibling, now, candidate.window)
                 for sibling in siblings
             )
         )
-        first = min(parts, key=lambda known: known.since, default=None)
-        kinds = [kind for known in parts for kind in known.fault_classes]
-        self.degraded[one.domain] = DegradedDomain(
-            name=self._name(first.name if first else one.domain, one.fault_class),
-            domain=one.domain,
-            fault_classes=tuple(dict.fromkeys([one.fault_class, *kinds])),
+        first = min(parts, key=lambda part: part.since, default=None)
+        fault_classes = [fault_class for part in parts for fault_class in part.fault_classes]
+        self.degraded[candidate.domain] = DegradedDomain(
+            name=self._name(first.name if first else candidate.domain, candidate.fault_class),
+            domain=candidate.domain,
+            fault_classes=tuple(dict.fromkeys([candidate.fault_class, *fault_classes])),
             since=first.since if first else now,
-            began=min(one.voters.values()),
-            within=max(one.voters.values()) - min(one.voters.values()),
-            voters=tuple(sorted(one.voters)),
-            size=one.size,
+            began=min(candidate.voters.values()),
+            within=max(candidate.voters.values()) - min(candidate.voters.values()),
+            voters=tuple(sorted(candidate.voters)),
+            size=candidate.size,
             siblings=len(siblings),
-            elsewhere=len(others - self._voting.members.nodes(one.domain)),
-            times=self._past.times(one.domain, now) + 1,
+            elsewhere=len(others - self._votes.members.nodes(candidate.domain)),
+            times=self._recurrence.times(candidate.domain, now) + 1,
         )
-        self._voting.votes_by_class[one.fault_class].set_explained(self._voting.members.nodes(one.domain))
+        self._votes.votes_by_class[candidate.fault_class].set_explained(
+            self._votes.members.nodes(candidate.domain)
+        )
 
-    def _name(self, name: str, kind: str) -> str:
-        """A name that no other domain has that is to blame."""
-        return f"{name} {kind}" if any(one.name == name for one in self.degraded.values()) else name
+    def _name(self, name: str, fault_class: str) -> str:
+        """Return a name that no other degraded domain has."""
+        is_taken = any(degraded.name == name for degraded in self.degraded.values())
+        return f"{name} {fault_class}" if is_taken else name
 
-    def _goes_on(self, one: DegradedDomain, since: float) -> bool:
-        """Whether enough of a domain's nodes still show what it is blamed for."""
-        members = self._voting.members.nodes(one.domain)
-        for kind in one.fault_classes:
-            ballot = self._voting.votes_by_class[kind]
-            least = fewest_nodes(ballot.vote_class.share, len(members))
-            if sum(1 for at in ballot.latest_votes(one.domain).values() if at > since) >= least:
+    def _goes_on(self, degraded: DegradedDomain, since: float) -> bool:
+        """Return whether enough nodes of a domain still show its fault classes."""
+        members = self._votes.members.nodes(degraded.domain)
+        for fault_class in degraded.fault_classes:
+            votes = self._votes.votes_by_class[fault_class]
+            least = fewest_nodes(votes.vote_class.share, len(members))
+            if sum(1 for at in votes.latest_votes(degraded.domain).values() if at > since) >= least:
                 return True
-            if ballot.vote_class.lasting and len(self._voting.active_nodes(kind) & members) >= least:
+            if votes.vote_class.lasting and len(self._votes.active_nodes(fault_class) & members) >= least:
                 return True
         return False
 
 
 def _is_in(domain: str, other: str) -> bool:
-    """Whether a domain is another, or a part of it."""
+    """Return whether a domain is another, or a part of it."""
     return f"{domain}/".startswith(f"{other}/")

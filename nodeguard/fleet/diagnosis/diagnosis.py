@@ -1,7 +1,6 @@
-"""The diagnosis: from what single nodes show to the shared part that is to blame, or to the check that is not
-to be believed. Pure: it is told of votes, and of the time.
+"""The diagnosis: from the findings of single nodes to a degraded domain, or to a suppressed check. Pure.
 
-The rule and the reasons for its constants stand in docs/concepts/failure-domains.md.
+docs/concepts/failure-domains.md has the rule and the reasons for its constants.
 """
 
 from __future__ import annotations
@@ -18,125 +17,131 @@ from nodeguard.fleet.diagnosis.vote_index import VoteIndex
 from nodeguard.fleet.state.topology.members import DomainMembers
 from nodeguard.model.diagnosis import VERSION_TOPOLOGIES, DiagnosisPolicy
 
-# Seconds between two looks while something is only waited for to end, and no more than this part of the time
-# that it takes.
+# Seconds between two evaluations while a domain or check only has to recover, and their maximum as a part of
+# the recovery time.
 _LATER = 60.0
 _PART = 0.1
 
 
 class Diagnosis:
-    """What is known of what the nodes of a fleet share, and of who showed what.
+    """The degraded domains and suppressed checks of a fleet, and the votes for them.
 
-    second: whether another source bears out what a check found on a node.
+    confirmed: returns whether another source confirms what a check found on a node.
     """
 
-    def __init__(self, rule: DiagnosisPolicy, second: Callable[[str, str], bool]) -> None:
-        past = self._past = Recurrence(rule)
+    def __init__(self, rule: DiagnosisPolicy, confirmed: Callable[[str, str], bool]) -> None:
+        recurrence = self._recurrence = Recurrence(rule)
         self.rule = rule
         self.voting = VoteIndex(rule)
-        self._blaming = DegradedDomains(rule, self.voting, past)
-        self._holds = SuppressedChecks(rule, self.voting, past, second)
-        self._looked: float | None = None
+        self._domains = DegradedDomains(rule, self.voting, recurrence)
+        self._checks = SuppressedChecks(rule, self.voting, recurrence, confirmed)
+        self._evaluated: float | None = None
 
     @property
     def members(self) -> DomainMembers:
-        """The nodes that may vote, with their domains."""
+        """Return the nodes that may vote, with their domains."""
         return self.voting.members
 
     @property
     def degraded_domains(self) -> Mapping[str, DegradedDomain]:
-        """What is to blame, by domain."""
-        return self._blaming.degraded
+        """Return the degraded domains, by domain."""
+        return self._domains.degraded
 
     @property
     def suppressed_checks(self) -> Mapping[str, SuppressedCheck]:
-        """What is not to be believed, by check."""
-        return self._holds.suppressed
+        """Return the suppressed checks, by check."""
+        return self._checks.suppressed
 
     def set_domains(self, uid: str, paths: Iterable[str], now: float) -> None:
-        """A node that may vote, with its domains; without any, it may not."""
+        """Set the domains of a node that may vote; without any, it may not."""
         self.voting.set_domains(uid, paths, now)
 
     def remove_node(self, uid: str, now: float) -> None:
-        """A node that is no more."""
+        """Remove a Node that no longer exists."""
         self.voting.remove_node(uid, now)
 
-    def vote(self, uid: str, check: str, views: Iterable[str], at: float) -> None:
-        """A check fires on a node where it did not, which may be told of in some views."""
+    def vote(self, uid: str, check: str, topologies: Iterable[str], at: float) -> None:
+        """Record that a check begins to fire on a node, with a fault that some topologies may share."""
         if self.voting.record_firing(uid, check, at) and not self.suppression(check, uid):
-            self.voting.vote(uid, check, tuple(views), at)
+            self.voting.vote(uid, check, tuple(topologies), at)
 
     def record_cleared(self, uid: str, check: str) -> None:
-        """It does not fire there any more."""
+        """Record that a check does not fire on a node any more."""
         self.voting.record_cleared(uid, check)
 
     def suppression(self, check: str, uid: str) -> SuppressedCheck | None:
-        """Why nothing is done for a check on a node; None where something may be."""
-        return self._holds.suppression(check, uid)
+        """Return the suppression of a check on a node; None if it is not suppressed there."""
+        return self._checks.suppression(check, uid)
 
     def is_suspected(self, check: str) -> bool:
-        """Whether a check fires on more nodes than anything explains, and may be held for that soon."""
-        return check in self._holds.suspected
+        """Return whether a check fires on more nodes than anything explains, and may soon be suppressed."""
+        return check in self._checks.suspected
 
-    def has_fault_class(self, check: str, kinds: Iterable[str]) -> bool:
-        """Whether a check has voted in one of some classes of faults."""
-        return not self.voting.classes_of(check).keys().isdisjoint(kinds)
+    def has_fault_class(self, check: str, fault_classes: Iterable[str]) -> bool:
+        """Return whether a check has voted in one of some fault classes."""
+        return not self.voting.classes_of(check).keys().isdisjoint(fault_classes)
 
     def take_over(self, other: Diagnosis) -> None:
-        """Go on with what another diagnosis blames and holds, and has learnt of how often that was."""
-        self._blaming.take_over(other._blaming)
-        self._holds.take_over(other._holds)
-        self._past.take_over(other._past)
+        """Continue with the degraded domains, suppressed checks and recurrences of another diagnosis."""
+        self._domains.take_over(other._domains)
+        self._checks.take_over(other._checks)
+        self._recurrence.take_over(other._recurrence)
         self.voting.began = other.voting.began
 
-    def restore_domain(self, domain: str, name: str, kinds: Iterable[str], began: float, now: float) -> None:
-        """A domain that was blamed before this diagnosis began. Nothing of its votes is known."""
-        self._blaming.restore(domain, name, kinds, began, now)
+    def restore_domain(
+        self, domain: str, name: str, fault_classes: Iterable[str], began: float, now: float
+    ) -> None:
+        """Restore a domain that was degraded before this start, without its votes."""
+        self._domains.restore(domain, name, fault_classes, began, now)
 
     def restore_suppression(self, check: str, domain: str, now: float) -> None:
-        """A check that was held before this diagnosis began; domain: the version on which it was alone."""
-        self._holds.restore(check, domain, now)
+        """Restore a check that was suppressed before this start; domain: the only version with the
+        suppression.
+        """
+        self._checks.restore(check, domain, now)
 
-    def clear(self, what: str, now: float) -> None:
-        """A domain or a check that is in order, on somebody's word."""
-        self._blaming.clear(what, now)
-        self._holds.clear(what, now)
+    def clear(self, cause: str, now: float) -> None:
+        """Clear a domain or a check on an operator's request."""
+        self._domains.clear(cause, now)
+        self._checks.clear(cause, now)
 
     def next_evaluation(self) -> float | None:
-        """When to look again though nothing was told: seconds of the clock; None for not at all."""
-        undecided = self._blaming.clocks or self._holds.suspected
+        """Return when to evaluate without new votes, in seconds of the clock; None for never."""
+        undecided = self._domains.clocks or self._checks.suspected
         if not (undecided or self.degraded_domains or self.suppressed_checks):
             return None
-        if self._looked is None:
+        if self._evaluated is None:
             return -inf
-        return self._looked + (SOON if undecided else min(_LATER, self.rule.clear * _PART))
+        return self._evaluated + (SOON if undecided else min(_LATER, self.rule.recovery_initial * _PART))
 
     def evaluate(self, now: float) -> bool:
-        """Look at what is known. now: seconds of the clock. Returns whether what is said has changed."""
+        """Evaluate the votes. now: seconds of the clock. Returns whether the diagnosis has changed."""
         self.voting.begin(now)
         due = self.next_evaluation()
         if not self.voting.changed_checks and (due is None or now < due):
             return False
-        said = dict(self.degraded_domains), dict(self.suppressed_checks)
+        before = dict(self.degraded_domains), dict(self.suppressed_checks)
         self.voting.forget(self.suppressed_checks, now)
-        candidates = self._blaming.choose(self.suppressed_checks, now)
-        self._holds.update_suspected(candidates, self._blaming.explained, now)
-        self._holds.suppress_settled(now)
-        for one in list(self._blaming.settled_candidates(candidates, now)):
-            checks = list(self.voting.checks_of(one.fault_class, one.voters))
-            # While it is not sure whether to believe a check, nothing is blamed for it.
+        candidates = self._domains.choose(self.suppressed_checks, now)
+        self._checks.update_suspected(candidates, self._domains.explained, now)
+        self._checks.suppress_settled(now)
+        for candidate in list(self._domains.settled_candidates(candidates, now)):
+            checks = list(self.voting.checks_of(candidate.fault_class, candidate.voters))
+            # While a check is suspected, no domain becomes degraded for it.
             if any(self.is_suspected(check) or check in self.suppressed_checks for check in checks):
                 continue
-            version = one.domain if self.members.topology_of(one.domain) in VERSION_TOPOLOGIES else ""
-            version = version or new_version(self.members, one, self.voting.version_changes, now)
+            version = (
+                candidate.domain if self.members.topology_of(candidate.domain) in VERSION_TOPOLOGIES else ""
+            )
+            version = version or new_version(self.members, candidate, self.voting.version_changes, now)
             if not version:
-                self._blaming.begin(one, now)
+                self._domains.begin(candidate, now)
                 continue
-            self._blaming.drop(one)
+            self._domains.drop(candidate)
             for check in checks:
-                self._holds.suppress(check, one.voters, one.window, version, now)
-        self._blaming.clear_recovered(now)
-        self._holds.clear_recovered(now)
+                self._checks.suppress(check, candidate.voters, candidate.window, version, now)
+        self._domains.clear_recovered(now)
+        self._checks.clear_recovered(now)
         self.voting.changed_checks.clear()
-        self._looked = now
-        return said != (self.degraded_domains, self.suppressed_checks)
+        self._evaluated = now
+        return before != (self.degraded_domains, self.suppressed_checks)

@@ -1,4 +1,4 @@
-"""A diagnosis in words: what is blamed, on which evidence, and what would change that. Pure."""
+"""The diagnosis as text: what is degraded, the evidence, and what ends it. Pure."""
 
 from __future__ import annotations
 
@@ -10,45 +10,51 @@ from nodeguard.judge.formatting import format_duration
 from nodeguard.model.diagnosis import STALE_CHECK, DiagnosisPolicy
 
 
-def degraded_message(one: DegradedDomain, rule: DiagnosisPolicy) -> str:
-    """What is held against a domain, with the counter-evidence."""
-    if one.restored:
-        return f"{one.domain} was to blame before this aggregator began; its nodes are heard anew"
-    says = next((kind.phrase for kind in rule.classes if kind.name == one.fault_classes[0]), "show the same")
-    found = f"{one.domain}: {len(one.voters)} of {one.size} nodes {says}{_within(one.within)}"
-    if not one.siblings:
-        return found
-    many = "its one sibling" if one.siblings == 1 else f"its {one.siblings} siblings"
-    if one.elsewhere:
-        return f"{found}; of {many}, {_nodes(one.elsewhere)} did"
-    return f"{found}; {many} did not"
+def degraded_message(degraded: DegradedDomain, rule: DiagnosisPolicy) -> str:
+    """Return the evidence against a domain, with the counter-evidence."""
+    if degraded.restored:
+        return f"{degraded.domain} was degraded before this aggregator started; its nodes are evaluated again"
+    phrase = next(
+        (fault_class.phrase for fault_class in rule.classes if fault_class.name == degraded.fault_classes[0]),
+        "show the same",
+    )
+    share = f"{len(degraded.voters)} of {degraded.size} nodes"
+    message = f"{degraded.domain}: {share} {phrase}{_within(degraded.within)}"
+    if not degraded.siblings:
+        return message
+    siblings = "its one sibling" if degraded.siblings == 1 else f"its {degraded.siblings} siblings"
+    if degraded.elsewhere:
+        return f"{message}; of {siblings}, {_nodes(degraded.elsewhere)} did"
+    return f"{message}; {siblings} did not"
 
 
-def clearing_message(one: DegradedDomain, rule: DiagnosisPolicy) -> str:
-    """What would change that."""
-    kinds = [kind for kind in rule.classes if kind.name in one.fault_classes]
-    least = max([2, *(ceil(fewest_nodes(kind.share, one.size)) for kind in kinds)])
-    clearing = format_duration(clearing_time(rule, one.times))
+def clearing_message(degraded: DegradedDomain, rule: DiagnosisPolicy) -> str:
+    """Return what clears a degraded domain."""
+    fault_classes = [
+        fault_class for fault_class in rule.classes if fault_class.name in degraded.fault_classes
+    ]
+    least = max([2, *(ceil(fewest_nodes(fault_class.share, degraded.size)) for fault_class in fault_classes)])
+    clearing = format_duration(clearing_time(rule, degraded.times))
     return f"over when fewer than {least} of its nodes show it for {clearing}"
 
 
-def suppressed_message(one: SuppressedCheck) -> str:
-    """Why a check is not acted upon."""
-    if not one.nodes:
-        return "it was before this aggregator began, and is until it is quiet"
-    who = _nodes(len(one.nodes))
-    if one.domain:
-        return f"it fires on {who}, nearly all of them with {one.domain}: see what changed there"
-    if one.check == STALE_CHECK:
-        also = "kubelets among them, too" if one.confirmed else "the observer or its network"
-        return f"{who} fell silent that share nothing: {also}"
-    if one.limit < 1:
-        return f"it fires on {who}, as it did before this aggregator began"
-    chance = f"{one.limit - 1} within {format_duration(one.within)} may be chance"
-    borne_out = (
-        "other sources bear it out: it is real" if one.confirmed else "nothing bears it out: it misfires"
+def suppressed_message(check: SuppressedCheck) -> str:
+    """Return why a check is suppressed."""
+    if not check.nodes:
+        return "it was before this aggregator started, and is until it is quiet"
+    nodes = _nodes(len(check.nodes))
+    if check.domain:
+        return f"it fires on {nodes}, nearly all of them with {check.domain}: see what changed there"
+    if check.check == STALE_CHECK:
+        cause = "kubelets among them, too" if check.confirmed else "the observer or its network"
+        return f"{nodes} fell silent that share nothing: {cause}"
+    if check.limit < 1:
+        return f"it fires on {nodes}, as it did before this aggregator started"
+    chance = f"{check.limit - 1} within {format_duration(check.within)} may be chance"
+    confirmation = (
+        "other sources confirm it: it is real" if check.confirmed else "no source confirms it: a false alarm"
     )
-    return f"it fires on {who} that share nothing, where {chance}; {borne_out}"
+    return f"it fires on {nodes} that share nothing, where {chance}; {confirmation}"
 
 
 def _nodes(many: int) -> str:

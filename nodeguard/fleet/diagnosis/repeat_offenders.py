@@ -1,6 +1,6 @@
-"""Lemons: parts that fail again and again, far more often than parts of their fleet do. Pure.
+"""Repeat offenders: components that fail again and again, far more often than others of the fleet. Pure.
 
-Times are seconds since the epoch: what is known of a part outlives whoever knows it, and its node.
+Times are seconds since the epoch: the history of a component outlives the process and the node.
 """
 
 from __future__ import annotations
@@ -13,18 +13,19 @@ from nodeguard.fleet.diagnosis.significance import poisson_limit
 
 DAY = 86_400.0
 
-# Seconds after which a fault counts half; for which it is remembered; within which two are one.
+# Seconds after which a fault counts half; for which it is remembered; within which two count as a single one.
 HALF_LIFE = 30 * DAY
 RETENTION = 180 * DAY
 _ONE = 600.0
 
-# Faults that are remembered of a part, the latest; halvings that a float still tells apart.
+# Maximum number of remembered faults of a component; halvings that a float can represent.
 _EACH, _FAR = 64, 500.0
 
 
 class ComponentFaults(Struct):
-    """A part that has failed. node, slot: where it was seen last, and when. check: what told of the latest
-    fault, which began at a moment. spans: from when to when faults began that count as one, the first first.
+    """A component that has failed. node, slot: its last location, at the time `seen`. check: of the latest
+    fault, which began at the time `at`. spans: begin and end of groups of faults that count once, the oldest
+    first.
     """
 
     node: str
@@ -35,7 +36,7 @@ class ComponentFaults(Struct):
     spans: tuple[tuple[float, float], ...] = ()
 
     def add(self, spans: tuple[tuple[float, float], ...]) -> None:
-        """Faults that began there, too; those that are close to each other are one."""
+        """Add faults; those that are close to each other count once."""
         found: list[tuple[float, float]] = []
         for start, end in sorted((*self.spans, *spans)):
             if found and start - found[-1][1] < _ONE:
@@ -45,31 +46,31 @@ class ComponentFaults(Struct):
         self.spans = tuple(found[-_EACH:])
 
     def weight(self, now: float) -> tuple[int, float]:
-        """How many faults are remembered, and what they come to."""
+        """Return how many faults are remembered, and their weight."""
         ages = [age for began, _ in self.spans if (age := max(0.0, now - began)) <= RETENTION]
         return len(ages), fsum(map(remaining_weight, ages))
 
 
 def remaining_weight(age: float) -> float:
-    """What is left of one after some seconds; more than one before."""
+    """Return the remaining weight of a fault after some seconds; more than 1 for a negative age."""
     return float(2.0 ** max(-_FAR, min(_FAR, -age / HALF_LIFE)))
 
 
-# Faults that a lemon has had at least, and what they come to at least; how many times worse than the fleet it
-# has to be, and the chance that it is not: there are a hundred thousand parts to be wrong about.
+# Minimum number and weight of the faults of a repeat offender; minimum factor over the fleet's rate, and the
+# probability of a wrong result: a fleet has a hundred thousand components.
 _FAULTS, _WEIGHT = 3, 2.5
 _TIMES, _CHANCE = 3.0, 1e-6
 
-# Parts that are known.
+# Maximum number of components.
 _PARTS = 200_000
 
 
 class RepeatOffender(Struct, frozen=True):
-    """A part that is to be replaced.
+    """A component to replace.
 
-    node, slot: where it was seen last. faults: since a moment, which is when the part was first seen, or as
-    long ago as faults are remembered. expected: how many a part of this fleet has in that time. check: what
-    told of the latest, at that moment.
+    node, slot: its last location. faults: since the time `since`, when the component was first seen or the
+    retention begins. expected: how many faults a component of this fleet has in that time. check, at: the
+    latest fault.
     """
 
     part: str
@@ -83,23 +84,23 @@ class RepeatOffender(Struct, frozen=True):
 
 
 class FaultHistory:
-    """What is known of parts, by their ids; it is the same in whichever order it was told."""
+    """The history of components, by id; it does not depend on the order of the records."""
 
     def __init__(self) -> None:
         self._first: dict[str, float] = {}
         self._pasts: dict[str, ComponentFaults] = {}
-        # All moments of `_first` as halvings that they undo, counted from the first of them that was told.
+        # The sum over `_first` of the halvings that each time undoes, relative to the first recorded time.
         self._origin: float | None = None
         self._sum = 0.0
 
     def record_component(self, part: str, at: float, node: str = "", slot: str = "") -> None:
-        """A part is there; node, slot: where, empty for not known."""
+        """Record that a component is present; node, slot: its location, empty if unknown."""
         if self._origin is None:
             self._origin = at
         first = self._first.pop(part, None)
         if first is None and len(self._first) >= _PARTS:
             self._drop(next(iter(self._first)))
-        # Whoever was seen last stands last, and is dropped last.
+        # The component that was seen last is the last to be dropped.
         now = self._first[part] = at if first is None else min(first, at)
         if first != now:
             self._sum += self._undone(now) - (0.0 if first is None else self._undone(first))
@@ -108,7 +109,7 @@ class FaultHistory:
             past.node, past.slot, past.seen = node, slot, at
 
     def record_fault(self, part: str, node: str, slot: str, check: str, at: float) -> None:
-        """A fault began on a part, in a slot of a node, and a check told of it."""
+        """Record a fault of a component in a slot of a node, which a check found."""
         self.record_component(part, at)
         past = self._pasts.setdefault(part, ComponentFaults(node, slot, at, check, at))
         past.at, past.check = max((past.at, past.check), (at, check))
@@ -117,7 +118,7 @@ class FaultHistory:
         past.add(((at, at),))
 
     def merge(self, other: FaultHistory) -> None:
-        """All that others know, too."""
+        """Add the history of another."""
         for part, first in other._first.items():
             self.record_component(part, first)
         for part, past in other._pasts.items():
@@ -126,20 +127,20 @@ class FaultHistory:
             self._pasts[part].add(past.spans)
 
     def forget(self, now: float) -> None:
-        """Let go of faults that are too old to matter."""
+        """Forget faults that are too old."""
         for part, past in list(self._pasts.items()):
-            past.spans = tuple(one for one in past.spans if now - one[1] <= RETENTION)
+            past.spans = tuple(span for span in past.spans if now - span[1] <= RETENTION)
             if not past.spans:
                 del self._pasts[part]
 
     def repeat_offenders(self, now: float) -> tuple[RepeatOffender, ...]:
-        """The lemons at a moment, the worst first."""
+        """Return the repeat offenders at a time, the worst first."""
         counts = {part: past.weight(now) for part, past in self._pasts.items()}
-        lived, found = self._lived(now), []
-        # A clock that was put back tells nothing of how often anything happens.
-        if lived <= 0.0:
+        component_seconds, offenders = self._lived(now), []
+        # A clock that was set back gives no rates.
+        if component_seconds <= 0.0:
             return ()
-        rate = fsum(weight for _, weight in counts.values()) / lived
+        rate = fsum(weight for _, weight in counts.values()) / component_seconds
         for part, (faults, weight) in counts.items():
             if faults < _FAULTS or weight < _WEIGHT:
                 continue
@@ -150,12 +151,14 @@ class FaultHistory:
                 continue
             since = max(first, now - RETENTION)
             expected = rate * (now - since)
-            one = RepeatOffender(part, past.node, past.slot, faults, expected, past.check, past.at, since)
-            found.append((-weight, part, one))
-        return tuple(one for _, _, one in sorted(found, key=lambda each: each[:2]))
+            offender = RepeatOffender(
+                part, past.node, past.slot, faults, expected, past.check, past.at, since
+            )
+            offenders.append((-weight, part, offender))
+        return tuple(offender for _, _, offender in sorted(offenders, key=lambda ranked: ranked[:2]))
 
     def _lived(self, now: float) -> float:
-        """What the time comes to for which all parts were seen, where the latest counts most."""
+        """Return the components' observed time in seconds, with the weight of faults of that age."""
         if self._origin is None:
             return 0.0
         return HALF_LIFE * (len(self._first) - remaining_weight(now - self._origin) * self._sum)

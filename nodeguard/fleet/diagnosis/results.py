@@ -1,4 +1,4 @@
-"""What a diagnosis says: which domain is to blame, and which check is not to be believed."""
+"""Results of the diagnosis: candidates, degraded domains and suppressed checks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ CHECK = "check/"
 
 
 class Candidate(Struct, frozen=True):
-    """A domain that may be to blame for a class of faults. window: seconds; voters: when each did, by uid."""
+    """A domain that may be degraded. window: seconds; voters: onset by uid."""
 
     fault_class: str
     domain: str
@@ -21,17 +21,17 @@ class Candidate(Struct, frozen=True):
 
     @property
     def share(self) -> float:
-        """Of its members that show it."""
+        """Return the share of its nodes that vote."""
         return len(self.voters) / self.size
 
 
 class DegradedDomain(Struct, frozen=True):
-    """A domain that is to blame. Times in seconds of the monotonic clock.
+    """A degraded domain. Times in seconds of the monotonic clock.
 
-    name: the path that it was first blamed under, which stays as it widens. kinds: classes of faults that it
-    shows. since: when it was blamed; began: the first vote; within: from then to the last. voters: uids.
-    siblings: how many domains there are beside it, and elsewhere: on how many nodes of theirs the same was
-    seen. times: how often it has been blamed lately. recalled: whether it is known from marks alone.
+    name: the path of its first diagnosis, which stays as it widens. since: when it was diagnosed; began: the
+    first vote; within: seconds from then to the last. voters: uids. siblings: number of sibling domains;
+    elsewhere: number of their nodes with the same fault. times: number of recent diagnoses. restored: whether
+    only marks or incidents report it, from before the start.
     """
 
     name: str
@@ -49,15 +49,15 @@ class DegradedDomain(Struct, frozen=True):
 
     @property
     def topology(self) -> str:
-        """The view that it is of."""
+        """Return its topology."""
         return self.domain.partition("/")[0]
 
 
 class VoteTally(Struct, frozen=True):
-    """What a domain shows of a class of faults now. window: seconds; voters: when each did, by uid.
+    """The votes in a domain for a fault class. window: seconds; voters: onset by uid.
 
-    by_share, by_chance: how many of its nodes would have to, for it to be so large a part of them, and more
-    than chance explains; where either is more than there are nodes, so small a domain is not blamed for it.
+    by_share, by_chance: minimum number of voters by the share of the class, and beyond chance. If either
+    exceeds the number of nodes, so small a domain is never degraded for the class.
     """
 
     fault_class: str
@@ -70,16 +70,16 @@ class VoteTally(Struct, frozen=True):
 
     @property
     def required(self) -> int:
-        """How many of its nodes would have to show it."""
+        """Return the minimum number of voters for a degraded domain."""
         return max(self.by_share, self.by_chance)
 
 
 class SuppressedCheck(Struct, frozen=True):
-    """A check that is not acted upon. since: seconds of the monotonic clock.
+    """A suppressed check. since: seconds of the monotonic clock.
 
-    nodes: uids on which nothing explains it; limit: how many there may be within so many seconds. real:
-    whether other sources bear it out on many of them. domain: the version on which alone it is held, empty
-    for everywhere.
+    nodes: uids that nothing explains; limit: their maximum number within `within` seconds. confirmed: whether
+    other sources confirm it on many of them. domain: the only version with the suppression, empty for all
+    nodes.
     """
 
     check: str

@@ -1,4 +1,4 @@
-"""How likely it is that chance did it. Pure."""
+"""Significance: the probability that votes and onsets are chance. Pure."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from math import exp, inf, log
 
 
 def significance(voters: int, members: int, chance: float) -> float:
-    """Exponent of Chernoff's bound on the probability that so many of the members vote, or more, where each
-    does with a chance of its own: 0 where no more do than is to be expected.
+    """Return the exponent of Chernoff's bound on the probability of at least so many votes, if each member
+    votes with probability `chance`; 0 for no more votes than expected.
     """
     share = voters / members
     if share <= chance:
@@ -19,18 +19,18 @@ def significance(voters: int, members: int, chance: float) -> float:
     return members * (share * log(share / chance) + rest)
 
 
-def fewest_significant(members: int, chance: float, surprising: float) -> int:
-    """The fewest voters that are so surprising; one more than there are members where not even all are."""
+def fewest_significant(members: int, chance: float, exponent: float) -> int:
+    """Return the minimum number of voters with this significance; members + 1 if there is none."""
     few, many = 0, members + 1
     while many - few > 1:
         half = (few + many) // 2
-        few, many = (few, half) if significance(half, members, chance) >= surprising else (half, many)
+        few, many = (few, half) if significance(half, members, chance) >= exponent else (half, many)
     return many
 
 
 @lru_cache(maxsize=4096)
 def poisson_limit(mean: float, chance: float) -> int:
-    """The least number that a Poisson variable of a mean exceeds with no more than a chance."""
+    """Return the smallest number that a Poisson variable exceeds with at most this probability."""
     if mean > _NORMAL:
         # Far from zero the tail is that of a normal variable; six deviations are rarer than one in a million.
         return int(mean + 6.0 * mean**0.5) + 1
@@ -46,14 +46,14 @@ def poisson_limit(mean: float, chance: float) -> int:
 _NORMAL, _MOST = 500.0, 2_000
 
 
-# Seconds after which what was seen counts for about a third of itself; and seconds of observation that what
-# is thought beforehand is worth.
+# Seconds after which observations count for about a third; and the weight of the prior rate, in seconds of
+# observation.
 _MEMORY = 7 * 86_400.0
 _WORTH = 86_400.0
 
 
 class OnsetRate:
-    """Onsets of one node a second."""
+    """The rate of onsets of one node a second, from recent observation."""
 
     def __init__(self) -> None:
         self._many = 0.0
@@ -61,18 +61,18 @@ class OnsetRate:
         self._at: float | None = None
 
     def begin(self, at: float) -> None:
-        """It is looked at from then on, unless it was before. at: seconds of a clock that never jumps."""
+        """Begin the observation, unless it began before. at: seconds of a clock that never jumps."""
         if self._at is None:
             self._at = at
 
     def count(self, now: float) -> None:
-        """One has begun. now: seconds of a clock that never jumps."""
+        """Count an onset. now: seconds of a clock that never jumps."""
         self._pass(now)
         self._many += 1.0
 
     def per_node(self, nodes: int, now: float, before: float, more: tuple[int, float] = (0, 0.0)) -> float:
-        """Onsets of one of so many nodes a second. before: what is thought of it while little is seen yet.
-        more: what was seen besides, and in how many seconds.
+        """Return the onsets of one of so many nodes a second. before: the prior rate. more: further onsets,
+        and in how many seconds.
         """
         self._pass(now)
         seen = (self._many + more[0]) / max(1, nodes)

@@ -1,4 +1,4 @@
-"""Checks that are not to be believed: they fire where nothing explains it, more than chance has it. Pure."""
+"""Suppressed checks: they fire on more nodes than chance and shared causes explain. Pure."""
 
 from __future__ import annotations
 
@@ -17,178 +17,192 @@ from nodeguard.fleet.diagnosis.vote_index import VoteIndex
 from nodeguard.fleet.state.topology.members import DomainMembers
 from nodeguard.model.diagnosis import LOCATION_TOPOLOGIES, DiagnosisPolicy
 
-# Nodes of one leaf that count as if each were for itself: a gang that starts badly shows on many of them.
+# Nodes of one leaf that count as independent: a gang that starts badly affects many of them.
 _OF_ONE = 2
 
-# The exponent of the bound on chance, one in a thousand, from which on a domain has more than its share.
+# Minimum exponent of the bound on chance, one in a thousand, for a domain with more than its share.
 _RARE = 6.9
 
-# So many domains at once, of as many parents, are more than shared parts that fail together.
+# So many affected domains at once, of different parents, are more than shared hardware that fails.
 _MANY = 3
 
 
 def suspected_checks(
     checks: Iterable[str],
-    voting: VoteIndex,
+    votes: VoteIndex,
     candidates: Iterable[Candidate],
     explained: Callable[[str], Set[str]],
     now: float,
 ) -> dict[str, UnexplainedFirings]:
-    """Of some checks, those that are to be doubted, with the nodes that make it so.
+    """Return the checks to suspect, with the nodes on which nothing explains them.
 
-    candidates: domains that may be to blame. explained: nodes on which it is known why a check fires.
+    candidates: domains that may be degraded. explained: returns the nodes on which a cause explains a check.
     """
-    candidates, members = tuple(candidates), voting.members
-    found = {}
+    candidates, members = tuple(candidates), votes.members
+    suspected = {}
     for check in checks:
-        watch, kinds = voting.firings[check], voting.classes_of(check)
-        views = {view for ballot in kinds.values() for view in ballot.vote_rules}
-        usual = max((ballot.vote_class.rate * len(members) for ballot in kinds.values()), default=0.0)
-        its = [one for one in candidates if one.fault_class in kinds]
-        known = set(explained(check))
-        before = PriorRate(usual, now if voting.began is None else voting.began)
-        crowd = watch.unexplained(known, len, before, now) if _everywhere(its, members) else None
-        if crowd is None:
-            known = known.union(*(members.nodes(one.domain) for one in its))
-            crowd = watch.unexplained(known, partial(_apart, views=views, members=members), before, now)
-            if crowd is not None and _in_one(crowd.nodes, members):
-                crowd = None
-        if crowd is not None:
-            found[check] = crowd
-    return found
+        firings, classes = votes.firings[check], votes.classes_of(check)
+        topologies = {topology for class_votes in classes.values() for topology in class_votes.vote_rules}
+        usual = max(
+            (class_votes.vote_class.daily_rate * len(members) for class_votes in classes.values()),
+            default=0.0,
+        )
+        own = [candidate for candidate in candidates if candidate.fault_class in classes]
+        excluded = set(explained(check))
+        before = PriorRate(usual, now if votes.began is None else votes.began)
+        unexplained = firings.unexplained(excluded, len, before, now) if _everywhere(own, members) else None
+        if unexplained is None:
+            excluded = excluded.union(*(members.nodes(candidate.domain) for candidate in own))
+            count = partial(_independent_nodes, topologies=topologies, members=members)
+            unexplained = firings.unexplained(excluded, count, before, now)
+            if unexplained is not None and _in_one(unexplained.nodes, members):
+                unexplained = None
+        if unexplained is not None:
+            suspected[check] = unexplained
+    return suspected
 
 
 def _everywhere(candidates: Iterable[Candidate], members: DomainMembers) -> bool:
-    """Whether domains are hit in too many places at once."""
-    parents = {members.parent(one.domain) or one.domain for one in candidates}
+    """Return whether domains in too many locations are affected at once."""
+    parents = {members.parent(candidate.domain) or candidate.domain for candidate in candidates}
     return len(parents) >= _MANY
 
 
-def _apart(who: Collection[str], views: Set[str], members: DomainMembers) -> int:
-    """For how many nodes some count: few of any one leaf of the views in which a check votes."""
-    found: Counter[str] = Counter()
-    for uid in who:
+def _independent_nodes(uids: Collection[str], topologies: Set[str], members: DomainMembers) -> int:
+    """Return how many independent nodes some count as: few of any leaf in which the check votes."""
+    counts: Counter[str] = Counter()
+    for uid in uids:
         leaves = (path for path in members.paths(uid) if not members.children(path))
-        found[next((path for path in leaves if members.topology_of(path) in views), uid)] += 1
-    return sum(min(many, _OF_ONE) for many in found.values())
+        counts[next((path for path in leaves if members.topology_of(path) in topologies), uid)] += 1
+    return sum(min(count, _OF_ONE) for count in counts.values())
 
 
-def _in_one(who: frozenset[str], members: DomainMembers) -> bool:
-    """Whether one domain, of those that consist of others, has most of them, and more than chance gave it."""
-    seen: dict[str, int] = {}
-    for uid in who:
+def _in_one(uids: frozenset[str], members: DomainMembers) -> bool:
+    """Return whether one parent domain has most of the nodes, and more than by chance."""
+    counts: dict[str, int] = {}
+    for uid in uids:
         for path in members.paths(uid):
-            seen[path] = seen.get(path, 0) + 1
+            counts[path] = counts.get(path, 0) + 1
     return any(
-        many * 2 > len(who)
+        count * 2 > len(uids)
         and members.topology_of(path) in LOCATION_TOPOLOGIES
         and members.children(path)
-        and significance(many, len(who), members.size(path) / len(members)) >= _RARE
-        for path, many in seen.items()
+        and significance(count, len(uids), members.size(path) / len(members)) >= _RARE
+        for path, count in counts.items()
     )
 
 
-# Seconds after which all nodes have been heard that are.
-_HEARD = 60.0
+# Seconds after the start by which all agents have reported.
+_ALL_REPORTED = 60.0
 
 
 class SuppressedChecks:
-    """held: by check. doubted: since when, by check; those are held soon, unless something explains them."""
+    """The suppressed checks. suppressed: by check. suspected: since when, by check; suppressed soon, unless
+    explained.
+    """
 
     def __init__(
-        self, rule: DiagnosisPolicy, voting: VoteIndex, past: Recurrence, second: Callable[[str, str], bool]
+        self,
+        rule: DiagnosisPolicy,
+        votes: VoteIndex,
+        recurrence: Recurrence,
+        confirmed: Callable[[str, str], bool],
     ) -> None:
         self.suppressed: dict[str, SuppressedCheck] = {}
         self.suspected: dict[str, float] = {}
         self._rule = rule
-        self._voting = voting
-        self._past = past
-        self._second = second
-        self._crowds: dict[str, UnexplainedFirings] = {}
+        self._votes = votes
+        self._recurrence = recurrence
+        self._confirmed = confirmed
+        self._unexplained: dict[str, UnexplainedFirings] = {}
 
     def suppression(self, check: str, uid: str) -> SuppressedCheck | None:
-        """Why nothing is done for a check on a node; None where something may be."""
-        held = self.suppressed.get(check)
-        if held is not None and (not held.domain or uid in self._voting.members.nodes(held.domain)):
-            return held
-        return None
+        """Return the suppression of a check on a node; None if it is not suppressed there."""
+        suppressed = self.suppressed.get(check)
+        if suppressed is None:
+            return None
+        is_covered = not suppressed.domain or uid in self._votes.members.nodes(suppressed.domain)
+        return suppressed if is_covered else None
 
     def restore(self, check: str, domain: str, now: float) -> None:
-        """A check that was held before anything was known here; domain: the version on which it was alone."""
+        """Restore a check that was suppressed before this start; domain: the only version with the
+        suppression.
+        """
         self.suppressed.setdefault(check, SuppressedCheck(check, now, (), 0, 0.0, domain=domain))
 
     def take_over(self, other: SuppressedChecks) -> None:
-        """Go on with what another holds."""
+        """Continue with the suppressed checks of another diagnosis."""
         self.suppressed.update(other.suppressed)
 
     def update_suspected(
         self, candidates: Collection[Candidate], explained: Callable[[str], Set[str]], now: float
     ) -> None:
-        """Which checks are in doubt. candidates: domains that may be to blame; explained: nodes of those that
-        are, for a class of faults.
+        """Update the suspected checks. candidates: domains that may be degraded; explained: returns the nodes
+        of the domains that are degraded for a fault class.
         """
-        voting = self._voting
-        looked = [
+        votes = self._votes
+        checks = [
             check
-            for check in voting.changed_checks | self.suspected.keys()
-            if check in voting.firings and (check not in self.suppressed or self.suppressed[check].domain)
+            for check in votes.changed_checks | self.suspected.keys()
+            if check in votes.firings and (check not in self.suppressed or self.suppressed[check].domain)
         ]
 
-        def known(check: str) -> set[str]:
-            held = self.suppressed.get(check)
-            found = set(voting.members.nodes(held.domain)) if held is not None else set()
-            return found.union(*(explained(kind) for kind in voting.classes_of(check)))
+        def excluded(check: str) -> set[str]:
+            suppressed = self.suppressed.get(check)
+            nodes = set(votes.members.nodes(suppressed.domain)) if suppressed is not None else set()
+            return nodes.union(*(explained(fault_class) for fault_class in votes.classes_of(check)))
 
-        self._crowds = suspected_checks(looked, voting, candidates, known, now)
-        self.suspected = {check: self.suspected.get(check, now) for check in self._crowds}
+        self._unexplained = suspected_checks(checks, votes, candidates, excluded, now)
+        self.suspected = {check: self.suspected.get(check, now) for check in self._unexplained}
 
     def suppress_settled(self, now: float) -> None:
-        """Hold the checks that have been in doubt for long enough."""
+        """Suppress the checks that have been suspected for long enough."""
         for check, since in list(self.suspected.items()):
-            if now - since >= self._rule.settle:
-                crowd = self._crowds[check]
-                domain = common_version(self._voting.members, crowd.nodes)
-                self.suppress(check, crowd.nodes, crowd.window, domain, now, crowd.limit)
+            if now - since >= self._rule.grace_period:
+                unexplained = self._unexplained[check]
+                domain = common_version(self._votes.members, unexplained.nodes)
+                self.suppress(check, unexplained.nodes, unexplained.window, domain, now, unexplained.limit)
                 del self.suspected[check]
 
     def suppress(
-        self, check: str, who: Iterable[str], window: float, domain: str, now: float, limit: int = 0
+        self, check: str, uids: Iterable[str], window: float, domain: str, now: float, limit: int = 0
     ) -> None:
-        """Hold a check that fires on some nodes. domain: the version on which alone, empty for everywhere."""
-        who = sorted(who)
-        borne_out = sum(1 for uid in who if self._second(uid, check))
+        """Suppress a check that fires on some nodes. domain: the only version with it, or empty."""
+        uids = sorted(uids)
+        confirmed = sum(1 for uid in uids if self._confirmed(uid, check))
         self.suppressed[check] = SuppressedCheck(
             check=check,
             since=now,
-            nodes=tuple(who),
+            nodes=tuple(uids),
             limit=limit,
             within=window,
-            confirmed=borne_out >= max(2, self._rule.second * len(who)),
+            confirmed=confirmed >= max(2, self._rule.confirmed_share * len(uids)),
             domain=domain,
-            times=self._past.times(check, now) + 1,
+            times=self._recurrence.times(check, now) + 1,
         )
-        watch = self._voting.firings.get(check)
-        self._voting.withdraw(check, list(watch.latest) if watch is not None and not domain else who)
+        firings = self._votes.firings.get(check)
+        self._votes.withdraw(check, list(firings.latest) if firings is not None and not domain else uids)
 
     def clear(self, check: str, now: float) -> None:
-        """A check is believed again."""
+        """Clear a check: its findings count again."""
         if self.suppressed.pop(check, None) is not None:
-            self._past.record_end(check, now)
-            self._voting.firings.pop(check, None)
+            self._recurrence.record_end(check, now)
+            self._votes.firings.pop(check, None)
 
     def clear_recovered(self, now: float) -> None:
-        """Believe those again that have been quiet for long enough."""
-        for check, one in list(self.suppressed.items()):
-            held, watch = one, self._voting.firings.get(check)
-            waited = self._past.clearing_time(held.times)
-            if not held.nodes and watch is not None and now - held.since >= _HEARD:
-                # Whoever shows what is only recalled is whom it is about.
-                held = self.suppressed[check] = replace(one, nodes=tuple(sorted(watch.active)))
-            if now - held.since < waited:
+        """Clear the checks that have been quiet for long enough."""
+        for check, suppressed in list(self.suppressed.items()):
+            firings = self._votes.firings.get(check)
+            waited = self._recurrence.clearing_time(suppressed.times)
+            if not suppressed.nodes and firings is not None and now - suppressed.since >= _ALL_REPORTED:
+                # A restored suppression is about the nodes that show the check now.
+                suppressed = replace(suppressed, nodes=tuple(sorted(firings.active)))  # noqa: PLW2901
+                self.suppressed[check] = suppressed
+            if now - suppressed.since < waited:
                 continue
-            late, still = 0, set[str]()
-            if watch is not None:
-                late = sum(1 for at in watch.latest.values() if at > now - waited)
-                still = watch.active & set(held.nodes)
-            if max(late, len(still)) < max(2, len(held.nodes) / 2):
+            recent, active = 0, set[str]()
+            if firings is not None:
+                recent = sum(1 for at in firings.latest.values() if at > now - waited)
+                active = firings.active & set(suppressed.nodes)
+            if max(recent, len(active)) < max(2, len(suppressed.nodes) / 2):
                 self.clear(check, now)

@@ -1,6 +1,6 @@
-"""What the diagnosis is told of: votes, from what nodes say or do not say. Pure.
+"""The votes for the diagnosis, collected from reports and stale agents. Pure.
 
-Who is under maintenance, cordoned by a person or unheard so far does not vote.
+A node does not vote under maintenance, with an operator's cordon, or before its first report.
 """
 
 from __future__ import annotations
@@ -20,81 +20,85 @@ from nodeguard.model.finding import DataStatus, Health
 from nodeguard.model.incident import Symptom
 from nodeguard.model.instant import Instant
 
-# The views in which a node votes that is not heard any more.
+# The topologies in which a node with a stale agent votes.
 _OF_SILENCE = ("power", "fabric")
 
-# Seconds for which something may have been found before it is told for the first time.
+# Maximum age in seconds of a finding that votes as new in its first report.
 _OLD = 900.0
 
-# Seconds within which what two checks found belongs together.
+# Seconds within which the findings of two checks belong together.
 _TOGETHER = 600.0
 
-# Votes of one node at once, and seconds until it may cast one more: no node begins to fail so often for long,
-# and each vote is remembered for a day.
+# Maximum number of votes of one node at once, and seconds until it gets one more: no node fails so often for
+# long, and each vote is remembered for a day.
 MAX_VOTES, VOTE_INTERVAL = 512.0, 30.0
 
 
 class VoteCollector:
-    """diagnosis: what is told. everyone: all nodes by domain, those that may not vote, too."""
+    """Collects votes. diagnosis: receives them. domain_members: all nodes by domain, also those without
+    votes.
+    """
 
-    def __init__(self, rule: DiagnosisPolicy, roster: FleetState, heard: Mapping[str, LatestReport]) -> None:
+    def __init__(self, rule: DiagnosisPolicy, state: FleetState, reports: Mapping[str, LatestReport]) -> None:
         self.domain_members = DomainMembers()
         self.diagnosis = Diagnosis(rule, self.is_confirmed)
-        self._roster = roster
-        self._heard = heard
+        self._state = state
+        self._reports = reports
         self._fires: dict[str, Set[str]] = {}
-        self._silent: Set[str] = frozenset()
+        self._stale: Set[str] = frozenset()
         self._votes: dict[str, tuple[float, float]] = {}
         self._now = Instant(0.0, 0.0, "")
-        self._moves = roster.topology_version
+        self._topology_version = state.topology_version
 
     def set_rule(self, rule: DiagnosisPolicy) -> None:
-        """Another rule: all is diagnosed anew; what was blamed or held is, until it is seen to be over."""
+        """Set another rule: the diagnosis starts again; degraded domains and suppressed checks stay until
+        cleared.
+        """
         before = self.diagnosis
         if replace(rule, enforce=()) == replace(before.rule, enforce=()):
             return
         self.diagnosis = Diagnosis(rule, self.is_confirmed)
         self.diagnosis.take_over(before)
         self._fires.clear()
-        self._silent = frozenset()
-        for uid in self._roster.placements:
+        self._stale = frozenset()
+        for uid in self._state.placements:
             self.update_node(uid)
 
     def update_node(self, uid: str) -> None:
-        """A node's place, or what people say of it, may have changed."""
-        seat = self._roster.placements.get(uid)
-        if seat is None:
+        """Update a node with another placement."""
+        placement = self._state.placements.get(uid)
+        if placement is None:
             self.domain_members.remove(uid)
             self.diagnosis.remove_node(uid, self._now.mono)
             return
-        paths = tuple(path.removeprefix(DOMAIN) for path in seat.domains)
+        paths = tuple(path.removeprefix(DOMAIN) for path in placement.domains)
         self.domain_members.set_domains(uid, paths)
-        known = uid in self._roster.liveness.last_reports or self._is_marked(uid)
-        votes = known and not (seat.cordoned_by_user or seat.maintenance)
-        one = self._heard.get(uid)
-        told = version_domains(one) if one is not None else ()
+        has_data = uid in self._state.liveness.last_reports or self._is_marked(uid)
+        votes = has_data and not (placement.cordoned_by_user or placement.maintenance)
+        report = self._reports.get(uid)
+        versions = version_domains(report) if report is not None else ()
         voted = bool(self.diagnosis.members.paths(uid))
-        self.diagnosis.set_domains(uid, (*paths, *told) if votes else (), self._now.mono)
+        self.diagnosis.set_domains(uid, (*paths, *versions) if votes else (), self._now.mono)
         if not self.diagnosis.members.paths(uid):
             self._fires.pop(uid, None)
         elif not voted:
             self._vote_for_all(uid)
 
     def _is_marked(self, uid: str) -> bool:
-        """Whether a node carries the mark of a domain, which it is a part of though it was not heard yet."""
-        return bool(self._roster.observed_marks(uid).node.degraded)
+        """Return whether a node carries the mark of a domain: then it counts before its first report."""
+        return bool(self._state.observed_marks(uid).node.degraded)
 
     def remove_node(self, uid: str) -> None:
-        """A node that is no more."""
+        """Remove a Node that no longer exists."""
         self.update_node(uid)
         self._fires.pop(uid, None)
         self._votes.pop(uid, None)
 
     def record_report(self, uid: str, now: Instant) -> None:
-        """A node has spoken, and tells what fires on it now."""
+        """Record a node's report, with the checks that fire on it now."""
         self._now = now
-        one = self._heard.get(uid)
-        if one is None or one.late:
+        report = self._reports.get(uid)
+        if report is None or report.late:
             return
         self.update_node(uid)
         if not self.diagnosis.members.paths(uid):
@@ -103,95 +107,100 @@ class VoteCollector:
         if before is None:
             self._vote_for_all(uid)
             return
-        told = {each.check for each in one.findings}
-        for check in before - told:
+        reported = {finding.check for finding in report.findings}
+        for check in before - reported:
             self.diagnosis.record_cleared(uid, check)
-        # What is not known for sure any more is not over for that, and not new when it is known again.
-        fires = self._firing(one)
-        self._fires[uid] = fires.keys() | (before & told)
+        # A finding that is not fresh has not ended, and is not new when it is fresh again.
+        fires = self._firing(report)
+        self._fires[uid] = fires.keys() | (before & reported)
         for check in fires.keys() - before:
-            views, age = fires[check]
-            self._vote(uid, check, views, age if age > _OLD else 0.0)
+            topologies, age = fires[check]
+            self._vote(uid, check, topologies, age if age > _OLD else 0.0)
 
-    def _firing(self, one: LatestReport) -> dict[str, tuple[tuple[str, ...], float]]:
-        """What fires for sure, by check: in which views it may be told of, and for how many seconds."""
-        found: dict[str, tuple[tuple[str, ...], float]] = {}
-        for each, began in zip(one.findings, one.began, strict=True):
-            if each.data_status == DataStatus.FRESH:
+    def _firing(self, report: LatestReport) -> dict[str, tuple[tuple[str, ...], float]]:
+        """Return the checks that fire with fresh data, with their topologies and their age in seconds."""
+        firing: dict[str, tuple[tuple[str, ...], float]] = {}
+        for finding, began in zip(report.findings, report.began, strict=True):
+            if finding.data_status == DataStatus.FRESH:
                 age = max(0.0, self._now.wall - began)
-                found[each.check] = each.topologies, max(age, found.get(each.check, ((), 0.0))[1])
-        return found
+                firing[finding.check] = finding.topologies, max(age, firing.get(finding.check, ((), 0.0))[1])
+        return firing
 
     def _vote_for_all(self, uid: str) -> None:
-        """Votes for what was there before anybody here listened, from when it began."""
-        one = self._heard.get(uid)
-        if one is None or one.late:
+        """Vote for findings from before the first report, with their onset."""
+        report = self._reports.get(uid)
+        if report is None or report.late:
             return
-        fires = self._firing(one)
-        for check, (views, age) in fires.items():
-            self._vote(uid, check, views, age)
+        fires = self._firing(report)
+        for check, (topologies, age) in fires.items():
+            self._vote(uid, check, topologies, age)
         self._fires[uid] = frozenset(fires)
 
-    def _vote(self, uid: str, check: str, views: tuple[str, ...], age: float) -> None:
+    def _vote(self, uid: str, check: str, topologies: tuple[str, ...], age: float) -> None:
         """Have a node vote, unless it has voted too often. age: seconds since the check began to fire."""
         now = self._now.mono
         left, at = self._votes.get(uid, (MAX_VOTES, now))
         left = min(MAX_VOTES, left + max(0.0, now - at) / VOTE_INTERVAL)
         if left >= 1.0:
             left -= 1.0
-            self.diagnosis.vote(uid, check, views, now - age)
+            self.diagnosis.vote(uid, check, topologies, now - age)
         self._votes[uid] = left, now
 
     def onset_times(self, uid: str) -> dict[tuple[str, str], float]:
-        """When what a node tells of began, in seconds since the epoch, by check and slot."""
-        one = self._heard.get(uid)
-        if one is None:
+        """Return the onset of each finding of a node, in seconds since the epoch, by check and target."""
+        report = self._reports.get(uid)
+        if report is None:
             return {}
-        return {(each.check, each.target): at for each, at in zip(one.findings, one.began, strict=True)}
+        return {
+            (finding.check, finding.target): at
+            for finding, at in zip(report.findings, report.began, strict=True)
+        }
 
-    def update_stale(self, silent: Set[str], now: Instant) -> None:
-        """These nodes are silent now, and no others are. Who said that it leaves has no vote for that."""
+    def update_stale(self, stale: Set[str], now: Instant) -> None:
+        """Set the nodes with stale agents. An agent that announced its end does not vote for that."""
         self._now = now
-        if self._roster.topology_version != self._moves:
-            self._moves = self._roster.topology_version
-            for uid in self._roster.placements:
+        if self._state.topology_version != self._topology_version:
+            self._topology_version = self._state.topology_version
+            for uid in self._state.placements:
                 self.update_node(uid)
-        if silent is self._silent:
+        if stale is self._stale:
             return
-        for uid in silent - self._silent:
-            heard = self._heard.get(uid)
-            if not heard.leaving if heard is not None else self._is_marked(uid):
+        for uid in stale - self._stale:
+            report = self._reports.get(uid)
+            if not report.leaving if report is not None else self._is_marked(uid):
                 self.diagnosis.vote(uid, STALE_CHECK, _OF_SILENCE, now.mono)
-        for uid in self._silent - silent:
+        for uid in self._stale - stale:
             self.diagnosis.record_cleared(uid, STALE_CHECK)
-        self._silent = silent
+        self._stale = stale
 
     def is_confirmed(self, uid: str, check: str) -> bool:
-        """Whether another check, from another source, found something on a node at about the same time; of
-        one that is silent, whether its kubelet is, too.
+        """Return whether another check, from another source, found something on a node at about the same
+        time; for a stale agent, whether the kubelet is not ready either.
         """
         if check == STALE_CHECK:
-            node = self._roster.nodes.get(uid)
+            node = self._state.nodes.get(uid)
             return node is not None and not node.ready
-        one = self._heard.get(uid)
-        if one is None:
+        report = self._reports.get(uid)
+        if report is None:
             return False
-        found = list(zip(one.findings, one.began, strict=True))
-        its = [(each, began) for each, began in found if each.check == check]
-        sources = {sight.source for each, _ in its for sight in each.evidence}
+        found = list(zip(report.findings, report.began, strict=True))
+        own = [(finding, began) for finding, began in found if finding.check == check]
+        sources = {evidence.source for finding, _ in own for evidence in finding.evidence}
         return any(
             other.check != check
-            and any(sight.source not in sources for sight in other.evidence)
-            and any(abs(began - since) <= _TOGETHER for _, since in its)
+            and any(evidence.source not in sources for evidence in other.evidence)
+            and any(abs(began - since) <= _TOGETHER for _, since in own)
             for other, began in found
         )
 
-    def symptom(self, uid: str, kinds: tuple[str, ...]) -> Symptom | None:
-        """What a node shows of some classes of faults, of any where none is named; None for nothing."""
-        seat, one = self._roster.placements.get(uid), self._heard.get(uid)
-        if seat is None or one is None:
+    def symptom(self, uid: str, fault_classes: tuple[str, ...]) -> Symptom | None:
+        """Return the symptom of a node for some fault classes, any if empty; None if it has none."""
+        placement, report = self._state.placements.get(uid), self._reports.get(uid)
+        if placement is None or report is None:
             return None
-        for each in one.findings:
-            if not kinds or self.diagnosis.has_fault_class(each.check, kinds):
-                return Symptom(each.check, f"{seat.name}, {each.target}", each.health, each.message)
-        return Symptom(STALE_CHECK, seat.name, Health.WARNING) if uid in self._silent else None
+        for finding in report.findings:
+            if not fault_classes or self.diagnosis.has_fault_class(finding.check, fault_classes):
+                return Symptom(
+                    finding.check, f"{placement.name}, {finding.target}", finding.health, finding.message
+                )
+        return Symptom(STALE_CHECK, placement.name, Health.WARNING) if uid in self._stale else None

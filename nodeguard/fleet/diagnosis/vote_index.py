@@ -1,4 +1,4 @@
-"""Who shows what, and since when: the votes of all nodes, by class of faults and by check. Pure.
+"""The index of votes: of all nodes, by fault class and by check. Pure.
 
 Times are seconds of a clock that never jumps.
 """
@@ -16,155 +16,161 @@ from nodeguard.model.diagnosis import STALE_CHECK, VERSION_TOPOLOGIES, Diagnosis
 
 
 class VoteIndex:
-    """members: the nodes that may vote, with their domains. ballots: by class of faults. watches: by check.
+    """The votes and firings. members: the nodes that may vote, with their domains. votes_by_class: by fault
+    class. firings: by check.
 
-    began: when it was first looked at what is known. stirred: checks that fired since it was last; fresh: who
-    voted since, by class. changed: when a version came to a node that had another, by uid and domain.
+    began: time of the first evaluation. changed_checks: checks that fired since the latest; new_voters: uids
+    that voted since, by class. version_changes: when a node got another version, by uid and domain.
     """
 
     def __init__(self, rule: DiagnosisPolicy) -> None:
         self.members = DomainMembers()
-        self.votes_by_class = {kind.name: FaultVotes(kind, rule, self.members) for kind in rule.classes}
+        self.votes_by_class = {
+            fault_class.name: FaultVotes(fault_class, rule, self.members) for fault_class in rule.classes
+        }
         self.firings: dict[str, CheckFirings] = {}
         self.changed_checks: set[str] = set()
-        self.new_voters: dict[str, set[str]] = {kind.name: set() for kind in rule.classes}
+        self.new_voters: dict[str, set[str]] = {fault_class.name: set() for fault_class in rule.classes}
         self.version_changes: dict[tuple[str, str], float] = {}
         self.began: float | None = None
         self._rule = rule
-        self._may: dict[str, tuple[FaultVotes, ...]] = {}
+        self._classes_of_check: dict[str, tuple[FaultVotes, ...]] = {}
         self._cast: dict[str, dict[str, FaultVotes]] = {}
 
     def begin(self, now: float) -> None:
-        """From now on it is looked at what is known, unless it was before."""
+        """Begin the evaluation at a time, unless it began before."""
         if self.began is None:
             self.began = now
 
     def set_domains(self, uid: str, paths: Iterable[str], now: float) -> None:
-        """A node that may vote, with its domains; without any, it may not."""
-        had = self.members.paths(uid)
+        """Set the domains of a node that may vote; without any, it may not."""
+        before = self.members.paths(uid)
         if not self.members.set_domains(uid, paths):
             return
-        there = self.members.paths(uid)
-        if had and there:
-            for path in set(there) - set(had):
+        after = self.members.paths(uid)
+        if before and after:
+            for path in set(after) - set(before):
                 if self.members.topology_of(path) in VERSION_TOPOLOGIES:
                     self.version_changes[uid, path] = now
-        for path in set(had) - set(there):
+        for path in set(before) - set(after):
             self.version_changes.pop((uid, path), None)
-        for name, ballot in self.votes_by_class.items():
-            if ballot.update_domains(uid):
+        for name, votes in self.votes_by_class.items():
+            if votes.update_domains(uid):
                 self.new_voters[name].add(uid)
-                self.changed_checks.update(check for check, kinds in self._cast.items() if name in kinds)
-        if not there:
-            for watch in self.firings.values():
-                watch.remove_node(uid)
+                self.changed_checks.update(check for check, classes in self._cast.items() if name in classes)
+        if not after:
+            for firings in self.firings.values():
+                firings.remove_node(uid)
 
     def remove_node(self, uid: str, now: float) -> None:
-        """A node that is no more."""
+        """Remove a Node that no longer exists."""
         self.set_domains(uid, (), now)
-        for ballot in self.votes_by_class.values():
-            ballot.remove_node(uid)
+        for votes in self.votes_by_class.values():
+            votes.remove_node(uid)
 
     def record_firing(self, uid: str, check: str, at: float) -> bool:
-        """A check fires on a node where it did not. Returns whether the node may vote."""
+        """Record that a check begins to fire on a node. Returns whether the node may vote."""
         if not self.members.paths(uid):
             return False
-        watch = self.firings.get(check)
-        if watch is None:
-            watch = self.firings[check] = CheckFirings(self._rule)
-        watch.record(uid, at)
+        firings = self.firings.get(check)
+        if firings is None:
+            firings = self.firings[check] = CheckFirings(self._rule)
+        firings.record(uid, at)
         self.changed_checks.add(check)
         return True
 
-    def vote(self, uid: str, check: str, views: tuple[str, ...], at: float) -> None:
-        """What fires on a node may be told of in some views."""
-        for ballot in self._voting(check):
-            if not ballot.vote_rules.keys().isdisjoint(views):
-                ballot.vote(uid, views, at)
-                self._cast.setdefault(check, {})[ballot.vote_class.name] = ballot
-                self.new_voters[ballot.vote_class.name].add(uid)
+    def vote(self, uid: str, check: str, topologies: tuple[str, ...], at: float) -> None:
+        """Vote for a check on a node, with a fault that may be shared in some topologies."""
+        for votes in self._voting(check):
+            if not votes.vote_rules.keys().isdisjoint(topologies):
+                votes.vote(uid, topologies, at)
+                self._cast.setdefault(check, {})[votes.vote_class.name] = votes
+                self.new_voters[votes.vote_class.name].add(uid)
 
     def record_cleared(self, uid: str, check: str) -> None:
-        """It does not fire there any more."""
-        watch = self.firings.get(check)
-        if watch is not None:
-            watch.active.discard(uid)
+        """Record that a check does not fire on a node any more."""
+        firings = self.firings.get(check)
+        if firings is not None:
+            firings.active.discard(uid)
 
     def withdraw(self, check: str, uids: Iterable[str]) -> None:
-        """What a check found on some nodes does not count."""
-        for ballot in self.classes_of(check).values():
+        """Withdraw the votes for a check on some nodes."""
+        for votes in self.classes_of(check).values():
             for uid in uids:
-                ballot.withdraw(uid)
+                votes.withdraw(uid)
 
     def classes_of(self, check: str) -> Mapping[str, FaultVotes]:
-        """Where a check has voted: by class of faults."""
+        """Return the votes that a check has cast, by fault class."""
         return self._cast.get(check, _NONE)
 
-    def active_nodes(self, kind: str, held: Container[str] = ()) -> set[str]:
-        """Nodes that show a class of faults at this moment. held: checks that are not believed."""
-        found: set[str] = set()
-        for check, watch in self.firings.items():
-            if check not in held and kind in self.classes_of(check):
-                found |= watch.active
-        return found
+    def active_nodes(self, fault_class: str, suppressed: Container[str] = ()) -> set[str]:
+        """Return the nodes that show a fault class now, by checks that are not suppressed."""
+        nodes: set[str] = set()
+        for check, firings in self.firings.items():
+            if check not in suppressed and fault_class in self.classes_of(check):
+                nodes |= firings.active
+        return nodes
 
-    def checks_of(self, kind: str, uids: Iterable[str]) -> Iterator[str]:
-        """Checks that tell of a class of faults on any of some nodes."""
-        who = frozenset(uids)
-        for check, watch in self.firings.items():
-            if kind in self.classes_of(check) and not who.isdisjoint(watch.latest):
+    def checks_of(self, fault_class: str, uids: Iterable[str]) -> Iterator[str]:
+        """Yield the checks that show a fault class on any of some nodes."""
+        nodes = frozenset(uids)
+        for check, firings in self.firings.items():
+            if fault_class in self.classes_of(check) and not nodes.isdisjoint(firings.latest):
                 yield check
 
     def tallies(self, domain: str, now: float) -> tuple[VoteTally, ...]:
-        """What a domain shows now of each class of faults that may be told of in its view."""
-        view = self.members.topology_of(domain)
-        return tuple(one.tally(domain, now) for one in self.votes_by_class.values() if view in one.vote_rules)
+        """Return the votes in a domain now, for each fault class that may be shared in its topology."""
+        topology = self.members.topology_of(domain)
+        votes_of_topology = (votes for votes in self.votes_by_class.values() if topology in votes.vote_rules)
+        return tuple(votes.tally(domain, now) for votes in votes_of_topology)
 
-    def latest_votes(self, domain: str, kinds: Iterable[str]) -> dict[str, float]:
-        """Who of a domain showed any of some classes of faults, and when last, as far as is remembered."""
-        found: dict[str, float] = {}
-        for kind in kinds:
-            for uid, at in self.votes_by_class[kind].latest_votes(domain).items():
-                found[uid] = max(at, found.get(uid, at))
-        return found
+    def latest_votes(self, domain: str, fault_classes: Iterable[str]) -> dict[str, float]:
+        """Return the latest votes in a domain for some fault classes, by uid, as far as is remembered."""
+        latest: dict[str, float] = {}
+        for fault_class in fault_classes:
+            for uid, at in self.votes_by_class[fault_class].latest_votes(domain).items():
+                latest[uid] = max(at, latest.get(uid, at))
+        return latest
 
     def affected_domains(self, now: float) -> dict[str, int]:
-        """Domains that show anything that may be told of them, with how many of their nodes do."""
-        found: dict[str, set[str]] = {}
-        for ballot in self.votes_by_class.values():
-            for path in ballot.domains():
-                found.setdefault(path, set()).update(ballot.voters(path, now, ballot.longest_window))
-        return {path: len(uids) for path, uids in found.items() if uids}
+        """Return the number of nodes with votes, of each domain with any."""
+        voters: dict[str, set[str]] = {}
+        for votes in self.votes_by_class.values():
+            for path in votes.domains():
+                voters.setdefault(path, set()).update(votes.voters(path, now, votes.longest_window))
+        return {path: len(uids) for path, uids in voters.items() if uids}
 
-    def forget(self, held: Iterable[str], now: float) -> None:
-        """Let go of what is too old to matter. held: checks of which nothing is learnt."""
+    def forget(self, suppressed: Iterable[str], now: float) -> None:
+        """Forget votes and firings that are too old. suppressed: checks that do not count towards usual
+        rates.
+        """
         began = now if self.began is None else self.began
-        for ballot in self.votes_by_class.values():
-            ballot.forget(began, now)
-        held = frozenset(held)
-        for name, watch in list(self.firings.items()):
-            watch.forget(began, now, learns=name not in held)
-            if watch.is_idle and name not in held:
+        for votes in self.votes_by_class.values():
+            votes.forget(began, now)
+        suppressed = frozenset(suppressed)
+        for name, firings in list(self.firings.items()):
+            firings.forget(began, now, learns=name not in suppressed)
+            if firings.is_idle and name not in suppressed:
                 del self.firings[name]
-        if len(self._may) > _NAMES:
-            self._may.clear()
+        if len(self._classes_of_check) > _NAMES:
+            self._classes_of_check.clear()
         if len(self._cast) > _NAMES:
-            self._cast = {name: cast for name, cast in self._cast.items() if name in self.firings}
+            self._cast = {name: classes for name, classes in self._cast.items() if name in self.firings}
 
     def _voting(self, check: str) -> tuple[FaultVotes, ...]:
-        found = self._may.get(check)
-        if found is None:
-            # That nothing is heard of a node is a class of its own, whatever else any check may show.
-            found = self._may[check] = tuple(
-                one
-                for one in self.votes_by_class.values()
-                if check in one.vote_class.checks
-                or (check != STALE_CHECK and matches_any(one.vote_class.checks)(check))
+        voting = self._classes_of_check.get(check)
+        if voting is None:
+            # A stale agent is a fault class of its own, whatever the patterns of others.
+            voting = self._classes_of_check[check] = tuple(
+                votes
+                for votes in self.votes_by_class.values()
+                if check in votes.vote_class.checks
+                or (check != STALE_CHECK and matches_any(votes.vote_class.checks)(check))
             )
-        return found
+        return voting
 
 
 _NONE: dict[str, FaultVotes] = {}
 
-# Names of checks that are remembered though nothing else is known of them: agents may make up any.
+# Maximum number of unused check names that are remembered: an agent may invent any.
 _NAMES = 4096

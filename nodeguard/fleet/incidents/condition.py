@@ -1,4 +1,4 @@
-"""The condition `NodeguardHealthy` of a Node: what happened there and what to do, in words. Pure."""
+"""The condition `NodeguardHealthy` of a Node: what happened and what to do. Pure."""
 
 from __future__ import annotations
 
@@ -21,31 +21,33 @@ _LONGEST = 300
 
 
 def node_condition(
-    node: str, record: MarkRecord, heard: LatestReport | None, degraded: str, before: NodeCondition | None
+    node: str, record: MarkRecord, report: LatestReport | None, degraded: str, before: NodeCondition | None
 ) -> NodeCondition | None:
-    """Return the condition that a Node is to have; None for none.
+    """Return the condition for a Node; None for none.
 
-    node: its name. heard: the node's latest report, None where there is none. degraded: what is wrong with
-    the first domain that the record names. before: the Node's condition of nodeguard's now, None for none.
+    node: its name. report: the node's latest report, None if there is none. degraded: message about the first
+    domain of the record. before: the Node's current condition of nodeguard, None for none.
     """
     marks = {cause.mark for cause in record.causes}
     worst = next((mark for mark in Mark if mark in marks), None)
     if worst is None and record.degraded:
         domain = record.degraded[0].domain
-        what = (
+        message = (
             f"{degraded or f'{domain} is degraded'}. {_KEPT[Mark.SUSPECT]} The node needs no repair for it."
         )
         return NodeCondition(
-            "True", "DomainDegraded", f"{what} {DETAILS_PREFIX}nodeguard describe domain {domain}"
+            "True", "DomainDegraded", f"{message} {DETAILS_PREFIX}nodeguard describe domain {domain}"
         )
     if worst is None:
         return NodeCondition("True", "Healthy", "no mark is active") if before is not None else None
-    found = [(cause, _finding(cause, heard)) for cause in record.causes]
-    found.sort(key=lambda one: (one[0].mark != Mark.QUARANTINE, one[0].since, one[0].check, one[0].target))
-    details = f"nodeguard describe node {node} ({_faults(cause for cause, _ in found)})."
-    action = _action([active for _, active in found], details, before)
-    what = f"{_happened(found)} {_KEPT[worst]} {DETAILS_PREFIX}{_with_action(details, action)}"
-    return NodeCondition("False", _REASONS[worst], what)
+    findings = [(cause, _finding(cause, report)) for cause in record.causes]
+    findings.sort(
+        key=lambda item: (item[0].mark != Mark.QUARANTINE, item[0].since, item[0].check, item[0].target)
+    )
+    details = f"nodeguard describe node {node} ({_faults(cause for cause, _ in findings)})."
+    action = _action([finding for _, finding in findings], details, before)
+    message = f"{_happened(findings)} {_KEPT[worst]} {DETAILS_PREFIX}{_with_action(details, action)}"
+    return NodeCondition("False", _REASONS[worst], message)
 
 
 def _faults(causes: Iterable[MarkCause]) -> str:
@@ -62,7 +64,7 @@ def _with_action(details: str, action: Action | None) -> str:
 def _action(
     findings: list[ReportedFinding | None], details: str, before: NodeCondition | None
 ) -> Action | None:
-    """Return the strongest action that the findings of a mark's causes ask for; None where none is known.
+    """Return the strongest action for the causes of a mark; None if there is none.
 
     Where a cause has no finding now, an action that the condition named before for the same faults counts,
     too: the fault is not proven to be over, and the condition does not change with each restart.
@@ -74,25 +76,28 @@ def _action(
     return max(actions, key=lambda action: action.rank, default=None)
 
 
-def _happened(found: list[tuple[MarkCause, ReportedFinding | None]]) -> str:
-    """Return what the causes of a mark are, the worst first."""
-    rest = len(found) - _SHOWN
-    said = "; ".join(_described(cause, active) for cause, active in found[:_SHOWN])
+def _happened(findings: list[tuple[MarkCause, ReportedFinding | None]]) -> str:
+    """Return the causes of a mark as text, the worst first."""
+    rest = len(findings) - _SHOWN
+    text = "; ".join(_described(cause, finding) for cause, finding in findings[:_SHOWN])
     more = f"; and {rest} more" if rest > 0 else ""
-    return f"{said}{more}."
+    return f"{text}{more}."
 
 
-def _finding(cause: MarkCause, heard: LatestReport | None) -> ReportedFinding | None:
-    findings = heard.findings if heard is not None else ()
-    return next((one for one in findings if (one.check, one.target) == (cause.check, cause.target)), None)
+def _finding(cause: MarkCause, report: LatestReport | None) -> ReportedFinding | None:
+    findings = report.findings if report is not None else ()
+    return next(
+        (finding for finding in findings if (finding.check, finding.target) == (cause.check, cause.target)),
+        None,
+    )
 
 
-def _described(cause: MarkCause, active: ReportedFinding | None) -> str:
-    """Return one cause in words, with the slot that it is about."""
+def _described(cause: MarkCause, finding: ReportedFinding | None) -> str:
+    """Return one cause as text, with its target."""
     slot = target_label(cause.target)
-    if active is None or not active.message:
+    if finding is None or not finding.message:
         return f"{cause.check} on {_place(cause)}"
-    text = active.message[:_LONGEST].rstrip(".")
+    text = finding.message[:_LONGEST].rstrip(".")
     return text if cause.target == NODE or slot in text else f"{slot}: {text}"
 
 

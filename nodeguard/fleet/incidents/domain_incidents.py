@@ -72,7 +72,7 @@ class SharedIncidents:
         parents = {failed: name for failed, (name, *others) in names.items() if name and not others}
         found = ParentIncidents(parents, frozenset(failed for failed, is_early in early.items() if is_early))
         if not found.early:
-            # An early fault changes with time alone.
+            # An early fault changes with time only.
             self._parents[placement.uid] = placement, report, found
         return found
 
@@ -145,7 +145,7 @@ def check_incident(suppressed: SuppressedCheck, find_symptom: FindSymptom, now: 
 
 
 def shared_incident_name(cause: str) -> str:
-    """Return the name of the incident of a domain or a check, which depends on the cause alone."""
+    """Return the name of the incident of a domain or a check, which depends only on the cause."""
     readable = re.sub(r"[^a-z0-9-]+", "-", cause[:200].lower()).strip("-")
     return f"{readable}-{blake2b(cause.encode(), digest_size=4).hexdigest()}"
 

@@ -34,9 +34,13 @@ _REASONS = {
 }
 
 
-def _news(one: Incident) -> tuple[str, ...]:
-    """Return what of an incident makes an Event when it changes: the reason of a withheld mark, too."""
-    return one.state, one.scope, (one.budget or one.detail) if one.state == IncidentState.WITHHELD else ""
+def _news(incident: Incident) -> tuple[str, ...]:
+    """Return what makes an Event when it changes: also the reason of a withheld mark."""
+    return (
+        incident.state,
+        incident.scope,
+        (incident.budget or incident.detail) if incident.state == IncidentState.WITHHELD else "",
+    )
 
 
 def event_of(before: Incident | None, after: Incident) -> IncidentEvent | None:
@@ -53,20 +57,20 @@ def event_of(before: Incident | None, after: Incident) -> IncidentEvent | None:
     return IncidentEvent(after.uid, after.node, reason, message[:1000], warning, after.name)
 
 
-def _done(one: Incident) -> str:
-    """Return what is done about an incident, in words."""
-    work = "new work" if one.health == Health.FATAL else "new gang work"
-    match one.state:
+def _done(incident: Incident) -> str:
+    """Return what is done about an incident, as text."""
+    work = "new work" if incident.health == Health.FATAL else "new gang work"
+    match incident.state:
         case IncidentState.OPEN:
-            return "nothing is kept away" if one.node else one.detail
+            return "nothing is kept away" if incident.node else incident.detail
         case IncidentState.DRY_RUN:
-            return f"dry run: {one.detail}"
+            return f"dry run: {incident.detail}"
         case IncidentState.WITHHELD:
-            return f"{one.scope} {'is' if one.node else 'are'} not marked: {one.detail}"
+            return f"{incident.scope} {'is' if incident.node else 'are'} not marked: {incident.detail}"
         case IncidentState.MARKED:
-            return f"{work} is kept off {one.scope}"
+            return f"{work} is kept off {incident.scope}"
         case IncidentState.ADVISED:
-            return f"advice: keep {work} off {one.scope}"
+            return f"advice: keep {work} off {incident.scope}"
         case IncidentState.RECOVERING:
-            return f"{one.scope}: {one.detail}"
-    return one.detail or "over"
+            return f"{incident.scope}: {incident.detail}"
+    return incident.detail or "over"

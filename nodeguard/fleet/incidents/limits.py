@@ -1,4 +1,4 @@
-"""How many incidents are kept, of one node and in all, and which of them. Pure."""
+"""Limits on incidents: how many are recorded for one node and in all, and which ones. Pure."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ MAX_PER_NODE = 128
 MAX_TOTAL = 20_000
 MAX_SHARED = 2_000
 
-# Seconds for which an incident that is resolved is kept in any case, so that its end is written everywhere.
-_KEPT = 60.0
+# Seconds for which a resolved incident is always recorded, so that its end is written everywhere.
+_MIN_RESOLVED_AGE = 60.0
 
 # The part of each limit that incidents may fill which ask for no mark. The rest is for those that do: however
 # many warnings there are, a new mark has its incident and its Event.
@@ -40,48 +40,48 @@ def asks_for_mark(incident: Incident) -> bool:
 def limit_incidents(
     before: Mapping[str, Incident], after: Mapping[str, Incident], most: int, fewer: int, now: float
 ) -> tuple[dict[str, Incident], dict[str, Incident]]:
-    """Return the incidents of a node that are kept, and the new ones for which there is no room, by name.
+    """Return the incidents of a node to record, and the new ones beyond the limit, by name.
 
-    before, after: by name, before this plan and after it. most: how many may be kept; fewer than there were
-    before lets no new one in, and takes none away but what has long been resolved. fewer: the same for a new
-    one that asks for no mark; it may be negative. now: seconds since the epoch. An incident that was resolved
-    long ago gives way, the oldest first; then the new ones that matter least are left out.
+    before, after: by name, before this plan and after it. most: how many may be recorded; fewer than before
+    admits no new one, and removes only those that were resolved long ago. fewer: the same for a new one that
+    asks for no mark; it may be negative. now: seconds since the epoch. Incidents that were resolved long ago
+    are removed first, the oldest first; then the least important new ones are left out.
     """
     if len(after) <= min(most, fewer):
         return dict(after), {}
-    kept = {name: incident for name, incident in after.items() if name in before}
-    over = deque(_oldest_first(incident for incident in kept.values() if is_removable(incident, now)))
+    recorded = {name: incident for name, incident in after.items() if name in before}
+    over = deque(_oldest_first(incident for incident in recorded.values() if is_removable(incident, now)))
 
     def make_room(limit: int) -> None:
-        while len(kept) > limit and over:
-            del kept[over.popleft().name]
+        while len(recorded) > limit and over:
+            del recorded[over.popleft().name]
 
     left_out = {}
     make_room(most)
     new = (incident for name, incident in after.items() if name not in before)
     for incident in sorted(new, key=_weight, reverse=True):
         limit = most if asks_for_mark(incident) else fewer
-        if len(kept) - len(over) >= limit:
+        if len(recorded) - len(over) >= limit:
             left_out[incident.name] = incident
         else:
             make_room(limit - 1)
-            kept[incident.name] = incident
-    return kept, left_out
+            recorded[incident.name] = incident
+    return recorded, left_out
 
 
 def surplus(incidents: Iterable[Incident], most: int, now: float) -> frozenset[str]:
-    """Return the names of incidents that give way so that so many are left: those resolved longest ago."""
+    """Return the names of the incidents to remove so that `most` are left: those resolved longest ago."""
     every = list(incidents)
     return _oldest([incident for incident in every if is_removable(incident, now)], len(every) - most)
 
 
 def is_removable(incident: Incident, now: float) -> bool:
-    """Return whether an incident was resolved so long ago that it may give way."""
-    return incident.state == IncidentState.RESOLVED and now - incident.resolved_at >= _KEPT
+    """Return whether an incident was resolved long enough ago to be removed."""
+    return incident.state == IncidentState.RESOLVED and now - incident.resolved_at >= _MIN_RESOLVED_AGE
 
 
 def _oldest(over: list[Incident], count: int) -> frozenset[str]:
-    """Return the names of so many incidents, those that were resolved longest ago."""
+    """Return the names of the `count` incidents that were resolved longest ago."""
     return frozenset(incident.name for incident in _oldest_first(over)[: max(0, count)])
 
 
@@ -90,6 +90,6 @@ def _oldest_first(over: Iterable[Incident]) -> list[Incident]:
 
 
 def _weight(incident: Incident) -> tuple[bool, bool, int, float, str]:
-    """Return the place of a new incident among others, the least important first."""
+    """Return the rank of a new incident among others, the least important first."""
     asks, is_marked = asks_for_mark(incident), incident.state in _MARKED
     return (asks, is_marked, incident.health.rank, -incident.first_seen, incident.name)

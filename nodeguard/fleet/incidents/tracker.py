@@ -1,4 +1,6 @@
-"""Incidents of the fleet: those that changed, and what is said once of each. No input, output or clock."""
+"""The incident tracker: all incidents of the fleet, their changes, and their Events. No input, output or
+clock.
+"""
 
 from __future__ import annotations
 
@@ -36,19 +38,18 @@ from nodeguard.model.incident import Incident, IncidentState
 from nodeguard.model.instant import Instant
 from nodeguard.model.policy import Policy
 
-# Where the incidents of domains and checks are kept, which are of no single Node.
+# The key of the incidents of domains and checks, which belong to no Node.
 SHARED = ""
 
-# Seconds for which an incident that is over is remembered, so that it is known when it comes back.
+# Seconds for which a resolved incident is recorded, so that it is recognised when it comes back.
 _REMEMBERED = 86_400.0
 
-# Where there are more than this share of as many incidents as leave room for a warning, those that were
-# resolved longest ago go.
+# Above this share of the limit for incidents without marks, those that were resolved longest ago are removed.
 _FULL = 0.9
 
 
 class IncidentChanges(Struct):
-    """What there is to report. changed: incidents. brief: those that were over within their grace period."""
+    """Changes to report. changed: incidents. transient: those that were over within their grace period."""
 
     changed: list[Incident] = []
     events: list[IncidentEvent] = []
@@ -56,20 +57,20 @@ class IncidentChanges(Struct):
 
 
 class IncidentTracker:
-    """incidents: those that are recorded, by uid of their Node, and by name; at most OF_NODE of a Node, and
-    in_all. pending: those whose mark is in its grace period, in the same way, see NodeIncidents. left_out:
-    names of those for which there is no room now, by uid. left_out_ever: how many there were. outcomes: of
-    what was asked for last, by uid.
+    """Tracks incidents. incidents: the recorded ones, by uid of their Node, and by name; at most MAX_PER_NODE
+    of a Node, and max_total. pending: those with a mark in its grace period, in the same way, see
+    NodeIncidents. left_out: names of those beyond the limits now, by uid; left_out_total: since the start.
+    decisions: on the mark requests of the latest plan, by uid.
     """
 
     def __init__(
         self,
-        roster: FleetState,
-        heard: Mapping[str, LatestReport],
+        state: FleetState,
+        reports: Mapping[str, LatestReport],
         proofs: Mapping[str, Mapping[CauseKey, Proof]],
         granted: IncidentState,
     ) -> None:
-        """granted: the state of a mark that stands."""
+        """granted: the state of an active mark."""
         self.incidents: dict[str, dict[str, Incident]] = {}
         self.pending: dict[str, dict[str, Incident]] = {}
         self.left_out: dict[str, frozenset[str]] = {}
@@ -77,69 +78,69 @@ class IncidentTracker:
         self.decisions: dict[str, tuple[MarkDecision, ...]] = {}
         self.max_total = MAX_TOTAL
         self._count = 0
-        self._roster = roster
-        self._heard = heard
+        self._state = state
+        self._reports = reports
         self._proofs = proofs
         self._granted = granted
-        # Nodes of which an incident is left out that asks for a mark.
+        # Nodes with a left-out incident that asks for a mark.
         self._short_of_room: set[str] = set()
         self._dirty: set[str] = set()
-        self._stories: dict[str, NodeSituation] = {}
-        # Nothing is to be let go of before then, in seconds since the epoch.
-        self._kept = 0.0
+        self._situations: dict[str, NodeSituation] = {}
+        # No resolved incident is old enough before then, in seconds since the epoch.
+        self._next_forget = 0.0
 
     def restore(self, incidents: Iterable[Incident]) -> None:
-        """Take over incidents from before this planner was."""
-        for one in incidents:
-            self.incidents.setdefault(one.uid, {})[one.name] = one
-            self.touch(one.uid)
+        """Restore the incidents from before this start."""
+        for incident in incidents:
+            self.incidents.setdefault(incident.uid, {})[incident.name] = incident
+            self.touch(incident.uid)
         self._count = sum(map(len, self.incidents.values()))
 
     def touch(self, uid: str) -> None:
-        """Something is known of a node that was not."""
+        """Record that the inputs of a node changed."""
         self._dirty.add(uid)
 
     def touch_all(self) -> None:
-        """Something is known of what nodes share that was not."""
+        """Record that the degraded domains or suppressed checks changed."""
         self._dirty |= self.incidents.keys()
 
     def reset(self) -> None:
-        """All is to be told as if it never was, as by another policy."""
-        self._stories.clear()
+        """Evaluate all nodes again, as with another policy."""
+        self._situations.clear()
 
     def remove_node(self, uid: str) -> None:
-        """A Node that is no more."""
+        """Remove a Node that no longer exists."""
         self.decisions.pop(uid, None)
         self.pending.pop(uid, None)
-        self._stories.pop(uid, None)
+        self._situations.pop(uid, None)
         self._set_left_out(uid, {})
 
     def forget(self, now: float) -> None:
-        """Let go of what has been over for long, or for longest where there is much, and look again at nodes
-        of which an incident is left out. now: seconds since the epoch.
+        """Remove incidents that were resolved long ago, or longest ago if there are many, and evaluate nodes
+        with incidents beyond the limits again. now: seconds since the epoch.
         """
-        if now >= self._kept:
-            self._forget(lambda one: not _is_remembered(one, now))
-            over = (
-                one.resolved_at
-                for told in self.incidents.values()
-                for one in told.values()
-                if not one.is_open
+        if now >= self._next_forget:
+            self._forget(lambda incident: not _is_remembered(incident, now))
+            resolved = (
+                incident.resolved_at
+                for incidents in self.incidents.values()
+                for incident in incidents.values()
+                if not incident.is_open
             )
-            self._kept = min(over, default=now) + _REMEMBERED
+            self._next_forget = min(resolved, default=now) + _REMEMBERED
         full = int(_FULL * limit_without_mark(self.max_total))
         if self._count > full:
-            every = (one for told in self.incidents.values() for one in told.values())
+            every = (incident for incidents in self.incidents.values() for incident in incidents.values())
             gone = surplus(every, full, now)
             if gone:
-                self._forget(lambda one: one.name in gone)
+                self._forget(lambda incident: incident.name in gone)
         for uid in self.left_out:
             if self._has_room(uid, now):
-                self._stories.pop(uid, None)
+                self._situations.pop(uid, None)
                 self._dirty.add(uid)
 
     def _has_room(self, uid: str, now: float) -> bool:
-        """Return whether one of the incidents that are left out of a node may find room now."""
+        """Return whether one of the left-out incidents of a node may be recorded now."""
         in_all, of_node = self.max_total, MAX_PER_NODE
         if uid not in self._short_of_room:
             in_all, of_node = limit_without_mark(in_all), limit_without_mark(of_node)
@@ -148,15 +149,17 @@ class IncidentTracker:
         return self._count < in_all and stay < of_node
 
     def _forget(self, is_gone: Callable[[Incident], bool]) -> None:
-        for uid, told in list(self.incidents.items()):
-            self.incidents[uid] = {name: one for name, one in told.items() if not is_gone(one)}
+        for uid, incidents in list(self.incidents.items()):
+            self.incidents[uid] = {
+                name: incident for name, incident in incidents.items() if not is_gone(incident)
+            }
             if not self.incidents[uid]:
                 del self.incidents[uid]
         self._count = sum(map(len, self.incidents.values()))
 
     def incident(self, name: str) -> Incident | None:
-        """An incident by its name; None where there is none."""
-        return next((told[name] for told in self.incidents.values() if name in told), None)
+        """Return the incident of a name; None if there is none."""
+        return next((incidents[name] for incidents in self.incidents.values() if name in incidents), None)
 
     def pending_incident(self, name: str) -> Incident | None:
         """Return the pending incident of a name; None if no incident of that name is in its grace period."""
@@ -165,81 +168,86 @@ class IncidentTracker:
     def update_nodes(
         self,
         policy: Policy,
-        holdings: Mapping[str, NodeMarks],
-        outcomes: list[MarkDecision],
+        marks: Mapping[str, NodeMarks],
+        decisions: list[MarkDecision],
         shared: Callable[[NodePlacement, LatestReport], ParentIncidents],
         now: Instant,
     ) -> IncidentChanges:
-        """Return what there is to report of nodes. shared: what of a node's others tell."""
-        of: dict[str, list[MarkDecision]] = {}
-        for outcome in outcomes:
-            of.setdefault(outcome.request.uid, []).append(outcome)
-        told = IncidentChanges()
-        touched = self._dirty | of.keys() | holdings.keys() | self.decisions.keys()
+        """Return the changes of nodes' incidents. shared: returns the incidents that explain a node's
+        findings.
+        """
+        by_node: dict[str, list[MarkDecision]] = {}
+        for decision in decisions:
+            by_node.setdefault(decision.request.uid, []).append(decision)
+        changes = IncidentChanges()
+        touched = self._dirty | by_node.keys() | marks.keys() | self.decisions.keys()
         self._dirty = set()
-        self.decisions = {uid: tuple(found) for uid, found in of.items()}
+        self.decisions = {uid: tuple(items) for uid, items in by_node.items()}
         for uid in touched - {SHARED}:
-            seat, heard = self._roster.placements.get(uid), self._heard.get(uid)
-            if seat is None:
+            placement, report = self._state.placements.get(uid), self._reports.get(uid)
+            if placement is None:
                 self.pending.pop(uid, None)
-                self._stories.pop(uid, None)
+                self._situations.pop(uid, None)
                 self._set_left_out(uid, {})
-                told.changed.extend(self._orphaned(uid, now.wall))
+                changes.changed.extend(self._orphaned(uid, now.wall))
                 continue
-            known = uid in self.incidents or uid in self.pending or uid in self.left_out
-            if (heard is None or not heard.findings) and uid not in holdings and not known:
+            has_incidents = uid in self.incidents or uid in self.pending or uid in self.left_out
+            if (report is None or not report.findings) and uid not in marks and not has_incidents:
                 continue
-            others, graced = ParentIncidents(), frozenset[str]()
-            if heard is not None and heard.findings:
-                others = shared(seat, heard)
-                graced = frozenset(unconfirmed_until(seat, heard, policy, now.wall))
-            story = self._story(seat, heard, holdings.get(uid, NodeMarks()), others, graced)
-            if story.shared.early or story.graced:
-                # It is told of in time, though nothing else may happen.
+            parents, graced = ParentIncidents(), frozenset[str]()
+            if report is not None and report.findings:
+                parents = shared(placement, report)
+                graced = frozenset(unconfirmed_until(placement, report, policy, now.wall))
+            situation = self._situation(placement, report, marks.get(uid, NodeMarks()), parents, graced)
+            if situation.shared.early or situation.graced:
+                # It changes with time, even without another event.
                 self._dirty.add(uid)
-            if story == self._stories.get(uid):
+            if situation == self._situations.get(uid):
                 continue
-            self._stories[uid] = story
+            self._situations[uid] = situation
             before = NodeIncidents(self.incidents.get(uid, {}), self.pending.get(uid, {}))
-            found = incidents_of(story, before, policy, now)
-            written = self._keep(uid, found.recorded, MAX_PER_NODE, now.wall)
-            if found.pending:
-                self.pending[uid] = found.pending
+            incidents = incidents_of(situation, before, policy, now)
+            recorded = self._record(uid, incidents.recorded, MAX_PER_NODE, now.wall)
+            if incidents.pending:
+                self.pending[uid] = incidents.pending
             else:
                 self.pending.pop(uid, None)
-            news = [one for name, one in written.items() if one is not before.recorded.get(name)]
-            told.changed.extend(news)
-            told.events.extend(filter(None, (event_of(before.recorded.get(one.name), one) for one in news)))
-            told.transient.extend(found.transient)
-        return told
+            changed = [
+                incident for name, incident in recorded.items() if incident is not before.recorded.get(name)
+            ]
+            changes.changed.extend(changed)
+            events = (event_of(before.recorded.get(incident.name), incident) for incident in changed)
+            changes.events.extend(event for event in events if event is not None)
+            changes.transient.extend(incidents.transient)
+        return changes
 
-    def _story(
+    def _situation(
         self,
-        seat: NodePlacement,
-        heard: LatestReport | None,
-        holding: NodeMarks,
-        others: ParentIncidents,
+        placement: NodePlacement,
+        report: LatestReport | None,
+        marks: NodeMarks,
+        parents: ParentIncidents,
         graced: frozenset[str],
     ) -> NodeSituation:
-        uid = seat.uid
-        outcomes, proofs = self.decisions.get(uid, ()), self._proofs.get(uid, {})
-        return NodeSituation(seat, heard, outcomes, holding, proofs, others, self._granted, graced)
+        uid = placement.uid
+        decisions, proofs = self.decisions.get(uid, ()), self._proofs.get(uid, {})
+        return NodeSituation(placement, report, decisions, marks, proofs, parents, self._granted, graced)
 
-    def _keep(self, uid: str, after: Mapping[str, Incident], most: int, now: float) -> dict[str, Incident]:
-        """Keep the incidents of a node for which there is room. Returns these."""
+    def _record(self, uid: str, after: Mapping[str, Incident], limit: int, now: float) -> dict[str, Incident]:
+        """Record the incidents of a node up to the limits. Returns these."""
         before = self.incidents.get(uid, {})
         others = self._count - len(before)
-        room = min(most, len(before) + max(0, self.max_total - self._count))
-        fewer = min(limit_without_mark(most), limit_without_mark(self.max_total) - others)
-        kept, left_out = limit_incidents(before, after, room, fewer, now)
+        room = min(limit, len(before) + max(0, self.max_total - self._count))
+        fewer = min(limit_without_mark(limit), limit_without_mark(self.max_total) - others)
+        recorded, left_out = limit_incidents(before, after, room, fewer, now)
         self.left_out_total += len(left_out.keys() - self.left_out.get(uid, frozenset()))
         self._set_left_out(uid, left_out)
-        self._count += len(kept) - len(before)
-        if kept:
-            self.incidents[uid] = kept
+        self._count += len(recorded) - len(before)
+        if recorded:
+            self.incidents[uid] = recorded
         else:
             self.incidents.pop(uid, None)
-        return kept
+        return recorded
 
     def _set_left_out(self, uid: str, incidents: Mapping[str, Incident]) -> None:
         if incidents:
@@ -252,26 +260,31 @@ class IncidentTracker:
             self._short_of_room.discard(uid)
 
     def _orphaned(self, uid: str, now: float) -> list[Incident]:
-        """The incidents of a Node that is no more, which are over with it."""
-        if uid in self._roster.nodes:
+        """Resolve the incidents of a Node that no longer exists. Returns these."""
+        if uid in self._state.nodes:
             return []
-        told = self.incidents.get(uid, {})
-        over = [resolve(one, now, "its Node is gone") for one in told.values() if one.is_open]
-        told.update((one.name, one) for one in over)
-        return over
+        incidents = self.incidents.get(uid, {})
+        resolved = [
+            resolve(incident, now, "its Node is gone") for incident in incidents.values() if incident.is_open
+        ]
+        incidents.update((incident.name, incident) for incident in resolved)
+        return resolved
 
-    def update_shared(self, found: Iterable[Incident], now: Instant) -> IncidentChanges:
-        """Return the same of domains and checks: these are, and others that were are over."""
+    def update_shared(self, current: Iterable[Incident], now: Instant) -> IncidentChanges:
+        """Return the changed incidents of domains and checks; those that are not current are resolved."""
         before = self.incidents.get(SHARED, {})
-        after = {one.name: update_incident(before.get(one.name), one, now.wall) for one in found}
+        after = {
+            incident.name: update_incident(before.get(incident.name), incident, now.wall)
+            for incident in current
+        }
         for name, past in before.items():
             if name not in after:
                 after[name] = resolve(past, now.wall) if past.is_open else past
-        after = self._keep(SHARED, after, MAX_SHARED, now.wall)
-        changed = [one for name, one in after.items() if one is not before.get(name)]
-        events = (event_of(before.get(one.name), one) for one in changed)
-        return IncidentChanges(changed, [one for one in events if one is not None])
+        after = self._record(SHARED, after, MAX_SHARED, now.wall)
+        changed = [incident for name, incident in after.items() if incident is not before.get(name)]
+        events = (event_of(before.get(incident.name), incident) for incident in changed)
+        return IncidentChanges(changed, [event for event in events if event is not None])
 
 
-def _is_remembered(one: Incident, now: float) -> bool:
-    return one.is_open or now - one.resolved_at < _REMEMBERED
+def _is_remembered(incident: Incident, now: float) -> bool:
+    return incident.is_open or now - incident.resolved_at < _REMEMBERED

@@ -1,4 +1,4 @@
-"""Records as the annotation on a Node or device holds them. Pure."""
+"""Codec of mark records in the annotation of a Node or device rule. Pure."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from msgspec.structs import replace
 
 from nodeguard.model.mark import Charge, MarkRecord
 
-# Bytes of an annotation that is read at all: all annotations of an object together may have 256 KiB.
+# Maximum bytes of an annotation that is decoded: all annotations of an object together may have 256 KiB.
 MAX_READ_BYTES = 64 * 1024
 
-# Bytes up to which causes are added to a record; what else it holds has room beside them.
+# Maximum bytes of a record with its causes; the rest of a record is small.
 MAX_CAUSES_BYTES = 32 * 1024
 
 _ENCODER = msgspec.json.Encoder(order="deterministic")
@@ -18,13 +18,13 @@ _DECODER = msgspec.json.Decoder(MarkRecord)
 
 
 def encode_record(record: MarkRecord) -> str:
-    """A record as text; empty where there is nothing to remember."""
+    """Return a record as text; empty for an empty record."""
     return "" if record == MarkRecord() else _ENCODER.encode(record).decode()
 
 
 def decode_record(text: str) -> MarkRecord | None:
-    """A record from its text; None where it is none, as somebody has edited it. Whatever they did, there is a
-    charge just where there is a cause.
+    """Return a record from its text; None if it is invalid, as after an edit by hand. A record that is
+    returned has a charge only if it has a cause, and always then.
     """
     if not text:
         return MarkRecord()
@@ -36,5 +36,5 @@ def decode_record(text: str) -> MarkRecord | None:
         return None
     if bool(record.causes) == (record.charge is not None):
         return record
-    first = min(record.causes, key=lambda one: one.since, default=None)
+    first = min(record.causes, key=lambda cause: cause.since, default=None)
     return replace(record, charge=Charge(first.check, first.mark, first.since) if first else None)

@@ -1,7 +1,7 @@
-"""Ledgers: how much is marked, and how much may be. Pure.
+"""The usage of budgets: how much capacity is marked, and how much may be. Pure.
 
-Each is kept in parts of a node (see seat.WHOLE), but for those of a check, which count what it took out, a
-node or a device each.
+Budgets of nodes count parts of a node (see node_placement.WHOLE); the budget of a check counts nodes and
+devices.
 """
 
 from __future__ import annotations
@@ -25,9 +25,8 @@ SUSPECT = "suspect"
 class NodeUsage(Struct, frozen=True):
     """What one node uses of the budgets.
 
-    quarantined: what of it is quarantined: the whole node (None) or devices. suspect: whether it is marked
-    suspect, which only whole nodes are. free: whether all of it is out by a person anyway. charges: of the
-    node and of its devices. past: charges given back.
+    quarantined: the whole node (None) or devices. suspect: whether the node is marked suspect. free: whether
+    an operator keeps all work away anyway. charges: of the node and of its devices. past: released charges.
     """
 
     placement: NodePlacement
@@ -39,126 +38,129 @@ class NodeUsage(Struct, frozen=True):
 
     @property
     def quarantined_parts(self) -> int:
-        """How many of its parts are quarantined, at most WHOLE."""
+        """Return how many of its parts are quarantined, at most WHOLE."""
         if None in self.quarantined:
             return WHOLE
         return min(WHOLE, gpu_parts(self.placement) * len(self.quarantined)) if self.quarantined else 0
 
     @property
     def parts(self) -> int:
-        """How many of its parts any mark keeps work away from, at most WHOLE."""
+        """Return how many of its parts are marked, at most WHOLE."""
         return WHOLE if self.suspect else self.quarantined_parts
 
 
 class BudgetUsage:
-    """How many nodes there are, and what is charged, by ledger. Both change node by node."""
+    """The number of nodes and the marked parts of each budget, updated node by node."""
 
-    def __init__(self, policy: Policy, known: Container[str]) -> None:
-        """known: the checks that there are; what stands for another, as of a check that was renamed, counts
-        against each of them.
+    def __init__(self, policy: Policy, checks: Container[str]) -> None:
+        """checks: the checks that exist; the marks of a check that does not, as after a new name, count
+        against every check.
         """
         self.policy = policy
-        self._known = known
+        self._checks = checks
         self._shares = {pool.name: pool.share for pool in policy.pools}
         self._sizes: Counter[str] = Counter()
         self._limits: dict[str, GroupLimit] = {}
-        # Parts that any mark keeps work away from; quarantined parts; parts of suspect nodes. A node that is
-        # both quarantined and suspect is in all three, once in each.
+        # Marked parts; quarantined parts; parts of suspect nodes. A node that is both quarantined and suspect
+        # is in all three, once in each.
         self._used: Counter[str] = Counter()
         self._quarantined: Counter[str] = Counter()
         self._suspects: Counter[str] = Counter()
-        self._out: Counter[str] = Counter()
+        self._active: Counter[str] = Counter()
         self._new: dict[str, Counter[float]] = defaultdict(Counter)
 
-    def add_node(self, seat: NodePlacement, by: int = 1) -> None:
-        """A node comes to the fleet, or leaves it (by -1)."""
-        for key in seat.budgets:
+    def add_node(self, placement: NodePlacement, by: int = 1) -> None:
+        """Add a node to its budgets, or remove it (by -1)."""
+        for key in placement.budgets:
             self._sizes[key] += by
         self._limits.clear()
 
     def size(self, key: str) -> int:
-        """How many nodes count to a ledger."""
+        """Return how many nodes a budget has."""
         return self._sizes[key]
 
-    def charge(self, one: NodeUsage, by: int = 1) -> None:
-        """A node's charges come to the ledgers, or leave them (by -1)."""
-        if one.parts and not one.free:
-            for key in one.placement.budgets:
-                self._used[key] += by * one.parts
-                self._quarantined[key] += by * one.quarantined_parts
-                if one.suspect:
+    def charge(self, usage: NodeUsage, by: int = 1) -> None:
+        """Charge the budgets with a node's usage, or remove it (by -1)."""
+        if usage.parts and not usage.free:
+            for key in usage.placement.budgets:
+                self._used[key] += by * usage.parts
+                self._quarantined[key] += by * usage.quarantined_parts
+                if usage.suspect:
                     self._suspects[key] += by * WHOLE
-            if one.suspect:
+            if usage.suspect:
                 self._used[SUSPECT] += by * WHOLE
-        for charge in one.charges:
-            self._out[charge.check] += by
-            self._note(charge.check, charge.at, by)
-        for past in one.past:
-            self._note(past.check, past.at, by)
+        for charge in usage.charges:
+            self._active[charge.check] += by
+            self._count(charge.check, charge.at, by)
+        for past in usage.past:
+            self._count(past.check, past.at, by)
 
-    def _note(self, check: str, at: float, by: int) -> None:
+    def _count(self, check: str, at: float, by: int) -> None:
         times = self._new[check]
         times[at] += by
         if not times[at]:
             del times[at]
 
     def copy(self) -> BudgetUsage:
-        """Ledgers of their own, for what is only thought of."""
-        other = BudgetUsage(self.policy, self._known)
+        """Return a copy, for the admission of a plan."""
+        other = BudgetUsage(self.policy, self._checks)
         other._sizes, other._limits = self._sizes, self._limits
-        other._used, other._out = self._used.copy(), self._out.copy()
+        other._used, other._active = self._used.copy(), self._active.copy()
         other._quarantined, other._suspects = self._quarantined.copy(), self._suspects.copy()
         other._new = defaultdict(Counter, {check: times.copy() for check, times in self._new.items()})
         return other
 
     def refusal(self, before: NodeUsage, after: NodeUsage, now: float) -> BudgetRefusal | None:
-        """Return the budget that forbids a node to go from one standing to another; None where it may. now:
-        seconds since the epoch.
+        """Return the budget that refuses a change of a node's usage; None if all allow it. now: seconds since
+        the epoch.
         """
         new = after.charges[len(before.charges) :]
         for charge in new:
-            if spent := self.check_refusal(charge.check, now):
-                return spent
+            if refusal := self.check_refusal(charge.check, now):
+                return refusal
         return self.nodes_refusal(before, after)
 
     def check_refusal(self, check: str, now: float) -> BudgetRefusal | None:
-        """Return why a check may not mark one more; None where it may. now: seconds since the epoch."""
+        """Return the refusal of one more mark of a check; None if it is allowed. now: seconds since the
+        epoch.
+        """
         limit = check_limit(self.policy, check)
-        active = self._out[check] + sum(
-            many for other, many in self._out.items() if other != check and other not in self._known
+        active = self._active[check] + sum(
+            count for other, count in self._active.items() if other != check and other not in self._checks
         )
         name = f"budget of check {check}"
         if active >= limit.active:
             return BudgetRefusal(name, active, limit.active, "active marks", check=check)
-        late = sum(many for at, many in self._new[check].items() if now - at < limit.within)
-        if late >= limit.new:
+        recent = sum(count for at, count in self._new[check].items() if now - at < limit.within)
+        if recent >= limit.new:
             return BudgetRefusal(
-                name, late, limit.new, f"new marks in {format_duration(limit.within)}", check=check
+                name, recent, limit.new, f"new marks in {format_duration(limit.within)}", check=check
             )
         return None
 
     def nodes_refusal(self, before: NodeUsage, after: NodeUsage) -> BudgetRefusal | None:
-        """Return the budget of nodes that has no room for a node to go from one standing to another; None
-        where all have. A mark of another kind on a node that is marked already asks for room, too; but for a
-        quarantine where suspect and quarantined nodes are counted together, as there the node has its room.
+        """Return the budget of nodes that refuses a change of a node's usage; None if all allow it.
+
+        A second kind of mark on a marked node needs budget too. Exception: a quarantine of a suspect node,
+        where the budget counts both together, as the node is counted already.
         """
         if after.free:
             return None
         suspect = after.suspect and not before.suspect
-        most = self._limit(SUSPECT).nodes
-        if suspect and self._used[SUSPECT] + WHOLE > most * WHOLE:
-            return BudgetRefusal("suspect budget", self._used[SUSPECT] / WHOLE, most, "nodes suspect")
+        limit = self._limit(SUSPECT).nodes
+        if suspect and self._used[SUSPECT] + WHOLE > limit * WHOLE:
+            return BudgetRefusal("suspect budget", self._used[SUSPECT] / WHOLE, limit, "nodes suspect")
         quarantined = after.quarantined_parts - before.quarantined_parts
         for key in after.placement.budgets:
             if self._limit(key).separate:
-                refusal = self._full_apart(key, quarantined, suspect=suspect)
+                refusal = self._separate_refusal(key, quarantined, suspect=suspect)
             else:
-                refusal = self._full_together(key, after.parts - before.parts, suspect=suspect)
+                refusal = self._common_refusal(key, after.parts - before.parts, suspect=suspect)
             if refusal is not None:
                 return refusal
         return None
 
-    def _full_apart(self, key: str, quarantined: int, *, suspect: bool) -> BudgetRefusal | None:
+    def _separate_refusal(self, key: str, quarantined: int, *, suspect: bool) -> BudgetRefusal | None:
         limit, used = self._limit(key), self._quarantined[key]
         if suspect and self._suspects[key] + WHOLE > limit.suspect * WHOLE:
             return BudgetRefusal(_name(key), self._suspects[key] / WHOLE, limit.suspect, "nodes suspect")
@@ -166,30 +168,30 @@ class BudgetUsage:
             return BudgetRefusal(_name(key), used / WHOLE, limit.nodes, "nodes quarantined")
         return None
 
-    def _full_together(self, key: str, more: int, *, suspect: bool) -> BudgetRefusal | None:
+    def _common_refusal(self, key: str, more: int, *, suspect: bool) -> BudgetRefusal | None:
         limit, used = self._limit(key), self._used[key]
-        most = limit.suspect if suspect else limit.nodes
+        allowed = limit.suspect if suspect else limit.nodes
         # Suspect nodes may not use the reserve, not even one that was quarantined until now.
-        if (more <= 0 and not suspect) or used + more <= most * WHOLE:
+        if (more <= 0 and not suspect) or used + more <= allowed * WHOLE:
             return None
-        kept = limit.reserve if suspect and used + more <= limit.nodes * WHOLE else 0
-        return BudgetRefusal(_name(key), used / WHOLE, limit.nodes, "nodes marked", kept)
+        reserved = limit.reserve if suspect and used + more <= limit.nodes * WHOLE else 0
+        return BudgetRefusal(_name(key), used / WHOLE, limit.nodes, "nodes marked", reserved)
 
     def rows(self) -> Iterator[tuple[str, float, float, float]]:
-        """Yield every budget that something is charged to: name, nodes charged, nodes that may be, and how
-        many suspect nodes are counted apart from these.
+        """Yield every budget with usage: its name, the nodes in use, the limit, and the suspect nodes if
+        these are counted separately.
         """
         for key in sorted(key for key, parts in self._used.items() if parts):
-            yield self._told(key)
-        for check in sorted(check for check, many in self._out.items() if many):
-            yield f"check/{check}", self._out[check], check_limit(self.policy, check).active, 0.0
+            yield self._row(key)
+        for check in sorted(check for check, count in self._active.items() if count):
+            yield f"check/{check}", self._active[check], check_limit(self.policy, check).active, 0.0
 
-    def rows_of_node(self, seat: NodePlacement) -> Iterator[tuple[str, float, float, float]]:
-        """Yield the budgets that a node counts to wherever it is marked, as `told` does, empty ones too."""
-        for key in seat.budgets:
-            yield self._told(key)
+    def rows_of_node(self, placement: NodePlacement) -> Iterator[tuple[str, float, float, float]]:
+        """Yield the budgets of a node as `rows` does, those without usage too."""
+        for key in placement.budgets:
+            yield self._row(key)
 
-    def _told(self, key: str) -> tuple[str, float, float, float]:
+    def _row(self, key: str) -> tuple[str, float, float, float]:
         limit = self._limit(key)
         if limit.separate:
             return key, self._quarantined[key] / WHOLE, float(limit.nodes), self._suspects[key] / WHOLE

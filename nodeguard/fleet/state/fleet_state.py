@@ -34,33 +34,33 @@ class FleetState:
     when the domains of all nodes may have changed.
     """
 
-    def __init__(self, policy: Policy, known: Container[str]) -> None:
-        """known: the checks that exist, see BudgetUsage."""
+    def __init__(self, policy: Policy, checks: Container[str]) -> None:
+        """checks: the checks that exist, see BudgetUsage."""
         self.policy = policy
         self.nodes: dict[str, Node] = {}
         self.placements: dict[str, NodePlacement] = {}
         self.usage: dict[str, NodeUsage] = {}
         self.rules: dict[str, DeviceRule] = {}
-        self.budgets = BudgetUsage(policy, known)
+        self.budgets = BudgetUsage(policy, checks)
         self.liveness = AgentLiveness(self.placements)
         self.topologies = Topologies(policy)
         self.topology_version = 0
-        self._known = known
+        self._checks = checks
         self._agents: set[str] = set()
         self._names: dict[str, str] = {}
-        self._remembered: set[str] = set()
+        self._recorded: set[str] = set()
         self._observed: dict[str, NodeMarks] = {}
         self._pending: dict[str, NodeMarks] = {}
-        self._landed: set[str] = set()
+        self._written: set[str] = set()
         self._devices: dict[str, tuple[Device, ...]] = {}
-        self._marked: dict[str, dict[str, DeviceRule]] = defaultdict(dict)
-        self._taken: dict[str, frozenset[str]] = {}
+        self._rules_by_node: dict[str, dict[str, DeviceRule]] = defaultdict(dict)
+        self._removed_taints: dict[str, frozenset[str]] = {}
 
     def set_policy(self, policy: Policy) -> None:
         """Set the policy; every placement and all usage is computed again."""
         for uid in self.nodes:
             self._unindex(uid)
-        self.policy, self.budgets = policy, BudgetUsage(policy, self._known)
+        self.policy, self.budgets = policy, BudgetUsage(policy, self._checks)
         self.topologies.set_policy(policy)
         self.topology_version += 1
         for uid in self.nodes:
@@ -82,11 +82,11 @@ class FleetState:
         if node is not None and self._names.get(node.name) == uid:
             del self._names[node.name]
         self._observed.pop(uid, None)
-        self._remembered.discard(uid)
+        self._recorded.discard(uid)
         self._pending.pop(uid, None)
-        self._landed.discard(uid)
+        self._written.discard(uid)
         self._agents.discard(uid)
-        self._taken.pop(uid, None)
+        self._removed_taints.pop(uid, None)
         self._forget_domains(uid)
 
     def choose_topologies(self) -> None:
@@ -94,9 +94,9 @@ class FleetState:
         if self.topologies.choose():
             self._reindex_all()
 
-    def import_topologies(self, ways: Iterable[TopologyLabels]) -> None:
+    def import_topologies(self, schemes: Iterable[TopologyLabels]) -> None:
         """Import all topologies that the cluster's own objects declare."""
-        if self.topologies.import_schemes(ways):
+        if self.topologies.import_schemes(schemes):
             self._reindex_all()
 
     def add_agent(self, uid: str) -> None:
@@ -109,14 +109,14 @@ class FleetState:
     def update_rule(self, rule: DeviceRule) -> None:
         """Update a device rule."""
         self.rules[rule.name] = rule
-        self._marked[rule.uid][rule.name] = rule
+        self._rules_by_node[rule.uid][rule.name] = rule
         self._reindex(rule.uid)
 
     def remove_rule(self, name: str) -> None:
         """Remove a deleted device rule."""
         rule = self.rules.pop(name, None)
         if rule is not None:
-            self._marked[rule.uid].pop(name, None)
+            self._rules_by_node[rule.uid].pop(name, None)
             self._reindex(rule.uid)
 
     def update_devices(self, node: str, devices: Iterable[Device]) -> None:
@@ -126,28 +126,28 @@ class FleetState:
         self._devices[node] = tuple(devices)
         self._index(uid)
 
-    def record_issued(self, uid: str, holding: NodeMarks) -> None:
-        """Record that marks of a node are being written. They count beside the observed ones until they are
-        seen.
+    def record_issued(self, uid: str, marks: NodeMarks) -> None:
+        """Record that marks of a node are being written. They count together with the observed ones until
+        they are observed.
         """
         self._unindex(uid)
-        self._pending[uid] = holding
-        self._landed.discard(uid)
+        self._pending[uid] = marks
+        self._written.discard(uid)
         self._index(uid)
 
     def record_written(self, uid: str, state: str) -> None:
-        """A text of STATE is written; where it is what was issued last, the Node as it is seen next tells of
-        it, or of what came after.
+        """Record that a state annotation is written. If it is the latest issued one, the next observation of
+        the Node has it, or a later state.
         """
         if uid in self._pending and encode_record(self._pending[uid].node) == state:
-            self._landed.add(uid)
+            self._written.add(uid)
 
     def record_failed(self, uid: str) -> None:
         """Record that a write failed."""
         if uid in self._pending:
             self._unindex(uid)
             del self._pending[uid]
-            self._landed.discard(uid)
+            self._written.discard(uid)
             self._index(uid)
 
     def drop_issued(self) -> list[str]:
@@ -174,8 +174,8 @@ class FleetState:
         return uid in self._pending
 
     def is_taint_removed(self, uid: str, key: str) -> bool:
-        """Return whether somebody else removed a taint that was there, by its key."""
-        return key in self._taken.get(uid, ())
+        """Return whether another client removed a taint, by its key."""
+        return key in self._removed_taints.get(uid, ())
 
     def uid(self, name: str) -> str:
         """Return the uid of the Node of a name; empty if there is none."""
@@ -183,19 +183,19 @@ class FleetState:
 
     def marked_nodes(self) -> Iterator[str]:
         """Yield the uids of nodes with a record, observed or on its way."""
-        yield from self._remembered | self._pending.keys()
+        yield from self._recorded | self._pending.keys()
 
     def device_finder(self, uid: str) -> FindDevice:
         """Return a finder of the node's devices; it finds none unless the policy marks devices."""
         node = self.nodes.get(uid)
         devices = self._devices.get(node.name, ()) if node and self.policy.marks.device else ()
 
-        def find(slot: str, part: str) -> Device | None:
+        def find(target: str, component: str) -> Device | None:
             return next(
                 (
-                    device_selector(one)
-                    for one in devices
-                    if (one.uuid and one.uuid == part) or gpu_target(one.address) == slot
+                    device_selector(device)
+                    for device in devices
+                    if (device.uuid and device.uuid == component) or gpu_target(device.address) == target
                 ),
                 None,
             )
@@ -203,54 +203,58 @@ class FleetState:
         return find
 
     def rule_names(self, uid: str) -> Iterable[str]:
-        """Names of the rules of a node's devices, but for those whose record somebody has edited: like such
-        a taint of a Node, they stay.
+        """Return the names of the rules of a node's devices, except those with a record that another client
+        edited: these stay, like such a taint of a Node.
         """
-        return tuple(name for name, rule in self._marked.get(uid, {}).items() if _kept(rule) is not None)
+        return tuple(
+            name
+            for name, rule in self._rules_by_node.get(uid, {}).items()
+            if _quarantine_record(rule) is not None
+        )
 
     def orphaned_rules(self) -> Iterator[str]:
-        """Names of rules whose node or device is gone: of a node that publishes others, but not this one."""
+        """Yield the names of rules with a Node or device that no longer exists."""
         for rule in self.rules.values():
-            its = Device(rule.node, rule.driver, rule.pool, rule.device)
-            if rule.uid not in self.nodes or self.is_device_gone(its):
+            device = Device(rule.node, rule.driver, rule.pool, rule.device)
+            if rule.uid not in self.nodes or self.is_device_gone(device):
                 yield rule.name
 
     def is_device_gone(self, device: Device) -> bool:
         """Return whether a node publishes devices and this one is not among them."""
         devices = self._devices.get(device.node, ())
-        return bool(devices) and all(device_selector(one) != device for one in devices)
+        return bool(devices) and all(device_selector(published) != device for published in devices)
 
     def _observe(self, uid: str) -> None:
-        """What a node holds, from what is written on it; what was pending and is seen there is so no more."""
+        """Update the observed marks of a node; pending ones that are observed are not pending any more."""
         record = decode_record(self.nodes[uid].annotations.get(STATE_ANNOTATION, "")) or MarkRecord()
         devices = {
-            Device(rule.node, rule.driver, rule.pool, rule.device): kept
-            for rule in self._marked.get(uid, {}).values()
-            if (kept := _kept(rule)) is not None
+            Device(rule.node, rule.driver, rule.pool, rule.device): rule_record
+            for rule in self._rules_by_node.get(uid, {}).values()
+            if (rule_record := _quarantine_record(rule)) is not None
         }
         self._observed[uid] = NodeMarks(record, devices)
         if self._observed[uid] == NodeMarks():
-            self._remembered.discard(uid)
+            self._recorded.discard(uid)
         else:
-            self._remembered.add(uid)
-        if uid in self._landed:
+            self._recorded.add(uid)
+        if uid in self._written:
             # Its devices have rules of their own, which are written before or after it.
-            self._landed.discard(uid)
+            self._written.discard(uid)
             self._pending[uid] = replace(self._pending[uid], node=record)
         if self._pending.get(uid) == self._observed[uid]:
             del self._pending[uid]
 
     def _record_removed_taints(self, old: Node | None, new: Node) -> None:
-        """Record which taints of nodeguard somebody else removed."""
-        there = frozenset(one.key for one in new.taints)
-        had = frozenset(one.key for one in old.taints) if old is not None else frozenset()
-        # Where taints are not to be written, it is nodeguard that takes them away.
+        """Record which taints of nodeguard another client removed."""
+        after = frozenset(taint.key for taint in new.taints)
+        before = frozenset(taint.key for taint in old.taints) if old is not None else frozenset()
+        # If the policy writes no taints, nodeguard itself removes them.
         ours = not self.policy.marks.taint or new.uid in self._pending
-        taken = (self._taken.get(new.uid, frozenset()) | (frozenset() if ours else had)) - there
-        if taken:
-            self._taken[new.uid] = taken
+        removed = (self._removed_taints.get(new.uid, frozenset()) | (frozenset() if ours else before)) - after
+        if removed:
+            self._removed_taints[new.uid] = removed
         else:
-            self._taken.pop(new.uid, None)
+            self._removed_taints.pop(new.uid, None)
 
     def _reindex(self, uid: str) -> None:
         if uid in self.nodes:
@@ -262,10 +266,11 @@ class FleetState:
         node = self.nodes.get(uid)
         if node is None:
             return
-        # Where a DRA driver usage in for the device plugin, the Node itself tells of none.
-        gpus = node.gpus or len({one.address or one.name for one in self._devices.get(node.name, ())})
-        # One that carries a mark is charged, though its driver is dead and its agent silent.
-        if not (gpus or uid in self._agents or uid in self._remembered or uid in self._pending):
+        # With a DRA driver in place of the device plugin, the Node itself has no GPU resource.
+        devices = self._devices.get(node.name, ())
+        gpus = node.gpus or len({device.address or device.name for device in devices})
+        # A marked node counts, though its driver is broken and its agent stale.
+        if not (gpus or uid in self._agents or uid in self._recorded or uid in self._pending):
             self._forget_domains(uid)
             return
         moved = self.topologies.update_node(uid, node.name, node.labels)
@@ -305,8 +310,8 @@ class FleetState:
             self.budgets.charge(usage, -1)
 
 
-def _kept(rule: DeviceRule) -> MarkRecord | None:
-    """What is remembered on a rule; None where that does not say why the device is kept from work."""
+def _quarantine_record(rule: DeviceRule) -> MarkRecord | None:
+    """Return the record of a rule; None if it has no cause of a quarantine."""
     record = decode_record(rule.state)
     if record is None or all(cause.mark != Mark.QUARANTINE for cause in record.causes):
         return None
@@ -314,5 +319,5 @@ def _kept(rule: DeviceRule) -> MarkRecord | None:
 
 
 def device_selector(device: Device) -> Device:
-    """Return what a device rule selects a device by."""
+    """Return the device in the form that a device rule selects."""
     return Device(device.node, device.driver, device.pool, device.name)

@@ -1,6 +1,6 @@
-"""What was told of a fleet over time, step by step: what a history keeps, and what is replayed of it.
+"""Events of the fleet's history: what the aggregator records, and what a backtest replays.
 
-Each has `at`, seconds since the epoch by its receiver's clock. Nodes are told by uid.
+Each has `at`, seconds since the epoch by the receiver's clock. Nodes are named by uid.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from nodeguard.wire.report import Report
 
 
 class ReportReceived(Struct, frozen=True):
-    """A node's report came."""
+    """A report of a node was received."""
 
     at: float
     uid: str
@@ -26,14 +26,14 @@ class ReportReceived(Struct, frozen=True):
 
 
 class NodeObserved(Struct, frozen=True):
-    """A Node is as it is without nodeguard, see `bare`."""
+    """A Node changed; without the fields of nodeguard, see `without_nodeguard`."""
 
     at: float
     node: Node
 
 
 class NodeRemoved(Struct, frozen=True):
-    """A Node is no more."""
+    """A Node was deleted."""
 
     at: float
     uid: str
@@ -41,7 +41,7 @@ class NodeRemoved(Struct, frozen=True):
 
 
 class AgentLivenessChanged(Struct, frozen=True):
-    """A node has fallen silent, or is heard again."""
+    """A node's agent became stale, or reports again."""
 
     at: float
     uid: str
@@ -50,9 +50,9 @@ class AgentLivenessChanged(Struct, frozen=True):
 
 
 class NoteKind(StrEnum):
-    """What was told besides: `incident`: changed. `plan`: what a Node was to carry, by who acts. `freed`: a
-    mark was given back. `marks`: what is remembered on a Node, as it was seen there. `decision`: of people,
-    on an incident. `pause`: of people, on the fleet.
+    """The kind of a note. `incident`: an incident changed. `plan`: the leader issued the desired state of a
+    Node. `released`: a mark was released. `marks`: the record on a Node changed. `decision`: an operator's,
+    on an incident. `pause`: an operator's, on the fleet.
     """
 
     INCIDENT = "incident"
@@ -64,9 +64,7 @@ class NoteKind(StrEnum):
 
 
 class HistoryNote(Struct, frozen=True):
-    """Something that was told, written down or decided. name: of the incident, or the Node's uid. text: JSON,
-    or people's own words.
-    """
+    """A note in the history. name: of the incident, or the Node's uid. text: JSON, or an operator's text."""
 
     at: float
     kind: NoteKind
@@ -79,7 +77,7 @@ HistoryEvent = ReportReceived | NodeObserved | NodeRemoved | AgentLivenessChange
 
 
 def without_nodeguard(node: Node) -> Node:
-    """A Node with nothing on it that nodeguard writes, and nothing of it that changes by itself."""
+    """Return a Node without the fields that nodeguard writes, and without those that change by themselves."""
     record = decode_record(node.annotations.get(STATE_ANNOTATION, ""))
     ours = record is not None and record.cordoned
     return replace(
@@ -96,9 +94,9 @@ def without_nodeguard(node: Node) -> Node:
     )
 
 
-def in_time_order(steps: Iterable[HistoryEvent]) -> Iterator[HistoryEvent]:
-    """Steps as they are, but that none comes before the one that was told before it: a clock was put back."""
+def in_time_order(events: Iterable[HistoryEvent]) -> Iterator[HistoryEvent]:
+    """Yield the events with times that never decrease: a clock was set back."""
     latest = float("-inf")
-    for one in steps:
-        latest = max(latest, one.at)
-        yield one if one.at == latest else replace(one, at=latest)
+    for event in events:
+        latest = max(latest, event.at)
+        yield event if event.at == latest else replace(event, at=latest)

@@ -12,12 +12,12 @@ from nodeguard.model.instant import Instant
 from nodeguard.model.mark import MarkCause
 from nodeguard.wire.report import Inventory, Report, ReportedFinding, ReportedPassing, UnreadableTargets
 
-# Findings of one report that count, the worst first: an agent sends no more. Words that are kept once, by
-# their letters.
+# Maximum findings of one report, the worst first: an agent sends no more. Maximum characters of interned
+# tuples.
 _FINDINGS = 128
 _LETTERS = 4_000_000
 
-# Seconds from a verdict to its sending beyond which a report tells of the past.
+# Seconds from a verdict to its transmission above which a report counts as late.
 _LATE = 10.0
 
 
@@ -34,7 +34,7 @@ class LatestReport(Struct, frozen=True):
     boot_id: str
     digest: str
     health: Health
-    knowledge: DataStatus
+    data_status: DataStatus
     findings: tuple[ReportedFinding, ...]
     began: tuple[float, ...]
     proven: tuple[ReportedPassing, ...]
@@ -50,34 +50,36 @@ class TupleInterner:
     """Stores equal tuples once: nodes of one model report the same checks and targets."""
 
     def __init__(self) -> None:
-        self._kept: dict[tuple[str, ...], tuple[str, ...]] = {}
+        self._interned: dict[tuple[str, ...], tuple[str, ...]] = {}
         self._letters = 0
 
     def __call__(self, words: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the first tuple that is equal to these words."""
-        known = self._kept.get(words)
-        if known is not None:
-            return known
+        """Return the first tuple that is equal to this one."""
+        interned = self._interned.get(words)
+        if interned is not None:
+            return interned
         if self._letters > _LETTERS:
-            self._kept.clear()
+            self._interned.clear()
             self._letters = 0
         self._letters += sum(map(len, words)) + 64 * (len(words) + 1)
-        return self._kept.setdefault(words, words)
+        return self._interned.setdefault(words, words)
 
 
 def latest_report(report: Report, instant: Instant, shared: TupleInterner) -> LatestReport:
-    """Return what the fleet keeps of a report that came at an instant."""
+    """Return the state of a report that was received at an instant."""
     findings = report.findings[:_FINDINGS]
     return LatestReport(
         at=instant.mono,
         boot_id=report.boot_id,
         digest=report.digest,
         health=report.health,
-        knowledge=report.data_status,
+        data_status=report.data_status,
         findings=findings,
-        # An age may be any number: nothing began before time did.
-        began=tuple(max(0.0, instant.wall - report.age - one.age) for one in findings),
-        proven=tuple(ReportedPassing(shared(one.checks), shared(one.targets)) for one in report.passing),
+        # An age may be any number: no finding began before time 0.
+        began=tuple(max(0.0, instant.wall - report.age - finding.age) for finding in findings),
+        proven=tuple(
+            ReportedPassing(shared(group.checks), shared(group.targets)) for group in report.passing
+        ),
         unread=report.unreadable,
         inventory=report.inventory,
         agent=report.agent,
@@ -87,23 +89,24 @@ def latest_report(report: Report, instant: Instant, shared: TupleInterner) -> La
     )
 
 
-def proves(one: LatestReport, cause: MarkCause) -> bool:
+def proves(report: LatestReport, cause: MarkCause) -> bool:
     """Return whether the check of a cause reports every target of the cause as passing."""
-    if one.late or reports_fault(one.findings, cause):
+    if report.late or reports_fault(report.findings, cause):
         return False
-    places = set(cause.targets or (cause.target,))
-    for group in one.proven:
+    targets = set(cause.targets or (cause.target,))
+    for group in report.proven:
         if cause.check in group.checks:
-            places.difference_update(group.targets)
-    return not places
+            targets.difference_update(group.targets)
+    return not targets
 
 
 def reports_fault(findings: Iterable[ReportedFinding], cause: MarkCause) -> bool:
-    """Return whether the check of a cause still finds a fault where the cause is."""
-    places = {cause.target, *cause.targets}
+    """Return whether the check of a cause still finds a fault on one of its targets."""
+    targets = {cause.target, *cause.targets}
     return any(
-        one.check == cause.check and (one.target in places or not places.isdisjoint(one.targets))
-        for one in findings
+        finding.check == cause.check
+        and (finding.target in targets or not targets.isdisjoint(finding.targets))
+        for finding in findings
     )
 
 
@@ -113,20 +116,20 @@ class KnownChecks:
     def __init__(self, catalogue: Iterable[str]) -> None:
         self._catalogue = frozenset(catalogue)
         self._groups: Counter[tuple[str, ...]] = Counter()
-        self._told: frozenset[str] | None = frozenset()
+        self._reported: frozenset[str] | None = frozenset()
 
     def __contains__(self, check: object) -> bool:
         if check in self._catalogue:
             return True
-        if self._told is None:
-            self._told = frozenset(name for group in self._groups for name in group)
-        return check in self._told
+        if self._reported is None:
+            self._reported = frozenset(name for group in self._groups for name in group)
+        return check in self._reported
 
     def add(self, groups: Iterable[tuple[str, ...]]) -> None:
         """Add the checks that a node reports."""
         for group in groups:
             if group not in self._groups:
-                self._told = None
+                self._reported = None
             self._groups[group] += 1
 
     def remove(self, groups: Iterable[tuple[str, ...]]) -> None:
@@ -135,4 +138,4 @@ class KnownChecks:
             self._groups[group] -= 1
             if self._groups[group] <= 0:
                 del self._groups[group]
-                self._told = None
+                self._reported = None

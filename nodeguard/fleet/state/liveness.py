@@ -12,18 +12,18 @@ from msgspec import Struct
 
 from nodeguard.fleet.state.node_placement import NodePlacement
 
-# Seconds after its own start from which an aggregator may act though few agents were heard; and the share of
-# them from which it may at once.
+# Seconds after its start from which an aggregator may act with few reporting agents; and the share of
+# reporting agents from which it may act at once.
 MAX_START_WAIT = 60.0
 MIN_REPORTING_SHARE = 0.9
 
-# A domain explains that its nodes are silent where it has so many nodes, and all but this share are.
+# A domain explains its stale agents if it has at least so many nodes, and at least this share is stale.
 _MEMBERS = 3
 _SILENT = 0.8
 
 
-# Why nothing new is marked then, in words that stay the same while the numbers change.
-FROZEN = "too many agents are silent: see nodeguard status"
+# The reason of withheld marks then; it stays the same while the numbers change.
+FROZEN = "too many agents are stale: see nodeguard status"
 
 
 class StaleAgents(Struct, frozen=True):
@@ -49,96 +49,98 @@ class AgentLiveness:
         self.last_reports: dict[str, float] = {}
         self._placements = placements
         self._queue: list[tuple[float, str]] = []
-        self._place: dict[str, float] = {}
-        self._quiet: set[str] = set()
+        self._queued: dict[str, float] = {}
+        self._overdue: set[str] = set()
         self._never: set[str] = set()
         self._since = -inf
-        self._silent: frozenset[str] | None = frozenset()
+        self._stale: frozenset[str] | None = frozenset()
 
     def add_node(self, uid: str) -> None:
         """Add a node of the fleet."""
         if uid not in self.last_reports:
             self._never.add(uid)
-            self._silent = None
-        elif uid in self._quiet:
-            self._silent = None
+            self._stale = None
+        elif uid in self._overdue:
+            self._stale = None
 
     def remove_node(self, uid: str) -> None:
         """Remove a node of the fleet."""
-        if uid in self._never or uid in self._quiet:
+        if uid in self._never or uid in self._overdue:
             self._never.discard(uid)
-            self._silent = None
+            self._stale = None
 
     def record_report(self, uid: str, at: float) -> None:
         """Record a report or heartbeat."""
         self.last_reports[uid] = at
-        if uid in self._never or uid in self._quiet:
+        if uid in self._never or uid in self._overdue:
             self._never.discard(uid)
-            self._quiet.discard(uid)
-            self._silent = None
-        if at < self._place.get(uid, inf) or uid not in self._place:
+            self._overdue.discard(uid)
+            self._stale = None
+        if at < self._queued.get(uid, inf) or uid not in self._queued:
             self._queue_up(uid, at)
 
     def forget(self, uid: str) -> None:
         """Forget a node."""
         self.last_reports.pop(uid, None)
-        self._place.pop(uid, None)
-        self._quiet.discard(uid)
+        self._queued.pop(uid, None)
+        self._overdue.discard(uid)
         if uid in self._placements:
             self._never.add(uid)
-        self._silent = None
+        self._stale = None
 
     def stale_agents(
         self, now: float, after: float, freeze: float, size: Callable[[str], int]
     ) -> StaleAgents:
-        """Return the stale agents. after, freeze: see model.policy.Silent; size: how many nodes a budget
-        group has.
+        """Return the stale agents. after, freeze: see model.policy.StalePolicy; size: returns the number of
+        nodes of a budget.
         """
         self._advance(now - after)
-        if self._silent is None:
-            self._silent = frozenset(
-                chain(self._never, (uid for uid in self._quiet if uid in self._placements))
+        if self._stale is None:
+            self._stale = frozenset(
+                chain(self._never, (uid for uid in self._overdue if uid in self._placements))
             )
-        silent, most, why = self._silent, freeze * len(self._placements), ""
-        if len(silent) > most and (alone := self._unexplained(silent, size)) > most:
-            why = (
-                f"{len(silent)} of {len(self._placements)} agents are silent and no domain explains "
-                f"{alone} of them: see whether they can reach this aggregator"
+        stale, limit, frozen = self._stale, freeze * len(self._placements), ""
+        if len(stale) > limit and (unexplained := self._unexplained(stale, size)) > limit:
+            frozen = (
+                f"{len(stale)} of {len(self._placements)} agents are stale and no domain explains "
+                f"{unexplained} of them: see whether they can reach this aggregator"
             )
-        return StaleAgents(silent, len(self._placements), len(self._placements) - len(self._never), why)
+        return StaleAgents(stale, len(self._placements), len(self._placements) - len(self._never), frozen)
 
     def _advance(self, since: float) -> None:
-        """Move the nodes whose last report is older than `since` to the quiet ones."""
+        """Move the nodes with a last report older than `since` to the overdue ones."""
         if since < self._since:
-            # It takes longer now to be silent.
-            for uid in self._quiet:
+            # The time limit is longer now.
+            for uid in self._overdue:
                 self._queue_up(uid, self.last_reports[uid])
-            self._quiet.clear()
-            self._silent = None
+            self._overdue.clear()
+            self._stale = None
         self._since = since
         while self._queue and self._queue[0][0] <= since:
             at, uid = self._queue[0]
-            last = self.last_reports[uid] if self._place.get(uid) == at else since
+            last = self.last_reports[uid] if self._queued.get(uid) == at else since
             if last > since:
-                self._place[uid] = last
+                self._queued[uid] = last
                 heapreplace(self._queue, (last, uid))
                 continue
             heappop(self._queue)
-            if self._place.get(uid) == at:
-                del self._place[uid]
-                self._quiet.add(uid)
-                self._silent = None
+            if self._queued.get(uid) == at:
+                del self._queued[uid]
+                self._overdue.add(uid)
+                self._stale = None
 
     def _queue_up(self, uid: str, at: float) -> None:
-        self._place[uid] = at
+        self._queued[uid] = at
         heappush(self._queue, (at, uid))
 
-    def _unexplained(self, silent: Iterable[str], size: Callable[[str], int]) -> int:
-        quiet = Counter(domain for uid in silent for domain in self._placements[uid].domains)
-        dark = {
-            one for one, many in quiet.items() if (whole := size(one)) >= _MEMBERS and many >= _SILENT * whole
+    def _unexplained(self, stale: Iterable[str], size: Callable[[str], int]) -> int:
+        counts = Counter(domain for uid in stale for domain in self._placements[uid].domains)
+        explaining = {
+            domain
+            for domain, count in counts.items()
+            if (nodes := size(domain)) >= _MEMBERS and count >= _SILENT * nodes
         }
-        return sum(1 for uid in silent if dark.isdisjoint(self._placements[uid].domains))
+        return sum(1 for uid in stale if explaining.isdisjoint(self._placements[uid].domains))
 
 
 def may_act(agents: StaleAgents, started: float, now: float) -> bool:

@@ -1,4 +1,4 @@
-"""What is remembered of one node: on its Node, and on the rules of its devices. Pure."""
+"""Marks of one node: the records on its Node and on the rules of its devices. Pure."""
 
 from __future__ import annotations
 
@@ -26,130 +26,133 @@ from nodeguard.model.policy import MarkWrites, SoakPeriod
 
 
 class NodeMarks(Struct, frozen=True):
-    """Records of a node: its own, and those of devices that are marked."""
+    """The records of a node and of its marked devices."""
 
     node: MarkRecord = MarkRecord()
     devices: dict[Device, MarkRecord] = {}
 
     def record_of(self, device: Device | None) -> MarkRecord:
-        """The record of the node, or of one of its devices."""
+        """Return the record of the node (None) or of one of its devices."""
         return self.node if device is None else self.devices.get(device, MarkRecord())
 
     def with_record(self, device: Device | None, record: MarkRecord) -> NodeMarks:
-        """With another record of the node or of a device."""
+        """Return the marks with another record of the node (None) or of a device."""
         if device is None:
             return replace(self, node=record)
-        others = {one: kept for one, kept in self.devices.items() if one != device}
+        others = {other: other_record for other, other_record in self.devices.items() if other != device}
         return replace(self, devices={**others, device: record} if record.causes else others)
 
     @property
     def carriers(self) -> tuple[Device | None, ...]:
-        """Where something may stand: the node (None) and its devices."""
+        """Return the possible locations of records: the node (None) and its devices."""
         return (None, *self.devices)
 
     @property
     def is_marked(self) -> bool:
-        """Whether anything stands."""
+        """Return whether any mark is active."""
         return bool(self.node.causes or self.node.charge or self.node.degraded or self.devices)
 
     @property
     def is_quarantined(self) -> bool:
-        """Whether the whole node is quarantined."""
+        """Return whether the whole node is quarantined."""
         return _has(self.node, Mark.QUARANTINE)
 
 
 _NOTHING = NodeMarks()
 
 
-def node_usage(seat: NodePlacement, one: NodeMarks, other: NodeMarks | None = None) -> NodeUsage:
-    """What a node is charged with: each kind of mark that it has, from the causes of its marks. other: what
-    it is about to be, which counts beside what it is, as the write may fail.
+def node_usage(placement: NodePlacement, observed: NodeMarks, pending: NodeMarks | None = None) -> NodeUsage:
+    """Return what a node uses of the budgets, from the causes of its marks. pending: the marks that are being
+    written; they count together with the observed ones, as the write may fail.
     """
-    if other is None and one == _NOTHING:
-        return NodeUsage(seat, free=seat.cordoned_by_user)
-    holdings = (one,) if other is None else (other, one)
+    if pending is None and observed == _NOTHING:
+        return NodeUsage(placement, free=placement.cordoned_by_user)
+    versions = (observed,) if pending is None else (pending, observed)
     charges = {
-        place: charge
-        for holding in holdings
-        for place in holding.carriers
-        if (charge := holding.record_of(place).charge) is not None
+        device: charge
+        for marks in versions
+        for device in marks.carriers
+        if (charge := marks.record_of(device).charge) is not None
     }
     past = {
         (old.check, old.at): old
-        for each in (one, other)
-        if each is not None
-        for old in each.node.past_charges
+        for marks in (observed, pending)
+        if marks is not None
+        for old in marks.node.past_charges
     }
     for charge in charges.values():
         past.pop((charge.check, charge.at), None)
     return NodeUsage(
-        seat,
+        placement,
         frozenset(
-            place
-            for holding in holdings
-            for place in holding.carriers
-            if _has(holding.record_of(place), Mark.QUARANTINE)
+            device
+            for marks in versions
+            for device in marks.carriers
+            if _has(marks.record_of(device), Mark.QUARANTINE)
         ),
-        any(_has(holding.node, Mark.SUSPECT) for holding in holdings),
+        any(_has(marks.node, Mark.SUSPECT) for marks in versions),
         tuple(sorted(charges.values(), key=lambda charge: (charge.at, charge.check))),
         tuple(past.values()),
-        seat.cordoned_by_user,
+        placement.cordoned_by_user,
     )
 
 
-def record_release(one: NodeMarks, charge: Charge, soak: SoakPeriod, now: float) -> NodeMarks:
-    """With a charge in the node's past. now: seconds since the epoch."""
-    recent = [old for old in one.node.past_charges if now - old.ended < soak.forget]
-    # It was before, and what it stood on is not gone yet, as a rule that nobody has deleted so far.
+def record_release(marks: NodeMarks, charge: Charge, soak: SoakPeriod, now: float) -> NodeMarks:
+    """Return the marks with a released charge among the past ones. now: seconds since the epoch."""
+    recent = [old for old in marks.node.past_charges if now - old.ended < soak.forget]
+    # It was released before, and its object still exists, such as a rule that is not deleted yet.
     if any((old.check, old.at) == (charge.check, charge.at) for old in recent):
-        return one
-    times = max((old.occurrences for old in recent if old.check == charge.check), default=0)
+        return marks
+    occurrences = max((old.occurrences for old in recent if old.check == charge.check), default=0)
     rest = (old for old in recent if old.check != charge.check or now - old.at < _WINDOW)
-    past = (*rest, PastCharge(charge.check, charge.at, now, times + 1))[-_PAST:]
-    return replace(one, node=replace(one.node, past_charges=past))
+    past = (*rest, PastCharge(charge.check, charge.at, now, occurrences + 1))[-_PAST:]
+    return replace(marks, node=replace(marks.node, past_charges=past))
 
 
-# Charges of one check that were given back are remembered one by one for as long as the window of a check's
-# ledger may be; how many at most.
+# Released charges of one check are remembered for as long as the longest window of a check's budget; maximum
+# number.
 _WINDOW = 86_400.0
 _PAST = 16
 
 
-def with_cordon(node: Node, seen: MarkRecord, one: NodeMarks, writes: MarkWrites) -> NodeMarks:
-    """What a node holds, with whether its cordon is nodeguard's. seen: what is remembered on it now.
+def with_cordon(node: Node, observed: MarkRecord, marks: NodeMarks, writes: MarkWrites) -> NodeMarks:
+    """Return the marks of a node, with whether its cordon is nodeguard's. observed: its record now.
 
-    A cordon is set when a quarantine begins, where there is none yet. Where a person has taken it back, it is
-    not set again.
+    A cordon is set when a quarantine begins, if there is none yet. If an operator has removed it, it is not
+    set again.
     """
-    quarantined, was = one.is_quarantined, _has(seen, Mark.QUARANTINE)
-    ours = seen.cordoned and node.unschedulable and quarantined
+    quarantined, was = marks.is_quarantined, _has(observed, Mark.QUARANTINE)
+    ours = observed.cordoned and node.unschedulable and quarantined
     if writes.cordon and quarantined and not was and not node.unschedulable:
         ours = True
-    return one if one.node.cordoned == ours else replace(one, node=replace(one.node, cordoned=ours))
+    return marks if marks.node.cordoned == ours else replace(marks, node=replace(marks.node, cordoned=ours))
 
 
 def desired_node(
-    seat: NodePlacement,
+    placement: NodePlacement,
     node: Node,
-    seen: MarkRecord,
-    one: NodeMarks,
+    observed: MarkRecord,
+    marks: NodeMarks,
     writes: MarkWrites,
     condition: NodeCondition | None = None,
 ) -> DesiredNode:
-    """What a Node is to carry, from what is to be remembered of it. seen: what is remembered on it now."""
-    record = one.node
-    marks = (mark for mark in Mark if any(mark == cause.mark for cause in record.causes))
-    words = {mark.key: _word(record, mark) for mark in marks}
+    """Return the desired state of a Node. observed: its record now."""
+    record = marks.node
+    kinds = (mark for mark in Mark if any(mark == cause.mark for cause in record.causes))
+    values = {mark.key: _taint_value(record, mark) for mark in kinds}
     if record.degraded:
-        words[DEGRADED_TAINT] = min(record.degraded, key=lambda one: (one.since, one.domain)).topology
-    taints = tuple(Taint(key, NO_SCHEDULE, word) for key, word in words.items()) if writes.taint else ()
+        first = min(record.degraded, key=lambda degraded: (degraded.since, degraded.domain))
+        values[DEGRADED_TAINT] = first.topology
+    taints = tuple(Taint(key, NO_SCHEDULE, value) for key, value in values.items()) if writes.taint else ()
     cordon = None
-    if record.cordoned != seen.cordoned:
+    if record.cordoned != observed.cordoned:
         cordon = True if record.cordoned else False if node.unschedulable else None
     return DesiredNode(
-        uid=seat.uid,
-        name=seat.name,
-        taints=tuple(sorted((*taints, *seat.unknown_taints), key=lambda taint: (taint.key, taint.effect))),
+        uid=placement.uid,
+        name=placement.name,
+        taints=tuple(
+            sorted((*taints, *placement.unknown_taints), key=lambda taint: (taint.key, taint.effect))
+        ),
         state=encode_record(record),
         cordon=cordon,
         condition=condition if writes.condition else None,
@@ -160,52 +163,52 @@ def _has(record: MarkRecord, mark: Mark) -> bool:
     return any(cause.mark == mark for cause in record.causes)
 
 
-def is_as_desired(node: Node, what: DesiredNode) -> bool:
-    """Whether a Node carries already what it is to carry, but for its condition's words."""
+def is_as_desired(node: Node, desired: DesiredNode) -> bool:
+    """Return whether a Node is in its desired state, except the message of its condition."""
     taints = sorted(
-        (one for one in node.taints if one.key.startswith(PREFIX)),
+        (taint for taint in node.taints if taint.key.startswith(PREFIX)),
         key=lambda taint: (taint.key, taint.effect),
     )
-    told = what.condition is None or not what.condition.replaces(node.condition)
+    has_condition = desired.condition is None or not desired.condition.replaces(node.condition)
     return (
-        tuple(taints) == what.taints
-        and node.annotations.get(STATE_ANNOTATION, "") == what.state
-        and (what.cordon is None or node.unschedulable == what.cordon)
-        and told
+        tuple(taints) == desired.taints
+        and node.annotations.get(STATE_ANNOTATION, "") == desired.state
+        and (desired.cordon is None or node.unschedulable == desired.cordon)
+        and has_condition
     )
 
 
-def device_rules(seat: NodePlacement, one: NodeMarks) -> tuple[DeviceRule, ...]:
-    """The rules that a node's devices are to have."""
+def device_rules(placement: NodePlacement, marks: NodeMarks) -> tuple[DeviceRule, ...]:
+    """Return the desired rules of a node's devices."""
     return tuple(
         DeviceRule(
-            name=rule_name(seat.uid, device),
-            node=seat.name,
-            uid=seat.uid,
+            name=rule_name(placement.uid, device),
+            node=placement.name,
+            uid=placement.uid,
             driver=device.driver,
             pool=device.pool,
             device=device.name,
-            taint=Taint(Mark.QUARANTINE.key, NO_SCHEDULE, _word(record, Mark.QUARANTINE)),
+            taint=Taint(Mark.QUARANTINE.key, NO_SCHEDULE, _taint_value(record, Mark.QUARANTINE)),
             state=encode_record(record),
         )
-        for device, record in one.devices.items()
+        for device, record in marks.devices.items()
     )
 
 
 def rule_name(uid: str, device: Device) -> str:
-    """Name of the rule of a device, the same whoever makes it."""
+    """Return the name of the rule of a device, the same in every aggregator."""
     words = "\0".join((uid, device.driver, device.pool, device.name))
     return f"nodeguard-{blake2b(words.encode(), digest_size=10).hexdigest()}"
 
 
-def _word(record: MarkRecord, mark: Mark) -> str:
-    """The class that a taint tells: the first, as its value is not to change with every reason."""
+def _taint_value(record: MarkRecord, mark: Mark) -> str:
+    """Return the fault class in a taint: the first, so that it does not change with every cause."""
     return min((cause.since, cause.fault_class) for cause in record.causes if cause.mark == mark)[1]
 
 
 def apply_desired(node: Node, desired: DesiredNode) -> Node:
-    """The Node after a write of what it is to carry: what is not nodeguard's stays as it is, and so does the
-    condition for other readings alone.
+    """Return the Node after a write of its desired state: fields of others stay, and so does a condition that
+    only has another message.
     """
     annotations = {key: text for key, text in node.annotations.items() if key != STATE_ANNOTATION}
     if desired.state:
@@ -213,7 +216,7 @@ def apply_desired(node: Node, desired: DesiredNode) -> Node:
     wanted, condition = desired.condition, node.condition
     if wanted is not None and wanted.replaces(condition):
         condition = replace(wanted, message=wanted.short_message) if wanted.status else None
-    foreign = tuple(one for one in node.taints if not one.key.startswith(PREFIX))
+    foreign = tuple(taint for taint in node.taints if not taint.key.startswith(PREFIX))
     return replace(
         node,
         taints=(*foreign, *desired.taints),

@@ -11,10 +11,10 @@ from nodeguard.model.mark import DEGRADED_TAINT, Mark, MarkRecord
 from nodeguard.model.node import Node, Taint
 from nodeguard.model.policy import Policy
 
-# Names of ledgers: of all nodes, and what those of pools and of domains begin with.
+# Names of budgets: of all nodes, and the prefixes of those of pools and of domains.
 FLEET, POOL, DOMAIN = "fleet", "pool/", "domain/"
 
-# A whole node, as ledgers count it: a number that any usual count of GPUs divides.
+# A whole node in budgets: a number that any usual count of GPUs divides.
 WHOLE = 840
 
 _KEYS = frozenset({DEGRADED_TAINT, *(mark.key for mark in Mark)})
@@ -67,7 +67,7 @@ def place_node(
     return NodePlacement(
         uid=node.uid,
         name=node.name,
-        budgets=(FLEET, f"{POOL}{pool.name if pool else ''}", *(f"{DOMAIN}{one}" for one in domains)),
+        budgets=(FLEET, f"{POOL}{pool.name if pool else ''}", *(f"{DOMAIN}{path}" for path in domains)),
         gpus=node.gpus if gpus is None else gpus,
         # Until its removal is seen, a cordon of nodeguard stays one: the node is no free capacity.
         cordoned_by_user=node.unschedulable and not any(own.cordoned for own in records),
@@ -84,6 +84,6 @@ def _keys_of(record: MarkRecord) -> Iterator[str]:
         yield DEGRADED_TAINT
 
 
-def gpu_parts(seat: NodePlacement) -> int:
+def gpu_parts(placement: NodePlacement) -> int:
     """Return the part of WHOLE that one GPU of a node is worth, rounded up."""
-    return -(-WHOLE // seat.gpus) if seat.gpus > 0 else WHOLE
+    return -(-WHOLE // placement.gpus) if placement.gpus > 0 else WHOLE

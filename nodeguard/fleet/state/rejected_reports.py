@@ -1,4 +1,4 @@
-"""Messages of nodes that an aggregator refused: the latest of each node. No input, output or clock."""
+"""Rejected messages of agents: the latest of each node. No input, output or clock."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from collections import Counter, OrderedDict
 from msgspec import Struct
 from msgspec.structs import replace
 
-# Seconds for which a refusal is shown, and nodes whose latest one is kept.
+# Seconds for which a rejection is shown; maximum number of nodes.
 SHOWN_FOR = 600.0
 _NODES = 4096
 
 
 class RejectedReport(Struct, frozen=True):
-    """Why messages of a node were refused.
+    """The rejection of a node's messages.
 
-    node: its name. reason: a word out of few, for metrics. message: the answer to the agent, which names the
-    remedy. since, last: when the first and the latest of these messages came, in seconds of the receiver's
-    monotonic clock; count: how many did. They are counted anew after SHOWN_FOR without one.
+    node: its name. reason: one of few values, for metrics. message: the answer to the agent, with the remedy.
+    since, last: when the first and the latest of these messages came, in seconds of the receiver's monotonic
+    clock; count: how many came. The count starts again after SHOWN_FOR without one.
     """
 
     node: str
@@ -29,14 +29,14 @@ class RejectedReport(Struct, frozen=True):
 
 
 class RejectedReports:
-    """The latest refusal of each node. counts: of all refused messages by reason, since the start."""
+    """The latest rejection of each node. counts: of all rejected messages by reason, since the start."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
         self._latest: OrderedDict[str, RejectedReport] = OrderedDict()
 
     def add(self, node: str, reason: str, message: str, now: float) -> None:
-        """Note that a message was refused at a time."""
+        """Record that a message was rejected at a time."""
         self.counts[reason] += 1
         before = self._latest.pop(node, None)
         if before is None or now - before.last > SHOWN_FOR:
@@ -49,11 +49,11 @@ class RejectedReports:
             self._latest.popitem(last=False)
 
     def latest(self, node: str, now: float) -> RejectedReport | None:
-        """Return the refusal of a node; None where there was none for SHOWN_FOR seconds."""
-        refusal = self._latest.get(node)
-        return refusal if refusal is not None and now - refusal.last <= SHOWN_FOR else None
+        """Return the rejection of a node; None if there was none for SHOWN_FOR seconds."""
+        rejected = self._latest.get(node)
+        return rejected if rejected is not None and now - rejected.last <= SHOWN_FOR else None
 
     def recent(self, now: float) -> tuple[RejectedReport, ...]:
-        """Return the refusals of the past SHOWN_FOR seconds, the latest first."""
+        """Return the rejections of the past SHOWN_FOR seconds, the latest first."""
         latest = reversed(self._latest.values())
-        return tuple(refusal for refusal in latest if now - refusal.last <= SHOWN_FOR)
+        return tuple(rejected for rejected in latest if now - rejected.last <= SHOWN_FOR)

@@ -20,9 +20,9 @@ VERSION: Literal[1] = 1
 class ReplicaView(Struct, frozen=True):
     """The aggregator replica that answers.
 
-    leader: holder of the lease, `standalone` without a lease, empty where nobody holds it. is_leader: whether
-    this replica does. is_active: whether it may write marks; inactive_reason: why not. since, age: of its
-    start. plan_age: seconds since its latest plan, None before the first.
+    leader: holder of the lease, `standalone` without a lease, empty if no replica holds it. is_leader:
+    whether this replica does. is_active: whether it may write marks; inactive_reason: why not. since, age: of
+    its start. plan_age: seconds since its latest plan, None before the first.
     """
 
     leader: str
@@ -137,8 +137,8 @@ class BudgetView(Struct, frozen=True):
 class IncidentSummary(Struct, frozen=True):
     """An incident in a list.
 
-    similar: how many incidents of the same check and health are represented by this one. acknowledged: by
-    whom, empty for nobody. domain: set for an incident of a failure domain, which has no node; the incident
+    similar: how many incidents of the same check and health are represented by this one. acknowledged: the
+    operator, empty for none. domain: set for an incident of a failure domain, which has no node; the incident
     of a suppressed check has neither, and its resource is `check/NAME`. until, seconds_left: end of the grace
     period of a pending incident. action: the action that the finding recommends. message: what is wrong.
     """

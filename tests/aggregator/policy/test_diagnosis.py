@@ -30,9 +30,9 @@ def test_every_constant_can_be_set() -> None:
         suppression: {minNodes: 8, usualDailyOnsets: 4, significance: 0.001, windows: [5m, 1h], confirmedShare: 50%}
         faultClasses: {}
         """) == DiagnosisPolicy(
-        enforce=("fabric", "rack"), nodes=4, surprise=10.0, caution=2.0, settle=30.0, weak=0.2, patience=300.0,
-        lately=120.0, repeats=5, clear=600.0, most=3_600.0, forget=172_800.0, held=8, often=4.0, chance=0.001,
-        windows=(300.0, 3_600.0), second=0.5,
+        enforce=("fabric", "rack"), min_nodes=4, significance_exponent=10.0, rate_margin=2.0, grace_period=30.0, weak_share=0.2, weak_wait=300.0,
+        weak_window=120.0, max_daily_onsets=5, recovery_initial=600.0, recovery_max=3_600.0, recovery_reset_after=172_800.0, suppression_min_nodes=8, usual_daily_onsets=4.0, suppression_significance=0.001,
+        suppression_windows=(300.0, 3_600.0), confirmed_share=0.5,
     )  # fmt: skip
 
 
@@ -42,8 +42,8 @@ def test_a_class_keeps_what_is_not_said_of_it() -> None:
     ]
     [before] = [one for one in FAULT_CLASSES if one.name == "link"]
     assert (link.share, link.windows) == (0.5, (60.0,))
-    assert (link.checks, link.topologies, link.rate, link.weak) == (
-        before.checks, before.topologies, before.rate, before.weak
+    assert (link.checks, link.topologies, link.daily_rate, link.weak) == (
+        before.checks, before.topologies, before.daily_rate, before.weak
     )  # fmt: skip
 
 

@@ -192,7 +192,7 @@ def test_a_suppressed_check() -> None:
     assert look(status_lines(fleet_status(fleet.planner, LEADER, fleet.now)), 100) == page("""
     FATAL  120 nodes: 6 fatal; 6 marks withheld.
       check       gpu-lost is suppressed: it fires on 6 nodes that share nothing, where 4 within 10 min
-                  may be chance; nothing bears it out: it misfires
+                  may be chance; no source confirms it: a false alarm
       agents      120 of 120 reporting
       nodes       114 ok, 6 fatal
       marked      nothing
@@ -205,8 +205,8 @@ def test_a_suppressed_check() -> None:
                   nodeguard 0.1.0
 
     WARNING  check gpu-lost: suppressed, 0 s old
-             it fires on 6 nodes that share nothing, where 4 within 10 min may be chance; nothing bears
-             it out: it misfires
+             it fires on 6 nodes that share nothing, where 4 within 10 min may be chance; no source
+             confirms it: a false alarm
              nodeguard describe incident check-gpu-lost-b567aef3
     """)
     [name] = fleet.planner.incidents[""]
@@ -219,7 +219,7 @@ def test_a_suppressed_check() -> None:
       since       2023-11-14 22:25:41 UTC, just now
       changed     2023-11-14 22:25:41 UTC, just now
       message     check gpu-lost is suppressed: it fires on 6 nodes that share nothing, where 4 within
-                  10 min may be chance; nothing bears it out: it misfires
+                  10 min may be chance; no source confirms it: a false alarm
       action      monitor it
       see         nodeguard explain gpu-lost
 

@@ -346,7 +346,7 @@ def test_to_switch_a_view_on_leaves_what_is_blamed_and_held() -> None:
     )
     for blame in (
         DiagnosisPolicy(enforce=("fabric", "rack")),
-        DiagnosisPolicy(enforce=("fabric",), repeats=5),
+        DiagnosisPolicy(enforce=("fabric",), max_daily_onsets=5),
     ):
         made.planner.set_policy(replace(ENFORCED, diagnosis=blame))
         wait(made, 30.0)

@@ -235,7 +235,7 @@ def test_nothing_is_asked_for_while_nothing_is_known() -> None:
 
 
 def test_its_constants_are_the_policys() -> None:
-    fleet = Voters(rule=replace(DiagnosisPolicy(), settle=100.0))
+    fleet = Voters(rule=replace(DiagnosisPolicy(), grace_period=100.0))
     fleet.show(fleet.leaf(1, 3, NODES))
     fleet.after(90.0)
     assert fleet.blamed == []

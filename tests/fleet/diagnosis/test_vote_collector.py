@@ -50,4 +50,4 @@ def test_names_that_nobody_reports_any_more_are_forgotten() -> None:
         voting.record_cleared("uid-0", f"made-up-{number}")
     voting.forget((), moment + 10 * 86_400.0)
     assert voting.firings == {}
-    assert len(voting._may) + len(voting._cast) == 0
+    assert len(voting._classes_of_check) + len(voting._cast) == 0

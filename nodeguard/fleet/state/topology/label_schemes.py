@@ -1,12 +1,12 @@
-"""Which of the ways of a view counts: the one by whose keys most nodes are labelled. Pure."""
+"""Label schemes: which of the schemes of a topology is used: the one that most nodes have. Pure."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-# Another way takes over where it has so many more of all nodes, so that the fleet does not go to and fro; a
-# level counts from where so many of its way's nodes have it, and until fewer than so many have.
+# Another scheme is used if it has so many more of all nodes, so that the fleet does not alternate; a level is
+# used from this share of its scheme's nodes, until it has less than the other.
 _MORE = 0.1
 _ENOUGH = 0.5
 _TOO_FEW = 0.4
@@ -17,8 +17,8 @@ Labels = Mapping[str, str]
 class LabelScheme:
     """Label keys, coarsest first, and how many nodes have them.
 
-    is_own: whether people have said that it is these: each of them counts, whoever has it. carried: how many
-    nodes have any of them. used: those that make a node's path.
+    is_own: whether the policy sets it: then each key counts, whichever nodes have it. labelled_nodes: how
+    many nodes have any of the keys. used_keys: those that make a node's path.
     """
 
     def __init__(self, keys: tuple[str, ...], *, is_own: bool = False) -> None:
@@ -30,8 +30,8 @@ class LabelScheme:
         self._having: Counter[str] = Counter()
 
     def count(self, labels: Labels, values: Labels, by: int) -> None:
-        """A node that has any of the keys comes (by 1) or leaves (by -1). values: its labels, and those that
-        it had last.
+        """Add a node with any of the keys (by 1) or remove it (by -1). values: its labels, and those that it
+        had last.
         """
         self._any += by
         self.labelled_nodes += by * any(labels.get(key) for key in self.keys)
@@ -40,7 +40,7 @@ class LabelScheme:
                 self._having[key] += by
 
     def choose_keys(self) -> None:
-        """See which of its levels there are."""
+        """Choose the levels that enough nodes have."""
         if self.is_own:
             return
         self.used_keys = tuple(key for key in self.keys if self._is_level(key))
@@ -53,34 +53,34 @@ class LabelScheme:
 
 
 class SchemeSelection:
-    """The ways of one view. way: the one that counts; None while no node has a label of any.
+    """The schemes of one topology. scheme: the one in use; None while no node has a label of any.
 
-    Of two by which as many nodes are labelled, the first counts; one of people's own counts anyway.
+    Of two with as many nodes, the first is used; one that the policy sets is always used.
     """
 
-    def __init__(self, view: str, ways: Sequence[LabelScheme]) -> None:
-        self.topology = view
-        self.scheme = next((way for way in ways if way.is_own), None)
-        self._ways = tuple(ways)
+    def __init__(self, topology: str, schemes: Sequence[LabelScheme]) -> None:
+        self.topology = topology
+        self.scheme = next((scheme for scheme in schemes if scheme.is_own), None)
+        self._schemes = tuple(schemes)
         self._by_key: dict[str, list[LabelScheme]] = {}
-        for way in ways:
-            for key in way.keys:
-                self._by_key.setdefault(key, []).append(way)
+        for scheme in schemes:
+            for key in scheme.keys:
+                self._by_key.setdefault(key, []).append(scheme)
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The keys that make a node's path."""
+        """Return the keys that make a node's path."""
         return self.scheme.used_keys if self.scheme is not None else ()
 
     def count(self, labels: Labels, values: Labels, by: int) -> None:
-        """A node comes or leaves; see Way.count."""
-        for way in {way for key in values for way in self._by_key.get(key, ())}:
-            way.count(labels, values, by)
+        """Add or remove a node; see LabelScheme.count."""
+        for scheme in {scheme for key in values for scheme in self._by_key.get(key, ())}:
+            scheme.count(labels, values, by)
 
     def choose_scheme(self, nodes: int) -> bool:
-        """Choose anew where that is called for. nodes: of the fleet. Returns whether other keys count now."""
+        """Choose again if necessary. nodes: of the fleet. Returns whether other keys are used now."""
         before, now = self.keys, self.scheme
-        best = max(self._ways, key=lambda way: way.labelled_nodes)
+        best = max(self._schemes, key=lambda scheme: scheme.labelled_nodes)
         if now is None:
             self.scheme = best if best.labelled_nodes else None
         elif not now.is_own and best.labelled_nodes - now.labelled_nodes >= max(1.0, _MORE * nodes):
@@ -90,7 +90,7 @@ class SchemeSelection:
         return self.keys != before
 
     def path(self, values: Labels) -> str:
-        """A node's path, down to the first key that it lacks; empty where that is the coarsest."""
+        """Return a node's path, down to the first key that it lacks; empty if that is the coarsest."""
         steps = [self.topology]
         for key in self.keys:
             if key not in values:
@@ -98,8 +98,8 @@ class SchemeSelection:
             steps.append(values[key])
         return "/".join(steps) if len(steps) > 1 else ""
 
-    def retained_keys(self, had: Labels, labels: Labels) -> Iterator[str]:
-        """Keys that a node had a value of and has none any more, where all else of their way is as it was."""
-        for way in self._ways:
-            if all(had.get(key) in {None, value} for key in way.keys if (value := labels.get(key))):
-                yield from (key for key in way.keys if key in had and not labels.get(key))
+    def retained_keys(self, before: Labels, labels: Labels) -> Iterator[str]:
+        """Yield the keys that a node has lost, if the other labels of their scheme are unchanged."""
+        for scheme in self._schemes:
+            if all(before.get(key) in {None, value} for key in scheme.keys if (value := labels.get(key))):
+                yield from (key for key in scheme.keys if key in before and not labels.get(key))

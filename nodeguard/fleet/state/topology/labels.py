@@ -1,15 +1,15 @@
-"""Labels by which platforms tell what nodes share: one way each, of which a view may have several."""
+"""Labels of platforms for what nodes share: one scheme each, of which a topology may have several."""
 
 from __future__ import annotations
 
 from nodeguard.model.policy import TopologyLabels
 
-# Coarsest first. Of two ways that as many nodes are labelled by, the first counts.
+# Coarsest first. Of two schemes with as many nodes, the first is used.
 # Source: Kubernetes, well-known labels; Topograph 1.0 and 0.5, node labels; NVIDIA GPU feature discovery;
 # AWS, EC2 instance topology and SageMaker HyperPod, topology labels; Google, GKE compact placement; Oracle,
 # OKE RDMA topology; CoreWeave, InfiniBand and RoCE labels; Nebius, topology-aware scheduling; Crusoe, as
-# Topograph reads it. No label tells of a Blackwell chassis as such: what Topograph, the clique and the clouds
-# tell is its NVLink domain. Each host of Google's holds one GPU node, and is no domain.
+# Topograph reads it. No label names a Blackwell chassis as such: what Topograph, the clique and the clouds
+# report is its NVLink domain. Each host of Google's holds one GPU node, and is no domain.
 BUILT_IN = (
     TopologyLabels("zone", ("topology.kubernetes.io/region", "topology.kubernetes.io/zone")),
     TopologyLabels("fabric", tuple(f"fabric.topograph.run/tier-{tier}" for tier in range(7, -1, -1))),

@@ -1,79 +1,79 @@
-"""Which nodes are in which domain: an index that changes node by node. Pure."""
+"""Members of failure domains: an index that changes node by node. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Set
 
-_NOBODY: frozenset[str] = frozenset()
+_NO_NODES: frozenset[str] = frozenset()
 
 
 class DomainMembers:
-    """The members of every domain, by its path: `fabric/p7/leaf3`, the view first, then coarsest first.
+    """The members of every domain, by its path: `fabric/p7/leaf3`, the topology first, then coarsest first.
 
-    A domain is there as long as it has members; a node in it is in all that are above it, too. What is given
-    out as a Set is the index's own and changes with it: whoever keeps it, copies it.
+    A domain exists as long as it has members; a node in it is in all its parents too. A returned Set is the
+    index's own and changes with it: copy it to store it.
     """
 
     def __init__(self) -> None:
         self._of: dict[str, set[str]] = {}  # members by path
-        self._beneath: dict[str, set[str]] = {}  # children by path, those of a view by its name
+        self._beneath: dict[str, set[str]] = {}  # children by path, those of a topology by its name
         self._paths: dict[str, tuple[str, ...]] = {}  # paths by uid
 
     def __len__(self) -> int:
-        """How many nodes are in any domain."""
+        """Return how many nodes are in any domain."""
         return len(self._paths)
 
     def set_domains(self, uid: str, paths: Iterable[str]) -> bool:
-        """A node is in these domains from now on, and in no other. Returns whether that changed anything.
+        """Set the domains of a node, and remove it from all others. Returns whether that changed anything.
 
-        What is above a path need not be named.
+        The parents of a path need not be named.
         """
-        wanted = tuple(dict.fromkeys(above for path in paths for above in path_prefixes(path)))
-        had = self._paths.get(uid, ())
-        if wanted == had:
+        after = tuple(dict.fromkeys(above for path in paths for above in path_prefixes(path)))
+        before = self._paths.get(uid, ())
+        if after == before:
             return False
-        for path in had:
-            if path not in wanted:
+        for path in before:
+            if path not in after:
                 self._leave(uid, path)
-        for path in wanted:
+        for path in after:
             self._join(uid, path)
-        if wanted:
-            self._paths[uid] = wanted
+        if after:
+            self._paths[uid] = after
         else:
             self._paths.pop(uid, None)
         return True
 
     def remove(self, uid: str) -> bool:
-        """A node is in no domain any more. Returns whether it was in one."""
+        """Remove a node from all domains. Returns whether it was in one."""
         return self.set_domains(uid, ())
 
     def nodes(self, path: str) -> Set[str]:
-        """Uids of all nodes of a domain, those of what is beneath it, too."""
-        return self._of.get(path, _NOBODY)
+        """Return the uids of all nodes of a domain, with those of its children."""
+        return self._of.get(path, _NO_NODES)
 
     def size(self, path: str) -> int:
-        """How many nodes a domain has."""
+        """Return how many nodes a domain has."""
         return len(self.nodes(path))
 
     def children(self, path: str) -> Set[str]:
-        """Domains right beneath one; beneath the name of a view, those that have no parent."""
-        return self._beneath.get(path, _NOBODY)
+        """Return the children of a domain; of the name of a topology, the domains without a parent."""
+        return self._beneath.get(path, _NO_NODES)
 
     def parent(self, path: str) -> str:
-        """The domain right above one; empty where there is none."""
+        """Return the parent of a domain; empty if there is none."""
         above = path.rpartition("/")[0]
         return above if "/" in above else ""
 
     def topology_of(self, path: str) -> str:
-        """The view that a domain is of."""
+        """Return the topology of a domain."""
         return path.partition("/")[0]
 
     def paths(self, uid: str) -> tuple[str, ...]:
-        """Every domain of a node, each after what is above it."""
+        """Return every domain of a node, each after its parents."""
         return self._paths.get(uid, ())
 
     def domains(self) -> Iterator[str]:
-        """Every domain that has members."""
+        """Yield every domain that has members."""
         yield from self._of
 
     def _join(self, uid: str, path: str) -> None:
@@ -94,7 +94,7 @@ class DomainMembers:
 
 
 def path_prefixes(path: str) -> Iterator[str]:
-    """Every domain from the coarsest of a path down to itself; none of an empty one."""
+    """Yield every domain from the coarsest of a path down to itself; none of an empty one."""
     end = path.find("/")
     while end >= 0:
         end = path.find("/", end + 1)

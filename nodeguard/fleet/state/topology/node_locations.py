@@ -1,4 +1,4 @@
-"""Where people say that nodes are: by name, or by a pattern. Pure."""
+"""Node locations that the policy sets: by name, or by a pattern. Pure."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ _SIGN = re.compile(r"[*?\[]")
 
 
 class NodeLocations:
-    """Finds a node's paths. views: those that any place tells of, in their order."""
+    """The locations of nodes. topologies: those that any location names, in their order."""
 
-    def __init__(self, places: Iterable[NodeLocation]) -> None:
+    def __init__(self, locations: Iterable[NodeLocation]) -> None:
         self._named: dict[str, dict[str, str]] = {}
         fitting: dict[str, list[tuple[str, str]]] = {}
-        for place in places:
-            for view, path in place.paths.items():
-                fits = fitting.setdefault(view, [])
-                if is_pattern(place.node):
-                    fits.append((place.node, f"{view}/{path}"))
+        for location in locations:
+            for topology, path in location.paths.items():
+                rows = fitting.setdefault(topology, [])
+                if is_pattern(location.node):
+                    rows.append((location.node, f"{topology}/{path}"))
                 else:
-                    self._named.setdefault(place.node, {}).setdefault(view, f"{view}/{path}")
+                    self._named.setdefault(location.node, {}).setdefault(topology, f"{topology}/{path}")
         self.topologies = tuple(fitting)
-        self._fitting = {view: _Fitting(rows) for view, rows in fitting.items()}
+        self._fitting = {topology: _Fitting(rows) for topology, rows in fitting.items()}
 
-    def path(self, view: str, node: str) -> str:
-        """The path of a node, the view first; empty where no place tells.
+    def path(self, topology: str, node: str) -> str:
+        """Return the path of a node, the topology first; empty if no location names it.
 
-        A place of the very name goes before a pattern, and of patterns the first that fits counts.
+        A location of the exact name comes before a pattern, and of patterns the first that matches counts.
         """
-        return self._named.get(node, {}).get(view, "") or self._fitting[view].path(node)
+        return self._named.get(node, {}).get(topology, "") or self._fitting[topology].path(node)
 
 
 class _Fitting:
-    """Patterns by how they begin: to try a thousand of them on each of thousands of nodes takes seconds."""
+    """Patterns by their prefix: matching a thousand of them with thousands of nodes takes seconds."""
 
     def __init__(self, rows: list[tuple[str, str]]) -> None:
         self._beginning: dict[str, list[tuple[int, re.Pattern[str], str]]] = {}
@@ -58,5 +58,5 @@ class _Fitting:
 
 
 def is_pattern(node: str) -> bool:
-    """Whether a place is of all nodes that a pattern fits."""
+    """Return whether a location is a pattern of node names."""
     return _SIGN.search(node) is not None

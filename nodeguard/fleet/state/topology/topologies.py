@@ -1,4 +1,4 @@
-"""The domains of every node, by its labels and by what people say. Changes node by node. Pure."""
+"""Topologies: the domains of every node, from its labels and the policy. Changes node by node. Pure."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from nodeguard.fleet.state.topology.members import path_prefixes
 from nodeguard.fleet.state.topology.node_locations import NodeLocations
 from nodeguard.model.policy import Policy, TopologyLabels
 
-# What stands for a key where people say where nodes are.
+# The key for locations that the policy sets.
 PLACES = "places"
 
-# Nodes that are named of those that lack a key.
+# Maximum number of names of nodes that lack a key.
 _NAMED = 20
 
 
 class MissingLabel(Struct, frozen=True):
-    """Nodes that lack a key which makes the path of others: how many, and the first of their names."""
+    """Nodes that lack a label of the others' paths: how many, and the first of their names."""
 
     nodes: int
     names: tuple[str, ...]
 
 
 class _Seen(Struct):
-    """A node. labels: all that it has now; values: those of keys that are known, and what it had last."""
+    """A node. labels: its current ones; values: those of the used keys, and those that it had last."""
 
     name: str
     labels: Labels
@@ -38,9 +38,10 @@ class _Seen(Struct):
 
 
 class Topologies:
-    """The nodes of the fleet, and the way of each view that counts for all of them.
+    """The nodes of the fleet, and the label scheme of each topology that is used for all of them.
 
-    What moves a node may move others: where it says so, the paths of all are to be asked for anew.
+    A change of one node may change the domains of others: then the method returns True, and all paths are to
+    be read again.
     """
 
     def __init__(self, policy: Policy) -> None:
@@ -48,38 +49,38 @@ class Topologies:
         self._imported: tuple[TopologyLabels, ...] = ()
         self._nodes: dict[str, _Seen] = {}
         self._lacking: dict[tuple[str, str], set[str]] = {}
-        self._down: dict[str, tuple[str, ...]] = {}
+        self._prefixes: dict[str, tuple[str, ...]] = {}
         self._begin()
 
     def set_policy(self, policy: Policy) -> None:
-        """Another policy: all may have moved."""
+        """Set the policy: all domains may change."""
         if (policy.topologies, policy.locations) != (self._policy.topologies, self._policy.locations):
             self._policy = policy
             self._begin()
         self._policy = policy
 
-    def import_schemes(self, ways: Iterable[TopologyLabels]) -> bool:
-        """Ways that somebody else declares, all of them. Returns whether that moved anybody."""
-        before, self._imported = self._imported, tuple(ways)
+    def import_schemes(self, schemes: Iterable[TopologyLabels]) -> bool:
+        """Import all label schemes that other objects declare. Returns whether any node's domains changed."""
+        before, self._imported = self._imported, tuple(schemes)
         return before != self._imported and self.choose()
 
     def choose(self) -> bool:
-        """Choose by the nodes that there are now, whatever counted so far. Returns whether anybody moved."""
+        """Choose the schemes from the current nodes only. Returns whether any node's domains changed."""
         paths = {uid: seen.paths for uid, seen in self._nodes.items()}
         self._begin()
         return any(seen.paths != paths[uid] for uid, seen in self._nodes.items())
 
     def update_node(self, uid: str, name: str, labels: Labels) -> bool:
-        """A node of the fleet as it is now. Returns whether others moved."""
-        had = self._nodes.get(uid)
-        if had is not None and self._is_same(had.labels, labels):
-            had.labels = labels
+        """Update a node. Returns whether the domains of others changed."""
+        before = self._nodes.get(uid)
+        if before is not None and self._is_same(before.labels, labels):
+            before.labels = labels
             return False
-        seen = self._nodes[uid] = _Seen(name, labels, self._values(had.values if had else {}, labels))
+        seen = self._nodes[uid] = _Seen(name, labels, self._values(before.values if before else {}, labels))
         touched = self._count(seen, 1)
-        if had is not None:
-            touched |= self._count(had, -1)
-            seen.lacks = had.lacks
+        if before is not None:
+            touched |= self._count(before, -1)
+            seen.lacks = before.lacks
         if self._settle(touched):
             self._place_all()
             return True
@@ -87,49 +88,51 @@ class Topologies:
         return False
 
     def remove_node(self, uid: str) -> bool:
-        """A node is not of the fleet any more. Returns whether others moved."""
+        """Remove a node. Returns whether the domains of others changed."""
         seen = self._nodes.pop(uid, None)
         if seen is None:
             return False
         self._count(seen, -1)
-        self._lack(uid, seen, ())
+        self._set_lacks(uid, seen, ())
         if self._settle(self._choices):
             self._place_all()
             return True
         return False
 
     def paths(self, uid: str) -> tuple[str, ...]:
-        """Every domain of a node, the view first: `fabric/p7`, then `fabric/p7/leaf3`."""
+        """Return every domain of a node, the topology first: `fabric/p7`, then `fabric/p7/leaf3`."""
         seen = self._nodes.get(uid)
         return seen.paths if seen is not None else ()
 
     def label_keys(self) -> Mapping[str, tuple[str, ...]]:
-        """The keys that make the paths of each view, coarsest first; PLACES where people say it."""
-        placed = dict.fromkeys(self._places.topologies, (PLACES,))
+        """Return the keys of the paths of each topology, coarsest first; PLACES for set locations."""
+        placed = dict.fromkeys(self._locations.topologies, (PLACES,))
         return placed | {choice.topology: choice.keys for choice in self._choices if choice.keys}
 
     def missing_labels(self) -> Mapping[tuple[str, str], MissingLabel]:
-        """Who lacks what, by view and key: nodes that never had a label, or had it once."""
+        """Return the nodes that lack a label, by topology and key: they never had it, or had it once."""
         return {
             at: MissingLabel(len(uids), tuple(nsmallest(_NAMED, (self._nodes[uid].name for uid in uids))))
             for at, uids in sorted(self._lacking.items())
         }
 
     def _begin(self) -> None:
-        """Choose the ways afresh, and place everybody."""
-        self._places = NodeLocations(self._policy.locations)
-        ways: dict[str, list[LabelScheme]] = {}
-        for view in self._policy.topologies:
-            ways.setdefault(view.name, []).append(LabelScheme(view.labels, is_own=True))
-        for view in (*self._imported, *BUILT_IN):
-            ways.setdefault(view.name, []).append(LabelScheme(view.labels))
+        """Choose all schemes again, and place all nodes."""
+        self._locations = NodeLocations(self._policy.locations)
+        schemes: dict[str, list[LabelScheme]] = {}
+        for topology in self._policy.topologies:
+            schemes.setdefault(topology.name, []).append(LabelScheme(topology.labels, is_own=True))
+        for topology in (*self._imported, *BUILT_IN):
+            schemes.setdefault(topology.name, []).append(LabelScheme(topology.labels))
         self._choices = tuple(
-            SchemeSelection(name, of) for name, of in ways.items() if name not in self._places.topologies
+            SchemeSelection(name, options)
+            for name, options in schemes.items()
+            if name not in self._locations.topologies
         )
         self._by_key: dict[str, list[SchemeSelection]] = {}
         for choice in self._choices:
-            for way in ways[choice.topology]:
-                for key in way.keys:
+            for scheme in schemes[choice.topology]:
+                for key in scheme.keys:
                     self._by_key.setdefault(key, []).append(choice)
         self._keys = frozenset(self._by_key)
         for seen in self._nodes.values():
@@ -138,57 +141,59 @@ class Topologies:
         self._settle(self._choices)
         self._place_all()
 
-    def _is_same(self, had: Labels, has: Labels) -> bool:
-        """Whether a node's labels are as they were, as far as anything is made of them."""
-        return had == has or all(
-            had.get(key) == has.get(key) for labels in (had, has) for key in self._keys.intersection(labels)
+    def _is_same(self, before: Labels, after: Labels) -> bool:
+        """Return whether a node's labels are unchanged, as far as they are used."""
+        return before == after or all(
+            before.get(key) == after.get(key)
+            for labels in (before, after)
+            for key in self._keys.intersection(labels)
         )
 
-    def _values(self, had: Labels, labels: Labels) -> Labels:
+    def _values(self, before: Labels, labels: Labels) -> Labels:
         values = {key: labels[key] for key in self._keys.intersection(labels) if labels[key]}
-        for choice in self._choices if had else ():
-            values |= {key: had[key] for key in choice.retained_keys(had, labels)}
+        for choice in self._choices if before else ():
+            values |= {key: before[key] for key in choice.retained_keys(before, labels)}
         return values
 
     def _count(self, seen: _Seen, by: int) -> set[SchemeSelection]:
-        """A node comes or leaves; returns what has to be settled for that."""
+        """Add or remove a node; returns the selections to choose again."""
         touched = {choice for key in seen.values for choice in self._by_key[key]}
         for choice in touched:
             choice.count(seen.labels, seen.values, by)
         return touched
 
     def _settle(self, touched: Iterable[SchemeSelection]) -> bool:
-        """Whether other keys count now, by which everybody is to be placed."""
+        """Choose the schemes again. Returns whether other keys are used now."""
         moved = [choice.choose_scheme(len(self._nodes)) for choice in touched]
         return any(moved)
 
     def _place_all(self) -> None:
-        self._down.clear()
+        self._prefixes.clear()
         for uid, seen in self._nodes.items():
             self._place(uid, seen)
 
     def _place(self, uid: str, seen: _Seen) -> None:
         paths: list[str] = []
         lacks: list[tuple[str, str]] = []
-        for view in self._places.topologies:
-            path = self._places.path(view, seen.name)
+        for topology in self._locations.topologies:
+            path = self._locations.path(topology, seen.name)
             paths += self._down_to(path)
             if not path:
-                lacks.append((view, PLACES))
+                lacks.append((topology, PLACES))
         for choice in self._choices:
             paths += self._down_to(choice.path(seen.values))
             lacks += [(choice.topology, key) for key in choice.keys if not seen.labels.get(key)]
         seen.paths = tuple(paths)
-        self._lack(uid, seen, tuple(lacks))
+        self._set_lacks(uid, seen, tuple(lacks))
 
     def _down_to(self, path: str) -> tuple[str, ...]:
-        """A path after all that are above it: the same words for all nodes of one domain."""
-        found = self._down.get(path)
+        """Return a path after all its parents: the same strings for all nodes of one domain."""
+        found = self._prefixes.get(path)
         if found is None:
-            found = self._down[path] = tuple(path_prefixes(path))
+            found = self._prefixes[path] = tuple(path_prefixes(path))
         return found
 
-    def _lack(self, uid: str, seen: _Seen, lacks: tuple[tuple[str, str], ...]) -> None:
+    def _set_lacks(self, uid: str, seen: _Seen, lacks: tuple[tuple[str, str], ...]) -> None:
         if lacks == seen.lacks:
             return
         for at in seen.lacks:

@@ -1,4 +1,4 @@
-"""The versions that a node runs, as domains of one level: `driver/580.95.05`. Pure."""
+"""Versions of a node as domains of one level: `driver/580.95.05`. Pure."""
 
 from __future__ import annotations
 
@@ -8,25 +8,27 @@ from nodeguard.fleet.state.latest_report import LatestReport
 from nodeguard.model.target import target_kind
 
 
-def version_domains(heard: LatestReport) -> tuple[str, ...]:
-    """Every version of a node, by what its agent said last: several of one view where its parts differ.
+def version_domains(report: LatestReport) -> tuple[str, ...]:
+    """Return every version of a node from its latest report: several of one topology if its parts differ.
 
-    A domain of one may be most of the fleet: no budget is kept for them.
+    A domain of a version may be most of the fleet: it has no budget.
     """
-    return tuple(dict.fromkeys(f"{view}/{_step(version)}" for view, version in _found(heard) if version))
+    return tuple(
+        dict.fromkeys(f"{topology}/{_step(version)}" for topology, version in _versions(report) if version)
+    )
 
 
-def _found(heard: LatestReport) -> Iterator[tuple[str, str]]:
-    inventory = heard.inventory
+def _versions(report: LatestReport) -> Iterator[tuple[str, str]]:
+    inventory = report.inventory
     yield "driver", inventory.driver
     parts = sorted(inventory.components.items())
     yield from (("vbios", part.vbios) for slot, part in parts if target_kind(slot) == "gpu")
     yield "kernel", inventory.kernel
     yield from (("firmware", part.firmware) for slot, part in parts if target_kind(slot) == "port")
-    yield "agent", heard.agent
-    yield "catalogue", heard.catalogue
+    yield "agent", report.agent
+    yield "catalogue", report.catalogue
 
 
 def _step(version: str) -> str:
-    """A version as a step of a path, in which `/` parts the steps."""
+    """Return a version as a step of a path, which `/` separates."""
     return version.replace("/", "_")
