@@ -1,4 +1,4 @@
-"""A fleet as it was told of, step by step, and what a policy makes of it."""
+"""The history of a fleet, and the backtest of a policy on it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ FREE = Policy(
 
 
 class FleetHistory:
-    """Steps of a fleet of so many nodes, all well at second 0; later ones are told in seconds from there."""
+    """The history of a fleet with healthy nodes at second 0; times are seconds from there."""
 
     def __init__(self, size: int = 10) -> None:
         self.steps: list[HistoryEvent] = []
@@ -54,13 +54,13 @@ class FleetHistory:
         self._sequence += 1
         values: dict[str, Any] = {
             "version": VERSION, "node": f"node-{number}", "boot_id": "b1", "sequence": self._sequence,
-            "health": max((one.health for one in findings), key=lambda one: one.rank, default=Health.OK),
+            "health": max((finding.health for finding in findings), key=lambda finding: finding.rank, default=Health.OK),
             "data_status": DataStatus.FRESH, "passing": () if findings else (in_order(),), "findings": findings,
         }  # fmt: skip
         made = Report(**{**values, **more})
         self.steps.append(ReportReceived(START + at, f"uid-{number}", replace(made, digest=digest(made))))
 
-    def sick(self, at: float, number: int, check: str = "gpu-lost", **more: Any) -> None:
+    def fault(self, at: float, number: int, check: str = "gpu-lost", **more: Any) -> None:
         self.say(at, number, finding(check, **{"age": 0.0, **more}))
 
     def quiet(self, at: float, number: int, *, silent: bool) -> None:
@@ -70,7 +70,7 @@ class FleetHistory:
         self.steps.append(NodeRemoved(START + at, f"uid-{number}", f"node-{number}"))
 
     def tested(self, *policies: Policy, since: float = 0.0, until: float = 0.0) -> BacktestResult:
-        steps = sorted(self.steps, key=lambda one: one.at)
+        steps = sorted(self.steps, key=lambda step: step.at)
         return run_backtest(steps, policies or (FREE,), CHECKS, START + since, START + until)
 
     def result(self, policy: Policy = FREE, **times: float) -> PolicyResult:
@@ -80,14 +80,14 @@ class FleetHistory:
 def shown(
     entries: Iterable[MarkResult], state: IncidentState = IncidentState.MARKED
 ) -> list[tuple[str, float, float | None, str]]:
-    """Spans of a state: node, begin and end in seconds of the scene, and how it ended."""
+    """Return the marks in a state: node, begin and end in seconds of the scene, and end reason."""
     return [
         (
-            one.request.node,
-            round(one.start - START),
-            None if one.end is None else round(one.end - START),
-            one.end_reason.value,
+            mark.request.node,
+            round(mark.start - START),
+            None if mark.end is None else round(mark.end - START),
+            mark.end_reason.value,
         )
-        for one in entries
-        if one.state == state
+        for mark in entries
+        if mark.state == state
     ]

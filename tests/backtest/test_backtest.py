@@ -12,17 +12,17 @@ SLOW = replace(FREE, grace=GracePeriods(300.0, 300.0))
 ONE = replace(FREE, budget=replace(WIDE, check=CheckLimit(("*",), 1, 600.0, 1)))
 
 
-def test_two_policies_are_told_apart_mark_by_mark() -> None:
+def test_two_policies_are_compared_mark_by_mark() -> None:
     history = FleetHistory()
-    history.sick(100.0, 1)
-    history.sick(100.0, 2)
+    history.fault(100.0, 1)
+    history.fault(100.0, 2)
     history.say(200.0, 2)
-    history.sick(1000.0, 3, "gpu-ecc")
+    history.fault(1000.0, 3, "gpu-ecc")
     tested = history.tested(FREE, SLOW, until=5000.0)
     found = compare_policies(*tested.results)
     assert shown(found.first) == [("node-2", 105, 801, "proven")]
     assert shown(found.second) == []
-    assert [(shown([one]), shown([other])) for one, other in found.both] == [
+    assert [(shown([item]), shown([other])) for item, other in found.both] == [
         ([("node-1", 105, None, "open")], [("node-1", 400, None, "open")]),
         ([("node-3", 1005, None, "open")], [("node-3", 1300, None, "open")]),
     ]
@@ -32,7 +32,7 @@ def test_two_policies_are_told_apart_mark_by_mark() -> None:
 
 def test_a_policy_differs_from_itself_in_nothing() -> None:
     history = FleetHistory()
-    history.sick(100.0, 1, health=Health.SUSPECT)
+    history.fault(100.0, 1, health=Health.SUSPECT)
     found = compare_policies(*history.tested(FREE, FREE, until=5000.0).results)
     assert (found.first, found.second, len(found.both)) == ((), (), 1)
 
@@ -40,19 +40,19 @@ def test_a_policy_differs_from_itself_in_nothing() -> None:
 def test_what_was_never_marked_under_either_is_no_difference() -> None:
     history = FleetHistory()
     for number in range(3):
-        history.sick(100.0, number)
+        history.fault(100.0, number)
     tested = history.tested(FREE, ONE, until=5000.0)
     found = compare_policies(*tested.results)
     assert len(found.first) == 2
-    assert [one.max_marked for one in tested.results] == [3, 1]
-    assert [round(one.seconds) for one in tested.results] == [3 * 4895, 4895]
+    assert [result.max_marked for result in tested.results] == [3, 1]
+    assert [round(result.seconds) for result in tested.results] == [3 * 4895, 4895]
 
 
-def test_time_goes_on_until_what_was_told_last_has_settled() -> None:
+def test_a_replay_continues_until_the_last_findings_have_settled() -> None:
     history = FleetHistory()
-    history.sick(100.0, 1)
+    history.fault(100.0, 1)
     tested = history.tested(FREE, SLOW)
-    assert [shown(one.marks) for one in tested.results] == [
+    assert [shown(result.marks) for result in tested.results] == [
         [("node-1", 105, None, "open")],
         [("node-1", 400, None, "open")],
     ]

@@ -15,11 +15,11 @@ from tests.fleet.scene import WIDE, finding
 TWO = replace(FREE, budget=replace(WIDE, check=CheckLimit(("*",), 2, 600.0, 100)))
 
 
-def test_a_fault_is_marked_when_it_settles_and_given_back_after_its_soak() -> None:
+def test_a_mark_is_set_after_the_grace_period_and_released_after_the_soak_period() -> None:
     history = FleetHistory()
-    history.sick(100.0, 1)
+    history.fault(100.0, 1)
     history.say(400.0, 1)
-    history.sick(3000.0, 2, health=Health.SUSPECT)
+    history.fault(3000.0, 2, health=Health.SUSPECT)
     result = history.result(until=5000.0)
     assert shown(result.marks) == [("node-1", 105, 1001, "proven"), ("node-2", 3060, None, "open")]
     assert (result.nodes, result.max_marked, round(result.seconds)) == (2, 1, 896 + 1940)
@@ -28,12 +28,12 @@ def test_a_fault_is_marked_when_it_settles_and_given_back_after_its_soak() -> No
 def test_a_soak_is_longer_when_a_fault_comes_back() -> None:
     history = FleetHistory()
     for at in (100.0, 2000.0):
-        history.sick(at, 1)
+        history.fault(at, 1)
         history.say(at + 100.0, 1)
     result = history.result(until=9000.0)
     assert shown(result.marks) == [("node-1", 105, 801, "proven"), ("node-1", 2005, 3301, "proven")]
     assert [
-        (one.followup.finding_end, one.followup.brief, one.followup.recurred) for one in result.marks
+        (mark.followup.finding_end, mark.followup.brief, mark.followup.recurred) for mark in result.marks
     ] == [
         (EpisodeEnd.RESOLVED, True, True),
         (EpisodeEnd.RESOLVED, True, False),
@@ -43,7 +43,7 @@ def test_a_soak_is_longer_when_a_fault_comes_back() -> None:
 def test_what_the_budget_forbids_is_withheld_until_it_allows() -> None:
     history = FleetHistory()
     for number in range(4):
-        history.sick(100.0, number)
+        history.fault(100.0, number)
     history.say(300.0, 3)
     result = history.result(TWO, until=2000.0)
     assert shown(result.marks) == [
@@ -66,27 +66,27 @@ def test_the_budget_of_a_domain_rests_on_labels() -> None:
     for number in range(8):
         history.see(0.0, number, labels={"network.topology.nvidia.com/leaf": "l1"})
         history.say(0.0, number)
-        history.sick(100.0, number)
+        history.fault(100.0, number)
     result = history.result(policy, until=1000.0)
     assert len(shown(result.marks)) == 2
     assert result.reasons == (("budget of fabric/l1 used up: 2 of 2 nodes marked", 6),)
 
 
-def test_what_is_over_before_it_settles_is_counted_alone() -> None:
+def test_findings_that_end_in_their_grace_period_are_counted_separately() -> None:
     history = FleetHistory()
-    history.sick(100.0, 1)
+    history.fault(100.0, 1)
     history.say(102.0, 1)
-    history.sick(200.0, 2, health=Health.SUSPECT)
+    history.fault(200.0, 2, health=Health.SUSPECT)
     history.say(230.0, 2)
-    history.sick(300.0, 3)
+    history.fault(300.0, 3)
     result = history.result(until=1000.0)
     assert shown(result.marks) == [("node-3", 305, None, "open")]
-    assert [one.ended_in_grace for one in result.checks] == [2]
+    assert [check.ended_in_grace for check in result.checks] == [2]
 
 
-def test_observed_findings_are_told_of_and_nothing_is_marked() -> None:
+def test_observe_mode_reports_findings_and_marks_nothing() -> None:
     history = FleetHistory()
-    history.sick(100.0, 1)
+    history.fault(100.0, 1)
     history.say(400.0, 1)
     result = history.result(Policy(), until=5000.0)
     assert shown(result.marks) == []
@@ -94,13 +94,13 @@ def test_observed_findings_are_told_of_and_nothing_is_marked() -> None:
     assert result.marks[0].followup.brief
 
 
-def test_what_gets_worse_is_told() -> None:
+def test_an_escalated_finding_is_reported() -> None:
     history = FleetHistory()
-    history.sick(100.0, 1, "gpu-hot", health=Health.SUSPECT)
+    history.fault(100.0, 1, "gpu-hot", health=Health.SUSPECT)
     history.say(500.0, 1, finding("gpu-hot", age=0.0, health=Health.SUSPECT), finding("gpu-lost", age=0.0))
-    history.sick(100.0, 2, "gpu-hot", health=Health.SUSPECT)
+    history.fault(100.0, 2, "gpu-hot", health=Health.SUSPECT)
     result = history.result(until=1000.0)
-    assert [(one.request.node, one.request.check, one.followup.escalated) for one in result.marks] == [
+    assert [(mark.request.node, mark.request.check, mark.followup.escalated) for mark in result.marks] == [
         ("node-1", "gpu-hot", True),
         ("node-2", "gpu-hot", False),
         ("node-1", "gpu-lost", False),
@@ -109,17 +109,17 @@ def test_what_gets_worse_is_told() -> None:
 
 def test_a_reboot_and_another_part_are_no_end_by_itself() -> None:
     history = FleetHistory()
-    history.sick(100.0, 1)
+    history.fault(100.0, 1)
     history.say(200.0, 1, boot_id="b2")
-    one, two = (
+    first, second = (
         Inventory(components={"gpu/0000:3b:00": ReportedComponent(name)}) for name in ("GPU-1", "GPU-2")
     )
-    history.say(90.0, 2, inventory=one)
-    history.sick(100.0, 2, "gpu-ecc")
-    history.steps[-1] = replace(history.steps[-1], report=replace(history.steps[-1].report, inventory=one))  # type: ignore[union-attr]
-    history.say(200.0, 2, inventory=two)
+    history.say(90.0, 2, inventory=first)
+    history.fault(100.0, 2, "gpu-ecc")
+    history.steps[-1] = replace(history.steps[-1], report=replace(history.steps[-1].report, inventory=first))  # type: ignore[union-attr]
+    history.say(200.0, 2, inventory=second)
     result = history.result(until=400.0)
-    assert {one.request.node: (one.followup.finding_end, one.followup.brief) for one in result.marks} == {
+    assert {mark.request.node: (mark.followup.finding_end, mark.followup.brief) for mark in result.marks} == {
         "node-1": (EpisodeEnd.REBOOT, False),
         "node-2": (EpisodeEnd.COMPONENT_REPLACED, False),
     }
@@ -130,7 +130,7 @@ def test_holds_maintenance_and_cordons_of_people_count() -> None:
     history.see(50.0, 1, annotations={HOLD_ANNOTATION: "alice debugs it"})
     history.see(50.0, 2, labels={UPGRADE_LABELS[0]: "drain-required"})
     for number in (1, 2, 3):
-        history.sick(100.0, number)
+        history.fault(100.0, number)
     history.see(500.0, 2)
     policy = replace(FREE, holds=(Hold(node="node-3", reason="login"),))
     result = history.result(policy, until=1000.0)
@@ -144,9 +144,9 @@ def test_holds_maintenance_and_cordons_of_people_count() -> None:
 
 def test_a_silent_node_is_not_marked_and_keeps_its_mark() -> None:
     history = FleetHistory(30)
-    history.sick(100.0, 1)
+    history.fault(100.0, 1)
     history.quiet(200.0, 1, silent=True)
-    history.sick(300.0, 2, health=Health.SUSPECT)
+    history.fault(300.0, 2, health=Health.SUSPECT)
     history.quiet(310.0, 2, silent=True)
     history.quiet(1000.0, 2, silent=False)
     result = history.result(until=2000.0)
@@ -158,7 +158,7 @@ def test_a_fleet_that_falls_silent_freezes_new_marks() -> None:
     history = FleetHistory(20)
     for number in range(10, 15):
         history.quiet(200.0, number, silent=True)
-    history.sick(300.0, 1)
+    history.fault(300.0, 1)
     result = history.result(until=1000.0)
     assert shown(result.marks) == []
     assert result.reasons[0][0] == "too many agents are stale: see nodeguard status"
@@ -166,9 +166,9 @@ def test_a_fleet_that_falls_silent_freezes_new_marks() -> None:
 
 def test_a_node_that_is_gone_takes_its_marks_along() -> None:
     history = FleetHistory()
-    history.sick(100.0, 1)
+    history.fault(100.0, 1)
     history.gone(500.0, 1)
-    history.sick(100.0, 2)
+    history.fault(100.0, 2)
     result = history.result(
         replace(TWO, budget=replace(WIDE, check=CheckLimit(("*",), 1, 600.0, 100))), until=600.0
     )
@@ -177,14 +177,14 @@ def test_a_node_that_is_gone_takes_its_marks_along() -> None:
 
 def test_what_came_late_counts_when_a_heartbeat_confirms_it() -> None:
     history = FleetHistory()
-    history.sick(100.0, 1, age=0.0)
+    history.fault(100.0, 1, age=0.0)
     history.steps[-1] = replace(history.steps[-1], report=replace(history.steps[-1].report, age=50.0))  # type: ignore[union-attr]
     assert shown(history.result(until=300.0).marks) == [("node-1", 110, None, "open")]
 
 
 def test_a_mark_goes_with_nodeguards_own_cordon() -> None:
     history = FleetHistory()
-    history.sick(100.0, 1)
+    history.fault(100.0, 1)
     history.see(200.0, 1, labels={"rack": "r7"})
     history.say(300.0, 1)
     policy = replace(FREE, marks=replace(FREE.marks, cordon=True))
@@ -194,7 +194,7 @@ def test_a_mark_goes_with_nodeguards_own_cordon() -> None:
 def test_what_was_over_before_the_time_looked_at_is_left_out_and_shapes_what_follows() -> None:
     history = FleetHistory()
     for at in (100.0, 5000.0):
-        history.sick(at, 1)
+        history.fault(at, 1)
         history.say(at + 100.0, 1)
     tested = history.tested(FREE, since=4000.0, until=9000.0)
     [result] = tested.results
@@ -207,15 +207,15 @@ def test_what_was_over_before_the_time_looked_at_is_left_out_and_shapes_what_fol
     )
 
 
-def test_nothing_told_comes_to_nothing() -> None:
+def test_an_empty_history_gives_an_empty_result() -> None:
     tested = FleetHistory(0).tested(FREE)
     assert (tested.reports, tested.results[0].marks) == (0, ())
 
 
 def test_a_standing_budget_is_spent_again_once_it_is_free() -> None:
     history = FleetHistory()
-    history.sick(100.0, 1)
-    history.sick(110.0, 2)
+    history.fault(100.0, 1)
+    history.fault(110.0, 2)
     history.say(700.0, 1)
     policy = replace(
         FREE, budget=Budget(fleet=0.1, reserve=0.0, pool=1.0, domain=1.0, check=CheckLimit(new=9))

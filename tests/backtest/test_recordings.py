@@ -29,19 +29,19 @@ def played(name: str) -> tuple[list[HistoryEvent], Verdict]:
 
 def test_a_recorded_machine_is_a_node_that_tells_its_transitions() -> None:
     found, last = played("xid-after-reboot")
-    [seen] = [one.node for one in found if isinstance(one, NodeObserved)]
+    [seen] = [item.node for item in found if isinstance(item, NodeObserved)]
     assert (seen.name, seen.uid, seen.gpus, seen.labels) == ("xid-after-reboot", "xid-after-reboot", 2, {})
-    reports = [one.report for one in found if isinstance(one, ReportReceived)]
+    reports = [item.report for item in found if isinstance(item, ReportReceived)]
     assert reports[-1].health == last.health
-    assert {one.check for one in reports[-1].findings} == {one.check for one in last.findings}
-    assert len({one.boot_id for one in reports}) == 2
-    states = [(one.boot_id, one.digest, one.passing) for one in reports]
-    assert all(one != other for one, other in pairwise(states))
-    assert [one.sequence for one in reports] == sorted(one.sequence for one in reports)
+    assert {finding.check for finding in reports[-1].findings} == {finding.check for finding in last.findings}
+    assert len({report.boot_id for report in reports}) == 2
+    states = [(report.boot_id, report.digest, report.passing) for report in reports]
+    assert all(item != other for item, other in pairwise(states))
+    assert [report.sequence for report in reports] == sorted(report.sequence for report in reports)
 
 
 def test_a_recording_of_one_look_is_one_transition() -> None:
     found, _ = played("driver-not-loaded")
-    assert [type(one) for one in found] == [NodeObserved, ReportReceived]
+    assert [type(item) for item in found] == [NodeObserved, ReportReceived]
     report = found[1].report  # type: ignore[union-attr]
     assert (report.health, report.node) == (Health.FATAL, "driver-not-loaded")

@@ -1,4 +1,4 @@
-"""Who is silent, told by a look at every node: what `nodeguard.fleet.state.liveness` is held against."""
+"""Stale agents from a check of every node: the reference for `nodeguard.fleet.state.liveness`."""
 
 from __future__ import annotations
 
@@ -10,19 +10,27 @@ from nodeguard.fleet.state.node_placement import NodePlacement
 
 
 def silence(
-    seats: Mapping[str, NodePlacement], heard: Mapping[str, float], now: float, after: float, freeze: float
+    placements: Mapping[str, NodePlacement],
+    last_reports: Mapping[str, float],
+    now: float,
+    after: float,
+    freeze: float,
 ) -> StaleAgents:
     since = now - after
-    silent = frozenset(uid for uid in seats if heard.get(uid, since) <= since)
-    known = sum(1 for uid in seats if uid in heard)
-    quiet = Counter(domain for uid in silent for domain in seats[uid].domains)
-    whole = Counter(domain for seat in seats.values() for domain in seat.domains if domain in quiet)
-    dark = {one for one, many in quiet.items() if whole[one] >= 3 and many >= 0.8 * whole[one]}
-    alone = sum(1 for uid in silent if dark.isdisjoint(seats[uid].domains))
-    why = ""
-    if alone and alone > freeze * len(seats):
-        why = (
-            f"{len(silent)} of {len(seats)} agents are stale and no domain explains {alone} of them: "
+    stale = frozenset(uid for uid in placements if last_reports.get(uid, since) <= since)
+    reported = sum(1 for uid in placements if uid in last_reports)
+    counts = Counter(domain for uid in stale for domain in placements[uid].domains)
+    whole = Counter(
+        domain for placement in placements.values() for domain in placement.domains if domain in counts
+    )
+    explaining = {
+        domain for domain, count in counts.items() if whole[domain] >= 3 and count >= 0.8 * whole[domain]
+    }
+    unexplained = sum(1 for uid in stale if explaining.isdisjoint(placements[uid].domains))
+    reason = ""
+    if unexplained and unexplained > freeze * len(placements):
+        reason = (
+            f"{len(stale)} of {len(placements)} agents are stale and no domain explains {unexplained} of them: "
             "see whether they can reach this aggregator"
         )
-    return StaleAgents(silent, len(seats), known, why)
+    return StaleAgents(stale, len(placements), reported, reason)

@@ -1,4 +1,4 @@
-"""A fleet in the making: Nodes, what their agents say, and a planner whose plans are carried out."""
+"""A fleet for tests: Nodes, reports of their agents, and a planner with plans that are carried out."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ AT_ONCE = Policy(
 
 
 def finding(check: str = "gpu-lost", target: str = "gpu/0000:3b:00", **more: Any) -> ReportedFinding:
-    """A fatal finding, fresh, of a minute ago."""
+    """Return a fatal, fresh finding of a minute ago."""
     values: dict[str, Any] = {
         "health": Health.FATAL, "component": "GPU-1", "action": Action.RESET_GPU, "age": 60.0, "family": "gpu-bus",
         "message": f"{check} at {target}", "evidence": (ReportedEvidence("nvml", "gone"),),
@@ -55,7 +55,7 @@ def in_order(checks: Iterable[str] = CHECKS, targets: Iterable[str] = ("gpu/0000
 
 
 class Fleet:
-    """Nodes of eight GPUs each, in racks of eight; at a moment that moves when it is told to."""
+    """Nodes of eight GPUs each, in racks of eight, with a clock that the test advances."""
 
     def __init__(self, size: int, policy: Policy = AT_ONCE) -> None:
         self.policy = policy
@@ -75,7 +75,7 @@ class Fleet:
         return Instant(self.wall, self.mono, "aggregator")
 
     def add(self, number: int, **more: Any) -> str:
-        """A Node, whose agent says that all is well."""
+        """Add a Node with a healthy report."""
         uid = f"uid-{number}"
         labels = {"rack": f"r{number // 8}", "pool": "a" if number % 2 else "b"}
         self.see(Node(**{"name": f"node-{number}", "uid": uid, "labels": labels, "gpus": 8, **more}))
@@ -87,7 +87,7 @@ class Fleet:
         self.planner.update_node(node)
 
     def change(self, number: int, **more: Any) -> None:
-        """What somebody else does to a Node."""
+        """Change a Node as another client does."""
         self.see(replace(self.nodes[f"uid-{number}"], **more))
 
     def say(
@@ -97,11 +97,13 @@ class Fleet:
         proven: tuple[ReportedPassing, ...] | None = None,
         inventory: Inventory = _EMPTY,
     ) -> None:
-        """What a node's agent says: findings, and what is in order; all of it where nothing is found."""
+        """Report findings and passing checks of a node; all checks pass if there is no finding."""
         uid = f"uid-{number}"
         if proven is None:
             proven = () if findings else (in_order(),)
-        health = max((one.health for one in findings), key=lambda one: one.rank, default=Health.OK)
+        health = max(
+            (finding.health for finding in findings), key=lambda finding: finding.rank, default=Health.OK
+        )
         self.reports[uid] = Report(
             version=VERSION, node=f"node-{number}", boot_id="b", sequence=1, health=health,
             data_status=DataStatus.FRESH, findings=findings, passing=proven, inventory=inventory,
@@ -110,7 +112,7 @@ class Fleet:
         self.planner.record_report(uid, self.reports[uid], self.now)
 
     def after(self, seconds: float, quiet: Collection[str] = ()) -> None:
-        """Time passes, and every agent sends a heartbeat, except those of the nodes in `quiet`."""
+        """Advance the time; every agent sends a heartbeat, except those of the nodes in `quiet`."""
         self.wall += seconds
         self.mono += seconds
         for uid in self.reports.keys() - set(quiet):
@@ -132,8 +134,8 @@ class Fleet:
         raise AssertionError(f"the plan does not come to rest: {plan}")
 
     def write(self, plan: Plan) -> None:
-        for one in plan.nodes:
-            self.mark(one)
+        for node in plan.nodes:
+            self.mark(node)
         for rule in plan.rules:
             self.rules[rule.name] = rule
             self.planner.state.update_rule(rule)
@@ -146,7 +148,7 @@ class Fleet:
         self.see(apply_desired(self.nodes[what.uid], what))
 
     def restart(self, granted: IncidentState = IncidentState.MARKED) -> None:
-        """A new aggregator: all that it knows are Nodes, rules and what agents say anew."""
+        """Start a new aggregator, which has only Nodes, rules and reports."""
         self.planner = Planner(self.policy, CHECKS, granted)
         for node in self.nodes.values():
             self.planner.update_node(node)
@@ -160,14 +162,14 @@ class Fleet:
         self.planner.tick(self.now)
 
     def taints(self, number: int) -> list[str]:
-        return [f"{one.key}={one.value}" for one in self.nodes[f"uid-{number}"].taints]
+        return [f"{taint.key}={taint.value}" for taint in self.nodes[f"uid-{number}"].taints]
 
     def marked(self) -> list[int]:
         """Numbers of the nodes that are marked."""
         return sorted(
             int(uid.removeprefix("uid-"))
             for uid, node in self.nodes.items()
-            if any(one.key.startswith(PREFIX) for one in node.taints)
+            if any(taint.key.startswith(PREFIX) for taint in node.taints)
         )
 
     def publish(self, number: int, count: int = 8) -> None:
@@ -185,4 +187,8 @@ def foreign(key: str = "nvidia.com/gpu", value: str = "present") -> Taint:
 
 
 def states(fleet: Fleet) -> dict[str, IncidentState]:
-    return {one.target: one.state for told in fleet.planner.incidents.values() for one in told.values()}
+    return {
+        incident.target: incident.state
+        for incidents in fleet.planner.incidents.values()
+        for incident in incidents.values()
+    }

@@ -41,7 +41,7 @@ REPORTS = {
 
 def report(fleet: Fleet, number: int, what: str) -> None:
     found = REPORTS[what]
-    fine = tuple(check for check in ("gpu-ecc", "gpu-lost") if all(check != one.check for one in found))
+    fine = tuple(check for check in ("gpu-ecc", "gpu-lost") if all(check != active.check for active in found))
     fleet.say(number, *found, proven=(in_order(fine),))
 
 
@@ -72,7 +72,7 @@ histories = st.tuples(
 
 
 def groups(fleet: Fleet) -> dict[str, list[str]]:
-    """The nodes of each group whose budget is limited, by the name of its ledger."""
+    """Return the nodes of each group with a budget, by the name of the budget."""
     found: dict[str, list[str]] = defaultdict(list)
     for uid, node in fleet.nodes.items():
         for name in ("fleet", f"pool/{node.labels['pool']}", f"domain/rack/{node.labels['rack']}"):
@@ -82,7 +82,7 @@ def groups(fleet: Fleet) -> dict[str, list[str]]:
 
 def carried(fleet: Fleet, mark: Mark) -> set[str]:
     """The nodes that carry the taint of a mark."""
-    return {uid for uid, node in fleet.nodes.items() if any(one.key == mark.key for one in node.taints)}
+    return {uid for uid, node in fleet.nodes.items() if any(taint.key == mark.key for taint in node.taints)}
 
 
 def check_limits(fleet: Fleet) -> None:
@@ -120,8 +120,8 @@ def settle(fleet: Fleet) -> None:
         plan = fleet.plan()
         while plan.nodes:
             fleet.planner.record_issued(plan)
-            for one in plan.nodes:
-                fleet.write(Plan(nodes=(one,)))
+            for node in plan.nodes:
+                fleet.write(Plan(nodes=(node,)))
                 check_limits(fleet)
             plan = fleet.plan()
         fleet.planner.record_issued(plan)
@@ -129,12 +129,16 @@ def settle(fleet: Fleet) -> None:
 
 def granted(fleet: Fleet) -> set[tuple[str, str, Mark]]:
     """The requests that are granted, or that a dry run would grant."""
-    outcomes = [one for found in fleet.planner.decisions.values() for one in found]
-    return {(one.request.node, one.request.check, one.request.mark) for one in outcomes if _is_granted(one)}
+    outcomes = [decision for found in fleet.planner.decisions.values() for decision in found]
+    return {
+        (decision.request.node, decision.request.check, decision.request.mark)
+        for decision in outcomes
+        if _is_granted(decision)
+    }
 
 
-def _is_granted(one: MarkDecision) -> bool:
-    return one.is_granted or (one.state == IncidentState.DRY_RUN and not one.reason)
+def _is_granted(decision: MarkDecision) -> bool:
+    return decision.is_granted or (decision.state == IncidentState.DRY_RUN and not decision.reason)
 
 
 @settings(deadline=None, max_examples=150)
@@ -160,9 +164,9 @@ def test_no_group_is_ever_above_its_printed_limit(
         assert not lost or what in {"recovered", "suspect", "other fatal"}
         lost = before[Mark.SUSPECT] - carried(fleet, Mark.SUSPECT)
         assert lost <= {f"uid-{number % size}"} | carried(fleet, Mark.QUARANTINE)
-        marks, ledgers = fleet.marked(), list(fleet.planner.state.budgets.rows())
+        marks, budgets = fleet.marked(), list(fleet.planner.state.budgets.rows())
         fleet.restart()
-        assert (fleet.marked(), list(fleet.planner.state.budgets.rows())) == (marks, ledgers)
+        assert (fleet.marked(), list(fleet.planner.state.budgets.rows())) == (marks, budgets)
 
 
 @pytest.mark.parametrize("mode", Mode)
@@ -185,8 +189,12 @@ def test_a_suspect_node_that_finds_no_place_stays_suspect(second: str) -> None:
         report(fleet, number, what)
         fleet.carry_out()
     assert fleet.taints(0) == ["nodeguard.dev/suspect=gpu-bus"]
-    [why] = [one.reason for one in fleet.planner.decisions["uid-0"] if one.state == IncidentState.WITHHELD]
-    assert why == "fleet budget used up: 1 of 1 nodes quarantined"
+    [reason] = [
+        decision.reason
+        for decision in fleet.planner.decisions["uid-0"]
+        if decision.state == IncidentState.WITHHELD
+    ]
+    assert reason == "fleet budget used up: 1 of 1 nodes quarantined"
     report(fleet, 1, "recovered")
     fleet.carry_out()
     assert "nodeguard.dev/quarantine=gpu-bus" in fleet.taints(0)
@@ -201,7 +209,7 @@ def test_a_dry_run_keeps_a_suspect_node_that_finds_no_place_suspect(mode: Mode) 
     assert granted(fleet) == {("node-6", "gpu-lost", Mark.QUARANTINE)}
 
 
-def test_a_node_whose_fatal_fault_ends_stays_suspect_and_frees_its_place() -> None:
+def test_a_node_stays_suspect_after_its_fatal_fault_and_frees_its_quarantine_budget() -> None:
     fleet = Fleet(20, SMALL)
     for number, what in ((0, "suspect"), (0, "suspect and fatal"), (1, "suspect"), (0, "suspect")):
         report(fleet, number, what)
@@ -223,17 +231,17 @@ def test_a_quarantined_node_uses_no_place_of_a_suspect_one() -> None:
     report(fleet, 0, "suspect")
     fleet.carry_out()
     assert fleet.taints(0) == []
-    assert [one.state for one in fleet.planner.decisions["uid-0"]] == [IncidentState.WITHHELD]
+    assert [decision.state for decision in fleet.planner.decisions["uid-0"]] == [IncidentState.WITHHELD]
 
 
-def test_a_node_whose_fatal_fault_ends_uses_no_reserve_as_a_suspect_one() -> None:
+def test_a_node_uses_no_reserve_as_suspect_after_its_fatal_fault() -> None:
     fleet = Fleet(40, SMALL)
     for number, what in ((0, "other fatal"), (1, "other fatal"), (0, "suspect")):
         report(fleet, number, what)
         fleet.carry_out()
     assert fleet.marked() == [1]
-    [one] = fleet.planner.decisions["uid-0"]
-    assert one.reason == "fleet budget used up: 1 of 2 nodes marked, 1 kept for quarantine"
+    [decision] = fleet.planner.decisions["uid-0"]
+    assert decision.reason == "fleet budget used up: 1 of 2 nodes marked, 1 kept for quarantine"
 
 
 def test_the_records_of_earlier_versions_count_by_their_causes() -> None:

@@ -42,25 +42,28 @@ class Filled:
     """
 
     def __init__(self, policy: Policy, size: int, groups: tuple[str, ...] = (POOL,), others: int = 0) -> None:
-        self.ledgers = BudgetUsage(policy, ())
-        self.seats = [
+        self.budgets = BudgetUsage(policy, ())
+        self.placements = [
             NodePlacement(str(at), str(at), (FLEET, *groups), 8, False, "", "") for at in range(size)
         ]
-        for seat in (*self.seats, *[NodePlacement("", "", (FLEET, "pool/other"), 8, False, "", "")] * others):
-            self.ledgers.add_node(seat)
+        for placement in (
+            *self.placements,
+            *[NodePlacement("", "", (FLEET, "pool/other"), 8, False, "", "")] * others,
+        ):
+            self.budgets.add_node(placement)
 
     def fill(self, mark: Mark) -> int:
         """Mark nodes until a budget refuses; return how many were marked."""
         marked = 0
-        while self.seats:
-            before = NodeUsage(self.seats[-1])
+        while self.placements:
+            before = NodeUsage(self.placements[-1])
             quarantined = frozenset({None}) if mark == Mark.QUARANTINE else frozenset[Device | None]()
             charges = (Charge("gpu-lost", mark, 0.0),)
-            after = NodeUsage(self.seats[-1], quarantined, mark == Mark.SUSPECT, charges)
-            if self.ledgers.refusal(before, after, 0.0) is not None:
+            after = NodeUsage(self.placements[-1], quarantined, mark == Mark.SUSPECT, charges)
+            if self.budgets.refusal(before, after, 0.0) is not None:
                 break
-            self.ledgers.charge(after)
-            self.seats.pop()
+            self.budgets.charge(after)
+            self.placements.pop()
             marked += 1
         return marked
 
@@ -107,14 +110,14 @@ def test_the_printed_budget_of_a_pool_and_of_a_domain_is_the_enforced_one(
     quarantined = Filled(policy, size, groups, others=1000).fill(Mark.QUARANTINE)
     suspect = Filled(policy, size, groups, others=1000).fill(Mark.SUSPECT)
     mixed = Filled(policy, size, groups, others=1000)
-    seat = mixed.seats[0]
+    placement = mixed.placements[0]
     both = mixed.fill(Mark.SUSPECT) + mixed.fill(Mark.QUARANTINE)
-    shown = {name: (used, most, beside) for name, used, most, beside in mixed.ledgers.rows_of_node(seat)}
+    shown = {name: (used, most, beside) for name, used, most, beside in mixed.budgets.rows_of_node(placement)}
     limit = group_limit(share, size)
     assert quarantined == suspect == limit.nodes == shown[group][1]
     assert both == (2 if limit.nodes == 1 else limit.nodes)
     assert shown[group][0] + shown[group][2] == both
-    # What holds for a group whose limit is 1 node is printed beside the shares.
+    # The rule for a group with a limit of 1 node is printed beside the shares.
     assert "at least 1 node each; where that is 1 node, 1 quarantined and 1 suspect" in printed(policy, 1300)
 
 
@@ -160,7 +163,9 @@ def test_a_second_suspect_node_of_a_small_fleet_is_withheld_with_the_used_amount
         fleet.say(number, finding("gpu-ecc", health=Health.SUSPECT))
     fleet.say(2, finding("gpu-lost"))
     fleet.carry_out()
-    reasons = [one.reason for found in fleet.planner.decisions.values() for one in found if one.reason]
+    reasons = [
+        decision.reason for found in fleet.planner.decisions.values() for decision in found if decision.reason
+    ]
     assert reasons == ["suspect budget used up: 1 of 1 nodes suspect"]
 
 
@@ -169,10 +174,14 @@ def test_a_third_fatal_node_is_withheld_with_the_used_amount_and_the_limit() -> 
     for number in range(3):
         fleet.say(number, finding("gpu-lost"))
     fleet.carry_out()
-    outcomes = [one for found in fleet.planner.decisions.values() for one in found]
-    withheld = [one for one in outcomes if one.state == IncidentState.WITHHELD]
-    assert [one.reason for one in withheld] == ["fleet budget used up: 1 of 1 nodes quarantined"] * 2
-    assert {one.refusal.limit_message() for one in withheld if one.refusal} == {"fleet budget 1 node"}
+    outcomes = [decision for found in fleet.planner.decisions.values() for decision in found]
+    withheld = [decision for decision in outcomes if decision.state == IncidentState.WITHHELD]
+    assert [decision.reason for decision in withheld] == [
+        "fleet budget used up: 1 of 1 nodes quarantined"
+    ] * 2
+    assert {decision.refusal.limit_message() for decision in withheld if decision.refusal} == {
+        "fleet budget 1 node"
+    }
 
 
 def test_a_suspect_node_never_uses_the_reserve() -> None:
@@ -180,7 +189,9 @@ def test_a_suspect_node_never_uses_the_reserve() -> None:
     for number in range(3):
         fleet.say(number, finding("gpu-ecc", health=Health.SUSPECT))
     fleet.carry_out()
-    reasons = {one.reason for found in fleet.planner.decisions.values() for one in found if one.reason}
+    reasons = {
+        decision.reason for found in fleet.planner.decisions.values() for decision in found if decision.reason
+    }
     assert reasons == {"fleet budget used up: 1 of 2 nodes marked, 1 kept for quarantine"}
 
 

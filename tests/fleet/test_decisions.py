@@ -26,7 +26,7 @@ WAITS_A_MINUTE = replace(AT_ONCE, grace=GracePeriods(60.0, 60.0, 60.0))
 
 
 def decisions(fleet: Fleet) -> list[MarkDecision]:
-    return [one for found in fleet.planner.decisions.values() for one in found]
+    return [decision for found in fleet.planner.decisions.values() for decision in found]
 
 
 def run(fleet: Fleet, seconds: float) -> list[Plan]:
@@ -39,19 +39,19 @@ def run(fleet: Fleet, seconds: float) -> list[Plan]:
 
 
 def reported(plans: list[Plan]) -> list[Any]:
-    return [one for plan in plans for one in (*plan.incidents, *plan.events)]
+    return [event for plan in plans for event in (*plan.incidents, *plan.events)]
 
 
 def test_a_fault_that_ends_within_its_grace_period_leaves_no_event_and_no_incident() -> None:
     fleet = Fleet(3, WAITS)
     fleet.say(0, finding(age=0.0))
     plans = run(fleet, 10.0)
-    assert {one.state for one in decisions(fleet)} == {IncidentState.PENDING}
+    assert {decision.state for decision in decisions(fleet)} == {IncidentState.PENDING}
     fleet.say(0)
     plans += run(fleet, 60.0)
     assert reported(plans) == []
     assert (fleet.planner.incidents, fleet.planner.pending) == ({}, {})
-    [over] = [one for plan in plans for one in plan.transient_incidents]
+    [over] = [incident for plan in plans for incident in plan.transient_incidents]
     assert (over.state, over.cause, over.occurrences) == (IncidentState.RESOLVED, "gpu-lost", 1)
 
 
@@ -67,7 +67,7 @@ def test_a_fault_of_shared_hardware_waits_longer_and_leaves_no_trace_either() ->
     fleet = Fleet(3, replace(WAITS, topologies=(TopologyLabels("rack", ("rack",)),)))
     fleet.say(0, finding(age=0.0, topologies=("rack",)))
     plans = run(fleet, 80.0)
-    assert {one.state for one in decisions(fleet)} == {IncidentState.PENDING}
+    assert {decision.state for decision in decisions(fleet)} == {IncidentState.PENDING}
     fleet.say(0)
     assert reported(plans + run(fleet, 60.0)) == []
 
@@ -76,14 +76,19 @@ def test_a_pending_mark_is_shown_with_the_time_left_and_is_not_withheld() -> Non
     fleet = Fleet(3, WAITS)
     fleet.say(0, finding(age=0.0))
     run(fleet, 10.0)
-    told = fleet_status(fleet.planner, LEADER, fleet.now)
-    assert (told.pending.marks, told.pending_seconds_left, told.withheld.marks, told.reasons) == (
+    status = fleet_status(fleet.planner, LEADER, fleet.now)
+    assert (
+        status.pending.marks,
+        status.pending_seconds_left,
+        status.withheld.marks,
+        status.reasons,
+    ) == (
         1,
         20.0,
         0,
         (),
     )
-    assert (told.incidents[IncidentState.PENDING], told.incidents[IncidentState.WITHHELD]) == (1, 0)
+    assert (status.incidents[IncidentState.PENDING], status.incidents[IncidentState.WITHHELD]) == (1, 0)
     [line] = list_incidents(fleet.planner, LEADER, fleet.now).incidents
     assert (line.state, line.seconds_left) == (IncidentState.PENDING, 20.0)
     [line] = list_incidents(fleet.planner, LEADER, fleet.now, {IncidentState.PENDING}, "node-0").incidents
@@ -110,13 +115,13 @@ def test_a_late_report_of_a_short_fault_leaves_no_event_and_no_incident() -> Non
     fleet.say(0)
     plans += run(fleet, 60.0)
     assert reported(plans) == []
-    assert [one.cause for plan in plans for one in plan.transient_incidents] == ["gpu-lost"]
+    assert [incident.cause for plan in plans for incident in plan.transient_incidents] == ["gpu-lost"]
 
 
 def test_a_short_fault_that_is_not_known_to_last_leaves_no_event_and_no_incident() -> None:
     fleet = Fleet(3, WAITS_A_MINUTE)
-    for knowledge in (DataStatus.STALE, DataStatus.UNKNOWN):
-        fleet.say(0, finding(age=2.0, data_status=knowledge))
+    for status in (DataStatus.STALE, DataStatus.UNKNOWN):
+        fleet.say(0, finding(age=2.0, data_status=status))
         plans = run(fleet, 10.0)
         fleet.say(0)
         assert reported(plans + run(fleet, 60.0)) == []
@@ -127,8 +132,8 @@ def test_a_fault_that_is_not_known_to_last_is_reported_after_its_grace_period() 
     fleet.say(0, finding(age=2.0, data_status=DataStatus.STALE))
     assert reported(run(fleet, 57.0)) == []
     plans = run(fleet, 5.0)
-    assert [one.reason for plan in plans for one in plan.events] == ["NodeguardFinding"]
-    assert [one.state for plan in plans for one in plan.incidents] == [IncidentState.OPEN]
+    assert [event.reason for plan in plans for event in plan.events] == ["NodeguardFinding"]
+    assert [incident.state for plan in plans for incident in plan.incidents] == [IncidentState.OPEN]
     assert fleet.planner.pending == {}
 
 
@@ -136,7 +141,7 @@ def test_an_old_fault_that_is_not_fresh_is_reported_though_another_one_is_new() 
     fleet = Fleet(3, WAITS_A_MINUTE)
     old = finding("gpu-ecc", age=600.0, data_status=DataStatus.STALE)
     fleet.say(0, old, finding(age=2.0, data_status=DataStatus.STALE))
-    assert [one.state for one in fleet.carry_out().incidents] == [IncidentState.OPEN]
+    assert [incident.state for incident in fleet.carry_out().incidents] == [IncidentState.OPEN]
 
 
 def test_a_late_report_that_the_node_confirms_asks_for_its_mark() -> None:
@@ -145,9 +150,9 @@ def test_a_late_report_that_the_node_confirms_asks_for_its_mark() -> None:
     assert reported([fleet.carry_out()]) == []
     fleet.after(1.0)
     fleet.carry_out()
-    assert [one.state for one in decisions(fleet)] == [IncidentState.PENDING]
+    assert [decision.state for decision in decisions(fleet)] == [IncidentState.PENDING]
     plans = run(fleet, 40.0)
-    assert [one.reason for plan in plans for one in plan.events] == ["NodeguardMarked"]
+    assert [event.reason for plan in plans for event in plan.events] == ["NodeguardMarked"]
 
 
 def test_each_short_fault_of_a_slot_comes_into_the_history() -> None:
@@ -156,14 +161,18 @@ def test_each_short_fault_of_a_slot_comes_into_the_history() -> None:
     fleet.carry_out()
     fleet.say(0)
     run(fleet, 2.0)
-    assert [one.state for one in fleet.planner.incidents["uid-0"].values()] == [IncidentState.RESOLVED]
+    assert [incident.state for incident in fleet.planner.incidents["uid-0"].values()] == [
+        IncidentState.RESOLVED
+    ]
     for _ in range(2):
         fleet.say(0, finding(age=2.0))
         plans = run(fleet, 5.0)
         fleet.say(0)
         plans += run(fleet, 5.0)
         assert reported(plans) == []
-        assert [one.state for plan in plans for one in plan.transient_incidents] == [IncidentState.RESOLVED]
+        assert [incident.state for plan in plans for incident in plan.transient_incidents] == [
+            IncidentState.RESOLVED
+        ]
 
 
 def test_a_pending_incident_is_found_by_its_name_until_its_grace_period_ends() -> None:
@@ -184,9 +193,11 @@ def test_a_pause_withholds_a_mark_only_when_its_grace_period_is_over() -> None:
     fleet.planner.paused = "paused by alice: a bad driver"
     fleet.say(0, finding(age=0.0))
     run(fleet, 10.0)
-    assert [(one.state, one.reason) for one in decisions(fleet)] == [(IncidentState.PENDING, "")]
+    assert [(decision.state, decision.reason) for decision in decisions(fleet)] == [
+        (IncidentState.PENDING, "")
+    ]
     run(fleet, 30.0)
-    assert [(one.state, one.reason) for one in decisions(fleet)] == [
+    assert [(decision.state, decision.reason) for decision in decisions(fleet)] == [
         (IncidentState.WITHHELD, "paused by alice: a bad driver")
     ]
 
@@ -210,7 +221,7 @@ def test_a_mark_that_stands_is_not_pending_for_another_fault_of_the_part() -> No
     fleet.carry_out()
     fleet.say(0, finding(), finding("gpu-ecc", age=0.0))
     fleet.carry_out()
-    assert [one.state for one in list_incidents(fleet.planner, LEADER, fleet.now).incidents] == [
+    assert [incident.state for incident in list_incidents(fleet.planner, LEADER, fleet.now).incidents] == [
         IncidentState.MARKED
     ]
 
@@ -222,8 +233,8 @@ def test_a_mark_that_is_released_ends_its_incident_though_another_fault_is_pendi
     fleet.say(0, finding("gpu-ecc", age=0.0), proven=fleet.reports["uid-1"].passing)
     plans = run(fleet, 5.0)
     assert fleet.marked() == []
-    assert [one.state for plan in plans for one in plan.incidents] == [IncidentState.RESOLVED]
-    assert [one.state for one in list_incidents(fleet.planner, LEADER, fleet.now).incidents] == [
+    assert [incident.state for plan in plans for incident in plan.incidents] == [IncidentState.RESOLVED]
+    assert [incident.state for incident in list_incidents(fleet.planner, LEADER, fleet.now).incidents] == [
         IncidentState.PENDING
     ]
 
@@ -233,19 +244,27 @@ def test_in_observe_mode_each_request_is_a_dry_run_with_what_would_withhold_it()
     for number in range(3):
         fleet.say(number, finding())
     plan = fleet.carry_out()
-    assert {one.state for one in decisions(fleet)} == {IncidentState.DRY_RUN}
+    assert {decision.state for decision in decisions(fleet)} == {IncidentState.DRY_RUN}
     full = "fleet budget would be used up: 1 of 1 nodes quarantined"
-    assert sorted(one.reason for one in decisions(fleet)) == ["", full, full]
-    assert sorted(one.detail for one in plan.incidents) == [
+    assert sorted(decision.reason for decision in decisions(fleet)) == ["", full, full]
+    assert sorted(incident.detail for incident in plan.incidents) == [
         f"would not quarantine node node-1: {full}",
         f"would not quarantine node node-2: {full}",
         "would quarantine node node-0",
     ]
-    assert {one.reason for one in plan.events} == {"NodeguardDryRun"}
-    told = fleet_status(fleet.planner, LEADER, fleet.now)
-    assert (told.withheld.marks, told.would_mark.marks, told.policy.observe_only) == (0, 3, True)
-    assert (told.dry_run.nodes, told.dry_run.within_budget, told.dry_run.over_budget) == (3, 1, 2)
-    assert [one.reason for one in told.dry_run.budget_limits] == ["fleet budget 1 node"]
+    assert {event.reason for event in plan.events} == {"NodeguardDryRun"}
+    status = fleet_status(fleet.planner, LEADER, fleet.now)
+    assert (status.withheld.marks, status.would_mark.marks, status.policy.observe_only) == (
+        0,
+        3,
+        True,
+    )
+    assert (status.dry_run.nodes, status.dry_run.within_budget, status.dry_run.over_budget) == (
+        3,
+        1,
+        2,
+    )
+    assert [limit.reason for limit in status.dry_run.budget_limits] == ["fleet budget 1 node"]
 
 
 def test_a_hold_or_a_pause_in_observe_mode_is_what_would_withhold_the_mark() -> None:
@@ -254,12 +273,12 @@ def test_a_hold_or_a_pause_in_observe_mode_is_what_would_withhold_the_mark() -> 
     for number in range(2):
         fleet.say(number, finding())
     fleet.carry_out()
-    assert sorted((one.state, one.reason) for one in decisions(fleet)) == [
+    assert sorted((decision.state, decision.reason) for decision in decisions(fleet)) == [
         (IncidentState.DRY_RUN, ""),
         (IncidentState.DRY_RUN, "hold on the node: alice"),
     ]
-    told = fleet_status(fleet.planner, LEADER, fleet.now).dry_run
-    assert (told.within_budget, told.over_budget, told.otherwise_withheld) == (1, 0, 1)
+    status = fleet_status(fleet.planner, LEADER, fleet.now).dry_run
+    assert (status.within_budget, status.over_budget, status.otherwise_withheld) == (1, 0, 1)
 
 
 def test_a_check_that_is_not_enforced_is_a_dry_run_beside_one_that_is() -> None:
@@ -269,18 +288,18 @@ def test_a_check_that_is_not_enforced_is_a_dry_run_beside_one_that_is() -> None:
     fleet.say(1, finding("port-down", "port/mlx5_0/1", health=Health.SUSPECT))
     fleet.say(2, finding("gpu-ecc"))
     fleet.carry_out()
-    assert {one.request.check: one.state for one in decisions(fleet)} == {
+    assert {decision.request.check: decision.state for decision in decisions(fleet)} == {
         "gpu-lost": IncidentState.MARKED,
         "port-down": IncidentState.DRY_RUN,
         "gpu-ecc": IncidentState.DRY_RUN,
     }
-    told = fleet_status(fleet.planner, LEADER, fleet.now)
-    assert (told.policy.observe_only, told.policy.enforced, told.policy.observed) == (
+    status = fleet_status(fleet.planner, LEADER, fleet.now)
+    assert (status.policy.observe_only, status.policy.enforced, status.policy.observed) == (
         False,
         ("gpu-lost",),
         (),
     )
-    assert (told.dry_run.nodes, told.dry_run.suspect, told.withheld.marks) == (1, 1, 0)
+    assert (status.dry_run.nodes, status.dry_run.suspect, status.withheld.marks) == (1, 1, 0)
 
 
 def test_without_a_cluster_a_mark_that_is_granted_is_advised() -> None:
@@ -288,8 +307,8 @@ def test_without_a_cluster_a_mark_that_is_granted_is_advised() -> None:
     fleet.restart(IncidentState.ADVISED)
     fleet.say(0, finding())
     plan = fleet.carry_out()
-    assert [one.state for one in plan.incidents] == [IncidentState.ADVISED]
-    assert {one.state for one in decisions(fleet)} == {IncidentState.ADVISED}
+    assert [incident.state for incident in plan.incidents] == [IncidentState.ADVISED]
+    assert {decision.state for decision in decisions(fleet)} == {IncidentState.ADVISED}
 
 
 def test_a_used_amount_that_changes_is_no_change_of_an_incident() -> None:
@@ -308,7 +327,9 @@ def test_a_used_amount_that_changes_is_no_change_of_an_incident() -> None:
         2, finding("gpu-ecc", "gpu/0000:3c:00"), finding("gpu-ecc", "gpu/0000:3d:00", component="GPU-2")
     )
     plan = fleet.carry_out()
-    assert {one.node for one in plan.incidents} | {one.node for one in plan.events} <= {"node-2"}
+    assert {incident.node for incident in plan.incidents} | {event.node for event in plan.events} <= {
+        "node-2"
+    }
     [line] = list_incidents(fleet.planner, LEADER, fleet.now, {IncidentState.WITHHELD}).incidents
     assert line.summary == "fleet budget used up: 1.25 of 2 nodes marked"
 
@@ -318,7 +339,7 @@ def test_a_used_amount_that_changes_is_no_change_of_an_incident() -> None:
     st.lists(
         st.tuples(st.integers(0, 5), st.sampled_from(["gpu-lost", "gpu-ecc"]), st.floats(0.0, 200.0)),
         max_size=8,
-        unique_by=lambda one: one[0],
+        unique_by=lambda step: step[0],
     ),
     st.sampled_from([Mode.OBSERVE, Mode.ENFORCE]),
     st.sampled_from([(), (ModeRule(("gpu-lost",), Mode.ENFORCE),), (ModeRule(("gpu-*",), Mode.OBSERVE),)]),
@@ -333,20 +354,22 @@ def test_only_what_is_enforced_is_granted_or_withheld(
     for number, check, age in faults:
         fleet.say(number, finding(check, age=age))
     fleet.carry_out()
-    for one in decisions(fleet):
-        rules = [rule.mode for rule in modes if one.request.check == "gpu-lost" or rule.checks == ("gpu-*",)]
+    for decision in decisions(fleet):
+        rules = [
+            rule.mode for rule in modes if decision.request.check == "gpu-lost" or rule.checks == ("gpu-*",)
+        ]
         enforced = (rules[-1] if rules else mode) == Mode.ENFORCE
-        if fleet.wall - one.request.since < 60.0:
-            assert one.state == IncidentState.PENDING
-            assert one.until == one.request.since + 60.0
+        if fleet.wall - decision.request.since < 60.0:
+            assert decision.state == IncidentState.PENDING
+            assert decision.until == decision.request.since + 60.0
         elif enforced:
-            assert one.state in {IncidentState.MARKED, IncidentState.WITHHELD}
-            assert (one.state == IncidentState.WITHHELD) == bool(one.reason)
+            assert decision.state in {IncidentState.MARKED, IncidentState.WITHHELD}
+            assert (decision.state == IncidentState.WITHHELD) == bool(decision.reason)
         else:
-            assert one.state == IncidentState.DRY_RUN
+            assert decision.state == IncidentState.DRY_RUN
 
 
-def test_a_node_whose_uncordon_is_on_its_way_is_still_charged() -> None:
+def test_a_node_is_charged_until_its_uncordon_is_observed() -> None:
     budget = replace(WIDE, fleet=0.1)
     fleet = Fleet(10, replace(AT_ONCE, budget=budget, marks=MarkWrites(cordon=True)))
     fleet.say(0, finding())

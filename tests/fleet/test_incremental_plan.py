@@ -29,7 +29,7 @@ def from_inputs(fleet: Fleet) -> Planner:
     """Return a new planner with the inputs of the fleet, and with the memory that no input repeats.
 
     The memory is: writes on their way, the start of each proof, the grants of a dry run, and taints that
-    somebody removed. The diagnosis starts from the reports alone.
+    another client removed. The diagnosis starts from the reports only.
     """
     old, new = fleet.planner, Planner(fleet.policy, CHECKS)
     for node in fleet.nodes.values():
@@ -89,11 +89,11 @@ class Incremental(Life):
 
     from_inputs = True
 
-    @initialize(policy=wide, devices=st.sets(numbers, max_size=12), sick=st.sets(numbers, max_size=8))
-    def begin(self, policy: Policy, devices: set[int], sick: set[int]) -> None:
+    @initialize(policy=wide, devices=st.sets(numbers, max_size=12), unhealthy=st.sets(numbers, max_size=8))
+    def begin(self, policy: Policy, devices: set[int], unhealthy: set[int]) -> None:
         """Some nodes are marked and settled at the start: later changes have to reach them."""
         super().begin(policy, devices)
-        for number in sick:
+        for number in unhealthy:
             self.fleet.say(number, finding(CHECKS[number % len(CHECKS)]))
         self.settle(0.0)
 
@@ -212,9 +212,11 @@ class Diagnosed(Incremental):
     # A new diagnosis does not know the times of earlier votes.
     from_inputs = False
 
-    @initialize(policy=diagnosed, devices=st.sets(numbers, max_size=4), sick=st.sets(numbers, max_size=4))
-    def begin(self, policy: Policy, devices: set[int], sick: set[int]) -> None:
-        super().begin(policy, devices, sick)
+    @initialize(
+        policy=diagnosed, devices=st.sets(numbers, max_size=4), unhealthy=st.sets(numbers, max_size=4)
+    )
+    def begin(self, policy: Policy, devices: set[int], unhealthy: set[int]) -> None:
+        super().begin(policy, devices, unhealthy)
 
     @rule(rack=st.integers(0, SIZE // 8 - 1), members=st.integers(3, 8), port=ports, wait=st.booleans())
     def degrade(self, rack: int, members: int, port: ReportedFinding, wait: bool) -> None:
@@ -225,7 +227,7 @@ class Diagnosed(Incremental):
             self.fleet.after(10.0)
 
     @rule(nodes=st.sets(numbers, min_size=5, max_size=12), port=ports)
-    def misfire(self, nodes: set[int], port: ReportedFinding) -> None:
+    def false_alarm(self, nodes: set[int], port: ReportedFinding) -> None:
         for number in nodes:
             self.fleet.say(number, port)
 
@@ -240,7 +242,7 @@ class Diagnosed(Incremental):
         for number in range(rack * 8, rack * 8 + 8):
             self.fleet.say(number, proven=passing)
 
-    def freed_for_a_reason(self, plan: Plan) -> None:
+    def every_release_has_a_reason(self, plan: Plan) -> None:
         """Marks are also superseded by a domain here; test_domain_marks has the reasons."""
 
 

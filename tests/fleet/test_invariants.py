@@ -1,4 +1,4 @@
-"""Whatever happens to a fleet, in whatever order: what never may."""
+"""Property tests: invariants of a fleet under any sequence of events."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ findings = st.lists(
         component=st.just(""),
     ),
     max_size=3,
-    unique_by=lambda one: (one.check, one.target),
+    unique_by=lambda active: (active.check, active.target),
 )
 policies = st.builds(
     Policy,
@@ -68,7 +68,7 @@ policies = st.builds(
     marks=st.sampled_from([MarkWrites(), MarkWrites(cordon=True), MarkWrites(condition=False)]),
     holds=st.sampled_from([(), (), (Hold(checks=("gpu-ecc",)),)]),
     topologies=st.just((TopologyLabels("rack", ("rack",)),)),
-    # What many nodes find at once is tried elsewhere.
+    # test_incremental_plan has the diagnosis.
     diagnosis=st.just(DiagnosisPolicy(suppression_min_nodes=10_000)),
 )
 
@@ -78,7 +78,7 @@ def record(fleet: Fleet, uid: str) -> MarkRecord:
 
 
 def used(fleet: Fleet) -> dict[str, float]:
-    """What every ledger is charged with, counted anew from what is written on Nodes and devices."""
+    """Return the usage of every budget, counted from the records on Nodes and devices."""
     found: dict[str, float] = {}
 
     def add(key: str, what: float) -> None:
@@ -87,8 +87,12 @@ def used(fleet: Fleet) -> dict[str, float]:
     now = fleet.wall
     for uid, node in fleet.nodes.items():
         own = record(fleet, uid)
-        devices = [decode_record(one.state) or MarkRecord() for one in fleet.rules.values() if one.uid == uid]
-        charges = [one.charge for one in (own, *devices) if one.charge]
+        devices = [
+            decode_record(device_rule.state) or MarkRecord()
+            for device_rule in fleet.rules.values()
+            if device_rule.uid == uid
+        ]
+        charges = [device.charge for device in (own, *devices) if device.charge]
         parts = WHOLE if own.charge else min(WHOLE, 105 * len(devices))
         if not (node.unschedulable and not own.cordoned):
             marks = {cause.mark for cause in own.causes}
@@ -103,9 +107,9 @@ def used(fleet: Fleet) -> dict[str, float]:
             add(f"standing {charge.check}", 1)
             if now - charge.at < 600.0:
                 add(f"new {charge.check}", 1)
-        # A mark that is given back before it was seen is both for a moment.
-        for past in {(one.check, one.at) for one in own.past_charges} - {
-            (one.check, one.at) for one in charges
+        # A mark that is released before it was observed is in both for a short time.
+        for past in {(charge.check, charge.at) for charge in own.past_charges} - {
+            (charge.check, charge.at) for charge in charges
         }:
             if now - past[1] < 600.0:
                 add(f"new {past[0]}", 1)
@@ -129,7 +133,7 @@ def most(fleet: Fleet, key: str) -> float:
 
 
 class Life(RuleBasedStateMachine):
-    """Faults, people, time, lost writes and restarts, as they come."""
+    """Any sequence of faults, operator actions, time, lost writes and restarts."""
 
     @initialize(policy=policies, devices=st.sets(numbers, max_size=12))
     def begin(self, policy: Policy, devices: set[int]) -> None:
@@ -143,9 +147,9 @@ class Life(RuleBasedStateMachine):
     def fault(self, number: int, found: list[Any]) -> None:
         self.fleet.say(number, *found)
 
-    @rule(number=numbers, known=st.booleans())
-    def recover(self, number: int, known: bool) -> None:
-        self.fleet.say(number, proven=ALL_PROVEN if known else ())
+    @rule(number=numbers, proven=st.booleans())
+    def recover(self, number: int, proven: bool) -> None:
+        self.fleet.say(number, proven=ALL_PROVEN if proven else ())
 
     @rule(first=numbers, found=findings)
     def storm(self, first: int, found: list[Any]) -> None:
@@ -171,13 +175,13 @@ class Life(RuleBasedStateMachine):
         if foreign() not in node.taints:
             self.fleet.change(number, taints=(foreign(), *node.taints))
 
-    @rule(number=numbers, held=st.booleans())
-    def hold(self, number: int, held: bool) -> None:
+    @rule(number=numbers, on_hold=st.booleans())
+    def hold(self, number: int, on_hold: bool) -> None:
         uid = f"uid-{number}"
-        kept = {
+        node = {
             key: text for key, text in self.fleet.nodes[uid].annotations.items() if key != HOLD_ANNOTATION
         }
-        self.fleet.change(number, annotations={**kept, HOLD_ANNOTATION: "x"} if held else kept)
+        self.fleet.change(number, annotations={**node, HOLD_ANNOTATION: "x"} if on_hold else node)
 
     @rule(seconds=st.sampled_from([1.0, 299.0, 601.0, 4000.0]))
     def time(self, seconds: float) -> None:
@@ -191,70 +195,70 @@ class Life(RuleBasedStateMachine):
 
     @rule()
     def restart(self) -> None:
-        """A new aggregator: what the old one had on its way is over with its lease."""
+        """Start a new aggregator: pending writes of the old one end with its lease."""
         self.flying.clear()
         self.fleet.restart()
 
     @rule()
     def issue(self) -> None:
-        """A plan is handed out; what was on its way for the same Node or device is so no more."""
+        """Issue a plan; it replaces pending writes of the same Node or device."""
         plan = self.fleet.plan()
         assert self.fleet.plan() == replace(plan, incidents=(), events=(), transient_incidents=())
-        self.freed_for_a_reason(plan)
+        self.every_release_has_a_reason(plan)
         self.fleet.planner.record_issued(plan)
-        assert not any(HOLD_ANNOTATION in self.fleet.nodes[one.uid].annotations for one in plan.nodes)
-        self.flying.update({one.uid: one for one in plan.nodes})
-        self.flying.update({one.name: one for one in plan.rules})
+        assert not any(HOLD_ANNOTATION in self.fleet.nodes[node.uid].annotations for node in plan.nodes)
+        self.flying.update({node.uid: node for node in plan.nodes})
+        self.flying.update({device_rule.name: device_rule for device_rule in plan.rules})
         self.flying.update({name: name for name in plan.rules_gone})
 
     @rule(seed=st.integers(0, 1000), lost=st.sampled_from([0.0, 0.0, 0.3, 1.0]))
     def land(self, seed: int, lost: float) -> None:
-        """What is on its way is written, in any order, but for what is lost; after each no ledger is over."""
+        """Land pending writes in any order, except lost ones; after each, no budget is exceeded."""
         writes = list(self.flying.items())
         random.Random(seed).shuffle(writes)
         done = round(len(writes) * (1.0 - lost))
-        for _, one in writes[:done]:
+        for _, write in writes[:done]:
             before, nodes = used(self.fleet), dict(self.fleet.nodes)
-            self.write(one)
+            self.write(write)
             for key, parts in used(self.fleet).items():
                 assert parts <= max(most(self.fleet, key), before.get(key, 0.0)), (key, parts)
             for uid, node in self.fleet.nodes.items():
                 theirs = [taint for taint in nodes[uid].taints if not taint.key.startswith(PREFIX)]
                 assert [taint for taint in node.taints if not taint.key.startswith(PREFIX)] == theirs
-        for _, one in writes[done:]:
-            if not isinstance(one, str):
-                self.fleet.planner.record_failed(one.uid)
+        for _, write in writes[done:]:
+            if not isinstance(write, str):
+                self.fleet.planner.record_failed(write.uid)
         self.flying.clear()
 
-    def write(self, one: Any) -> None:
-        if isinstance(one, DesiredNode):
-            self.fleet.planner.record_written(one.uid, one.state)
-            self.fleet.mark(one)
-        elif isinstance(one, str):
-            self.fleet.rules.pop(one, None)
-            self.fleet.planner.state.remove_rule(one)
+    def write(self, write: Any) -> None:
+        if isinstance(write, DesiredNode):
+            self.fleet.planner.record_written(write.uid, write.state)
+            self.fleet.mark(write)
+        elif isinstance(write, str):
+            self.fleet.rules.pop(write, None)
+            self.fleet.planner.state.remove_rule(write)
         else:
-            self.fleet.rules[one.name] = one
-            self.fleet.planner.state.update_rule(one)
+            self.fleet.rules[write.name] = write
+            self.fleet.planner.state.update_rule(write)
 
-    def freed_for_a_reason(self, plan: Any) -> None:
-        for uid, one in plan.released:
-            report, cause = self.fleet.reports[uid], one.cause
+    def every_release_has_a_reason(self, plan: Any) -> None:
+        for uid, mark in plan.released:
+            report, cause = self.fleet.reports[uid], mark.cause
             assert HOLD_ANNOTATION not in self.fleet.nodes[uid].annotations
-            if one.reason == "retracted":
+            if mark.reason == "retracted":
                 assert any(cause.check in hold.checks for hold in self.fleet.policy.holds)
-            elif one.reason == "proven":
+            elif mark.reason == "proven":
                 places = {
                     slot for group in report.passing for slot in group.targets if cause.check in group.checks
                 }
                 assert set(cause.targets or (cause.target,)) <= places
                 assert all(active.check != cause.check for active in report.findings)
             else:
-                assert one.reason == "removed"
+                assert mark.reason == "removed"
                 assert all(taint.key != cause.mark.key for taint in self.fleet.nodes[uid].taints)
 
     @invariant()
-    def what_people_did_stands(self) -> None:
+    def operators_cordons_stay(self) -> None:
         if hasattr(self, "fleet"):
             assert all(self.fleet.nodes[uid].unschedulable for uid in self.cordoned)
 
@@ -277,16 +281,16 @@ TestLife = Life.TestCase
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.tuples(numbers, findings), max_size=30), policies, st.randoms(use_true_random=False))
 def test_the_order_of_arrival_does_not_matter(
-    said: list[tuple[int, list[Any]]], policy: Policy, order: random.Random
+    reports: list[tuple[int, list[Any]]], policy: Policy, order: random.Random
 ) -> None:
-    latest = dict(said)
+    latest = dict(reports)
     shuffled = list(latest.items())
     order.shuffle(shuffled)
     plans = []
-    for reports in (list(latest.items()), shuffled):
+    for order_of_arrival in (list(latest.items()), shuffled):
         fleet = Fleet(SIZE, policy)
-        for number, found in reports:
+        for number, found in order_of_arrival:
             fleet.say(number, *found)
         plan = fleet.plan()
-        plans.append((set(plan.nodes), {(one.name, one.state) for one in plan.rules}))
+        plans.append((set(plan.nodes), {(device_rule.name, device_rule.state) for device_rule in plan.rules}))
     assert plans[0] == plans[1]

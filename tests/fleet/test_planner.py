@@ -30,7 +30,7 @@ def test_a_fatal_finding_becomes_a_taint_a_condition_and_an_incident() -> None:
     assert fleet.marked() == [1]
 
 
-def test_a_suspect_keeps_only_gangs_away_and_a_warning_nobody() -> None:
+def test_a_suspect_mark_keeps_gangs_away_and_a_warning_marks_nothing() -> None:
     fleet = Fleet(2)
     fleet.say(0, finding(health=Health.SUSPECT))
     fleet.say(1, finding(health=Health.WARNING))
@@ -40,13 +40,13 @@ def test_a_suspect_keeps_only_gangs_away_and_a_warning_nobody() -> None:
     assert len(states(fleet)) == 1
 
 
-def test_in_observe_nothing_is_written_and_it_is_said_what_would_be() -> None:
+def test_observe_mode_writes_nothing_and_reports_a_dry_run() -> None:
     fleet = Fleet(3, replace(AT_ONCE, mode=Mode.OBSERVE))
     fleet.say(1, finding())
     plan = fleet.carry_out()
     assert (plan.nodes, plan.rules) == ((), ())
-    assert [one.state for one in plan.incidents] == [IncidentState.DRY_RUN]
-    assert [one.reason for one in plan.events] == ["NodeguardDryRun"]
+    assert [incident.state for incident in plan.incidents] == [IncidentState.DRY_RUN]
+    assert [event.reason for event in plan.events] == ["NodeguardDryRun"]
     assert fleet.plan().incidents == ()
 
 
@@ -70,10 +70,10 @@ def test_a_plan_that_is_on_its_way_counts() -> None:
     fleet.planner.record_issued(first)
     fleet.say(1, finding(age=1000.0))
     second = fleet.plan()
-    assert [one.name for one in first.nodes] == ["node-0"]
+    assert [node.name for node in first.nodes] == ["node-0"]
     assert second.nodes == ()
     fleet.planner.record_failed("uid-0")
-    assert [one.name for one in fleet.plan().nodes] == ["node-1"]
+    assert [node.name for node in fleet.plan().nodes] == ["node-1"]
 
 
 def test_a_node_of_the_same_name_is_another_one() -> None:
@@ -84,7 +84,7 @@ def test_a_node_of_the_same_name_is_another_one() -> None:
     fleet.reports.pop("uid-0")
     fleet.see(other)
     plan = fleet.carry_out()
-    assert [(one.uid, one.state, one.detail) for one in plan.incidents] == [
+    assert [(incident.uid, incident.state, incident.detail) for incident in plan.incidents] == [
         ("uid-0", IncidentState.RESOLVED, "its Node is gone")
     ]
     assert fleet.taints(9) == []
@@ -110,23 +110,25 @@ def test_incidents_from_before_go_on_and_those_of_nodes_that_are_gone_end() -> N
     fleet = Fleet(2)
     fleet.say(0, finding())
     fleet.carry_out()
-    [known] = fleet.planner.incidents["uid-0"].values()
+    [incident] = fleet.planner.incidents["uid-0"].values()
     fleet.restart()
-    fleet.planner.restore_incidents([known, replace(known, name="lost", uid="uid-77")])
+    fleet.planner.restore_incidents([incident, replace(incident, name="lost", uid="uid-77")])
     fleet.after(5.0)
     plan = fleet.carry_out()
-    assert [(one.name, one.state) for one in plan.incidents] == [("lost", IncidentState.RESOLVED)]
-    assert fleet.planner.incidents["uid-0"][known.name] == known
+    assert [(incident.name, incident.state) for incident in plan.incidents] == [
+        ("lost", IncidentState.RESOLVED)
+    ]
+    assert fleet.planner.incidents["uid-0"][incident.name] == incident
 
 
-def test_what_was_told_before_stands_until_its_node_is_heard() -> None:
+def test_a_restored_incident_stays_until_its_node_reports() -> None:
     fleet = Fleet(1, replace(AT_ONCE, mode=Mode.OBSERVE))
     fleet.say(0, finding())
-    [told] = fleet.carry_out().incidents
-    assert told.state == IncidentState.DRY_RUN
+    [incident] = fleet.carry_out().incidents
+    assert incident.state == IncidentState.DRY_RUN
 
     fleet.planner = Planner(fleet.policy, CHECKS)
-    fleet.planner.restore_incidents([told])
+    fleet.planner.restore_incidents([incident])
     fleet.see(fleet.nodes["uid-0"])
     assert fleet.plan().incidents == ()
     fleet.say(0, finding())
@@ -136,7 +138,7 @@ def test_what_was_told_before_stands_until_its_node_is_heard() -> None:
     assert (over.state, over.occurrences) == (IncidentState.RESOLVED, 1)
 
 
-def test_a_rule_that_somebody_edited_stays_and_stops_nothing() -> None:
+def test_an_edited_rule_stays_and_blocks_nothing() -> None:
     fleet = Fleet(2)
     fleet.publish(0)
     fleet.say(0, finding())
@@ -174,7 +176,7 @@ def test_a_node_that_is_written_tells_nothing_of_its_devices() -> None:
     assert fleet.plan().nodes == ()
 
 
-def test_a_mark_of_a_device_is_given_back_once_however_late_its_rule_goes() -> None:
+def test_a_device_mark_is_released_once_even_if_its_rule_is_deleted_late() -> None:
     fleet = Fleet(1)
     fleet.publish(0)
     fleet.say(0, finding())
@@ -182,9 +184,9 @@ def test_a_mark_of_a_device_is_given_back_once_however_late_its_rule_goes() -> N
     fleet.say(0)
     plan = fleet.plan()
     fleet.planner.record_issued(plan)
-    for one in plan.nodes:
-        fleet.planner.record_written(one.uid, one.state)
-        fleet.mark(one)
+    for node in plan.nodes:
+        fleet.planner.record_written(node.uid, node.state)
+        fleet.mark(node)
     assert fleet.plan().nodes == ()
     fleet.restart()
     plan = fleet.plan()
@@ -223,7 +225,7 @@ def test_what_was_written_before_says_nothing_of_what_is_on_its_way() -> None:
     assert fleet.plan().nodes == ()
 
 
-def test_what_one_agent_says_has_a_bound_and_its_mark_is_given_back() -> None:
+def test_the_data_of_one_agent_is_bounded_and_its_mark_is_released() -> None:
     for found in (
         [finding(target=f"gpu/0000:3b:00/nvlink/{number}") for number in range(3000)],
         [finding(target=f"port/{number}", targets=("x" * 200,) * 64) for number in range(128)],
@@ -238,8 +240,8 @@ def test_what_one_agent_says_has_a_bound_and_its_mark_is_given_back() -> None:
         assert len(fleet.nodes["uid-0"].annotations[STATE_ANNOTATION]) < 40_000
         assert fleet.plan().nodes == ()
         fleet.restart()
-        slots = {*found[0].targets, *(one.target for one in found)}
-        fleet.say(0, proven=(in_order((one.check for one in found), slots),))
+        slots = {*found[0].targets, *(active.target for active in found)}
+        fleet.say(0, proven=(in_order((active.check for active in found), slots),))
         fleet.carry_out()
         assert fleet.marked() == []
 
@@ -249,12 +251,12 @@ def test_ages_and_families_may_be_anything() -> None:
     fleet.say(0, finding(age=1.7e308, family="gp\u00fc\u00b2"))
     plan = fleet.carry_out()
     assert fleet.taints(0) == ["nodeguard.dev/quarantine=gp"]
-    assert [one.first_seen for one in plan.incidents] == [0.0]
+    assert [incident.first_seen for incident in plan.incidents] == [0.0]
     fleet.say(1, finding(age=1.7e308, health=Health.WARNING))
-    assert [one.first_seen for one in fleet.plan().incidents] == [0.0]
+    assert [incident.first_seen for incident in fleet.plan().incidents] == [0.0]
 
 
-def test_words_that_are_kept_once_are_not_kept_for_ever() -> None:
+def test_interned_tuples_are_bounded() -> None:
     shared = TupleInterner()
     for number in range(300):
         shared(tuple(f"{number} {at}" for at in range(1000)))
@@ -281,14 +283,14 @@ def test_a_device_that_comes_back_is_marked_again() -> None:
     fleet.carry_out()
     fleet.planner.update_devices("node-0", fleet.devices["node-0"][1:])
     plan = fleet.carry_out()
-    assert [one.reason for _, one in plan.released] == ["gone"]
+    assert [mark.reason for _, mark in plan.released] == ["gone"]
     assert (fleet.rules, fleet.marked()) == ({}, [])
     fleet.publish(0)
     fleet.carry_out()
     assert fleet.rules == {}
     fleet.after(601.0)
     fleet.carry_out()
-    assert [one.device for one in fleet.rules.values()] == ["gpu-0"]
+    assert [device_rule.device for device_rule in fleet.rules.values()] == ["gpu-0"]
 
 
 def test_a_clock_that_is_put_back_keeps_nothing_from_being_marked() -> None:
@@ -302,7 +304,7 @@ def test_a_clock_that_is_put_back_keeps_nothing_from_being_marked() -> None:
     assert fleet.marked() == [0]
 
 
-def test_what_is_forgotten_on_nodes_is_forgotten_in_ledgers() -> None:
+def test_forgotten_charges_leave_the_budgets() -> None:
     fleet = Fleet(1, replace(AT_ONCE, soak=SoakPeriod(0.0, 0.0, 60.0)))
     for _ in range(3):
         fleet.say(0, finding())
@@ -314,7 +316,7 @@ def test_what_is_forgotten_on_nodes_is_forgotten_in_ledgers() -> None:
     assert not any(fleet.planner.state.budgets._new.values())
 
 
-def test_a_record_that_somebody_edited_is_charged_just_where_it_has_a_cause() -> None:
+def test_an_edited_record_has_a_charge_if_it_has_a_cause() -> None:
     fleet = Fleet(20, replace(AT_ONCE, budget=replace(WIDE, fleet=0.05)))
     fleet.say(0, finding())
     fleet.carry_out()
@@ -329,7 +331,7 @@ def test_a_record_that_somebody_edited_is_charged_just_where_it_has_a_cause() ->
     assert fleet.marked() == [1]
 
 
-def test_what_a_late_report_tells_counts_only_once_it_is_said_to_be_so_still() -> None:
+def test_a_late_report_counts_after_a_heartbeat_confirms_it() -> None:
     fleet = Fleet(1)
     fleet.say(0, finding())
     fleet.carry_out()
@@ -349,22 +351,22 @@ def test_what_a_late_report_tells_counts_only_once_it_is_said_to_be_so_still() -
     assert fleet.marked() == [0]
 
 
-def test_why_a_mark_is_withheld_is_told_when_it_changes() -> None:
+def test_a_changed_reason_of_a_withheld_mark_is_reported() -> None:
     fleet = Fleet(20, replace(AT_ONCE, grace=GracePeriods(60.0, 60.0), budget=replace(WIDE, fleet=0.05)))
     for number in range(2):
         fleet.say(number, finding(age=0.0))
     fleet.after(60.0)
-    assert {one.message.partition("; ")[2].partition(" (")[0] for one in fleet.carry_out().events} == {
+    assert {event.message.partition("; ")[2].partition(" (")[0] for event in fleet.carry_out().events} == {
         "new work is kept off node node-0",
         "node node-1 is not marked: fleet budget used up: 1 of 1 nodes quarantined",
     }
     fleet.planner.paused = "paused by alice: a bad driver"
-    assert {one.message.partition("; ")[2].partition(" (")[0] for one in fleet.carry_out().events} == {
+    assert {event.message.partition("; ")[2].partition(" (")[0] for event in fleet.carry_out().events} == {
         "node node-1 is not marked: paused by alice: a bad driver",
     }
 
 
-def test_a_taint_that_is_about_to_go_is_no_strangers() -> None:
+def test_a_taint_in_removal_is_not_foreign() -> None:
     fleet = Fleet(2)
     fleet.say(0, finding())
     fleet.after(1.0)
@@ -378,5 +380,5 @@ def test_a_taint_that_is_about_to_go_is_no_strangers() -> None:
     # Before that is written, there is news.
     fleet.say(0, finding("gpu-hot", health=Health.SUSPECT))
     fleet.after(1.0)
-    [one] = fleet.plan().nodes
-    assert [taint.key for taint in one.taints] == [Mark.SUSPECT.key]
+    [node] = fleet.plan().nodes
+    assert [taint.key for taint in node.taints] == [Mark.SUSPECT.key]

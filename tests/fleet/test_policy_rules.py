@@ -76,7 +76,7 @@ def test_the_first_limit_that_fits_counts() -> None:
     assert check_limit(policy, "disk-full") is most
 
 
-def test_a_check_is_held_by_the_policy() -> None:
+def test_the_policy_holds_a_check() -> None:
     policy = Policy(
         holds=(Hold(node="gpu-1"), Hold(checks=("gpu-*",), reason="driver bug"), Hold(checks=("x",)))
     )
@@ -102,19 +102,19 @@ def test_a_node_is_held_by_name_by_labels_or_by_both() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "said"),
+    ("value", "reason"),
     [("RMA 4711", "RMA 4711"), ("true", "true"), ("", "annotation nodeguard.dev/hold"), ("false", None)],
 )
-def test_a_node_is_held_by_its_annotation(value: str, said: str | None) -> None:
-    assert hold_on_node(Policy(), node(notes={HOLD_ANNOTATION: value})) == said
+def test_a_node_is_held_by_its_annotation(value: str, reason: str | None) -> None:
+    assert hold_on_node(Policy(), node(notes={HOLD_ANNOTATION: value})) == reason
 
 
 @pytest.mark.parametrize(
-    ("value", "said"),
+    ("value", "reason"),
     [("new cables", "new cables"), ("", "annotation nodeguard.dev/maintenance"), ("false", None)],
 )
-def test_a_node_is_in_maintenance_by_its_annotation(value: str, said: str | None) -> None:
-    assert maintenance_reason(node(notes={MAINTENANCE_ANNOTATION: value})) == said
+def test_a_node_is_in_maintenance_by_its_annotation(value: str, reason: str | None) -> None:
+    assert maintenance_reason(node(notes={MAINTENANCE_ANNOTATION: value})) == reason
 
 
 @pytest.mark.parametrize("state", ["", "upgrade-required", "upgrade-done", "upgrade-failed"])
@@ -175,9 +175,9 @@ def test_a_fleet_is_asked_in_no_time() -> None:
     )
     nodes = [node(f"gpu-{at}", pool=str(at % 11)) for at in range(7_500)]
     began = process_time()
-    for one in nodes:
-        hold_on_node(policy, one)
-        maintenance_reason(one)
-        pool_of(policy, one)
-        is_silenced(policy, "gpu-lost", one.name, 0.0)
+    for node_ in nodes:
+        hold_on_node(policy, node_)
+        maintenance_reason(node_)
+        pool_of(policy, node_)
+        is_silenced(policy, "gpu-lost", node_.name, 0.0)
     assert process_time() - began < 2.0

@@ -21,7 +21,9 @@ LEADER = ServiceState("replica-0", is_leader=True, started=9_000.0, plan_age=0.4
 
 
 def failing() -> Fleet:
-    """A leaf of which six nodes lost a link, one of them for a moment; another with two."""
+    """Return a fleet with two leaves: six nodes lost a link in the first, one of them briefly, and two in the
+    other.
+    """
     made = fleet(160)
     made.change(7, annotations={MAINTENANCE_ANNOTATION: "rack move"})
     made.change(6, annotations={HOLD_ANNOTATION: "mine"})
@@ -187,7 +189,7 @@ def test_a_suppressed_check_has_its_reason() -> None:
     assert list_domains(made.planner, made.now).suppressed_checks == (held,)
 
 
-def test_a_version_with_which_alone_a_check_fires() -> None:
+def test_a_check_that_fires_on_one_version_only() -> None:
     made = fleet(120, replace(ENFORCED, diagnosis=DiagnosisPolicy()))
     wait(made, 700.0)
 

@@ -126,7 +126,7 @@ def test_marks_to_be_written_and_removed_are_shown() -> None:
 
 
 def test_findings_say_what_became_of_the_marks_that_they_ask_for() -> None:
-    fleet = Fleet(4, replace(AT_ONCE, holds=(Hold(checks=("gpu-ecc",), reason="it misfires"),)))
+    fleet = Fleet(4, replace(AT_ONCE, holds=(Hold(checks=("gpu-ecc",), reason="false alarms"),)))
     slots = [f"gpu/0000:{bus}:00" for bus in ("3b", "3c", "3d", "3e")]
     fleet.say(
         0,
@@ -140,7 +140,7 @@ def test_findings_say_what_became_of_the_marks_that_they_ask_for() -> None:
     view = page(fleet)
     assert [(item.state, item.reason) for item in view.findings] == [
         (IncidentState.MARKED, ""),
-        (IncidentState.WITHHELD, "hold on check gpu-ecc: it misfires"),
+        (IncidentState.WITHHELD, "hold on check gpu-ecc: false alarms"),
         (None, "a warning marks nothing"),
         (None, "marks nothing while it is stale"),
     ]
@@ -148,7 +148,7 @@ def test_findings_say_what_became_of_the_marks_that_they_ask_for() -> None:
     assert view.findings[0].age == 70.0
     [withheld] = view.withheld
     assert (withheld.mark, withheld.check, withheld.reason) == (
-        Mark.QUARANTINE, "gpu-ecc", "hold on check gpu-ecc: it misfires",
+        Mark.QUARANTINE, "gpu-ecc", "hold on check gpu-ecc: false alarms",
     )  # fmt: skip
 
 

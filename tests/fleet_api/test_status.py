@@ -161,7 +161,7 @@ def test_a_fleet_without_nodes_has_a_status() -> None:
     assert view.replica.plan_age == 0.4
 
 
-def test_all_counts_after_a_start_are_of_one_moment() -> None:
+def test_all_counts_after_a_start_are_of_one_time() -> None:
     """Reports come between two looks at who is silent; a Node may be added, too."""
     fleet = Fleet(3)
     fleet.restart()

@@ -64,12 +64,12 @@ def site(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest
 def month() -> FleetHistory:
     """Return a history with two nodes that are unhealthy for a while, one of them twice, and one that gets worse."""
     view = FleetHistory(40)
-    view.sick(100.0, 1)
+    view.fault(100.0, 1)
     view.say(400.0, 1)
-    view.sick(9000.0, 1)
-    view.sick(100.0, 2)
-    view.sick(5000.0, 3, "port-flap", health=Health.SUSPECT)
-    view.sick(6000.0, 3, "port-flap")
+    view.fault(9000.0, 1)
+    view.fault(100.0, 2)
+    view.fault(5000.0, 3, "port-flap", health=Health.SUSPECT)
+    view.fault(6000.0, 3, "port-flap")
     return view
 
 

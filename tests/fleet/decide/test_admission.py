@@ -17,7 +17,9 @@ def test_the_worst_come_first_and_the_rest_is_withheld_with_a_reason() -> None:
     fleet.say(5, finding(health=Health.SUSPECT, age=1000.0))
     fleet.carry_out()
     assert fleet.marked() == [0, 4]
-    reasons = {one.reason for found in fleet.planner.decisions.values() for one in found if one.reason}
+    reasons = {
+        decision.reason for found in fleet.planner.decisions.values() for decision in found if decision.reason
+    }
     assert reasons == {"fleet budget used up: 2 of 2 nodes marked"}
 
 
@@ -33,7 +35,7 @@ def test_one_check_takes_out_five_and_then_fifteen() -> None:
     assert counts == [5, 5, 10, 10, 15, 15]
 
 
-def test_what_was_given_back_still_counts_as_new() -> None:
+def test_a_released_mark_still_counts_as_new() -> None:
     fleet = Fleet(20, replace(AT_ONCE, budget=replace(WIDE, check=CheckLimit(("*",), 1, 600.0, 15))))
     fleet.say(0, finding())
     fleet.carry_out()
@@ -48,7 +50,7 @@ def test_what_was_given_back_still_counts_as_new() -> None:
     assert fleet.marked() == [1]
 
 
-def test_a_domain_and_a_pool_have_budgets_of_their_own() -> None:
+def test_a_domain_has_its_own_budget() -> None:
     views = (TopologyLabels("rack", ("rack",)),)
     fleet = Fleet(32, replace(AT_ONCE, topologies=views, budget=replace(WIDE, domain=0.25)))
     for number in range(8):
@@ -56,7 +58,7 @@ def test_a_domain_and_a_pool_have_budgets_of_their_own() -> None:
     fleet.carry_out()
     assert len(fleet.marked()) == 2
     assert "budget of rack/r0 used up: 2 of 2 nodes marked" in {
-        one.reason for found in fleet.planner.decisions.values() for one in found
+        decision.reason for found in fleet.planner.decisions.values() for decision in found
     }
 
 
@@ -91,10 +93,10 @@ def test_what_would_be_done_keeps_to_the_budget_too() -> None:
     for number in range(10):
         fleet.say(number, finding())
     fleet.carry_out()
-    outcomes = [one for found in fleet.planner.decisions.values() for one in found]
-    assert {one.state for one in outcomes} == {IncidentState.DRY_RUN}
+    outcomes = [decision for found in fleet.planner.decisions.values() for decision in found]
+    assert {decision.state for decision in outcomes} == {IncidentState.DRY_RUN}
     assert (
-        sorted(one.reason for one in outcomes)
+        sorted(decision.reason for decision in outcomes)
         == [""] * 2 + ["fleet budget would be used up: 2 of 2 nodes marked"] * 8
     )
     fleet.after(5.0)
@@ -110,7 +112,7 @@ def test_hold_maintenance_pause_and_stale_each_bar_a_mark() -> None:
     fleet.say(2, finding(data_status=DataStatus.UNKNOWN))
     fleet.carry_out()
     assert fleet.marked() == []
-    assert [one.reason for found in fleet.planner.decisions.values() for one in found] == [
+    assert [decision.reason for found in fleet.planner.decisions.values() for decision in found] == [
         "hold on the node: Ann looks at it",
         "the node is under maintenance: new firmware",
     ]

@@ -28,36 +28,38 @@ def nodes(numbers: Iterable[int]) -> frozenset[str]:
     return frozenset(f"uid-{number}" for number in numbers)
 
 
-def blamed(domain: str, since: float = 0.0) -> DegradedDomain:
+def degraded(domain: str, since: float = 0.0) -> DegradedDomain:
     return DegradedDomain(domain, domain, ("link",), since, since, (), 8)
 
 
-def terms(*enforce: str, budget: Budget = BUDGET, bar: str = "") -> DomainContext:
-    return DomainContext(Policy(budget=budget, diagnosis=DiagnosisPolicy(enforce=enforce)), 500, bar)
+def context(*enforce: str, budget: Budget = BUDGET, restraint: str = "") -> DomainContext:
+    return DomainContext(Policy(budget=budget, diagnosis=DiagnosisPolicy(enforce=enforce)), 500, restraint)
 
 
 def cover(
     members: Mapping[str, frozenset[str]],
-    terms: DomainContext,
+    context: DomainContext,
     marked: Mapping[str, frozenset[str]] | None = None,
     now: Instant = NOW,
     already: Iterable[DomainDecision] = (),
 ) -> list[DomainDecision]:
-    standing = ActiveDomainMarks.of(
+    active = ActiveDomainMarks.of(
         (uid, DegradedMark(domain, ("link",), NOW.wall - 7_200.0))
         for domain, uids in (marked or {}).items()
         for uid in uids
     )
     every = {**members, **(marked or {})}
-    return list(decide_domains([blamed(domain) for domain in members], standing, every, terms, now, already))
+    return list(
+        decide_domains([degraded(domain) for domain in members], active, every, context, now, already)
+    )
 
 
 OVERLAP = {"rack/r0": nodes(range(20))}
 
 
 def test_a_domain_that_overlaps_a_marked_one_adds_only_its_other_nodes() -> None:
-    [found] = cover({"rack/r1": nodes(range(5, 30))}, terms("rack"), OVERLAP)
-    assert (found.state, found.reason) == (
+    [decision] = cover({"rack/r1": nodes(range(5, 30))}, context("rack"), OVERLAP)
+    assert (decision.state, decision.reason) == (
         IncidentState.WITHHELD,
         "budget of degraded domains too small: 20 of 25 nodes used, and the domain adds 10",
     )
@@ -65,60 +67,60 @@ def test_a_domain_that_overlaps_a_marked_one_adds_only_its_other_nodes() -> None
 
 def test_a_marked_domain_that_grows_adds_only_its_other_nodes() -> None:
     marked = {**OVERLAP, "rack/r1": nodes(range(18, 23))}
-    standing = {"rack/r1": nodes(range(18, 30))}
-    found = decide_domains(
-        [blamed("rack/r1")],
+    active = {"rack/r1": nodes(range(18, 30))}
+    decisions = decide_domains(
+        [degraded("rack/r1")],
         ActiveDomainMarks.of(
             (uid, DegradedMark(name, (), NOW.wall)) for name, uids in marked.items() for uid in uids
         ),
-        standing,
-        terms("rack"),
+        active,
+        context("rack"),
         NOW,
     )
-    assert [(one.grows, one.reason) for one in found] == [
+    assert [(decision.grows, decision.reason) for decision in decisions] == [
         (False, "budget of degraded domains too small: 23 of 25 nodes used, and the domain adds 7")
     ]
 
 
 @pytest.mark.parametrize(
-    ("size", "bar", "why"),
+    ("size", "restraint", "reason"),
     [
         (5, "", ""),
         (10, "", "budget of degraded domains too small: 20 of 25 nodes used, and the domain adds 10"),
         (5, "maintenance window", "maintenance window"),
     ],
 )
-def test_a_dry_run_names_what_would_withhold_the_mark(size: int, bar: str, why: str) -> None:
+def test_a_dry_run_names_what_would_withhold_the_mark(size: int, restraint: str, reason: str) -> None:
     members = {"rack/r1": nodes(range(100, 100 + size))}
     for enforce, state in (
         ((), IncidentState.DRY_RUN),
-        (("rack",), IncidentState.WITHHELD if why else IncidentState.MARKED),
+        (("rack",), IncidentState.WITHHELD if reason else IncidentState.MARKED),
     ):
-        [found] = cover(members, terms(*enforce, bar=bar), OVERLAP)
-        assert (found.state, found.reason) == (state, why)
-        assert (found.mark is not None) == (state == IncidentState.MARKED)
+        [decision] = cover(members, context(*enforce, restraint=restraint), OVERLAP)
+        assert (decision.state, decision.reason) == (state, reason)
+        assert (decision.mark is not None) == (state == IncidentState.MARKED)
 
 
 def test_a_dry_run_counts_the_domains_that_it_would_mark() -> None:
     members = {f"rack/r{at}": nodes(range(at * 5, at * 5 + 5)) for at in range(4)}
-    found = cover(members, terms(budget=replace(BUDGET, domains=3)))
-    assert [one.reason for one in found] == [
+    decisions = cover(members, context(budget=replace(BUDGET, domains=3)))
+    assert [decision.reason for decision in decisions] == [
         "", "", "", "budget of degraded domains would be used up: 3 of 3 new in 1 h",
     ]  # fmt: skip
-    already = [one for one in found if one.granted_at]
+    already = [decision for decision in decisions if decision.granted_at]
     later = Instant(NOW.wall + 3_601.0, NOW.mono + 3_601.0, "aggregator")
-    found = cover(members, terms(budget=replace(BUDGET, domains=3)), now=later, already=already)
-    assert {one.degraded.domain: one.granted_at for one in found} == {
-        **{one.degraded.domain: NOW.wall for one in already},
+    decisions = cover(members, context(budget=replace(BUDGET, domains=3)), now=later, already=already)
+    assert {decision.degraded.domain: decision.granted_at for decision in decisions} == {
+        **{decision.degraded.domain: NOW.wall for decision in already},
         "rack/r3": later.wall,
     }
 
 
 def test_a_dry_run_takes_nothing_from_the_domains_that_are_marked() -> None:
     members = {"leaf/l0": nodes(range(100, 120)), "rack/r1": nodes(range(10))}
-    found = {one.degraded.domain: one for one in cover(members, terms("rack"))}
-    assert found["rack/r1"].state == IncidentState.MARKED
-    assert (found["leaf/l0"].state, found["leaf/l0"].reason) == (
+    decisions = {incident.degraded.domain: incident for incident in cover(members, context("rack"))}
+    assert decisions["rack/r1"].state == IncidentState.MARKED
+    assert (decisions["leaf/l0"].state, decisions["leaf/l0"].reason) == (
         IncidentState.DRY_RUN,
         "budget of degraded domains too small: 10 of 25 nodes used, and the domain adds 20",
     )

@@ -1,4 +1,6 @@
-"""Tests for nodeguard.fleet.decide.domain_marks, in the plan of a fleet: from what nodes say to what Nodes carry."""
+"""Tests for nodeguard.fleet.decide.domain_marks, in the plan of a fleet: from what nodes say to what Nodes
+carry.
+"""
 
 from __future__ import annotations
 
@@ -55,15 +57,15 @@ def well(made: Fleet, numbers: Iterable[int] = range(LEAF)) -> None:
 
 
 def wait(made: Fleet, seconds: float) -> None:
-    """Time passes, and what is planned is carried out."""
+    """Advance the time and carry out the plans."""
     for _ in range(int(seconds / 5.0)):
         made.after(5.0)
         made.carry_out()
 
 
 def domains(made: Fleet, *states: IncidentState) -> list[Incident]:
-    told = made.planner.incidents.get("", {}).values()
-    return [one for one in told if not states or one.state in states]
+    incidents = made.planner.incidents.get("", {}).values()
+    return [incident for incident in incidents if not states or incident.state in states]
 
 
 def test_one_incident_and_a_mark_on_every_member_that_says_nothing_of_the_nodes_themselves() -> None:
@@ -77,20 +79,22 @@ def test_one_incident_and_a_mark_on_every_member_that_says_nothing_of_the_nodes_
     condition = made.nodes["uid-7"].condition
     assert condition is not None
     assert (condition.status, condition.reason) == ("True", "DomainDegraded")
-    [one] = domains(made)
-    assert (one.domain, one.state, one.scope, one.fault_class) == (
+    [domain] = domains(made)
+    assert (domain.domain, domain.state, domain.scope, domain.fault_class) == (
         FIRST,
         IncidentState.MARKED,
         f"8 nodes of {FIRST}",
         "fabric",
     )
-    assert one.message == f"{FIRST}: 7 of 8 nodes lost a link at once; its 4 siblings did not"
-    assert one.detail == "over when fewer than 2 of its nodes show it for 30 min"
-    assert [each.target for each in one.symptoms][:2] == [f"node-0, {PORT}", f"node-1, {PORT}"]
-    assert [each.name for told in made.planner.incidents.values() for each in told.values()] == [one.name]
+    assert domain.message == f"{FIRST}: 7 of 8 nodes lost a link at once; its 4 siblings did not"
+    assert domain.detail == "over when fewer than 2 of its nodes show it for 30 min"
+    assert [symptom.target for symptom in domain.symptoms][:2] == [f"node-0, {PORT}", f"node-1, {PORT}"]
+    assert [
+        incident.name for incidents in made.planner.incidents.values() for incident in incidents.values()
+    ] == [domain.name]
 
 
-def test_it_is_given_back_when_it_is_over() -> None:
+def test_a_domain_mark_is_released_after_recovery() -> None:
     made = fleet()
     fails(made)
     wait(made, 20.0)
@@ -99,10 +103,10 @@ def test_it_is_given_back_when_it_is_over() -> None:
     assert made.marked() == list(range(LEAF))
     wait(made, 200.0)
     assert made.marked() == []
-    assert [one.state for one in domains(made)] == [IncidentState.RESOLVED]
+    assert [incident.state for incident in domains(made)] == [IncidentState.RESOLVED]
 
 
-def test_marks_of_single_nodes_are_folded_in_and_come_back_for_who_is_still_sick() -> None:
+def test_a_domain_mark_supersedes_node_marks_that_return_for_nodes_still_unhealthy() -> None:
     made = fleet(policy=replace(ENFORCED, grace=GracePeriods(0.0, 0.0, 0.0)))
     fails(made, [0])
     wait(made, 10.0)
@@ -110,16 +114,16 @@ def test_marks_of_single_nodes_are_folded_in_and_come_back_for_who_is_still_sick
     fails(made, range(1, LEAF))
     made.after(5.0)
     made.carry_out()
-    freed = []
+    released = []
     for _ in range(6):
         made.after(5.0)
         for _ in range(3):
             plan = made.plan()
-            freed += [(uid, one.reason) for uid, one in plan.released]
+            released += [(uid, mark.reason) for uid, mark in plan.released]
             made.planner.record_issued(plan)
             made.write(plan)
     assert {made.taints(number)[0] for number in range(LEAF)} == {"nodeguard.dev/domain-degraded=fabric"}
-    assert ("uid-0", "superseded") in freed
+    assert ("uid-0", "superseded") in released
     [part] = made.planner.incidents["uid-0"].values()
     [whole] = domains(made)
     assert (part.state, part.detail, part.parent) == (
@@ -149,13 +153,13 @@ def test_nothing_is_marked_where_it_is_only_observed() -> None:
     fails(made)
     wait(made, 20.0)
     assert made.marked() == []
-    [one] = domains(made)
-    assert one.state == IncidentState.DRY_RUN
-    assert one.detail.startswith(f"would keep new gang work off 8 nodes of {FIRST}")
+    [incident] = domains(made)
+    assert incident.state == IncidentState.DRY_RUN
+    assert incident.detail.startswith(f"would keep new gang work off 8 nodes of {FIRST}")
 
 
 def test_a_domain_that_is_only_observed_says_what_would_withhold_its_mark() -> None:
-    for size, budget, why in (
+    for size, budget, cause in (
         (24, "too small", "the domain has 8 nodes, and a single one may have 6"),
         (80, "paused", ""),
     ):
@@ -164,13 +168,13 @@ def test_a_domain_that_is_only_observed_says_what_would_withhold_its_mark() -> N
             made.planner.paused = "paused by ann"
         fails(made)
         wait(made, 20.0)
-        [one] = domains(made)
-        assert one.state == IncidentState.DRY_RUN
-        reason = f"budget of degraded domains too small: {why}" if why else "paused by ann"
-        assert one.detail.startswith(f"would not keep new gang work off 8 nodes of {FIRST}: {reason}; ")
+        [incident] = domains(made)
+        assert incident.state == IncidentState.DRY_RUN
+        reason = f"budget of degraded domains too small: {cause}" if cause else "paused by ann"
+        assert incident.detail.startswith(f"would not keep new gang work off 8 nodes of {FIRST}: {reason}; ")
 
 
-def test_a_ledger_of_its_own_bounds_domains() -> None:
+def test_degraded_domains_have_their_own_budget() -> None:
     made = fleet(160)
     for leaf in (0, 6, 12, 18):
         fails(made, range(leaf * LEAF, leaf * LEAF + LEAF))
@@ -179,11 +183,11 @@ def test_a_ledger_of_its_own_bounds_domains() -> None:
     assert degraded == [*range(LEAF), *range(6 * LEAF, 7 * LEAF)]
     assert all("quarantine" in made.taints(12 * LEAF + number)[0] for number in range(LEAF))
     assert (
-        sorted(one.state for one in domains(made))
+        sorted(incident.state for incident in domains(made))
         == [IncidentState.MARKED] * 2 + [IncidentState.WITHHELD] * 2
     )
-    [why, _] = [one.detail for one in domains(made, IncidentState.WITHHELD)]
-    assert why.startswith("budget of degraded domains used up: 2 of 2 new in 1 h; over when")
+    [reason, _] = [incident.detail for incident in domains(made, IncidentState.WITHHELD)]
+    assert reason.startswith("budget of degraded domains used up: 2 of 2 new in 1 h; over when")
 
 
 def test_a_domain_that_is_most_of_a_fleet_is_not_marked() -> None:
@@ -191,8 +195,8 @@ def test_a_domain_that_is_most_of_a_fleet_is_not_marked() -> None:
     fails(made)
     wait(made, 20.0)
     assert made.marked() == []
-    [one] = domains(made)
-    assert one.detail.startswith(
+    [incident] = domains(made)
+    assert incident.detail.startswith(
         "budget of degraded domains too small: the domain has 8 nodes, and a single one may have 6"
     )
 
@@ -222,7 +226,7 @@ def test_an_aggregator_that_comes_later_goes_on() -> None:
     assert made.marked() == []
 
 
-def test_a_check_that_misfires_gives_back_what_nothing_bears_out() -> None:
+def test_a_suppressed_check_releases_marks_that_no_other_source_confirms() -> None:
     made = fleet(120)
     wait(made, 700.0)
     for number in (0, 9, 17, 25):
@@ -238,12 +242,16 @@ def test_a_check_that_misfires_gives_back_what_nothing_bears_out() -> None:
         made.say(number, finding(age=0.0))
     wait(made, 30.0)
     assert made.marked() == [25]
-    [one] = domains(made)
-    assert (one.cause, one.state, one.target) == ("gpu-lost", IncidentState.OPEN, "check/gpu-lost")
-    assert one.message.startswith(
+    [domain] = domains(made)
+    assert (domain.cause, domain.state, domain.target) == (
+        "gpu-lost",
+        IncidentState.OPEN,
+        "check/gpu-lost",
+    )
+    assert domain.message.startswith(
         "check gpu-lost is suppressed: it fires on 9 nodes that share nothing, where 4 within 10 min"
     )
-    [state] = {each.detail for each in made.planner.incidents["uid-41"].values()}
+    [state] = {incident.detail for incident in made.planner.incidents["uid-41"].values()}
     assert state == "check gpu-lost is suppressed: see nodeguard status"
     incidents = made.planner.incidents[""].values()
     made.restart()
@@ -252,28 +260,28 @@ def test_a_check_that_misfires_gives_back_what_nothing_bears_out() -> None:
     assert made.marked() == [25]
 
 
-def test_a_person_says_that_a_domain_is_in_order() -> None:
+def test_an_operator_clears_a_degraded_domain() -> None:
     made = fleet()
     fails(made)
     wait(made, 20.0)
     well(made)
-    [one] = domains(made)
-    made.planner.clear(one, made.now)
+    [incident] = domains(made)
+    made.planner.clear(incident, made.now)
     made.carry_out()
     assert made.marked() == []
 
 
-def test_what_a_person_has_cleared_tells_of_no_node_any_more() -> None:
+def test_a_cleared_domain_explains_no_node() -> None:
     made = fleet()
     fails(made)
     wait(made, 20.0)
-    [one] = domains(made)
-    assert made.planner.parent_incidents("uid-0", made.now) == (one,)
-    made.planner.clear(one, made.now)
+    [incident] = domains(made)
+    assert made.planner.parent_incidents("uid-0", made.now) == (incident,)
+    made.planner.clear(incident, made.now)
     assert made.planner.parent_incidents("uid-0", made.now) == ()
 
 
-def test_a_fault_of_before_stays_marked_when_its_leaf_is_blamed() -> None:
+def test_an_earlier_fault_stays_marked_when_its_leaf_is_degraded() -> None:
     made = fleet()
     fails(made, [0])
     wait(made, 660.0)
@@ -294,17 +302,17 @@ def test_a_fault_of_before_stays_marked_when_its_leaf_is_blamed() -> None:
 def test_what_is_not_known_for_a_while_is_not_new_when_it_is_again() -> None:
     made = fleet(160)
     wait(made, 700.0)
-    sick = range(0, 160, 20)
-    for number in sick:
+    unhealthy = range(0, 160, 20)
+    for number in unhealthy:
         made.say(number, finding(age=0.0))
         wait(made, 900.0)
     marked = made.marked()
     wait(made, 7_200.0)
-    for number in sick:
+    for number in unhealthy:
         age = made.wall - made.planner.reports[f"uid-{number}"].began[0]
         made.say(number, finding(age=age, data_status=DataStatus.STALE))
     wait(made, 30.0)
-    for number in sick:
+    for number in unhealthy:
         made.say(number, finding(age=7_300.0))
     wait(made, 30.0)
     assert (made.marked(), dict(made.planner.diagnosis.suppressed_checks)) == (marked, {})
@@ -317,8 +325,8 @@ def test_a_restart_long_after_marks_no_single_node() -> None:
     wait(made, 1_500.0)
     incidents = made.planner.incidents[""].values()
     made.reports = {
-        uid: replace(one, findings=tuple(replace(each, age=1_500.0) for each in one.findings))
-        for uid, one in made.reports.items()
+        uid: replace(report, findings=tuple(replace(finding, age=1_500.0) for finding in report.findings))
+        for uid, report in made.reports.items()
     }
     made.restart()
     made.planner.restore_incidents(incidents)
@@ -329,10 +337,10 @@ def test_a_restart_long_after_marks_no_single_node() -> None:
     well(made)
     wait(made, 2_000.0)
     assert made.marked() == []
-    assert {one.state for one in domains(made)} == {IncidentState.RESOLVED}
+    assert {incident.state for incident in domains(made)} == {IncidentState.RESOLVED}
 
 
-def test_to_switch_a_view_on_leaves_what_is_blamed_and_held() -> None:
+def test_a_change_of_policy_keeps_degraded_domains_and_suppressed_checks() -> None:
     made = fleet(120)
     wait(made, 700.0)
     for number in (0, 9, 41, 49, 89, 97):
@@ -344,11 +352,11 @@ def test_to_switch_a_view_on_leaves_what_is_blamed_and_held() -> None:
         set(made.planner.diagnosis.suppressed_checks),
         set(made.planner.diagnosis.degraded_domains),
     )
-    for blame in (
+    for diagnosis in (
         DiagnosisPolicy(enforce=("fabric", "rack")),
         DiagnosisPolicy(enforce=("fabric",), max_daily_onsets=5),
     ):
-        made.planner.set_policy(replace(ENFORCED, diagnosis=blame))
+        made.planner.set_policy(replace(ENFORCED, diagnosis=diagnosis))
         wait(made, 30.0)
         assert (
             made.marked(), set(made.planner.diagnosis.suppressed_checks), set(made.planner.diagnosis.degraded_domains)
@@ -356,7 +364,7 @@ def test_to_switch_a_view_on_leaves_what_is_blamed_and_held() -> None:
     assert before[1:] == ({"gpu-lost"}, {"fabric/p0/r2"})
 
 
-def test_who_is_cordoned_for_a_moment_votes_again() -> None:
+def test_a_node_votes_again_after_a_short_cordon() -> None:
     made = fleet()
     fails(made)
     wait(made, 20.0)
@@ -366,10 +374,10 @@ def test_who_is_cordoned_for_a_moment_votes_again() -> None:
     for number in range(LEAF):
         made.change(number, unschedulable=False)
     wait(made, 2_400.0)
-    assert [one.state for one in domains(made)] == [IncidentState.MARKED]
+    assert [incident.state for incident in domains(made)] == [IncidentState.MARKED]
 
 
-def test_a_domain_that_grows_stays_within_its_ledger() -> None:
+def test_a_domain_that_grows_stays_within_its_budget() -> None:
     made = fleet(160)
     fails(made)
     wait(made, 20.0)
@@ -379,7 +387,7 @@ def test_a_domain_that_grows_stays_within_its_ledger() -> None:
     assert made.marked() == list(range(LEAF))
 
 
-def test_a_name_that_changes_moves_the_blame() -> None:
+def test_a_renamed_domain_stays_degraded() -> None:
     made = fleet()
     fails(made)
     wait(made, 20.0)
@@ -391,17 +399,17 @@ def test_a_name_that_changes_moves_the_blame() -> None:
     }
 
 
-def test_events_tell_of_reasons_and_not_of_numbers_while_agents_fall_silent() -> None:
+def test_events_report_changed_reasons_and_no_changed_numbers_while_agents_become_stale() -> None:
     made = fleet(160)
     for number in range(100, 140):
         made.reports.pop(f"uid-{number}")
     wait(made, 60.0)
     fails(made)
-    told = 0
+    events = 0
     for number in range(60, 90):
         made.reports.pop(f"uid-{number}", None)
         made.after(5.0)
         plan = made.plan()
-        told += sum(1 for one in plan.events if one.incident.startswith("fabric-p0-r0"))
+        events += sum(1 for event in plan.events if event.incident.startswith("fabric-p0-r0"))
     # Domains that fall silent as a whole explain enough now and then, so that it is no freeze for a while.
-    assert told <= 6
+    assert events <= 6

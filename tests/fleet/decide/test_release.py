@@ -47,7 +47,7 @@ def test_nothing_goes_because_it_is_not_found_any_more() -> None:
     assert fleet.marked() == [0]
 
 
-def test_a_soak_begins_anew_when_the_fault_comes_back() -> None:
+def test_the_soak_period_starts_again_when_the_fault_returns() -> None:
     fleet = Fleet(1, replace(AT_ONCE, soak=SoakPeriod(600.0, 28_800.0, 86_400.0)))
     fleet.say(0, finding())
     fleet.carry_out()
@@ -87,15 +87,15 @@ def test_a_finding_of_many_slots_is_over_when_each_of_them_is() -> None:
     assert fleet.marked() == []
 
 
-def test_a_held_check_gives_back_what_it_alone_took_out() -> None:
+def test_a_hold_on_a_check_releases_marks_without_another_cause() -> None:
     fleet = Fleet(3)
     fleet.say(0, finding())
     fleet.say(1, finding(), finding("gpu-ecc"))
     fleet.carry_out()
-    fleet.planner.set_policy(replace(AT_ONCE, holds=(Hold(checks=("gpu-lost",), reason="misfires"),)))
+    fleet.planner.set_policy(replace(AT_ONCE, holds=(Hold(checks=("gpu-lost",), reason="false alarms"),)))
     plan = fleet.carry_out()
     assert fleet.marked() == [1]
-    assert {one.reason for _, one in plan.released} == {"retracted"}
+    assert {mark.reason for _, mark in plan.released} == {"retracted"}
 
 
 def test_a_taint_that_a_person_took_away_comes_back_only_while_the_fault_is_there() -> None:

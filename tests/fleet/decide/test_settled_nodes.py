@@ -6,7 +6,7 @@ from nodeguard.model.mark import STATE_ANNOTATION
 from tests.fleet.scene import Fleet, finding
 
 
-def test_a_past_is_left_alone_until_it_is_to_be_forgotten() -> None:
+def test_past_charges_stay_until_they_are_forgotten() -> None:
     fleet = Fleet(2)
     fleet.say(0, finding())
     fleet.carry_out()
@@ -22,7 +22,7 @@ def test_a_past_is_left_alone_until_it_is_to_be_forgotten() -> None:
     assert fleet.plan().nodes == ()
 
 
-def test_what_was_given_back_is_forgotten_in_time_though_nothing_else_happens() -> None:
+def test_released_marks_are_forgotten_without_another_change() -> None:
     fleet = Fleet(3)
     fleet.say(1, finding())
     fleet.carry_out()

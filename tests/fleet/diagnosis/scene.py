@@ -1,4 +1,6 @@
-"""A fleet that votes: pods of leaves of sixteen nodes, feeds of racks, rows of racks, one NVLink domain each."""
+"""A fleet for the diagnosis: pods of leaves of sixteen nodes, feeds of racks, rows of racks, one NVLink
+domain each.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +21,13 @@ VIEWS = {
 
 
 class Voters:
-    """A fleet and its diagnosis, at a moment. second: nodes on which another source says the same."""
+    """A fleet and its diagnosis at a time. confirmed: nodes on which another source confirms the check."""
 
     def __init__(self, pods: int = PODS, rule: DiagnosisPolicy | None = None) -> None:
         self.now = 1_000_000.0
-        self.second: set[str] = set()
+        self.confirmed: set[str] = set()
         self.versions: dict[str, str] = {}
-        self.diagnosis = Diagnosis(rule or DiagnosisPolicy(), lambda uid, check: uid in self.second)
+        self.diagnosis = Diagnosis(rule or DiagnosisPolicy(), lambda uid, check: uid in self.confirmed)
         self.nodes = [
             f"{pod}-{leaf}-{node}" for pod in range(pods) for leaf in range(LEAVES) for node in range(NODES)
         ]
@@ -34,11 +36,11 @@ class Voters:
         self.diagnosis.evaluate(self.now - 3 * 86_400.0)
 
     def place(self, uid: str, **versions: str) -> None:
-        """versions: of its agent or driver, besides the usual."""
+        """Place a node. versions: other than the usual ones, by topology."""
         pod, leaf, node = (int(word) for word in uid.split("-"))
         number = (pod * LEAVES + leaf) * NODES + node
         rack = f"r{number // 8}"
-        told = {"agent": "1", "driver": "580", **versions}
+        all_versions = {"agent": "1", "driver": "580", **versions}
         self.diagnosis.set_domains(
             uid,
             (
@@ -46,7 +48,7 @@ class Voters:
                 f"rack/row{number // 64}/{rack}",
                 f"power/feed{(number + 64) // 128}/{rack}",
                 f"nvlink/n{number // 16}",
-                *(f"{view}/{version}" for view, version in told.items()),
+                *(f"{topology}/{version}" for topology, version in all_versions.items()),
             ),
             self.now,
         )
@@ -55,7 +57,7 @@ class Voters:
         return [f"{pod}-{leaf}-{node}" for node in range(count)]
 
     def show(self, nodes: Iterable[str], check: str = "port-down", every: float = 0.0) -> None:
-        """A check fires on nodes, one after the other."""
+        """Fire a check on nodes, in sequence."""
         for uid in nodes:
             self.diagnosis.vote(uid, check, VIEWS.get(check, ()), self.now)
             self.look()
@@ -70,7 +72,7 @@ class Voters:
         self.diagnosis.evaluate(self.now)
 
     def after(self, seconds: float) -> None:
-        """Time passes; the diagnosis looks when it wants to."""
+        """Advance the time, with the evaluations that are due."""
         end = self.now + seconds
         while (due := self.diagnosis.next_evaluation()) is not None and due <= end:
             self.now = max(self.now, due)
@@ -78,9 +80,9 @@ class Voters:
         self.now = end
 
     @property
-    def blamed(self) -> list[str]:
+    def degraded(self) -> list[str]:
         return sorted(self.diagnosis.degraded_domains)
 
     @property
-    def held(self) -> dict[str, str]:
-        return {check: one.domain for check, one in self.diagnosis.suppressed_checks.items()}
+    def suppressed(self) -> dict[str, str]:
+        return {check: suppressed.domain for check, suppressed in self.diagnosis.suppressed_checks.items()}

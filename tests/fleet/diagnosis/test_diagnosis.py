@@ -12,48 +12,48 @@ from nodeguard.model.diagnosis import STALE_CHECK, DiagnosisPolicy
 from tests.fleet.diagnosis.scene import LEAVES, NODES, VIEWS, Voters
 
 
-def test_a_leaf_that_fails_is_blamed_once_it_has_settled() -> None:
+def test_a_failing_leaf_is_degraded_after_the_grace_period() -> None:
     fleet = Voters()
     fleet.show(fleet.leaf(1, 3, 14), every=1.0)
-    assert fleet.blamed == []
+    assert fleet.degraded == []
     fleet.after(15.0)
-    assert fleet.blamed == ["fabric/p1/l3"]
-    [one] = fleet.diagnosis.degraded_domains.values()
-    assert (one.fault_classes, one.size, one.siblings, one.elsewhere, one.times) == (
+    assert fleet.degraded == ["fabric/p1/l3"]
+    [degraded] = fleet.diagnosis.degraded_domains.values()
+    assert (degraded.fault_classes, degraded.size, degraded.siblings, degraded.elsewhere, degraded.times) == (
         ("link-down", "link"), 16, 7, 0, 1
     )  # fmt: skip
-    assert one.voters == tuple(sorted(fleet.leaf(1, 3, 14)))
-    assert fleet.held == {}
+    assert degraded.voters == tuple(sorted(fleet.leaf(1, 3, 14)))
+    assert fleet.suppressed == {}
 
 
-def test_few_nodes_of_a_leaf_are_given_more_time_and_none_is_blamed_for_what_is_over() -> None:
+def test_a_few_nodes_of_a_leaf_need_more_time_and_recovered_nodes_do_not_count() -> None:
     fleet = Voters()
     fleet.show(fleet.leaf(1, 3, 3))
     fleet.after(60.0)
     fleet.over(fleet.leaf(1, 3, 3))
     fleet.after(3_000.0)
-    assert fleet.blamed == []
+    assert fleet.degraded == []
     fleet.show(fleet.leaf(2, 3, 3))
     fleet.after(590.0)
-    assert fleet.blamed == []
+    assert fleet.degraded == []
     fleet.after(20.0)
-    assert fleet.blamed == ["fabric/p2/l3"]
+    assert fleet.degraded == ["fabric/p2/l3"]
 
 
 def test_nodes_of_different_leaves_are_no_domain() -> None:
     fleet = Voters()
     fleet.show([f"{pod}-{leaf}-1" for pod in (0, 1) for leaf in (0, 4)])
     fleet.after(3_600.0)
-    assert (fleet.blamed, fleet.held) == ([], {})
+    assert (fleet.degraded, fleet.suppressed) == ([], {})
 
 
-def test_a_spine_is_blamed_rather_than_its_leaves() -> None:
+def test_a_spine_is_degraded_instead_of_its_leaves() -> None:
     fleet = Voters()
     random.seed(1)
     nodes = [uid for leaf in range(LEAVES) for uid in fleet.leaf(2, leaf)]
     fleet.show(random.sample(nodes, 60), "port-link-downed", every=5.0)
     fleet.after(15.0)
-    assert fleet.blamed == ["fabric/p2"]
+    assert fleet.degraded == ["fabric/p2"]
     assert fleet.diagnosis.degraded_domains["fabric/p2"].siblings == 3
 
 
@@ -61,20 +61,20 @@ def test_an_incident_that_widens_stays_one() -> None:
     fleet = Voters()
     fleet.show(fleet.leaf(2, 0), "port-link-downed")
     fleet.after(20.0)
-    assert fleet.blamed == ["fabric/p2/l0"]
+    assert fleet.degraded == ["fabric/p2/l0"]
     began = fleet.diagnosis.degraded_domains["fabric/p2/l0"].since
     for leaf in range(1, LEAVES):
         fleet.show(fleet.leaf(2, leaf, 6), "port-link-downed")
     fleet.after(20.0)
-    [one] = fleet.diagnosis.degraded_domains.values()
-    assert (one.domain, one.name, one.since) == ("fabric/p2", "fabric/p2/l0", began)
+    [degraded] = fleet.diagnosis.degraded_domains.values()
+    assert (degraded.domain, degraded.name, degraded.since) == ("fabric/p2", "fabric/p2/l0", began)
 
 
-def test_a_rack_without_power_is_told_from_a_leaf() -> None:
+def test_a_rack_without_power_is_distinguished_from_a_leaf() -> None:
     fleet = Voters()
     fleet.show(fleet.leaf(1, 3, 8), STALE_CHECK)
     fleet.after(20.0)
-    [domain] = fleet.blamed
+    [domain] = fleet.degraded
     assert domain.startswith("power/feed1/r")
 
 
@@ -85,41 +85,41 @@ def test_a_feed_takes_its_racks_along() -> None:
         [uid for leaf in half for uid in (*fleet.leaf(0, 4 + leaf), *fleet.leaf(1, leaf))], STALE_CHECK
     )
     fleet.after(20.0)
-    assert fleet.blamed == ["power/feed1"]
+    assert fleet.degraded == ["power/feed1"]
 
 
 def test_a_whole_fleet_that_falls_silent_is_the_observers_own_fault() -> None:
     fleet = Voters()
     fleet.show(random.Random(1).sample(fleet.nodes, 400), STALE_CHECK)
     fleet.after(20.0)
-    assert (fleet.blamed, fleet.held) == ([], {STALE_CHECK: ""})
+    assert (fleet.degraded, fleet.suppressed) == ([], {STALE_CHECK: ""})
     assert not fleet.diagnosis.suppressed_checks[STALE_CHECK].confirmed
 
 
 @pytest.mark.parametrize("check", ["gpu-lost", "port-down"])
-def test_a_check_that_fires_everywhere_is_held(check: str) -> None:
+def test_a_check_that_fires_everywhere_is_suppressed(check: str) -> None:
     fleet = Voters()
     fleet.show(random.Random(1).sample(fleet.nodes, 200), check, every=0.05)
     fleet.after(20.0)
-    assert (fleet.blamed, fleet.held) == ([], {check: ""})
-    one = fleet.diagnosis.suppressed_checks[check]
-    assert (one.limit, one.within, one.confirmed) == (5, 600.0, False)
-    assert fleet.diagnosis.suppression(check, "3-3-3") == one
+    assert (fleet.degraded, fleet.suppressed) == ([], {check: ""})
+    suppressed = fleet.diagnosis.suppressed_checks[check]
+    assert (suppressed.limit, suppressed.within, suppressed.confirmed) == (5, 600.0, False)
+    assert fleet.diagnosis.suppression(check, "3-3-3") == suppressed
     fleet.show(fleet.leaf(1, 3), check)
     fleet.after(60.0)
-    assert fleet.blamed == []
+    assert fleet.degraded == []
 
 
-def test_what_others_bear_out_is_real_and_held_all_the_same() -> None:
+def test_a_confirmed_check_is_suppressed_too() -> None:
     fleet = Voters()
     nodes = random.Random(1).sample(fleet.nodes, 20)
-    fleet.second = set(nodes[:8])
+    fleet.confirmed = set(nodes[:8])
     fleet.show(nodes, "gpu-lost")
     fleet.after(20.0)
     assert fleet.diagnosis.suppressed_checks["gpu-lost"].confirmed
 
 
-def test_a_check_that_fires_on_one_version_alone_is_held_there() -> None:
+def test_a_check_that_fires_on_one_version_is_suppressed_there() -> None:
     fleet = Voters()
     new = [uid for uid in fleet.nodes if uid.endswith(("-5", "-6"))]
     random.Random(1).shuffle(new)
@@ -127,58 +127,58 @@ def test_a_check_that_fires_on_one_version_alone_is_held_there() -> None:
         fleet.place(uid, driver="590")
     fleet.show(new[:30], "gpu-lost", every=1.0)
     fleet.after(20.0)
-    assert fleet.held == {"gpu-lost": "driver/590"}
+    assert fleet.suppressed == {"gpu-lost": "driver/590"}
     assert fleet.diagnosis.suppression("gpu-lost", new[40]) is not None
     assert fleet.diagnosis.suppression("gpu-lost", "0-0-0") is None
 
 
-def test_a_rack_that_a_rollout_has_just_reached_is_not_blamed() -> None:
+def test_a_rack_with_a_new_version_is_not_degraded() -> None:
     fleet = Voters()
     rack = fleet.leaf(1, 3, 8)
     for uid in rack:
         fleet.place(uid, agent="2")
     fleet.show(rack, "gpu-thermal-slowdown")
     fleet.after(20.0)
-    assert (fleet.blamed, fleet.held) == ([], {"gpu-thermal-slowdown": "agent/2"})
+    assert (fleet.degraded, fleet.suppressed) == ([], {"gpu-thermal-slowdown": "agent/2"})
 
 
 def test_two_leaves_at_once_are_two_domains() -> None:
     fleet = Voters()
     fleet.show([*fleet.leaf(0, 3), *fleet.leaf(3, 5)])
     fleet.after(20.0)
-    assert fleet.blamed == ["fabric/p0/l3", "fabric/p3/l5"]
-    assert fleet.held == {}
+    assert fleet.degraded == ["fabric/p0/l3", "fabric/p3/l5"]
+    assert fleet.suppressed == {}
 
 
-def test_a_domain_is_let_go_when_its_nodes_show_nothing_any_more() -> None:
+def test_a_domain_recovers_when_its_nodes_show_no_fault() -> None:
     fleet = Voters()
     fleet.show(fleet.leaf(1, 3))
     fleet.after(20.0)
     fleet.after(3_600.0)
-    assert fleet.blamed == ["fabric/p1/l3"], "its ports are down still"
+    assert fleet.degraded == ["fabric/p1/l3"], "its ports are down still"
     fleet.over(fleet.leaf(1, 3))
     fleet.after(120.0)
-    assert fleet.blamed == []
+    assert fleet.degraded == []
     fleet.show(fleet.leaf(1, 3))
     fleet.after(20.0)
     fleet.over(fleet.leaf(1, 3))
     assert fleet.diagnosis.degraded_domains["fabric/p1/l3"].times == 2
     fleet.after(1_900.0)
-    assert fleet.blamed == ["fabric/p1/l3"], "twice as long"
+    assert fleet.degraded == ["fabric/p1/l3"], "twice as long"
     fleet.after(2_000.0)
-    assert fleet.blamed == []
+    assert fleet.degraded == []
 
 
-def test_who_may_not_vote_is_not_counted() -> None:
+def test_nodes_that_may_not_vote_do_not_count() -> None:
     fleet = Voters()
     for uid in fleet.leaf(1, 3, 14):
         fleet.diagnosis.set_domains(uid, (), fleet.now)
     fleet.show(fleet.leaf(1, 3))
     fleet.after(1_000.0)
-    assert fleet.blamed == []
+    assert fleet.degraded == []
 
 
-def test_nodes_that_always_do_it_do_not_vote() -> None:
+def test_nodes_with_frequent_onsets_do_not_vote() -> None:
     fleet = Voters()
     for _ in range(4):
         fleet.show(fleet.leaf(1, 3, 2), "port-link-downed")
@@ -186,47 +186,47 @@ def test_nodes_that_always_do_it_do_not_vote() -> None:
     fleet.show(fleet.leaf(1, 3, 2), "port-link-downed")
     fleet.show(["1-3-9", "1-3-8"], "port-link-downed")
     fleet.after(1_000.0)
-    assert fleet.blamed == []
+    assert fleet.degraded == []
 
 
-def test_a_person_says_that_it_is_over() -> None:
+def test_an_operator_clears_a_domain() -> None:
     fleet = Voters()
     fleet.show(fleet.leaf(1, 3))
     fleet.show(random.Random(1).sample(fleet.nodes, 20), "gpu-lost")
     fleet.after(20.0)
     fleet.diagnosis.clear("fabric/p1/l3", fleet.now)
     fleet.diagnosis.clear("gpu-lost", fleet.now)
-    assert (fleet.blamed, fleet.held) == ([], {})
+    assert (fleet.degraded, fleet.suppressed) == ([], {})
     fleet.after(60.0)
-    assert (fleet.blamed, fleet.held) == ([], {})
+    assert (fleet.degraded, fleet.suppressed) == ([], {})
 
 
-def test_a_hold_ends_when_the_check_is_quiet_again() -> None:
+def test_a_suppression_ends_when_the_check_is_quiet() -> None:
     fleet = Voters()
     nodes = random.Random(1).sample(fleet.nodes, 20)
     fleet.show(nodes, "gpu-lost")
     fleet.after(3_600.0)
-    assert fleet.held == {"gpu-lost": ""}
+    assert fleet.suppressed == {"gpu-lost": ""}
     fleet.over(nodes, "gpu-lost")
     fleet.after(120.0)
-    assert fleet.held == {}
+    assert fleet.suppressed == {}
 
 
-def test_what_was_blamed_before_is_known_again_and_let_go_in_time() -> None:
+def test_a_restored_domain_recovers() -> None:
     fleet = Voters()
     fleet.diagnosis.restore_domain(
-        "fabric/p1/l3", "fabric/p1/l3", ("link-down", "unheard-of"), fleet.now, fleet.now
+        "fabric/p1/l3", "fabric/p1/l3", ("link-down", "unknown"), fleet.now, fleet.now
     )
     assert fleet.diagnosis.degraded_domains["fabric/p1/l3"].fault_classes == ("link-down",)
     fleet.show(fleet.leaf(1, 3))
     fleet.after(3_600.0)
-    assert fleet.blamed == ["fabric/p1/l3"]
+    assert fleet.degraded == ["fabric/p1/l3"]
     fleet.over(fleet.leaf(1, 3))
     fleet.after(120.0)
-    assert fleet.blamed == []
+    assert fleet.degraded == []
 
 
-def test_nothing_is_asked_for_while_nothing_is_known() -> None:
+def test_no_evaluation_is_due_without_votes() -> None:
     fleet = Voters()
     assert fleet.diagnosis.next_evaluation() is None
     fleet.show(["1-3-9"], "gpu-lost")
@@ -234,26 +234,32 @@ def test_nothing_is_asked_for_while_nothing_is_known() -> None:
     assert set(VIEWS["port-down"]) == {"fabric"}
 
 
-def test_its_constants_are_the_policys() -> None:
+def test_the_policy_sets_the_constants() -> None:
     fleet = Voters(rule=replace(DiagnosisPolicy(), grace_period=100.0))
     fleet.show(fleet.leaf(1, 3, NODES))
     fleet.after(90.0)
-    assert fleet.blamed == []
+    assert fleet.degraded == []
     fleet.after(20.0)
-    assert fleet.blamed == ["fabric/p1/l3"]
+    assert fleet.degraded == ["fabric/p1/l3"]
 
 
-def test_how_far_a_domain_is_from_being_blamed() -> None:
+def test_a_tally_has_the_votes_that_a_domain_needs() -> None:
     fleet = Voters()
     fleet.show(fleet.leaf(1, 3, 2), "port-link-downed")
-    [one] = [
-        each
-        for each in fleet.diagnosis.voting.tallies("fabric/p1/l3", fleet.now)
-        if each.fault_class == "link"
+    [tally] = [
+        tally
+        for tally in fleet.diagnosis.voting.tallies("fabric/p1/l3", fleet.now)
+        if tally.fault_class == "link"
     ]
-    assert (len(one.voters), one.size, one.by_share, one.by_chance, one.required) == (2, 16, 3, 4, 4)
-    assert one.window == 600.0
-    assert {each.fault_class for each in fleet.diagnosis.voting.tallies("power/feed0", fleet.now)} == {
+    assert (
+        len(tally.voters),
+        tally.size,
+        tally.by_share,
+        tally.by_chance,
+        tally.required,
+    ) == (2, 16, 3, 4, 4)
+    assert tally.window == 600.0
+    assert {tally.fault_class for tally in fleet.diagnosis.voting.tallies("power/feed0", fleet.now)} == {
         "silent",
         "power",
     }
@@ -261,10 +267,10 @@ def test_how_far_a_domain_is_from_being_blamed() -> None:
     assert list(fleet.diagnosis.voting.latest_votes("fabric/p1/l3", ["link"])) == fleet.leaf(1, 3, 2)
     fleet.show(fleet.leaf(1, 3, 3)[2:], "port-link-downed")
     fleet.after(60.0)
-    assert fleet.blamed == []
+    assert fleet.degraded == []
     fleet.show(fleet.leaf(1, 3, 4)[3:], "port-link-downed")
     fleet.after(20.0)
-    assert fleet.blamed == ["fabric/p1/l3"]
+    assert fleet.degraded == ["fabric/p1/l3"]
 
 
 def test_a_domain_too_small_to_tell_from_chance_needs_more_than_it_has() -> None:

@@ -17,8 +17,8 @@ from tests.fleet.scene import Fleet, finding
 START = 1_700_000_000.0
 
 
-def known(parts: int = 10_000, days: float = 40.0) -> FaultHistory:
-    """A fleet whose parts have been there for so long, until START."""
+def history(parts: int = 10_000, days: float = 40.0) -> FaultHistory:
+    """A fleet with components that were seen for some days before START."""
     made = FaultHistory()
     for number in range(parts):
         made.record_component(f"GPU-{number}", START - days * DAY, f"node-{number // 8}", f"gpu/{number % 8}")
@@ -30,42 +30,42 @@ def fails(made: FaultHistory, *days: float, part: str = "GPU-1") -> None:
         made.record_fault(part, "node-0", "gpu/1", "gpu-lost", START - age * DAY)
 
 
-def test_a_part_that_fails_again_and_again_is_a_lemon() -> None:
-    made = known()
+def test_a_component_that_fails_again_and_again_is_a_repeat_offender() -> None:
+    made = history()
     fails(made, 20.0, 9.0, 4.0)
     assert made.repeat_offenders(START) == ()  # Three faults, of which the first hardly counts any more.
     fails(made, 0.5)
-    [one] = made.repeat_offenders(START)
-    assert (one.part, one.node, one.slot, one.faults, one.check) == (
+    [offender] = made.repeat_offenders(START)
+    assert (offender.part, offender.node, offender.slot, offender.faults, offender.check) == (
         "GPU-1", "node-0", "gpu/1", 4, "gpu-lost",
     )  # fmt: skip
-    assert one.at == START - DAY / 2
-    assert one.since == START - 40 * DAY
-    assert 0.0 < one.expected < 0.001
+    assert offender.at == START - DAY / 2
+    assert offender.since == START - 40 * DAY
+    assert 0.0 < offender.expected < 0.001
 
 
-def test_where_all_parts_fail_none_is_a_lemon() -> None:
-    made = known(100)
+def test_no_component_is_a_repeat_offender_if_all_fail() -> None:
+    made = history(100)
     for number in range(100):
         fails(made, 3.0, 2.0, 1.0, part=f"GPU-{number}")
     assert made.repeat_offenders(START) == ()
 
 
 def test_a_part_that_is_as_new_as_its_fleet_has_to_fail_where_others_do_not() -> None:
-    few = known(8)
+    few = history(8)
     fails(few, 3.0, 2.0, 1.0)
     assert few.repeat_offenders(START) == ()
 
 
 def test_faults_within_ten_minutes_are_one() -> None:
-    made = known()
+    made = history()
     for number in range(10):
         made.record_fault("GPU-1", "node-0", "gpu/1", "gpu-lost", START - 10_000.0 + 500.0 * number)
     assert made.repeat_offenders(START) == ()
 
 
 def test_faults_of_long_ago_count_for_nothing() -> None:
-    made = known()
+    made = history()
     fails(made, 3.0, 2.0, 1.0)
     assert made.repeat_offenders(START)
     assert made.repeat_offenders(START + 30 * DAY) == ()
@@ -74,21 +74,23 @@ def test_faults_of_long_ago_count_for_nothing() -> None:
     assert made.repeat_offenders(START + 400 * DAY) == ()
 
 
-def test_a_lemon_is_told_of_where_it_sits_now() -> None:
-    made = known()
+def test_a_repeat_offender_has_its_current_location() -> None:
+    made = history()
     fails(made, 3.0, 2.0, 1.0)
     made.record_component("GPU-1", START, "node-77", "gpu/3")
-    assert [(one.node, one.slot) for one in made.repeat_offenders(START)] == [("node-77", "gpu/3")]
+    assert [(offender.node, offender.slot) for offender in made.repeat_offenders(START)] == [
+        ("node-77", "gpu/3")
+    ]
 
 
-def test_a_clock_that_was_put_back_makes_no_lemons() -> None:
-    made = known()
+def test_a_clock_that_was_set_back_gives_no_repeat_offenders() -> None:
+    made = history()
     fails(made, 3.0, 2.0, 1.0)
     assert made.repeat_offenders(START - 50 * DAY) == ()
 
 
 def test_parts_are_bounded() -> None:
-    made = known(1)
+    made = history(1)
     fails(made, 3.0, 2.0, 1.0, part="GPU-0")
     for number in range(200_000):
         made.record_component(f"other-{number}", START)
@@ -100,13 +102,13 @@ _AGES = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 20 * 86_400)), max_
 
 @settings(max_examples=40)
 @given(_AGES, st.randoms(use_true_random=False))
-def test_the_order_in_which_it_is_told_does_not_matter(told: list[tuple[int, int]], chance: Random) -> None:
-    mixed = list(told)
+def test_the_order_of_records_does_not_matter(faults: list[tuple[int, int]], chance: Random) -> None:
+    mixed = list(faults)
     chance.shuffle(mixed)
     found = []
-    for each in (told, mixed):
-        made = known(300)
-        for part, age in each:
+    for order in (faults, mixed):
+        made = history(300)
+        for part, age in order:
             fails(made, age / DAY, part=f"GPU-{part}")
         found.append(made.repeat_offenders(START))
     assert found[0] == found[1]
@@ -114,13 +116,13 @@ def test_the_order_in_which_it_is_told_does_not_matter(told: list[tuple[int, int
 
 @settings(max_examples=40)
 @given(_AGES, st.integers(0, 30))
-def test_what_two_know_of_is_known_together(told: list[tuple[int, int]], first: int) -> None:
-    whole, one, two = known(300), known(300), known(300)
-    for number, (part, age) in enumerate(told):
-        for made in (whole, one if number < first else two):
+def test_two_histories_can_be_merged(faults: list[tuple[int, int]], first: int) -> None:
+    whole, first_half, second_half = history(300), history(300), history(300)
+    for number, (part, age) in enumerate(faults):
+        for made in (whole, first_half if number < first else second_half):
             fails(made, age / DAY, part=f"GPU-{part}")
-    one.merge(two)
-    assert one.repeat_offenders(START) == whole.repeat_offenders(START)
+    first_half.merge(second_half)
+    assert first_half.repeat_offenders(START) == whole.repeat_offenders(START)
 
 
 @given(st.lists(st.integers(0, 100 * 86_400), max_size=10), st.floats(0.0, 100 * DAY))
@@ -136,7 +138,7 @@ def test_faults_count_for_less_as_time_goes_by(ages: list[int], later: float) ->
 
 
 def crowd(size: int = 1) -> Fleet:
-    """A fleet in which a great many parts have been in order for long."""
+    """Return a fleet with many components without faults."""
     fleet = Fleet(size)
     for number in range(20_000):
         fleet.planner.component_faults.history.record_component(f"other-{number}", fleet.wall - 40 * DAY)
@@ -144,7 +146,7 @@ def crowd(size: int = 1) -> Fleet:
 
 
 def fail(fleet: Fleet, number: int, *findings: ReportedFinding, times: int = 3) -> None:
-    """What is found begins, and is over an hour later, each day."""
+    """Report findings that end after an hour, each day."""
     for _ in range(times):
         fleet.say(number, *findings)
         fleet.after(3600.0)
@@ -152,11 +154,11 @@ def fail(fleet: Fleet, number: int, *findings: ReportedFinding, times: int = 3) 
         fleet.after(DAY - 3600.0)
 
 
-def test_a_planner_knows_its_lemons() -> None:
+def test_a_planner_has_repeat_offenders() -> None:
     fleet = crowd()
     fail(fleet, 0, finding(age=0.0), finding("gpu-ecc", age=0.0))
-    [one] = repeat_offenders(fleet.planner, fleet.now)
-    assert (one.component, one.node, one.faults) == ("GPU-1", "node-0", 3)
+    [offender] = repeat_offenders(fleet.planner, fleet.now)
+    assert (offender.component, offender.node, offender.faults) == ("GPU-1", "node-0", 3)
 
 
 def test_what_lasts_is_one_fault() -> None:
@@ -184,10 +186,10 @@ def test_a_label_that_every_board_has_is_no_part() -> None:
     fleet = crowd()
     fail(fleet, 0, finding("memory-uncorrected", "dimm/mc0/dimm1", age=0.0, component="CPU_SrcID#0_DIMM#1"))
     fail(fleet, 0, finding("nvlink-down", "gpu/0000:3b:00/nvlink/3", age=0.0))
-    assert [one.component for one in repeat_offenders(fleet.planner, fleet.now)] == ["GPU-1"]
+    assert [offender.component for offender in repeat_offenders(fleet.planner, fleet.now)] == ["GPU-1"]
 
 
-def test_what_befalls_many_parts_of_a_node_is_a_fault_of_none() -> None:
+def test_a_fault_of_many_components_of_a_node_counts_for_none() -> None:
     fleet = crowd(2)
     parts = [
         finding("gpu-lost", f"gpu/0000:{slot}:00", age=0.0, component=f"GPU-{slot}") for slot in range(10, 14)
@@ -195,7 +197,10 @@ def test_what_befalls_many_parts_of_a_node_is_a_fault_of_none() -> None:
     fail(fleet, 0, *parts)
     assert repeat_offenders(fleet.planner, fleet.now) == ()
     fail(fleet, 1, *parts[:2])  # The ends of one link fail together.
-    assert [one.component for one in repeat_offenders(fleet.planner, fleet.now)] == ["GPU-10", "GPU-11"]
+    assert [offender.component for offender in repeat_offenders(fleet.planner, fleet.now)] == [
+        "GPU-10",
+        "GPU-11",
+    ]
 
 
 def test_what_a_domain_explains_is_no_fault_of_a_part() -> None:
@@ -208,10 +213,10 @@ def test_what_a_domain_explains_is_no_fault_of_a_part() -> None:
     fleet.add(1)
     fail(fleet, 0, finding(age=0.0))
     fail(fleet, 1, finding(age=0.0, component="GPU-2"))
-    assert [one.component for one in repeat_offenders(fleet.planner, fleet.now)] == ["GPU-2"]
+    assert [offender.component for offender in repeat_offenders(fleet.planner, fleet.now)] == ["GPU-2"]
 
 
-def test_a_check_that_is_held_makes_no_lemons() -> None:
+def test_a_suppressed_check_makes_no_repeat_offenders() -> None:
     fleet = crowd()
     for _ in range(3):
         fleet.planner.diagnosis.restore_suppression("gpu-lost", "", fleet.mono)
@@ -229,12 +234,14 @@ def test_where_a_part_sits_is_known_from_inventories() -> None:
         inventory=inventory,
     )  # fmt: skip
     fleet.planner.record_report("uid-1", moved, fleet.now)
-    assert [one.target for one in repeat_offenders(fleet.planner, fleet.now, "node-1")] == ["gpu/0000:9d:00"]
+    assert [offender.target for offender in repeat_offenders(fleet.planner, fleet.now, "node-1")] == [
+        "gpu/0000:9d:00"
+    ]
     assert repeat_offenders(fleet.planner, fleet.now, "node-0") == ()
 
 
 def test_a_node_that_is_gone_fails_no_more() -> None:
     parts = ComponentFaultTracker(lambda *_: "")
-    parts.remove_node("nobody")
+    parts.remove_node("unknown")
     parts.tick(Instant(START, 1.0, ""))
     assert parts.repeat_offenders(Instant(START, 1.0, "")) == ()

@@ -1,4 +1,4 @@
-"""What the diagnosis is told of the places of nodes."""
+"""Tests for nodeguard.fleet.diagnosis.vote_collector: nodes and their domains."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ def test_one_node_with_ever_new_checks_is_remembered_for_few_of_them() -> None:
     assert watches["gpu-lost"].active == {"uid-0", "uid-1"}
 
 
-def test_names_that_nobody_reports_any_more_are_forgotten() -> None:
+def test_unused_check_names_are_forgotten() -> None:
     made = Fleet(8)
-    voting, moment = made.planner.diagnosis.voting, made.now.mono
+    voting, now = made.planner.diagnosis.voting, made.now.mono
     for number in range(10_000):
-        voting.record_firing("uid-0", f"made-up-{number}", moment)
-        voting.vote("uid-0", f"made-up-{number}", ("rack",), moment)
+        voting.record_firing("uid-0", f"made-up-{number}", now)
+        voting.vote("uid-0", f"made-up-{number}", ("rack",), now)
         voting.record_cleared("uid-0", f"made-up-{number}")
-    voting.forget((), moment + 10 * 86_400.0)
+    voting.forget((), now + 10 * 86_400.0)
     assert voting.firings == {}
     assert len(voting._classes_of_check) + len(voting._cast) == 0

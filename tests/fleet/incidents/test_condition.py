@@ -136,7 +136,7 @@ def test_the_action_stays_while_a_fault_is_not_reported() -> None:
     assert condition(made).message.endswith(" To do: contact support.")
 
 
-def test_a_condition_of_an_earlier_version_is_written_anew_once() -> None:
+def test_a_condition_of_an_earlier_version_is_rewritten_once() -> None:
     made = Fleet(2)
     made.say(0, LOST)
     made.carry_out()

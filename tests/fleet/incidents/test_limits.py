@@ -32,7 +32,7 @@ made = st.builds(
     state=st.sampled_from(list(IncidentState)), first_seen=st.floats(0.0, NOW), last_transition=st.just(0.0),
     resolved_at=st.floats(0.0, NOW),
 )  # fmt: skip
-some = st.lists(made, max_size=20).map(lambda found: {one.name: one for one in found})
+some = st.lists(made, max_size=20).map(lambda incidents: {incident.name: incident for incident in incidents})
 
 
 @pytest.mark.slow
@@ -42,16 +42,16 @@ def test_no_more_are_kept_than_may_be_and_what_is_open_stays(
 ) -> None:
     after = {**new, **before}
     fewer = limit_without_mark(most)
-    kept, left_out = limit_incidents(before, after, most, fewer, NOW)
-    gone = after.keys() - kept.keys()
-    assert len(kept) <= max(most, len(before))
-    assert len(after) <= fewer or len(kept) >= min(fewer, len(after))
+    recorded, left_out = limit_incidents(before, after, most, fewer, NOW)
+    gone = after.keys() - recorded.keys()
+    assert len(recorded) <= max(most, len(before))
+    assert len(after) <= fewer or len(recorded) >= min(fewer, len(after))
     assert left_out.keys() == gone - before.keys()
     assert all(NOW - before[name].resolved_at >= 60.0 for name in gone & before.keys())
     assert all(before[name].state == IncidentState.RESOLVED for name in gone & before.keys())
-    kept_new = kept.keys() - before.keys()
+    new_names = recorded.keys() - before.keys()
     for name in left_out:
-        assert all(not _weighs_less(kept[other], after[name]) for other in kept_new)
+        assert all(not _weighs_less(recorded[other], after[name]) for other in new_names)
 
 
 @pytest.mark.slow
@@ -60,18 +60,18 @@ def test_incidents_without_a_mark_leave_room_for_those_that_ask_for_one(
     before: dict[str, Incident], new: dict[str, Incident], most: int
 ) -> None:
     after = {**new, **before}
-    kept, left_out = limit_incidents(before, after, most, limit_without_mark(most), NOW)
-    admitted = [kept[name] for name in kept.keys() - before.keys()]
-    if not all(asks_for_mark(one) for one in admitted):
-        assert len(kept) <= limit_without_mark(most)
-    if any(asks_for_mark(one) for one in left_out.values()):
-        assert len(kept) >= most
-        assert all(asks_for_mark(one) for one in admitted)
+    recorded, left_out = limit_incidents(before, after, most, limit_without_mark(most), NOW)
+    admitted = [recorded[name] for name in recorded.keys() - before.keys()]
+    if not all(asks_for_mark(incident) for incident in admitted):
+        assert len(recorded) <= limit_without_mark(most)
+    if any(asks_for_mark(incident) for incident in left_out.values()):
+        assert len(recorded) >= most
+        assert all(asks_for_mark(incident) for incident in admitted)
 
 
-def _weighs_less(one: Incident, other: Incident) -> bool:
+def _weighs_less(incident: Incident, other: Incident) -> bool:
     marked = {*GRANTED_STATES, IncidentState.RECOVERING}
-    return one.health.rank < other.health.rank and (one.state in marked) <= (other.state in marked)
+    return incident.health.rank < other.health.rank and (incident.state in marked) <= (other.state in marked)
 
 
 @pytest.mark.slow
@@ -79,11 +79,13 @@ def _weighs_less(one: Incident, other: Incident) -> bool:
 def test_what_was_resolved_longest_ago_gives_way(every: dict[str, Incident], most: int) -> None:
     gone = surplus(every.values(), most, NOW)
     over = [
-        one for one in every.values() if one.state == IncidentState.RESOLVED and NOW - one.resolved_at >= 60.0
+        incident
+        for incident in every.values()
+        if incident.state == IncidentState.RESOLVED and NOW - incident.resolved_at >= 60.0
     ]
     assert len(gone) == min(len(over), max(0, len(every) - most))
     latest = max((every[name].resolved_at for name in gone), default=0.0)
-    assert all(one.resolved_at >= latest for one in over if one.name not in gone)
+    assert all(incident.resolved_at >= latest for incident in over if incident.name not in gone)
 
 
 TARGETS = count()
@@ -104,7 +106,7 @@ def test_one_nodes_ever_new_targets_cost_no_more_than_its_share() -> None:
         assert len(plan.incidents) <= 2 * MAX_PER_NODE
     incidents = fleet.planner.incidents
     assert len(incidents["uid-0"]) == MAX_PER_NODE
-    assert [one.cause for one in incidents["uid-1"].values()] == ["gpu-lost"]
+    assert [incident.cause for incident in incidents["uid-1"].values()] == ["gpu-lost"]
     assert fleet.planner.incidents_left_out.keys() == {"uid-0"}
     assert fleet.planner.incidents_left_out_total == 40 * 100 - MAX_PER_NODE
 
@@ -119,7 +121,7 @@ def test_one_nodes_ever_new_targets_cost_no_more_than_its_share() -> None:
         fleet.after(1.0)
         fleet.plan()
     latest = {active.target for active in fleet.reports["uid-0"].findings}
-    assert {one.target for one in incidents["uid-0"].values() if one.is_open} == latest
+    assert {incident.target for incident in incidents["uid-0"].values() if incident.is_open} == latest
     assert fleet.planner.incidents_left_out == {}
     assert len(incidents["uid-0"]) <= MAX_PER_NODE
 
@@ -139,9 +141,9 @@ def test_of_all_incidents_those_that_were_resolved_longest_ago_give_way() -> Non
     for _ in range(3):
         fleet.after(31.0)
         fleet.plan()
-    every = [one for told in fleet.planner.incidents.values() for one in told.values()]
+    every = [incident for incidents in fleet.planner.incidents.values() for incident in incidents.values()]
     assert len(every) <= 50
-    assert sum(one.is_open for one in every) == 40
+    assert sum(incident.is_open for incident in every) == 40
     assert fleet.planner.incidents_left_out == {}
 
 
@@ -160,8 +162,10 @@ def test_warnings_of_the_fleet_leave_room_for_the_incident_of_a_new_mark() -> No
 
     fleet.say(29, finding())
     plan = fleet.carry_out()
-    assert [(one.node, one.reason) for one in plan.events] == [("node-29", "NodeguardMarked")]
-    assert [one.state for one in fleet.planner.incidents["uid-29"].values()] == [IncidentState.MARKED]
+    assert [(event.node, event.reason) for event in plan.events] == [("node-29", "NodeguardMarked")]
+    assert [incident.state for incident in fleet.planner.incidents["uid-29"].values()] == [
+        IncidentState.MARKED
+    ]
     assert "uid-29" not in fleet.planner.incidents_left_out
 
     # What is recorded stays: nothing changes while the reports do not.
@@ -179,9 +183,11 @@ def test_warnings_of_a_node_leave_room_for_the_incident_of_its_mark() -> None:
 
     fleet.say(0, finding(), *warnings(MAX_PER_NODE - 1))
     plan = fleet.carry_out()
-    assert "NodeguardMarked" in {one.reason for one in plan.events}
+    assert "NodeguardMarked" in {event.reason for event in plan.events}
     incidents = fleet.planner.incidents["uid-0"].values()
-    assert [one.cause for one in incidents if one.state == IncidentState.MARKED] == ["gpu-lost"]
+    assert [incident.cause for incident in incidents if incident.state == IncidentState.MARKED] == [
+        "gpu-lost"
+    ]
 
 
 def test_an_incident_that_finds_no_room_and_ends_is_not_left_out_any_more() -> None:
@@ -212,7 +218,7 @@ def test_a_warning_that_finds_no_room_is_recorded_when_another_one_is_long_over(
     for _ in range(3):
         fleet.after(31.0)
         fleet.carry_out()
-    assert [one.state for one in fleet.planner.incidents[left_out].values()] == [IncidentState.OPEN]
+    assert [incident.state for incident in fleet.planner.incidents[left_out].values()] == [IncidentState.OPEN]
     assert fleet.planner.incidents_left_out == {}
 
 
@@ -232,6 +238,6 @@ def test_texts_of_an_incident_are_bounded() -> None:
     long = "x" * 2048
     fleet.say(0, finding(message=long, evidence=tuple(ReportedEvidence("nvml", long) for _ in range(50))))
     fleet.plan()
-    [one] = fleet.planner.incidents["uid-0"].values()
-    assert len(one.message) == 512
-    assert [len(line) for symptom in one.symptoms for line in symptom.evidence] == [512] * 3
+    [incident] = fleet.planner.incidents["uid-0"].values()
+    assert len(incident.message) == 512
+    assert [len(line) for symptom in incident.symptoms for line in symptom.evidence] == [512] * 3

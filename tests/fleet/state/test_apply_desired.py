@@ -28,7 +28,7 @@ def test_what_is_not_nodeguards_stays_as_it_is() -> None:
     )
 
 
-def test_what_a_plan_leaves_alone_stays() -> None:
+def test_fields_outside_the_plan_stay() -> None:
     marked = apply_desired(
         NODE, DesiredNode("u1", "gpu-1", (OURS,), "{}", cordon=True, condition=NodeCondition("False", "X"))
     )

@@ -21,44 +21,44 @@ POLICIES = (
 )
 
 
-def domains(roster: FleetState) -> dict[str, tuple[str, ...]]:
-    return {uid: seat.domains for uid, seat in roster.placements.items()}
+def domains(state: FleetState) -> dict[str, tuple[str, ...]]:
+    return {uid: placement.domains for uid, placement in state.placements.items()}
 
 
-def test_all_are_seated_anew_when_another_way_counts() -> None:
-    roster = FleetState(Policy(), KnownChecks(()))
+def test_all_nodes_are_placed_again_with_another_label_scheme() -> None:
+    state = FleetState(Policy(), KnownChecks(()))
     for uid in "ab":
-        roster.update_node(Node(uid, uid, labels={KEYS[0]: "l1"}, gpus=8))
-    assert domains(roster) == dict.fromkeys("ab", ("domain/fabric/l1",))
-    roster.import_topologies((TopologyLabels("fabric", (KEYS[1], KEYS[0])),))
+        state.update_node(Node(uid, uid, labels={KEYS[0]: "l1"}, gpus=8))
+    assert domains(state) == dict.fromkeys("ab", ("domain/fabric/l1",))
+    state.import_topologies((TopologyLabels("fabric", (KEYS[1], KEYS[0])),))
     for uid in "ab":
-        roster.update_node(Node(uid, uid, labels={KEYS[0]: "l1", KEYS[1]: "p1"}, gpus=8))
-    assert domains(roster) == dict.fromkeys("ab", ("domain/fabric/p1", "domain/fabric/p1/l1"))
-    roster.set_policy(POLICIES[2])
-    assert domains(roster) == dict.fromkeys("ab", ())
-    assert roster.topologies.missing_labels()["fabric", "places"].names == ("a", "b")
+        state.update_node(Node(uid, uid, labels={KEYS[0]: "l1", KEYS[1]: "p1"}, gpus=8))
+    assert domains(state) == dict.fromkeys("ab", ("domain/fabric/p1", "domain/fabric/p1/l1"))
+    state.set_policy(POLICIES[2])
+    assert domains(state) == dict.fromkeys("ab", ())
+    assert state.topologies.missing_labels()["fabric", "places"].names == ("a", "b")
 
 
 def test_a_node_that_is_not_of_the_fleet_counts_for_no_way() -> None:
-    roster = FleetState(Policy(), KnownChecks(()))
-    roster.update_node(Node("web-1", "w", labels={KEYS[2]: "n1"}))
-    roster.update_node(Node("gpu-1", "g", labels={KEYS[0]: "l1"}, gpus=8))
-    assert roster.topologies.label_keys() == {"fabric": KEYS[:1]}
-    roster.add_agent("w")
-    assert roster.topologies.missing_labels()["fabric", KEYS[0]].names == ("web-1",)
-    roster.remove_node("w")
-    assert roster.topologies.missing_labels() == {}
+    state = FleetState(Policy(), KnownChecks(()))
+    state.update_node(Node("web-1", "w", labels={KEYS[2]: "n1"}))
+    state.update_node(Node("gpu-1", "g", labels={KEYS[0]: "l1"}, gpus=8))
+    assert state.topologies.label_keys() == {"fabric": KEYS[:1]}
+    state.add_agent("w")
+    assert state.topologies.missing_labels()["fabric", KEYS[0]].names == ("web-1",)
+    state.remove_node("w")
+    assert state.topologies.missing_labels() == {}
 
 
 @given(st.permutations([*[{KEYS[0]: "l"}] * 5, *[{KEYS[0]: "l", KEYS[1]: "p"}] * 4, *[{KEYS[2]: "n"}] * 9]))
 def test_what_nodes_share_does_not_depend_on_the_order_in_which_they_came(
     nodes: list[dict[str, str]],
 ) -> None:
-    roster = FleetState(Policy(), KnownChecks(()))
+    state = FleetState(Policy(), KnownChecks(()))
     for number, labels in enumerate(nodes):
-        roster.update_node(Node(f"n{number}", f"u{number}", labels=labels, gpus=8))
-    roster.choose_topologies()
-    assert roster.topologies.label_keys() == {"fabric": KEYS[:1]}
+        state.update_node(Node(f"n{number}", f"u{number}", labels=labels, gpus=8))
+    state.choose_topologies()
+    assert state.topologies.label_keys() == {"fabric": KEYS[:1]}
 
 
 STEPS = st.one_of(
@@ -69,20 +69,20 @@ STEPS = st.one_of(
 
 
 @given(st.lists(STEPS, max_size=30))
-def test_whatever_moves_ledgers_count_each_node_where_it_sits(
+def test_budgets_count_each_node_in_its_domains_after_any_change(
     steps: list[tuple[str, dict[str, str] | None] | Policy | list[str]],
 ) -> None:
-    roster = FleetState(Policy(), KnownChecks(()))
+    state = FleetState(Policy(), KnownChecks(()))
     for step in steps:
         if isinstance(step, Policy):
-            roster.set_policy(step)
+            state.set_policy(step)
         elif isinstance(step, list):
-            roster.import_topologies((TopologyLabels("fabric", tuple(step)),))
+            state.import_topologies((TopologyLabels("fabric", tuple(step)),))
         elif step[1] is None:
-            roster.remove_node(step[0])
+            state.remove_node(step[0])
         else:
-            roster.update_node(Node(f"n{step[0]}", step[0], labels=step[1], gpus=8))
-        sizes = Counter(key for seat in roster.placements.values() for key in seat.budgets)
-        assert {key: many for key, many in roster.budgets._sizes.items() if many} == sizes
-        for uid, seat in roster.placements.items():
-            assert seat.domains == tuple(f"domain/{path}" for path in roster.topologies.paths(uid))
+            state.update_node(Node(f"n{step[0]}", step[0], labels=step[1], gpus=8))
+        sizes = Counter(key for placement in state.placements.values() for key in placement.budgets)
+        assert {key: many for key, many in state.budgets._sizes.items() if many} == sizes
+        for uid, placement in state.placements.items():
+            assert placement.domains == tuple(f"domain/{path}" for path in state.topologies.paths(uid))

@@ -53,7 +53,7 @@ _STEPS = st.lists(
 
 
 @given(_STEPS)
-def test_silence_is_what_a_look_at_every_node_finds(steps: list[tuple[str, int, float]]) -> None:
+def test_stale_agents_equal_a_check_of_every_node(steps: list[tuple[str, int, float]]) -> None:
     fleet = Fleet(0, replace(AT_ONCE, topologies=(TopologyLabels("rack", ("rack",)),)))
     for what, number, seconds in steps:
         fleet.mono += seconds
@@ -84,7 +84,7 @@ def test_silence_is_what_a_look_at_every_node_finds(steps: list[tuple[str, int, 
         )
 
 
-def test_a_node_that_was_heard_for_good_is_silent_from_when_it_was_heard_last() -> None:
+def test_a_node_is_stale_from_its_last_report() -> None:
     fleet = Fleet(3)
     for number in range(3):
         fleet.planner.record_heartbeat(f"uid-{number}", replace(fleet.now, mono=inf))

@@ -37,7 +37,7 @@ def test_a_cordon_of_ours_goes_and_a_persons_stays() -> None:
     assert fleet.marked() == []
 
 
-def test_a_fault_of_one_gpu_marks_that_device_alone() -> None:
+def test_a_fault_of_one_gpu_marks_only_that_device() -> None:
     fleet = Fleet(20, replace(AT_ONCE, budget=replace(WIDE, fleet=0.05)))
     fleet.publish(0)
     fleet.say(0, *(finding(target=f"gpu/0000:{0x3B + at:02x}:00", component="") for at in range(2)))
@@ -78,7 +78,7 @@ def test_rules_of_what_is_gone_are_removed() -> None:
     assert len(fleet.plan().rules_gone) == 2
 
 
-def test_gpus_that_only_a_driver_tells_of_cost_what_they_are() -> None:
+def test_gpus_that_only_a_driver_publishes_are_charged() -> None:
     fleet = Fleet(20, replace(AT_ONCE, budget=replace(WIDE, fleet=0.05)))
     for number in range(2):
         fleet.change(number, gpus=0)

@@ -26,7 +26,7 @@ class Fleet:
     def keys(self) -> tuple[str, ...]:
         return self.choice.keys
 
-    def told(self) -> tuple[tuple[str, ...], int]:
+    def selection(self) -> tuple[tuple[str, ...], int]:
         """The keys that count, and how often others came to."""
         return self.choice.keys, self.changes
 
@@ -48,7 +48,7 @@ def test_the_way_that_most_nodes_are_labelled_by_counts() -> None:
 def test_of_two_that_as_many_are_labelled_by_the_first_counts() -> None:
     fleet = Fleet(LabelScheme(OLD), LabelScheme(NEW))
     fleet.come(9, *OLD, *NEW)
-    assert fleet.told() == (OLD, 1)
+    assert fleet.selection() == (OLD, 1)
 
 
 def test_another_takes_over_only_where_it_has_a_tenth_of_the_fleet_more() -> None:
@@ -57,15 +57,15 @@ def test_another_takes_over_only_where_it_has_a_tenth_of_the_fleet_more() -> Non
     fleet.come(121, *NEW)
     assert fleet.keys == OLD
     fleet.come(2, *NEW)
-    assert fleet.told() == (NEW, 2)
+    assert fleet.selection() == (NEW, 2)
     fleet.come(20, *NEW, by=-1)
-    assert fleet.told() == (NEW, 2)
+    assert fleet.selection() == (NEW, 2)
 
 
 def test_peoples_own_way_counts_with_each_of_its_levels_whoever_has_them() -> None:
     fleet = Fleet(LabelScheme(("mine/row", "mine/rack"), is_own=True), LabelScheme(NEW))
     fleet.come(9, *NEW)
-    assert fleet.told() == (("mine/row", "mine/rack"), 0)
+    assert fleet.selection() == (("mine/row", "mine/rack"), 0)
 
 
 def test_a_level_that_fewer_than_half_of_a_ways_nodes_have_is_none() -> None:
@@ -81,7 +81,7 @@ def test_a_level_that_counts_does_so_until_fewer_than_two_fifths_have_it() -> No
     fleet = Fleet(LabelScheme(NEW))
     fleet.come(40, *NEW)
     fleet.come(60, "new/spine", "new/leaf")
-    assert fleet.told() == (NEW, 1)
+    assert fleet.selection() == (NEW, 1)
     fleet.come(1, "new/spine", "new/leaf")
     assert fleet.keys == ("new/spine", "new/leaf")
 

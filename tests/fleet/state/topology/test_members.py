@@ -30,7 +30,7 @@ def test_a_domain_knows_what_is_above_and_beneath_it() -> None:
     assert members.size("fabric/p7") == 2
 
 
-def test_a_domain_whose_last_node_leaves_is_no_more() -> None:
+def test_a_domain_without_nodes_does_not_exist() -> None:
     members = DomainMembers()
     members.set_domains("u1", ("fabric/p7/leaf3",))
     members.set_domains("u2", ("fabric/p7/leaf4",))

@@ -58,10 +58,10 @@ def test_when_another_way_counts_all_have_moved() -> None:
     views = fleet(Policy(), a={LEAF: "l1", "topology.k8s.aws/network-node-layer-1": "n1"})
     assert views.paths("a") == ("fabric/l1",)
     assert views.update_node("b", "b", {"topology.k8s.aws/network-node-layer-1": "n1"})
-    assert {views.paths(one) for one in "ab"} == {("fabric/n1",)}
+    assert {views.paths(uid) for uid in "ab"} == {("fabric/n1",)}
 
 
-def test_a_node_that_joins_or_leaves_moves_nobody_else() -> None:
+def test_a_node_that_joins_or_leaves_moves_no_other_node() -> None:
     views = fleet(Policy(), a={LEAF: "l1"}, b={LEAF: "l1"})
     assert not views.update_node("c", "c", {LEAF: "l2"})
     assert not views.remove_node("c")
@@ -114,7 +114,7 @@ def test_places_count_for_the_views_that_they_name_and_labels_for_the_others() -
     assert views.label_keys() == {"rack": ("places",), "power": ("places",), "fabric": (LEAF,)}
 
 
-def test_another_policy_places_everybody_anew() -> None:
+def test_another_policy_places_all_nodes_again() -> None:
     views = fleet(Policy(), a={"row": "1", "rack": "r1", LEAF: "l1"})
     views.set_policy(RACKS)
     assert views.paths("a") == ("rack/1", "rack/1/r1", "fabric/l1")
@@ -146,26 +146,26 @@ LABELS = st.dictionaries(st.sampled_from(KEYS), st.sampled_from(("x", "y", "")),
 
 
 @given(st.lists(st.tuples(st.sampled_from("abcdef"), st.none() | LABELS), max_size=40))
-def test_whatever_comes_and_goes_whoever_moves_is_told_and_all_are_on_one_way(
+def test_each_change_is_reported_and_all_nodes_use_one_scheme(
     steps: list[tuple[str, dict[str, str] | None]],
 ) -> None:
     views = Topologies(RACKS)
     there: dict[str, dict[str, str]] = {}
     for uid, labels in steps:
-        before = {one: views.paths(one) for one in there if one != uid}
+        before = {other: views.paths(other) for other in there if other != uid}
         if labels is None:
             there.pop(uid, None)
             moved = views.remove_node(uid)
         else:
             there[uid] = labels
             moved = views.update_node(uid, uid, labels)
-        assert moved or before == {one: views.paths(one) for one in there if one != uid}
+        assert moved or before == {other: views.paths(other) for other in there if other != uid}
         lacking = views.missing_labels()
         for view, keys in views.label_keys().items():
             for key in keys:
-                without = sorted(one for one, has in there.items() if not has.get(key))
+                without = sorted(item for item, has in there.items() if not has.get(key))
                 assert list(lacking.get((view, key), MissingLabel(0, ())).names) == without
-            for one in there:
-                steps_of = [path for path in views.paths(one) if path.startswith(f"{view}/")]
+            for node in there:
+                steps_of = [path for path in views.paths(node) if path.startswith(f"{view}/")]
                 assert [path.count("/") for path in steps_of] == list(range(1, len(steps_of) + 1))
                 assert len(steps_of) <= len(keys)

@@ -32,7 +32,7 @@ def test_a_node_is_in_a_domain_of_each_version_that_it_or_one_of_its_parts_runs(
         "driver/580.95.05", "vbios/97.00.82.00.5F", "vbios/97.00.88.00.01", "kernel/6.8.0-60-generic",
         "firmware/28.39.1002", "agent/0.2.0", "catalogue/c0ffee",
     )  # fmt: skip
-    assert {one.partition("/")[0] for one in found} == set(VERSION_TOPOLOGIES)
+    assert {domain.partition("/")[0] for domain in found} == set(VERSION_TOPOLOGIES)
 
 
 def test_what_is_not_known_is_no_domain() -> None:
