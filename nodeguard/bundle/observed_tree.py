@@ -82,7 +82,7 @@ class ObservedTree:
             here = self._draft.directory(at)
             self._exists(at)
             listed = set(result)
-            for name in set(here) - listed:
+            for name in {*here, *self._failing_names(at)} - listed:
                 self._forget((*at, name))
             for name in sorted(listed):
                 here.setdefault(name, "")
@@ -99,6 +99,15 @@ class ObservedTree:
         self._errors.pop(path, None)
         if error is not None:
             self._errors[path] = failure_name(error)
+
+    def _failing_names(self, at: tuple[str, ...]) -> set[str]:
+        """Return the names in a directory that lead to a failure, other than of a path that does not exist."""
+        prefix = absolute_path((*at, ""))
+        return {
+            path.removeprefix(prefix).partition("/")[0]
+            for path, failure in self._errors.items()
+            if path.startswith(prefix) and failure != "ENOENT"
+        }
 
     def _entry(self, at: tuple[str, ...]) -> Entry | None:
         return resolve(self.tree, absolute_path(at), follow=False).entry
