@@ -33,7 +33,7 @@ from nodeguard.agent.state import AgentState, capture_state
 from nodeguard.agent.state_file import StateFile
 from nodeguard.agent.transitions import LogLine
 from nodeguard.agent.watched_node import WatchedNode, watch_live, watch_recording
-from nodeguard.bundle.defect import BundleError
+from nodeguard.bundle.failures import BundleError
 from nodeguard.bundle.watched import WatchedBundle
 from nodeguard.derive.derive import PlatformHints
 from nodeguard.local.json_log import JsonLog

@@ -9,8 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 
-from nodeguard.bundle.defect import BundleError
-from nodeguard.bundle.failures import os_error
+from nodeguard.bundle.failures import BundleError, os_error
 from nodeguard.bundle.nvml import NvmlEvent
 from nodeguard.bundle.recording import RecordedState, Recording
 from nodeguard.bundle.watched import WatchedBundle

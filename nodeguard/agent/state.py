@@ -17,7 +17,7 @@ from nodeguard.agent.detached_gpus import DetachedGpus
 from nodeguard.agent.reporting.delivery_state import DeliveryState
 from nodeguard.agent.transitions import LoggedVerdict
 from nodeguard.derive.state import DeriveState
-from nodeguard.judge.retention import retention_priority
+from nodeguard.judge.judge import retention_priority
 from nodeguard.judge.state import Background, JudgeState
 from nodeguard.model.instant import Instant
 from nodeguard.model.observation import Reading

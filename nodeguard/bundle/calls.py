@@ -6,8 +6,7 @@ from typing import Any
 
 import msgspec
 
-from nodeguard.bundle.defect import BundleError
-from nodeguard.bundle.failures import check_result
+from nodeguard.bundle.failures import BundleError, check_result
 
 # Prefix of a request to the cloud's metadata service: `http(GET http://169.254.169.254/…)`.
 HTTP = "http("

@@ -1,4 +1,4 @@
-"""Names of failures in errors.yaml, calls.json and nvml.json, and the exceptions for them."""
+"""BundleError, and the names of failed reads in errors.yaml, calls.json and nvml.json."""
 
 from __future__ import annotations
 
@@ -7,8 +7,28 @@ import os
 import re
 from typing import Any
 
-from nodeguard.bundle.defect import BundleError
 from nodeguard.model.failure import HungError, StalledError, UnansweredError
+
+
+def _shown(text: str) -> str:
+    """Text that fits into one line: as it is where it can be printed, else with escapes."""
+    return text if text.isprintable() else ascii(text)[1:-1]
+
+
+class BundleError(Exception):
+    """A bundle that cannot be read, or not be written. Its str is one line: `file: field: problem: remedy`.
+
+    file: path of the file or directory, as the user named the bundle. field: the field or line in it; empty
+    where the whole file is meant. problem: what is wrong. remedy: what to do.
+    """
+
+    def __init__(self, file: str, field: str, problem: str, remedy: str) -> None:
+        super().__init__(": ".join(_shown(part) for part in (file, field, problem, remedy) if part))
+        self.file = file
+        self.field = field
+        self.problem = problem
+        self.remedy = remedy
+
 
 # The same for files, system calls and NVML calls.
 UNANSWERED: dict[str, type[UnansweredError]] = {"stall": StalledError, "hang": HungError}

@@ -11,7 +11,7 @@ from contextlib import suppress
 
 from msgspec import Struct
 
-from nodeguard.bundle.defect import BundleError
+from nodeguard.bundle.failures import BundleError
 from nodeguard.bundle.inotify import Inotify
 from nodeguard.bundle.kmsg import LogLines, parse_lines
 

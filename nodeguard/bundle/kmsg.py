@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from nodeguard.bundle.defect import BundleError
+from nodeguard.bundle.failures import BundleError
 
 # Path of the log on a machine; under this path errors.yaml has the failure of its read.
 KMSG = "/dev/kmsg"

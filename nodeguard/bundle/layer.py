@@ -13,7 +13,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from nodeguard.bundle.defect import BundleError
+from nodeguard.bundle.failures import BundleError
 
 # Far more than a large node has (some ten thousand files under /sys and /proc), far less than would fill the
 # memory of the reader.

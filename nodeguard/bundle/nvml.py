@@ -10,9 +10,8 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from msgspec.structs import replace
 
 from nodeguard.bundle.calls import decode_json
-from nodeguard.bundle.defect import BundleError
-from nodeguard.bundle.failures import check_result, is_nvml_failure
-from nodeguard.bundle.overlay import apply_changes, changes_between
+from nodeguard.bundle.failures import BundleError, check_result, is_nvml_failure
+from nodeguard.bundle.file_tree import apply_changes, changes_between
 
 Results = dict[str, Any]
 

@@ -7,9 +7,8 @@ import os
 from collections.abc import Callable, Iterable
 
 from nodeguard.bundle.failures import failure_name
+from nodeguard.bundle.file_tree import TreeDraft, absolute_path, path_names, resolve
 from nodeguard.bundle.layer import Directory, Entry, Link, escapes_root
-from nodeguard.bundle.overlay import TreeDraft
-from nodeguard.bundle.walk import absolute_path, path_names, resolve
 from nodeguard.model.failure import UnansweredError
 
 # Errors that a read raises.
@@ -101,7 +100,7 @@ class ObservedTree:
             self._errors[path] = failure_name(error)
 
     def _failing_names(self, at: tuple[str, ...]) -> set[str]:
-        """Return the names in a directory that lead to a failure, other than of a path that does not exist."""
+        """Return the names in a directory that lead to a failure other than ENOENT."""
         prefix = absolute_path((*at, ""))
         return {
             path.removeprefix(prefix).partition("/")[0]
@@ -171,11 +170,16 @@ class ObservedTree:
                 self._put(at, Link(portable_link(at[:-1], text)))
             except (OSError, UnansweredError) as error:
                 self._links[at] = None
-                if failure_name(error) == "EINVAL":
+                failure = failure_name(error)
+                if failure == "EINVAL":
                     self._no_links.add(at)
                 if isinstance(self._entry(at), Link):
-                    self._forget(at)
-                    if failure_name(error) == "EINVAL":
+                    if failure in ("EINVAL", "ENOENT", "ENOTDIR"):
+                        self._forget(at)
+                    else:
+                        # The failure of the link itself stays.
+                        self._draft.drop(at)
+                    if failure == "EINVAL":
                         self._draft.put(at, "")
         return self._links[at]
 

@@ -9,16 +9,15 @@ from typing import Any
 
 from msgspec import Struct
 
-from nodeguard.bundle.bundle_directory import BUNDLE_LIMIT
 from nodeguard.bundle.calls import Answers, read_calls
-from nodeguard.bundle.defect import BundleError
-from nodeguard.bundle.errors import read_errors
+from nodeguard.bundle.failures import BundleError
+from nodeguard.bundle.file_tree import apply_changes
 from nodeguard.bundle.kmsg import read_records
 from nodeguard.bundle.layer import MOST_FILES, Layer, ReadFile, frame_directories, read_plain_file, scan_layer
-from nodeguard.bundle.manifest import FrameManifest, Manifest, read_frame_manifest, read_manifest
+from nodeguard.bundle.layer_files import BUNDLE_LIMIT
+from nodeguard.bundle.manifest import FrameManifest, Manifest, read_errors, read_frame_manifest, read_manifest
 from nodeguard.bundle.nvml import NvmlEvent, NvmlState, read_base, read_frame
-from nodeguard.bundle.overlay import apply_changes
-from nodeguard.bundle.tree import FileCache, RecordedTree
+from nodeguard.bundle.recorded_tree import FileCache, RecordedTree
 from nodeguard.model.instant import Instant
 
 _UPTIME = "/proc/uptime"

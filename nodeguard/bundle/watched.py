@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import Self
 
-from nodeguard.bundle.defect import BundleError
+from nodeguard.bundle.failures import BundleError
 from nodeguard.bundle.growing_log import GrowingLog, LogUpdate
 from nodeguard.bundle.inotify import Inotify
 from nodeguard.bundle.layer import read_plain_file

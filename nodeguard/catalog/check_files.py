@@ -14,8 +14,7 @@ from msgspec.structs import replace
 
 from nodeguard.catalog.check_schema import CheckFileSchema, CheckSchema
 from nodeguard.catalog.conditions import ConditionError, parse_condition
-from nodeguard.config.errors import ConfigError
-from nodeguard.config.field_path import FieldPath
+from nodeguard.config.errors import ConfigError, FieldPath
 from nodeguard.config.yaml_document import YamlDocument, convert, load_yaml
 from nodeguard.model.check import Check, Compare, EventOccurred
 from nodeguard.model.finding import Health

@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Iterator
 from typing import Any
 
-from nodeguard.config.field_path import FieldPath, parse_field_path
+from nodeguard.config.errors import FieldPath, parse_field_path
 
 # msgspec writes "Expected `int`, got `str` - at `$.rows[3].code`".
 _ERROR = re.compile(r"(.*?)(?: - at (?:`key` in )?`\$(.*)`)?$", re.DOTALL)

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from nodeguard.config.error_messages import explain_validation_error
-from nodeguard.config.errors import ConfigError, ConfigProblem
-from nodeguard.config.field_path import FieldPath, field_name, parse_field_path
+from nodeguard.config.errors import ConfigError, ConfigProblem, FieldPath, field_name, parse_field_path
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable

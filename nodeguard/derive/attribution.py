@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 
 from msgspec.structs import replace
 
-from nodeguard.derive.storage import disk_of_device
+from nodeguard.derive.host import disk_of_device
 from nodeguard.model.observation import UNREADABLE, Event, Observation, Reading
 from nodeguard.model.target import filesystem_target, gpu_index, parent_target, pci_target, target_kind
 

@@ -1,5 +1,4 @@
-"""Derivation: readings in; out come the same readings, attributed and decoded, and a reading of derived
-signals.
+"""Derivation: attributes and decodes the readings of one round, and adds a reading of derived signals.
 
     state, derived = derive(catalogue, plan, state, readings, instant, hints)
 
@@ -13,24 +12,28 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nodeguard.derive import (
-    gpus,
-    pcie,
-    port_counters,
-    ports,
-    presence,
-    repeated_traps,
-    services,
-    storage,
-    thermal,
-)
+from nodeguard.derive import presence, repeated_traps
 from nodeguard.derive.attribution import attribute_reading, find_owners, keep_last_mounts
 from nodeguard.derive.derivation import Derivation, Values, run_derivations
-from nodeguard.derive.driver import driver_branch, driver_changing_derivation, last_driver_change
 from nodeguard.derive.event_decoding import decode_events
 from nodeguard.derive.event_dedup import deduplicate_xids
-from nodeguard.derive.latest_readings import LatestReadings, retain_reading
-from nodeguard.derive.platform import match_platform
+from nodeguard.derive.gpus import THERMAL_DERIVATIONS, gpu_derivations, nvlink_derivation, pcie_derivations
+from nodeguard.derive.host import (
+    FILESYSTEM_DERIVATIONS,
+    driver_branch,
+    driver_changing_derivation,
+    last_driver_change,
+    service_derivations,
+    track_starts,
+)
+from nodeguard.derive.latest_readings import LatestReadings, UnreadError, retain_reading
+from nodeguard.derive.ports import (
+    drop_unused_counters,
+    fabric_count_derivation,
+    port_counter_derivations,
+    port_derivations,
+    track_heartbeats,
+)
 from nodeguard.derive.references import (
     BestReadings,
     add_inventory_references,
@@ -42,8 +45,55 @@ from nodeguard.derive.state import DerivationPlan, DeriveState
 from nodeguard.model.catalogue import Catalogue
 from nodeguard.model.instant import Instant
 from nodeguard.model.observation import DERIVED, Event, Observation, Reading
-from nodeguard.model.platform import Platform
+from nodeguard.model.platform import Platform, PlatformMatch
 from nodeguard.model.target import NODE
+
+
+def match_platform(
+    latest: LatestReadings, platforms: Iterable[Platform], named: str, instance_type: str, before: str
+) -> Platform | None:
+    """Return the platform with this id where one is named, else the first that matches, else the one before.
+
+    instance_type: the cloud's name for the machine, empty where unknown. before: id of the platform at the
+    last round, empty where it is not previous: a fault does not change the platform. Nothing matches
+    by a part of a name: `gh200` is not `h200`.
+    """
+    candidates = tuple(platforms)
+    if named:
+        return next((platform for platform in candidates if platform.id == named), None)
+    previous = next((candidate for candidate in candidates if candidate.id == before), None)
+    names = {name for _, name in latest.read_values("gpu", "gpu.name")}
+    facts: dict[str, object] = {
+        "instance_type": instance_type or None,
+        "gpu": names.pop() if len(names) == 1 else None,
+    }
+    for fact, signal in _SIGNALS.items():
+        try:
+            facts[fact] = latest.node_signal(signal)
+        except UnreadError:
+            if previous is not None:
+                return previous
+            facts[fact] = None
+    matching = (
+        candidate for candidate in candidates if any(_matches(match, facts) for match in candidate.match)
+    )
+    return next(matching, previous)
+
+
+_SIGNALS = {
+    "product_name": "host.product_name",
+    "sys_vendor": "host.sys_vendor",
+    "chassis_asset_tag": "host.chassis_asset_tag",
+    "nvswitches": "nvswitch.pci_count",
+}
+
+
+def _matches(match: PlatformMatch, facts: dict[str, object]) -> bool:
+    fields = {name: getattr(match, name) for name in match.__struct_fields__}
+    required = {name: value for name, value in fields.items() if value not in {"", None}}
+    least, switches = required.pop("nvswitches", 0), facts["nvswitches"]
+    enough = isinstance(switches, int) and switches >= least if least else True
+    return enough and bool(required) and all(facts[name] == value for name, value in required.items())
 
 
 class PlatformHints(Struct, frozen=True):
@@ -99,12 +149,12 @@ def derive(
         latest=retained,
         owners=owners,
         driver_changed_at=last_driver_change(state.driver_changed_at, events),
-        starts=services.track_starts(latest, state.starts),
-        heartbeats=port_counters.track_heartbeats(latest, state.heartbeats),
+        starts=track_starts(latest, state.starts),
+        heartbeats=track_heartbeats(latest, state.heartbeats),
         traps=repeated_traps.record_traps(latest, state.traps, readings),
     )
     best = add_derived_signals(latest, platform, plan, state)
-    used = (port_counters.drop_unused_counters(reading, latest.derived) for reading in decoded)
+    used = (drop_unused_counters(reading, latest.derived) for reading in decoded)
     derived = Reading(DERIVED, instant.mono, _derived_observations(latest, attributed))
     return replace(state, best=best), DerivedReadings((*used, derived), platform)
 
@@ -140,15 +190,15 @@ def add_derived_signals(
         (
             driver_changing_derivation(state.driver_changed_at),
             *presence.DERIVATIONS,
-            *gpus.gpu_derivations(platform, most_links),
-            *pcie.pcie_derivations(),
-            *thermal.DERIVATIONS,
-            *services.service_derivations(state.starts, platform),
-            *port_counters.port_counter_derivations(plan.bits, state.heartbeats),
+            *gpu_derivations(platform, most_links),
+            *pcie_derivations(),
+            *THERMAL_DERIVATIONS,
+            *service_derivations(state.starts, platform),
+            *port_counter_derivations(plan.bits, state.heartbeats),
             repeated_traps.trap_derivation(state.traps),
-            *storage.DERIVATIONS,
+            *FILESYSTEM_DERIVATIONS,
             Derivation(NODE, ("gpu.count",), _gpu_count),
-            ports.fabric_count_derivation(platform),
+            fabric_count_derivation(platform),
         ),
     )
     add_peer_references(latest, plan.peers)
@@ -157,8 +207,8 @@ def add_derived_signals(
     run_derivations(
         latest,
         (
-            gpus.nvlink_derivation(platform, most_links),
-            *ports.port_derivations(platform, best_values(latest, state.best, "port.up")),
+            nvlink_derivation(platform, most_links),
+            *port_derivations(platform, best_values(latest, state.best, "port.up")),
         ),
     )
     return best

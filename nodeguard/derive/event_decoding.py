@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from nodeguard.derive import machine_check, sxid, xid
+from nodeguard.derive import sxid, xid
 from nodeguard.derive.link_errors import LinkErrorCounter, report_recoveries
 from nodeguard.derive.state import DeriveState, XidLine
 from nodeguard.derive.xid_index import WINDOW, XidIndex, XidRecord, index_xids
 from nodeguard.model.catalogue import Catalogue
 from nodeguard.model.observation import Event, Observation, Reading
+from nodeguard.model.signal import Scalar
 
 _XID, _SXID = "gpu.xid.line", "nvswitch.sxid.line"
 
@@ -166,7 +168,57 @@ class _Decoder:
             alarm_end = sxid.decode_alarm_end(event, self._catalogue)
             if alarm_end is not None:
                 yield alarm_end
-        elif event.signal == machine_check.LINE:
-            yield machine_check.decode_machine_check(event)
+        elif event.signal == _MACHINE_CHECK_LINE:
+            yield decode_machine_check(event)
         else:
             yield event
+
+
+_MACHINE_CHECK_LINE, _MACHINE_CHECK = "cpu.machine_check.line", "cpu.machine_check"
+
+# Bits of IA32_MCi_STATUS: the entry is valid; the error was not corrected; the context of the processor is
+# corrupt. Sources: Intel Software Developer's Manual, volume 3, machine-check architecture; AMD64
+# Architecture Programmer's Manual, volume 2, machine check architecture.
+_VALID, _UNCORRECTED, _CONTEXT_CORRUPT = 1 << 63, 1 << 61, 1 << 57
+
+# A status word as the kernel prints it; a shorter one is a cut line.
+_STATUS = re.compile(r"[0-9a-fA-F]{16}")
+
+# Messages of AMD's decoder. Source: Linux drivers/edac/mce_amd.c.
+_AMD_SEVERITIES = {
+    "System Fatal error": "fatal",
+    "Uncorrected, software restartable error": "uncorrected",
+    "Uncorrected, software containable error": "uncorrected",
+    "Deferred error, no action required": "deferred",
+    "Corrected error, no action required": "corrected",
+}
+
+# Seconds after the start within which the kernel prints the records that the processors kept from before it.
+# Ours: large servers take up to two minutes to start their processors and drivers.
+_START = 300.0
+
+
+def decode_machine_check(event: Event) -> Event:
+    """Return the event `cpu.machine_check` for a line of a machine check.
+
+    Its severity is corrected, deferred, uncorrected, fatal, before_boot (fatal, and kept from before the
+    start) or unknown. event: with the fields of the line; `at` in seconds since boot.
+    """
+    severity = _severity(event.fields)
+    if severity == "fatal" and event.at < _START and "exception" not in event.fields:
+        severity = "before_boot"
+    return Event(_MACHINE_CHECK, event.at, event.text, {**event.fields, "severity": severity}, event.count)
+
+
+def _severity(fields: Mapping[str, Scalar]) -> str:
+    message, status = fields.get("words"), fields.get("status")
+    if isinstance(message, str):
+        return _AMD_SEVERITIES.get(message, "unknown")
+    if not isinstance(status, str) or not _STATUS.fullmatch(status):
+        return "unknown"
+    bits = int(status, 16)
+    if not bits & _VALID:
+        return "unknown"
+    if not bits & _UNCORRECTED:
+        return "corrected"
+    return "fatal" if bits & _CONTEXT_CORRUPT else "uncorrected"

@@ -1,12 +1,13 @@
-"""Derived signals of GPUs: load, NVLink fabric, and expected NVLinks. Pure."""
+"""Derived signals of GPUs: load, NVLink fabric, expected NVLinks, temperature margins, PCIe width. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
-from nodeguard.derive.derivation import Derivation, Values
+from nodeguard.derive.derivation import Derivation, Once, Values
 from nodeguard.derive.latest_readings import LatestReadings, UnreadError
 from nodeguard.model.platform import Platform
+from nodeguard.model.signal import Scalar
 from nodeguard.model.target import parent_target
 
 # Fields of the fabric health mask: (name, shift, mask, values that are a problem). Source: nvml.h, GPU
@@ -139,3 +140,100 @@ def _is_card(latest: LatestReadings, gpu: str) -> bool:
 
 def _count(value: object) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) else 0
+
+
+def _margin(latest: LatestReadings, gpu: str) -> Values:
+    """`gpu.temperature.margin`: degrees to the GPU's slow-down; none where both forms are incomplete."""
+    distance = _number(latest, gpu, "gpu.temperature.limit_distance")
+    if distance is not None:
+        limit = _number(latest, gpu, "gpu.temperature.slowdown_distance")
+        yield "gpu.temperature.margin", distance - (limit or 0)
+        return
+    celsius = _number(latest, gpu, "gpu.temperature")
+    slowdown = _number(latest, gpu, "gpu.temperature.slowdown")
+    if celsius is not None and slowdown:
+        yield "gpu.temperature.margin", slowdown - celsius
+
+
+def _busy_margin(latest: LatestReadings, gpu: str) -> Values:
+    """`gpu.temperature.busy_margin`: the margin of a GPU in use; an idle GPU is no peer for it."""
+    margin = latest.get(gpu, "gpu.temperature.margin")
+    if margin is not None and latest.get(gpu, "gpu.busy"):
+        yield "gpu.temperature.busy_margin", margin
+
+
+def _memory_margin(latest: LatestReadings, gpu: str) -> Values:
+    """`gpu.memory.temperature_margin`: degrees to the limit of the GPU's memory."""
+    celsius = _number(latest, gpu, "gpu.memory.temperature")
+    highest = _number(latest, gpu, "gpu.memory.temperature_max")
+    if celsius is not None and highest:
+        yield "gpu.memory.temperature_margin", highest - celsius
+
+
+def _number(latest: LatestReadings, gpu: str, signal: str) -> float | None:
+    value = latest.get(gpu, signal)
+    return None if value is None or isinstance(value, (bool, str)) else value
+
+
+THERMAL_DERIVATIONS = (
+    Derivation("gpu", ("gpu.temperature.margin",), _margin),
+    Derivation("gpu", ("gpu.temperature.busy_margin",), _busy_margin),
+    Derivation("gpu", ("gpu.memory.temperature_margin",), _memory_margin),
+)
+
+
+_WIDTH = "pci.link.width"
+_KINDS = ("gpu", "port", "pci")
+
+# Vendor and device id.
+_Make = tuple[Scalar | None, Scalar | None]
+
+
+def _slot_width(latest: LatestReadings, slot: str) -> Values:
+    """`pci.link.width_slot`: the lanes that both the device and the port above it are capable of.
+
+    Boards give many cards fewer lanes than the card has: eight is usual for L4, T4 and A10.
+    """
+    own = latest.get(slot, "pci.link.width_max")
+    above = latest.get(slot, "pci.upstream.width_max")
+    if isinstance(own, int):
+        yield "pci.link.width_slot", min(own, above) if isinstance(above, int) else own
+
+
+def _widest_alike(widths: Once[dict[_Make, dict[str, int]]]) -> Callable[[LatestReadings, str], Values]:
+    """`pci.link.width_alike`: the most lanes that another device of the same make runs on, on this node.
+
+    A port's maximum does not show how many lanes the board wires. A wider card of this make on the same board
+    shows that a slot of it can have more.
+    """
+
+    def compute(latest: LatestReadings, slot: str) -> Values:
+        if latest.get(slot, _WIDTH) is None:
+            return
+        make = latest.get(slot, "pci.vendor"), latest.get(slot, "pci.device")
+        others = [width for other, width in widths(latest).get(make, {}).items() if other != slot]
+        if others:
+            yield "pci.link.width_alike", max(others)
+
+    return compute
+
+
+def _widths(latest: LatestReadings) -> dict[_Make, dict[str, int]]:
+    """Return the lanes in use, by make and target."""
+    widths: dict[_Make, dict[str, int]] = {}
+    for kind in _KINDS:
+        for slot, width in latest.read_values(kind, _WIDTH):
+            signals = latest.read_signals(slot)
+            if isinstance(width, int):
+                make = signals.get("pci.vendor"), signals.get("pci.device")
+                widths.setdefault(make, {})[slot] = width
+    return widths
+
+
+def pcie_derivations() -> tuple[Derivation, ...]:
+    """Return the derivations for PCIe links."""
+    widest_alike = _widest_alike(Once(_widths))
+    return (
+        *(Derivation(kind, ("pci.link.width_slot",), _slot_width) for kind in _KINDS),
+        *(Derivation(kind, ("pci.link.width_alike",), widest_alike) for kind in _KINDS),
+    )

@@ -9,8 +9,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from nodeguard.derive.nvlink5 import decode_nvlink5
-from nodeguard.derive.xid74 import XidMeaning, decode_xid74
+from nodeguard.derive.nvlink_xid import XidMeaning, decode_nvlink5, decode_xid74
 from nodeguard.derive.xid_index import XidIndex, XidRecord, xid_row
 from nodeguard.model.catalogue import Catalogue, Xid
 from nodeguard.model.observation import Event

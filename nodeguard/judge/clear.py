@@ -16,9 +16,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nodeguard.judge.evaluate import evaluate_target
+from nodeguard.judge.events import add_clears, clears_by_target, latest_clears
 from nodeguard.judge.fold import FindingKey, attach_symptoms, fold_findings, root_causes
 from nodeguard.judge.judge import signs_for_target
-from nodeguard.judge.operator_clears import add_clears, clears_by_target, latest_clears
 from nodeguard.judge.rules import Rules
 from nodeguard.judge.state import JudgeState, OperatorClear, TargetState
 from nodeguard.judge.verdict import dependencies

@@ -9,24 +9,72 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from math import inf
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from nodeguard.judge.evaluate import evaluate_target
-from nodeguard.judge.events import UNCORROBORATED_LIMIT, carry_over_events
-from nodeguard.judge.operator_clears import carry_over_clears, clears_by_target, latest_clears
-from nodeguard.judge.retention import limit_targets
+from nodeguard.judge.events import (
+    UNCORROBORATED_LIMIT,
+    carry_over_clears,
+    carry_over_events,
+    clears_by_target,
+    latest_clears,
+)
 from nodeguard.judge.rules import Rules
 from nodeguard.judge.state import Background, JudgeState, SourceStatus, TargetState
 from nodeguard.judge.target_update import drop_source, mark_unreached, update_target
 from nodeguard.judge.verdict import compute_verdict
 from nodeguard.model.check import EventOccurred
-from nodeguard.model.finding import Verdict
+from nodeguard.model.finding import Health, Verdict
 from nodeguard.model.instant import Instant
 from nodeguard.model.observation import DETACHED, Observation, Reading
 from nodeguard.model.signal import Scalar
 from nodeguard.model.target import NODE, parent_target, target_kind
+
+# Targets known only from the kernel log or a sign: a log can name any.
+_MAX_WITHOUT_SOURCE = 96
+
+# Targets that a source failed to read: more than any node has links, ports and PCI functions.
+_MAX_UNREAD = 512
+
+
+def limit_targets(targets: dict[str, TargetState]) -> dict[str, TargetState]:
+    """Return the targets, without the least important of those that no source reads beyond the limits."""
+    if len(targets) <= _MAX_WITHOUT_SOURCE:
+        return targets
+    without_source = {name: state for name, state in targets.items() if not state.sources}
+    unread = {
+        name: state
+        for name, state in targets.items()
+        if state.sources and not any(snapshot.signals for snapshot in state.sources.values())
+    }
+    dropped = {*_excess(without_source, _MAX_WITHOUT_SOURCE), *_excess(unread, _MAX_UNREAD)}
+    return {name: state for name, state in targets.items() if name not in dropped} if dropped else targets
+
+
+def _excess(targets: Mapping[str, TargetState], limit: int) -> list[str]:
+    """Return the targets beyond a limit, those of the lowest priority."""
+    by_priority = sorted(targets, key=lambda name: retention_priority(targets[name]))
+    return by_priority[: max(0, len(targets) - limit)]
+
+
+def retention_priority(target: TargetState) -> tuple[int, bool, float]:
+    """Return a sort key: the worst health of the target, whether a source knows it, the time of its last
+    data.
+    """
+    health = max((active.finding.health for active in target.active.values()), key=_rank, default=Health.OK)
+    times = [
+        *(event.last for event in target.events.values()),
+        *target.signs.values(),
+        *(source.unread_since for source in target.sources.values() if source.unread_since is not None),
+    ]
+    return health.rank, bool(target.sources), max(times, default=-inf)
+
+
+def _rank(health: Health) -> int:
+    return health.rank
 
 
 class JudgeSettings(Struct, frozen=True):

@@ -9,8 +9,8 @@ from math import inf
 
 from msgspec.structs import replace
 
-from nodeguard.judge.counters import update_counters
 from nodeguard.judge.events import record_events
+from nodeguard.judge.signal_conditions import update_counters
 from nodeguard.judge.state import SourceSnapshot, TargetState
 from nodeguard.model.observation import UNREADABLE, Observation
 from nodeguard.model.signal import Scalar

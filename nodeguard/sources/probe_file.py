@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from msgspec import UNSET, DecodeError, Meta, Struct, UnsetType, ValidationError, convert, json
 
 from nodeguard.config.error_messages import explain_validation_error
-from nodeguard.config.field_path import field_name
+from nodeguard.config.errors import field_name
 from nodeguard.model.finding import Health
 from nodeguard.model.instant import parse_rfc3339
 from nodeguard.model.target import NODE, normalize_target, target_kind

@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nodeguard.bundle.anonymise import Anonymiser
+from nodeguard.bundle.anonymise import Anonymiser, Replacements
 from nodeguard.bundle.manifest import Manifest
-from nodeguard.bundle.replacement import Replacements
 
 HOST = "gpu-17.corp.example.com"
 UUID = "5c8f1d2e-0a1b-2c3d-4e5f-60718293a4b5"

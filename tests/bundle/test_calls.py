@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from nodeguard.bundle.calls import read_calls
-from nodeguard.bundle.defect import BundleError
+from nodeguard.bundle.failures import BundleError
 
 
 def test_answers_and_failures_are_objects_by_call() -> None:

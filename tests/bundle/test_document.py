@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nodeguard.bundle.defect import BundleError
-from nodeguard.bundle.document import mapping, quoted
+from nodeguard.bundle.failures import BundleError
+from nodeguard.bundle.manifest import mapping, quoted
 
 LINE = "f.yaml: line {}: "
 

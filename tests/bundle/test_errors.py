@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nodeguard.bundle.defect import BundleError
-from nodeguard.bundle.errors import read_errors, write_errors
+from nodeguard.bundle.failures import BundleError
+from nodeguard.bundle.manifest import read_errors, write_errors
 
 
 def test_paths_may_begin_with_a_slash_or_not() -> None:

@@ -4,8 +4,8 @@ import errno
 
 import pytest
 
-from nodeguard.bundle.defect import BundleError
 from nodeguard.bundle.failures import (
+    BundleError,
     check_result,
     failure_from_name,
     failure_name,

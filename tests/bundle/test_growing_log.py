@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from nodeguard.bundle import growing_log as growing
-from nodeguard.bundle.defect import BundleError
+from nodeguard.bundle.failures import BundleError
 from nodeguard.bundle.growing_log import GrowingLog
 from tests.waiting import PATIENCE
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeguard.bundle.defect import BundleError
+from nodeguard.bundle.failures import BundleError
 from nodeguard.bundle.layer import (
     MOST_DEPTH,
     MOST_FILES,

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from nodeguard.bundle.mask import is_private, public_records
+from nodeguard.bundle.privacy import is_private, public_records
 
 
 def public(*records: str) -> list[str]:

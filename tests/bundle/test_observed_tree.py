@@ -110,6 +110,17 @@ def test_failure_behind_a_link_is_stored_at_the_resolved_path() -> None:
     assert tree.errors == {"/e/a": "EINVAL"}
 
 
+def test_failure_of_a_former_link_stays_when_a_path_leads_through_it() -> None:
+    def readlink(path: str) -> str:
+        raise StalledError(path)
+
+    tree = ObservedTree({"c": Link("a")}, {}, readlink)
+    tree.link("/c", StalledError("/c"))
+    tree.names("/c/a", failure_from_name("ENOTDIR", "/c/a"))
+    assert tree.tree == {}
+    assert tree.errors == {"/c": "stall", "/c/a": "ENOTDIR"}
+
+
 def test_removed_directory_removes_everything_below_it() -> None:
     tree = observe()
     tree.file("/d/a/b", "1")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from nodeguard.bundle import recording as recording_module
-from nodeguard.bundle.defect import BundleError
+from nodeguard.bundle.failures import BundleError
 from nodeguard.bundle.layer import Link
 from nodeguard.bundle.nvml import NvmlEvent
 from nodeguard.bundle.recording import Recording

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nodeguard.bundle.file_tree import resolve
 from nodeguard.bundle.layer import Directory, Link
-from nodeguard.bundle.walk import resolve
 
 ROOT: Directory = {
     "sys": {

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from nodeguard.bundle import watched
-from nodeguard.bundle.defect import BundleError
+from nodeguard.bundle.failures import BundleError
 from nodeguard.bundle.watched import LogFields, WatchedBundle
 from tests.bundle.bundles import MANIFEST, bundle, lay
 from tests.waiting import PATIENCE

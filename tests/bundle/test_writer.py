@@ -12,15 +12,15 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from nodeguard.bundle.bundle_directory import BundleDirectory
-from nodeguard.bundle.defect import BundleError
+from nodeguard.bundle.failures import BundleError
+from nodeguard.bundle.file_tree import resolve
 from nodeguard.bundle.layer import FILE_LIMIT, Directory, Link
+from nodeguard.bundle.layer_files import BundleDirectory
 from nodeguard.bundle.manifest import Manifest
 from nodeguard.bundle.nvml import NvmlEvent
 from nodeguard.bundle.observed_tree import portable_link
+from nodeguard.bundle.recorded_tree import FileCache, RecordedTree
 from nodeguard.bundle.recording import RecordedState, Recording
-from nodeguard.bundle.tree import FileCache, RecordedTree
-from nodeguard.bundle.walk import resolve
 from nodeguard.bundle.writer import BundleWriter
 from nodeguard.model.failure import UnansweredError
 from nodeguard.model.instant import Instant
@@ -187,7 +187,7 @@ def test_a_long_file_is_cut_and_a_note_says_so(tmp_path: Path) -> None:
 def test_a_bundle_that_grows_too_large_stops_and_stays_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nodeguard.bundle.bundle_directory.BUNDLE_LIMIT", 1 << 20)
+    monkeypatch.setattr("nodeguard.bundle.layer_files.BUNDLE_LIMIT", 1 << 20)
     told = writer(tmp_path)
     told.file("/sys/a", "1")
     told.frame(30, later(30))

@@ -9,7 +9,7 @@ from collections import Counter
 import pytest
 from msgspec import Struct
 
-from nodeguard.catalog.log_patterns import load_log_patterns
+from nodeguard.catalog.tables import load_log_patterns
 from nodeguard.cli.check_catalogue import load_catalogue
 from nodeguard.config.yaml_document import read_yaml
 from nodeguard.model.check import EventOccurred

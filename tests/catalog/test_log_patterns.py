@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nodeguard.catalog.log_patterns import load_log_patterns
+from nodeguard.catalog.tables import load_log_patterns
 from nodeguard.config.errors import ConfigError
 from nodeguard.config.yaml_document import load_yaml
 from nodeguard.model.catalogue import LogPattern

@@ -8,8 +8,7 @@ from typing import Annotated, Any, Literal
 import pytest
 from msgspec import Meta, Struct
 
-from nodeguard.config.errors import ConfigError
-from nodeguard.config.field_path import field_name, parse_field_path
+from nodeguard.config.errors import ConfigError, field_name, parse_field_path
 from nodeguard.config.yaml_document import convert, load_yaml
 from nodeguard.model.finding import Health
 

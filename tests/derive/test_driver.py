@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from nodeguard.derive.driver import driver_branch, driver_changing_derivation, last_driver_change
+from nodeguard.derive.host import driver_branch, driver_changing_derivation, last_driver_change
 from nodeguard.model.observation import Event, Observation
 from nodeguard.model.signal import Scalar
 from tests.derive.look import derived, machine, seen, unread

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from nodeguard.derive import thermal
-from nodeguard.derive.gpus import gpu_derivations, nvlink_derivation
+from nodeguard.derive.gpus import THERMAL_DERIVATIONS, gpu_derivations, nvlink_derivation
 from nodeguard.model.observation import Observation
 from nodeguard.model.signal import Scalar
 from tests.derive import look as looks
@@ -17,7 +16,7 @@ READY: dict[str, Scalar] = {"gpu.fabric.state": 3, "gpu.fabric.status": 0}
 
 def derived(signals: Mapping[str, Scalar]) -> dict[str, Scalar]:
     look = machine(seen("nvml", GPUS[0], signals))
-    return looks.derived(look, *gpu_derivations(None, {GPUS[0]: 18}), *thermal.DERIVATIONS).get(GPUS[0], {})
+    return looks.derived(look, *gpu_derivations(None, {GPUS[0]: 18}), *THERMAL_DERIVATIONS).get(GPUS[0], {})
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from nodeguard.derive.machine_check import decode_machine_check
+from nodeguard.derive.event_decoding import decode_machine_check
 from nodeguard.model.observation import Event
 from nodeguard.model.signal import Scalar
 

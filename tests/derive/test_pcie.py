@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from nodeguard.derive.pcie import pcie_derivations
+from nodeguard.derive.gpus import pcie_derivations
 from nodeguard.model.observation import Observation
 from nodeguard.model.signal import Scalar
 from tests.derive.look import GPUS, derived, machine, seen, unread

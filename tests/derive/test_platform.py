@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from nodeguard.derive.derive import match_platform
 from nodeguard.derive.latest_readings import LatestReadings
-from nodeguard.derive.platform import match_platform
 from nodeguard.model.observation import Observation
 from nodeguard.model.platform import Platform, PlatformMatch
 from tests.derive.look import GPUS, machine, seen, tables

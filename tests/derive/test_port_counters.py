@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from nodeguard.derive.port_counters import drop_unused_counters, port_counter_derivations, track_heartbeats
+from nodeguard.derive.ports import drop_unused_counters, port_counter_derivations, track_heartbeats
 from nodeguard.model.observation import Observation
 from tests.derive.look import derived, machine, readings, seen, unread
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from nodeguard.derive.storage import DERIVATIONS, disk_of_device
+from nodeguard.derive.host import FILESYSTEM_DERIVATIONS, disk_of_device
 from tests.derive.look import derived, machine, seen
 
 
@@ -34,7 +34,7 @@ def test_a_file_system_can_be_written_to_unless_it_is_read_only() -> None:
         seen("filesystem", "fs:/home", {"fs.device": "10.0.0.5:/home", "fs.read_only": True}),
         seen("filesystem", "fs:/x", {"fs.device": "tmpfs"}),
     )
-    assert derived(look, *DERIVATIONS) == {
+    assert derived(look, *FILESYSTEM_DERIVATIONS) == {
         "fs:/": {"fs.writable": True, "fs.disk": "disk/nvme0"},
         "fs:/home": {"fs.writable": False},
     }

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from nodeguard.derive.thermal import DERIVATIONS
+from nodeguard.derive.gpus import THERMAL_DERIVATIONS
 from nodeguard.model.signal import Scalar
 from tests.derive.look import GPUS, derived, machine, seen
 
@@ -11,7 +11,7 @@ MEMORY = "gpu.memory.temperature"
 
 
 def margins(signals: dict[str, Scalar]) -> dict[str, Scalar]:
-    return derived(machine(seen("nvml", GPUS[0], signals)), *DERIVATIONS).get(GPUS[0], {})
+    return derived(machine(seen("nvml", GPUS[0], signals)), *THERMAL_DERIVATIONS).get(GPUS[0], {})
 
 
 @pytest.mark.parametrize(

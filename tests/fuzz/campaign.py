@@ -14,7 +14,7 @@ from random import Random
 from typing import Any
 
 from fixtures.bundles import bundle_path
-from nodeguard.bundle.defect import BundleError
+from nodeguard.bundle.failures import BundleError
 from nodeguard.bundle.manifest import read_frame_manifest, read_manifest
 from nodeguard.bundle.nvml import read_base
 from nodeguard.bundle.recording import Recording

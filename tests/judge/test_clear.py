@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeguard.agent.state import AgentState, decode_state, encode_state
-from nodeguard.judge import operator_clears as cleared
+from nodeguard.judge import events as cleared
 from nodeguard.judge.clear import ClearRequest, ClearResult, clear
 from nodeguard.judge.state import JudgeState, OperatorClear
 from nodeguard.model.check import AnyOf, Check, Compare, EventOccurred, Increase

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeguard.judge.conditions import compile_condition
 from nodeguard.judge.context import FALSE, NOT_APPLICABLE, TRUE, UNKNOWN, EvaluationContext
+from nodeguard.judge.rules import compile_condition
 from nodeguard.judge.state import CounterIncrease, CounterState, RememberedEvent, SourceSnapshot
 from nodeguard.model.check import (
     AllOf,

@@ -4,7 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeguard.judge.counters import has_unplaced_increase, increase_within, is_saturated, update_counters
+from nodeguard.judge.signal_conditions import (
+    has_unplaced_increase,
+    increase_within,
+    is_saturated,
+    update_counters,
+)
 from nodeguard.judge.state import CounterState
 
 SPANS = {"n": 600.0}

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from nodeguard.judge import retention as bounds
+from nodeguard.judge import judge as bounds
 from nodeguard.judge.state import ActiveFinding, RememberedEvent, SourceSnapshot, TargetState
 from nodeguard.model.finding import Health
 from tests.judge.scene import finding

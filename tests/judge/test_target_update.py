@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from nodeguard.judge.counters import increase_within
+from nodeguard.judge.signal_conditions import increase_within
 from nodeguard.judge.state import SourceSnapshot, TargetState
 from nodeguard.judge.target_update import drop_source, mark_unreached, merge_sources, update_target
 from nodeguard.model.observation import Component, Event, Observation

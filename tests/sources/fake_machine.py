@@ -10,8 +10,13 @@ from typing import Any
 
 from nodeguard.model.instant import Instant
 from nodeguard.model.observation import Observation
-from nodeguard.sources.machine import READ_LIMIT, LogRecords
-from nodeguard.sources.request import MetadataRequest, MetadataResponse, recorded_response
+from nodeguard.sources.machine import (
+    READ_LIMIT,
+    LogRecords,
+    MetadataRequest,
+    MetadataResponse,
+    recorded_response,
+)
 from nodeguard.sources.source import Source
 from nodeguard.worker.device_events import DeviceEvent
 from nodeguard.worker.result import CallResult, LaneResult

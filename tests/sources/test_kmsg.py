@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeguard.catalog.log_patterns import load_log_patterns
+from nodeguard.catalog.tables import load_log_patterns
 from nodeguard.model.catalogue import LogPattern
 from nodeguard.model.observation import Event, Observation
 from nodeguard.model.target import NODE

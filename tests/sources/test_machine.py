@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from nodeguard.sources.machine import BoundedMachine, LogRecords
-from nodeguard.sources.request import MetadataRequest, MetadataResponse
+from nodeguard.sources.machine import BoundedMachine, LogRecords, MetadataRequest, MetadataResponse
 from nodeguard.worker.result import LaneResult
 from tests.sources.fake_machine import FakeMachine
 

@@ -15,12 +15,12 @@ from nodeguard.bundle.recording import Recording
 from nodeguard.bundle.writer import BundleWriter
 from nodeguard.model.observation import Observation
 from nodeguard.model.target import NODE
+from nodeguard.sources.machine import MetadataRequest, MetadataResponse
 from nodeguard.sources.machines.live import LiveMachine
 from nodeguard.sources.machines.metadata import MetadataClient
 from nodeguard.sources.machines.recording import RecordingMachine
 from nodeguard.sources.machines.replay import ReplayMachine
 from nodeguard.sources.maintenance import MaintenanceSource
-from nodeguard.sources.request import MetadataRequest, MetadataResponse
 from tests.sources.clouds.test_aws import RETIREMENT
 from tests.sources.clouds.test_azure import FILES as AZURE
 from tests.sources.clouds.test_azure import REDEPLOY

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 
 from nodeguard.aggregator.policy.units import format_share
-from nodeguard.config.errors import ConfigError
-from nodeguard.config.field_path import FieldPath
+from nodeguard.config.errors import ConfigError, FieldPath
 from nodeguard.config.yaml_document import YamlDocument
 from nodeguard.model.finding import Health
 from nodeguard.model.mark import Mark

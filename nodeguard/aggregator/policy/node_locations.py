@@ -12,7 +12,7 @@ from msgspec import UnsetType
 
 from nodeguard.aggregator.policy.schema import NodeLocationSpec, NodeLocationsSpec, TopologiesSpec
 from nodeguard.config.errors import ConfigError
-from nodeguard.config.field_path import FieldPath as Position
+from nodeguard.config.errors import FieldPath as Position
 from nodeguard.config.yaml_document import SIZE_LIMIT, YamlDocument, convert, load_yaml
 from nodeguard.fleet.state.topology.node_locations import is_pattern
 from nodeguard.model.policy import NodeLocation

@@ -19,7 +19,7 @@ from nodeguard.aggregator.policy.schema import (
     SoakSpec,
 )
 from nodeguard.aggregator.policy.units import MAX_DURATION, parse_duration, parse_share
-from nodeguard.config.field_path import FieldPath
+from nodeguard.config.errors import FieldPath
 from nodeguard.config.yaml_document import YamlDocument, require_unique
 
 # Source: Kubernetes, labels and selectors, syntax and character set.

@@ -150,7 +150,7 @@ def _recorded(
     name: str, path: str, catalogue: Catalogue, signals: Mapping[str, Signal]
 ) -> Iterator[HistoryEvent]:
     from nodeguard.backtest.recordings import recording_steps  # noqa: PLC0415 - a history wants no recordings
-    from nodeguard.bundle.defect import BundleError  # noqa: PLC0415
+    from nodeguard.bundle.failures import BundleError  # noqa: PLC0415
     from nodeguard.bundle.recording import Recording  # noqa: PLC0415
 
     try:

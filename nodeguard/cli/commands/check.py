@@ -120,7 +120,7 @@ def _parser() -> ArgumentParser:
 
 def _check_recording(task: CheckTask) -> CheckResult:
     """Return the verdict on a recording. Raises UsageError where it cannot be read."""
-    from nodeguard.bundle.defect import BundleError  # noqa: PLC0415
+    from nodeguard.bundle.failures import BundleError  # noqa: PLC0415
     from nodeguard.bundle.recording import Recording  # noqa: PLC0415
     from nodeguard.pipeline.replay import replay_verdicts  # noqa: PLC0415 - a live check needs no recordings
 

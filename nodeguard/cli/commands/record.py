@@ -9,10 +9,9 @@ import shutil
 import time
 from collections.abc import Sequence
 
-from nodeguard.bundle.defect import BundleError
+from nodeguard.bundle.failures import BundleError
 from nodeguard.bundle.manifest import Manifest
-from nodeguard.bundle.recording_buffer import RecordingBuffer
-from nodeguard.bundle.writer import BundleWriter
+from nodeguard.bundle.writer import BundleWriter, RecordingBuffer
 from nodeguard.cli.check_catalogue import load_catalogue
 from nodeguard.cli.options import add_machine, directory, validate_platform, warn_about_instance_type
 from nodeguard.cli.progress import progress

@@ -18,7 +18,7 @@ from nodeguard.sources.clouds.cloud import (
     parse_start,
     required_text,
 )
-from nodeguard.sources.request import MetadataRequest
+from nodeguard.sources.machine import MetadataRequest
 
 _KINDS = {
     "instance-reboot": "reboot",

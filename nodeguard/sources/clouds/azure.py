@@ -16,7 +16,7 @@ from nodeguard.sources.clouds.cloud import (
     parse_start,
     required_text,
 )
-from nodeguard.sources.request import MetadataRequest
+from nodeguard.sources.machine import MetadataRequest
 
 _HEADERS = {"Metadata": "true"}
 _KINDS = {

@@ -13,9 +13,8 @@ from msgspec import Struct
 from nodeguard.model.failure import UnansweredError
 from nodeguard.model.instant import parse_http_date, parse_rfc3339
 from nodeguard.model.signal import Scalar
-from nodeguard.sources.machine import Machine
+from nodeguard.sources.machine import ADDRESS, ANSWER_LIMIT, Machine, MetadataRequest, MetadataResponse
 from nodeguard.sources.readings import failure_reason
-from nodeguard.sources.request import ADDRESS, ANSWER_LIMIT, MetadataRequest, MetadataResponse
 
 _SHOWN = 160
 

@@ -18,7 +18,7 @@ from nodeguard.sources.clouds.cloud import (
     one_line,
     parse_start,
 )
-from nodeguard.sources.request import MetadataRequest
+from nodeguard.sources.machine import MetadataRequest
 
 # Kind and notice in seconds. A machine with GPUs cannot be migrated live.
 _EVENTS = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import math
 import os
@@ -9,15 +10,61 @@ import time
 from typing import TYPE_CHECKING, Any, Self
 
 from nodeguard.model.instant import Instant
-from nodeguard.sources.machine import READ_LIMIT, LaneHangs, LogCursor, LogRecords
+from nodeguard.sources.machine import (
+    METADATA,
+    READ_LIMIT,
+    LaneHangs,
+    LogCursor,
+    LogRecords,
+    MetadataRequest,
+    MetadataResponse,
+)
 from nodeguard.sources.machines.kernel_log import KernelLog, last_sequence
-from nodeguard.sources.request import METADATA, MetadataRequest, MetadataResponse
 from nodeguard.worker.device_events import DeviceEvent, DeviceEventQueue
 from nodeguard.worker.lane import WorkerLane, filesystem_lane, nvml_lane
 from nodeguard.worker.result import LaneResult
 
 if TYPE_CHECKING:
     from nodeguard.sources.machines.metadata import MetadataClient
+
+
+_NANOSECONDS = 0x2000  # STA_NANO: the offset counts nanoseconds
+
+
+class _Timex(ctypes.Structure):
+    _fields_ = (
+        ("modes", ctypes.c_uint),
+        ("offset", ctypes.c_long),
+        ("freq", ctypes.c_long),
+        ("maxerror", ctypes.c_long),
+        ("esterror", ctypes.c_long),
+        ("status", ctypes.c_int),
+        ("constant", ctypes.c_long),
+        ("precision", ctypes.c_long),
+        ("tolerance", ctypes.c_long),
+        ("time", ctypes.c_long * 2),
+        ("tick", ctypes.c_long),
+        ("rest", ctypes.c_byte * 128),
+    )
+
+
+def adjtimex() -> dict[str, int]:
+    """Return the kernel's clock state: status bits, offset and errors in microseconds, state (5 is an error).
+
+    Raises OSError.
+    """
+    timex = _Timex()
+    state = ctypes.CDLL(None, use_errno=True).adjtimex(ctypes.byref(timex))
+    if state < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), "adjtimex")
+    return {
+        "status": timex.status,
+        "offset_us": timex.offset // 1000 if timex.status & _NANOSECONDS else timex.offset,
+        "maxerror_us": timex.maxerror,
+        "esterror_us": timex.esterror,
+        "state": state,
+    }
+
 
 # Paths that an NVIDIA driver creates. Without any of them there is no driver, and no worker is started.
 _DRIVER_TRACES = (
@@ -95,7 +142,7 @@ class LiveMachine:
         """See Machine.call."""
         if name != "adjtimex":
             raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS), name)
-        from nodeguard.sources.machines.timex import adjtimex  # noqa: PLC0415 - imports ctypes, for one source only
+        from nodeguard.sources.machines.live import adjtimex  # noqa: PLC0415 - imports ctypes, for one source only
 
         return adjtimex()
 

@@ -15,7 +15,7 @@ from http.client import HTTPConnection, HTTPException, HTTPResponse
 from typing import TYPE_CHECKING, Any, cast
 
 from nodeguard.model.failure import StalledError
-from nodeguard.sources.request import ADDRESS, ANSWER_LIMIT, METADATA, MetadataRequest, MetadataResponse
+from nodeguard.sources.machine import ADDRESS, ANSWER_LIMIT, METADATA, MetadataRequest, MetadataResponse
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer

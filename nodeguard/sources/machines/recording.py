@@ -10,13 +10,11 @@ from msgspec.structs import asdict
 
 from nodeguard.bundle.failures import failure_name
 from nodeguard.bundle.observed_tree import ReadFailure
-from nodeguard.bundle.recording_buffer import RecordingBuffer
-from nodeguard.bundle.writer import BundleWriter
+from nodeguard.bundle.writer import BundleWriter, RecordingBuffer
 from nodeguard.model.failure import UnansweredError
-from nodeguard.sources.machine import LogRecords, Machine, MachineWrapper
+from nodeguard.sources.machine import LogRecords, Machine, MachineWrapper, MetadataRequest, MetadataResponse
 from nodeguard.sources.processes import parse_stat
 from nodeguard.sources.readings import ABSENT
-from nodeguard.sources.request import MetadataRequest, MetadataResponse
 from nodeguard.sources.services import PROCESSES, relevant_names
 from nodeguard.worker.device_events import DeviceEvent
 from nodeguard.worker.result import LaneResult

@@ -10,9 +10,15 @@ from nodeguard.bundle.kmsg import KMSG
 from nodeguard.bundle.nvml import NvmlEvent
 from nodeguard.bundle.recording import RecordedState, Recording
 from nodeguard.model.instant import Instant
-from nodeguard.sources.machine import LaneHangs, LogCursor, LogRecords
+from nodeguard.sources.machine import (
+    LaneHangs,
+    LogCursor,
+    LogRecords,
+    MetadataRequest,
+    MetadataResponse,
+    recorded_response,
+)
 from nodeguard.sources.machines.kernel_log import last_sequence, sequence_number
-from nodeguard.sources.request import MetadataRequest, MetadataResponse, recorded_response
 from nodeguard.worker.device_events import DeviceEvent
 from nodeguard.worker.lane_state import LaneState
 from nodeguard.worker.replay import replay_nvml, replay_statvfs

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from nodeguard.bundle.bundle_directory import BundleDirectory
+from nodeguard.bundle.layer_files import BundleDirectory
 from nodeguard.bundle.manifest import Manifest
 from nodeguard.bundle.recording import Recording
 from nodeguard.bundle.writer import BundleWriter

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from nodeguard.sources.clouds.cloud import Feed, PlannedEvent
 from nodeguard.sources.clouds.gcp import GCP, event, merge_notices, preempted, upcoming
-from nodeguard.sources.request import MetadataResponse
+from nodeguard.sources.machine import MetadataResponse
 
 # Google Cloud's documentation of upcoming-maintenance, its fields with other values.
 UPCOMING = {

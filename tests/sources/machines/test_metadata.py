@@ -7,8 +7,8 @@ import time
 import pytest
 
 from nodeguard.model.failure import StalledError
+from nodeguard.sources.machine import ANSWER_LIMIT, MetadataRequest, MetadataResponse
 from nodeguard.sources.machines.metadata import MetadataClient
-from nodeguard.sources.request import ANSWER_LIMIT, MetadataRequest, MetadataResponse
 from tests.sources.metadata_server import (
     TOKEN,
     TOKEN_PATH,

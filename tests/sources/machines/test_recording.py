@@ -14,14 +14,13 @@ from nodeguard.bundle.recording import Recording
 from nodeguard.bundle.writer import BundleWriter
 from nodeguard.model.failure import HungError, StalledError, UnansweredError
 from nodeguard.sources.filesystem import FilesystemSource
-from nodeguard.sources.machine import LogRecords, Machine
+from nodeguard.sources.machine import LogRecords, Machine, MetadataRequest
 from nodeguard.sources.machines.kernel_log import sequence_number
 from nodeguard.sources.machines.recording import RecordingMachine
 from nodeguard.sources.machines.replay import ReplayMachine
 from nodeguard.sources.nvml import NvmlSource
 from nodeguard.sources.processes import ProcessesSource
 from nodeguard.sources.registry import all_sources
-from nodeguard.sources.request import MetadataRequest
 from nodeguard.sources.services import ServicesSource
 from nodeguard.worker.device_events import DeviceEvent
 from nodeguard.worker.lane_state import LaneState

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from nodeguard.sources.machines.timex import adjtimex
+from nodeguard.sources.machines.live import adjtimex
 
 
 class Kernel:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from nodeguard.derive.services import service_derivations, track_starts
+from nodeguard.derive.host import service_derivations, track_starts
 from nodeguard.model.observation import Observation
 from nodeguard.model.platform import Platform
 from nodeguard.model.signal import Scalar

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from nodeguard.bundle.layer import FILE_LIMIT, Directory, File, Link
-from nodeguard.bundle.tree import FileCache, RecordedTree
+from nodeguard.bundle.recorded_tree import FileCache, RecordedTree
 from nodeguard.model.failure import HungError, StalledError
 
 ROOT: Directory = {

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from nodeguard.derive.nvlink5 import Nvlink5Error, decode_nvlink5
+from nodeguard.derive.nvlink_xid import Nvlink5Error, decode_nvlink5
 from nodeguard.model.catalogue import Nvlink5Rule
 
 # In the first layout a value of 0x21 in the low ten bits, in the second 0x1 in the low seven.

@@ -1,4 +1,4 @@
-"""Mount tables, /proc/self/mounts and /etc/fstab, in the form for recordings.
+"""What a recording leaves out and masks: private files, kernel log records, and options of mounts.
 
 Mount options may have passwords; only the option ro is kept. Devices and paths may have names of users,
 projects and servers, which anonymisation replaces.
@@ -7,15 +7,16 @@ projects and servers, which anonymisation replaces.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 _TABLE = re.compile(r"/etc/fstab|/proc/(?:[^/]+/)?mounts")
 _OCTAL = re.compile(r"\\([0-7]{3})")
 _SPECIAL = re.compile(r"[\s\\#]")
 # user:password@ of a share's address.
 _SECRET = re.compile(r"(//[^/@:\s]+):[^/@\s]*@")
+_MASKED_LOGIN = r"\1:<masked>@"
 
-# Words of devices and paths that identify nobody: kernel names of disks, directories of the standard
+# Words of devices and paths that identify no one: kernel names of disks, directories of the standard
 # hierarchy and of container runtimes, and common names of disks.
 _STANDARD = re.compile(
     r"nvme\d+(?:n\d+)?(?:p\d+)?|(?:sd|vd|xvd|hd)[a-z]{1,2}\d*|(?:md|dm-|loop|sr|zram|pmem|ram|nbd)\d*|mmcblk\d+(?:p\d+)?"
@@ -40,12 +41,9 @@ def is_mount_table(path: str) -> bool:
 def public_mounts(text: str) -> str:
     """Return a mount table with only the options `ro` or `rw`, without comments."""
     return "".join(
-        f"{_SECRET.sub(_MASKED, device)} {path} {kind} {mode} 0 0\n" if kind else "?\n"
+        f"{_SECRET.sub(_MASKED_LOGIN, device)} {path} {kind} {mode} 0 0\n" if kind else "?\n"
         for device, path, kind, mode in _lines(text)
     )
-
-
-_MASKED = r"\1:<masked>@"
 
 
 def anonymous_mounts(text: str, replace: Callable[[str], str]) -> str:
@@ -84,3 +82,41 @@ def _unescaped(field: str) -> str:
 
 def _escaped(field: str) -> str:
     return _SPECIAL.sub(lambda match: f"\\{ord(match[0]):03o}", field)
+
+
+# /proc/PID/…, /proc/PID/task/TID/… and the kernel's own command line. A read of them can also block on a
+# stuck process (Linux fs/proc/base.c takes the process's memory lock).
+_PRIVATE_FILE = re.compile(r"/proc/(?:cmdline|(?:[^/]+/)+(?:cmdline|environ|maps|smaps|auxv))")
+_AUDIT = re.compile(r"audit:|type=\d+ audit\(")
+_COMMAND_LINE = re.compile(r"command line\b", re.IGNORECASE)
+# Linux init/main.c prints the first process's arguments and environment, one record each, after these heads.
+_INIT_HEAD = re.compile(r"\s*with (?:arguments|environment):")
+_INIT_ITEM = "    "
+# NVRM: Xid (PCI:0000:3b:00): 48, pid=91237, name=python3, Ch 00000010
+_PROCESS_NAME = re.compile(r"(\bpid=[^,;\n]*, *name=)(?:(?!\\x0a)[^,\n])*")
+# NVRM: API mismatch: the client 'nvidia-smi' (pid 1234)
+_CLIENT_NAME = re.compile(r"(\bthe client )'?[^\n]*?'?(?= \(pid )")
+_MASKED = r"\1<masked>"
+
+
+def is_private(path: str) -> bool:
+    """Return whether a file of the machine must never be recorded."""
+    return _PRIVATE_FILE.fullmatch(path) is not None
+
+
+def public_records(records: Iterable[str]) -> Iterator[str]:
+    """Yield the kernel log records that may be recorded, with process names in driver messages masked.
+
+    Left out are records of other facilities than the kernel's, audit records, command lines and environments.
+    records: in the form of /dev/kmsg, in their order.
+    """
+    of_init = False
+    for record in records:
+        head, _, text = record.partition(";")
+        prefix = head.partition(",")[0]
+        if not (prefix.isascii() and prefix.isdigit()) or int(prefix) >> 3 != 0:
+            continue
+        of_init = _INIT_HEAD.match(text) is not None or (of_init and text.startswith(_INIT_ITEM))
+        if of_init or _AUDIT.match(text) or _COMMAND_LINE.search(text):
+            continue
+        yield _CLIENT_NAME.sub(_MASKED, _PROCESS_NAME.sub(_MASKED, record))

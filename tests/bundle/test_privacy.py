@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeguard.bundle.mount_table import anonymous_mounts, is_mount_table, public_mounts
+from nodeguard.bundle.privacy import anonymous_mounts, is_mount_table, public_mounts
 from nodeguard.sources.mounts import Mount, parse_mounts
 
 

@@ -2,9 +2,8 @@ from __future__ import annotations
 
 import json
 
-from nodeguard.bundle.anonymise import Anonymiser
-from nodeguard.bundle.layer_content import anonymous_response
-from nodeguard.bundle.replacement import Replacements
+from nodeguard.bundle.anonymise import Anonymiser, Replacements
+from nodeguard.bundle.layer_files import anonymous_response
 
 NAME = "http(GET http://169.254.169.254/metadata/instance/compute/name?api-version=2021-02-01&format=text)"
 EVENTS = "http(GET http://169.254.169.254/metadata/scheduledevents?api-version=2020-07-01)"

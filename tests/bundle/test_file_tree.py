@@ -5,8 +5,8 @@ import copy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nodeguard.bundle.file_tree import TreeDraft, apply_changes, apply_frame, changes_between, tree_difference
 from nodeguard.bundle.layer import Directory, Link
-from nodeguard.bundle.overlay import TreeDraft, apply_changes, apply_frame, changes_between, tree_difference
 
 names = st.sampled_from(["a", "b", "c"])
 links = st.sampled_from([Link("a"), Link("../b"), Link("a/c"), Link("nowhere")])

@@ -7,9 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 
 from nodeguard.bundle.failures import failure_from_name, os_error
+from nodeguard.bundle.file_tree import Location, absolute_path, apply_frame, path_names, resolve
 from nodeguard.bundle.layer import FILE_LIMIT, Directory, Entry, File, Link, read_plain_file
-from nodeguard.bundle.overlay import apply_frame
-from nodeguard.bundle.walk import Location, absolute_path, path_names, resolve
 
 # Characters in the cache: enough for a whole recording; files of a larger one are read again.
 _MOST_CACHED = 64 << 20
