@@ -78,8 +78,8 @@ def delays(directory: Path, trials: int) -> None:
                     address, after = addresses[trial % len(addresses)], time.monotonic() - began
                     wrong = fault(trial * 2, address, 62, after)
                     loaded = LOADED.format(line(4, trial * 2 + 1, after + 0.001))
-                    took.append(until(agent, listen, log, wrong, "finding", 1))
-                    until(agent, listen, log, loaded, "finding over", 0)
+                    took.append(until(agent, listen, log, wrong, "finding raised", 1))
+                    until(agent, listen, log, loaded, "finding resolved", 0)
                     bare.append(timed(listen))
                     time.sleep(0.02)
         finally:
@@ -88,19 +88,19 @@ def delays(directory: Path, trials: int) -> None:
 
 
 def until(
-    agent: subprocess.Popen[bytes], listen: str, log: TextIO, record: str, event: str, findings: int
+    agent: subprocess.Popen[bytes], listen: str, log: TextIO, record: str, message: str, findings: int
 ) -> float:
     """Seconds from a record's being written to a page of metrics with so many findings.
 
-    event: what the agent's own log says when it is time to ask for the page; asking all the time would keep
-    the agent busy.
+    message: of the agent's log line after which to request the page; frequent requests would keep the agent
+    busy.
     """
     assert agent.stderr is not None
     began = time.perf_counter()
     log.write(record)
     log.flush()
     while select.select([agent.stderr], [], [], PATIENCE)[0]:
-        if json.loads(agent.stderr.readline())["event"] == event:
+        if json.loads(agent.stderr.readline())["msg"] == message:
             shown = get(listen, "/metrics").count(b"\nnodeguard_finding{")
             took = time.perf_counter() - began
             if shown == findings:

@@ -14,7 +14,7 @@ from fixtures.bundles import ROOT, build, bundle_names, bundle_path, scenarios
 from fixtures.verdicts import agreed, expected, judged
 from nodeguard.cli.check_catalogue import load_catalogue
 from nodeguard.model.finding import Verdict
-from nodeguard.pipeline.agent_signals import SOURCE as OWN
+from nodeguard.pipeline.signal_registry import AGENT_SOURCE as OWN
 
 TRACKED = [name for name in bundle_names() if (ROOT / name).is_dir()]
 

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from math import inf
 
 from msgspec.structs import replace
 
-from nodeguard.agent.transitions import LoggedVerdict, LogLine, logged_verdict, transitions
+from nodeguard.agent.transitions import LoggedVerdict, log_transitions, logged_verdict
 from nodeguard.model.finding import DataStatus, Verdict
 from nodeguard.model.instant import Instant
-from nodeguard.model.observation import Reading
-from nodeguard.pipeline.async_reader import AsyncReader
+from nodeguard.model.observation import Observation, Reading
+from nodeguard.model.target import NODE
 from nodeguard.pipeline.pipeline import Pipeline
+from nodeguard.pipeline.reader import Reader, build_reading
 from nodeguard.sources.machine import Machine
 from nodeguard.sources.source import Source
+
+logger = logging.getLogger(__name__)
 
 # Seconds by which a sum of intervals may miss a due time.
 _ROUNDING = 1e-3
@@ -26,6 +31,36 @@ _TOGETHER = 0.2
 
 # Called with each verdict, its time, and whether the log has a line about it.
 OnVerdict = Callable[[Verdict, Instant, bool], None]
+
+
+class AsyncReader(Reader):
+    """Reads each source in a thread of its own, which wakes the event loop when it ends."""
+
+    async def read_one(self, source: Source) -> Reading:
+        """Return one reading of a source, at its deadline at the latest."""
+        loop, began = asyncio.get_running_loop(), self._machine.now().mono
+        done = asyncio.Event()
+
+        def ended() -> None:
+            with suppress(RuntimeError):  # the loop may have ended before a source that was late
+                loop.call_soon_threadsafe(done.set)
+
+        try:
+            thread, observations = self._start(source, source.deadline, self._machine, ended)
+        except RuntimeError as error:
+            detail = f"no thread can be started ({error}): raise the limit on processes"
+            failed = Observation(source.name, NODE, "failed", detail=detail)
+            return build_reading(source, self._machine, [failed], began)
+        if thread is not None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(source.deadline):
+                    await done.wait()
+            if done.is_set():
+                return build_reading(source, self._machine, observations, began)
+            self._late[source.name] = thread
+        detail = f"gave no answer within {source.deadline:g} s"
+        hung = Observation(source.name, NODE, "hung", detail=detail)
+        return build_reading(source, self._machine, [*observations, hung], began)
 
 
 class SourceSchedule:
@@ -57,8 +92,8 @@ class SourceSchedule:
 class Agent:
     """Reads and evaluates one node until it is stopped.
 
-    log: takes a line for each change. offset: see SourceSchedule. speed: seconds of the machine in one of the
-    clock's. logged: the verdict that the log shows from before a restart.
+    offset: see SourceSchedule. speed: seconds of the machine in one of the clock's. logged: the verdict that
+    the log shows from before a restart.
 
     on_verdict: set before it runs. verdict: the latest, None before the first. evaluations: how many there
     were. latest: the latest reading of each source.
@@ -69,7 +104,6 @@ class Agent:
         machine: Machine,
         sources: Sequence[Source],
         pipeline: Pipeline,
-        log: Callable[[LogLine], None],
         offset: float,
         speed: float = 1.0,
         logged: LoggedVerdict | None = None,
@@ -77,7 +111,6 @@ class Agent:
         self._machine = machine
         self._sources = {source.name: source for source in sources}
         self._pipeline = pipeline
-        self._log = log
         self._reader = AsyncReader(machine)
         self._schedule = SourceSchedule(sources, offset)
         self.speed = speed
@@ -86,7 +119,6 @@ class Agent:
         self._evaluation: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopped = asyncio.Event()
-        self._error = ""
         self.on_verdict: OnVerdict = lambda verdict, instant, changed: None  # noqa: ARG005 - replaced by its user
         self.verdict: Verdict | None = None
         self.evaluations = 0
@@ -170,21 +202,14 @@ class Agent:
         now = self._machine.now()
         try:
             self.verdict = self._pipeline.evaluate(readings, now)
-        except Exception as error:  # noqa: BLE001 - the node must stay monitored
-            reason = f"please report it: {type(error).__name__}: {error}"
-            if reason != self._error:
-                self._log({"event": "error", "reason": reason})
-            self._error = reason
+        except Exception:  # the node must stay monitored
+            logger.exception("cannot evaluate the readings, please report it")
             if self.verdict is not None:
                 self.verdict = replace(self.verdict, data_status=DataStatus.UNKNOWN)
             return
-        self._error = ""
         self.evaluations += 1
         before, self.logged = self.logged, logged_verdict(self.verdict)
-        lines = list(transitions(before, self.logged))
-        for line in lines:
-            self._log(line)
-        self.on_verdict(self.verdict, now, bool(lines))
+        self.on_verdict(self.verdict, now, log_transitions(before, self.logged))
 
 
 def source_ages(read_at: Mapping[str, float], now: float) -> dict[str, float]:

@@ -4,40 +4,37 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import os
 import random
 import signal
 import socket
-import sys
-import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from functools import partial
 
+from nodeguard import __version__
 from nodeguard.agent import control
 from nodeguard.agent.agent import Agent
 from nodeguard.agent.check_reload import CheckReload, LoadedChecks, adoption_delay
-from nodeguard.agent.fd_watch import watch_descriptors
 from nodeguard.agent.instructions import FindingClearer, GpuDetacher
 from nodeguard.agent.options import AgentOptions, OptionsError, ReportingOptions
-from nodeguard.agent.process import LoopErrorHandler
-from nodeguard.agent.reporting.credentials import TokenFile
-from nodeguard.agent.reporting.delivery_state import DeliveryQueue
+from nodeguard.agent.process import log_loop_error
+from nodeguard.agent.reporting.credentials import CertificateFiles, TlsFileError, TokenFile, tls_context
+from nodeguard.agent.reporting.delivery_queue import DeliveryQueue
 from nodeguard.agent.reporting.endpoint import Address, AddressError, parse_address, resolve
 from nodeguard.agent.reporting.endpoint_pool import EndpointPool, NamedEndpoint
 from nodeguard.agent.reporting.http1 import HttpsTransport
 from nodeguard.agent.reporting.reporter import Executor, Reporter, node_facts
-from nodeguard.agent.reporting.tls import CertificateFiles, TlsFileError, tls_context
 from nodeguard.agent.service import Service
 from nodeguard.agent.state import AgentState, capture_state
 from nodeguard.agent.state_file import StateFile
-from nodeguard.agent.transitions import LogLine
-from nodeguard.agent.watched_node import WatchedNode, watch_live, watch_recording
+from nodeguard.agent.watched_node import WatchedNode, watch_descriptors, watch_live, watch_recording
 from nodeguard.bundle.failures import BundleError
 from nodeguard.bundle.watched import WatchedBundle
 from nodeguard.derive.derive import PlatformHints
-from nodeguard.local.json_log import JsonLog
-from nodeguard.local.state_lock import acquire_state_lock
+from nodeguard.local.logs import start_logging
+from nodeguard.local.unix_socket import acquire_state_lock
 from nodeguard.model.catalogue import Catalogue
 from nodeguard.model.finding import DataStatus, Verdict
 from nodeguard.model.instant import Instant
@@ -49,6 +46,8 @@ from nodeguard.sources.registry import all_sources
 from nodeguard.sources.source import Source
 from nodeguard.wire.instruction import ClearFinding, DetachGpus, Instruction
 from nodeguard.worker.lane import filesystem_lane
+
+logger = logging.getLogger(__name__)
 
 
 async def run_agent(
@@ -67,15 +66,13 @@ async def run_agent(
     if options.state and lock is None:
         raise OptionsError(f"another agent on this machine uses {options.state}: name another --state")
     file = StateFile(options.state, filesystem_lane()) if options.state else None
-    with closing(JsonLog(sys.stderr.fileno(), options.node)) as log:
-        asyncio.get_running_loop().set_exception_handler(LoopErrorHandler(log, time.monotonic))
-        with closing(_watched_node(options, checks[0], file, log)) as node:
-            return await _run(options, checks, load_checks, node, file, log, hangup)
+    with closing(start_logging(options.log_level, options.log_format, {"node": options.node})):
+        asyncio.get_running_loop().set_exception_handler(log_loop_error)
+        with closing(_watched_node(options, checks[0], file)) as node:
+            return await _run(options, checks, load_checks, node, file, hangup)
 
 
-def _watched_node(
-    options: AgentOptions, catalogue: Catalogue, file: StateFile | None, log: JsonLog
-) -> WatchedNode:
+def _watched_node(options: AgentOptions, catalogue: Catalogue, file: StateFile | None) -> WatchedNode:
     sources, site = all_sources(catalogue.patterns), PlatformHints(options.platform, options.instance_type)
     if options.bundle is None:
         try:
@@ -84,7 +81,7 @@ def _watched_node(
             path = f"{error.filename}: {error.strerror}"
             raise OptionsError(f"{path}: --root names the directory that is the machine's root") from None
     try:
-        node = watch_recording(WatchedBundle(options.bundle, log), options.speed, sources, site, file)
+        node = watch_recording(WatchedBundle(options.bundle), options.speed, sources, site, file)
     except BundleError as error:
         raise OptionsError(str(error)) from None
     if not node.sources:
@@ -98,13 +95,12 @@ async def _run(
     load_checks: Callable[[], LoadedChecks],
     node: WatchedNode,
     file: StateFile | None,
-    log: JsonLog,
     hangup: asyncio.Event,
 ) -> Verdict | None:
     catalogue, signals = checks
     machine, state = node.machine, node.state
     pipeline = Pipeline(catalogue, signals, node.site, state=state.pipeline)
-    agent = Agent(machine, node.sources, pipeline, log, node.offset, node.speed, logged=state.logged)
+    agent = Agent(machine, node.sources, pipeline, node.offset, node.speed, logged=state.logged)
     nvml = next((source for source in node.sources if isinstance(source, NvmlSource)), None)
     gpus = GpuDetacher(agent, nvml, machine.detach_gpus, state.detached)
     gpus.apply()
@@ -114,14 +110,14 @@ async def _run(
         ClearFinding: FindingClearer(agent, pipeline).carry_out,
     }
     queue = DeliveryQueue(state.delivery, spools=options.aggregator is not None)
-    reporter = Reporter(queue, node_facts(options.node, catalogue), executors, log)
+    reporter = Reporter(queue, node_facts(options.node, catalogue), executors)
 
     def capture(instant: Instant) -> AgentState:
         return capture_state(pipeline.state, instant, machine.hangs(), gpus.detached)
 
     endpoints = None
     if options.aggregator is not None:
-        endpoints = endpoint_pool(options.config, options.aggregator, queue, log)
+        endpoints = endpoint_pool(options.config, options.aggregator, queue)
     service = Service(agent, reporter, capture, file, node.load_error, endpoints)
     watch_descriptors(machine, agent)
 
@@ -130,11 +126,12 @@ async def _run(
         _skip_unused_counters(node.sources, pipeline)
         reporter.facts = node_facts(options.node, catalogue)
 
-    reload = CheckReload(load_checks, adopt, adoption_delay(options.node, options.spread), log)
+    reload = CheckReload(load_checks, adopt, adoption_delay(options.node, options.spread))
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload.request)
     if hangup.is_set():
         reload.request()
-    control_server = await _serve_control(options.socket, service, log) if options.socket else None
+    control_server = await _serve_control(options.socket, service) if options.socket else None
+    _log_start(options, catalogue, node)
     # The objects of the start live until the end: searching them for garbage again and again finds nothing.
     gc.collect()
     gc.freeze()
@@ -145,8 +142,24 @@ async def _run(
             control_server.close()
     if verdict is not None:
         health = verdict.known_health or DataStatus.UNKNOWN
-        log({"event": "end", "health": health.value, "findings": len(verdict.findings)})
+        logger.info("agent stopped", extra={"health": health.value, "findings": len(verdict.findings)})
     return verdict
+
+
+def _log_start(options: AgentOptions, catalogue: Catalogue, node: WatchedNode) -> None:
+    host, port = options.listen
+    fields = {
+        "version": __version__,
+        "config": options.config,
+        "bundle": options.bundle,
+        "checks": len(catalogue.checks),
+        "sources": ",".join(source.name for source in node.sources),
+        "aggregators": ",".join(options.aggregator.addresses) if options.aggregator else "",
+        "listen": f"{host}:{port}",
+        "socket": options.socket,
+        "state": options.state,
+    }
+    logger.info("agent started", extra={name: value for name, value in fields.items() if value})
 
 
 async def _serve(service: Service, options: AgentOptions) -> Verdict | None:
@@ -162,18 +175,17 @@ async def _serve(service: Service, options: AgentOptions) -> Verdict | None:
         raise OptionsError(f"cannot listen on {host}:{port}: {reason}: name another --listen") from None
 
 
-async def _serve_control(path: str, service: Service, log: JsonLog) -> asyncio.Server | None:
+async def _serve_control(path: str, service: Service) -> asyncio.Server | None:
     try:
         return await control.serve_control(path, service.carry_out)
     except OSError as error:
-        remedy = "nodeguard release and clear cannot reach this agent; name a --socket"
-        log({"event": "no socket", "reason": f"{path}: {error.strerror or error}: {remedy}"})
+        remedy = "nodeguard gpus, clear and status cannot reach this agent; name a --socket"
+        fields = {"socket": path, "error": f"{error.strerror or error}: {remedy}"}
+        logger.warning("cannot listen on the socket", extra=fields)
         return None
 
 
-def endpoint_pool(
-    config: str, aggregator: ReportingOptions, queue: DeliveryQueue, log: Callable[[LogLine], None]
-) -> EndpointPool:
+def endpoint_pool(config: str, aggregator: ReportingOptions, queue: DeliveryQueue) -> EndpointPool:
     """Return the senders to every aggregator. config: the file that names them.
 
     Raises OptionsError if an address is invalid, or the CA file cannot be used.
@@ -204,7 +216,6 @@ def endpoint_pool(
         [transport(address) for address in addresses if address.is_fixed],
         queue,
         random.random,
-        lambda reason: log({"event": "unreported", "reason": reason}),
         [named(address) for address in addresses if not address.is_fixed],
     )
 

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from zlib import crc32
 
 from nodeguard.agent.options import OptionsError
-from nodeguard.agent.transitions import LogLine
 from nodeguard.local.daemon_thread import DaemonThread
 from nodeguard.model.catalogue import Catalogue
 from nodeguard.model.signal import Signal
 
+logger = logging.getLogger(__name__)
+
 # Seconds after which a read that has not ended is logged.
 _PATIENCE = 10.0
+
+_FAILED = "cannot reload the checks, the previous ones stay in use"
 
 LoadedChecks = tuple[Catalogue, dict[str, Signal]]
 
@@ -22,7 +26,7 @@ class CheckReload:
     """Reads the checks again on request, one read at a time, and adopts them a little later.
 
     read: returns the checks, or raises OptionsError. adopt: called on the loop. delay: seconds between the
-    two. log: takes a line for what was adopted or refused.
+    two.
     """
 
     def __init__(
@@ -30,12 +34,10 @@ class CheckReload:
         read: Callable[[], LoadedChecks],
         adopt: Callable[[Catalogue, dict[str, Signal]], None],
         delay: float,
-        log: Callable[[LogLine], None],
     ) -> None:
         self._read = read
         self._adopt = adopt
         self._delay = delay
-        self._log = log
         self._thread = DaemonThread("checks")
         self._task: asyncio.Task[None] | None = None
         self._began = 0.0
@@ -48,7 +50,8 @@ class CheckReload:
         if self._task is not None:
             self._is_requested = True
             if loop.time() - self._began > _PATIENCE:
-                self._refuse("the checks are still being read: see that the disk of their directory answers")
+                error = "the previous read has not ended: see that the disk of their directory answers"
+                logger.error(_FAILED, extra={"error": error})
             return
         self._began = loop.time()
         self._task = loop.create_task(self._reload())
@@ -57,9 +60,9 @@ class CheckReload:
         try:
             catalogue, signals = await self._thread.run(self._read)
         except (OptionsError, OSError) as error:
-            self._refuse(str(error))
-        except Exception as error:  # noqa: BLE001 - the node must stay monitored
-            self._refuse(f"please report it: {type(error).__name__}: {error}")
+            logger.exception(_FAILED, extra={"error": str(error)})
+        except Exception:  # the node must stay monitored
+            logger.exception("error while the checks are read, please report it")
         else:
             if self._pending is not None:
                 self._pending.cancel()
@@ -73,10 +76,7 @@ class CheckReload:
     def _take_over(self, catalogue: Catalogue, signals: dict[str, Signal]) -> None:
         self._pending = None
         self._adopt(catalogue, signals)
-        self._log({"event": "reloaded", "checks": len(catalogue.checks)})
-
-    def _refuse(self, reason: str) -> None:
-        self._log({"event": "reload refused", "reason": reason})
+        logger.info("checks reloaded", extra={"checks": len(catalogue.checks)})
 
 
 def adoption_delay(node: str, spread: float) -> float:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 
 from nodeguard.agent.agent import Agent
 from nodeguard.agent.metrics import render_metrics
-from nodeguard.agent.reporting.delivery_state import DeliveryQueue
+from nodeguard.agent.reporting.delivery_queue import DeliveryQueue
 from nodeguard.agent.reporting.endpoint_pool import EndpointPool
 from nodeguard.wire.exposition import CONTENT_TYPE
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+
+from msgspec import Struct
 
 from nodeguard.agent.agent import Agent
 from nodeguard.agent.control import InstructionOutcome
-from nodeguard.agent.detached_gpus import DetachedGpus, detach, detached_targets, seconds_until_change
 from nodeguard.judge.clear import ClearRequest
-from nodeguard.model.target import normalize_target, target_kind
+from nodeguard.model.instant import Instant
+from nodeguard.model.target import NODE, normalize_target, target_kind
 from nodeguard.pipeline.pipeline import Pipeline
 from nodeguard.sources.nvml import NvmlSource
 from nodeguard.wire.instruction import ClearFinding, DetachGpus
@@ -22,6 +24,32 @@ _POLL_SECONDS = 0.02
 
 # Seconds between two looks at whether every source was read.
 _PAUSE = 0.1
+
+
+class DetachedGpus(Struct, frozen=True):
+    """GPUs that are detached in one boot. until: seconds since that boot by target, NODE for all GPUs."""
+
+    boot_id: str = ""
+    until: dict[str, float] = {}
+
+
+def detach(detached: DetachedGpus, targets: Iterable[str], seconds: float, now: Instant) -> DetachedGpus:
+    """Return the state after some more targets are detached, all GPUs if there are none."""
+    present = {target: detached.until[target] for target in detached_targets(detached, now)}
+    return DetachedGpus(now.boot_id, {**present, **dict.fromkeys(targets or (NODE,), now.mono + seconds)})
+
+
+def detached_targets(detached: DetachedGpus, now: Instant) -> frozenset[str]:
+    """Return the targets that are detached at a time, NODE for all GPUs."""
+    if detached.boot_id != now.boot_id:
+        return frozenset()
+    return frozenset(target for target, until in detached.until.items() if now.mono < until)
+
+
+def seconds_until_change(detached: DetachedGpus, now: Instant) -> float | None:
+    """Return the seconds until fewer targets are detached, None if none is."""
+    left = (detached.until[target] - now.mono for target in detached_targets(detached, now))
+    return min(left, default=None)
 
 
 class GpuDetacher:

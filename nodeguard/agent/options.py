@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
@@ -12,6 +12,10 @@ from nodeguard.config.yaml_document import YamlDocument, read_yaml
 # Without NUL, which no file name can contain.
 Text = Annotated[str, Meta(min_length=1, max_length=4096, pattern=r"^[^\0]*$")]
 _OptionalText = Annotated[str, Meta(max_length=4096, pattern=r"^[^\0]*$")]
+
+
+LogFormat = Literal["auto", "text", "json"]
+LogLevel = Literal["debug", "info", "warning", "error"]
 
 
 class OptionsError(Exception):
@@ -43,6 +47,8 @@ class OptionsFile(Struct, frozen=True, forbid_unknown_fields=True):
     instance_type: _OptionalText = ""
     spread: _OptionalText = ""
     socket: _OptionalText = ""
+    log_format: LogFormat = "auto"
+    log_level: LogLevel = "info"
     aggregator: ReportingOptions | None = None
 
 
@@ -69,6 +75,8 @@ class AgentOptions(Struct, frozen=True):
     bundle: str | None
     speed: float
     socket: str
+    log_format: str
+    log_level: str
     aggregator: ReportingOptions | None
 
     def setting_name(self, setting: str) -> str:

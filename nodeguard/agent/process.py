@@ -5,18 +5,15 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import errno
+import logging
 import os
 import socket
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from nodeguard.agent.transitions import LogLine
+logger = logging.getLogger(__name__)
 
 _M_ARENA_MAX = -8  # malloc.h of glibc
-
-# Seconds between two log lines about one kind of error.
-_INTERVAL = 60.0
 
 
 def use_one_malloc_arena() -> None:
@@ -52,31 +49,13 @@ def watchdog_interval() -> float:
         return 0.0
 
 
-class LoopErrorHandler:
-    """The exception handler of an event loop: one log line a minute for each kind of error, no traceback.
-
-    log: takes the lines. clock: returns seconds.
-    """
-
-    def __init__(self, log: Callable[[LogLine], None], clock: Callable[[], float]) -> None:
-        self._log = log
-        self._clock = clock
-        self._logged_at: dict[str, float] = {}
-
-    def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:  # noqa: ARG002 - asyncio's
-        """Log an error, unless one of its kind was logged in the last minute."""
-        error, message = context.get("exception"), str(context.get("message", ""))
-        if isinstance(error, ValueError) and "file descriptor: -1" in str(error):
-            return  # asyncio resumes to accept after it ran out of descriptors, although the server is closed
-        kind = type(error).__name__ if error else message[:40]
-        now = self._clock()
-        if now - self._logged_at.get(kind, -_INTERVAL) < _INTERVAL:
-            return
-        self._logged_at[kind] = now
-        if isinstance(error, OSError) and error.errno in {errno.EMFILE, errno.ENFILE}:
-            reason = f"{error.strerror}: raise the limit on open files"
-        elif error:
-            reason = f"please report it: {message}: {kind}: {error}"
-        else:
-            reason = f"please report it: {message}"
-        self._log({"event": "error", "reason": reason})
+def log_loop_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:  # noqa: ARG001 - asyncio's
+    """Log an error of the event loop. It is the exception handler of the loop."""
+    error, message = context.get("exception"), str(context.get("message", ""))
+    if isinstance(error, ValueError) and "file descriptor: -1" in str(error):
+        return  # asyncio resumes to accept after it ran out of descriptors, although the server is closed
+    if isinstance(error, OSError) and error.errno in {errno.EMFILE, errno.ENFILE}:
+        logger.error("too many open files, raise the limit", extra={"error": error.strerror})
+    else:
+        details = f"{message}: {type(error).__name__}: {error}" if error else message
+        logger.error("error in the event loop, please report it", extra={"error": details})

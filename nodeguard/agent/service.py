@@ -11,15 +11,14 @@ from msgspec.structs import replace
 from nodeguard.agent.agent import Agent
 from nodeguard.agent.control import InstructionOutcome
 from nodeguard.agent.http import agent_pages, serve_http
-from nodeguard.agent.keeper import StateKeeper
 from nodeguard.agent.process import notify_systemd, watchdog_interval
 from nodeguard.agent.reporting.endpoint_pool import EndpointPool
 from nodeguard.agent.reporting.reporter import Reporter
 from nodeguard.agent.state import AgentState
-from nodeguard.agent.state_file import StateFile
+from nodeguard.agent.state_file import StateFile, StateKeeper
 from nodeguard.model.finding import Verdict
 from nodeguard.model.instant import Instant
-from nodeguard.pipeline.agent_signals import agent_reading
+from nodeguard.pipeline.signal_registry import agent_reading
 from nodeguard.wire.instruction import Instruction
 
 # Seconds for the last report and the last write together.

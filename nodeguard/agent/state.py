@@ -13,8 +13,8 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nodeguard.agent.detached_gpus import DetachedGpus
-from nodeguard.agent.reporting.delivery_state import DeliveryState
+from nodeguard.agent.instructions import DetachedGpus
+from nodeguard.agent.reporting.delivery_queue import DeliveryState
 from nodeguard.agent.transitions import LoggedVerdict
 from nodeguard.derive.state import DeriveState
 from nodeguard.judge.judge import retention_priority

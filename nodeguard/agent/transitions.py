@@ -1,15 +1,14 @@
-"""What changed between two verdicts, as lines of the agent's log. Pure."""
+"""The log of an agent's verdicts: findings that are raised, changed or resolved, and the node's health."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import logging
 
 from msgspec import Struct
 
-from nodeguard.local.json_log import LogLine
 from nodeguard.model.finding import Action, DataStatus, Finding, Health, Verdict
 
-__all__ = ["LogLine", "LoggedFinding", "LoggedVerdict", "logged_verdict", "transitions"]
+logger = logging.getLogger(__name__)
 
 
 class LoggedFinding(Struct, frozen=True):
@@ -17,9 +16,9 @@ class LoggedFinding(Struct, frozen=True):
 
     check: str
     target: str
-    part: str
+    component: str
     health: Health
-    knowledge: DataStatus
+    data_status: DataStatus
     action: Action
     message: str
 
@@ -28,7 +27,7 @@ class LoggedVerdict(Struct, frozen=True):
     """The fields of a Verdict that the log has. health: None if nothing could be evaluated."""
 
     health: Health | None
-    knowledge: DataStatus
+    data_status: DataStatus
     findings: tuple[LoggedFinding, ...] = ()
 
 
@@ -38,25 +37,34 @@ def logged_verdict(verdict: Verdict) -> LoggedVerdict:
     return LoggedVerdict(verdict.known_health, verdict.data_status, findings)
 
 
-def transitions(before: LoggedVerdict | None, after: LoggedVerdict) -> Iterator[LogLine]:
-    """Yield a line for each finding that is new, changed or over, and for a change of the node's health.
+def log_transitions(before: LoggedVerdict | None, after: LoggedVerdict) -> bool:
+    """Log each finding that is raised, changed or resolved, and a change of the node's health.
 
-    before: the verdict that the log shows, None at the start, when everything is new.
+    Return whether there was any. before: the verdict that the log shows, None at the start, when everything
+    is new. These are changes of state, so their level is `info`; the severity is the field `health`.
     """
     earlier = {(finding.check, finding.target): finding for finding in before.findings} if before else {}
     present = {(finding.check, finding.target): finding for finding in after.findings}
+    changes: list[tuple[str, dict[str, str]]] = []
     for key, finding in present.items():
         old = earlier.get(key)
         if old is None:
-            yield _line("finding", finding)
-        elif (old.health, old.knowledge, old.action) != (finding.health, finding.knowledge, finding.action):
-            yield _line("finding changed", finding)
-    for key, finding in earlier.items():
-        if key not in present:
-            yield _line("finding over", finding)
-    if before is None or (before.health, before.knowledge) != (after.health, after.knowledge):
+            changes.append(("finding raised", _fields(finding)))
+        elif (old.health, old.data_status, old.action) != (
+            finding.health,
+            finding.data_status,
+            finding.action,
+        ):
+            changes.append(("finding changed", _fields(finding)))
+    changes += [("finding resolved", _fields(earlier[key])) for key in earlier if key not in present]
+    if before is None or (before.health, before.data_status) != (after.health, after.data_status):
         health = after.health or DataStatus.UNKNOWN
-        yield {"event": "node", "health": health.value, "data_status": after.knowledge.value}
+        changes.append(
+            ("node health changed", {"health": health.value, "data_status": after.data_status.value})
+        )
+    for message, fields in changes:
+        logger.info(message, extra=fields)
+    return bool(changes)
 
 
 def _logged_finding(finding: Finding) -> LoggedFinding:
@@ -71,14 +79,13 @@ def _logged_finding(finding: Finding) -> LoggedFinding:
     )
 
 
-def _line(event: str, finding: LoggedFinding) -> LogLine:
+def _fields(finding: LoggedFinding) -> dict[str, str]:
     return {
-        "event": event,
         "check": finding.check,
         "target": finding.target,
-        "component": finding.part,
+        "component": finding.component,
         "health": finding.health.value,
-        "data_status": finding.knowledge.value,
+        "data_status": finding.data_status.value,
         "action": finding.action.value,
-        "message": finding.message,
+        "summary": finding.message,
     }

@@ -54,7 +54,7 @@ from nodeguard.kube.authority_store import AuthoritySecretStore
 from nodeguard.kube.client import ApiClient, ApiError
 from nodeguard.kube.tokens import UnreadableError, published_keys
 from nodeguard.local.open_files import connection_capacity, raise_limit
-from nodeguard.local.state_lock import acquire_state_lock
+from nodeguard.local.unix_socket import acquire_state_lock
 from nodeguard.model.catalogue import Catalogue
 from nodeguard.model.incident import Incident, IncidentState
 from nodeguard.model.instant import Instant

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Self
 
 from nodeguard.bundle.failures import BundleError
@@ -17,30 +18,27 @@ from nodeguard.bundle.recording import Recording
 _LOG = "kmsg"
 
 # Problems are recorded by file; this key is for the bundle as a whole.
+logger = logging.getLogger(__name__)
+
 _ALL = ""
 _INOTIFY = "inotify"
 
 # Errors that mean that the kernel has no more watches. The next read reports a directory that disappeared.
 _FULL = (errno.ENOSPC, errno.ENOMEM)
 
-# Fields of a log line, by name.
-LogFields = dict[str, object]
-
 
 class WatchedBundle:
     """A bundle on disk in its current state. Raises BundleError if it is invalid at the start.
 
-    recording: the bundle without the kernel log of its base. kmsg: that log, which may grow. log: takes the
-    fields of log lines on the directory; called from any thread.
+    recording: the bundle without the kernel log of its base. kmsg: that log, which may grow.
 
     inotify reports changes, so that a check costs one system call; after a change everything is read again.
     If a file is invalid now, its last valid content is used. If that does not fit, or the tree is invalid,
     the last valid recording stays.
     """
 
-    def __init__(self, directory: str, log: Callable[[LogFields], None]) -> None:
+    def __init__(self, directory: str) -> None:
         self._directory = directory
-        self._log_line = log
         self._problems: dict[str, str] = {}
         self._valid: dict[str, bytes] = {}
         self._change_lock, self._reload_lock = threading.Lock(), threading.Lock()
@@ -145,28 +143,23 @@ class WatchedBundle:
                 self._top = watch if directory == self._directory else self._top
 
     def _not_watched(self, error: OSError) -> None:
-        problem = f"{self._directory}: changes are noticed late or not at all: inotify: {error.strerror}"
         remedy = "raise fs.inotify.max_user_watches and max_user_instances"
-        self._once(_INOTIFY, {"event": "bundle not watched", "reason": f"{problem}: {remedy}"})
+        fields = {"directory": self._directory, "error": f"inotify: {error.strerror}: {remedy}"}
+        self._log_once(_INOTIFY, "changes of the bundle are noticed late or not at all", fields)
 
     def _refused(self, key: str, error: BundleError) -> None:
-        line: LogFields = {
-            "event": "bundle refused",
-            "file": error.file,
-            "field": error.field,
-            "reason": str(error),
-        }
-        self._once(key, line)
+        fields = {"file": error.file, "field": error.field, "error": str(error)}
+        self._log_once(key, "a file of the bundle is invalid, its last valid content stays in use", fields)
 
     def _fixed(self, key: str) -> None:
         if self._problems.pop(key, None) is not None:
-            self._log_line({"event": "bundle fixed", "file": key or self._directory})
+            logger.info("the file of the bundle is valid again", extra={"file": key or self._directory})
 
-    def _once(self, key: str, line: LogFields) -> None:
+    def _log_once(self, key: str, message: str, fields: dict[str, str]) -> None:
         """Log a problem, unless the same problem was logged and not fixed since."""
-        if self._problems.get(key) != line["reason"]:
-            self._problems[key] = str(line["reason"])
-            self._log_line(line)
+        if self._problems.get(key) != fields["error"]:
+            self._problems[key] = fields["error"]
+            logger.warning(message, extra=fields)
 
     def close(self) -> None:
         """End the watch and close the log."""

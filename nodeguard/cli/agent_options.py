@@ -13,6 +13,7 @@ from nodeguard.agent.options import AgentOptions, OptionsFile, read_options_file
 from nodeguard.cli.options import add_checks, add_site, directory
 from nodeguard.cli.usage import ArgumentParser, UsageError, address, duration
 from nodeguard.config.errors import ConfigError
+from nodeguard.local.logs import FORMATS, LEVELS
 
 _LISTEN = "127.0.0.1:9434"
 _SPREAD = "1m"
@@ -49,6 +50,8 @@ def parse_options(arguments: Sequence[str]) -> AgentOptions:
         bundle=args.bundle,
         speed=args.speed,
         socket=args.socket or file.socket or ("" if args.bundle else PATH),
+        log_format=args.log_format or file.log_format,
+        log_level=args.log_level or file.log_level,
         aggregator=file.aggregator,
     )
 
@@ -69,6 +72,8 @@ def _parser() -> ArgumentParser:
         help="store the state that a restart needs in this directory",
     )
     add("--socket", metavar="PATH", help=f"listen here for nodeguard release and clear ({PATH})")
+    add("--log-format", choices=FORMATS, help="format of the log (auto: text on a terminal, else JSON)")
+    add("--log-level", choices=LEVELS, help="lowest level that is logged (info)")
     add("--node", metavar="NAME", default="", help="name of the node ($NODE_NAME, or the host name)")
     add("--root", metavar="DIR", type=directory, help="directory that is the machine's root (/)")
     add(

@@ -88,9 +88,9 @@ def _filesystem(root: str) -> None:
 
 
 def _file(call: str, data: bytes) -> None:
-    from nodeguard.worker import file_calls  # noqa: PLC0415
+    from nodeguard.worker.filesystem_calls import file_call  # noqa: PLC0415
 
-    CallLog(lambda _, requested: file_calls.execute(requested, data), _write)(SYSTEM, call)
+    CallLog(lambda _, requested: file_call(requested, data), _write)(SYSTEM, call)
 
 
 def _requests() -> Iterator[tuple[dict[str, Any], bytes]]:

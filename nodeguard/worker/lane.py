@@ -18,13 +18,11 @@ from typing import Self
 
 from msgspec.structs import replace
 
-from nodeguard.worker.deadlines import Deadlines, RunPace
 from nodeguard.worker.device_events import DeviceEventQueue
-from nodeguard.worker.file_request import FileRequest
 from nodeguard.worker.lane_state import Hang, Key, LaneState
 from nodeguard.worker.process import WorkerProcess
-from nodeguard.worker.progress import START, GarbledLogError, GroupResults, RunProgress
-from nodeguard.worker.result import CallResult, LaneResult
+from nodeguard.worker.progress import START, Deadlines, GarbledLogError, GroupResults, RunPace, RunProgress
+from nodeguard.worker.result import CallResult, FileRequest, LaneResult
 
 
 def nvml_lane(

@@ -1,4 +1,4 @@
-"""Conversion of pynvml results to JSON."""
+"""Conversion of pynvml results and return codes to JSON; the names of codes are from nvml.h (NVML API 13)."""
 
 from __future__ import annotations
 
@@ -6,10 +6,52 @@ import ctypes
 import math
 
 from nodeguard.worker.call_log import TYPE_CHECKING
-from nodeguard.worker.nvml_errors import failure
 
 if TYPE_CHECKING:
     from typing import Any
+
+
+SUCCESS = 0
+
+NAMES = {
+    1: "NVML_ERROR_UNINITIALIZED",
+    2: "NVML_ERROR_INVALID_ARGUMENT",
+    3: "NVML_ERROR_NOT_SUPPORTED",
+    4: "NVML_ERROR_NO_PERMISSION",
+    5: "NVML_ERROR_ALREADY_INITIALIZED",
+    6: "NVML_ERROR_NOT_FOUND",
+    7: "NVML_ERROR_INSUFFICIENT_SIZE",
+    8: "NVML_ERROR_INSUFFICIENT_POWER",
+    9: "NVML_ERROR_DRIVER_NOT_LOADED",
+    10: "NVML_ERROR_TIMEOUT",
+    11: "NVML_ERROR_IRQ_ISSUE",
+    12: "NVML_ERROR_LIBRARY_NOT_FOUND",
+    13: "NVML_ERROR_FUNCTION_NOT_FOUND",
+    14: "NVML_ERROR_CORRUPTED_INFOROM",
+    15: "NVML_ERROR_GPU_IS_LOST",
+    16: "NVML_ERROR_RESET_REQUIRED",
+    17: "NVML_ERROR_OPERATING_SYSTEM",
+    18: "NVML_ERROR_LIB_RM_VERSION_MISMATCH",
+    19: "NVML_ERROR_IN_USE",
+    20: "NVML_ERROR_MEMORY",
+    21: "NVML_ERROR_NO_DATA",
+    22: "NVML_ERROR_VGPU_ECC_NOT_SUPPORTED",
+    23: "NVML_ERROR_INSUFFICIENT_RESOURCES",
+    24: "NVML_ERROR_FREQ_NOT_SUPPORTED",
+    25: "NVML_ERROR_ARGUMENT_VERSION_MISMATCH",
+    26: "NVML_ERROR_DEPRECATED",
+    27: "NVML_ERROR_NOT_READY",
+    28: "NVML_ERROR_GPU_NOT_FOUND",
+    29: "NVML_ERROR_INVALID_STATE",
+    30: "NVML_ERROR_RESET_TYPE_NOT_SUPPORTED",
+    999: "NVML_ERROR_UNKNOWN",
+}
+
+
+def failure(code: int) -> dict[str, str]:
+    """Return the result of a call that returned this code: `{"error": NAME}`."""
+    return {"error": NAMES.get(code) or f"NVML_ERROR_{code}"}
+
 
 # Members of nvmlValue_t by NVML_VALUE_TYPE_*, which count from 0.
 _MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")

@@ -10,9 +10,8 @@ import pynvml
 
 from nodeguard.worker.call_log import TYPE_CHECKING
 from nodeguard.worker.nvml_calls import REGISTER_EVENTS
-from nodeguard.worker.nvml_errors import failure
 from nodeguard.worker.nvml_events import EventWatch
-from nodeguard.worker.nvml_json import as_json, field_result
+from nodeguard.worker.nvml_json import as_json, failure, field_result
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 import nodeguard
-from nodeguard.worker.file_request import FileRequest
+from nodeguard.worker.result import FileRequest
 
 # The only environment variable for the worker: a Python that a site built itself, or loads as a module, may
 # not start without it.

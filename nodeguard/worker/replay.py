@@ -10,7 +10,7 @@ from nodeguard.model.failure import HungError, StalledError
 from nodeguard.worker import filesystem_calls, nvml_calls
 from nodeguard.worker.call_log import TYPE_CHECKING, CallLog, error_name
 from nodeguard.worker.lane_state import LaneState
-from nodeguard.worker.nvml_errors import failure
+from nodeguard.worker.nvml_json import failure
 from nodeguard.worker.progress import RunProgress
 from nodeguard.worker.result import SYSTEM, LaneResult
 

@@ -9,11 +9,11 @@ import pytest
 
 from nodeguard.agent import agent as agent_module
 from nodeguard.agent.agent import Agent
-from nodeguard.agent.transitions import LogLine
 from nodeguard.model.finding import DataStatus, Health
 from nodeguard.model.observation import Observation
 from nodeguard.sources.machine import Machine
 from tests.agent.scene import NEVER, Scripted
+from tests.logs import LogLines
 from tests.pipeline.test_pipeline import LOW, judgement
 from tests.sources.fake_machine import FakeMachine
 from tests.waiting import until_async
@@ -34,21 +34,22 @@ async def until(agent: Agent, condition: Any) -> None:
         agent.stop()
 
 
-def made(*sources: Scripted) -> tuple[Agent, list[LogLine]]:
-    lines: list[LogLine] = []
+def new_agent(*sources: Scripted) -> Agent:
     machine: Any = FakeMachine()
     for source in sources:
         source.interval = NEVER
-    return Agent(machine, sources, judgement(LOW), lines.append, 0.0), lines
+    return Agent(machine, sources, judgement(LOW), 0.0)
 
 
-async def test_what_is_read_together_is_judged_once_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_sources_that_are_read_together_are_evaluated_once(
+    monkeypatch: pytest.MonkeyPatch, log: LogLines
+) -> None:
     # However far apart the two readings end: the judgement waits for the end of the agent.
     monkeypatch.setattr(agent_module, "_TOGETHER", NEVER)
-    agent, lines = made(Scripted("memory", low), Scripted("clock"))
+    agent = new_agent(Scripted("memory", low), Scripted("clock"))
     await asyncio.gather(agent.run(), until(agent, lambda: not list(agent.unread_sources())))
     assert agent.evaluations == 1
-    assert [line["event"] for line in lines] == ["finding", "node"]
+    assert log.messages() == ["finding raised", "node health changed"]
     assert agent.verdict is not None
     assert agent.verdict.health is Health.SUSPECT
     assert (list(agent.unread_sources()), agent.ages()) == ([], {"memory": 0.0, "clock": 0.0})
@@ -61,7 +62,7 @@ async def test_a_source_that_does_not_answer_keeps_no_other_waiting() -> None:
         released.wait()
         yield from ()
 
-    agent, _ = made(Scripted("memory", low), Scripted("stuck", stuck, deadline=0.5))
+    agent = new_agent(Scripted("memory", low), Scripted("stuck", stuck, deadline=0.5))
     try:
         await asyncio.gather(agent.run(), until(agent, lambda: agent.verdict and agent.verdict.read_failures))
     finally:
@@ -73,27 +74,29 @@ async def test_a_source_that_does_not_answer_keeps_no_other_waiting() -> None:
     ]
 
 
-async def test_an_error_of_our_own_is_told_and_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    agent, lines = made(Scripted("memory", low))
+async def test_an_error_of_the_pipeline_is_logged_and_the_agent_continues(
+    monkeypatch: pytest.MonkeyPatch, log: LogLines
+) -> None:
+    agent = new_agent(Scripted("memory", low))
     failing: Any = lambda *_: 1 / 0  # noqa: E731
     monkeypatch.setattr(agent._pipeline, "evaluate", failing)
 
     async def again() -> None:
-        await until_async(lambda: lines)
+        await until_async(lambda: log.lines)
         agent.evaluate()
         monkeypatch.undo()
         agent.read("memory")
 
     await asyncio.gather(agent.run(), again(), until(agent, lambda: agent.verdict))
-    assert lines[0] == {"event": "error", "reason": "please report it: ZeroDivisionError: division by zero"}
-    assert [line["event"] for line in lines[1:]] == ["finding", "node"]
+    assert log.lines[0]["error"] == "ZeroDivisionError: division by zero"
+    assert log.messages()[1:] == ["finding raised", "node health changed"]
 
 
 async def test_a_round_on_request_is_judged_at_once_and_never_twice_at_a_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     log = Scripted("kmsg")
-    agent, _ = made(Scripted("memory", low), log)
+    agent = new_agent(Scripted("memory", low), log)
 
     async def ask() -> None:
         await until_async(lambda: not list(agent.unread_sources()) and agent._evaluation is None)
@@ -110,7 +113,7 @@ async def test_a_round_on_request_is_judged_at_once_and_never_twice_at_a_time(
 
 
 async def test_a_reader_that_cannot_be_started_is_a_failed_reading() -> None:
-    agent, _ = made(Scripted("memory", low))
+    agent = new_agent(Scripted("memory", low))
     before = threading.stack_size(TOO_LARGE)
     try:
         await asyncio.gather(agent.run(), until(agent, lambda: agent.verdict))
@@ -124,7 +127,7 @@ async def test_a_reader_that_cannot_be_started_is_a_failed_reading() -> None:
 
 
 async def test_what_cannot_be_judged_any_more_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    agent, _ = made(Scripted("memory", low))
+    agent = new_agent(Scripted("memory", low))
 
     async def fail() -> None:
         await until_async(lambda: agent.verdict)

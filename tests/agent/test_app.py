@@ -8,13 +8,13 @@ import pytest
 
 from nodeguard.agent.app import endpoint_pool
 from nodeguard.agent.options import OptionsError, ReportingOptions
-from nodeguard.agent.reporting.delivery_state import DeliveryQueue
+from nodeguard.agent.reporting.delivery_queue import DeliveryQueue
 from tests.agent.reporting.receiver import TLS
 
 
 def refused(address: str, ca_file: str) -> str:
     with pytest.raises(OptionsError) as error:
-        endpoint_pool("agent.yaml", ReportingOptions((address,), "/none", ca_file), DeliveryQueue(), print)
+        endpoint_pool("agent.yaml", ReportingOptions((address,), "/none", ca_file), DeliveryQueue())
     return str(error.value)
 
 
@@ -34,7 +34,7 @@ def test_invalid_options_are_refused_at_the_start(tmp_path: Path) -> None:
 
 def test_each_address_is_an_endpoint() -> None:
     both = ReportingOptions(("https://a/", "https://b/"), "/none")
-    assert list(endpoint_pool("agent.yaml", both, DeliveryQueue(), print).acked_at()) == [
+    assert list(endpoint_pool("agent.yaml", both, DeliveryQueue()).acked_at()) == [
         "https://a",
         "https://b",
     ]

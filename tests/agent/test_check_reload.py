@@ -4,37 +4,37 @@ import threading
 
 from nodeguard.agent.check_reload import CheckReload, LoadedChecks
 from nodeguard.agent.options import OptionsError
-from nodeguard.agent.transitions import LogLine
 from nodeguard.model.catalogue import Catalogue
+from tests.logs import LogLines
 from tests.waiting import PATIENCE, until_async
 
 
-async def test_readings_come_one_at_a_time_and_the_newest_is_adopted() -> None:
-    go_on, read, adopted, lines = threading.Event(), list[Catalogue](), list[Catalogue](), list[LogLine]()
+async def test_reads_do_not_overlap_and_the_newest_is_adopted(log: LogLines) -> None:
+    proceed, catalogues, adopted = threading.Event(), list[Catalogue](), list[Catalogue]()
 
-    def look() -> LoadedChecks:
-        go_on.wait(PATIENCE)
-        read.append(Catalogue())
-        return read[-1], {}
+    def read() -> LoadedChecks:
+        proceed.wait(PATIENCE)
+        catalogues.append(Catalogue())
+        return catalogues[-1], {}
 
-    reload = CheckReload(look, lambda catalogue, _: adopted.append(catalogue), 0.1, lines.append)
+    reload = CheckReload(read, lambda catalogue, _: adopted.append(catalogue), 0.1)
     for _ in range(100):
         reload.request()
-    assert read == []
-    go_on.set()
+    assert catalogues == []
+    proceed.set()
     await until_async(lambda: adopted)
-    assert len(read) == 2
+    assert len(catalogues) == 2
     assert len(adopted) == 1
-    assert adopted[0] is read[1]
-    assert lines == [{"event": "reloaded", "checks": 0}]
+    assert adopted[0] is catalogues[1]
+    assert log.lines == [{"level": "info", "msg": "checks reloaded", "checks": 0}]
 
 
-async def test_what_is_wrong_is_kept_out_with_the_reason() -> None:
-    lines = list[LogLine]()
+async def test_invalid_checks_are_refused_with_the_error(log: LogLines) -> None:
+    def read() -> LoadedChecks:
+        raise OptionsError("a.yaml:1: is invalid: fix it")
 
-    def look() -> LoadedChecks:
-        raise OptionsError("a.yaml:1: is wrong: mend it")
-
-    CheckReload(look, lambda *_: None, 0.0, lines.append).request()
-    await until_async(lambda: lines)
-    assert lines == [{"event": "reload refused", "reason": "a.yaml:1: is wrong: mend it"}]
+    CheckReload(read, lambda *_: None, 0.0).request()
+    await until_async(lambda: log.lines)
+    assert [(line["level"], line["error"]) for line in log.lines] == [
+        ("error", "a.yaml:1: is invalid: fix it")
+    ]

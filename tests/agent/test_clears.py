@@ -24,7 +24,7 @@ class Node:
         machine: Any = FakeMachine()
         self.told = False
         sources = [Scripted("kmsg", self.log), Scripted("memory", self.level)]
-        self.agent = Agent(machine, sources, self.judgement, lambda _: None, 0.0)
+        self.agent = Agent(machine, sources, self.judgement, 0.0)
 
     def log(self, machine: Machine) -> Iterator[Observation]:
         if not self.told:

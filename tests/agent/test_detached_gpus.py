@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeguard.agent.detached_gpus import DetachedGpus, detach, detached_targets, seconds_until_change
+from nodeguard.agent.instructions import DetachedGpus, detach, detached_targets, seconds_until_change
 from nodeguard.model.instant import Instant
 from nodeguard.model.target import NODE
 

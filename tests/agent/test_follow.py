@@ -11,9 +11,9 @@ from typing import Any, cast
 
 import pytest
 
-from nodeguard.agent import fd_watch as following
+from nodeguard.agent import watched_node as following
 from nodeguard.agent.agent import Agent
-from nodeguard.agent.fd_watch import watch_descriptors
+from nodeguard.agent.watched_node import watch_descriptors
 from nodeguard.cli.check_catalogue import load_catalogue
 from nodeguard.derive.derive import PlatformHints
 from nodeguard.model.observation import Observation
@@ -24,8 +24,8 @@ from nodeguard.sources.machines import live
 from nodeguard.sources.machines.live import LiveMachine
 from nodeguard.sources.nvml import NvmlSource
 from nodeguard.sources.source import Source
-from nodeguard.worker.deadlines import Deadlines
 from nodeguard.worker.lane import WorkerLane, nvml_lane
+from nodeguard.worker.progress import Deadlines
 from tests.agent.scene import NEVER, Scripted
 from tests.fuse import Manner, Server
 from tests.nvml_double import Build, Double
@@ -81,7 +81,7 @@ async def _watching(root: Path, *sources: Source) -> AsyncIterator[Agent]:
     catalogue, signals = load_catalogue()
     with LiveMachine(str(root)) as machine:
         judgement = Pipeline(catalogue, signals, PlatformHints())
-        agent = Agent(machine, sources, judgement, lambda _: None, 0.0)
+        agent = Agent(machine, sources, judgement, 0.0)
         watch_descriptors(machine, agent)
         running = asyncio.create_task(agent.run())
         names = {source.name for source in sources}
@@ -180,7 +180,7 @@ async def test_a_log_that_cannot_be_read_is_not_tried_again_at_once(monkeypatch:
     reader, writer = os.pipe()
     os.write(writer, b"a line")
     log, other = Scripted("kmsg", failing, interval=NEVER), Scripted("memory", interval=0.01)
-    agent = Agent(cast("Any", FakeMachine()), [log, other], judgement(LOW), lambda _: None, 0.0)
+    agent = Agent(cast("Any", FakeMachine()), [log, other], judgement(LOW), 0.0)
     following._read_when_readable(agent, "kmsg", reader, 0.002)
     running = asyncio.create_task(agent.run())
     await until_async(lambda: log.rounds >= 1)

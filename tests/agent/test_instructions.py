@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from nodeguard.agent.agent import Agent
-from nodeguard.agent.detached_gpus import DetachedGpus
-from nodeguard.agent.instructions import GpuDetacher
+from nodeguard.agent.instructions import DetachedGpus, GpuDetacher
 from nodeguard.cli.check_catalogue import load_catalogue
 from nodeguard.derive.derive import PlatformHints
 from nodeguard.model.finding import DataStatus
@@ -41,9 +40,7 @@ class Node:
         (root / "dev/nvidiactl").touch()
         self.machine = LiveMachine(str(root))
         self.source = NvmlSource()
-        self.agent = Agent(
-            self.machine, [self.source], Pipeline(*load_catalogue(), PlatformHints()), lambda _: None, 0.0
-        )
+        self.agent = Agent(self.machine, [self.source], Pipeline(*load_catalogue(), PlatformHints()), 0.0)
         self.gpus = GpuDetacher(self.agent, self.source, self.machine.detach_gpus, release)
 
     def knowledge(self) -> DataStatus | None:

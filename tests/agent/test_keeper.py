@@ -6,14 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from nodeguard.agent import keeper
-from nodeguard.agent.keeper import StateKeeper
+from nodeguard.agent import state_file as keeper
 from nodeguard.agent.state import AgentState, decode_state
-from nodeguard.agent.state_file import StateFile
+from nodeguard.agent.state_file import StateFile, StateKeeper
 from nodeguard.pipeline.pipeline import PipelineState
 from nodeguard.sources.machine import LogCursor
-from nodeguard.worker.deadlines import Deadlines
 from nodeguard.worker.lane import WorkerLane, filesystem_lane
+from nodeguard.worker.progress import Deadlines
 from tests.agent.scene import workers
 from tests.waiting import PATIENCE, until_async
 

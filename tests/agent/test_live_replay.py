@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 
 from fixtures.bundles import bundle_path
-from nodeguard.agent.live_replay import LiveReplayMachine
-from nodeguard.bundle.watched import LogFields, WatchedBundle
+from nodeguard.agent.watched_node import LiveReplayMachine
+from nodeguard.bundle.watched import WatchedBundle
 from nodeguard.sources.machine import LogCursor, LogRecords
 from nodeguard.worker.device_events import DeviceEvent
 from tests.bundle.bundles import bundle, lay
+from tests.logs import LogLines
 
 BOOT = "5c8f1d2e-0a1b-2c3d-4e5f-60718293a4b5"
 ONE, TWO, THREE = "6,1,1000000,-;one", "6,2,2000000,-;two", "6,3,3000000,-;three"
@@ -24,12 +25,11 @@ STATE = "/sys/class/net/eth0/operstate"
 
 
 class Scene:
-    """A machine of a bundle that was written here, what it told, and the hand of its clock."""
+    """A machine of a bundle of this test, and its clock."""
 
     def __init__(self, directory: str, logged: LogCursor | None = None) -> None:
-        self.told: list[LogFields] = []
         self.clock = 100.0
-        self.bundle = WatchedBundle(directory, self.told.append)
+        self.bundle = WatchedBundle(directory)
         self.machine = LiveReplayMachine(self.bundle, 1.0, lambda: self.clock, logged=logged)
 
     def round(self, seconds: float = 10.0) -> LiveReplayMachine:
@@ -48,7 +48,7 @@ def live(directory: Path, files: dict[str, Any], logged: LogCursor | None = None
 
 def test_a_recording_goes_on_with_the_clock_as_fast_as_asked() -> None:
     clock = [100.0]
-    with WatchedBundle(str(bundle_path("gpu-gone")), lambda _: None) as watched:
+    with WatchedBundle(str(bundle_path("gpu-gone"))) as watched:
         machine = LiveReplayMachine(watched, 60.0, lambda: clock[0])
         began = machine.now()
         gpu = "/sys/bus/pci/devices/0000:61:00.0"
@@ -67,7 +67,7 @@ def test_a_change_is_read_in_the_next_round_and_not_before(tmp_path: Path) -> No
         assert scene.round().read(STATE) == "down\n"
 
 
-def test_files_and_directories_come_and_go(tmp_path: Path) -> None:
+def test_files_and_directories_come_and_go(tmp_path: Path, log: LogLines) -> None:
     with live(tmp_path, {STATE[1:]: "up\n", "errors.yaml": "{}\n"}) as scene:
         lay(tmp_path, {"sys/class/net/eth1/queues/rx/limit": "1"})
         machine = scene.round()
@@ -80,7 +80,7 @@ def test_files_and_directories_come_and_go(tmp_path: Path) -> None:
         assert scene.round().names("/sys/class/net") == ("eth1",)
         with pytest.raises(OSError, match="Input/output"):
             machine.names("/sys/class/net/eth1")
-    assert scene.told == []
+    assert log.lines == []
 
 
 def test_a_file_that_goes_during_a_round_is_missed_as_on_a_machine(tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ def test_calls_and_nvml_are_replaced_by_renaming(tmp_path: Path) -> None:
         assert scene.round().nvml_events() == ()
 
 
-def test_what_breaks_the_format_is_told_once_and_stays_what_it_was(tmp_path: Path) -> None:
+def test_an_invalid_file_is_logged_once_and_its_last_content_stays(tmp_path: Path, log: LogLines) -> None:
     whole = json.dumps({"devices": [{"nvmlDeviceGetUUID": "a"}]})
     with live(tmp_path, {STATE[1:]: "up\n", "nvml.json": whole}) as scene:
         for half in (10, 10, 10):
@@ -134,20 +134,16 @@ def test_what_breaks_the_format_is_told_once_and_stays_what_it_was(tmp_path: Pat
     file = str(tmp_path / "nvml.json")
     field = "devices[0].nvmlDeviceGetUUI D"
     remedy = "is not the name of a call: write pynvml's name, with only numbers in parentheses"
-    assert scene.told[0] == {
-        "event": "bundle refused",
-        "file": file,
-        "field": "",
-        "reason": f"{file}: is cut short: copy it again",
-    }
-    assert (scene.told[1]["field"], str(scene.told[1]["reason"])[: len(remedy) + len(file + field) + 4]) == (
+    assert (log.lines[0]["level"], log.lines[0]["file"], log.lines[0]["field"]) == ("warning", file, "")
+    assert log.lines[0]["error"] == f"{file}: is cut short: copy it again"
+    assert (log.lines[1]["field"], str(log.lines[1]["error"])[: len(remedy) + len(file + field) + 4]) == (
         field,
         f"{file}: {field}: {remedy}",
     )
-    assert scene.told[2:] == [{"event": "bundle fixed", "file": file}]
+    assert [(line["level"], line["file"]) for line in log.lines[2:]] == [("info", file)]
 
 
-def test_a_tree_that_breaks_the_format_keeps_all_as_it_was(tmp_path: Path) -> None:
+def test_an_invalid_tree_keeps_the_previous_recording(tmp_path: Path, log: LogLines) -> None:
     with live(tmp_path, {STATE[1:]: "up\n"}) as scene:
         assert scene.machine.read(STATE) == "up\n"
         os.symlink("/etc/passwd", tmp_path / "sys/link")
@@ -155,15 +151,15 @@ def test_a_tree_that_breaks_the_format_keeps_all_as_it_was(tmp_path: Path) -> No
         assert scene.round().read(STATE) == "up\n"
         (tmp_path / "sys/link").unlink()
         assert scene.round().read(STATE) == "down\n"
-    assert [line["event"] for line in scene.told] == ["bundle refused", "bundle fixed"]
-    assert "sys/link: is a link out of the bundle" in str(scene.told[0]["reason"])
+    assert [line["level"] for line in log.lines] == ["warning", "info"]
+    assert "sys/link: is a link out of the bundle" in str(log.lines[0]["error"])
 
 
 def test_nothing_is_read_again_where_nothing_changed(tmp_path: Path) -> None:
     with live(tmp_path, {STATE[1:]: "up\n", "kmsg": f"{ONE}\n"}) as scene:
         before = scene.bundle.recording
-        with (tmp_path / "kmsg").open("a") as log:
-            log.write(f"{TWO}\n")
+        with (tmp_path / "kmsg").open("a") as file:
+            file.write(f"{TWO}\n")
         assert scene.round().log() == LogRecords((ONE, TWO), last=2)
         assert scene.round().state().read(STATE) == "up\n"
         assert scene.bundle.recording is before
@@ -172,8 +168,8 @@ def test_nothing_is_read_again_where_nothing_changed(tmp_path: Path) -> None:
 def test_the_log_is_that_of_the_frames_and_what_came_into_the_file(tmp_path: Path) -> None:
     with live(tmp_path, {"kmsg": ONE, "frames/000010/kmsg": f"{TWO}\n"}) as scene:
         assert scene.round(0).log() == LogRecords((ONE,), last=1)
-        with (tmp_path / "kmsg").open("a") as log:
-            log.write(f"{THREE}\n")
+        with (tmp_path / "kmsg").open("a") as file:
+            file.write(f"{THREE}\n")
         assert scene.round(10).log() == LogRecords((THREE, TWO), last=3)
         assert scene.round(10).log() == LogRecords((), last=3)
 
@@ -181,27 +177,27 @@ def test_the_log_is_that_of_the_frames_and_what_came_into_the_file(tmp_path: Pat
 def test_after_a_restart_the_log_goes_on_from_the_cursor(tmp_path: Path) -> None:
     with live(tmp_path, {"kmsg": f"{ONE}\n{TWO}\n"}, logged=LogCursor(BOOT, 1)) as scene:
         assert scene.round().log() == LogRecords((TWO,), last=2)
-        with (tmp_path / "kmsg").open("a") as log:
-            log.write(f"{ONE}\n")
+        with (tmp_path / "kmsg").open("a") as file:
+            file.write(f"{ONE}\n")
         assert scene.round().log() == LogRecords((ONE,), last=2)
 
 
 def test_a_log_that_fails_is_no_news_and_loses_nothing(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "kmsg")
     with live(tmp_path, {"errors.yaml": "dev/kmsg: EIO\n"}) as scene:
-        with (tmp_path / "kmsg").open("w") as log:
-            log.write(f"{ONE}\n")
+        with (tmp_path / "kmsg").open("w") as file:
+            file.write(f"{ONE}\n")
         with pytest.raises(OSError, match="Input/output"):
             scene.round().log()
         (tmp_path / "errors.yaml").unlink()
         assert scene.round().log() == LogRecords((ONE,), last=1)
 
 
-def test_lines_that_are_no_records_are_told_once(tmp_path: Path) -> None:
+def test_invalid_lines_of_the_kernel_log_are_logged_once(tmp_path: Path, log: LogLines) -> None:
     with live(tmp_path, {"kmsg": f"{ONE}\n"}) as scene:
         for line in ("Xid 79", "Xid 79", TWO, "Xid 79"):
-            with (tmp_path / "kmsg").open("a") as log:
-                log.write(f"{line}\n")
+            with (tmp_path / "kmsg").open("a") as file:
+                file.write(f"{line}\n")
             scene.round().log()
-    events = [(line["event"], line.get("field")) for line in scene.told]
-    assert events == [("bundle refused", "line 2"), ("bundle fixed", None), ("bundle refused", "line 5")]
+    lines = [(line["level"], line.get("field")) for line in log.lines]
+    assert lines == [("warning", "line 2"), ("info", None), ("warning", "line 5")]

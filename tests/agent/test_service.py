@@ -15,14 +15,13 @@ import pytest
 from nodeguard.agent.agent import Agent
 from nodeguard.agent.control import InstructionOutcome
 from nodeguard.agent.reporting.credentials import TokenFile
-from nodeguard.agent.reporting.delivery_state import DeliveryQueue, DeliveryState
+from nodeguard.agent.reporting.delivery_queue import DeliveryQueue, DeliveryState
 from nodeguard.agent.reporting.endpoint_pool import EndpointPool
 from nodeguard.agent.reporting.http1 import HttpsTransport
 from nodeguard.agent.reporting.reporter import Reporter, node_facts
 from nodeguard.agent.service import Service
 from nodeguard.agent.state import capture_state, decode_state
 from nodeguard.agent.state_file import StateFile
-from nodeguard.agent.transitions import LogLine
 from nodeguard.model.catalogue import Catalogue
 from nodeguard.model.finding import Verdict
 from nodeguard.model.observation import Observation
@@ -49,28 +48,22 @@ class Node:
         lost: tuple[str, float] = ("", 0.0),
     ) -> None:
         self.level = 3
-        self.lines: list[LogLine] = []
         self.carried: list[str] = []
         machine: Any = FakeMachine()
         self.source = Scripted("memory", self.read)
         judge = judgement(LOW)
-        self.agent = Agent(machine, [self.source], judge, self.lines.append, 0.0)
+        self.agent = Agent(machine, [self.source], judge, 0.0)
         mailbox = DeliveryQueue(post)
         (path / "token").write_text("secret")
         way = HttpsTransport(receiver.address, TokenFile(str(path / "token"))) if receiver else None
-        endpoints = EndpointPool([way], mailbox, Random(7).random, self.say) if way else None
-        self.reporter = Reporter(
-            mailbox, node_facts("node-1", Catalogue()), {ClearFinding: self.carry}, self.lines.append
-        )
+        endpoints = EndpointPool([way], mailbox, Random(7).random) if way else None
+        self.reporter = Reporter(mailbox, node_facts("node-1", Catalogue()), {ClearFinding: self.carry})
         file = StateFile(str(path / "state"), filesystem_lane())
         remember = lambda instant: capture_state(judge.state, instant, LaneHangs())  # noqa: E731
         self.service = Service(self.agent, self.reporter, remember, file, lost, endpoints)
 
     def read(self, _: Machine) -> Iterator[Observation]:
         yield Observation("memory", "node", signals={"a.level": self.level})
-
-    def say(self, reason: str) -> None:
-        self.lines.append({"event": "unreported", "reason": reason})
 
     async def carry(self, one: ClearFinding) -> InstructionOutcome:
         self.carried.append(one.id)

@@ -11,16 +11,15 @@ import pytest
 from msgspec.structs import replace
 
 from nodeguard.agent import state_file
-from nodeguard.agent.reporting.delivery_state import DeliveryState
-from nodeguard.agent.reporting.spool import Spool, append
+from nodeguard.agent.reporting.delivery_queue import DeliveryState, Spool, append
 from nodeguard.agent.state import AgentState, UnusableStateError
 from nodeguard.agent.state_file import StateFile
 from nodeguard.model.instant import Instant
 from nodeguard.pipeline.pipeline import PipelineState
 from nodeguard.sources.machine import LogCursor
-from nodeguard.worker.deadlines import Deadlines
 from nodeguard.worker.lane import WorkerLane, filesystem_lane
 from nodeguard.worker.process import WorkerProcess
+from nodeguard.worker.progress import Deadlines
 from tests.agent.scene import workers
 from tests.fuse import Manner, Server, _call
 from tests.waiting import PATIENCE

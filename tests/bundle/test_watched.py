@@ -12,8 +12,9 @@ import pytest
 
 from nodeguard.bundle import watched
 from nodeguard.bundle.failures import BundleError
-from nodeguard.bundle.watched import LogFields, WatchedBundle
+from nodeguard.bundle.watched import WatchedBundle
 from tests.bundle.bundles import MANIFEST, bundle, lay
+from tests.logs import LogLines
 from tests.waiting import PATIENCE
 
 ONE = "6,1,1000000,-;one"
@@ -21,11 +22,11 @@ ONE = "6,1,1000000,-;one"
 
 def test_a_bundle_that_breaks_the_format_at_the_start_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BundleError, match=r"nvml\.json: is cut short"):
-        WatchedBundle(bundle(tmp_path, {"nvml.json": "{"}), print)
+        WatchedBundle(bundle(tmp_path, {"nvml.json": "{"}))
 
 
 def test_it_is_read_again_after_a_look_and_once(tmp_path: Path) -> None:
-    with WatchedBundle(bundle(tmp_path, {"sys/a": "1"}), print) as live:
+    with WatchedBundle(bundle(tmp_path, {"sys/a": "1"})) as live:
         first = live.recording
         lay(tmp_path, {"sys/a": "2"})
         assert live.reload() is first
@@ -38,7 +39,7 @@ def test_it_is_read_again_after_a_look_and_once(tmp_path: Path) -> None:
 
 
 def test_who_asks_while_it_is_read_again_waits_for_it(tmp_path: Path) -> None:
-    with WatchedBundle(bundle(tmp_path, {"sys/a": "1"}), print) as live:
+    with WatchedBundle(bundle(tmp_path, {"sys/a": "1"})) as live:
         for value in range(20):
             lay(tmp_path, {"sys/a": str(value)})
             live.note_changes()
@@ -57,18 +58,19 @@ def test_who_asks_while_it_is_read_again_waits_for_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize("said", ["recorded", "not-recorded", ""])
 def test_a_kernel_log_may_come_at_any_time_unless_it_was_not_recorded(tmp_path: Path, said: str) -> None:
     files: dict[str, Any] = {"bundle.yaml": MANIFEST + (f"sources: {{kmsg: {said}}}\n" if said else "")}
-    with WatchedBundle(bundle(tmp_path, files), print) as live:
+    with WatchedBundle(bundle(tmp_path, files)) as live:
         assert live.is_recorded("kmsg", ("kmsg",)) == (said != "not-recorded")
         assert not live.is_recorded("nvml", ("nvml.json",))
 
 
-def test_a_frame_that_fits_no_more_keeps_all_as_it_was(tmp_path: Path) -> None:
-    told: list[LogFields] = []
+def test_a_frame_that_does_not_fit_any_more_keeps_the_previous_recording(
+    tmp_path: Path, log: LogLines
+) -> None:
     files = {
         "nvml.json": {"devices": [{}, {}]},
         "frames/000010/nvml.json": {"devices": {"2": {"nvmlDeviceGetUUID": "c"}}},
     }
-    with WatchedBundle(bundle(tmp_path, files), told.append) as live:
+    with WatchedBundle(bundle(tmp_path, files)) as live:
         lay(tmp_path, {"nvml.json": {"devices": [{}]}})
         live.note_changes()
         assert len((live.reload().state_at(0).nvml or {})["devices"]) == 2
@@ -76,24 +78,23 @@ def test_a_frame_that_fits_no_more_keeps_all_as_it_was(tmp_path: Path) -> None:
         live.note_changes()
         assert len((live.reload().state_at(0).nvml or {})["devices"]) == 3
     file = f"{tmp_path}/frames/000010/nvml.json"
-    assert [(line["event"], line["file"]) for line in told] == [
-        ("bundle refused", file),
-        ("bundle fixed", str(tmp_path)),
+    assert [(line["level"], line["file"]) for line in log.lines] == [
+        ("warning", file),
+        ("info", str(tmp_path)),
     ]
-    assert told[0]["field"] == "devices.2"
+    assert log.lines[0]["field"] == "devices.2"
 
 
-def test_where_the_kernel_does_not_watch_it_says_so_and_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_without_inotify_it_logs_a_warning_and_continues(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, log: LogLines
 ) -> None:
     def refused() -> None:
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
     monkeypatch.setattr(watched, "Inotify", refused)
-    told: list[LogFields] = []
-    with WatchedBundle(bundle(tmp_path, {"kmsg": ""}), told.append) as live:
+    with WatchedBundle(bundle(tmp_path, {"kmsg": ""})) as live:
         live.note_changes()
         (tmp_path / "kmsg").write_text(f"{ONE}\n")
         assert live.read_log(1.0).appended.records == (ONE,)
-    assert [line["event"] for line in told] == ["bundle not watched"]
-    assert "inotify: Too many open files: raise fs.inotify.max_user_watches" in str(told[0]["reason"])
+    assert log.messages() == ["changes of the bundle are noticed late or not at all"]
+    assert "inotify: Too many open files: raise fs.inotify.max_user_watches" in str(log.lines[0]["error"])

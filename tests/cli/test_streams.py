@@ -87,4 +87,4 @@ def test_an_interrupt_during_imports_prints_no_traceback() -> None:
 def test_an_agent_needs_no_standard_output() -> None:
     done = run(["agent", "--once", "--listen", "127.0.0.1:0", *CHECK[1:]], ">&-")
     assert (done.returncode == 3, "Traceback" in done.stderr) == (False, False)
-    assert '"event": "end"' in done.stderr
+    assert '"msg": "agent stopped"' in done.stderr

@@ -133,7 +133,7 @@ def test_an_agent_killed_at_any_time_loses_and_doubles_no_fault(tmp_path: Path) 
     assert receiver.applied[-1].leaving
     numbers = [report.sequence for report in receiver.applied]
     assert numbers == sorted(set(numbers))
-    logged = {(line["check"], line["target"]) for line in node.log if line["event"] == "finding"}
+    logged = {(line["check"], line["target"]) for line in node.log if line["msg"] == "finding raised"}
     for report in receiver.applied:
         assert finding_keys(report) <= logged
-    assert node.log[-1]["event"] == "end"
+    assert node.log[-1]["msg"] == "agent stopped"

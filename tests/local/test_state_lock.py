@@ -4,11 +4,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-from nodeguard.local.state_lock import acquire_state_lock
+from nodeguard.local.unix_socket import acquire_state_lock
 
 
 def test_a_directory_is_held_by_one_and_free_once_that_one_is_killed(tmp_path: Path) -> None:
-    code = f"from nodeguard.local.state_lock import acquire_state_lock; h = acquire_state_lock({str(tmp_path)!r}); print(h is not None, flush=True); input()"
+    code = f"from nodeguard.local.unix_socket import acquire_state_lock; h = acquire_state_lock({str(tmp_path)!r}); print(h is not None, flush=True); input()"
     command = [sys.executable, "-c", code]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
         assert other.stdout is not None

@@ -17,7 +17,7 @@ from typing import Any
 import pynvml
 import pytest
 
-from nodeguard.worker.nvml_errors import NAMES
+from nodeguard.worker.nvml_json import NAMES
 
 _SOURCE = Path(__file__).parent / "double.c"
 _CODES = {name: str(code) for code, name in NAMES.items()} | {

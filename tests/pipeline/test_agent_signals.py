@@ -4,8 +4,8 @@ from nodeguard.cli.check_catalogue import load_catalogue
 from nodeguard.derive.derive import PlatformHints
 from nodeguard.model.finding import Verdict
 from nodeguard.model.instant import Instant
-from nodeguard.pipeline.agent_signals import agent_reading
 from nodeguard.pipeline.pipeline import Pipeline
+from nodeguard.pipeline.signal_registry import agent_reading
 
 
 def judged(judgement: Pipeline, at: float, trouble: str, lost: str = "") -> Verdict:

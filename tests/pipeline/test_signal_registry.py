@@ -32,9 +32,9 @@ def test_a_pattern_takes_no_reading_s_name() -> None:
         all_signals([pattern("gpu.temperature")])
 
 
-def test_two_rooms_declare_no_name_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    again = {"host.uptime": Signal("host.uptime", "gauge", "once more")}
-    monkeypatch.setattr(signals_module, "SIGNALS", again)
+def test_two_packages_declare_no_signal_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    duplicate = {"host.uptime": Signal("host.uptime", "gauge", "once more")}
+    monkeypatch.setattr(signals_module, "DERIVED_SIGNALS", duplicate)
     with pytest.raises(ValueError, match=r"host\.uptime is declared twice"):
         all_signals([])
 

@@ -7,11 +7,10 @@ from typing import Any
 
 import msgspec
 
-from nodeguard.worker.deadlines import Deadlines
-from nodeguard.worker.file_request import FileRequest
 from nodeguard.worker.lane import WorkerLane
 from nodeguard.worker.process import WorkerProcess
-from nodeguard.worker.result import LaneResult
+from nodeguard.worker.progress import Deadlines
+from nodeguard.worker.result import FileRequest, LaneResult
 
 
 class Puppet(WorkerProcess):

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeguard.worker.deadlines import Deadlines, RunPace
+from nodeguard.worker.progress import Deadlines, RunPace
 
 _DEADLINES = Deadlines(call=5.0, first=30.0, grace=4.0)
 

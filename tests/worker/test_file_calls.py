@@ -9,12 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from nodeguard.worker import file_calls
-from nodeguard.worker.deadlines import Deadlines
-from nodeguard.worker.file_calls import execute
-from nodeguard.worker.file_request import FileRequest, FileResult, file_result
+from nodeguard.worker import filesystem_calls
+from nodeguard.worker.filesystem_calls import file_call
 from nodeguard.worker.lane import WorkerLane, filesystem_lane
-from nodeguard.worker.result import SYSTEM, CallResult, LaneResult
+from nodeguard.worker.progress import Deadlines
+from nodeguard.worker.result import SYSTEM, CallResult, FileRequest, FileResult, LaneResult, file_result
 from tests.fuse import Manner, Server
 from tests.worker.puppets import Stage
 
@@ -44,7 +43,7 @@ def test_a_file_is_written_read_and_set_aside_through_the_lane(tmp_path: Path) -
 def test_what_was_not_finished_is_replaced_and_left_to_nobody(tmp_path: Path) -> None:
     path = tmp_path / "memory"
     (tmp_path / "memory.new").write_bytes(b"half of an old on")
-    assert execute(f"write({path})", b"new") == 3
+    assert file_call(f"write({path})", b"new") == 3
     assert (names(tmp_path), path.read_bytes()) == (["memory"], b"new")
     assert path.stat().st_mode & 0o077 == 0
 
@@ -59,14 +58,14 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    assert execute(f"write({path})", b"new") == {"error": "ENOSPC"}
+    assert file_call(f"write({path})", b"new") == {"error": "ENOSPC"}
     assert (names(tmp_path), path.read_bytes()) == (["memory"], b"old")
 
 
 def test_a_link_in_the_place_of_the_unfinished_file_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "victim").write_bytes(b"kept")
     (tmp_path / "memory.new").symlink_to(tmp_path / "victim")
-    assert execute(f"write({tmp_path}/memory)", b"new") == 3
+    assert file_call(f"write({tmp_path}/memory)", b"new") == 3
     assert (tmp_path / "victim").read_bytes() == b"kept"
 
 
@@ -74,7 +73,7 @@ def test_no_more_than_a_few_are_set_aside(tmp_path: Path) -> None:
     path = tmp_path / "memory"
     for at in range(6):
         path.write_text(str(at))
-        assert execute(f"set-aside({path})") == f"{path}.aside-1"
+        assert file_call(f"set-aside({path})") == f"{path}.aside-1"
     assert {name: (tmp_path / name).read_text() for name in names(tmp_path)} == {
         "memory.aside-1": "5",
         "memory.aside-2": "4",
@@ -83,9 +82,9 @@ def test_no_more_than_a_few_are_set_aside(tmp_path: Path) -> None:
 
 
 def test_what_is_too_long_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file_calls, "LONGEST", 4)
+    monkeypatch.setattr(filesystem_calls, "LONGEST", 4)
     (tmp_path / "memory").write_bytes(b"12345")
-    assert execute(f"read({tmp_path}/memory)") == {"error": "EFBIG"}
+    assert file_call(f"read({tmp_path}/memory)") == {"error": "EFBIG"}
 
 
 def test_a_disk_that_hangs_hangs_the_lane_alone(fuse_mount: Callable[[Manner], Server]) -> None:

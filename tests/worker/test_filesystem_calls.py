@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from nodeguard.worker.call_log import CallLog
-from nodeguard.worker.deadlines import Deadlines
 from nodeguard.worker.filesystem_calls import ask_all, statvfs
 from nodeguard.worker.lane import filesystem_lane, nvml_lane
+from nodeguard.worker.progress import Deadlines
 from nodeguard.worker.result import CallResult, LaneResult
 from tests.fuse import Manner, Server
 from tests.nvml_double import Build

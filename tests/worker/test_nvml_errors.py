@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pynvml
 
-from nodeguard.worker.nvml_errors import NAMES, failure
+from nodeguard.worker.nvml_json import NAMES, failure
 
 
 def test_names_are_those_of_pynvml() -> None:

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from nodeguard.worker.deadlines import Deadlines
 from nodeguard.worker.device_events import DeviceEvent, DeviceEventQueue
 from nodeguard.worker.lane import WorkerLane, nvml_lane
 from nodeguard.worker.lane_state import LaneState
 from nodeguard.worker.nvml_calls import REGISTER_EVENTS
+from nodeguard.worker.progress import Deadlines
 from nodeguard.worker.replay import replay_nvml
 from nodeguard.worker.result import CallResult, LaneResult
 from tests.nvml_double import Build, Double

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from math import inf
 
 from msgspec import Struct
 
-from nodeguard.agent.reporting.delivery_state import DeliveryQueue
+from nodeguard.agent.reporting.delivery_queue import DeliveryQueue
 from nodeguard.agent.reporting.endpoint import ReplicaIps, resolve_error, select_replicas
 from nodeguard.agent.reporting.http1 import DEADLINE, Transport
 from nodeguard.agent.reporting.sender import Sender
+from nodeguard.local.backoff import backoff
 from nodeguard.local.daemon_thread import DaemonThread
 from nodeguard.model.instant import Instant
+
+logger = logging.getLogger(__name__)
 
 # Seconds for the last messages at the end, and for the exchange before them: a node that shuts down waits
 # for nobody.
@@ -117,8 +121,8 @@ class EndpointTask:
 class ReplicaPool:
     """Sends to every replica behind a name, and follows the name service.
 
-    sender: returns one for a transport. jitter: returns a number from 0 to 1. log_error: takes an error, once
-    until it is over. The name service is asked in a daemon thread, since it may hang.
+    sender: returns one for a transport. jitter: returns a number from 0 to 1. The name service is asked in
+    a daemon thread, since it may hang.
     """
 
     def __init__(
@@ -126,13 +130,10 @@ class ReplicaPool:
         endpoint: NamedEndpoint,
         sender: Callable[[Transport], Sender],
         jitter: Callable[[], float],
-        log_error: Callable[[str], None],
     ) -> None:
         self._endpoint = endpoint
         self._sender = sender
         self._jitter = jitter
-        self._log = log_error
-        self._logged = ""
         self._resolver = DaemonThread("resolver")
         self._resolve_now = asyncio.Event()
         self._tasks: dict[ReplicaIps, EndpointTask] = {}
@@ -176,19 +177,14 @@ class ReplicaPool:
             resolved = await self._resolver.run(self._endpoint.resolve)
             self._adopt(resolved, now)
         except (OSError, ValueError) as error:
-            self._log_once(resolve_error(error))
-        except Exception as error:  # noqa: BLE001 - a task that ends follows no replica
-            self._log_once(f"error in the agent itself, please report it: {type(error).__name__}: {error}")
+            fields = {"endpoint": self._endpoint.name, "error": resolve_error(error)}
+            logger.warning("cannot resolve the aggregator", extra=fields)
+        except Exception:  # a task that ends follows no replica
+            fields = {"endpoint": self._endpoint.name}
+            logger.exception("error while the aggregator is resolved, please report it", extra=fields)
         else:
-            self._logged = ""
             return bool(resolved)
         return False
-
-    def _log_once(self, message: str) -> None:
-        if message != self._logged:
-            self._logged = message
-            with suppress(Exception):
-                self._log(f"{self._endpoint.name}: {message}")
 
     def _adopt(self, resolved: Sequence[ReplicaIps], now: Callable[[], Instant]) -> None:
         before = self._tasks
@@ -209,7 +205,7 @@ class ReplicaPool:
         is_well = not failures and all(task.acknowledges for task in self.tasks)
         most = RESOLVE_INTERVAL if is_well else RESOLVE_INTERVAL_FAILING
         if not self._tasks:
-            most = min(most, RESOLVE_MIN_INTERVAL * 2.0 ** min(failures, 10))
+            most = backoff(failures, RESOLVE_MIN_INTERVAL, most)
         with suppress(TimeoutError):
             async with asyncio.timeout(most * (0.75 + 0.25 * self._jitter())):
                 await self._resolve_now.wait()
@@ -228,14 +224,13 @@ class EndpointPool:
         transports: Sequence[Transport],
         queue: DeliveryQueue,
         jitter: Callable[[], float],
-        log_error: Callable[[str], None],
         names: Sequence[NamedEndpoint] = (),
     ) -> None:
         def sender(transport: Transport) -> Sender:
-            return Sender(transport, queue, jitter, log_error)
+            return Sender(transport, queue, jitter)
 
         self._senders = [sender(transport) for transport in transports]
-        self._replicas = [ReplicaPool(name, sender, jitter, log_error) for name in names]
+        self._replicas = [ReplicaPool(name, sender, jitter) for name in names]
         self._fixed: list[EndpointTask] = []
         queue.on_report = self._wake
 

@@ -18,9 +18,14 @@ from typing import Any, Protocol
 import h11
 from msgspec import Struct
 
-from nodeguard.agent.reporting.credentials import CredentialError, TokenFile
+from nodeguard.agent.reporting.credentials import (
+    CertificateFiles,
+    CredentialError,
+    TlsFileError,
+    TokenFile,
+    tls_context,
+)
 from nodeguard.agent.reporting.endpoint import Address, is_ip, parse_address, resolve, resolve_error
-from nodeguard.agent.reporting.tls import CertificateFiles, TlsFileError, tls_context
 from nodeguard.local.certificate_validity import validity_problem
 from nodeguard.local.daemon_thread import DaemonThread
 from nodeguard.wire.encoding import REPLY_LIMIT
@@ -113,7 +118,7 @@ class HttpsTransport:
             self.close()
             took = round(min(timeout, asyncio.get_running_loop().time() - began), 1)
             reason = _reason(error, took, has_certificate=self._certificate is not None)
-            raise TransportError(f"{self.name}: {reason}") from None
+            raise TransportError(reason) from None
         except asyncio.CancelledError:
             self.close()
             raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from hashlib import blake2b
 from typing import Any
@@ -11,8 +12,7 @@ from msgspec.structs import replace
 
 from nodeguard import __version__
 from nodeguard.agent.control import InstructionOutcome
-from nodeguard.agent.reporting.delivery_state import DeliveryQueue
-from nodeguard.agent.transitions import LogLine
+from nodeguard.agent.reporting.delivery_queue import DeliveryQueue
 from nodeguard.model.catalogue import Catalogue
 from nodeguard.model.finding import Health, Verdict
 from nodeguard.model.instant import Instant
@@ -20,6 +20,8 @@ from nodeguard.model.observation import Reading
 from nodeguard.wire.instruction import Instruction
 from nodeguard.wire.report import InstructionResult
 from nodeguard.wire.report_builder import NodeFacts, build_inventory, build_report
+
+logger = logging.getLogger(__name__)
 
 # Carries out an instruction of one kind.
 Executor = Callable[[Any], Awaitable[InstructionOutcome]]
@@ -38,8 +40,7 @@ def node_facts(node: str, catalogue: Catalogue) -> NodeFacts:
 class Reporter:
     """Queues a report of each verdict, and carries out instructions.
 
-    executors: by the class of instruction; an instruction of another class is refused. log: takes a line for
-    each instruction.
+    executors: by the class of instruction; an instruction of another class is refused.
     """
 
     def __init__(
@@ -47,12 +48,10 @@ class Reporter:
         queue: DeliveryQueue,
         facts: NodeFacts,
         executors: Mapping[type[Instruction], Executor],
-        log: Callable[[LogLine], None],
     ) -> None:
         self.queue = queue
         self.facts = facts
         self.executors = dict(executors)
-        self._log = log
 
     def offer(self, verdict: Verdict, instant: Instant, latest: Iterable[Reading], *, complete: bool) -> bool:
         """Queue the report of a verdict. Return whether it is a change.
@@ -85,8 +84,8 @@ class Reporter:
             outcome = InstructionOutcome(
                 done=False, message=f"error in the agent itself, please report it: {reason}"
             )
-        fields = msgspec.to_builtins(instruction)
-        self._log({"event": "instruction", **fields, "done": outcome.done, "message": outcome.message})
+        fields = {**msgspec.to_builtins(instruction), "outcome": outcome.message}
+        logger.info("instruction carried out" if outcome.done else "instruction refused", extra=fields)
         return outcome
 
 

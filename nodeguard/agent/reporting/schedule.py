@@ -8,6 +8,8 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
+from nodeguard.local.backoff import backoff, jittered
+
 # Seconds. HEARTBEAT_INTERVAL: between two messages while nothing changes. TEXT_INTERVAL: between two reports
 # that differ only in text. A failed message is retried after FIRST_RETRY, then twice as late each time, up to
 # MAX_RETRY, which also limits the Retry-After of the aggregator: a fleet that lost its aggregator is back
@@ -97,13 +99,9 @@ def after_heartbeat(endpoint: EndpointState, now: float, jitter: float, *, resen
 def after_failure(
     endpoint: EndpointState, now: float, jitter: float, retry_after: float = 0.0
 ) -> EndpointState:
-    """Return the state after a message without a valid reply. retry_after: seconds, from the aggregator.
-
-    The delay is drawn from the upper half of its range, so that agents spread and none retries at once.
-    """
-    most = min(MAX_RETRY, FIRST_RETRY * 2.0 ** min(endpoint.failures, 30))
-    asked = min(max(retry_after, 0.0), MAX_RETRY)
-    delay = max(most * (0.5 + 0.5 * jitter), asked * (1.0 + 0.25 * jitter))
+    """Return the state after a message without a valid reply. retry_after: seconds, from the aggregator."""
+    requested = min(max(retry_after, 0.0), MAX_RETRY) * (1.0 + 0.25 * jitter)
+    delay = max(jittered(backoff(endpoint.failures, FIRST_RETRY, MAX_RETRY), jitter), requested)
     return replace(endpoint, failures=endpoint.failures + 1, not_before=now + delay)
 
 

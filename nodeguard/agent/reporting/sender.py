@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from nodeguard.agent.reporting.delivery_state import DeliveryQueue
+from nodeguard.agent.reporting.delivery_queue import DeliveryQueue, SpoolEntry, decode_entry, set_age
 from nodeguard.agent.reporting.http1 import DEADLINE, HttpResponse, Transport, TransportError
 from nodeguard.agent.reporting.schedule import (
     EndpointState,
@@ -19,12 +20,13 @@ from nodeguard.agent.reporting.schedule import (
     due_message,
     seconds_until_due,
 )
-from nodeguard.agent.reporting.spool import SpoolEntry, decode_entry, set_age
 from nodeguard.model.instant import Instant
 from nodeguard.wire.digest import text_digest
 from nodeguard.wire.encoding import EncodingError, decode_reply, encode
 from nodeguard.wire.instruction import Reply
 from nodeguard.wire.report import VERSION, Heartbeat, Message, Report
+
+logger = logging.getLogger(__name__)
 
 # Acknowledgements in one message; the rest follow in the next one.
 _MAX_ACKNOWLEDGED = 24
@@ -64,7 +66,7 @@ class Sender:
 
     transport: to the aggregator. queue: shared with the senders to other aggregators. A transition waits
     until one of them acknowledges it; then every aggregator gets the latest report. jitter: returns a number
-    from 0 to 1. log_error: takes an error, once until an exchange succeeds.
+    from 0 to 1.
     """
 
     def __init__(
@@ -72,15 +74,13 @@ class Sender:
         transport: Transport,
         queue: DeliveryQueue,
         jitter: Callable[[], float],
-        log_error: Callable[[str], None],
     ) -> None:
         self.transport = transport
         self.endpoint = EndpointState()
         self._queue = queue
         self._jitter = jitter
-        self._log = log_error
         self._instruction_ids: tuple[str, ...] = ()
-        self._logged = ""
+        self._is_failing: bool | None = None
 
     async def send_due(self, now: Callable[[], Instant], timeout: float = DEADLINE) -> float:
         """Send one message if one is due. Return the seconds until the next is.
@@ -100,8 +100,9 @@ class Sender:
     def recover(self, error: Exception) -> None:
         """Close the connection after an unexpected error, and log it."""
         self.transport.close()
-        reason = f"{type(error).__name__}: {error}"
-        self._log_once(f"{self.transport.name}: error in the agent itself, please report it: {reason}")
+        self._is_failing = True
+        fields = {"endpoint": self.transport.name, "error": f"{type(error).__name__}: {error}"}
+        logger.error("error while a message is sent, please report it", extra=fields)
 
     def _pending(self) -> Pending:
         latest, is_spooled = self._queue.latest, bool(self._queue.state.spool)
@@ -125,8 +126,11 @@ class Sender:
             retry_after = response.retry_after
             reply = self._receive(response, message)
         except (EncodingError, ReplyError, TransportError) as error:
-            name = "" if isinstance(error, TransportError) else f"{self.transport.name}: "
-            self._log_once(f"{name}{error}")
+            self._is_failing = True
+            logger.warning(
+                "the aggregator does not acknowledge",
+                extra={"endpoint": self.transport.name, "error": str(error)},
+            )
             if isinstance(error, ReplyError) and error.is_refused:
                 self._refused(entry, now().mono)
             else:
@@ -134,7 +138,9 @@ class Sender:
             return
         if entry is not None:
             self._queue.remove(entry)
-        self._logged = ""
+        if self._is_failing is not False:
+            self._is_failing = False
+            logger.info("the aggregator acknowledges", extra={"endpoint": self.transport.name})
         mono, jitter = now().mono, self._jitter()
         if isinstance(message, Report):
             digest, text = message.digest, text_digest(message)
@@ -160,7 +166,9 @@ class Sender:
                 return oldest, self._rename_node(set_age(*decode_entry(oldest.data), now))
             except EncodingError as error:
                 if self._queue.remove(oldest, acknowledged=False):
-                    self._log(str(error))
+                    logger.warning(
+                        "cannot decode a spooled transition, it is dropped", extra={"error": str(error)}
+                    )
         return None, None
 
     def _rename_node(self, report: Report) -> Report:
@@ -192,15 +200,13 @@ class Sender:
                 self.transport.close()
             raise
         for message_error in errors:
-            self._log_once(f"{self.transport.name}: {message_error}")
+            logger.warning(
+                "the aggregator sent an invalid instruction",
+                extra={"endpoint": self.transport.name, "error": message_error},
+            )
         self._queue.receive(reply.instructions)
         self._instruction_ids = tuple(instruction.id for instruction in reply.instructions)
         return reply
-
-    def _log_once(self, message: str) -> None:
-        if message != self._logged:
-            self._logged = message
-            self._log(message)
 
 
 def read_reply(response: HttpResponse, message: Message) -> tuple[Reply, tuple[str, ...]]:

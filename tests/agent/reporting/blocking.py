@@ -6,10 +6,9 @@ import asyncio
 import threading
 from contextlib import suppress
 
-from nodeguard.agent.reporting.credentials import TokenFile
+from nodeguard.agent.reporting.credentials import CertificateFiles, TokenFile
 from nodeguard.agent.reporting.endpoint import Address
 from nodeguard.agent.reporting.http1 import DEADLINE, HttpResponse, HttpsTransport
-from nodeguard.agent.reporting.tls import CertificateFiles
 
 
 class BlockingTransport:

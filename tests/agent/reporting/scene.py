@@ -15,10 +15,9 @@ from random import Random
 from msgspec.structs import replace
 
 from nodeguard.agent.reporting.credentials import TokenFile
-from nodeguard.agent.reporting.delivery_state import DeliveryQueue, DeliveryState
+from nodeguard.agent.reporting.delivery_queue import DeliveryQueue, DeliveryState, Spool
 from nodeguard.agent.reporting.http1 import DEADLINE, HttpResponse, HttpsTransport, Transport
 from nodeguard.agent.reporting.sender import Sender
-from nodeguard.agent.reporting.spool import Spool
 from nodeguard.model.instant import Instant
 from nodeguard.wire.report import InstructionResult, Report
 from nodeguard.wire.report_builder import build_report
@@ -62,7 +61,6 @@ class Agent:
     kills: Callable[[], bool] = lambda: False
     silent: str = ""
     now: Instant = NOW
-    errors: list[str] = field(default_factory=list)
     offered: list[str] = field(default_factory=list)
     carried: list[str] = field(default_factory=list)
     state: DeliveryState = field(default_factory=DeliveryState)
@@ -78,7 +76,6 @@ class Agent:
                 Deadly(self.transport(address), self.kills, 0.02 if address == self.silent else DEADLINE),
                 self.queue,
                 Random(7).random,
-                self.errors.append,
             )
             for address in self.addresses
         ]

@@ -18,6 +18,7 @@ from nodeguard.agent.reporting.endpoint_pool import EndpointPool, NamedEndpoint
 from nodeguard.agent.reporting.http1 import HttpsTransport
 from tests.agent.reporting.receiver import TLS, Receiver, closed_port, receiving
 from tests.agent.reporting.scene import Agent, digests, seconds_until
+from tests.logs import LogLines
 from tests.waiting import PATIENCE, PROMPTLY, until_async
 
 pytestmark = pytest.mark.usefixtures("patient_end")
@@ -54,9 +55,7 @@ async def told(agent: Agent, service: NameService, port: int) -> AsyncIterator[E
     def way(place: ReplicaIps) -> HttpsTransport:
         return HttpsTransport(address.of_replica(place), token, str(TLS / "ca.pem"))
 
-    pool = EndpointPool(
-        [], agent.queue, lambda: 1.0, agent.errors.append, [NamedEndpoint(address.name, service.asked, way)]
-    )
+    pool = EndpointPool([], agent.queue, lambda: 1.0, [NamedEndpoint(address.name, service.asked, way)])
     pool.start(lambda: agent.now)
     try:
         yield pool
@@ -109,7 +108,7 @@ async def test_everybody_behind_a_name_is_told_and_followed(tmp_path: Path) -> N
 
 
 @pytest.mark.usefixtures("often")
-async def test_who_hears_is_told_on_while_the_name_service_is_down(tmp_path: Path) -> None:
+async def test_who_hears_is_told_on_while_the_name_service_is_down(tmp_path: Path, log: LogLines) -> None:
     port, service = closed_port(), NameService(ONE)
     agent = Agent(tmp_path, [])
     with ExitStack() as stack:
@@ -118,7 +117,7 @@ async def test_who_hears_is_told_on_while_the_name_service_is_down(tmp_path: Pat
             agent.offer("a")
             await until_async(lambda: one.applied)
             service.wrong = socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
-            await until_async(lambda: agent.errors)
+            await until_async(log.errors)
             before = service.questions
             await until_async(lambda: service.questions > before + 3)
             service.wrong, service.says = None, ()
@@ -127,8 +126,8 @@ async def test_who_hears_is_told_on_while_the_name_service_is_down(tmp_path: Pat
             agent.offer("b")
             await until_async(lambda: digests(one.applied) == agent.offered)
             assert names(pool) == ["127.0.0.1"]
-    why = "its name cannot be resolved (Temporary failure in name resolution): check the address and the name service"
-    assert agent.errors == [f"https://localhost:{port}: {why}"]
+    reason = "its name cannot be resolved (Temporary failure in name resolution): check the address and the name service"
+    assert log.errors() == [reason]
 
 
 async def test_a_name_service_that_hangs_delays_neither_a_change_nor_the_end(
@@ -178,7 +177,9 @@ async def test_a_receiver_that_is_lost_makes_the_name_asked_at_once(
             assert names(pool) == ["127.0.0.1", "127.0.0.3"]
 
 
-async def test_while_nobody_is_found_the_name_stands_for_all_and_is_asked_again_soon(tmp_path: Path) -> None:
+async def test_while_nobody_is_found_the_name_stands_for_all_and_is_asked_again_soon(
+    tmp_path: Path, log: LogLines
+) -> None:
     port, service = closed_port(), NameService()
     service.wrong = socket.gaierror(socket.EAI_NONAME, "Name or service not known")
     agent = Agent(tmp_path, [])
@@ -186,7 +187,7 @@ async def test_while_nobody_is_found_the_name_stands_for_all_and_is_asked_again_
         one = at(ONE, port, stack)
         async with told(agent, service, port) as pool:
             agent.offer("a")
-            await until_async(lambda: agent.errors)
+            await until_async(log.errors)
             assert list(pool.acked_at().items()) == [(f"https://localhost:{port}", float("-inf"))]
             assert len(agent.spool) == 1
             service.wrong, service.says = None, (ONE,)
@@ -194,7 +195,7 @@ async def test_while_nobody_is_found_the_name_stands_for_all_and_is_asked_again_
 
 
 @pytest.mark.usefixtures("often")
-async def test_whoever_is_at_a_place_must_bear_the_name(tmp_path: Path) -> None:
+async def test_whoever_is_at_a_place_must_bear_the_name(tmp_path: Path, log: LogLines) -> None:
     port, service = closed_port(), NameService(ONE)
     agent = Agent(tmp_path, [])
     address, token = parse_address(f"https://127.0.0.2:{port}/"), TokenFile(str(agent.path / "token"))
@@ -202,17 +203,19 @@ async def test_whoever_is_at_a_place_must_bear_the_name(tmp_path: Path) -> None:
         one = at(ONE, port, stack)
         way = HttpsTransport(address.of_replica(ONE), token, str(TLS / "ca.pem"))
         name = NamedEndpoint(address.name, service.asked, lambda place: way)
-        pool = EndpointPool([], agent.queue, lambda: 1.0, agent.errors.append, [name])
+        pool = EndpointPool([], agent.queue, lambda: 1.0, [name])
         pool.start(lambda: agent.now)
         agent.offer("a")
-        await until_async(lambda: agent.errors)
+        await until_async(log.errors)
         await pool.end(PATIENCE)
-        assert "certificate is not trusted" in agent.errors[0]
+        assert "certificate is not trusted" in log.errors()[0]
         assert one.tokens == []
 
 
 @pytest.mark.usefixtures("often")
-async def test_an_error_that_nobody_thought_of_is_told_once_and_survived(tmp_path: Path) -> None:
+async def test_an_error_that_nobody_thought_of_is_told_once_and_survived(
+    tmp_path: Path, log: LogLines
+) -> None:
     port, service = closed_port(), NameService(ONE)
     service.wrong = RuntimeError("no")
     agent = Agent(tmp_path, [])
@@ -223,9 +226,7 @@ async def test_an_error_that_nobody_thought_of_is_told_once_and_survived(tmp_pat
             await until_async(lambda: service.questions > 3)
             service.wrong = None
             await until_async(lambda: one.applied)
-    assert agent.errors == [
-        f"https://localhost:{port}: error in the agent itself, please report it: RuntimeError: no"
-    ]
+    assert log.errors() == ["RuntimeError: no"]
 
 
 async def test_nothing_is_begun_after_the_end(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from nodeguard.agent.reporting.endpoint_pool import EndpointPool
 from nodeguard.agent.reporting.http1 import DEADLINE
 from tests.agent.reporting.receiver import closed_port, receiving
 from tests.agent.reporting.scene import Agent, black_hole, digests, seconds_until
+from tests.logs import LogLines
 from tests.waiting import PATIENCE, PROMPTLY, until_async
 
 pytestmark = pytest.mark.usefixtures("patient_end")
@@ -23,9 +24,7 @@ pytestmark = pytest.mark.usefixtures("patient_end")
 @asynccontextmanager
 async def sending(agent: Agent) -> AsyncIterator[EndpointPool]:
     """The threads of an agent's pool, ended at the end."""
-    pool = EndpointPool(
-        [agent.transport(one) for one in agent.addresses], agent.queue, Random(7).random, agent.errors.append
-    )
+    pool = EndpointPool([agent.transport(one) for one in agent.addresses], agent.queue, Random(7).random)
     pool.start(lambda: agent.now)
     try:
         yield pool
@@ -91,11 +90,11 @@ async def test_an_answer_that_is_under_way_at_the_end_is_waited_for(tmp_path: Pa
         assert [one.leaving for one in receiver.applied] == [False, True]
 
 
-async def test_an_end_that_cannot_be_told_is_no_reason_to_stay(tmp_path: Path) -> None:
+async def test_an_end_that_cannot_be_told_is_no_reason_to_stay(tmp_path: Path, log: LogLines) -> None:
     agent = Agent(tmp_path, [f"http://127.0.0.1:{closed_port()}/"])
     async with sending(agent):
         agent.offer("a")
-        await until_async(lambda: agent.errors)
+        await until_async(log.errors)
         began = time.monotonic()
     assert time.monotonic() - began < PROMPTLY
     assert len(agent.spool) == 1

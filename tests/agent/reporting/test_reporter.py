@@ -3,30 +3,26 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from nodeguard.agent.control import InstructionOutcome
-from nodeguard.agent.reporting.delivery_state import DeliveryQueue
+from nodeguard.agent.reporting.delivery_queue import DeliveryQueue, decode_entry
 from nodeguard.agent.reporting.reporter import Reporter, node_facts
-from nodeguard.agent.reporting.spool import decode_entry
-from nodeguard.agent.transitions import LogLine
 from nodeguard.cli.check_catalogue import load_catalogue
 from nodeguard.model.finding import Health
 from nodeguard.model.observation import Component, Observation, Reading
 from nodeguard.wire.instruction import ClearFinding, DetachGpus, Instruction
 from nodeguard.wire.report import InstructionResult, Report
+from tests.logs import LogLines
 from tests.wire.scene import NOW, finding, verdict
 
 CATALOGUE, _ = load_catalogue()
 SEEN = Reading("nvml", 1.0, (Observation("nvml", "gpu/0000:1b:00", component=Component("GPU-1", "H100")),))
 
 
-def made(*carried: type[Instruction]) -> tuple[Reporter, list[LogLine]]:
-    lines: list[LogLine] = []
+def new_reporter(*supported: type[Instruction]) -> Reporter:
 
     async def done(instruction: Instruction) -> InstructionOutcome:
         return InstructionOutcome(done=True, message=f"did {instruction.id}")
 
-    return Reporter(
-        DeliveryQueue(), node_facts("node-1", CATALOGUE), dict.fromkeys(carried, done), lines.append
-    ), lines
+    return Reporter(DeliveryQueue(), node_facts("node-1", CATALOGUE), dict.fromkeys(supported, done))
 
 
 def waiting(reporter: Reporter) -> list[Report]:
@@ -34,7 +30,7 @@ def waiting(reporter: Reporter) -> list[Report]:
 
 
 def test_a_report_has_the_node_the_catalogue_and_the_inventory() -> None:
-    reporter, _ = made()
+    reporter = new_reporter()
     assert reporter.offer(verdict(finding()), NOW, [SEEN], complete=True)
     assert not reporter.offer(verdict(finding()), NOW, [SEEN], complete=True)
     [report] = waiting(reporter)
@@ -43,7 +39,7 @@ def test_a_report_has_the_node_the_catalogue_and_the_inventory() -> None:
 
 
 def test_before_every_source_was_read_only_faults_are_reported() -> None:
-    reporter, _ = made()
+    reporter = new_reporter()
     assert not reporter.offer(replace(verdict(), health=Health.OK), NOW, [], complete=False)
     assert reporter.offer(verdict(finding()), NOW, [], complete=False)
 
@@ -54,14 +50,14 @@ def test_another_catalogue_has_another_digest() -> None:
     assert node_facts("node-1", type(CATALOGUE)()).catalogue != other.catalogue
 
 
-async def test_an_instruction_is_carried_out_once_and_an_unsupported_one_refused() -> None:
-    reporter, lines = made(ClearFinding)
+async def test_an_instruction_is_carried_out_once_and_an_unsupported_one_refused(log: LogLines) -> None:
+    reporter = new_reporter(ClearFinding)
     reporter.queue.receive([ClearFinding("1", "a", "node"), DetachGpus("2", 60.0)])
     assert await reporter.carry_out_all()
     assert not await reporter.carry_out_all()
-    assert [(line["id"], line["done"], line["message"]) for line in lines] == [
-        ("1", True, "did 1"),
-        ("2", False, "this agent does not support the instruction"),
+    assert [(line["id"], line["msg"], line["outcome"]) for line in log.lines] == [
+        ("1", "instruction carried out", "did 1"),
+        ("2", "instruction refused", "this agent does not support the instruction"),
     ]
     assert reporter.queue.state.inbox.done == ("1", "2")
     assert reporter.queue.state.inbox.results == (
@@ -71,8 +67,8 @@ async def test_an_instruction_is_carried_out_once_and_an_unsupported_one_refused
     assert reporter.queue.stored == ()
 
 
-async def test_a_failed_instruction_is_answered_and_affects_no_other() -> None:
-    reporter, lines = made(ClearFinding)
+async def test_a_failed_instruction_is_answered_and_affects_no_other(log: LogLines) -> None:
+    reporter = new_reporter(ClearFinding)
 
     async def fails(_: Instruction) -> InstructionOutcome:
         raise KeyError("gpu/x")
@@ -80,6 +76,9 @@ async def test_a_failed_instruction_is_answered_and_affects_no_other() -> None:
     reporter.executors = {**reporter.executors, DetachGpus: fails}
     reporter.queue.receive([DetachGpus("1", 60.0), ClearFinding("2", "a", "node")])
     assert await reporter.carry_out_all()
-    assert [(line["id"], line["done"]) for line in lines] == [("1", False), ("2", True)]
-    assert lines[0]["message"] == "error in the agent itself, please report it: KeyError: 'gpu/x'"
+    assert [(line["id"], line["msg"]) for line in log.lines] == [
+        ("1", "instruction refused"),
+        ("2", "instruction carried out"),
+    ]
+    assert log.lines[0]["outcome"] == "error in the agent itself, please report it: KeyError: 'gpu/x'"
     assert reporter.queue.state.inbox.done == ("1", "2")

@@ -6,23 +6,25 @@ from random import Random
 import pytest
 from msgspec.structs import replace
 
-from nodeguard.agent.reporting.delivery_state import DeliveryState
+from nodeguard.agent.reporting.delivery_queue import DeliveryState, Spool, append
 from nodeguard.agent.reporting.endpoint_pool import EndpointPool
 from nodeguard.agent.reporting.http1 import HttpResponse
 from nodeguard.agent.reporting.sender import Sender
-from nodeguard.agent.reporting.spool import Spool, append
 from nodeguard.wire.instruction import DetachGpus
 from nodeguard.wire.report import VERSION, Heartbeat
 from nodeguard.wire.report_builder import build_report
 from nodeguard.wire.sequence import SequenceState, accept_message
 from tests.agent.reporting.receiver import closed_port, receiving
 from tests.agent.reporting.scene import Agent, Deadly, black_hole, digests, faulty
+from tests.logs import LogLines
 from tests.waiting import PATIENCE, until_async
 from tests.wire.scene import FACTS, finding, verdict
 
 
 @pytest.mark.parametrize("tls", [False, True])
-async def test_a_change_is_told_in_full_and_then_the_heart_beats(tmp_path: Path, tls: bool) -> None:
+async def test_a_change_is_told_in_full_and_then_the_heart_beats(
+    tmp_path: Path, tls: bool, log: LogLines
+) -> None:
     with receiving(tls=tls) as receiver:
         agent = Agent(tmp_path, [receiver.address])
         agent.offer("a")
@@ -32,7 +34,7 @@ async def test_a_change_is_told_in_full_and_then_the_heart_beats(tmp_path: Path,
         agent.offer("a", "b")
         await agent.turn()
         assert len(receiver.applied[-1].findings) == 2
-        assert (receiver.connections, agent.errors, len(agent.spool)) == (1, [], 0)
+        assert (receiver.connections, log.errors(), len(agent.spool)) == (1, [], 0)
         await agent.close()
 
 
@@ -47,13 +49,13 @@ async def test_other_words_are_told_once_a_minute(tmp_path: Path) -> None:
         await agent.close()
 
 
-async def test_while_nobody_hears_transitions_wait_with_their_ages(tmp_path: Path) -> None:
+async def test_while_nobody_hears_transitions_wait_with_their_ages(tmp_path: Path, log: LogLines) -> None:
     agent = Agent(tmp_path, [f"http://127.0.0.1:{closed_port()}/"])
     for checks in (("a",), ("a", "b"), ()):
         agent.offer(*checks)
         await agent.run(100.0)
-    assert len(agent.errors) == 1
-    assert "Connection refused" in agent.errors[0]
+    assert len(log.errors()) == 1
+    assert "Connection refused" in log.errors()[0]
     with receiving() as receiver:
         agent.addresses = [receiver.address]
         agent.start()
@@ -111,6 +113,7 @@ async def test_a_receiver_that_forgot_is_told_again(tmp_path: Path) -> None:
 
 async def test_an_agent_that_another_boot_keeps_out_logs_why_and_is_accepted_within_a_minute(
     tmp_path: Path,
+    log: LogLines,
 ) -> None:
     with receiving() as receiver:
         agent = Agent(tmp_path, [receiver.address])
@@ -125,8 +128,8 @@ async def test_an_agent_that_another_boot_keeps_out_logs_why_and_is_accepted_wit
         assert receiver.applied == []
         await agent.run(31.0)
         assert digests(receiver.applied) == agent.offered
-        assert agent.errors == [
-            "receiver: it answered 409: see that one agent runs on the node: its log has the reason"
+        assert log.errors() == [
+            "it answered 409: see that one agent runs on the node: its log has the reason"
         ]
         await agent.run(60.0)
         assert 5 <= receiver.beats <= 9
@@ -149,7 +152,7 @@ async def test_transitions_that_are_refused_do_not_delay_what_comes_after_them(t
         await agent.close()
 
 
-async def test_an_entry_that_can_never_be_applied_is_left_out(tmp_path: Path) -> None:
+async def test_an_entry_that_can_never_be_applied_is_left_out(tmp_path: Path, log: LogLines) -> None:
     with receiving() as receiver:
         script = ["refuse"]
         receiver.fault = lambda: script.pop() if script else ""
@@ -158,21 +161,23 @@ async def test_an_entry_that_can_never_be_applied_is_left_out(tmp_path: Path) ->
         agent.offer("b")
         await agent.run(5.0)
         assert digests(receiver.applied) == agent.offered[1:]
-        assert (receiver.applied[-1].dropped, len(agent.errors)) == (1, 1)
+        assert (receiver.applied[-1].dropped, len(log.errors())) == (1, 1)
         await agent.close()
 
 
 @pytest.mark.parametrize("fault", ["garble", "another", "truncate", "busy", "unauthorised", "moved http://x/", "garble request"])  # fmt: skip
-async def test_what_goes_wrong_is_told_once_and_keeps_everything(tmp_path: Path, fault: str) -> None:
+async def test_what_goes_wrong_is_told_once_and_keeps_everything(
+    tmp_path: Path, fault: str, log: LogLines
+) -> None:
     with receiving() as receiver:
         receiver.fault = lambda: fault
         agent = Agent(tmp_path, [receiver.address])
         agent.offer("a")
         await agent.run(200.0)
         assert len(agent.spool) == 1
-        assert len(agent.errors) == 1
-        assert ": " in agent.errors[0]
-        assert "secret" not in agent.errors[0]
+        assert len(log.errors()) == 1
+        assert ": " in log.errors()[0]
+        assert "secret" not in log.errors()[0]
         receiver.fault = lambda: ""
         await agent.run(80.0)
         assert digests(receiver.applied) == agent.offered
@@ -180,7 +185,7 @@ async def test_what_goes_wrong_is_told_once_and_keeps_everything(tmp_path: Path,
         await agent.close()
 
 
-async def test_an_entry_that_this_version_cannot_read_is_left_out(tmp_path: Path) -> None:
+async def test_an_entry_that_this_version_cannot_read_is_left_out(tmp_path: Path, log: LogLines) -> None:
     with receiving() as receiver:
         agent = Agent(tmp_path, [receiver.address])
         agent.state = DeliveryState(spool=append(Spool(), b"{}"))
@@ -188,12 +193,12 @@ async def test_an_entry_that_this_version_cannot_read_is_left_out(tmp_path: Path
         agent.offer("a")
         await agent.run(1.0)
         assert digests(receiver.applied) == agent.offered
-        assert "it is skipped" in agent.errors[0]
+        assert "it is skipped" in log.errors()[0]
         assert receiver.applied[-1].dropped == 1
         await agent.close()
 
 
-async def test_a_pause_begins_when_nobody_is_waited_for_any_more(tmp_path: Path) -> None:
+async def test_a_pause_begins_when_nobody_is_waited_for_any_more(tmp_path: Path, log: LogLines) -> None:
     class Slow(Deadly):
         async def post(self, body: bytes, timeout: float) -> HttpResponse:
             agent.pass_by(timeout)
@@ -205,7 +210,6 @@ async def test_a_pause_begins_when_nobody_is_waited_for_any_more(tmp_path: Path)
             Slow(agent.transport(f"http://127.0.0.1:{closed_port()}/"), agent.kills),
             agent.queue,
             Random(7).random,
-            agent.errors.append,
         )
     ]
     agent.offer("a")
@@ -213,7 +217,9 @@ async def test_a_pause_begins_when_nobody_is_waited_for_any_more(tmp_path: Path)
 
 
 async def test_an_error_that_nobody_thought_of_is_told_once_and_ends_no_thread(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    log: LogLines,
 ) -> None:
     monkeypatch.setattr("nodeguard.agent.reporting.endpoint_pool._ERROR_PAUSE", 0.01)
     errors, tried = [KeyError("x")] * 5, []
@@ -228,17 +234,19 @@ async def test_an_error_that_nobody_thought_of_is_told_once_and_ends_no_thread(
     with receiving() as receiver:
         agent = Agent(tmp_path, [])
         way = Erring(agent.transport(receiver.address), agent.kills)
-        pool = EndpointPool([way], agent.queue, Random(7).random, agent.errors.append)
+        pool = EndpointPool([way], agent.queue, Random(7).random)
         agent.offer("a")
         pool.start(lambda: agent.now)
         await until_async(lambda: receiver.applied)
         await pool.end(PATIENCE)
         assert len(tried) >= 6
-        assert agent.errors == ["receiver: error in the agent itself, please report it: KeyError: 'x'"]
+        assert log.errors() == ["KeyError: 'x'"]
 
 
 @pytest.mark.parametrize("seed", range(4))
-async def test_whatever_happens_nothing_is_lost_or_applied_twice(tmp_path: Path, seed: int) -> None:
+async def test_whatever_happens_nothing_is_lost_or_applied_twice(
+    tmp_path: Path, seed: int, log: LogLines
+) -> None:
     random = Random(seed)
     with receiving() as receiver:
         faulty(receiver, random)
@@ -259,7 +267,7 @@ async def test_whatever_happens_nothing_is_lost_or_applied_twice(tmp_path: Path,
         assert sorted(agent.carried) == sorted(asked)
         assert receiver.instructions == {}
         assert (len(agent.spool), agent.spool.dropped) == (0, 0)
-        assert not any("secret" in one for one in agent.errors)
+        assert not any("secret" in one for one in log.errors())
         await agent.close()
 
 

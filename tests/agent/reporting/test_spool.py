@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from msgspec import Raw
 from msgspec.structs import replace
 
-from nodeguard.agent.reporting.spool import (
+from nodeguard.agent.reporting.delivery_queue import (
     MAX_BYTES,
     MAX_ENTRIES,
     Spool,

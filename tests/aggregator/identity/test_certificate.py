@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from nodeguard.agent.reporting.credentials import CertificateFiles
 from nodeguard.agent.reporting.http1 import TransportError
-from nodeguard.agent.reporting.tls import CertificateFiles
 from nodeguard.aggregator.certificates.serving_certificate import ServingCertificate, tls_context
 from nodeguard.aggregator.identity.caller import Caller, PresentedCredentials
 from nodeguard.aggregator.identity.certificate import CertificateAuthenticator, identity_of_certificate

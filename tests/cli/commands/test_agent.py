@@ -73,8 +73,8 @@ def test_a_recorded_fault_is_in_the_metrics_and_in_the_log() -> None:
         _, log = process.communicate(timeout=PROMPTLY)
     lines = [json.loads(line) for line in log.splitlines()]
     assert process.returncode == 0
-    assert lines[-1]["event"] == "end"
-    assert lines[0]["event"] in {"finding", "node"}
+    assert lines[-1]["msg"] == "agent stopped"
+    assert lines[0]["msg"] == "agent started"
 
 
 def test_once_ends_after_one_reading_of_every_source(
@@ -82,7 +82,7 @@ def test_once_ends_after_one_reading_of_every_source(
 ) -> None:
     listen = f"127.0.0.1:{free_port()}"
     assert main(["agent", "--once", "--from", str(bundle_path("gpu-off-bus")), "--listen", listen]) == 0
-    assert json.loads(capfd.readouterr().err.splitlines()[-1])["event"] == "end"
+    assert json.loads(capfd.readouterr().err.splitlines()[-1])["msg"] == "agent stopped"
 
 
 @pytest.mark.parametrize("pipe", [False, True])
@@ -105,12 +105,12 @@ def test_changes_of_a_bundle_are_read_by_a_running_agent(tmp_path: Path, pipe: b
         (live / "nvml.json").write_text(whole)
         assert process.stderr is not None
         events = (json.loads(line) for line in process.stderr)
-        refused = next(line for line in events if line["event"] == "bundle refused")
-        assert (refused["file"], refused["reason"]) == (
+        refused = next(line for line in events if line["level"] == "warning")
+        assert (refused["file"], refused["error"]) == (
             f"{live}/nvml.json",
             f"{live}/nvml.json: is cut short: copy it again",
         )
-        assert next(line for line in events if line["event"] == "bundle fixed")["file"] == f"{live}/nvml.json"
+        assert next(line for line in events if "valid again" in line["msg"])["file"] == f"{live}/nvml.json"
         process.terminate()
         assert process.wait(timeout=PROMPTLY) == 0
 
@@ -138,12 +138,12 @@ def test_sighup_adopts_new_checks_and_refuses_invalid_ones(tmp_path: Path) -> No
         events = (json.loads(line) for line in process.stderr)
         site.write_text("disable: [no-such-check]\n")
         process.send_signal(signal.SIGHUP)
-        refused = next(line for line in events if line["event"].startswith("reload"))
-        assert refused["event"] == "reload refused"
-        assert f"{site}:1: disable: 'no-such-check' is no check" in refused["reason"]
+        refused = next(line for line in events if "reload" in line["msg"])
+        assert refused["level"] == "error"
+        assert f"{site}:1: disable: 'no-such-check' is no check" in refused["error"]
         site.write_text("disable: [clock-unsynchronized, clock-source-unstable]\n")
         process.send_signal(signal.SIGHUP)
-        assert next(line for line in events if line["event"].startswith("reload"))["event"] == "reloaded"
+        assert next(line for line in events if "reload" in line["msg"])["msg"] == "checks reloaded"
 
 
 @given(st.text(max_size=40), st.floats(0, 1e4))
@@ -247,7 +247,7 @@ def test_once_works_where_no_thread_can_start() -> None:
         [sys.executable, "-c", code, *options], capture_output=True, text=True, timeout=PATIENCE, check=False
     )
     assert "Traceback" not in ran.stderr
-    assert json.loads(ran.stderr.splitlines()[-1])["event"] == "end"
+    assert json.loads(ran.stderr.splitlines()[-1])["msg"] == "agent stopped"
 
 
 @contextmanager
@@ -292,7 +292,7 @@ def test_idle_clients_do_not_block_other_clients() -> None:
             assert response.read() == b"alive\n"
         log = end()
     assert "Traceback" not in log
-    assert [line["event"] for line in map(json.loads, log.splitlines())].count("error") <= 1
+    assert [line["level"] for line in map(json.loads, log.splitlines())].count("error") <= 1
 
 
 @pytest.mark.parametrize("after", [0.0, 0.02, 0.1])
@@ -314,14 +314,14 @@ def test_an_early_sighup_does_not_end_the_agent(after: float) -> None:
         [sys.executable, "-c", code, str(after), *options],
         capture_output=True, text=True, timeout=PATIENCE, check=False,
     )  # fmt: skip
-    assert json.loads(ran.stderr.splitlines()[-1])["event"] == "end"
+    assert json.loads(ran.stderr.splitlines()[-1])["msg"] == "agent stopped"
 
 
 def test_exhausted_descriptors_are_logged_once() -> None:
     with agent_with_idle_clients(20, 40) as (_, lines, end):
-        refused = next(line for line in lines if json.loads(line)["event"] == "error")
+        refused = next(line for line in lines if json.loads(line)["level"] == "error")
         log = end()
-    assert "Too many open files: raise the limit on open files" in refused
+    assert "too many open files, raise the limit" in refused
     assert "Traceback" not in log
     assert all(json.loads(line) for line in log.splitlines())
     assert "please report it" not in log

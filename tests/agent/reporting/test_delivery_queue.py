@@ -2,8 +2,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from nodeguard.agent.reporting.delivery_state import DeliveryQueue, DeliveryState
-from nodeguard.agent.reporting.spool import decode_entry
+from nodeguard.agent.reporting.delivery_queue import DeliveryQueue, DeliveryState, decode_entry
 from nodeguard.wire.instruction import DetachGpus
 from nodeguard.wire.report import InstructionResult, Report, ReportedPassing
 from nodeguard.wire.report_builder import build_report

@@ -1,0 +1,5 @@
+"""Fixtures of the tests of bundles."""
+
+from tests.logs import log
+
+__all__ = ["log"]
