@@ -4,6 +4,7 @@ import re
 import sys
 import tomllib
 from collections.abc import Iterator
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import ClassVar
 
@@ -11,6 +12,14 @@ from setuptools import Command, find_packages, setup
 from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).parent
+
+# Files below the prefix of the installation, and the command that prints each.
+PRINTED = {
+    "share/man/man1/nodeguard.1": ["man"],
+    "share/bash-completion/completions/nodeguard": ["completion", "bash"],
+    "share/zsh/site-functions/_nodeguard": ["completion", "zsh"],
+    "share/fish/vendor_completions.d/nodeguard.fish": ["completion", "fish"],
+}
 
 
 def compiled(*, working_tree: bool) -> bytes:
@@ -40,6 +49,21 @@ def data_files() -> Iterator[tuple[str, list[str]]]:
         yield f"share/nodeguard/{directory.relative_to(ROOT)}", files
 
 
+def printed_files() -> Iterator[tuple[str, list[str]]]:
+    """Yield the man page and the completion scripts by their directory below the prefix, for a wheel."""
+    if "bdist_wheel" not in sys.argv:
+        return
+    sys.path.insert(0, str(ROOT))
+    from nodeguard.cli.main import main
+
+    for target, arguments in PRINTED.items():
+        path = Path("build") / target
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("w") as output, redirect_stdout(output):
+            main(arguments)
+        yield str(Path(target).parent), [str(path)]
+
+
 class BuildPy(build_py):
     """Puts the compiled catalogue beside the YAML that it was made from."""
 
@@ -67,7 +91,7 @@ class CompileCatalogue(Command):
 setup(
     long_description=readme(),
     long_description_content_type="text/markdown",
-    data_files=list(data_files()),
+    data_files=[*data_files(), *printed_files()],
     packages=[*find_packages(include=["nodeguard*"]), "nodeguard.checks"],
     package_dir={"nodeguard": "nodeguard", "nodeguard.checks": "checks"},
     cmdclass={"build_py": BuildPy, "compile_catalogue": CompileCatalogue},

@@ -102,12 +102,26 @@ def test_the_wheel_installs_units_manifests_and_alerts(wheel: Path) -> None:
         if name.startswith("gpu_nodeguard-0.1.0.data/")
     }
     shipped = [path for path in (ROOT / "daemonset").rglob("*") if path.is_file()]
-    assert installed == {str(path.relative_to(ROOT)): path.read_bytes() for path in shipped}
+    assert {name: content for name, content in installed.items() if name.startswith("daemonset/")} == {
+        str(path.relative_to(ROOT)): path.read_bytes() for path in shipped
+    }
     assert {
         "daemonset/nodeguard-agent.service",
         "daemonset/kustomization.yaml",
         "daemonset/alerts/agent.yaml",
     } <= (installed.keys())
+
+
+def test_the_wheel_installs_the_man_page_and_completions(wheel: Path) -> None:
+    prefix = "gpu_nodeguard-0.1.0.data/data/share/"
+    files = contents(wheel)
+    assert b".TH" in files[f"{prefix}man/man1/nodeguard.1"]
+    for name, line in (
+        ("bash-completion/completions/nodeguard", b"-F _nodeguard nodeguard"),
+        ("zsh/site-functions/_nodeguard", b"#compdef nodeguard"),
+        ("fish/vendor_completions.d/nodeguard.fish", b"complete -c nodeguard"),
+    ):
+        assert line in files[prefix + name]
 
 
 def test_the_metadata_names_the_project_and_its_pages(wheel: Path) -> None:
