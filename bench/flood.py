@@ -121,7 +121,7 @@ def main() -> None:
         words = [sys.executable, "-m", "nodeguard.cli.main", *words, "--socket", f"{name}/socket"]
         words += ["--state", f"{name}/state"]
         with log.open("wb") as into, subprocess.Popen(words, stderr=into) as process:
-            while "listens for agents at" not in log.read_text():
+            while "listens for agents" not in log.read_text():
                 time.sleep(0.1)
             told("before", waits(listen, "other", time.monotonic() + 10.0))
             at_first, end = memory(process.pid), time.monotonic() + seconds

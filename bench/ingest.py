@@ -94,11 +94,9 @@ async def serve_ours(here: Path, trust: ssl.SSLContext) -> int:
     async def keys() -> tuple[str, bytes]:
         return ISSUER, (here / "keys").read_bytes()
 
-    keyring = SigningKeyring(keys, print)
+    keyring = SigningKeyring(keys)
     identity = TokenAuthenticator(TokenRequirements(frozenset({ACCOUNT})), keyring, time.monotonic)
-    ingest = IngestServer(
-        identity, lambda _, said: Reply(VERSION, said.sequence), lambda: trust, print, LIMITS
-    )
+    ingest = IngestServer(identity, lambda _, said: Reply(VERSION, said.sequence), lambda: trust, LIMITS)
     await keyring.refresh(time.monotonic())
     await ingest.listen("127.0.0.1", 0)
     return ingest.ports[0]

@@ -76,7 +76,7 @@ class Fleet:
 async def streamed(api: ApiClient) -> object:
     """All Nodes, as nodeguard reads them."""
     fleet = Fleet()
-    task = asyncio.ensure_future(following(api, fleet, print).run())
+    task = asyncio.ensure_future(following(api, fleet).run())
     await fleet.all.wait()
     task.cancel()
     with suppress(asyncio.CancelledError):
@@ -99,7 +99,7 @@ async def plain(api: ApiClient) -> object:
 async def changes(api: ApiClient) -> float:
     """Processor seconds of who follows, for CHANGES changes that another process makes."""
     fleet = Fleet()
-    task = asyncio.ensure_future(following(api, fleet, print).run())
+    task = asyncio.ensure_future(following(api, fleet).run())
     await fleet.all.wait()
     fleet.changes = 0
     began = time.process_time()

@@ -123,10 +123,10 @@ Want = Callable[[list[DesiredNode]], Awaitable[float]]
 @asynccontextmanager
 async def _executor(api: ApiClient, rate: float, width: int, known: list[Node]) -> AsyncIterator[Want]:
     outcomes: list[WriteOutcome] = []
-    permit = FencedClient(api, 1, may_write=lambda: True, seconds_left=lambda: 30.0, on_fenced=print)
+    permit = FencedClient(api, 1, may_write=lambda: True, seconds_left=lambda: 30.0)
     bucket = TokenBucket(1e6, 10_000) if rate == inf else TokenBucket(rate, BURST)
-    marks = WriteQueue(permit, bucket, print, max_in_flight=width)
-    later = WriteQueue(permit, TokenBucket(20.0, 20), print, after=marks)
+    marks = WriteQueue(permit, bucket, max_in_flight=width)
+    later = WriteQueue(permit, TokenBucket(20.0, 20), after=marks)
     observed = {one.name: one for one in known}
     executor = Executor(permit, marks, later, observed_node=observed.get, on_outcome=outcomes.append)
 

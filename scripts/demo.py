@@ -146,7 +146,7 @@ class Fleet:
                         break
                     self._read = log.tell()
                     entry = json.loads(line)
-                    if entry["event"] == "incident":
+                    if entry["msg"] == "incident changed":
                         self._print_incident(entry)
                         times -= entry["state"] in states
             time.sleep(0.1)
@@ -171,7 +171,7 @@ class Fleet:
         effect = _EFFECTS.get(entry["health"], "keep work off")
         outcomes = {
             "Advised": f"advice: {effect} {'it' if entry['scope'] == f'node {node}' else entry['scope']}",
-            "Withheld": f"NO advice: {entry['why']}",
+            "Withheld": f"NO advice: {entry['reason']}",
             "Recovering": "proven to be over; the advice stays until the soak period ends",
             "Resolved": "over; it may take work again" if node in self._advised else "over",
         }
@@ -179,7 +179,7 @@ class Fleet:
         if state == "Advised":
             self._advised.add(node)
         # The message of a check is printed once.
-        cause = check if check in self._checks else f"{check}: {entry['said']}"
+        cause = check if check in self._checks else f"{check}: {entry['summary']}"
         self._checks.add(check)
         head = StyledText(f"{time.monotonic() - self.began:4.0f} s  "), StyledText(f"{node}  ", "strong")
         print_lines([StyledLine(head, f"{cause} -> {outcome}", _STYLE.get(state, ""))])

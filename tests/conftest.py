@@ -17,7 +17,10 @@ from tests.controlplane.cluster import SERVICE_ACCOUNT, Cluster, NewCluster, clu
 from tests.controlplane.commands import Component
 from tests.controlplane.objects import clear
 from tests.leftovers import MARK, keep_mounts, mounts, processes, system_files
+from tests.logs import log
 from tests.waiting import PATIENCE
+
+__all__ = ["log"]
 
 # The cluster of a test, and how long each component's log was when the test began, in bytes.
 _SCENE = pytest.StashKey[tuple[Cluster, dict[Component, int]]]()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -30,14 +31,31 @@ class LogLines(logging.Handler):
         """Return the field `error` of each line that has one."""
         return [str(line["error"]) for line in self.lines if "error" in line]
 
+    def text(self) -> list[str]:
+        """Return each line as text: level, message, then `field=value`."""
+        return [_text(**line) for line in self.lines]
 
-@pytest.fixture
-def log() -> Iterator[LogLines]:
+
+def _text(level: str, msg: str, **fields: object) -> str:
+    return " ".join((level.upper(), msg, *(f"{name}={value}" for name, value in fields.items())))
+
+
+@contextmanager
+def recorded_log() -> Iterator[LogLines]:
     """Collect the lines of level `info` and above."""
     logger, output = logging.getLogger("nodeguard"), LogLines()
     level = logger.level
     logger.addHandler(output)
     logger.setLevel(logging.INFO)
-    yield output
-    logger.setLevel(level)
-    logger.removeHandler(output)
+    try:
+        yield output
+    finally:
+        logger.setLevel(level)
+        logger.removeHandler(output)
+
+
+@pytest.fixture
+def log() -> Iterator[LogLines]:
+    """Return the log of a test."""
+    with recorded_log() as output:
+        yield output

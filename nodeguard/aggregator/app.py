@@ -3,62 +3,47 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import socket
 import time
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import AsyncExitStack
-from typing import Any, NamedTuple, Self
+from typing import Self
 
 from nodeguard import __version__
+from nodeguard.aggregator.access import StartError, Work, kubernetes_access, standalone_access
 from nodeguard.aggregator.api.handlers import ApiContext, serve_api
 from nodeguard.aggregator.backends.backend import Backend
-from nodeguard.aggregator.backends.kubernetes import KubernetesBackend
-from nodeguard.aggregator.backends.standalone import StandaloneBackend
-from nodeguard.aggregator.backends.standalone_state import StandaloneStateError, state_path
-from nodeguard.aggregator.certificates.directory_store import DirectoryStore
-from nodeguard.aggregator.certificates.file_certificate import FileCertificate
-from nodeguard.aggregator.certificates.issue import InvalidHostError
-from nodeguard.aggregator.certificates.self_signed_authority import SelfSignedAuthority
-from nodeguard.aggregator.certificates.serving_certificate import (
-    CertificateRefresher,
-    CertificateUnavailableError,
-    ServingCertificateError,
-    tls_context,
-)
+from nodeguard.aggregator.certificates.serving_certificate import CertificateRefresher
 from nodeguard.aggregator.clock import current_instant
 from nodeguard.aggregator.history.component_faults import load_component_faults
 from nodeguard.aggregator.history.file import history_path
 from nodeguard.aggregator.history.history import History
 from nodeguard.aggregator.history.writer import HistoryLimits, HistoryWriter
-from nodeguard.aggregator.identity.caller import Authenticator
-from nodeguard.aggregator.identity.certificate import CertificateAuthenticator
-from nodeguard.aggregator.identity.insecure import WARNING, InsecureAuthenticator, NotLoopbackError
-from nodeguard.aggregator.identity.signing_keys import KeysUnavailableError, SigningKeyring
-from nodeguard.aggregator.identity.token import TokenRequirements
-from nodeguard.aggregator.identity.token_authenticator import TokenAuthenticator
 from nodeguard.aggregator.ingest.limits import IngestLimits
 from nodeguard.aggregator.ingest.server import IngestServer
 from nodeguard.aggregator.metrics import AggregatorMetrics
 from nodeguard.aggregator.monitoring_server import Page, serve
-from nodeguard.aggregator.options import AGENT_ACCOUNT, AggregatorOptions
+from nodeguard.aggregator.options import AggregatorOptions
 from nodeguard.aggregator.outbox import InstructionOutbox
 from nodeguard.aggregator.policy.policy_file import read_policy
-from nodeguard.aggregator.policy.reload import PolicyReloader
+from nodeguard.aggregator.policy.reload import PolicyReloader, log_policy_warnings
 from nodeguard.aggregator.report_handler import ReportHandler
 from nodeguard.aggregator.service import AggregatorService
 from nodeguard.config.errors import ConfigError
 from nodeguard.fleet.planner import Planner
 from nodeguard.fleet_api import service_state as service_view
-from nodeguard.kube.authority_store import AuthoritySecretStore
-from nodeguard.kube.client import ApiClient, ApiError
-from nodeguard.kube.tokens import UnreadableError, published_keys
 from nodeguard.local.open_files import connection_capacity, raise_limit
-from nodeguard.local.unix_socket import acquire_state_lock
 from nodeguard.model.catalogue import Catalogue
-from nodeguard.model.incident import Incident, IncidentState
+from nodeguard.model.finding import Health
+from nodeguard.model.incident import IncidentState
 from nodeguard.model.instant import Instant
 from nodeguard.model.policy import Policy
+
+__all__ = ["AggregatorApp", "StartError"]
+
+logger = logging.getLogger(__name__)
 
 # Seconds without a turn of the loop after which the process is not healthy: longer than a turn that waits in
 # vain for an API server.
@@ -66,22 +51,6 @@ _STUCK = 60.0
 
 # Seconds between two attempts to listen for agents.
 _LISTEN_RETRY = 5.0
-
-Log = Callable[[str], None]
-OnIncident = Callable[[Incident], object]
-Work = Coroutine[Any, Any, Any]
-
-
-class StartError(Exception):
-    """The aggregator cannot start. The message has the reason and the remedy."""
-
-
-class _Access(NamedTuple):
-    """How agents reach the aggregator. certificate: None for plain HTTP."""
-
-    backend: Backend
-    authenticator: Authenticator
-    certificate: CertificateRefresher | None
 
 
 class AggregatorApp:
@@ -93,61 +62,45 @@ class AggregatorApp:
         self._work = work
 
     @classmethod
-    async def start(
-        cls,
-        options: AggregatorOptions,
-        catalogue: Catalogue,
-        log: Log,
-        on_incident: OnIncident,
-        stack: AsyncExitStack,
-    ) -> Self:
-        """Build the application. The stack closes what it opens. Raises StartError.
-
-        log: receives messages for the log. on_incident: receives changed incidents in standalone mode.
-        """
+    async def start(cls, options: AggregatorOptions, catalogue: Catalogue, stack: AsyncExitStack) -> Self:
+        """Build the application. The stack closes what it opens. Raises StartError."""
         checks = {check.id: check.health for check in catalogue.checks}
-        policy = PolicyReloader(options.policy, checks, log) if options.policy is not None else None
+        policy = PolicyReloader(options.policy, checks) if options.policy is not None else None
         granted = IncidentState.ADVISED if options.standalone else IncidentState.MARKED
-        planner = Planner(_initial_policy(policy, checks, log), checks, granted)
-        outbox, wake, work = InstructionOutbox(), asyncio.Event(), list[Work]()
+        planner = Planner(_initial_policy(policy, checks), checks, granted)
+        outbox, wake = InstructionOutbox(), asyncio.Event()
         if options.standalone:
-            access = await _standalone(options, planner, outbox, wake, log, on_incident, stack)
+            access = await standalone_access(options, planner, outbox, wake.set, stack)
         else:
-            access = await _kubernetes(options, planner, outbox, wake, log, work)
-        backend, authenticator, certificate = access
+            access = await kubernetes_access(options, planner, outbox, wake.set)
+        backend, certificate = access.backend, access.certificate
         stack.push_async_callback(backend.close)
         if policy is not None:
             policy.on_rejected = backend.policy_rejected
-        if options.history:
-            loading = asyncio.create_task(
-                load_component_faults(options.history, planner.component_faults.history, log)
-            )
-            stack.callback(loading.cancel)
-        history = _history(options, planner, backend, log, stack)
+        history = _history(options, planner, backend, stack)
         handler = ReportHandler(planner, outbox, current_instant, wake.set, backend.node_reported, history)
 
         def reload(now: Instant) -> None:
             if policy is not None:
                 policy(planner, now)
 
-        service = AggregatorService(planner, backend, handler, reload, wake, log, history)
-        service.capacity = room = connection_capacity(raise_limit(), IngestLimits().connections)
-        log(f"accepts up to {room.connections} agent connections (limit on open files: {room.open_files})")
+        service = AggregatorService(planner, backend, handler, reload, wake, history)
+        service.capacity = capacity = connection_capacity(raise_limit(), IngestLimits().connections)
         ingest = IngestServer(
-            authenticator,
+            access.authenticator,
             handler,
             certificate.context if certificate is not None else lambda: None,
-            log,
-            IngestLimits(connections=room.connections),
+            IngestLimits(connections=capacity.connections),
         )
         ingest.endpoint.on_refused = handler.message_refused
-        if certificate is not None:
-            work.append(certificate.run())
         await _serve_monitoring(options, service, ingest, policy, stack)
         if options.socket:
-            await _serve_api(options.socket, service, policy, log, stack)
-        work += (service.run(), _serve_agents(options, ingest, certificate, log))
+            await _serve_api(options.socket, service, policy, stack)
+        work = [*access.work, service.run(), _serve_agents(options, ingest, certificate)]
+        if certificate is not None:
+            work.append(certificate.run())
         stack.push_async_callback(ingest.close)
+        _log_start(options, len(checks), capacity.connections, capacity.open_files)
         return cls(service, policy, work)
 
     def tasks(self) -> Iterable[Work]:
@@ -160,106 +113,53 @@ class AggregatorApp:
             self.policy.is_requested = True
 
 
-def _initial_policy(reloader: PolicyReloader | None, checks: dict[str, Any], log: Log) -> Policy:
+def _log_start(options: AggregatorOptions, checks: int, connections: int, open_files: int) -> None:
+    """Log what this aggregator does, and where."""
+    fields = {
+        "version": __version__,
+        "mode": "standalone" if options.standalone else "kubernetes",
+        "listen": _address(options.listen),
+        "metrics": f"http://{_address(options.metrics)}/metrics",
+        "socket": options.socket,
+        "policy": str(options.policy)
+        if options.policy is not None
+        else "none: observe mode, no node is marked",
+        "checks": checks,
+        "history": options.history,
+        "max_agent_connections": connections,
+        "open_files_limit": open_files,
+    }
+    logger.info("aggregator started", extra=fields)
+
+
+def _address(address: tuple[str, int]) -> str:
+    host, port = address
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _initial_policy(reloader: PolicyReloader | None, checks: Mapping[str, Health]) -> Policy:
     if reloader is None:
-        log("no --policy: observe mode, no node is marked")
         return Policy()
     try:
         policy, warnings = read_policy(reloader.file, checks, time.time())
     except ConfigError as error:
         raise StartError(str(error)) from None
-    for warning in warnings:
-        log(str(warning))
+    log_policy_warnings(warnings)
     return policy
 
 
 def _history(
-    options: AggregatorOptions, planner: Planner, backend: Backend, log: Log, stack: AsyncExitStack
+    options: AggregatorOptions, planner: Planner, backend: Backend, stack: AsyncExitStack
 ) -> History | None:
     if not options.history:
         return None
+    faults = planner.component_faults.history
+    loading = asyncio.create_task(load_component_faults(options.history, faults))
+    stack.callback(loading.cancel)
     limits = HistoryLimits(options.history_days, options.history_mib)
     writer = HistoryWriter(history_path(options.history), limits)
     stack.push_async_callback(asyncio.to_thread, writer.close)
-    return History(planner, backend.decisions, writer, log, current_instant().mono)
-
-
-async def _standalone(
-    options: AggregatorOptions,
-    planner: Planner,
-    outbox: InstructionOutbox,
-    wake: asyncio.Event,
-    log: Log,
-    on_incident: OnIncident,
-    stack: AsyncExitStack,
-) -> _Access:
-    if options.state:
-        _lock_state(options.state, stack)
-    try:
-        path = state_path(options.state) if options.state else None
-        backend = StandaloneBackend(path, planner, outbox, wake=wake.set, on_incident=on_incident, log=log)
-        if options.insecure:
-            insecure = InsecureAuthenticator(options.listen[0])
-            log(WARNING)
-            return _Access(backend, insecure, None)
-        provider: FileCertificate | SelfSignedAuthority = (
-            FileCertificate(options.certificate, options.key, options.client_ca)
-            if options.certificate
-            else SelfSignedAuthority(DirectoryStore(options.state), options.hosts, log, options.client_ca)
-        )
-        # An invalid certificate at the start is an error of the operator who starts it.
-        tls_context(await provider.current(time.time()))
-    except ServingCertificateError as error:
-        files = filter(None, (options.certificate, options.key, options.client_ca))
-        raise StartError(f"{', '.join(files)}: {error}") from None
-    except (StandaloneStateError, NotLoopbackError, InvalidHostError, CertificateUnavailableError) as error:
-        raise StartError(str(error)) from None
-    return _Access(backend, CertificateAuthenticator(), CertificateRefresher(provider, log, time.time))
-
-
-def _lock_state(directory: str, stack: AsyncExitStack) -> None:
-    """Lock the state directory for this process. Raises StartError."""
-    lock = acquire_state_lock(directory, "aggregator")
-    if lock is None:
-        raise StartError(
-            f"--state {directory}: another aggregator on this machine uses this directory: name another"
-        )
-    stack.callback(lock.close)
-    parent = os.path.dirname(directory)
-    if not os.path.isdir(parent):
-        raise StartError(f"--state {directory}: the directory {parent} does not exist: create it")
-
-
-async def _kubernetes(
-    options: AggregatorOptions,
-    planner: Planner,
-    outbox: InstructionOutbox,
-    wake: asyncio.Event,
-    log: Log,
-    work: list[Work],
-) -> _Access:
-    try:
-        api = await ApiClient.connect(options.kubeconfig)
-    except ApiError as error:
-        raise StartError(f"{error}; to run without Kubernetes, add --standalone") from None
-    backend = KubernetesBackend(api, options.namespace, options.pod, planner, outbox, wake=wake.set, log=log)
-    backend.begin()
-    requirements = TokenRequirements(frozenset({f"{options.namespace}:{AGENT_ACCOUNT}"}))
-
-    async def signing_keys() -> tuple[str, bytes]:
-        try:
-            return await published_keys(api)
-        except (ApiError, UnreadableError) as error:
-            raise KeysUnavailableError(str(error)) from None
-
-    keyring = SigningKeyring(signing_keys, log)
-    work.append(keyring.run(time.monotonic))
-    try:
-        authority = SelfSignedAuthority(AuthoritySecretStore(api, options.namespace), options.hosts, log)
-    except InvalidHostError as error:
-        raise StartError(str(error)) from None
-    refresher = CertificateRefresher(authority, log, time.time)
-    return _Access(backend, TokenAuthenticator(requirements, keyring, time.monotonic), refresher)
+    return History(planner, backend.decisions, writer, current_instant().mono)
 
 
 async def _serve_monitoring(
@@ -295,7 +195,6 @@ async def _serve_api(
     path: str,
     service: AggregatorService,
     policy: PolicyReloader | None,
-    log: Log,
     stack: AsyncExitStack,
 ) -> None:
     """Serve the API at a socket. The aggregator runs without it if the socket cannot be created."""
@@ -320,15 +219,14 @@ async def _serve_api(
     try:
         await stack.enter_async_context(serve_api(path, context))
     except OSError as error:
-        remedy = "nodeguard status and other commands cannot reach this aggregator; name another --socket"
-        log(f"{path}: {error.strerror or error}: {remedy}")
+        logger.error(  # noqa: TRY400 - the error has no more than its reason
+            "cannot serve the API socket, nodeguard status and other commands cannot reach this aggregator",
+            extra={"socket": path, "error": error.strerror or str(error), "remedy": "name another --socket"},
+        )
 
 
 async def _serve_agents(
-    options: AggregatorOptions,
-    ingest: IngestServer,
-    certificate: CertificateRefresher | None,
-    log: Log,
+    options: AggregatorOptions, ingest: IngestServer, certificate: CertificateRefresher | None
 ) -> None:
     """Listen for agents as soon as a serving certificate is available."""
     if certificate is not None:
@@ -339,12 +237,16 @@ async def _serve_agents(
             await ingest.listen(host, port)
             break
         except OSError as error:
-            log(
-                f"--listen {host}:{port}: cannot listen: {_reason(error)}: stop the process that uses this "
-                f"address, or name another; next attempt in {_LISTEN_RETRY:g} s"
+            logger.error(  # noqa: TRY400 - the reason is a field
+                "cannot listen for agents",
+                extra={
+                    "address": _address(options.listen),
+                    "error": _reason(error),
+                    "remedy": "stop the process that uses this address, or name another --listen",
+                },
             )
             await asyncio.sleep(_LISTEN_RETRY)
-    log(f"listens for agents at {host}:{port}")
+    logger.info("listens for agents", extra={"address": _address(options.listen)})
     await asyncio.Event().wait()
 
 

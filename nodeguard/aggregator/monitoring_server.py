@@ -1,17 +1,32 @@
-"""The monitoring server: /metrics, /healthz and /readyz over plain HTTP."""
+"""The monitoring server: a landing page, /metrics, /healthz and /readyz over plain HTTP."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
-# Connections at a time. Everybody may connect, and must not use up the open files that agents need.
+from nodeguard import __version__
+
+# Connections at a time. Any client may connect, and must not use up the open files that agents need.
 MAX_CONNECTIONS = 64
 
 _TEXT = "text/plain; charset=utf-8"
+
+_LANDING_PAGE = """<!DOCTYPE html>
+<html lang="en">
+<head><title>nodeguard aggregator</title></head>
+<body>
+<h1>nodeguard aggregator</h1>
+<p>Version {version}</p>
+<ul>
+{links}
+</ul>
+</body>
+</html>
+"""
 
 
 class Page(NamedTuple):
@@ -27,10 +42,13 @@ PageSource = Callable[[str], Page]
 
 
 async def serve(host: str, port: int, pages: Mapping[str, PageSource]) -> web.ServerRunner:
-    """Serve pages by path, for GET and HEAD; stop it with `cleanup`. Raises OSError if it cannot listen."""
+    """Serve pages by path, and a landing page, for GET and HEAD; stop it with `cleanup`. Raises OSError if it
+    cannot listen.
+    """
+    sources = {"/": lambda _: _landing_page(pages), **pages}
 
     async def answer(request: web.BaseRequest) -> web.Response:
-        source = pages.get(request.path)
+        source = sources.get(request.path)
         if source is None:
             return web.Response(status=404, text=f"not found: the pages are {', '.join(pages)}\n")
         if request.method not in {"GET", "HEAD"}:
@@ -48,6 +66,12 @@ async def serve(host: str, port: int, pages: Mapping[str, PageSource]) -> web.Se
         await runner.cleanup()
         raise
     return runner
+
+
+def _landing_page(paths: Iterable[str]) -> Page:
+    """Return the page at `/`, with links to the others."""
+    links = "\n".join(f'<li><a href="{path}">{path}</a></li>' for path in paths)
+    return Page(200, _LANDING_PAGE.format(version=__version__, links=links), "text/html; charset=utf-8")
 
 
 class _Server(web.Server):

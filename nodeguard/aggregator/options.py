@@ -23,6 +23,7 @@ class AggregatorOptions(Struct, frozen=True):
     kubeconfig: path, None inside a pod. namespace, pod: of the aggregator's own pod.
     hosts: names and addresses in the serving certificate.
     history: file or directory of the history, empty for none. history_days, history_mib: its limits.
+    log_format, log_level: see local.logs.
     """
 
     listen: tuple[str, int]
@@ -43,3 +44,5 @@ class AggregatorOptions(Struct, frozen=True):
     history: str
     history_days: float
     history_mib: float
+    log_format: str
+    log_level: str

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable
 
@@ -15,6 +16,8 @@ from nodeguard.fleet.state.liveness import MAX_START_WAIT, MIN_REPORTING_SHARE, 
 from nodeguard.judge.formatting import format_duration
 from nodeguard.local.open_files import ConnectionCapacity
 from nodeguard.model.instant import Instant
+
+logger = logging.getLogger(__name__)
 
 # Seconds between two plans without a change, the minimum between two plans, and between two removals of
 # deleted nodes.
@@ -41,21 +44,20 @@ class AggregatorService:
     turned_at: time of the last plan and of the last turn. is_leader: whether this aggregator holds the lease;
     is_active: whether it applies its plans. capacity: of agent connections, None for no limit;
     capacity_problem: why not all agents can connect, empty if they can. errors: failed plans: the loop goes
-    on. on_planned: receives the duration of each plan. log: receives messages. history: records the fleet.
+    on. on_planned: receives the duration of each plan. history: records the fleet.
     """
 
     def __init__(
         self,
         planner: Planner,
-        world: Backend,
+        backend: Backend,
         handler: ReportHandler,
         reload: Callable[[Instant], object],
         wake: asyncio.Event,
-        log: Callable[[str], object] = lambda _: None,
         history: HistoryRecorder | None = None,
     ) -> None:
         self.planner = planner
-        self.backend = world
+        self.backend = backend
         self.started_at = current_instant().mono
         self.planned_at = self.turned_at = self.started_at
         self.plan_seconds = 0.0
@@ -67,10 +69,9 @@ class AggregatorService:
         self.refusals = handler.refusals
         self._reload = reload
         self._wake = wake
-        self._log = log
+
         self.on_planned: Callable[[float], object] = lambda _: None
         self.history: HistoryRecorder = history or NoHistory()
-        self._logged = ""
         self._ticked = self._forgot = float("-inf")
 
     async def run(self) -> None:
@@ -108,13 +109,10 @@ class AggregatorService:
         began = time.perf_counter()
         try:
             plan = self.planner.plan(now)
-        except Exception as error:  # noqa: BLE001 - the data of one node must not stop the loop
+        except Exception:  # the data of one node must not stop the loop
             self.errors += 1
-            self._log_once(
-                f"internal error in the planner, please report it: {type(error).__name__}: {error}"
-            )
+            logger.exception("internal error in the planner, please report it")
             return
-        self._logged = ""
         self.plan_seconds = time.perf_counter() - began
         self.on_planned(self.plan_seconds)
         self.planned_at = now.mono
@@ -132,12 +130,7 @@ class AggregatorService:
             self.capacity.shortage(self.planner.stale_agents.expected),
         )
         if self.capacity_problem and not before:
-            self._log(self.capacity_problem)
-
-    def _log_once(self, message: str) -> None:
-        if message != self._logged:
-            self._logged = message
-            self._log(message)
+            logger.error("not all agents can connect", extra={"reason": self.capacity_problem})
 
     def inactive_reason(self, now: Instant) -> str:
         """Return why this aggregator, as leader, does not apply plans; empty if it does."""

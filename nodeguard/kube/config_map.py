@@ -8,7 +8,6 @@ import msgspec
 from msgspec import Struct, field
 
 from nodeguard.kube.client import MERGE_PATCH, ApiClient
-from nodeguard.kube.error_log import Log
 from nodeguard.kube.errors import ApiError, single_line
 from nodeguard.kube.watch import Watch
 
@@ -74,7 +73,7 @@ class ConfigMap:
                     raise
         return after
 
-    def watch(self, on_change: Callable[[Mapping[str, str]], None], log: Log) -> Watch[ConfigMapObject]:
+    def watch(self, on_change: Callable[[Mapping[str, str]], None]) -> Watch[ConfigMapObject]:
         """Return a watch of it. on_change: called with its data, once at the start, then at each change."""
         return Watch(
             self._api,
@@ -82,7 +81,6 @@ class ConfigMap:
             f"ConfigMap {self._name}",
             _DECODER.decode,
             _Handler(on_change),
-            log,
             {"fieldSelector": f"metadata.name={self._name}"},
         )
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import logging
+from collections.abc import Iterable
 
 from nodeguard.kube.client import MERGE_PATCH, ApiClient, version_number
 from nodeguard.kube.device_rule_object import MANAGED_BY_LABEL, MANAGER, ObservedRule, decode_rule, rule_body
-from nodeguard.kube.error_log import Log
 from nodeguard.kube.errors import ApiError
 from nodeguard.kube.fenced_client import JSON, FencedClient
 from nodeguard.kube.node_patch import MarkError
@@ -14,21 +14,20 @@ from nodeguard.kube.watch import Watch, WatchHandler
 from nodeguard.kube.write_queue import ConflictError, WriteQueue
 from nodeguard.model.mark import DeviceRule
 
+logger = logging.getLogger(__name__)
+
 PATH = "/apis/resource.k8s.io/v1/devicetaintrules"
 
 
 class DeviceRuleWriter:
     """Writes nodeguard's rules, and never those of others. It is the handler of a watch of the rules.
 
-    queue: of marks. on_failure: called with a rule that is not written yet, and the reason.
+    queue: of marks.
     """
 
-    def __init__(
-        self, client: FencedClient, queue: WriteQueue, on_failure: Callable[[DeviceRule, str], None]
-    ) -> None:
+    def __init__(self, client: FencedClient, queue: WriteQueue) -> None:
         self._client = client
         self._queue = queue
-        self._on_failure = on_failure
         self._observed: dict[str, ObservedRule] = {}  # by name
         self._names: dict[str, str] = {}  # by uid
         self._desired: dict[str, DeviceRule] | None = None
@@ -102,8 +101,7 @@ class DeviceRuleWriter:
             elif observed.rule != desired:
                 await self._correct(observed, desired)
         except MarkError as error:
-            assert desired is not None
-            self._on_failure(desired, str(error))
+            logger.warning("cannot write the DeviceTaintRule", extra={"rule": name, "error": str(error)})
         except ApiError as error:
             self._handle_error(observed, desired, error)
 
@@ -149,8 +147,6 @@ class DeviceRuleWriter:
                 return
         if error.status == 404 or error.reason == "Conflict":
             raise ConflictError from None
-        if desired is not None:
-            self._on_failure(desired, error.message)
         raise error
 
     def _store(self, observed: ObservedRule) -> None:
@@ -163,7 +159,7 @@ class DeviceRuleWriter:
             del self._observed[observed.rule.name]
 
 
-def watch_rules(api: ApiClient, handler: WatchHandler[ObservedRule], log: Log) -> Watch[ObservedRule]:
+def watch_rules(api: ApiClient, handler: WatchHandler[ObservedRule]) -> Watch[ObservedRule]:
     """Return a watch of nodeguard's rules in a cluster."""
     query = {"labelSelector": f"{MANAGED_BY_LABEL}={MANAGER}"}
-    return Watch(api, PATH, "DeviceTaintRules", decode_rule, handler, log, query)
+    return Watch(api, PATH, "DeviceTaintRules", decode_rule, handler, query)

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 
 import msgspec
 from msgspec import Struct
 
 from nodeguard.kube.client import ApiClient
-from nodeguard.kube.error_log import ErrorLog, Log
 from nodeguard.kube.errors import ApiError, single_line
 from nodeguard.kube.resource_slices import PATH, ResourceSlice, decode_slice, latest_generation
 from nodeguard.kube.watch import Watch
 from nodeguard.model.node import Device
+
+logger = logging.getLogger(__name__)
 
 API_GROUP = "/apis/resource.k8s.io/v1"
 
@@ -57,13 +59,10 @@ class DeviceTracker:
     on_change: called with a Node's name and all its devices, at each change of them.
     """
 
-    def __init__(
-        self, api: ApiClient, on_change: Callable[[str, tuple[Device, ...]], None], log: Log
-    ) -> None:
+    def __init__(self, api: ApiClient, on_change: Callable[[str, tuple[Device, ...]], None]) -> None:
         self._api = api
         self._on_change = on_change
-        self._errors = ErrorLog("DeviceTaintRules", log)
-        self._watch = Watch(api, PATH, "ResourceSlices", decode_slice, self, log)
+        self._watch = Watch(api, PATH, "ResourceSlices", decode_slice, self)
         self._slices: dict[str, ResourceSlice] = {}  # by uid
         self._pools: dict[_Pool, dict[str, ResourceSlice]] = {}  # by uid of the slice
         self._devices: dict[_Pool, dict[str, tuple[Device, ...]]] = {}  # by node
@@ -82,12 +81,10 @@ class DeviceTracker:
                 if await serves_device_rules(self._api):
                     break
                 self._is_unsupported = True
-                self._errors.recovered()
                 await asyncio.sleep(_RECHECK_SECONDS)
             except ApiError as error:
-                self._errors.failed(error)
+                logger.warning("cannot discover DeviceTaintRules", extra={"error": error.message})
                 await asyncio.sleep(_RETRY_SECONDS)
-        self._errors.recovered()
         self._is_unsupported = False
         await self._watch.run()
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 
 from nodeguard.kube.client import MERGE_PATCH, ApiClient
 from nodeguard.kube.node_patch import written_epoch
 from nodeguard.model.mark import EPOCH_ANNOTATION
+
+logger = logging.getLogger(__name__)
 
 JSON = "application/json"
 
@@ -29,8 +32,8 @@ class FencedClient:
     """Reads and writes under one epoch of the lease; a new epoch needs a new client.
 
     may_write: whether the lease is held and nothing is paused, asked before each write. seconds_left: for
-    which the lease is held at least; no request gets more time. on_fenced: called once, with the reason, when
-    writes end under this epoch. foreign_epoch: the later epoch that was found then; 0 before.
+    which the lease is held at least; no request gets more time. foreign_epoch: the later epoch that ended the
+    writes under this one; 0 before.
     """
 
     def __init__(
@@ -40,14 +43,12 @@ class FencedClient:
         *,
         may_write: Callable[[], bool],
         seconds_left: Callable[[], float],
-        on_fenced: Callable[[str], None],
     ) -> None:
         self._api = api
         self.epoch = epoch
         self.foreign_epoch = 0
         self._may_write = may_write
         self._seconds_left = seconds_left
-        self._on_fenced = on_fenced
 
     @property
     def is_fenced(self) -> bool:
@@ -66,15 +67,18 @@ class FencedClient:
         epoch = written_epoch(annotations)
         if epoch <= self.epoch:
             return
-        reason = (
-            f"{name} was written in epoch {epoch} of the lease, and this aggregator has epoch {self.epoch}:"
-            " another aggregator leads, and this one stops writing. If no other aggregator runs, remove the"
-            f" annotation {EPOCH_ANNOTATION} from it"
-        )
         if not self.is_fenced:
             self.foreign_epoch = epoch
-            self._on_fenced(reason)
-        raise FencedError(reason)
+            logger.warning(
+                "a later leader has written an object, writes end",
+                extra={
+                    "object": name,
+                    "epoch": epoch,
+                    "own_epoch": self.epoch,
+                    "remedy": f"if no other aggregator runs, remove its annotation {EPOCH_ANNOTATION}",
+                },
+            )
+        raise FencedError(f"{name} was written in epoch {epoch} of the lease, later than {self.epoch}")
 
     async def read(self, path: str) -> bytes:
         """Return the object at a path. Raises ApiError, NotPermittedError."""

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from msgspec.structs import replace
 
 from nodeguard.kube.client import ApiClient, version_number
-from nodeguard.kube.error_log import Log
 from nodeguard.kube.errors import ApiError
 from nodeguard.kube.fenced_client import JSON, FencedClient
 from nodeguard.kube.incident_object import (
@@ -31,22 +30,20 @@ PATH = "/apis/nodeguard.dev/v1alpha1/nodeincidents"
 class IncidentWriter:
     """Writes the desired incidents. It is the handler of a watch of all incidents.
 
-    on_decision: called with an operator's decision at each change. keep_resolved, keep_seconds: how many
-    resolved incidents stay, and for how long.
+    keep_resolved, keep_seconds: how many resolved incidents stay, and for how long.
     """
 
     def __init__(
         self,
         client: FencedClient,
         queue: WriteQueue,
-        on_decision: Callable[[OperatorDecision], None],
         *,
         keep_resolved: int = 500,
         keep_seconds: float = 7 * 86_400.0,
     ) -> None:
         self._client = client
         self._queue = queue
-        self._on_decision = on_decision
+
         self._keep_resolved = keep_resolved
         self._keep_seconds = keep_seconds
         self._observed: dict[str, ObservedIncident] = {}  # by name
@@ -95,8 +92,7 @@ class IncidentWriter:
             after = thing
         self._observed[thing.name] = after
         self._names[thing.uid] = thing.name
-        if before is None or before.decision != thing.decision:
-            self._on_decision(thing.decision)
+
         if self._is_synced:
             self._compare(thing.name)
 
@@ -190,8 +186,6 @@ def _is_reopened(current: IncidentStatus, desired: IncidentStatus) -> bool:
     return current.state == IncidentState.RESOLVED and desired.state != IncidentState.RESOLVED
 
 
-def watch_incidents(
-    api: ApiClient, handler: WatchHandler[ObservedIncident], log: Log
-) -> Watch[ObservedIncident]:
+def watch_incidents(api: ApiClient, handler: WatchHandler[ObservedIncident]) -> Watch[ObservedIncident]:
     """Return a watch of all incidents of a cluster."""
-    return Watch(api, PATH, "NodeIncidents", decode_incident, handler, log)
+    return Watch(api, PATH, "NodeIncidents", decode_incident, handler)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -10,10 +11,11 @@ import msgspec
 from msgspec import Struct, field
 
 from nodeguard.kube.client import ApiClient
-from nodeguard.kube.error_log import ErrorLog, Log
 from nodeguard.kube.errors import ApiError, single_line
 from nodeguard.kube.watch import Watch
 from nodeguard.model.policy import TopologyLabels
+
+logger = logging.getLogger(__name__)
 
 # The newest first: a server that has it would warn of the other.
 API_GROUPS = tuple(f"/apis/kueue.x-k8s.io/{version}" for version in ("v1beta2", "v1beta1"))
@@ -102,14 +104,11 @@ class KueueTopologyWatch:
         self,
         api: ApiClient,
         on_change: Callable[[tuple[TopologyLabels, ...]], None],
-        log: Log,
         recheck_seconds: float = _RECHECK_SECONDS,
     ) -> None:
         self._api = api
         self._on_change = on_change
-        self._log = log
         self._recheck_seconds = recheck_seconds
-        self._errors = ErrorLog("Topologies", log)
         self._topologies: dict[str, KueueTopology] = {}  # by uid
         self._reported: tuple[TopologyLabels, ...] = ()
         self._is_synced = False
@@ -120,10 +119,9 @@ class KueueTopologyWatch:
             try:
                 path = await served_path(self._api)
             except ApiError as error:
-                self._errors.failed(error)
+                logger.warning("cannot discover Kueue's Topologies", extra={"error": error.message})
                 await asyncio.sleep(_RETRY_SECONDS)
                 continue
-            self._errors.recovered()
             if path:
                 await self._follow(path)
                 self._topologies.clear()
@@ -149,7 +147,7 @@ class KueueTopologyWatch:
 
     async def _follow(self, path: str) -> None:
         """Follow the Topologies at a path while the server serves them there."""
-        watch = Watch(self._api, path, "Topologies", decode_topology, self, self._log)
+        watch = Watch(self._api, path, "Topologies", decode_topology, self)
         task = asyncio.create_task(watch.run())
         try:
             while not task.done():

@@ -7,6 +7,7 @@ they saw that renewal.
 
 from __future__ import annotations
 
+import logging
 import secrets
 from datetime import UTC, datetime
 
@@ -14,8 +15,9 @@ import msgspec
 from msgspec import Struct, field
 
 from nodeguard.kube.client import MERGE_PATCH, ApiClient
-from nodeguard.kube.error_log import ErrorLog, Log
 from nodeguard.kube.errors import ApiError, single_line
+
+logger = logging.getLogger(__name__)
 
 # Seconds without a renewal after which another aggregator may take the lease.
 LEASE_SECONDS = 15
@@ -61,17 +63,15 @@ _DECODER = msgspec.json.Decoder(LeaseRecord)
 class Lease:
     """One candidate for a lease.
 
-    name: of this process, for operators; `identity` is unique to it. log: receives errors and changes of the
-    holder. Times are seconds of a monotonic clock.
+    name: of this process, for operators; `identity` is unique to it. Times are seconds of a monotonic clock.
     """
 
-    def __init__(self, api: ApiClient, namespace: str, lease: str, name: str, log: Log) -> None:
+    def __init__(self, api: ApiClient, namespace: str, lease: str, name: str) -> None:
         self._api = api
         self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
         self._lease = lease
         self.identity = f"{name}_{secrets.token_hex(4)}"
-        self._log = log
-        self._errors = ErrorLog("Lease", log)
+        self._is_failing = False
         self._record: LeaseRecord | None = None  # None: read it before the next write
         self._holder = ""  # identity of the holder when the lease was last read
         self._last_version = ("", 0.0)  # the lease's version, and when it was first seen
@@ -111,13 +111,13 @@ class Lease:
         if now >= self._due:
             try:
                 await self._step(now)
-                self._errors.recovered()
+                self._recovered()
             except ApiError as error:
                 self._record = None
                 self._due = now + _READ_SECONDS
                 # On a conflict another candidate was first: the next step reads what it wrote.
                 if error.status != 409:
-                    self._errors.failed(error)
+                    self._failed(error)
         return self.is_held(now)
 
     async def release(self) -> None:
@@ -128,7 +128,7 @@ class Lease:
             if record is not None and record.spec.holder == self.identity:
                 await self._write(record, "", record.spec.transitions)
         except ApiError as error:
-            self._errors.failed(error)
+            self._failed(error)
         self._record = None
 
     async def _step(self, now: float) -> None:
@@ -155,7 +155,7 @@ class Lease:
 
     def _won(self, record: LeaseRecord, now: float) -> None:
         if self._held_until == _NEVER or self.epoch != record.spec.transitions:
-            self._log(f"Lease: this aggregator leads in epoch {record.spec.transitions}")
+            logger.info("became leader", extra={"epoch": record.spec.transitions})
         self._record, self.epoch = record, record.spec.transitions
         self._held_until, self._due = now + HOLD_SECONDS, now + _RENEW_SECONDS
 
@@ -163,7 +163,16 @@ class Lease:
         self._record = None
         if self._held_until != _NEVER:
             self._held_until = _NEVER
-            self._log(f"Lease: this aggregator no longer leads: {reason}")
+            logger.info("lost leadership", extra={"epoch": self.epoch, "reason": reason})
+
+    def _failed(self, error: ApiError) -> None:
+        self._is_failing = True
+        logger.warning("cannot read or renew the Lease", extra={"error": error.message})
+
+    def _recovered(self) -> None:
+        if self._is_failing:
+            self._is_failing = False
+            logger.info("the Lease can be renewed again")
 
     async def _read(self) -> LeaseRecord | None:
         try:

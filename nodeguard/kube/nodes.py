@@ -8,7 +8,6 @@ import msgspec
 from msgspec import Struct, field
 
 from nodeguard.kube.client import ApiClient
-from nodeguard.kube.error_log import Log
 from nodeguard.kube.node_patch import HEALTHY_CONDITION
 from nodeguard.kube.watch import Watch, WatchHandler
 from nodeguard.model.node import PREFIX, Node, NodeCondition, Taint
@@ -92,6 +91,6 @@ def _interned(text: str) -> str:
     return text
 
 
-def watch_nodes(api: ApiClient, handler: WatchHandler[Node], log: Log) -> Watch[Node]:
+def watch_nodes(api: ApiClient, handler: WatchHandler[Node]) -> Watch[Node]:
     """Return a watch of all Nodes of a cluster."""
-    return Watch(api, PATH, "Nodes", decode_node, handler, log)
+    return Watch(api, PATH, "Nodes", decode_node, handler)

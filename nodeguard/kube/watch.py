@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 import time
 from collections.abc import AsyncGenerator, Callable
@@ -13,7 +14,6 @@ import msgspec
 from msgspec import Struct
 
 from nodeguard.kube.client import ApiClient, Query
-from nodeguard.kube.error_log import ErrorLog, Log
 from nodeguard.kube.errors import ApiError, ApiStatus, single_line, status_error
 from nodeguard.kube.watch_state import (
     WatchMode,
@@ -23,6 +23,8 @@ from nodeguard.kube.watch_state import (
     request_failed,
 )
 from nodeguard.local.backoff import jittered
+
+logger = logging.getLogger(__name__)
 
 # Seconds after which a server ends a watch by itself, so that connections move to a new server.
 _TIMEOUT = 280
@@ -111,7 +113,6 @@ class Watch(Generic[T]):
         name: str,
         decode: Callable[[msgspec.Raw], T],
         handler: WatchHandler[T],
-        log: Log,
         query: Query | None = None,
     ) -> None:
         self._api = api
@@ -119,10 +120,8 @@ class Watch(Generic[T]):
         self._decode = decode
         self._handler = handler
         self._query = dict(query or {})
-        self._errors = ErrorLog(name, log)
         self._name = name
-        self._log = log
-        self._unreadable: set[str] = set()  # uids
+        self._is_failing = False
         self._versions: dict[str, str] = {}  # by uid
         self._listed: set[str] | None = None  # uids of the list that is in progress
         self._cursor = ""
@@ -146,7 +145,8 @@ class Watch(Generic[T]):
                 state = request_failed(state, self._cursor, time.monotonic() - began, error)
                 # A connection that breaks after a while is opened again; an error is logged if that fails.
                 if state.failures and error.status != 410:
-                    self._errors.failed(error)
+                    self._is_failing = True
+                    logger.warning("watch failed", extra={"resource": self._name, "error": error.message})
             await asyncio.sleep(jittered(state.wait, random.random()))  # noqa: S311 - jitter
 
     async def _stream(self, mode: WatchMode) -> None:
@@ -195,7 +195,7 @@ class Watch(Generic[T]):
         # The objects of a list arrive in no order: until its end no version is complete.
         if self._listed is None:
             self._cursor = version
-            self._errors.recovered()
+            self._recovered()
 
     def _object_changed(self, raw: msgspec.Raw) -> str:
         """Report an object and return its version. Raises msgspec.MsgspecError if it has no metadata."""
@@ -208,7 +208,6 @@ class Watch(Generic[T]):
             self._listed.add(uid)
         if self._versions.get(uid) != version:
             self._versions[uid] = version
-            self._unreadable.discard(uid)
             self._handler.changed(thing)
         return version
 
@@ -217,23 +216,26 @@ class Watch(Generic[T]):
         self._listed = None
         for uid in [uid for uid in self._versions if uid not in listed]:
             self._object_deleted(uid)
-        self._unreadable &= listed
         self._cursor = version
-        self._errors.recovered()
+        self._recovered()
         self.is_synced = True
         self._handler.synced()
 
     def _object_deleted(self, uid: str) -> None:
-        self._unreadable.discard(uid)
         if self._versions.pop(uid, None) is not None:
             self._handler.gone(uid)
 
+    def _recovered(self) -> None:
+        if self._is_failing:
+            self._is_failing = False
+            logger.info("watch works again", extra={"resource": self._name})
+
     def _object_unreadable(self, meta: ObjectMeta, error: msgspec.MsgspecError) -> str:
-        """Keep the last readable state of an object. Log only the first one that cannot be decoded."""
-        if not self._unreadable:
-            name, reason = single_line(meta.name), single_line(str(error))
-            self._log(f"{self._name}: {name} could not be read and keeps its last state: {reason}")
-        self._unreadable.add(meta.uid)
+        """Keep the last readable state of an object, and log that."""
+        fields = {"object": single_line(meta.name), "error": single_line(str(error))}
+        logger.warning(
+            "cannot decode an object, its last state stays in use", extra={"resource": self._name, **fields}
+        )
         if self._listed is not None:
             self._listed.add(meta.uid)
         return meta.version

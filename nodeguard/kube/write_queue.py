@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 import time
 from collections.abc import Awaitable, Callable, Hashable
@@ -10,12 +11,13 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from nodeguard.kube.error_log import Log, WriteErrorLog
 from nodeguard.kube.errors import ApiError, affects_all_requests
 from nodeguard.kube.fenced_client import FencedClient, FencedError, NotPermittedError
 from nodeguard.kube.pending_writes import PendingWrite, PendingWrites
 from nodeguard.local.backoff import backoff, jittered
 from nodeguard.local.rate_limiter import TokenBucket
+
+logger = logging.getLogger(__name__)
 
 # Seconds before a retry: of the first one, at most, and at most where the server fails all writes.
 _FIRST_DELAY = 0.25
@@ -43,7 +45,7 @@ class _Job(NamedTuple):
 class WriteQueue:
     """Holds writes until they may be sent, and sends them.
 
-    client: says whether writes are permitted. bucket: limits the rate. after: a queue of higher priority;
+    client: returns whether writes are permitted. bucket: limits the rate. after: a queue of higher priority;
     nothing is sent while that one has a write that it may send. max_in_flight: concurrent writes; the limit
     is halved when the server fails writes, and grows by one with each success.
     """
@@ -52,7 +54,6 @@ class WriteQueue:
         self,
         client: FencedClient,
         bucket: TokenBucket,
-        log: Log,
         *,
         after: WriteQueue | None = None,
         max_in_flight: int = 20,
@@ -60,7 +61,7 @@ class WriteQueue:
     ) -> None:
         self._client = client
         self._bucket = bucket
-        self._errors = WriteErrorLog(log)
+        self._failing: set[Hashable] = set()  # keys of writes that failed last time
         self._after = after
         self._max_in_flight = self._in_flight_limit = max_in_flight
         self._clock = clock
@@ -86,7 +87,7 @@ class WriteQueue:
         """Remove the write of a key. One that is in flight ends, and is not retried."""
         self._writes.drop(key)
         if not self._writes.is_in_flight(key):
-            self._errors.finished(key)
+            self._finished(key)
 
     def is_in_flight(self, key: Hashable) -> bool:
         """Return whether a write of this key is being sent."""
@@ -162,14 +163,15 @@ class WriteQueue:
             self._writes.done(key, self._clock())
             self._server_failures = 0
             self._in_flight_limit = min(self._max_in_flight, self._in_flight_limit + 1)
-            self._errors.finished(key)
+            self._finished(key)
         finally:
             self._in_flight -= 1
             self._wake()
 
     def _failed(self, key: Hashable, pending: PendingWrite[_Job], error: ApiError) -> None:
         now = self._clock()
-        self._errors.failed(key, error)
+        self._failing.add(key)
+        logger.warning("write failed", extra={"reason": error.reason, "error": error.message})
         is_server_error = affects_all_requests(error)
         if is_server_error:
             delay = _delay(self._server_failures, _MAX_SERVER_DELAY)
@@ -183,7 +185,14 @@ class WriteQueue:
         own_wait = 0.0 if is_server_error and error.reason != "Timeout" else _delay(pending.tries, _MAX_DELAY)
         self._writes.retry(key, now + own_wait, now)
         if key not in self._writes:
-            self._errors.finished(key)
+            self._finished(key)
+
+    def _finished(self, key: Hashable) -> None:
+        """Log the recovery when the last write that failed is done or dropped."""
+        if key in self._failing:
+            self._failing.discard(key)
+            if not self._failing:
+                logger.info("no write fails any more")
 
     def _wake(self) -> None:
         for event in self._wake_events:

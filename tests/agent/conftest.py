@@ -6,11 +6,10 @@ from nodeguard.agent import service
 from nodeguard.agent.reporting import endpoint_pool
 from nodeguard.agent.reporting.http1 import DEADLINE
 from tests.fuse import fuse_mount
-from tests.logs import log
 from tests.nvml_double import nvml_builds, nvml_double
 from tests.waiting import PATIENCE
 
-__all__ = ["fuse_mount", "log", "nvml_builds", "nvml_double"]
+__all__ = ["fuse_mount", "nvml_builds", "nvml_double"]
 
 
 @pytest.fixture

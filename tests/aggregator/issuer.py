@@ -1,4 +1,4 @@
-"""Service-account tokens as a cluster signs them, and the document of its keys."""
+"""An issuer of service account tokens like those of a cluster, and the document of its keys."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Key = rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey
 
 
 class Issuer:
-    """Signs with the latest of its keys; the document has those that are not withdrawn."""
+    """Signs with its latest key. The document has all keys that are not removed."""
 
     def __init__(self, now: float = NOW) -> None:
         self.now = now
@@ -32,7 +32,7 @@ class Issuer:
 
     def claims(self, node: str = "node-a", **changes: Any) -> dict[str, Any]:
         namespace, account = ACCOUNT.split(":")
-        said: dict[str, Any] = {
+        claims: dict[str, Any] = {
             "aud": ["nodeguard"],
             "exp": int(self.now) + 3600,
             "iat": int(self.now),
@@ -46,7 +46,7 @@ class Issuer:
                 "serviceaccount": {"name": account, "uid": "uid-of-account"},
             },
         } | changes
-        return {name.replace("_", "."): value for name, value in said.items() if value is not None}
+        return {name.replace("_", "."): value for name, value in claims.items() if value is not None}
 
     def token(self, node: str = "node-a", *, key: str = "", **changes: Any) -> str:
         name = key or list(self.keys)[-1]
@@ -55,7 +55,7 @@ class Issuer:
     def signed(self, claims: dict[str, Any], name: str) -> str:
         key = self.keys[name]
         algorithm = "RS256" if isinstance(key, rsa.RSAPrivateKey) else "ES256"
-        # As it is, for jwt.encode itself refuses what tests want to be said.
+        # Unlike jwt.encode, this accepts the invalid claims of tests.
         return jwt.api_jws.encode(json.dumps(claims).encode(), key, algorithm, headers={"kid": name})
 
 

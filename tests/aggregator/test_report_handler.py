@@ -17,7 +17,7 @@ from nodeguard.wire.instruction import Reply
 from nodeguard.wire.report import VERSION, Heartbeat, InstructionResult, Message, Report
 from tests.fleet.scene import AT_ONCE, CHECKS, finding, in_order
 
-ONE = Caller("node-1", "uid-1")
+CALLER = Caller("node-1", "uid-1")
 
 
 def report(sequence: int = 1, boot: str = "b", *, digest: str = "d", fatal: bool = False) -> Report:
@@ -38,128 +38,126 @@ def beat(digest: str = "d", boot: str = "b", sequence: int | None = None) -> Hea
     )  # fmt: skip
 
 
-class Ear:
-    """A hearing, what it leads to, and a clock."""
+class Scene:
+    """A report handler, its planner and outbox, and a clock. wakes: calls of the plan loop."""
 
     def __init__(self) -> None:
         self.planner = Planner(AT_ONCE, CHECKS)
         self.outbox = InstructionOutbox()
-        self.news = 0
-        self.met: list[str] = []
+        self.wakes = 0
+        self.reported: list[str] = []
         self.now = Instant(1e9, 100.0, "")
-        self.hearing = ReportHandler(self.planner, self.outbox, lambda: self.now, self._news, self._met)
+        self.handler = ReportHandler(
+            self.planner, self.outbox, lambda: self.now, self._wake, self._node_reported
+        )
 
-    def _news(self) -> None:
-        self.news += 1
+    def _wake(self) -> None:
+        self.wakes += 1
 
-    def _met(self, caller: Caller, _: Report) -> None:
-        self.met.append(caller.node)
+    def _node_reported(self, caller: Caller, _: Report) -> None:
+        self.reported.append(caller.node)
 
-    def hear(self, message: Message) -> Reply:
-        return self.hearing(ONE, message)
+    def handle(self, message: Message) -> Reply:
+        return self.handler(CALLER, message)
 
-    def later(self, seconds: float) -> None:
+    def advance(self, seconds: float) -> None:
         self.now = Instant(self.now.wall + seconds, self.now.mono + seconds, "")
 
-    def refused(self, message: Message, caller: Caller = ONE) -> tuple[int, str]:
-        with pytest.raises(RequestRefusedError) as found:
-            self.hearing(caller, message)
-        return found.value.status, found.value.reason
+    def refused(self, message: Message, caller: Caller = CALLER) -> tuple[int, str]:
+        with pytest.raises(RequestRefusedError) as caught:
+            self.handler(caller, message)
+        return caught.value.status, caught.value.reason
 
 
-def test_a_report_is_applied_once_and_repeated_with_the_same_answer() -> None:
-    ear = Ear()
-    assert ear.hear(report(5)) == Reply(VERSION, acked_sequence=5)
-    assert ear.hear(report(5, digest="other")).acked_sequence == 5
-    assert (ear.planner.reports["uid-1"].digest, ear.news, ear.met) == ("d", 1, ["node-1"])
+def test_a_repeated_report_gets_the_same_reply_and_is_applied_once() -> None:
+    scene = Scene()
+    assert scene.handle(report(5)) == Reply(VERSION, acked_sequence=5)
+    assert scene.handle(report(5, digest="other")).acked_sequence == 5
+    assert (scene.planner.reports["uid-1"].digest, scene.wakes, scene.reported) == ("d", 1, ["node-1"])
 
 
-def test_a_message_that_is_not_applied_is_never_answered_as_accepted() -> None:
-    ear = Ear()
-    ear.hear(report(5))
-    assert ear.refused(report(4, digest="late")) == (409, "used-sequence")
-    assert ear.refused(report(9, "other", digest="of another boot")) == (409, "other-boot")
-    assert ear.refused(beat(boot="other")) == (409, "other-boot")
-    assert (ear.planner.reports["uid-1"].digest, ear.news) == ("d", 1)
-    ear.later(30.0)
-    ear.hear(report(1, "rebooted", digest="of the boot after"))
-    assert (ear.planner.reports["uid-1"].digest, ear.news) == ("of the boot after", 2)
+def test_a_message_that_is_not_applied_is_refused() -> None:
+    scene = Scene()
+    scene.handle(report(5))
+    assert scene.refused(report(4, digest="late")) == (409, "used-sequence")
+    assert scene.refused(report(9, "other", digest="of another boot")) == (409, "other-boot")
+    assert scene.refused(beat(boot="other")) == (409, "other-boot")
+    assert (scene.planner.reports["uid-1"].digest, scene.wakes) == ("d", 1)
+    scene.advance(30.0)
+    scene.handle(report(1, "rebooted", digest="of the boot after"))
+    assert (scene.planner.reports["uid-1"].digest, scene.wakes) == ("of the boot after", 2)
 
 
-def test_one_message_of_a_forged_boot_mutes_no_node() -> None:
-    ear = Ear()
-    ear.hear(report(1, "true"))
-    ear.later(40.0)
-    ear.hear(report(1, "forged", digest="forged", fatal=True))
-    answers: list[object] = []
+def test_a_single_message_of_a_forged_boot_does_not_silence_the_node() -> None:
+    scene = Scene()
+    scene.handle(report(1, "true"))
+    scene.advance(40.0)
+    scene.handle(report(1, "forged", digest="forged", fatal=True))
+    replies: list[object] = []
     for number in range(6):
-        ear.later(10.0)
+        scene.advance(10.0)
         try:
-            answers.append(ear.hear(report(2 + number, "true")).acked_sequence)
+            replies.append(scene.handle(report(2 + number, "true")).acked_sequence)
         except RequestRefusedError as refused:
-            answers.append(str(refused).partition(":")[0])
-    assert answers == ["another boot of this node is reporting", 3, 4, 5, 6, 7]
-    assert ear.planner.reports["uid-1"].boot_id == "true"
+            replies.append(str(refused).partition(":")[0])
+    assert replies == ["another boot of this node is reporting", 3, 4, 5, 6, 7]
+    assert scene.planner.reports["uid-1"].boot_id == "true"
 
 
-def test_a_refused_message_does_nothing_at_all() -> None:
-    ear = Ear()
+def test_a_refused_message_changes_no_state() -> None:
+    scene = Scene()
     incident = Incident("i", "node-1", "uid-1", "node", "c", Health.FATAL, IncidentState.MARKED, 1.0, 1.0)
     decision = OperatorDecision("i", clear="Ann")
-    asked = clear_instructions(incident, decision)
-    ear.hear(report(5))
-    ear.outbox.clear(incident, decision)
-    ear.later(20.0)
-    forged = replace(beat(boot="forged"), acknowledged=(asked[0].id,))
-    ear.refused(forged)
-    ear.refused(replace(forged, boot_id="b", sequence=4))
-    ear.hear(beat(sequence=5))
-    assert ear.outbox.pending("uid-1") == asked
-    assert ear.planner.last_reports["uid-1"] == 100.0
+    instructions = clear_instructions(incident, decision)
+    scene.handle(report(5))
+    scene.outbox.clear(incident, decision)
+    scene.advance(20.0)
+    forged = replace(beat(boot="forged"), acknowledged=(instructions[0].id,))
+    scene.refused(forged)
+    scene.refused(replace(forged, boot_id="b", sequence=4))
+    scene.handle(beat(sequence=5))
+    assert scene.outbox.pending("uid-1") == instructions
+    assert scene.planner.last_reports["uid-1"] == 100.0
 
 
-def test_a_token_of_a_node_that_was_replaced_is_refused() -> None:
-    ear = Ear()
-    ear.planner.update_node(Node("node-1", "uid-1", gpus=8))
-    ear.hear(report(1))
-    ear.planner.update_node(Node("node-1", "uid-2", gpus=8))
-    assert ear.refused(report(2)) == (403, "node-replaced")
-    assert ear.refused(beat()) == (403, "node-replaced")
-    assert ear.hearing(Caller("node-1", "uid-2"), report(3)).acked_sequence == 3
+def test_a_token_of_a_replaced_node_is_refused() -> None:
+    scene = Scene()
+    scene.planner.update_node(Node("node-1", "uid-1", gpus=8))
+    scene.handle(report(1))
+    scene.planner.update_node(Node("node-1", "uid-2", gpus=8))
+    assert scene.refused(report(2)) == (403, "node-replaced")
+    assert scene.refused(beat()) == (403, "node-replaced")
+    assert scene.handler(Caller("node-1", "uid-2"), report(3)).acked_sequence == 3
 
 
-def test_what_was_refused_is_known_by_node_for_a_while() -> None:
-    ear = Ear()
+def test_refusals_are_listed_by_node_for_ten_minutes() -> None:
+    scene = Scene()
     for _ in range(3):
-        ear.hearing.message_refused("node-1", RequestRefusedError(409, "why: remedy", reason="other-boot"))
-        ear.later(60.0)
-    [one] = ear.hearing.refusals.recent(ear.now.mono)
-    assert (one.node, one.message, one.count, one.since, one.last) == (
-        "node-1",
-        "why: remedy",
-        3,
-        100.0,
-        220.0,
-    )
-    assert ear.hearing.refusals.latest("node-1", ear.now.mono) == one
-    assert ear.hearing.refusals.latest("node-2", ear.now.mono) is None
-    ear.later(600.0)
-    assert ear.hearing.refusals.recent(ear.now.mono) == ()
-    ear.hearing.message_refused("node-1", RequestRefusedError(400, "why: remedy"))
-    assert ear.hearing.refusals.recent(ear.now.mono)[0].count == 1
-    assert ear.hearing.refusals.counts == {"other-boot": 3, "unreadable": 1}
+        refused = RequestRefusedError(409, "problem: remedy", reason="other-boot")
+        scene.handler.message_refused("node-1", refused)
+        scene.advance(60.0)
+    [refusal] = scene.handler.refusals.recent(scene.now.mono)
+    assert (refusal.node, refusal.message, refusal.count) == ("node-1", "problem: remedy", 3)
+    assert (refusal.since, refusal.last) == (100.0, 220.0)
+    assert scene.handler.refusals.latest("node-1", scene.now.mono) == refusal
+    assert scene.handler.refusals.latest("node-2", scene.now.mono) is None
+    scene.advance(600.0)
+    assert scene.handler.refusals.recent(scene.now.mono) == ()
+    scene.handler.message_refused("node-1", RequestRefusedError(400, "problem: remedy"))
+    assert scene.handler.refusals.recent(scene.now.mono)[0].count == 1
+    assert scene.handler.refusals.counts == {"other-boot": 3, "unreadable": 1}
 
 
-def test_a_heartbeat_stands_for_the_report_that_is_known() -> None:
-    ear = Ear()
-    assert ear.hear(beat(sequence=0)).resend
-    ear.hear(report())
-    ear.now = Instant(1e9, 160.0, "")
-    assert not ear.hear(beat()).resend
-    assert ear.planner.last_reports["uid-1"] == 160.0
-    assert ear.hear(beat("changed")).resend
-    ear.later(30.0)
-    assert ear.hear(beat(boot="rebooted")).resend
+def test_a_heartbeat_confirms_the_latest_report_or_requests_it_again() -> None:
+    scene = Scene()
+    assert scene.handle(beat(sequence=0)).resend
+    scene.handle(report())
+    scene.now = Instant(1e9, 160.0, "")
+    assert not scene.handle(beat()).resend
+    assert scene.planner.last_reports["uid-1"] == 160.0
+    assert scene.handle(beat("changed")).resend
+    scene.advance(30.0)
+    assert scene.handle(beat(boot="rebooted")).resend
 
 
 FAULT = Incident(
@@ -175,91 +173,88 @@ FAULTS = replace(
 ANN = OperatorDecision("i", clear="Ann")
 
 
-def test_what_is_asked_rides_on_every_reply_until_it_is_done() -> None:
-    ear = Ear()
-    asked = clear_instructions(FAULTS, ANN)
-    assert [(one.check, one.target, one.by) for one in asked] == [
+def test_instructions_are_on_every_reply_until_they_are_acknowledged() -> None:
+    scene = Scene()
+    instructions = clear_instructions(FAULTS, ANN)
+    assert [(clear.check, clear.target, clear.by) for clear in instructions] == [
         ("gpu-ecc", "gpu/0000:3b:00", "Ann"),
         ("gpu-lost", "gpu/0000:3b:00", "Ann"),
     ]
-    ear.outbox.clear(FAULTS, ANN)
-    ear.outbox.clear(FAULTS, ANN)
-    assert ear.hear(report()).instructions == asked
-    assert ear.hear(beat()).instructions == asked
-    assert ear.hear(replace(beat(), acknowledged=(asked[0].id,))).instructions == asked[1:]
-    assert ear.hear(replace(beat(), acknowledged=(asked[1].id, "unknown"))).instructions == ()
+    first, second = instructions
+    scene.outbox.clear(FAULTS, ANN)
+    scene.outbox.clear(FAULTS, ANN)
+    assert scene.handle(report()).instructions == instructions
+    assert scene.handle(beat()).instructions == instructions
+    assert scene.handle(replace(beat(), acknowledged=(first.id,))).instructions == (second,)
+    assert scene.handle(replace(beat(), acknowledged=(second.id, "unknown"))).instructions == ()
     assert clear_instructions(FAULTS, OperatorDecision("i")) == ()
-    assert {one.id for one in clear_instructions(FAULTS, OperatorDecision("i", clear="Bob"))}.isdisjoint(
-        one.id for one in asked
-    )
-    # A mark without a finding is cleared by its cause.
-    assert [(one.check, one.target) for one in clear_instructions(FAULT, ANN)] == [
-        ("gpu-lost", "gpu/0000:3b:00")
-    ]
+    others = clear_instructions(FAULTS, OperatorDecision("i", clear="Bob"))
+    assert {clear.id for clear in others}.isdisjoint({first.id, second.id})
 
 
-def test_what_became_of_a_clear_is_known_once_the_agent_has_answered() -> None:
-    ear = Ear()
+def test_a_mark_without_a_finding_is_cleared_by_its_cause() -> None:
+    [instruction] = clear_instructions(FAULT, ANN)
+    assert (instruction.check, instruction.target) == ("gpu-lost", "gpu/0000:3b:00")
+
+
+def test_the_answer_to_a_clear_is_available_after_all_results() -> None:
+    scene = Scene()
     first, second = clear_instructions(FAULTS, ANN)
-    assert ear.outbox.with_answer(ANN) == ANN
-    ear.outbox.clear(FAULTS, ANN)
-    ear.hear(report())
+    assert scene.outbox.with_answer(ANN) == ANN
+    scene.outbox.clear(FAULTS, ANN)
+    scene.handle(report())
     refused = InstructionResult(first.id, message="gpu-ecc is not cleared: its condition holds now")
-    ear.hear(replace(beat(), acknowledged=(first.id,), results=(refused,)))
-    assert ear.outbox.with_answer(ANN).answer == ClearAnswer.WAITING
-    ear.hear(
-        replace(
-            beat(),
-            acknowledged=(second.id,),
-            results=(InstructionResult(second.id, message="nor is gpu-lost"),),
-        )
-    )
-    answer = ear.outbox.with_answer(ANN)
+    scene.handle(replace(beat(), acknowledged=(first.id,), results=(refused,)))
+    assert scene.outbox.with_answer(ANN).answer == ClearAnswer.WAITING
+    refused = InstructionResult(second.id, message="nor is gpu-lost")
+    scene.handle(replace(beat(), acknowledged=(second.id,), results=(refused,)))
+    answer = scene.outbox.with_answer(ANN)
     assert (answer.answer, answer.answer_message) == (
         ClearAnswer.REFUSED,
         "gpu-ecc is not cleared: its condition holds now; nor is gpu-lost",
     )
-    # Asked again, by a decision of its own.
+    # A new decision sends new instructions.
     bob = OperatorDecision("i", clear="Bob")
-    ear.outbox.clear(FAULTS, bob)
-    assert ear.outbox.with_answer(ANN) == ANN
+    scene.outbox.clear(FAULTS, bob)
+    assert scene.outbox.with_answer(ANN) == ANN
     first, second = clear_instructions(FAULTS, bob)
     done = (
         InstructionResult(first.id, done=True, message="gpu-ecc is cleared"),
         InstructionResult(second.id, message="no"),
     )
-    ear.hear(replace(beat(), acknowledged=(first.id, second.id), results=done))
-    assert ear.outbox.with_answer(bob).answer == ClearAnswer.PARTLY
-    # What is not answered is not known to be done.
+    scene.handle(replace(beat(), acknowledged=(first.id, second.id), results=done))
+    assert scene.outbox.with_answer(bob).answer == ClearAnswer.PARTLY
+    # An instruction without a result does not count as done.
     dan = OperatorDecision("i", clear="Dan")
-    ear.outbox.clear(FAULTS, dan)
+    scene.outbox.clear(FAULTS, dan)
     first, second = clear_instructions(FAULTS, dan)
     only = (InstructionResult(first.id, done=True, message="gpu-ecc is cleared"),)
-    ear.hear(replace(beat(), acknowledged=(first.id, second.id), results=only))
-    assert ear.outbox.with_answer(dan).answer == ClearAnswer.PARTLY
-    # An agent of an older version answers nothing.
+    scene.handle(replace(beat(), acknowledged=(first.id, second.id), results=only))
+    assert scene.outbox.with_answer(dan).answer == ClearAnswer.PARTLY
+    # An agent of an older version sends no results.
     carol = OperatorDecision("i", clear="Carol")
-    ear.outbox.clear(FAULTS, carol)
-    ear.hear(replace(beat(), acknowledged=tuple(one.id for one in clear_instructions(FAULTS, carol))))
-    assert ear.outbox.with_answer(carol) == carol
+    scene.outbox.clear(FAULTS, carol)
+    ids = tuple(instruction.id for instruction in clear_instructions(FAULTS, carol))
+    scene.handle(replace(beat(), acknowledged=ids))
+    assert scene.outbox.with_answer(carol) == carol
 
 
-def test_nobody_can_be_asked_for_more_than_a_reply_holds() -> None:
-    ear = Ear()
+def test_the_instructions_of_a_node_are_limited() -> None:
+    scene = Scene()
     for number in range(500):
-        ear.outbox.clear(replace(FAULT, name=f"{number}"), OperatorDecision(f"{number}", clear="Ann"))
-    assert len(ear.hear(report()).instructions) == 16
+        scene.outbox.clear(replace(FAULT, name=f"{number}"), OperatorDecision(f"{number}", clear="Ann"))
+    assert len(scene.handle(report()).instructions) == 16
     first, last = OperatorDecision("0", clear="Ann"), OperatorDecision("499", clear="Ann")
-    assert ear.outbox.with_answer(first).answer == ClearAnswer.WAITING
-    assert ear.outbox.with_answer(last).answer is None, "there was no room to ask"
-    ear.outbox.forget("uid-1")
-    assert ear.outbox.with_answer(first).answer is None
-    assert ear.hear(report(2)).instructions == ()
+    assert scene.outbox.with_answer(first).answer == ClearAnswer.WAITING
+    assert scene.outbox.with_answer(last).answer is None, "it exceeds the limit"
+    scene.outbox.forget("uid-1")
+    assert scene.outbox.with_answer(first).answer is None
+    assert scene.handle(report(2)).instructions == ()
 
 
-def test_who_is_no_node_is_forgotten() -> None:
-    ear = Ear()
-    ear.hear(report(fatal=True))
-    ear.hearing.forget(ear.now.mono + 601.0)
-    assert ear.planner.reports == {}
-    assert ear.hear(beat()).resend
+def test_the_report_of_an_unknown_node_is_removed() -> None:
+    scene = Scene()
+    scene.handle(report(fatal=True))
+    scene.handler.forget(scene.now.mono + 601.0)
+    assert scene.planner.reports == {}
+    assert scene.handle(beat()).resend

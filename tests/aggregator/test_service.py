@@ -17,26 +17,25 @@ from nodeguard.model.instant import Instant
 from nodeguard.model.node import Node
 from tests.aggregator.test_report_handler import report
 from tests.fleet.scene import AT_ONCE, CHECKS
+from tests.logs import LogLines
 from tests.waiting import PATIENCE, until_async
 
-# Where there is no Kubernetes, a name is all there is.
-ONE = Caller("node-1", "node-1")
+# Without Kubernetes the uid of a node is its name.
+CALLER = Caller("node-1", "node-1")
 
 
-class Watched(StandaloneBackend):
-    """A world that remembers what it was asked to carry out, leads when it is told to, and knows little."""
+class RecordingBackend(StandaloneBackend):
+    """A backend that records the plans. is_leader, missing: what it returns to the service."""
 
     def __init__(self, planner: Planner, outbox: InstructionOutbox) -> None:
-        super().__init__(
-            None, planner, outbox, wake=lambda: None, on_incident=lambda _: None, log=lambda _: None
-        )
-        self.leads, self.lacks, self.plans = True, "", list[Plan]()
+        super().__init__(None, planner, outbox, wake=lambda: None)
+        self.is_leader, self.missing, self.plans = True, "", list[Plan]()
 
     def missing_inputs(self) -> str:
-        return self.lacks
+        return self.missing
 
     async def renew_leadership(self, _now: float) -> bool:
-        return self.leads
+        return self.is_leader
 
     def apply_plan(self, plan: Plan, now: Instant) -> None:
         self.plans.append(plan)
@@ -44,15 +43,17 @@ class Watched(StandaloneBackend):
 
 
 class Scene:
+    """A service on a recording backend, and a clock."""
+
     def __init__(self) -> None:
-        self.planner, outbox, self.woken = Planner(AT_ONCE, CHECKS), InstructionOutbox(), asyncio.Event()
-        self.world = Watched(self.planner, outbox)
+        self.planner, outbox, self.wake = Planner(AT_ONCE, CHECKS), InstructionOutbox(), asyncio.Event()
+        self.backend = RecordingBackend(self.planner, outbox)
         self.mono = 0.0
-        self.hearing = ReportHandler(
-            self.planner, outbox, lambda: self.now, self.woken.set, self.world.node_reported
+        self.handler = ReportHandler(
+            self.planner, outbox, lambda: self.now, self.wake.set, self.backend.node_reported
         )
         self.reloads = 0
-        self.service = AggregatorService(self.planner, self.world, self.hearing, self._reload, self.woken)
+        self.service = AggregatorService(self.planner, self.backend, self.handler, self._reload, self.wake)
         self.service.started_at = self.mono = 1000.0
 
     def _reload(self, _: Instant) -> None:
@@ -72,58 +73,58 @@ def scene() -> Scene:
     return Scene()
 
 
-async def test_nothing_is_carried_out_before_enough_is_heard_or_a_minute_is_over(scene: Scene) -> None:
+async def test_a_leader_is_inactive_until_most_agents_have_reported(scene: Scene) -> None:
     for number in range(10):
-        scene.world.node_reported(Caller(f"n{number}", f"n{number}"), report())
+        scene.backend.node_reported(Caller(f"n{number}", f"n{number}"), report())
         scene.planner.state.add_agent(f"n{number}")
-    scene.hearing(Caller("n1", "n1"), report(fatal=True))
+    scene.handler(Caller("n1", "n1"), report(fatal=True))
     await scene.turn(1.0)
-    assert (scene.service.is_active, scene.world.plans) == (False, [])
+    assert (scene.service.is_active, scene.backend.plans) == (False, [])
     assert scene.service.inactive_reason(scene.now).startswith("1 of 10 agents have reported")
     for number in range(9):
-        scene.hearing(Caller(f"n{number}", f"n{number}"), report(2, fatal=number == 1))
+        scene.handler(Caller(f"n{number}", f"n{number}"), report(2, fatal=number == 1))
     await scene.turn(1.0)
     assert scene.service.is_active
-    assert [one.name for one in scene.world.plans[0].nodes] == ["n1"]
+    assert [marks.name for marks in scene.backend.plans[0].nodes] == ["n1"]
 
 
-async def test_after_a_minute_who_was_not_heard_is_silent_and_freezes(scene: Scene) -> None:
+async def test_after_a_minute_agents_without_a_report_are_stale_and_freeze_marks(scene: Scene) -> None:
     for number in range(10):
-        scene.world.node_reported(Caller(f"n{number}", f"n{number}"), report())
+        scene.backend.node_reported(Caller(f"n{number}", f"n{number}"), report())
         scene.planner.state.add_agent(f"n{number}")
     await scene.turn(60.0)
-    scene.hearing(Caller("n1", "n1"), report(fatal=True))
+    scene.handler(Caller("n1", "n1"), report(fatal=True))
     await scene.turn(1.0)
     assert scene.service.is_active
     assert scene.planner.stale_agents.frozen.startswith("9 of 10 agents are stale")
-    assert not any(plan.nodes for plan in scene.world.plans)
+    assert not any(plan.nodes for plan in scene.backend.plans)
 
 
-async def test_who_follows_plans_and_has_nothing_written(scene: Scene) -> None:
-    scene.world.leads = False
-    scene.hearing(ONE, report(fatal=True))
+async def test_a_follower_plans_and_writes_no_marks(scene: Scene) -> None:
+    scene.backend.is_leader = False
+    scene.handler(CALLER, report(fatal=True))
     await scene.turn(1.0)
-    assert (scene.service.plans, scene.world.plans) == (1, [])
-    scene.world.leads = True
+    assert (scene.service.plans, scene.backend.plans) == (1, [])
+    scene.backend.is_leader = True
     await scene.turn(0.1)
-    assert len(scene.world.plans[0].nodes) == 1
+    assert len(scene.backend.plans[0].nodes) == 1
 
 
-async def test_who_does_not_know_the_world_yet_does_not_plan(scene: Scene) -> None:
-    scene.world.lacks = "Nodes"
-    scene.hearing(ONE, report(fatal=True))
+async def test_without_all_inputs_there_is_no_plan(scene: Scene) -> None:
+    scene.backend.missing = "Nodes"
+    scene.handler(CALLER, report(fatal=True))
     await scene.turn(100.0)
     assert scene.service.plans == 0
     assert scene.service.inactive_reason(scene.now) == "not read yet: Nodes"
 
 
-async def test_news_are_planned_for_at_once_and_the_policy_is_looked_at_each_second(scene: Scene) -> None:
+async def test_a_report_is_planned_for_at_once_and_the_policy_reloaded_each_second(scene: Scene) -> None:
     running = asyncio.create_task(scene.service.run())
     async with asyncio.timeout(PATIENCE):
         while not scene.service.plans:
             await asyncio.sleep(0.001)
         before = scene.service.plans
-        scene.hearing(ONE, report(fatal=True))
+        scene.handler(CALLER, report(fatal=True))
         while scene.service.plans == before:
             await asyncio.sleep(0.001)
     running.cancel()
@@ -131,12 +132,12 @@ async def test_news_are_planned_for_at_once_and_the_policy_is_looked_at_each_sec
     assert scene.reloads >= 1
 
 
-async def test_a_plan_that_takes_long_leaves_the_loop_to_others(
+async def test_a_pause_of_twice_its_duration_follows_a_plan(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def slow(_: Instant) -> Plan:
         time.sleep(0.02)
-        scene.woken.set()
+        scene.wake.set()
         return Plan()
 
     monkeypatch.setattr(scene.planner, "plan", slow)
@@ -144,42 +145,38 @@ async def test_a_plan_that_takes_long_leaves_the_loop_to_others(
     running = asyncio.create_task(scene.service.run())
     await until_async(lambda: scene.service.plans > 5)
     running.cancel()
-    # A rest of twice the time after each plan.
     assert time.monotonic() - began >= 5 * (0.02 + pause_after(0.02))
 
 
-def test_who_was_frozen_while_it_planned_does_not_rest_for_twice_as_long() -> None:
+def test_the_pause_after_a_plan_has_limits() -> None:
     assert pause_after(0.0) == 0.005
     assert pause_after(0.03) == 0.06
     assert pause_after(20.0) == 1.0
 
 
-async def test_a_plan_that_fails_ends_nothing_and_is_told_once(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
+async def test_a_failed_plan_is_logged_once_and_the_loop_goes_on(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, log: LogLines
 ) -> None:
-    told: list[str] = []
-    scene.service = AggregatorService(
-        scene.planner, scene.world, scene.hearing, scene._reload, scene.woken, told.append
-    )
-    scene.hearing(ONE, report(fatal=True))
+    scene.handler(CALLER, report(fatal=True))
     with monkeypatch.context() as broken:
         broken.setattr(scene.planner, "plan", lambda _: 1 / 0)
         for _ in range(3):
             await scene.turn(1.0)
-    assert (scene.service.errors, scene.service.plans, scene.world.plans) == (3, 0, [])
-    assert told == ["internal error in the planner, please report it: ZeroDivisionError: division by zero"]
+    assert (scene.service.errors, scene.service.plans, scene.backend.plans) == (3, 0, [])
+    assert log.text() == [
+        "ERROR internal error in the planner, please report it error=ZeroDivisionError: division by zero"
+    ]
     await scene.turn(1.0)
-    assert scene.world.plans[0].nodes
+    assert scene.backend.plans[0].nodes
 
 
-async def test_a_fleet_that_outgrows_the_limit_on_open_files_is_logged_once(scene: Scene) -> None:
-    told: list[str] = []
-    scene.service = AggregatorService(
-        scene.planner, scene.world, scene.hearing, scene._reload, scene.woken, told.append
-    )
+async def test_a_fleet_that_exceeds_the_limit_on_connections_is_logged_once(
+    scene: Scene, log: LogLines
+) -> None:
     scene.service.capacity = ConnectionCapacity(64, 2)
     for number in range(4):
         scene.planner.update_node(Node(f"node-{number}", f"uid-{number}", gpus=8))
         await scene.turn(1.0)
     assert scene.service.capacity_problem.startswith("4 agents are expected, and an aggregator accepts 2")
-    assert [line.partition(",")[0] for line in told] == ["3 agents are expected"]
+    [line] = log.text()
+    assert line.startswith("ERROR not all agents can connect reason=3 agents are expected")

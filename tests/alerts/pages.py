@@ -21,7 +21,7 @@ from nodeguard.model.finding import Action, DataStatus, Finding, Health, ReadFai
 from nodeguard.model.instant import Instant
 from nodeguard.model.policy import NodeLocation
 from tests.aggregator.test_report_handler import report
-from tests.aggregator.test_service import ONE, Scene
+from tests.aggregator.test_service import CALLER, Scene
 
 NOW = Instant(1e9, 0.0, "")
 
@@ -53,19 +53,19 @@ async def aggregator_response(accept: str = "") -> Page:
     scene = Scene()
     location = NodeLocation("node-1", {"rack": "r1"})
     scene.planner.set_policy(replace(scene.planner.policy, locations=(location,)))
-    scene.hearing(ONE, report(fatal=True))
+    scene.handler(CALLER, report(fatal=True))
     await scene.turn()
     await scene.turn(1.0)
     service = scene.service
     service.capacity = ConnectionCapacity(1024, 768)
     writer = HistoryWriter("history.sqlite", HistoryLimits(days=30, mib=256))
-    service.history = History(scene.planner, dict, writer, lambda _: None, started_at=0.0)
+    service.history = History(scene.planner, dict, writer, started_at=0.0)
     refused = RequestRefusedError(409, "another boot: wait", reason="other-boot")
-    scene.hearing.message_refused("node-1", refused)
-    ingest = IngestServer(InsecureAuthenticator("127.0.0.1"), scene.hearing, lambda: None, lambda _: None)
+    scene.handler.message_refused("node-1", refused)
+    ingest = IngestServer(InsecureAuthenticator("127.0.0.1"), scene.handler, lambda: None)
     ingest.endpoint.requests.update({("report", 200): 1, ("unknown", 401): 2})
     ingest.endpoint.connection_errors["timeout"] += 1
-    policy = PolicyReloader(Path("/nowhere"), {}, lambda _: None)
+    policy = PolicyReloader(Path("/nowhere"), {})
     scene.planner.diagnosis.restore_suppression("gpu-lost", "", scene.now.mono)
     metrics = AggregatorMetrics(service, ingest, policy, lambda: scene.now)
     service.on_planned(0.003)

@@ -46,7 +46,7 @@ class Site:
     @contextmanager
     def aggregator(self, *options: str) -> Iterator[subprocess.Popen[bytes]]:
         with running(self.log, *self.command(*options)) as process:
-            until(lambda: "listens for agents at" in self.log.read_text(), self.log)
+            until(lambda: "listens for agents" in self.log.read_text(), self.log)
             yield process
 
     @contextmanager
@@ -164,7 +164,7 @@ def test_connections_leave_open_files_for_other_uses(site: Site) -> None:
     with ExitStack() as stack:
         limited = ("prlimit", "--nofile=128:300", "--", *site.command(*options))
         stack.enter_context(running(site.log, *limited))
-        until(lambda: "listens for agents at" in site.log.read_text(), site.log)
+        until(lambda: "listens for agents" in site.log.read_text(), site.log)
         assert "accepts up to 150 agent connections (limit on open files: 300)" in site.log.read_text()
         assert "nodeguard_aggregator_agent_connections_limit 150.0" in get_page(site.metrics, "/metrics")
         host, _, port = site.listen.rpartition(":")
@@ -194,7 +194,7 @@ def test_loopback_agents_need_no_credentials_with_insecure(site: Site) -> None:
             kernel.write(XID)
         until(lambda: site.states() == {"gpu-1": "Advised"}, site.log)
         lines = [json.loads(line) for line in site.log.read_text().splitlines()]
-        incidents = [line for line in lines if line["event"] == "incident"]
+        incidents = [line for line in lines if line["msg"] == "incident changed"]
         assert {(line["node"], line["check"]) for line in incidents} == {("gpu-1", "gpu-gsp-failure")}
         assert (incidents[-1]["state"], incidents[-1]["scope"]) == ("Advised", "node gpu-1")
 

@@ -1,4 +1,4 @@
-"""Clients of the API, and ways to it that can be cut."""
+"""Clients of the API, direct and through a proxy that a test can cut."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from tests.kube.detour import Detour
 
 @pytest_asyncio.fixture
 async def api(controlplane: Cluster) -> AsyncIterator[ApiClient]:
-    made = await ApiClient.connect(str(controlplane.kubeconfig))
-    yield made
-    await made.close()
+    client = await ApiClient.connect(str(controlplane.kubeconfig))
+    yield client
+    await client.close()
 
 
 @pytest.fixture(scope="session")
@@ -29,23 +29,23 @@ def _api_server(new_cluster: NewCluster) -> Iterator[Cluster]:
 
 @pytest.fixture
 def api_server(_api_server: Cluster) -> Cluster:
-    """An API server of these tests' own, to be killed as they like; without Nodes, and without controllers."""
+    """An API server without Nodes and controllers, which these tests may kill."""
     clear(_api_server.api)
     return _api_server
 
 
 @pytest_asyncio.fixture
 async def detour(api_server: Cluster) -> AsyncIterator[Detour]:
-    """A way to `api_server` that can be cut."""
+    """A proxy to `api_server`."""
     async with Detour(int(api_server.url.rpartition(":")[2])) as made:
         yield made
 
 
 @pytest_asyncio.fixture
 async def far_api(api_server: Cluster, detour: Detour, tmp_path: Path) -> AsyncIterator[ApiClient]:
-    """A client of `api_server` that goes by way of the detour."""
+    """A client of `api_server` that connects through the proxy."""
     kubeconfig = tmp_path / "far.kubeconfig"
     kubeconfig.write_text(api_server.kubeconfig.read_text().replace(api_server.url, detour.url))
-    made = await ApiClient.connect(str(kubeconfig))
-    yield made
-    await made.close()
+    client = await ApiClient.connect(str(kubeconfig))
+    yield client
+    await client.close()

@@ -1,4 +1,4 @@
-"""A way to a server that can be cut: bytes go through as they are, as long as it is open."""
+"""A TCP proxy to a server that a test can cut or stall."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Self
 
 
 class Detour:
-    """A port of this machine behind which another one is. Open at first."""
+    """A proxy to a port of this machine. It forwards at first."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -30,16 +30,17 @@ class Detour:
         for task in self._tasks:
             task.cancel()
 
-    def silence(self) -> None:
-        """Let nothing through, and close nothing."""
+    def stall(self) -> None:
+        """Forward no data, and close no connection."""
         self._open.clear()
 
-    def mend(self) -> None:
+    def restore(self) -> None:
+        """Forward again."""
         self._is_cut = False
         self._open.set()
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._came, "127.0.0.1", 0)
+        self._server = await asyncio.start_server(self._connected, "127.0.0.1", 0)
         return self
 
     async def __aexit__(
@@ -50,7 +51,7 @@ class Detour:
         self.cut()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _came(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.ensure_future(self._pass(reader, writer))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -61,17 +62,17 @@ class Detour:
             if self._is_cut:
                 return
             with suppress(OSError):
-                there, back = await asyncio.open_connection("127.0.0.1", self._port)
-                writers.append(back)
+                from_server, to_server = await asyncio.open_connection("127.0.0.1", self._port)
+                writers.append(to_server)
                 async with asyncio.TaskGroup() as group:
-                    group.create_task(self._copy(reader, back))
-                    group.create_task(self._copy(there, writer))
+                    group.create_task(self._copy(reader, to_server))
+                    group.create_task(self._copy(from_server, writer))
         finally:
-            for one in writers:
-                one.close()
-            for one in writers:
+            for stream in writers:
+                stream.close()
+            for stream in writers:
                 with suppress(OSError):
-                    await one.wait_closed()
+                    await stream.wait_closed()
 
     async def _copy(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(OSError):

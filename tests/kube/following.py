@@ -1,4 +1,4 @@
-"""A handler that records a watch, for tests."""
+"""A watch handler that records what it receives."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ class NodeRecorder:
         self.changes: list[str] = []
         self.lost: list[str] = []
         self.syncs = 0
-        self.messages: list[str] = []
 
     def changed(self, thing: Node) -> None:
         self.nodes[thing.uid] = thing
@@ -37,9 +36,9 @@ class NodeRecorder:
 
 
 @asynccontextmanager
-async def running(watching: Watch[Any]) -> AsyncIterator[None]:
-    """Follow for as long as the block runs."""
-    task = asyncio.ensure_future(watching.run())
+async def running(watch: Watch[Any]) -> AsyncIterator[None]:
+    """Run a watch until the block ends."""
+    task = asyncio.ensure_future(watch.run())
     try:
         yield
     finally:

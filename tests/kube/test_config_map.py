@@ -14,6 +14,7 @@ from nodeguard.kube.errors import ApiError
 from tests.controlplane.api import Object
 from tests.controlplane.cluster import Cluster
 from tests.kube.following import running
+from tests.logs import LogLines
 from tests.waiting import until_async
 
 
@@ -60,11 +61,13 @@ async def test_a_refusal_is_passed_on(api: ApiClient) -> None:
     assert refused.value.status == 404
 
 
-async def test_it_is_followed(api: ApiClient, controlplane: Cluster, namespace: str) -> None:
+async def test_a_watch_reports_the_data_at_each_change(
+    api: ApiClient, controlplane: Cluster, namespace: str, log: LogLines
+) -> None:
     reported: list[Mapping[str, str]] = []
-    messages: list[str] = []
+
     config_map = ConfigMap(api, namespace, "decisions")
-    async with running(config_map.watch(reported.append, messages.append)):
+    async with running(config_map.watch(reported.append)):
         await until_async(lambda: reported == [{}])
         await config_map.update(with_key("pause", "yes"))
         await ConfigMap(api, namespace, "another").update(with_key("pause", "no"))
@@ -72,4 +75,4 @@ async def test_it_is_followed(api: ApiClient, controlplane: Cluster, namespace: 
         controlplane.api.delete(f"/api/v1/namespaces/{namespace}/configmaps/decisions")
         await until_async(lambda: len(reported) == 3)
     assert reported == [{}, {"pause": "yes"}, {}]
-    assert messages == []
+    assert log.text() == []

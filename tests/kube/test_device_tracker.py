@@ -16,6 +16,7 @@ from nodeguard.kube.resource_slices import PATH, ResourceSlice, decode_slice, la
 from nodeguard.model.node import Device
 from tests.controlplane.api import Object
 from tests.controlplane.cluster import API, Cluster, NewCluster
+from tests.logs import LogLines
 from tests.waiting import until_async
 
 DRIVER = "gpu.nvidia.com"
@@ -97,25 +98,24 @@ def test_the_latest_generation_that_is_whole() -> None:
 
 
 @asynccontextmanager
-async def following(api: ApiClient) -> AsyncIterator[tuple[DeviceTracker, dict[str, Any], list[str]]]:
+async def following(api: ApiClient) -> AsyncIterator[tuple[DeviceTracker, dict[str, Any]]]:
     reported: dict[str, Any] = {}
-    messages: list[str] = []
-    devices = DeviceTracker(api, reported.__setitem__, messages.append)
+    devices = DeviceTracker(api, reported.__setitem__)
     task = asyncio.ensure_future(devices.run())
     try:
-        yield devices, reported, messages
+        yield devices, reported
     finally:
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task
 
 
-async def test_devices_come_and_go(api: ApiClient, controlplane: Cluster) -> None:
+async def test_devices_come_and_go(api: ApiClient, controlplane: Cluster, log: LogLines) -> None:
     control = controlplane.api
     control.delete(PATH)
     control.post(PATH, resource_slice("one", [device(1), device(2)]))
     control.post(PATH, resource_slice("two", [device(1)], node="node-2"))
-    async with following(api) as (devices, reported, messages):
+    async with following(api) as (devices, reported):
         await until_async(lambda: devices.is_complete)
         assert reported == {name: devices.devices_of(name) for name in ("node-1", "node-2")}
         assert [device_on_node.name for device_on_node in devices.devices_of("node-1")] == ["gpu-1", "gpu-2"]
@@ -129,16 +129,16 @@ async def test_devices_come_and_go(api: ApiClient, controlplane: Cluster) -> Non
         control.delete(f"{PATH}/one-b")
         await until_async(lambda: reported["node-1"] == ())
         assert (devices._pools, devices._devices, devices._node_pools) == ({}, {}, {})
-    assert messages == []
+    assert log.text() == []
 
 
-async def test_a_server_without_rules_has_no_devices(new_cluster: NewCluster) -> None:
+async def test_a_server_without_rules_has_no_devices(new_cluster: NewCluster, log: LogLines) -> None:
     older = ["--runtime-config=resource.k8s.io/v1/devicetaintrules=false"]
     with new_cluster(API, {"kube-apiserver": older}) as made:
         made.api.post(PATH, resource_slice("one", [device(1)]))
         api = await ApiClient.connect(str(made.kubeconfig))
         assert not await serves_device_rules(api)
-        async with following(api) as (devices, reported, messages):
+        async with following(api) as (devices, reported):
             await until_async(lambda: devices.is_complete)
         await api.close()
-    assert (reported, messages) == ({}, [])
+    assert (reported, log.text()) == ({}, [])

@@ -12,18 +12,19 @@ from nodeguard.kube.fenced_client import FencedClient, FencedError, NotPermitted
 from nodeguard.model.mark import EPOCH_ANNOTATION
 from tests.controlplane.certificates import Authority
 from tests.controlplane.credentials import write_kubeconfig
+from tests.logs import LogLines
 from tests.waiting import PROMPTLY
 
 
 async def test_no_request_outlasts_the_lease(tmp_path: Path) -> None:
-    # Who listens and never accepts.
+    # This server listens and never accepts.
     silent = socket.create_server(("127.0.0.1", 0))
     port = silent.getsockname()[1]
     kubeconfig = tmp_path / "kubeconfig"
     write_kubeconfig(kubeconfig, f"http://127.0.0.1:{port}", Authority(tmp_path).certificate, "token")
     api = await ApiClient.connect(str(kubeconfig))
     try:
-        client = FencedClient(api, 1, may_write=lambda: True, seconds_left=lambda: 0.2, on_fenced=print)
+        client = FencedClient(api, 1, may_write=lambda: True, seconds_left=lambda: 0.2)
         began = time.monotonic()
         with pytest.raises(ApiError, match=r"within 0\.2 s"):
             await client.write("PATCH", "/api/v1/nodes/gpu-7", {})
@@ -34,11 +35,11 @@ async def test_no_request_outlasts_the_lease(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("may", "left"), [(False, 9.0), (True, 0.0), (True, -1.0)])
-async def test_without_the_lease_nothing_is_begun(tmp_path: Path, may: bool, left: float) -> None:
+async def test_without_the_lease_no_write_begins(tmp_path: Path, may: bool, left: float) -> None:
     kubeconfig = tmp_path / "kubeconfig"
     write_kubeconfig(kubeconfig, "http://127.0.0.1:9", Authority(tmp_path).certificate, "token")
     api = await ApiClient.connect(str(kubeconfig))
-    client = FencedClient(api, 1, may_write=lambda: may, seconds_left=lambda: left, on_fenced=print)
+    client = FencedClient(api, 1, may_write=lambda: may, seconds_left=lambda: left)
     try:
         assert not client.can_write()
         with pytest.raises(NotPermittedError):
@@ -47,19 +48,19 @@ async def test_without_the_lease_nothing_is_begun(tmp_path: Path, may: bool, lef
         await api.close()
 
 
-async def test_who_was_fenced_never_writes_again_and_says_so_once(tmp_path: Path) -> None:
+async def test_a_fenced_client_never_writes_again_and_logs_once(tmp_path: Path, log: LogLines) -> None:
     kubeconfig = tmp_path / "kubeconfig"
     write_kubeconfig(kubeconfig, "http://127.0.0.1:9", Authority(tmp_path).certificate, "token")
     api = await ApiClient.connect(str(kubeconfig))
-    messages: list[str] = []
-    client = FencedClient(api, 4, may_write=lambda: True, seconds_left=lambda: 9.0, on_fenced=messages.append)
+    client = FencedClient(api, 4, may_write=lambda: True, seconds_left=lambda: 9.0)
     try:
         client.check_epoch("Node gpu-7", {EPOCH_ANNOTATION: "4"})
         assert client.can_write()
         for _ in range(2):
-            with pytest.raises(FencedError, match="in epoch 5 of the lease, and this aggregator has epoch 4"):
+            with pytest.raises(FencedError, match="in epoch 5 of the lease, later than 4"):
                 client.check_epoch("Node gpu-7", {EPOCH_ANNOTATION: "5"})
         assert not client.can_write()
-        assert (len(messages), client.foreign_epoch) == (1, 5)
+        assert (len(log.text()), client.foreign_epoch) == (1, 5)
+        assert "object=Node gpu-7 epoch=5 own_epoch=4" in log.text()[0]
     finally:
         await api.close()

@@ -22,6 +22,7 @@ from nodeguard.model.policy import TopologyLabels
 from tests.controlplane.api import ApiError, Object
 from tests.controlplane.cluster import Cluster
 from tests.controlplane.programs import directory
+from tests.logs import LogLines
 from tests.waiting import until_async
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -49,7 +50,7 @@ def made(name: str, *labels: str) -> Object:
 
 @pytest.fixture
 def kueue(controlplane: Cluster) -> Iterator[Cluster]:
-    """A control plane that knows Topologies when a test has told it, and not any more when that is over."""
+    """A control plane without Kueue's Topologies; a test may define them."""
     yield controlplane
     _undefine(controlplane)
 
@@ -77,14 +78,11 @@ def _undefine(cluster: Cluster) -> None:
 
 
 @asynccontextmanager
-async def following(api: ApiClient) -> AsyncIterator[tuple[list[tuple[TopologyLabels, ...]], list[str]]]:
+async def following(api: ApiClient) -> AsyncIterator[list[tuple[TopologyLabels, ...]]]:
     reported: list[tuple[TopologyLabels, ...]] = []
-    messages: list[str] = []
-    task = asyncio.ensure_future(
-        KueueTopologyWatch(api, reported.append, messages.append, recheck_seconds=0.1).run()
-    )
+    task = asyncio.ensure_future(KueueTopologyWatch(api, reported.append, recheck_seconds=0.1).run())
     try:
-        yield reported, messages
+        yield reported
     finally:
         task.cancel()
         with suppress(asyncio.CancelledError):
@@ -99,13 +97,13 @@ def test_the_levels_but_for_the_node_itself() -> None:
     )
 
 
-async def test_topologies_come_change_and_go(api: ApiClient, kueue: Cluster) -> None:
+async def test_topologies_come_change_and_go(api: ApiClient, kueue: Cluster, log: LogLines) -> None:
     _define(kueue)
     control = kueue.api
     control.post(V1BETA2, made("b", "cloud/block", "cloud/rack", "kubernetes.io/hostname"))
     control.post(V1BETA2, made("a", "old/rack"))
     control.post(V1BETA2, made("nodes", "kubernetes.io/hostname"))
-    async with following(api) as (reported, messages):
+    async with following(api) as reported:
         both = (
             TopologyLabels("fabric", ("old/rack",)),
             TopologyLabels("fabric", ("cloud/block", "cloud/rack")),
@@ -116,12 +114,12 @@ async def test_topologies_come_change_and_go(api: ApiClient, kueue: Cluster) -> 
         control.post(V1BETA2, made("again", "cloud/block", "cloud/rack"))
         control.post(V1BETA2, made("z", "new/rack"))
         await until_async(lambda: reported[-1] == (both[1], TopologyLabels("fabric", ("new/rack",))))
-    assert messages == []
+    assert log.text() == []
 
 
 async def test_a_cluster_without_kueue_is_asked_again_and_may_lose_it(api: ApiClient, kueue: Cluster) -> None:
     assert not await served_path(api)
-    async with following(api) as (reported, _):
+    async with following(api) as reported:
         await asyncio.sleep(0.3)
         assert reported == []
         _define(kueue)

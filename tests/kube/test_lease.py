@@ -1,4 +1,4 @@
-"""One of several writes, and none while another may."""
+"""Leader election: one candidate holds the lease, and none while another may write."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from nodeguard.kube.lease import HOLD_SECONDS, LEASE_SECONDS, Lease
 from tests.controlplane.api import Object
 from tests.controlplane.cluster import Cluster
 from tests.kube.detour import Detour
+from tests.logs import LogLines
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
 
-# Seconds after which one who saw a lease unchanged takes it.
+# Seconds after which a candidate takes a lease that has not changed.
 PATIENCE = LEASE_SECONDS + 2.0
 
 
@@ -27,21 +28,22 @@ async def near_api(api_server: Cluster) -> AsyncIterator[ApiClient]:
     await made.close()
 
 
-def wanting(api: ApiClient, name: str, messages: list[str] | None = None) -> Lease:
-    return Lease(api, "default", "nodeguard", name, (messages if messages is not None else []).append)
+def candidate(api: ApiClient, name: str) -> Lease:
+    return Lease(api, "default", "nodeguard", name)
 
 
 def spec(control: Cluster) -> Object:
-    found: Object = control.api.get(f"{LEASES}/nodeguard")["spec"]
-    return found
+    current: Object = control.api.get(f"{LEASES}/nodeguard")["spec"]
+    return current
 
 
-async def test_one_of_two_holds_it(near_api: ApiClient, api_server: Cluster) -> None:
-    messages: list[str] = []
-    first, second = wanting(near_api, "one", messages), wanting(near_api, "two")
+async def test_one_of_two_candidates_holds_the_lease(
+    near_api: ApiClient, api_server: Cluster, log: LogLines
+) -> None:
+    first, second = candidate(near_api, "one"), candidate(near_api, "two")
     assert await first.renew(100.0)
     assert not await second.renew(100.0)
-    assert messages == ["Lease: this aggregator leads in epoch 1"]
+    assert log.text() == ["INFO became leader epoch=1"]
     assert spec(api_server)["holderIdentity"] == first.identity
     for now in range(101, 140):
         assert await first.renew(float(now))
@@ -51,17 +53,16 @@ async def test_one_of_two_holds_it(near_api: ApiClient, api_server: Cluster) -> 
 
 
 async def test_a_holder_that_freezes_stops_before_another_begins(
-    near_api: ApiClient, api_server: Cluster
+    near_api: ApiClient, api_server: Cluster, log: LogLines
 ) -> None:
-    messages: list[str] = []
-    first, second = wanting(near_api, "one", messages), wanting(near_api, "two")
+    first, second = candidate(near_api, "one"), candidate(near_api, "two")
     await first.renew(100.0)
     now = 100.0
     while not await second.renew(now):
         now += 0.5
     assert now == 100.0 + PATIENCE
     assert second.epoch == 2
-    # The first stopped of itself, early enough for the end of what it was writing.
+    # The first stopped by itself, early enough for its running writes to end.
     assert first.is_held(100.0 + HOLD_SECONDS - 0.01)
     assert not first.is_held(100.0 + HOLD_SECONDS)
     assert (first.seconds_left(104.0), first.seconds_left(100.0 + HOLD_SECONDS + 1.0)) == (
@@ -69,15 +70,15 @@ async def test_a_holder_that_freezes_stops_before_another_begins(
         0.0,
     )
     assert now >= 100.0 + HOLD_SECONDS + 5.0
-    # It wakes up, and finds that it is not the one any more.
+    # It wakes up, and detects that another candidate holds the lease.
     assert not await first.renew(now)
     assert not await first.renew(now + 1.0)
-    assert messages[-1] == f"Lease: this aggregator no longer leads: {second.identity} holds it"
+    assert log.text()[-1] == f"INFO lost leadership epoch=1 reason={second.identity} holds it"
     assert spec(api_server)["leaseTransitions"] == 2
 
 
-async def test_a_holder_that_is_renewed_is_never_followed(near_api: ApiClient) -> None:
-    first, second = wanting(near_api, "one"), wanting(near_api, "two")
+async def test_a_renewed_lease_has_no_other_holder(near_api: ApiClient) -> None:
+    first, second = candidate(near_api, "one"), candidate(near_api, "two")
     now = 0.0
     while now < 60.0:
         await first.renew(now)
@@ -86,8 +87,8 @@ async def test_a_holder_that_is_renewed_is_never_followed(near_api: ApiClient) -
         assert first.is_held(now)
 
 
-async def test_who_gives_it_back_is_followed_at_once(near_api: ApiClient, api_server: Cluster) -> None:
-    first, second = wanting(near_api, "one"), wanting(near_api, "two")
+async def test_a_released_lease_is_taken_at_once(near_api: ApiClient, api_server: Cluster) -> None:
+    first, second = candidate(near_api, "one"), candidate(near_api, "two")
     await first.renew(100.0)
     await second.renew(100.0)
     await first.release()
@@ -96,60 +97,64 @@ async def test_who_gives_it_back_is_followed_at_once(near_api: ApiClient, api_se
     assert (first.holder, second.holder) == ("", "one")
     assert await second.renew(101.0)
     assert (second.epoch, second.holder) == (2, "two")
-    await first.release()  # nothing to give back
+    await first.release()  # nothing to release
     assert spec(api_server)["holderIdentity"] == second.identity
 
 
-async def test_who_was_refused_gives_it_back_all_the_same(
-    near_api: ApiClient, far_api: ApiClient, detour: Detour, api_server: Cluster
+async def test_a_holder_with_a_failed_renewal_still_releases_the_lease(
+    far_api: ApiClient, detour: Detour, api_server: Cluster, log: LogLines
 ) -> None:
-    messages: list[str] = []
-    first = wanting(far_api, "one", messages)
+    first = candidate(far_api, "one")
     await first.renew(100.0)
     detour.cut()
     await first.renew(104.0)
-    detour.mend()
+    detour.restore()
     await first.release()
     assert spec(api_server)["holderIdentity"] == ""
-    # Where the API is away, it runs out by itself.
+    # Without the API, the lease expires.
     assert await first.renew(105.0)
     detour.cut()
     await first.release()
     assert not first.is_held(105.0)
-    assert len(messages) == 5
+    assert log.messages() == [
+        "became leader",
+        "cannot read or renew the Lease",
+        "became leader",
+        "the Lease can be renewed again",
+        "cannot read or renew the Lease",
+    ]
 
 
-async def test_an_api_server_that_is_away_for_a_while(
-    near_api: ApiClient, far_api: ApiClient, detour: Detour, api_server: Cluster
+async def test_an_unreachable_api_server_ends_the_lease_until_it_responds(
+    near_api: ApiClient, far_api: ApiClient, detour: Detour, api_server: Cluster, log: LogLines
 ) -> None:
-    messages: list[str] = []
-    first = wanting(far_api, "one", messages)
+    first = candidate(far_api, "one")
     await first.renew(100.0)
     detour.cut()
     for now in (103.0, 104.0, 105.0):
         assert await first.renew(now)
     assert not await first.renew(111.0)
-    detour.mend()
+    detour.restore()
     assert await first.renew(112.0)
     assert first.epoch == 1
-    assert len(messages) == 3
-    assert messages[1].startswith("Lease: the Kubernetes API at https://127.0.0.1:")
-    assert messages[2] == "Lease: the Kubernetes API responds again"
-    # Away from the first alone: another takes it, and the first knows when it is back.
-    second = wanting(near_api, "two")
+    assert len(log.text()) == 3
+    assert "the Kubernetes API at https://127.0.0.1:" in log.text()[1]
+    assert log.text()[2] == "INFO the Lease can be renewed again"
+    # Only the first cannot reach the API: another candidate takes the lease, and the first detects that later.
+    second = candidate(near_api, "two")
     await second.renew(112.0)
     detour.cut()
     await first.renew(116.0)
     assert await second.renew(112.0 + PATIENCE)
-    detour.mend()
+    detour.restore()
     assert not await first.renew(112.0 + PATIENCE)
     assert (first.is_held(113.0), second.epoch) == (False, 2)
 
 
-async def test_a_lease_that_was_deleted_begins_above_what_was_written(
+async def test_the_epoch_of_a_deleted_lease_is_higher_than_every_written_epoch(
     near_api: ApiClient, api_server: Cluster
 ) -> None:
-    first, second = wanting(near_api, "one"), wanting(near_api, "two")
+    first, second = candidate(near_api, "one"), candidate(near_api, "two")
     first.raise_epoch_above(7)
     assert await first.renew(100.0)
     assert first.epoch == 8
@@ -160,25 +165,24 @@ async def test_a_lease_that_was_deleted_begins_above_what_was_written(
     assert await second.renew(101.0 + PATIENCE)
     assert second.epoch == 9
     second.raise_epoch_above(8)
-    second.raise_epoch_above(2**30)  # no lease comes so far
+    second.raise_epoch_above(2**30)  # more than any lease has
     assert await second.renew(110.0 + PATIENCE)
     assert second.epoch == 9
 
 
-async def test_two_who_take_it_at_once(near_api: ApiClient, api_server: Cluster) -> None:
+async def test_one_of_two_candidates_wins_a_conflict(near_api: ApiClient, api_server: Cluster) -> None:
     api_server.api.post(LEASES, {"metadata": {"name": "nodeguard", "labels": {"mine": "yes"}}})
-    first, second = wanting(near_api, "one"), wanting(near_api, "two")
-    second._record = await second._read()  # both saw it free
+    first, second = candidate(near_api, "one"), candidate(near_api, "two")
+    second._record = await second._read()  # both read a lease without a holder
     assert await first.renew(100.0)
     assert not await second.renew(100.0)
     assert not await second.renew(102.0)
     assert api_server.api.get(f"{LEASES}/nodeguard")["metadata"]["labels"] == {"mine": "yes"}
 
 
-async def test_what_is_wrong_is_told_once(near_api: ApiClient) -> None:
-    messages: list[str] = []
-    lost = Lease(near_api, "nowhere", "nodeguard", "one", messages.append)
+async def test_an_error_is_logged_once(near_api: ApiClient, log: LogLines) -> None:
+    lost = Lease(near_api, "nowhere", "nodeguard", "one")
     for now in range(5):
         assert not await lost.renew(float(now))
-    assert len(messages) == 1
-    assert 'namespaces "nowhere" not found' in messages[0]
+    assert len(log.text()) == 1
+    assert 'namespaces "nowhere" not found' in log.text()[0]

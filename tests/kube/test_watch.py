@@ -1,4 +1,4 @@
-"""A collection is followed through all that a connection and a server go through."""
+"""Watches across broken connections and restarted servers."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from tests.controlplane.cluster import API, Cluster, NewCluster
 from tests.controlplane.objects import node
 from tests.kube.detour import Detour
 from tests.kube.following import NodeRecorder, running
+from tests.logs import LogLines
 from tests.waiting import until_async
 
 
@@ -32,10 +33,12 @@ def relabel(control: Cluster, name: str, rack: str) -> None:
     control.api.patch(f"{PATH}/{name}", {"metadata": {"labels": {"rack": rack}}})
 
 
-async def test_all_there_is_and_then_each_change(api: ApiClient, controlplane: Cluster) -> None:
+async def test_a_watch_reports_all_objects_and_then_each_change(
+    api: ApiClient, controlplane: Cluster, log: LogLines
+) -> None:
     make(controlplane, "node-1", "node-2")
     recorder = NodeRecorder()
-    follow = watch_nodes(api, recorder, recorder.messages.append)
+    follow = watch_nodes(api, recorder)
     async with running(follow):
         await until_async(lambda: recorder.syncs)
         assert recorder.names == {"node-1", "node-2"}
@@ -47,43 +50,43 @@ async def test_all_there_is_and_then_each_change(api: ApiClient, controlplane: C
         await until_async(lambda: recorder.names == {"node-1", "node-3"})
         await until_async(lambda: any(item.labels.get("rack") == "r1" for item in recorder.nodes.values()))
     assert recorder.lost == ["node-2"]
-    assert (recorder.syncs, recorder.messages) == (1, [])
+    assert (recorder.syncs, log.text()) == (1, [])
 
 
-async def test_a_connection_that_breaks_is_taken_up_where_it_was(
-    far_api: ApiClient, detour: Detour, api_server: Cluster
+async def test_a_watch_continues_after_a_broken_connection(
+    far_api: ApiClient, detour: Detour, api_server: Cluster, log: LogLines
 ) -> None:
     make(api_server, "node-1", "node-2")
     recorder = NodeRecorder()
-    async with running(watch_nodes(far_api, recorder, recorder.messages.append)):
+    async with running(watch_nodes(far_api, recorder)):
         await until_async(lambda: recorder.syncs)
         detour.cut()
         make(api_server, "node-3")
         api_server.api.delete(f"{PATH}/node-1")
-        await until_async(lambda: recorder.messages)
-        detour.mend()
+        await until_async(lambda: log.text())
+        detour.restore()
         await until_async(lambda: recorder.names == {"node-2", "node-3"})
-        await until_async(lambda: len(recorder.messages) == 2)
-    assert recorder.syncs == 1  # nothing was listed anew
+        await until_async(lambda: len(log.text()) == 2)
+    assert recorder.syncs == 1  # without a second list
     assert sorted(recorder.changes) == ["node-1", "node-2", "node-3"]
-    assert recorder.messages[0].startswith("Nodes: the Kubernetes API at https://127.0.0.1:")
-    assert recorder.messages[1] == "Nodes: the Kubernetes API responds again"
+    assert "watch failed resource=Nodes error=the Kubernetes API at https://127.0.0.1:" in log.text()[0]
+    assert log.text()[1] == "INFO watch works again resource=Nodes"
 
 
-async def test_a_server_that_has_forgotten_lists_anew(
+async def test_a_watch_lists_again_if_its_version_has_expired(
     far_api: ApiClient, detour: Detour, api_server: Cluster
 ) -> None:
     make(api_server, "node-1", "node-2", "node-3")
     recorder = NodeRecorder()
-    async with running(watch_nodes(far_api, recorder, recorder.messages.append)):
+    async with running(watch_nodes(far_api, recorder)):
         await until_async(lambda: recorder.syncs)
         detour.cut()
         make(api_server, "node-4")
         relabel(api_server, "node-3", "r1")
         api_server.api.delete(f"{PATH}/node-1")
-        # A new server knows nothing of what was before it.
+        # A new server has no earlier versions.
         await asyncio.to_thread(restart, api_server)
-        detour.mend()
+        detour.restore()
         await until_async(lambda: recorder.syncs == 2)
         assert recorder.names == {"node-2", "node-3", "node-4"}
         assert recorder.lost == ["node-1"]
@@ -93,10 +96,12 @@ async def test_a_server_that_has_forgotten_lists_anew(
         await until_async(lambda: recorder.changes.count("node-2") == 2)
 
 
-async def test_a_server_that_restarts(far_api: ApiClient, api_server: Cluster) -> None:
+async def test_a_watch_continues_after_a_restart_of_the_server(
+    far_api: ApiClient, api_server: Cluster
+) -> None:
     make(api_server, "node-1")
     recorder = NodeRecorder()
-    async with running(watch_nodes(far_api, recorder, recorder.messages.append)):
+    async with running(watch_nodes(far_api, recorder)):
         await until_async(lambda: recorder.syncs)
         await asyncio.to_thread(restart, api_server)
         make(api_server, "node-2")
@@ -106,40 +111,44 @@ async def test_a_server_that_restarts(far_api: ApiClient, api_server: Cluster) -
     assert recorder.changes.count("node-1") == 1
 
 
-async def test_a_connection_that_falls_silent_is_made_anew(
-    far_api: ApiClient, detour: Detour, api_server: Cluster, monkeypatch: pytest.MonkeyPatch
+async def test_a_stalled_connection_is_replaced(
+    far_api: ApiClient,
+    detour: Detour,
+    api_server: Cluster,
+    monkeypatch: pytest.MonkeyPatch,
+    log: LogLines,
 ) -> None:
     monkeypatch.setattr(client, "_WATCH_TIMEOUT", 1.0)
     make(api_server, "node-1")
     recorder = NodeRecorder()
-    async with running(watch_nodes(far_api, recorder, recorder.messages.append)):
+    async with running(watch_nodes(far_api, recorder)):
         await until_async(lambda: recorder.syncs)
-        detour.silence()
+        detour.stall()
         make(api_server, "node-2")
-        await until_async(lambda: recorder.messages)
-        detour.mend()
+        await until_async(lambda: log.text())
+        detour.restore()
         await until_async(lambda: recorder.names == {"node-1", "node-2"})
-    assert "did not respond to GET /api/v1/nodes within 1 s" in recorder.messages[0]
+    assert "did not respond to GET /api/v1/nodes within 1 s" in log.text()[0]
 
 
-async def test_a_server_that_streams_no_lists_gives_pages(
-    monkeypatch: pytest.MonkeyPatch, new_cluster: NewCluster
+async def test_a_server_without_streamed_lists_is_listed_in_pages(
+    monkeypatch: pytest.MonkeyPatch, new_cluster: NewCluster, log: LogLines
 ) -> None:
     monkeypatch.setattr(listing, "_PAGE", 2)
     with new_cluster(API, {"kube-apiserver": ["--feature-gates=WatchList=false"]}) as old:
         make(old, *(f"node-{number}" for number in range(5)))
         api = await ApiClient.connect(str(old.kubeconfig))
         recorder = NodeRecorder()
-        async with running(watch_nodes(api, recorder, recorder.messages.append)):
+        async with running(watch_nodes(api, recorder)):
             await until_async(lambda: recorder.syncs)
             assert recorder.names == {f"node-{number}" for number in range(5)}
             old.api.delete(f"{PATH}/node-2")
             await until_async(lambda: recorder.lost == ["node-2"])
         await api.close()
-    assert recorder.messages == []
+    assert log.text() == []
 
 
-async def test_a_page_that_is_too_large_is_asked_for_in_parts(
+async def test_a_page_that_is_too_large_is_requested_in_parts(
     api: ApiClient, controlplane: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make(controlplane, *(f"node-{number}" for number in range(20)))
@@ -150,8 +159,10 @@ async def test_a_page_that_is_too_large_is_asked_for_in_parts(
     assert int(listed.version) > 0
 
 
-async def test_what_cannot_be_read_stays_as_it_was(api: ApiClient, controlplane: Cluster) -> None:
-    def picky(raw: msgspec.Raw) -> Node:
+async def test_an_object_that_cannot_be_decoded_keeps_its_last_state(
+    api: ApiClient, controlplane: Cluster, log: LogLines
+) -> None:
+    def strict_decode(raw: msgspec.Raw) -> Node:
         decoded_node = decoded(raw)
         if decoded_node.labels.get("rack") == "wrong":
             raise msgspec.ValidationError("Expected `str`, got `int` - at `$.spec`")
@@ -159,15 +170,16 @@ async def test_what_cannot_be_read_stays_as_it_was(api: ApiClient, controlplane:
 
     make(controlplane, "node-1", "node-2")
     recorder = NodeRecorder()
-    follow: Watch[Any] = Watch(api, PATH, "Nodes", picky, recorder, recorder.messages.append)
+    follow: Watch[Any] = Watch(api, PATH, "Nodes", strict_decode, recorder)
     async with running(follow):
         await until_async(lambda: recorder.syncs)
         relabel(controlplane, "node-1", "wrong")
         relabel(controlplane, "node-2", "wrong")
-        await until_async(lambda: recorder.messages)
-        assert recorder.messages == [
-            "Nodes: node-1 could not be read and keeps its last state: Expected `str`, got `int` - at `$.spec`"
-        ]
+        await until_async(lambda: len(log.text()) == 2)
+        assert log.text()[0] == (
+            "WARNING cannot decode an object, its last state stays in use resource=Nodes object=node-1 "
+            "error=Expected `str`, got `int` - at `$.spec`"
+        )
         relabel(controlplane, "node-1", "right")
         await until_async(lambda: any(item.labels.get("rack") == "right" for item in recorder.nodes.values()))
         controlplane.api.delete(f"{PATH}/node-2")
@@ -175,41 +187,41 @@ async def test_what_cannot_be_read_stays_as_it_was(api: ApiClient, controlplane:
 
 
 @pytest.mark.parametrize("seed", range(3))
-async def test_whatever_happens_what_is_known_is_what_there_is(
+async def test_a_watch_converges_under_random_faults(
     far_api: ApiClient, detour: Detour, api_server: Cluster, seed: int
 ) -> None:
     chance = random.Random(seed)
     recorder = NodeRecorder()
-    there: set[str] = set()
+    existing: set[str] = set()
 
     def act() -> None:
         name = f"node-{chance.randrange(8)}"
-        if name not in there:
+        if name not in existing:
             make(api_server, name)
-            there.add(name)
+            existing.add(name)
         elif chance.random() < 0.5:
             relabel(api_server, name, f"r{chance.randrange(1000)}")
         else:
             api_server.api.delete(f"{PATH}/{name}")
-            there.discard(name)
+            existing.discard(name)
 
-    async with running(watch_nodes(far_api, recorder, recorder.messages.append)):
+    async with running(watch_nodes(far_api, recorder)):
         for step in range(80):
             act()
             if chance.random() < 0.2:
                 detour.cut()
             if chance.random() < 0.4:
-                detour.mend()
+                detour.restore()
             if step == 40:
                 await asyncio.to_thread(restart, api_server)
             await asyncio.sleep(chance.random() * 0.05)
-        detour.mend()
+        detour.restore()
         expected = {
             (item["metadata"]["uid"], item["metadata"]["resourceVersion"])
             for item in api_server.api.get(PATH)["items"]
         }
         await until_async(lambda: {(item.uid, item.version) for item in recorder.nodes.values()} == expected)
-    assert recorder.names == there
+    assert recorder.names == existing
 
 
 def restart(control: Cluster) -> None:

@@ -15,6 +15,7 @@ from nodeguard.kube.write_queue import WriteQueue
 from nodeguard.local.rate_limiter import TokenBucket
 from nodeguard.model.mark import DesiredNode
 from nodeguard.model.node import Node, NodeCondition, Taint
+from tests.logs import LogLines, recorded_log
 from tests.waiting import PATIENCE
 
 QUARANTINE = Taint("nodeguard.dev/quarantine", "NoSchedule", "gpu")
@@ -23,15 +24,14 @@ SUSPECT = Taint("nodeguard.dev/suspect", "NoSchedule", "gpu")
 
 @dataclass
 class Writing:
-    """Writers, their outcomes, and switches of the lease."""
+    """Writers, their outcomes and log, and switches of the lease."""
 
     client: FencedClient
     first: WriteQueue
     later: WriteQueue
     executor: Executor
     outcomes: list[WriteOutcome]
-    messages: list[str]
-    fenced: list[str]
+    log: LogLines
     nodes: dict[str, Node] = field(default_factory=dict)
     may: bool = True
     left: float = 30.0
@@ -39,14 +39,19 @@ class Writing:
     def results(self, name: str) -> list[WriteResult]:
         return [outcome.result for outcome in self.outcomes if outcome.desired.name == name]
 
+    @property
+    def messages(self) -> list[str]:
+        """Log lines since the writers began."""
+        return self.log.text()
+
     async def until(self, done: Callable[[], object]) -> None:
-        """Wait until something holds."""
+        """Wait until a condition is true."""
         async with asyncio.timeout(PATIENCE):
             while not done():
                 await asyncio.sleep(0.01)
 
     async def idle(self) -> None:
-        """Wait until nothing waits to be written."""
+        """Wait until no write is pending."""
         await self.until(lambda: not self.first.pending and not self.later.pending)
 
 
@@ -54,23 +59,20 @@ class Writing:
 async def writing(
     api: ApiClient, epoch: int = 1, rate: float = 1000.0, burst: int = 10
 ) -> AsyncIterator[Writing]:
-    """Writers that run. rate, burst: of the marks."""
-    messages: list[str] = []
-    fenced: list[str] = []
+    """Run writers. rate, burst: of the marks."""
     outcomes: list[WriteOutcome] = []
-    client = FencedClient(
-        api, epoch, may_write=lambda: writers.may, seconds_left=lambda: writers.left, on_fenced=fenced.append
-    )
-    first = WriteQueue(client, TokenBucket(rate, burst), messages.append)
-    second = WriteQueue(client, TokenBucket(1000.0, 10), messages.append, after=first)
+    client = FencedClient(api, epoch, may_write=lambda: writers.may, seconds_left=lambda: writers.left)
+    first = WriteQueue(client, TokenBucket(rate, burst))
+    second = WriteQueue(client, TokenBucket(1000.0, 10), after=first)
     nodes: dict[str, Node] = {}
     executor = Executor(client, first, second, observed_node=nodes.get, on_outcome=outcomes.append)
-    writers = Writing(client, first, second, executor, outcomes, messages, fenced, nodes)
     running = [asyncio.create_task(queue.run()) for queue in (first, second)]
     try:
-        yield writers
+        with recorded_log() as log:
+            writers = Writing(client, first, second, executor, outcomes, log, nodes)
+            yield writers
         for task in running:
-            assert not task.done() or writers.fenced, task
+            assert not task.done() or client.is_fenced, task
     finally:
         for task in running:
             task.cancel()

@@ -31,7 +31,7 @@ from nodeguard.local.unix_socket import bind_socket, is_authorized_peer
 from nodeguard.model.incident import IncidentState
 from nodeguard.model.instant import Instant
 
-_LOG = logging.getLogger("nodeguard.aggregator")
+logger = logging.getLogger(__name__)
 
 # Bytes of a request's body, and characters of a name in its path.
 _LIMIT = 16 * 1024
@@ -185,8 +185,9 @@ async def _careful(request: web.Request, handler: _Handler) -> web.StreamRespons
     except web.HTTPException as error:
         remedy = "there is /v1/status, /v1/nodes, /v1/domains and /v1/incidents"
         return _error(error.status, f"{request.path[:_NAME]}: {error.reason}: {remedy}")
-    except Exception as error:  # noqa: BLE001 - one question must not end what others ask
-        _LOG.exception("%s %s failed", request.method, request.path[:_NAME])
+    except Exception as error:
+        fields = {"method": request.method, "path": request.path[:_NAME]}
+        logger.exception("internal error in an API request, please report it", extra=fields)
         return _error(500, f"{type(error).__name__}: {error}: see the aggregator's log")
 
 

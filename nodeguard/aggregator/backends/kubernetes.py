@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Generic, TypeVar
 
@@ -21,7 +22,6 @@ from nodeguard.kube import incident_object, nodes
 from nodeguard.kube import incident_writer as incidents
 from nodeguard.kube.client import ApiClient, ApiError, version_number
 from nodeguard.kube.device_tracker import DeviceTracker, serves_device_rules
-from nodeguard.kube.error_log import ErrorLog, Log
 from nodeguard.kube.event_recorder import pod_warning
 from nodeguard.kube.executor import WriteOutcome, WriteResult
 from nodeguard.kube.kueue_topologies import KueueTopologyWatch
@@ -34,6 +34,8 @@ from nodeguard.model.policy import TopologyLabels
 from nodeguard.wire.report import Report
 
 Object = TypeVar("Object")
+
+logger = logging.getLogger(__name__)
 
 
 class WatchCallbacks(Generic[Object]):
@@ -73,7 +75,7 @@ _DEVICES_TIMEOUT = 15.0
 class KubernetesBackend:
     """The backend in Kubernetes. actions: carries out operators' actions.
 
-    wake: is called when there is something to plan for. log: receives messages.
+    wake: is called when there is something to plan for.
     """
 
     def __init__(
@@ -85,7 +87,6 @@ class KubernetesBackend:
         outbox: InstructionOutbox,
         *,
         wake: Callable[[], object],
-        log: Log,
     ) -> None:
         self._api = api
         self._pod = pod
@@ -93,9 +94,8 @@ class KubernetesBackend:
         self._planner = planner
         self._outbox = outbox
         self._wake = wake
-        self._log = log
-        self._lease = Lease(api, namespace, LEASE_NAME, pod, log)
-        self.actions = KubernetesOperatorActions(api, namespace, self._fleet_decided, log)
+        self._lease = Lease(api, namespace, LEASE_NAME, pod)
+        self.actions = KubernetesOperatorActions(api, namespace, self._fleet_decided)
         self._leader: Leader | None = None
         self._rules: dict[str, rule_object.ObservedRule] = {}
         self._incidents: dict[str, incident_object.ObservedIncident] = {}
@@ -104,18 +104,18 @@ class KubernetesBackend:
         self._started_at = monotonic()
         self._unmark = ""
         self._watches: list[asyncio.Task[Any]] = []
-        self._devices = DeviceTracker(api, self._publish, log)
-        self._topologies = KueueTopologyWatch(api, self._import, log)
+        self._devices = DeviceTracker(api, self._publish)
+        self._topologies = KueueTopologyWatch(api, self._import)
 
     def begin(self) -> None:
         """Start to watch the cluster."""
-        api, log = self._api, self._log
+        api = self._api
         node_events = WatchCallbacks(self.node_changed, self.node_deleted, lambda: self.input_synced("Nodes"))
         incident_events = WatchCallbacks(
             self.incident_changed, self.incident_deleted, lambda: self.input_synced("NodeIncidents")
         )
-        self._start(nodes.watch_nodes(api, node_events, log).run())
-        self._start(incidents.watch_incidents(api, incident_events, log).run())
+        self._start(nodes.watch_nodes(api, node_events).run())
+        self._start(incidents.watch_incidents(api, incident_events).run())
         self._start(self.actions.watch().run())
         self._start(self._follow_devices())
         self._start(self._topologies.run())
@@ -311,16 +311,15 @@ class KubernetesBackend:
             self._planner.record_written(uid, outcome.desired.state)
         elif outcome.result != WriteResult.FAILED:
             self._planner.record_failed(uid)
-            self._log(f"Node {outcome.desired.name}: {outcome.reason}")
+            logger.warning(
+                "cannot mark the Node", extra={"node": outcome.desired.name, "reason": outcome.reason}
+            )
         if outcome.node is not None and uid in self._planner.state.nodes:
             self.node_changed(outcome.node)
         self._wake()
 
     def _begin_session(self) -> None:
-        self._log(f"became leader, epoch {self._lease.epoch}")
-        leader = self._leader = Leader(
-            self._api, self._lease, self._pod, self._node_named, self._outcome, self._log
-        )
+        leader = self._leader = Leader(self._api, self._lease, self._pod, self._node_named, self._outcome)
         leader.add_existing(self._rules.values(), self._incidents.values())
         leader.incidents.set_desired(self._all_incidents(), 0.0)
 
@@ -328,7 +327,7 @@ class KubernetesBackend:
         self._leader = None
         self._planner.drop_issued()
         await leader.stop()
-        self._log("lost leadership: writes stopped")
+        logger.info("stopped all writes", extra={"epoch": leader.epoch})
 
     def _node_named(self, name: str) -> Node | None:
         state = self._planner.state
@@ -339,21 +338,18 @@ class KubernetesBackend:
 
     async def _follow_devices(self) -> None:
         """Watch devices and DeviceTaintRules, as soon as the server has them."""
-        trouble = ErrorLog("DeviceTaintRules", self._log)
         while True:
             wait = _RULES_RETRY
             try:
                 if await serves_device_rules(self._api):
                     break
-                trouble.recovered()
                 self._missing -= {"devices", "rules"}
                 wait = _RULES_PERIOD
             except ApiError as error:
-                trouble.failed(error)
+                logger.warning("cannot discover DeviceTaintRules", extra={"error": error.message})
             await asyncio.sleep(wait)
-        trouble.recovered()
         rule_events = WatchCallbacks(self.rule_changed, self.rule_deleted, lambda: self.input_synced("rules"))
-        self._start(device_rules.watch_rules(self._api, rule_events, self._log).run())
+        self._start(device_rules.watch_rules(self._api, rule_events).run())
         devices = asyncio.create_task(self._devices.run())
         while not (self._devices.is_complete or devices.done()):
             await asyncio.sleep(0.05)
@@ -367,7 +363,7 @@ class KubernetesBackend:
                 await pod_warning(self._api, self._namespace, self._pod, "NodeguardPolicyInvalid", message)
             )
         except ApiError as error:
-            self._log(f"cannot send the Event about the invalid policy: {error}")
+            logger.warning("cannot send the Event about the invalid policy", extra={"error": error.message})
 
     def _start(self, work: Coroutine[Any, Any, Any]) -> None:
         # A failed task stays in the list: see renew_leadership.

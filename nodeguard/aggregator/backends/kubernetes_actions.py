@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Mapping
 
@@ -13,10 +14,11 @@ from nodeguard.aggregator.backends.operator_actions import (
 from nodeguard.kube import incident_writer as incidents
 from nodeguard.kube.client import MERGE_PATCH, ApiClient, ApiError
 from nodeguard.kube.config_map import ConfigMap, ConfigMapObject
-from nodeguard.kube.error_log import Log
 from nodeguard.kube.incident_object import clear_spec, decode_incident, is_shared
 from nodeguard.kube.watch import Watch
 from nodeguard.model.instant import rfc3339
+
+logger = logging.getLogger(__name__)
 
 DECISIONS_NAME = "nodeguard-decisions"
 PAUSE, UNMARK = "pause", "unmark"
@@ -31,36 +33,39 @@ DecisionsChanged = Callable[[Mapping[str, str]], None]
 class KubernetesOperatorActions:
     """Carries out operators' actions. on_changed: receives the decisions in use, of any operator."""
 
-    def __init__(self, api: ApiClient, namespace: str, on_changed: DecisionsChanged, log: Log) -> None:
+    def __init__(self, api: ApiClient, namespace: str, on_changed: DecisionsChanged) -> None:
         self._api = api
         self._on_changed = on_changed
-        self._log = log
+
         self._config_map = ConfigMap(api, namespace, DECISIONS_NAME)
 
     def watch(self) -> Watch[ConfigMapObject]:
         """Return the watch of the decisions."""
-        return self._config_map.watch(self._on_changed, self._log)
+        return self._config_map.watch(self._on_changed)
 
     async def pause(self, reason: str, by: str) -> str:
         """Set no new marks. Survives restarts."""
-        await self._change({PAUSE: format_pause_reason(reason, by)})
+        pause = format_pause_reason(reason, by)
+        await self._change({PAUSE: pause})
+        logger.info("new marks are paused", extra={"reason": pause})
         return "paused: no new marks are set, also after a restart; nodeguard resume ends the pause"
 
     async def resume(self, by: str) -> str:
         """End a pause."""
         await self._change({PAUSE: None, UNMARK: None})
-        self._log(f"resumed by {by}")
+        logger.info("new marks are resumed", extra={"by": by or _ANONYMOUS})
         return "resumed: marks are set again"
 
     async def unmark(self, by: str) -> str:
         """Pause, and remove all marks. Survives restarts."""
         reason = format_pause_reason("all marks are removed", by)
         await self._change({PAUSE: reason, UNMARK: by or _ANONYMOUS})
+        logger.info("new marks are paused", extra={"reason": reason})
         return "paused: all marks are being removed; nodeguard resume sets them again"
 
     async def unmark_finished(self, by: str) -> None:
         """Delete the request to remove all marks. by: the operator who made it."""
-        self._log(f"all marks are removed, as {by} requested")
+        logger.info("all marks are removed", extra={"by": by})
         try:
             await self._config_map.update(
                 lambda decisions: {
@@ -68,7 +73,7 @@ class KubernetesOperatorActions:
                 }
             )
         except ApiError as error:
-            self._log(f"cannot store that all marks are removed: {error}")
+            logger.warning("cannot store that all marks are removed", extra={"error": str(error)})
 
     async def acknowledge(self, name: str, by: str) -> str:
         """Acknowledge an incident."""

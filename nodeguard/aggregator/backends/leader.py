@@ -13,7 +13,6 @@ from nodeguard.kube import device_rule_object as rule_object
 from nodeguard.kube import incident_object
 from nodeguard.kube.client import ApiClient
 from nodeguard.kube.device_rule_writer import DeviceRuleWriter
-from nodeguard.kube.error_log import Log
 from nodeguard.kube.event_correlator import EventContent
 from nodeguard.kube.event_recorder import EventRecorder
 from nodeguard.kube.executor import Executor, WriteOutcome
@@ -42,7 +41,6 @@ class Leader:
     """The writers of one lease epoch.
 
     pod: source of Events. node: returns a Node by name. outcome: receives the results of writes.
-    log: receives messages, for example why this session may no longer write.
     """
 
     def __init__(
@@ -52,7 +50,6 @@ class Leader:
         pod: str,
         node: Callable[[str], Node | None],
         outcome: Callable[[WriteOutcome], None],
-        log: Log,
     ) -> None:
         self.epoch = lease.epoch
         permit = FencedClient(
@@ -60,15 +57,12 @@ class Leader:
             lease.epoch,
             may_write=lambda: lease.is_held(monotonic()),
             seconds_left=lambda: lease.seconds_left(monotonic()),
-            on_fenced=log,
         )
-        marks = WriteQueue(permit, TokenBucket(*_MARKS), log)
-        later = WriteQueue(permit, TokenBucket(*_LATER), log, after=marks)
+        marks = WriteQueue(permit, TokenBucket(*_MARKS))
+        later = WriteQueue(permit, TokenBucket(*_LATER), after=marks)
         self.executor = Executor(permit, marks, later, observed_node=node, on_outcome=outcome)
-        self.rules = DeviceRuleWriter(
-            permit, marks, lambda rule, error: log(f"DeviceTaintRule {rule.name}: {error}")
-        )
-        self.incidents = IncidentWriter(permit, later, lambda _: None)
+        self.rules = DeviceRuleWriter(permit, marks)
+        self.incidents = IncidentWriter(permit, later)
         self._events = EventRecorder(permit, later, pod)
         # DeviceTaintRules by name that must exist, and names of those that a plan removes.
         self._wanted: dict[str, DeviceRule] = {}

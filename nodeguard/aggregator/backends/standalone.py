@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
@@ -37,6 +38,8 @@ from nodeguard.model.node import PREFIX, Node
 from nodeguard.model.target import target_kind
 from nodeguard.wire.report import Report
 
+logger = logging.getLogger(__name__)
+
 # Seconds between two writes that no caller waits for, between two removals of nodes without reports, and
 # without reports until a node is removed.
 _WRITE_INTERVAL = 1.0
@@ -53,9 +56,8 @@ _CLOSE_TIMEOUT = 5.0
 class StandaloneBackend:
     """The backend without Kubernetes. Here the uid of a node is its name.
 
-    path: of the state file, None to store nothing. wake: is called when there is something to plan for.
-    on_incident: receives each incident that begins, changes or ends. log: receives messages. now: returns the
-    time. Raises StandaloneStateError.
+    path: of the state file, None to store nothing. wake: is called when there is something to plan for. now:
+    returns the time. Raises StandaloneStateError. Each incident that begins, changes or ends is logged.
     """
 
     leader = STANDALONE
@@ -67,18 +69,13 @@ class StandaloneBackend:
         outbox: InstructionOutbox,
         *,
         wake: Callable[[], object],
-        on_incident: Callable[[Incident], object],
-        log: Callable[[str], object],
         now: Callable[[], Instant] = current_instant,
     ) -> None:
         self._path = path
         self._planner = planner
         self._outbox = outbox
         self._wake = wake
-        self._on_incident = on_incident
-        self._log = log
         self._now = now
-        self._logged = ""
         state = read_state(path) if path is not None else StandaloneState()
         self._decisions, self._incidents = state.decisions, state.incidents
         self._advised, self._gpus = state.nodes, state.gpus
@@ -133,7 +130,7 @@ class StandaloneBackend:
             if before is not None and incident.is_open and not before.is_open:
                 self._forget_clear(incident.name)
             if _logged_fields(before) != _logged_fields(incident):
-                self._on_incident(incident)
+                _log_incident(incident)
             self._is_new = True
         if plan.incidents:
             self._incidents = self._recorded()
@@ -151,13 +148,13 @@ class StandaloneBackend:
         """Advise no new marks. Survives restarts."""
         pause = format_pause_reason(reason, by)
         await self._pause(pause)
-        self._log(f"no new marks are advised: {pause}")
+        logger.info("new marks are paused", extra={"reason": pause})
         return "paused: no new marks are advised, also after a restart; nodeguard resume ends the pause"
 
     async def resume(self, by: str) -> str:
         """End a pause."""
         await self._pause("")
-        self._log(f"resumed by {by or _ANONYMOUS}")
+        logger.info("new marks are resumed", extra={"by": by or _ANONYMOUS})
         return "resumed: marks are advised again"
 
     async def unmark(self, by: str) -> str:
@@ -166,6 +163,7 @@ class StandaloneBackend:
         for marks in self._planner.unmark_all().nodes:
             self._advise(marks)
         await self._keep()
+        logger.info("all marks are removed", extra={"by": by or _ANONYMOUS})
         return "paused: all marks are removed; nodeguard resume advises them again"
 
     async def acknowledge(self, name: str, by: str) -> str:
@@ -232,7 +230,7 @@ class StandaloneBackend:
                 self._planner.remove_node(name)
                 self._outbox.forget(name)
                 self._is_new = True
-                self._log(f"{name}: no report for a day, no longer expected")
+                logger.info("node without a report for a day is no longer expected", extra={"node": name})
 
     def _decision(self, incident: str) -> OperatorDecision:
         if self._planner.incident(incident) is None:
@@ -322,18 +320,35 @@ class StandaloneBackend:
         """Handle the end of a write. error: empty for none. omitted: incidents that did not fit."""
         if error:
             self._is_new = True
-            if error != self._logged:
-                self._log(f"the state is not stored: {error}")
+            logger.error("cannot store the state", extra={"error": error})
         elif omitted and not self._omitted:
-            self._log(
-                f"{omitted} incidents are not stored: the state file may have {SIZE_LIMIT >> 20} MiB; "
-                "check what reports so many"
-            )
-        self._logged, self._omitted = error, omitted
+            remedy = "check what reports so many incidents"
+            fields = {"not_stored": omitted, "limit_mib": SIZE_LIMIT >> 20, "remedy": remedy}
+            logger.warning("the state file has no space for all incidents", extra=fields)
+        self._omitted = omitted
 
 
 def _write(path: str | None, state: StandaloneState) -> int:
     return write_state(path, state) if path is not None else 0
+
+
+def _log_incident(incident: Incident) -> None:
+    """Log an incident that has changed: without Kubernetes the log is the only record of transitions."""
+    logger.info(
+        "incident changed",
+        extra={
+            "node": incident.node,
+            "incident": incident.name,
+            "state": incident.state.value,
+            "health": incident.health.value,
+            "check": incident.cause,
+            "target": incident.target,
+            "action": incident.action.value,
+            "scope": incident.scope,
+            "summary": incident.message,
+            "reason": incident.detail,
+        },
+    )
 
 
 def _logged_fields(incident: Incident | None) -> tuple[str, ...]:

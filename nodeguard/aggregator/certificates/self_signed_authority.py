@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Sequence
 from typing import Protocol
 
 from msgspec.structs import replace
@@ -36,12 +37,14 @@ from nodeguard.aggregator.certificates.serving_certificate import (
 from nodeguard.local.certificate_validity import expired_problem
 from nodeguard.model.stored_authority import StoreConflictError, Stored, StoreError
 
+logger = logging.getLogger(__name__)
+
 # Steps of one update: more than are ever needed.
 _STEPS = 12
 
 
 class AuthorityStore(Protocol):
-    """Stores the state of the authority. See model.stored."""
+    """Stores the state of the authority. See model.stored_authority."""
 
     name: str
 
@@ -58,24 +61,21 @@ class AuthorityStore(Protocol):
 class SelfSignedAuthority:
     """A certificate authority for the serving certificate.
 
-    hosts: names and addresses of this server. log: receives an error of the store once, until it is over.
-    client_ca: PEM file of the CA of the agents' certificates, None if these present none. Raises
-    InvalidHostError.
+    hosts: names and addresses of this server. client_ca: PEM file of the CA of the agents' certificates, None
+    if these present none. Raises InvalidHostError.
     """
 
     def __init__(
         self,
         store: AuthorityStore,
         hosts: Sequence[str],
-        log: Callable[[str], None],
         client_ca: str | None = None,
     ) -> None:
         subject_alternative_names(hosts)
         self._store = store
         self._hosts = tuple(hosts)
-        self._log = log
+
         self._client_ca = client_ca
-        self._logged = ""
         self._state = AuthorityState()
         self._signed: tuple[CertificateAuthority, ServingCertificate] | None = None
 
@@ -83,14 +83,14 @@ class SelfSignedAuthority:
         """Return the serving certificate. Raises CertificateUnavailableError if the state was never read."""
         try:
             await self._update(now)
-            self._logged = ""
         except StoreError as error:
-            message = f"the aggregator's certificate authority: {error}"
             if signing_authority(self._state, now) is None:
+                message = f"the aggregator's certificate authority: {error}"
                 raise CertificateUnavailableError(message) from None
-            if message != self._logged:
-                self._logged = message
-                self._log(f"{message}; the previous one stays in use")
+            logger.warning(
+                "cannot update the certificate authority, the previous one stays in use",
+                extra={"error": str(error)},
+            )
         client_ca = await asyncio.to_thread(read_pem, self._client_ca) if self._client_ca is not None else ""
         return replace(self._current(now), client_ca=client_ca)
 

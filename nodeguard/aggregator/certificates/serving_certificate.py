@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import ssl
 from collections.abc import Callable
@@ -10,6 +11,8 @@ from math import inf
 from typing import Protocol
 
 from msgspec import Struct
+
+logger = logging.getLogger(__name__)
 
 
 class ServingCertificateError(Exception):
@@ -86,17 +89,12 @@ class CertificateProvider(Protocol):
 
 
 class CertificateRefresher:
-    """Keeps the TLS context up to date. log: receives an error once, until it is over; wall: returns seconds
-    since 1970.
-    """
+    """Keeps the TLS context up to date. wall: returns seconds since 1970."""
 
-    def __init__(
-        self, provider: CertificateProvider, log: Callable[[str], None], wall: Callable[[], float]
-    ) -> None:
+    def __init__(self, provider: CertificateProvider, wall: Callable[[], float]) -> None:
         self._provider = provider
-        self._log = log
         self._wall = wall
-        self._logged = ""
+        self._is_failing = False
         self._certificate: ServingCertificate | None = None
         self._context: ssl.SSLContext | None = None
 
@@ -119,12 +117,20 @@ class CertificateRefresher:
                 self._context = tls_context(certificate)
                 self._certificate = certificate
         except (CertificateUnavailableError, ServingCertificateError) as error:
-            effect = (
-                "; the previous certificate stays in use" if self._certificate else "; agents cannot connect"
-            )
-            self._log_once(f"{error}{effect}")
+            self._is_failing = True
+            if self._certificate is None:
+                logger.error(  # noqa: TRY400 - the message has the reason
+                    "no serving certificate, agents cannot connect", extra={"error": str(error)}
+                )
+            else:
+                logger.warning(
+                    "cannot renew the serving certificate, the previous one stays in use",
+                    extra={"error": str(error)},
+                )
             return False
-        self._logged = ""
+        if self._is_failing:
+            self._is_failing = False
+            logger.info("the serving certificate is up to date again")
         return True
 
     async def wait_available(self) -> None:
@@ -137,8 +143,3 @@ class CertificateRefresher:
         """Refresh periodically."""
         while True:
             await asyncio.sleep(_PERIOD if await self.refresh() else _RETRY)
-
-    def _log_once(self, message: str) -> None:
-        if message != self._logged:
-            self._logged = message
-            self._log(message)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import sqlite3
 from collections import defaultdict
-from collections.abc import Callable
 from contextlib import closing
 
 import msgspec
@@ -16,6 +16,8 @@ from nodeguard.fleet.diagnosis.component_faults import has_component_id, is_comp
 from nodeguard.fleet.diagnosis.repeat_offenders import FaultHistory
 from nodeguard.model.incident import Incident
 from nodeguard.wire.report import Inventory
+
+logger = logging.getLogger(__name__)
 
 # The components of each node, with first and last time. Equal inventories are stored once.
 _SEEN = """
@@ -31,7 +33,7 @@ _INCIDENT = msgspec.json.Decoder(Incident)
 _INVENTORY = msgspec.json.Decoder(Inventory)
 
 
-async def load_component_faults(path: str, faults: FaultHistory, log: Callable[[str], object]) -> None:
+async def load_component_faults(path: str, faults: FaultHistory) -> None:
     """Add the faults in a history, a file or a directory. If it cannot be read, the reason is logged."""
     file = history_path(path)
     if not os.path.exists(file):
@@ -39,7 +41,10 @@ async def load_component_faults(path: str, faults: FaultHistory, log: Callable[[
     try:
         recorded = await asyncio.to_thread(read_component_faults, file)
     except (HistoryFileError, sqlite3.Error, msgspec.DecodeError, OSError) as error:
-        log(f"{file}: cannot read the faults of components ({error}): repeat offenders are counted from now")
+        logger.warning(
+            "cannot read the faults of components, repeat offenders are counted from now",
+            extra={"file": file, "error": str(error)},
+        )
         return
     faults.merge(recorded)
 

@@ -61,8 +61,8 @@ class NoHistory:
 class History:
     """Records the fleet in a file.
 
-    decisions: returns operators' decisions, by name of the incident. log: receives messages. started_at:
-    seconds of a monotonic clock, the start of the aggregator.
+    decisions: returns operators' decisions, by name of the incident. started_at: seconds of a monotonic
+    clock, the start of the aggregator.
     """
 
     def __init__(
@@ -70,13 +70,12 @@ class History:
         planner: Planner,
         decisions: Callable[[], Mapping[str, OperatorDecision]],
         writer: HistoryWriter,
-        log: Callable[[str], object],
         started_at: float,
     ) -> None:
         self.writer = writer
         self._planner = planner
         self._decisions = decisions
-        self._log = log
+
         self._started_at = started_at
         self._nodes: dict[str, Node] = {}
         self._stale: frozenset[str] = frozenset()
@@ -93,8 +92,7 @@ class History:
 
     def tick(self, now: Instant) -> None:
         """See HistoryRecorder."""
-        for message in self.writer.take_messages():
-            self._log(message)
+        self.writer.check_progress()
         self._record_nodes(now.wall)
         self._record_stale(now)
         if now.mono - self._decisions_read_at >= _DECISIONS:

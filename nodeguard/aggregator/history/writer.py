@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sqlite3
 import threading
@@ -16,6 +17,8 @@ from msgspec import Struct
 from nodeguard.aggregator.history.file import DamagedFileError, ForeignFileError, HistoryFileError
 from nodeguard.aggregator.history.store import HistoryStore
 from nodeguard.fleet.state.history_events import HistoryEvent
+
+logger = logging.getLogger(__name__)
 
 # Transitions that wait at most: then the oldest are lost; and transitions in one write.
 _MOST = 4000
@@ -63,7 +66,7 @@ class HistoryWriter:
         self._bounds = bounds
         self._wall, self._again, self._gather = wall, again, gather
         self._steps: deque[HistoryEvent] = deque()
-        self._messages: deque[str] = deque(maxlen=16)
+
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._closed = self._refused = False
@@ -89,18 +92,13 @@ class HistoryWriter:
                 self._thread.start()
             self._changed.notify()
 
-    def take_messages(self) -> list[str]:
-        """Return the messages for the log since the last call."""
+    def check_progress(self) -> None:
+        """Set and log an error if a write hangs."""
         busy = self._busy
         if busy is not None and time.monotonic() - busy > _HANGS:
             self._set_error(
-                f"{self.path}: its disk has not answered for {_HANGS:g} s: check the disk, or name another "
-                "--history"
+                f"the disk does not respond for {_HANGS:g} s: check it, or name another --history"
             )
-        messages = []
-        while self._messages:
-            messages.append(self._messages.popleft())
-        return messages
 
     def close(self, within: float = _CLOSE_TIMEOUT) -> None:
         """Write the waiting transitions, within a time limit."""
@@ -162,17 +160,20 @@ class HistoryWriter:
             self._busy = None
         if self.error:
             self.error = ""
-            lost = f"; {self.lost} transitions were lost" if self.lost else ""
-            self._messages.append(f"{self.path}: the history is written again{lost}")
+            logger.info("the history is written again", extra={"file": self.path, "lost": self.lost})
         return True
 
     def _trim(self, store: HistoryStore) -> None:
         self._trimmed = time.monotonic()
         fits = store.trim(self._wall(), self._bounds.days, int(self._bounds.mib * _MIB))
         if self._fits and not fits:
-            most = f"{self._bounds.mib:g} MiB"
-            self._messages.append(
-                f"{self.path}: the current state needs more than {most}: set a larger --history-size"
+            logger.warning(
+                "the current state exceeds the size of the history",
+                extra={
+                    "file": self.path,
+                    "limit_mib": self._bounds.mib,
+                    "remedy": "set a larger --history-size",
+                },
             )
         self._fits = fits
 
@@ -196,8 +197,9 @@ class HistoryWriter:
         for rest in ("-wal", "-shm"):
             with suppress(FileNotFoundError):
                 os.unlink(self.path + rest)
-        self._messages.append(
-            f"{self.path} was damaged ({self._damaged}): renamed to {aside}, and a new file was created"
+        logger.warning(
+            "renamed a damaged history and created a new one",
+            extra={"file": self.path, "renamed_to": aside, "error": self._damaged},
         )
         self._damaged = ""
 
@@ -211,23 +213,18 @@ class HistoryWriter:
             self._refused = True
             self.lost += len(self._steps)
             self._steps.clear()
-            self._set_error(f"{self.path}: {error}; until then no history is written")
+            self._set_error(f"{error}; until then no history is written")
         elif _is_damaged(error):
             self._damaged = str(error)
-            self._set_error(f"{self.path} is damaged ({error}): it will be renamed")
+            self._set_error(f"the file is damaged ({error}): it will be renamed")
         elif isinstance(error, (HistoryFileError, OSError, sqlite3.Error)):
-            self._set_error(
-                f"{self.path}: {_reason(error)}; until then the latest {_MOST} transitions wait in memory"
-            )
+            self._set_error(f"{_reason(error)}; until then the latest {_MOST} transitions wait in memory")
         else:
-            self._set_error(
-                f"internal error in the history, please report it: {type(error).__name__}: {error}"
-            )
+            self._set_error(f"internal error, please report it: {type(error).__name__}: {error}")
 
     def _set_error(self, error: str) -> None:
-        if error != self.error:
-            self.error = error
-            self._messages.append(error)
+        self.error = error
+        logger.error("cannot write the history", extra={"file": self.path, "error": error})
 
 
 def _is_damaged(error: Exception) -> bool:

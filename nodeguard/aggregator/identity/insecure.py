@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from ipaddress import ip_address
 
 from nodeguard.aggregator.identity.caller import PresentedCredentials, VerifiedIdentity
 
-WARNING = (
-    "INSECURE: agents are not authenticated and nothing is encrypted: every process on this machine can "
-    "report for any node; use --insecure for a demonstration only"
-)
+logger = logging.getLogger(__name__)
+
 _ANY_NODE = VerifiedIdentity(None)
 
 
@@ -18,7 +17,7 @@ class NotLoopbackError(Exception):
 
 
 class InsecureAuthenticator:
-    """Accepts everybody. host: the address of the server. Raises NotLoopbackError if it is not loopback."""
+    """Accepts every client. host: address of the server. Raises NotLoopbackError unless it is loopback."""
 
     def __init__(self, host: str) -> None:
         if not is_loopback(host):
@@ -26,6 +25,10 @@ class InsecureAuthenticator:
                 "without tokens or certificates the aggregator accepts agents on 127.0.0.1 and ::1 only: "
                 "listen there, or set --client-ca"
             )
+        logger.warning(
+            "agents are not authenticated and connections are not encrypted",
+            extra={"remedy": "use --insecure for a demonstration only, every local process can report"},
+        )
 
     def cached(self, _presented: PresentedCredentials, _now: float) -> VerifiedIdentity:
         """Return the identity of any node."""

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Mapping
 
 import jwt
 import msgspec
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from msgspec import Struct
+
+logger = logging.getLogger(__name__)
 
 # Keys of one cluster, and bytes of their document.
 MOST_KEYS = 64
@@ -85,16 +88,12 @@ def _parse_key(entry: dict[str, object]) -> SigningKey | None:
 
 
 class SigningKeyring:
-    """The current signing keys. They stay valid while the cluster cannot be reached.
+    """The current signing keys. They stay valid while the cluster cannot be reached."""
 
-    log: receives an error once, until a refresh succeeds.
-    """
-
-    def __init__(self, fetch: Fetch, log: Callable[[str], None]) -> None:
+    def __init__(self, fetch: Fetch) -> None:
         self.keys: SigningKeys | None = None
         self._fetch = fetch
-        self._log = log
-        self._logged = ""
+        self._is_failing = False
         self._requested_at = float("-inf")
         self._fetching: asyncio.Task[None] | None = None
 
@@ -128,12 +127,13 @@ class SigningKeyring:
     async def _update(self) -> None:
         try:
             self.keys = parse_signing_keys(*await self._fetch())
-            self._logged = ""
         except (KeysError, KeysUnavailableError) as error:
+            self._is_failing = True
             effect = "the previous keys stay in use" if self.keys else "agents cannot authenticate until then"
-            self._log_once(f"cannot read the cluster's signing keys: {error}; {effect}")
-
-    def _log_once(self, message: str) -> None:
-        if message != self._logged:
-            self._logged = message
-            self._log(message)
+            logger.warning(
+                "cannot read the cluster's signing keys", extra={"error": str(error), "effect": effect}
+            )
+            return
+        if self._is_failing:
+            self._is_failing = False
+            logger.info("the cluster's signing keys can be read again")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import ssl
 import time
 import traceback
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable
 
 from aiohttp import web
@@ -25,10 +26,12 @@ from nodeguard.aggregator.ingest.connection import AgentConnection
 from nodeguard.aggregator.ingest.connection_limiter import ConnectionLimiter
 from nodeguard.aggregator.ingest.limits import IngestLimits, cost, retry_after
 from nodeguard.local.certificate_validity import validity_problem
-from nodeguard.local.rate_limiter import KeyedRateLimiter, Rate
+from nodeguard.local.rate_limiter import KeyedRateLimiter
 from nodeguard.wire.encoding import EncodingError, decode_message, encode
 from nodeguard.wire.instruction import Reply
 from nodeguard.wire.report import Message
+
+logger = logging.getLogger(__name__)
 
 MESSAGES_PATH = "/v1/messages"
 
@@ -42,11 +45,6 @@ _UNKNOWN_KIND = "unknown"
 _NODES = 65_536
 _ADDRESSES = 8192
 
-# Seconds until the log repeats a rejection of the same sender; rejections that are remembered; the rate
-# of all log lines.
-_REPEAT = 600.0
-_REMEMBERED = 2048
-_LINES = Rate(20.0, 0.2)
 
 _TOO_OFTEN = "messages come too often: check that only one agent runs on the node"
 _TOO_MANY_CONNECTIONS = (
@@ -56,34 +54,6 @@ _TOO_MANY_REASON = "too-many-connections"
 
 # Returns the reply to a message at once. Raises RequestRefusedError if the message is not applied.
 MessageHandler = Callable[[Caller, Message], Reply]
-
-
-class RejectionLog:
-    """Logs rejections: each once in ten minutes for each sender, at a limited rate in total."""
-
-    def __init__(self, log: Callable[[str], None]) -> None:
-        self._log = log
-        self._logged: OrderedDict[tuple[str, str], float] = OrderedDict()
-        self._lines = _LINES.bucket()
-        self._omitted = 0
-
-    def add(self, sender: str, message: str, now: float) -> None:
-        """Log a rejection. sender: an address, or the name of an authenticated node."""
-        logged = self._logged.get((sender, message))
-        if logged is not None and now < logged + _REPEAT:
-            return
-        if self._lines.take(now):
-            self._omitted += 1
-            return
-        self._logged[sender, message] = now
-        self._logged.move_to_end((sender, message))
-        if len(self._logged) > _REMEMBERED:
-            self._logged.popitem(last=False)
-        omitted = (
-            f" ({self._omitted} other rejections were not logged before this one)" if self._omitted else ""
-        )
-        self._omitted = 0
-        self._log(f"{sender}: {message}{omitted}")
 
 
 class MessageEndpoint:
@@ -101,7 +71,6 @@ class MessageEndpoint:
         handle: MessageHandler,
         limits: IngestLimits,
         connections: ConnectionLimiter,
-        log: Callable[[str], None],
         clock: Callable[[], float],
         wall: Callable[[], float] = time.time,
     ) -> None:
@@ -119,7 +88,6 @@ class MessageEndpoint:
         self._body_memory = BodyMemory(limits.body_bytes)
         self._node_rates = KeyedRateLimiter(limits.node_rate, _NODES)
         self._failure_rates = KeyedRateLimiter(limits.failure_rate, _ADDRESSES)
-        self._rejections = RejectionLog(log)
 
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
         """Return the response to a request."""
@@ -129,14 +97,19 @@ class MessageEndpoint:
         try:
             return await self._answer(request, connection)
         except RequestRefusedError as refused:
-            self._rejections.add(refused.node or connection.slot.address, str(refused), self._clock())
+            sender = {"node": refused.node} if refused.node else {"address": connection.slot.address}
+            logger.warning(
+                "request refused", extra={**sender, "status": refused.status, "reason": str(refused)}
+            )
             if refused.node and refused.status < 500:
                 self.on_refused(refused.node, refused)
             return self._refusal(refused)
         except (RequestPayloadError, ConnectionError):
             return self._refusal(RequestRefusedError(400, "the message is incomplete: send it again"))
         except Exception as error:  # noqa: BLE001 - one message must not end the server
-            self._rejections.add("ingest", _location(error), self._clock())
+            logger.error(  # noqa: TRY400 - the error may quote the client
+                "internal error in a request, please report it", extra={"error": _location(error)}
+            )
             return self._refusal(RequestRefusedError(500, "internal error of the aggregator: see its log"))
         finally:
             connection.end_request(whole=request.content.is_eof())
@@ -147,12 +120,12 @@ class MessageEndpoint:
         problem = validity_problem(error, self._wall()) or (
             f"is not trusted ({error.verify_message}): have it signed by the CA of --client-ca"
         )
-        self._rejections.add(address, f"its certificate {problem}", self._clock())
+        logger.warning("client certificate refused", extra={"address": address, "reason": f"it {problem}"})
 
     def connection_rejected(self, address: str, reason: str) -> None:
         """Count and log a connection that exceeds a limit."""
         self.connection_errors[LIMIT_REACHED] += 1
-        self._rejections.add(address, reason, self._clock())
+        logger.warning("connection rejected", extra={"address": address, "reason": reason})
 
     async def _answer(self, request: web.BaseRequest, connection: AgentConnection) -> web.StreamResponse:
         if request.method != "POST" or request.path != MESSAGES_PATH:
@@ -245,8 +218,7 @@ def _connection_key(identity: VerifiedIdentity) -> str:
 def _location(error: Exception) -> str:
     """Return where an error was raised. Its own message may contain what the client sent."""
     frame = traceback.extract_tb(error.__traceback__)[-1]
-    kind = type(error).__name__
-    return f"internal error, please report it: {kind} at {frame.filename}:{frame.lineno}"
+    return f"{type(error).__name__} at {frame.filename}:{frame.lineno}"
 
 
 def _encode_reply(reply: Reply) -> bytes:

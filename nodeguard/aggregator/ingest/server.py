@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import logging
 import socket
 import ssl
 from collections.abc import Callable, Coroutine
@@ -19,6 +20,8 @@ from nodeguard.aggregator.ingest.connection import AgentConnection
 from nodeguard.aggregator.ingest.connection_limiter import ConnectionLimiter, ConnectionSlot
 from nodeguard.aggregator.ingest.endpoint import HANDSHAKE_FAILED, TIMEOUT, MessageEndpoint, MessageHandler
 from nodeguard.aggregator.ingest.limits import IngestLimits
+
+logger = logging.getLogger(__name__)
 
 # Connections that wait in the kernel; it may have a lower limit.
 _BACKLOG = 8192
@@ -46,8 +49,7 @@ class IngestServer:
     """Serves agents. Create it in its event loop.
 
     authenticator: identifies callers. handle: returns the reply to a message. tls: returns the TLS context of
-    the next connection, None for plain HTTP, so that a new certificate needs no restart. log: receives
-    errors.
+    the next connection, None for plain HTTP, so that a new certificate needs no restart.
     """
 
     def __init__(
@@ -55,22 +57,19 @@ class IngestServer:
         authenticator: Authenticator,
         handle: MessageHandler,
         tls: Callable[[], ssl.SSLContext | None],
-        log: Callable[[str], None],
         limits: IngestLimits | None = None,
     ) -> None:
         self._limits = limits or IngestLimits()
         self._loop = asyncio.get_running_loop()
         self._connections = ConnectionLimiter(self._limits)
         self.endpoint = MessageEndpoint(
-            authenticator, handle, self._limits, self._connections, log, self._loop.time
+            authenticator, handle, self._limits, self._connections, self._loop.time
         )
         self._tls = tls
-        self._log = log
         self._server = web.Server(self.endpoint)
         self._sockets: list[socket.socket] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._handshakes: dict[ConnectionSlot, float] = {}
-        self._logged = ""
 
     @property
     def connections(self) -> int:
@@ -123,12 +122,12 @@ class IngestServer:
                 sock, address = await self._loop.sock_accept(listening)
             except OSError as error:
                 if error.errno not in _ABORTED:
-                    self._log_once(
-                        f"cannot accept connections: {error.strerror}: raise the limit on open files"
+                    logger.error(  # noqa: TRY400 - the error has no more than its reason
+                        "cannot accept connections",
+                        extra={"error": error.strerror, "remedy": "raise the limit on open files"},
                     )
                     await asyncio.sleep(_ACCEPT_RETRY)
                 continue
-            self._logged = ""
             slot = self._connections.admit(str(address[0]), self._loop.time())
             if isinstance(slot, str):
                 sock.close()
@@ -179,11 +178,6 @@ class IngestServer:
         while True:
             await asyncio.sleep(_SWEEP)
             self.endpoint.connection_errors[TIMEOUT] += self._connections.close_overdue(self._loop.time())
-
-    def _log_once(self, message: str) -> None:
-        if message != self._logged:
-            self._logged = message
-            self._log(message)
 
 
 def _listening(family: int, address: tuple[object, ...]) -> socket.socket:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -13,6 +14,8 @@ from nodeguard.fleet.planner import Planner
 from nodeguard.model.finding import Health
 from nodeguard.model.instant import Instant
 
+logger = logging.getLogger(__name__)
+
 # Seconds between two looks at a file.
 _INTERVAL = 1.0
 
@@ -20,16 +23,15 @@ _INTERVAL = 1.0
 class PolicyReloader:
     """Keeps a planner up to date with a policy file. Create it before the file is first read.
 
-    checks: health of each check by id. log: receives messages. on_rejected: is called once with the error of
-    an invalid file. error: of the file as it is now, empty if it is valid: an invalid file changes nothing.
-    rejected_count: invalid files since the start. is_requested: set it to read the file at the next call.
+    checks: health of each check by id. on_rejected: is called once with the error of an invalid file. error:
+    of the file as it is now, empty if it is valid: an invalid file changes nothing. rejected_count: invalid
+    files since the start. is_requested: set it to read the file at the next call.
     """
 
     def __init__(
         self,
         file: Path,
         checks: Mapping[str, Health],
-        log: Callable[[str], None],
         on_rejected: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.file = file
@@ -38,7 +40,7 @@ class PolicyReloader:
         self.is_requested = False
         self.on_rejected = on_rejected
         self._checks = checks
-        self._log = log
+
         self._watcher = FileWatcher(file)
 
     def __call__(self, planner: Planner, now: Instant) -> None:
@@ -53,18 +55,25 @@ class PolicyReloader:
             self._reject(f"{error}; the previous policy stays in use")
             return
         self.error = ""
-        for warning in warnings:
-            self._log(f"{warning}")
+        log_policy_warnings(warnings)
         if policy != planner.policy:
             planner.set_policy(policy)
-            self._log(f"{self.file}: adopted")
+            logger.info("adopted the policy file", extra={"file": str(self.file)})
 
     def _reject(self, error: str) -> None:
+        logger.error("rejected the policy file", extra={"error": error})
         if error != self.error:
             self.rejected_count += 1
-            self._log(error)
             self.on_rejected(error)
         self.error = error
+
+
+def log_policy_warnings(warnings: Iterable[ConfigError]) -> None:
+    """Log the warnings for a valid policy."""
+    for warning in warnings:
+        logger.warning(
+            "the policy file is valid but unsafe or without effect", extra={"problem": str(warning)}
+        )
 
 
 class FileWatcher:

@@ -1,11 +1,11 @@
-"""`nodeguard aggregator`: parses the options, runs the aggregator, and writes its log."""
+"""`nodeguard aggregator`: parses the options, starts the log output, and runs the aggregator."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
-import sys
 from argparse import ArgumentTypeError, Namespace
 from collections.abc import Sequence
 from contextlib import AsyncExitStack, closing
@@ -16,8 +16,9 @@ from nodeguard.aggregator.options import SERVICE_NAME, AggregatorOptions
 from nodeguard.cli.check_catalogue import load_catalogue
 from nodeguard.cli.options import add_checks, directory
 from nodeguard.cli.usage import OK, UNKNOWN, ArgumentParser, UsageError, address
-from nodeguard.local.json_log import JsonLog, LogLine
-from nodeguard.model.incident import Incident
+from nodeguard.local.logs import FORMATS, LEVELS, start_logging
+
+logger = logging.getLogger(__name__)
 
 _LISTEN = "127.0.0.1:8443"
 _METRICS = "127.0.0.1:9435"
@@ -52,17 +53,12 @@ async def _run(options: AggregatorOptions) -> int:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
-    with closing(JsonLog(sys.stderr.fileno(), options.pod)) as log:
-
-        def log_message(message: str) -> None:
-            log({"event": "note", "said": message})
-
-        def log_incident(incident: Incident) -> None:
-            log(_incident_line(incident))
-
+    # In standalone mode there is no pod, and each incident is logged with its own node.
+    fields = {} if options.standalone else {"pod": options.pod}
+    with closing(start_logging(options.log_level, options.log_format, fields)):
         async with AsyncExitStack() as stack:
             try:
-                app = await AggregatorApp.start(options, catalogue, log_message, log_incident, stack)
+                app = await AggregatorApp.start(options, catalogue, stack)
             except StartError as error:
                 raise UsageError(str(error)) from None
             loop.add_signal_handler(signal.SIGHUP, app.request_reload)
@@ -75,25 +71,11 @@ async def _run(options: AggregatorOptions) -> int:
             failed = [task for task in done if task is not stopping]
             for task in failed:
                 problem = None if task.cancelled() else task.exception()
-                log_message(f"internal error, please report it: {type(problem).__name__}: {problem}")
+                fields = {"error": f"{type(problem).__name__}: {problem}"}
+                logger.error("internal error, please report it", extra=fields)
+        if not failed:
+            logger.info("aggregator stopped")
         return UNKNOWN if failed else OK
-
-
-def _incident_line(incident: Incident) -> LogLine:
-    """Return the log line for an incident that changed."""
-    return {
-        "event": "incident",
-        "node": incident.node,
-        "incident": incident.name,
-        "state": incident.state.value,
-        "health": incident.health.value,
-        "check": incident.cause,
-        "target": incident.target,
-        "action": incident.action.value,
-        "scope": incident.scope,
-        "said": incident.message,
-        "why": incident.detail,
-    }
 
 
 def parse_options(arguments: Sequence[str]) -> AggregatorOptions:
@@ -123,6 +105,8 @@ def parse_options(arguments: Sequence[str]) -> AggregatorOptions:
         history=str(Path(parsed.history).absolute()) if parsed.history else "",
         history_days=parsed.history_days,
         history_mib=parsed.history_size,
+        log_format=parsed.log_format,
+        log_level=parsed.log_level,
     )
 
 
@@ -217,4 +201,11 @@ def _parser() -> ArgumentParser:
     add("--history-days", metavar="DAYS", type=_days, default=30.0, help="days of history to keep (30)")
     add("--history-size", metavar="MIB", type=_mib, default=256.0, help="maximum size of the history (256)")
     add("--insecure", action="store_true", help="standalone: accept agents without credentials, on loopback")
+    add(
+        "--log-format",
+        choices=FORMATS,
+        default="auto",
+        help="log output: json, text, or auto: text on a terminal, else JSON (auto)",
+    )
+    add("--log-level", choices=LEVELS, default="info", help="lowest level of logged records (info)")
     return parser

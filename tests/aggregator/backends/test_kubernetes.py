@@ -23,23 +23,17 @@ NODE = Node(name="gpu-1", uid="uid-1", version="10", gpus=8)
 
 
 class Scene:
-    """A world whose API server is never asked; what there is to plan for is counted."""
+    """A backend without an API server. wakes: calls of the plan loop."""
 
     def __init__(self, api: ApiClient) -> None:
         self.planner = Planner(AT_ONCE, CHECKS)
-        self.news = 0
-        self.world = KubernetesBackend(
-            api,
-            "nodeguard",
-            "pod-1",
-            self.planner,
-            InstructionOutbox(),
-            wake=self._count,
-            log=lambda _: None,
+        self.wakes = 0
+        self.backend = KubernetesBackend(
+            api, "nodeguard", "pod-1", self.planner, InstructionOutbox(), wake=self._wake
         )
 
-    def _count(self) -> None:
-        self.news += 1
+    def _wake(self) -> None:
+        self.wakes += 1
 
 
 @pytest.fixture
@@ -52,24 +46,24 @@ async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
     await api.close()
 
 
-async def test_a_node_that_says_what_is_known_is_no_news(scene: Scene) -> None:
-    scene.world.node_changed(NODE)
-    assert scene.news == 1
-    scene.world.node_changed(NODE)  # as the watch tells what an answer told before
-    scene.world.node_changed(replace(NODE, version="11"))  # as a kubelet changes what is not kept of it
-    assert scene.news == 1
+async def test_only_relevant_changes_of_a_node_wake_the_plan_loop(scene: Scene) -> None:
+    scene.backend.node_changed(NODE)
+    assert scene.wakes == 1
+    scene.backend.node_changed(NODE)  # the watch repeats the response of a write
+    scene.backend.node_changed(replace(NODE, version="11"))  # a kubelet changes an unused field
+    assert scene.wakes == 1
     assert scene.planner.state.nodes["uid-1"].version == "11"
-    scene.world.node_changed(replace(NODE, version="12", taints=(Taint("theirs", "NoSchedule"),)))
-    assert scene.news == 2
+    scene.backend.node_changed(replace(NODE, version="12", taints=(Taint("theirs", "NoSchedule"),)))
+    assert scene.wakes == 2
 
 
-async def test_a_node_as_it_was_before_is_not_believed(scene: Scene) -> None:
-    scene.world.node_changed(NODE)
-    scene.world.node_changed(replace(NODE, version="9", gpus=4))
-    assert (scene.news, scene.planner.state.nodes["uid-1"].gpus) == (1, 8)
+async def test_an_older_version_of_a_node_is_ignored(scene: Scene) -> None:
+    scene.backend.node_changed(NODE)
+    scene.backend.node_changed(replace(NODE, version="9", gpus=4))
+    assert (scene.wakes, scene.planner.state.nodes["uid-1"].gpus) == (1, 8)
 
 
-HELD = Incident(
+SUPPRESSED = Incident(
     "check-gpu-lost-1",
     "",
     "",
@@ -83,34 +77,35 @@ HELD = Incident(
 )
 
 
-def said(version: int, clear: str, acknowledged: str = "") -> ObservedIncident:
-    decision = OperatorDecision(HELD.name, acknowledged, clear)
-    return ObservedIncident(HELD.name, "uid-of-it", str(version), decision, incident_status(HELD))
+def observed(version: int, clear: str, acknowledged: str = "") -> ObservedIncident:
+    decision = OperatorDecision(SUPPRESSED.name, acknowledged, clear)
+    status = incident_status(SUPPRESSED)
+    return ObservedIncident(SUPPRESSED.name, "uid-of-incident", str(version), decision, status)
 
 
-async def test_a_held_check_is_cleared_once_for_each_word_of_people(scene: Scene) -> None:
-    def hold() -> None:
+async def test_each_clear_of_a_suppressed_check_counts_once(scene: Scene) -> None:
+    def suppress() -> None:
         scene.planner.diagnosis.restore_suppression("gpu-lost", "", 0.0)
 
-    held = scene.planner.diagnosis.suppressed_checks
-    scene.world.incident_changed(said(1, "Ann at noon"))
-    scene.world.input_synced("NodeIncidents")
-    hold()
-    scene.world.incident_changed(said(1, "Ann at noon"))
-    scene.world.incident_changed(said(2, "Ann at noon", "Bob knows"))
-    assert list(held) == ["gpu-lost"]
-    before = scene.news
-    scene.world.incident_changed(said(3, "Bob at one", "Bob knows"))
-    assert (list(held), scene.news) == ([], before + 1)
-    hold()
-    scene.world.input_synced("NodeIncidents")  # as a watch that begins anew
-    scene.world.incident_changed(said(3, "Bob at one", "Bob knows"))
-    scene.world.incident_changed(said(4, "", "Bob knows"))
-    assert list(held) == ["gpu-lost"]
+    suppressed = scene.planner.diagnosis.suppressed_checks
+    scene.backend.incident_changed(observed(1, "Ann at noon"))
+    scene.backend.input_synced("NodeIncidents")
+    suppress()
+    scene.backend.incident_changed(observed(1, "Ann at noon"))
+    scene.backend.incident_changed(observed(2, "Ann at noon", "Bob knows"))
+    assert list(suppressed) == ["gpu-lost"]
+    before = scene.wakes
+    scene.backend.incident_changed(observed(3, "Bob at one", "Bob knows"))
+    assert (list(suppressed), scene.wakes) == ([], before + 1)
+    suppress()
+    scene.backend.input_synced("NodeIncidents")  # the watch lists again
+    scene.backend.incident_changed(observed(3, "Bob at one", "Bob knows"))
+    scene.backend.incident_changed(observed(4, "", "Bob knows"))
+    assert list(suppressed) == ["gpu-lost"]
 
 
-async def test_ways_that_the_cluster_declares_are_news_and_seat_its_nodes(scene: Scene) -> None:
-    scene.world.node_changed(replace(NODE, labels={"block": "b1"}))
-    scene.world._import((TopologyLabels("fabric", ("block",)),))
-    assert scene.news == 2
+async def test_imported_topologies_wake_the_plan_loop_and_place_nodes(scene: Scene) -> None:
+    scene.backend.node_changed(replace(NODE, labels={"block": "b1"}))
+    scene.backend._import((TopologyLabels("fabric", ("block",)),))
+    assert scene.wakes == 2
     assert scene.planner.state.placements["uid-1"].domains == ("domain/fabric/b1",)

@@ -1,95 +1,150 @@
+"""The leader session on a real control plane: what it writes while the lease is held."""
+
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from subprocess import CalledProcessError
 
+import pytest_asyncio
 from msgspec.structs import replace
 
+from nodeguard.aggregator.backends.kubernetes import KubernetesBackend
 from nodeguard.aggregator.backends.leader import Leader
 from nodeguard.aggregator.clock import monotonic
+from nodeguard.aggregator.outbox import InstructionOutbox
 from nodeguard.fleet.incidents.events import IncidentEvent
 from nodeguard.fleet.plan import Plan
+from nodeguard.fleet.planner import Planner
+from nodeguard.kube import device_rule_object as rule_object
 from nodeguard.kube.client import ApiClient
 from nodeguard.kube.device_rule_writer import PATH
+from nodeguard.kube.fenced_client import JSON
 from nodeguard.kube.lease import Lease
+from nodeguard.model.instant import Instant
 from nodeguard.model.mark import DeviceRule
 from nodeguard.model.node import Taint
+from nodeguard.model.policy import Hold
+from tests.aggregator.test_report_handler import report
 from tests.controlplane.cluster import Cluster
 from tests.controlplane.defining import define_incidents
 from tests.controlplane.objects import node
 from tests.fleet.decide.test_domain_marks import FIRST, domains, down, fleet
-from tests.waiting import PATIENCE
+from tests.fleet.scene import AT_ONCE, CHECKS
+from tests.kube.writing import read
+from tests.logs import LogLines
+from tests.waiting import PATIENCE, until_async
 
-TAINT = Taint("nodeguard.dev/quarantine", "NoSchedule", "gpu-xid")
+TAINT = Taint("nodeguard.dev/quarantine", "NoSchedule", "gpu")
 
 
-async def test_what_is_forgotten_is_not_written_later(controlplane: Cluster, namespace: str) -> None:
+@pytest_asyncio.fixture
+async def api(controlplane: Cluster) -> AsyncIterator[ApiClient]:
+    client = await ApiClient.connect(str(controlplane.kubeconfig))
+    yield client
+    await client.close()
+
+
+def candidate(api: ApiClient, namespace: str) -> Lease:
+    return Lease(api, namespace, "nodeguard-aggregator", "pod-1")
+
+
+@asynccontextmanager
+async def session(api: ApiClient, lease: Lease) -> AsyncIterator[Leader]:
+    leader = Leader(api, lease, "pod-1", lambda _: None, lambda _: None)
+    try:
+        yield leader
+    finally:
+        await leader.stop()
+
+
+@asynccontextmanager
+async def leading(api: ApiClient, namespace: str) -> AsyncIterator[Leader]:
+    """Run a leader session that holds the lease."""
+    lease = candidate(api, namespace)
+    async with asyncio.timeout(PATIENCE):
+        while not await lease.renew(monotonic()):
+            await asyncio.sleep(0.05)
+    async with session(api, lease) as leader:
+        yield leader
+
+
+def rule(controlplane: Cluster, device: str) -> DeviceRule:
+    """Create a Node and return a rule for one of its devices. The cluster has no rules then."""
     controlplane.api.delete(PATH)
-    made = {name: controlplane.api.post("/api/v1/nodes", node(name)) for name in ("gpu-1", "gpu-2")}
-    uids = {name: one["metadata"]["uid"] for name, one in made.items()}
+    controlplane.api.post("/api/v1/nodes", node("gpu-7"))
+    uid = controlplane.api.get("/api/v1/nodes/gpu-7")["metadata"]["uid"]
+    return DeviceRule(f"nodeguard-{device}", "gpu-7", uid, "gpu.nvidia.com", "gpu-7", device, TAINT, "{}")
+
+
+def rule_for(rule: DeviceRule, device: str) -> DeviceRule:
+    """Return the rule for another device."""
+    return replace(rule, name=f"nodeguard-{device}", device=device)
+
+
+async def create(api: ApiClient, rule: DeviceRule, epoch: int = 1) -> rule_object.ObservedRule:
+    body = rule_object.rule_body(rule, epoch)
+    return rule_object.decode_rule(await api.request("POST", PATH, body=body, content_type=JSON))
+
+
+async def until_devices(api: ApiClient, leader: Leader, expected: list[str]) -> None:
+    """Deliver the rules to the leader, as a watch does, until they are for the expected devices."""
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            items = json.loads(await api.request("GET", PATH))["items"]
+            if sorted(item["spec"]["deviceSelector"]["device"] for item in items) == expected:
+                return
+            for item in items:
+                leader.rule_changed(rule_object.decode_rule(json.dumps(item).encode()))
+            await asyncio.sleep(0.01)
+
+
+async def test_a_withdrawn_write_is_not_sent_later(
+    api: ApiClient, controlplane: Cluster, namespace: str
+) -> None:
+    controlplane.api.delete(PATH)
+    created = {name: controlplane.api.post("/api/v1/nodes", node(name)) for name in ("gpu-1", "gpu-2")}
+    uids = {name: item["metadata"]["uid"] for name, item in created.items()}
     rules = tuple(
         DeviceRule(f"nodeguard-{name}", name, uid, "gpu.nvidia.com", name, "gpu-0", TAINT, "{}")
         for name, uid in uids.items()
     )
 
     def written() -> list[str]:
-        return [one["metadata"]["name"] for one in controlplane.api.get(PATH)["items"]]
+        return [item["metadata"]["name"] for item in controlplane.api.get(PATH)["items"]]
 
-    api = await ApiClient.connect(str(controlplane.kubeconfig))
-    lease = Lease(api, namespace, "nodeguard-aggregator", "pod-1", lambda _: None)
-    term = Leader(api, lease, "pod-1", lambda _: None, lambda _: None, lambda _: None)
-    try:
-        term.add_existing((), ())
+    lease = candidate(api, namespace)
+    async with session(api, lease) as leader:
+        leader.add_existing((), ())
         # Nothing is written before the lease is held.
-        term.apply_plan(Plan(rules=rules), list, 0.0)
-        term.forget([uids["gpu-1"]])
+        leader.apply_plan(Plan(rules=rules), list, 0.0)
+        leader.forget([uids["gpu-1"]])
         async with asyncio.timeout(PATIENCE):
             while not await lease.renew(monotonic()):
                 await asyncio.sleep(0.05)
-            while "nodeguard-gpu-2" not in written():
-                await asyncio.sleep(0.05)
-        # That of the other would have been the first.
+        await until_async(lambda: "nodeguard-gpu-2" in written())
+        # The withdrawn rule would be the first.
         assert written() == ["nodeguard-gpu-2"]
-    finally:
-        await term.stop()
-        await api.close()
 
 
-@asynccontextmanager
-async def leading(cluster: Cluster, namespace: str) -> AsyncIterator[Leader]:
-    """A term that knows of nothing in the cluster, and holds the lease."""
-    api = await ApiClient.connect(str(cluster.kubeconfig))
-    lease = Lease(api, namespace, "nodeguard-aggregator", "pod-1", lambda _: None)
-    async with asyncio.timeout(PATIENCE):
-        while not await lease.renew(monotonic()):
-            await asyncio.sleep(0.05)
-    term = Leader(api, lease, "pod-1", lambda _: None, lambda _: None, lambda _: None)
-    try:
-        term.add_existing((), ())
-        yield term
-    finally:
-        await term.stop()
-        await api.close()
-
-
-async def test_what_many_nodes_share_is_told_of_beside_its_incident(
-    controlplane: Cluster, namespace: str
+async def test_the_event_of_a_domain_is_about_its_incident(
+    api: ApiClient, controlplane: Cluster, namespace: str
 ) -> None:
     define_incidents(controlplane)
-    made = fleet()
+    scene = fleet()
     for number in range(7):
-        made.say(number, down())
+        scene.say(number, down())
     events: list[IncidentEvent] = []
     for _ in range(4):
-        made.after(5.0)
-        plan = made.plan()
-        events += [one for one in plan.events if not one.node]
-        made.planner.record_issued(plan)
-        made.write(plan)
-    [domain] = domains(made)
-    held = replace(
+        scene.after(5.0)
+        plan = scene.plan()
+        events += [event for event in plan.events if not event.node]
+        scene.planner.record_issued(plan)
+        scene.write(plan)
+    [domain] = domains(scene)
+    suppressed = replace(
         domain,
         name="check-gpu-lost",
         domain="",
@@ -97,9 +152,12 @@ async def test_what_many_nodes_share_is_told_of_beside_its_incident(
         cause="gpu-lost",
         fault_class="held",
     )
-    async with leading(controlplane, namespace) as term:
-        term.apply_plan(
-            Plan(incidents=(domain, held), events=tuple(events)), lambda: [domain, held], made.wall
+    async with leading(api, namespace) as leader:
+        leader.add_existing((), ())
+        leader.apply_plan(
+            Plan(incidents=(domain, suppressed), events=tuple(events)),
+            lambda: [domain, suppressed],
+            scene.wall,
         )
 
         def described() -> str:
@@ -109,16 +167,15 @@ async def test_what_many_nodes_share_is_told_of_beside_its_incident(
                 return ""
 
         def listed() -> list[list[str]]:
-            return [
-                line.split()[:5] for line in controlplane.kubectl("get", "nodeincidents").splitlines()[1:]
-            ]
+            lines = controlplane.kubectl("get", "nodeincidents").splitlines()[1:]
+            return [line.split()[:5] for line in lines]
 
         async with asyncio.timeout(PATIENCE):
-            while "NodeguardMarked" not in (said := described()):
+            while "NodeguardMarked" not in (description := described()):
                 await asyncio.sleep(0.1)
             while sum(cells[4:] == ["Marked"] for cells in listed()) < 2:
                 await asyncio.sleep(0.1)
-    [event] = [line for line in said.splitlines() if "NodeguardMarked" in line]
+    [event] = [line for line in description.splitlines() if "NodeguardMarked" in line]
     assert event.partition("nodeguard  ")[2] == (
         f"{FIRST}: 7 of 8 nodes lost a link at once; its 4 siblings did not; "
         f"new gang work is kept off 8 nodes of {FIRST} ({domain.name})"
@@ -127,3 +184,71 @@ async def test_what_many_nodes_share_is_told_of_beside_its_incident(
         ["check-gpu-lost", "check/gpu-lost", "gpu-lost", "suspect", "Marked"],
         [domain.name, FIRST, "link-down", "suspect", "Marked"],
     ]
+
+
+async def test_rules_that_the_watch_delivers_late_stay(
+    api: ApiClient, controlplane: Cluster, namespace: str
+) -> None:
+    existing = await create(api, rule(controlplane, "gpu-0"))
+    async with leading(api, namespace) as leader:
+        leader.add_existing((), ())
+        leader.rule_changed(existing)
+        for number in range(1, 4):
+            leader.apply_plan(Plan(rules=(rule_for(existing.rule, f"gpu-{number}"),)), tuple, 0.0)
+            await until_devices(api, leader, [f"gpu-{other}" for other in range(number + 1)])
+        leader.apply_plan(Plan(rules_gone=(existing.rule.name,)), tuple, 0.0)
+        await until_devices(api, leader, ["gpu-1", "gpu-2", "gpu-3"])
+
+
+async def test_the_writes_of_a_deleted_nodes_devices_are_withdrawn(
+    api: ApiClient, controlplane: Cluster, namespace: str
+) -> None:
+    existing = await create(api, rule(controlplane, "gpu-0"))
+    async with leading(api, namespace) as leader:
+        leader.add_existing((existing,), ())
+        waiting = tuple(rule_for(existing.rule, f"gpu-{number}") for number in range(1, 9))
+        leader.apply_plan(Plan(rules=waiting), tuple, 0.0)
+        leader.forget([existing.rule.uid])
+        leader.apply_plan(Plan(rules=(rule_for(existing.rule, "gpu-9"),)), tuple, 0.0)
+        await until_devices(api, leader, ["gpu-0", "gpu-9"])
+
+
+async def test_the_epoch_of_the_lease_exceeds_that_of_every_rule(
+    api: ApiClient, controlplane: Cluster, namespace: str, log: LogLines
+) -> None:
+    existing = await create(api, rule(controlplane, "gpu-0"), epoch=57)
+    planner = Planner(AT_ONCE, CHECKS)
+    backend = KubernetesBackend(api, namespace, "pod-1", planner, InstructionOutbox(), wake=lambda: None)
+    try:
+        backend.rule_changed(existing)
+        assert await backend.renew_leadership(monotonic())
+        assert "INFO became leader epoch=58" in log.text()
+    finally:
+        await backend.close()
+
+
+async def test_a_changed_policy_withdraws_writes_that_have_not_begun(
+    api: ApiClient, controlplane: Cluster, namespace: str
+) -> None:
+    planner = Planner(AT_ONCE, CHECKS)
+    backend = KubernetesBackend(api, namespace, "pod-1", planner, InstructionOutbox(), wake=lambda: None)
+    now = Instant(1_700_000_000.0, 10.0, "")
+    try:
+        for name in ("gpu-8", "gpu-9"):
+            controlplane.api.post("/api/v1/nodes", node(name))
+            observed = await read(api, name)
+            backend.node_changed(observed)
+            planner.record_report(observed.uid, report(fatal=True), now)
+        assert await backend.renew_leadership(monotonic())
+        backend.apply_plan(planner.plan(now), now)
+        assert len(planner.state.pending_nodes()) == 2
+        planner.set_policy(replace(AT_ONCE, holds=(Hold(node="gpu-8"),)))
+        backend.policy_changed()
+        assert planner.state.pending_nodes() == ()
+        backend.apply_plan(planner.plan(now), now)
+        async with asyncio.timeout(PATIENCE):
+            while not (await read(api, "gpu-9")).annotations:
+                await asyncio.sleep(0.01)
+        assert not (await read(api, "gpu-8")).annotations
+    finally:
+        await backend.close()

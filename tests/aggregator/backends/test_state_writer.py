@@ -22,61 +22,60 @@ from nodeguard.model.finding import Health
 from nodeguard.model.incident import Incident, IncidentState, OperatorDecision
 
 names = st.text(max_size=8)
-incidents = st.builds(
+some_incidents = st.builds(
     Incident, name=names, node=names, uid=names, target=names, cause=names, health=st.sampled_from(Health),
     state=st.sampled_from(IncidentState), first_seen=st.floats(0.0, 1e9), last_transition=st.floats(0.0, 1e9), resolved_at=st.floats(0.0, 1e9),
 )  # fmt: skip
 states = st.builds(
     StandaloneState, pause=names, decisions=st.dictionaries(names, st.builds(OperatorDecision, names), max_size=4),
-    incidents=st.dictionaries(names, incidents, max_size=8), gpus=st.dictionaries(names, st.integers(0, 16)),
+    incidents=st.dictionaries(names, some_incidents, max_size=8), gpus=st.dictionaries(names, st.integers(0, 16)),
     nodes=st.dictionaries(names, st.builds(AdvisedMarks, state=names), max_size=4),
 )  # fmt: skip
 
 
 @given(states)
-def test_what_is_written_in_pieces_is_read_as_it_was(state: StandaloneState) -> None:
-    pieces, left_out = encode_state(state)
+def test_the_encoded_pieces_are_decoded_to_the_same_state(state: StandaloneState) -> None:
+    pieces, omitted = encode_state(state)
     assert msgspec.json.decode(b"".join(pieces), type=StandaloneState) == state
-    assert left_out == 0
+    assert omitted == 0
 
 
 @given(states, st.integers(0, 4000))
 def test_a_file_is_never_longer_than_its_limit(state: StandaloneState, limit: int) -> None:
     try:
-        pieces, left_out = encode_state(state, limit)
+        pieces, omitted = encode_state(state, limit)
     except StandaloneStateError:
         bare = msgspec.structs.replace(state, incidents={})
         assert len(b"".join(encode_state(bare)[0])) > limit - 20
         return
     data = b"".join(pieces)
-    kept = msgspec.json.decode(data, type=StandaloneState)
+    stored = msgspec.json.decode(data, type=StandaloneState)
     assert len(data) <= limit
-    assert len(kept.incidents) == len(state.incidents) - left_out
-    assert kept.incidents.items() <= state.incidents.items()
-    assert msgspec.structs.replace(kept, incidents=state.incidents) == state
+    assert len(stored.incidents) == len(state.incidents) - omitted
+    assert stored.incidents.items() <= state.incidents.items()
+    assert msgspec.structs.replace(stored, incidents=state.incidents) == state
 
 
-def test_open_incidents_are_kept_before_those_that_are_resolved(tmp_path: Path) -> None:
-    found = {
+def test_resolved_incidents_are_omitted_before_open_ones(tmp_path: Path) -> None:
+    incidents = {
         f"{number}": Incident(
             f"{number}", "n", "u", "r", "c", Health.FATAL, state, 1.0, 1.0, message="x" * 500
         )
         for number, state in enumerate([IncidentState.RESOLVED, IncidentState.OPEN] * 500)
     }
     path = str(tmp_path / "decisions.json")
-    left_out = write_state(
-        path, StandaloneState(incidents=found), limit=len(msgspec.json.encode(found)) * 3 // 4
-    )
-    kept = read_state(path).incidents
-    assert 250 <= left_out <= 450
-    assert {name for name, one in found.items() if one.is_open} <= kept.keys()
+    limit = len(msgspec.json.encode(incidents)) * 3 // 4
+    omitted = write_state(path, StandaloneState(incidents=incidents), limit=limit)
+    stored = read_state(path).incidents
+    assert 250 <= omitted <= 450
+    assert {name for name, incident in incidents.items() if incident.is_open} <= stored.keys()
 
 
 class Disk:
-    """A disk that takes as long as it is told to."""
+    """A disk that responds when a test sets `responds`."""
 
     def __init__(self) -> None:
-        self.free = threading.Event()
+        self.responds = threading.Event()
         self.written: list[str] = []
         self.at_once = self.most_at_once = 0
         self.error = ""
@@ -84,7 +83,7 @@ class Disk:
     def write(self, state: StandaloneState) -> int:
         self.at_once += 1
         self.most_at_once = max(self.most_at_once, self.at_once)
-        assert self.free.wait(10.0)
+        assert self.responds.wait(10.0)
         self.at_once -= 1
         if self.error:
             raise StandaloneStateError(self.error)
@@ -92,16 +91,16 @@ class Disk:
         return 0
 
 
-async def test_the_latest_state_is_written_one_at_a_time_and_nobody_waits() -> None:
+async def test_only_the_latest_waiting_state_is_written_and_no_caller_blocks() -> None:
     disk, done = Disk(), list[tuple[str, int]]()
-    writer = StandaloneStateWriter(disk.write, lambda why, left_out: done.append((why, left_out)))
+    writer = StandaloneStateWriter(disk.write, lambda error, omitted: done.append((error, omitted)))
     first = writer.put(StandaloneState(pause="first"))
     await asyncio.sleep(0)
     others = [writer.put(StandaloneState(pause=f"{number}")) for number in range(100)]
     for _ in range(100):
         await asyncio.sleep(0)
     assert (first.done(), disk.written) == (False, [])
-    disk.free.set()
+    disk.responds.set()
     await writer.wait_idle()
     assert disk.written == ["first", "99"]
     assert disk.most_at_once == 1
@@ -110,9 +109,9 @@ async def test_the_latest_state_is_written_one_at_a_time_and_nobody_waits() -> N
 
 
 @pytest.mark.parametrize("error", ["the disk is full: make room", ""])
-async def test_who_waits_learns_whether_its_state_is_written(error: str) -> None:
+async def test_the_result_of_a_write_is_its_error(error: str) -> None:
     disk = Disk()
-    disk.free.set()
+    disk.responds.set()
     disk.error = error
     writer = StandaloneStateWriter(disk.write, lambda *_: None)
     assert await writer.put(StandaloneState(pause="x")) == error
@@ -120,18 +119,18 @@ async def test_who_waits_learns_whether_its_state_is_written(error: str) -> None
     assert await writer.put(StandaloneState(pause="y")) == ""
 
 
-async def test_a_disk_that_hangs_is_not_waited_for_at_the_end() -> None:
+async def test_waiting_for_a_disk_that_hangs_has_a_limit() -> None:
     disk = Disk()
     writer = StandaloneStateWriter(disk.write, lambda *_: None)
     writer.put(StandaloneState())
     await writer.wait_idle(0.01)
     assert writer.is_busy
-    disk.free.set()
+    disk.responds.set()
     await writer.wait_idle()
     assert not writer.is_busy
 
 
-async def test_an_error_that_nobody_thought_of_ends_no_writing() -> None:
+async def test_an_internal_error_does_not_end_the_writer() -> None:
     errors = [ValueError("x")]
 
     def broken(_: StandaloneState) -> int:

@@ -1,4 +1,4 @@
-"""From nothing to an agent that trusts the server: what the authority publishes is all that it is given."""
+"""An agent trusts the server with the published CA bundle only, also across a renewal."""
 
 from __future__ import annotations
 
@@ -20,39 +20,39 @@ from tests.agent.reporting.blocking import BlockingTransport
 from tests.aggregator.identity.test_certificate import files
 from tests.aggregator.ingest.scene import heartbeat
 from tests.controlplane.certificates import Authority
+from tests.logs import LogLines
 
 
-async def _whole(path: Path) -> list[str]:
-    told: list[str] = []
+async def report_across_a_renewal(path: Path) -> None:
     now = time.time() - 4 * DAY
     agents = Authority(path)
-    keeper = SelfSignedAuthority(
-        DirectoryStore(str(path / "authority")), ["127.0.0.1"], told.append, str(agents.certificate)
+    authority = SelfSignedAuthority(
+        DirectoryStore(str(path / "authority")), ["127.0.0.1"], str(agents.certificate)
     )
-    trust = CertificateRefresher(keeper, told.append, lambda: now)
-    await trust.wait_available()
-    ingest = IngestServer(
-        CertificateAuthenticator(), lambda _, __: Reply(VERSION), trust.context, told.append
-    )
+    refresher = CertificateRefresher(authority, lambda: now)
+    await refresher.wait_available()
+    ingest = IngestServer(CertificateAuthenticator(), lambda _, __: Reply(VERSION), refresher.context)
     await ingest.listen("127.0.0.1", 0)
-    way = BlockingTransport(
+    transport = BlockingTransport(
         f"https://127.0.0.1:{ingest.ports[0]}/v1/messages",
         None,
         str(path / "authority" / "ca.crt"),
         files(agents, "node-a"),
     )
-    first = trust.context()
+    first = refresher.context()
     for _ in range(2):
         for _ in range(2):
-            answer = await asyncio.to_thread(way.post, heartbeat())
-            assert answer.status == 200
+            response = await asyncio.to_thread(transport.post, heartbeat())
+            assert response.status == 200
         now = time.time()
-        assert await trust.refresh()
-        way.close()
-    assert trust.context() is not first
+        assert await refresher.refresh()
+        transport.close()
+    assert refresher.context() is not first
     await ingest.close()
-    return told
 
 
-def test_an_agent_trusts_what_is_published_and_goes_on_as_it_is_renewed(tmp_path: Path) -> None:
-    assert uvloop.run(_whole(tmp_path)) == []
+def test_an_agent_trusts_the_published_bundle_before_and_after_a_renewal(
+    tmp_path: Path, log: LogLines
+) -> None:
+    uvloop.run(report_across_a_renewal(tmp_path))
+    assert log.text() == []

@@ -1,4 +1,4 @@
-"""Two replicas on a real cluster come to one authority, and rotate it over the years."""
+"""Replicas on a real cluster share one certificate authority, and rotate it."""
 
 from __future__ import annotations
 
@@ -20,18 +20,15 @@ def issuer(certificate: str) -> x509.Name:
     return x509.load_pem_x509_certificate(certificate.encode()).issuer
 
 
-async def test_all_replicas_come_to_one_authority(controlplane: Cluster, namespace: str) -> None:
+async def test_all_replicas_use_one_authority(controlplane: Cluster, namespace: str) -> None:
     api = await ApiClient.connect(str(controlplane.kubeconfig))
-    keepers = [
-        SelfSignedAuthority(AuthoritySecretStore(api, namespace), ["nodeguard.example"], print)
-        for _ in range(4)
+    replicas = [
+        SelfSignedAuthority(AuthoritySecretStore(api, namespace), ["nodeguard.example"]) for _ in range(4)
     ]
 
     async def issuers(now: float) -> set[x509.Name]:
-        return {
-            issuer(one.certificate)
-            for one in await asyncio.gather(*(keeper.current(now) for keeper in keepers))
-        }
+        current = await asyncio.gather(*(replica.current(now) for replica in replicas))
+        return {issuer(serving.certificate) for serving in current}
 
     def published() -> str:
         data: str = controlplane.api.get(f"/api/v1/namespaces/{namespace}/configmaps/nodeguard-ca")["data"][
@@ -58,11 +55,11 @@ async def test_all_replicas_come_to_one_authority(controlplane: Cluster, namespa
     await api.close()
 
 
-async def test_what_cannot_be_had_at_first_is_told_in_words(controlplane: Cluster, namespace: str) -> None:
+async def test_an_authority_that_cannot_be_read_at_the_start_is_an_error(controlplane: Cluster) -> None:
     api = await ApiClient.connect(str(controlplane.kubeconfig))
-    nowhere = AuthoritySecretStore(api, "no/such")
+    missing = AuthoritySecretStore(api, "no/such")
     with pytest.raises(
         CertificateUnavailableError, match="the aggregator's certificate authority: the Kubernetes API"
     ):
-        await SelfSignedAuthority(nowhere, ["nodeguard.example"], print).current(NOW)
+        await SelfSignedAuthority(missing, ["nodeguard.example"]).current(NOW)
     await api.close()

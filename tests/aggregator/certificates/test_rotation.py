@@ -1,4 +1,4 @@
-"""Authorities over the years: no agent is ever shown what it does not trust yet, or no more."""
+"""Rotation of the certificate authority: every agent trusts the serving certificate at every time."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ from nodeguard.aggregator.certificates.rotation import (
 from nodeguard.aggregator.certificates.self_signed_authority import SelfSignedAuthority
 from nodeguard.model.stored_authority import StoreConflictError, StoreError
 from tests.aggregator.issuer import NOW
+from tests.logs import LogLines
 
 
-def authority(
-    made: float, *, published: float = 0.0, life: float = AUTHORITY_LIFETIME
-) -> CertificateAuthority:
-    return CertificateAuthority(f"certificate of {made}\n", "key", made, made + life, published)
+def authority(created: float, *, published: float = 0.0) -> CertificateAuthority:
+    expires_at = created + AUTHORITY_LIFETIME
+    return CertificateAuthority(f"certificate of {created}\n", "key", created, expires_at, published)
 
 
-def stepped(state: AuthorityState, published: str, now: float) -> tuple[AuthorityState, str]:
-    """All that there is to do, done."""
+def rotate(state: AuthorityState, published: str, now: float) -> tuple[AuthorityState, str]:
+    """Take all steps that are due. Return the state and the published bundle."""
     for _ in range(10):
         match next_step(state, published, now):
             case "add":
@@ -60,11 +60,11 @@ def stepped(state: AuthorityState, published: str, now: float) -> tuple[Authorit
                 state = retire_authorities(state, now)
             case "nothing":
                 return state, published
-    raise AssertionError("there is always something to do")
+    raise AssertionError("the rotation does not end")
 
 
-def test_the_first_is_used_at_once() -> None:
-    state, published = stepped(AuthorityState(), "", NOW)
+def test_the_first_authority_is_used_at_once() -> None:
+    state, published = rotate(AuthorityState(), "", NOW)
     assert len(state.authorities) == 1
     assert published == ca_bundle(state)
     assert signing_authority(state, NOW) == state.authorities[0]
@@ -72,11 +72,11 @@ def test_the_first_is_used_at_once() -> None:
 
 @settings(deadline=None, max_examples=60)
 @given(st.lists(st.floats(60.0, 30 * DAY), min_size=60, max_size=120), st.floats(0.0, OVERLAP * 0.99))
-def test_whoever_reads_within_a_day_trusts_what_it_is_shown(pauses: list[float], late: float) -> None:
+def test_an_agent_with_a_bundle_of_the_last_day_trusts_the_signer(pauses: list[float], late: float) -> None:
     state, published, now = AuthorityState(), "", NOW
     history: list[tuple[float, str]] = []
     for pause in pauses:
-        state, published = stepped(state, published, now)
+        state, published = rotate(state, published, now)
         history.append((now, published))
         read = [text for at, text in history if at <= now - late] or [history[0][1]]
         by = signing_authority(state, now)
@@ -86,41 +86,41 @@ def test_whoever_reads_within_a_day_trusts_what_it_is_shown(pauses: list[float],
         now += pause
 
 
-def test_a_server_that_shows_an_old_certificate_to_its_end_is_trusted() -> None:
+def test_a_serving_certificate_is_trusted_until_it_expires() -> None:
     state, published, now = AuthorityState(), "", NOW
-    shown: list[tuple[float, str]] = []
+    served: list[tuple[float, str]] = []
     while now < NOW + 3 * AUTHORITY_LIFETIME:
-        state, published = stepped(state, published, now)
+        state, published = rotate(state, published, now)
         by = signing_authority(state, now)
         assert by is not None
-        shown.append((min(now + SERVING_LIFETIME, by.expires_at), by.certificate))
-        assert all(certificate in published for until, certificate in shown[-10:] if until > now)
+        served.append((min(now + SERVING_LIFETIME, by.expires_at), by.certificate))
+        assert all(certificate in published for until, certificate in served[-10:] if until > now)
         assert len(state.authorities) <= 2
         now += DAY
-    assert len({certificate for _, certificate in shown}) == 4
+    assert len({certificate for _, certificate in served}) == 4
 
 
-def test_who_was_away_for_years_begins_anew() -> None:
+def test_an_expired_authority_is_replaced() -> None:
     state = AuthorityState(authorities=(authority(NOW, published=NOW),))
-    state, published = stepped(state, ca_bundle(state), NOW + 2 * AUTHORITY_LIFETIME)
+    state, published = rotate(state, ca_bundle(state), NOW + 2 * AUTHORITY_LIFETIME)
     by = signing_authority(state, NOW + 2 * AUTHORITY_LIFETIME)
     assert by == state.authorities[-1]
     assert by.certificate in published
 
 
-def test_a_wrong_clock_takes_nothing_away() -> None:
+def test_a_wrong_clock_removes_no_valid_authority() -> None:
     state = AuthorityState(authorities=(authority(NOW, published=NOW),))
     good = state.authorities[0]
     published = ca_bundle(state)
     for _ in range(20):
-        state, published = stepped(state, published, NOW + 20 * AUTHORITY_LIFETIME)
+        state, published = rotate(state, published, NOW + 20 * AUTHORITY_LIFETIME)
     assert good in state.authorities
     assert good.certificate in published
     assert signing_authority(state, NOW + DAY) == good
     assert next_step(state, published, 0.0) == "nothing"
 
 
-def test_what_was_not_published_is_not_used() -> None:
+def test_an_authority_signs_only_a_day_after_its_publication() -> None:
     state = AuthorityState(authorities=(authority(NOW, published=NOW), authority(NOW + DAY)))
     assert signing_authority(state, NOW + 100 * DAY) == state.authorities[0]
     assert next_step(state, "", NOW + 100 * DAY) == "publish"
@@ -129,39 +129,39 @@ def test_what_was_not_published_is_not_used() -> None:
     assert signing_authority(state, NOW + 100 * DAY + OVERLAP) == state.authorities[1]
 
 
-def test_a_state_is_read_as_it_was_written_and_shows_no_key() -> None:
+def test_a_stored_state_is_read_back_and_its_repr_has_no_key() -> None:
     state = AuthorityState(authorities=(authority(NOW),))
     assert decode_state(encode_state(state)) == state
     assert decode_state(b"") == AuthorityState()
     assert "key" not in repr(state)
-    for wrong, why in (
+    for data, reason in (
         (b"{", "has no authority"),
         (encode_state(replace(state, version=2)), "newer version"),
     ):
-        with pytest.raises(UnreadableStateError, match=why):
-            decode_state(wrong)
+        with pytest.raises(UnreadableStateError, match=reason):
+            decode_state(data)
 
 
 async def test_two_replicas_agree_in_a_directory(tmp_path: Path) -> None:
     path = tmp_path / "authority"
     store = DirectoryStore(str(path))
-    one, other = (
-        SelfSignedAuthority(store, ["a.example", "10.0.0.7"], print),
-        SelfSignedAuthority(DirectoryStore(str(path)), ["b.example"], print),
-    )
-    first, second = await one.current(NOW), await other.current(NOW)
+    replica = SelfSignedAuthority(store, ["a.example", "10.0.0.7"])
+    other = SelfSignedAuthority(DirectoryStore(str(path)), ["b.example"])
+    first, second = await replica.current(NOW), await other.current(NOW)
     assert (path / "ca.crt").read_text().count("BEGIN") == 1
     assert (path / "authority.json").stat().st_mode & 0o777 == 0o600
     assert path.stat().st_mode & 0o777 == 0o700
-    issuers = {x509.load_pem_x509_certificate(shown.certificate.encode()).issuer for shown in (first, second)}
+    issuers = {
+        x509.load_pem_x509_certificate(serving.certificate.encode()).issuer for serving in (first, second)
+    }
     assert len(issuers) == 1
     assert first.expires_at == NOW + SERVING_LIFETIME
-    assert await one.current(NOW + 3 * DAY) == first
-    assert (await one.current(NOW + 4 * DAY)).expires_at == NOW + 11 * DAY
+    assert await replica.current(NOW + 3 * DAY) == first
+    assert (await replica.current(NOW + 4 * DAY)).expires_at == NOW + 11 * DAY
     assert "BEGIN" not in repr(first) + repr(await store.read())
 
 
-async def test_what_somebody_wrote_meanwhile_is_not_written_over(tmp_path: Path) -> None:
+async def test_a_concurrent_write_is_a_conflict(tmp_path: Path) -> None:
     store = DirectoryStore(str(tmp_path))
     before = await store.read()
     await store.keep(b"theirs", before)
@@ -170,23 +170,34 @@ async def test_what_somebody_wrote_meanwhile_is_not_written_over(tmp_path: Path)
     assert (await store.read()).state == b"theirs"
 
 
-async def test_while_nothing_can_be_read_what_is_known_is_used_and_renewed(tmp_path: Path) -> None:
+async def test_with_an_unreadable_store_the_previous_authority_renews_certificates(
+    tmp_path: Path, log: LogLines
+) -> None:
     path = tmp_path / "authority"
-    told: list[str] = []
-    keeper = SelfSignedAuthority(DirectoryStore(str(path)), ["a.example"], told.append)
-    first = await keeper.current(NOW)
+    replica = SelfSignedAuthority(DirectoryStore(str(path)), ["a.example"])
+    first = await replica.current(NOW)
     (path / "authority.json").write_text("{")
-    assert await keeper.current(NOW + HOUR) == first
-    assert (await keeper.current(NOW + 6 * DAY)).expires_at == NOW + 13 * DAY
-    assert told == [
-        f"the aggregator's certificate authority: {path}/authority.json cannot be used, it has no authority: delete it; the previous one stays in use"
+    assert await replica.current(NOW + HOUR) == first
+    assert (await replica.current(NOW + 6 * DAY)).expires_at == NOW + 13 * DAY
+    assert log.text() == [
+        (
+            "WARNING cannot update the certificate authority, the previous one stays in use "
+            f"error={path}/authority.json cannot be used, it has no authority: delete it"
+        )
     ]
 
 
-@pytest.mark.parametrize(("hosts", "why"), [([], "set --cert-host"), (["ü.example"], "'ü.example' is no host's name"), (["a b"], "correct it")])  # fmt: skip
-def test_a_host_that_is_none_is_told_at_once(tmp_path: Path, hosts: list[str], why: str) -> None:
-    with pytest.raises(InvalidHostError, match=why):
-        SelfSignedAuthority(DirectoryStore(str(tmp_path)), hosts, print)
+@pytest.mark.parametrize(
+    ("hosts", "problem"),
+    [
+        ([], "set --cert-host"),
+        (["ü.example"], "'ü.example' is no host's name"),
+        (["a b"], "correct it"),
+    ],
+)
+def test_an_invalid_host_is_refused_at_the_start(tmp_path: Path, hosts: list[str], problem: str) -> None:
+    with pytest.raises(InvalidHostError, match=problem):
+        SelfSignedAuthority(DirectoryStore(str(tmp_path)), hosts)
 
 
 async def test_a_directory_that_cannot_be_used_is_named(tmp_path: Path) -> None:
@@ -196,16 +207,17 @@ async def test_a_directory_that_cannot_be_used_is_named(tmp_path: Path) -> None:
         await store.keep(b"", await store.read())
 
 
-def test_what_is_signed_is_what_strict_clients_accept(tmp_path: Path) -> None:
-    """As newer versions of Python check by themselves."""
-    made = issue_authority(NOW)
-    shown = issue_serving_certificate(made, ["nodeguard.example", "127.0.0.1", "::1"], NOW)
-    ca, leaf = (x509.load_pem_x509_certificate(one.encode()) for one in (made.certificate, shown.certificate))
+def test_issued_certificates_pass_strict_verification() -> None:
+    """Newer versions of Python verify them in this way."""
+    issued = issue_authority(NOW)
+    serving = issue_serving_certificate(issued, ["nodeguard.example", "127.0.0.1", "::1"], NOW)
+    ca = x509.load_pem_x509_certificate(issued.certificate.encode())
+    leaf = x509.load_pem_x509_certificate(serving.certificate.encode())
     names = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     assert names.get_values_for_type(x509.DNSName) == ["nodeguard.example"]
     assert len(names.get_values_for_type(x509.IPAddress)) == 2
     store = x509.verification.Store([ca])
     verifier = x509.verification.PolicyBuilder().store(store).time(leaf.not_valid_before_utc).build_server_verifier(x509.DNSName("nodeguard.example"))  # fmt: skip
     assert len(verifier.verify(leaf, [])) == 2
-    context = ssl.create_default_context(cadata=made.certificate)
+    context = ssl.create_default_context(cadata=issued.certificate)
     assert context.cert_store_stats()["x509_ca"] == 1

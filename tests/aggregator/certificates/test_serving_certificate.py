@@ -1,4 +1,4 @@
-"""What the server shows: the operator's files, read again, and what cannot be used."""
+"""The serving certificate from files: renewed without a restart, and refused if it is unusable."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from nodeguard.aggregator.certificates.serving_certificate import (
     ServingCertificateError,
     tls_context,
 )
+from tests.logs import LogLines
 
 
 class Scene:
@@ -23,60 +24,68 @@ class Scene:
         self.by = issue_authority(time.time())
         self.certificate, self.key = path / "tls.crt", path / "tls.key"
         self.now = time.time()
-        self.told: list[str] = []
-        self.trust = CertificateRefresher(
-            FileCertificate(str(self.certificate), str(self.key)), self.told.append, lambda: self.now
-        )
+        provider = FileCertificate(str(self.certificate), str(self.key))
+        self.refresher = CertificateRefresher(provider, lambda: self.now)
 
     def write(self) -> ServingCertificate:
-        shown = issue_serving_certificate(self.by, ["a.example"], self.now)
-        self.certificate.write_text(shown.certificate)
-        self.key.write_text(shown.key)
-        return shown
+        serving = issue_serving_certificate(self.by, ["a.example"], self.now)
+        self.certificate.write_text(serving.certificate)
+        self.key.write_text(serving.key)
+        return serving
 
 
-async def test_files_are_read_again_and_wrong_ones_leave_what_was(tmp_path: Path) -> None:
+async def test_files_are_read_again_and_invalid_ones_are_not_used(tmp_path: Path, log: LogLines) -> None:
     scene = Scene(tmp_path)
     with pytest.raises(CertificateUnavailableError):
-        scene.trust.context()
-    assert not await scene.trust.refresh()
-    assert scene.told == [f"{scene.certificate}: No such file or directory: create it, or correct the path; agents cannot connect"]  # fmt: skip
-    shown = scene.write()
-    assert await scene.trust.refresh()
-    first = scene.trust.context()
-    assert await scene.trust.refresh()
-    assert scene.trust.context() is first
-    assert abs(scene.trust.expires_at - shown.expires_at) < 1.0
+        scene.refresher.context()
+    assert not await scene.refresher.refresh()
+    assert log.text() == [
+        (
+            "ERROR no serving certificate, agents cannot connect "
+            f"error={scene.certificate}: No such file or directory: create it, or correct the path"
+        )
+    ]
+    serving = scene.write()
+    assert await scene.refresher.refresh()
+    first = scene.refresher.context()
+    assert await scene.refresher.refresh()
+    assert scene.refresher.context() is first
+    assert abs(scene.refresher.expires_at - serving.expires_at) < 1.0
 
     old_key = scene.key.read_text()
     scene.write()
     scene.key.write_text(old_key)
     for _ in range(3):
-        assert not await scene.trust.refresh()
-    assert scene.trust.context() is first
-    assert scene.told[1:] == [
+        assert not await scene.refresher.refresh()
+    assert scene.refresher.context() is first
+    assert log.text()[1:] == [
+        "INFO the serving certificate is up to date again",
         (
-            "certificate and key cannot be used, the key does not match the certificate: write both in PEM; "
-            "the previous certificate stays in use"
-        )
+            "WARNING cannot renew the serving certificate, the previous one stays in use "
+            "error=certificate and key cannot be used, the key does not match the certificate: write both in PEM"
+        ),
     ]
     scene.write()
-    assert await scene.trust.refresh()
-    assert scene.trust.context() is not first
-    assert not [line for line in scene.told if old_key.splitlines()[1] in line]
+    assert await scene.refresher.refresh()
+    assert scene.refresher.context() is not first
+    assert not [line for line in log.text() if old_key.splitlines()[1] in line]
 
 
-async def test_a_certificate_that_has_expired_is_told(tmp_path: Path) -> None:
+async def test_an_expired_certificate_is_logged(tmp_path: Path, log: LogLines) -> None:
     scene = Scene(tmp_path)
     scene.write()
     scene.now += 365 * 86400.0
-    assert not await scene.trust.refresh()
-    assert "the certificate has expired" in scene.told[0]
+    assert not await scene.refresher.refresh()
+    assert "the certificate has expired" in log.text()[0]
 
 
-@pytest.mark.parametrize("wrong", ["", "-----BEGIN CERTIFICATE-----\nx\n-----END CERTIFICATE-----\n"])
-def test_what_is_no_certificate_is_refused(wrong: str) -> None:
-    shown = issue_serving_certificate(issue_authority(time.time()), ["a.example"], time.time())
-    for one in (ServingCertificate(wrong, shown.key), ServingCertificate(shown.certificate, wrong), ServingCertificate(shown.certificate, shown.key, wrong or "x")):  # fmt: skip
+@pytest.mark.parametrize("invalid", ["", "-----BEGIN CERTIFICATE-----\nx\n-----END CERTIFICATE-----\n"])
+def test_invalid_pem_is_refused(invalid: str) -> None:
+    valid = issue_serving_certificate(issue_authority(time.time()), ["a.example"], time.time())
+    for serving in (
+        ServingCertificate(invalid, valid.key),
+        ServingCertificate(valid.certificate, invalid),
+        ServingCertificate(valid.certificate, valid.key, invalid or "x"),
+    ):
         with pytest.raises(ServingCertificateError, match="PEM"):
-            tls_context(one)
+            tls_context(serving)

@@ -1,4 +1,4 @@
-"""What a fleet tells, and a store and a writer that keep it."""
+"""Reports of a fleet for tests of the history."""
 
 from __future__ import annotations
 
@@ -18,30 +18,33 @@ START = 1_700_000_000.0
 DAY = 86_400.0
 
 
-def report(number: int = 1, sequence: int = 1, *findings: ReportedFinding, **more: Any) -> Report:
-    """What an agent says: all is well, or what is found."""
+def report(number: int = 1, sequence: int = 1, *findings: ReportedFinding, **fields: Any) -> Report:
+    """Return the report of a node. fields: replace the defaults."""
     values: dict[str, Any] = {
         "version": VERSION, "node": f"node-{number}", "boot_id": "b1", "sequence": sequence,
         "health": Health.FATAL if findings else Health.OK, "data_status": DataStatus.FRESH, "agent": "0.1.0",
         "findings": findings, "passing": () if findings else (in_order(),),
         "inventory": Inventory("570.1", "6.8", "", {"gpu/0000:3b:00": ReportedComponent(f"GPU-{number}")}),
     }  # fmt: skip
-    made = Report(**{**values, **more})
-    return replace(made, digest=digest(made))
+    without_digest = Report(**{**values, **fields})
+    return replace(without_digest, digest=digest(without_digest))
 
 
-def said(
-    after: float, number: int = 1, sequence: int = 1, *findings: ReportedFinding, **more: Any
+def received(
+    after: float, number: int = 1, sequence: int = 1, *findings: ReportedFinding, **fields: Any
 ) -> ReportReceived:
-    return ReportReceived(START + after, f"uid-{number}", report(number, sequence, *findings, **more))
+    """Return the receipt of a healthy node's report, some seconds after START."""
+    return ReportReceived(START + after, f"uid-{number}", report(number, sequence, *findings, **fields))
 
 
-def sick(after: float, number: int = 1, sequence: int = 2) -> ReportReceived:
-    return said(after, number, sequence, finding())
+def unhealthy(after: float, number: int = 1, sequence: int = 2) -> ReportReceived:
+    """Return the receipt of an unhealthy node's report."""
+    return received(after, number, sequence, finding())
 
 
 def rows(path: Path, query: str) -> list[Any]:
+    """Return the rows of a query; of a query with one column, its values."""
     with sqlite3.connect(path) as connection:
-        found = connection.execute(query).fetchall()
+        result = connection.execute(query).fetchall()
     connection.close()
-    return [row[0] if len(row) == 1 else row for row in found]
+    return [row[0] if len(row) == 1 else row for row in result]

@@ -13,7 +13,8 @@ from nodeguard.fleet.state.history_events import HistoryEvent, HistoryNote, Note
 from nodeguard.model.finding import Action, Health
 from nodeguard.model.incident import Incident, IncidentState
 from nodeguard.wire.report import Inventory, ReportedComponent
-from tests.aggregator.history.scene import DAY, START, said
+from tests.aggregator.history.scene import DAY, START, received
+from tests.logs import LogLines
 
 FAULT = Incident(
     name="node-1-gpu", node="node-1", uid="uid-1", target="gpu/0000:3b:00", cause="gpu-lost",
@@ -22,47 +23,46 @@ FAULT = Incident(
 )  # fmt: skip
 
 
-def failed(day: float, **more: Any) -> HistoryNote:
+def fault(day: float, **fields: Any) -> HistoryNote:
     since = START + day * DAY
-    one = replace(FAULT, first_seen=since, last_transition=since, **more)
-    return HistoryNote(since, NoteKind.INCIDENT, one.name, one.node, msgspec.json.encode(one).decode())
+    incident = replace(FAULT, first_seen=since, last_transition=since, **fields)
+    text = msgspec.json.encode(incident).decode()
+    return HistoryNote(since, NoteKind.INCIDENT, incident.name, incident.node, text)
 
 
-def kept(path: Path, *steps: HistoryEvent) -> Path:
-    """A history of a fleet of a few hundred, and of what else is told."""
+def write_history(path: Path, *steps: HistoryEvent) -> Path:
+    """Write the history of a fleet of 400 nodes with some more steps. Return its file."""
     file = path / "history.sqlite"
     store = HistoryStore(str(file))
-    store.add([*(said(0.0, number) for number in range(400)), *steps], START)
+    store.add([*(received(0.0, number) for number in range(400)), *steps], START)
     store.close()
     return file
 
 
-def lemons(file: Path) -> list[tuple[str, str, int]]:
-    return [
-        (one.part, one.node, one.faults)
-        for one in read_component_faults(str(file)).repeat_offenders(START + 4 * DAY)
-    ]
+def repeat_offenders(file: Path) -> list[tuple[str, str, int]]:
+    offenders = read_component_faults(str(file)).repeat_offenders(START + 4 * DAY)
+    return [(offender.part, offender.node, offender.faults) for offender in offenders]
 
 
-def test_what_failed_before_is_remembered(tmp_path: Path) -> None:
-    file = kept(
+def test_earlier_faults_of_a_component_count(tmp_path: Path) -> None:
+    file = write_history(
         tmp_path,
-        failed(0.0),
-        failed(1.0),
-        failed(1.0, state=IncidentState.RESOLVED),
-        failed(2.0),
-        failed(3.0),
+        fault(0.0),
+        fault(1.0),
+        fault(1.0, state=IncidentState.RESOLVED),
+        fault(2.0),
+        fault(3.0),
     )
-    assert lemons(file) == [("GPU-1", "node-1", 4)]
+    assert repeat_offenders(file) == [("GPU-1", "node-1", 4)]
 
 
-def test_what_a_domain_was_to_blame_for_is_no_fault_of_a_part(tmp_path: Path) -> None:
-    explained = failed(1.0), failed(1.0, parent="rack-r0"), failed(1.0)
-    file = kept(tmp_path, failed(0.0), *explained, failed(2.0), failed(3.0))
-    assert lemons(file) == []
+def test_faults_that_a_degraded_domain_explains_do_not_count(tmp_path: Path) -> None:
+    explained = fault(1.0), fault(1.0, parent="rack-r0"), fault(1.0)
+    file = write_history(tmp_path, fault(0.0), *explained, fault(2.0), fault(3.0))
+    assert repeat_offenders(file) == []
 
 
-def test_what_is_no_fault_of_a_part_does_not_count(tmp_path: Path) -> None:
+def test_only_faults_of_identified_components_count(tmp_path: Path) -> None:
     others: tuple[dict[str, Any], ...] = (
         {"health": Health.WARNING},
         {"action": Action.RESTART_WORKLOAD},
@@ -71,38 +71,44 @@ def test_what_is_no_fault_of_a_part_does_not_count(tmp_path: Path) -> None:
         {"component": "CPU_SrcID#0_DIMM#1", "target": "dimm/mc0/dimm1"},
         {"node": "", "domain": "rack/r0"},
     )
-    steps = [failed(day, name=f"{number}", **more) for number, more in enumerate(others) for day in range(4)]
-    assert lemons(kept(tmp_path, *steps)) == []
+    steps = [
+        fault(day, name=f"{number}", **fields) for number, fields in enumerate(others) for day in range(4)
+    ]
+    assert repeat_offenders(write_history(tmp_path, *steps)) == []
 
 
-def test_what_befell_many_parts_of_a_node_was_a_fault_of_none(tmp_path: Path) -> None:
-    steps = [failed(day, name=one, component=one) for day in range(4) for one in ("a", "b", "c")]
-    assert lemons(kept(tmp_path, *steps)) == []
+def test_simultaneous_faults_of_many_components_do_not_count(tmp_path: Path) -> None:
+    steps = [fault(day, name=name, component=name) for day in range(4) for name in ("a", "b", "c")]
+    assert repeat_offenders(write_history(tmp_path, *steps)) == []
 
 
-def test_a_part_is_told_of_where_it_was_seen_last(tmp_path: Path) -> None:
-    moved = said(
+def test_a_moved_component_is_listed_at_its_last_location(tmp_path: Path) -> None:
+    moved = received(
         3.5 * DAY, 2, 9, inventory=Inventory(components={"gpu/0000:9d:00": ReportedComponent("GPU-1")})
     )
-    file = kept(tmp_path, *map(failed, range(4)), moved)
-    assert lemons(file) == [("GPU-1", "node-2", 4)]
+    file = write_history(tmp_path, *map(fault, range(4)), moved)
+    assert repeat_offenders(file) == [("GPU-1", "node-2", 4)]
 
 
-async def test_a_planner_is_told_of_what_was_before_it(tmp_path: Path) -> None:
-    kept(tmp_path, *map(failed, range(4)))
-    known, told = FaultHistory(), list[str]()
-    await load_component_faults(str(tmp_path), known, told.append)
-    assert [one.part for one in known.repeat_offenders(START + 4 * DAY)] == ["GPU-1"]
-    assert told == []
+async def test_the_faults_of_a_history_are_added(tmp_path: Path, log: LogLines) -> None:
+    write_history(tmp_path, *map(fault, range(4)))
+    faults = FaultHistory()
+    await load_component_faults(str(tmp_path), faults)
+    assert [offender.part for offender in faults.repeat_offenders(START + 4 * DAY)] == ["GPU-1"]
+    assert log.text() == []
 
 
-async def test_a_history_that_cannot_be_read_costs_lemons_alone(tmp_path: Path) -> None:
-    known, told = FaultHistory(), list[str]()
-    await load_component_faults(str(tmp_path), known, told.append)
-    assert told == []  # There is none yet.
+async def test_an_unreadable_history_is_logged_and_a_missing_one_is_not(
+    tmp_path: Path, log: LogLines
+) -> None:
+    faults = FaultHistory()
+    await load_component_faults(str(tmp_path), faults)
+    assert log.text() == []
     file = tmp_path / "history.sqlite"
     file.write_bytes(b"mode: enforce\n" * 100)
-    await load_component_faults(str(file), known, told.append)
-    [said_of] = told
-    assert said_of.startswith(f"{file}: cannot read the faults of components (")
-    assert said_of.endswith("): repeat offenders are counted from now")
+    await load_component_faults(str(file), faults)
+    [line] = log.text()
+    assert line.startswith(
+        "WARNING cannot read the faults of components, repeat offenders are counted from now "
+        f"file={file} error="
+    )

@@ -18,62 +18,61 @@ from nodeguard.fleet.state.history_events import (
 )
 from nodeguard.model.node import Node
 from nodeguard.worker.lane import filesystem_lane
-from tests.aggregator.history.scene import START, said, sick
+from tests.aggregator.history.scene import START, received, unhealthy
 
 NODE = Node("node-1", "uid-1", gpus=8)
 
 
-def merged(*of: tuple[HistoryEvent, ...]) -> list[HistoryEvent]:
-    return list(merge_histories([iter(steps) for steps in of]))
+def merged(*histories: tuple[HistoryEvent, ...]) -> list[HistoryEvent]:
+    return list(merge_histories([iter(steps) for steps in histories]))
 
 
-def quiet(after: float, *, silent: bool) -> AgentLivenessChanged:
-    return AgentLivenessChanged(START + after, "uid-1", "node-1", stale=silent)
+def liveness(after: float, *, stale: bool) -> AgentLivenessChanged:
+    return AgentLivenessChanged(START + after, "uid-1", "node-1", stale=stale)
 
 
-def test_replicas_tell_of_each_thing_once() -> None:
-    one = (
+def liveness_times(steps: list[HistoryEvent]) -> list[float]:
+    return [step.at - START for step in steps if isinstance(step, AgentLivenessChanged)]
+
+
+def test_steps_of_two_replicas_are_merged_into_one_each() -> None:
+    first = (
         NodeObserved(START, NODE),
-        said(1.0, 1, 10),
-        sick(5.0, 1, 20),
+        received(1.0, 1, 10),
+        unhealthy(5.0, 1, 20),
         NodeRemoved(START + 9.0, "uid-1", "node-1"),
     )
-    two = (
+    second = (
         NodeObserved(START + 1.0, NODE),
-        said(1.2, 1, 10),
-        sick(5.1, 1, 20),
+        received(1.2, 1, 10),
+        unhealthy(5.1, 1, 20),
         NodeRemoved(START + 9.5, "uid-1", "node-1"),
     )
-    assert merged(one, two) == list(one)
+    assert merged(first, second) == list(first)
 
 
-def test_what_one_replica_missed_another_tells() -> None:
-    one = (said(1.0, 1, 10), sick(5.0, 1, 20), said(90.0, 1, 40))
-    two = (said(1.2, 1, 10), said(50.0, 1, 30), said(90.1, 1, 40))
-    sequences = [each.report.sequence for each in merged(one, two) if isinstance(each, ReportReceived)]
-    assert sequences == [10, 20, 30]  # The last tells what stands already.
+def test_steps_that_a_replica_missed_come_from_the_other() -> None:
+    first = (received(1.0, 1, 10), unhealthy(5.0, 1, 20), received(90.0, 1, 40))
+    second = (received(1.2, 1, 10), received(50.0, 1, 30), received(90.1, 1, 40))
+    sequences = [step.report.sequence for step in merged(first, second) if isinstance(step, ReportReceived)]
+    assert sequences == [10, 20, 30]  # The last report has the same digest as the one before.
 
 
-def test_a_report_that_comes_late_is_not_heard_after_a_newer_one() -> None:
-    one = (said(1.0, 1, 10), said(50.0, 1, 30))
-    two = (said(1.2, 1, 10), sick(60.0, 1, 20))
-    assert [each.at - START for each in merged(one, two)] == [1.0]
+def test_a_late_report_is_omitted_after_a_newer_one() -> None:
+    first = (received(1.0, 1, 10), received(50.0, 1, 30))
+    second = (received(1.2, 1, 10), unhealthy(60.0, 1, 20))
+    assert [step.at - START for step in merged(first, second)] == [1.0]
 
 
-def test_a_node_is_silent_where_it_is_so_for_everyone_who_knows_it() -> None:
-    one = (said(1.0), quiet(50.0, silent=True), quiet(200.0, silent=False))
-    two = (said(1.1), quiet(100.0, silent=True))
-    assert [each for each in merged(one, two) if isinstance(each, AgentLivenessChanged)] == [
-        quiet(100.0, silent=True),
-        quiet(200.0, silent=False),
-    ]
-    assert [
-        each.at - START for each in merged(one, (said(1.1, 2),)) if isinstance(each, AgentLivenessChanged)
-    ] == [50, 200]
+def test_an_agent_is_stale_if_it_is_stale_for_all_replicas_that_know_it() -> None:
+    first = (received(1.0), liveness(50.0, stale=True), liveness(200.0, stale=False))
+    second = (received(1.1), liveness(100.0, stale=True))
+    assert liveness_times(merged(first, second)) == [100, 200]
+    assert liveness_times(merged(first, (received(1.1, 2),))) == [50, 200]
 
 
 @pytest.mark.parametrize(
-    ("made", "why"),
+    ("content", "error"),
     [
         (None, "{}: no such file or directory: name the file that aggregator --history writes, or bundles"),
         (b"", "{}: it is empty: nothing was recorded yet, or it is another file"),
@@ -83,16 +82,16 @@ def test_a_node_is_silent_where_it_is_so_for_everyone_who_knows_it() -> None:
         ),
     ],
 )
-def test_what_is_no_history_is_said_to_be_none(tmp_path: Path, made: bytes | None, why: str) -> None:
+def test_a_file_that_is_no_history_is_refused(tmp_path: Path, content: bytes | None, error: str) -> None:
     path = tmp_path / "history.sqlite"
-    if made is not None:
-        path.write_bytes(made)
-    with pytest.raises(HistoryError) as error:
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(HistoryError) as caught:
         read_history(str(path))
-    assert str(error.value) == why.format(path)
+    assert str(caught.value) == error.format(path)
 
 
-def test_a_directory_without_one_is_said_to_have_none(tmp_path: Path) -> None:
+def test_a_directory_without_a_history_is_refused(tmp_path: Path) -> None:
     assert history_path(str(tmp_path)) == str(tmp_path / "history.sqlite")
     with pytest.raises(
         HistoryError, match=f"{tmp_path}: there is no history.sqlite in it: name the file that aggregator"
@@ -111,7 +110,7 @@ def test_a_missing_path_is_a_directory_unless_it_is_named_as_a_database(tmp_path
         read_history(f"{tmp_path}/nodeguard")
 
 
-def test_a_history_in_a_missing_directory_leaves_room_for_an_agents_state(tmp_path: Path) -> None:
+def test_the_directory_of_a_history_can_hold_an_agents_state(tmp_path: Path) -> None:
     directory = tmp_path / "nodeguard"
     HistoryStore(history_path(str(directory))).close()
     assert (directory / "history.sqlite").is_file()
@@ -122,19 +121,19 @@ def test_a_history_in_a_missing_directory_leaves_room_for_an_agents_state(tmp_pa
     file.close()
 
 
-def test_a_row_that_is_damaged_names_its_file(tmp_path: Path) -> None:
+def test_the_error_of_a_damaged_row_names_the_file(tmp_path: Path) -> None:
     path = str(tmp_path / "history.sqlite")
     store = HistoryStore(path)
-    store.add([said(0.0)], START)
+    store.add([received(0.0)], START)
     store._connection.execute("UPDATE report SET findings = '{'")
     store.close()
     with pytest.raises(HistoryError, match=f"{path}: damaged .*: leave it out, or name a copy"):
         list(read_history(path).steps)
 
 
-def test_a_clock_that_was_put_back_puts_nothing_out_of_order(tmp_path: Path) -> None:
+def test_a_clock_step_back_does_not_change_the_order(tmp_path: Path) -> None:
     path = str(tmp_path / "history.sqlite")
     store = HistoryStore(path)
-    store.add([said(10.0, 1), said(3.0, 2), said(12.0, 3)], START)
+    store.add([received(10.0, 1), received(3.0, 2), received(12.0, 3)], START)
     store.close()
-    assert [one.at - START for one in read_history(path).steps] == [10.0, 10.0, 12.0]
+    assert [step.at - START for step in read_history(path).steps] == [10.0, 10.0, 12.0]

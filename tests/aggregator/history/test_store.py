@@ -24,7 +24,7 @@ from nodeguard.fleet.state.history_events import (
 )
 from nodeguard.model.mark import HOLD_ANNOTATION
 from nodeguard.model.node import Node
-from tests.aggregator.history.scene import DAY, START, report, rows, said, sick
+from tests.aggregator.history.scene import DAY, START, received, rows, unhealthy
 
 NODE = Node("node-1", "uid-1", labels={"rack": "r1", "pool": "a"}, gpus=8)
 
@@ -34,66 +34,68 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "history.sqlite"
 
 
-def kept(path: Path, *steps: HistoryEvent, alive: float = START) -> None:
+def write_history(path: Path, *steps: HistoryEvent, alive: float = START) -> None:
     store = HistoryStore(str(path))
     store.add(steps, alive)
     store.close()
 
 
-def test_what_was_told_is_read_again_as_it_was(path: Path) -> None:
+def test_written_steps_are_read_back(path: Path) -> None:
     upgrading = Node(
         "node-1", "uid-1", labels={**NODE.labels, UPGRADE_LABELS[0]: "drain-required"}, annotations={HOLD_ANNOTATION: "alice"},
         unschedulable=True, gpus=8,
     )  # fmt: skip
     steps = (
         NodeObserved(START, NODE),
-        said(1.0),
-        sick(2.0),
+        received(1.0),
+        unhealthy(2.0),
         NodeObserved(START + 3.0, upgrading),
         AgentLivenessChanged(START + 4.0, "uid-1", "node-1", stale=True),
         NodeRemoved(START + 5.0, "uid-1", "node-1"),
     )
-    kept(path, *steps, alive=START + 60.0)
-    past = read_history(str(path))
-    assert (tuple(past.steps), past.last_alive) == (steps, START + 60.0)
+    write_history(path, *steps, alive=START + 60.0)
+    recorded = read_history(str(path))
+    assert (tuple(recorded.steps), recorded.last_alive) == (steps, START + 60.0)
     assert tuple(read_history(str(path.parent)).steps) == steps
 
 
-def test_only_transitions_are_added_through_restarts_too(path: Path) -> None:
+def test_only_transitions_are_added_also_after_a_restart(path: Path) -> None:
     steps = (
         NodeObserved(START, NODE),
-        said(1.0),
+        received(1.0),
         HistoryNote(START, NoteKind.MARKS, "uid-1", "node-1", "{}"),
     )
-    kept(path, *steps)
-    reworded = said(9.0, 1, 7, age=3.0)
-    kept(path, *steps, reworded, said(10.0, 1, 9, passing=()), NodeRemoved(START, "uid-9", "node-9"))
+    write_history(path, *steps)
+    reworded = received(9.0, 1, 7, age=3.0)
+    write_history(
+        path, *steps, reworded, received(10.0, 1, 9, passing=()), NodeRemoved(START, "uid-9", "node-9")
+    )
     assert rows(path, "SELECT sequence FROM report") == [1, 9]
     assert rows(path, "SELECT count(*) FROM node UNION ALL SELECT count(*) FROM told") == [1, 1]
     assert rows(path, "SELECT count(*) FROM shared") == [4]
 
 
-def test_a_report_ends_a_silence_though_nothing_else_is_new(path: Path) -> None:
-    kept(path, said(0.0), AgentLivenessChanged(START, "uid-1", "node-1", stale=True))
-    kept(path, said(50.0, 1, 2))
-    assert [one.stale for one in read_history(str(path)).steps if isinstance(one, AgentLivenessChanged)] == [
-        True,
-        False,
-    ]
+def test_a_repeated_report_of_a_stale_agent_records_that_it_is_not_stale(path: Path) -> None:
+    write_history(path, received(0.0), AgentLivenessChanged(START, "uid-1", "node-1", stale=True))
+    write_history(path, received(50.0, 1, 2))
+    steps = read_history(str(path)).steps
+    assert [step.stale for step in steps if isinstance(step, AgentLivenessChanged)] == [True, False]
 
 
-def test_a_step_of_an_incident_is_kept_each_time_that_it_changes(path: Path) -> None:
-    kept(path, *(HistoryNote(START, NoteKind.INCIDENT, "i", "node-1", text) for text in ("1", "1", "2", "1")))
+def test_an_incident_is_recorded_at_each_change(path: Path) -> None:
+    write_history(
+        path, *(HistoryNote(START, NoteKind.INCIDENT, "i", "node-1", text) for text in ("1", "1", "2", "1"))
+    )
     assert rows(path, "SELECT text FROM told") == ["1", "2", "1"]
 
 
-def test_what_holds_at_the_horizon_stays(path: Path) -> None:
+def test_trimming_keeps_the_current_values_at_the_horizon(path: Path) -> None:
     store = HistoryStore(str(path))
     other = Node("node-2", "uid-2", labels={"rack": "r9"})
     store.add(
         [
-            NodeObserved(START, NODE), NodeObserved(START, other), said(0.0), said(0.0, 2), sick(1.0), sick(1.0, 2),
-            said(2.0, 1, 3), NodeRemoved(START + 3.0, "uid-2", "node-2"), sick(9 * DAY, 1, 4),
+            NodeObserved(START, NODE), NodeObserved(START, other), received(0.0), received(0.0, 2), unhealthy(1.0), unhealthy(1.0, 2),
+            received(2.0, 1, 3), NodeRemoved(START + 3.0, "uid-2", "node-2"), unhealthy(9 * DAY, 1, 4),
             HistoryNote(START, NoteKind.INCIDENT, "i", "node-1", "1"), HistoryNote(START, NoteKind.PAUSE, "", "", "alice"),
         ],
         START,
@@ -105,15 +107,19 @@ def test_what_holds_at_the_horizon_stays(path: Path) -> None:
     shared = rows(path, "SELECT text FROM shared")
     assert not [text for text in shared if "GPU-2" in text or "r9" in text]
     assert [text for text in shared if "GPU-1" in text]
-    store.add([said(9 * DAY + 1.0, 1, 5), said(9 * DAY + 2.0, 2)], START)
+    store.add([received(9 * DAY + 1.0, 1, 5), received(9 * DAY + 2.0, 2)], START)
     assert rows(path, "SELECT uid, sequence FROM report")[2:] == [("uid-1", 5), ("uid-2", 1)]
     store.close()
 
 
-def test_the_oldest_goes_where_there_is_too_much_and_the_latest_stays(path: Path) -> None:
+def test_trimming_removes_the_oldest_transitions_until_the_file_fits(path: Path) -> None:
     store = HistoryStore(str(path))
     for number in range(2000):
-        step = sick(number, number % 10, number) if number // 10 % 2 else said(number, number % 10, number)
+        step = (
+            unhealthy(number, number % 10, number)
+            if number // 10 % 2
+            else received(number, number % 10, number)
+        )
         store.add([step], START)
     before = store.size()
     assert store.trim(START + 2000, 30.0, before // 2)
@@ -127,32 +133,32 @@ def test_the_oldest_goes_where_there_is_too_much_and_the_latest_stays(path: Path
     store.close()
 
 
-def test_a_file_of_others_is_left_alone(path: Path) -> None:
-    with sqlite3.connect(path) as theirs:
-        theirs.execute("CREATE TABLE mine (one INTEGER)")
-    theirs.close()
-    was = path.read_bytes()
+def test_a_database_of_another_program_is_not_changed(path: Path) -> None:
+    with sqlite3.connect(path) as foreign:
+        foreign.execute("CREATE TABLE numbers (number INTEGER)")
+    foreign.close()
+    before = path.read_bytes()
     with pytest.raises(ForeignFileError, match="it is a database of another program: name another file"):
         HistoryStore(str(path))
-    assert path.read_bytes() == was
+    assert path.read_bytes() == before
 
 
-def test_a_newer_version_is_left_alone(path: Path) -> None:
-    kept(path, said(0.0))
+def test_a_history_of_a_newer_version_is_not_changed(path: Path) -> None:
+    write_history(path, received(0.0))
     with sqlite3.connect(path) as newer:
         newer.execute("PRAGMA user_version = 2")
     newer.close()
-    for opened in (HistoryStore, open_for_reading):
+    for open_history in (HistoryStore, open_for_reading):
         with pytest.raises(
             ForeignFileError,
             match=r"it was written by a newer version \(2, this program supports 1\): upgrade, or",
         ):
-            opened(str(path))
+            open_history(str(path))
     assert rows(path, "SELECT count(*) FROM report") == [1]
 
 
-def test_a_damaged_file_is_told_of(path: Path) -> None:
-    kept(path, *(said(number, number) for number in range(200)))
+def test_a_damaged_file_is_an_error(path: Path) -> None:
+    write_history(path, *(received(number, number) for number in range(200)))
     data = bytearray(path.read_bytes())
     data[8192:20_000] = bytes(20_000 - 8192)
     path.write_bytes(data)
@@ -160,11 +166,11 @@ def test_a_damaged_file_is_told_of(path: Path) -> None:
         HistoryStore(str(path))
 
 
-def test_a_start_that_is_cut_short_leaves_nothing_behind(path: Path) -> None:
+def test_an_empty_file_of_an_interrupted_start_is_used(path: Path) -> None:
     path.touch()
-    kept(path, said(0.0))
+    write_history(path, received(0.0))
     path.unlink()
-    kept(path, said(0.0))
+    write_history(path, received(0.0))
     assert path.stat().st_mode & 0o777 == 0o600
     path.unlink()
     path.touch()
@@ -172,8 +178,8 @@ def test_a_start_that_is_cut_short_leaves_nothing_behind(path: Path) -> None:
         open_for_reading(str(path))
 
 
-def test_it_is_read_while_it_is_written(path: Path) -> None:
+def test_a_history_is_read_while_it_is_written(path: Path) -> None:
     store = HistoryStore(str(path))
-    store.add([said(0.0), sick(1.0)], START)
-    assert [one.report for one in read_history(str(path)).steps] == [report(), sick(1.0).report]  # type: ignore[union-attr]
+    store.add([received(0.0), unhealthy(1.0)], START)
+    assert list(read_history(str(path)).steps) == [received(0.0), unhealthy(1.0)]
     store.close()

@@ -1,4 +1,4 @@
-"""Agents that show certificates: their own transport, the real server, and what is refused how."""
+"""Authentication by client certificates: the agent's transport against the real server."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from nodeguard.aggregator.identity.insecure import InsecureAuthenticator, NotLoo
 from tests.agent.reporting.blocking import BlockingTransport
 from tests.aggregator.ingest.scene import heartbeat, serving
 from tests.controlplane.certificates import Authority
+from tests.logs import LogLines
 from tests.waiting import until
 
 
@@ -29,84 +30,87 @@ def files(authority: Authority, name: str, *hosts: str, days: int = 0) -> Certif
     return CertificateFiles(str(pair.certificate), str(pair.key))
 
 
-def test_a_certificate_speaks_for_its_common_name_and_its_dns_names(
-    authority: Authority, tmp_path: Path
+def test_a_certificate_authorizes_its_common_name_and_its_dns_names(
+    authority: Authority, tmp_path: Path, log: LogLines
 ) -> None:
     own = authority.issue("server", "127.0.0.1")
     ca = authority.certificate
     trust = tls_context(ServingCertificate(own.certificate.read_text(), own.key.read_text(), ca.read_text()))
     (tmp_path / "other").mkdir()
-    stranger = Authority(tmp_path / "other")
+    other_authority = Authority(tmp_path / "other")
     with serving(CertificateAuthenticator, trust) as served:
-        way = BlockingTransport(
+        transport = BlockingTransport(
             served.address, None, str(ca), files(authority, "node-a", "node-a.example", "*.example")
         )
         for node, status in (("node-a", 200), ("node-a.example", 200), ("node-b", 403), ("x.example", 403)):
-            assert way.post(heartbeat(node)).status == status
-        way.close()
-        assert served.heard[0][0] == Caller("node-a", "node-a")
+            assert transport.post(heartbeat(node)).status == status
+        transport.close()
+        assert served.received[0][0] == Caller("node-a", "node-a")
 
-        none = BlockingTransport(served.address, None, str(ca))
-        answer = none.post(heartbeat())
-        assert answer.status == 401
-        assert b"set certificate_file and key_file of `aggregator`" in answer.body
-        none.close()
+        anonymous = BlockingTransport(served.address, None, str(ca))
+        response = anonymous.post(heartbeat())
+        assert response.status == 401
+        assert b"set certificate_file and key_file of `aggregator`" in response.body
+        anonymous.close()
 
-        nameless = BlockingTransport(served.address, None, str(ca), files(authority, "Nobody At All"))
+        nameless = BlockingTransport(served.address, None, str(ca), files(authority, "Not A Node"))
         assert b"its common name" in nameless.post(heartbeat()).body
         nameless.close()
 
-        foreign = BlockingTransport(served.address, None, str(ca), files(stranger, "node-a"))
+        foreign = BlockingTransport(served.address, None, str(ca), files(other_authority, "node-a"))
         with pytest.raises(TransportError, match="and trusts who signed this node's certificate"):
             foreign.post(heartbeat())
-        assert len(served.heard) == 2
-        until(lambda: "127.0.0.1: its certificate is not trusted" in served.told[-1])
+        assert len(served.received) == 2
+        until(
+            lambda: "client certificate refused address=127.0.0.1 reason=it is not trusted" in log.text()[-1]
+        )
 
 
 WRONG_CLOCKS = [(-30, "has expired"), (30, "is not valid yet")]
 
 
-@pytest.mark.parametrize(("days", "why"), WRONG_CLOCKS)
-def test_an_agents_certificate_that_is_not_valid_now_names_the_clocks(
-    authority: Authority, days: int, why: str
+@pytest.mark.parametrize(("days", "problem"), WRONG_CLOCKS)
+def test_the_error_of_an_agents_certificate_out_of_its_validity_names_the_clocks(
+    authority: Authority, days: int, problem: str, log: LogLines
 ) -> None:
     own, ca = authority.issue("server", "127.0.0.1"), authority.certificate
     trust = tls_context(ServingCertificate(own.certificate.read_text(), own.key.read_text(), ca.read_text()))
     with serving(CertificateAuthenticator, trust) as served:
-        way = BlockingTransport(served.address, None, str(ca), files(authority, "node-a", days=days))
-        with pytest.raises(TransportError, match="and that both clocks are right") as found:
-            way.post(heartbeat())
-        assert "the CA" not in str(found.value)
+        transport = BlockingTransport(served.address, None, str(ca), files(authority, "node-a", days=days))
+        with pytest.raises(TransportError, match="and that both clocks are right") as caught:
+            transport.post(heartbeat())
+        assert "the CA" not in str(caught.value)
         today = time.strftime("%Y-%m-%d", time.gmtime())
-        until(lambda: served.told)
-        assert served.told[0].startswith(
-            f"127.0.0.1: its certificate {why} by the clock of this machine, at which it is {today}: set that clock"
+        until(lambda: log.text())
+        assert (
+            f"reason=it {problem} by the clock of this machine, at which it is {today}: set that clock"
+            in log.text()[0]
         )
 
 
-@pytest.mark.parametrize(("days", "why"), WRONG_CLOCKS)
-def test_an_aggregators_certificate_that_is_not_valid_now_names_the_clock(
-    authority: Authority, days: int, why: str
+@pytest.mark.parametrize(("days", "problem"), WRONG_CLOCKS)
+def test_the_error_of_an_aggregators_certificate_out_of_its_validity_names_the_clock(
+    authority: Authority, days: int, problem: str
 ) -> None:
     own, ca = authority.issue("server", "127.0.0.1", days=days), authority.certificate
     trust = tls_context(ServingCertificate(own.certificate.read_text(), own.key.read_text()))
     with serving(CertificateAuthenticator, trust) as served:
-        way = BlockingTransport(served.address, None, str(ca))
+        transport = BlockingTransport(served.address, None, str(ca))
         with pytest.raises(
-            TransportError, match=f"its certificate {why} by the clock of this machine"
-        ) as found:
-            way.post(heartbeat())
-        assert "the CA" not in str(found.value)
+            TransportError, match=f"its certificate {problem} by the clock of this machine"
+        ) as caught:
+            transport.post(heartbeat())
+        assert "the CA" not in str(caught.value)
 
 
-def test_a_certificate_ends_though_its_connection_goes_on() -> None:
-    shown = {"subject": ((("commonName", "node-a"),),), "notAfter": "Jan 15 08:00:00 2027 GMT"}
-    assert identity_of_certificate(shown).node_names == ("node-a",)
-    assert abs(identity_of_certificate(shown).expires_at - 1_800_000_000.0) < 86400 * 2
+def test_the_identity_expires_with_its_certificate() -> None:
+    certificate = {"subject": ((("commonName", "node-a"),),), "notAfter": "Jan 15 08:00:00 2027 GMT"}
+    assert identity_of_certificate(certificate).node_names == ("node-a",)
+    assert abs(identity_of_certificate(certificate).expires_at - 1_800_000_000.0) < 86400 * 2
 
 
 @pytest.mark.parametrize("missing", ["certificate", "key"])
-def test_files_that_cannot_be_used_are_named(authority: Authority, tmp_path: Path, missing: str) -> None:
+def test_the_error_names_an_unusable_file(authority: Authority, tmp_path: Path, missing: str) -> None:
     good = files(authority, "node-a")
     other = files(authority, "node-b")
     path = str(tmp_path / "none")
@@ -115,16 +119,20 @@ def test_files_that_cannot_be_used_are_named(authority: Authority, tmp_path: Pat
         if missing == "certificate"
         else CertificateFiles(good.certificate, path)
     )
-    for wrong, why in ((absent, f"{path}: No such file"), (CertificateFiles(good.certificate, other.key), "not a certificate and its key")):  # fmt: skip
-        with pytest.raises(TransportError, match=why):
-            BlockingTransport("https://127.0.0.1:9/", None, str(authority.certificate), wrong).post(b"")
+    mismatched = CertificateFiles(good.certificate, other.key)
+    for invalid, problem in (
+        (absent, f"{path}: No such file"),
+        (mismatched, "not a certificate and its key"),
+    ):
+        with pytest.raises(TransportError, match=problem):
+            BlockingTransport("https://127.0.0.1:9/", None, str(authority.certificate), invalid).post(b"")
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "localhost", ""])
-def test_without_identity_only_this_machine_is_heard(host: str) -> None:
+def test_without_authentication_the_server_listens_on_loopback_only(host: str) -> None:
     with pytest.raises(NotLoopbackError, match=r"listen there, or set --client-ca"):
         InsecureAuthenticator(host)
 
 
-def test_a_wall_clock_of_long_ago_does_not_matter() -> None:
+def test_an_insecure_identity_does_not_expire() -> None:
     assert InsecureAuthenticator("::1").cached(PresentedCredentials(), time.time()).node_names is None

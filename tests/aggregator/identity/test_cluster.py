@@ -1,4 +1,4 @@
-"""Tokens of a real cluster: projected as for an agent's pod, shown by the agent's own transport."""
+"""Authentication by tokens of a real cluster, which the agent's own transport presents."""
 
 from __future__ import annotations
 
@@ -27,10 +27,11 @@ from tests.agent.reporting.blocking import BlockingTransport
 from tests.aggregator.ingest.scene import heartbeat
 from tests.controlplane.cluster import Cluster
 from tests.controlplane.objects import node, pod
+from tests.logs import LogLines
 
 
 class Scene:
-    """A namespace with the agent's service account and a pod of it on each of two Nodes."""
+    """A namespace with the agent's service account, and an agent's pod on each of two Nodes."""
 
     def __init__(self, cluster: Cluster, namespace: str, api: ApiClient) -> None:
         self.cluster, self.namespace = cluster, namespace
@@ -43,10 +44,9 @@ class Scene:
                 f"/api/v1/namespaces/{namespace}/serviceaccounts", {"metadata": {"name": account}}
             )
         self.pods = {name: self.pod(f"agent-{name}", name) for name in self.uids}
-        self.told: list[str] = []
         expected = TokenRequirements(frozenset({f"{namespace}:agent"}))
         self.api = api
-        self.keyring = SigningKeyring(self.keys, self.told.append)
+        self.keyring = SigningKeyring(self.keys)
         self.tokens = TokenAuthenticator(expected, self.keyring, time.monotonic)
 
     async def keys(self) -> tuple[str, bytes]:
@@ -57,7 +57,7 @@ class Scene:
 
     def pod(self, name: str, on: str = "", account: str = "agent") -> str:
         made = pod(name, gpus=0)
-        made["spec"] |= {"serviceAccountName": account, "schedulerName": "nobody"} | (
+        made["spec"] |= {"serviceAccountName": account, "schedulerName": "none"} | (
             {"nodeName": on} if on else {}
         )
         uid: str = self.cluster.api.post(f"/api/v1/namespaces/{self.namespace}/pods", made)["metadata"]["uid"]
@@ -65,21 +65,21 @@ class Scene:
 
     def token(self, pod: str = "", account: str = "agent", audience: str = "nodeguard") -> str:
         bound = ("--bound-object-kind", "Pod", "--bound-object-name", pod) if pod else ()
-        words = ("create", "token", account, "-n", self.namespace, "--audience", audience, *bound)
-        return self.cluster.kubectl(*words).strip()
+        arguments = ("create", "token", account, "-n", self.namespace, "--audience", audience, *bound)
+        return self.cluster.kubectl(*arguments).strip()
 
     def older(self, token: str) -> str:
-        """The token as an older cluster would have signed it: it names no Node."""
-        said = jwt.decode(token, options={"verify_signature": False})
-        del said["kubernetes.io"]["node"]
+        """Return the token as an older cluster signs it, without a Node."""
+        claims = jwt.decode(token, options={"verify_signature": False})
+        del claims["kubernetes.io"]["node"]
         key = (self.cluster.kept.directory / "service-accounts.key").read_bytes()
-        return jwt.encode(said, key, "RS256", headers={"kid": jwt.get_unverified_header(token)["kid"]})
+        return jwt.encode(claims, key, "RS256", headers={"kid": jwt.get_unverified_header(token)["kid"]})
 
     async def refused(self, token: str) -> RequestRefusedError:
-        with pytest.raises(RequestRefusedError) as found:
+        with pytest.raises(RequestRefusedError) as caught:
             await self.tokens.authenticate(PresentedCredentials(f"Bearer {token}"), time.time())
-        assert token not in str(found.value)
-        return found.value
+        assert token not in str(caught.value)
+        return caught.value
 
 
 @pytest_asyncio.fixture
@@ -89,33 +89,33 @@ async def scene(controlplane: Cluster, namespace: str) -> AsyncIterator[Scene]:
     await api.close()
 
 
-async def test_a_pods_token_speaks_for_its_node_alone(scene: Scene, tmp_path: Path) -> None:
-    heard: list[Caller] = []
+async def test_a_pods_token_authorizes_its_own_node_only(scene: Scene, tmp_path: Path) -> None:
+    callers: list[Caller] = []
 
-    def hear(caller: Caller, message: object) -> Reply:
-        heard.append(caller)
+    def handle(caller: Caller, message: object) -> Reply:
+        callers.append(caller)
         return Reply(VERSION)
 
-    ingest = IngestServer(scene.tokens, hear, lambda: None, scene.told.append)
+    ingest = IngestServer(scene.tokens, handle, lambda: None)
     await ingest.listen("127.0.0.1", 0)
     (tmp_path / "token").write_text(scene.token("agent-node-a"))
-    way = BlockingTransport(
+    transport = BlockingTransport(
         f"http://127.0.0.1:{ingest.ports[0]}/v1/messages", TokenFile(str(tmp_path / "token"))
     )
 
     async def post(node: str) -> HttpResponse:
-        return await asyncio.to_thread(way.post, heartbeat(node))
+        return await asyncio.to_thread(transport.post, heartbeat(node))
 
     assert (await post("node-a")).status == 200
     assert (await post("node-b")).status == 403
     (tmp_path / "token").write_text(scene.token("agent-node-b") + "\n")
     assert (await post("node-b")).status == 200
-    way.close()
+    transport.close()
     await ingest.close()
-    assert heard == [Caller(name, scene.uids[name]) for name in ("node-a", "node-b")]
+    assert callers == [Caller(name, scene.uids[name]) for name in ("node-a", "node-b")]
 
 
-async def test_tokens_for_something_else_are_refused(scene: Scene) -> None:
+async def test_tokens_for_another_purpose_are_refused(scene: Scene) -> None:
     scene.pod("other", "node-a", "other")
     scene.pod("waiting")
     assert "is not for nodeguard" in str(await scene.refused(scene.token("agent-node-a", audience="api")))
@@ -132,21 +132,21 @@ async def test_a_token_of_a_cluster_without_node_claims_is_refused(scene: Scene)
     assert "Kubernetes 1.30 or newer" in str(refused)
 
 
-async def test_the_keys_of_the_cluster_are_read(scene: Scene) -> None:
+async def test_the_signing_keys_are_read_from_the_cluster(scene: Scene) -> None:
     issuer, document = await scene.keys()
     assert issuer == "https://kubernetes.default.svc"
     assert json.loads(document)["keys"][0]["alg"] == "RS256"
 
 
-async def test_an_outage_of_the_cluster_keeps_no_agent_out_that_it_vouches_for(scene: Scene) -> None:
+async def test_agents_authenticate_during_an_outage_of_the_api_server(scene: Scene, log: LogLines) -> None:
     first, second = (scene.token(f"agent-{name}") for name in ("node-a", "node-b"))
     await scene.tokens.authenticate(PresentedCredentials(f"Bearer {first}"), time.time())
     scene.cluster.stop("kube-apiserver")
     try:
-        found = await scene.tokens.authenticate(PresentedCredentials(f"Bearer {second}"), time.time())
-        assert found.node_names == ("node-b",)
+        identity = await scene.tokens.authenticate(PresentedCredentials(f"Bearer {second}"), time.time())
+        assert identity.node_names == ("node-b",)
         await scene.keyring.refresh(time.monotonic() + 60.0)
-        assert "the previous keys stay in use" in scene.told[0]
+        assert "the previous keys stay in use" in log.text()[0]
         assert scene.keyring.keys is not None
     finally:
         scene.cluster.start("kube-apiserver")

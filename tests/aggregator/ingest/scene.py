@@ -1,4 +1,4 @@
-"""The real server under uvloop in a thread of its own, and agents that speak to it with their own transport."""
+"""The ingest server under uvloop in a thread, and agents that report to it with their own transport."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tests.waiting import PATIENCE
 
 EXPECTED = TokenRequirements(frozenset({ACCOUNT}))
 
-Found = TypeVar("Found")
+Result = TypeVar("Result")
 
 
 def heartbeat(node: str = "node-a", sequence: int = 1) -> bytes:
@@ -45,17 +45,16 @@ def report(node: str = "node-a", sequence: int = 1) -> bytes:
 
 @dataclass
 class Served:
-    """A server that runs. hear: may be replaced."""
+    """A running server. handle: returns the reply to a message; a test may replace it."""
 
     loop: asyncio.AbstractEventLoop
     ingest: IngestServer = field(init=False)
-    told: list[str] = field(default_factory=list)
-    heard: list[tuple[Caller, Message]] = field(default_factory=list)
+    received: list[tuple[Caller, Message]] = field(default_factory=list)
     refused: list[tuple[str, str]] = field(default_factory=list)
-    hear: Callable[[Caller, Message], Reply] = lambda _, message: Reply(VERSION, message.sequence)
+    handle: Callable[[Caller, Message], Reply] = lambda _, message: Reply(VERSION, message.sequence)
     context: ssl.SSLContext | None = None
 
-    def run(self, work: Coroutine[Any, Any, Found]) -> Found:
+    def run(self, work: Coroutine[Any, Any, Result]) -> Result:
         return asyncio.run_coroutine_threadsafe(work, self.loop).result(30.0)
 
     @property
@@ -66,12 +65,12 @@ class Served:
     def address(self) -> str:
         return f"{'https' if self.context else 'http'}://127.0.0.1:{self.port}/v1/messages"
 
-    def _hear(self, caller: Caller, message: Message) -> Reply:
-        self.heard.append((caller, message))
-        return self.hear(caller, message)
+    def _handle(self, caller: Caller, message: Message) -> Reply:
+        self.received.append((caller, message))
+        return self.handle(caller, message)
 
     async def start(self, identity: Callable[[], Authenticator], limits: IngestLimits | None) -> None:
-        self.ingest = IngestServer(identity(), self._hear, lambda: self.context, self.told.append, limits)
+        self.ingest = IngestServer(identity(), self._handle, lambda: self.context, limits)
         self.ingest.endpoint.on_refused = lambda node, error: self.refused.append((node, error.reason))
         await self.ingest.listen("127.0.0.1", 0)
 
@@ -82,7 +81,7 @@ def serving(
     context: ssl.SSLContext | None = None,
     limits: IngestLimits | None = None,
 ) -> Iterator[Served]:
-    """A server on a port of its own. identity: is made in its loop."""
+    """Run a server on a free port. identity: creates the authenticator, in the server's loop."""
     loop = uvloop.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
@@ -99,40 +98,41 @@ def serving(
         loop.close()
 
 
-def tokens(issuer: Issuer, log: Callable[[str], None] = print) -> TokenAuthenticator:
+def tokens(issuer: Issuer) -> TokenAuthenticator:
     """Return an authenticator for the tokens of an issuer."""
 
     async def fetch() -> tuple[str, bytes]:
         return ISSUER, issuer.document()
 
-    return TokenAuthenticator(EXPECTED, SigningKeyring(fetch, log), time.monotonic)
+    return TokenAuthenticator(EXPECTED, SigningKeyring(fetch), time.monotonic)
 
 
 def agent(served: Served, path: Path, token: str, ca: Path | None = None) -> BlockingTransport:
-    """An agent's own transport with a token."""
+    """Return an agent's transport with a token."""
     path.write_text(token)
     return BlockingTransport(served.address, TokenFile(str(path)), str(ca) if ca else None)
 
 
 @contextmanager
 def connected(served: Served) -> Iterator[socket.socket]:
-    """A plain connection, to say what no agent says."""
+    """Open a plain TCP connection, for requests that no agent sends."""
     with socket.create_connection(("127.0.0.1", served.port), PATIENCE) as sock:
         yield sock
 
 
-def said(sock: socket.socket, *parts: bytes) -> bytes:
-    """What the server answers until it closes."""
-    answer = b""
+def exchange(sock: socket.socket, *parts: bytes) -> bytes:
+    """Send parts of a request, and return what the server sends until it closes the connection."""
+    response = b""
     try:
         for part in parts:
             sock.sendall(part)
         while piece := sock.recv(65536):
-            answer += piece
+            response += piece
     except ConnectionError:
         pass
-    return answer
+    return response
 
 
-def head(length: object, more: str = "") -> bytes:
-    return f"POST /v1/messages HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n{more}\r\n".encode()
+def head(length: object, headers: str = "") -> bytes:
+    """Return the head of a request. headers: further headers, each with its line end."""
+    return f"POST /v1/messages HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n{headers}\r\n".encode()

@@ -1,4 +1,4 @@
-"""The agent's own transport against the real server, and who is no agent."""
+"""The ingest server, with agents' own transport and with clients that are no agents."""
 
 from __future__ import annotations
 
@@ -28,12 +28,14 @@ from nodeguard.local.rate_limiter import Rate
 from nodeguard.wire.encoding import MESSAGE_LIMIT, decode_message, decode_reply
 from nodeguard.wire.instruction import ClearFinding, Reply
 from nodeguard.wire.report import VERSION
-from tests.aggregator.ingest.scene import agent, connected, head, heartbeat, report, said, serving, tokens
+from tests.aggregator.ingest.scene import agent, connected, exchange, head, heartbeat, report, serving, tokens
 from tests.aggregator.issuer import Issuer
 from tests.controlplane.certificates import Authority
+from tests.logs import LogLines
 from tests.waiting import PATIENCE, PROMPTLY, until
 
 MIB = 1024 * 1024
+CLOSE = "Connection: close\r\n"
 
 
 @pytest.fixture
@@ -42,51 +44,53 @@ def authority(tmp_path: Path) -> Authority:
     return Authority(tmp_path / "authority")
 
 
-def shown(authority: Authority, name: str = "server", *hosts: str) -> ssl.SSLContext:
-    pair = authority.issue(name, *(hosts or ("127.0.0.1",)))
+def serving_context(authority: Authority) -> ssl.SSLContext:
+    pair = authority.issue("server", "127.0.0.1")
     return tls_context(ServingCertificate(pair.certificate.read_text(), pair.key.read_text()))
 
 
-def test_a_node_is_heard_by_its_uid_and_answered(
-    issuer: Issuer, authority: Authority, tmp_path: Path
+def test_messages_of_a_node_are_received_with_its_uid_and_acknowledged(
+    issuer: Issuer, authority: Authority, tmp_path: Path, log: LogLines
 ) -> None:
-    with serving(lambda: tokens(issuer), shown(authority)) as served:
-        way = agent(served, tmp_path / "token", issuer.token(), authority.certificate)
+    with serving(lambda: tokens(issuer), serving_context(authority)) as served:
+        transport = agent(served, tmp_path / "token", issuer.token(), authority.certificate)
         for sequence, body in enumerate([report(sequence=0), heartbeat(sequence=1), heartbeat(sequence=2)]):
-            answer = way.post(body)
-            assert answer.status == 200
-            assert decode_reply(answer.body)[0].acked_sequence == sequence
-        way.close()
-        assert {caller for caller, _ in served.heard} == {Caller("node-a", "uid-of-node-a")}
-        assert [message.sequence for _, message in served.heard] == [0, 1, 2]
+            response = transport.post(body)
+            assert response.status == 200
+            assert decode_reply(response.body)[0].acked_sequence == sequence
+        transport.close()
+        assert {caller for caller, _ in served.received} == {Caller("node-a", "uid-of-node-a")}
+        assert [message.sequence for _, message in served.received] == [0, 1, 2]
         assert dict(served.ingest.endpoint.requests) == {("report", 200): 1, ("heartbeat", 200): 2}
         assert served.ingest.endpoint.received_bytes > 0
-        assert served.told == []
+        assert log.text() == []
         until(lambda: served.ingest.connections == 0)
 
 
-def test_a_node_cannot_speak_for_another(issuer: Issuer, tmp_path: Path) -> None:
+def test_a_node_cannot_report_for_another(issuer: Issuer, tmp_path: Path, log: LogLines) -> None:
     with serving(lambda: tokens(issuer)) as served:
-        way = agent(served, tmp_path / "token", issuer.token("node-a"))
-        answer = way.post(heartbeat("node-b"))
-        assert answer.status == 403
+        transport = agent(served, tmp_path / "token", issuer.token("node-a"))
+        response = transport.post(heartbeat("node-b"))
+        assert response.status == 403
         with pytest.raises(
             ReplyError, match="answered 403: the message is of another node than the sender's"
         ):
-            read_reply(answer, decode_message(heartbeat("node-b")))
-        assert way.post(heartbeat("node-a")).status == 200
-        way.close()
-        assert [caller.node for caller, _ in served.heard] == ["node-a"]
-        assert "set the agent's `node`" in served.told[0]
+            read_reply(response, decode_message(heartbeat("node-b")))
+        assert transport.post(heartbeat("node-a")).status == 200
+        transport.close()
+        assert [caller.node for caller, _ in served.received] == ["node-a"]
+        assert log.text()[0].startswith("WARNING request refused node=node-a status=403 reason=")
+        assert "set the agent's `node`" in log.text()[0]
 
 
-def _of_another_cluster() -> str:
-    stranger = Issuer(time.time())
-    stranger.renew("another")
-    return stranger.token()
+def token_of_another_cluster() -> str:
+    other = Issuer(time.time())
+    other.renew("another")
+    return other.token()
 
 
-WRONG: dict[str, Callable[[Issuer], str]] = {
+# A part of the error by the token that causes it.
+INVALID_TOKENS: dict[str, Callable[[Issuer], str]] = {
     "has expired": lambda issuer: issuer.token(exp=int(issuer.now) - 31),
     "is not valid yet": lambda issuer: issuer.token(nbf=int(issuer.now) + 600),
     "is not for nodeguard": lambda issuer: issuer.token(aud=["https://kubernetes.default.svc"]),
@@ -94,40 +98,41 @@ WRONG: dict[str, Callable[[Issuer], str]] = {
     "issuer is not this cluster's": lambda issuer: issuer.token(iss="https://elsewhere"),
     "of another service account": lambda issuer: issuer.token(sub="system:serviceaccount:default:default"),
     "bound to no pod": lambda issuer: issuer.token(kubernetes_io={"namespace": "nodeguard"}),
-    "key is not one of this cluster's": lambda _: _of_another_cluster(),
+    "key is not one of this cluster's": lambda _: token_of_another_cluster(),
     "signature is invalid for this cluster": lambda issuer: issuer.token()[:-8] + "AAAAAAAA",
     "is not a service account token": lambda _: "garbage",
     "this is not a service account": lambda _: "a.b.c",
 }
 
 
-@pytest.mark.parametrize("why", WRONG)
-def test_whoever_is_not_let_in_learns_why_and_no_log_has_its_token(
+@pytest.mark.parametrize("problem", INVALID_TOKENS)
+def test_a_refused_client_gets_the_reason_and_no_log_has_its_token(
     issuer: Issuer,
     tmp_path: Path,
-    why: str,
+    problem: str,
     caplog: pytest.LogCaptureFixture,
     capfd: pytest.CaptureFixture[str],
+    log: LogLines,
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    token = WRONG[why](issuer)
+    token = INVALID_TOKENS[problem](issuer)
     with serving(lambda: tokens(issuer)) as served:
-        way = agent(served, tmp_path / "token", token)
-        answer = way.post(heartbeat())
-        assert answer.status in {401, 403}
-        with pytest.raises(ReplyError, match=why) as found:
-            read_reply(answer, decode_message(heartbeat()))
-        way.close()
-        assert served.heard == []
-        assert len(served.told) == 1
+        transport = agent(served, tmp_path / "token", token)
+        response = transport.post(heartbeat())
+        assert response.status in {401, 403}
+        with pytest.raises(ReplyError, match=problem) as caught:
+            read_reply(response, decode_message(heartbeat()))
+        transport.close()
+        assert served.received == []
+        assert len(log.text()) == 1
     out = capfd.readouterr()
-    for place in (answer.body.decode(), str(found.value), caplog.text, out.out, out.err, *served.told):
-        assert not [part for part in token.split(".") if len(part) > 3 and part in place]
+    for text in (response.body.decode(), str(caught.value), caplog.text, out.out, out.err, *log.text()):
+        assert not [part for part in token.split(".") if len(part) > 3 and part in text]
 
 
-def test_a_message_of_64_mib_costs_nothing(issuer: Issuer, authority: Authority, tmp_path: Path) -> None:
-    with serving(lambda: tokens(issuer), shown(authority)) as served:
-        way = agent(served, tmp_path / "token", issuer.token(), authority.certificate)
+def test_a_message_of_64_mib_costs_no_memory(issuer: Issuer, authority: Authority, tmp_path: Path) -> None:
+    with serving(lambda: tokens(issuer), serving_context(authority)) as served:
+        transport = agent(served, tmp_path / "token", issuer.token(), authority.certificate)
         # Sent in pieces, so that the memory measured is that of the server in this process.
         context = ssl._create_unverified_context()
         host, _, port = served.address.removeprefix("https://").partition("/")[0].rpartition(":")
@@ -138,54 +143,54 @@ def test_a_message_of_64_mib_costs_nothing(issuer: Issuer, authority: Authority,
             client.request("POST", "/v1/messages", (bytes(MIB) for _ in range(64)), headers)
             assert client.getresponse().status == 413
         assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 8 * 1024
-        assert way.post(heartbeat()).status == 200
-        way.close()
+        assert transport.post(heartbeat()).status == 200
+        transport.close()
         assert served.ingest.endpoint.requests["unknown", 413] >= 1
 
 
 @pytest.mark.parametrize("chunked", [False, True])
-def test_what_is_too_large_is_told_so(chunked: bool) -> None:
+def test_a_message_that_is_too_large_is_refused(chunked: bool) -> None:
     with serving(lambda: InsecureAuthenticator("127.0.0.1")) as served, connected(served) as sock:
         if chunked:
             piece = b"10000\r\n" + b" " * 0x10000 + b"\r\n"
             start = b"POST /v1/messages HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
-            answer = said(sock, start, *[piece] * 5)
+            response = exchange(sock, start, *[piece] * 5)
         else:
-            answer = said(sock, head(MESSAGE_LIMIT + 1))
-        assert b"413" in answer.splitlines()[0]
-        assert f"at most {MESSAGE_LIMIT} bytes".encode() in answer
+            response = exchange(sock, head(MESSAGE_LIMIT + 1))
+        assert b"413" in response.splitlines()[0]
+        assert f"at most {MESSAGE_LIMIT} bytes".encode() in response
 
 
-def test_the_largest_message_is_heard() -> None:
+def test_the_largest_message_is_accepted() -> None:
     with serving(lambda: InsecureAuthenticator("127.0.0.1")) as served, connected(served) as sock:
         body = heartbeat() + b" " * (MESSAGE_LIMIT - len(heartbeat()))
-        answer = said(sock, head(len(body), "Connection: close\r\n"), body)
-        assert b"200 OK" in answer
-        assert len(served.heard) == 1
+        response = exchange(sock, head(len(body), CLOSE), body)
+        assert b"200 OK" in response
+        assert len(served.received) == 1
 
 
-SLOW = IngestLimits(header_timeout=0.3, body_timeout=0.3, idle_timeout=0.3)
-UNHURRIED = IngestLimits(header_timeout=2 * PATIENCE)
+SHORT_TIMEOUTS = IngestLimits(header_timeout=0.3, body_timeout=0.3, idle_timeout=0.3)
+LONG_TIMEOUTS = IngestLimits(header_timeout=2 * PATIENCE)
 
 
 @pytest.mark.parametrize(
     "first", [b"", b"POST /v1/mess", head(1000)[:-2], head(1000), head(1000) + b"{", head(len(heartbeat())) + heartbeat()]
 )  # fmt: skip
-def test_whoever_is_slow_is_sent_away(first: bytes) -> None:
+def test_a_connection_is_closed_at_its_timeout(first: bytes) -> None:
     with (
-        serving(lambda: InsecureAuthenticator("127.0.0.1"), limits=SLOW) as served,
+        serving(lambda: InsecureAuthenticator("127.0.0.1"), limits=SHORT_TIMEOUTS) as served,
         connected(served) as sock,
     ):
         began = time.monotonic()
-        said(sock, first)
+        exchange(sock, first)
         assert 0.2 < time.monotonic() - began < PROMPTLY
         until(lambda: served.ingest.connections == 0)
         assert served.ingest.endpoint.connection_errors["timeout"] == 1
 
 
-def test_dripping_does_not_help() -> None:
+def test_a_slow_stream_of_bytes_does_not_extend_the_timeout() -> None:
     with (
-        serving(lambda: InsecureAuthenticator("127.0.0.1"), limits=SLOW) as served,
+        serving(lambda: InsecureAuthenticator("127.0.0.1"), limits=SHORT_TIMEOUTS) as served,
         connected(served) as sock,
     ):
         began = time.monotonic()
@@ -200,48 +205,50 @@ def test_dripping_does_not_help() -> None:
 @pytest.mark.parametrize(
     "garbage", [b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x00\x05hello", b"\x00" * 100, b""]
 )
-def test_who_speaks_no_tls_is_counted_and_makes_no_noise(
+def test_a_failed_handshake_is_counted_and_not_logged(
     authority: Authority, garbage: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.DEBUG)
-    with serving(lambda: InsecureAuthenticator("127.0.0.1"), shown(authority)) as served:
+    context = serving_context(authority)
+    with serving(lambda: InsecureAuthenticator("127.0.0.1"), context) as served:
+        caplog.clear()
+        caplog.set_level(logging.DEBUG)
         with connected(served) as sock:
             sock.sendall(garbage)
             sock.shutdown(socket.SHUT_WR)
-            said(sock)
+            exchange(sock)
         until(lambda: served.ingest.endpoint.connection_errors["handshake-failed"] == 1)
         until(lambda: served.ingest.connections == 0)
-        assert served.told == []
     assert caplog.text == ""
 
 
-def test_silent_handshakes_keep_nobody_out_for_long(
-    issuer: Issuer, authority: Authority, tmp_path: Path
-) -> None:
-    with serving(lambda: tokens(issuer), shown(authority), UNHURRIED) as served, ExitStack() as held:
+def test_stalled_handshakes_do_not_block_agents(issuer: Issuer, authority: Authority, tmp_path: Path) -> None:
+    context = serving_context(authority)
+    with serving(lambda: tokens(issuer), context, LONG_TIMEOUTS) as served, ExitStack() as stalled:
         for _ in range(100):
-            held.enter_context(connected(served))
-        way = agent(served, tmp_path / "token", issuer.token(), authority.certificate)
-        assert way.post(heartbeat(), PROMPTLY).status == 200
-        way.close()
+            stalled.enter_context(connected(served))
+        transport = agent(served, tmp_path / "token", issuer.token(), authority.certificate)
+        assert transport.post(heartbeat(), PROMPTLY).status == 200
+        transport.close()
 
 
-def test_a_fleet_that_comes_back_at_once_is_heard(
+def test_a_fleet_that_reconnects_at_once_is_accepted(
     issuer: Issuer, authority: Authority, tmp_path: Path
 ) -> None:
-    with serving(lambda: tokens(issuer), shown(authority), UNHURRIED) as served:
+    with serving(lambda: tokens(issuer), serving_context(authority), LONG_TIMEOUTS) as served:
         names = [f"node-{number}" for number in range(200)]
-        ways = [agent(served, tmp_path / name, issuer.token(name), authority.certificate) for name in names]
-        with ThreadPoolExecutor(len(ways)) as threads:
-            answers = threads.map(lambda way, name: way.post(heartbeat(name), PATIENCE).status, ways, names)
-            assert set(answers) == {200}
-        for way in ways:
-            way.close()
-        assert {caller.node for caller, _ in served.heard} == set(names)
+        agents = [agent(served, tmp_path / name, issuer.token(name), authority.certificate) for name in names]
+        with ThreadPoolExecutor(len(agents)) as threads:
+            statuses = threads.map(
+                lambda transport, name: transport.post(heartbeat(name), PATIENCE).status, agents, names
+            )
+            assert set(statuses) == {200}
+        for transport in agents:
+            transport.close()
+        assert {caller.node for caller, _ in served.received} == set(names)
 
 
-def test_a_message_that_is_refused_names_its_node_once_its_credential_has(
-    issuer: Issuer, tmp_path: Path
+def test_a_refused_message_is_recorded_for_the_node_of_its_credential(
+    issuer: Issuer, tmp_path: Path, log: LogLines
 ) -> None:
     def conflict(_: Caller, __: object) -> Reply:
         raise RequestRefusedError(
@@ -249,17 +256,16 @@ def test_a_message_that_is_refused_names_its_node_once_its_credential_has(
         )
 
     with serving(lambda: tokens(issuer), limits=IngestLimits(node_rate=Rate(2.0, 0.01))) as served:
-        served.hear = conflict
-        way = agent(served, tmp_path / "token", issuer.token())
-        answers = [
-            way.post(body) for body in (heartbeat(), heartbeat("node-b"), b"{}", heartbeat(), heartbeat())
-        ]
-        assert [one.status for one in answers] == [409, 403, 400, 409, 429]
-        assert answers[0].body == b"nodeguard: another boot of this node is reporting: wait 30 s\n"
-        way.close()
-        stranger = agent(served, tmp_path / "stranger", "garbage")
-        assert stranger.post(heartbeat()).status == 401
-        stranger.close()
+        served.handle = conflict
+        transport = agent(served, tmp_path / "token", issuer.token())
+        bodies = (heartbeat(), heartbeat("node-b"), b"{}", heartbeat(), heartbeat())
+        responses = [transport.post(body) for body in bodies]
+        assert [response.status for response in responses] == [409, 403, 400, 409, 429]
+        assert responses[0].body == b"nodeguard: another boot of this node is reporting: wait 30 s\n"
+        transport.close()
+        unauthenticated = agent(served, tmp_path / "unauthenticated", "garbage")
+        assert unauthenticated.post(heartbeat()).status == 401
+        unauthenticated.close()
         assert served.refused == [
             ("node-a", "other-boot"),
             ("node-a", "forbidden"),
@@ -267,36 +273,35 @@ def test_a_message_that_is_refused_names_its_node_once_its_credential_has(
             ("node-a", "other-boot"),
             ("node-a", "too-often"),
         ]
-        assert [line.partition(":")[0] for line in served.told] == ["node-a"] * 4 + ["127.0.0.1"]
+        senders = [line.split()[3] for line in log.text()]
+        assert senders == ["node=node-a"] * 4 + ["address=127.0.0.1"]
         assert served.ingest.endpoint.requests["unknown", 409] == 2
 
 
-def test_a_request_that_is_refused_leaves_the_connection_as_it_was(issuer: Issuer, tmp_path: Path) -> None:
-    """What is left of it comes after the answer, and is not taken for the head of another."""
+def test_a_refused_request_leaves_its_connection_usable(issuer: Issuer) -> None:
+    """The rest of its body arrives after the response, and is not parsed as another request."""
     limits = IngestLimits(header_timeout=0.5, idle_timeout=30.0)
     with serving(lambda: tokens(issuer), limits=limits) as served, connected(served) as sock:
         sock.sendall(head(len(heartbeat())))
         assert b"401" in sock.recv(65536)
         sock.sendall(heartbeat())
-        with connected(served) as silent:
-            assert said(silent) == b"", "by its end the time for a head is over"
+        with connected(served) as idle:
+            assert exchange(idle) == b"", "it is closed at the header timeout"
         sock.sendall(head(len(heartbeat()), f"Authorization: Bearer {issuer.token()}\r\n") + heartbeat())
         assert b"200 OK" in sock.recv(65536)
-        assert served.ingest.endpoint.connection_errors["timeout"] == 1, "the silent one"
+        assert served.ingest.endpoint.connection_errors["timeout"] == 1, "the idle connection"
 
 
-def test_a_handshake_that_does_not_come_ends(authority: Authority) -> None:
+def test_a_handshake_that_does_not_begin_is_closed_at_its_timeout(authority: Authority) -> None:
+    context = serving_context(authority)
     with (
-        serving(lambda: InsecureAuthenticator("127.0.0.1"), shown(authority), SLOW) as served,
+        serving(lambda: InsecureAuthenticator("127.0.0.1"), context, SHORT_TIMEOUTS) as served,
         connected(served) as sock,
     ):
         began = time.monotonic()
-        assert said(sock) == b""
+        assert exchange(sock) == b""
         assert time.monotonic() - began < PROMPTLY
         until(lambda: served.ingest.connections == 0)
-
-
-CLOSE = "Connection: close\r\n"
 
 
 @pytest.mark.parametrize(
@@ -315,35 +320,39 @@ CLOSE = "Connection: close\r\n"
         (head(2, "Content-Encoding: gzip\r\n") + b"xx", 415),
     ],
 )  # fmt: skip
-def test_nonsense_is_refused_in_words(
-    sent: bytes, status: int, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+def test_an_invalid_request_is_refused_with_a_message(
+    sent: bytes,
+    status: int,
+    caplog: pytest.LogCaptureFixture,
+    capfd: pytest.CaptureFixture[str],
+    log: LogLines,
 ) -> None:
     caplog.set_level(logging.DEBUG)
     with serving(lambda: InsecureAuthenticator("127.0.0.1")) as served, connected(served) as sock:
-        answer = said(sock, sent)
-        assert str(status).encode() in answer.splitlines()[0]
-        assert b"\r\n\r\nnodeguard: " in answer
+        response = exchange(sock, sent)
+        assert str(status).encode() in response.splitlines()[0]
+        assert b"\r\n\r\nnodeguard: " in response
         out = capfd.readouterr()
-        for place in (answer.decode(), caplog.text, out.out, out.err, *served.told):
-            assert "secret" not in place
-        assert served.heard == []
+        for text in (response.decode(), caplog.text, out.out, out.err, *log.text()):
+            assert "secret" not in text
+        assert served.received == []
 
 
-def test_who_comes_too_often_is_put_off(issuer: Issuer, tmp_path: Path) -> None:
+def test_a_node_with_too_many_messages_has_to_wait(issuer: Issuer, tmp_path: Path) -> None:
     limits = IngestLimits(node_rate=Rate(3.0, 0.01))
     with serving(lambda: tokens(issuer), limits=limits) as served:
-        ways = [agent(served, tmp_path / "token", issuer.token()) for _ in range(2)]
-        answers = [way.post(heartbeat()) for way in ways for _ in range(2)]
-        assert [one.status for one in answers] == [200, 200, 200, 429]
-        assert answers[-1].retry_after == 100.0
+        agents = [agent(served, tmp_path / "token", issuer.token()) for _ in range(2)]
+        responses = [transport.post(heartbeat()) for transport in agents for _ in range(2)]
+        assert [response.status for response in responses] == [200, 200, 200, 429]
+        assert responses[-1].retry_after == 100.0
         other = agent(served, tmp_path / "other", issuer.token("node-b"))
         assert other.post(heartbeat("node-b")).status == 200
-        for way in (*ways, other):
-            way.close()
+        for transport in (*agents, other):
+            transport.close()
 
 
-def test_who_fails_often_is_not_looked_at_and_does_not_harm_those_who_are_known(
-    issuer: Issuer, tmp_path: Path
+def test_failed_authentications_are_limited_and_do_not_affect_authenticated_agents(
+    issuer: Issuer, tmp_path: Path, log: LogLines
 ) -> None:
     limits = IngestLimits(failure_rate=Rate(3.0, 0.01))
     with serving(lambda: tokens(issuer), limits=limits) as served:
@@ -352,12 +361,12 @@ def test_who_fails_often_is_not_looked_at_and_does_not_harm_those_who_are_known(
         bad = agent(served, tmp_path / "bad", issuer.token(aud="other"))
         assert [bad.post(heartbeat()).status for _ in range(5)] == [401, 401, 401, 429, 429]
         assert good.post(heartbeat()).status == 200
-        for way in (good, bad):
-            way.close()
-        assert len(served.told) == 2
+        for transport in (good, bad):
+            transport.close()
+        assert len(log.text()) == 2
 
 
-def test_the_authority_is_changed_while_agents_talk(issuer: Issuer, tmp_path: Path) -> None:
+def test_the_authority_is_rotated_while_agents_report(issuer: Issuer, tmp_path: Path) -> None:
     first, second = issue_authority(time.time()), issue_authority(time.time())
     ca = tmp_path / "ca.pem"
 
@@ -371,42 +380,43 @@ def test_the_authority_is_changed_while_agents_talk(issuer: Issuer, tmp_path: Pa
         assert old.post(heartbeat()).status == 200
         ca.write_text(first.certificate + second.certificate)
         served.context = signed(second)
-        for way in (old, new, old):
-            assert way.post(heartbeat()).status == 200
+        for transport in (old, new, old):
+            assert transport.post(heartbeat()).status == 200
         ca.write_text(second.certificate)
         old.close()
         assert old.post(heartbeat()).status == 200
-        for way in (old, new):
-            way.close()
+        for transport in (old, new):
+            transport.close()
 
 
-def test_instructions_that_do_not_fit_wait() -> None:
+def test_instructions_that_do_not_fit_wait_for_the_next_reply() -> None:
     many = tuple(ClearFinding(f"m-{number}", "c" * 250, "t" * 250, "p" * 250) for number in range(300))
     with serving(lambda: InsecureAuthenticator("127.0.0.1")) as served, connected(served) as sock:
-        served.hear = lambda _, message: Reply(VERSION, message.sequence, instructions=many)
-        answer = said(sock, head(len(heartbeat()), "Connection: close\r\n"), heartbeat())
-        reply, wrong = decode_reply(answer.partition(b"\r\n\r\n")[2])
+        served.handle = lambda _, message: Reply(VERSION, message.sequence, instructions=many)
+        response = exchange(sock, head(len(heartbeat()), CLOSE), heartbeat())
+        reply, unknown = decode_reply(response.partition(b"\r\n\r\n")[2])
         assert reply.instructions == many[:75]
-        assert wrong == ()
+        assert unknown == ()
 
 
-def test_an_error_of_ours_is_told_without_what_was_sent() -> None:
+def test_an_internal_error_is_logged_without_client_data(log: LogLines) -> None:
     def broken(_: Caller, __: object) -> Reply:
         raise ValueError("secret")
 
     with serving(lambda: InsecureAuthenticator("127.0.0.1")) as served, connected(served) as sock:
-        served.hear = broken
-        answer = said(sock, head(len(heartbeat()), "Connection: close\r\n"), heartbeat())
-        assert b"500" in answer.splitlines()[0]
-        assert "ValueError at " in served.told[0]
-        assert "secret" not in answer.decode() + served.told[0]
+        served.handle = broken
+        response = exchange(sock, head(len(heartbeat()), CLOSE), heartbeat())
+        assert b"500" in response.splitlines()[0]
+        internal = log.text()[-1]
+        assert internal.startswith("ERROR internal error in a request, please report it error=ValueError at ")
+        assert "secret" not in response.decode() + internal
 
 
-def test_the_end_answers_and_closes(issuer: Issuer, tmp_path: Path) -> None:
+def test_a_closed_server_accepts_no_more_connections(issuer: Issuer, tmp_path: Path) -> None:
     with serving(lambda: tokens(issuer)) as served:
-        way = agent(served, tmp_path / "token", issuer.token())
-        assert way.post(heartbeat()).status == 200
+        transport = agent(served, tmp_path / "token", issuer.token())
+        assert transport.post(heartbeat()).status == 200
         served.run(served.ingest.close())
         with pytest.raises(TransportError, match="see that it runs"):
-            way.post(heartbeat())
-        way.close()
+            transport.post(heartbeat())
+        transport.close()
