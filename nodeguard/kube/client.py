@@ -12,6 +12,7 @@ from typing import Self
 import msgspec
 from aiohttp import (
     ClientConnectorCertificateError,
+    ClientConnectorError,
     ClientError,
     ClientResponse,
     ClientSession,
@@ -190,7 +191,7 @@ class ApiClient:
                 f"the response to {request} exceeds nodeguard's size limit: look for an object of many MiB",
             ) from None
         except (ClientError, OSError) as error:
-            raise self._unreachable(request, str(error) or type(error).__name__) from None
+            raise self._unreachable(request, _reason(error)) from None
 
     async def _reload_access(self) -> None:
         """Read the certificate authorities again: they rotate too."""
@@ -267,6 +268,13 @@ async def _read(response: ClientResponse, limit: int) -> bytes:
         if len(body) > limit:
             break
     return bytes(body)
+
+
+def _reason(error: Exception) -> str:
+    """Return why a request failed. The text of aiohttp for a failed connection names Python objects."""
+    if isinstance(error, ClientConnectorError):
+        error = error.os_error
+    return (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__
 
 
 def _abort(response: ClientResponse) -> None:
