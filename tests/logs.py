@@ -33,11 +33,12 @@ class LogLines(logging.Handler):
 
     def text(self) -> list[str]:
         """Return each line as text: level, message, then `field=value`."""
-        return [_text(**line) for line in self.lines]
+        return [_text(line) for line in self.lines]
 
 
-def _text(level: str, msg: str, **fields: object) -> str:
-    return " ".join((level.upper(), msg, *(f"{name}={value}" for name, value in fields.items())))
+def _text(line: dict[str, object]) -> str:
+    fields = [f"{name}={value}" for name, value in line.items() if name not in {"level", "msg"}]
+    return " ".join((str(line["level"]).upper(), str(line["msg"]), *fields))
 
 
 @contextmanager

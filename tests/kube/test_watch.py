@@ -63,7 +63,7 @@ async def test_a_watch_continues_after_a_broken_connection(
         detour.cut()
         make(api_server, "node-3")
         api_server.api.delete(f"{PATH}/node-1")
-        await until_async(lambda: log.text())
+        await until_async(log.text)
         detour.restore()
         await until_async(lambda: recorder.names == {"node-2", "node-3"})
         await until_async(lambda: len(log.text()) == 2)
@@ -125,7 +125,7 @@ async def test_a_stalled_connection_is_replaced(
         await until_async(lambda: recorder.syncs)
         detour.stall()
         make(api_server, "node-2")
-        await until_async(lambda: log.text())
+        await until_async(log.text)
         detour.restore()
         await until_async(lambda: recorder.names == {"node-1", "node-2"})
     assert "did not respond to GET /api/v1/nodes within 1 s" in log.text()[0]

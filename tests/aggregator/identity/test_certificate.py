@@ -81,7 +81,7 @@ def test_the_error_of_an_agents_certificate_out_of_its_validity_names_the_clocks
             transport.post(heartbeat())
         assert "the CA" not in str(caught.value)
         today = time.strftime("%Y-%m-%d", time.gmtime())
-        until(lambda: log.text())
+        until(log.text)
         assert (
             f"reason=it {problem} by the clock of this machine, at which it is {today}: set that clock"
             in log.text()[0]

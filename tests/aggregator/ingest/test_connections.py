@@ -55,7 +55,7 @@ def test_a_rejected_connection_is_counted_and_logged(issuer: Issuer, tmp_path: P
             assert exchange(sock) == b""
         transport.close()
         until(lambda: served.ingest.endpoint.connection_errors["limit-reached"] == 1)
-        until(lambda: log.text())
+        until(log.text)
         assert log.text()[0].startswith(
             "WARNING connection rejected address=127.0.0.1 "
             "reason=the limit on connections of this aggregator is reached: "
