@@ -6,6 +6,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+from nodeguard.model.finding import Health
 from nodeguard.model.node import PREFIX, NodeCondition, Taint
 
 NO_SCHEDULE = "NoSchedule"
@@ -33,6 +34,29 @@ class Mark(StrEnum):
     def key(self) -> str:
         """Return the key of the mark's taint."""
         return f"{PREFIX}{self.value}"
+
+
+class MarkKind(Struct, frozen=True):
+    """What one kind of mark means.
+
+    health: severity of the findings that request it. excluded_work: the work that it keeps away. marked: the
+    description of a marked node or device. condition_reason: of the Node's condition.
+    """
+
+    health: Health
+    excluded_work: str
+    marked: str
+    condition_reason: str
+
+
+# Worst first.
+MARK_KINDS = {
+    Mark.QUARANTINE: MarkKind(Health.FATAL, "all new work", "quarantined", "Quarantined"),
+    Mark.SUSPECT: MarkKind(Health.SUSPECT, "new gang work", "marked suspect", "Suspect"),
+}
+
+# The kind of mark that a severity requests; others request none.
+MARK_OF_HEALTH = {kind.health: mark for mark, kind in MARK_KINDS.items()}
 
 
 class MarkCause(Struct, frozen=True, omit_defaults=True):

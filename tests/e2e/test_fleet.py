@@ -68,7 +68,7 @@ def test_a_kernel_log_line_sets_marks(fleet: Fleet) -> None:
     assert condition["reason"] == "Quarantined"
     assert condition["message"] == (
         "GPU 0000:1b:00: Xid 119: No answer from the GPU System Processor (GSP) within the time-out that the line "
-        "states. New work is kept off. Details: nodeguard describe node marked "
+        "states. All new work is kept off. Details: nodeguard describe node marked "
         "(gpu-gsp-failure on GPU 0000:1b:00). To do: reset the GPU."
     )
     assert "(gpu-gsp-failure on GPU 0000:1b:00). To do: reset the GPU." in cluster.kubectl(

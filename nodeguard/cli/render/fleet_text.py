@@ -20,7 +20,7 @@ from nodeguard.fleet_api.schema.status import (
 )
 from nodeguard.judge.formatting import format_duration
 from nodeguard.model.incident import IncidentState
-from nodeguard.model.mark import Mark
+from nodeguard.model.mark import MARK_KINDS
 from nodeguard.model.target import NODE, target_label
 
 _FIELD = 14
@@ -39,7 +39,7 @@ STYLES = {
     IncidentState.RECOVERING: "ok",
     IncidentState.RESOLVED: "dim",
 }
-MARK_STYLES = {Mark.QUARANTINE.value: "fatal", Mark.SUSPECT.value: "suspect", DEGRADED: "suspect"}
+MARK_STYLES = {DEGRADED: "suspect"} | {mark.value: kind.health.value for mark, kind in MARK_KINDS.items()}
 
 
 def item_line(name: str, text: str, style: str = "", name_style: str = "dim") -> StyledLine:

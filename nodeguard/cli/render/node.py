@@ -23,11 +23,8 @@ from nodeguard.cli.timestamps import format_age
 from nodeguard.fleet_api.schema.node import DEGRADED, ChargeView, FindingView, MarkRequestView, NodeView
 from nodeguard.model.finding import DataStatus
 from nodeguard.model.incident import IncidentState
-from nodeguard.model.mark import Mark
+from nodeguard.model.mark import MARK_KINDS, Mark
 from nodeguard.model.target import target_label
-
-_WORK = {Mark.QUARANTINE.value: "all new work", Mark.SUSPECT.value: "new gang work"}
-_MARKED = {Mark.QUARANTINE.value: "quarantined", Mark.SUSPECT.value: "marked suspect"}
 
 
 def node_lines(node: NodeView) -> list[StyledLine]:
@@ -58,7 +55,8 @@ def _summary(node: NodeView) -> str:
     devices = dict.fromkeys(mark.device for mark in node.marks if mark.device)
     if whole:
         checks = first_names(dict.fromkeys(mark.check for mark in whole))
-        effect = _advice(node, _WORK[whole[0].mark], "it") or _MARKED[whole[0].mark]
+        kind = MARK_KINDS[Mark(whole[0].mark)]
+        effect = _advice(node, kind.excluded_work, "it") or kind.marked
         text = f"{effect}: {checks}"
     elif degraded:
         domains = first_names(dict.fromkeys(mark.target for mark in degraded))
@@ -85,7 +83,7 @@ def _dry_run(requests: tuple[MarkRequestView, ...]) -> str:
     first = min(requests, key=lambda request: (request.reason != "", request.mark != Mark.QUARANTINE))
     if first.reason:
         return f"dry run: the mark of {first.check} would be withheld: {first.reason}"
-    return f"dry run: it would be {_MARKED[first.mark]}: {first.check}"
+    return f"dry run: it would be {MARK_KINDS[Mark(first.mark)].marked}: {first.check}"
 
 
 def _advice(node: NodeView, work: str, subject: str) -> str:

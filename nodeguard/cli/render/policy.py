@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from nodeguard.aggregator.policy.lint import MARK_HEALTH
 from nodeguard.aggregator.policy.units import format_share
 from nodeguard.cli.render.terminal import StyledLine, StyledText, field_line
 from nodeguard.cli.timestamps import rfc3339
@@ -14,7 +13,7 @@ from nodeguard.fleet.policy_rules import hold_on_check, mode_of
 from nodeguard.fleet.state.topology.node_locations import is_pattern
 from nodeguard.judge.formatting import format_duration
 from nodeguard.model.finding import Health
-from nodeguard.model.mark import Mark
+from nodeguard.model.mark import MARK_KINDS, Mark
 from nodeguard.model.policy import Budget, CheckLimit, Hold, Mode, NodeLocation, Policy, Silence
 
 if TYPE_CHECKING:
@@ -30,7 +29,7 @@ def enforced_checks(policy: Policy, checks: Mapping[str, Health]) -> dict[Mark, 
 
 
 def _of(mark: Mark, checks: Mapping[str, Health]) -> list[str]:
-    return [check for check, health in checks.items() if health == MARK_HEALTH[mark]]
+    return [check for check, health in checks.items() if health == MARK_KINDS[mark].health]
 
 
 def _enforces(policy: Policy, check: str, mark: Mark) -> bool:
@@ -88,7 +87,7 @@ def _marks(policy: Policy, checks: Mapping[str, Health]) -> Iterator[StyledLine]
         rest = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
         which = f": {', '.join(names[:_NAMED])}{rest}" if 0 < len(names) < all_of else ""
         settle = policy.grace.quarantine if mark == Mark.QUARANTINE else policy.grace.suspect
-        count = f"{len(names) or 'none'} of {all_of} {MARK_HEALTH[mark].value} checks"
+        count = f"{len(names) or 'none'} of {all_of} {MARK_KINDS[mark].health.value} checks"
         yield field_line(
             mark.value, f"by {count}{which}" + (f"; after {format_duration(settle)}" if names else "")
         )

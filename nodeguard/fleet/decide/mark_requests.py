@@ -13,12 +13,10 @@ from nodeguard.fleet.state.fleet_state import FindDevice
 from nodeguard.fleet.state.latest_report import LatestReport
 from nodeguard.fleet.state.node_placement import DOMAIN, NodePlacement
 from nodeguard.model.finding import DataStatus, Health
-from nodeguard.model.mark import Mark
+from nodeguard.model.mark import MARK_OF_HEALTH, Mark
 from nodeguard.model.node import Device
 from nodeguard.model.target import target_kind
 from nodeguard.wire.report import ReportedFinding
-
-_MARKS = {Health.FATAL: Mark.QUARANTINE, Health.SUSPECT: Mark.SUSPECT}
 
 # A taint's value, as Kubernetes limits it.
 _MAX_VALUE = 63
@@ -69,7 +67,7 @@ def no_request_reason(report: LatestReport, active: ReportedFinding, began: floa
     """Return why a finding of a report asks for no mark; empty where it asks for one. began: when the finding
     did, in seconds since the epoch.
     """
-    if active.health not in _MARKS:
+    if active.health not in MARK_OF_HEALTH:
         return "a warning marks nothing"
     if active.data_status != DataStatus.FRESH:
         return f"marks nothing while it is {active.data_status.value}"
@@ -97,7 +95,7 @@ def unconfirmed_requests(placement: NodePlacement, report: LatestReport) -> tupl
     return tuple(
         _request(placement, finding, began)
         for finding, began in zip(report.findings, report.began, strict=True)
-        if finding.health in _MARKS and no_request_reason(report, finding, began)
+        if finding.health in MARK_OF_HEALTH and no_request_reason(report, finding, began)
     )
 
 
@@ -112,7 +110,7 @@ def _request(
     return MarkRequest(
         uid=placement.uid,
         node=placement.name,
-        mark=_MARKS[active.health],
+        mark=MARK_OF_HEALTH[active.health],
         check=active.check,
         target=active.target,
         fault_class=fault_class(active),

@@ -6,13 +6,10 @@ from collections.abc import Iterable
 
 from nodeguard.fleet.state.latest_report import LatestReport
 from nodeguard.model.finding import Action
-from nodeguard.model.mark import Mark, MarkCause, MarkRecord
+from nodeguard.model.mark import MARK_KINDS, Mark, MarkCause, MarkRecord
 from nodeguard.model.node import DETAILS_PREFIX, NodeCondition
 from nodeguard.model.target import NODE, target_label
 from nodeguard.wire.report import ReportedFinding
-
-_REASONS = {Mark.QUARANTINE: "Quarantined", Mark.SUSPECT: "Suspect"}
-_KEPT = {Mark.QUARANTINE: "New work is kept off.", Mark.SUSPECT: "New gang work is kept off."}
 
 # Faults that are described before the rest is counted, and characters of each description, and of the list
 # of faults in the details.
@@ -32,9 +29,7 @@ def node_condition(
     worst = next((mark for mark in Mark if mark in marks), None)
     if worst is None and record.degraded:
         domain = record.degraded[0].domain
-        message = (
-            f"{degraded or f'{domain} is degraded'}. {_KEPT[Mark.SUSPECT]} The node needs no repair for it."
-        )
+        message = f"{degraded or f'{domain} is degraded'}. {_excluded_work(Mark.SUSPECT)} The node needs no repair for it."
         return NodeCondition(
             "True", "DomainDegraded", f"{message} {DETAILS_PREFIX}nodeguard describe domain {domain}"
         )
@@ -46,8 +41,12 @@ def node_condition(
     )
     details = f"nodeguard describe node {node} ({_faults(cause for cause, _ in findings)})."
     action = _action([finding for _, finding in findings], details, before)
-    message = f"{_happened(findings)} {_KEPT[worst]} {DETAILS_PREFIX}{_with_action(details, action)}"
-    return NodeCondition("False", _REASONS[worst], message)
+    message = f"{_happened(findings)} {_excluded_work(worst)} {DETAILS_PREFIX}{_with_action(details, action)}"
+    return NodeCondition("False", MARK_KINDS[worst].condition_reason, message)
+
+
+def _excluded_work(mark: Mark) -> str:
+    return f"{MARK_KINDS[mark].excluded_work.capitalize()} is kept off."
 
 
 def _faults(causes: Iterable[MarkCause]) -> str:

@@ -20,7 +20,7 @@ from nodeguard.fleet.state.node_placement import NodePlacement
 from nodeguard.model.finding import Action, Health
 from nodeguard.model.incident import GRANTED_STATES, Incident, IncidentState, Symptom
 from nodeguard.model.instant import Instant
-from nodeguard.model.mark import Mark, MarkCause
+from nodeguard.model.mark import MARK_KINDS, Mark, MarkCause
 from nodeguard.model.node import Device
 from nodeguard.model.policy import Policy
 from nodeguard.model.target import target_label
@@ -32,7 +32,6 @@ _EVIDENCE = 3
 # Maximum characters of a text. An agent truncates its own; a client with its credential may not.
 _TEXT = 512
 
-_HEALTH = {Mark.QUARANTINE: Health.FATAL, Mark.SUSPECT: Health.SUSPECT}
 
 # The decision that an incident with several shows: the first of these.
 _STATES = (
@@ -236,7 +235,7 @@ def _incident(
         uid=placement.uid,
         target=target,
         cause=worst.check if worst else first.check if first else "",
-        health=worst.health if worst else _HEALTH[first.mark] if first else Health.OK,
+        health=worst.health if worst else MARK_KINDS[first.mark].health if first else Health.OK,
         state=state,
         first_seen=0.0,
         last_transition=0.0,

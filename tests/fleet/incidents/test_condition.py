@@ -30,7 +30,7 @@ def test_what_happened_and_what_to_do() -> None:
     assert condition(made) == NodeCondition(
         "False",
         "Quarantined",
-        "GPU 0000:3b:00 has fallen off the bus: Xid 79. New work is kept off. "
+        "GPU 0000:3b:00 has fallen off the bus: Xid 79. All new work is kept off. "
         "Details: nodeguard describe node node-0 (gpu-lost on GPU 0000:3b:00). To do: reboot the node.",
     )
 
@@ -42,7 +42,7 @@ def test_several_faults_with_their_slots_and_the_strongest_action() -> None:
     made.carry_out()
     assert condition(made).message == (
         "GPU 0000:3c:00: 91 °C; GPU 0000:3b:00 has fallen off the bus: Xid 79; and 1 more. "
-        "New work is kept off. Details: nodeguard describe node node-0 (gpu-hot on GPU 0000:3c:00, "
+        "All new work is kept off. Details: nodeguard describe node node-0 (gpu-hot on GPU 0000:3c:00, "
         "gpu-lost on GPU 0000:3b:00, port-down on port mlx5_0/1). To do: contact support."
     )
 
@@ -77,7 +77,7 @@ def test_without_a_report_the_checks_and_slots_are_named() -> None:
     made.restart()
     made.carry_out()
     assert condition(made).message == (
-        "gpu-lost on GPU 0000:3b:00. New work is kept off. "
+        "gpu-lost on GPU 0000:3b:00. All new work is kept off. "
         "Details: nodeguard describe node node-0 (gpu-lost on GPU 0000:3b:00)."
     )
 
@@ -101,7 +101,7 @@ def test_the_condition_names_the_gpu_that_is_still_lost() -> None:
     made.say(0, replace(OTHER, action=Action.REPLACE_COMPONENT), proven=(in_order(targets=(LOST.target,)),))
     made.carry_out()
     assert condition(made).message == (
-        "GPU 0000:4c:00 has fallen off the bus. New work is kept off. Details: nodeguard describe node node-0 "
+        "GPU 0000:4c:00 has fallen off the bus. All new work is kept off. Details: nodeguard describe node node-0 "
         "(gpu-lost on GPU 0000:4c:00). To do: replace the component."
     )
 
@@ -142,7 +142,7 @@ def test_a_condition_of_an_earlier_version_is_rewritten_once() -> None:
     made.carry_out()
     wanted = condition(made)
     earlier = (
-        "GPU 0000:3b:00 has fallen off the bus: Xid 79. To do: reboot the node. New work is kept off. "
+        "GPU 0000:3b:00 has fallen off the bus: Xid 79. To do: reboot the node. All new work is kept off. "
         "Details: nodeguard describe node node-0 (gpu-lost)"
     )
     made.change(0, condition=replace(wanted, message=earlier))
