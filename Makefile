@@ -1,8 +1,8 @@
 # make demo      a fleet on recorded machines, with faults and their handling, within a minute
 # make quick     the tests that need no control plane and no Prometheus, without the slow ones: under two minutes
 # make test      every test; ARGS selects: make test ARGS=tests/judge
-# make lint      style, types and layers
-# make docs      the reference pages, from the code
+# make lint      style, types, layers, and links of the documentation
+# make docs      the reference pages, from the code, and the documentation as a site in build/site
 # make fixtures  the synthetic bundles that tests, figures and the demo use
 # make bench     figures, each beside a reference measured in the same run
 .PHONY: demo quick test lint bench fixtures docs environment quick-environment test-environment controlplane catalogue clean
@@ -31,6 +31,7 @@ lint: environment catalogue
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/mkdocs --quiet build --strict
 
 bench: environment catalogue controlplane
 	@for figure in bench/*.py; do $(BIN)/python $$figure || exit 1; done
@@ -56,9 +57,10 @@ checks/compiled.msgpack: $(checks) $(wildcard nodeguard/catalog/*.py nodeguard/m
 fixtures: environment
 	@$(BIN)/python -m fixtures.bundles
 
-# The reference pages, from the code.
+# The reference pages, from the code; then the site.
 docs: environment catalogue
 	$(BIN)/python -m scripts.reference
+	$(BIN)/mkdocs --quiet build --strict
 
 clean:
 	rm -rf .venv build dist *.egg-info checks/compiled.msgpack fixtures/generated

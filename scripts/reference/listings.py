@@ -130,7 +130,7 @@ def log_events() -> str:
     lines = [about, ""]
     for program, group in groupby(rows, key=itemgetter(0)):
         lines += [f"## {program}", "", *table(("message", "level", "fields"), (row[1:] for row in group))]
-    return page("Log messages", *lines)
+    return page("Log events", *lines)
 
 
 def _log_calls(path: Path) -> Iterator[tuple[str, str, str, str]]:

@@ -11,7 +11,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "docs/reference/check.schema.json": schemas.check_schema,
     "docs/reference/checks.md": listings.checks,
     "docs/reference/cli.md": listings.cli,
-    "docs/reference/log-messages.md": listings.log_events,
+    "docs/reference/log-events.md": listings.log_events,
     "docs/reference/metrics.md": listings.metrics,
     "docs/reference/nodeincident.md": schemas.incidents,
     "docs/reference/openapi.yaml": schemas.open_api,

@@ -14,7 +14,11 @@ from tests.paths import ROOT
 SEVERITIES = {"agent": {"critical", "warning"}, "aggregator": {"critical", "warning", "none"}}
 RULES = [(component, rule) for component in SEVERITIES for rule in alerts(component)]
 
+# Sections of each alert in the runbook.
+SECTIONS = ("Meaning", "Impact", "Diagnosis", "Mitigation")
+
 COMPONENTS = pytest.mark.parametrize("component", SEVERITIES)
+EVERY_RULE = pytest.mark.parametrize(("component", "rule"), RULES, ids=[rule["alert"] for _, rule in RULES])
 
 
 @COMPONENTS
@@ -38,11 +42,12 @@ def test_every_alert_is_tested_firing_and_inactive(component: str) -> None:
         assert {case["alertname"] for case in cases if bool(case["exp_alerts"]) is fires} == names
 
 
-@pytest.mark.parametrize(("component", "rule"), RULES, ids=[rule["alert"] for _, rule in RULES])
+@EVERY_RULE
 def test_alert_has_severity_summary_and_runbook(component: str, rule: dict[str, Any]) -> None:
     assert rule["labels"]["severity"] in SEVERITIES[component]
     assert rule["annotations"]["summary"]
     page, _, anchor = rule["annotations"]["runbook_url"].partition("#")
     assert page == f"{MAIN}/{RUNBOOK}"
     assert anchor == rule["alert"].lower()
-    assert f"\n## {rule['alert']}\n" in (ROOT / RUNBOOK).read_text()
+    section = (ROOT / RUNBOOK).read_text().partition(f"\n## {rule['alert']}\n")[2].partition("\n## ")[0]
+    assert [name for name in SECTIONS if f"\n**{name}.**" not in section] == []

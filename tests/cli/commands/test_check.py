@@ -254,9 +254,9 @@ def test_without_privileges_it_checks_what_it_can() -> None:
     assert "checks passed" in ran.stdout
 
 
-def test_the_site_file_of_the_readme_is_valid(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    readme = (ROOT / "README.md").read_text()
-    (tmp_path / "site.yaml").write_text(readme.split("```yaml\n")[1].split("```")[0])
+def test_the_documented_site_file_is_valid(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = (ROOT / "docs" / "tasks" / "write-a-check.md").read_text()
+    (tmp_path / "site.yaml").write_text(page.split("```yaml\n")[1].split("```")[0])
     assert main(["checks", "--checks", str(tmp_path)]) == 0
     printed = capsys.readouterr().out
     assert "gpu-warm-here" in printed
