@@ -29,7 +29,8 @@ def node_condition(
     worst = next((mark for mark in Mark if mark in marks), None)
     if worst is None and record.degraded:
         domain = record.degraded[0].domain
-        message = f"{degraded or f'{domain} is degraded'}. {_excluded_work(Mark.SUSPECT)} The node needs no repair for it."
+        effect = f"{_excluded_work(Mark.SUSPECT)} The node needs no repair for it."
+        message = f"{degraded or f'{domain} is degraded'}. {effect}"
         return NodeCondition(
             "True", "DomainDegraded", f"{message} {DETAILS_PREFIX}nodeguard describe domain {domain}"
         )
