@@ -16,7 +16,7 @@ from nodeguard.model.incident import IncidentState
 from nodeguard.model.instant import Instant
 from nodeguard.model.mark import DesiredNode, DeviceRule
 from nodeguard.model.node import PREFIX, Device, Node, Taint
-from nodeguard.model.policy import Budget, CheckLimit, GracePeriods, Mode, Policy, SoakPeriod
+from nodeguard.model.policy import Budget, CheckLimit, GracePeriods, Mode, Policy, SoakPeriod, TopologyLabels
 from nodeguard.wire.report import (
     VERSION,
     Inventory,
@@ -64,6 +64,7 @@ class Fleet:
         self.nodes: dict[str, Node] = {}
         self.rules: dict[str, DeviceRule] = {}
         self.devices: dict[str, tuple[Device, ...]] = {}
+        self.declared: tuple[TopologyLabels, ...] = ()
         self.reports: dict[str, Report] = {}
         self.received: dict[str, Instant] = {}
         self.planner = Planner(policy, CHECKS)
@@ -85,6 +86,11 @@ class Fleet:
     def see(self, node: Node) -> None:
         self.nodes[node.uid] = node
         self.planner.update_node(node)
+
+    def declare(self, *topologies: TopologyLabels) -> None:
+        """Declare topologies as objects of the cluster do."""
+        self.declared = topologies
+        self.planner.state.import_topologies(topologies)
 
     def change(self, number: int, **more: Any) -> None:
         """Change a Node as another client does."""
@@ -152,6 +158,7 @@ class Fleet:
         self.planner = Planner(self.policy, CHECKS, granted)
         for node in self.nodes.values():
             self.planner.update_node(node)
+        self.planner.state.import_topologies(self.declared)
         for name, devices in self.devices.items():
             self.planner.update_devices(name, devices)
         for rule in self.rules.values():

@@ -34,6 +34,7 @@ def from_inputs(fleet: Fleet) -> Planner:
     old, new = fleet.planner, Planner(fleet.policy, CHECKS)
     for node in fleet.nodes.values():
         new.update_node(node)
+    new.state.import_topologies(fleet.declared)
     for name, devices in fleet.devices.items():
         new.update_devices(name, devices)
     for device_rule in fleet.rules.values():
@@ -109,6 +110,12 @@ class Incremental(Life):
     def relabel(self, number: int) -> None:
         labels = dict(self.fleet.nodes[f"uid-{number}"].labels)
         self.fleet.change(number, labels={**labels, "rack": "r0" if labels["rack"] != "r0" else "r2"})
+
+    @rule(label=st.sampled_from(["", "rack", "pool"]))
+    def declare_topology(self, label: str) -> None:
+        """The domains of all nodes change at once."""
+        self.fleet.declare(*([TopologyLabels("fabric", (label,))] if label else []))
+        self.compare()
 
     @precondition(lambda self: not self.flying)
     @rule(number=numbers)
@@ -194,15 +201,17 @@ ports = st.builds(
     topologies=st.just(("fabric",)),
 )
 diagnosed = st.builds(
-    lambda policy, enforced: replace(
+    lambda policy, enforced, topologies: replace(
         policy,
-        topologies=(TopologyLabels("fabric", ("rack",)),),
+        topologies=topologies,
         grace=GracePeriods(0.0, 0.0, 60.0),
         budget=replace(policy.budget, first=1.0, degraded=0.5),
         diagnosis=DiagnosisPolicy(enforce=enforced, grace_period=5.0, recovery_initial=300.0),
     ),
     wide,
     st.sampled_from([(), ("fabric",), ("fabric",)]),
+    # Without a topology in the policy, `declare_topology` sets it and takes it away.
+    st.sampled_from([(TopologyLabels("fabric", ("rack",)),), ()]),
 )
 
 
