@@ -180,7 +180,7 @@ class _ServiceCollector(Collector):
         yield _gauges(
             "marked_nodes", "Marked nodes.", "mark", {mark: marks[mark] for mark in (*Mark, DEGRADED)}
         )
-        yield _gauge("marked_devices", "Marked devices.", len(planner.state.rules))
+        yield _gauge("marked_devices", "Marked devices.", len(planner.state.devices.rules))
         states = Counter(incident.state for incident in all_incidents(planner))
         yield _gauges(
             "incidents",

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 from msgspec import Struct
 
 from nodeguard.fleet.decide.release import ReleasedMark
 from nodeguard.fleet.incidents.events import IncidentEvent
+from nodeguard.fleet.state.fleet_state import FleetState
+from nodeguard.fleet.state.node_marks import NodeMarks, desired_node, device_rules, is_as_desired, with_cordon
 from nodeguard.model.incident import Incident
-from nodeguard.model.mark import DesiredNode, DeviceRule
+from nodeguard.model.mark import STATE_ANNOTATION, DesiredNode, DeviceRule
+from nodeguard.model.node import PREFIX, Node, NodeCondition
 
 
 class Plan(Struct, frozen=True):
@@ -26,3 +31,62 @@ class Plan(Struct, frozen=True):
     events: tuple[IncidentEvent, ...] = ()
     released: tuple[tuple[str, ReleasedMark], ...] = ()
     transient_incidents: tuple[Incident, ...] = ()
+
+
+class NodeWrites(Struct):
+    """The writes of a plan. nodes, rules, rules_gone: see Plan. marks: of each node that may be written, by
+    uid. settled: uids of the nodes that carry all of these marks, and no device rule.
+    """
+
+    nodes: list[DesiredNode] = []
+    rules: list[DeviceRule] = []
+    rules_gone: list[str] = []
+    marks: dict[str, NodeMarks] = {}
+    settled: set[str] = set()
+
+
+def node_writes(
+    state: FleetState,
+    planned: Mapping[str, NodeMarks],
+    condition_of: Callable[[Node, NodeMarks], NodeCondition | None],
+) -> NodeWrites:
+    """Return the writes for the planned marks of nodes, by uid, if these differ from what they carry."""
+    writes, rules = NodeWrites(), state.devices.rules
+    writes.rules_gone.extend(state.devices.orphaned_rules(state.nodes))
+    for uid, planned_marks in planned.items():
+        placement, current = state.placements.get(uid), state.marks(uid)
+        if placement is None or placement.hold or (planned_marks == current and state.is_pending(uid)):
+            continue
+        node, observed = state.nodes[uid], state.observed_marks(uid).node
+        marks = writes.marks[uid] = with_cordon(node, observed, planned_marks, state.policy.marks)
+        desired = desired_node(
+            placement, node, observed, marks, state.policy.marks, condition_of(node, marks)
+        )
+        is_desired = is_as_desired(node, desired)
+        if not is_desired:
+            writes.nodes.append(desired)
+        desired_rules = {rule.name: rule for rule in device_rules(placement, marks)}
+        writes.rules += [rule for rule in desired_rules.values() if rules.get(rule.name) != rule]
+        current_rules = {
+            *state.devices.rule_names(uid),
+            *(rule.name for rule in device_rules(placement, current)),
+        }
+        writes.rules_gone += sorted(current_rules - desired_rules.keys())
+        if is_desired and marks == current and not current_rules:
+            writes.settled.add(uid)
+    return writes
+
+
+def removal_plan(state: FleetState) -> Plan:
+    """Return the plan that removes every mark of nodeguard."""
+    nodes = tuple(
+        DesiredNode(
+            uid, node.name, cordon=cordon, condition=NodeCondition("", "") if node.condition else None
+        )
+        for uid, node in state.nodes.items()
+        for cordon in [False if state.marks(uid).node.cordoned else None]
+        if node.condition
+        or STATE_ANNOTATION in node.annotations
+        or any(taint.key.startswith(PREFIX) for taint in node.taints)
+    )
+    return Plan(nodes=nodes, rules_gone=tuple(state.devices.rules))

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from msgspec.structs import replace
-
 from nodeguard.fleet.decide.admission import (
     AdmissionContext,
     Grant,
@@ -23,7 +21,6 @@ from nodeguard.fleet.decide.mark_requests import MarkRequest, requested_marks
 from nodeguard.fleet.decide.release import ReleasedMark
 from nodeguard.fleet.decide.release_tracker import ReleaseTracker
 from nodeguard.fleet.decide.restraints import fleet_restraint, mark_restraint
-from nodeguard.fleet.decide.settled_nodes import SettledNodes
 from nodeguard.fleet.diagnosis.component_faults import ComponentFaultTracker
 from nodeguard.fleet.diagnosis.diagnosis import Diagnosis
 from nodeguard.fleet.diagnosis.explanation import degraded_message
@@ -31,16 +28,15 @@ from nodeguard.fleet.diagnosis.vote_collector import VoteCollector
 from nodeguard.fleet.incidents.condition import node_condition
 from nodeguard.fleet.incidents.domain_incidents import SharedIncidents
 from nodeguard.fleet.incidents.tracker import SHARED, IncidentTracker
-from nodeguard.fleet.plan import Plan
+from nodeguard.fleet.plan import Plan, node_writes, removal_plan
 from nodeguard.fleet.policy_rules import mode_of
 from nodeguard.fleet.state.fleet_state import FleetState
-from nodeguard.fleet.state.latest_report import KnownChecks, LatestReport, TupleInterner, latest_report
+from nodeguard.fleet.state.latest_report import LatestReport
 from nodeguard.fleet.state.liveness import StaleAgents
-from nodeguard.fleet.state.node_marks import NodeMarks, desired_node, device_rules, is_as_desired, with_cordon
+from nodeguard.fleet.state.node_marks import NodeMarks
 from nodeguard.model.incident import Incident, IncidentState
 from nodeguard.model.instant import Instant
-from nodeguard.model.mark import STATE_ANNOTATION, DesiredNode, DeviceRule
-from nodeguard.model.node import PREFIX, Device, Node, NodeCondition
+from nodeguard.model.node import Device, Node, NodeCondition
 from nodeguard.model.policy import Mode, Policy
 from nodeguard.wire.report import Report
 
@@ -48,35 +44,34 @@ from nodeguard.wire.report import Report
 class Planner:
     """Plans the marks of the fleet from its state.
 
-    granted: the state of a granted mark. checks: names of all checks: those of the catalogue, and those that
-    agents report. state: nodes, marks and budgets. paused: reason of the operators' pause; empty for
-    none. reports: the latest of each node. stale_agents: as of the latest `tick`. releases: proofs, and
-    what each mark waits for. component_faults: faults of components, for repeat offenders.
+    granted: the state of a granted mark. state: nodes, reports, marks and budgets. paused: reason of the
+    operators' pause; empty for none. stale_agents: as of the latest `tick`. releases: proofs, and what each
+    mark waits for. component_faults: faults of components, for repeat offenders.
     """
 
     def __init__(
         self, policy: Policy, checks: Iterable[str], granted: IncidentState = IncidentState.MARKED
     ) -> None:
-        """granted: the state of a mark that is granted: `Advised` where no cluster carries it."""
+        """checks: names of the checks in the catalogue. granted: the state of a granted mark: `Advised` if no
+        cluster carries it.
+        """
         self.granted = granted
-        self.checks = KnownChecks(checks)
-        self.state = FleetState(policy, self.checks)
+        self.state = FleetState(policy, checks)
         self.paused = ""
-        self.reports: dict[str, LatestReport] = {}
         self.stale_agents = StaleAgents()
-        self._shared = TupleInterner()
         self._requests: dict[str, tuple[MarkRequest, ...]] = {}
         # The grants of the dry run: those that the latest plan builds on, and those of the latest plan.
         self._would: dict[RequestKey, Grant] = {}
         self._would_next: dict[RequestKey, Grant] = {}
         self._planned: dict[str, NodeMarks] = {}
-        self._settled = SettledNodes(self.state, self.reports)
-        self._votes = VoteCollector(policy.diagnosis, self.state, self.reports)
+        # Nodes that carry what they should: the plan skips them until something of them changes.
+        self._settled: set[str] = set()
+        self._votes = VoteCollector(policy.diagnosis, self.state)
         self._domain_marks = DomainMarks(self._votes)
-        self.releases = ReleaseTracker(self.state, self.reports, self._domain_marks, self.checks)
+        self.releases = ReleaseTracker(self.state, self._domain_marks)
         self._shared_incidents = SharedIncidents(self._votes, self._domain_marks)
         self.component_faults = ComponentFaultTracker(self._shared_incidents.parent_incident)
-        self._incidents = IncidentTracker(self.state, self.reports, self.releases.proofs, granted)
+        self._incidents = IncidentTracker(self.state, self.releases.proofs, granted)
 
     @property
     def vote_collector(self) -> VoteCollector:
@@ -124,6 +119,11 @@ class Planner:
         return self.state.policy
 
     @property
+    def reports(self) -> Mapping[str, LatestReport]:
+        """Return the latest report of each node, by uid."""
+        return self.state.reports
+
+    @property
     def last_reports(self) -> Mapping[str, float]:
         """Return when each agent reported last, in seconds of the monotonic clock."""
         return self.state.liveness.last_reports
@@ -133,8 +133,6 @@ class Planner:
         self.state.set_policy(policy)
         self._votes.set_rule(policy.diagnosis)
         self._incidents.reset()
-        for uid in self.reports:
-            self._touch(uid)
 
     def restore_incidents(self, incidents: Iterable[Incident]) -> None:
         """Restore the incidents that were recorded before this planner started; once, at the start."""
@@ -146,51 +144,38 @@ class Planner:
         if old and old != node.uid:
             self.remove_node(old)
         self.state.update_node(node)
-        self._touch(node.uid)
 
     def remove_node(self, uid: str) -> None:
         """Remove a deleted Node and all its data except its incidents."""
         self.state.remove_node(uid)
         self._votes.remove_node(uid)
-        self._forget_report(uid)
-        self.state.liveness.forget(uid)
         self._requests.pop(uid, None)
         self.releases.remove_node(uid)
-        self._settled.discard(uid)
         self.component_faults.remove_node(uid)
         self._incidents.remove_node(uid)
 
     def update_devices(self, node: str, devices: Iterable[Device]) -> None:
         """Update the devices that are published for a node, by its name."""
         self.state.update_devices(node, devices)
-        uid = self.state.uid(node)
-        if uid:
-            self._touch(uid)
 
     def record_report(self, uid: str, report: Report, now: Instant) -> None:
         """Record the report of a node."""
-        self.state.add_agent(uid)
-        self._forget_report(uid)
-        latest = self.reports[uid] = latest_report(report, now, self._shared)
-        self.checks.add(group.checks for group in latest.proven)
-        self.state.liveness.record_report(uid, now.mono)
+        latest = self.state.record_report(uid, report, now)
         self._votes.record_report(uid, now)
         self.component_faults.record_report(uid, report.node, latest, now)
-        self._touch(uid)
 
     def record_heartbeat(self, uid: str, now: Instant) -> None:
         """Record the heartbeat of a node: its latest report is unchanged."""
-        self.state.liveness.record_report(uid, now.mono)
-        latest = self.reports.get(uid)
-        if latest is not None and latest.late:
-            self.reports[uid] = replace(latest, late=False)
+        if self.state.record_heartbeat(uid, now):
             self._votes.record_report(uid, now)
-            self._touch(uid)
 
     def tick(self, now: Instant) -> None:
         """Update which agents are stale, and what depends on time. Call it about every second."""
         self._would = self._would_next
-        self.stale_agents = self.stale_agents_at(now)
+        before, self.stale_agents = self.stale_agents.stale, self.stale_agents_at(now)
+        for uid in before ^ self.stale_agents.stale:
+            self.state.touch(uid)
+        self._refresh()
         self._votes.update_stale(self.stale_agents.stale, now)
         self._incidents.forget(now.wall)
         self.component_faults.tick(now)
@@ -202,20 +187,17 @@ class Planner:
 
     def plan(self, now: Instant) -> Plan:
         """Return the plan for now. It stays the same until it is issued or its effect is observed."""
-        released: list[tuple[str, ReleasedMark]] = []
-        before = {uid: self.state.marks(uid) for uid in self.state.marked_nodes()}
+        self._refresh()
+        marked, released = self.state.marked_nodes(), list[tuple[str, ReleasedMark]]()
+        before = {uid: self.state.marks(uid) for uid in marked}
         self._domain_marks.restore(before, self.incidents.get(SHARED, {}).values(), now)
-        # A change of the diagnosis may change nodes that are settled.
         if self.diagnosis.evaluate(now.mono):
-            self._domain_marks.invalidate()
-            self._incidents.touch_all()
-        stale, epoch = self.stale_agents.stale, self._domain_marks.epoch
-        settled = {
-            uid for uid in self.state.marked_nodes() if self._settled.is_settled(uid, stale, epoch, now.wall)
-        }
+            self._invalidate_diagnosis()
+        settled = {uid for uid in self._settled & marked if self._stays_settled(uid, now.wall)}
+        stale = self.stale_agents.stale
         marks = {
-            uid: self.state.marks(uid) if uid in settled else self.releases.release(uid, stale, now, released)
-            for uid in self.state.marked_nodes()
+            uid: node_marks if uid in settled else self.releases.release(uid, stale, now, released)
+            for uid, node_marks in before.items()
         }
         restraint = fleet_restraint(self.paused, self.policy, self.stale_agents)
         context = DomainContext(self.policy, len(self.state.placements), restraint, self.granted)
@@ -223,40 +205,65 @@ class Planner:
         released += self._domain_marks.supersede(self.policy, self.state, marks, now)
         requests = (request for node_requests in self._requests.values() for request in node_requests)
         uncovered, decisions = self._domain_marks.unexplained_requests(requests, marks, now)
-        real = [request for request in uncovered if self._is_real(request, marks)]
-        budgets = self.state.budgets.copy()
-        context_of_nodes = AdmissionContext(
-            self.policy, self.state.placements, marks, self.state.usage, self._forbids, now.wall
-        )
-        admission = admit(real, context_of_nodes, budgets, self.granted)
-        decisions += admission.decisions
-        marks = {**marks, **admission.marks}
-        dry_run_grants: dict[RequestKey, Grant] = {}
-        if len(real) < len(uncovered):
-            rest = [request for request in uncovered if not self._is_real(request, marks)]
-            charged = {**self.state.usage, **admission.usage}
-            context_of_nodes = AdmissionContext(
-                self.policy, self.state.placements, marks, charged, self._forbids, now.wall
-            )
-            dry_run = admit(rest, context_of_nodes, budgets, IncidentState.DRY_RUN, self._would)
-            decisions += dry_run.decisions
-            dry_run_grants = dry_run.grants
-        self._would_next = dry_run_grants
-        self._planned = {
+        marks, admitted = self._admit(uncovered, marks, now.wall)
+        decisions += admitted
+        changed = {
             uid: node_marks
             for uid, node_marks in marks.items()
             if uid not in settled or node_marks is not self.state.marks(uid)
         }
-        return self._written(marks, decisions, released, now)
+        writes = node_writes(self.state, changed, self._condition)
+        self._planned = writes.marks
+        # A mark with a proof is released after some time, without another change.
+        self._settled |= {uid for uid in writes.settled if not self.releases.proofs.get(uid)}
+        changes = self._incidents.update_nodes(
+            self.policy,
+            marks,
+            decisions,
+            lambda placement, report: self._shared_incidents.parents(self.policy, placement, report, now),
+            now,
+        )
+        shared = self._incidents.update_shared(
+            self._shared_incidents.incidents(self.policy.diagnosis, now), now
+        )
+        return Plan(
+            tuple(writes.nodes),
+            tuple(writes.rules),
+            tuple(dict.fromkeys(writes.rules_gone)),
+            (*changes.changed, *shared.changed),
+            (*changes.events, *shared.events),
+            tuple(released),
+            tuple(changes.transient),
+        )
+
+    def _admit(
+        self, requests: list[MarkRequest], marks: dict[str, NodeMarks], now: float
+    ) -> tuple[dict[str, NodeMarks], list[MarkDecision]]:
+        """Decide on mark requests, enforced ones first. Returns the marks of all nodes, and the decisions."""
+        state, budgets = self.state, self.state.budgets.copy()
+        enforced = [request for request in requests if self._is_enforced(request, marks)]
+        context = AdmissionContext(self.policy, state.placements, marks, state.usage, self._forbids, now)
+        admission = admit(enforced, context, budgets, self.granted)
+        marks = {**marks, **admission.marks}
+        if len(enforced) == len(requests):
+            self._would_next = {}
+            return marks, admission.decisions
+        rest = [request for request in requests if not self._is_enforced(request, marks)]
+        usage = {**state.usage, **admission.usage}
+        context = AdmissionContext(self.policy, state.placements, marks, usage, self._forbids, now)
+        dry_run = admit(rest, context, budgets, IncidentState.DRY_RUN, self._would)
+        self._would_next = dry_run.grants
+        return marks, [*admission.decisions, *dry_run.decisions]
 
     def record_issued(self, plan: Plan) -> None:
         """Record that the latest plan was handed to an executor: from now on it counts."""
         self._would = self._would_next
-        uids = {node.uid for node in plan.nodes} | {rule.uid for rule in plan.rules}
-        for uid in uids | {rule.uid for name in plan.rules_gone if (rule := self.state.rules.get(name))}:
-            if uid in self._planned:
-                self.state.record_issued(uid, self._planned[uid])
-                self._touch(uid)
+        rules = self.state.devices.rules
+        deleted = (rules[name].uid for name in plan.rules_gone if name in rules)
+        uids = {*(node.uid for node in plan.nodes), *(rule.uid for rule in plan.rules), *deleted}
+        for uid, marks in self._planned.items():
+            if uid in uids:
+                self.state.record_issued(uid, marks)
 
     def record_written(self, uid: str, state: str) -> None:
         """Record that the write for a node succeeded. state: the state annotation of its Desired."""
@@ -265,14 +272,10 @@ class Planner:
     def record_failed(self, uid: str) -> None:
         """Record that the write for a node failed."""
         self.state.record_failed(uid)
-        self._touch(uid)
 
-    def drop_issued(self) -> list[str]:
+    def drop_issued(self) -> tuple[str, ...]:
         """Stop counting everything that is issued and not observed yet. Returns the uids of these nodes."""
-        dropped = self.state.drop_issued()
-        for uid in dropped:
-            self._touch(uid)
-        return dropped
+        return self.state.drop_issued()
 
     def incident(self, name: str) -> Incident | None:
         """Return the incident of a name; None if there is none."""
@@ -293,46 +296,43 @@ class Planner:
     def clear(self, incident: Incident, now: Instant) -> None:
         """Clear an incident of a domain or a check on an operator's request."""
         self.diagnosis.clear(incident.domain or incident.cause, now.mono)
-        self._domain_marks.invalidate()
-        self._incidents.touch_all()
+        self._invalidate_diagnosis()
 
     def unmark_all(self) -> Plan:
         """Return the plan that removes every mark of nodeguard. Pause first, or the marks are set again."""
-        nodes = tuple(
-            DesiredNode(
-                uid, node.name, cordon=cordon, condition=NodeCondition("", "") if node.condition else None
-            )
-            for uid, node in self.state.nodes.items()
-            for cordon in [False if self.state.marks(uid).node.cordoned else None]
-            if node.condition
-            or STATE_ANNOTATION in node.annotations
-            or any(taint.key.startswith(PREFIX) for taint in node.taints)
-        )
+        plan = removal_plan(self.state)
         self.drop_issued()
-        return Plan(nodes=nodes, rules_gone=tuple(self.state.rules))
+        return plan
 
-    def _forget_report(self, uid: str) -> None:
-        report = self.reports.pop(uid, None)
-        if report is not None:
-            self.checks.remove(group.checks for group in report.proven)
-        self._incidents.touch(uid)
+    def _refresh(self) -> None:
+        """Update the votes, mark requests and incidents of the nodes that changed."""
+        for uid in self.state.take_changed():
+            self._votes.update_node(uid)
+            placement, report = self.state.placements.get(uid), self.state.reports.get(uid)
+            requests = (
+                requested_marks(placement, report, self.state.device_finder(uid))
+                if placement is not None and report is not None
+                else ()
+            )
+            if requests:
+                self._requests[uid] = requests
+            else:
+                self._requests.pop(uid, None)
+            self._incidents.touch(uid)
+            self._settled.discard(uid)
 
-    def _touch(self, uid: str) -> None:
-        """Recompute everything that depends on one node: votes, mark requests and incidents."""
-        self._votes.update_node(uid)
-        placement, report = self.state.placements.get(uid), self.reports.get(uid)
-        requests = (
-            requested_marks(placement, report, self.state.device_finder(uid))
-            if placement is not None and report is not None
-            else ()
-        )
-        if requests:
-            self._requests[uid] = requests
-        else:
-            self._requests.pop(uid, None)
-        self._incidents.touch(uid)
+    def _invalidate_diagnosis(self) -> None:
+        """Evaluate all marked nodes and incidents again: the diagnosis changed."""
+        self._domain_marks.invalidate()
+        self._incidents.touch_all()
+        self._settled.clear()
 
-    def _is_real(self, request: MarkRequest, marks: Mapping[str, NodeMarks]) -> bool:
+    def _stays_settled(self, uid: str, now: float) -> bool:
+        """Return whether time changes nothing of a settled node: it has no past charge to forget."""
+        marks, forget = self.state.marks(uid), self.policy.soak.forget
+        return marks.is_marked or any(now - past.ended < forget for past in marks.node.past_charges)
+
+    def _is_enforced(self, request: MarkRequest, marks: Mapping[str, NodeMarks]) -> bool:
         """Return whether the mark of a request is enforced, or set already; else it is a dry run."""
         node_marks = marks.get(request.uid)
         if node_marks is not None and is_marked_for(node_marks, request):
@@ -350,61 +350,3 @@ class Planner:
             degraded = self.diagnosis.degraded_domains.get(record.degraded[0].domain)
             reason = degraded_message(degraded, self.policy.diagnosis) if degraded is not None else ""
         return node_condition(node.name, record, self.reports.get(node.uid), reason, node.condition)
-
-    def _written(
-        self,
-        marks: Mapping[str, NodeMarks],
-        decisions: list[MarkDecision],
-        released: list[tuple[str, ReleasedMark]],
-        now: Instant,
-    ) -> Plan:
-        nodes: list[DesiredNode] = []
-        rules: list[DeviceRule] = []
-        rules_gone = list(self.state.orphaned_rules())
-        for uid, planned in list(self._planned.items()):
-            placement = self.state.placements.get(uid)
-            if (
-                placement is None
-                or placement.hold
-                or (planned == self.state.marks(uid) and self.state.is_pending(uid))
-            ):
-                del self._planned[uid]
-                continue
-            node, seen = self.state.nodes[uid], self.state.observed_marks(uid).node
-            node_marks = self._planned[uid] = with_cordon(node, seen, planned, self.policy.marks)
-            desired = desired_node(
-                placement, node, seen, node_marks, self.policy.marks, self._condition(node, node_marks)
-            )
-            if not is_as_desired(node, desired):
-                nodes.append(desired)
-            desired_rules = {rule.name: rule for rule in device_rules(placement, node_marks)}
-            rules += [rule for rule in desired_rules.values() if self.state.rules.get(rule.name) != rule]
-            current_rules = {
-                *self.state.rule_names(uid),
-                *(rule.name for rule in device_rules(placement, self.state.marks(uid))),
-            }
-            rules_gone += sorted(current_rules - desired_rules.keys())
-            if node_marks == self.state.marks(uid) and is_as_desired(node, desired) and not current_rules:
-                if self.releases.proofs.get(uid):
-                    self._settled.discard(uid)
-                else:
-                    self._settled.add(uid, self.stale_agents.stale, self._domain_marks.epoch)
-        changes = self._incidents.update_nodes(
-            self.policy,
-            marks,
-            decisions,
-            lambda placement, report: self._shared_incidents.parents(self.policy, placement, report, now),
-            now,
-        )
-        shared = self._incidents.update_shared(
-            self._shared_incidents.incidents(self.policy.diagnosis, now), now
-        )
-        return Plan(
-            tuple(nodes),
-            tuple(rules),
-            tuple(dict.fromkeys(rules_gone)),
-            (*changes.changed, *shared.changed),
-            (*changes.events, *shared.events),
-            tuple(released),
-            tuple(changes.transient),
-        )

@@ -9,7 +9,7 @@ from math import inf
 
 from msgspec import Struct
 
-from nodeguard.fleet.state.fleet_state import FindDevice
+from nodeguard.fleet.state.device_index import FindDevice
 from nodeguard.fleet.state.latest_report import LatestReport
 from nodeguard.fleet.state.node_placement import DOMAIN, NodePlacement
 from nodeguard.model.finding import DataStatus, Health

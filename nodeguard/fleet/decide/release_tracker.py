@@ -5,7 +5,7 @@ It holds the proofs from one plan to the next. No input, output or clock.
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Set
+from collections.abc import Set
 
 from nodeguard.fleet.decide.domain_marks import DomainMarks
 from nodeguard.fleet.decide.release import (
@@ -23,7 +23,7 @@ from nodeguard.fleet.decide.release import (
     wait_for_all,
 )
 from nodeguard.fleet.state.fleet_state import FleetState
-from nodeguard.fleet.state.latest_report import LatestReport, reports_fault
+from nodeguard.fleet.state.latest_report import reports_fault
 from nodeguard.fleet.state.node_marks import NodeMarks, record_release
 from nodeguard.model.instant import Instant
 from nodeguard.model.mark import MarkCause, MarkRecord
@@ -38,16 +38,11 @@ class ReleaseTracker:
     def __init__(
         self,
         state: FleetState,
-        reports: Mapping[str, LatestReport],
         domains: DomainMarks,
-        checks: Container[str],
     ) -> None:
-        """reports: the latest reports, by uid. checks: the checks that exist."""
         self.proofs: dict[str, dict[CauseKey, Proof]] = {}
         self._state = state
-        self._reports = reports
         self._domains = domains
-        self._checks = checks
         self._waits: dict[str, dict[CauseKey, ReleaseWait]] = {}
 
     def remove_node(self, uid: str) -> None:
@@ -59,13 +54,12 @@ class ReleaseTracker:
         """Return what a mark waits for, as of the latest plan; a mark of this plan still has its finding."""
         wait = self._waits.get(uid, {}).get(cause_key(device, cause)) or self._not_planned(uid, cause)
         # A node is not planned again only because other agents have a check now, or none has it any more.
-        return (
-            no_such_check(cause.check) if wait.kind == "proof" and cause.check not in self._checks else wait
-        )
+        is_unknown = wait.kind == "proof" and cause.check not in self._state.checks
+        return no_such_check(cause.check) if is_unknown else wait
 
     def _not_planned(self, uid: str, cause: MarkCause) -> ReleaseWait:
         """Return the wait of a mark that the latest plan did not evaluate."""
-        report = self._reports.get(uid)
+        report = self._state.reports.get(uid)
         is_found = report is not None and reports_fault(report.findings, cause)
         return still_failing(cause.check) if is_found or uid in self._waits else NOT_EVALUATED
 
@@ -84,7 +78,7 @@ class ReleaseTracker:
             text = f"the hold to end ({placement.hold}); until then nothing is changed here"
             self._waits[uid] = wait_for_all(marks, ReleaseWait("hold", text))
             return marks
-        report, absent = self._reports.get(uid), _NO_REPORT
+        report, absent = self._state.reports.get(uid), _NO_REPORT
         if placement.maintenance:
             absent = ReleaseWait(
                 "maintenance", f"maintenance to end ({placement.maintenance}), and proof after it"
@@ -104,7 +98,7 @@ class ReleaseTracker:
         marks, self._waits[uid] = release.marks, release.waits
         released += [(uid, mark) for mark in release.released]
         for device, record in marks.devices.items():
-            if state.is_device_gone(device):
+            if state.devices.is_gone(device):
                 released += [(uid, ReleasedMark(cause, "gone")) for cause in record.causes]
                 marks = marks.with_record(device, MarkRecord())
                 if record.charge is not None:

@@ -5,7 +5,7 @@ A node does not vote under maintenance, with an operator's cordon, or before its
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Set
 
 from msgspec.structs import replace
 
@@ -39,16 +39,14 @@ class VoteCollector:
     votes.
     """
 
-    def __init__(self, rule: DiagnosisPolicy, state: FleetState, reports: Mapping[str, LatestReport]) -> None:
+    def __init__(self, rule: DiagnosisPolicy, state: FleetState) -> None:
         self.domain_members = DomainMembers()
         self.diagnosis = Diagnosis(rule, self.is_confirmed)
         self._state = state
-        self._reports = reports
         self._fires: dict[str, Set[str]] = {}
         self._stale: Set[str] = frozenset()
         self._votes: dict[str, tuple[float, float]] = {}
         self._now = Instant(0.0, 0.0, "")
-        self._topology_version = state.topology_version
 
     def set_rule(self, rule: DiagnosisPolicy) -> None:
         """Set another rule: the diagnosis starts again; degraded domains and suppressed checks stay until
@@ -61,8 +59,6 @@ class VoteCollector:
         self.diagnosis.take_over(before)
         self._fires.clear()
         self._stale = frozenset()
-        for uid in self._state.placements:
-            self.update_node(uid)
 
     def update_node(self, uid: str) -> None:
         """Update a node with another placement."""
@@ -75,7 +71,7 @@ class VoteCollector:
         self.domain_members.set_domains(uid, paths)
         has_data = uid in self._state.liveness.last_reports or self._is_marked(uid)
         votes = has_data and not (placement.cordoned_by_user or placement.maintenance)
-        report = self._reports.get(uid)
+        report = self._state.reports.get(uid)
         versions = version_domains(report) if report is not None else ()
         voted = bool(self.diagnosis.members.paths(uid))
         self.diagnosis.set_domains(uid, (*paths, *versions) if votes else (), self._now.mono)
@@ -97,7 +93,7 @@ class VoteCollector:
     def record_report(self, uid: str, now: Instant) -> None:
         """Record a node's report, with the checks that fire on it now."""
         self._now = now
-        report = self._reports.get(uid)
+        report = self._state.reports.get(uid)
         if report is None or report.late:
             return
         self.update_node(uid)
@@ -128,7 +124,7 @@ class VoteCollector:
 
     def _vote_for_all(self, uid: str) -> None:
         """Vote for findings from before the first report, with their onset."""
-        report = self._reports.get(uid)
+        report = self._state.reports.get(uid)
         if report is None or report.late:
             return
         fires = self._firing(report)
@@ -148,7 +144,7 @@ class VoteCollector:
 
     def onset_times(self, uid: str) -> dict[tuple[str, str], float]:
         """Return the onset of each finding of a node, in seconds since the epoch, by check and target."""
-        report = self._reports.get(uid)
+        report = self._state.reports.get(uid)
         if report is None:
             return {}
         return {
@@ -159,14 +155,10 @@ class VoteCollector:
     def update_stale(self, stale: Set[str], now: Instant) -> None:
         """Set the nodes with stale agents. An agent that announced its end does not vote for that."""
         self._now = now
-        if self._state.topology_version != self._topology_version:
-            self._topology_version = self._state.topology_version
-            for uid in self._state.placements:
-                self.update_node(uid)
         if stale is self._stale:
             return
         for uid in stale - self._stale:
-            report = self._reports.get(uid)
+            report = self._state.reports.get(uid)
             if not report.leaving if report is not None else self._is_marked(uid):
                 self.diagnosis.vote(uid, STALE_CHECK, _OF_SILENCE, now.mono)
         for uid in self._stale - stale:
@@ -180,7 +172,7 @@ class VoteCollector:
         if check == STALE_CHECK:
             node = self._state.nodes.get(uid)
             return node is not None and not node.ready
-        report = self._reports.get(uid)
+        report = self._state.reports.get(uid)
         if report is None:
             return False
         found = list(zip(report.findings, report.began, strict=True))
@@ -195,7 +187,7 @@ class VoteCollector:
 
     def symptom(self, uid: str, fault_classes: tuple[str, ...]) -> Symptom | None:
         """Return the symptom of a node for some fault classes, any if empty; None if it has none."""
-        placement, report = self._state.placements.get(uid), self._reports.get(uid)
+        placement, report = self._state.placements.get(uid), self._state.reports.get(uid)
         if placement is None or report is None:
             return None
         for finding in report.findings:

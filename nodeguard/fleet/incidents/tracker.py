@@ -66,7 +66,6 @@ class IncidentTracker:
     def __init__(
         self,
         state: FleetState,
-        reports: Mapping[str, LatestReport],
         proofs: Mapping[str, Mapping[CauseKey, Proof]],
         granted: IncidentState,
     ) -> None:
@@ -79,7 +78,6 @@ class IncidentTracker:
         self.max_total = MAX_TOTAL
         self._count = 0
         self._state = state
-        self._reports = reports
         self._proofs = proofs
         self._granted = granted
         # Nodes with a left-out incident that asks for a mark.
@@ -184,7 +182,7 @@ class IncidentTracker:
         self._dirty = set()
         self.decisions = {uid: tuple(items) for uid, items in by_node.items()}
         for uid in touched - {SHARED}:
-            placement, report = self._state.placements.get(uid), self._reports.get(uid)
+            placement, report = self._state.placements.get(uid), self._state.reports.get(uid)
             if placement is None:
                 self.pending.pop(uid, None)
                 self._situations.pop(uid, None)

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeguard.fleet.state.fleet_state import FleetState
-from nodeguard.fleet.state.latest_report import KnownChecks
 from nodeguard.model.node import Node
 from nodeguard.model.policy import NodeLocation, Policy, TopologyLabels
 
@@ -26,7 +25,7 @@ def domains(state: FleetState) -> dict[str, tuple[str, ...]]:
 
 
 def test_all_nodes_are_placed_again_with_another_label_scheme() -> None:
-    state = FleetState(Policy(), KnownChecks(()))
+    state = FleetState(Policy())
     for uid in "ab":
         state.update_node(Node(uid, uid, labels={KEYS[0]: "l1"}, gpus=8))
     assert domains(state) == dict.fromkeys("ab", ("domain/fabric/l1",))
@@ -40,7 +39,7 @@ def test_all_nodes_are_placed_again_with_another_label_scheme() -> None:
 
 
 def test_a_node_that_is_not_of_the_fleet_counts_for_no_way() -> None:
-    state = FleetState(Policy(), KnownChecks(()))
+    state = FleetState(Policy())
     state.update_node(Node("web-1", "w", labels={KEYS[2]: "n1"}))
     state.update_node(Node("gpu-1", "g", labels={KEYS[0]: "l1"}, gpus=8))
     assert state.topologies.label_keys() == {"fabric": KEYS[:1]}
@@ -54,7 +53,7 @@ def test_a_node_that_is_not_of_the_fleet_counts_for_no_way() -> None:
 def test_what_nodes_share_does_not_depend_on_the_order_in_which_they_came(
     nodes: list[dict[str, str]],
 ) -> None:
-    state = FleetState(Policy(), KnownChecks(()))
+    state = FleetState(Policy())
     for number, labels in enumerate(nodes):
         state.update_node(Node(f"n{number}", f"u{number}", labels=labels, gpus=8))
     state.choose_topologies()
@@ -72,7 +71,7 @@ STEPS = st.one_of(
 def test_budgets_count_each_node_in_its_domains_after_any_change(
     steps: list[tuple[str, dict[str, str] | None] | Policy | list[str]],
 ) -> None:
-    state = FleetState(Policy(), KnownChecks(()))
+    state = FleetState(Policy())
     for step in steps:
         if isinstance(step, Policy):
             state.set_policy(step)

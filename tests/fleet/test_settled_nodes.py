@@ -1,4 +1,4 @@
-"""Tests for nodeguard.fleet.decide.settled_nodes, in the plans of a fleet."""
+"""Tests for nodeguard.fleet.planner: nodes that carry what they should until past charges are forgotten."""
 
 from __future__ import annotations
 
