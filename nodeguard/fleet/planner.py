@@ -23,7 +23,6 @@ from nodeguard.fleet.decide.release_tracker import ReleaseTracker
 from nodeguard.fleet.decide.restraints import fleet_restraint, mark_restraint
 from nodeguard.fleet.diagnosis.component_faults import ComponentFaultTracker
 from nodeguard.fleet.diagnosis.diagnosis import Diagnosis
-from nodeguard.fleet.diagnosis.explanation import degraded_message
 from nodeguard.fleet.diagnosis.vote_collector import VoteCollector
 from nodeguard.fleet.incidents.condition import node_condition
 from nodeguard.fleet.incidents.domain_incidents import SharedIncidents
@@ -112,6 +111,16 @@ class Planner:
     def domain_decisions(self) -> Mapping[str, DomainDecision]:
         """Return the decisions on degraded domains, as of the latest plan."""
         return self._domain_marks.decisions
+
+    def domain_decision(self, domain: str) -> DomainDecision | None:
+        """Return the decision on a domain, as of the latest plan; None if it is not degraded any more."""
+        return self._domain_marks.decision(domain)
+
+    def grace_end(self, uid: str, target: str) -> float:
+        """Return when the grace period of a target without a mark request ends, as of the latest plan, in
+        seconds since the epoch; 0 if it is in none.
+        """
+        return self._incidents.grace_end(uid, target)
 
     @property
     def policy(self) -> Policy:
@@ -223,9 +232,7 @@ class Planner:
             lambda placement, report: self._shared_incidents.parents(self.policy, placement, report, now),
             now,
         )
-        shared = self._incidents.update_shared(
-            self._shared_incidents.incidents(self.policy.diagnosis, now), now
-        )
+        shared = self._incidents.update_shared(self._shared_incidents.incidents(now), now)
         return Plan(
             tuple(writes.nodes),
             tuple(writes.rules),
@@ -347,6 +354,6 @@ class Planner:
         """Return the condition that a Node is to have."""
         record, reason = node_marks.node, ""
         if record.degraded:
-            degraded = self.diagnosis.degraded_domains.get(record.degraded[0].domain)
-            reason = degraded_message(degraded, self.policy.diagnosis) if degraded is not None else ""
+            decision = self.domain_decision(record.degraded[0].domain)
+            reason = decision.evidence if decision is not None else ""
         return node_condition(node.name, record, self.reports.get(node.uid), reason, node.condition)

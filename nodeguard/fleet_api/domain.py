@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Set
 
-from nodeguard.fleet.decide.domain_decision import DomainDecision
-from nodeguard.fleet.diagnosis.explanation import clearing_message, degraded_message, suppressed_message
+from nodeguard.fleet.diagnosis.explanation import suppressed_message
 from nodeguard.fleet.diagnosis.results import DegradedDomain, VoteTally
 from nodeguard.fleet.incidents.domain_incidents import shared_incident_name
 from nodeguard.fleet.planner import Planner
@@ -140,8 +139,8 @@ def degraded_domains(planner: Planner, now: Instant, limit: int) -> tuple[Domain
 
 def describe_domain(planner: Planner, path: str, now: Instant) -> DomainView:
     """Return the view of the domain of a path."""
-    diagnosis, rule = planner.diagnosis, planner.policy.diagnosis
-    degraded, decision = diagnosis.degraded_domains.get(path), _decision(planner, path)
+    diagnosis = planner.diagnosis
+    degraded, decision = diagnosis.degraded_domains.get(path), planner.domain_decision(path)
     members, active = _members(planner, path), diagnosis.voting.affected_domains(now.mono)
     tallies = diagnosis.voting.tallies(path, now.mono)
     fault_classes = (
@@ -171,8 +170,8 @@ def describe_domain(planner: Planner, path: str, now: Instant) -> DomainView:
         began=rfc3339(first_vote) if degraded and not degraded.restored else "",
         began_age=age(now, first_vote) if degraded and not degraded.restored else 0.0,
         times_degraded=degraded.times if degraded else 0,
-        evidence=degraded_message(degraded, rule) if degraded else "",
-        clears_when=clearing_message(degraded, rule) if degraded else "",
+        evidence=decision.evidence if decision else "",
+        clears_when=decision.clears_when if decision else "",
         incident=shared_incident_name(degraded.name) if degraded else "",
         marked=sum(
             1
@@ -225,13 +224,8 @@ def _siblings(planner: Planner, path: str) -> Set[str]:
     return _children(planner, members.parent(path) or members.topology_of(path)) - {path}
 
 
-def _decision(planner: Planner, path: str) -> DomainDecision | None:
-    """Return the decision about a degraded domain; the latest plan may name one that has recovered since."""
-    return planner.domain_decisions.get(path) if path in planner.diagnosis.degraded_domains else None
-
-
 def _summary(planner: Planner, path: str, active: Mapping[str, int]) -> DomainSummary:
-    degraded, decision = planner.diagnosis.degraded_domains.get(path), _decision(planner, path)
+    degraded, decision = planner.diagnosis.degraded_domains.get(path), planner.domain_decision(path)
     return DomainSummary(
         path,
         len(_members(planner, path)),
@@ -256,11 +250,11 @@ def _votes(
 
 def _suppressed_votes(planner: Planner, path: str) -> dict[str, float | None]:
     """Return the nodes of checks that are suppressed on this version only, with the time of its finding."""
-    watches = planner.diagnosis.voting.firings
+    firings = planner.diagnosis.voting.firings
     votes: dict[str, float | None] = {}
     for check, suppressed in planner.diagnosis.suppressed_checks.items():
         if suppressed.domain == path:
-            latest = watches[check].latest if check in watches else {}
+            latest = firings[check].latest if check in firings else {}
             votes.update((uid, latest.get(uid)) for uid in suppressed.nodes)
     return votes
 
@@ -281,18 +275,18 @@ def _vote_views(
     planner: Planner, votes: Mapping[str, float | None], fault_classes: tuple[str, ...], now: Instant
 ) -> Iterator[VoteView]:
     for uid, at in list(votes.items())[:_VOTES]:
-        seat = planner.state.placements.get(uid)
-        if seat is None:
+        placement = planner.state.placements.get(uid)
+        if placement is None:
             continue
-        sight = planner.vote_collector.symptom(uid, fault_classes)
+        symptom = planner.vote_collector.symptom(uid, fault_classes)
         wall = now.wall_of(at) if at is not None else 0.0
         yield VoteView(
-            seat.name,
+            placement.name,
             rfc3339(wall) if at is not None else "",
             age(now, wall) if at is not None else 0.0,
-            sight.check if sight else "",
-            sight.target.removeprefix(seat.name).removeprefix(", ") or "node" if sight else "",
-            sight.message if sight else "",
+            symptom.check if symptom else "",
+            symptom.target.removeprefix(placement.name).removeprefix(", ") or "node" if symptom else "",
+            symptom.message if symptom else "",
         )
 
 
@@ -300,18 +294,18 @@ def _member_groups(planner: Planner, members: Set[str]) -> Iterator[MemberGroupV
     """Yield the members that do not vote or differ from the others, by reason."""
     groups: dict[tuple[str, bool], list[str]] = defaultdict(list)
     for uid in members:
-        seat = planner.state.placements.get(uid)
-        if seat is None:
+        placement = planner.state.placements.get(uid)
+        if placement is None:
             continue
-        if seat.cordoned_by_user:
-            groups["cordoned by an operator", False].append(seat.name)
-        elif seat.maintenance:
-            groups["under maintenance", False].append(seat.name)
+        if placement.cordoned_by_user:
+            groups["cordoned by an operator", False].append(placement.name)
+        elif placement.maintenance:
+            groups["under maintenance", False].append(placement.name)
         elif uid not in planner.last_reports:
-            groups["no report since this aggregator started", False].append(seat.name)
+            groups["no report since this aggregator started", False].append(placement.name)
         elif uid in planner.stale_agents.stale:
-            groups["stale", True].append(seat.name)
-        if seat.hold:
-            groups["on hold: nodeguard changes nothing on them", True].append(seat.name)
+            groups["stale", True].append(placement.name)
+        if placement.hold:
+            groups["on hold: nodeguard changes nothing on them", True].append(placement.name)
     for (reason, can_vote), names in sorted(groups.items()):
         yield MemberGroupView(reason, can_vote, len(names), tuple(sorted(names)[:_NAMES]))

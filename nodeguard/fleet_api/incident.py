@@ -9,7 +9,6 @@ from msgspec.structs import replace
 
 from nodeguard.fleet.decide.admission import MarkDecision
 from nodeguard.fleet.decide.mark_requests import resource_of
-from nodeguard.fleet.incidents.node_incidents import unconfirmed_until
 from nodeguard.fleet.planner import Planner
 from nodeguard.fleet_api.marks import marks_of_node
 from nodeguard.fleet_api.schema.incident import IncidentList, IncidentView, SymptomView
@@ -88,7 +87,7 @@ def describe_incident(
     incident = next((incident for incident in all_incidents(planner) if incident.name == name), None)
     if incident is None:
         return None
-    until = _until(planner, incident, now)
+    until = _until(planner, incident)
     decision = service.decisions.get(name, _NO_DECISION)
     return IncidentView(
         version=VERSION,
@@ -145,7 +144,7 @@ def summarize_incident(
     planner: Planner, incident: Incident, service: ServiceState, now: Instant
 ) -> IncidentSummary:
     """Return an incident as an item of a list."""
-    until = _until(planner, incident, now)
+    until = _until(planner, incident)
     return IncidentSummary(
         name=incident.name,
         node=incident.node,
@@ -166,22 +165,19 @@ def summarize_incident(
     )
 
 
-def _outcomes(planner: Planner, incident: Incident) -> Iterator[MarkDecision]:
+def _decisions(planner: Planner, incident: Incident) -> Iterator[MarkDecision]:
     """Yield the decisions that an incident of a node shows."""
-    for outcome in planner.decisions.get(incident.uid, ()) if incident.uid else ():
-        if outcome.state == incident.state and resource_of(outcome.request.target) == incident.target:
-            yield outcome
+    for decision in planner.decisions.get(incident.uid, ()) if incident.uid else ():
+        if decision.state == incident.state and resource_of(decision.request.target) == incident.target:
+            yield decision
 
 
-def _until(planner: Planner, incident: Incident, now: Instant) -> float:
+def _until(planner: Planner, incident: Incident) -> float:
     """Return when the grace period of a pending incident ends; 0 for any other."""
     if incident.state != IncidentState.PENDING:
         return 0.0
-    ends = [outcome.until for outcome in _outcomes(planner, incident)]
-    seat, report = planner.state.placements.get(incident.uid), planner.reports.get(incident.uid)
-    if not ends and seat is not None and report is not None:
-        return unconfirmed_until(seat, report, planner.policy, now.wall).get(incident.target, 0.0)
-    return min(ends, default=0.0)
+    ends = [decision.until for decision in _decisions(planner, incident)]
+    return min(ends, default=planner.grace_end(incident.uid, incident.target))
 
 
 def _reason(planner: Planner, incident: Incident) -> str:
@@ -191,12 +187,12 @@ def _reason(planner: Planner, incident: Incident) -> str:
     if incident.state != IncidentState.WITHHELD:
         return incident.detail
     return next(
-        (outcome.reason for outcome in _outcomes(planner, incident) if outcome.reason), incident.detail
+        (decision.reason for decision in _decisions(planner, incident) if decision.reason), incident.detail
     )
 
 
 def _summary(incident: Incident, reason: str) -> str:
-    """Return what is wrong; of an incident of many nodes the evidence, and shown_reason no mark is set."""
+    """Return what is wrong; of an incident of many nodes the evidence, and why no mark is set."""
     if incident.node:
         return reason or incident.message
     shown_reason = reason if incident.state in {IncidentState.WITHHELD, IncidentState.RESOLVED} else ""

@@ -20,7 +20,8 @@ _HOUR = 3_600.0
 class DomainDecision(Struct, frozen=True):
     """The decision on a degraded domain. reason: why it is not marked; of a dry run, why the mark would be
     withheld. mark: what its Nodes carry; None for nothing. grows: whether Nodes without the mark get it.
-    granted_at: when a dry run granted the mark, in seconds since the epoch; else 0.
+    granted_at: when a dry run granted the mark, in seconds since the epoch; else 0. evidence: why the domain
+    is degraded; clears_when: what it waits for.
     """
 
     degraded: DegradedDomain
@@ -29,6 +30,8 @@ class DomainDecision(Struct, frozen=True):
     mark: DegradedMark | None = None
     grows: bool = True
     granted_at: float = 0.0
+    evidence: str = ""
+    clears_when: str = ""
 
 
 class DomainContext(Struct, frozen=True):

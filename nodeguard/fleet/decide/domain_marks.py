@@ -15,6 +15,7 @@ from nodeguard.fleet.decide.domain_decision import (
 )
 from nodeguard.fleet.decide.mark_requests import MarkRequest
 from nodeguard.fleet.decide.release import ReleasedMark, without_causes
+from nodeguard.fleet.diagnosis.explanation import clearing_message, degraded_message
 from nodeguard.fleet.diagnosis.results import CHECK
 from nodeguard.fleet.diagnosis.vote_collector import VoteCollector
 from nodeguard.fleet.state.fleet_state import FleetState
@@ -83,7 +84,15 @@ class DomainMarks:
         nodes = {domain: members.nodes(domain) for domain in degraded}
         already = tuple(decision for decision in self.decisions.values() if decision.granted_at)
         decisions = decide_domains(degraded.values(), active, nodes, context, now, already)
-        self.decisions = {decision.degraded.domain: decision for decision in decisions}
+        rule = context.policy.diagnosis
+        self.decisions = {
+            decision.degraded.domain: replace(
+                decision,
+                evidence=degraded_message(decision.degraded, rule),
+                clears_when=clearing_message(decision.degraded, rule),
+            )
+            for decision in decisions
+        }
         wanted: dict[str, list[DegradedMark]] = {}
         for decision in decisions:
             if decision.mark is not None:
@@ -101,6 +110,11 @@ class DomainMarks:
             if after != before.node.degraded:
                 changed[uid] = replace(before, node=replace(before.node, degraded=after))
         return changed
+
+    def decision(self, domain: str) -> DomainDecision | None:
+        """Return the decision of the latest plan on a domain; None if it is not degraded any more."""
+        is_degraded = domain in self._votes.diagnosis.degraded_domains
+        return self.decisions.get(domain) if is_degraded else None
 
     def supersede(
         self, policy: Policy, state: FleetState, marks: dict[str, NodeMarks], now: Instant

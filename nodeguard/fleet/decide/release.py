@@ -160,11 +160,7 @@ def release_marks(
 
 def wait_for_all(marks: NodeMarks, wait: ReleaseWait) -> dict[CauseKey, ReleaseWait]:
     """Return the same wait for every mark of a node."""
-    return {
-        cause_key(device, cause): wait
-        for device in marks.carriers
-        for cause in marks.record_of(device).causes
-    }
+    return {cause_key(device, cause): wait for device, cause in marks.causes()}
 
 
 def still_failing(check: str) -> ReleaseWait:

@@ -5,11 +5,14 @@ It holds the proofs from one plan to the next. No input, output or clock.
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Iterator, Set
+
+from msgspec import Struct
 
 from nodeguard.fleet.decide.domain_marks import DomainMarks
 from nodeguard.fleet.decide.release import (
     NOT_EVALUATED,
+    RELEASING,
     CauseKey,
     Proof,
     ReleasedMark,
@@ -26,10 +29,21 @@ from nodeguard.fleet.state.fleet_state import FleetState
 from nodeguard.fleet.state.latest_report import reports_fault
 from nodeguard.fleet.state.node_marks import NodeMarks, record_release
 from nodeguard.model.instant import Instant
-from nodeguard.model.mark import MarkCause, MarkRecord
+from nodeguard.model.mark import DegradedMark, MarkCause, MarkRecord
 from nodeguard.model.node import Device
 
 _NO_REPORT = ReleaseWait("silence", "the node's agent to report: nothing is released because no report comes")
+
+
+class ActiveMark(Struct, frozen=True):
+    """A mark of a node or a device. cause: a fault of the node, or the mark of a degraded domain. wait: what
+    its release waits for. is_written: whether it is observed on its object.
+    """
+
+    cause: MarkCause | DegradedMark
+    device: Device | None
+    wait: ReleaseWait
+    is_written: bool
 
 
 class ReleaseTracker:
@@ -56,6 +70,24 @@ class ReleaseTracker:
         # A node is not planned again only because other agents have a check now, or none has it any more.
         is_unknown = wait.kind == "proof" and cause.check not in self._state.checks
         return no_such_check(cause.check) if is_unknown else wait
+
+    def active_marks(self, uid: str) -> Iterator[ActiveMark]:
+        """Yield the marks of a node and its devices, with those to be written or removed."""
+        marks, observed = self._state.marks(uid), self._state.observed_marks(uid)
+        current = {cause_key(device, cause) for device, cause in marks.causes()}
+        written = {cause_key(device, cause) for device, cause in observed.causes()}
+        for device, cause in marks.causes():
+            is_written = cause_key(device, cause) in written
+            yield ActiveMark(cause, device, self.wait(uid, device, cause), is_written)
+        for device, cause in observed.causes():
+            if cause_key(device, cause) not in current:
+                yield ActiveMark(cause, device, RELEASING, is_written=True)
+        for mark in dict.fromkeys((*marks.node.degraded, *observed.node.degraded)):
+            decision = self._domains.decision(mark.domain) if mark in marks.node.degraded else None
+            wait = RELEASING
+            if decision is not None:
+                wait = ReleaseWait("domain", f"{mark.domain} to be in order: {decision.clears_when}")
+            yield ActiveMark(mark, None, wait, mark in observed.node.degraded)
 
     def _not_planned(self, uid: str, cause: MarkCause) -> ReleaseWait:
         """Return the wait of a mark that the latest plan did not evaluate."""

@@ -12,13 +12,12 @@ from hashlib import blake2b
 from nodeguard.fleet.decide.domain_decision import DomainDecision
 from nodeguard.fleet.decide.domain_marks import BEFORE_FIRST_VOTE, DomainMarks
 from nodeguard.fleet.decide.mark_requests import resource
-from nodeguard.fleet.diagnosis.explanation import clearing_message, degraded_message, suppressed_message
+from nodeguard.fleet.diagnosis.explanation import suppressed_message
 from nodeguard.fleet.diagnosis.results import CHECK, SuppressedCheck
 from nodeguard.fleet.diagnosis.vote_collector import VoteCollector
 from nodeguard.fleet.incidents.node_incidents import ParentIncidents
 from nodeguard.fleet.state.latest_report import LatestReport
 from nodeguard.fleet.state.node_placement import DOMAIN, NodePlacement
-from nodeguard.model.diagnosis import DiagnosisPolicy
 from nodeguard.model.finding import Action, Health
 from nodeguard.model.incident import Incident, IncidentState, Symptom
 from nodeguard.model.instant import Instant
@@ -39,11 +38,11 @@ class SharedIncidents:
         self._epoch = domain_marks.epoch
         self._parents: dict[str, tuple[NodePlacement, LatestReport, ParentIncidents]] = {}
 
-    def incidents(self, rule: DiagnosisPolicy, now: Instant) -> Iterator[Incident]:
+    def incidents(self, now: Instant) -> Iterator[Incident]:
         """Yield the incidents of degraded domains and of suppressed checks."""
         for decision in self._domain_marks.decisions.values():
             members = self._votes.domain_members.size(decision.degraded.domain)
-            yield domain_incident(decision, members, rule, self._votes.symptom, now)
+            yield domain_incident(decision, members, self._votes.symptom, now)
         for suppressed in self._votes.diagnosis.suppressed_checks.values():
             yield check_incident(suppressed, self._votes.symptom, now)
 
@@ -93,7 +92,7 @@ class SharedIncidents:
 
 
 def domain_incident(
-    decision: DomainDecision, members: int, rule: DiagnosisPolicy, find_symptom: FindSymptom, now: Instant
+    decision: DomainDecision, members: int, find_symptom: FindSymptom, now: Instant
 ) -> Incident:
     """Return the incident of a degraded domain, without the state of an earlier one. members: all of its
     nodes, including those that may not vote.
@@ -117,8 +116,8 @@ def domain_incident(
         scope=scope,
         fault_class=degraded.topology,
         action=Action.CONTACT_SUPPORT,
-        message=degraded_message(degraded, rule),
-        detail="; ".join(filter(None, (reason, clearing_message(degraded, rule)))),
+        message=decision.evidence,
+        detail="; ".join(filter(None, (reason, decision.clears_when))),
         symptoms=tuple(_symptoms(degraded.voters, degraded.fault_classes, find_symptom)),
     )
 

@@ -54,8 +54,9 @@ class ParentIncidents(Struct, frozen=True):
 
 class NodeSituation(Struct, frozen=True):
     """The inputs of the incidents of one node. decisions: on its mark requests. proofs: of its marks.
-    granted: the state of an active mark. graced: targets with suspect or fatal findings that make no request,
-    as they are late or not fresh, all within the grace period of their mark.
+    granted: the state of an active mark. graced: the end of the grace period, of targets with suspect or
+    fatal findings that make no request, as they are late or not fresh, all within the grace period of their
+    mark.
     """
 
     placement: NodePlacement
@@ -65,7 +66,7 @@ class NodeSituation(Struct, frozen=True):
     proofs: Mapping[CauseKey, Proof]
     shared: ParentIncidents = ParentIncidents()
     granted: IncidentState = IncidentState.MARKED
-    graced: frozenset[str] = frozenset()
+    graced: Mapping[str, float] = {}
 
 
 def unconfirmed_until(

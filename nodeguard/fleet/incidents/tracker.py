@@ -163,6 +163,13 @@ class IncidentTracker:
         """Return the pending incident of a name; None if no incident of that name is in its grace period."""
         return next((incidents[name] for incidents in self.pending.values() if name in incidents), None)
 
+    def grace_end(self, uid: str, target: str) -> float:
+        """Return when the grace period of a target without a mark request ends, as of the latest plan, in
+        seconds since the epoch; 0 if it is in none.
+        """
+        situation = self._situations.get(uid)
+        return situation.graced.get(target, 0.0) if situation is not None else 0.0
+
     def update_nodes(
         self,
         policy: Policy,
@@ -192,10 +199,10 @@ class IncidentTracker:
             has_incidents = uid in self.incidents or uid in self.pending or uid in self.left_out
             if (report is None or not report.findings) and uid not in marks and not has_incidents:
                 continue
-            parents, graced = ParentIncidents(), frozenset[str]()
+            parents, graced = ParentIncidents(), dict[str, float]()
             if report is not None and report.findings:
                 parents = shared(placement, report)
-                graced = frozenset(unconfirmed_until(placement, report, policy, now.wall))
+                graced = unconfirmed_until(placement, report, policy, now.wall)
             situation = self._situation(placement, report, marks.get(uid, NodeMarks()), parents, graced)
             if situation.shared.early or situation.graced:
                 # It changes with time, even without another event.
@@ -225,7 +232,7 @@ class IncidentTracker:
         report: LatestReport | None,
         marks: NodeMarks,
         parents: ParentIncidents,
-        graced: frozenset[str],
+        graced: Mapping[str, float],
     ) -> NodeSituation:
         uid = placement.uid
         decisions, proofs = self.decisions.get(uid, ()), self._proofs.get(uid, {})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from hashlib import blake2b
 
 from msgspec import Struct
@@ -18,6 +19,7 @@ from nodeguard.model.mark import (
     DesiredNode,
     DeviceRule,
     Mark,
+    MarkCause,
     MarkRecord,
     PastCharge,
 )
@@ -46,6 +48,12 @@ class NodeMarks(Struct, frozen=True):
     def carriers(self) -> tuple[Device | None, ...]:
         """Return the possible locations of records: the node (None) and its devices."""
         return (None, *self.devices)
+
+    def causes(self) -> Iterator[tuple[Device | None, MarkCause]]:
+        """Yield every cause with its location: the node (None) or a device."""
+        for device in self.carriers:
+            for cause in self.record_of(device).causes:
+                yield device, cause
 
     @property
     def is_marked(self) -> bool:
