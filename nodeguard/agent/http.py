@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable, Mapping
+from html import escape
 
+from msgspec import Struct
+
+from nodeguard import __version__
 from nodeguard.agent.agent import Agent
-from nodeguard.agent.metrics import render_metrics
 from nodeguard.agent.reporting.delivery_queue import DeliveryQueue
 from nodeguard.agent.reporting.endpoint_pool import EndpointPool
-from nodeguard.wire.exposition import CONTENT_TYPE
 
 # Bytes of a request, and seconds for it.
 _LIMIT = 8192
@@ -29,40 +31,58 @@ _REASONS = {
 
 _TEXT = "text/plain; charset=utf-8"
 
-# Status, content type and text.
-HttpPage = tuple[int, str, str]
+
+class Page(Struct, frozen=True):
+    """One response. body: text or bytes in the content type."""
+
+    status: int
+    body: str | bytes
+    content_type: str = _TEXT
+
+
+# Returns a page for the Accept header of a request.
+PageSource = Callable[[str], Page]
 
 
 def agent_pages(
-    agent: Agent, queue: DeliveryQueue, endpoints: EndpointPool | None
-) -> dict[str, Callable[[], HttpPage]]:
-    """Return the agent's pages by path.
+    agent: Agent, queue: DeliveryQueue, endpoints: EndpointPool | None, node: str
+) -> dict[str, PageSource]:
+    """Return the agent's pages by path. node: its name.
 
     /healthz shows that the event loop runs; /readyz that every source was read and a verdict exists.
     """
+    from nodeguard.agent.metrics import AgentMetrics  # noqa: PLC0415 - prometheus_client costs 2 MiB
 
-    def metrics() -> HttpPage:
+    metrics = AgentMetrics(agent, queue, endpoints)
+
+    def render_metrics(accept: str) -> Page:
         if agent.verdict is None:
-            return 503, _TEXT, "no source has been read yet\n"
-        now = agent.now()
-        read_at = {name: now.wall - age for name, age in agent.ages().items()}
-        acked_at: dict[str, float] | None = None
-        if endpoints:
-            booted = now.wall - now.mono
-            acked_at = {name: max(0.0, booted + mono) for name, mono in endpoints.acked_at().items()}
-        spooled = len(queue.state.spool)
-        text = render_metrics(agent.verdict, read_at, agent.evaluations, acked_at, spooled)
-        return 200, CONTENT_TYPE, text
+            return Page(503, "no source has been read yet\n")
+        content_type, body = metrics.render(accept)
+        return Page(200, body, content_type)
 
-    def ready() -> HttpPage:
+    def ready(_: str) -> Page:
         if unread := ", ".join(agent.unread_sources()):
-            return 503, _TEXT, f"not read yet: {unread}\n"
-        return (503, _TEXT, "not evaluated yet\n") if agent.verdict is None else (200, _TEXT, "ready\n")
+            return Page(503, f"not read yet: {unread}\n")
+        return Page(503, "not evaluated yet\n") if agent.verdict is None else Page(200, "ready\n")
 
-    return {"/metrics": metrics, "/healthz": lambda: (200, _TEXT, "alive\n"), "/readyz": ready}
+    pages = {"/metrics": render_metrics, "/healthz": lambda _: Page(200, "alive\n"), "/readyz": ready}
+    landing = landing_page(node, pages)
+    return {"/": lambda _: landing, **pages}
 
 
-async def serve_http(host: str, port: int, pages: Mapping[str, Callable[[], HttpPage]]) -> asyncio.Server:
+def landing_page(node: str, paths: Mapping[str, object]) -> Page:
+    """Return a page with the version of the agent and links to its other pages."""
+    title = f"nodeguard agent {__version__} on {escape(node)}"
+    links = "".join(f'<li><a href="{path[1:]}">{path}</a></li>' for path in paths)
+    html = (
+        f'<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><title>{title}</title></head>'
+        f"<body><h1>{title}</h1><ul>{links}</ul></body></html>\n"
+    )
+    return Page(200, html, "text/html; charset=utf-8")
+
+
+async def serve_http(host: str, port: int, pages: Mapping[str, PageSource]) -> asyncio.Server:
     """Serve pages by path. Raises OSError if it cannot listen."""
     connections: dict[asyncio.StreamWriter, None] = {}
 
@@ -89,25 +109,26 @@ async def serve_http(host: str, port: int, pages: Mapping[str, Callable[[], Http
         raise socket.gaierror(socket.EAI_NONAME, "this is not a host name") from None
 
 
-def _page(head: bytes, pages: Mapping[str, Callable[[], HttpPage]]) -> HttpPage:
-    request = head.split(b"\r\n", 1)[0].decode("latin-1").split(" ")
+def _page(head: bytes, pages: Mapping[str, PageSource]) -> Page:
+    first, *lines = head.decode("latin-1").split("\r\n")
+    request = first.split(" ")
     if len(request) != 3 or not request[2].startswith("HTTP/1."):
-        return 400, "text/plain", "this is not an HTTP/1 request\n"
+        return Page(400, "this is not an HTTP/1 request\n")
     method, path, _ = request
     if method not in {"GET", "HEAD"}:
-        return 405, "text/plain", "only GET is supported\n"
-    page = pages.get(path.partition("?")[0])
-    if page is None:
-        return 404, "text/plain", f"there is {', '.join(pages)}\n"
-    return page()
+        return Page(405, "only GET is supported\n")
+    source = pages.get(path.partition("?")[0])
+    if source is None:
+        return Page(404, f"not found: the pages are {', '.join(pages)}\n")
+    headers = (line.partition(":") for line in lines)
+    return source(", ".join(value.strip() for name, _, value in headers if name.lower() == "accept"))
 
 
-def _response(page: HttpPage, *, body: bool) -> bytes:
-    status, content_type, text = page
-    content = text.encode()
+def _response(page: Page, *, body: bool) -> bytes:
+    content = page.body.encode() if isinstance(page.body, str) else page.body
     head = [
-        f"HTTP/1.1 {status} {_REASONS[status]}",
-        f"Content-Type: {content_type}",
+        f"HTTP/1.1 {page.status} {_REASONS[page.status]}",
+        f"Content-Type: {page.content_type}",
         f"Content-Length: {len(content)}",
         "Connection: close",
         "",

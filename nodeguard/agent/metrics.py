@@ -2,61 +2,100 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
+
+from msgspec import Struct
+from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
 
 from nodeguard import __version__
+from nodeguard.agent.agent import Agent
+from nodeguard.agent.reporting.delivery_queue import DeliveryQueue
+from nodeguard.agent.reporting.endpoint_pool import EndpointPool
 from nodeguard.model.finding import Verdict
-from nodeguard.pipeline.verdict_metrics import verdict_metrics
-from nodeguard.wire.exposition import Sample, counter, gauge, plain
+from nodeguard.pipeline.verdict_metrics import gauges, verdict_metrics
 
 # Findings with a series of their own, worst first; the rest is counted: series cost memory in Prometheus.
 _MAX_FINDINGS = 20
 
 
-def render_metrics(
-    verdict: Verdict,
-    read_at: Mapping[str, float],
-    evaluations: int,
-    acked_at: Mapping[str, float] | None = None,
-    spooled: int = 0,
-) -> str:
-    """Return the metrics of an agent in Prometheus' text format.
+class AgentSnapshot(Struct, frozen=True):
+    """The state of an agent at a scrape.
 
     read_at: Unix time of each source's latest reading. evaluations: since the start. acked_at: Unix time of
     each aggregator's latest acknowledgement, 0 for never; None without aggregators. spooled: transitions that
     no aggregator has acknowledged.
     """
-    omitted = max(0, len(verdict.findings) - _MAX_FINDINGS)
+
+    verdict: Verdict
+    read_at: Mapping[str, float]
+    evaluations: int
+    acked_at: Mapping[str, float] | None = None
+    spooled: int = 0
+
+
+def metric_families(snapshot: AgentSnapshot) -> Iterator[Metric]:
+    """Yield the metrics of an agent."""
+    verdict = snapshot.verdict
     findings = verdict.findings[:_MAX_FINDINGS]
-    families = [
-        verdict_metrics(verdict.known_health, verdict.data_status, findings, verdict.read_failures),
-        plain("nodeguard_findings_omitted", "Findings without a series of their own.", omitted),
-        gauge(
-            "nodeguard_source_last_read_timestamp_seconds",
-            "Unix time at which a source was last read.",
-            _by("source", read_at),
-        ),
-        *([] if acked_at is None else _delivery_metrics(acked_at, spooled)),
-        counter("nodeguard_evaluations_total", "Evaluations since the agent started.", [({}, evaluations)]),
-        gauge(
-            "nodeguard_agent_info",
-            "Version of the agent, and the platform that it has recognised.",
-            [({"version": __version__, "platform": verdict.platform}, 1)],
-        ),
-    ]
-    return "".join(families)
-
-
-def _delivery_metrics(acked_at: Mapping[str, float], spooled: int) -> list[str]:
-    return [
-        gauge(
+    yield from verdict_metrics(verdict.known_health, verdict.data_status, findings, verdict.read_failures)
+    yield GaugeMetricFamily(
+        "nodeguard_findings_omitted",
+        "Findings without a series of their own.",
+        value=len(verdict.findings) - len(findings),
+    )
+    yield gauges(
+        "nodeguard_source_last_read_timestamp_seconds",
+        "Unix time at which a source was last read.",
+        "source",
+        snapshot.read_at,
+    )
+    if snapshot.acked_at is not None:
+        yield gauges(
             "nodeguard_last_acknowledged_timestamp_seconds",
             "Unix time at which an aggregator last acknowledged a message, 0 for never.",
-            _by("endpoint", acked_at),
-        ),
-        plain("nodeguard_spooled_transitions", "Transitions that no aggregator has acknowledged.", spooled),
-    ]
+            "endpoint",
+            snapshot.acked_at,
+        )
+        about = "Transitions that no aggregator has acknowledged."
+        yield GaugeMetricFamily("nodeguard_spooled_transitions", about, value=snapshot.spooled)
+    about = "Evaluations since the agent started."
+    yield CounterMetricFamily("nodeguard_evaluations", about, value=snapshot.evaluations)
+    yield InfoMetricFamily(
+        "nodeguard_agent",
+        "Version of the agent, and the platform that it has recognised.",
+        value={"version": __version__, "platform": verdict.platform},
+    )
 
 
-def _by(label: str, values: Mapping[str, float]) -> Iterable[Sample]:
-    return (({label: name}, value) for name, value in values.items())
+class AgentMetrics(Collector):
+    """The registry of one agent: its own metrics and those of its process, collected at each scrape."""
+
+    def __init__(self, agent: Agent, queue: DeliveryQueue, endpoints: EndpointPool | None) -> None:
+        self._agent, self._queue, self._endpoints = agent, queue, endpoints
+        self._registry = CollectorRegistry(auto_describe=False)
+        ProcessCollector(registry=self._registry)
+        self._registry.register(self)
+
+    def render(self, accept: str) -> tuple[str, bytes]:
+        """Return content type and metrics: OpenMetrics if the Accept header requests it, else Prometheus' text."""
+        encode, content_type = choose_encoder(accept)
+        return content_type, encode(self._registry)
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metrics at this time; none before the first verdict."""
+        agent = self._agent
+        if agent.verdict is None:
+            return
+        now = agent.now()
+        read_at = {name: now.wall - age for name, age in agent.ages().items()}
+        acked_at: dict[str, float] | None = None
+        if self._endpoints:
+            booted = now.wall - now.mono
+            acked_at = {name: max(0.0, booted + mono) for name, mono in self._endpoints.acked_at().items()}
+        spooled = len(self._queue.state.spool)
+        yield from metric_families(
+            AgentSnapshot(agent.verdict, read_at, agent.evaluations, acked_at, spooled)
+        )

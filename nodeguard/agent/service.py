@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from nodeguard.agent.agent import Agent
 from nodeguard.agent.control import InstructionOutcome
-from nodeguard.agent.http import agent_pages, serve_http
+from nodeguard.agent.http import PageSource, agent_pages, serve_http
 from nodeguard.agent.process import notify_systemd, watchdog_interval
 from nodeguard.agent.reporting.endpoint_pool import EndpointPool
 from nodeguard.agent.reporting.reporter import Reporter
@@ -65,7 +65,7 @@ class Service:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._agent.stop)
         self._queue.on_instruction = self._start_instructions
-        server = await serve_http(host, port, agent_pages(self._agent, self._queue, self._endpoints))
+        server = await serve_http(host, port, self._pages())
         if self._endpoints:
             self._endpoints.start(self._agent.now)
         background = [_notify_systemd(self._agent)]
@@ -90,6 +90,9 @@ class Service:
             *([self._keeper.end()] if self._keeper else []),
         )
         return self._agent.verdict
+
+    def _pages(self) -> dict[str, PageSource]:
+        return agent_pages(self._agent, self._queue, self._endpoints, self._reporter.facts.node)
 
     async def carry_out(self, instruction: Instruction) -> InstructionOutcome:
         """Carry out an instruction of the local operator; return once the state file has its effect."""

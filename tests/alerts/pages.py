@@ -6,7 +6,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from nodeguard.agent.metrics import render_metrics
+from nodeguard.agent.metrics import AgentSnapshot
 from nodeguard.aggregator.history.history import History
 from nodeguard.aggregator.history.writer import HistoryLimits, HistoryWriter
 from nodeguard.aggregator.identity.caller import RequestRefusedError
@@ -20,6 +20,7 @@ from nodeguard.local.open_files import ConnectionCapacity
 from nodeguard.model.finding import Action, DataStatus, Finding, Health, ReadFailure, Verdict
 from nodeguard.model.instant import Instant
 from nodeguard.model.policy import NodeLocation
+from tests.agent.metrics_text import metrics_text
 from tests.aggregator.test_report_handler import report
 from tests.aggregator.test_service import CALLER, Scene
 
@@ -37,7 +38,7 @@ def verdict() -> Verdict:
 
 def agent_page() -> str:
     """The page of an agent that reports to an aggregator."""
-    return render_metrics(verdict(), {"nvml": 1.0}, 1, {"https://aggregator.example": 1.0})
+    return metrics_text(AgentSnapshot(verdict(), {"nvml": 1.0}, 1, {"https://aggregator.example": 1.0}))
 
 
 def check_page() -> str:

@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
 from nodeguard.cli import scope
 from nodeguard.model.finding import Verdict
 from nodeguard.model.instant import Instant
 from nodeguard.pipeline.verdict_metrics import verdict_metrics
-from nodeguard.wire.exposition import plain
 
 
 def as_metrics(verdict: Verdict, instant: Instant) -> str:
     """Return a verdict in the text format of Prometheus."""
-    evaluated = "Evaluated checks, counted for each target."
-    families = [
-        verdict_metrics(
-            verdict.known_health, scope.verdict_data_status(verdict), verdict.findings, verdict.read_failures
-        ),
-        plain("nodeguard_checks_evaluated", evaluated, verdict.evaluated),
-        plain("nodeguard_check_timestamp_seconds", "Time of the evaluation.", instant.wall),
-    ]
-    return "".join(families)
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_VerdictCollector(verdict, instant))
+    return generate_latest(registry).decode()
+
+
+class _VerdictCollector(Collector):
+    def __init__(self, verdict: Verdict, instant: Instant) -> None:
+        self._verdict, self._instant = verdict, instant
+
+    def collect(self) -> Iterator[Metric]:
+        verdict = self._verdict
+        data_status = scope.verdict_data_status(verdict)
+        yield from verdict_metrics(verdict.known_health, data_status, verdict.findings, verdict.read_failures)
+        about = "Evaluated checks, counted for each target."
+        yield GaugeMetricFamily("nodeguard_checks_evaluated", about, value=verdict.evaluated)
+        about = "Time of the evaluation."
+        yield GaugeMetricFamily("nodeguard_check_timestamp_seconds", about, value=self._instant.wall)
