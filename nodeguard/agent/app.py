@@ -130,7 +130,7 @@ async def _run(
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload.request)
     if hangup.is_set():
         reload.request()
-    control_server = await _serve_control(options.socket, service) if options.socket else None
+    control_server = await _serve_control(options, service) if options.socket else None
     _log_start(options, catalogue, node)
     # The objects of the start live until the end: searching them for garbage again and again finds nothing.
     gc.collect()
@@ -175,12 +175,14 @@ async def _serve(service: Service, options: AgentOptions) -> Verdict | None:
         raise OptionsError(f"cannot listen on {host}:{port}: {reason}: name another --listen") from None
 
 
-async def _serve_control(path: str, service: Service) -> asyncio.Server | None:
+async def _serve_control(options: AgentOptions, service: Service) -> asyncio.Server | None:
     try:
-        return await control.serve_control(path, service.carry_out)
+        return await control.serve_control(
+            options.socket, service.carry_out, service.status, options.socket_group
+        )
     except OSError as error:
         remedy = "nodeguard gpus, clear and status cannot reach this agent; name a --socket"
-        fields = {"socket": path, "error": f"{error.strerror or error}: {remedy}"}
+        fields = {"socket": options.socket, "error": f"{error.strerror or error}: {remedy}"}
         logger.warning("cannot listen on the socket", extra=fields)
         return None
 

@@ -1,7 +1,8 @@
-"""The local socket at which an operator on the node sends an instruction to the agent and gets the outcome.
+"""The local socket at which operators send instructions to the agent, and read its status.
 
-The mode of the socket limits who may connect, and the agent checks the peer credentials of the kernel: root,
-or the user that the agent runs as.
+The mode of the socket limits who may connect: root and the user of the agent, and the members of a group if
+the agent has one for its socket. Instructions are for root and the user of the agent: the agent checks the
+peer credentials of the kernel. Everyone who may connect may read the status.
 """
 
 from __future__ import annotations
@@ -10,18 +11,24 @@ import asyncio
 import select
 import socket
 from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 import msgspec
 from msgspec import Struct
 
 from nodeguard.local.unix_socket import bind_socket, is_authorized_peer
-from nodeguard.wire.instruction import Instruction
+from nodeguard.model.finding import Verdict
+from nodeguard.wire.instruction import ClearFinding, DetachGpus, Instruction
 
 PATH = "/run/nodeguard/agent.sock"
 
-# Bytes of a request, and seconds for it.
+# Bytes of a request and of a part of a response, and seconds for a request.
 _LIMIT = 16 * 1024
 _PATIENCE = 5.0
+
+
+class GetStatus(Struct, frozen=True, tag_field="kind", tag="get-status"):
+    """A request for the agent's status."""
 
 
 class InstructionOutcome(Struct, frozen=True):
@@ -31,44 +38,75 @@ class InstructionOutcome(Struct, frozen=True):
     message: str
 
 
+class AgentStatus(Struct, frozen=True):
+    """The status of a running agent. Times are seconds since the epoch.
+
+    verdict: None before the first. ages: seconds since each source was read. unread: sources without a
+    reading. detached: when the detachment of a GPU ends, by target; NODE for all GPUs. acknowledged_at: when
+    each aggregator last acknowledged a message, None for never; empty without aggregators. spooled: number of
+    transitions that no aggregator has acknowledged. state_error: why the state is not on a disk.
+    """
+
+    version: str
+    node: str
+    at: float
+    boot_id: str
+    verdict: Verdict | None
+    ages: dict[str, float]
+    unread: tuple[str, ...]
+    detached: dict[str, float]
+    acknowledged_at: dict[str, float | None]
+    spooled: int
+    state_error: str = ""
+
+
 CarryOut = Callable[[Instruction], Awaitable[InstructionOutcome]]
 
+_Response = TypeVar("_Response", bound=Struct)
 
-async def serve_control(path: str, carry_out: CarryOut) -> asyncio.Server:
-    """Listen at a path; its directory is created if only that is missing.
+
+async def serve_control(
+    path: str, carry_out: CarryOut, status: Callable[[], AgentStatus], group: str = ""
+) -> asyncio.Server:
+    """Listen at a path; its directory is created if only that is missing. group: see bind_socket.
 
     Raises OSError if it cannot listen, if another agent listens there, or if the path is not a socket.
     """
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            outcome = await _outcome(reader, writer.get_extra_info("socket"), carry_out)
-            if outcome is not None:
-                writer.write(msgspec.json.encode(outcome) + b"\n")
+            response = await _respond(reader, writer.get_extra_info("socket"), carry_out, status)
+            if response is not None:
+                writer.write(msgspec.json.encode(response) + b"\n")
                 await writer.drain()
         except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             pass  # such a client gets no answer
         finally:
             writer.close()
 
-    return await asyncio.start_unix_server(handle, sock=bind_socket(path, "agent"), limit=_LIMIT)
+    return await asyncio.start_unix_server(handle, sock=bind_socket(path, "agent", group), limit=_LIMIT)
 
 
-async def _outcome(
-    reader: asyncio.StreamReader, peer: socket.socket, carry_out: CarryOut
-) -> InstructionOutcome | None:
-    """Return the outcome; None if the client has left, and then nothing was carried out."""
+async def _respond(
+    reader: asyncio.StreamReader,
+    peer: socket.socket,
+    carry_out: CarryOut,
+    status: Callable[[], AgentStatus],
+) -> InstructionOutcome | AgentStatus | None:
+    """Return the response; None if the client has left, and then nothing was carried out."""
     async with asyncio.timeout(_PATIENCE):
         line = await reader.readuntil(b"\n")
-    if not is_authorized_peer(peer):
-        return InstructionOutcome(done=False, message="permission denied: only root may do this")
     try:
-        instruction = msgspec.json.decode(line, type=Instruction)
+        request = msgspec.json.decode(line, type=ClearFinding | DetachGpus | GetStatus)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         return InstructionOutcome(
             done=False, message=f"this is not an instruction ({error}): both sides must have one version"
         )
-    return None if _has_left(peer) else await carry_out(instruction)
+    if isinstance(request, GetStatus):
+        return status()
+    if not is_authorized_peer(peer):
+        return InstructionOutcome(done=False, message="permission denied: only root may do this")
+    return None if _has_left(peer) else await carry_out(request)
 
 
 def _has_left(peer: socket.socket) -> bool:
@@ -83,11 +121,22 @@ def send_instruction(path: str, instruction: Instruction, within: float) -> Inst
 
     within: seconds for each step. Raises OSError, or msgspec.DecodeError.
     """
+    return _exchange(path, instruction, within, InstructionOutcome)
+
+
+def get_status(path: str, within: float) -> AgentStatus:
+    """Return the status of the agent of this machine. Raises OSError, or msgspec.DecodeError."""
+    return _exchange(path, GetStatus(), within, AgentStatus)
+
+
+def _exchange(
+    path: str, request: Instruction | GetStatus, within: float, response_type: type[_Response]
+) -> _Response:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as client:
         client.settimeout(within)
         client.connect(path)
-        client.sendall(msgspec.json.encode(instruction) + b"\n")
+        client.sendall(msgspec.json.encode(request) + b"\n")
         response = b""
         while chunk := client.recv(_LIMIT):
             response += chunk
-    return msgspec.json.decode(response, type=InstructionOutcome)
+    return msgspec.json.decode(response, type=response_type)

@@ -90,15 +90,16 @@ class GpuDetacher:
             return InstructionOutcome(
                 done=False, message="this agent reads no NVIDIA driver: there is nothing to detach"
             )
+        by_name, gpus = self._source.targets_by_name(), self._gpus()
         targets = tuple(
-            normalize_target(name if "/" in name else f"gpu/{name}") for name in instruction.targets
+            by_name.get(name) or normalize_target(name if "/" in name else f"gpu/{name}")
+            for name in instruction.targets
         )
-        gpus = self._gpus()
-        if unknown := sorted(set(targets) - gpus):
-            names = ", ".join(sorted(gpus)) or "none"
-            return InstructionOutcome(
-                done=False, message=f"{unknown[0]} is not a GPU of this node; there is {names}"
-            )
+        for name, target in zip(instruction.targets, targets, strict=True):
+            if target not in gpus:
+                present = ", ".join(sorted(gpus)) or "none"
+                message = f"{name} is not a GPU of this node; the GPUs are: {present}"
+                return InstructionOutcome(done=False, message=message)
         if instruction.seconds > MAX_DETACH_SECONDS:
             return InstructionOutcome(
                 done=False, message="GPUs are detached for a day at most: repeat the command then"

@@ -80,7 +80,7 @@ class AgentMetrics(Collector):
         self._registry.register(self)
 
     def render(self, accept: str) -> tuple[str, bytes]:
-        """Return content type and metrics: OpenMetrics if the Accept header requests it, else Prometheus' text."""
+        """Return content type and metrics: OpenMetrics if the Accept header requests it, else text."""
         encode, content_type = choose_encoder(accept)
         return content_type, encode(self._registry)
 

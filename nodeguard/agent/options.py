@@ -47,6 +47,7 @@ class OptionsFile(Struct, frozen=True, forbid_unknown_fields=True):
     instance_type: _OptionalText = ""
     spread: _OptionalText = ""
     socket: _OptionalText = ""
+    socket_group: _OptionalText = ""
     log_format: LogFormat = "auto"
     log_level: LogLevel = "info"
     aggregator: ReportingOptions | None = None
@@ -58,7 +59,8 @@ class AgentOptions(Struct, frozen=True):
     config: path of the options file, empty for none. from_file: names of the settings that the file sets.
     listen: host and port. state: absolute path of a directory, empty for none. spread: seconds. root: the
     directory that is the machine's root. bundle: a recording instead of this machine. socket: path of the
-    local socket, empty for none. aggregator: None without an aggregator.
+    local socket, empty for none. socket_group: its members may read the status there, empty for none.
+    aggregator: None without an aggregator.
     """
 
     config: str
@@ -75,6 +77,7 @@ class AgentOptions(Struct, frozen=True):
     bundle: str | None
     speed: float
     socket: str
+    socket_group: str
     log_format: str
     log_level: str
     aggregator: ReportingOptions | None

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Callable
+from math import inf
 
 from msgspec.structs import replace
 
+from nodeguard import __version__
 from nodeguard.agent.agent import Agent
-from nodeguard.agent.control import InstructionOutcome
+from nodeguard.agent.control import AgentStatus, InstructionOutcome
 from nodeguard.agent.http import PageSource, agent_pages, serve_http
+from nodeguard.agent.instructions import detached_targets
 from nodeguard.agent.process import notify_systemd, watchdog_interval
 from nodeguard.agent.reporting.endpoint_pool import EndpointPool
 from nodeguard.agent.reporting.reporter import Reporter
@@ -93,6 +96,28 @@ class Service:
 
     def _pages(self) -> dict[str, PageSource]:
         return agent_pages(self._agent, self._queue, self._endpoints, self._reporter.facts.node)
+
+    def status(self) -> AgentStatus:
+        """Return the present status, for the local socket."""
+        now = self._agent.now()
+        booted = now.wall - now.mono
+        detached = self._capture(now).detached
+        acked_at = self._endpoints.acked_at() if self._endpoints else {}
+        return AgentStatus(
+            version=__version__,
+            node=self._reporter.facts.node,
+            at=now.wall,
+            boot_id=now.boot_id,
+            verdict=self._agent.verdict,
+            ages=self._agent.ages(),
+            unread=tuple(self._agent.unread_sources()),
+            detached={target: booted + detached.until[target] for target in detached_targets(detached, now)},
+            acknowledged_at={
+                name: None if mono == -inf else max(0.0, booted + mono) for name, mono in acked_at.items()
+            },
+            spooled=len(self._queue.state.spool),
+            state_error=self._save_error,
+        )
 
     async def carry_out(self, instruction: Instruction) -> InstructionOutcome:
         """Carry out an instruction of the local operator; return once the state file has its effect."""

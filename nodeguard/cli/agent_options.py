@@ -10,6 +10,7 @@ from typing import Any
 
 from nodeguard.agent.control import PATH
 from nodeguard.agent.options import AgentOptions, OptionsFile, read_options_file
+from nodeguard.cli.local_agent import SOCKET_ENVIRONMENT, default_socket
 from nodeguard.cli.options import add_checks, add_site, directory
 from nodeguard.cli.usage import ArgumentParser, UsageError, address, duration
 from nodeguard.config.errors import ConfigError
@@ -49,7 +50,8 @@ def parse_options(arguments: Sequence[str]) -> AgentOptions:
         root=args.root or "",
         bundle=args.bundle,
         speed=args.speed,
-        socket=args.socket or file.socket or ("" if args.bundle else PATH),
+        socket=args.socket or file.socket or ("" if args.bundle else default_socket()),
+        socket_group=args.socket_group or file.socket_group,
         log_format=args.log_format or file.log_format,
         log_level=args.log_level or file.log_level,
         aggregator=file.aggregator,
@@ -71,7 +73,9 @@ def _parser() -> ArgumentParser:
         type=directory,
         help="store the state that a restart needs in this directory",
     )
-    add("--socket", metavar="PATH", help=f"listen here for nodeguard release and clear ({PATH})")
+    about = f"listen here for nodeguard status, gpus and clear (default: ${SOCKET_ENVIRONMENT}, else {PATH})"
+    add("--socket", metavar="PATH", help=about)
+    add("--socket-group", metavar="GROUP", help="let members of this group read the status at the socket")
     add("--log-format", choices=FORMATS, help="format of the log (auto: text on a terminal, else JSON)")
     add("--log-level", choices=LEVELS, help="lowest level that is logged (info)")
     add("--node", metavar="NAME", default="", help="name of the node ($NODE_NAME, or the host name)")

@@ -28,6 +28,10 @@ _QUERY_TIMEOUT, _DECISION_TIMEOUT = 10.0, 120.0
 _Response = TypeVar("_Response", bound=Struct)
 
 
+class UnreachableError(UsageError):
+    """No aggregator answers."""
+
+
 class NotFoundError(UsageError):
     """The requested object does not exist."""
 
@@ -92,7 +96,7 @@ class AggregatorClient:
             ) from None
         except (OSError, HTTPException) as unreachable:
             reason = getattr(unreachable, "strerror", None) or unreachable
-            raise UsageError(
+            raise UnreachableError(
                 f"no aggregator answers at {self._path} ({reason}): run this on the machine of the "
                 f"aggregator, in "
                 f"Kubernetes with {_EXEC} {self._command}, or set --socket; nodeguard check shows this node"

@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+import os
+
 from msgspec import DecodeError, ValidationError, json
 
-from nodeguard.agent.control import PATH, send_instruction
+from nodeguard.agent.control import PATH, AgentStatus, get_status, send_instruction
 from nodeguard.cli.usage import ArgumentParser, UsageError
 from nodeguard.wire.instruction import Instruction
+
+SOCKET_ENVIRONMENT = "NODEGUARD_AGENT_SOCKET"
+
+# Seconds for a status, which takes no time.
+_STATUS_TIMEOUT = 10.0
+
+
+def default_socket() -> str:
+    """Return the path of the agent's socket if no option names it."""
+    return os.environ.get(SOCKET_ENVIRONMENT) or PATH
 
 
 def add_socket(parser: ArgumentParser) -> None:
     """Add --socket."""
-    parser.add_argument("--socket", metavar="PATH", default=PATH, help=f"socket of the agent ({PATH})")
+    about = f"socket of the agent (default: ${SOCKET_ENVIRONMENT}, else {PATH})"
+    parser.add_argument("--socket", metavar="PATH", default=default_socket(), help=about)
 
 
 def request(path: str, instruction: Instruction, within: float) -> str:
@@ -31,11 +44,25 @@ def request(path: str, instruction: Instruction, within: float) -> str:
         raise UsageError(
             f"{path}: no answer within {within:g} s; the agent may still carry it out: see its log"
         ) from None
-    except PermissionError:
-        raise UsageError(f"{path}: permission denied: run it as root") from None
     except (OSError, DecodeError) as error:
-        remedy = "see that nodeguard agent runs here, or name its --socket"
-        raise UsageError(f"no agent answers at {path} ({error}): {remedy}") from None
+        raise _unreachable(path, error) from None
     if not outcome.done:
         raise UsageError(outcome.message)
     return outcome.message
+
+
+def request_status(path: str) -> AgentStatus:
+    """Return the status of the agent. Raises UsageError if it does not answer."""
+    try:
+        return get_status(path, _STATUS_TIMEOUT)
+    except TimeoutError:
+        raise UsageError(f"{path}: no answer within {_STATUS_TIMEOUT:g} s: see the agent's log") from None
+    except (OSError, DecodeError) as error:
+        raise _unreachable(path, error) from None
+
+
+def _unreachable(path: str, error: Exception) -> UsageError:
+    if isinstance(error, PermissionError):
+        return UsageError(f"{path}: permission denied: run it as root")
+    remedy = "see that nodeguard agent runs here, or name its --socket"
+    return UsageError(f"no agent answers at {path} ({error}): {remedy}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import grp
 import hashlib
 import os
 import socket
@@ -16,11 +17,12 @@ _LONGEST = 107
 _CREDENTIALS = struct.Struct("3i")  # process, user, group: see socket(7), SO_PEERCRED
 
 
-def bind_socket(path: str, who: str) -> socket.socket:
+def bind_socket(path: str, who: str, group: str = "") -> socket.socket:
     """Return a socket of mode 0600, bound to a path and not listening yet. who: the name of the service.
 
-    The directory is made if only the directory is missing. Raises OSError if the socket cannot be made, if
-    another such service listens there, or if the path is not a socket.
+    The directory is made if only the directory is missing. group: its members may connect, too; the service
+    then authorizes each request. Raises OSError if the socket cannot be made, if another such service listens
+    there, or if the path is not a socket.
     """
     if len(os.fsencode(path)) > _LONGEST:
         too_long = os.strerror(errno.ENAMETOOLONG)
@@ -36,6 +38,9 @@ def bind_socket(path: str, who: str) -> socket.socket:
             bound.bind(path)
         finally:
             os.umask(before)
+        if group:
+            os.chown(path, -1, _group_id(group))
+            os.chmod(path, 0o660)
     except OSError:
         bound.close()
         raise
@@ -46,6 +51,13 @@ def is_authorized_peer(peer: socket.socket) -> bool:
     """Return whether the peer is root or the user of this process."""
     user = _CREDENTIALS.unpack(peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))[1]
     return user in {0, os.geteuid()}
+
+
+def _group_id(group: str) -> int:
+    try:
+        return grp.getgrnam(group).gr_gid
+    except KeyError:
+        raise OSError(errno.EINVAL, f"there is no group {group}") from None
 
 
 def _remove_stale_socket(path: str, who: str) -> None:

@@ -85,6 +85,10 @@ class NvmlSource:
         self._links: dict[str, frozenset[str]] = {}
         self._nvlinks = NvlinkReader()
 
+    def targets_by_name(self) -> dict[str, str]:
+        """Return the targets of the GPUs that were read, by index and by UUID."""
+        return {**{str(index): slot for index, slot in self._slots.items()}, **self._by_uuid}
+
     def read(self, machine: Machine) -> Iterator[Observation]:
         """Read once; see Source.read."""
         yield from self._round(machine)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import grp
 import os
 import socket
 import stat
@@ -10,40 +11,103 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from nodeguard.agent.control import InstructionOutcome, send_instruction, serve_control
+from nodeguard.agent.control import (
+    AgentStatus,
+    GetStatus,
+    InstructionOutcome,
+    get_status,
+    send_instruction,
+    serve_control,
+)
+from nodeguard.model.finding import DataStatus, Health, Verdict
 from nodeguard.wire.instruction import DetachGpus, Instruction
+from tests.judge.scene import finding
 
-WANTED = DetachGpus("1", 60.0, ("gpu/0000:1b:00",))
+DETACH = DetachGpus("1", 60.0, ("gpu/0000:1b:00",))
+STATUS = AgentStatus(
+    version="0.1",
+    node="gpu-1",
+    at=1e9,
+    boot_id="boot",
+    verdict=Verdict(Health.SUSPECT, DataStatus.FRESH, (finding("a"),), evaluated=1),
+    ages={"nvml": 1.0},
+    unread=(),
+    detached={"node": 1e9 + 60.0},
+    acknowledged_at={"https://a": None, "https://b": 1e9},
+    spooled=1,
+)
 
 
-async def echo(one: Instruction) -> InstructionOutcome:
-    return InstructionOutcome(done=True, message=one.id)
+async def echo(instruction: Instruction) -> InstructionOutcome:
+    return InstructionOutcome(done=True, message=instruction.id)
 
 
-async def test_who_asks_is_answered(tmp_path: Path) -> None:
+def control(path: str, group: str = "") -> asyncio.Future[asyncio.Server]:
+    return asyncio.ensure_future(serve_control(path, echo, lambda: STATUS, group))
+
+
+async def send_as_other_user(path: str, request: bytes) -> bytes:
+    """Send a request as the user nobody, and return the response."""
+    code = (
+        "import os, socket, sys; os.setgroups([]); os.setgid(65534); os.setuid(65534); "
+        "s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); "
+        "s.sendall(sys.argv[2].encode() + b'\\n'); print(s.recv(4096).decode())"
+    )
+    client = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", code, path, request.decode(), stdout=asyncio.subprocess.PIPE
+    )
+    output, _ = await client.communicate()
+    return output
+
+
+def open_to_all(path: Path) -> None:
+    """Let every user reach a file of the test."""
+    for directory in (path, *path.parents):
+        if directory.is_relative_to("/tmp") and directory != Path("/tmp"):
+            directory.chmod(0o755)
+
+
+async def test_an_instruction_gets_its_outcome(tmp_path: Path) -> None:
     path = str(tmp_path / "run" / "agent.sock")
-    async with await serve_control(path, echo):
-        assert await asyncio.to_thread(send_instruction, path, WANTED, 5.0) == InstructionOutcome(
-            done=True, message="1"
-        )
+    async with await control(path):
+        outcome = await asyncio.to_thread(send_instruction, path, DETACH, 5.0)
+        assert outcome == InstructionOutcome(done=True, message="1")
         assert stat.S_IMODE(Path(path).stat().st_mode) == 0o600
 
 
-@pytest.mark.parametrize(
-    "said", [b"\n", b"{}\n", b'{"kind":"shut-down","id":"1"}\n', b"\xff\n", b"[" * 9000 + b"\n"]
-)
-async def test_what_is_no_instruction_is_refused(tmp_path: Path, said: bytes) -> None:
+async def test_the_status_is_complete(tmp_path: Path) -> None:
     path = str(tmp_path / "agent.sock")
-    async with await serve_control(path, echo):
+    async with await control(path):
+        assert await asyncio.to_thread(get_status, path, 5.0) == STATUS
+
+
+async def test_members_of_the_group_may_connect(tmp_path: Path) -> None:
+    path, group = tmp_path / "agent.sock", grp.getgrgid(os.getgid())
+    async with await control(str(path), group.gr_name):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o660
+        assert path.stat().st_gid == group.gr_gid
+
+
+async def test_an_unknown_group_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="there is no group no-such-group"):
+        await control(str(tmp_path / "agent.sock"), "no-such-group")
+
+
+@pytest.mark.parametrize(
+    "line", [b"\n", b"{}\n", b'{"kind":"shut-down","id":"1"}\n', b"\xff\n", b"[" * 9000 + b"\n"]
+)
+async def test_an_invalid_request_is_refused(tmp_path: Path, line: bytes) -> None:
+    path = str(tmp_path / "agent.sock")
+    async with await control(path):
         reader, writer = await asyncio.open_unix_connection(path)
-        writer.write(said)
+        writer.write(line)
         assert b'"done":false,"message":"this is not an instruction' in await reader.read()
         writer.close()
 
 
-async def test_what_never_ends_is_let_go(tmp_path: Path) -> None:
+async def test_a_request_without_an_end_gets_no_response(tmp_path: Path) -> None:
     path = str(tmp_path / "agent.sock")
-    async with await serve_control(path, echo):
+    async with await control(path):
         reader, writer = await asyncio.open_unix_connection(path)
         writer.write(b"x" * 20_000)
         assert await reader.read() == b""
@@ -51,82 +115,72 @@ async def test_what_never_ends_is_let_go(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="takes another user")
-async def test_only_root_is_heard(tmp_path: Path) -> None:
+async def test_other_users_may_read_the_status_and_send_no_instruction(tmp_path: Path) -> None:
     path = str(tmp_path / "agent.sock")
-    for place in (tmp_path, *tmp_path.parents):
-        if place.is_relative_to("/tmp") and place != Path("/tmp"):
-            place.chmod(0o755)
-    async with await serve_control(path, echo):
+    open_to_all(tmp_path)
+    async with await control(path):
         Path(path).chmod(0o666)
-        code = (
-            "import os, socket, sys; os.setuid(65534); s = socket.socket(socket.AF_UNIX); "
-            "s.connect(sys.argv[1]); s.sendall(b'{}\\n'); print(s.recv(4096).decode())"
-        )
-        asked = await asyncio.create_subprocess_exec(
-            sys.executable, "-c", code, path, stdout=asyncio.subprocess.PIPE
-        )
-        said, _ = await asked.communicate()
-        assert b"only root may do this" in said
+        assert b"only root may do this" in await send_as_other_user(path, msgspec.json.encode(DETACH))
+        assert b'"node":"gpu-1"' in await send_as_other_user(path, msgspec.json.encode(GetStatus()))
 
 
-async def test_a_socket_that_was_left_is_taken_over_and_one_in_use_is_not(tmp_path: Path) -> None:
+async def test_a_stale_socket_is_replaced_and_one_in_use_is_not(tmp_path: Path) -> None:
     path = str(tmp_path / "agent.sock")
-    left = socket.socket(socket.AF_UNIX)
-    left.bind(path)
-    left.close()
-    async with await serve_control(path, echo):
+    stale = socket.socket(socket.AF_UNIX)
+    stale.bind(path)
+    stale.close()
+    async with await control(path):
         with pytest.raises(FileExistsError, match="another agent listens there"):
-            await serve_control(path, echo)
-        assert (await asyncio.to_thread(send_instruction, path, WANTED, 5.0)).done
+            await control(path)
+        assert (await asyncio.to_thread(send_instruction, path, DETACH, 5.0)).done
 
 
 @pytest.mark.parametrize("kind", ["file", "directory", "link"])
-async def test_what_is_no_socket_is_left_as_it_is(tmp_path: Path, kind: str) -> None:
-    path, other = tmp_path / "agent.sock", tmp_path / "kept"
-    other.write_text("years of work")
+async def test_a_path_that_is_not_a_socket_is_not_changed(tmp_path: Path, kind: str) -> None:
+    path, other = tmp_path / "agent.sock", tmp_path / "other"
+    other.write_text("content")
     if kind == "file":
-        path.write_text("years of work")
+        path.write_text("content")
     elif kind == "directory":
         path.mkdir()
     else:
         path.symlink_to(other)
     with pytest.raises(FileExistsError, match="is not a socket and is not removed") as refused:
-        await serve_control(str(path), echo)
+        await control(str(path))
     assert refused.value.strerror == "is not a socket and is not removed"
     assert os.path.lexists(path)
-    assert other.read_text() == "years of work"
-    assert kind != "file" or path.read_text() == "years of work"
+    assert other.read_text() == "content"
+    assert kind != "file" or path.read_text() == "content"
 
 
-async def test_a_name_without_a_directory_is_one_here(
+async def test_a_name_without_a_directory_is_in_the_current_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    async with await serve_control("s", echo):
-        assert (await asyncio.to_thread(send_instruction, "s", WANTED, 5.0)).done
+    async with await control("s"):
+        assert (await asyncio.to_thread(send_instruction, "s", DETACH, 5.0)).done
 
 
-async def test_a_name_that_is_too_long_is_told_so(tmp_path: Path) -> None:
-    path = str(tmp_path / ("a" * 120))
+async def test_a_path_that_is_too_long_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="File name too long") as refused:
-        await serve_control(path, echo)
+        await control(str(tmp_path / ("a" * 120)))
     assert refused.value.strerror == "File name too long: 107 bytes at most"
 
 
-async def test_what_nobody_waits_for_any_more_is_not_carried_out(tmp_path: Path) -> None:
-    path, carried = str(tmp_path / "agent.sock"), list[str]()
+async def test_an_instruction_of_a_client_that_has_left_is_not_carried_out(tmp_path: Path) -> None:
+    path, ids = str(tmp_path / "agent.sock"), list[str]()
 
-    async def carry(one: Instruction) -> InstructionOutcome:
-        carried.append(one.id)
-        return InstructionOutcome(done=True, message=one.id)
+    async def carry_out(instruction: Instruction) -> InstructionOutcome:
+        ids.append(instruction.id)
+        return InstructionOutcome(done=True, message=instruction.id)
 
-    async with await serve_control(path, carry):
-        with socket.socket(socket.AF_UNIX) as gone:
-            gone.connect(path)
-            gone.sendall(msgspec.json.encode(DetachGpus("gone", 60.0)) + b"\n")
-        with socket.socket(socket.AF_UNIX) as listening:
-            listening.connect(path)
-            listening.sendall(msgspec.json.encode(DetachGpus("listening", 60.0)) + b"\n")
-            listening.shutdown(socket.SHUT_WR)
-            assert b'"listening"' in await asyncio.to_thread(listening.recv, 4096)
-    assert carried == ["listening"]
+    async with await serve_control(path, carry_out, lambda: STATUS):
+        with socket.socket(socket.AF_UNIX) as left:
+            left.connect(path)
+            left.sendall(msgspec.json.encode(DetachGpus("left", 60.0)) + b"\n")
+        with socket.socket(socket.AF_UNIX) as waiting:
+            waiting.connect(path)
+            waiting.sendall(msgspec.json.encode(DetachGpus("waiting", 60.0)) + b"\n")
+            waiting.shutdown(socket.SHUT_WR)
+            assert b'"waiting"' in await asyncio.to_thread(waiting.recv, 4096)
+    assert ids == ["waiting"]

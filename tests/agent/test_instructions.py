@@ -122,7 +122,7 @@ async def test_a_release_ends_by_itself_and_outlives_a_restart(tmp_path: Path) -
 async def test_what_makes_no_sense_is_refused(tmp_path: Path) -> None:
     async with watching(tmp_path) as node:
         unknown = await node.gpus.carry_out(DetachGpus("1", 60.0, ("99:00",)))
-        assert unknown.message == f"gpu/0000:99:00 is not a GPU of this node; there is {ONE}, {OTHER}"
+        assert unknown.message == f"99:00 is not a GPU of this node; the GPUs are: {ONE}, {OTHER}"
         assert not (await node.gpus.carry_out(DetachGpus("1", 1e6))).done
         assert node.gpus.detached == DetachedGpus()
         none = GpuDetacher(node.agent, None, lambda: None, DetachedGpus())

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nodeguard.cli.aggregator_client import AggregatorClient, NotFoundError, add_socket, quote_name
+from nodeguard.cli.aggregator_client import (
+    AggregatorClient,
+    NotFoundError,
+    UnreachableError,
+    add_socket,
+    quote_name,
+)
+from nodeguard.cli.commands.status import agent_text_or_raise
 from nodeguard.cli.incident_names import resolve_incident
 from nodeguard.cli.options import add_output
 from nodeguard.cli.output import to_json, to_yaml
@@ -36,7 +43,12 @@ def run(arguments: Sequence[str]) -> int:
     client = AggregatorClient(options, "describe", arguments)
 
     def render() -> str:
-        view = _view(client, options.kind, options.name)
+        try:
+            view = _view(client, options.kind, options.name)
+        except UnreachableError as unreachable:
+            if options.kind != "node":
+                raise
+            return agent_text_or_raise(options, unreachable, options.name)
         match options.output:
             case "json":
                 return to_json(view)
@@ -51,7 +63,8 @@ def run(arguments: Sequence[str]) -> int:
 def _parser() -> ArgumentParser:
     parser = ArgumentParser(
         prog="nodeguard describe",
-        description="Show a node, an incident or a failure domain in full, as the aggregator knows it.",
+        description="Show a node, an incident or a failure domain in full, as the aggregator knows it. "
+        "Without an aggregator, show this node as its agent knows it.",
         epilog="Exit codes: 0 found; 3 not found, or the aggregator did not answer.",
     )
     kinds = parser.add_subparsers(dest="kind", metavar="node | incident | domain", required=True)

@@ -1,19 +1,22 @@
-"""nodeguard status: the health of the fleet, its marks and budgets."""
+"""nodeguard status: the health of the fleet with marks and budgets, or the status of this node's agent."""
 
 from __future__ import annotations
 
+from argparse import Namespace
 from collections.abc import Sequence
 
-from nodeguard.cli.aggregator_client import AggregatorClient, add_socket
+from nodeguard.cli.aggregator_client import ENVIRONMENT, AggregatorClient, UnreachableError, add_socket
+from nodeguard.cli.local_agent import SOCKET_ENVIRONMENT, default_socket, request_status
 from nodeguard.cli.options import add_output
 from nodeguard.cli.output import to_json, to_yaml
+from nodeguard.cli.render.agent_status import agent_status_lines, agent_status_output
 from nodeguard.cli.render.status import status_lines
 from nodeguard.cli.render.terminal import format_lines
-from nodeguard.cli.usage import OK, ArgumentParser
+from nodeguard.cli.usage import OK, ArgumentParser, UsageError
 from nodeguard.cli.watch import add_watch, print_or_watch
 from nodeguard.fleet_api.schema.status import FleetStatus
 
-SUMMARY = "show the health of the fleet"
+SUMMARY = "show the health of the fleet, or of this node"
 GROUP = "Fleet"
 
 
@@ -22,8 +25,12 @@ def run(arguments: Sequence[str]) -> int:
     parser = ArgumentParser(
         prog="nodeguard status",
         description="Show the health of the fleet: unhealthy nodes, marks, budgets, and why marks are "
-        "withheld.",
-        epilog="Exit codes: 0 the aggregator answered; 3 it did not.",
+        "withheld. Where only an agent runs, show its verdict, findings, detached GPUs and aggregators.",
+        epilog="Exit codes: 0 aggregator or agent answered; 3 neither did. Environment: "
+        f"${ENVIRONMENT} and ${SOCKET_ENVIRONMENT} name the sockets.",
+    )
+    parser.add_argument(
+        "--agent", action="store_true", help="show the agent of this node; --socket is then its socket"
     )
     add_output(parser, "text", "json", "yaml")
     add_watch(parser)
@@ -32,13 +39,51 @@ def run(arguments: Sequence[str]) -> int:
     client = AggregatorClient(options, "status", arguments)
 
     def render() -> str:
-        status = client.get("status", FleetStatus)
-        match options.output:
-            case "json":
-                return to_json(status)
-            case "yaml":
-                return to_yaml(status)
-        return format_lines(status_lines(status))
+        if options.agent:
+            return agent_text(options.socket or default_socket(), options.output)
+        try:
+            return _fleet_text(client, options)
+        except UnreachableError as unreachable:
+            return agent_text_or_raise(options, unreachable)
 
     print_or_watch(render, options)
     return OK
+
+
+def _fleet_text(client: AggregatorClient, options: Namespace) -> str:
+    status = client.get("status", FleetStatus)
+    match options.output:
+        case "json":
+            return to_json(status)
+        case "yaml":
+            return to_yaml(status)
+    return format_lines(status_lines(status))
+
+
+def agent_text(path: str, output: str, name: str = "") -> str:
+    """Return the status of the agent at a socket, as text, json or yaml. Raises UsageError.
+
+    name: of the node that it must be, empty for any.
+    """
+    status = request_status(path)
+    if name and name != status.node:
+        raise UsageError(f"the agent of this machine is that of node '{status.node}', not '{name}'")
+    match output:
+        case "json":
+            return to_json(agent_status_output(status))
+        case "yaml":
+            return to_yaml(agent_status_output(status))
+    return format_lines(agent_status_lines(status))
+
+
+def agent_text_or_raise(options: Namespace, unreachable: UnreachableError, name: str = "") -> str:
+    """Return agent_text where no aggregator answers; raise the aggregator's error if no agent answers either.
+
+    With --socket the aggregator is meant, and no agent is asked.
+    """
+    if options.socket:
+        raise unreachable
+    try:
+        return agent_text(default_socket(), options.output, name)
+    except UsageError as error:
+        raise UsageError(f"{unreachable}; {error}") from None

@@ -132,8 +132,8 @@ def as_json(hostname: str, verdict: Verdict, instant: Instant, inventory: Machin
             evaluated=verdict.evaluated,
         ),
         inventory=inventory,
-        findings=tuple(_finding(finding) for finding in verdict.findings),
-        informational=tuple(_finding(finding) for finding in verdict.informational),
+        findings=tuple(finding_output(finding) for finding in verdict.findings),
+        informational=tuple(finding_output(finding) for finding in verdict.informational),
         unreadable=tuple(
             UnreadableOutput(unread.source, unread.subject, unread.reason, unread.targets)
             for unread in verdict.read_failures
@@ -148,7 +148,8 @@ def as_json(hostname: str, verdict: Verdict, instant: Instant, inventory: Machin
     return to_json(output)
 
 
-def _finding(finding: Finding) -> FindingOutput:
+def finding_output(finding: Finding) -> FindingOutput:
+    """Return a finding as it is in JSON."""
     return FindingOutput(
         check=finding.check,
         title=finding.title,

@@ -57,9 +57,9 @@ def test_gpus_are_detached_and_attached(agent: tuple[str, str], capsys: pytest.C
         (["--duration", "2d"], "GPUs are detached for a day at most: repeat the command then"),
         (
             ["--duration", "1m", "--gpu", "99:00"],
-            "gpu/0000:99:00 is not a GPU of this node; there is gpu/0000:",
+            "0000:99:00 is not a GPU of this node; the GPUs are: gpu/0000:",
         ),
-        (["--duration", "1m", "--gpu", "x" * 300], "is not a PCI address: write it like 0000:3b:00"),
+        (["--duration", "1m", "--gpu", "x" * 300], "is not an index, UUID or PCI address"),
     ],
 )
 def test_an_invalid_detachment_is_refused(

@@ -1,0 +1,130 @@
+"""The status of the agent on this machine, as text and as JSON. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+from msgspec import Struct
+
+from nodeguard.agent.control import AgentStatus
+from nodeguard.cli.render.fleet_text import count_noun
+from nodeguard.cli.render.terminal import StyledLine, StyledText
+from nodeguard.cli.render.verdict import VerdictText, verdict_lines
+from nodeguard.cli.render.verdict_json import FindingOutput, HealthOutput, finding_output
+from nodeguard.cli.scope import verdict_data_status
+from nodeguard.cli.timestamps import format_age, format_time, rfc3339
+from nodeguard.model.finding import DataStatus
+from nodeguard.model.instant import Instant
+from nodeguard.model.target import NODE, target_label
+
+# Columns of a name, as in the table of a verdict.
+_FIELD = 12
+
+
+class DetachedOutput(Struct, frozen=True):
+    """GPUs that are detached. target: `node` for all of them. until: RFC 3339."""
+
+    target: str
+    until: str
+
+
+class EndpointOutput(Struct, frozen=True):
+    """An aggregator. acknowledged_at: RFC 3339 time of its last acknowledgement, empty for never."""
+
+    endpoint: str
+    acknowledged_at: str
+
+
+class AgentStatusOutput(Struct, frozen=True):
+    """Output of nodeguard status --agent -o json.
+
+    at: RFC 3339. health, data_status: `unknown` before the first evaluation. unread_sources: sources that
+    have no reading yet. spooled_transitions: changes that no aggregator has acknowledged. state_error: why
+    the agent's state is not on a disk, empty for no error.
+    """
+
+    version: Literal[1]
+    node: str
+    at: str
+    agent_version: str
+    health: HealthOutput
+    data_status: DataStatus
+    findings: tuple[FindingOutput, ...]
+    unread_sources: tuple[str, ...]
+    detached_gpus: tuple[DetachedOutput, ...]
+    aggregators: tuple[EndpointOutput, ...]
+    spooled_transitions: int
+    state_error: str
+
+
+def agent_status_output(status: AgentStatus) -> AgentStatusOutput:
+    """Return the document of -o json and -o yaml."""
+    verdict = status.verdict
+    return AgentStatusOutput(
+        version=1,
+        node=status.node,
+        at=rfc3339(status.at),
+        agent_version=status.version,
+        health=HealthOutput((verdict and verdict.known_health) or DataStatus.UNKNOWN),
+        data_status=verdict_data_status(verdict) if verdict else DataStatus.UNKNOWN,
+        findings=tuple(map(finding_output, verdict.findings)) if verdict else (),
+        unread_sources=status.unread,
+        detached_gpus=detached_output(status),
+        aggregators=tuple(
+            EndpointOutput(name, "" if wall is None else rfc3339(wall))
+            for name, wall in status.acknowledged_at.items()
+        ),
+        spooled_transitions=status.spooled,
+        state_error=status.state_error,
+    )
+
+
+def detached_output(status: AgentStatus) -> tuple[DetachedOutput, ...]:
+    """Return the GPUs that are detached from the agent."""
+    return tuple(DetachedOutput(target, rfc3339(until)) for target, until in sorted(status.detached.items()))
+
+
+def agent_status_lines(status: AgentStatus) -> list[StyledLine]:
+    """Return the lines of the view."""
+    if status.verdict is None:
+        head = StyledText("UNKNOWN", "unknown"), StyledText("  ")
+        lines = [StyledLine(head, f"{status.node}: no evaluation yet", "strong")]
+    else:
+        instant = Instant(status.at, 0.0, status.boot_id)
+        lines = verdict_lines(VerdictText(status.node, status.verdict, instant, {}), quiet=True)
+    return [*lines, StyledLine(), *_facts(status)]
+
+
+def detached_lines(status: AgentStatus) -> list[StyledLine]:
+    """Return a line for each GPU that is detached, and one if there is none."""
+    lines = [
+        _field("detached", f"{_gpus(target)} until {format_time(until)}")
+        for target, until in sorted(status.detached.items())
+    ]
+    return lines or [_field("detached", "none: the agent reads all GPUs")]
+
+
+def _facts(status: AgentStatus) -> Iterator[StyledLine]:
+    yield _field("agent", f"version {status.version}, as of {format_time(status.at)}")
+    if status.unread:
+        yield _field("not read", f"{', '.join(status.unread)}: no reading since the start")
+    if status.detached:
+        yield from detached_lines(status)
+    for name, wall in status.acknowledged_at.items():
+        age = "never" if wall is None else format_age(status.at - wall)
+        yield _field("aggregator", f"{name}: last acknowledgement {age}")
+    if not status.acknowledged_at:
+        yield _field("aggregator", "none: the agent does not report")
+    if status.spooled:
+        yield _field("spooled", f"{count_noun(status.spooled, 'change')} without acknowledgement")
+    if status.state_error:
+        yield _field("state file", status.state_error)
+
+
+def _field(name: str, text: str) -> StyledLine:
+    return StyledLine((StyledText(f"{name:<{_FIELD}}", "dim"),), text)
+
+
+def _gpus(target: str) -> str:
+    return "all GPUs" if target == NODE else target_label(target)
