@@ -13,7 +13,7 @@ from fixtures.bundles import bundle_path
 from nodeguard.cli.main import main
 from tests.cli.commands.test_agent import fetch, running
 
-_NODE = ("--node", "gpu-1", "--from", str(bundle_path("adapter-badly-seated")))
+_NODE = ("--node", "gpu-1", "--from", str(bundle_path("gpu-retired-pages")))
 
 
 @pytest.fixture(scope="module")
