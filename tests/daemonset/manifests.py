@@ -1,4 +1,4 @@
-"""The manifests, as a site applies them."""
+"""The manifests as a site applies them, and tokens of their service accounts."""
 
 from __future__ import annotations
 
@@ -37,44 +37,45 @@ def documents() -> Iterator[Object]:
 
 def document(kind: str, name: str) -> Any:
     """One object."""
-    (found,) = [one for one in documents() if (one["kind"], one["metadata"]["name"]) == (kind, name)]
-    return found
+    [match] = [made for made in documents() if (made["kind"], made["metadata"]["name"]) == (kind, name)]
+    return match
 
 
 def apply(cluster: Cluster) -> list[Object]:
-    """Apply all of them, and give what the API server has of them."""
-    # A test before may have taken the namespace away, which takes a while.
+    """Apply all objects, and return them as the API server stores them."""
+    # An earlier test may have deleted the namespace, which takes some time.
     cluster.until(lambda: not _terminating(cluster), "kube-apiserver")
-    said = cluster.kubectl("apply", "--server-side", "-k", str(DAEMONSET), "-o", "json")
+    output = cluster.kubectl("apply", "--server-side", "-k", str(DAEMONSET), "-o", "json")
     cluster.until(lambda: _is_served(cluster, _INCIDENTS), "kube-apiserver")
-    found: list[Object] = json.loads(said)["items"]
-    return found
+    applied: list[Object] = json.loads(output)["items"]
+    return applied
 
 
 def fill(cluster: Cluster) -> None:
-    """Apply the policy that lets single-node work fill what gangs avoid, and wait until pods are judged by it."""
+    """Apply the admission policy for single-node work, and wait until it changes new pods."""
     cluster.kubectl("apply", "--server-side", "-f", str(FILL))
-    asked = objects.pod("asked", labels={"nodeguard.dev/fill": "true"})
+    pod = objects.pod("pod", labels={"nodeguard.dev/fill": "true"})
 
-    def follows() -> bool:
-        taken = cluster.api.post("/api/v1/namespaces/default/pods?dryRun=All", asked)
-        return "nodeguard.dev/suspect" in str(taken["spec"].get("tolerations"))
+    def is_active() -> bool:
+        created = cluster.api.post("/api/v1/namespaces/default/pods?dryRun=All", pod)
+        return "nodeguard.dev/suspect" in str(created["spec"].get("tolerations"))
 
-    cluster.until(follows, "kube-apiserver")
+    cluster.until(is_active, "kube-apiserver")
 
 
 def take_away(cluster: Cluster) -> None:
-    """Remove what makes pods, and then the pods: no kubelet would say that they have ended; and what nodeguard has
-    written beside Nodes, which is in no namespace that would take it along.
+    """Delete the workloads, then their pods, then the cluster-scoped objects that nodeguard writes.
+
+    There is no kubelet that would end the pods.
     """
     cluster.api.delete(f"{_WORKLOADS}/daemonsets")
     cluster.api.delete(f"{_WORKLOADS}/deployments")
 
-    def gone() -> bool:
+    def has_no_pods() -> bool:
         cluster.api.delete(f"{_SPACE}/pods")
         return not cluster.api.get(f"{_SPACE}/pods")["items"]
 
-    cluster.until(gone, "kube-controller-manager")
+    cluster.until(has_no_pods, "kube-controller-manager")
     for path in (_INCIDENTS, "/apis/resource.k8s.io/v1/devicetaintrules"):
         if cluster.has(path):
             cluster.api.delete(path)
@@ -82,29 +83,31 @@ def take_away(cluster: Cluster) -> None:
 
 def pods(cluster: Cluster, name: str) -> list[Object]:
     """The pods of the agent or of the aggregator."""
-    found: list[Object] = cluster.api.get(f"{_SPACE}/pods?labelSelector=app.kubernetes.io/name={name}")[
-        "items"
-    ]
-    return found
+    path = f"{_SPACE}/pods?labelSelector=app.kubernetes.io/name={name}"
+    items: list[Object] = cluster.api.get(path)["items"]
+    return items
 
 
 def token(cluster: Cluster, account: str, pod: str | None = None, audience: str | None = None) -> str:
-    """A token of a service account, as the kubelet would project it into a pod. None: bound to none; for the API."""
-    asked: Object = {"expirationSeconds": 3600}
+    """A token of a service account, as the kubelet projects it into a pod.
+
+    pod: its name; None: bound to no pod. audience: None for the API server.
+    """
+    spec: Object = {"expirationSeconds": 3600}
     if audience is not None:
-        asked["audiences"] = [audience]
+        spec["audiences"] = [audience]
     if pod is not None:
-        asked["boundObjectRef"] = {"apiVersion": "v1", "kind": "Pod", "name": pod}
+        spec["boundObjectRef"] = {"apiVersion": "v1", "kind": "Pod", "name": pod}
     path = f"{_SPACE}/serviceaccounts/{account}/token"
-    made = cluster.api.post(
-        path, {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": asked}
+    response = cluster.api.post(
+        path, {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
     )
-    said: str = made["status"]["token"]
-    return said
+    issued: str = response["status"]["token"]
+    return issued
 
 
 def _is_served(cluster: Cluster, path: str) -> bool:
-    """Whether a kind of objects that was just defined can be asked for."""
+    """Whether the API server serves a kind of object that was just defined."""
     try:
         cluster.api.get(path)
     except ApiError as refused:

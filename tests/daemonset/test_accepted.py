@@ -1,4 +1,4 @@
-"""A real API server takes the manifests, and real controllers do with them what is meant."""
+"""A real API server accepts the manifests, and real controllers schedule their pods as intended."""
 
 from __future__ import annotations
 
@@ -13,44 +13,44 @@ RESERVED = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
 
 
 def versions(applied: list[Object]) -> dict[tuple[str, str], object]:
-    """What changes with each write: the API server itself writes the status of what has a generation."""
+    """The generation of each object, or its resource version if it has no generation."""
     return {
-        (one["kind"], one["metadata"]["name"]): one["metadata"].get(
-            "generation", one["metadata"]["resourceVersion"]
+        (made["kind"], made["metadata"]["name"]): made["metadata"].get(
+            "generation", made["metadata"]["resourceVersion"]
         )
-        for one in applied
+        for made in applied
     }
 
 
-def test_all_is_accepted_and_a_second_time_changes_nothing(new_cluster: NewCluster) -> None:
-    with new_cluster(API) as alone:
-        first = apply(alone)
+def test_apply_is_accepted_and_idempotent(new_cluster: NewCluster) -> None:
+    with new_cluster(API) as cluster:
+        first = apply(cluster)
         assert len(first) == len(list(documents()))
-        assert versions(apply(alone)) == versions(first)
+        assert versions(apply(cluster)) == versions(first)
 
 
 def bound(controlplane: Cluster, name: str, count: int) -> list[str]:
-    """The Nodes of so many pods."""
+    """The names of the Nodes to which the pods of a workload are bound. count: of the pods."""
 
-    def found() -> list[str]:
-        nodes = sorted(one["spec"].get("nodeName", "") for one in pods(controlplane, name))
+    def bound_nodes() -> list[str]:
+        nodes = sorted(pod["spec"].get("nodeName", "") for pod in pods(controlplane, name))
         return nodes if len(nodes) == count and all(nodes) else []
 
-    return controlplane.until(found, "kube-scheduler")
+    return controlplane.until(bound_nodes, "kube-scheduler")
 
 
-def test_an_agent_comes_to_every_node_whatever_is_wrong_with_it(applied: Cluster) -> None:
+def test_an_agent_is_scheduled_on_every_linux_node(applied: Cluster) -> None:
     for name, spec in (
-        ("well", {}),
+        ("healthy", {}),
         ("marked", {"taints": [QUARANTINE, RESERVED]}),
         ("cordoned", {"unschedulable": True}),
     ):
         applied.api.post("/api/v1/nodes", {**node(name, labels=LINUX), "spec": spec})
     applied.api.post("/api/v1/nodes", node("windows", labels={"kubernetes.io/os": "windows"}))
-    assert bound(applied, AGENT, 3) == ["cordoned", "marked", "well"]
+    assert bound(applied, AGENT, 3) == ["cordoned", "healthy", "marked"]
 
 
-def test_the_aggregators_keep_apart_and_off_nodes_that_are_marked_or_reserved(applied: Cluster) -> None:
-    for name, taints in (("marked", [QUARANTINE]), ("reserved", [RESERVED]), ("one", []), ("other", [])):
+def test_aggregators_are_spread_over_nodes_without_taints(applied: Cluster) -> None:
+    for name, taints in (("marked", [QUARANTINE]), ("reserved", [RESERVED]), ("first", []), ("second", [])):
         applied.api.post("/api/v1/nodes", {**node(name, labels=LINUX), "spec": {"taints": taints}})
-    assert bound(applied, AGGREGATOR, 2) == ["one", "other"]
+    assert bound(applied, AGGREGATOR, 2) == ["first", "second"]

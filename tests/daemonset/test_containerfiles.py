@@ -1,4 +1,4 @@
-"""What the images are built from is there, and is all that the build needs."""
+"""The Containerfiles build from the files that they copy, with pinned versions and no registry."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ FILES = ["Containerfile.agent", "Containerfile.aggregator"]
 
 
 def instructions(file: str) -> list[tuple[str, str]]:
-    """Each instruction and its words."""
+    """The instructions of a file with their arguments."""
     lines = [line for line in (ROOT / file).read_text().splitlines() if line and not line.startswith("#")]
     return [(word, rest) for word, _, rest in (line.partition(" ") for line in lines)]
 
 
 def copied(file: str) -> list[tuple[list[str], str]]:
-    """What comes out of the working tree, and where it goes."""
-    found = [rest.split() for word, rest in instructions(file) if word == "COPY" and "--from" not in rest]
-    return [(words[:-1], words[-1]) for words in found]
+    """The sources of the working tree and the target of each COPY."""
+    copies = [rest.split() for word, rest in instructions(file) if word == "COPY" and "--from" not in rest]
+    return [(words[:-1], words[-1]) for words in copies]
 
 
 @pytest.mark.parametrize("file", FILES)
-def test_it_builds_from_what_it_copies_alone(file: str, tmp_path: Path) -> None:
+def test_the_wheel_builds_from_the_copied_files(file: str, tmp_path: Path) -> None:
     for sources, target in copied(file):
         for source in sources:
             if (ROOT / source).is_dir():
@@ -43,43 +43,43 @@ def test_it_builds_from_what_it_copies_alone(file: str, tmp_path: Path) -> None:
                 shutil.copy(ROOT / source, tmp_path / target)
     wheels = tmp_path / "wheels"
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "wheel", "--quiet"]
-    alone = ["--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", str(wheels), str(tmp_path)]
-    subprocess.run([*pip, *alone], check=True, capture_output=True)
+    options = ["--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", str(wheels), str(tmp_path)]
+    subprocess.run([*pip, *options], check=True, capture_output=True)
     (wheel,) = wheels.glob("gpu_nodeguard-*.whl")
     assert "nodeguard/checks/compiled.msgpack" in zipfile.ZipFile(wheel).namelist()
 
 
 @pytest.mark.parametrize("file", FILES)
-def test_what_it_copies_is_what_the_build_may_see(file: str) -> None:
-    seen = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
-    assert {source for sources, _ in copied(file) for source in sources} == seen
+def test_the_build_context_is_what_is_copied(file: str) -> None:
+    context = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
+    assert {source for sources, _ in copied(file) for source in sources} == context
 
 
 @pytest.mark.parametrize("file", FILES)
-def test_it_installs_extras_that_there_are_at_pinned_versions(file: str) -> None:
-    known = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+def test_extras_exist_and_versions_are_pinned(file: str) -> None:
+    defined = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     (line,) = [rest for word, rest in instructions(file) if word == "RUN" and " install " in rest]
     extras = re.search(r"\[(.*)]", line)
-    assert {*(extras[1].split(",") if extras else ())} <= set(known)
+    assert {*(extras[1].split(",") if extras else ())} <= set(defined)
     settings = " ".join(rest for word, rest in instructions(file) if word == "ENV")
     assert "PIP_CONSTRAINT=/build/constraints.txt" in settings
 
 
 @pytest.mark.parametrize("file", FILES)
-def test_no_registry_is_named(file: str) -> None:
+def test_base_image_names_no_registry(file: str) -> None:
     bases = {rest.split()[0] for word, rest in instructions(file) if word == "FROM"}
     assert bases == {"python:${PYTHON}-slim"}
 
 
-def test_the_aggregator_is_not_root_as_its_manifest_demands() -> None:
+def test_user_of_the_aggregator_is_that_of_its_manifest() -> None:
     (user,) = [rest for word, rest in instructions("Containerfile.aggregator") if word == "USER"]
     context = document("Deployment", AGGREGATOR)["spec"]["template"]["spec"]["securityContext"]
     assert user == f"{context['runAsUser']}:{context['runAsGroup']}"
 
 
 @pytest.mark.parametrize(("kind", "name"), [("DaemonSet", AGENT), ("Deployment", AGGREGATOR)])
-def test_the_manifests_arguments_are_for_its_entry_point(kind: str, name: str) -> None:
-    told = dict(instructions(f"Containerfile.{name.removeprefix('nodeguard-')}"))
-    assert told["ENTRYPOINT"] == '["nodeguard"]'
+def test_arguments_of_the_manifest_match_the_entry_point(kind: str, name: str) -> None:
+    by_name = dict(instructions(f"Containerfile.{name.removeprefix('nodeguard-')}"))
+    assert by_name["ENTRYPOINT"] == '["nodeguard"]'
     (container,) = document(kind, name)["spec"]["template"]["spec"]["containers"]
-    assert f'"{container["args"][0]}"' in told["CMD"]
+    assert f'"{container["args"][0]}"' in by_name["CMD"]

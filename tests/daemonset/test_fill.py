@@ -1,4 +1,4 @@
-"""Who may fill what gangs avoid, as the real API server decides it when a pod is made."""
+"""The admission policy for single-node work: which new pods a real API server gives the tolerations."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ADDED = [
     for key in ("nodeguard.dev/domain-degraded", "nodeguard.dev/suspect")
 ]
 
-# What the controllers of gangs write on their pods.
+# Labels and annotations that controllers of gangs set on their pods.
 LABELS = (
     "batch.kubernetes.io/job-completion-index",
     "grove.io/podgang",
@@ -49,12 +49,12 @@ ANNOTATIONS = (
 
 @pytest.fixture(scope="module", params=[GANGS, {}], ids=["with PodGroups", "without PodGroups"])
 def served(request: pytest.FixtureRequest, new_cluster: NewCluster) -> Iterator[Cluster]:
-    """An API server with the policy, and a namespace that wants it and one that does not."""
+    """An API server with the policy, and a namespace with and one without the label."""
     with new_cluster(API, {"kube-apiserver": request.param.get("kube-apiserver", ())}) as made:
         for name, labels in (("fills", WANTED), ("plain", {})):
             made.api.post("/api/v1/namespaces", {"metadata": {"name": name, "labels": labels}})
         for name in ("default", "fills", "plain"):
-            # What the controllers would make.
+            # The controllers, which do not run, would create it.
             account = {"metadata": {"name": "default"}}
             made.api.post(f"/api/v1/namespaces/{name}/serviceaccounts", account)
         fill(made)
@@ -62,10 +62,12 @@ def served(request: pytest.FixtureRequest, new_cluster: NewCluster) -> Iterator[
 
 
 def tolerated(served: Cluster, namespace: str, made: Object) -> list[Any]:
-    """What a pod would tolerate of nodeguard's."""
-    taken = served.api.post(f"/api/v1/namespaces/{namespace}/pods?dryRun=All", made)
-    found = taken["spec"].get("tolerations", [])
-    return [one for one in found if one.get("key", "").startswith("nodeguard.dev/")]
+    """The tolerations of a new pod for taints of nodeguard."""
+    created = served.api.post(f"/api/v1/namespaces/{namespace}/pods?dryRun=All", made)
+    tolerations = created["spec"].get("tolerations", [])
+    return [
+        toleration for toleration in tolerations if toleration.get("key", "").startswith("nodeguard.dev/")
+    ]
 
 
 @pytest.mark.parametrize(
@@ -79,52 +81,55 @@ def tolerated(served: Cluster, namespace: str, made: Object) -> list[Any]:
         ("plain", {}, []),
     ],
 )
-def test_who_wants_it_gets_it(
+def test_label_of_pod_or_namespace_adds_the_tolerations(
     served: Cluster, namespace: str, labels: dict[str, str], expected: list[Object]
 ) -> None:
-    assert tolerated(served, namespace, pod("one", labels=labels)) == expected
+    assert tolerated(served, namespace, pod("single", labels=labels)) == expected
 
 
-def test_what_a_pod_tolerates_already_stays(served: Cluster) -> None:
+def test_existing_tolerations_stay(served: Cluster) -> None:
     own = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
-    made = pod("one")
+    made = pod("single")
     made["spec"]["tolerations"] = [own]
-    taken = served.api.post("/api/v1/namespaces/fills/pods?dryRun=All", made)["spec"]["tolerations"]
-    assert taken[0] == own
-    assert [one for one in taken if one in ADDED] == ADDED
+    created = served.api.post("/api/v1/namespaces/fills/pods?dryRun=All", made)
+    first, *others = created["spec"]["tolerations"]
+    assert first == own
+    assert [toleration for toleration in others if toleration in ADDED] == ADDED
 
 
 @pytest.mark.parametrize("label", LABELS)
-def test_pods_with_a_gangs_label_never_get_it(served: Cluster, label: str) -> None:
-    assert tolerated(served, "fills", pod("one", labels={label: "0"})) == []
-    assert tolerated(served, "plain", pod("one", labels={label: "0", **WANTED})) == []
+def test_pods_with_the_label_of_a_gang_get_none(served: Cluster, label: str) -> None:
+    assert tolerated(served, "fills", pod("single", labels={label: "0"})) == []
+    assert tolerated(served, "plain", pod("single", labels={label: "0", **WANTED})) == []
 
 
 @pytest.mark.parametrize("annotation", ANNOTATIONS)
-def test_pods_with_a_gangs_annotation_never_get_it(served: Cluster, annotation: str) -> None:
+def test_pods_with_the_annotation_of_a_gang_get_none(served: Cluster, annotation: str) -> None:
     for namespace, labels in (("fills", {}), ("plain", WANTED)):
-        made = pod("one", labels=labels)
+        made = pod("single", labels=labels)
         made["metadata"]["annotations"] = {annotation: "rack"}
         assert tolerated(served, namespace, made) == []
 
 
-def test_pods_of_a_pod_group_never_get_it(served: Cluster) -> None:
-    made = pod("one", labels=WANTED)
+def test_pods_of_a_pod_group_get_none(served: Cluster) -> None:
+    made = pod("single", labels=WANTED)
     made["spec"]["schedulingGroup"] = {"podGroupName": "training"}
     assert tolerated(served, "fills", made) == []
 
 
-def test_other_labels_and_annotations_are_no_gangs(served: Cluster) -> None:
-    made = pod("one", labels={"app": "notebook", "batch.kubernetes.io/job-name": "single"})
+def test_other_labels_and_annotations_do_not_matter(served: Cluster) -> None:
+    made = pod("single", labels={"app": "notebook", "batch.kubernetes.io/job-name": "single"})
     made["metadata"]["annotations"] = {"team": "vision"}
     assert tolerated(served, "fills", made) == ADDED
 
 
-def test_every_name_in_the_policy_is_tried_and_told() -> None:
+def test_every_name_in_the_policy_is_tested_and_documented() -> None:
     policy, *_ = yaml.safe_load_all((FILL / "fill.yaml").read_text())
-    conditions = {one["name"]: one["expression"] for one in policy["spec"]["matchConditions"]}
+    conditions = {
+        condition["name"]: condition["expression"] for condition in policy["spec"]["matchConditions"]
+    }
     page = (DAEMONSET.parent / "docs" / "concepts" / "gangs.md").read_text()
     for kind, names in (("label", LABELS), ("annotation", ANNOTATIONS)):
-        said = conditions[f"without-a-gangs-{kind}"]
-        assert sorted(line.split('"')[1] for line in said.splitlines() if '",' in line) == sorted(names)
+        expression = conditions[f"without-a-gangs-{kind}"]
+        assert sorted(line.split('"')[1] for line in expression.splitlines() if '",' in line) == sorted(names)
         assert all(f"`{name}`" in page for name in names)

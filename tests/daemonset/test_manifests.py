@@ -1,4 +1,4 @@
-"""What the manifests say fits together, and is what the programs understand."""
+"""The manifests are consistent, and the programs accept their arguments and settings."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ WORKLOADS = [("DaemonSet", AGENT), ("Deployment", AGGREGATOR)]
 
 
 def test_every_manifest_is_listed_once() -> None:
-    there = {path.name for path in DAEMONSET.glob("*.yaml")} - {"kustomization.yaml"}
-    assert sorted(listed()) == sorted(there)
+    files = {path.name for path in DAEMONSET.glob("*.yaml")} - {"kustomization.yaml"}
+    assert sorted(listed()) == sorted(files)
 
 
-def test_everything_lives_in_its_own_namespace_but_the_right_to_events_on_nodes() -> None:
+def test_only_the_right_to_events_on_nodes_is_outside_of_the_namespace() -> None:
     elsewhere = {
-        (one["kind"], one["metadata"]["name"])
-        for one in documents()
-        if one["metadata"].get("namespace", NAMESPACE) != NAMESPACE
+        (made["kind"], made["metadata"]["name"])
+        for made in documents()
+        if made["metadata"].get("namespace", NAMESPACE) != NAMESPACE
     }
     assert elsewhere == {("Role", "nodeguard-events"), ("RoleBinding", "nodeguard-events")}
 
@@ -52,15 +52,18 @@ class Environment(dict[str, str]):
 
 @pytest.fixture
 def environment(monkeypatch: pytest.MonkeyPatch) -> Environment:
-    """The variables of this process, with a note of those that are read."""
+    """The variables of this process, which record those that are read."""
     made = Environment(os.environ)
     monkeypatch.setattr(os, "environ", made)
     return made
 
 
 def variables(kind: str, name: str) -> dict[str, str]:
-    """The variables that the manifest of a container sets, each with the field that it takes its value from."""
-    return {one["name"]: one["valueFrom"]["fieldRef"]["fieldPath"] for one in container(kind, name)["env"]}
+    """The variables that the manifest of a container sets, with the fields of their values."""
+    return {
+        variable["name"]: variable["valueFrom"]["fieldRef"]["fieldPath"]
+        for variable in container(kind, name)["env"]
+    }
 
 
 def ports(kind: str, name: str) -> dict[str, int]:
@@ -71,9 +74,11 @@ def ports(kind: str, name: str) -> dict[str, int]:
 def writable(kind: str, name: str, path: str) -> bool:
     """Whether a container may write in the directory of a path."""
     mounts = [
-        one for one in container(kind, name)["volumeMounts"] if Path(path).is_relative_to(one["mountPath"])
+        mount
+        for mount in container(kind, name)["volumeMounts"]
+        if Path(path).is_relative_to(mount["mountPath"])
     ]
-    return bool(mounts) and not max(mounts, key=lambda one: len(one["mountPath"])).get("readOnly", False)
+    return bool(mounts) and not max(mounts, key=lambda mount: len(mount["mountPath"])).get("readOnly", False)
 
 
 def test_the_agent_accepts_its_command_line_and_settings(tmp_path: Path, environment: Environment) -> None:
@@ -84,21 +89,23 @@ def test_the_agent_accepts_its_command_line_and_settings(tmp_path: Path, environ
     environment.update(variables("DaemonSet", AGENT))
     command, *words = made["args"]
     assert command == "agent"
-    given = parse_options([str(file) if word == "/etc/nodeguard/agent.yaml" else word for word in words])
+    options = parse_options([str(file) if word == "/etc/nodeguard/agent.yaml" else word for word in words])
     assert environment.read >= set(variables("DaemonSet", AGENT))
-    assert (given.node, given.root) == ("spec.nodeName", "/host")
-    assert given.listen[1] == ports("DaemonSet", AGENT)["metrics"] == parse_options([]).listen[1]
-    for path in (given.state, given.socket):
+    assert (options.node, options.root) == ("spec.nodeName", "/host")
+    assert options.listen[1] == ports("DaemonSet", AGENT)["metrics"] == parse_options([]).listen[1]
+    for path in (options.state, options.socket):
         assert writable("DaemonSet", AGENT, path)
-    assert given.aggregator is not None
-    for path in (given.root, *given.checks, given.aggregator.token_file, given.aggregator.ca_file):
+    assert options.aggregator is not None
+    for path in (options.root, *options.checks, options.aggregator.token_file, options.aggregator.ca_file):
         assert mounts.local(path)
 
 
 def test_the_agent_starts_without_site_checks(tmp_path: Path) -> None:
     [folder] = yaml.safe_load(document("ConfigMap", AGENT)["data"]["agent.yaml"])["checks"]
-    mount = next(one for one in container("DaemonSet", AGENT)["volumeMounts"] if one["mountPath"] == folder)
-    volume = next(one for one in pod("DaemonSet", AGENT)["volumes"] if one["name"] == mount["name"])
+    mount = next(
+        mount for mount in container("DaemonSet", AGENT)["volumeMounts"] if mount["mountPath"] == folder
+    )
+    volume = next(volume for volume in pod("DaemonSet", AGENT)["volumes"] if volume["name"] == mount["name"])
     assert volume["configMap"]["optional"]
     # The kubelet mounts an empty folder in its place.
     assert load_catalogue([str(tmp_path)]) == load_catalogue()
@@ -106,12 +113,14 @@ def test_the_agent_starts_without_site_checks(tmp_path: Path) -> None:
 
 def test_the_identity_of_the_agent_is_projected_where_its_settings_name_it() -> None:
     settings = yaml.safe_load(document("ConfigMap", AGENT)["data"]["agent.yaml"])["aggregator"]
-    identity = next(one for one in pod("DaemonSet", AGENT)["volumes"] if one["name"] == "identity")
+    identity = next(volume for volume in pod("DaemonSet", AGENT)["volumes"] if volume["name"] == "identity")
     [account, authority] = identity["projected"]["sources"]
     [item] = authority["configMap"]["items"]
     directory = Path(settings["token_file"]).parent
     assert str(directory) in {
-        one["mountPath"] for one in container("DaemonSet", AGENT)["volumeMounts"] if one["name"] == "identity"
+        mount["mountPath"]
+        for mount in container("DaemonSet", AGENT)["volumeMounts"]
+        if mount["name"] == "identity"
     }
     assert settings["token_file"] == str(directory / account["serviceAccountToken"]["path"])
     assert settings["ca_file"] == str(directory / item["path"])
@@ -124,31 +133,31 @@ def test_the_aggregator_accepts_its_command_line(tmp_path: Path, environment: En
     environment.update(variables("Deployment", AGGREGATOR))
     command, *words = made["args"]
     assert command == "aggregator"
-    given = aggregator_options(words)
+    options = aggregator_options(words)
     assert environment.read >= set(variables("Deployment", AGGREGATOR))
-    assert (given.namespace, given.pod) == ("metadata.namespace", "metadata.name")
+    assert (options.namespace, options.pod) == ("metadata.namespace", "metadata.name")
     defaults = aggregator_options([])
-    assert given.listen[1] == ports("Deployment", AGGREGATOR)["reports"] == defaults.listen[1]
-    assert given.metrics[1] == ports("Deployment", AGGREGATOR)["metrics"] == defaults.metrics[1]
+    assert options.listen[1] == ports("Deployment", AGGREGATOR)["reports"] == defaults.listen[1]
+    assert options.metrics[1] == ports("Deployment", AGGREGATOR)["metrics"] == defaults.metrics[1]
     # `kubectl exec … -- nodeguard status` has no --socket.
-    assert given.socket == defaults.socket
-    for path in (given.socket, given.history):
+    assert options.socket == defaults.socket
+    for path in (options.socket, options.history):
         assert writable("Deployment", AGGREGATOR, path)
-    assert given.policy is not None
-    file = Mounts(made, tmp_path).local(str(given.policy))
+    assert options.policy is not None
+    file = Mounts(made, tmp_path).local(str(options.policy))
     file.write_text(document("ConfigMap", "nodeguard-policy")["data"][file.name])
     assert read_policy(file, {}, 0.0).warnings == ()
 
 
 def test_the_service_has_the_ports_of_the_aggregator() -> None:
-    listed = {one["name"]: one["port"] for one in document("Service", AGGREGATOR)["spec"]["ports"]}
+    listed = {port["name"]: port["port"] for port in document("Service", AGGREGATOR)["spec"]["ports"]}
     assert listed == ports("Deployment", AGGREGATOR)
 
 
-def test_the_agents_reach_every_aggregator_by_the_services_name() -> None:
-    told = re.search(r"https://\S+?(?=])", document("ConfigMap", AGENT)["data"]["agent.yaml"])
-    assert told is not None
-    address = parse_address(told[0])
+def test_agents_reach_every_aggregator_by_the_name_of_the_service() -> None:
+    match = re.search(r"https://\S+?(?=])", document("ConfigMap", AGENT)["data"]["agent.yaml"])
+    assert match is not None
+    address = parse_address(match[0])
     service = document("Service", AGGREGATOR)
     assert address.host == f"{AGGREGATOR}.{NAMESPACE}.svc"
     assert service["spec"]["clusterIP"] == "None"
@@ -157,11 +166,11 @@ def test_the_agents_reach_every_aggregator_by_the_services_name() -> None:
     assert service["spec"]["selector"].items() <= labels.items()
 
 
-def test_nothing_of_the_node_is_written_but_its_own_two_directories() -> None:
+def test_the_agent_writes_only_its_two_directories_of_the_node() -> None:
     volumes = {
-        one["name"]: one["hostPath"]["path"]
-        for one in pod("DaemonSet", AGENT)["volumes"]
-        if "hostPath" in one
+        volume["name"]: volume["hostPath"]["path"]
+        for volume in pod("DaemonSet", AGENT)["volumes"]
+        if "hostPath" in volume
     }
     mounts = container("DaemonSet", AGENT)["volumeMounts"]
     written = {
@@ -171,7 +180,7 @@ def test_nothing_of_the_node_is_written_but_its_own_two_directories() -> None:
 
 
 @pytest.mark.parametrize(("kind", "name"), WORKLOADS)
-def test_memory_is_bounded_and_the_cpu_is_not(kind: str, name: str) -> None:
+def test_memory_has_a_limit_and_the_cpu_has_none(kind: str, name: str) -> None:
     resources = container(kind, name)["resources"]
     assert set(resources["limits"]) == {"memory"}
     assert set(resources["requests"]) == {"cpu", "memory"}
@@ -181,11 +190,11 @@ def test_memory_is_bounded_and_the_cpu_is_not(kind: str, name: str) -> None:
     ("kind", "name", "pages"),
     [("DaemonSet", AGENT, {"/readyz"}), ("Deployment", AGGREGATOR, {"/readyz", "/healthz"})],
 )
-def test_every_probe_asks_a_page_of_a_named_port(kind: str, name: str, pages: set[str]) -> None:
+def test_every_probe_requests_a_page_of_a_named_port(kind: str, name: str, pages: set[str]) -> None:
     made = container(kind, name)
-    asked = [made[probe]["httpGet"] for probe in ("readinessProbe", "livenessProbe") if probe in made]
-    assert {one["path"] for one in asked} == pages
-    assert {one["port"] for one in asked} <= ports(kind, name).keys()
+    requests = [made[probe]["httpGet"] for probe in ("readinessProbe", "livenessProbe") if probe in made]
+    assert {request["path"] for request in requests} == pages
+    assert {request["port"] for request in requests} <= ports(kind, name).keys()
 
 
 def test_an_agent_that_waits_for_hardware_is_not_restarted() -> None:
@@ -193,9 +202,9 @@ def test_an_agent_that_waits_for_hardware_is_not_restarted() -> None:
 
 
 @pytest.mark.parametrize(("kind", "name"), WORKLOADS)
-def test_images_are_of_this_version_and_of_no_registry(kind: str, name: str) -> None:
+def test_images_have_this_version_and_no_registry(kind: str, name: str) -> None:
     assert container(kind, name)["image"] == f"{name}:{__version__}"
 
 
-def test_it_begins_by_observing() -> None:
+def test_the_policy_observes() -> None:
     assert document("ConfigMap", "nodeguard-policy")["data"]["policy.yaml"] == "defaultMode: observe\n"

@@ -1,4 +1,4 @@
-"""Each account may do what it needs, and nothing else: asked of the API server's own authoriser."""
+"""Each service account has the rights that it needs and no others, by the API server's own authoriser."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from tests.controlplane.api import Api, Object
 from tests.controlplane.cluster import API, Cluster, cluster
 from tests.daemonset.manifests import AGENT, AGGREGATOR, NAMESPACE, apply, token
 
-# A service account to which nothing was ever granted.
-NOBODY = "nobody"
+# A service account without any grant.
+UNPRIVILEGED = "unprivileged"
 
 Right = tuple[str, ...]
 
-EVERYWHERE = {
+CLUSTER_RIGHTS = {
     *(("", "nodes", verb) for verb in ("get", "list", "watch", "patch")),
     ("", "nodes/status", "patch"),
     *(
@@ -33,9 +33,9 @@ EVERYWHERE = {
     ("/.well-known/openid-configuration", "get"),
     ("/openid/v1/jwks", "get"),
 }
-EVENTS = {("", "events", "create"), ("", "events", "patch")}
-AT_HOME = {
-    *EVENTS,
+EVENT_RIGHTS = {("", "events", "create"), ("", "events", "patch")}
+NAMESPACE_RIGHTS = {
+    *EVENT_RIGHTS,
     ("", "pods", "get"),
     *(("coordination.k8s.io", "leases", "nodeguard-aggregator", verb) for verb in ("get", "patch")),
     *(("", kind, "nodeguard-ca", verb) for kind in ("configmaps", "secrets") for verb in ("get", "update")),
@@ -48,29 +48,29 @@ AT_HOME = {
 
 @pytest.fixture(scope="module")
 def installed() -> Iterator[Cluster]:
-    with cluster(API) as alone:
-        apply(alone)
+    with cluster(API) as created:
+        apply(created)
         path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts"
-        alone.api.post(path, {"metadata": {"name": NOBODY}})
-        yield alone
+        created.api.post(path, {"metadata": {"name": UNPRIVILEGED}})
+        yield created
 
 
 def rights(made: Cluster, account: str, namespace: str) -> set[Right]:
-    """All that an account may do in a namespace and outside of any."""
+    """The rights of an account in a namespace and on cluster-scoped objects."""
     path = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews"
-    asked: Object = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectRulesReview"}
-    status = _api(made, account).post(path, {**asked, "spec": {"namespace": namespace}})["status"]
+    review: Object = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectRulesReview"}
+    status = _api(made, account).post(path, {**review, "spec": {"namespace": namespace}})["status"]
     assert not status["incomplete"]
-    found: set[Right] = set()
+    granted: set[Right] = set()
     for rule in status["resourceRules"]:
         for group in rule["apiGroups"]:
             for resource in rule["resources"]:
                 for name in rule.get("resourceNames", [""]):
                     named = (name,) if name else ()
-                    found |= {(group, resource, *named, verb) for verb in rule["verbs"]}
+                    granted |= {(group, resource, *named, verb) for verb in rule["verbs"]}
     for rule in status["nonResourceRules"]:
-        found |= {(path, verb) for path in rule["nonResourceURLs"] for verb in rule["verbs"]}
-    return found
+        granted |= {(path, verb) for path in rule["nonResourceURLs"] for verb in rule["verbs"]}
+    return granted
 
 
 def _api(made: Cluster, account: str) -> Api:
@@ -78,21 +78,22 @@ def _api(made: Cluster, account: str) -> Api:
 
 
 @pytest.mark.parametrize("namespace", [NAMESPACE, "default", "kube-system"])
-def test_the_agent_has_no_right_that_not_everybody_has(installed: Cluster, namespace: str) -> None:
-    assert rights(installed, AGENT, namespace) == rights(installed, NOBODY, namespace)
+def test_the_agent_has_no_granted_rights(installed: Cluster, namespace: str) -> None:
+    assert rights(installed, AGENT, namespace) == rights(installed, UNPRIVILEGED, namespace)
 
 
 @pytest.mark.parametrize(
-    ("namespace", "more"), [(NAMESPACE, AT_HOME), ("default", EVENTS), ("kube-system", set[Right]())]
+    ("namespace", "more"),
+    [(NAMESPACE, NAMESPACE_RIGHTS), ("default", EVENT_RIGHTS), ("kube-system", set[Right]())],
 )
-def test_the_aggregator_has_these_rights_and_no_other(
+def test_the_aggregator_has_exactly_these_rights(
     installed: Cluster, namespace: str, more: set[Right]
 ) -> None:
-    # What everybody has: discovery, and the documents of the token issuer.
-    found = rights(installed, AGGREGATOR, namespace)
-    everybody = rights(installed, NOBODY, namespace)
-    assert found - everybody == (EVERYWHERE | more) - everybody
-    assert found >= EVERYWHERE
+    # Every account has discovery, and the documents of the token issuer.
+    granted = rights(installed, AGGREGATOR, namespace)
+    common = rights(installed, UNPRIVILEGED, namespace)
+    assert granted - common == (CLUSTER_RIGHTS | more) - common
+    assert granted >= CLUSTER_RIGHTS
 
 
 @pytest.mark.parametrize(
@@ -118,12 +119,12 @@ def test_the_aggregator_has_these_rights_and_no_other(
         (AGGREGATOR, "create serviceaccounts --subresource=token", "no"),
     ],
 )
-def test_kubectl_says_the_same(installed: Cluster, account: str, words: str, expected: str) -> None:
-    who = f"--as=system:serviceaccount:{NAMESPACE}:{account}"
-    command = ["auth", "can-i", *words.split(), who, f"--namespace={NAMESPACE}"]
+def test_kubectl_auth_can_i(installed: Cluster, account: str, words: str, expected: str) -> None:
+    account_option = f"--as=system:serviceaccount:{NAMESPACE}:{account}"
+    command = ["auth", "can-i", *words.split(), account_option, f"--namespace={NAMESPACE}"]
     if expected == "yes":
         assert installed.kubectl(*command).split()[-1] == "yes"
         return
-    with pytest.raises(subprocess.CalledProcessError) as said:
+    with pytest.raises(subprocess.CalledProcessError) as refusal:
         installed.kubectl(*command)
-    assert said.value.stdout.split()[0] == "no"
+    assert refusal.value.stdout.split()[0] == "no"

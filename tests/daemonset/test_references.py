@@ -1,4 +1,4 @@
-"""Each object that a manifest names is in the manifests, in Kubernetes itself, made by the aggregator or optional."""
+"""Each object that a manifest refers to is in the manifests, built in, created by the aggregator, or optional."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ CLUSTER_SCOPED = {
     *("FlowSchema", "PriorityLevelConfiguration"),
     *("MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"),
 }
-# What every cluster has: priority classes of Kubernetes, and namespaces.
+# Built-in priority classes and namespaces.
 BUILT_IN = {
     ("PriorityClass", "", "system-node-critical"),
     ("PriorityClass", "", "system-cluster-critical"),
     ("Namespace", "", "default"),
 }
-# What the aggregator creates at its first start.
-MADE = {
+# Objects that the aggregator creates at its first start.
+CREATED = {
     ("Secret", NAMESPACE, SECRET_NAME),
     ("ConfigMap", NAMESPACE, CONFIG_MAP_NAME),
     ("ConfigMap", NAMESPACE, DECISIONS_NAME),
@@ -42,11 +42,11 @@ MADE = {
 
 
 def everything() -> list[Object]:
-    """Every object of the manifests, those that a site applies on its own among them."""
-    filling = chain.from_iterable(
+    """Every object of the manifests, including the optional ones."""
+    optional = chain.from_iterable(
         yaml.safe_load_all(file.read_text()) for file in sorted(FILL.glob("*.yaml"))
     )
-    return [*documents(), *filling]
+    return [*documents(), *optional]
 
 
 def identity(made: Object) -> Reference:
@@ -55,7 +55,7 @@ def identity(made: Object) -> Reference:
 
 
 def references(made: Object) -> Iterator[Reference]:
-    """What an object names and cannot do without."""
+    """The objects that an object refers to and needs."""
     namespace = made["metadata"].get("namespace", "")
     if namespace:
         yield "Namespace", "", namespace
@@ -63,11 +63,11 @@ def references(made: Object) -> Iterator[Reference]:
         case "RoleBinding" | "ClusterRoleBinding":
             role = made["roleRef"]
             yield role["kind"], namespace if role["kind"] == "Role" else "", role["name"]
-            yield from (_subject(one) for one in made["subjects"])
+            yield from (_subject(subject) for subject in made["subjects"])
         case "FlowSchema":
             yield "PriorityLevelConfiguration", "", made["spec"]["priorityLevelConfiguration"]["name"]
             for rule in made["spec"]["rules"]:
-                yield from (_subject(one["serviceAccount"]) for one in rule["subjects"])
+                yield from (_subject(subject["serviceAccount"]) for subject in rule["subjects"])
         case "MutatingAdmissionPolicyBinding":
             yield "MutatingAdmissionPolicy", "", made["spec"]["policyName"]
         case "ResourceQuota":
@@ -77,8 +77,8 @@ def references(made: Object) -> Iterator[Reference]:
             yield from _of_pod(made["spec"]["template"]["spec"], namespace)
 
 
-def _subject(one: Object) -> Reference:
-    return "ServiceAccount", one["namespace"], one["name"]
+def _subject(account: Object) -> Reference:
+    return "ServiceAccount", account["namespace"], account["name"]
 
 
 def _of_pod(spec: Any, namespace: str) -> Iterator[Reference]:
@@ -93,14 +93,14 @@ def _of_pod(spec: Any, namespace: str) -> Iterator[Reference]:
 
 
 @pytest.mark.parametrize("made", everything(), ids=lambda made: "/".join(filter(None, identity(made))))
-def test_each_object_that_is_named_exists(made: Object) -> None:
-    there = {*map(identity, everything()), *BUILT_IN, *MADE}
-    assert set(references(made)) - there == set()
+def test_references_exist(made: Object) -> None:
+    existing = {*map(identity, everything()), *BUILT_IN, *CREATED}
+    assert set(references(made)) - existing == set()
 
 
-def test_the_aggregator_may_create_and_write_what_it_makes() -> None:
-    [rules] = [one["rules"] for one in documents() if identity(one) == ("Role", NAMESPACE, AGGREGATOR)]
-    for kind, _, name in MADE:
+def test_the_aggregator_has_the_rights_to_create_its_objects() -> None:
+    [rules] = [made["rules"] for made in documents() if identity(made) == ("Role", NAMESPACE, AGGREGATOR)]
+    for kind, _, name in CREATED:
         resource = f"{kind.lower()}s"
         granted = [rule for rule in rules if resource in rule["resources"]]
         assert any("create" in rule["verbs"] and "resourceNames" not in rule for rule in granted)
@@ -108,31 +108,34 @@ def test_the_aggregator_may_create_and_write_what_it_makes() -> None:
         assert {"patch", "update"} & {verb for rule in named for verb in rule["verbs"]}
 
 
-def test_no_rule_names_an_object_that_nothing_makes() -> None:
-    rules = [rule for one in documents() if one["kind"] == "Role" for rule in one["rules"]]
+def test_rules_name_only_objects_that_are_created() -> None:
+    rules = [rule for made in documents() if made["kind"] == "Role" for rule in made["rules"]]
     named = {name for rule in rules for name in rule.get("resourceNames", ())}
-    assert named == {name for _, _, name in MADE}
+    assert named == {name for _, _, name in CREATED}
 
 
 def test_every_selector_selects_the_pods_of_one_workload() -> None:
-    workloads = [one for one in documents() if one["kind"] in {"DaemonSet", "Deployment"}]
-    selectors = [one["spec"]["selector"] for one in documents() if "selector" in one.get("spec", {})]
-    spread = [one["labelSelector"] for one in pod("Deployment", AGGREGATOR)["topologySpreadConstraints"]]
+    workloads = [made for made in documents() if made["kind"] in {"DaemonSet", "Deployment"}]
+    selectors = [made["spec"]["selector"] for made in documents() if "selector" in made.get("spec", {})]
+    spread = [
+        constraint["labelSelector"]
+        for constraint in pod("Deployment", AGGREGATOR)["topologySpreadConstraints"]
+    ]
     for selector in (*selectors, *spread):
-        wanted = selector.get("matchLabels", selector)
+        labels = selector.get("matchLabels", selector)
         selected = [
-            one["metadata"]["name"]
-            for one in workloads
-            if wanted.items() <= one["spec"]["template"]["metadata"]["labels"].items()
+            workload["metadata"]["name"]
+            for workload in workloads
+            if labels.items() <= workload["spec"]["template"]["metadata"]["labels"].items()
         ]
-        assert len(selected) == 1, wanted
+        assert len(selected) == 1, labels
 
 
-def test_the_images_of_the_kustomization_are_those_of_the_pods() -> None:
+def test_images_of_the_kustomization_are_those_of_the_pods() -> None:
     images = yaml.safe_load((DAEMONSET / "kustomization.yaml").read_text())["images"]
     used = {container("DaemonSet", AGENT)["image"], container("Deployment", AGGREGATOR)["image"]}
-    assert {f"{one['name']}:{one['newTag']}" for one in images} == used
-    assert {one["newTag"] for one in images} == {__version__}
+    assert {f"{image['name']}:{image['newTag']}" for image in images} == used
+    assert {image["newTag"] for image in images} == {__version__}
 
 
 @WORKLOADS

@@ -21,7 +21,7 @@ from tests.daemonset.manifests import document
 from tests.daemonset.units import BINARY, ETC, UNITS, arguments, path, settings, shipped, value, writable
 
 AGENT, AGGREGATOR = UNITS
-EACH = pytest.mark.parametrize("unit", UNITS)
+EVERY_UNIT = pytest.mark.parametrize("unit", UNITS)
 
 # Keys of systemd.unit(5), systemd.service(5), systemd.exec(5) and systemd.resource-control(5) that the units use.
 KEYS = {
@@ -41,68 +41,68 @@ def paths(unit: str) -> set[str]:
     return {word for word in arguments(unit) if word.startswith("/")}
 
 
-@EACH
-def test_each_key_is_known_and_set_once(unit: str) -> None:
+@EVERY_UNIT
+def test_keys_are_valid_and_set_once(unit: str) -> None:
     counted = Counter((setting.section, setting.key) for setting in settings(unit))
     assert {key for key, count in counted.items() if count > 1} == set()
     assert {(section, key) for section, key in counted if key not in KEYS.get(section, ())} == set()
 
 
-@EACH
-def test_systemd_accepts_it(unit: str, tmp_path: Path) -> None:
+@EVERY_UNIT
+def test_systemd_analyze_accepts_the_unit(unit: str, tmp_path: Path) -> None:
     analyze = shutil.which("systemd-analyze")
     if analyze is None:
         return  # a machine without systemd: the test above reads the same files
     copy = tmp_path / unit
     copy.write_text(path(unit).read_text().replace(BINARY, "/bin/true"))
-    done = subprocess.run(
+    result = subprocess.run(
         [analyze, "verify", "--man=no", str(copy)], capture_output=True, text=True, check=False
     )
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
 
 
-@EACH
-def test_each_path_is_made_by_the_unit_or_installed(unit: str) -> None:
-    installed = {*shipped(), *installed_by_the_docs()}
-    assert {one for one in paths(unit) if one not in {*writable(unit), *installed}} == set()
+@EVERY_UNIT
+def test_paths_are_created_by_the_unit_or_installed(unit: str) -> None:
+    installed = {*shipped(), *documented_targets()}
+    assert paths(unit) - {*writable(unit), *installed} == set()
 
 
-def installed_by_the_docs() -> set[str]:
+def documented_targets() -> set[str]:
     pages = (ETC.parent.parent / "docs" / "install" / name for name in ("agent.md", "standalone.md"))
     return set(
         re.findall(r"^    install -D .* (/etc/\S+)$", "\n".join(map(Path.read_text, pages)), re.MULTILINE)
     )
 
 
-@EACH
-def test_the_docs_install_it_where_systemd_reads_it(unit: str) -> None:
-    assert f"/etc/systemd/system/{unit}" in installed_by_the_docs()
+@EVERY_UNIT
+def test_the_documentation_installs_the_unit_where_systemd_reads_it(unit: str) -> None:
+    assert f"/etc/systemd/system/{unit}" in documented_targets()
 
 
-def test_every_shipped_file_is_installed_by_the_docs() -> None:
-    assert set(shipped()) - installed_by_the_docs() == set()
+def test_the_documentation_installs_every_shipped_file() -> None:
+    assert set(shipped()) - documented_targets() == set()
 
 
 def test_the_agent_accepts_its_command_line() -> None:
     command, *words = arguments(AGENT)
     assert command == "agent"
-    given = agent_options.parse_options([str(shipped().get(word, word)) for word in words])
-    assert given.config == str(shipped()["/etc/nodeguard/agent.yaml"])
-    assert given.state in writable(AGENT)
-    assert given.aggregator is None
-    assert (given.listen, given.socket) == (agent_options.parse_options([]).listen, control.PATH)
+    options = agent_options.parse_options([str(shipped().get(word, word)) for word in words])
+    assert options.config == str(shipped()["/etc/nodeguard/agent.yaml"])
+    assert options.state in writable(AGENT)
+    assert options.aggregator is None
+    assert (options.listen, options.socket) == (agent_options.parse_options([]).listen, control.PATH)
 
 
 def test_the_aggregator_accepts_its_command_line() -> None:
     command, *words = arguments(AGGREGATOR)
     assert command == "aggregator"
-    given = aggregator_options(words)
+    options = aggregator_options(words)
     defaults = aggregator_options(["--standalone", "--insecure"])
-    assert given.standalone
-    assert {given.state, given.history} <= {*writable(AGGREGATOR)}
-    assert given.hosts == ("aggregator-1",)
-    assert given.listen[1] == defaults.listen[1]
-    assert (given.metrics, given.socket) == (defaults.metrics, asking.SOCKET_PATH)
+    assert options.standalone
+    assert {options.state, options.history} <= {*writable(AGGREGATOR)}
+    assert options.hosts == ("aggregator-1",)
+    assert options.listen[1] == defaults.listen[1]
+    assert (options.metrics, options.socket) == (defaults.metrics, asking.SOCKET_PATH)
 
 
 @pytest.mark.parametrize(("unit", "socket"), [(AGENT, control.PATH), (AGGREGATOR, asking.SOCKET_PATH)])
@@ -112,11 +112,11 @@ def test_commands_find_the_socket_without_an_option(unit: str, socket: str) -> N
 
 def test_no_two_units_share_a_directory() -> None:
     # systemd gives a directory to the user of the unit that starts last.
-    made = [directory for unit in UNITS for directory in writable(unit)]
-    assert len(made) == len(set(made))
+    directories = [directory for unit in UNITS for directory in writable(unit)]
+    assert len(directories) == len(set(directories))
 
 
-def test_the_shipped_settings_name_no_aggregator_and_show_how_to(tmp_path: Path) -> None:
+def test_the_shipped_settings_have_an_aggregator_as_a_comment(tmp_path: Path) -> None:
     shipped_file = ETC / "nodeguard" / "agent.yaml"
     assert read_options_file(str(shipped_file)).aggregator is None
     uncommented = tmp_path / "agent.yaml"
@@ -129,10 +129,10 @@ def test_the_shipped_settings_name_no_aggregator_and_show_how_to(tmp_path: Path)
     assert yaml.safe_load(block).items() <= yaml.safe_load(uncommented.read_text()).items()
 
 
-def test_the_shipped_policy_is_that_of_the_manifests() -> None:
+def test_shipped_policy_equals_that_of_the_manifests() -> None:
     policy = ETC / "nodeguard" / "policy.yaml"
-    _, doubts = read_policy(policy, {}, 0.0)
-    assert doubts == ()
+    _, warnings = read_policy(policy, {}, 0.0)
+    assert warnings == ()
     manifest = document("ConfigMap", "nodeguard-policy")["data"]["policy.yaml"]
     assert yaml.safe_load(policy.read_text()) == yaml.safe_load(manifest)
 

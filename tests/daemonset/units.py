@@ -32,7 +32,7 @@ def path(unit: str) -> Path:
 
 def settings(unit: str) -> list[Setting]:
     """Return the assignments of a unit file in their order, as systemd.syntax(7) defines them."""
-    found, section, continued = [], "", ""
+    assignments, section, continued = [], "", ""
     for line in path(unit).read_text().splitlines():
         if line.startswith(("#", ";")) or not (line.strip() or continued):
             continue
@@ -45,8 +45,8 @@ def settings(unit: str) -> list[Setting]:
         else:
             key, equals, value = text.partition("=")
             assert equals, f"{unit}: no section, assignment or comment: {text}"
-            found.append(Setting(section, key.strip(), value.strip()))
-    return found
+            assignments.append(Setting(section, key.strip(), value.strip()))
+    return assignments
 
 
 def value(unit: str, key: str) -> str:

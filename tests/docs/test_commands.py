@@ -76,13 +76,13 @@ def kubectl(words: Sequence[str]) -> None:
         program, *arguments = inner
         assert program == "nodeguard"
         nodeguard(arguments)
-    there = {(one["kind"], one["metadata"]["name"]) for one in documents()}
+    objects = {(made["kind"], made["metadata"]["name"]) for made in documents()}
     for option, word in pairwise(before):
         kind, slash, name = word.partition("/")
         if option in {"-k", "-f"}:
             assert word == "-" or (ROOT / word).is_dir()
         elif slash and kind in KINDS:
-            assert (KINDS[kind], name) in there
+            assert (KINDS[kind], name) in objects
         elif option == "-n":
             assert word == NAMESPACE
     if "configmap" in before:
@@ -103,7 +103,7 @@ def config_maps() -> set[str]:
 def resources() -> set[str]:
     """The plural names of nodeguard's own resources."""
     return {
-        one["spec"]["names"]["plural"] for one in documents() if one["kind"] == "CustomResourceDefinition"
+        made["spec"]["names"]["plural"] for made in documents() if made["kind"] == "CustomResourceDefinition"
     }
 
 
@@ -148,7 +148,7 @@ def docker(words: Sequence[str]) -> None:
     assert (ROOT / words[words.index("--file") + 1]).is_file()
     image = words[words.index("--tag") + 1].removeprefix("REGISTRY/")
     images = yaml.safe_load((DAEMONSET / "kustomization.yaml").read_text())["images"]
-    assert image in {f"{one['name']}:{one['newTag']}" for one in images}
+    assert image in {f"{entry['name']}:{entry['newTag']}" for entry in images}
 
 
 def make(words: Sequence[str]) -> None:
@@ -167,7 +167,7 @@ CHECKS: dict[str, Check] = {
     "docker": docker,
     "make": make,
 }
-# Programs whose command lines are not nodeguard's; an end-to-end test runs those of openssl.
+# Programs with command lines of their own; an end-to-end test runs those of openssl.
 OTHERS = PROGRAMS - CHECKS.keys()
 
 

@@ -23,18 +23,18 @@ SOCKETS = {control.PATH, asking.SOCKET_PATH}
 # The folder that examples use for site checks; docs/install/agent.md introduces it.
 SITE_CHECKS = "/etc/nodeguard/checks.d"
 
-# What a site deploys contains comments for people, too.
+# The files that a site deploys have comments with paths, too.
 FILES = [
     *PAGES,
     *(str(path.relative_to(ROOT)) for path in sorted((ROOT / "daemonset").rglob("*")) if path.is_file()),
 ]
-EACH = pytest.mark.parametrize("file", FILES)
+EVERY_FILE = pytest.mark.parametrize("file", FILES)
 
 
 def mounted() -> set[str]:
     """The directories that the pods have."""
     pods = (container("DaemonSet", AGENT), container("Deployment", AGGREGATOR))
-    return {mount["mountPath"] for one in pods for mount in one["volumeMounts"]}
+    return {mount["mountPath"] for pod in pods for mount in pod["volumeMounts"]}
 
 
 def made() -> set[str]:
@@ -44,7 +44,7 @@ def made() -> set[str]:
 
 def installed() -> set[str]:
     """The files of /etc/nodeguard that the documentation installs."""
-    return {one.words[-1] for one in commands() if one.words[0] == "install"}
+    return {command.words[-1] for command in commands() if command.words[0] == "install"}
 
 
 def named(file: str, parent: str) -> set[str]:
@@ -52,30 +52,30 @@ def named(file: str, parent: str) -> set[str]:
     return set(re.findall(rf"(?<![\w/.])({parent}/[\w./-]*nodeguard[\w./-]*\w)", text(file)))
 
 
-@EACH
+@EVERY_FILE
 def test_a_directory_is_made_by_a_unit_or_mounted(file: str) -> None:
     for path in named(file, "/run") | named(file, "/var/lib"):
-        assert any(Path(path).is_relative_to(one) for one in made() | mounted()), path
+        assert any(Path(path).is_relative_to(directory) for directory in made() | mounted()), path
 
 
-@EACH
+@EVERY_FILE
 def test_a_file_of_etc_is_installed_or_mounted(file: str) -> None:
     configured = mounted() | installed() | {SITE_CHECKS, "/etc/nodeguard"}
     in_config_maps = {"/etc/nodeguard/agent.yaml", "/etc/nodeguard/policy.yaml"}
     assert named(file, "/etc") - configured - in_config_maps == set()
 
 
-@EACH
+@EVERY_FILE
 def test_a_socket_is_the_one_that_commands_ask(file: str) -> None:
     assert {path for path in named(file, "/run") if path.endswith((".sock", "/socket"))} <= SOCKETS
 
 
-@EACH
+@EVERY_FILE
 def test_a_unit_is_shipped(file: str) -> None:
     assert set(re.findall(r"\bnodeguard[\w-]*\.service\b", text(file))) <= set(UNITS)
 
 
-@EACH
+@EVERY_FILE
 def test_a_port_is_a_default(file: str) -> None:
     agent, aggregator = agent_options.parse_options([]), aggregator_options([])
     defaults = {str(listen[1]) for listen in (agent.listen, aggregator.listen, aggregator.metrics)}
@@ -84,7 +84,7 @@ def test_a_port_is_a_default(file: str) -> None:
 
 def test_observations_are_read_below_the_runtime_directory_of_the_agent() -> None:
     [path] = ObservationsSource.paths
-    assert any(Path(path).is_relative_to(one) for one in made())
+    assert any(Path(path).is_relative_to(directory) for directory in made())
     assert path in text("docs/tasks/add-a-probe.md")
 
 
