@@ -137,7 +137,7 @@ class AggregatorService:
         missing = self.backend.missing_inputs()
         if missing:
             return f"not read yet: {missing}"
-        silence = self.planner.stale_agents_at(now)
+        silence = self.planner.state.stale_agents(now)
         if may_act(silence, self.started_at, now.mono):
             return ""
         return (

@@ -13,7 +13,6 @@ from msgspec.structs import replace
 from nodeguard.backtest.mark_tracker import MarkTracker
 from nodeguard.fleet.planner import Planner
 from nodeguard.fleet.policy_rules import check_limit
-from nodeguard.fleet.state.annotation_codec import decode_record
 from nodeguard.fleet.state.history_events import (
     AgentLivenessChanged,
     HistoryEvent,
@@ -22,7 +21,7 @@ from nodeguard.fleet.state.history_events import (
     ReportReceived,
 )
 from nodeguard.fleet.state.liveness import MAX_START_WAIT, may_act
-from nodeguard.fleet.state.node_marks import NodeMarks, apply_desired
+from nodeguard.fleet.state.node_marks import NodeMarks, apply_desired, decode_record
 from nodeguard.model.finding import Health
 from nodeguard.model.incident import IncidentState
 from nodeguard.model.instant import Instant

@@ -9,7 +9,7 @@ from msgspec import Struct
 from nodeguard.fleet.decide.admission import MarkDecision
 from nodeguard.fleet.plan import Plan
 from nodeguard.fleet.planner import Planner
-from nodeguard.fleet.state.annotation_codec import decode_record
+from nodeguard.fleet.state.node_marks import decode_record
 from nodeguard.model.incident import IncidentState
 from nodeguard.model.mark import Mark, MarkRecord
 

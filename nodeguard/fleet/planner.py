@@ -7,17 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from nodeguard.fleet.decide.admission import (
-    AdmissionContext,
-    Grant,
-    MarkDecision,
-    RequestKey,
-    admit,
-    is_marked_for,
-)
+from nodeguard.fleet.decide.admission import AdmissionContext, Admissions, MarkDecision
 from nodeguard.fleet.decide.domain_decision import DomainContext, DomainDecision
 from nodeguard.fleet.decide.domain_marks import DomainMarks
-from nodeguard.fleet.decide.mark_requests import MarkRequest, requested_marks
+from nodeguard.fleet.decide.mark_requests import MarkRequest, MarkRequests
 from nodeguard.fleet.decide.release import ReleasedMark
 from nodeguard.fleet.decide.release_tracker import ReleaseTracker
 from nodeguard.fleet.decide.restraints import fleet_restraint, mark_restraint
@@ -28,7 +21,6 @@ from nodeguard.fleet.incidents.condition import node_condition
 from nodeguard.fleet.incidents.domain_incidents import SharedIncidents
 from nodeguard.fleet.incidents.tracker import SHARED, IncidentTracker
 from nodeguard.fleet.plan import Plan, node_writes, removal_plan
-from nodeguard.fleet.policy_rules import mode_of
 from nodeguard.fleet.state.fleet_state import FleetState
 from nodeguard.fleet.state.latest_report import LatestReport
 from nodeguard.fleet.state.liveness import StaleAgents
@@ -36,7 +28,7 @@ from nodeguard.fleet.state.node_marks import NodeMarks
 from nodeguard.model.incident import Incident, IncidentState
 from nodeguard.model.instant import Instant
 from nodeguard.model.node import Device, Node, NodeCondition
-from nodeguard.model.policy import Mode, Policy
+from nodeguard.model.policy import Policy
 from nodeguard.wire.report import Report
 
 
@@ -58,10 +50,8 @@ class Planner:
         self.state = FleetState(policy, checks)
         self.paused = ""
         self.stale_agents = StaleAgents()
-        self._requests: dict[str, tuple[MarkRequest, ...]] = {}
-        # The grants of the dry run: those that the latest plan builds on, and those of the latest plan.
-        self._would: dict[RequestKey, Grant] = {}
-        self._would_next: dict[RequestKey, Grant] = {}
+        self._requests = MarkRequests(self.state)
+        self._admissions = Admissions(granted)
         self._planned: dict[str, NodeMarks] = {}
         # Nodes that carry what they should: the plan skips them until something of them changes.
         self._settled: set[str] = set()
@@ -158,7 +148,7 @@ class Planner:
         """Remove a deleted Node and all its data except its incidents."""
         self.state.remove_node(uid)
         self._votes.remove_node(uid)
-        self._requests.pop(uid, None)
+        self._requests.update_node(uid)
         self.releases.remove_node(uid)
         self.component_faults.remove_node(uid)
         self._incidents.remove_node(uid)
@@ -180,19 +170,14 @@ class Planner:
 
     def tick(self, now: Instant) -> None:
         """Update which agents are stale, and what depends on time. Call it about every second."""
-        self._would = self._would_next
-        before, self.stale_agents = self.stale_agents.stale, self.stale_agents_at(now)
+        self._admissions.keep_grants()
+        before, self.stale_agents = self.stale_agents.stale, self.state.stale_agents(now)
         for uid in before ^ self.stale_agents.stale:
             self.state.touch(uid)
         self._refresh()
         self._votes.update_stale(self.stale_agents.stale, now)
         self._incidents.forget(now.wall)
         self.component_faults.tick(now)
-
-    def stale_agents_at(self, now: Instant) -> StaleAgents:
-        """Return which agents are stale at a time, as the next `tick` finds it."""
-        rule, state = self.policy.stale, self.state
-        return state.liveness.stale_agents(now.mono, rule.after, rule.freeze, state.budgets.size)
 
     def plan(self, now: Instant) -> Plan:
         """Return the plan for now. It stays the same until it is issued or its effect is observed."""
@@ -212,10 +197,12 @@ class Planner:
         context = DomainContext(self.policy, len(self.state.placements), restraint, self.granted)
         marks |= self._domain_marks.decide(context, self.state.placements, marks, now)
         released += self._domain_marks.supersede(self.policy, self.state, marks, now)
-        requests = (request for node_requests in self._requests.values() for request in node_requests)
-        uncovered, decisions = self._domain_marks.unexplained_requests(requests, marks, now)
-        marks, admitted = self._admit(uncovered, marks, now.wall)
-        decisions += admitted
+        uncovered, decisions = self._domain_marks.unexplained_requests(self._requests, marks, now)
+        admission = AdmissionContext(
+            self.policy, self.state.placements, marks, self.state.usage, self._forbids, now.wall
+        )
+        granted, admitted = self._admissions.admit(uncovered, admission, self.state.budgets.copy())
+        marks, decisions = {**marks, **granted}, [*decisions, *admitted]
         changed = {
             uid: node_marks
             for uid, node_marks in marks.items()
@@ -225,46 +212,20 @@ class Planner:
         self._planned = writes.marks
         # A mark with a proof is released after some time, without another change.
         self._settled |= {uid for uid in writes.settled if not self.releases.proofs.get(uid)}
-        changes = self._incidents.update_nodes(
-            self.policy,
-            marks,
-            decisions,
-            lambda placement, report: self._shared_incidents.parents(self.policy, placement, report, now),
-            now,
-        )
-        shared = self._incidents.update_shared(self._shared_incidents.incidents(now), now)
+        changes = self._shared_incidents.update(self._incidents, self.policy, marks, decisions, now)
         return Plan(
             tuple(writes.nodes),
             tuple(writes.rules),
             tuple(dict.fromkeys(writes.rules_gone)),
-            (*changes.changed, *shared.changed),
-            (*changes.events, *shared.events),
+            tuple(changes.changed),
+            tuple(changes.events),
             tuple(released),
             tuple(changes.transient),
         )
 
-    def _admit(
-        self, requests: list[MarkRequest], marks: dict[str, NodeMarks], now: float
-    ) -> tuple[dict[str, NodeMarks], list[MarkDecision]]:
-        """Decide on mark requests, enforced ones first. Returns the marks of all nodes, and the decisions."""
-        state, budgets = self.state, self.state.budgets.copy()
-        enforced = [request for request in requests if self._is_enforced(request, marks)]
-        context = AdmissionContext(self.policy, state.placements, marks, state.usage, self._forbids, now)
-        admission = admit(enforced, context, budgets, self.granted)
-        marks = {**marks, **admission.marks}
-        if len(enforced) == len(requests):
-            self._would_next = {}
-            return marks, admission.decisions
-        rest = [request for request in requests if not self._is_enforced(request, marks)]
-        usage = {**state.usage, **admission.usage}
-        context = AdmissionContext(self.policy, state.placements, marks, usage, self._forbids, now)
-        dry_run = admit(rest, context, budgets, IncidentState.DRY_RUN, self._would)
-        self._would_next = dry_run.grants
-        return marks, [*admission.decisions, *dry_run.decisions]
-
     def record_issued(self, plan: Plan) -> None:
         """Record that the latest plan was handed to an executor: from now on it counts."""
-        self._would = self._would_next
+        self._admissions.keep_grants()
         rules = self.state.devices.rules
         deleted = (rules[name].uid for name in plan.rules_gone if name in rules)
         uids = {*(node.uid for node in plan.nodes), *(rule.uid for rule in plan.rules), *deleted}
@@ -294,10 +255,7 @@ class Planner:
 
     def parent_incidents(self, uid: str, now: Instant) -> tuple[Incident, ...]:
         """Return the incidents of domains and checks that explain findings of a node."""
-        placement, report = self.state.placements.get(uid), self.reports.get(uid)
-        if placement is None or report is None:
-            return ()
-        names = set(self._shared_incidents.parents(self.policy, placement, report, now).parents.values())
+        names = self._shared_incidents.parent_names(self.state, uid, now)
         return tuple(incident for name, incident in self.incidents.get(SHARED, {}).items() if name in names)
 
     def clear(self, incident: Incident, now: Instant) -> None:
@@ -315,16 +273,7 @@ class Planner:
         """Update the votes, mark requests and incidents of the nodes that changed."""
         for uid in self.state.take_changed():
             self._votes.update_node(uid)
-            placement, report = self.state.placements.get(uid), self.state.reports.get(uid)
-            requests = (
-                requested_marks(placement, report, self.state.device_finder(uid))
-                if placement is not None and report is not None
-                else ()
-            )
-            if requests:
-                self._requests[uid] = requests
-            else:
-                self._requests.pop(uid, None)
+            self._requests.update_node(uid)
             self._incidents.touch(uid)
             self._settled.discard(uid)
 
@@ -338,13 +287,6 @@ class Planner:
         """Return whether time changes nothing of a settled node: it has no past charge to forget."""
         marks, forget = self.state.marks(uid), self.policy.soak.forget
         return marks.is_marked or any(now - past.ended < forget for past in marks.node.past_charges)
-
-    def _is_enforced(self, request: MarkRequest, marks: Mapping[str, NodeMarks]) -> bool:
-        """Return whether the mark of a request is enforced, or set already; else it is a dry run."""
-        node_marks = marks.get(request.uid)
-        if node_marks is not None and is_marked_for(node_marks, request):
-            return True
-        return mode_of(self.policy, request.check, request.mark) == Mode.ENFORCE
 
     def _forbids(self, request: MarkRequest) -> str:
         placement = self.state.placements[request.uid]

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Set
 
-from nodeguard.fleet.diagnosis.explanation import suppressed_message
-from nodeguard.fleet.diagnosis.results import DegradedDomain, VoteTally
+from nodeguard.fleet.diagnosis.results import DegradedDomain, VoteTally, suppressed_message
 from nodeguard.fleet.incidents.domain_incidents import shared_incident_name
 from nodeguard.fleet.planner import Planner
 from nodeguard.fleet.state.topology.topologies import MissingLabel

@@ -95,7 +95,7 @@ def describe_node(planner: Planner, service: ServiceState, name: str, now: Insta
         return None
     decisions, marks = planner.decisions.get(uid, ()), state.marks(uid)
     inventory = report.inventory if report else Inventory()
-    last, stale = planner.last_reports.get(uid), planner.stale_agents_at(now).stale
+    last, stale = planner.last_reports.get(uid), planner.state.stale_agents(now).stale
     health, reported = known_health(planner, uid, stale), reported_health(report)
     refusal = next((item for item in service.refused if item.node == name), None)
     return NodeView(
@@ -151,7 +151,7 @@ def describe_node(planner: Planner, service: ServiceState, name: str, now: Insta
 def list_nodes(planner: Planner, now: Instant) -> NodeList:
     """Return every node of the fleet, by name."""
     placements = sorted(planner.state.placements.values(), key=lambda placement: placement.name)
-    marked, stale = frozenset(planner.state.marked_nodes()), planner.stale_agents_at(now).stale
+    marked, stale = frozenset(planner.state.marked_nodes()), planner.state.stale_agents(now).stale
     summaries = (
         _summary(
             planner, placement, stale, now, _marks(planner, placement.uid) if placement.uid in marked else ()

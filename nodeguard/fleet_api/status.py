@@ -49,7 +49,7 @@ _REFUSED = 3
 def fleet_status(planner: Planner, service: ServiceState, now: Instant) -> FleetStatus:
     """Return the status of the fleet at one time."""
     # All counts are of one time: right after a start many reports arrive between two plans.
-    stale_agents = planner.stale_agents_at(now)
+    stale_agents = planner.state.stale_agents(now)
     states = Counter(incident.state for incident in all_incidents(planner))
     budgets, offenders = _budgets(planner), repeat_offenders(planner, now)
     decisions = [decision for node_decisions in planner.decisions.values() for decision in node_decisions]

@@ -12,7 +12,7 @@ from functools import partial
 
 import pytest
 
-from nodeguard.fleet.state.annotation_codec import decode_record
+from nodeguard.fleet.state.node_marks import decode_record
 from nodeguard.model.mark import STATE_ANNOTATION
 from tests.controlplane.cluster import Cluster
 from tests.e2e.bulk_nodes import make_nodes

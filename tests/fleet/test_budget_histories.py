@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from nodeguard.fleet.budget_limits import fleet_limits, group_limit
 from nodeguard.fleet.decide.admission import MarkDecision
 from nodeguard.fleet.plan import Plan
-from nodeguard.fleet.state.annotation_codec import decode_record, encode_record
+from nodeguard.fleet.state.node_marks import decode_record, encode_record
 from nodeguard.model.finding import Health
 from nodeguard.model.incident import IncidentState
 from nodeguard.model.mark import STATE_ANNOTATION, Mark

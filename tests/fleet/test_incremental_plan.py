@@ -48,7 +48,7 @@ def from_inputs(fleet: Fleet) -> Planner:
     new.releases.proofs.update(copy.deepcopy(old.releases.proofs))
     new.paused = old.paused
     new.tick(fleet.now)
-    new._would = dict(old._would)
+    new._admissions._dry_run = dict(old._admissions._dry_run)
     return new
 
 

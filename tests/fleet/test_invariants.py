@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from msgspec.structs import replace
 
-from nodeguard.fleet.state.annotation_codec import decode_record
+from nodeguard.fleet.state.node_marks import decode_record
 from nodeguard.fleet.state.node_placement import WHOLE
 from nodeguard.model.diagnosis import DiagnosisPolicy
 from nodeguard.model.finding import Health

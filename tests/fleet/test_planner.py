@@ -3,8 +3,8 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from nodeguard.fleet.planner import Planner
-from nodeguard.fleet.state.annotation_codec import decode_record, encode_record
 from nodeguard.fleet.state.latest_report import TupleInterner
+from nodeguard.fleet.state.node_marks import decode_record, encode_record
 from nodeguard.model.finding import Health
 from nodeguard.model.incident import IncidentState
 from nodeguard.model.mark import STATE_ANNOTATION, Mark, MarkRecord

@@ -14,7 +14,7 @@ from nodeguard.aggregator.policy.schema import NodeLocationSpec, NodeLocationsSp
 from nodeguard.config.errors import ConfigError
 from nodeguard.config.errors import FieldPath as Position
 from nodeguard.config.yaml_document import SIZE_LIMIT, YamlDocument, convert, load_yaml
-from nodeguard.fleet.state.topology.node_locations import is_pattern
+from nodeguard.fleet.state.topology.topologies import is_pattern
 from nodeguard.model.policy import NodeLocation
 
 TOPOLOGIES = TopologiesSpec.__struct_fields__

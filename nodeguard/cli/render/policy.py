@@ -10,7 +10,7 @@ from nodeguard.cli.render.terminal import StyledLine, StyledText, field_line
 from nodeguard.cli.timestamps import rfc3339
 from nodeguard.fleet.budget_limits import fleet_limits
 from nodeguard.fleet.policy_rules import hold_on_check, mode_of
-from nodeguard.fleet.state.topology.node_locations import is_pattern
+from nodeguard.fleet.state.topology.topologies import is_pattern
 from nodeguard.judge.formatting import format_duration
 from nodeguard.model.finding import Health
 from nodeguard.model.mark import MARK_KINDS, Mark

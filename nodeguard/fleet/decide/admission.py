@@ -8,14 +8,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nodeguard.fleet.budget_limits import BudgetRefusal
-from nodeguard.fleet.decide.mark_requests import MarkRequest
-from nodeguard.fleet.state.annotation_codec import MAX_CAUSES_BYTES, encode_record
+from nodeguard.fleet.decide.mark_requests import MarkRequest, grace_end, is_marked_for
+from nodeguard.fleet.policy_rules import mode_of
 from nodeguard.fleet.state.budget_usage import BudgetUsage, NodeUsage
-from nodeguard.fleet.state.node_marks import NodeMarks, node_usage
+from nodeguard.fleet.state.node_marks import MAX_CAUSES_BYTES, NodeMarks, encode_record, node_usage
 from nodeguard.fleet.state.node_placement import NodePlacement
 from nodeguard.model.incident import GRANTED_STATES, IncidentState
 from nodeguard.model.mark import STATE_ANNOTATION, Charge, Mark, MarkCause
-from nodeguard.model.policy import Policy
+from nodeguard.model.policy import Mode, Policy
 
 
 class MarkDecision(Struct, frozen=True):
@@ -210,16 +210,6 @@ class _Allotment:
 _EMPTY = NodeMarks()
 
 
-def is_marked_for(marks: NodeMarks, request: MarkRequest) -> bool:
-    """Return whether an equal or more severe mark for the same finding is active on the node or a device."""
-    return any(
-        (cause.check, cause.target) == (request.check, request.target)
-        and cause.mark in {request.mark, Mark.QUARANTINE}
-        for device in marks.carriers
-        for cause in marks.record_of(device).causes
-    )
-
-
 # Maximum bytes of a character in an annotation's JSON.
 _LONGEST = 6
 
@@ -228,19 +218,6 @@ def _letters(cause: MarkCause) -> int:
     """Return an upper bound of the length of a cause, in characters."""
     words = cause.check, cause.target, cause.fault_class, cause.component, *cause.targets
     return 64 + sum(len(part) + 4 for part in words)
-
-
-def grace_period(policy: Policy, request: MarkRequest) -> float:
-    """Return the grace period of a request in seconds: how long its finding must last before the mark."""
-    own = policy.grace.quarantine if request.mark == Mark.QUARANTINE else policy.grace.suspect
-    return max(own, policy.grace.shared) if request.shared else own
-
-
-def grace_end(policy: Policy, request: MarkRequest, now: float) -> float:
-    """Return when the grace period of a request ends, in seconds since the epoch; 0 when it is over."""
-    end = request.since + grace_period(policy, request)
-    # A finding that began in the future began before the clock was set back.
-    return end if request.since <= now < end else 0.0
 
 
 def _with(marks: NodeMarks, request: MarkRequest, now: float) -> NodeMarks:
@@ -268,3 +245,49 @@ def _charged(placement: NodePlacement, before: NodeUsage, marks: NodeMarks, afte
         suspect=before.suspect or grown.suspect,
         charges=(*before.charges, *new),
     )
+
+
+class Admissions:
+    """The admission of each plan: enforced requests first, then the dry run of the others.
+
+    A dry run continues with its earlier grants: those of the latest plan before `keep_grants`.
+    """
+
+    def __init__(self, granted: IncidentState) -> None:
+        """granted: the state of a granted mark."""
+        self._granted = granted
+        self._dry_run: dict[RequestKey, Grant] = {}
+        self._latest_dry_run: dict[RequestKey, Grant] = {}
+
+    def keep_grants(self) -> None:
+        """Let the next dry run continue with the grants of the latest one."""
+        self._dry_run = self._latest_dry_run
+
+    def admit(
+        self, requests: list[MarkRequest], context: AdmissionContext, budgets: BudgetUsage
+    ) -> tuple[dict[str, NodeMarks], list[MarkDecision]]:
+        """Decide on all requests. Returns the marks of the nodes that get one, without those of the dry run,
+        and the decisions.
+
+        budgets: they are charged with what is granted.
+        """
+        policy = context.policy
+        enforced = [request for request in requests if _is_enforced(policy, context.marks, request)]
+        admission = admit(enforced, context, budgets, self._granted)
+        self._latest_dry_run = {}
+        if len(enforced) == len(requests):
+            return admission.marks, admission.decisions
+        marks = {**context.marks, **admission.marks}
+        rest = [request for request in requests if not _is_enforced(policy, marks, request)]
+        context = replace(context, marks=marks, usage={**context.usage, **admission.usage})
+        dry_run = admit(rest, context, budgets, IncidentState.DRY_RUN, self._dry_run)
+        self._latest_dry_run = dry_run.grants
+        return admission.marks, [*admission.decisions, *dry_run.decisions]
+
+
+def _is_enforced(policy: Policy, marks: Mapping[str, NodeMarks], request: MarkRequest) -> bool:
+    """Return whether the mark of a request is enforced, or set already; else it is a dry run."""
+    node_marks = marks.get(request.uid)
+    if node_marks is not None and is_marked_for(node_marks, request):
+        return True
+    return mode_of(policy, request.check, request.mark) == Mode.ENFORCE

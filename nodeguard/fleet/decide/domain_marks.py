@@ -15,8 +15,7 @@ from nodeguard.fleet.decide.domain_decision import (
 )
 from nodeguard.fleet.decide.mark_requests import MarkRequest
 from nodeguard.fleet.decide.release import ReleasedMark, without_causes
-from nodeguard.fleet.diagnosis.explanation import clearing_message, degraded_message
-from nodeguard.fleet.diagnosis.results import CHECK
+from nodeguard.fleet.diagnosis.results import CHECK, clearing_message, degraded_message
 from nodeguard.fleet.diagnosis.vote_collector import VoteCollector
 from nodeguard.fleet.state.fleet_state import FleetState
 from nodeguard.fleet.state.node_marks import NodeMarks

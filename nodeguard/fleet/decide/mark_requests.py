@@ -10,11 +10,14 @@ from math import inf
 from msgspec import Struct
 
 from nodeguard.fleet.state.device_index import FindDevice
+from nodeguard.fleet.state.fleet_state import FleetState
 from nodeguard.fleet.state.latest_report import LatestReport
+from nodeguard.fleet.state.node_marks import NodeMarks
 from nodeguard.fleet.state.node_placement import DOMAIN, NodePlacement
 from nodeguard.model.finding import DataStatus, Health
 from nodeguard.model.mark import MARK_OF_HEALTH, Mark
 from nodeguard.model.node import Device
+from nodeguard.model.policy import Policy
 from nodeguard.model.target import target_kind
 from nodeguard.wire.report import ReportedFinding
 
@@ -88,6 +91,28 @@ def requested_marks(
     )
 
 
+class MarkRequests:
+    """The mark requests of all nodes, updated node by node."""
+
+    def __init__(self, state: FleetState) -> None:
+        self._state = state
+        self._requests: dict[str, tuple[MarkRequest, ...]] = {}
+
+    def update_node(self, uid: str) -> None:
+        """Update the requests of a node from its latest report; without a placement, it has none."""
+        placement, report = self._state.placements.get(uid), self._state.reports.get(uid)
+        requests: tuple[MarkRequest, ...] = ()
+        if placement is not None and report is not None:
+            requests = requested_marks(placement, report, self._state.device_finder(uid))
+        if requests:
+            self._requests[uid] = requests
+        else:
+            self._requests.pop(uid, None)
+
+    def __iter__(self) -> Iterator[MarkRequest]:
+        return (request for requests in self._requests.values() for request in requests)
+
+
 def unconfirmed_requests(placement: NodePlacement, report: LatestReport) -> tuple[MarkRequest, ...]:
     """Return the marks that suspect and fatal findings would ask for if the report were not late and they
     were fresh. Their device is not looked up.
@@ -159,3 +184,26 @@ def _device(active: ReportedFinding, find_device: FindDevice) -> Device | None:
     ):
         return None
     return find_device(active.target, active.component)
+
+
+def is_marked_for(marks: NodeMarks, request: MarkRequest) -> bool:
+    """Return whether an equal or more severe mark for the same finding is active on the node or a device."""
+    return any(
+        (cause.check, cause.target) == (request.check, request.target)
+        and cause.mark in {request.mark, Mark.QUARANTINE}
+        for device in marks.carriers
+        for cause in marks.record_of(device).causes
+    )
+
+
+def grace_period(policy: Policy, request: MarkRequest) -> float:
+    """Return the grace period of a request in seconds: how long its finding must last before the mark."""
+    own = policy.grace.quarantine if request.mark == Mark.QUARANTINE else policy.grace.suspect
+    return max(own, policy.grace.shared) if request.shared else own
+
+
+def grace_end(policy: Policy, request: MarkRequest, now: float) -> float:
+    """Return when the grace period of a request ends, in seconds since the epoch; 0 when it is over."""
+    end = request.since + grace_period(policy, request)
+    # A finding that began in the future began before the clock was set back.
+    return end if request.since <= now < end else 0.0

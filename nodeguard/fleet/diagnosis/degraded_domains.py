@@ -7,8 +7,7 @@ from collections.abc import Collection, Container, Iterable, Iterator, Set
 from msgspec.structs import replace
 
 from nodeguard.fleet.diagnosis.candidates import choose_candidates, significant_domains
-from nodeguard.fleet.diagnosis.recurrence import Recurrence, fewest_nodes
-from nodeguard.fleet.diagnosis.results import Candidate, DegradedDomain
+from nodeguard.fleet.diagnosis.results import Candidate, DegradedDomain, Recurrence, fewest_nodes
 from nodeguard.fleet.diagnosis.vote_index import VoteIndex
 from nodeguard.fleet.diagnosis.votes import FaultVotes
 from nodeguard.model.diagnosis import DiagnosisPolicy

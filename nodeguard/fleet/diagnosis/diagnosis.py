@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from math import inf
 
+from nodeguard.fleet.diagnosis.candidates import new_version
 from nodeguard.fleet.diagnosis.degraded_domains import SOON, DegradedDomains
-from nodeguard.fleet.diagnosis.recurrence import Recurrence
-from nodeguard.fleet.diagnosis.results import DegradedDomain, SuppressedCheck
-from nodeguard.fleet.diagnosis.rollout import new_version
+from nodeguard.fleet.diagnosis.results import DegradedDomain, Recurrence, SuppressedCheck
 from nodeguard.fleet.diagnosis.suppressed_checks import SuppressedChecks
 from nodeguard.fleet.diagnosis.vote_index import VoteIndex
 from nodeguard.fleet.state.topology.members import DomainMembers

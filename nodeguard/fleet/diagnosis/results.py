@@ -1,10 +1,14 @@
-"""Results of the diagnosis: candidates, degraded domains and suppressed checks."""
+"""Results of the diagnosis, with their messages and their recovery times. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import ceil
 
 from msgspec import Struct
+
+from nodeguard.judge.formatting import format_duration
+from nodeguard.model.diagnosis import STALE_CHECK, DiagnosisPolicy
 
 # The resource of an incident of a suppressed check begins with this.
 CHECK = "check/"
@@ -90,3 +94,98 @@ class SuppressedCheck(Struct, frozen=True):
     confirmed: bool = False
     domain: str = ""
     times: int = 1
+
+
+class Recurrence:
+    """The past diagnoses of domains and checks, by name: how many, and when the last one ended."""
+
+    def __init__(self, rule: DiagnosisPolicy) -> None:
+        self._rule = rule
+        self._ended: dict[str, tuple[int, float]] = {}
+
+    def record_end(self, name: str, now: float) -> None:
+        """Record the end of a diagnosis. now: seconds of a clock that never jumps."""
+        self._ended[name] = (self.times(name, now) + 1, now)
+
+    def take_over(self, other: Recurrence) -> None:
+        """Continue with the recurrences of another diagnosis."""
+        self._ended.update(other._ended)
+
+    def times(self, name: str, now: float) -> int:
+        """Return how many recent diagnoses there were before."""
+        times, ended = self._ended.get(name, (0, now))
+        if now - ended < self._rule.recovery_reset_after:
+            return times
+        del self._ended[name]
+        return 0
+
+    def clearing_time(self, times: int) -> float:
+        """Return the seconds without votes after which a diagnosis ends, for the number of diagnoses."""
+        return clearing_time(self._rule, times)
+
+
+def clearing_time(rule: DiagnosisPolicy, times: int) -> float:
+    """Return the seconds for which a domain must show nothing to be cleared, for the number of diagnoses."""
+    return float(min(rule.recovery_max, rule.recovery_initial * 2.0 ** min(times - 1, 30)))
+
+
+def fewest_nodes(share: float, size: int) -> float:
+    """Return the minimum number of nodes of `size` that keep a degraded domain degraded. share: of the fault
+    class.
+    """
+    return max(2.0, share / 2 * size)
+
+
+def degraded_message(degraded: DegradedDomain, rule: DiagnosisPolicy) -> str:
+    """Return the evidence against a domain, with the counter-evidence."""
+    if degraded.restored:
+        return f"{degraded.domain} was degraded before this aggregator started; its nodes are evaluated again"
+    phrase = next(
+        (fault_class.phrase for fault_class in rule.classes if fault_class.name == degraded.fault_classes[0]),
+        "show the same",
+    )
+    share = f"{len(degraded.voters)} of {degraded.size} nodes"
+    message = f"{degraded.domain}: {share} {phrase}{_within(degraded.within)}"
+    if not degraded.siblings:
+        return message
+    siblings = "its one sibling" if degraded.siblings == 1 else f"its {degraded.siblings} siblings"
+    if degraded.elsewhere:
+        return f"{message}; of {siblings}, {_nodes(degraded.elsewhere)} did"
+    return f"{message}; {siblings} did not"
+
+
+def clearing_message(degraded: DegradedDomain, rule: DiagnosisPolicy) -> str:
+    """Return what clears a degraded domain."""
+    fault_classes = [
+        fault_class for fault_class in rule.classes if fault_class.name in degraded.fault_classes
+    ]
+    least = max([2, *(ceil(fewest_nodes(fault_class.share, degraded.size)) for fault_class in fault_classes)])
+    clearing = format_duration(clearing_time(rule, degraded.times))
+    return f"over when fewer than {least} of its nodes show it for {clearing}"
+
+
+def suppressed_message(check: SuppressedCheck) -> str:
+    """Return why a check is suppressed."""
+    if not check.nodes:
+        return "it was before this aggregator started, and is until it is quiet"
+    nodes = _nodes(len(check.nodes))
+    if check.domain:
+        return f"it fires on {nodes}, nearly all of them with {check.domain}: see what changed there"
+    if check.check == STALE_CHECK:
+        cause = "kubelets among them, too" if check.confirmed else "the observer or its network"
+        return f"{nodes} fell silent that share nothing: {cause}"
+    if check.limit < 1:
+        return f"it fires on {nodes}, as it did before this aggregator started"
+    chance = f"{check.limit - 1} within {format_duration(check.within)} may be chance"
+    confirmation = (
+        "other sources confirm it: it is real" if check.confirmed else "no source confirms it: a false alarm"
+    )
+    return f"it fires on {nodes} that share nothing, where {chance}; {confirmation}"
+
+
+def _nodes(many: int) -> str:
+    return f"{many} node{'' if many == 1 else 's'}"
+
+
+def _within(seconds: float) -> str:
+    return f" within {format_duration(seconds)}" if seconds >= 1.0 else " at once"

@@ -8,10 +8,9 @@ from functools import partial
 
 from msgspec.structs import replace
 
+from nodeguard.fleet.diagnosis.candidates import common_version
 from nodeguard.fleet.diagnosis.check_firings import PriorRate, UnexplainedFirings
-from nodeguard.fleet.diagnosis.recurrence import Recurrence
-from nodeguard.fleet.diagnosis.results import Candidate, SuppressedCheck
-from nodeguard.fleet.diagnosis.rollout import common_version
+from nodeguard.fleet.diagnosis.results import Candidate, Recurrence, SuppressedCheck
 from nodeguard.fleet.diagnosis.significance import significance
 from nodeguard.fleet.diagnosis.vote_index import VoteIndex
 from nodeguard.fleet.state.topology.members import DomainMembers

@@ -1,11 +1,11 @@
-"""The votes for the diagnosis, collected from reports and stale agents. Pure.
+"""The votes for the diagnosis, collected from reports and stale agents, with the versions of nodes. Pure.
 
 A node does not vote under maintenance, with an operator's cordon, or before its first report.
 """
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Iterator, Set
 
 from msgspec.structs import replace
 
@@ -14,11 +14,38 @@ from nodeguard.fleet.state.fleet_state import FleetState
 from nodeguard.fleet.state.latest_report import LatestReport
 from nodeguard.fleet.state.node_placement import DOMAIN
 from nodeguard.fleet.state.topology.members import DomainMembers
-from nodeguard.fleet.state.topology.versions import version_domains
 from nodeguard.model.diagnosis import STALE_CHECK, DiagnosisPolicy
 from nodeguard.model.finding import DataStatus, Health
 from nodeguard.model.incident import Symptom
 from nodeguard.model.instant import Instant
+from nodeguard.model.target import target_kind
+
+
+def version_domains(report: LatestReport) -> tuple[str, ...]:
+    """Return every version of a node from its latest report: several of one topology if its parts differ.
+
+    A domain of a version may be most of the fleet: it has no budget.
+    """
+    return tuple(
+        dict.fromkeys(f"{topology}/{_step(version)}" for topology, version in _versions(report) if version)
+    )
+
+
+def _versions(report: LatestReport) -> Iterator[tuple[str, str]]:
+    inventory = report.inventory
+    yield "driver", inventory.driver
+    parts = sorted(inventory.components.items())
+    yield from (("vbios", part.vbios) for slot, part in parts if target_kind(slot) == "gpu")
+    yield "kernel", inventory.kernel
+    yield from (("firmware", part.firmware) for slot, part in parts if target_kind(slot) == "port")
+    yield "agent", report.agent
+    yield "catalogue", report.catalogue
+
+
+def _step(version: str) -> str:
+    """Return a version as a step of a path, which `/` separates."""
+    return version.replace("/", "_")
+
 
 # The topologies in which a node with a stale agent votes.
 _OF_SILENCE = ("power", "fabric")

@@ -6,17 +6,20 @@ One incident for each cause. Pure.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from hashlib import blake2b
 
+from nodeguard.fleet.decide.admission import MarkDecision
 from nodeguard.fleet.decide.domain_decision import DomainDecision
 from nodeguard.fleet.decide.domain_marks import BEFORE_FIRST_VOTE, DomainMarks
 from nodeguard.fleet.decide.mark_requests import resource
-from nodeguard.fleet.diagnosis.explanation import suppressed_message
-from nodeguard.fleet.diagnosis.results import CHECK, SuppressedCheck
+from nodeguard.fleet.diagnosis.results import CHECK, SuppressedCheck, suppressed_message
 from nodeguard.fleet.diagnosis.vote_collector import VoteCollector
 from nodeguard.fleet.incidents.node_incidents import ParentIncidents
+from nodeguard.fleet.incidents.tracker import IncidentChanges, IncidentTracker
+from nodeguard.fleet.state.fleet_state import FleetState
 from nodeguard.fleet.state.latest_report import LatestReport
+from nodeguard.fleet.state.node_marks import NodeMarks
 from nodeguard.fleet.state.node_placement import DOMAIN, NodePlacement
 from nodeguard.model.finding import Action, Health
 from nodeguard.model.incident import Incident, IncidentState, Symptom
@@ -37,6 +40,22 @@ class SharedIncidents:
         self._domain_marks = domain_marks
         self._epoch = domain_marks.epoch
         self._parents: dict[str, tuple[NodePlacement, LatestReport, ParentIncidents]] = {}
+
+    def update(
+        self,
+        tracker: IncidentTracker,
+        policy: Policy,
+        marks: Mapping[str, NodeMarks],
+        decisions: list[MarkDecision],
+        now: Instant,
+    ) -> IncidentChanges:
+        """Update all incidents in a tracker, from the marks and decisions of a plan. Returns the changes."""
+        nodes = tracker.update_nodes(
+            policy, marks, decisions, lambda node, report: self.parents(policy, node, report, now), now
+        )
+        shared = tracker.update_shared(self.incidents(now), now)
+        changed, events = [*nodes.changed, *shared.changed], [*nodes.events, *shared.events]
+        return IncidentChanges(changed, events, nodes.transient)
 
     def incidents(self, now: Instant) -> Iterator[Incident]:
         """Yield the incidents of degraded domains and of suppressed checks."""
@@ -74,6 +93,13 @@ class SharedIncidents:
             # An early fault changes with time only.
             self._parents[placement.uid] = placement, report, found
         return found
+
+    def parent_names(self, state: FleetState, uid: str, now: Instant) -> Set[str]:
+        """Return the names of the incidents of domains and checks that explain findings of a node."""
+        placement, report = state.placements.get(uid), state.reports.get(uid)
+        if placement is None or report is None:
+            return frozenset()
+        return frozenset(self.parents(state.policy, placement, report, now).parents.values())
 
     def parent_incident(self, uid: str, check: str, since: float, now: Instant) -> str:
         """Return the name of the incident that explains what a check found on a node; empty for none."""

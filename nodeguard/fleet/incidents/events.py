@@ -1,8 +1,9 @@
-"""Events of the fleet: the message that is recorded on a Node when an incident changes. Pure."""
+"""Transitions of incidents, and the Events that are recorded on a Node for them. Pure."""
 
 from __future__ import annotations
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from nodeguard.model.finding import Health
 from nodeguard.model.incident import Incident, IncidentState
@@ -74,3 +75,43 @@ def _done(incident: Incident) -> str:
         case IncidentState.RECOVERING:
             return f"{incident.scope}: {incident.detail}"
     return incident.detail or "over"
+
+
+def resolve(incident: Incident, now: float, detail: str = "") -> Incident:
+    """Return an incident as resolved. now: seconds since the epoch."""
+    return replace(
+        incident, state=IncidentState.RESOLVED, last_transition=now, resolved_at=now, scope="", detail=detail
+    )
+
+
+def update_incident(before: Incident | None, now: Incident, wall: float) -> Incident:
+    """Return the current incident with the data of the earlier one. wall: seconds since the epoch."""
+    if before is None:
+        return replace(now, last_transition=wall)
+    if before.state == IncidentState.RESOLVED:
+        return replace(now, last_transition=wall, occurrences=before.occurrences + 1)
+    same = replace(
+        now,
+        first_seen=before.first_seen,
+        last_transition=before.last_transition,
+        occurrences=before.occurrences,
+        message=now.message or before.message,
+    )
+    return before if _gist(same) == _gist(before) else replace(same, last_transition=wall)
+
+
+def _gist(incident: Incident) -> tuple[object, ...]:
+    symptoms = {(symptom.check, symptom.target, symptom.health) for symptom in incident.symptoms}
+    reason = incident.budget or incident.detail
+    # The symptoms of many nodes change all the time.
+    return (
+        incident.state,
+        incident.health,
+        incident.cause,
+        incident.action,
+        incident.scope,
+        incident.component,
+        reason,
+        incident.parent,
+        frozenset(symptoms) if incident.node else None,
+    )

@@ -10,9 +10,16 @@ from hashlib import blake2b
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nodeguard.fleet.decide.admission import MarkDecision, grace_end
-from nodeguard.fleet.decide.mark_requests import fault_class, resource, resource_of, unconfirmed_requests
+from nodeguard.fleet.decide.admission import MarkDecision
+from nodeguard.fleet.decide.mark_requests import (
+    fault_class,
+    grace_end,
+    resource,
+    resource_of,
+    unconfirmed_requests,
+)
 from nodeguard.fleet.decide.release import CauseKey, Proof, cause_key
+from nodeguard.fleet.incidents.events import resolve, update_incident
 from nodeguard.fleet.policy_rules import is_silenced
 from nodeguard.fleet.state.latest_report import LatestReport
 from nodeguard.fleet.state.node_marks import NodeMarks
@@ -180,13 +187,6 @@ def _without_findings(incident: Incident, situation: NodeSituation, now: float) 
     return incident
 
 
-def resolve(incident: Incident, now: float, detail: str = "") -> Incident:
-    """Return an incident as resolved. now: seconds since the epoch."""
-    return replace(
-        incident, state=IncidentState.RESOLVED, last_transition=now, resolved_at=now, scope="", detail=detail
-    )
-
-
 def incident_name(placement: NodePlacement, target: str) -> str:
     """Return the name of the incident of a target in a node, the same in every aggregator."""
     readable = re.sub(r"[^a-z0-9-]+", "-", f"{placement.name[:120]}-{target[:80]}".lower()).strip("-")
@@ -288,36 +288,3 @@ def _symptom(finding: ReportedFinding) -> Symptom:
         f"{evidence.source}: {evidence.message}"[:_TEXT] for evidence in finding.evidence[:_EVIDENCE]
     )
     return Symptom(finding.check, finding.target, finding.health, finding.message[:_TEXT], evidence_texts)
-
-
-def update_incident(before: Incident | None, now: Incident, wall: float) -> Incident:
-    """Return the current incident with the data of the earlier one. wall: seconds since the epoch."""
-    if before is None:
-        return replace(now, last_transition=wall)
-    if before.state == IncidentState.RESOLVED:
-        return replace(now, last_transition=wall, occurrences=before.occurrences + 1)
-    same = replace(
-        now,
-        first_seen=before.first_seen,
-        last_transition=before.last_transition,
-        occurrences=before.occurrences,
-        message=now.message or before.message,
-    )
-    return before if _gist(same) == _gist(before) else replace(same, last_transition=wall)
-
-
-def _gist(incident: Incident) -> tuple[object, ...]:
-    symptoms = {(symptom.check, symptom.target, symptom.health) for symptom in incident.symptoms}
-    reason = incident.budget or incident.detail
-    # The symptoms of many nodes change all the time.
-    return (
-        incident.state,
-        incident.health,
-        incident.cause,
-        incident.action,
-        incident.scope,
-        incident.component,
-        reason,
-        incident.parent,
-        frozenset(symptoms) if incident.node else None,
-    )

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from nodeguard.fleet.decide.admission import MarkDecision
 from nodeguard.fleet.decide.release import CauseKey, Proof
-from nodeguard.fleet.incidents.events import IncidentEvent, event_of
+from nodeguard.fleet.incidents.events import IncidentEvent, event_of, resolve, update_incident
 from nodeguard.fleet.incidents.limits import (
     MAX_PER_NODE,
     MAX_SHARED,
@@ -26,9 +26,7 @@ from nodeguard.fleet.incidents.node_incidents import (
     NodeSituation,
     ParentIncidents,
     incidents_of,
-    resolve,
     unconfirmed_until,
-    update_incident,
 )
 from nodeguard.fleet.state.fleet_state import FleetState
 from nodeguard.fleet.state.latest_report import LatestReport

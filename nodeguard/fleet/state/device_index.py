@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator
 
-from nodeguard.fleet.state.annotation_codec import decode_record
+from nodeguard.fleet.state.node_marks import decode_record
 from nodeguard.model.mark import DeviceRule, Mark, MarkRecord
 from nodeguard.model.node import Device
 from nodeguard.model.target import gpu_target

@@ -10,13 +10,12 @@ from collections.abc import Iterable, Set
 
 from msgspec.structs import replace
 
-from nodeguard.fleet.state.annotation_codec import decode_record
 from nodeguard.fleet.state.budget_usage import BudgetUsage, NodeUsage
 from nodeguard.fleet.state.device_index import DeviceIndex, FindDevice
 from nodeguard.fleet.state.latest_report import KnownChecks, LatestReport, TupleInterner, latest_report
-from nodeguard.fleet.state.liveness import AgentLiveness
+from nodeguard.fleet.state.liveness import AgentLiveness, StaleAgents
 from nodeguard.fleet.state.mark_index import MarkIndex
-from nodeguard.fleet.state.node_marks import NodeMarks, node_usage
+from nodeguard.fleet.state.node_marks import NodeMarks, decode_record, node_usage
 from nodeguard.fleet.state.node_placement import NodePlacement, place_node
 from nodeguard.fleet.state.topology.topologies import Topologies
 from nodeguard.model.instant import Instant
@@ -113,6 +112,11 @@ class FleetState:
         self.reports[uid] = replace(latest, late=False)
         self.touch(uid)
         return True
+
+    def stale_agents(self, now: Instant) -> StaleAgents:
+        """Return which agents are stale at a time."""
+        rule = self.policy.stale
+        return self.liveness.stale_agents(now.mono, rule.after, rule.freeze, self.budgets.size)
 
     def choose_topologies(self) -> None:
         """Choose the label schemes once all Nodes are there, so that their order does not matter."""

@@ -11,7 +11,7 @@ from enum import StrEnum
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nodeguard.fleet.state.annotation_codec import decode_record
+from nodeguard.fleet.state.node_marks import decode_record
 from nodeguard.model.mark import HOLD_ANNOTATION, MAINTENANCE_ANNOTATION, STATE_ANNOTATION
 from nodeguard.model.node import Node
 from nodeguard.wire.report import Report

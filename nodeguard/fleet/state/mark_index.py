@@ -9,8 +9,7 @@ from collections.abc import Set
 
 from msgspec.structs import replace
 
-from nodeguard.fleet.state.annotation_codec import encode_record
-from nodeguard.fleet.state.node_marks import NodeMarks
+from nodeguard.fleet.state.node_marks import NodeMarks, encode_record
 from nodeguard.model.node import Node
 
 _NO_MARKS = NodeMarks()

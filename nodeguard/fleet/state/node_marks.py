@@ -1,14 +1,14 @@
-"""Marks of one node: the records on its Node and on the rules of its devices. Pure."""
+"""Marks of one node: the records on its Node and on the rules of its devices, and their annotation. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from hashlib import blake2b
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nodeguard.fleet.state.annotation_codec import encode_record
 from nodeguard.fleet.state.budget_usage import NodeUsage
 from nodeguard.fleet.state.node_placement import NodePlacement
 from nodeguard.model.mark import (
@@ -25,6 +25,38 @@ from nodeguard.model.mark import (
 )
 from nodeguard.model.node import PREFIX, Device, Node, NodeCondition, Taint
 from nodeguard.model.policy import MarkWrites, SoakPeriod
+
+# Maximum bytes of an annotation that is decoded: all annotations of an object together may have 256 KiB.
+MAX_READ_BYTES = 64 * 1024
+
+# Maximum bytes of a record with its causes; the rest of a record is small.
+MAX_CAUSES_BYTES = 32 * 1024
+
+_ENCODER = msgspec.json.Encoder(order="deterministic")
+_DECODER = msgspec.json.Decoder(MarkRecord)
+
+
+def encode_record(record: MarkRecord) -> str:
+    """Return a record as text; empty for an empty record."""
+    return "" if record == MarkRecord() else _ENCODER.encode(record).decode()
+
+
+def decode_record(text: str) -> MarkRecord | None:
+    """Return a record from its text; None if it is invalid, as after an edit by hand. A record that is
+    returned has a charge only if it has a cause, and always then.
+    """
+    if not text:
+        return MarkRecord()
+    if len(text) > MAX_READ_BYTES:
+        return None
+    try:
+        record = _DECODER.decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    if bool(record.causes) == (record.charge is not None):
+        return record
+    first = min(record.causes, key=lambda cause: cause.since, default=None)
+    return replace(record, charge=Charge(first.check, first.mark, first.since) if first else None)
 
 
 class NodeMarks(Struct, frozen=True):

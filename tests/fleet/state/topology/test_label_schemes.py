@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import get_args
 
-from nodeguard.fleet.state.topology.label_schemes import LabelScheme, SchemeSelection
+from nodeguard.catalog.check_schema import TopologyName as ViewName
+from nodeguard.fleet.state.topology.label_schemes import BUILT_IN, LabelScheme, SchemeSelection
 
 OLD: tuple[str, ...] = ("old/spine", "old/leaf")
 NEW: tuple[str, ...] = ("new/core", "new/spine", "new/leaf")
@@ -108,3 +110,17 @@ def test_what_a_node_had_last_is_kept_while_all_else_of_the_way_is_as_it_was() -
     assert set(choice.retained_keys(had, {"row": "", "tray": "t"})) == {"row", "rack"}
     assert set(choice.retained_keys(had, {"row": "5"})) == set()
     assert set(choice.retained_keys(had, {"rack": "r2", "tray": "t"})) == set()
+
+
+def test_checks_can_vote_in_every_view_and_no_label_stands_twice() -> None:
+    assert {view.name for view in BUILT_IN} <= set(get_args(ViewName))
+    labels = [label for view in BUILT_IN for label in view.labels]
+    assert len(labels) == len(set(labels))
+
+
+def test_the_coarsest_label_comes_first() -> None:
+    paths = [view.labels for view in BUILT_IN]
+    assert ("topology.kubernetes.io/region", "topology.kubernetes.io/zone") in paths
+    assert [path[-1] for path in paths if path[0].startswith("fabric.topograph")] == [
+        "fabric.topograph.run/tier-0"
+    ]
