@@ -8,8 +8,12 @@ from nodeguard.bundle.failures import BundleError
 from nodeguard.bundle.manifest import (
     FrameManifest,
     Manifest,
+    mapping,
+    quoted,
+    read_errors,
     read_frame_manifest,
     read_manifest,
+    write_errors,
     write_frame_manifest,
     write_manifest,
 )
@@ -157,3 +161,118 @@ paths = st.lists(st.sampled_from(["sys", "proc", "a:b", "x y", "#"]), min_size=1
 def test_a_frame_manifest_is_read_back(removed: list[str], boot_id: str | None, uptime: float | None) -> None:
     frame = FrameManifest(tuple(removed), boot_id, None, uptime)
     assert read_frame_manifest(write_frame_manifest(frame).encode(), "frame.yaml") == frame
+
+
+LINE = "f.yaml: line {}: "
+
+
+def test_scalars_follow_the_core_schema_of_yaml() -> None:
+    text = "a: 1\nb: -2.5\nc: true\nd: ~\ne: 'x'\nf: \"1\"\ng: yes\nh: 2026-11-01T12:00:00Z\ni: 1_0\nj: 0x10\nk: 1e3"
+    assert mapping(text.encode(), "f.yaml") == {
+        "a": 1,
+        "b": -2.5,
+        "c": True,
+        "d": None,
+        "e": "x",
+        "f": "1",
+        "g": "yes",
+        "h": "2026-11-01T12:00:00Z",
+        "i": "1_0",
+        "j": 16,
+        "k": 1000.0,
+    }
+
+
+def test_mappings_and_lists_nest() -> None:
+    assert mapping(b"a:\n  b: [1, {c: d}]\n", "f.yaml") == {"a": {"b": [1, {"c": "d"}]}}
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"a: &x 1\nb: *x\n", "line 1: a: has an anchor, alias or tag: write the value out"),
+        (b"a: 1\na: 2\n", "line 2: a: appears twice: keep one of them"),
+        (b"a: !!python/object:os.system x", "line 1: a: has an anchor, alias or tag: "),
+        (b"a: [", "line 2: is not valid YAML: did not find expected node content: correct the YAML"),
+        (b"a: \x01", "is not valid YAML: unacceptable character #x0001"),
+        (b"a: \xff", "line 1: is no UTF-8: save the file as UTF-8"),
+        (b"", "line 1: is empty: write `name: value` lines, or remove the file"),
+        (b"- 1", "is no mapping: "),
+        (b"{}\n---\n{}\n", "line 2: has a second document: keep one document in a file"),
+        (b"? [1]\n: 2\n", "line 1: has a key that is no name: write a word"),
+    ],
+)
+def test_an_invalid_file_is_refused_with_its_line(data: bytes, message: str) -> None:
+    with pytest.raises(BundleError) as refused:
+        mapping(data, "f.yaml")
+    assert str(refused.value).startswith(f"f.yaml: {message}")
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("data", [b"[" * 1_000_000, b"{a: " * 250_000, b"- " * 500_000])
+def test_a_million_levels_are_refused(data: bytes) -> None:
+    with pytest.raises(BundleError, match=r"line 1: (a: )?is nested deeper than 20 levels"):
+        mapping(data, "f.yaml")
+
+
+def test_an_alias_bomb_is_refused_at_its_first_anchor() -> None:
+    bomb = "a: &a [x, x]\n" + "".join(
+        f"{b}: &{b} [*{a}, *{a}]\n" for a, b in zip("abcdefgh", "bcdefghi", strict=True)
+    )
+    with pytest.raises(BundleError, match="line 1: a: has an anchor, alias or tag"):
+        mapping(bomb.encode(), "f.yaml")
+
+
+@settings(deadline=None)
+@given(st.text(st.characters(exclude_categories=["Cs"])), st.text(st.characters(exclude_categories=["Cs"])))
+def test_quoted_text_is_parsed_back(key: str, value: str) -> None:
+    text = f"{quoted(key[:900])}: {quoted(value)}\n"
+    assert mapping(text.encode(), "f.yaml") == {key[:900]: value}
+
+
+def test_paths_may_begin_with_a_slash_or_not() -> None:
+    assert read_errors(b"sys/a: EINVAL\n/sys/b/: stall\nproc/c: hang\n", "errors.yaml", base=True) == {
+        "/sys/a": "EINVAL",
+        "/sys/b": "stall",
+        "/proc/c": "hang",
+    }
+
+
+def test_only_a_frame_takes_an_entry_away() -> None:
+    assert read_errors(b"sys/a: null\n", "errors.yaml", base=False) == {"/sys/a": None}
+    with pytest.raises(
+        BundleError, match=r"^errors\.yaml: sys/a: None is not a known failure: write an errno name"
+    ):
+        read_errors(b"sys/a:\n", "errors.yaml", base=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("sys/a: EWRONG", "sys/a: 'EWRONG' is not a known failure: write an errno name, stall or hang"),
+        ("sys/a: 5", "sys/a: 5 is not a known failure"),
+        ("sys/a: {x: y}", "sys/a: {'x': 'y'} is not a known failure"),
+        ("sys/../x: EIO", "sys/../x: 'sys/../x' is not a path of the machine"),
+        ("sys/a: EIO\n/sys/a: EIO", "/sys/a: is there twice: keep one"),
+        ("[]", "is no mapping"),
+    ],
+)
+def test_what_names_no_failure_is_refused(text: str, message: str) -> None:
+    with pytest.raises(BundleError) as refused:
+        read_errors(text.encode(), "x/errors.yaml", base=True)
+    assert str(refused.value).startswith(f"x/errors.yaml: {message}")
+
+
+error_paths = st.lists(
+    st.text(st.characters(exclude_characters="/", exclude_categories=["Cs"]), min_size=1), min_size=1
+)
+plain = error_paths.map(lambda names: "/" + "/".join(names)).filter(
+    lambda path: not {".", ".."} & set(path.split("/"))
+)
+
+
+@settings(deadline=None)
+@given(st.dictionaries(plain, st.sampled_from(["EIO", "stall", "hang", None])))
+def test_errors_are_read_back(errors: dict[str, str | None]) -> None:
+    text = write_errors(errors) or "{}"
+    assert read_errors(text.encode(), "errors.yaml", base=False) == errors

@@ -5,18 +5,17 @@ from typing import Any
 
 import pytest
 
-from nodeguard.derive.gpus import THERMAL_DERIVATIONS, gpu_derivations, nvlink_derivation
+from nodeguard.derive.gpus import THERMAL_DERIVATIONS, gpu_derivations, nvlink_derivation, pcie_derivations
 from nodeguard.model.observation import Observation
 from nodeguard.model.signal import Scalar
-from tests.derive import look as looks
-from tests.derive.look import GPUS, expecting, machine, seen
+from tests.derive.look import GPUS, derived, expecting, machine, seen, unread
 
 READY: dict[str, Scalar] = {"gpu.fabric.state": 3, "gpu.fabric.status": 0}
 
 
-def derived(signals: Mapping[str, Scalar]) -> dict[str, Scalar]:
+def gpu_signals(signals: Mapping[str, Scalar]) -> dict[str, Scalar]:
     look = machine(seen("nvml", GPUS[0], signals))
-    return looks.derived(look, *gpu_derivations(None, {GPUS[0]: 18}), *THERMAL_DERIVATIONS).get(GPUS[0], {})
+    return derived(look, *gpu_derivations(None, {GPUS[0]: 18}), *THERMAL_DERIVATIONS).get(GPUS[0], {})
 
 
 @pytest.mark.parametrize(
@@ -31,7 +30,7 @@ def test_a_gpu_is_busy_where_it_is_used_and_does_not_call_itself_idle(
         for name, value in (("gpu.clocks.idle", idle), ("gpu.utilization", used))
         if value is not None
     }
-    assert derived(signals).get("gpu.busy") is busy
+    assert gpu_signals(signals).get("gpu.busy") is busy
 
 
 @pytest.mark.parametrize(
@@ -46,7 +45,7 @@ def test_a_gpu_is_busy_where_it_is_used_and_does_not_call_itself_idle(
     ],
 )
 def test_a_gpu_that_has_a_fabric_has_joined_it_or_not(signals: dict[str, Scalar], ready: bool | None) -> None:
-    assert derived(signals).get("gpu.fabric.ready") is ready
+    assert gpu_signals(signals).get("gpu.fabric.ready") is ready
 
 
 @pytest.mark.parametrize(
@@ -68,7 +67,7 @@ def test_a_gpu_that_has_a_fabric_has_joined_it_or_not(signals: dict[str, Scalar]
 def test_what_the_fabric_says_is_wrong(mask: int | None, summary: int | None, problem: str) -> None:
     before = {"gpu.fabric.health_mask": mask, "gpu.fabric.health_summary": summary}
     assert (
-        derived({**READY, **{name: value for name, value in before.items() if value is not None}})[
+        gpu_signals({**READY, **{name: value for name, value in before.items() if value is not None}})[
             "gpu.fabric.problem"
         ]
         == problem
@@ -78,7 +77,7 @@ def test_what_the_fabric_says_is_wrong(mask: int | None, summary: int | None, pr
 @pytest.mark.parametrize(("used", "margin"), [(90, 7), (0, None)])
 def test_only_gpus_at_work_are_a_measure_of_heat(used: int, margin: int | None) -> None:
     signals: dict[str, Scalar] = {"gpu.clocks.idle": used == 0, "gpu.utilization": used}
-    result = derived({**signals, "gpu.temperature.limit_distance": 7})
+    result = gpu_signals({**signals, "gpu.temperature.limit_distance": 7})
     assert (result["gpu.temperature.margin"], result.get("gpu.temperature.busy_margin")) == (7, margin)
 
 
@@ -99,7 +98,7 @@ def down(
         seen("nvml", link, {"nvlink.active": False, "nvlink.sleeping": sleeping}),
     )
     expected = nvlink_derivation(expecting(nvlink_links=platform) if platform else None, {GPUS[0]: before})
-    return bool(looks.derived(look, expected).get(link, {}).get("nvlink.down"))
+    return bool(derived(look, expected).get(link, {}).get("nvlink.down"))
 
 
 @pytest.mark.parametrize(
@@ -130,8 +129,7 @@ def test_a_gpu_without_a_mig_mode_beside_one_in_mig_mode_has_no_link_that_is_dow
             seen("nvml", link, {"nvlink.active": False, "nvlink.sleeping": False}),
         )
         assert (
-            looks.derived(look, nvlink_derivation(None, {GPUS[0]: 12})).get(link, {}).get("nvlink.down")
-            is is_down
+            derived(look, nvlink_derivation(None, {GPUS[0]: 12})).get(link, {}).get("nvlink.down") is is_down
         )
 
 
@@ -147,7 +145,7 @@ def test_a_card_without_an_active_link_has_no_bridge() -> None:
         look = machine(
             seen("nvml", GPUS[0], signals), seen("nvml", link, {"nvlink.active": False}), empty=("pci",)
         )
-        assert looks.derived(look, nvlink_derivation(None, {GPUS[0]: before}))[link]["nvlink.down"] is is_down
+        assert derived(look, nvlink_derivation(None, {GPUS[0]: before}))[link]["nvlink.down"] is is_down
 
 
 def test_a_link_of_a_gpu_whose_links_were_not_all_read_is_unknown() -> None:
@@ -156,7 +154,7 @@ def test_a_link_of_a_gpu_whose_links_were_not_all_read_is_unknown() -> None:
         Observation("nvml", GPUS[0], signals={"gpu.name": "x"}, unreadable={"gpu.nvlink.active": "refused"}),
         seen("nvml", link, {"nvlink.active": False}),
     )
-    assert looks.unread(look, nvlink_derivation(None, {GPUS[0]: 18}))[link]["nvlink.down"] == "refused"
+    assert unread(look, nvlink_derivation(None, {GPUS[0]: 18}))[link]["nvlink.down"] == "refused"
 
 
 @pytest.mark.parametrize(
@@ -176,9 +174,7 @@ def test_a_fabric_is_waited_for_where_this_machine_has_one(
 ) -> None:
     joining: dict[str, Scalar] = {"gpu.fabric.state": 2, "gpu.fabric.status": 0}
     look = machine(seen("nvml", GPUS[0], joining), *rows)
-    result = looks.derived(
-        look, *gpu_derivations(expecting(**platform) if platform else None, {GPUS[0]: before})
-    )
+    result = derived(look, *gpu_derivations(expecting(**platform) if platform else None, {GPUS[0]: before}))
     assert result[GPUS[0]].get("gpu.fabric.ready") is (False if has_fabric else None)
 
 
@@ -187,4 +183,75 @@ def test_nothing_is_said_of_links_that_are_active() -> None:
         seen("nvml", GPUS[0], {"gpu.nvlink.active": 18}),
         seen("nvml", f"{GPUS[0]}/nvlink/0", {"nvlink.active": True}),
     )
-    assert looks.derived(look, nvlink_derivation(None, {})) == {}
+    assert derived(look, nvlink_derivation(None, {})) == {}
+
+
+L4: dict[str, Scalar] = {"pci.vendor": "10de", "pci.device": "27b8", "pci.link.width_max": 16}
+
+
+def card(gpu: str, width: int, above: int | None = None, **more: Scalar) -> Observation:
+    port: dict[str, Scalar] = {} if above is None else {"pci.upstream.width_max": above}
+    return seen("pci", gpu, {**L4, "pci.link.width": width, **port, **more})
+
+
+@pytest.mark.parametrize(("above", "lanes"), [(None, 16), (16, 16), (8, 8), (32, 16)])
+def test_a_slot_gives_what_both_ends_are_capable_of(above: int | None, lanes: int) -> None:
+    assert (
+        derived(machine(card(GPUS[0], 8, above)), *pcie_derivations())[GPUS[0]]["pci.link.width_slot"]
+        == lanes
+    )
+
+
+def test_a_card_is_compared_with_others_of_its_make_alone() -> None:
+    adapter = seen("pci", "port/mlx5_0/1", {"pci.vendor": "15b3", "pci.device": "1021", "pci.link.width": 16})
+    look = machine(card(GPUS[0], 8), card(GPUS[1], 4), adapter)
+    result = derived(look, *pcie_derivations())
+    assert result[GPUS[0]]["pci.link.width_alike"] == 4
+    assert result[GPUS[1]]["pci.link.width_alike"] == 8
+    assert "pci.link.width_alike" not in result.get("port/mlx5_0/1", {})
+
+
+def test_a_slot_of_unknown_width_is_unknown() -> None:
+    dark = Observation(
+        "pci", GPUS[0], signals={**L4, "pci.link.width": 8}, unreadable={"pci.upstream.width_max": "refused"}
+    )
+    assert unread(machine(dark), *pcie_derivations()) == {GPUS[0]: {"pci.link.width_slot": "refused"}}
+
+
+GPU = "gpu.temperature"
+MEMORY = "gpu.memory.temperature"
+
+
+def margins(signals: dict[str, Scalar]) -> dict[str, Scalar]:
+    return derived(machine(seen("nvml", GPUS[0], signals)), *THERMAL_DERIVATIONS).get(GPUS[0], {})
+
+
+@pytest.mark.parametrize(
+    ("signals", "margin"),
+    [
+        ({f"{GPU}.limit_distance": 20}, 20),
+        ({f"{GPU}.limit_distance": 20, f"{GPU}.slowdown_distance": -2}, 22),
+        ({f"{GPU}.limit_distance": -2, f"{GPU}.slowdown_distance": -2}, 0),
+        ({GPU: 61, f"{GPU}.slowdown": 89}, 28),
+        ({GPU: 61, f"{GPU}.slowdown": 89, f"{GPU}.limit_distance": 20}, 20),
+        ({GPU: 61, f"{GPU}.slowdown": 0}, None),
+        ({GPU: 61}, None),
+        ({f"{GPU}.slowdown": 89}, None),
+    ],
+)
+def test_the_margin_is_the_same_whatever_the_model_reports(
+    signals: dict[str, Scalar], margin: float | None
+) -> None:
+    assert margins(signals).get("gpu.temperature.margin") == margin
+
+
+@pytest.mark.parametrize(
+    ("signals", "margin"),
+    [
+        ({MEMORY: 90, f"{MEMORY}_max": 105}, 15),
+        ({MEMORY: 90, f"{MEMORY}_max": 0}, None),
+        ({MEMORY: 90}, None),
+    ],
+)
+def test_the_margin_of_memory(signals: dict[str, Scalar], margin: float | None) -> None:
+    assert margins(signals).get("gpu.memory.temperature_margin") == margin

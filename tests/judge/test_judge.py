@@ -5,13 +5,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nodeguard.judge import judge as bounds
 from nodeguard.judge.judge import judge
-from nodeguard.judge.state import JudgeState
+from nodeguard.judge.state import ActiveFinding, JudgeState, RememberedEvent, SourceSnapshot, TargetState
 from nodeguard.model.check import Compare, EventOccurred, Increase, Sustained
 from nodeguard.model.finding import Health
 from nodeguard.model.instant import Instant
 from nodeguard.model.observation import Event, Observation, Reading
-from tests.judge.scene import BOOTED, Scene, check, seen, told
+from tests.judge.scene import BOOTED, Scene, check, finding, seen, told
 
 GPU = "gpu/0000:1b:00"
 A = EventOccurred("a.happened")
@@ -207,3 +208,52 @@ def test_a_slot_that_only_the_log_names_is_forgotten_once_nothing_asks_for_what_
     assert set(scene.state.targets) == {"disk/a", "disk/b"}
     assert scene.health(86_500, sources=("kmsg",)) == Health.WARNING
     assert set(scene.state.targets) == {"disk/a"}
+
+
+def target_of_log(last: float, health: Health | None = None) -> TargetState:
+    """Return a target that only the kernel log names."""
+    event = RememberedEvent("a.b", "kmsg", last, last, 1, "", {}, (last,))
+    active = {"one": ActiveFinding(0.0, finding(health=health))} if health else {}
+    return TargetState(first_seen=0.0, events={"x": event}, active=active)
+
+
+def unread_target(lapsed: float) -> TargetState:
+    """Return a target that a source failed to read."""
+    return TargetState(first_seen=0.0, sources={"memory": SourceSnapshot({}, {"a.b": "refused"}, "", lapsed)})
+
+
+READ = TargetState(first_seen=0.0, sources={"memory": SourceSnapshot({"a.b": 1})})
+
+
+@pytest.fixture
+def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounds, "_MAX_WITHOUT_SOURCE", 2)
+    monkeypatch.setattr(bounds, "_MAX_UNREAD", 2)
+
+
+@pytest.mark.usefixtures("small_limits")
+def test_targets_with_readings_are_never_dropped() -> None:
+    targets = {f"fs:/{at}": READ for at in range(9)}
+    assert bounds.limit_targets(targets) is targets
+
+
+@pytest.mark.usefixtures("small_limits")
+def test_limit_drops_the_oldest_and_healthiest_target_of_the_log_first() -> None:
+    targets = {
+        "old": target_of_log(1.0),
+        "bad": target_of_log(0.0, Health.FATAL),
+        "new": target_of_log(3.0),
+        "read": READ,
+    }
+    assert set(bounds.limit_targets(targets)) == {"bad", "new", "read"}
+
+
+@pytest.mark.usefixtures("small_limits")
+def test_limit_drops_the_target_that_is_unread_for_the_longest_time_first() -> None:
+    targets = {
+        "a": unread_target(3.0),
+        "b": unread_target(1.0),
+        "c": unread_target(2.0),
+        "d": target_of_log(0.0),
+    }
+    assert set(bounds.limit_targets(targets)) == {"a", "c", "d"}

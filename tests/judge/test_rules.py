@@ -1,10 +1,333 @@
 from __future__ import annotations
 
-from nodeguard.judge.rules import compile_rules
+from collections.abc import Callable, Iterable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nodeguard.judge.context import FALSE, NOT_APPLICABLE, TRUE, UNKNOWN, EvaluationContext
+from nodeguard.judge.rules import compile_condition, compile_rules
+from nodeguard.judge.state import CounterIncrease, CounterState, RememberedEvent, SourceSnapshot
 from nodeguard.model.catalogue import Catalogue
-from nodeguard.model.check import AnyOf, Compare, Increase, Sustained
+from nodeguard.model.check import (
+    AllOf,
+    AnyOf,
+    Compare,
+    Condition,
+    EventOccurred,
+    Increase,
+    Reference,
+    Sustained,
+)
+from nodeguard.model.signal import Scalar
 from nodeguard.model.target import TARGET_KINDS
 from tests.judge.scene import check
+
+A = "a.happened"
+HOT = Compare("hot", "is", value=True)
+HIGH = Compare("level", "at_least", 3)
+
+
+def view(
+    now: float = 1000.0,
+    *,
+    first: float = 0.0,
+    one_look: bool = False,
+    held: float | None = None,
+    **signals: Scalar,
+) -> EvaluationContext:
+    """A view of a slot whose condition named `key` has held since `held`."""
+    values = {name.replace("__", "~"): value for name, value in signals.items()}
+    return EvaluationContext(
+        now=now,
+        wall=1_000_000 + now,
+        first=first,
+        one_shot=one_look,
+        signals=values,
+        unread={},
+        sources={"memory": SourceSnapshot(values)},
+        counters={},
+        events={},
+        signs={},
+        true_since={} if held is None else {"key": held},
+        expect={},
+        statuses={"kmsg": "read"},
+    )
+
+
+def outcome(condition: Condition, seen: EvaluationContext) -> int:
+    return compile_condition(condition, "key", (), {"warmth": "celsius"})(seen)
+
+
+def happened(*times: float) -> dict[str, RememberedEvent]:
+    return {"a": RememberedEvent(A, "kmsg", times[0], times[-1], len(times), "text", {}, times)}
+
+
+OUTCOMES = st.lists(st.sampled_from([NOT_APPLICABLE, FALSE, UNKNOWN, TRUE]), min_size=1, max_size=4)
+Group = Callable[[tuple[Condition, ...]], Condition]
+groups = pytest.mark.parametrize("group", [AllOf, AnyOf])
+
+
+def together(group: Group, outcomes: Iterable[int], nested: Iterable[int] = ()) -> int:
+    """What a group comes to whose parts come to these outcomes, and one more that groups the nested ones."""
+    seen = view()
+    every: list[Condition] = []
+
+    def part(outcome: int) -> Condition:
+        name = f"part.{len(every)}"
+        if outcome in {TRUE, FALSE}:
+            seen.signals[name] = outcome == TRUE
+        elif outcome == UNKNOWN:
+            seen.unread[name] = "refused"
+        every.append(Compare(name, "is", value=True))
+        return every[-1]
+
+    parts = tuple(part(item) for item in outcomes)
+    inner = tuple(part(item) for item in nested)
+    return outcome(group((*parts, group(inner)) if inner else parts), seen)
+
+
+@pytest.mark.parametrize(
+    ("parts", "every", "either"),
+    [
+        ((TRUE, TRUE), TRUE, TRUE),
+        ((TRUE, UNKNOWN), UNKNOWN, TRUE),
+        ((FALSE, UNKNOWN), FALSE, UNKNOWN),
+        ((FALSE, NOT_APPLICABLE), FALSE, FALSE),
+        ((TRUE, UNKNOWN, NOT_APPLICABLE), NOT_APPLICABLE, TRUE),
+        ((TRUE, UNKNOWN, NOT_APPLICABLE, FALSE), FALSE, TRUE),
+    ],
+)
+def test_all_and_any(parts: tuple[int, ...], every: int, either: int) -> None:
+    assert (together(AllOf, parts), together(AnyOf, parts)) == (every, either)
+
+
+@groups
+@given(parts=OUTCOMES, more=OUTCOMES)
+def test_grouping_and_order_change_nothing(group: Group, parts: list[int], more: list[int]) -> None:
+    whole = together(group, parts + more)
+    assert together(group, parts, more) == whole
+    assert together(group, reversed(parts + more)) == whole
+    assert together(group, parts + parts) == together(group, parts)
+
+
+@groups
+@given(parts=OUTCOMES)
+def test_what_is_unknown_never_makes_true_or_false(group: Group, parts: list[int]) -> None:
+    """To learn what was unknown can turn an unknown outcome; a known one stands."""
+    before = together(group, parts)
+    learnt = {
+        together(group, [truth if part == UNKNOWN else part for part in parts]) for truth in (TRUE, FALSE)
+    }
+    assert before not in {TRUE, FALSE} or learnt == {before}
+
+
+@pytest.mark.parametrize(
+    ("condition", "comes_to"),
+    [
+        (Compare("level", "is", 3), TRUE),
+        (Compare("level", "is_not", 3), FALSE),
+        (Compare("level", "in", (1, 3)), TRUE),
+        (Compare("level", "below", 3), FALSE),
+        (Compare("level", "at_most", 3), TRUE),
+        (Compare("level", "above", 3), FALSE),
+        (Compare("level", "at_least", 3), TRUE),
+        (Compare("other", "is", 3), NOT_APPLICABLE),
+    ],
+)
+def test_a_reading_against_a_constant(condition: Compare, comes_to: int) -> None:
+    assert outcome(condition, view(level=3)) == comes_to
+
+
+@pytest.mark.parametrize(
+    ("of", "by", "comes_to"),
+    [
+        ("signal", 0, TRUE),
+        ("peers", 0, TRUE),
+        ("peers", 4, FALSE),
+        ("platform", 0, TRUE),
+        ("inventory", 0, NOT_APPLICABLE),
+    ],
+)
+def test_a_reading_against_a_reference_that_may_be_moved(of: str, by: float, comes_to: int) -> None:
+    seen = view(level=3, other=4, level__peers=6)
+    seen.expect = {"level": 4}
+    names = {"signal": "other"}
+    condition = Compare("level", "below", than=Reference(of, names.get(of, "level")), by=by)  # type: ignore[arg-type]
+    assert outcome(condition, seen) == comes_to
+
+
+def test_what_should_be_there_and_is_not_is_unknown() -> None:
+    seen = view()
+    seen.unread = {"level": "refused"}
+    assert outcome(HIGH, seen) == UNKNOWN
+    assert seen.unreadable == [("level", "refused")]
+
+
+def test_a_truth_against_the_best_that_it_was_is_told_as_a_truth() -> None:
+    seen = view(loaded=False, loaded__inventory=1.0)
+    assert outcome(Compare("loaded", "below", than=Reference("inventory", "loaded")), seen) == TRUE
+    assert seen.reasons[0].make_evidence(seen).text == "loaded = no (it had yes)"
+
+
+def test_an_event_is_true_for_as_long_as_its_window() -> None:
+    seen = view()
+    seen.events = happened(990.0)
+    assert outcome(EventOccurred(A, over=60), seen) == TRUE
+    seen.events = happened(900.0)
+    assert outcome(EventOccurred(A, over=60), seen) == FALSE
+
+
+@pytest.mark.parametrize(
+    ("status", "comes_to"),
+    [("read", FALSE), ("failed", UNKNOWN), ("hung", UNKNOWN), ("absent", NOT_APPLICABLE)],
+)
+def test_silence_means_something_where_the_log_can_be_read(status: str, comes_to: int) -> None:
+    seen = view()
+    seen.statuses = {"kmsg": status}
+    assert outcome(EventOccurred(A), seen) == comes_to
+    seen.statuses = {}
+    assert outcome(EventOccurred(A), seen) == NOT_APPLICABLE
+
+
+def test_a_counter_that_was_read_once_is_unknown_and_then_not() -> None:
+    seen = view(n=5)
+    seen.counters = {"n": CounterState(5, 1000)}
+    assert outcome(Increase("n", 1, 60), seen) == UNKNOWN
+    assert seen.pending == ["n"]
+    seen.counters = {"n": CounterState(5, 990)}
+    assert outcome(Increase("n", 1, 60), seen) == FALSE
+
+
+def test_a_counter_at_its_end_is_unknown_and_says_so() -> None:
+    seen = view(n=15)
+    seen.counters = {"n": CounterState(15, 0)}
+    assert outcome(Increase("n", 1, 60, bits=4), seen) == UNKNOWN
+    assert [name for name, _ in seen.unreadable] == ["n"]
+
+
+def test_what_only_says_where_a_check_applies_is_not_told_of() -> None:
+    seen = view(hot=True, level=5)
+    assert outcome(AllOf((Compare("hot", "is", value=True, evidence=False), HIGH)), seen) == TRUE
+    assert [item.make_evidence(seen).text for item in seen.reasons] == ["level = 5"]
+    assert outcome(Compare("hot", "is", value=False, evidence=False), view(hot=True)) == FALSE
+
+
+def test_a_rise_began_with_the_first_one_in_the_window() -> None:
+    """Another check may watch the same counter for longer: its rises are none of this one's."""
+    seen = view(n=30)
+    seen.counters = {
+        "n": CounterState(30, 0, tuple(CounterIncrease(at, 10, 10) for at in (100.0, 950.0, 990.0)))
+    }
+    assert outcome(Increase("n", 20, 60), seen) == TRUE
+    assert [(item.since, item.make_evidence(seen).text) for item in seen.reasons] == [
+        (950, "n rose by 20 to 30")
+    ]
+
+
+def test_an_event_in_a_window_began_with_the_first_one_in_it() -> None:
+    seen = view()
+    seen.events = happened(100.0, 950.0, 990.0)
+    assert outcome(EventOccurred(A, over=60), seen) == TRUE
+    assert [item.since for item in seen.reasons] == [950]
+    seen = view()
+    seen.events = happened(100.0, 950.0, 990.0)
+    assert outcome(EventOccurred(A), seen) == TRUE
+    assert [item.since for item in seen.reasons] == [100]
+
+
+@pytest.mark.parametrize(
+    ("held", "comes_to"),
+    [(None, FALSE), (701.0, FALSE), (700.0, TRUE), (100.0, TRUE)],
+    ids=["new", "short", "just", "long"],
+)
+def test_a_condition_must_hold_without_a_break(held: float | None, comes_to: int) -> None:
+    seen = view(hot=True, held=held)
+    assert outcome(Sustained(HOT, 300), seen) == comes_to
+    assert seen.new_true_since == {"key": held or 1000.0}
+
+
+def test_what_has_held_began_when_it_began_to_hold() -> None:
+    seen = view(hot=True, held=100.0)
+    assert outcome(Sustained(HOT, 300), seen) == TRUE
+    assert [item.since for item in seen.reasons] == [100]
+
+
+def test_a_break_forgets_and_not_knowing_does_not() -> None:
+    cold = view(hot=False, held=900.0)
+    assert outcome(Sustained(HOT, 300), cold) == FALSE
+    assert cold.new_true_since == {}
+    blind = view(held=900.0)
+    blind.unread = {"hot": "refused"}
+    assert outcome(Sustained(HOT, 300), blind) == UNKNOWN
+    assert blind.new_true_since == {"key": 900.0}
+
+
+@pytest.mark.parametrize(
+    ("first", "one_look", "seen_once", "comes_to"),
+    [
+        (900.0, True, True, TRUE),
+        (899.0, True, True, FALSE),
+        (900.0, False, True, FALSE),
+        (900.0, True, False, FALSE),
+    ],
+)
+def test_one_look_tells_at_once_of_what_held_from_its_beginning(
+    first: float, one_look: bool, seen_once: bool, comes_to: int
+) -> None:
+    seen = view(hot=True, held=900.0, first=first, one_look=one_look)
+    assert outcome(Sustained(HOT, 300, seen_once=seen_once), seen) == comes_to
+    assert seen.early == ((100, 300) if comes_to == TRUE else None)
+
+
+def test_what_is_certain_is_not_called_short() -> None:
+    """One of two reasons has not held for long; the other one needs no time."""
+    for parts in ((Sustained(HOT, 300), HIGH), (HIGH, Sustained(HOT, 300))):
+        seen = view(hot=True, level=3, first=1000.0, one_look=True)
+        assert outcome(AnyOf(parts), seen) == TRUE
+        assert seen.early is None
+        assert outcome(AllOf(parts), seen) == TRUE
+        assert seen.early == (0, 300)
+
+
+def test_reasons_of_a_part_that_fails_are_not_told() -> None:
+    seen = view(hot=True, level=1, n=1)
+    both = AllOf((HOT, HIGH))
+    assert outcome(AnyOf((both, Compare("n", "is", 1))), seen) == TRUE
+    assert [item.make_evidence(seen).text for item in seen.reasons] == ["n = 1"]
+
+
+def test_an_event_that_counts_nothing_is_still_told() -> None:
+    """A line that reads differently in the light of a later one is told of again, with no count of its own."""
+    seen = view()
+    seen.events = {"a": RememberedEvent(A, "kmsg", 990, 990, 0, "text", {}, ())}
+    assert outcome(EventOccurred(A, over=60), seen) == TRUE
+    assert [item.since for item in seen.reasons] == [990]
+
+
+def test_a_reason_tells_of_values_in_their_units() -> None:
+    seen = view(warmth=91.0, warmth__peers=60)
+    assert outcome(Compare("warmth", "above", than=Reference("peers", "warmth"), by=20), seen) == TRUE
+    assert seen.reasons[0].make_evidence(seen).text == "warmth = 91 °C (its peers have 60 °C)"
+
+
+def test_what_was_settled_needs_nothing_that_could_not_be_read() -> None:
+    """One part is false: that another one could not be read changes nothing, in whatever order they stand."""
+    for parts in ((HOT, HIGH), (HIGH, HOT)):
+        seen = view(level=1)
+        seen.unread = {"hot": "refused"}
+        assert outcome(AllOf(parts), seen) == FALSE
+        assert seen.unreadable == []
+
+
+def test_what_must_hold_keeps_its_time_while_another_part_is_false() -> None:
+    for parts in ((HIGH, Sustained(HOT, 300)), (Sustained(HOT, 300), HIGH)):
+        seen = view(hot=True, level=1)
+        assert outcome(AllOf(parts), seen) == FALSE
+        assert list(seen.new_true_since.values()) == [1000.0]
+        assert seen.reasons == []
+
 
 CHECKS = (
     check(AnyOf((Increase("n", 1, 60), Sustained(Increase("m", 1, 20), 5))), "a", targets=("gpu", "node")),

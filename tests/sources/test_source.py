@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import subprocess
+import sys
 
 import msgspec
 import pytest
@@ -19,6 +21,7 @@ from nodeguard.sources.memory import MemorySource
 from nodeguard.sources.observations import ObservationsSource
 from nodeguard.sources.pci import PciSource
 from nodeguard.sources.processes import ProcessesSource
+from nodeguard.sources.registry import SOURCES, all_sources
 from nodeguard.sources.services import ServicesSource
 from nodeguard.sources.source import Source
 from tests.sources import (
@@ -35,7 +38,7 @@ from tests.sources import (
 from tests.sources.clouds import test_azure
 from tests.sources.fake_machine import FakeMachine, by_slot
 
-SOURCES: tuple[type[Source], ...] = (
+FILE_SOURCES: tuple[type[Source], ...] = (
     HostSource,
     PciSource,
     InfinibandSource,
@@ -101,23 +104,23 @@ GARBAGE = st.one_of(
 
 
 def _rounds(machine: FakeMachine) -> dict[str, dict[str, Observation]]:
-    return {source.name: by_slot(source, machine) for source in (kind() for kind in SOURCES)}
+    return {source.name: by_slot(source, machine) for source in (kind() for kind in FILE_SOURCES)}
 
 
-@pytest.mark.parametrize("kind", SOURCES)
+@pytest.mark.parametrize("kind", FILE_SOURCES)
 def test_a_whole_machine_is_read_whole(kind: type[Source]) -> None:
     observations = by_slot(kind(), whole_machine())
     assert observations
     assert not [observation.unreadable for observation in observations.values() if observation.unreadable]
 
 
-@pytest.mark.parametrize("kind", SOURCES)
+@pytest.mark.parametrize("kind", FILE_SOURCES)
 def test_a_round_is_repeatable(kind: type[Source]) -> None:
     source, machine = kind(), whole_machine()
     assert by_slot(source, machine) == by_slot(source, machine)
 
 
-@pytest.mark.parametrize("kind", SOURCES)
+@pytest.mark.parametrize("kind", FILE_SOURCES)
 def test_no_file_is_read_twice_in_a_round(kind: type[Source]) -> None:
     machine = whole_machine()
     by_slot(kind(), machine)
@@ -125,15 +128,15 @@ def test_no_file_is_read_twice_in_a_round(kind: type[Source]) -> None:
 
 
 def test_their_names_and_signals_are_their_own() -> None:
-    signals = [name for kind in SOURCES for name in kind.signals]
+    signals = [name for kind in FILE_SOURCES for name in kind.signals]
     assert len(signals) == len(set(signals))
-    assert len({kind.name for kind in SOURCES}) == len(SOURCES)
-    paths = [path for kind in SOURCES for path in kind.paths]
+    assert len({kind.name for kind in FILE_SOURCES}) == len(FILE_SOURCES)
+    paths = [path for kind in FILE_SOURCES for path in kind.paths]
     assert not [(a, b) for a in paths for b in paths if a != b and b.startswith(f"{a}/")]
 
 
 def test_intervals_and_deadlines() -> None:
-    assert {kind.name: (kind.interval, kind.deadline) for kind in SOURCES} == {
+    assert {kind.name: (kind.interval, kind.deadline) for kind in FILE_SOURCES} == {
         "host": (60, 5),
         "pci": (10, 5),
         "infiniband": (10, 5),
@@ -186,3 +189,28 @@ def test_silence_ends_a_round_and_keeps_what_was_read(failure: type[Exception]) 
     assert next(round_).target == "port/mlx5_0/1"
     with pytest.raises(failure):
         next(round_)
+
+
+NAMES = [source.name for source in SOURCES]
+
+
+def test_a_source_is_named_as_its_module() -> None:
+    assert [source.__module__.rpartition(".")[2] for source in SOURCES] == NAMES
+    assert sorted(NAMES) == NAMES
+    assert {"host", "maintenance", "nvml", "observations"} <= set(NAMES)
+
+
+def test_sources_with_log_patterns_come_last_and_each_call_returns_new_instances() -> None:
+    first, second = all_sources(()), all_sources(())
+    assert [source.name for source in first] == [*NAMES, "kmsg"]
+    assert not {id(source) for source in first} & {id(source) for source in second}
+
+
+def test_the_order_of_imports_does_not_change_the_sources() -> None:
+    program = (
+        "import nodeguard.sources.services, nodeguard.sources.kmsg, nodeguard.sources.clock\n"
+        "from nodeguard.sources.registry import all_sources\n"
+        "print(*(source.name for source in all_sources(())))"
+    )
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert result.stdout.split() == [*NAMES, "kmsg"]
