@@ -17,6 +17,7 @@ from statistics import median
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
+from nodeguard.cli.check_catalogue import load_catalogue
 from nodeguard.fleet.diagnosis.diagnosis import Diagnosis
 from nodeguard.model.diagnosis import DiagnosisPolicy
 
@@ -46,7 +47,7 @@ def main() -> None:
 
 def anew(check: str, sick: Iterable[int]) -> Diagnosis:
     """A diagnosis that has just been told of everything."""
-    made = Diagnosis(DiagnosisPolicy(), lambda *_: False)
+    made = Diagnosis(DiagnosisPolicy(classes=load_catalogue()[0].fault_classes), lambda *_: False)
     for number in range(NODES):
         leaf, rack = number // LEAF, number // RACK
         paths = (

@@ -14,7 +14,7 @@ from bench.simulation.rows import FaultRow, RolloutRow, Share
 from bench.simulation.table import HELD_OUT, TUNING, Inputs, Plan, Table, table
 from nodeguard.cli.check_catalogue import load_catalogue
 from nodeguard.judge.formatting import format_duration
-from nodeguard.model.policy import Policy
+from nodeguard.model.policy import default_policy
 
 # Smaller fleets have too few leaves and racks for every kind of shared fault.
 _MIN_NODES = 1100
@@ -41,7 +41,8 @@ def main(arguments: Sequence[str]) -> None:
         before=options.before,
         first=HELD_OUT if options.held_out else TUNING,
     )
-    inputs = Inputs(*load_catalogue(), Policy())
+    catalogue, signals = load_catalogue()
+    inputs = Inputs(catalogue, signals, default_policy(catalogue.fault_classes))
     result = table(inputs, plan, options.jobs, lambda step: print(step, file=sys.stderr))
     if options.json:
         print(msgspec.json.format(msgspec.json.encode(result), indent=2).decode())

@@ -7,7 +7,7 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import AsyncExitStack
 from typing import Self
 
@@ -27,7 +27,6 @@ from nodeguard.aggregator.metrics import AggregatorMetrics
 from nodeguard.aggregator.monitoring_server import Page, serve
 from nodeguard.aggregator.options import AggregatorOptions
 from nodeguard.aggregator.outbox import InstructionOutbox
-from nodeguard.aggregator.policy.policy_file import read_policy
 from nodeguard.aggregator.policy.reload import PolicyReloader, log_policy_warnings
 from nodeguard.aggregator.report_handler import ReportHandler
 from nodeguard.aggregator.service import AggregatorService
@@ -36,10 +35,9 @@ from nodeguard.fleet.planner import Planner
 from nodeguard.fleet_api import service_state as service_view
 from nodeguard.local.open_files import connection_capacity, raise_limit
 from nodeguard.model.catalogue import Catalogue
-from nodeguard.model.finding import Health
 from nodeguard.model.incident import IncidentState
 from nodeguard.model.instant import Instant
-from nodeguard.model.policy import Policy
+from nodeguard.model.policy import Policy, default_policy
 
 __all__ = ["AggregatorApp", "StartError"]
 
@@ -65,9 +63,11 @@ class AggregatorApp:
     async def start(cls, options: AggregatorOptions, catalogue: Catalogue, stack: AsyncExitStack) -> Self:
         """Build the application. The stack closes what it opens. Raises StartError."""
         checks = {check.id: check.health for check in catalogue.checks}
-        policy = PolicyReloader(options.policy, checks) if options.policy is not None else None
+        policy = None
+        if options.policy is not None:
+            policy = PolicyReloader(options.policy, checks, fault_classes=catalogue.fault_classes)
         granted = IncidentState.ADVISED if options.standalone else IncidentState.MARKED
-        planner = Planner(_initial_policy(policy, checks), checks, granted)
+        planner = Planner(_initial_policy(policy, catalogue), checks, granted)
         outbox, wake = InstructionOutbox(), asyncio.Event()
         if options.standalone:
             access = await standalone_access(options, planner, outbox, wake.set, stack)
@@ -137,11 +137,11 @@ def _address(address: tuple[str, int]) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def _initial_policy(reloader: PolicyReloader | None, checks: Mapping[str, Health]) -> Policy:
+def _initial_policy(reloader: PolicyReloader | None, catalogue: Catalogue) -> Policy:
     if reloader is None:
-        return Policy()
+        return default_policy(catalogue.fault_classes)
     try:
-        policy, warnings = read_policy(reloader.file, checks, time.time())
+        policy, warnings = reloader.read(time.time())
     except ConfigError as error:
         raise StartError(str(error)) from None
     log_policy_warnings(warnings)

@@ -49,6 +49,7 @@ def load_builtin(signals: SignalFactory) -> Catalogue:
 def compile_catalogue(folder: Traversable, signals: SignalFactory) -> Catalogue:
     """Return the catalogue of a folder's YAML: *.yaml, tables/ and platforms/. Raises ConfigError."""
     from nodeguard.catalog.check_files import combine_check_files, read_check_file  # noqa: PLC0415 - parses YAML
+    from nodeguard.catalog.fault_classes import load_fault_classes  # noqa: PLC0415
     from nodeguard.catalog.platforms import load_platforms  # noqa: PLC0415
     from nodeguard.catalog.tables import load_tables  # noqa: PLC0415
 
@@ -56,7 +57,8 @@ def compile_catalogue(folder: Traversable, signals: SignalFactory) -> Catalogue:
     all_signals = signals(tables.patterns)
     checks, disabled = combine_check_files(read_check_file(path, all_signals) for path in _yaml_files(folder))
     platforms = load_platforms(folder / "platforms")
-    return replace(tables, checks=checks, disabled=disabled, platforms=platforms)
+    classes = load_fault_classes(folder / "tables", (check.id for check in checks))
+    return replace(tables, checks=checks, disabled=disabled, platforms=platforms, fault_classes=classes)
 
 
 def encode_catalogue(catalogue: Catalogue, source_fingerprint: Fingerprint = ()) -> bytes:
@@ -82,17 +84,20 @@ def fingerprint(folder: Traversable) -> Fingerprint:
 def add_site_checks(
     catalogue: Catalogue, folders: Iterable[Traversable], signals: Mapping[str, Signal]
 ) -> Catalogue:
-    """Return a catalogue with the checks that a site's folders override, add and disable, in their order.
+    """Return a catalogue with the checks and fault classes that a site's folders override, add and disable.
 
-    Raises ConfigError where a file is invalid: then no file of the folders may be used.
+    Later folders take precedence. Raises ConfigError where a file is invalid: then no file of the folders
+    may be used.
     """
     from nodeguard.catalog.check_files import (  # noqa: PLC0415 - needed only with site files
         CheckFile,
         combine_check_files,
         list_site_files,
         read_check_file,
+        require_classes_of_checks,
         require_unique_ids,
     )
+    from nodeguard.catalog.fault_classes import combine_fault_classes  # noqa: PLC0415
 
     files = [CheckFile("the built-in catalogue", catalogue.checks, (), {})]
     for folder in folders:
@@ -100,7 +105,14 @@ def add_site_checks(
         require_unique_ids(of_folder)
         files += of_folder
     checks, disabled = combine_check_files(files)
-    return replace(catalogue, checks=checks, disabled={**catalogue.disabled, **disabled})
+    require_classes_of_checks(files, checks)
+    added = [fault_class for file in files for fault_class in file.fault_classes]
+    return replace(
+        catalogue,
+        checks=checks,
+        disabled={**catalogue.disabled, **disabled},
+        fault_classes=combine_fault_classes(catalogue.fault_classes, added),
+    )
 
 
 def _yaml_files(folder: Traversable) -> list[Traversable]:

@@ -14,9 +14,11 @@ from msgspec.structs import replace
 
 from nodeguard.catalog.check_schema import CheckFileSchema, CheckSchema
 from nodeguard.catalog.conditions import ConditionError, parse_condition
+from nodeguard.catalog.fault_classes import parse_fault_classes, require_matching_checks
 from nodeguard.config.errors import ConfigError, FieldPath
 from nodeguard.config.yaml_document import YamlDocument, convert, load_yaml
 from nodeguard.model.check import Check, Compare, EventOccurred
+from nodeguard.model.diagnosis import FaultClass
 from nodeguard.model.finding import Health
 from nodeguard.model.signal import Signal
 
@@ -34,12 +36,17 @@ _COMMON_PLACEHOLDERS = frozenset({"target", "component", "count"})
 
 
 class CheckFile(Struct, frozen=True):
-    """The content of a file of checks. lines: of each check and each disabled id, by id."""
+    """The content of a file of checks. lines: of each check and each disabled id, by id.
+
+    document: the file, None for a catalogue that is compiled.
+    """
 
     file: str
     checks: tuple[Check, ...]
     disabled: tuple[str, ...]
     lines: dict[str, int]
+    fault_classes: tuple[FaultClass, ...] = ()
+    document: YamlDocument | None = None
 
 
 def read_check_file(path: Path | Traversable, signals: Mapping[str, Signal]) -> CheckFile:
@@ -57,7 +64,8 @@ def read_check_file(path: Path | Traversable, signals: Mapping[str, Signal]) -> 
         checks.append(replace(_check(check, schema, document, index, signals), applies_when=applies))
     for index, name in enumerate(schema.disable):
         lines.setdefault(name, document.line(("disable", index)))
-    return CheckFile(document.file, tuple(checks), tuple(schema.disable), lines)
+    classes = parse_fault_classes(document, ("fault_classes",), schema.fault_classes)
+    return CheckFile(document.file, tuple(checks), tuple(schema.disable), lines, classes, document)
 
 
 def _check(
@@ -185,6 +193,14 @@ def combine_check_files(files: Iterable[CheckFile]) -> tuple[tuple[Check, ...], 
                 raise _unknown_check(file, file.lines.get(check.id, 0), "symptom_of", cause)
     enabled = tuple(check for name, check in sorted(checks.items()) if name not in disabled)
     return enabled, disabled
+
+
+def require_classes_of_checks(files: Iterable[CheckFile], checks: Iterable[Check]) -> None:
+    """Raise ConfigError where a fault class of a file has a pattern that matches no check."""
+    names = [check.id for check in checks]
+    for file in files:
+        if file.document is not None:
+            require_matching_checks(file.document, ("fault_classes",), file.fault_classes, names)
 
 
 def _unknown_check(file: CheckFile, line: int, field: str, name: str) -> ConfigError:

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from nodeguard.catalog.fault_classes import FaultClassSchema
 from nodeguard.model.check import ClearSign
 from nodeguard.model.finding import Action, Health
 from nodeguard.model.target import TargetKind
@@ -91,7 +92,7 @@ class CheckFileSchema(Struct, forbid_unknown_fields=True):
 
     hardware: kinds of target; the family does not apply to a node without any of them. applies_when:
     condition that a target meets if the family applies to it. In a site's file, a check replaces the built-in
-    one with the same id, and `disable` lists the ids to switch off.
+    one with the same id, a fault class the one with the same name, and `disable` lists the ids to switch off.
     """
 
     family: Identifier | UnsetType = UNSET
@@ -99,4 +100,5 @@ class CheckFileSchema(Struct, forbid_unknown_fields=True):
     hardware: list[TargetKind] = []
     applies_when: ConditionSchema | UnsetType = UNSET
     checks: Annotated[list[CheckSchema], Meta(max_length=500)] = []
+    fault_classes: Annotated[list[FaultClassSchema], Meta(max_length=50)] = []
     disable: Annotated[list[Identifier], Meta(max_length=500)] = []

@@ -7,6 +7,7 @@ from typing import Literal
 from msgspec import Struct
 
 from nodeguard.model.check import Check
+from nodeguard.model.diagnosis import FaultClass
 from nodeguard.model.platform import Platform
 
 
@@ -136,6 +137,7 @@ class Catalogue(Struct, frozen=True):
     disabled: dict[str, str] = {}
     xid74: tuple[Xid74Bits, ...] = ()
     recovery: dict[int, RecoveryAction] = {}
+    fault_classes: tuple[FaultClass, ...] = ()
 
     def response(self, action_word: str) -> ActionResponse:
         """Return the response to an action word; an unknown word gives a warning."""

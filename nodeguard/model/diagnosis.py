@@ -52,91 +52,20 @@ class FaultClass(Struct, frozen=True):
 
 
 _MIN, _HOUR, _DAY = 60.0, 3_600.0, 86_400.0
-_FABRIC = VoteTopology("fabric")
-
-FAULT_CLASSES = (
-    FaultClass(
-        "link-down",
-        ("port-down", "port-not-managed"),
-        (_FABRIC,),
-        (2 * _MIN,),
-        0.125,
-        "lost a link",
-        daily_rate=0.02,
-        weak=True,
-        lasting=True,
-    ),
-    FaultClass(
-        "link",
-        ("*",),
-        (_FABRIC,),
-        (10 * _MIN, 30 * _MIN, 2 * _HOUR),
-        0.15,
-        "had trouble with a link",
-        daily_rate=0.05,
-        weak=True,
-    ),
-    FaultClass(
-        "silent",
-        (STALE_CHECK,),
-        (VoteTopology("power", 0.3, 0.15, 2, 1.0), VoteTopology("fabric", 0.08, 0.15, 2)),
-        (2 * _MIN,),
-        0.3,
-        "fell silent",
-        daily_rate=0.02,
-        lasting=True,
-    ),
-    FaultClass(
-        "thermal",
-        ("*",),
-        (VoteTopology("rack", 0.1, 0.05),),
-        (30 * _MIN, 2 * _HOUR),
-        0.3,
-        "grew too hot",
-        daily_rate=0.02,
-        lasting=True,
-    ),
-    FaultClass(
-        "power",
-        ("*",),
-        (VoteTopology("power", 0.3, 0.15, 2, 1.0),),
-        (10 * _MIN,),
-        0.3,
-        "had too little power",
-        lasting=True,
-    ),
-    FaultClass(
-        "nvlink",
-        ("*",),
-        (VoteTopology("nvlink"),),
-        (10 * _MIN,),
-        0.25,
-        "had trouble with an NVLink",
-        daily_rate=0.005,
-        lasting=True,
-    ),
-    FaultClass(
-        "rollout",
-        ("*",),
-        tuple(map(VoteTopology, VERSION_TOPOLOGIES)),
-        (10 * _MIN, 2 * _HOUR, _DAY),
-        0.25,
-        "began to fail",
-    ),
-)
 
 
 class DiagnosisPolicy(Struct, frozen=True):
     """Constants of the diagnosis. Times in seconds.
 
-    Degraded domains. enforce: topologies with marks of degraded domains; others are only reported. classes:
-    the fault classes. min_nodes: minimum number of voting nodes. significance_exponent: maximum probability
-    of chance, as the exponent of Chernoff's bound. rate_margin: factor on the fleet's own rate. grace_period:
-    time for which a domain is a candidate before it is degraded. weak_share: share of nodes below which a
-    weak class waits for `weak_wait`, and needs `min_nodes` voters within `weak_window`. max_daily_onsets:
-    onsets of one node in a day above which it does not vote. recovery_initial, recovery_max: time without
-    votes after which a domain is cleared; it doubles each time, up to the maximum. recovery_reset_after: age
-    above which an earlier diagnosis does not count.
+    Degraded domains. enforce: topologies with marks of degraded domains; others are only reported.
+    classes: the fault classes, of the catalogue; without them no node votes. min_nodes: minimum number of
+    voting nodes. significance_exponent: maximum probability of chance, as the exponent of Chernoff's
+    bound. rate_margin: factor on the fleet's own rate. grace_period: time for which a domain is a
+    candidate before it is degraded. weak_share: share of nodes below which a weak class waits for
+    `weak_wait`, and needs `min_nodes` voters within `weak_window`. max_daily_onsets: onsets of one node
+    in a day above which it does not vote. recovery_initial, recovery_max: time without votes after which
+    a domain is cleared; it doubles each time, up to the maximum. recovery_reset_after: age above which an
+    earlier diagnosis does not count.
 
     Suppressed checks. suppression_min_nodes: minimum number of unexplained nodes. usual_daily_onsets: minimum
     rate of onsets of a check a day. suppression_significance: probability of a wrong suppression at each
@@ -145,7 +74,7 @@ class DiagnosisPolicy(Struct, frozen=True):
     """
 
     enforce: tuple[str, ...] = ()
-    classes: tuple[FaultClass, ...] = FAULT_CLASSES
+    classes: tuple[FaultClass, ...] = ()
     min_nodes: int = 3
     significance_exponent: float = 13.8
     rate_margin: float = 3.0

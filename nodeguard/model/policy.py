@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from nodeguard.model.diagnosis import DiagnosisPolicy
+from nodeguard.model.diagnosis import DiagnosisPolicy, FaultClass
 from nodeguard.model.mark import Mark
 
 
@@ -165,3 +165,8 @@ class Policy(Struct, frozen=True):
     locations: tuple[NodeLocation, ...] = ()
     diagnosis: DiagnosisPolicy = DiagnosisPolicy()
     pause: bool = False
+
+
+def default_policy(fault_classes: tuple[FaultClass, ...]) -> Policy:
+    """Return the policy without a policy file. fault_classes: of the catalogue."""
+    return Policy(diagnosis=DiagnosisPolicy(classes=fault_classes))

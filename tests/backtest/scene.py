@@ -16,7 +16,6 @@ from nodeguard.fleet.state.history_events import (
     NodeRemoved,
     ReportReceived,
 )
-from nodeguard.model.diagnosis import DiagnosisPolicy
 from nodeguard.model.finding import DataStatus, Health
 from nodeguard.model.incident import IncidentState
 from nodeguard.model.node import Node
@@ -24,6 +23,7 @@ from nodeguard.model.policy import GracePeriods, Mode, Policy, SoakPeriod
 from nodeguard.wire.digest import digest
 from nodeguard.wire.report import VERSION, Report, ReportedFinding
 from tests.fleet.scene import CHECKS, WIDE, finding, in_order
+from tests.policies import diagnosis_policy
 
 START = 1_700_000_000.0
 FREE = Policy(
@@ -31,7 +31,7 @@ FREE = Policy(
     budget=WIDE,
     grace=GracePeriods(5.0, 60.0, 5.0),
     soak=SoakPeriod(600.0, 28_800.0, 86_400.0),
-    diagnosis=DiagnosisPolicy(suppression_min_nodes=10_000),
+    diagnosis=diagnosis_policy(suppression_min_nodes=10_000),
 )
 
 

@@ -12,7 +12,6 @@ from nodeguard.fleet.state.rejected_reports import RejectedReport
 from nodeguard.fleet_api.incident import describe_incident, list_incidents
 from nodeguard.fleet_api.node import describe_node
 from nodeguard.fleet_api.status import fleet_status
-from nodeguard.model.diagnosis import DiagnosisPolicy
 from nodeguard.model.finding import DataStatus, Health
 from nodeguard.model.incident import OperatorDecision
 from nodeguard.model.mark import HOLD_ANNOTATION, MAINTENANCE_ANNOTATION
@@ -20,6 +19,7 @@ from nodeguard.model.policy import Mode, Policy, Pool, TopologyLabels
 from nodeguard.wire.report import Inventory, UnreadableTargets
 from tests.cli.fleet_output import LEADER, explained, look, page
 from tests.fleet.scene import AT_ONCE, Fleet, finding, foreign
+from tests.policies import diagnosis_policy
 
 PORT = "port/mlx5_0/1"
 
@@ -30,7 +30,7 @@ def storm() -> Fleet:
         mode=Mode.ENFORCE,
         pools=(Pool("training", {"pool": "a"}),),
         topologies=(TopologyLabels("rack", ("rack",)),),
-        diagnosis=DiagnosisPolicy(suppression_min_nodes=10_000),
+        diagnosis=diagnosis_policy(suppression_min_nodes=10_000),
     )
     fleet = Fleet(7500, policy)
     fleet.say(2, finding("gpu-ecc", "gpu/0000:3c:00", message="12 uncorrectable errors in SRAM"))

@@ -10,7 +10,6 @@ from msgspec.structs import replace
 from nodeguard.fleet.plan import Plan
 from nodeguard.fleet.planner import Planner
 from nodeguard.fleet.state.node_marks import apply_desired
-from nodeguard.model.diagnosis import DiagnosisPolicy
 from nodeguard.model.finding import Action, DataStatus, Health
 from nodeguard.model.incident import IncidentState
 from nodeguard.model.instant import Instant
@@ -25,6 +24,7 @@ from nodeguard.wire.report import (
     ReportedFinding,
     ReportedPassing,
 )
+from tests.policies import diagnosis_policy
 
 _EMPTY = Inventory()
 
@@ -37,7 +37,7 @@ AT_ONCE = Policy(
     budget=WIDE,
     grace=GracePeriods(0.0, 0.0, 0.0),
     soak=SoakPeriod(0.0, 0.0, 86_400.0),
-    diagnosis=DiagnosisPolicy(suppression_min_nodes=10_000),
+    diagnosis=diagnosis_policy(suppression_min_nodes=10_000),
 )
 
 

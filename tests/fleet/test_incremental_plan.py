@@ -12,7 +12,6 @@ from msgspec.structs import replace
 from nodeguard.fleet.decide.admission import MarkDecision
 from nodeguard.fleet.plan import Plan
 from nodeguard.fleet.planner import Planner
-from nodeguard.model.diagnosis import DiagnosisPolicy
 from nodeguard.model.finding import Action, Health
 from nodeguard.model.incident import Incident
 from nodeguard.model.mark import HOLD_ANNOTATION, MAINTENANCE_ANNOTATION
@@ -20,6 +19,7 @@ from nodeguard.model.policy import GracePeriods, Policy, TopologyLabels
 from nodeguard.wire.report import Inventory, ReportedEvidence, ReportedFinding
 from tests.fleet.scene import CHECKS, WIDE, Fleet, finding, in_order
 from tests.fleet.test_invariants import ALL_PROVEN, SIZE, Life, findings, numbers, policies
+from tests.policies import diagnosis_policy
 
 PORT = "port/mlx5_0/1"
 
@@ -206,7 +206,7 @@ diagnosed = st.builds(
         topologies=topologies,
         grace=GracePeriods(0.0, 0.0, 60.0),
         budget=replace(policy.budget, first=1.0, degraded=0.5),
-        diagnosis=DiagnosisPolicy(enforce=enforced, grace_period=5.0, recovery_initial=300.0),
+        diagnosis=diagnosis_policy(enforce=enforced, grace_period=5.0, recovery_initial=300.0),
     ),
     wide,
     st.sampled_from([(), ("fabric",), ("fabric",)]),

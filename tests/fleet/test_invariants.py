@@ -13,7 +13,6 @@ from msgspec.structs import replace
 
 from nodeguard.fleet.state.node_marks import decode_record
 from nodeguard.fleet.state.node_placement import WHOLE
-from nodeguard.model.diagnosis import DiagnosisPolicy
 from nodeguard.model.finding import Health
 from nodeguard.model.mark import HOLD_ANNOTATION, STATE_ANNOTATION, DesiredNode, MarkRecord
 from nodeguard.model.node import PREFIX
@@ -30,6 +29,7 @@ from nodeguard.model.policy import (
     TopologyLabels,
 )
 from tests.fleet.scene import CHECKS, Fleet, finding, foreign, in_order
+from tests.policies import diagnosis_policy
 
 pytestmark = pytest.mark.slow
 
@@ -69,7 +69,7 @@ policies = st.builds(
     holds=st.sampled_from([(), (), (Hold(checks=("gpu-ecc",)),)]),
     topologies=st.just((TopologyLabels("rack", ("rack",)),)),
     # test_incremental_plan has the diagnosis.
-    diagnosis=st.just(DiagnosisPolicy(suppression_min_nodes=10_000)),
+    diagnosis=st.just(diagnosis_policy(suppression_min_nodes=10_000)),
 )
 
 

@@ -10,12 +10,12 @@ from nodeguard.fleet_api.schema.domain import MemberGroupView, MissingLabelView,
 from nodeguard.fleet_api.schema.node import DEGRADED
 from nodeguard.fleet_api.service_state import ServiceState
 from nodeguard.fleet_api.status import fleet_status
-from nodeguard.model.diagnosis import DiagnosisPolicy
 from nodeguard.model.incident import IncidentState
 from nodeguard.model.mark import HOLD_ANNOTATION, MAINTENANCE_ANNOTATION
 from nodeguard.wire.report import Inventory
 from tests.fleet.decide.test_domain_marks import ENFORCED, FIRST, LEAF, fails, fleet, wait, well
 from tests.fleet.scene import Fleet, finding
+from tests.policies import diagnosis_policy
 
 LEADER = ServiceState("replica-0", is_leader=True, started=9_000.0, plan_age=0.4)
 
@@ -140,7 +140,7 @@ def test_the_status_counts_domains_and_lists_unmarked_ones_first() -> None:
 
 
 def test_a_topology_in_observe_mode_is_a_dry_run() -> None:
-    made = fleet(policy=replace(ENFORCED, diagnosis=DiagnosisPolicy()))
+    made = fleet(policy=replace(ENFORCED, diagnosis=diagnosis_policy()))
     fails(made)
     wait(made, 20.0)
     view = describe_domain(made.planner, FIRST, made.now)
@@ -177,7 +177,7 @@ def test_the_mark_of_a_domain_is_shown_on_its_nodes() -> None:
 
 
 def test_a_suppressed_check_has_its_reason() -> None:
-    made = fleet(120, replace(ENFORCED, diagnosis=DiagnosisPolicy()))
+    made = fleet(120, replace(ENFORCED, diagnosis=diagnosis_policy()))
     wait(made, 700.0)
     for number in (0, 9, 41, 49, 89, 97):
         made.say(number, finding(age=0.0))
@@ -190,7 +190,7 @@ def test_a_suppressed_check_has_its_reason() -> None:
 
 
 def test_a_check_that_fires_on_one_version_only() -> None:
-    made = fleet(120, replace(ENFORCED, diagnosis=DiagnosisPolicy()))
+    made = fleet(120, replace(ENFORCED, diagnosis=diagnosis_policy()))
     wait(made, 700.0)
 
     def runs(number: int, driver: str) -> None:

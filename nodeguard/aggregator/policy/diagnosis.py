@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from math import exp, log
 from typing import Annotated, Literal
 
@@ -10,13 +11,12 @@ from msgspec.structs import replace
 
 from nodeguard.aggregator.policy.field_types import Checks, Count, Duration, Share
 from nodeguard.aggregator.policy.units import format_duration, format_share, parse_duration, parse_share
-from nodeguard.model.diagnosis import FAULT_CLASSES, DiagnosisPolicy, FaultClass
+from nodeguard.model.diagnosis import DiagnosisPolicy, FaultClass
 
 _DEFAULT = DiagnosisPolicy()
 
 # Topologies with marks of their Nodes. A version has none: findings of a bad version are withheld.
 TopologyName = Literal["fabric", "nvlink", "rack", "power", "zone"]
-FaultClassName = Literal["link-down", "link", "silent", "thermal", "power", "nvlink", "rollout"]
 Windows = Annotated[tuple[Duration, ...], Meta(min_length=1, max_length=5)]
 Probability = Annotated[float, Meta(gt=0.0, lt=0.5)]
 
@@ -57,7 +57,7 @@ class SuppressionSpec(Struct, frozen=True, forbid_unknown_fields=True, rename="c
 
 
 class FaultClassSpec(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """A class of faults that shared hardware can cause. Defaults: the built-in values of the class.
+    """A class of faults that shared hardware can cause. Defaults: the values of the catalogue.
 
     checks: that vote. windows: within which votes belong together. share: of a domain's nodes that must be
     affected. dailyRate: onsets of one node a day, while the fleet's own rate is not known well.
@@ -87,16 +87,16 @@ class DiagnosisSpec(Struct, frozen=True, forbid_unknown_fields=True, rename="cam
     weak_evidence: WeakEvidenceSpec = WeakEvidenceSpec()
     recovery: RecoverySpec = RecoverySpec()
     suppression: SuppressionSpec = SuppressionSpec()
-    fault_classes: dict[FaultClassName, FaultClassSpec] = {}
+    fault_classes: dict[str, FaultClassSpec] = {}
 
 
-def diagnosis_settings(spec: DiagnosisSpec) -> DiagnosisPolicy:
-    """Return the settings of the diagnosis that a policy file sets."""
-    classes = {str(name): fault_class for name, fault_class in spec.fault_classes.items()}
+def diagnosis_settings(spec: DiagnosisSpec, fault_classes: Iterable[FaultClass]) -> DiagnosisPolicy:
+    """Return the settings of the diagnosis that a policy file sets. fault_classes: of the catalogue."""
     return DiagnosisPolicy(
         enforce=tuple(dict.fromkeys(spec.enforce)),
         classes=tuple(
-            _fault_class(builtin, classes.get(builtin.name, _UNCHANGED)) for builtin in FAULT_CLASSES
+            _fault_class(fault_class, spec.fault_classes.get(fault_class.name, _UNCHANGED))
+            for fault_class in fault_classes
         ),
         min_nodes=spec.min_nodes,
         # One decimal of the exponent is a tenth of the probability: more precision has no effect.
@@ -121,11 +121,11 @@ def diagnosis_settings(spec: DiagnosisSpec) -> DiagnosisPolicy:
 _UNCHANGED = FaultClassSpec()
 
 
-def _fault_class(builtin: FaultClass, spec: FaultClassSpec) -> FaultClass:
+def _fault_class(default: FaultClass, spec: FaultClassSpec) -> FaultClass:
     return replace(
-        builtin,
-        checks=spec.checks or builtin.checks,
-        windows=tuple(map(parse_duration, spec.windows)) if spec.windows else builtin.windows,
-        share=parse_share(spec.share) if spec.share else builtin.share,
-        daily_rate=spec.daily_rate or builtin.daily_rate,
+        default,
+        checks=spec.checks or default.checks,
+        windows=tuple(map(parse_duration, spec.windows)) if spec.windows else default.windows,
+        share=parse_share(spec.share) if spec.share else default.share,
+        daily_rate=spec.daily_rate or default.daily_rate,
     )

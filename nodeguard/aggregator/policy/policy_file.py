@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,7 +23,8 @@ from nodeguard.aggregator.policy.schema import (
 from nodeguard.aggregator.policy.units import parse_duration, parse_share
 from nodeguard.aggregator.policy.validation import validate_labels, validate_policy
 from nodeguard.config.errors import ConfigError
-from nodeguard.config.yaml_document import convert, load_yaml
+from nodeguard.config.yaml_document import YamlDocument, convert, load_yaml
+from nodeguard.model.diagnosis import FaultClass
 from nodeguard.model.finding import Health
 from nodeguard.model.policy import (
     Budget,
@@ -49,21 +50,38 @@ class LoadedPolicy(NamedTuple):
     warnings: tuple[ConfigError, ...]
 
 
-def read_policy(path: Path, checks: Mapping[str, Health], now: float) -> LoadedPolicy:
+def read_policy(
+    path: Path, checks: Mapping[str, Health], now: float, fault_classes: tuple[FaultClass, ...] = ()
+) -> LoadedPolicy:
     """Return the policy of a YAML file and of its tables of node locations. Missing fields have the defaults.
 
     checks: health of each check by id, for the validation of rules. now: seconds since the epoch.
+    fault_classes: of the catalogue; the policy can change them.
     Raises CatalogueError with file, line, field and remedy for the first error.
     """
     located = load_yaml(path)
     validate_labels(located)
     spec = convert(located, PolicySpec)
     validate_policy(located, spec)
-    policy = _policy(spec, resolve_node_locations(located, spec.node_locations))
+    _require_fault_classes(located, spec, fault_classes)
+    policy = _policy(spec, fault_classes, resolve_node_locations(located, spec.node_locations))
     return LoadedPolicy(policy, tuple(lint_policy(located, policy, checks, now)))
 
 
-def _policy(spec: PolicySpec, locations: tuple[NodeLocation, ...]) -> Policy:
+def _require_fault_classes(
+    document: YamlDocument, spec: PolicySpec, fault_classes: Iterable[FaultClass]
+) -> None:
+    """Refuse settings of a fault class that the catalogue does not have."""
+    names = sorted(fault_class.name for fault_class in fault_classes)
+    for name in spec.diagnosis.fault_classes:
+        if name not in names:
+            path = ("diagnosis", "faultClasses", name)
+            raise document.error(path, f"{name!r} is no fault class", f"name one of {', '.join(names)}")
+
+
+def _policy(
+    spec: PolicySpec, fault_classes: Iterable[FaultClass], locations: tuple[NodeLocation, ...]
+) -> Policy:
     topologies = structs.asdict(spec.topologies).items()
     grace, soak, mark_with = spec.grace_period, spec.soak, spec.mark_with
     return Policy(
@@ -85,7 +103,7 @@ def _policy(spec: PolicySpec, locations: tuple[NodeLocation, ...]) -> Policy:
         stale=StalePolicy(parse_duration(spec.stale_nodes.after), parse_share(spec.stale_nodes.freeze_above)),
         topologies=tuple(TopologyLabels(name, labels) for name, labels in topologies if labels is not UNSET),
         locations=locations,
-        diagnosis=diagnosis_settings(spec.diagnosis),
+        diagnosis=diagnosis_settings(spec.diagnosis, fault_classes),
         pause=spec.pause,
     )
 

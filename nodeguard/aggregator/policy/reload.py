@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from nodeguard.aggregator.policy.node_locations import referenced_tables
-from nodeguard.aggregator.policy.policy_file import read_policy
+from nodeguard.aggregator.policy.policy_file import LoadedPolicy, read_policy
 from nodeguard.config.errors import ConfigError
 from nodeguard.fleet.planner import Planner
+from nodeguard.model.diagnosis import FaultClass
 from nodeguard.model.finding import Health
 from nodeguard.model.instant import Instant
 
@@ -23,9 +24,10 @@ _INTERVAL = 1.0
 class PolicyReloader:
     """Keeps a planner up to date with a policy file. Create it before the file is first read.
 
-    checks: health of each check by id. on_rejected: is called once with the error of an invalid file. error:
-    of the file as it is now, empty if it is valid: an invalid file changes nothing. rejected_count: invalid
-    files since the start. is_requested: set it to read the file at the next call.
+    checks: health of each check by id. fault_classes: of the catalogue. on_rejected: is called once with the
+    error of an invalid file. error: of the file as it is now, empty if it is valid: an invalid file changes
+    nothing. rejected_count: invalid files since the start. is_requested: set it to read the file at the next
+    call.
     """
 
     def __init__(
@@ -33,6 +35,7 @@ class PolicyReloader:
         file: Path,
         checks: Mapping[str, Health],
         on_rejected: Callable[[str], None] = lambda _: None,
+        fault_classes: tuple[FaultClass, ...] = (),
     ) -> None:
         self.file = file
         self.error = ""
@@ -40,7 +43,7 @@ class PolicyReloader:
         self.is_requested = False
         self.on_rejected = on_rejected
         self._checks = checks
-
+        self._fault_classes = fault_classes
         self._watcher = FileWatcher(file)
 
     def __call__(self, planner: Planner, now: Instant) -> None:
@@ -50,7 +53,7 @@ class PolicyReloader:
             return
         self.is_requested = False
         try:
-            policy, warnings = read_policy(self.file, self._checks, now.wall)
+            policy, warnings = self.read(now.wall)
         except ConfigError as error:
             self._reject(f"{error}; the previous policy stays in use")
             return
@@ -59,6 +62,10 @@ class PolicyReloader:
         if policy != planner.policy:
             planner.set_policy(policy)
             logger.info("adopted the policy file", extra={"file": str(self.file)})
+
+    def read(self, now: float) -> LoadedPolicy:
+        """Return the policy of the file. now: seconds since the epoch. Raises ConfigError."""
+        return read_policy(self.file, self._checks, now, self._fault_classes)
 
     def _reject(self, error: str) -> None:
         logger.error("rejected the policy file", extra={"error": error})

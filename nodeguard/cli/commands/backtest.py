@@ -23,6 +23,7 @@ from nodeguard.derive.derive import PlatformHints
 from nodeguard.fleet.state.history_events import HistoryEvent, in_time_order
 from nodeguard.judge.formatting import format_duration
 from nodeguard.model.catalogue import Catalogue
+from nodeguard.model.diagnosis import FaultClass
 from nodeguard.model.finding import Health
 from nodeguard.model.policy import Policy
 from nodeguard.model.signal import Signal
@@ -55,7 +56,7 @@ def run(arguments: Sequence[str]) -> int:
         raise UsageError(f"{len(options.policy)} policies: expected one, or two to compare")
     catalogue, signals = load_catalogue(options.checks)
     checks = {check.id: check.health for check in catalogue.checks}
-    policies = [_policy(file, checks) for file in options.policy]
+    policies = [_policy(file, checks, catalogue.fault_classes) for file in options.policy]
     with elapsed("replaying"):
         sources = _sources(options.source, catalogue, signals)
         since = time.time() - options.since if options.since else 0.0
@@ -93,13 +94,13 @@ def _parser() -> ArgumentParser:
     return parser
 
 
-def _policy(file: str, checks: Mapping[str, Health]) -> Policy:
+def _policy(file: str, checks: Mapping[str, Health], fault_classes: tuple[FaultClass, ...]) -> Policy:
     """Return the policy of a file, with the errors of nodeguard policy check. Raises UsageError."""
     from nodeguard.aggregator.policy.policy_file import read_policy  # noqa: PLC0415 - brings what only files of YAML need
     from nodeguard.config.errors import ConfigError  # noqa: PLC0415
 
     try:
-        policy, warnings = read_policy(Path(file), checks, time.time())
+        policy, warnings = read_policy(Path(file), checks, time.time(), fault_classes)
     except ConfigError as error:
         raise UsageError(str(error)) from None
     for warning in warnings:

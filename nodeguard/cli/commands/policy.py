@@ -124,7 +124,7 @@ def _check(options: Namespace) -> int:
         if scratch:
             path.write_bytes(sys.stdin.buffer.read())
         try:
-            policy, warnings = read_policy(path, checks, time.time())
+            policy, warnings = read_policy(path, checks, time.time(), catalogue.fault_classes)
         except ConfigError as error:
             raise UsageError(
                 str(error).replace(str(path), "standard input" if scratch else str(path))

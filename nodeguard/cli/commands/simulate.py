@@ -15,7 +15,7 @@ from nodeguard.cli.render.terminal import print_lines
 from nodeguard.cli.streams import print_error, print_output
 from nodeguard.cli.usage import OK, ArgumentParser, UsageError
 from nodeguard.model.catalogue import Catalogue
-from nodeguard.model.policy import Policy
+from nodeguard.model.policy import Policy, default_policy
 from nodeguard.simulate.agent_reports import SimulatedAgent
 from nodeguard.simulate.simulation import SimulationSettings, enforce_all, simulate
 
@@ -32,7 +32,11 @@ def run(arguments: Sequence[str]) -> int:
     catalogue, signals = load_catalogue(options.checks)
     policy = _policy(options.policy, catalogue)
     settings = SimulationSettings(options.nodes, options.days, options.seed)
-    result = simulate(SimulatedAgent(catalogue, signals), policy or enforce_all(Policy()), settings)
+    result = simulate(
+        SimulatedAgent(catalogue, signals),
+        policy or enforce_all(default_policy(catalogue.fault_classes)),
+        settings,
+    )
     if options.format == "json":
         print_output(msgspec.json.format(msgspec.json.encode(result), indent=2).decode())
     else:
@@ -84,9 +88,8 @@ def _policy(file: str | None, catalogue: Catalogue) -> Policy | None:
     from nodeguard.config.errors import ConfigError  # noqa: PLC0415
 
     try:
-        policy, warnings = read_policy(
-            Path(file), {check.id: check.health for check in catalogue.checks}, time.time()
-        )
+        checks = {check.id: check.health for check in catalogue.checks}
+        policy, warnings = read_policy(Path(file), checks, time.time(), catalogue.fault_classes)
     except ConfigError as error:
         raise UsageError(str(error)) from None
     for warning in warnings:

@@ -13,7 +13,6 @@ from nodeguard.aggregator.backends.standalone_state import StandaloneStateError,
 from nodeguard.aggregator.identity.caller import Caller
 from nodeguard.aggregator.outbox import InstructionOutbox
 from nodeguard.fleet.planner import Planner
-from nodeguard.model.diagnosis import DiagnosisPolicy
 from nodeguard.model.finding import Health
 from nodeguard.model.incident import IncidentState
 from nodeguard.model.instant import Instant
@@ -24,6 +23,7 @@ from nodeguard.wire.instruction import ClearFinding
 from nodeguard.wire.report import VERSION, Inventory, Report, ReportedComponent, ReportedFinding
 from tests.fleet.scene import AT_ONCE, CHECKS, finding, in_order
 from tests.logs import LogLines
+from tests.policies import diagnosis_policy
 
 GPUS = {gpu_target(f"0000:{number:02x}:00"): ReportedComponent() for number in range(8)}
 DAY = 86_400.0
@@ -190,7 +190,7 @@ async def test_a_clear_does_not_count_for_a_fault_that_begins_later(scene: Scene
 
 async def test_a_clear_of_a_suppressed_check_does_not_count_for_a_later_suppression(tmp_path: Path) -> None:
     locations = (NodeLocation("gpu-*", {"rack": "r1"}),)
-    scene = Scene(tmp_path, replace(AT_ONCE, diagnosis=DiagnosisPolicy(), locations=locations))
+    scene = Scene(tmp_path, replace(AT_ONCE, diagnosis=diagnosis_policy(), locations=locations))
 
     async def report_false_alarms(nodes: range) -> None:
         for number in nodes:

@@ -35,6 +35,7 @@ from nodeguard.model.policy import (
     TopologyLabels,
 )
 from tests.paths import ROOT
+from tests.policies import FAULT_CLASSES, diagnosis_policy
 
 EXAMPLE = files("nodeguard.aggregator.policy").joinpath("example.yaml").read_text("utf-8")
 NOW = 1_800_000_000.0
@@ -54,14 +55,14 @@ def written(folder: Path, text: str) -> Path:
 
 def refused(folder: Path, text: str) -> str:
     with pytest.raises(ConfigError) as caught:
-        read_policy(written(folder, text), CHECKS, NOW)
+        read_policy(written(folder, text), CHECKS, NOW, FAULT_CLASSES)
     return str(caught.value).removeprefix(f"{folder}/")
 
 
 def doubted(folder: Path, text: str) -> list[str]:
     return [
         str(one).removeprefix(f"{folder}/")
-        for one in read_policy(written(folder, text), CHECKS, NOW).warnings
+        for one in read_policy(written(folder, text), CHECKS, NOW, FAULT_CLASSES).warnings
     ]
 
 
@@ -71,6 +72,13 @@ def test_what_is_left_out_is_the_default(tmp_path: Path) -> None:
 
 def test_the_example_is_the_default_and_is_not_doubted(tmp_path: Path) -> None:
     assert read_policy(written(tmp_path, EXAMPLE), CHECKS, NOW) == (Policy(), ())
+
+
+def test_setting_of_an_unknown_fault_class_is_refused(tmp_path: Path) -> None:
+    text = "diagnosis:\n  faultClasses:\n    lnk: {share: 50%}\n"
+    assert refused(tmp_path, text) == (
+        "policy.yaml:3: lnk: 'lnk' is no fault class: name one of link, link-down, nvlink, power, rollout, silent, thermal"
+    )
 
 
 def test_the_example_shows_every_field() -> None:
@@ -101,7 +109,7 @@ def uncommented(text: str) -> str:
 
 def test_what_the_example_has_in_comments_can_be_used_as_it_is(tmp_path: Path) -> None:
     checks = {**CHECKS, "nvlink-down": Health.FATAL}
-    policy, doubts = read_policy(written(tmp_path, uncommented(EXAMPLE)), checks, NOW)
+    policy, doubts = read_policy(written(tmp_path, uncommented(EXAMPLE)), checks, NOW, FAULT_CLASSES)
     assert doubts == ()
     shown = (
         policy.modes,
@@ -150,7 +158,7 @@ pause: true
 
 
 def test_each_part_says_what_it_says(tmp_path: Path) -> None:
-    assert read_policy(written(tmp_path, WHOLE), CHECKS, NOW) == (
+    assert read_policy(written(tmp_path, WHOLE), CHECKS, NOW, FAULT_CLASSES) == (
         Policy(
             modes=(
                 ModeRule(("gpu-lost",), Mode.ENFORCE, (Mark.QUARANTINE,)),
@@ -186,6 +194,7 @@ def test_each_part_says_what_it_says(tmp_path: Path) -> None:
                 NodeLocation("gpu-r12-*", {"power": "feed-a/r12", "zone": "hall-2"}),
                 NodeLocation("gpu-1", {"power": "feed-b"}),
             ),
+            diagnosis=diagnosis_policy(),
             pause=True,
         ),
         (),

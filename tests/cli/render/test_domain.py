@@ -12,12 +12,12 @@ from nodeguard.fleet_api.domain import describe_domain, list_domains
 from nodeguard.fleet_api.incident import describe_incident
 from nodeguard.fleet_api.node import describe_node
 from nodeguard.fleet_api.status import fleet_status
-from nodeguard.model.diagnosis import DiagnosisPolicy
 from nodeguard.model.mark import MAINTENANCE_ANNOTATION
 from tests.cli.fleet_output import LEADER, look, page
 from tests.fleet.decide.test_domain_marks import ENFORCED, FIRST, fails, wait, well
 from tests.fleet.decide.test_domain_marks import fleet as leaves
 from tests.fleet.scene import Fleet, finding
+from tests.policies import diagnosis_policy
 
 
 def fabric() -> Fleet:
@@ -183,7 +183,7 @@ def test_a_node_of_a_degraded_domain() -> None:
 
 
 def test_a_suppressed_check() -> None:
-    fleet = leaves(120, replace(ENFORCED, diagnosis=DiagnosisPolicy()))
+    fleet = leaves(120, replace(ENFORCED, diagnosis=diagnosis_policy()))
     wait(fleet, 700.0)
     for number in (0, 9, 41, 49, 89, 97):
         fleet.say(number, finding(age=0.0))

@@ -14,11 +14,11 @@ from nodeguard.fleet.decide.domain_decision import (
     decide_domains,
 )
 from nodeguard.fleet.diagnosis.results import DegradedDomain
-from nodeguard.model.diagnosis import DiagnosisPolicy
 from nodeguard.model.incident import IncidentState
 from nodeguard.model.instant import Instant
 from nodeguard.model.mark import DegradedMark
 from nodeguard.model.policy import Budget, Policy
+from tests.policies import diagnosis_policy
 
 NOW = Instant(1_700_000_000.0, 10_000.0, "aggregator")
 BUDGET = Budget(degraded=0.05, first=0.05)
@@ -33,7 +33,7 @@ def degraded(domain: str, since: float = 0.0) -> DegradedDomain:
 
 
 def context(*enforce: str, budget: Budget = BUDGET, restraint: str = "") -> DomainContext:
-    return DomainContext(Policy(budget=budget, diagnosis=DiagnosisPolicy(enforce=enforce)), 500, restraint)
+    return DomainContext(Policy(budget=budget, diagnosis=diagnosis_policy(enforce=enforce)), 500, restraint)
 
 
 def cover(

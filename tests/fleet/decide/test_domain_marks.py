@@ -8,13 +8,13 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from nodeguard.model.diagnosis import DiagnosisPolicy
 from nodeguard.model.finding import Action, DataStatus, Health
 from nodeguard.model.incident import Incident, IncidentState
 from nodeguard.model.mark import HOLD_ANNOTATION
 from nodeguard.model.policy import GracePeriods, Policy, TopologyLabels
 from nodeguard.wire.report import ReportedEvidence, ReportedFinding
 from tests.fleet.scene import AT_ONCE, Fleet, finding, in_order
+from tests.policies import diagnosis_policy
 
 LEAF = 8
 VIEWS = (TopologyLabels("fabric", ("pod", "rack")),)
@@ -22,7 +22,7 @@ ENFORCED = replace(
     AT_ONCE,
     topologies=VIEWS,
     grace=GracePeriods(0.0, 0.0, 60.0),
-    diagnosis=DiagnosisPolicy(enforce=("fabric",)),
+    diagnosis=diagnosis_policy(enforce=("fabric",)),
 )
 PORT = "port/mlx5_0/1"
 FIRST = "fabric/p0/r0"
@@ -149,7 +149,7 @@ def test_a_fault_of_the_nodes_own_stays_marked() -> None:
 
 
 def test_nothing_is_marked_where_it_is_only_observed() -> None:
-    made = fleet(policy=replace(ENFORCED, diagnosis=DiagnosisPolicy()))
+    made = fleet(policy=replace(ENFORCED, diagnosis=diagnosis_policy()))
     fails(made)
     wait(made, 20.0)
     assert made.marked() == []
@@ -163,7 +163,7 @@ def test_a_domain_that_is_only_observed_says_what_would_withhold_its_mark() -> N
         (24, "too small", "the domain has 8 nodes, and a single one may have 6"),
         (80, "paused", ""),
     ):
-        made = fleet(size, policy=replace(ENFORCED, diagnosis=DiagnosisPolicy()))
+        made = fleet(size, policy=replace(ENFORCED, diagnosis=diagnosis_policy()))
         if budget == "paused":
             made.planner.paused = "paused by ann"
         fails(made)
@@ -353,8 +353,8 @@ def test_a_change_of_policy_keeps_degraded_domains_and_suppressed_checks() -> No
         set(made.planner.diagnosis.degraded_domains),
     )
     for diagnosis in (
-        DiagnosisPolicy(enforce=("fabric", "rack")),
-        DiagnosisPolicy(enforce=("fabric",), max_daily_onsets=5),
+        diagnosis_policy(enforce=("fabric", "rack")),
+        diagnosis_policy(enforce=("fabric",), max_daily_onsets=5),
     ):
         made.planner.set_policy(replace(ENFORCED, diagnosis=diagnosis))
         wait(made, 30.0)

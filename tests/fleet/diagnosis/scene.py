@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 from nodeguard.fleet.diagnosis.diagnosis import Diagnosis
 from nodeguard.model.diagnosis import STALE_CHECK, DiagnosisPolicy
+from tests.policies import diagnosis_policy
 
 PODS, LEAVES, NODES = 4, 8, 16
 
@@ -27,7 +28,7 @@ class Voters:
         self.now = 1_000_000.0
         self.confirmed: set[str] = set()
         self.versions: dict[str, str] = {}
-        self.diagnosis = Diagnosis(rule or DiagnosisPolicy(), lambda uid, check: uid in self.confirmed)
+        self.diagnosis = Diagnosis(rule or diagnosis_policy(), lambda uid, check: uid in self.confirmed)
         self.nodes = [
             f"{pod}-{leaf}-{node}" for pod in range(pods) for leaf in range(LEAVES) for node in range(NODES)
         ]

@@ -8,8 +8,9 @@ import pytest
 from msgspec.structs import replace
 
 from nodeguard.fleet.diagnosis.significance import fewest_significant, significance
-from nodeguard.model.diagnosis import STALE_CHECK, DiagnosisPolicy
+from nodeguard.model.diagnosis import STALE_CHECK
 from tests.fleet.diagnosis.scene import LEAVES, NODES, VIEWS, Voters
+from tests.policies import diagnosis_policy
 
 
 def test_a_failing_leaf_is_degraded_after_the_grace_period() -> None:
@@ -235,7 +236,7 @@ def test_no_evaluation_is_due_without_votes() -> None:
 
 
 def test_the_policy_sets_the_constants() -> None:
-    fleet = Voters(rule=replace(DiagnosisPolicy(), grace_period=100.0))
+    fleet = Voters(rule=replace(diagnosis_policy(), grace_period=100.0))
     fleet.show(fleet.leaf(1, 3, NODES))
     fleet.after(90.0)
     assert fleet.degraded == []
