@@ -44,6 +44,9 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder like checks/, with two checks of its own and the tables that every one needs."""
     folder = tmp_path_factory.mktemp("checks")
     shutil.copytree(CHECKS / "tables", folder / "tables")
+    (folder / "tables" / "fault-classes.yaml").write_text(
+        '- {name: x, phrase: failed, checks: ["*"], topologies: [{topology: rack}], windows: [2m], share: 0.5}\n'
+    )
     (folder / "platforms").mkdir()
     (folder / "x.yaml").write_text("family: x\nchecks:\n" + one("a"))
     (folder / "y.yaml").write_text("family: y\nchecks:\n" + one("b", symptom_of="[a]"))
