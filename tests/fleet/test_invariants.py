@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from math import inf
 from typing import Any
 
 import pytest
@@ -125,6 +126,8 @@ def most(fleet: Fleet, key: str) -> float:
     if key == "suspect":
         return max(1, int(budget.suspect * total + 1e-9)) * WHOLE
     group = key.removesuffix(" suspect").removesuffix(" quarantine")
+    if group != "fleet" and all("rack" not in topology.labels for topology in fleet.policy.topologies):
+        return inf  # Without a topology, racks have no budget.
     rack = sum(1 for node in fleet.nodes.values() if f"rack {node.labels['rack']}" == group)
     share = budget.fleet * total if group == "fleet" else budget.domain * rack
     nodes = max(1, int(share + 1e-9))
