@@ -97,7 +97,7 @@ class StateFile:
         lost = f"{self.path} {error}; the earlier state of the agent is lost"
         if result.failed:
             return f"{lost}; the file could not be renamed ({result.failed}): remove it"
-        return f"{lost}: the file was renamed to {result.result}; remove that once nobody needs it"
+        return f"{lost}: the file was renamed to {result.result}; remove it if it is not needed"
 
     def _error(self, problem: str, failed: str) -> str:
         reason, remedy = _REMEDIES.get(failed, (failed, _NO_ANSWER))

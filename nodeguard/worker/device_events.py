@@ -33,7 +33,7 @@ _event = msgspec.json.Decoder(DeviceEvent)
 
 
 class DeviceEventQueue:
-    """NVML events that workers received and nobody has taken yet, oldest first.
+    """NVML events that workers received and that were not taken yet, oldest first.
 
     The pipe holds some thousand events; when it is full, new events are lost. Neither writer nor reader
     waits.

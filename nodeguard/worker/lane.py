@@ -1,4 +1,4 @@
-"""WorkerLane: rounds of calls that may block, in one worker process whose deadlines the lane enforces.
+"""WorkerLane: rounds of calls that may block, in one worker process, with the deadlines that it enforces.
 
 `round` waits for the result. An event loop uses its parts: `begin`, then `step` whenever `fileno` is readable
 or the time `next_check` has come, until there is a result.

@@ -158,7 +158,7 @@ def ask_all(log: CallLog, resting: frozenset[int], recent: Links | None = None) 
     """Make one round of all calls: the system's, then one device after the other.
 
     resting: scopes to skip; for a resting SYSTEM only the calls that the devices need are made. recent:
-    devices whose groups this session has read recently, with the NVLinks that were active then; these groups
+    devices with groups that this session has read recently, and their active NVLinks; these groups
     are logged as unchanged. Return `recent` for the next round. A driver that does not initialize ends the
     round; a device without a handle is skipped.
     """

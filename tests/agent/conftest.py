@@ -14,7 +14,7 @@ __all__ = ["fuse_mount", "nvml_builds", "nvml_double"]
 
 @pytest.fixture
 def patient_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the last message arrive at each receiver that answers, however slow the machine is."""
+    """Give the last message enough time on a slow machine."""
     monkeypatch.setattr(service, "_LAST", PATIENCE)
     monkeypatch.setattr(endpoint_pool, "LAST", PATIENCE)
     monkeypatch.setattr(endpoint_pool, "_UNDER_WAY", DEADLINE / 5)

@@ -9,7 +9,7 @@ RATE = Rate(10.0, 2.0)
 
 
 @given(st.lists(st.floats(0.0, 3.0)), st.sampled_from([1.0, 20.0, 50.0]), st.integers(1, 50))
-def test_no_more_than_the_burst_and_the_rate(pauses: list[float], rate: float, burst: int) -> None:
+def test_takes_stay_within_burst_and_rate(pauses: list[float], rate: float, burst: int) -> None:
     bucket, now, taken = TokenBucket(rate, burst), 100.0, 0
     for pause in pauses:
         now += pause
@@ -21,14 +21,14 @@ def test_no_more_than_the_burst_and_the_rate(pauses: list[float], rate: float, b
     assert bucket.wait(now) == 0.0
 
 
-def test_a_clock_that_stands_still_gives_nothing() -> None:
+def test_a_stopped_clock_adds_no_tokens() -> None:
     bucket = TokenBucket(50.0, 1)
     bucket.take(5.0)
     assert bucket.wait(5.0) == bucket.wait(4.0) > 0.0
 
 
 @given(st.lists(st.tuples(st.floats(0.0, 5.0), st.floats(1.0, 4.0)), max_size=200))
-def test_no_more_is_given_than_the_rate_allows(asks: list[tuple[float, float]]) -> None:
+def test_tokens_never_exceed_the_rate(asks: list[tuple[float, float]]) -> None:
     bucket, now, given_out = RATE.bucket(), 0.0, 0.0
     for pause, price in asks:
         now += pause
@@ -38,7 +38,7 @@ def test_no_more_is_given_than_the_rate_allows(asks: list[tuple[float, float]]) 
         assert given_out <= RATE.burst + now * RATE.per_second + 1e-6
 
 
-def test_who_waits_as_long_as_it_is_told_is_served() -> None:
+def test_a_take_succeeds_after_the_returned_wait() -> None:
     bucket = RATE.bucket()
     assert bucket.take(0.0, 10.0) == 0.0
     wait = bucket.take(0.0, 3.0)
@@ -46,7 +46,7 @@ def test_who_waits_as_long_as_it_is_told_is_served() -> None:
     assert bucket.take(wait, 3.0) == 0.0
 
 
-def test_of_many_names_the_latest_are_remembered() -> None:
+def test_only_the_latest_keys_are_remembered() -> None:
     buckets = KeyedRateLimiter(Rate(1.0, 0.001), 3)
     assert buckets.take("kept", 0.0) == 0.0
     for number in range(100):

@@ -7,7 +7,7 @@ from pathlib import Path
 from nodeguard.local.unix_socket import acquire_state_lock
 
 
-def test_a_directory_is_held_by_one_and_free_once_that_one_is_killed(tmp_path: Path) -> None:
+def test_the_lock_is_exclusive_and_ends_with_its_process(tmp_path: Path) -> None:
     code = f"from nodeguard.local.unix_socket import acquire_state_lock; h = acquire_state_lock({str(tmp_path)!r}); print(h is not None, flush=True); input()"
     command = [sys.executable, "-c", code]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:

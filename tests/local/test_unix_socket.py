@@ -9,14 +9,14 @@ import pytest
 from nodeguard.local.unix_socket import bind_socket, is_authorized_peer
 
 
-def test_a_socket_is_its_users_alone_from_the_beginning(tmp_path: Path) -> None:
+def test_the_socket_has_mode_0600_from_the_start(tmp_path: Path) -> None:
     path = tmp_path / "run" / "a.sock"
     with bind_socket(str(path), "agent"):
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
         assert stat.S_IMODE(path.parent.stat().st_mode) & 0o022 == 0
 
 
-def test_what_listens_there_is_named_and_what_was_left_is_cleared_away(tmp_path: Path) -> None:
+def test_a_stale_socket_is_removed_and_one_in_use_is_an_error(tmp_path: Path) -> None:
     path = str(tmp_path / "a.sock")
     with bind_socket(path, "agent") as own:
         own.listen()
@@ -25,12 +25,12 @@ def test_what_listens_there_is_named_and_what_was_left_is_cleared_away(tmp_path:
     bind_socket(path, "aggregator").close()
 
 
-def test_a_name_that_no_socket_can_have_is_refused(tmp_path: Path) -> None:
+def test_a_path_that_is_too_long_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="107 bytes at most"):
         bind_socket(str(tmp_path / ("x" * 120)), "agent")
 
 
-def test_this_user_may_ask() -> None:
-    one, other = socket.socketpair()
-    with one, other:
-        assert is_authorized_peer(one)
+def test_the_own_user_is_authorized() -> None:
+    client, server = socket.socketpair()
+    with client, server:
+        assert is_authorized_peer(client)

@@ -12,19 +12,19 @@ def judged(judgement: Pipeline, at: float, trouble: str, lost: str = "") -> Verd
     return judgement.evaluate([agent_reading(at, trouble, lost)], Instant(1e9 + at, at, "boot"))
 
 
-def test_a_memory_that_is_kept_is_no_finding_and_one_that_is_not_is_one_until_it_is() -> None:
+def test_an_unsaved_state_is_a_finding_until_it_is_saved() -> None:
     judgement = Pipeline(*load_catalogue(), PlatformHints())
     assert judged(judgement, 1.0, "").findings == ()
-    [found] = judged(judgement, 2.0, "/state/memory cannot be written: the disk is full").findings
-    assert (found.check, found.message) == (
+    [finding] = judged(judgement, 2.0, "/state/state cannot be written: the disk is full").findings
+    assert (finding.check, finding.message) == (
         "agent-state-not-saved",
-        "/state/memory cannot be written: the disk is full",
+        "/state/state cannot be written: the disk is full",
     )
     assert judged(judgement, 3.0, "").findings == ()
 
 
-def test_a_memory_that_was_lost_is_told() -> None:
+def test_a_lost_state_is_a_finding() -> None:
     judgement = Pipeline(*load_catalogue(), PlatformHints())
-    [found] = judged(judgement, 1.0, "", "/state/memory is truncated").findings
-    assert (found.check, found.message) == ("agent-state-lost", "/state/memory is truncated")
+    [finding] = judged(judgement, 1.0, "", "/state/state is truncated").findings
+    assert (finding.check, finding.message) == ("agent-state-lost", "/state/state is truncated")
     assert judged(judgement, 2.0, "").findings == ()

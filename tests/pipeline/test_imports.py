@@ -1,4 +1,4 @@
-"""What a check loads: the pipeline, and nothing of the agent."""
+"""Imports of `nodeguard check`: the pipeline, and nothing of the agent."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ def test_check_loads_nothing_of_the_agent(output: str) -> None:
         "main(sys.argv[1:])\n"
         "print(sorted(name for name in sys.modules if name.startswith('nodeguard.agent')), file=sys.stderr)"
     )
-    words = ["check", "--from", str(bundle_path("gpu-hot")), "--format", output]
-    process = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=True)
+    arguments = ["check", "--from", str(bundle_path("gpu-hot")), "--format", output]
+    process = subprocess.run(
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=True
+    )
     assert process.stderr.splitlines()[-1] == "[]"

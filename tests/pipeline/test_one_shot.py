@@ -16,14 +16,14 @@ STARTED = 1000.0
 
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> FakeMachine:
-    """A machine on which time passes by sleeping alone."""
+    """A machine on which only sleeping takes time."""
     fake = FakeMachine()
     monkeypatch.setattr(time, "sleep", fake.later)
     return fake
 
 
 def rounds(machine: FakeMachine, lasting: float, **intervals: float) -> list[tuple[float, tuple[str, ...]]]:
-    """Second and sources of each round of a look."""
+    """Return second and sources of each round of an evaluation."""
     judgement = RecordingPipeline()
     sources = [Scripted(name, interval=interval) for name, interval in intervals.items()]
     verdict = evaluate_live(machine, sources, judgement, lasting, 5.0)
@@ -31,7 +31,7 @@ def rounds(machine: FakeMachine, lasting: float, **intervals: float) -> list[tup
     return [(at - STARTED, names) for at, names in judgement.rounds]
 
 
-def test_a_single_look_reads_each_source_once(machine: FakeMachine) -> None:
+def test_without_a_duration_each_source_is_read_once(machine: FakeMachine) -> None:
     assert rounds(machine, 0.0, a=10, b=30) == [(0, ("a", "b"))]
 
 
@@ -45,7 +45,7 @@ def test_each_source_is_read_at_its_interval_and_all_of_them_at_the_end(machine:
     ]
 
 
-def test_a_look_that_is_shorter_than_any_interval_reads_twice(machine: FakeMachine) -> None:
+def test_a_duration_below_every_interval_reads_twice(machine: FakeMachine) -> None:
     assert rounds(machine, 2.5, a=10, b=60) == [(0, ("a", "b")), (2.5, ("a", "b"))]
 
 
@@ -53,7 +53,7 @@ def test_the_end_may_fall_on_an_interval(machine: FakeMachine) -> None:
     assert rounds(machine, 20.0, a=10) == [(0, ("a",)), (10, ("a",)), (20, ("a",))]
 
 
-def test_a_round_that_takes_longer_than_its_interval_is_followed_by_the_next(machine: FakeMachine) -> None:
+def test_a_round_longer_than_its_interval_is_followed_by_the_next(machine: FakeMachine) -> None:
     def taking_25_seconds(_: Machine) -> Iterator[Observation]:
         machine.later(25.0)
         return iter([])

@@ -33,68 +33,68 @@ def judgement(*conditions: Condition, site: PlatformHints | None = None, **more:
     return Pipeline(Catalogue(checks=checks, platforms=platforms), SIGNALS, site or PlatformHints(), **more)
 
 
-def told(one: Pipeline, at: float, *events: Event, boot: str = "boot", **signals: Any) -> Verdict:
-    """The verdict after one round: signals by name, `a__level` for `a.level`; events of the kernel log."""
+def evaluate(pipeline: Pipeline, at: float, *events: Event, boot: str = "boot", **signals: Any) -> Verdict:
+    """Return the verdict after one round: signals by name, `a__level` for `a.level`; events of the kernel log."""
     values = {name.replace("__", "."): value for name, value in signals.items()}
     readings = [
         Reading("memory", at, (Observation("memory", NODE, signals=values),)),
         Reading("kmsg", at, (Observation("kmsg", NODE, events=events),) if events else ()),
     ]
-    return one.evaluate(readings, Instant(1e9 + at, at, boot))
+    return pipeline.evaluate(readings, Instant(1e9 + at, at, boot))
 
 
 def fired(verdict: Verdict) -> list[str]:
-    return [one.check for one in verdict.findings]
+    return [finding.check for finding in verdict.findings]
 
 
 def test_a_reading_comes_to_a_verdict() -> None:
-    assert fired(told(judgement(LOW), 0.0, a__level=3)) == ["check-0"]
-    assert told(judgement(LOW), 0.0, a__level=7).health == Health.OK
+    assert fired(evaluate(judgement(LOW), 0.0, a__level=3)) == ["check-0"]
+    assert evaluate(judgement(LOW), 0.0, a__level=7).health == Health.OK
 
 
-def test_what_was_read_is_remembered_from_round_to_round() -> None:
-    one = judgement(Increase("a.errors", 3, 60.0))
-    assert [fired(told(one, at, a__errors=at)) for at in (0.0, 2.0, 4.0)] == [[], [], ["check-0"]]
+def test_readings_of_earlier_rounds_count() -> None:
+    pipeline = judgement(Increase("a.errors", 3, 60.0))
+    assert [fired(evaluate(pipeline, at, a__errors=at)) for at in (0.0, 2.0, 4.0)] == [[], [], ["check-0"]]
 
 
-def test_a_source_that_is_not_due_keeps_its_last_word() -> None:
-    one = judgement(LOW)
-    told(one, 0.0, a__level=3)
-    assert fired(one.evaluate([], Instant(1e9 + 10, 10.0, "boot"))) == ["check-0"]
+def test_a_source_that_is_not_due_keeps_its_last_reading() -> None:
+    pipeline = judgement(LOW)
+    evaluate(pipeline, 0.0, a__level=3)
+    assert fired(pipeline.evaluate([], Instant(1e9 + 10, 10.0, "boot"))) == ["check-0"]
 
 
-def test_an_event_stands_for_the_boot() -> None:
-    one = judgement(EventOccurred("a.happened"))
-    told(one, 10.0, Event("a.happened", 5.0))
-    assert fired(told(one, 20.0)) == ["check-0"]
+def test_an_event_is_active_for_the_boot() -> None:
+    pipeline = judgement(EventOccurred("a.happened"))
+    evaluate(pipeline, 10.0, Event("a.happened", 5.0))
+    assert fired(evaluate(pipeline, 20.0)) == ["check-0"]
 
 
-def test_families_that_are_not_wanted_are_not_judged() -> None:
-    one = judgement(LOW, LOW, families=frozenset({"family-1"}))
-    assert fired(told(one, 0.0, a__level=3)) == ["check-1"]
+def test_only_selected_families_are_evaluated() -> None:
+    pipeline = judgement(LOW, LOW, families=frozenset({"family-1"}))
+    assert fired(evaluate(pipeline, 0.0, a__level=3)) == ["check-1"]
 
 
 def test_a_one_shot_evaluation_needs_no_duration() -> None:
     lasting = Sustained(LOW, 60.0)
-    assert fired(told(judgement(lasting), 0.0, a__level=3)) == []
-    [early] = told(judgement(lasting, one_shot=True), 0.0, a__level=3).findings
+    assert fired(evaluate(judgement(lasting), 0.0, a__level=3)) == []
+    [early] = evaluate(judgement(lasting, one_shot=True), 0.0, a__level=3).findings
     assert early.note == "seen once"
 
 
-def test_the_site_says_what_the_platform_is() -> None:
+def test_the_site_sets_the_platform() -> None:
     few = Compare("a.level", "below", than=Reference("platform", "gpus"))
-    verdict = told(judgement(few, site=PlatformHints(platform="p")), 0.0, a__level=7)
+    verdict = evaluate(judgement(few, site=PlatformHints(platform="p")), 0.0, a__level=7)
     assert (verdict.platform, fired(verdict)) == ("p", ["check-0"])
-    unknown = told(judgement(few), 0.0, a__level=7)
+    unknown = evaluate(judgement(few), 0.0, a__level=7)
     assert (unknown.platform, fired(unknown)) == ("", [])
 
 
-def test_a_source_that_falls_silent_is_unread_and_what_it_found_stale() -> None:
-    one = judgement(LOW, Sustained(LOW, 60.0))
+def test_a_source_without_readings_makes_its_findings_stale() -> None:
+    pipeline = judgement(LOW, Sustained(LOW, 60.0))
     reading = Reading("memory", 0.0, (Observation("memory", NODE, signals={"a.level": 3}),), valid_for=30.0)
     rounds = {}
     for at, new in ((0.0, reading), (20.0, Reading("kmsg", 20.0, ())), (100.0, Reading("kmsg", 100.0, ()))):
-        rounds[at] = one.evaluate([new], Instant(1e9 + at, at, "boot"))
+        rounds[at] = pipeline.evaluate([new], Instant(1e9 + at, at, "boot"))
     assert [fired(verdict) for verdict in rounds.values()] == [["check-0"]] * 3, "nothing settles unread"
     assert [verdict.findings[0].data_status for verdict in rounds.values()] == ["fresh", "fresh", "stale"]
     assert [(lost.source, lost.reason) for lost in rounds[100.0].read_failures] == [
@@ -102,16 +102,16 @@ def test_a_source_that_falls_silent_is_unread_and_what_it_found_stale() -> None:
     ]
 
 
-def test_another_catalogue_is_adopted_and_what_is_remembered_stays() -> None:
-    one = judgement(Sustained(LOW, 60.0))
-    told(one, 0.0, a__level=3)
+def test_a_new_catalogue_is_adopted_with_the_old_state() -> None:
+    pipeline = judgement(Sustained(LOW, 60.0))
+    evaluate(pipeline, 0.0, a__level=3)
     strict = check(Compare("a.level", "below", 9), "strict")
-    one.adopt(Catalogue(checks=(check(Sustained(LOW, 60.0), "check-0"), strict)), SIGNALS)
-    assert fired(told(one, 70.0, a__level=3)) == ["check-0", "strict"]
+    pipeline.adopt(Catalogue(checks=(check(Sustained(LOW, 60.0), "check-0"), strict)), SIGNALS)
+    assert fired(evaluate(pipeline, 70.0, a__level=3)) == ["check-0", "strict"]
 
 
 @pytest.mark.parametrize("status", ["hung", "failed"])
-def test_a_derived_fault_stands_while_its_gpu_cannot_be_read(status: Status) -> None:
+def test_a_derived_fault_stays_active_while_its_gpu_cannot_be_read(status: Status) -> None:
     slot = gpu_target("3b:00")
     links = [nvlink_target(slot, at) for at in range(3)]
 
@@ -122,32 +122,32 @@ def test_a_derived_fault_stands_while_its_gpu_cannot_be_read(status: Status) -> 
         )
 
     silent = [Observation("nvml", where, status, detail="no answer") for where in (slot, *links)]
-    one = Pipeline(*load_catalogue(), PlatformHints())
+    pipeline = Pipeline(*load_catalogue(), PlatformHints())
     for at, down in ((0.0, []), (10.0, links[:1]), (40.0, links[:1])):
-        before = one.evaluate([Reading("nvml", at, read(*down))], Instant(1e9 + at, at, "boot"))
-    after = one.evaluate([Reading("nvml", 50.0, tuple(silent))], Instant(1e9 + 50, 50.0, "boot"))
+        before = pipeline.evaluate([Reading("nvml", at, read(*down))], Instant(1e9 + at, at, "boot"))
+    after = pipeline.evaluate([Reading("nvml", 50.0, tuple(silent))], Instant(1e9 + 50, 50.0, "boot"))
     assert fired(before) == ["nvlink-down"]
-    [stands] = (found for found in after.findings if found.check == "nvlink-down")
-    assert stands.data_status == DataStatus.STALE
+    [active] = (finding for finding in after.findings if finding.check == "nvlink-down")
+    assert active.data_status == DataStatus.STALE
 
 
 def released(*slots: str) -> Reading:
-    """A round in which all GPUs were left alone, or some."""
+    """Return a reading in which all or some GPUs are detached."""
     if not slots:
         return Reading("nvml", 0.0, (Observation("nvml", NODE, "detached", detail=DETACHED),), complete=False)
     left = tuple(Observation("nvml", slot, "detached", detail=DETACHED) for slot in slots)
     return Reading("nvml", 0.0, (Observation("nvml", NODE, signals={"nvml.ready": True}), *left))
 
 
-def at(one: Pipeline, seconds: float, *readings: Reading) -> Verdict:
+def at(pipeline: Pipeline, seconds: float, *readings: Reading) -> Verdict:
     moved = [replace(reading, at=seconds) for reading in readings]
-    return one.evaluate(moved, Instant(1e9 + seconds, seconds, "boot"))
+    return pipeline.evaluate(moved, Instant(1e9 + seconds, seconds, "boot"))
 
 
 @pytest.mark.parametrize("slots", [(), (GPU,)])
-def test_what_is_released_is_not_applicable_and_gives_nothing_back(slots: tuple[str, ...]) -> None:
+def test_a_detached_gpu_is_not_applicable_and_keeps_its_findings(slots: tuple[str, ...]) -> None:
     level = signals_by_name(Signal("gpu.level", "gauge", "a level"))
-    one = Pipeline(
+    pipeline = Pipeline(
         Catalogue(checks=(check(Compare("gpu.level", "below", 5), "low", targets=("gpu",)),)),
         level,
         PlatformHints(),
@@ -155,26 +155,31 @@ def test_what_is_released_is_not_applicable_and_gives_nothing_back(slots: tuple[
     read = Reading(
         "nvml", 0.0, tuple(Observation("nvml", slot, signals={"gpu.level": 3}) for slot in (GPU, OTHER))
     )
-    assert [found.target for found in at(one, 0.0, read).findings] == [GPU, OTHER]
-    left = at(one, 10.0, released(*slots))
+    assert [finding.target for finding in at(pipeline, 0.0, read).findings] == [GPU, OTHER]
+    left = at(pipeline, 10.0, released(*slots))
     assert (left.data_status, left.read_failures) == (DataStatus.NOT_APPLICABLE, ())
     assert left.health == Health.SUSPECT
-    [held] = [found for found in left.findings if found.target == GPU]
-    assert (held.data_status, held.note) == (DataStatus.NOT_APPLICABLE, "not read while the GPU is released")
-    again = at(one, 20.0, read)
-    assert {found.data_status for found in again.findings} == {DataStatus.FRESH}
+    [detached] = [finding for finding in left.findings if finding.target == GPU]
+    assert (detached.data_status, detached.note) == (
+        DataStatus.NOT_APPLICABLE,
+        "not read while the GPU is released",
+    )
+    again = at(pipeline, 20.0, read)
+    assert {finding.data_status for finding in again.findings} == {DataStatus.FRESH}
 
 
-def test_a_gpu_that_is_released_is_not_lost() -> None:
-    one = Pipeline(*load_catalogue(), PlatformHints())
+def test_a_detached_gpu_is_not_lost() -> None:
+    pipeline = Pipeline(*load_catalogue(), PlatformHints())
     there = tuple(
         Observation("pci", slot, signals={"pci.present": True, "pci.driver": "nvidia", "pci.procfs": True})
         for slot in (GPU, OTHER)
     )
     node = Observation("nvml", NODE, signals={"nvml.ready": True, "driver.loaded": True})
     seen = tuple(Observation("nvml", slot, signals={"gpu.temperature": 40}) for slot in (GPU, OTHER))
-    assert at(one, 1000.0, Reading("pci", 0.0, there), Reading("nvml", 0.0, (node, *seen))).findings == ()
+    assert (
+        at(pipeline, 1000.0, Reading("pci", 0.0, there), Reading("nvml", 0.0, (node, *seen))).findings == ()
+    )
     one_left = Reading("nvml", 0.0, (node, Observation("nvml", GPU, "detached", detail=DETACHED), seen[1]))
     for seconds, reading in ((1010.0, one_left), (1020.0, released())):
-        left = at(one, seconds, reading)
+        left = at(pipeline, seconds, reading)
         assert (left.findings, left.data_status) == ((), DataStatus.NOT_APPLICABLE)

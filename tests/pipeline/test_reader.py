@@ -23,7 +23,7 @@ GPU = Observation("a", "gpu/0000:3b:00", signals={"x": 1})
 
 
 def failing(error: Exception) -> Scripted:
-    """A source that reads one slot and then fails."""
+    """A source that reads one target and then fails."""
 
     def fail(_: Machine) -> Iterator[Observation]:
         yield GPU
@@ -47,7 +47,7 @@ FAILURES = [
 
 @pytest.mark.parametrize(("error", "status", "detail"), FAILURES)
 @pytest.mark.parametrize("threaded", [False, True])
-def test_a_failure_is_part_of_the_reading_and_what_was_read_stays(
+def test_a_failure_is_part_of_the_reading(
     error: Exception, status: str, detail: str, *, threaded: bool
 ) -> None:
     source, machine = failing(error), FakeMachine()
@@ -58,24 +58,24 @@ def test_a_failure_is_part_of_the_reading_and_what_was_read_stays(
     assert (reading.source, reading.complete, reading.at) == ("a", False, 1000.0)
 
 
-def test_a_round_that_comes_to_its_end_is_complete() -> None:
+def test_a_round_that_ends_is_complete() -> None:
     reading = read_source(Scripted("a", lambda _: iter([GPU])), FakeMachine())
     assert (reading.observations, reading.complete) == ((GPU,), True)
 
 
 @pytest.mark.parametrize("status", ["failed", "hung"])
-def test_a_round_that_says_so_itself_is_not_complete(status: Status) -> None:
+def test_a_round_with_a_failed_node_observation_is_incomplete(status: Status) -> None:
     whole = Observation("a", NODE, status)
     assert not read_source(Scripted("a", lambda _: iter([whole, GPU])), FakeMachine()).complete
 
 
 @pytest.mark.parametrize(("slot", "status"), [("gpu/0000:3b:00", "hung"), (NODE, "absent"), (NODE, "lost")])
-def test_one_slot_that_fails_leaves_a_round_complete(slot: str, status: Status) -> None:
-    one = Observation("a", slot, status)
-    assert read_source(Scripted("a", lambda _: iter([one])), FakeMachine()).complete
+def test_a_failed_target_leaves_a_round_complete(slot: str, status: Status) -> None:
+    observation = Observation("a", slot, status)
+    assert read_source(Scripted("a", lambda _: iter([observation])), FakeMachine()).complete
 
 
-def test_a_source_that_never_returns_is_told_of_and_delays_no_other() -> None:
+def test_a_source_that_hangs_is_reported_and_delays_no_other() -> None:
     released = threading.Event()
 
     def stuck(_: Machine) -> Iterator[Observation]:
@@ -101,7 +101,7 @@ def test_a_source_that_never_returns_is_told_of_and_delays_no_other() -> None:
     assert (again.observations, again.complete, late.rounds) == ((GPU,), True, 2)
 
 
-def test_what_a_late_source_had_read_by_then_stays() -> None:
+def test_observations_of_a_late_source_are_used() -> None:
     released = threading.Event()
     begun = threading.Event()
 
@@ -111,7 +111,7 @@ def test_what_a_late_source_had_read_by_then_stays() -> None:
         released.wait()
 
     class Waiting(FakeMachine):
-        """A machine whose clock is read only before the source is, or once it has read something."""
+        """A machine with a clock that is read before the source, or after it has read something."""
 
         def now(self) -> Instant:
             if any(thread.name == "late" for thread in threading.enumerate()):
@@ -127,7 +127,7 @@ def test_what_a_late_source_had_read_by_then_stays() -> None:
         _wait_for("late")
 
 
-def test_no_source_may_take_longer_than_it_is_given() -> None:
+def test_every_source_has_its_deadline() -> None:
     released = threading.Event()
 
     def stuck(_: Machine) -> Iterator[Observation]:

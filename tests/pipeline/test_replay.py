@@ -37,11 +37,11 @@ def test_each_source_is_read_at_its_interval_until_after_the_last_frame(tmp_path
     ]
 
 
-def test_without_frames_it_is_one_look(tmp_path: Path) -> None:
+def test_a_recording_without_frames_is_evaluated_once(tmp_path: Path) -> None:
     assert rounds(tmp_path, {"a/x": "1"}, Scripted("a", interval=10)) == [(0, ("a",))]
 
 
-def test_what_the_last_frame_says_is_judged_whatever_the_interval(tmp_path: Path) -> None:
+def test_the_last_frame_is_evaluated_with_any_interval(tmp_path: Path) -> None:
     files = {"a/x": "1", "frames/000070/a/x": "2"}
     seen = rounds(tmp_path, files, Scripted("a", interval=60))
     assert seen == [(0, ("a",)), (60, ("a",)), (100, ("a",))]
@@ -53,7 +53,7 @@ def test_a_source_that_was_not_recorded_does_not_exist(tmp_path: Path) -> None:
     ]
 
 
-def test_the_verdict_is_the_last_round_s(tmp_path: Path) -> None:
+def test_the_last_verdict_is_that_of_the_recording(tmp_path: Path) -> None:
     recording = Recording.open(bundle(tmp_path, {"a/x": "1", "frames/000005/a/x": "2"}))
     *_, (at, verdict) = replay_verdicts(recording, [Scripted("a")], RecordingPipeline())
     assert (at, verdict.evaluated) == (35.0, 5)
@@ -71,7 +71,7 @@ def test_a_source_sees_the_machine_of_its_second(tmp_path: Path) -> None:
     assert seen == ["1", "2", "2", "3", "3", "3", "3"]
 
 
-def test_a_source_that_errs_ends_nothing(tmp_path: Path) -> None:
+def test_an_error_of_a_source_does_not_end_the_replay(tmp_path: Path) -> None:
     def read(machine: Machine) -> Iterator[Observation]:
         raise ValueError(machine.read("/a/x"))
 
@@ -80,7 +80,7 @@ def test_a_source_that_errs_ends_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("intervals", "end", "found"),
+    ("intervals", "end", "times"),
     [
         ([], 0.0, [0.0]),
         ([], 30.0, [0.0, 30.0]),
@@ -88,19 +88,19 @@ def test_a_source_that_errs_ends_nothing(tmp_path: Path) -> None:
         ([60.0], 60.0, [0.0, 60.0]),
     ],
 )
-def test_moments(intervals: list[float], end: float, found: list[float]) -> None:
-    assert list(due_times(intervals, end)) == found
+def test_due_times(intervals: list[float], end: float, times: list[float]) -> None:
+    assert list(due_times(intervals, end)) == times
 
 
-def test_moments_of_a_month_take_no_memory() -> None:
+def test_due_times_of_a_month_take_no_memory() -> None:
     assert next(due_times([10.0], 1e12)) == 0.0
 
 
 @given(st.lists(st.sampled_from([5.0, 10.0, 30.0, 60.0])), st.integers(0, 3600))
-def test_at_each_moment_something_is_due_and_none_is_missed(intervals: list[float], end: int) -> None:
-    found = list(due_times(intervals, end))
-    assert found == sorted(set(found))
-    assert found[-1] == end
-    assert all(at in {0, end} or any(at % interval == 0 for interval in intervals) for at in found)
+def test_due_times_are_complete_and_have_a_due_source(intervals: list[float], end: int) -> None:
+    times = list(due_times(intervals, end))
+    assert times == sorted(set(times))
+    assert times[-1] == end
+    assert all(at in {0, end} or any(at % interval == 0 for interval in intervals) for at in times)
     for interval in intervals:
-        assert sum(at % interval == 0 for at in found) == end // interval + 1
+        assert sum(at % interval == 0 for at in times) == end // interval + 1

@@ -15,19 +15,19 @@ def pattern(signal: str) -> LogPattern:
     return LogPattern("one", "x", r"x (?P<y>.)", signal, "node", "about")
 
 
-def test_every_signal_of_every_room_is_known() -> None:
-    found = all_signals(PATTERNS)
+def test_signals_of_all_packages_are_registered() -> None:
+    registry = all_signals(PATTERNS)
     for signals in (*(source.signals for source in SOURCES), SIGNALS):
-        assert found.keys() >= signals.keys()
-    assert {one.signal for one in PATTERNS if one.signal} <= found.keys()
-    assert all(name == signal.name for name, signal in found.items())
+        assert registry.keys() >= signals.keys()
+    assert {pattern.signal for pattern in PATTERNS if pattern.signal} <= registry.keys()
+    assert all(name == signal.name for name, signal in registry.items())
 
 
-def test_an_event_that_both_tell_of_has_the_fields_of_its_log_line() -> None:
+def test_an_event_of_two_sources_has_the_fields_of_its_log_line() -> None:
     assert {"pci", "xid", "gi", "ci", "rest"} == set(all_signals(PATTERNS)["gpu.xid.line"].fields)
 
 
-def test_a_pattern_takes_no_reading_s_name() -> None:
+def test_a_pattern_cannot_use_the_name_of_a_reading() -> None:
     with pytest.raises(ValueError, match=r"gpu\.temperature is declared twice"):
         all_signals([pattern("gpu.temperature")])
 

@@ -1,4 +1,4 @@
-"""Workers that do as they are told, and a lane that has only such, in virtual time."""
+"""Workers that tests control, and a lane with such workers, in virtual time."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Puppet(WorkerProcess):
 
 
 class Stage:
-    """A lane, its clock and the workers that it started, the last one first to hand."""
+    """A lane, its clock and the workers that it started."""
 
     def __init__(self) -> None:
         self.now = 1000.0

@@ -19,7 +19,7 @@ SYSTEM: dict[str, Any] = {
 
 
 def hopper(index: int = 0, links: int = 18) -> dict[str, Any]:
-    """All that an H100 says; its second link is down."""
+    """All results of an H100; its second link is down."""
     link_fields = {
         f"nvmlDeviceGetFieldValues({field},{link})": value(number, 1)
         for link in range(links)
@@ -113,7 +113,7 @@ def hopper(index: int = 0, links: int = 18) -> dict[str, Any]:
 
 
 def rack() -> dict[str, Any]:
-    """What a GPU of an NVL72 rack says beside: where it sits, its C2C links, its fabric's health."""
+    """Further results of a GPU of an NVL72 rack: its place, its C2C links, the health of its fabric."""
     return hopper(links=0) | {
         "nvmlDeviceGetName": "NVIDIA GB300",
         "nvmlDeviceGetPlatformInfo": {

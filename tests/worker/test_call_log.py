@@ -9,42 +9,42 @@ def _answers(scope: int, call: str) -> Any:
     return f"{scope} {call}"
 
 
-def test_a_call_is_announced_before_it_is_made() -> None:
-    told: list[Any] = []
+def test_a_call_is_logged_before_it_is_made() -> None:
+    lines: list[Any] = []
 
     def call(scope: int, name: str) -> int:
-        told.append("made")
+        lines.append("made")
         return 7
 
-    assert CallLog(call, told.append)(3, "nvmlDeviceGetName") == 7
-    assert told == [[3, "nvmlDeviceGetName"], "made", [3, {"nvmlDeviceGetName": 7}]]
+    assert CallLog(call, lines.append)(3, "nvmlDeviceGetName") == 7
+    assert lines == [[3, "nvmlDeviceGetName"], "made", [3, {"nvmlDeviceGetName": 7}]]
 
 
-def test_field_values_are_one_announcement_and_a_result_each() -> None:
-    told: list[Any] = []
+def test_field_values_are_logged_as_one_call() -> None:
+    lines: list[Any] = []
     asked: list[Any] = []
 
     def fields(scope: int, wanted: Any) -> list[Any]:
         asked.append((scope, wanted))
         return [10, 20]
 
-    assert CallLog(_answers, told.append, fields).fields(0, [(161, 4), (162, 4)]) == [10, 20]
+    assert CallLog(_answers, lines.append, fields).fields(0, [(161, 4), (162, 4)]) == [10, 20]
     assert asked == [(0, ((161, 4), (162, 4)))]
-    assert told == [
+    assert lines == [
         [0, "nvmlDeviceGetFieldValues"],
         [0, {"nvmlDeviceGetFieldValues(161,4)": 10, "nvmlDeviceGetFieldValues(162,4)": 20}],
     ]
 
 
-def test_field_values_are_calls_where_there_is_no_quicker_way() -> None:
+def test_field_values_are_single_calls_without_a_batch() -> None:
     asked = CallLog(_answers, lambda _: None).fields(1, [(82, 0)])
     assert asked == ["1 nvmlDeviceGetFieldValues(82,0)"]
 
 
 def test_no_field_values_are_no_call() -> None:
-    told: list[Any] = []
-    assert CallLog(_answers, told.append).fields(0, []) == []
-    assert told == []
+    lines: list[Any] = []
+    assert CallLog(_answers, lines.append).fields(0, []) == []
+    assert lines == []
 
 
 def test_errors_have_names() -> None:

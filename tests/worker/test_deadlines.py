@@ -26,7 +26,7 @@ _DEADLINES = Deadlines(call=5.0, first=30.0, grace=4.0)
         (RunPace("nvmlDeviceGetName", last_progress=100.0, killed=105.0, over=True), 106.0, "waiting"),
     ],
 )
-def test_what_has_become_of_a_round(pace: RunPace, now: float, verdict: str) -> None:
+def test_the_status_of_a_run(pace: RunPace, now: float, verdict: str) -> None:
     assert _DEADLINES.status(pace, now) == verdict
 
 
@@ -39,7 +39,7 @@ _paces = st.builds(
 
 
 @given(_paces, st.floats(0, 2000))
-def test_whoever_looks_when_told_misses_no_deadline(pace: RunPace, now: float) -> None:
+def test_checks_at_next_check_miss_no_deadline(pace: RunPace, now: float) -> None:
     look = _DEADLINES.next_check(pace, now)
     if _DEADLINES.status(pace, now) == "waiting":
         assert look > now or _DEADLINES.status(pace, look) != "waiting"
@@ -48,5 +48,5 @@ def test_whoever_looks_when_told_misses_no_deadline(pace: RunPace, now: float) -
 
 
 @given(_paces.filter(lambda pace: pace.killed is None), st.floats(0, 2000))
-def test_progress_is_looked_for_five_times_within_a_deadline(pace: RunPace, now: float) -> None:
+def test_progress_is_checked_five_times_within_a_deadline(pace: RunPace, now: float) -> None:
     assert _DEADLINES.next_check(pace, now) <= now + 1.0

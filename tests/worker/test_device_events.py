@@ -12,7 +12,7 @@ def _is_readable(events: DeviceEventQueue) -> bool:
     return bool(select.select([events.fileno()], [], [], 0)[0])
 
 
-def test_events_are_kept_until_somebody_asks() -> None:
+def test_events_are_queued_until_they_are_taken() -> None:
     events = DeviceEventQueue()
     try:
         assert (events.take(), _is_readable(events)) == ((), False)
@@ -25,7 +25,7 @@ def test_events_are_kept_until_somebody_asks() -> None:
         events.close()
 
 
-def test_a_storm_has_its_bound_and_never_blocks_who_tells() -> None:
+def test_an_event_storm_is_limited_and_never_blocks_the_writer() -> None:
     events = DeviceEventQueue()
     written = 0
     try:
@@ -41,7 +41,7 @@ def test_a_storm_has_its_bound_and_never_blocks_who_tells() -> None:
         events.close()
 
 
-def test_what_no_worker_writes_is_left_out() -> None:
+def test_invalid_lines_are_skipped() -> None:
     events = DeviceEventQueue()
     try:
         os.write(events.writable(), b"\0\xff\n[1]\n{}\n\n" + _LINE)
@@ -50,7 +50,7 @@ def test_what_no_worker_writes_is_left_out() -> None:
         events.close()
 
 
-def test_once_closed_there_are_none() -> None:
+def test_a_closed_queue_has_no_events() -> None:
     before = len(os.listdir("/proc/self/fd"))
     events = DeviceEventQueue()
     os.write(events.writable(), _LINE)

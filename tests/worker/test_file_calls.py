@@ -1,4 +1,4 @@
-"""A file of ours, on disks that are full, read-only, or do not answer."""
+"""A file of the agent on disks that are full, read-only, or do not answer."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_file_is_written_read_and_set_aside_through_the_lane(tmp_path: Path) -
     assert os.stat(tmp_path / "state").st_mode & 0o077 == 0
 
 
-def test_what_was_not_finished_is_replaced_and_left_to_nobody(tmp_path: Path) -> None:
+def test_an_unfinished_file_is_replaced_with_mode_0600(tmp_path: Path) -> None:
     path = tmp_path / "memory"
     (tmp_path / "memory.new").write_bytes(b"half of an old on")
     assert file_call(f"write({path})", b"new") == 3
@@ -48,9 +48,7 @@ def test_what_was_not_finished_is_replaced_and_left_to_nobody(tmp_path: Path) ->
     assert path.stat().st_mode & 0o077 == 0
 
 
-def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_write_leaves_only_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "memory"
     path.write_bytes(b"old")
 
@@ -62,14 +60,14 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(
     assert (names(tmp_path), path.read_bytes()) == (["memory"], b"old")
 
 
-def test_a_link_in_the_place_of_the_unfinished_file_is_not_followed(tmp_path: Path) -> None:
+def test_a_link_in_place_of_the_unfinished_file_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "victim").write_bytes(b"kept")
     (tmp_path / "memory.new").symlink_to(tmp_path / "victim")
     assert file_call(f"write({tmp_path}/memory)", b"new") == 3
     assert (tmp_path / "victim").read_bytes() == b"kept"
 
 
-def test_no_more_than_a_few_are_set_aside(tmp_path: Path) -> None:
+def test_only_a_few_files_are_set_aside(tmp_path: Path) -> None:
     path = tmp_path / "memory"
     for at in range(6):
         path.write_text(str(at))
@@ -81,13 +79,13 @@ def test_no_more_than_a_few_are_set_aside(tmp_path: Path) -> None:
     }
 
 
-def test_what_is_too_long_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_is_too_long_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(filesystem_calls, "LONGEST", 4)
     (tmp_path / "memory").write_bytes(b"12345")
     assert file_call(f"read({tmp_path}/memory)") == {"error": "EFBIG"}
 
 
-def test_a_disk_that_hangs_hangs_the_lane_alone(fuse_mount: Callable[[Manner], Server]) -> None:
+def test_a_hung_disk_hangs_only_its_lane(fuse_mount: Callable[[Manner], Server]) -> None:
     server = fuse_mount("swallowing")
     wanted = FileRequest("read", f"{server.path}/memory")
     with filesystem_lane(deadlines=Deadlines(call=0.5, first=10.0, grace=0.5)) as lane:
@@ -101,9 +99,9 @@ def test_a_disk_that_hangs_hangs_the_lane_alone(fuse_mount: Callable[[Manner], S
         assert gone.poll(10_000)
 
 
-def test_a_disk_that_is_slow_gets_more_time_for_a_write_than_for_a_reading() -> None:
+def test_a_write_has_a_longer_deadline_than_a_read() -> None:
     stage = Stage()
-    wanted = FileRequest("write", "/state/memory", b"x")
+    wanted = FileRequest("write", "/state/state", b"x")
     with stage.lane as lane:
         assert lane.begin(file=wanted) is None
         assert stage.worker.file == wanted
@@ -111,6 +109,6 @@ def test_a_disk_that_is_slow_gets_more_time_for_a_write_than_for_a_reading() -> 
         stage.later(0.0)
         assert stage.later(29.0) is None
         assert stage.worker.status() is None
-        told = stage.later(1.0) or stage.later(0.0)
-    assert told == LaneResult(stalled=(CallResult(SYSTEM, wanted.call),))
-    assert file_result(wanted, told).failed == "write(/state/memory) gave no answer"
+        result = stage.later(1.0) or stage.later(0.0)
+    assert result == LaneResult(stalled=(CallResult(SYSTEM, wanted.call),))
+    assert file_result(wanted, result).failed == "write(/state/state) gave no answer"

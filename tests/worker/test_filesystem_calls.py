@@ -1,4 +1,4 @@
-"""The lane of file systems on real ones, some of which do not answer."""
+"""The file-system lane on real file systems, some of which do not answer."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SHORT = Deadlines(call=0.5, first=PATIENCE, grace=0.5)
 _PATIENT = Deadlines(call=0.5, first=PATIENCE, grace=PATIENCE)
 
 
-def test_each_mount_is_asked_but_those_at_rest() -> None:
+def test_statvfs_is_called_for_each_mount_that_does_not_rest() -> None:
     asked: list[Any] = []
     ask_all(
         CallLog(lambda scope, call: asked.append((scope, call)), lambda _: None),
@@ -34,7 +34,7 @@ def test_each_mount_is_asked_but_those_at_rest() -> None:
     assert asked == [(0, "statvfs(/)"), (2, "statvfs(/y)")]
 
 
-def test_statvfs_answers_with_all_its_fields(tmp_path: Path) -> None:
+def test_statvfs_returns_all_its_fields(tmp_path: Path) -> None:
     odd = tmp_path / "a (b) \u00e9"
     odd.mkdir()
     seen = os.statvfs(odd)
@@ -46,7 +46,7 @@ def test_statvfs_answers_with_all_its_fields(tmp_path: Path) -> None:
     }
 
 
-def test_what_is_refused_is_an_errno(tmp_path: Path) -> None:
+def test_a_failed_statvfs_returns_the_errno(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     assert statvfs(0, f"statvfs({tmp_path}/none)") == {"error": "ENOENT"}
     assert statvfs(0, f"statvfs({tmp_path}/file/x)") == {"error": "ENOTDIR"}
@@ -72,7 +72,9 @@ def test_a_file_system_that_answers(fuse_mount: Callable[[Manner], Server]) -> N
     assert answer.results[0].result["f_bavail"] == 500
 
 
-def test_what_sigkill_does_not_end_hangs(fuse_mount: Callable[[Manner], Server], nvml_double: Build) -> None:
+def test_a_worker_that_survives_sigkill_is_hung(
+    fuse_mount: Callable[[Manner], Server], nvml_double: Build
+) -> None:
     server = fuse_mount("swallowing")
     mounts = ("/", server.path, "/proc")
     hung = CallResult(1, f"statvfs({server.path})")
@@ -122,7 +124,7 @@ def test_closing_a_lane_that_hangs_does_not_wait(fuse_mount: Callable[[Manner], 
     os.waitpid(worker._pid, 0)
 
 
-def test_what_sigkill_ends_stalls(fuse_mount: Callable[[Manner], Server]) -> None:
+def test_a_worker_that_sigkill_ends_is_stalled(fuse_mount: Callable[[Manner], Server]) -> None:
     server = fuse_mount("silent")
     mounts = ("/", server.path, "/proc")
     with filesystem_lane(deadlines=_PATIENT) as lane:

@@ -1,4 +1,4 @@
-"""A lane with workers that do as they are told, in virtual time."""
+"""A lane with workers that the test controls, in virtual time."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def stage() -> Iterator[Stage]:
     assert all(worker.closed for worker in stage.workers)
 
 
-def test_a_round_is_over_when_the_worker_says_so(stage: Stage) -> None:
+def test_a_round_ends_when_the_worker_reports_it(stage: Stage) -> None:
     assert stage.lane.begin() is None
     stage.worker.does([SYSTEM, "nvmlInit"], [SYSTEM, {"nvmlInit": None}], [0, _NAME])
     assert stage.later(1.0) is None
@@ -51,7 +51,7 @@ def test_a_call_has_its_deadline_and_progress_renews_it(stage: Stage) -> None:
     assert stage.worker.status() == -9
 
 
-def test_a_first_touch_has_a_longer_one(stage: Stage) -> None:
+def test_a_first_access_has_a_longer_deadline(stage: Stage) -> None:
     stage.lane.begin()
     stage.worker.does([0, "nvmlDeviceGetHandleByIndex"])
     stage.lane.step()
@@ -61,7 +61,7 @@ def test_a_first_touch_has_a_longer_one(stage: Stage) -> None:
     assert stage.worker.status() == -9
 
 
-def test_a_stall_is_gone_on_from_with_a_new_worker(stage: Stage) -> None:
+def test_after_a_stall_a_new_worker_continues(stage: Stage) -> None:
     stage.lane.begin()
     stage.worker.does([0, _NAME], [0, {_NAME: "a"}], [1, _NAME])
     stage.lane.step()
@@ -95,7 +95,7 @@ def test_a_stall_of_the_system_ends_the_round(stage: Stage) -> None:
     assert stage.worker.requests == [([], ())]
 
 
-def test_a_worker_that_does_not_even_start_is_overdue(stage: Stage) -> None:
+def test_a_worker_that_does_not_start_is_overdue(stage: Stage) -> None:
     stage.lane.begin()
     assert stage.later(30.0) is None
     answer = stage.later(0.1)
@@ -104,7 +104,7 @@ def test_a_worker_that_does_not_even_start_is_overdue(stage: Stage) -> None:
     assert answer == LaneResult(failed=answer.failed)
 
 
-def test_what_outlives_sigkill_hangs_for_good(stage: Stage) -> None:
+def test_a_worker_that_survives_sigkill_hangs_for_the_boot(stage: Stage) -> None:
     stage.obeys = False
     stage.lane.begin()
     stage.worker.does([0, _NAME], [0, {_NAME: "a"}], [1, _NAME])
@@ -119,7 +119,7 @@ def test_what_outlives_sigkill_hangs_for_good(stage: Stage) -> None:
     assert len(stage.workers) == 1
 
 
-def test_a_worker_that_dies_by_itself_says_how(stage: Stage) -> None:
+def test_a_dead_worker_is_reported_with_its_status(stage: Stage) -> None:
     stage.lane.begin()
     stage.worker.does([0, _NAME])
     stage.worker.dies(-11)
@@ -137,7 +137,7 @@ def test_a_worker_that_dies_by_itself_says_how(stage: Stage) -> None:
     )
 
 
-def test_a_worker_that_leaves_has_finished_its_round(stage: Stage) -> None:
+def test_a_worker_that_exits_with_0_has_finished_its_round(stage: Stage) -> None:
     stage.lane.begin()
     stage.worker.does([0, _NAME], [0, {_NAME: "a"}])
     stage.worker.dies(0)
@@ -178,13 +178,13 @@ def test_a_last_line_cut_by_sigkill_is_ignored(stage: Stage) -> None:
     assert stage.later(0.1) == LaneResult((), (CallResult(SYSTEM, "nvmlInit"),))
 
 
-def test_what_is_missing_is_told(stage: Stage) -> None:
+def test_a_missing_library_is_in_the_result(stage: Stage) -> None:
     stage.lane.begin()
     stage.worker.does([SYSTEM, "nvmlInit"], [SYSTEM, {"nvmlInit": {"missing": "no library"}}], over=True)
     assert stage.later(0.1) == LaneResult(missing="no library")
 
 
-def test_what_the_worker_itself_cannot_call_has_failed(stage: Stage) -> None:
+def test_a_call_that_the_worker_cannot_make_has_failed(stage: Stage) -> None:
     stage.lane.begin()
     stage.worker.does([SYSTEM, "nvmlInit"], [SYSTEM, {"nvmlInit": {"failed": "no pynvml"}}], over=True)
     assert stage.later(0.1) == LaneResult(failed="no pynvml")
@@ -201,7 +201,7 @@ def test_a_worker_that_cannot_be_started_has_failed() -> None:
     assert answer.failed.endswith("Linux is 5.3 or newer")
 
 
-def test_a_round_whose_time_is_over_tells_what_it_has(stage: Stage) -> None:
+def test_an_interrupted_round_returns_its_results(stage: Stage) -> None:
     assert stage.lane.begin(("/", "/nfs", "/data"), within=4.0) is None
     stage.worker.does([0, "statvfs(/)"], [0, {"statvfs(/)": {}}], [1, "statvfs(/nfs)"])
     assert stage.later(1.0) is None
@@ -219,7 +219,7 @@ def test_a_round_whose_time_is_over_tells_what_it_has(stage: Stage) -> None:
     )
 
 
-def test_a_call_that_only_just_began_is_not_slow(stage: Stage) -> None:
+def test_a_call_that_has_just_begun_is_not_slow(stage: Stage) -> None:
     stage.lane.begin(within=4.0)
     stage.worker.does([SYSTEM, "nvmlInit"], [SYSTEM, {"nvmlInit": {"error": "X"}}])
     stage.later(3.0)
@@ -232,7 +232,9 @@ def test_a_call_that_only_just_began_is_not_slow(stage: Stage) -> None:
     answer = stage.later(0.1)
     assert answer is not None
     assert (answer.stalled, answer.interrupted) == ((), CallResult(1, _NAME))
-    assert [entry.scope for entry in answer.results] == [SYSTEM, 0], "nothing is told of half a device"
+    assert [entry.scope for entry in answer.results] == [SYSTEM, 0], (
+        "the results of a partly read device are left out"
+    )
 
 
 def test_a_worker_that_had_no_time_to_start_has_not_stalled(stage: Stage) -> None:
@@ -251,7 +253,7 @@ def test_after_a_stall_no_worker_begins_once_the_time_is_over(stage: Stage) -> N
     assert len(stage.workers) == 1
 
 
-def test_a_round_whose_worker_outlives_sigkill_hangs_though_its_time_is_over(stage: Stage) -> None:
+def test_an_interrupted_round_hangs_if_its_worker_survives_sigkill(stage: Stage) -> None:
     stage.obeys = False
     stage.lane.begin(within=1.0)
     stage.worker.does([0, _NAME])
@@ -261,7 +263,7 @@ def test_a_round_whose_worker_outlives_sigkill_hangs_though_its_time_is_over(sta
     assert stage.later(0.1) == LaneResult(hung=CallResult(0, _NAME))
 
 
-def test_a_worker_that_dies_or_hangs_before_its_first_call_is_our_own_fault(stage: Stage) -> None:
+def test_a_worker_that_ends_before_its_first_call_is_a_fault_of_nodeguard(stage: Stage) -> None:
     stage.lane.begin()
     stage.worker.dies(127)
     answer = stage.later(0.1)
@@ -307,7 +309,7 @@ def test_a_closed_lane_starts_no_worker() -> None:
 
 
 @pytest.mark.parametrize("early", [True, False])
-def test_a_real_worker_is_gone_after_closing_at_any_moment(early: bool) -> None:
+def test_a_real_worker_is_gone_after_closing_at_any_time(early: bool) -> None:
     started: list[WorkerProcess] = []
     running = threading.Event()
 
@@ -328,7 +330,7 @@ def test_a_real_worker_is_gone_after_closing_at_any_moment(early: bool) -> None:
     assert len(os.listdir("/proc/self/fd")) == before - 2
 
 
-def test_no_worker_is_started_behind_one_that_an_earlier_lane_left_stuck() -> None:
+def test_no_worker_is_started_behind_a_hung_one_of_an_earlier_lane() -> None:
     def start() -> WorkerProcess:
         raise AssertionError
 

@@ -16,7 +16,7 @@ def _stalled(memory: LaneState, scope: int = 1) -> None:
     played.end()
 
 
-def test_the_next_run_leaves_alone_what_stalled_and_what_was_read() -> None:
+def test_the_next_run_skips_stalled_and_read_scopes() -> None:
     played = LaneState().begin()
     assert played.skip() == frozenset()
     name = CallResult(0, "nvmlDeviceGetName", "a")
@@ -41,7 +41,7 @@ def test_rest_lasts_over_rounds_until_it_is_ended() -> None:
     assert memory.begin().skip() == frozenset()
 
 
-def test_rest_ends_when_the_world_changed() -> None:
+def test_rest_ends_with_a_changed_system_result() -> None:
     for changed in (_system("590.1"), _system(count=1), [CallResult(SYSTEM, "nvmlInit", {"error": "X"})]):
         memory = LaneState()
         _stalled(memory)
@@ -49,7 +49,7 @@ def test_rest_ends_when_the_world_changed() -> None:
         assert memory.begin().skip() == frozenset()
 
 
-def test_a_system_that_was_not_read_says_nothing_of_the_world() -> None:
+def test_rest_continues_without_system_results() -> None:
     memory = LaneState()
     _stalled(memory)
     for entries in ([], _system("590.1")[:1]):
@@ -67,7 +67,7 @@ def test_the_system_does_not_rest() -> None:
     assert memory.begin().skip() == frozenset()
 
 
-def test_a_hang_is_for_good() -> None:
+def test_a_hang_lasts_for_the_boot() -> None:
     memory = LaneState()
     played = memory.begin()
     played.stall(_system(), CallResult(0, "nvmlDeviceGetName"))
@@ -89,17 +89,17 @@ def test_mounts_rest_by_their_path() -> None:
     assert later.skip() == {0}
     assert later.end().resting == (CallResult(0, "statvfs(/nfs)"),)
     assert memory.begin(("/",)).skip() == frozenset()
-    assert memory.begin(("/", "/nfs")).skip() == frozenset(), "it was mounted anew"
+    assert memory.begin(("/", "/nfs")).skip() == frozenset(), "it was mounted again"
 
 
-def test_mounts_wake_by_their_path() -> None:
+def test_the_rest_of_a_mount_ends_by_its_path() -> None:
     memory = LaneState()
     memory.begin(("/nfs",)).stall([], CallResult(0, "statvfs(/nfs)"))
     memory.end_rest("/nfs")
     assert memory.begin(("/nfs",)).skip() == frozenset()
 
 
-def test_a_hanging_mount_is_told_as_the_mounts_now_count() -> None:
+def test_a_hung_mount_has_its_present_index() -> None:
     memory = LaneState()
     memory.begin(("/", "/nfs")).hang([], CallResult(1, "statvfs(/nfs)"))
     assert memory.hung(("/nfs", "/")) == CallResult(0, "statvfs(/nfs)")

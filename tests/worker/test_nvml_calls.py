@@ -21,16 +21,16 @@ _NOT_SUPPORTED = {"error": "NVML_ERROR_NOT_SUPPORTED"}
 def _asked(
     answers: dict[tuple[int, str], Any],
     resting: frozenset[int] = frozenset(),
-    known: dict[int, frozenset[int]] | None = None,
+    recent: dict[int, frozenset[int]] | None = None,
 ) -> list[tuple[int, str]]:
-    """All that is asked of a GPU that answers so, in order; what it has no answer to is not supported."""
+    """Return the calls to a GPU with these results, in order; other calls are not supported."""
     asked: list[tuple[int, str]] = []
 
     def call(scope: int, name: str) -> Any:
         asked.append((scope, name))
         return (_OPENING | answers).get((scope, name), _NOT_SUPPORTED)
 
-    ask_all(CallLog(call, lambda _: None), resting, known)
+    ask_all(CallLog(call, lambda _: None), resting, recent)
     return asked
 
 
@@ -39,17 +39,17 @@ def _fields(asked: list[tuple[int, str]], numbers: tuple[int, ...]) -> set[str]:
     return {name for _, name in asked if name.startswith(wanted)}
 
 
-@pytest.mark.parametrize("why", [{"error": "NVML_ERROR_DRIVER_NOT_LOADED"}, {"missing": "no library"}])
-def test_a_driver_that_does_not_initialise_is_asked_nothing(why: dict[str, str]) -> None:
-    assert _asked({(SYSTEM, "nvmlInit"): why}) == [(SYSTEM, "nvmlInit")]
+@pytest.mark.parametrize("error", [{"error": "NVML_ERROR_DRIVER_NOT_LOADED"}, {"missing": "no library"}])
+def test_without_initialisation_there_are_no_calls(error: dict[str, str]) -> None:
+    assert _asked({(SYSTEM, "nvmlInit"): error}) == [(SYSTEM, "nvmlInit")]
 
 
-def test_without_a_count_no_device_is_asked() -> None:
+def test_without_a_count_no_device_is_called() -> None:
     asked = _asked({(SYSTEM, "nvmlDeviceGetCount"): {"error": "NVML_ERROR_UNKNOWN"}})
     assert {scope for scope, _ in asked} == {SYSTEM}
 
 
-def test_devices_come_one_after_the_other_and_resting_ones_not_at_all() -> None:
+def test_devices_are_called_in_order_without_resting_ones() -> None:
     answers = {(SYSTEM, "nvmlDeviceGetCount"): 4} | {
         (i, "nvmlDeviceGetHandleByIndex"): None for i in range(4)
     }
@@ -58,12 +58,12 @@ def test_devices_come_one_after_the_other_and_resting_ones_not_at_all() -> None:
     assert scopes == sorted(scopes)
 
 
-def test_of_a_resting_system_only_the_devices_needs_are_asked() -> None:
+def test_a_resting_system_gets_only_the_calls_that_devices_need() -> None:
     system = [name for scope, name in _asked({}, frozenset({SYSTEM})) if scope == SYSTEM]
     assert system == ["nvmlInit", "nvmlDeviceGetCount"]
 
 
-def test_a_device_without_handle_is_asked_nothing_more() -> None:
+def test_a_device_without_handle_gets_no_more_calls() -> None:
     lost = {
         (SYSTEM, "nvmlDeviceGetCount"): 2,
         (0, "nvmlDeviceGetHandleByIndex"): {"error": "NVML_ERROR_GPU_IS_LOST"},
@@ -74,7 +74,7 @@ def test_a_device_without_handle_is_asked_nothing_more() -> None:
     assert (1, "nvmlDeviceGetUUID") in asked
 
 
-def test_identity_comes_first_then_what_the_driver_wants_done() -> None:
+def test_identity_comes_first_then_the_recovery_action() -> None:
     names = [name for scope, name in _asked({}) if scope == 0]
     order = [
         names.index(call)
@@ -89,43 +89,43 @@ def test_identity_comes_first_then_what_the_driver_wants_done() -> None:
     assert order == sorted(order)
 
 
-def test_of_a_known_device_identity_and_its_links_errors_are_left_out() -> None:
+def test_the_identity_of_a_recent_device_is_not_read_again() -> None:
     states = {(0, f"nvmlDeviceGetNvLinkState({link})"): 1 for link in range(2)}
-    asked = _asked(states, known={0: frozenset({0})})
+    asked = _asked(states, recent={0: frozenset({0})})
     names = {name for scope, name in asked if scope == 0}
     assert not names & {call for row in IDENTITY for call in row.split(" | ")}
     assert {row.split(" | ")[0] for row in HEALTH} <= names
     assert _fields(asked, LINK_FIELDS) == {f"nvmlDeviceGetFieldValues({field},1)" for field in LINK_FIELDS}
 
 
-def test_a_device_is_known_with_its_active_links_unless_it_is_in_trouble() -> None:
-    def known(**answers: Any) -> dict[int, frozenset[int]]:
+def test_a_device_without_errors_is_recent_with_its_active_links() -> None:
+    def recent(**answers: Any) -> dict[int, frozenset[int]]:
         all_answers = {name: value(2) if name == "nvmlDeviceGetFieldValues(91,0)" else 1 for name in _LINKS}
-        given = {(0, name): result for name, result in (all_answers | answers).items()}
+        results = {(0, name): result for name, result in (all_answers | answers).items()}
         return ask_all(
-            CallLog(lambda *call: (_OPENING | given).get(call, _NOT_SUPPORTED), lambda _: None), frozenset()
+            CallLog(lambda *call: (_OPENING | results).get(call, _NOT_SUPPORTED), lambda _: None), frozenset()
         )
 
-    assert known() == {0: frozenset({0, 1})}
-    assert known(nvmlDeviceGetEccMode={"error": "NVML_ERROR_GPU_IS_LOST"}) == {}
-    assert known(nvmlDeviceGetHandleByIndex={"error": "NVML_ERROR_GPU_IS_LOST"}) == {}
+    assert recent() == {0: frozenset({0, 1})}
+    assert recent(nvmlDeviceGetEccMode={"error": "NVML_ERROR_GPU_IS_LOST"}) == {}
+    assert recent(nvmlDeviceGetHandleByIndex={"error": "NVML_ERROR_GPU_IS_LOST"}) == {}
 
 
 _LINKS = ("nvmlDeviceGetFieldValues(91,0)", "nvmlDeviceGetNvLinkState(0)", "nvmlDeviceGetNvLinkState(1)")
 
 
-def test_no_call_stands_twice() -> None:
+def test_no_call_is_made_twice() -> None:
     asked = _asked({(0, f"nvmlDeviceGetNvLinkState({link})"): 1 for link in range(18)})
     assert len(asked) == len(set(asked))
 
 
-def test_of_several_names_the_first_that_does_not_fail_counts() -> None:
+def test_the_first_function_name_that_does_not_fail_is_used() -> None:
     newer, older = "nvmlDeviceGetTemperatureV(0)", "nvmlDeviceGetTemperature(0)"
     assert (0, older) not in _asked({(0, newer): 50})
     assert (0, older) in _asked({(0, newer): {"error": "NVML_ERROR_FUNCTION_NOT_FOUND"}})
 
 
-def test_an_inactive_link_is_asked_for_nothing_but_whether_it_sleeps() -> None:
+def test_an_inactive_link_gets_only_the_power_state_call() -> None:
     states = {(0, "nvmlDeviceGetNvLinkState(0)"): 1, (0, "nvmlDeviceGetNvLinkState(1)"): 0}
     asked = _asked(states | {(0, "nvmlDeviceGetFieldValues(91,0)"): value(2)})
     of_active = {f"nvmlDeviceGetFieldValues({field},0)" for field in LINK_FIELDS}
@@ -141,21 +141,21 @@ def test_a_link_that_fails_does_not_hide_the_next() -> None:
     assert "nvmlDeviceGetFieldValues(161,1)" in _fields(_asked(states | count), (161,))
 
 
-@given(claimed=st.integers(0, 1000), there=st.integers(0, 60), known=st.booleans())
-def test_links_are_tried_to_their_end_and_never_above_the_most(claimed: int, there: int, known: bool) -> None:
+@given(claimed=st.integers(0, 1000), there=st.integers(0, 60), has_count=st.booleans())
+def test_links_are_called_up_to_their_number_and_the_limit(claimed: int, there: int, has_count: bool) -> None:
     answers: dict[tuple[int, str], Any] = {(0, f"nvmlDeviceGetNvLinkState({n})"): 0 for n in range(there)}
-    if known:
+    if has_count:
         answers[0, "nvmlDeviceGetFieldValues(91,0)"] = value(claimed)
     tried = sum(name.startswith("nvmlDeviceGetNvLinkState") for _, name in _asked(answers))
-    assert tried == min(claimed if known else there + 1, MAX_LINKS)
+    assert tried == min(claimed if has_count else there + 1, MAX_LINKS)
 
 
 @pytest.mark.parametrize("word", ["GPU_IS_LOST", "RESET_REQUIRED", "UNKNOWN", "TIMEOUT"])
-def test_a_device_that_fails_has_no_links_to_try(word: str) -> None:
+def test_a_failed_device_gets_no_link_calls(word: str) -> None:
     asked = _asked({(0, "nvmlDeviceGetNvLinkState(0)"): {"error": f"NVML_ERROR_{word}"}})
     assert sum(name.startswith("nvmlDeviceGetNvLinkState") for _, name in asked) == 1
 
 
-def test_c2c_links_are_asked_as_far_as_they_are_counted() -> None:
+def test_c2c_links_are_called_up_to_their_count() -> None:
     asked = _asked({(0, "nvmlDeviceGetFieldValues(170,0)"): value(2)})
     assert _fields(asked, (171,)) == {"nvmlDeviceGetFieldValues(171,0)", "nvmlDeviceGetFieldValues(171,1)"}

@@ -1,4 +1,4 @@
-"""Other drivers than the newest: what their libraries lack, refuse or fail at, as the source tells of it."""
+"""Drivers older than the newest: calls that their libraries lack or refuse, as the source reports them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from nodeguard.worker.result import LaneResult
 from tests.nvml_double import Build, Double
 from tests.worker import recordings
 
-# What the bindings published with a driver do not name, of all that is asked. Sources: nvidia-ml-py
+# Functions that the bindings published with a driver do not have. Sources: nvidia-ml-py
 # 12.535.161 and 12.550.52.
 _SINCE_550 = (
     "nvmlDeviceGetMarginTemperature",
@@ -43,7 +43,7 @@ Read = Callable[[Double], tuple[LaneResult, dict[str, Observation]]]
 
 @pytest.fixture
 def read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Read:
-    """One round of the source NVML on a double: the lane's answer, and what the source makes of it."""
+    """Return a round on a double: the lane's result and the observations of the source."""
     (tmp_path / "proc/sys/kernel/random").mkdir(parents=True)
     (tmp_path / "proc/sys/kernel/random/boot_id").write_text("5c8f1d2e\n")
     (tmp_path / "dev").mkdir()
@@ -55,7 +55,9 @@ def read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Read:
 
         monkeypatch.setattr(live, "nvml_lane", lane)
         with LiveMachine(str(tmp_path)) as machine:
-            return machine.nvml(), {one.target: one for one in NvmlSource().read(machine)}
+            return machine.nvml(), {
+                observation.target: observation for observation in NvmlSource().read(machine)
+            }
 
     return one_round
 
@@ -65,7 +67,7 @@ def _errors(answer: LaneResult) -> set[str]:
 
 
 def _older(branch: int, refusal: int) -> dict[str, Any]:
-    """An H100 as a driver of that branch tells of it. refusal: its answer to a field that it does not know."""
+    """Return an H100 as a driver of that branch reports it. refusal: its result of an unknown field."""
     device = {
         call: value
         for call, value in recordings.hopper().items()
@@ -90,8 +92,10 @@ def test_an_older_driver_is_read_without_an_error(
     answer, seen = read(nvml_double(_older(branch, refusal), without=_LACKS[branch]))
     assert (answer.stalled, answer.failed, answer.interrupted) == ((), "", None)
     assert _errors(answer) <= _NOT_AVAILABLE
-    assert {slot: one.unreadable for slot, one in seen.items() if one.unreadable} == {}
-    assert {one.status for one in seen.values()} == {"read"}
+    assert {
+        target: observation.unreadable for target, observation in seen.items() if observation.unreadable
+    } == {}
+    assert {observation.status for observation in seen.values()} == {"read"}
     gpu = seen["gpu/0000:01:00"].signals
     assert (gpu["gpu.temperature"], gpu["gpu.fabric.state"], gpu["gpu.error"]) == (61, 3, "none")
     assert "gpu.repair.channel_pending" not in gpu
@@ -101,9 +105,9 @@ def test_an_older_driver_is_read_without_an_error(
 
 
 @pytest.mark.parametrize(
-    "version", [pynvml.nvmlGpuFabricInfo_v2, pynvml.nvmlGpuFabricInfo_v3], ids=["v2 alone", "v3 alone"]
+    "version", [pynvml.nvmlGpuFabricInfo_v2, pynvml.nvmlGpuFabricInfo_v3], ids=["only v2", "only v3"]
 )
-def test_a_struct_is_asked_by_the_version_that_the_driver_knows(
+def test_a_struct_is_requested_in_the_version_of_the_driver(
     nvml_double: Build, read: Read, version: int
 ) -> None:
     device = recordings.hopper(links=0)
@@ -111,14 +115,14 @@ def test_a_struct_is_asked_by_the_version_that_the_driver_knows(
     if version == pynvml.nvmlGpuFabricInfo_v3:
         device["nvmlDeviceGetGpuFabricInfoV"]["healthSummary"] = 1
     answer, seen = read(nvml_double({"system": recordings.SYSTEM, "devices": [device]}))
-    [told] = [one.result for one in answer.results if one.call == "nvmlDeviceGetGpuFabricInfoV"]
-    assert told["version"] == version
+    [result] = [entry.result for entry in answer.results if entry.call == "nvmlDeviceGetGpuFabricInfoV"]
+    assert result["version"] == version
     signals = seen["gpu/0000:01:00"].signals
     assert signals["gpu.fabric.state"] == 3
-    assert signals.get("gpu.fabric.health_summary") == told.get("healthSummary")
+    assert signals.get("gpu.fabric.health_summary") == result.get("healthSummary")
 
 
-def test_a_driver_that_knows_but_an_older_struct_has_nothing_to_tell(nvml_double: Build, read: Read) -> None:
+def test_a_driver_with_only_an_older_struct_returns_an_error(nvml_double: Build, read: Read) -> None:
     device = recordings.rack()
     device["nvmlDeviceGetPlatformInfo"] = {
         "version": pynvml.nvmlPlatformInfo_v1,
@@ -127,8 +131,8 @@ def test_a_driver_that_knows_but_an_older_struct_has_nothing_to_tell(nvml_double
         **dict.fromkeys(("chassisPhysicalSlotNumber", "computeSlotIndex", "nodeIndex"), 1),
     }
     answer, seen = read(nvml_double({"system": recordings.SYSTEM, "devices": [device]}))
-    [told] = [one.result for one in answer.results if one.call == "nvmlDeviceGetPlatformInfo"]
-    assert told == {"error": "NVML_ERROR_ARGUMENT_VERSION_MISMATCH"}
+    [result] = [entry.result for entry in answer.results if entry.call == "nvmlDeviceGetPlatformInfo"]
+    assert result == {"error": "NVML_ERROR_ARGUMENT_VERSION_MISMATCH"}
     gpu = seen["gpu/0000:01:00"]
     assert ("gpu.chassis" in gpu.signals, gpu.unreadable) == (False, {})
 
@@ -143,7 +147,7 @@ def test_a_driver_that_knows_but_an_older_struct_has_nothing_to_tell(nvml_double
         ("nvmlDeviceGetSramEccErrorStatus", "gpu.ecc.sram_threshold_exceeded"),
     ],
 )
-def test_a_struct_of_no_version_that_we_know_is_not_there(
+def test_a_struct_of_an_unknown_version_is_missing(
     nvml_double: Build, read: Read, call: str, signal: str
 ) -> None:
     device = recordings.hopper(links=0) | {call: {"error": "NVML_ERROR_ARGUMENT_VERSION_MISMATCH"}}
@@ -158,7 +162,7 @@ def test_a_struct_of_no_version_that_we_know_is_not_there(
 
 
 @pytest.mark.parametrize(
-    ("error", "why"),
+    ("error", "reason"),
     [
         ("DRIVER_NOT_LOADED", "the NVIDIA driver is not loaded"),
         ("LIB_RM_VERSION_MISMATCH", "the driver's library and kernel module differ in version"),
@@ -171,11 +175,11 @@ def test_a_struct_of_no_version_that_we_know_is_not_there(
         ("UNKNOWN", "NVML_ERROR_UNKNOWN"),
     ],
 )
-def test_each_way_in_which_the_driver_does_not_initialise_is_told(
-    nvml_double: Build, read: Read, error: str, why: str
+def test_each_error_of_the_initialisation_is_reported(
+    nvml_double: Build, read: Read, error: str, reason: str
 ) -> None:
     answer, seen = read(nvml_double({"error": f"NVML_ERROR_{error}"}))
     assert (answer.stalled, answer.failed, answer.missing) == ((), "", "")
     [node] = seen.values()
-    assert (node.status, node.detail) == ("failed", why)
+    assert (node.status, node.detail) == ("failed", reason)
     assert (node.signals["nvml.ready"], node.signals["nvml.error"]) == (False, error)

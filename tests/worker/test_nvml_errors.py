@@ -14,6 +14,6 @@ def test_names_are_those_of_pynvml() -> None:
     assert theirs.items() <= NAMES.items()
 
 
-def test_a_code_that_is_newer_than_the_table_keeps_its_number() -> None:
+def test_an_unknown_code_keeps_its_number() -> None:
     assert failure(15) == {"error": "NVML_ERROR_GPU_IS_LOST"}
     assert failure(31) == {"error": "NVML_ERROR_31"}

@@ -45,17 +45,19 @@ def _lane(double: Double, events: DeviceEventQueue) -> Iterator[WorkerLane]:
         yield lane
 
 
-def _heard(events: DeviceEventQueue, within: float = PATIENCE) -> list[tuple[int, int, str]]:
-    """The next events, once there are some."""
+def _take(events: DeviceEventQueue, within: float = PATIENCE) -> list[tuple[int, int, str]]:
+    """Wait for events and return them."""
     select.select([events.fileno()], [], [], within)
     return [(event.device, event.data, event.address) for event in events.take()]
 
 
 def _error(answer: LaneResult, scope: int, call: str = REGISTER_EVENTS) -> Any:
-    return next((one.result for one in answer.results if (one.scope, one.call) == (scope, call)), None)
+    return next(
+        (entry.result for entry in answer.results if (entry.scope, entry.call) == (scope, call)), None
+    )
 
 
-def test_an_event_is_told_between_two_rounds(nvml_double: Build, events: DeviceEventQueue) -> None:
+def test_an_event_arrives_between_two_rounds(nvml_double: Build, events: DeviceEventQueue) -> None:
     double = nvml_double(_gpus(0, 1))
     with _lane(double, events) as lane:
         lane.round()
@@ -68,27 +70,23 @@ def test_an_event_is_told_between_two_rounds(nvml_double: Build, events: DeviceE
         assert before <= event.at <= time.monotonic()
 
 
-def test_only_what_is_an_error_is_told(nvml_double: Build, events: DeviceEventQueue) -> None:
+def test_only_error_events_are_registered(nvml_double: Build, events: DeviceEventQueue) -> None:
     double = nvml_double(_gpus(0))
     with _lane(double, events) as lane:
         lane.round()
         for type_ in (_CLOCK, _PSTATE, _XID):
             double.tell(0, type_, type_)
-        assert [data for _, data, _ in _heard(events)] == [_XID]
+        assert [data for _, data, _ in _take(events)] == [_XID]
 
 
-def test_a_round_is_the_same_whether_somebody_listens_or_not(
-    nvml_double: Build, events: DeviceEventQueue
-) -> None:
+def test_a_round_is_the_same_with_and_without_events(nvml_double: Build, events: DeviceEventQueue) -> None:
     replayed = replay_nvml(LaneState(), EVERYTHING)
     with _lane(nvml_double(EVERYTHING), events) as lane:
         assert [lane.round(), lane.round()] == [replayed, replayed]
 
 
 @pytest.mark.parametrize("error", ["NVML_ERROR_NOT_SUPPORTED", "NVML_ERROR_UNKNOWN"])
-def test_a_gpu_that_tells_nothing_is_read_all_the_same(
-    nvml_double: Build, events: DeviceEventQueue, error: str
-) -> None:
+def test_a_gpu_without_events_is_read(nvml_double: Build, events: DeviceEventQueue, error: str) -> None:
     nvml = _gpus(0, 1)
     nvml["devices"][0][REGISTER_EVENTS] = {"error": error}
     double = nvml_double(nvml)
@@ -97,7 +95,7 @@ def test_a_gpu_that_tells_nothing_is_read_all_the_same(
         assert first == second == replay_nvml(LaneState(), nvml)
         assert _error(second, 0) == {"error": error}
         double.tell(1, _XID, 79)
-        assert _heard(events) == [(1, 79, "00000000:02:00.0")]
+        assert _take(events) == [(1, 79, "00000000:02:00.0")]
 
 
 @pytest.mark.parametrize(
@@ -109,9 +107,7 @@ def test_a_gpu_that_tells_nothing_is_read_all_the_same(
         "nvmlEventSetFree",
     ],
 )
-def test_a_library_without_events_is_read_all_the_same(
-    nvml_double: Build, events: DeviceEventQueue, name: str
-) -> None:
+def test_a_library_without_events_is_read(nvml_double: Build, events: DeviceEventQueue, name: str) -> None:
     double = nvml_double(_gpus(0), without=(name,))
     with _lane(double, events) as lane:
         workers = []
@@ -123,24 +119,24 @@ def test_a_library_without_events_is_read_all_the_same(
         assert len(set(workers)) == 1
 
 
-def test_a_library_that_does_not_say_what_it_can_tell_is_asked_for_xids(
+def test_without_supported_event_types_xids_are_registered(
     nvml_double: Build, events: DeviceEventQueue
 ) -> None:
     double = nvml_double(_gpus(0), without=("nvmlDeviceGetSupportedEventTypes",))
     with _lane(double, events) as lane:
         lane.round()
         double.tell(0, _XID, 13)
-        assert [data for _, data, _ in _heard(events)] == [13]
+        assert [data for _, data, _ in _take(events)] == [13]
 
 
-def test_a_gpu_that_came_later_is_heard_too(nvml_double: Build, events: DeviceEventQueue) -> None:
+def test_events_of_a_later_gpu_arrive(nvml_double: Build, events: DeviceEventQueue) -> None:
     double = nvml_double(_gpus(0))
     with _lane(double, events) as lane:
         lane.round()
         double.answer(_gpus(0, 1))
         lane.round()
         double.tell(1, _XID, 79)
-        assert _heard(events) == [(1, 79, "00000000:02:00.0")]
+        assert _take(events) == [(1, 79, "00000000:02:00.0")]
 
 
 def test_after_the_death_of_a_worker_events_come_from_the_next(
@@ -156,13 +152,13 @@ def test_after_the_death_of_a_worker_events_come_from_the_next(
         worker.kill()
         assert select.select([worker._pidfd], [], [], 5.0)[0]
         assert lane.round().results
-        assert [data for _, data, _ in _heard(events)] == [13], "what was told before its death is not lost"
+        assert [data for _, data, _ in _take(events)] == [13], "events before its death are not lost"
         double.tell(0, _XID, 79)
-        assert [data for _, data, _ in _heard(events)] == [79]
+        assert [data for _, data, _ in _take(events)] == [79]
 
 
 @pytest.mark.parametrize("code", [_LOST, _UNINITIALIZED])
-def test_a_wait_that_fails_is_begun_anew_by_the_next_round(
+def test_the_next_round_restarts_a_failed_wait(
     nvml_double: Build, events: DeviceEventQueue, code: int
 ) -> None:
     double = nvml_double(_gpus(0))
@@ -170,12 +166,12 @@ def test_a_wait_that_fails_is_begun_anew_by_the_next_round(
         lane.round()
         double.tell("error", code)
         double.tell(0, _XID, 79)
-        heard: list[tuple[int, int, str]] = []
+        taken: list[tuple[int, int, str]] = []
         for _ in range(100):
             lane.round()
-            if heard := _heard(events, 0.05):
+            if taken := _take(events, 0.05):
                 break
-        assert heard == [(0, 79, "00000000:01:00.0")]
+        assert taken == [(0, 79, "00000000:01:00.0")]
 
 
 def test_a_registration_that_never_returns_costs_its_device_only(
@@ -189,20 +185,20 @@ def test_a_registration_that_never_returns_costs_its_device_only(
         assert answer == replay_nvml(LaneState(), nvml)
         assert answer.stalled == (CallResult(0, REGISTER_EVENTS),)
         double.tell(1, _XID, 79)
-        assert _heard(events) == [(1, 79, "00000000:02:00.0")]
+        assert _take(events) == [(1, 79, "00000000:02:00.0")]
 
 
-def test_a_new_lane_goes_on_where_one_was_closed(nvml_double: Build, events: DeviceEventQueue) -> None:
+def test_a_new_lane_continues_after_a_closed_one(nvml_double: Build, events: DeviceEventQueue) -> None:
     double = nvml_double(_gpus(0))
     for code in (13, 79):
         with _lane(double, events) as lane:
             lane.round()
             double.tell(0, _XID, code)
             assert select.select([events.fileno()], [], [], PATIENCE)[0]
-        assert [data for _, data, _ in _heard(events)] == [code], "it is kept though the lane is closed"
+        assert [data for _, data, _ in _take(events)] == [code], "it stays in the queue of a closed lane"
 
 
-def test_who_waits_for_events_keeps_nobody_from_closing(nvml_double: Build, events: DeviceEventQueue) -> None:
+def test_a_wait_for_events_does_not_block_closing(nvml_double: Build, events: DeviceEventQueue) -> None:
     with _lane(nvml_double(_gpus(0)), events) as lane:
         lane.round()
         worker = lane._worker
@@ -225,7 +221,7 @@ def _breaks(lane: WorkerLane, double: Double) -> None:
 
 
 @pytest.mark.parametrize("leave", [_lets_go, _breaks])
-def test_a_worker_leaves_by_itself_though_a_thread_of_it_waits(
+def test_a_worker_exits_while_its_thread_waits(
     nvml_double: Build, events: DeviceEventQueue, leave: Callable[[WorkerLane, Double], None]
 ) -> None:
     double = nvml_double(_gpus(0))

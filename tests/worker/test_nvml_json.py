@@ -23,7 +23,7 @@ from nodeguard.worker.nvml_json import as_json, field_result
         (pynvml.nvmlFriendlyObject({"pid": 1, "usedGpuMemory": None}), {"pid": 1, "usedGpuMemory": None}),
     ],
 )
-def test_what_pynvml_returns(returned: Any, result: Any) -> None:
+def test_results_of_pynvml(returned: Any, result: Any) -> None:
     assert as_json(returned) == result
 
 
@@ -44,7 +44,7 @@ def test_bytes_that_are_no_text_are_read_whole() -> None:
     assert result["chassisSerialNumber"] == "1820"
 
 
-def test_text_of_a_struct_may_be_no_utf8() -> None:
+def test_text_of_a_struct_may_be_invalid_utf8() -> None:
     info = pynvml.nvmlPciInfo_t()
     info.busId = b"0000\xff"
     assert as_json(info)["busId"] == "0000\ufffd"
@@ -68,12 +68,12 @@ def test_unsigned_values_stay_unsigned(number: int) -> None:
     assert field_result(_field(1, "uiVal", number & 0xFFFFFFFF))["value"] == number & 0xFFFFFFFF
 
 
-def test_a_number_that_is_none_is_none() -> None:
+def test_a_number_that_is_not_finite_is_none() -> None:
     assert field_result(_field(0, "dVal", float("nan")))["value"] is None
     assert field_result(_field(0, "dVal", 0.5))["value"] == 0.5
 
 
-def test_a_field_that_failed_is_an_error() -> None:
+def test_a_failed_field_is_an_error() -> None:
     assert field_result(_field(3, "ullVal", 0, code=15)) == {"error": "NVML_ERROR_GPU_IS_LOST"}
     assert field_result(_field(3, "ullVal", 0, code=77)) == {"error": "NVML_ERROR_77"}
     assert field_result(_field(12, "ullVal", 0)) == {"error": "NVML_ERROR_UNKNOWN"}

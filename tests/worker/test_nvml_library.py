@@ -62,7 +62,7 @@ def test_live_and_replay_read_the_same(nvml_double: Build) -> None:
         assert lane.round() == replayed, "a long-lived session reads what a new one does"
 
 
-def test_replay_gives_back_what_was_recorded() -> None:
+def test_replay_returns_the_recorded_results() -> None:
     answer = replay_nvml(LaneState(), EVERYTHING)
     for index in (0, 2):
         recorded = EVERYTHING["devices"][index]
@@ -91,7 +91,7 @@ def test_a_driver_that_is_not_loaded_costs_no_process_each_round(nvml_double: Bu
     assert workers[0] is workers[1] is workers[2] is not None
 
 
-def test_a_session_that_breaks_is_begun_anew(nvml_double: Build) -> None:
+def test_a_broken_session_is_started_again(nvml_double: Build) -> None:
     lost = {"nvmlDeviceGetUUID": {"error": "NVML_ERROR_UNINITIALIZED"}}
     double = nvml_double({"system": recordings.SYSTEM, "devices": [lost]})
     with _lane(double) as lane:
@@ -101,7 +101,7 @@ def test_a_session_that_breaks_is_begun_anew(nvml_double: Build) -> None:
         assert answer.results == (CallResult(SYSTEM, "nvmlInit", {"error": "NVML_ERROR_DRIVER_NOT_LOADED"}),)
 
 
-def test_what_a_round_need_not_ask_is_told_as_before(nvml_double: Build) -> None:
+def test_unchanged_groups_keep_their_results(nvml_double: Build) -> None:
     double = nvml_double({"system": recordings.SYSTEM, "devices": [recordings.hopper()]})
     with _lane(double) as lane:
         first = lane.round()
@@ -111,17 +111,17 @@ def test_what_a_round_need_not_ask_is_told_as_before(nvml_double: Build) -> None
             "nvmlDeviceGetNvLinkState(3)": 0,
         }
         double.answer({"system": recordings.SYSTEM, "devices": [colder]})
-        told, before = _results(lane.round()), _results(first)
-    assert told.keys() == before.keys() - {
+        results, before = _results(lane.round()), _results(first)
+    assert results.keys() == before.keys() - {
         f"nvmlDeviceGetFieldValues({field},3)" for field in LINK_FIELDS if field != LINK_POWER
     }
-    assert {call for call, result in told.items() if result != before[call]} == {
+    assert {call for call, result in results.items() if result != before[call]} == {
         "nvmlDeviceGetTemperatureV(0)",
         "nvmlDeviceGetNvLinkState(3)",
     }
 
 
-def test_devices_are_counted_anew_each_round(nvml_double: Build) -> None:
+def test_devices_are_counted_in_each_round(nvml_double: Build) -> None:
     double = nvml_double(
         {"system": recordings.SYSTEM, "devices": [recordings.hopper(0), recordings.hopper(1)]}
     )
@@ -151,13 +151,13 @@ def test_without_the_process_list_of_this_version_the_function_is_not_there(nvml
         assert _results(lane.round())[call] == {"error": "NVML_ERROR_FUNCTION_NOT_FOUND"}
 
 
-def test_a_text_that_is_no_utf8_is_read_all_the_same(nvml_double: Build) -> None:
+def test_a_text_of_invalid_utf8_is_read(nvml_double: Build) -> None:
     double = nvml_double({"system": recordings.SYSTEM, "devices": [{"nvmlDeviceGetSerial": "1234\udcff"}]})
     with _lane(double) as lane:
         assert _results(lane.round())["nvmlDeviceGetSerial"] == "1234\ufffd"
 
 
-def test_a_call_that_never_returns_costs_its_device_only(nvml_double: Build) -> None:
+def test_a_hung_call_affects_only_its_device(nvml_double: Build) -> None:
     stuck = recordings.hopper(1) | {"nvmlDeviceGetRemappedRows": {"error": "stall"}}
     nvml = {"system": recordings.SYSTEM, "devices": [recordings.hopper(0), stuck, recordings.hopper(2)]}
     memory = LaneState()
@@ -172,7 +172,7 @@ def test_a_call_that_never_returns_costs_its_device_only(nvml_double: Build) -> 
     assert not _results(second, 1), "it rests"
 
 
-def test_a_field_that_never_returns_stalls_its_batch(nvml_double: Build) -> None:
+def test_a_hung_field_stalls_its_batch(nvml_double: Build) -> None:
     stuck = recordings.hopper() | {"nvmlDeviceGetFieldValues(161,2)": {"error": "stall"}}
     nvml = {"system": recordings.SYSTEM, "devices": [stuck]}
     with _lane(nvml_double(nvml)) as lane:
@@ -192,7 +192,7 @@ def test_rest_ends_with_another_driver(nvml_double: Build) -> None:
         assert _results(lane.round())["nvmlDeviceGetEccMode"] == [1, 1]
 
 
-def test_a_library_that_crashes_costs_its_device_only(nvml_double: Build) -> None:
+def test_a_crash_of_the_library_affects_only_its_device(nvml_double: Build) -> None:
     bad = recordings.hopper() | {"nvmlDeviceGetRepairStatus": {"error": "crash"}}
     nvml = {"system": recordings.SYSTEM, "devices": [bad, recordings.hopper(1)]}
     with _lane(nvml_double(nvml)) as lane:
@@ -204,8 +204,8 @@ def test_a_library_that_crashes_costs_its_device_only(nvml_double: Build) -> Non
 
 @pytest.mark.parametrize("root", ["", "host"])
 def test_the_library_is_found_in_a_driver_container(nvml_double: Build, tmp_path: Path, root: str) -> None:
-    place = tmp_path / "host/run/nvidia/driver/usr/lib64"
-    nvml_double({"system": recordings.SYSTEM, "devices": [recordings.hopper()]}, directory=place)
+    directory = tmp_path / "host/run/nvidia/driver/usr/lib64"
+    nvml_double({"system": recordings.SYSTEM, "devices": [recordings.hopper()]}, directory=directory)
     with nvml_lane(root=str(tmp_path / root)) as lane:
         answer = lane.round()
     if root:
@@ -214,7 +214,7 @@ def test_the_library_is_found_in_a_driver_container(nvml_double: Build, tmp_path
         assert "libnvidia-ml.so.1" in answer.missing
 
 
-def test_a_library_that_is_none_is_missing(tmp_path: Path) -> None:
+def test_an_invalid_library_is_missing(tmp_path: Path) -> None:
     (tmp_path / "libnvidia-ml.so.1").write_text("not a library")
     with nvml_lane(str(tmp_path / "libnvidia-ml.so.1")) as lane:
         assert lane.round() == lane.round()

@@ -32,7 +32,7 @@ def _round(worker: WorkerProcess) -> bytes:
     return worker.read_log()
 
 
-def test_the_log_tells_each_call_before_and_after(worker: WorkerProcess) -> None:
+def test_the_log_has_each_call_before_and_after(worker: WorkerProcess) -> None:
     before, after = _round(worker).splitlines()
     assert before == b'[0,"statvfs(/)"]'
     assert after.startswith(b'[0,{"statvfs(/)":{"f_frsize":')
@@ -45,7 +45,7 @@ def test_a_round_is_over_once(worker: WorkerProcess) -> None:
     assert not worker.take_round_end()
 
 
-def test_nothing_is_inherited_but_where_libraries_are(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_library_path_is_inherited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LD_LIBRARY_PATH", "/opt/python/lib")
     leaked = os.open("/", os.O_RDONLY)
     os.set_inheritable(leaked, True)
@@ -64,7 +64,7 @@ def test_nothing_is_inherited_but_where_libraries_are(monkeypatch: pytest.Monkey
         os.close(leaked)
 
 
-def test_who_tells_unasked_has_one_descriptor_more() -> None:
+def test_a_worker_with_events_has_a_further_descriptor() -> None:
     events = DeviceEventQueue()
     worker = WorkerProcess("nvml", "/nonexistent", events=events.writable())
     try:
@@ -77,7 +77,7 @@ def test_who_tells_unasked_has_one_descriptor_more() -> None:
 
 def test_descriptors_of_the_worker_may_be_free_in_the_parent() -> None:
     """A daemon may have closed its standard ones: the pipes then get their numbers."""
-    kept = os.dup(0)
+    copy = os.dup(0)
     os.close(0)
     try:
         worker = WorkerProcess("filesystem")
@@ -86,11 +86,11 @@ def test_descriptors_of_the_worker_may_be_free_in_the_parent() -> None:
         finally:
             worker.close(5.0)
     finally:
-        os.dup2(kept, 0)
-        os.close(kept)
+        os.dup2(copy, 0)
+        os.close(copy)
 
 
-def test_it_leaves_when_the_parent_lets_go(worker: WorkerProcess) -> None:
+def test_the_worker_exits_when_the_parent_closes_the_pipe(worker: WorkerProcess) -> None:
     _round(worker)
     pipe = worker._rounds
     worker._rounds = os.dup(worker._log)
@@ -99,7 +99,7 @@ def test_it_leaves_when_the_parent_lets_go(worker: WorkerProcess) -> None:
     assert worker.status() == 0
 
 
-def test_its_end_is_seen_and_a_request_then_does_no_harm(worker: WorkerProcess) -> None:
+def test_a_request_to_an_ended_worker_is_harmless(worker: WorkerProcess) -> None:
     _round(worker)
     worker.kill()
     _wait(worker._pidfd)
@@ -119,7 +119,7 @@ def test_close_leaves_nothing() -> None:
         os.kill(worker._pid, 0)
 
 
-def test_a_program_that_is_not_there_is_an_error_and_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_interpreter_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     open_before = set(os.listdir("/proc/self/fd"))
     monkeypatch.setattr("sys.executable", "/nonexistent/python")
     with pytest.raises(FileNotFoundError):

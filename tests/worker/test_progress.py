@@ -34,11 +34,11 @@ _ENTRIES = [
 ]
 
 
-def test_before_its_first_call_a_worker_starts() -> None:
+def test_the_first_call_is_start() -> None:
     assert RunProgress().call == CallResult(SYSTEM, "start")
 
 
-def test_what_was_read_and_what_is_asked() -> None:
+def test_results_and_call_in_progress() -> None:
     progress = RunProgress()
     progress.feed(_LOG)
     assert progress.results == _ENTRIES
@@ -46,7 +46,7 @@ def test_what_was_read_and_what_is_asked() -> None:
 
 
 @given(st.lists(st.integers(0, len(_LOG)), max_size=8))
-def test_a_log_may_come_in_any_pieces(cuts: list[int]) -> None:
+def test_a_log_may_arrive_in_any_parts(cuts: list[int]) -> None:
     progress = RunProgress()
     edges = [0, *sorted(cuts), len(_LOG)]
     for start, end in pairwise(edges):
@@ -55,27 +55,27 @@ def test_a_log_may_come_in_any_pieces(cuts: list[int]) -> None:
 
 
 @given(st.integers(0, len(_LOG)))
-def test_a_last_line_that_was_cut_is_no_defect(end: int) -> None:
+def test_a_truncated_last_line_is_valid(end: int) -> None:
     progress = RunProgress()
     progress.feed(_LOG[:end])
     assert progress.results == _ENTRIES[: len(progress.results)]
 
 
 @pytest.mark.parametrize("line", [b"", b"{}", b"[0]", b"[0,3]", b'["0","x"]', b"\xff\x00", b'[0,"x"'])
-def test_a_line_that_is_none_is_told_with_its_number(line: bytes) -> None:
+def test_an_invalid_line_is_reported_with_its_number(line: bytes) -> None:
     with pytest.raises(GarbledLogError, match=r"^worker log, line 8: .* the worker is restarted$"):
         RunProgress().feed(_LOG + line + b"\n")
 
 
-def test_missing_is_no_entry() -> None:
+def test_missing_is_not_a_result() -> None:
     progress = RunProgress()
     progress.note([SYSTEM, {"nvmlInit": {"missing": "no library"}}])
     assert (progress.results, progress.missing) == ([], "no library")
 
 
-def test_what_is_as_before_is_what_the_same_worker_told() -> None:
-    told: GroupResults = {}
-    RunProgress(told).feed(b'[0,{"nvmlDeviceGetUUID":"GPU-1","nvmlDeviceGetEccMode":[1,1]}]\n')
-    later = RunProgress(told)
+def test_unchanged_groups_have_the_results_of_the_same_worker() -> None:
+    groups: GroupResults = {}
+    RunProgress(groups).feed(b'[0,{"nvmlDeviceGetUUID":"GPU-1","nvmlDeviceGetEccMode":[1,1]}]\n')
+    later = RunProgress(groups)
     later.feed(f"[0,[{IDENTITY_GROUP},3]]\n[1,[{IDENTITY_GROUP}]]\n".encode())
     assert later.results == [CallResult(0, "nvmlDeviceGetUUID", "GPU-1")]

@@ -9,20 +9,20 @@ from nodeguard.worker.result import SYSTEM, CallResult, LaneResult
 _ROOM = {"f_frsize": 4096, "f_blocks": 10, "f_bfree": 5, "f_bavail": 4, "f_files": 0, "f_ffree": 0}
 
 
-def test_no_recording_is_no_library() -> None:
+def test_without_a_recording_the_library_is_missing() -> None:
     answer = replay_nvml(LaneState(), None)
     assert answer.results == ()
     assert "libnvidia-ml.so.1" in answer.missing
 
 
 @pytest.mark.parametrize("devices", [[], [{}]])
-def test_an_error_of_the_whole_is_one_of_the_initialisation(devices: list[dict[str, str]]) -> None:
+def test_a_recorded_error_is_that_of_the_initialisation(devices: list[dict[str, str]]) -> None:
     failed = {"error": "NVML_ERROR_LIB_RM_VERSION_MISMATCH"}
     answer = replay_nvml(LaneState(), failed | {"devices": devices})
     assert answer == LaneResult((CallResult(SYSTEM, "nvmlInit", failed),))
 
 
-def test_devices_are_counted_as_they_are_recorded() -> None:
+def test_the_count_is_the_number_of_recorded_devices() -> None:
     names = [{"nvmlDeviceGetName": "a"}, {"nvmlDeviceGetName": "c"}]
     answer = replay_nvml(LaneState(), {"system": {"nvmlDeviceGetCount": 3}, "devices": names})
     assert CallResult(SYSTEM, "nvmlDeviceGetCount", 2) in answer.results
@@ -35,14 +35,14 @@ def test_a_count_that_failed_stays_failed() -> None:
     assert answer.results[-1] == CallResult(SYSTEM, "nvmlDeviceGetCount", failed)
 
 
-def test_what_is_not_recorded_is_not_supported_and_field_values_fail_by_their_code() -> None:
+def test_unrecorded_calls_are_not_supported() -> None:
     device = {"nvmlDeviceGetFieldValues(230,0)": {"valueType": 1, "value": 0, "nvmlReturn": 15}}
     entries = replay_nvml(LaneState(), {"devices": [device]}).results
     assert CallResult(0, "nvmlDeviceGetUUID", {"error": "NVML_ERROR_NOT_SUPPORTED"}) in entries
     assert CallResult(0, "nvmlDeviceGetFieldValues(230,0)", {"error": "NVML_ERROR_GPU_IS_LOST"}) in entries
 
 
-def test_a_stall_of_a_device_lets_the_others_be_read() -> None:
+def test_after_a_stall_the_other_devices_are_read() -> None:
     memory = LaneState()
     nvml = {"devices": [{"error": "stall"}, {"nvmlDeviceGetName": "b"}]}
     first = replay_nvml(memory, nvml)
@@ -53,7 +53,7 @@ def test_a_stall_of_a_device_lets_the_others_be_read() -> None:
     assert {entry.scope for entry in second.results} == {SYSTEM, 1}
 
 
-def test_a_hang_keeps_what_was_read_and_ends_all() -> None:
+def test_a_hang_ends_the_round_and_keeps_its_results() -> None:
     memory = LaneState()
     nvml = {"devices": [{"nvmlDeviceGetName": "a", "nvmlDeviceGetEccMode": {"error": "hang"}}, {}]}
     first = replay_nvml(memory, nvml)
@@ -64,7 +64,7 @@ def test_a_hang_keeps_what_was_read_and_ends_all() -> None:
     assert replay_nvml(memory, {"devices": [{}]}) == LaneResult(hung=hung)
 
 
-def test_a_library_that_stalls_at_once() -> None:
+def test_a_stall_of_the_initialisation() -> None:
     memory = LaneState()
     stalled = LaneResult((), (CallResult(SYSTEM, "nvmlInit"),))
     assert [replay_nvml(memory, {"error": "stall"}) for _ in range(2)] == [stalled, stalled]

@@ -20,8 +20,8 @@ from nodeguard.model.instant import Instant
 
 logger = logging.getLogger(__name__)
 
-# Seconds for the last messages at the end, and for the exchange before them: a node that shuts down waits
-# for nobody.
+# Seconds for the last messages at the end, and for the exchange before them: no aggregator may delay the
+# shutdown of a node.
 LAST = 1.0
 _UNDER_WAY = 0.5
 

@@ -1,4 +1,4 @@
-"""A receiver of messages on this machine that loses, delays, duplicates and garbles as it is told."""
+"""An aggregator of tests, which loses, delays, duplicates and garbles messages as the test demands."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ PAIR = (TLS / "server.pem", TLS / "server.key")
 
 
 class ConflictError(Exception):
-    """A message that is not applied, because of others of its node."""
+    """A message that conflicts with others of its node."""
 
 
 class Receiver:
-    """Keeps what it applied. fault: is asked for a word on every request, see Handler.do_POST."""
+    """Stores the reports that it applied. fault: returns the fault of a request, see Handler.do_POST."""
 
     def __init__(self) -> None:
         self.fault: Callable[[], str] = lambda: ""
@@ -43,8 +43,8 @@ class Receiver:
         self.over = threading.Event()
         self.address = ""
 
-    def hear(self, body: bytes) -> Reply:
-        """Apply a message, if it is news. Raises EncodingError, ConflictError."""
+    def apply(self, body: bytes) -> Reply:
+        """Apply a message if it is new. Raises EncodingError, ConflictError."""
         message = decode_message(body)
         before = self.memory.get(message.node, SequenceState())
         self.memory[message.node], acceptance = accept_message(before, message, self.now())
@@ -58,7 +58,7 @@ class Receiver:
                 self.applied.append(message)
         else:
             self.beats += 1
-            of_node = [one for one in self.applied if one.node == message.node]
+            of_node = [report for report in self.applied if report.node == message.node]
             resend = not of_node or of_node[-1].digest != message.digest
         return Reply(VERSION, message.sequence, resend, instructions=tuple(self.instructions.values()))
 
@@ -82,7 +82,7 @@ _WHOLE = {"not HTTP": b"\x15\x03\x01 hello\r\n\r\n", "endless": b"HTTP/1.1 100 C
 
 
 def _answered(receiver: Receiver, fault: str, body: bytes) -> bytes:
-    """The bytes of the whole answer; none where the connection is only to be closed."""
+    """Return the bytes of the response; none if the connection is only closed."""
     if fault in {"lose request", "late"}:
         receiver.late += [body] if fault == "late" else []
         return b""
@@ -91,7 +91,7 @@ def _answered(receiver: Receiver, fault: str, body: bytes) -> bytes:
     head, content = _HEAD.get(fault, "200 OK"), b""
     try:
         for _ in range({"duplicate": 2, "refuse": 0}.get(fault, 1)):
-            content = encode(receiver.hear(body))
+            content = encode(receiver.apply(body))
     except EncodingError:
         head = "400 Bad Request"
     except ConflictError:
@@ -99,7 +99,7 @@ def _answered(receiver: Receiver, fault: str, body: bytes) -> bytes:
     late, receiver.late = receiver.late, []
     for message in late:
         with suppress(ConflictError):
-            receiver.hear(message)
+            receiver.apply(message)
     if fault == "lose reply":
         return b""
     if fault.startswith("moved "):
@@ -165,7 +165,7 @@ class Server(ThreadingHTTPServer):
 def receiving(
     *, tls: bool = False, at: tuple[str, int] = ("127.0.0.1", 0), pair: tuple[Path, Path] = PAIR
 ) -> Iterator[Receiver]:
-    """A receiver that runs on a port of its own, or at a number and a port. pair: certificate and key."""
+    """Run a receiver on a free port, or at an address. pair: certificate and key."""
     receiver = Receiver()
     handler = type("OneHandler", (Handler,), {"receiver": receiver})
     with Server(at, handler) as server:
@@ -188,8 +188,8 @@ def receiving(
 
 
 def closed_port() -> int:
-    """A port on which nothing listens."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
+    """Return a port on which nothing listens."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
     return port

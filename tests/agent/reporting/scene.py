@@ -32,7 +32,7 @@ class Killed(Exception):  # noqa: N818 - no error of the agent
 
 @dataclass
 class Deadly:
-    """A transport after whose answer the agent may be killed."""
+    """A transport: after its response the agent may be killed."""
 
     transport: Transport
     kills: Callable[[], bool]
@@ -54,7 +54,7 @@ class Deadly:
 
 @dataclass
 class Agent:
-    """An agent in virtual time, with real connections and a task for each. state: as written down."""
+    """An agent in virtual time, with real connections. state: as stored."""
 
     path: Path
     addresses: list[str]
@@ -62,7 +62,7 @@ class Agent:
     silent: str = ""
     now: Instant = NOW
     offered: list[str] = field(default_factory=list)
-    carried: list[str] = field(default_factory=list)
+    carried_out: list[str] = field(default_factory=list)
     state: DeliveryState = field(default_factory=DeliveryState)
 
     def __post_init__(self) -> None:
@@ -106,14 +106,14 @@ class Agent:
         self.write()
 
     async def turn(self) -> float:
-        """Let every sender send once, and carry out what came back. A kill is followed by a start."""
+        """Let every sender send once, and carry out the instructions. A killed agent is started again."""
         waits = await asyncio.gather(*(self.turn_one(sender) for sender in self.senders))
         if -inf in waits:
             await self.close()
             self.start()
             return 0.1
         for instruction in self.queue.take_instructions():
-            self.carried.append(instruction.id)
+            self.carried_out.append(instruction.id)
             self.queue.record_result(InstructionResult(instruction.id, done=True))
         self.write()
         return min(waits)
@@ -134,7 +134,7 @@ class Agent:
 
 
 def digests(applied: list[Report]) -> list[str]:
-    """The digests of applied reports, without repetitions."""
+    """Return the digests of applied reports, without repetitions."""
     return [
         report.digest
         for at, report in enumerate(applied)
@@ -144,7 +144,7 @@ def digests(applied: list[Report]) -> list[str]:
 
 @contextmanager
 def black_hole() -> Iterator[str]:
-    """The address of a server that accepts connections and never answers."""
+    """Yield the address of a server that accepts connections and never answers."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         yield f"http://127.0.0.1:{silent.getsockname()[1]}/"
 

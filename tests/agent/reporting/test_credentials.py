@@ -19,7 +19,7 @@ def test_a_rotated_token_is_read_again(tmp_path: Path) -> None:
     assert token.token() == "two.two"
 
 
-def test_a_rotation_behind_a_link_is_seen(tmp_path: Path) -> None:
+def test_a_rotation_behind_a_link_is_noticed(tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "token").write_text(f"token-{name}")
@@ -32,7 +32,7 @@ def test_a_rotation_behind_a_link_is_seen(tmp_path: Path) -> None:
     assert token.token() == "token-b"
 
 
-def test_a_moment_without_the_file_keeps_the_last_token(tmp_path: Path) -> None:
+def test_without_the_file_the_last_token_stays(tmp_path: Path) -> None:
     path = tmp_path / "token"
     path.write_text("good")
     token = TokenFile(str(path))
@@ -46,22 +46,22 @@ def test_a_moment_without_the_file_keeps_the_last_token(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "two\nlines", "Bearer x", "x\r\nHost: evil", "\x00", "é", "x" * 20_000])
-def test_what_is_no_token_is_refused_unseen(tmp_path: Path, text: str) -> None:
+def test_an_invalid_token_is_refused_and_not_shown(tmp_path: Path, text: str) -> None:
     path = tmp_path / "token"
     path.write_text(text)
-    with pytest.raises(CredentialError) as found:
+    with pytest.raises(CredentialError) as error:
         TokenFile(str(path)).token()
-    assert str(path) in str(found.value)
-    assert "evil" not in str(found.value)
+    assert str(path) in str(error.value)
+    assert "evil" not in str(error.value)
 
 
-def test_a_token_never_shows(tmp_path: Path) -> None:
+def test_a_token_is_never_shown(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("secret")
     token = TokenFile(str(tmp_path / "token"))
     token.token()
     assert "secret" not in f"{token!r} {token}"
 
 
-def test_no_file_is_told_of_with_a_remedy(tmp_path: Path) -> None:
+def test_a_missing_file_is_an_error_with_a_remedy(tmp_path: Path) -> None:
     with pytest.raises(CredentialError, match="mount the node's token"):
         TokenFile(str(tmp_path / "none")).token()

@@ -20,7 +20,7 @@ A, B, C, D, E = (("10.0.0.1",), ("10.0.0.2",), ("10.0.0.3",), ("10.0.0.4",), ("1
 
 
 @pytest.mark.parametrize(
-    ("address", "found"),
+    ("address", "result"),
     [
         ("https://aggregator", Address("https://aggregator", True, "aggregator", 443, "/")),
         ("https://a.b:8443/v1/report", Address("https://a.b:8443", True, "a.b", 8443, "/v1/report")),
@@ -28,8 +28,8 @@ A, B, C, D, E = (("10.0.0.1",), ("10.0.0.2",), ("10.0.0.3",), ("10.0.0.4",), ("1
         ("http://127.0.0.1:80/x", Address("http://127.0.0.1:80", False, "127.0.0.1", 80, "/x")),
     ],
 )
-def test_an_address_has_parts(address: str, found: Address) -> None:
-    assert parse_address(address) == found
+def test_an_address_is_parsed(address: str, result: Address) -> None:
+    assert parse_address(address) == result
 
 
 @pytest.mark.parametrize(
@@ -37,10 +37,10 @@ def test_an_address_has_parts(address: str, found: Address) -> None:
     ["", "aggregator:443", "http://aggregator/", "ftp://x/", "https://", "https://user:secret@x/", "https://x:99999/",
      "https://x/?token=secret", "https://x/#secret", "https://x/a b", "https://[::1", "https://x/é", "https://x/\r\nA: b"],
 )  # fmt: skip
-def test_an_address_that_is_none_is_refused_with_a_remedy(address: str) -> None:
-    with pytest.raises(AddressError, match="write it as https://host:port/path") as found:
+def test_an_invalid_address_is_refused_with_a_remedy(address: str) -> None:
+    with pytest.raises(AddressError, match="write it as https://host:port/path") as result:
         parse_address(address)
-    assert "secret" not in str(found.value)
+    assert "secret" not in str(result.value)
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_a_name_is_resolved_by_the_name_service() -> None:
     address = parse_address("https://localhost:8443/")
     assert "127.0.0.1" in {ip for ips in resolve(address) for ip in ips}
     for unknown in ("https://no-such-name.invalid/", f"https://{'x' * 70}.invalid/", "https://a..b/"):
-        with pytest.raises((OSError, ValueError)) as found:
+        with pytest.raises((OSError, ValueError)) as result:
             resolve(parse_address(unknown))
-        assert isinstance(found.value, (OSError, ValueError))
-        assert resolve_error(found.value).startswith("its name cannot be resolved (")
+        assert isinstance(result.value, (OSError, ValueError))
+        assert resolve_error(result.value).startswith("its name cannot be resolved (")

@@ -1,4 +1,4 @@
-"""Replicas behind one name: real connections, and a name service that says what the test says."""
+"""Replicas behind one name: real connections, and a name service of the test."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ ONE, OTHER, THIRD = ("127.0.0.1",), ("127.0.0.2",), ("127.0.0.3",)
 
 
 class NameService:
-    """Says who is behind the one name; hangs or fails as it is told."""
+    """Returns the replicas of a name; hangs or fails as the test demands."""
 
-    def __init__(self, *says: ReplicaIps) -> None:
-        self.says: tuple[ReplicaIps, ...] = says
-        self.wrong: Exception | None = None
+    def __init__(self, *replicas: ReplicaIps) -> None:
+        self.replicas: tuple[ReplicaIps, ...] = replicas
+        self.error: Exception | None = None
         self.free = threading.Event()
         self.free.set()
         self.questions = 0
@@ -39,23 +39,23 @@ class NameService:
     def asked(self) -> tuple[ReplicaIps, ...]:
         self.questions += 1
         self.free.wait(PATIENCE)
-        if self.wrong is not None:
-            raise self.wrong
-        return self.says
+        if self.error is not None:
+            raise self.error
+        return self.replicas
 
 
 @asynccontextmanager
-async def told(agent: Agent, service: NameService, port: int) -> AsyncIterator[EndpointPool]:
-    """The threads of an agent that knows its receivers by a name alone, which their certificates bear."""
+async def reporting(agent: Agent, service: NameService, port: int) -> AsyncIterator[EndpointPool]:
+    """Run the pool of an agent with a name as its only address; the certificates have that name."""
     address, token = (
         parse_address(f"https://localhost:{port}/v1/report"),
         TokenFile(str(agent.path / "token")),
     )
 
-    def way(place: ReplicaIps) -> HttpsTransport:
-        return HttpsTransport(address.of_replica(place), token, str(TLS / "ca.pem"))
+    def connect(ips: ReplicaIps) -> HttpsTransport:
+        return HttpsTransport(address.of_replica(ips), token, str(TLS / "ca.pem"))
 
-    pool = EndpointPool([], agent.queue, lambda: 1.0, [NamedEndpoint(address.name, service.asked, way)])
+    pool = EndpointPool([], agent.queue, lambda: 1.0, [NamedEndpoint(address.name, service.asked, connect)])
     pool.start(lambda: agent.now)
     try:
         yield pool
@@ -66,17 +66,17 @@ async def told(agent: Agent, service: NameService, port: int) -> AsyncIterator[E
 
 @pytest.fixture
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The name service is asked so often that a test need not wait for it."""
+    """Resolve the name often, so that no test waits for it."""
     for name in ("RESOLVE_INTERVAL", "RESOLVE_INTERVAL_FAILING", "RESOLVE_MIN_INTERVAL"):
         monkeypatch.setattr(endpoint_pool, name, 0.02)
 
 
-def at(place: ReplicaIps, port: int, stack: ExitStack) -> Receiver:
-    return stack.enter_context(receiving(tls=True, at=(place[0], port)))
+def replica_at(ips: ReplicaIps, port: int, stack: ExitStack) -> Receiver:
+    return stack.enter_context(receiving(tls=True, at=(ips[0], port)))
 
 
 def gone(receiver: Receiver, stack: ExitStack) -> None:
-    """Nobody listens any more, and the next message over a kept connection is not heard."""
+    """Stop listening, and close open connections without a response."""
     receiver.fault = lambda: "lose request"
     stack.close()
 
@@ -86,45 +86,45 @@ def names(pool: EndpointPool) -> list[str]:
 
 
 @pytest.mark.usefixtures("often")
-async def test_everybody_behind_a_name_is_told_and_followed(tmp_path: Path) -> None:
+async def test_every_replica_behind_a_name_gets_reports(tmp_path: Path) -> None:
     port, service = closed_port(), NameService(ONE, OTHER)
     agent = Agent(tmp_path, [])
     with ExitStack() as stack, ExitStack() as short:
-        one, other = at(ONE, port, stack), at(OTHER, port, short)
-        async with told(agent, service, port) as pool:
+        first, second = replica_at(ONE, port, stack), replica_at(OTHER, port, short)
+        async with reporting(agent, service, port) as pool:
             agent.offer("a")
-            await until_async(lambda: one.applied and other.applied)
-            gone(other, short)
-            third = at(THIRD, port, stack)
-            service.says = (ONE, THIRD)
+            await until_async(lambda: first.applied and second.applied)
+            gone(second, short)
+            third = replica_at(THIRD, port, stack)
+            service.replicas = (ONE, THIRD)
             agent.offer("b")
             await until_async(lambda: digests(third.applied)[-1:] == agent.offered[-1:])
             await until_async(lambda: names(pool) == ["127.0.0.1", "127.0.0.3"])
-        assert digests(one.applied) == agent.offered
-        assert one.applied[-1].leaving
+        assert digests(first.applied) == agent.offered
+        assert first.applied[-1].leaving
         assert third.applied[-1].leaving
-        assert not other.applied[-1].leaving
-        assert one.connections == 1
+        assert not second.applied[-1].leaving
+        assert first.connections == 1
 
 
 @pytest.mark.usefixtures("often")
-async def test_who_hears_is_told_on_while_the_name_service_is_down(tmp_path: Path, log: LogLines) -> None:
+async def test_replicas_get_reports_while_the_name_service_is_down(tmp_path: Path, log: LogLines) -> None:
     port, service = closed_port(), NameService(ONE)
     agent = Agent(tmp_path, [])
     with ExitStack() as stack:
-        one = at(ONE, port, stack)
-        async with told(agent, service, port) as pool:
+        first = replica_at(ONE, port, stack)
+        async with reporting(agent, service, port) as pool:
             agent.offer("a")
-            await until_async(lambda: one.applied)
-            service.wrong = socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
+            await until_async(lambda: first.applied)
+            service.error = socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
             await until_async(log.errors)
             before = service.questions
             await until_async(lambda: service.questions > before + 3)
-            service.wrong, service.says = None, ()
+            service.error, service.replicas = None, ()
             before = service.questions
             await until_async(lambda: service.questions > before + 3)
             agent.offer("b")
-            await until_async(lambda: digests(one.applied) == agent.offered)
+            await until_async(lambda: digests(first.applied) == agent.offered)
             assert names(pool) == ["127.0.0.1"]
     reason = "its name cannot be resolved (Temporary failure in name resolution): check the address and the name service"
     assert log.errors() == [reason]
@@ -138,23 +138,23 @@ async def test_a_name_service_that_hangs_delays_neither_a_change_nor_the_end(
     port, service = closed_port(), NameService(ONE)
     agent = Agent(tmp_path, [])
     with ExitStack() as stack:
-        one = at(ONE, port, stack)
-        async with told(agent, service, port) as pool:
+        first = replica_at(ONE, port, stack)
+        async with reporting(agent, service, port) as pool:
             agent.offer("a")
-            await until_async(lambda: one.applied)
+            await until_async(lambda: first.applied)
             service.free.clear()
             asked = service.questions
             for at_ in range(5):
                 agent.offer(f"b{at_}")
-                assert await seconds_until(lambda: digests(one.applied) == agent.offered) < PROMPTLY
+                assert await seconds_until(lambda: digests(first.applied) == agent.offered) < PROMPTLY
             assert service.questions <= asked + 1
             began = time.monotonic()
             await pool.end(PATIENCE)
             assert time.monotonic() - began < PROMPTLY
-        assert one.applied[-1].leaving
+        assert first.applied[-1].leaving
 
 
-async def test_a_receiver_that_is_lost_makes_the_name_asked_at_once(
+async def test_a_lost_replica_causes_a_resolution_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(endpoint_pool, "RESOLVE_MIN_INTERVAL", 0.02)
@@ -163,83 +163,79 @@ async def test_a_receiver_that_is_lost_makes_the_name_asked_at_once(
     port, service = closed_port(), NameService(ONE, OTHER)
     agent = Agent(tmp_path, [])
     with ExitStack() as stack, ExitStack() as short:
-        one, other = at(ONE, port, stack), at(OTHER, port, short)
-        async with told(agent, service, port) as pool:
+        first, second = replica_at(ONE, port, stack), replica_at(OTHER, port, short)
+        async with reporting(agent, service, port) as pool:
             agent.offer("a")
-            await until_async(lambda: one.applied and other.applied)
+            await until_async(lambda: first.applied and second.applied)
             assert service.questions == 1
-            gone(other, short)
-            service.says = (ONE, THIRD)
-            third = at(THIRD, port, stack)
+            gone(second, short)
+            service.replicas = (ONE, THIRD)
+            third = replica_at(THIRD, port, stack)
             agent.offer("b")
             await until_async(lambda: third.applied)
             assert service.questions == 2
             assert names(pool) == ["127.0.0.1", "127.0.0.3"]
 
 
-async def test_while_nobody_is_found_the_name_stands_for_all_and_is_asked_again_soon(
-    tmp_path: Path, log: LogLines
-) -> None:
+async def test_an_unresolved_name_is_resolved_again_soon(tmp_path: Path, log: LogLines) -> None:
     port, service = closed_port(), NameService()
-    service.wrong = socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+    service.error = socket.gaierror(socket.EAI_NONAME, "Name or service not known")
     agent = Agent(tmp_path, [])
     with ExitStack() as stack:
-        one = at(ONE, port, stack)
-        async with told(agent, service, port) as pool:
+        first = replica_at(ONE, port, stack)
+        async with reporting(agent, service, port) as pool:
             agent.offer("a")
             await until_async(log.errors)
             assert list(pool.acked_at().items()) == [(f"https://localhost:{port}", float("-inf"))]
             assert len(agent.spool) == 1
-            service.wrong, service.says = None, (ONE,)
-            await until_async(lambda: one.applied)
+            service.error, service.replicas = None, (ONE,)
+            await until_async(lambda: first.applied)
 
 
 @pytest.mark.usefixtures("often")
-async def test_whoever_is_at_a_place_must_bear_the_name(tmp_path: Path, log: LogLines) -> None:
+async def test_a_replica_must_have_the_name_in_its_certificate(tmp_path: Path, log: LogLines) -> None:
     port, service = closed_port(), NameService(ONE)
     agent = Agent(tmp_path, [])
     address, token = parse_address(f"https://127.0.0.2:{port}/"), TokenFile(str(agent.path / "token"))
     with ExitStack() as stack:
-        one = at(ONE, port, stack)
-        way = HttpsTransport(address.of_replica(ONE), token, str(TLS / "ca.pem"))
-        name = NamedEndpoint(address.name, service.asked, lambda place: way)
+        first = replica_at(ONE, port, stack)
+        connect = HttpsTransport(address.of_replica(ONE), token, str(TLS / "ca.pem"))
+        name = NamedEndpoint(address.name, service.asked, lambda ips: connect)
         pool = EndpointPool([], agent.queue, lambda: 1.0, [name])
         pool.start(lambda: agent.now)
         agent.offer("a")
         await until_async(log.errors)
         await pool.end(PATIENCE)
         assert "certificate is not trusted" in log.errors()[0]
-        assert one.tokens == []
+        assert first.tokens == []
 
 
 @pytest.mark.usefixtures("often")
-async def test_an_error_that_nobody_thought_of_is_told_once_and_survived(
-    tmp_path: Path, log: LogLines
-) -> None:
+async def test_an_unexpected_error_is_logged_once(tmp_path: Path, log: LogLines) -> None:
     port, service = closed_port(), NameService(ONE)
-    service.wrong = RuntimeError("no")
+    service.error = RuntimeError("no")
     agent = Agent(tmp_path, [])
     with ExitStack() as stack:
-        one = at(ONE, port, stack)
-        async with told(agent, service, port):
+        first = replica_at(ONE, port, stack)
+        async with reporting(agent, service, port):
             agent.offer("a")
             await until_async(lambda: service.questions > 3)
-            service.wrong = None
-            await until_async(lambda: one.applied)
+            service.error = None
+            await until_async(lambda: first.applied)
     assert log.errors() == ["RuntimeError: no"]
 
 
-async def test_nothing_is_begun_after_the_end(tmp_path: Path) -> None:
+async def test_no_task_is_started_after_the_end(tmp_path: Path) -> None:
     port, service = closed_port(), NameService(ONE)
     service.free.clear()
     agent = Agent(tmp_path, [])
     with ExitStack() as stack:
-        one = at(ONE, port, stack)
-        async with told(agent, service, port) as pool:
+        first = replica_at(ONE, port, stack)
+        async with reporting(agent, service, port) as pool:
             agent.offer("a")
             await until_async(lambda: service.questions)
             await pool.end(PATIENCE)
             service.free.set()
             await until_async(lambda: not any(thread.name == "resolver" for thread in threading.enumerate()))
             assert list(pool.acked_at().values()) == [float("-inf")]
-        assert one.connections == 0
+        assert first.connections == 0

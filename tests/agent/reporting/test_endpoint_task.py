@@ -23,8 +23,10 @@ pytestmark = pytest.mark.usefixtures("patient_end")
 
 @asynccontextmanager
 async def sending(agent: Agent) -> AsyncIterator[EndpointPool]:
-    """The threads of an agent's pool, ended at the end."""
-    pool = EndpointPool([agent.transport(one) for one in agent.addresses], agent.queue, Random(7).random)
+    """Run the pool of an agent."""
+    pool = EndpointPool(
+        [agent.transport(address) for address in agent.addresses], agent.queue, Random(7).random
+    )
     pool.start(lambda: agent.now)
     try:
         yield pool
@@ -32,7 +34,7 @@ async def sending(agent: Agent) -> AsyncIterator[EndpointPool]:
         await pool.end(PATIENCE)
 
 
-async def test_the_thread_sends_at_once_and_once_more_when_it_is_stopped(tmp_path: Path) -> None:
+async def test_a_task_sends_at_once_and_once_more_at_its_end(tmp_path: Path) -> None:
     with receiving() as receiver:
         agent = Agent(tmp_path, [receiver.address])
         async with sending(agent):
@@ -42,10 +44,10 @@ async def test_the_thread_sends_at_once_and_once_more_when_it_is_stopped(tmp_pat
             await until_async(lambda: len(receiver.applied) == 2)
             agent.offer()
         assert digests(receiver.applied) == agent.offered
-        assert [one.leaving for one in receiver.applied] == [False, False, False, True]
+        assert [report.leaving for report in receiver.applied] == [False, False, False, True]
 
 
-async def test_who_never_answers_delays_nobody_neither_a_change_nor_the_end(tmp_path: Path) -> None:
+async def test_an_aggregator_that_hangs_delays_no_other(tmp_path: Path) -> None:
     with receiving() as receiver, black_hole() as silent:
         agent = Agent(tmp_path, [silent, receiver.address, silent])
         async with sending(agent) as pool:
@@ -58,26 +60,26 @@ async def test_who_never_answers_delays_nobody_neither_a_change_nor_the_end(tmp_
             assert time.monotonic() - began < DEADLINE
         assert digests(receiver.applied) == agent.offered
         assert receiver.applied[-1].leaving
-        assert sum(one.leaving for one in receiver.applied) == 1
+        assert sum(report.leaving for report in receiver.applied) == 1
 
 
-async def test_every_receiver_that_hears_is_told_of_the_end(tmp_path: Path) -> None:
-    with receiving() as one, receiving(tls=True) as other, black_hole() as silent:
-        agent = Agent(tmp_path, [one.address, silent, other.address])
+async def test_every_aggregator_that_acknowledges_gets_the_last_report(tmp_path: Path) -> None:
+    with receiving() as first, receiving(tls=True) as second, black_hole() as silent:
+        agent = Agent(tmp_path, [first.address, silent, second.address])
         async with sending(agent):
             agent.offer("a")
-            await until_async(lambda: one.applied and other.applied)
-        for receiver in (one, other):
-            assert [found.leaving for found in receiver.applied] == [False, True]
+            await until_async(lambda: first.applied and second.applied)
+        for receiver in (first, second):
+            assert [report.leaving for report in receiver.applied] == [False, True]
             assert digests(receiver.applied) == agent.offered
 
 
-async def test_an_answer_that_is_under_way_at_the_end_is_waited_for(tmp_path: Path) -> None:
+async def test_the_end_waits_for_an_exchange_under_way(tmp_path: Path) -> None:
     with receiving() as receiver:
-        asked, answer = threading.Event(), threading.Event()
+        received, answer = threading.Event(), threading.Event()
 
         def slow() -> str:
-            asked.set()
+            received.set()
             answer.wait(PATIENCE)
             return ""
 
@@ -85,12 +87,12 @@ async def test_an_answer_that_is_under_way_at_the_end_is_waited_for(tmp_path: Pa
         agent = Agent(tmp_path, [receiver.address])
         async with sending(agent):
             agent.offer("a")
-            await until_async(asked.is_set)
+            await until_async(received.is_set)
             threading.Timer(0.1, answer.set).start()
-        assert [one.leaving for one in receiver.applied] == [False, True]
+        assert [report.leaving for report in receiver.applied] == [False, True]
 
 
-async def test_an_end_that_cannot_be_told_is_no_reason_to_stay(tmp_path: Path, log: LogLines) -> None:
+async def test_the_end_does_not_wait_for_an_aggregator_that_is_down(tmp_path: Path, log: LogLines) -> None:
     agent = Agent(tmp_path, [f"http://127.0.0.1:{closed_port()}/"])
     async with sending(agent):
         agent.offer("a")
@@ -110,26 +112,24 @@ def test_reporting_imports_no_http_client_but_h11() -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-async def test_threads_that_send_while_much_changes_lose_nothing_and_keep_the_order(
-    tmp_path: Path, seed: int
-) -> None:
+async def test_many_changes_are_sent_in_order_without_loss(tmp_path: Path, seed: int) -> None:
     random = Random(seed)
     harmless = ["", "", "duplicate", "close", "close silently"]
-    with receiving() as one, receiving() as other, black_hole() as silent:
-        one.fault = other.fault = lambda: random.choice(harmless)
-        agent = Agent(tmp_path, [one.address, silent, other.address])
+    with receiving() as first, receiving() as second, black_hole() as silent:
+        first.fault = second.fault = lambda: random.choice(harmless)
+        agent = Agent(tmp_path, [first.address, silent, second.address])
         async with sending(agent):
             for at in range(300):
                 agent.offer(f"check-{at}")
                 if len(agent.spool) > 8 or random.random() < 0.2:
                     await until_async(lambda: len(agent.spool) <= random.randint(0, 8))
             await until_async(lambda: not agent.spool)
-        for receiver in (one, other):
-            numbers = [found.sequence for found in receiver.applied]
-            places = [agent.offered.index(digest) for digest in digests(receiver.applied)]
+        for receiver in (first, second):
+            numbers = [report.sequence for report in receiver.applied]
+            positions = [agent.offered.index(digest) for digest in digests(receiver.applied)]
             assert numbers == sorted(set(numbers))
-            assert places == sorted(set(places))
-            assert places[-1] == len(agent.offered) - 1
+            assert positions == sorted(set(positions))
+            assert positions[-1] == len(agent.offered) - 1
             assert receiver.applied[-1].leaving
-        assert {found.digest for found in one.applied + other.applied} == set(agent.offered)
+        assert {report.digest for report in first.applied + second.applied} == set(agent.offered)
         assert agent.spool.dropped == 0

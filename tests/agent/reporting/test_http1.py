@@ -25,7 +25,7 @@ def token(tmp_path: Path) -> TokenFile:
 
 
 def faulty(receiver: Receiver, *faults: str) -> None:
-    """Let the next requests meet these faults, those after them none."""
+    """Let the next requests have these faults, and later ones none."""
     script = list(faults)
     receiver.fault = lambda: script.pop(0) if script else ""
 
@@ -44,7 +44,7 @@ async def test_one_connection_is_kept(token: TokenFile, tls: bool) -> None:
 
 
 @pytest.mark.parametrize("tls", [False, True])
-async def test_a_connection_that_was_closed_meanwhile_is_opened_anew(tls: bool) -> None:
+async def test_a_closed_connection_is_opened_again(tls: bool) -> None:
     with receiving(tls=tls) as receiver:
         transport = HttpsTransport(receiver.address, None, CA)
         faulty(receiver, "close silently", "close", "")
@@ -55,7 +55,7 @@ async def test_a_connection_that_was_closed_meanwhile_is_opened_anew(tls: bool) 
 
 
 @pytest.mark.parametrize("tls", [False, True])
-async def test_an_answer_that_ends_with_its_connection_is_read_to_its_end(tls: bool) -> None:
+async def test_a_response_without_a_length_is_read_to_its_end(tls: bool) -> None:
     with receiving(tls=tls) as receiver:
         transport = HttpsTransport(receiver.address, None, CA)
         faulty(receiver, "no length", "no length")
@@ -77,17 +77,17 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-async def test_no_answer_is_an_error_that_keeps_secrets(token: TokenFile, fault: str) -> None:
+async def test_an_invalid_response_is_an_error_without_secrets(token: TokenFile, fault: str) -> None:
     with receiving(tls=True) as receiver:
         transport = HttpsTransport(receiver.address, token, CA)
         faulty(receiver, *[fault] * 2)
         began = time.monotonic()
-        with pytest.raises(TransportError, match=FAULTS[fault]) as found:
+        with pytest.raises(TransportError, match=FAULTS[fault]) as error:
             await transport.post(BEAT, 0.4 if "0.4 s" in FAULTS[fault] else PATIENCE)
         assert time.monotonic() - began < PROMPTLY
-        assert "secret" not in str(found.value)
-        assert found.value.__cause__ is None
-        assert found.value.__suppress_context__
+        assert "secret" not in str(error.value)
+        assert error.value.__cause__ is None
+        assert error.value.__suppress_context__
         faulty(receiver)
         assert (await transport.post(BEAT)).status == 200
         transport.close()
@@ -102,7 +102,7 @@ async def test_a_redirect_is_not_followed(token: TokenFile) -> None:
         assert elsewhere.requests == 0
 
 
-async def test_a_busy_receiver_says_for_how_long() -> None:
+async def test_retry_after_is_in_the_response() -> None:
     with receiving() as receiver:
         faulty(receiver, "busy")
         transport = HttpsTransport(receiver.address, None)
@@ -112,11 +112,11 @@ async def test_a_busy_receiver_says_for_how_long() -> None:
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("7", 7.0), ("9" * 20, 0.0), ("-1", 0.0), ("soon", 0.0), ("²", 0.0), ("", 0.0)])  # fmt: skip
-def test_a_length_of_time_that_is_no_plain_number_is_none(text: str, seconds: float) -> None:
+def test_retry_after_must_be_a_plain_number(text: str, seconds: float) -> None:
     assert _seconds(text) == seconds
 
 
-async def test_a_token_that_was_not_accepted_is_read_again(token: TokenFile, tmp_path: Path) -> None:
+async def test_a_refused_token_is_read_again(token: TokenFile, tmp_path: Path) -> None:
     with receiving() as receiver:
         transport = HttpsTransport(receiver.address, token)
         faulty(receiver, "unauthorised")
@@ -135,7 +135,7 @@ async def test_without_a_token_nothing_is_sent(tmp_path: Path) -> None:
         assert receiver.connections == 0
 
 
-async def test_who_is_not_certified_gets_no_token(token: TokenFile) -> None:
+async def test_without_a_trusted_certificate_no_token_is_sent(token: TokenFile) -> None:
     with receiving(tls=True) as receiver:
         for address, ca in (
             (receiver.address, None),
@@ -146,7 +146,7 @@ async def test_who_is_not_certified_gets_no_token(token: TokenFile) -> None:
         assert receiver.tokens == []
 
 
-async def test_plain_http_behind_an_https_address_is_told_of() -> None:
+async def test_plain_http_at_an_https_address_is_an_error() -> None:
     with receiving() as receiver:
         transport = HttpsTransport(
             receiver.address.replace("http://127.0.0.1", "https://localhost"), None, CA
@@ -155,12 +155,12 @@ async def test_plain_http_behind_an_https_address_is_told_of() -> None:
             await transport.post(BEAT, 2.0)
 
 
-async def test_nobody_there_is_told_of() -> None:
+async def test_a_refused_connection_is_an_error() -> None:
     with pytest.raises(TransportError, match="Connection refused: see that it runs"):
         await HttpsTransport(f"http://127.0.0.1:{closed_port()}", None).post(BEAT)
 
 
-async def test_a_handshake_that_nobody_answers_ends_at_the_deadline() -> None:
+async def test_a_hung_handshake_ends_at_the_deadline() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         transport = HttpsTransport(f"https://localhost:{silent.getsockname()[1]}/", None, CA)
         with pytest.raises(TransportError, match=r"no answer within 0\.3 s"):
@@ -183,7 +183,7 @@ async def test_a_ca_file_that_cannot_be_used_is_named_and_read_again(tmp_path: P
 
 
 @pytest.mark.parametrize("tls", [False, True])
-async def test_whoever_waits_can_be_ended_early(tls: bool) -> None:
+async def test_an_exchange_can_be_ended_early(tls: bool) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         name = "https://localhost" if tls else "http://127.0.0.1"
         transport = HttpsTransport(f"{name}:{silent.getsockname()[1]}/", None, CA)
@@ -199,11 +199,11 @@ async def test_whoever_waits_can_be_ended_early(tls: bool) -> None:
         assert time.monotonic() - began < DEADLINE
 
 
-async def test_a_connection_that_nobody_takes_can_be_ended_early() -> None:
-    with socket.socket() as full, socket.socket() as one, socket.socket() as other:
+async def test_a_pending_connection_can_be_ended_early() -> None:
+    with socket.socket() as full, socket.socket() as first, socket.socket() as other:
         full.bind(("127.0.0.1", 0))
         full.listen(0)
-        for sock in (one, other):
+        for sock in (first, other):
             sock.setblocking(False)
             sock.connect_ex(full.getsockname())
         transport = HttpsTransport(f"http://127.0.0.1:{full.getsockname()[1]}/", None)

@@ -46,7 +46,7 @@ def test_a_change_of_text_only_is_sent_once_a_minute() -> None:
     assert due_message(ACKNOWLEDGED, new_text, 100.0 + TEXT_INTERVAL) == "report"
 
 
-def test_an_aggregator_that_always_asks_to_resend_causes_no_loop() -> None:
+def test_repeated_resend_replies_cause_no_loop() -> None:
     endpoint, now, reports = ACKNOWLEDGED, 110.0, 0
     while now < 170.0:
         kind = due_message(endpoint, A, now)

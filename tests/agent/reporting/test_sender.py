@@ -22,14 +22,14 @@ from tests.wire.scene import FACTS, finding, verdict
 
 
 @pytest.mark.parametrize("tls", [False, True])
-async def test_a_change_is_told_in_full_and_then_the_heart_beats(
+async def test_a_change_is_reported_in_full_and_then_heartbeats_follow(
     tmp_path: Path, tls: bool, log: LogLines
 ) -> None:
     with receiving(tls=tls) as receiver:
         agent = Agent(tmp_path, [receiver.address])
         agent.offer("a")
         await agent.run(60.0)
-        assert [one.findings[0].check for one in receiver.applied] == ["a"]
+        assert [report.findings[0].check for report in receiver.applied] == ["a"]
         assert 5 <= receiver.beats <= 7
         agent.offer("a", "b")
         await agent.turn()
@@ -38,18 +38,18 @@ async def test_a_change_is_told_in_full_and_then_the_heart_beats(
         await agent.close()
 
 
-async def test_other_words_are_told_once_a_minute(tmp_path: Path) -> None:
+async def test_other_messages_are_reported_once_a_minute(tmp_path: Path) -> None:
     with receiving() as receiver:
         agent = Agent(tmp_path, [receiver.address])
         for at in range(180):
             agent.offer("a", message=f"{at} degrees")
             await agent.run(1.0)
         assert 3 <= len(receiver.applied) <= 4
-        assert len({one.digest for one in receiver.applied}) == 1
+        assert len({report.digest for report in receiver.applied}) == 1
         await agent.close()
 
 
-async def test_while_nobody_hears_transitions_wait_with_their_ages(tmp_path: Path, log: LogLines) -> None:
+async def test_transitions_are_spooled_with_their_ages(tmp_path: Path, log: LogLines) -> None:
     agent = Agent(tmp_path, [f"http://127.0.0.1:{closed_port()}/"])
     for checks in (("a",), ("a", "b"), ()):
         agent.offer(*checks)
@@ -62,15 +62,15 @@ async def test_while_nobody_hears_transitions_wait_with_their_ages(tmp_path: Pat
         agent.now = replace(agent.now, boot_id="boot-b", mono=30.0)
         await agent.run(5.0)
         assert digests(receiver.applied) == agent.offered
-        assert [one.boot_id for one in receiver.applied] == ["boot-a"] * 3
-        assert [round(one.age) for one in receiver.applied] == [300, 200, 100]
+        assert [report.boot_id for report in receiver.applied] == ["boot-a"] * 3
+        assert [round(report.age) for report in receiver.applied] == [300, 200, 100]
         agent.offer("a")
         await agent.run(5.0)
         assert receiver.applied[-1].boot_id == "boot-b"
         await agent.close()
 
 
-async def test_what_waited_is_told_by_the_name_that_the_node_has_now(tmp_path: Path) -> None:
+async def test_spooled_transitions_get_the_present_node_name(tmp_path: Path) -> None:
     with receiving() as receiver:
         agent = Agent(tmp_path, [receiver.address])
         for name in ("misnamed", "node-7"):
@@ -79,27 +79,27 @@ async def test_what_waited_is_told_by_the_name_that_the_node_has_now(tmp_path: P
             )
         await agent.turn()
         await agent.turn()
-        assert [(one.findings[0].check, one.node) for one in receiver.applied] == [("misnamed", "node-7"), ("node-7", "node-7")]  # fmt: skip
+        assert [(report.findings[0].check, report.node) for report in receiver.applied] == [("misnamed", "node-7"), ("node-7", "node-7")]  # fmt: skip
         await agent.close()
 
 
-async def test_every_receiver_hears_and_one_that_is_gone_delays_none(tmp_path: Path) -> None:
-    with receiving() as one, receiving() as other:
-        other.fault = lambda: "lose request"
-        agent = Agent(tmp_path, [other.address, one.address])
+async def test_an_aggregator_that_is_down_delays_no_other(tmp_path: Path) -> None:
+    with receiving() as first, receiving() as second:
+        second.fault = lambda: "lose request"
+        agent = Agent(tmp_path, [second.address, first.address])
         agent.offer("a")
         await agent.run(30.0)
         agent.offer("b")
         await agent.run(30.0)
-        assert digests(one.applied) == agent.offered
-        assert (other.applied, len(agent.spool)) == ([], 0)
-        other.fault = lambda: ""
+        assert digests(first.applied) == agent.offered
+        assert (second.applied, len(agent.spool)) == ([], 0)
+        second.fault = lambda: ""
         await agent.run(70.0)
-        assert [found.digest for found in other.applied] == agent.offered[-1:]
+        assert [report.digest for report in second.applied] == agent.offered[-1:]
         await agent.close()
 
 
-async def test_a_receiver_that_forgot_is_told_again(tmp_path: Path) -> None:
+async def test_a_restarted_aggregator_gets_the_report_again(tmp_path: Path) -> None:
     with receiving() as receiver:
         agent = Agent(tmp_path, [receiver.address])
         agent.offer("a")
@@ -111,7 +111,7 @@ async def test_a_receiver_that_forgot_is_told_again(tmp_path: Path) -> None:
         await agent.close()
 
 
-async def test_an_agent_that_another_boot_keeps_out_logs_why_and_is_accepted_within_a_minute(
+async def test_a_conflict_with_another_boot_is_logged_and_ends_within_a_minute(
     tmp_path: Path,
     log: LogLines,
 ) -> None:
@@ -136,7 +136,7 @@ async def test_an_agent_that_another_boot_keeps_out_logs_why_and_is_accepted_wit
         await agent.close()
 
 
-async def test_transitions_that_are_refused_do_not_delay_what_comes_after_them(tmp_path: Path) -> None:
+async def test_refused_transitions_do_not_delay_later_ones(tmp_path: Path) -> None:
     with receiving() as receiver:
         agent = Agent(tmp_path, [receiver.address])
         receiver.now = lambda: agent.now.mono
@@ -152,7 +152,7 @@ async def test_transitions_that_are_refused_do_not_delay_what_comes_after_them(t
         await agent.close()
 
 
-async def test_an_entry_that_can_never_be_applied_is_left_out(tmp_path: Path, log: LogLines) -> None:
+async def test_an_entry_that_is_always_refused_is_dropped(tmp_path: Path, log: LogLines) -> None:
     with receiving() as receiver:
         script = ["refuse"]
         receiver.fault = lambda: script.pop() if script else ""
@@ -166,7 +166,7 @@ async def test_an_entry_that_can_never_be_applied_is_left_out(tmp_path: Path, lo
 
 
 @pytest.mark.parametrize("fault", ["garble", "another", "truncate", "busy", "unauthorised", "moved http://x/", "garble request"])  # fmt: skip
-async def test_what_goes_wrong_is_told_once_and_keeps_everything(
+async def test_a_failed_exchange_is_logged_once_and_keeps_the_spool(
     tmp_path: Path, fault: str, log: LogLines
 ) -> None:
     with receiving() as receiver:
@@ -185,7 +185,7 @@ async def test_what_goes_wrong_is_told_once_and_keeps_everything(
         await agent.close()
 
 
-async def test_an_entry_that_this_version_cannot_read_is_left_out(tmp_path: Path, log: LogLines) -> None:
+async def test_an_entry_of_an_unknown_format_is_dropped(tmp_path: Path, log: LogLines) -> None:
     with receiving() as receiver:
         agent = Agent(tmp_path, [receiver.address])
         agent.state = DeliveryState(spool=append(Spool(), b"{}"))
@@ -198,7 +198,7 @@ async def test_an_entry_that_this_version_cannot_read_is_left_out(tmp_path: Path
         await agent.close()
 
 
-async def test_a_pause_begins_when_nobody_is_waited_for_any_more(tmp_path: Path, log: LogLines) -> None:
+async def test_the_retry_delay_begins_after_the_exchange(tmp_path: Path, log: LogLines) -> None:
     class Slow(Deadly):
         async def post(self, body: bytes, timeout: float) -> HttpResponse:
             agent.pass_by(timeout)
@@ -216,7 +216,7 @@ async def test_a_pause_begins_when_nobody_is_waited_for_any_more(tmp_path: Path,
     assert await agent.turn() >= 0.5
 
 
-async def test_an_error_that_nobody_thought_of_is_told_once_and_ends_no_thread(
+async def test_an_unexpected_error_is_logged_once_and_ends_no_task(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     log: LogLines,
@@ -233,8 +233,8 @@ async def test_an_error_that_nobody_thought_of_is_told_once_and_ends_no_thread(
 
     with receiving() as receiver:
         agent = Agent(tmp_path, [])
-        way = Erring(agent.transport(receiver.address), agent.kills)
-        pool = EndpointPool([way], agent.queue, Random(7).random)
+        transport = Erring(agent.transport(receiver.address), agent.kills)
+        pool = EndpointPool([transport], agent.queue, Random(7).random)
         agent.offer("a")
         pool.start(lambda: agent.now)
         await until_async(lambda: receiver.applied)
@@ -244,7 +244,7 @@ async def test_an_error_that_nobody_thought_of_is_told_once_and_ends_no_thread(
 
 
 @pytest.mark.parametrize("seed", range(4))
-async def test_whatever_happens_nothing_is_lost_or_applied_twice(
+async def test_with_random_faults_no_transition_is_lost_or_applied_twice(
     tmp_path: Path, seed: int, log: LogLines
 ) -> None:
     random = Random(seed)
@@ -263,38 +263,38 @@ async def test_whatever_happens_nothing_is_lost_or_applied_twice(
         agent.kills = lambda: False
         await agent.run(200.0)
         assert digests(receiver.applied) == agent.offered
-        assert len({(one.boot_id, one.sequence) for one in receiver.applied}) == len(receiver.applied)
-        assert sorted(agent.carried) == sorted(asked)
+        assert len({(report.boot_id, report.sequence) for report in receiver.applied}) == len(
+            receiver.applied
+        )
+        assert sorted(agent.carried_out) == sorted(asked)
         assert receiver.instructions == {}
         assert (len(agent.spool), agent.spool.dropped) == (0, 0)
-        assert not any("secret" in one for one in log.errors())
+        assert not any("secret" in error for error in log.errors())
         await agent.close()
 
 
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("beside", [False, True], ids=["", "black hole"])
-async def test_of_two_receivers_one_at_least_hears_each_change_and_both_the_last(
-    tmp_path: Path, seed: int, beside: bool
-) -> None:
+async def test_two_aggregators_together_get_every_change(tmp_path: Path, seed: int, beside: bool) -> None:
     random = Random(seed)
-    with receiving() as one, receiving() as other, black_hole() as silent:
-        faulty(one, random)
-        faulty(other, random)
-        addresses = [silent, one.address, other.address][not beside :]
+    with receiving() as first, receiving() as second, black_hole() as silent:
+        faulty(first, random)
+        faulty(second, random)
+        addresses = [silent, first.address, second.address][not beside :]
         agent = Agent(tmp_path, addresses, lambda: random.random() < 0.1, silent)
         for at in range(50):
             agent.offer(f"check-{at}")
             await agent.turn()
             await agent.run(random.choice([0.5, 3.0, 20.0]))
         agent.kills = lambda: False
-        one.fault = other.fault = lambda: ""
+        first.fault = second.fault = lambda: ""
         await agent.run(200.0)
-        for receiver in (one, other):
-            assert len({(found.boot_id, found.sequence) for found in receiver.applied}) == len(
+        for receiver in (first, second):
+            assert len({(report.boot_id, report.sequence) for report in receiver.applied}) == len(
                 receiver.applied
             )
-            places = [agent.offered.index(digest) for digest in digests(receiver.applied)]
-            assert places == sorted(set(places))
-            assert places[-1] == len(agent.offered) - 1
-        assert {found.digest for found in one.applied + other.applied} == set(agent.offered)
+            positions = [agent.offered.index(digest) for digest in digests(receiver.applied)]
+            assert positions == sorted(set(positions))
+            assert positions[-1] == len(agent.offered) - 1
+        assert {report.digest for report in first.applied + second.applied} == set(agent.offered)
         await agent.close()

@@ -54,7 +54,7 @@ def test_an_entry_above_the_limit_is_dropped() -> None:
 
 
 @given(st.lists(st.integers(0, MAX_BYTES // 3), max_size=2 * MAX_ENTRIES))
-def test_the_spool_never_exceeds_its_limits_and_counts_what_it_drops(sizes: list[int]) -> None:
+def test_the_spool_stays_within_its_limits_and_counts_drops(sizes: list[int]) -> None:
     spool = filled(*sizes)
     assert len(spool) <= MAX_ENTRIES
     assert sum(len(entry.data) for entry in spool.entries) <= MAX_BYTES
