@@ -99,7 +99,8 @@ class AggregatorClient:
             raise UnreachableError(
                 f"no aggregator answers at {self._path} ({reason}): run this on the machine of the "
                 f"aggregator, in "
-                f"Kubernetes with {_EXEC} {self._command}, or set --socket; nodeguard status --agent shows this node"
+                f"Kubernetes with {_EXEC} {self._command}, or set --socket; "
+                "nodeguard status --agent shows this node"
             ) from None
         finally:
             connection.close()

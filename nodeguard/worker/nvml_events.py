@@ -30,8 +30,8 @@ _TYPES = (
 
 # Milliseconds of one wait. Events of a device that is added during a wait may arrive only after it.
 _WAIT = 10_000
-# Seconds to pause after a wait that returned at once without an event, or with an event that did not fit into the
-# pipe; and after each event, so that a storm does not use a whole core.
+# Seconds to pause after a wait that returned at once without an event, or with an event that did not fit into
+# the pipe; and after each event, so that a storm does not use a whole core.
 _REST = 1.0
 _PACE = 0.005
 
