@@ -1,4 +1,4 @@
-"""Sources and a judgement for tests: what they are asked, and when."""
+"""Sources and a pipeline for tests, which record their calls."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from nodeguard.sources.machine import Machine
 
 Read = Callable[[Machine], Iterator[Observation]]
 
-# Seconds between two rounds of a source, or until a judgement: longer than any test.
+# Seconds between two rounds of a source, or until an evaluation: longer than any test.
 NEVER = 1e9
 
 
 def workers() -> list[str]:
-    """Processes that any thread of this one has begun and that are not over."""
+    """Return the child processes of this process."""
     children = (
         child for task in Path("/proc/self/task").glob("*/children") for child in task.read_text().split()
     )
@@ -30,7 +30,7 @@ def workers() -> list[str]:
 
 
 class Scripted:
-    """A source that reads as it is told, and counts its rounds."""
+    """A source with a given read function, which counts its rounds."""
 
     paths: tuple[str, ...] = ()
     signals: dict[str, Signal] = {}  # noqa: RUF012 - the protocol's own type

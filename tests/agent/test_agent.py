@@ -18,7 +18,7 @@ from tests.pipeline.test_pipeline import LOW, judgement
 from tests.sources.fake_machine import FakeMachine
 from tests.waiting import until_async
 
-# Bytes of a thread's stack: all that a process of 64-bit Linux can address, wherever memory is given freely.
+# Bytes of a thread's stack: more than a process of 64-bit Linux can address.
 TOO_LARGE = 1 << 47
 
 
@@ -27,7 +27,7 @@ def low(_: Machine) -> Iterator[Observation]:
 
 
 async def until(agent: Agent, condition: Any) -> None:
-    """Wait for something that an agent comes to by itself, and end it."""
+    """Wait for a condition of a running agent, and stop it."""
     try:
         await until_async(condition)
     finally:
@@ -44,7 +44,7 @@ def new_agent(*sources: Scripted) -> Agent:
 async def test_sources_that_are_read_together_are_evaluated_once(
     monkeypatch: pytest.MonkeyPatch, log: LogLines
 ) -> None:
-    # However far apart the two readings end: the judgement waits for the end of the agent.
+    # Even if the two readings end far apart: the evaluation waits for the end of the agent.
     monkeypatch.setattr(agent_module, "_TOGETHER", NEVER)
     agent = new_agent(Scripted("memory", low), Scripted("clock"))
     await asyncio.gather(agent.run(), until(agent, lambda: not list(agent.unread_sources())))
@@ -55,7 +55,7 @@ async def test_sources_that_are_read_together_are_evaluated_once(
     assert (list(agent.unread_sources()), agent.ages()) == ([], {"memory": 0.0, "clock": 0.0})
 
 
-async def test_a_source_that_does_not_answer_keeps_no_other_waiting() -> None:
+async def test_a_hung_source_delays_no_other() -> None:
     released = threading.Event()
 
     def stuck(_: Machine) -> Iterator[Observation]:
@@ -68,8 +68,8 @@ async def test_a_source_that_does_not_answer_keeps_no_other_waiting() -> None:
     finally:
         released.set()
     assert agent.verdict is not None
-    assert [one.check for one in agent.verdict.findings] == ["check-0"]
-    assert [(one.source, one.reason) for one in agent.verdict.read_failures] == [
+    assert [finding.check for finding in agent.verdict.findings] == ["check-0"]
+    assert [(failure.source, failure.reason) for failure in agent.verdict.read_failures] == [
         ("stuck", "gave no answer within 0.5 s")
     ]
 
@@ -92,7 +92,7 @@ async def test_an_error_of_the_pipeline_is_logged_and_the_agent_continues(
     assert log.messages()[1:] == ["finding raised", "node health changed"]
 
 
-async def test_a_round_on_request_is_judged_at_once_and_never_twice_at_a_time(
+async def test_a_requested_round_is_evaluated_at_once_and_does_not_overlap(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     log = Scripted("kmsg")
@@ -112,7 +112,7 @@ async def test_a_round_on_request_is_judged_at_once_and_never_twice_at_a_time(
     assert log.rounds == 2
 
 
-async def test_a_reader_that_cannot_be_started_is_a_failed_reading() -> None:
+async def test_a_thread_that_cannot_be_started_is_a_failed_reading() -> None:
     agent = new_agent(Scripted("memory", low))
     before = threading.stack_size(TOO_LARGE)
     try:
@@ -126,7 +126,7 @@ async def test_a_reader_that_cannot_be_started_is_a_failed_reading() -> None:
     )
 
 
-async def test_what_cannot_be_judged_any_more_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_after_a_failed_evaluation_the_data_status_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     agent = new_agent(Scripted("memory", low))
 
     async def fail() -> None:

@@ -1,4 +1,4 @@
-"""What is remembered of a node has an end, whatever its log and its probes say."""
+"""The size of the state is bounded for any log and any probes."""
 
 from __future__ import annotations
 
@@ -22,77 +22,81 @@ Round = Callable[[random.Random, float], Reading]
 HEX = "0123456789abcdef"
 
 
-def word(chance: random.Random, letters: int) -> str:
-    """Letters that no compression makes shorter than half."""
+def random_text(chance: random.Random, letters: int) -> str:
+    """Return letters that compress to no less than half."""
     return "".join(chance.choices(HEX, k=letters))
 
 
 def address(chance: random.Random) -> str:
-    return f"{word(chance, 4)}:{word(chance, 2)}:{word(chance, 2)}"
+    return f"{random_text(chance, 4)}:{random_text(chance, 2)}:{random_text(chance, 2)}"
 
 
 def strange_gpus(chance: random.Random, at: float) -> Reading:
-    """Xids of GPUs that nobody has, each with much to say."""
+    """Return Xids of unknown GPUs with long texts."""
     lines = [
-        Observation("kmsg", f"gpu/{address(chance)}", events=(xid(79, word(chance, 900), at=at),))
+        Observation("kmsg", f"gpu/{address(chance)}", events=(xid(79, random_text(chance, 900), at=at),))
         for _ in range(300)
     ]
     return Reading("kmsg", at, tuple(lines))
 
 
 def strange_slots(chance: random.Random, at: float) -> Reading:
-    """Lines about functions, disks, ports and DIMMs of ever new names."""
+    """Return events of functions, disks, ports and DIMMs with new names each time."""
 
-    def said(slot: str, signal: str, **fields: Scalar) -> Observation:
-        return Observation("kmsg", slot, events=(Event(signal, at, word(chance, 400), fields),))
+    def observation(slot: str, signal: str, **fields: Scalar) -> Observation:
+        return Observation("kmsg", slot, events=(Event(signal, at, random_text(chance, 400), fields),))
 
     rows = [
         row
         for _ in range(20)
         for row in (
-            said(f"pci/{address(chance)}.0", "nic.firmware_dead"),
-            said(f"disk/{word(chance, 12)}", "disk.io_error", dev=word(chance, 12)),
-            said(f"port/{word(chance, 12)}/1", "nic.health_issue", issue=word(chance, 3000)),
-            said(f"dimm/{word(chance, 12)}", "dimm.uncorrected_error", label=word(chance, 12)),
-            said("node", "memory.oom", constraint=word(chance, 3000)),
+            observation(f"pci/{address(chance)}.0", "nic.firmware_dead"),
+            observation(f"disk/{random_text(chance, 12)}", "disk.io_error", dev=random_text(chance, 12)),
+            observation(
+                f"port/{random_text(chance, 12)}/1", "nic.health_issue", issue=random_text(chance, 3000)
+            ),
+            observation(
+                f"dimm/{random_text(chance, 12)}", "dimm.uncorrected_error", label=random_text(chance, 12)
+            ),
+            observation("node", "memory.oom", constraint=random_text(chance, 3000)),
         )
     ]
     return Reading("kmsg", at, tuple(rows))
 
 
 def a_storm_on_known_gpus(chance: random.Random, at: float) -> Reading:
-    """Codes of all numbers on GPUs that are there."""
+    """Return Xids of all codes on present GPUs."""
     lines = [
-        Observation("kmsg", slot, events=(xid(chance.randrange(1000), word(chance, 30_000), at=at),))
+        Observation("kmsg", slot, events=(xid(chance.randrange(1000), random_text(chance, 30_000), at=at),))
         for slot in GPUS * 12
     ]
     return Reading("kmsg", at, tuple(lines))
 
 
 def probes(chance: random.Random, at: float) -> Reading:
-    """As many probes as are read, all with new names, and all alarmed."""
+    """Return the maximum of probes, with new names and findings."""
 
-    def said() -> Observation:
-        name = word(chance, 60)
+    def observation() -> Observation:
+        name = random_text(chance, 60)
         signals: dict[str, Scalar] = {
             "probe.name": name,
             "probe.target": "node",
-            "probe.file": f"/run/nodeguard/observations.d/{word(chance, 60)}.json",
-            "probe.message": word(chance, 500),
+            "probe.file": f"/run/nodeguard/observations.d/{random_text(chance, 60)}.json",
+            "probe.message": random_text(chance, 500),
             "probe.health": "fatal",
         }
         return Observation("observations", f"probe/{name}", signals=signals)
 
-    return Reading("observations", at, tuple(said() for _ in range(2048)))
+    return Reading("observations", at, tuple(observation() for _ in range(2048)))
 
 
 def mounts(chance: random.Random, at: float) -> Reading:
-    """Mounts that come and go while a hung one cuts every round short."""
+    """Return mounts that change while a hung one interrupts each round."""
     rows = [
         Observation(
             "filesystem",
-            f"fs:/var/lib/kubelet/pods/{word(chance, 32)}",
-            signals={"fs.read_only": False, "fs.device": word(chance, 32), "fs.used_ratio": 0.5},
+            f"fs:/var/lib/kubelet/pods/{random_text(chance, 32)}",
+            signals={"fs.read_only": False, "fs.device": random_text(chance, 32), "fs.used_ratio": 0.5},
         )
         for _ in range(200)
     ]
@@ -100,13 +104,13 @@ def mounts(chance: random.Random, at: float) -> Reading:
 
 
 def parts(chance: random.Random, at: float) -> Reading:
-    """Ports that have another name and another part each time."""
+    """Return ports with a new name and component each time."""
     rows = [
         Observation(
             "infiniband",
-            f"port/{word(chance, 20)}/1",
+            f"port/{random_text(chance, 20)}/1",
             signals={"port.up": True, "port.rate": 400},
-            component=Component(word(chance, 32)),
+            component=Component(random_text(chance, 32)),
         )
         for _ in range(100)
     ]
@@ -114,7 +118,7 @@ def parts(chance: random.Random, at: float) -> Reading:
 
 
 def after(make: Round, rounds: int) -> AgentState:
-    """What is remembered after so many rounds."""
+    """Return the state file after a number of rounds."""
     chance = random.Random(7)
     judgement = Pipeline(*load_catalogue(), PlatformHints())
     for step in range(rounds):
@@ -128,14 +132,14 @@ def after(make: Round, rounds: int) -> AgentState:
     ("make", "rounds"),
     [(strange_gpus, 2), (strange_slots, 8), (a_storm_on_known_gpus, 8), (probes, 2), (mounts, 6), (parts, 6)],
 )
-def test_whatever_is_said_what_is_remembered_stays_small(make: Round, rounds: int) -> None:
+def test_the_state_stays_small(make: Round, rounds: int) -> None:
     few, many = after(make, rounds), after(make, 2 * rounds)
     written = encode_state(many)
     assert len(written) <= MAX_BYTES
-    kept = decode_state(written)
-    assert set(GPUS) <= kept.pipeline.judged.targets.keys(), "what is there is not forgotten for what is said"
+    state = decode_state(written)
+    assert set(GPUS) <= state.pipeline.judged.targets.keys(), "present GPUs stay in the state"
     sizes = [
-        len(msgspec.msgpack.encode([one.pipeline.derived, one.pipeline.judged.targets]))
-        for one in (few, many)
+        len(msgspec.msgpack.encode([stored.pipeline.derived, stored.pipeline.judged.targets]))
+        for stored in (few, many)
     ]
     assert sizes[1] <= sizes[0] * 1.1, "it does not grow"

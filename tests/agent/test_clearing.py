@@ -1,4 +1,4 @@
-"""What people clear, on the real catalogue, over restarts of the agent, and of the node's own inventory."""
+"""Clears by operators: on the real catalogue, over restarts of the agent, and of the node's own inventory."""
 
 from __future__ import annotations
 
@@ -40,34 +40,38 @@ class Node:
         return Instant(1e9 + self.at, self.at, "boot")
 
     def round(self, *observations: Observation, later: float = 70.0, empty: tuple[str, ...] = ()) -> Verdict:
-        """The verdict of what is read for so many seconds, twice a minute."""
-        names = dict.fromkeys((*empty, *(one.source for one in observations)))
+        """Return the verdict after a number of seconds with two readings a minute."""
+        names = dict.fromkeys((*empty, *(observation.source for observation in observations)))
         for step in (0.0, later):
             self.at += step
             readings = [
-                Reading(name, self.at, tuple(one for one in observations if one.source == name))
+                Reading(
+                    name,
+                    self.at,
+                    tuple(observation for observation in observations if observation.source == name),
+                )
                 for name in names
             ]
             if step:
-                readings = [one for one in readings if one.source != "kmsg"]
+                readings = [reading for reading in readings if reading.source != "kmsg"]
             verdict = self.judgement.evaluate(readings, self.now())
         return verdict
 
     def restart(self, *, rereads: bool = False) -> None:
-        """Ends the agent and starts it again; where it rereads, with nothing but what people cleared."""
+        """Restart the agent; if it rereads, only with the operators' clears."""
         memory = decode_state(encode_state(capture_state(self.judgement.state, self.now(), LaneHangs())))
         if rereads:
-            # Written at a later moment of this boot than it is now: only people's words are of any use.
+            # The state is from a later time of this boot: only operators' clears are used.
             memory, _ = resume_state(memory, Instant(1e9, self.at - 1.0, "boot"))
         self.judgement = Pipeline(*load_catalogue(), self.site, state=memory.pipeline)
 
     def clears(self, check: str, slot: str = NODE, part: str = "") -> str:
-        """A person clears a finding; why nothing was cleared, empty where something was."""
+        """Clear a finding as an operator. Return why it was not cleared, empty if it was."""
         return self.judgement.clear(ClearRequest(check, slot, part, "ann"), self.now()).reason
 
 
-def found(verdict: Verdict) -> set[str]:
-    return {one.check for one in verdict.findings}
+def checks(verdict: Verdict) -> set[str]:
+    return {finding.check for finding in verdict.findings}
 
 
 def log(*codes: int, at: float) -> Observation:
@@ -82,52 +86,52 @@ def gpus(number: int) -> list[Observation]:
 
 
 @pytest.mark.parametrize("rereads", [False, True])
-def test_cleared_by_a_person_and_agent_restarted(rereads: bool) -> None:
+def test_a_clear_survives_a_restart(rereads: bool) -> None:
     node = Node()
     line = log(110, 48, at=node.at - 100)
-    assert "gpu-security-fault" in found(node.round(line))
+    assert "gpu-security-fault" in checks(node.round(line))
     assert node.clears("gpu-security-fault", GPU) == ""
-    assert "gpu-security-fault" not in found(node.round())
+    assert "gpu-security-fault" not in checks(node.round())
     node.restart(rereads=rereads)
     node.at += 30.0
     after = node.round(*([line] if rereads else []), empty=("kmsg",))
-    assert found(after) == {"gpu-ecc-uncorrectable"}, "nobody cleared the other one"
-    [past] = (one for one in after.informational if one.check == "gpu-security-fault")
+    assert checks(after) == {"gpu-ecc-uncorrectable"}, "the other finding was not cleared"
+    [past] = (finding for finding in after.informational if finding.check == "gpu-security-fault")
     assert past.message.endswith("; cleared by ann")
-    assert "gpu-security-fault" in found(node.round(log(110, at=node.at)))
+    assert "gpu-security-fault" in checks(node.round(log(110, at=node.at)))
 
 
-def test_a_gpu_that_was_taken_out_for_good_is_missed_until_a_person_says_so() -> None:
+def test_a_removed_gpu_is_a_finding_until_an_operator_clears_it() -> None:
     node = Node()
     node.round(*gpus(4))
-    assert "gpu-count" in found(node.round(*gpus(3)))
+    assert "gpu-count" in checks(node.round(*gpus(3)))
     clearing = node.judgement.clear(ClearRequest("gpu-count", NODE, "", "ann"), node.now())
     assert clearing.message == "gpu-count on node is cleared: the present hardware is now the reference"
     after = node.round(*gpus(3))
-    assert "gpu-count" not in found(after)
-    [past] = (one for one in after.informational if one.check == "gpu-count")
+    assert "gpu-count" not in checks(after)
+    [past] = (finding for finding in after.informational if finding.check == "gpu-count")
     assert past.message.endswith("; cleared by ann")
     node.restart()
-    assert "gpu-count" not in found(node.round(*gpus(3)))
-    assert "gpu-count" in found(node.round(*gpus(2))), "what is there now is the new reference"
+    assert "gpu-count" not in checks(node.round(*gpus(3)))
+    assert "gpu-count" in checks(node.round(*gpus(2))), "what is there now is the new reference"
 
 
-def test_what_was_taken_out_and_comes_back_raises_the_reference_again() -> None:
+def test_a_returned_gpu_raises_the_reference_again() -> None:
     node = Node()
     node.round(*gpus(4))
     node.round(*gpus(3))
     assert node.clears("gpu-count") == ""
     node.round(*gpus(4))
-    assert "gpu-count" in found(node.round(*gpus(3)))
+    assert "gpu-count" in checks(node.round(*gpus(3)))
 
 
-def test_a_platform_that_has_more_is_not_argued_with() -> None:
+def test_the_inventory_of_a_platform_cannot_be_cleared() -> None:
     node = Node("dgx-h100")
     node.round(*gpus(4))
-    assert "gpu-count" in found(node.round(*gpus(3)))
+    assert "gpu-count" in checks(node.round(*gpus(3)))
     clearing = node.judgement.clear(ClearRequest("gpu-count", NODE, "", "ann"), node.now())
     assert clearing.reason == "holds"
-    assert "gpu-count" in found(node.round(*gpus(3)))
+    assert "gpu-count" in checks(node.round(*gpus(3)))
     assert (
         decode_state(encode_state(capture_state(node.judgement.state, node.now(), LaneHangs())))
         .pipeline.derived.best[NODE]
@@ -136,25 +140,25 @@ def test_a_platform_that_has_more_is_not_argued_with() -> None:
     )
 
 
-def test_a_port_that_nobody_wants_up_any_more() -> None:
+def test_a_port_that_is_down_on_purpose_is_cleared() -> None:
     node = Node()
     node.round(seen("infiniband", PORT, UP))
-    assert "port-down" in found(node.round(seen("infiniband", PORT, DOWN)))
+    assert "port-down" in checks(node.round(seen("infiniband", PORT, DOWN)))
     assert node.clears("port-down", PORT) == ""
-    assert found(node.round(seen("infiniband", PORT, DOWN))) == set()
+    assert checks(node.round(seen("infiniband", PORT, DOWN))) == set()
     node.round(seen("infiniband", PORT, UP))
-    assert "port-down" in found(node.round(seen("infiniband", PORT, DOWN))), "it was up since"
+    assert "port-down" in checks(node.round(seen("infiniband", PORT, DOWN))), "it was up since"
 
 
-def test_a_port_that_went_with_its_adapter() -> None:
+def test_a_port_of_a_removed_adapter_is_cleared() -> None:
     node = Node()
     node.round(seen("infiniband", NODE, {"rdma.port_count": 2}), seen("infiniband", PORT, UP))
-    assert "port-count" in found(node.round(seen("infiniband", NODE, {"rdma.port_count": 1})))
+    assert "port-count" in checks(node.round(seen("infiniband", NODE, {"rdma.port_count": 1})))
     assert node.clears("port-count") == ""
-    assert found(node.round(seen("infiniband", NODE, {"rdma.port_count": 1}))) == set()
+    assert checks(node.round(seen("infiniband", NODE, {"rdma.port_count": 1}))) == set()
 
 
-def test_links_that_a_board_has_not_any_more() -> None:
+def test_missing_links_are_cleared() -> None:
     def links(active: int) -> list[Observation]:
         return [
             seen("nvml", GPU, {"gpu.nvlink.active": active}),
@@ -164,14 +168,14 @@ def test_links_that_a_board_has_not_any_more() -> None:
     node = Node()
     node.round(*links(4))
     verdict = node.round(*links(2))
-    assert [(one.check, one.target) for one in verdict.findings] == [("nvlink-down", GPU)]
+    assert [(finding.check, finding.target) for finding in verdict.findings] == [("nvlink-down", GPU)]
     assert node.clears("nvlink-down", GPU) == ""
-    assert found(node.round(*links(2))) == set()
+    assert checks(node.round(*links(2))) == set()
 
 
-def test_a_reading_that_is_no_matter_of_the_inventory_is_not_cleared_away() -> None:
+def test_a_finding_without_inventory_is_not_cleared_while_it_is_active() -> None:
     node = Node()
     refused: dict[str, Scalar] = {"gpu.error": "RESET_REQUIRED"}
-    assert "gpu-reset-required" in found(node.round(seen("nvml", GPU, refused)))
+    assert "gpu-reset-required" in checks(node.round(seen("nvml", GPU, refused)))
     assert node.clears("gpu-reset-required", GPU) == "holds"
-    assert "gpu-reset-required" in found(node.round(seen("nvml", GPU, refused)))
+    assert "gpu-reset-required" in checks(node.round(seen("nvml", GPU, refused)))

@@ -47,7 +47,7 @@ def control(path: str, group: str = "") -> asyncio.Future[asyncio.Server]:
 
 
 async def send_as_other_user(path: str, request: bytes) -> bytes:
-    """Send a request as the user nobody, and return the response."""
+    """Send a request as another user, and return the response."""
     code = (
         "import os, socket, sys; os.setgroups([]); os.setgid(65534); os.setuid(65534); "
         "s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); "

@@ -16,7 +16,7 @@ def at(mono: float) -> Instant:
 
 
 @pytest.mark.parametrize(
-    ("release", "slots"),
+    ("detached", "slots"),
     [
         (DetachedGpus(), set()),
         (DetachedGpus("boot", {NODE: 11.0}), {NODE}),
@@ -25,11 +25,11 @@ def at(mono: float) -> Instant:
         (DetachedGpus("boot before", {NODE: 11.0}), set()),
     ],
 )
-def test_what_is_left_alone_and_until_when(release: DetachedGpus, slots: set[str]) -> None:
-    assert detached_targets(release, at(10.0)) == slots
+def test_detached_targets_at_a_time(detached: DetachedGpus, slots: set[str]) -> None:
+    assert detached_targets(detached, at(10.0)) == slots
 
 
-def test_one_release_takes_no_other_back() -> None:
+def test_a_second_detachment_keeps_the_first() -> None:
     both = detach(detach(DetachedGpus(), [GPU], 60.0, at(0.0)), [OTHER], 30.0, at(10.0))
     assert both == DetachedGpus("boot", {GPU: 60.0, OTHER: 40.0})
     assert seconds_until_change(both, at(10.0)) == 30.0
@@ -38,11 +38,11 @@ def test_one_release_takes_no_other_back() -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from([GPU, OTHER]), st.floats(0.1, 100.0)), max_size=8))
-def test_when_less_is_left_alone_some_slot_is_over(wanted: list[tuple[str, float]]) -> None:
-    release = DetachedGpus()
-    for slot, seconds in wanted:
-        release = detach(release, [slot], seconds, at(0.0))
-    wait = seconds_until_change(release, at(0.0))
-    assert (wait is None) == (not wanted)
+def test_at_the_next_change_fewer_targets_are_detached(detachments: list[tuple[str, float]]) -> None:
+    detached = DetachedGpus()
+    for slot, seconds in detachments:
+        detached = detach(detached, [slot], seconds, at(0.0))
+    wait = seconds_until_change(detached, at(0.0))
+    assert (wait is None) == (not detachments)
     if wait is not None:
-        assert detached_targets(release, at(wait)) < detached_targets(release, at(0.0))
+        assert detached_targets(detached, at(wait)) < detached_targets(detached, at(0.0))

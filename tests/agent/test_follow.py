@@ -1,4 +1,4 @@
-"""The agent on a machine whose driver is the double of libnvidia-ml: events at once, hangs, GPUs that go."""
+"""The agent with the double of libnvidia-ml as its driver: events, hangs, and lost GPUs."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _SLOT = "gpu/0000:02:00"
 
 
 def _gpus(number: int, **second: Any) -> dict[str, Any]:
-    """GPUs in good order; in the second one these calls answer otherwise."""
+    """Return healthy GPUs; the second one has other results of some calls."""
     devices = [recordings.hopper(index, links=0) for index in range(number)]
     for device in devices:
         device["nvmlDeviceGetRemappedRows"] = [0, 0, 0, 0]
@@ -50,7 +50,7 @@ def _gpus(number: int, **second: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """The root of a machine that has a driver and no kernel log."""
+    """Return the root of a machine with a driver and without a kernel log."""
     (tmp_path / "proc/sys/kernel/random").mkdir(parents=True)
     (tmp_path / "proc/sys/kernel/random/boot_id").write_text("5c8f1d2e\n")
     (tmp_path / "dev").mkdir()
@@ -60,7 +60,7 @@ def root(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def deadlines() -> Deadlines:
-    """Of a driver that answers, however slow the machine is."""
+    """Return deadlines that a slow machine does not exceed."""
     return Deadlines(call=PATIENCE, first=PATIENCE, grace=PATIENCE)
 
 
@@ -77,7 +77,7 @@ def double(nvml_double: Build, deadlines: Deadlines, monkeypatch: pytest.MonkeyP
 
 @asynccontextmanager
 async def _watching(root: Path, *sources: Source) -> AsyncIterator[Agent]:
-    """An agent at work, and following its machine, once each source was read."""
+    """Run an agent that watches its machine's descriptors, and yield it after each source was read."""
     catalogue, signals = load_catalogue()
     with LiveMachine(str(root)) as machine:
         judgement = Pipeline(catalogue, signals, PlatformHints())
@@ -97,7 +97,7 @@ async def _watching(root: Path, *sources: Source) -> AsyncIterator[Agent]:
 
 def _findings(agent: Agent) -> dict[str, str]:
     assert agent.verdict is not None
-    return {one.check: one.target for one in agent.verdict.findings}
+    return {finding.check: finding.target for finding in agent.verdict.findings}
 
 
 async def test_an_event_is_a_finding_at_once(root: Path, double: Double) -> None:
@@ -110,7 +110,7 @@ async def test_an_event_is_a_finding_at_once(root: Path, double: Double) -> None
     assert _findings(agent)["gpu-xid-fatal"] == _SLOT
 
 
-async def test_a_storm_of_events_does_not_make_rounds_back_to_back(
+async def test_an_event_storm_does_not_cause_continuous_rounds(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(following, "_EVENT_REST", NEVER)
@@ -129,7 +129,7 @@ async def test_a_storm_of_events_does_not_make_rounds_back_to_back(
 
 
 @pytest.mark.parametrize("deadlines", [Deadlines(call=2.0, first=PATIENCE, grace=1.0)])
-async def test_what_sigkill_does_not_end_is_told_and_everything_else_goes_on(
+async def test_a_hung_worker_is_a_finding_and_other_sources_continue(
     root: Path, double: Double, fuse_mount: Callable[[Manner], Server]
 ) -> None:
     server = fuse_mount("swallowing")
@@ -142,8 +142,8 @@ async def test_what_sigkill_does_not_end_is_told_and_everything_else_goes_on(
         await until_async(lambda: "driver-unresponsive" in _findings(agent))
         worker, rounds = machine._gpus._worker, other.rounds
         assert worker.status() is None, "it is stuck"
-        heard = agent.evaluations
-        await until_async(lambda: other.rounds > rounds + 5 and agent.evaluations > heard + 5)
+        evaluations = agent.evaluations
+        await until_async(lambda: other.rounds > rounds + 5 and agent.evaluations > evaluations + 5)
         assert "driver-unresponsive" in _findings(agent), "it is latched"
         assert machine._gpus._worker is worker, "no second one is started behind it"
         assert machine.hangs().nvml is not None
@@ -158,7 +158,11 @@ async def test_a_gpu_that_vanishes_and_returns(root: Path, double: Double) -> No
 
     def seen(agent: Agent) -> set[str]:
         reading = agent._pipeline.state.derived.latest["nvml"]
-        return {one.target for one in reading.observations if one.target.startswith("gpu/")}
+        return {
+            observation.target
+            for observation in reading.observations
+            if observation.target.startswith("gpu/")
+        }
 
     async with _watching(root, nvml, KmsgSource(load_catalogue()[0].patterns)) as agent:
         assert _SLOT in seen(agent)
@@ -171,7 +175,7 @@ async def test_a_gpu_that_vanishes_and_returns(root: Path, double: Double) -> No
         assert _findings(agent)["gpu-xid-fatal"] == _SLOT
 
 
-async def test_a_log_that_cannot_be_read_is_not_tried_again_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_unreadable_log_is_not_read_again_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(following, "_FAILED_REST", NEVER)
 
     def failing(_: Machine) -> Iterator[Observation]:

@@ -1,4 +1,4 @@
-"""GPUs of a machine whose driver is the double of libnvidia-ml, let go of and taken back."""
+"""Detached GPUs, with the double of libnvidia-ml as the driver."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ONE, OTHER = "gpu/0000:01:00", "gpu/0000:02:00"
 class Node:
     """An agent on two GPUs."""
 
-    def __init__(self, root: Path, release: DetachedGpus) -> None:
+    def __init__(self, root: Path, detached: DetachedGpus) -> None:
         (root / "proc/sys/kernel/random").mkdir(parents=True)
         (root / "proc/sys/kernel/random/boot_id").write_text("boot\n")
         (root / "dev").mkdir()
@@ -41,22 +41,22 @@ class Node:
         self.machine = LiveMachine(str(root))
         self.source = NvmlSource()
         self.agent = Agent(self.machine, [self.source], Pipeline(*load_catalogue(), PlatformHints()), 0.0)
-        self.gpus = GpuDetacher(self.agent, self.source, self.machine.detach_gpus, release)
+        self.gpus = GpuDetacher(self.agent, self.source, self.machine.detach_gpus, detached)
 
-    def knowledge(self) -> DataStatus | None:
+    def data_status(self) -> DataStatus | None:
         return self.agent.verdict.data_status if self.agent.verdict else None
 
     def statuses(self) -> dict[str, str]:
         return {
-            one.target: one.status
-            for one in self.agent.latest["nvml"].observations
-            if "/nvlink/" not in one.target
+            observation.target: observation.status
+            for observation in self.agent.latest["nvml"].observations
+            if "/nvlink/" not in observation.target
         }
 
 
 @asynccontextmanager
-async def watching(root: Path, release: DetachedGpus = DetachedGpus()) -> AsyncIterator[Node]:  # noqa: B008 - frozen
-    node = Node(root, release)
+async def watching(root: Path, detached: DetachedGpus = DetachedGpus()) -> AsyncIterator[Node]:  # noqa: B008 - frozen
+    node = Node(root, detached)
     node.gpus.apply()
     running = asyncio.ensure_future(node.agent.run())
     try:
@@ -80,23 +80,23 @@ def double(nvml_double: Build, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("double")
-async def test_the_process_that_holds_the_gpus_is_gone_when_the_answer_comes(tmp_path: Path) -> None:
+async def test_detaching_ends_the_worker_before_the_response(tmp_path: Path) -> None:
     async with watching(tmp_path) as node:
         assert node.statuses() == {"node": "read", ONE: "read", OTHER: "read"}
         assert len(workers()) == 1
         answer = await node.gpus.carry_out(DetachGpus("1", 60.0))
         assert (answer.done, answer.message, workers()) == (True, "all GPUs", [])
-        await until_async(lambda: node.knowledge() is DataStatus.NOT_APPLICABLE)
+        await until_async(lambda: node.data_status() is DataStatus.NOT_APPLICABLE)
         node.agent.read("nvml", together=0.0)
         await until_async(lambda: not node.agent.is_reading("nvml"))
         assert workers() == []
         assert (await node.gpus.carry_out(DetachGpus("2", 0.0))).done
-        await until_async(lambda: node.knowledge() is DataStatus.FRESH)
+        await until_async(lambda: node.data_status() is DataStatus.FRESH)
         assert len(workers()) == 1
 
 
 @pytest.mark.usefixtures("double")
-async def test_one_gpu_is_left_alone_and_the_other_read(tmp_path: Path) -> None:
+async def test_one_detached_gpu_and_the_others_are_read(tmp_path: Path) -> None:
     async with watching(tmp_path) as node:
         [before] = workers()
         assert (await node.gpus.carry_out(DetachGpus("1", 60.0, ("02:00",)))).message == OTHER
@@ -107,19 +107,19 @@ async def test_one_gpu_is_left_alone_and_the_other_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("double")
-async def test_a_release_ends_by_itself_and_outlives_a_restart(tmp_path: Path) -> None:
+async def test_a_detachment_ends_by_itself_and_survives_a_restart(tmp_path: Path) -> None:
     hour = LiveMachine().now().mono + 3600.0
     async with watching(tmp_path, DetachedGpus("boot", {NODE: hour})) as node:
-        assert (node.knowledge(), workers()) == (DataStatus.NOT_APPLICABLE, [])
+        assert (node.data_status(), workers()) == (DataStatus.NOT_APPLICABLE, [])
         soon = node.agent.now().mono + 0.2
         node.gpus.detached = DetachedGpus("boot", {NODE: soon})
         node.gpus.apply()
-        await until_async(lambda: node.knowledge() is DataStatus.FRESH)
+        await until_async(lambda: node.data_status() is DataStatus.FRESH)
         assert node.agent.now().mono >= soon
 
 
 @pytest.mark.usefixtures("double")
-async def test_what_makes_no_sense_is_refused(tmp_path: Path) -> None:
+async def test_invalid_instructions_are_refused(tmp_path: Path) -> None:
     async with watching(tmp_path) as node:
         unknown = await node.gpus.carry_out(DetachGpus("1", 60.0, ("99:00",)))
         assert unknown.message == f"99:00 is not a GPU of this node; the GPUs are: {ONE}, {OTHER}"

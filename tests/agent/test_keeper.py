@@ -23,26 +23,26 @@ def lane() -> Iterator[WorkerLane]:
         yield lane
 
 
-class Kept:
-    """A keeper of a memory that counts, and what came of each writing."""
+class CountingKeeper:
+    """A StateKeeper with a counter as its state, and the error of each write."""
 
     def __init__(self, directory: Path, lane: WorkerLane) -> None:
         self.sequence = 0
-        self.wrong: list[str] = []
-        self.heard = asyncio.Event()
-        self.keeper = StateKeeper(StateFile(str(directory), lane), self.remember, self.heed)
+        self.errors: list[str] = []
+        self.stored = asyncio.Event()
+        self.keeper = StateKeeper(StateFile(str(directory), lane), self.capture, self.on_stored)
 
-    def remember(self) -> AgentState | None:
+    def capture(self) -> AgentState | None:
         return (
             AgentState("boot", 1.0, 1e9, pipeline=PipelineState(LogCursor("boot", self.sequence)))
             if self.sequence
             else None
         )
 
-    def heed(self, memory: AgentState, wrong: str) -> None:
-        assert memory.pipeline.cursor is not None
-        self.wrong.append(wrong)
-        self.heard.set()
+    def on_stored(self, state: AgentState, error: str) -> None:
+        assert state.pipeline.cursor is not None
+        self.errors.append(error)
+        self.stored.set()
 
 
 def on_disk(directory: Path) -> int:
@@ -51,62 +51,62 @@ def on_disk(directory: Path) -> int:
     return cursor.sequence
 
 
-async def test_what_changes_is_written_at_once_and_what_follows_together(
+async def test_a_change_is_written_at_once_and_later_ones_together(
     tmp_path: Path, lane: WorkerLane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(keeper, "_GAP", 0.1)
-    kept = Kept(tmp_path / "state", lane)
-    running = asyncio.ensure_future(kept.keeper.run())
+    counter = CountingKeeper(tmp_path / "state", lane)
+    running = asyncio.ensure_future(counter.keeper.run())
     async with asyncio.timeout(PATIENCE):
         for last in (1, 50):
-            while kept.sequence < last:
-                kept.sequence += 1
-                kept.keeper.mark_changed()
-            await kept.heard.wait()
-            kept.heard.clear()
+            while counter.sequence < last:
+                counter.sequence += 1
+                counter.keeper.mark_changed()
+            await counter.stored.wait()
+            counter.stored.clear()
             assert on_disk(tmp_path / "state") == last
-    assert kept.wrong == ["", ""]
+    assert counter.errors == ["", ""]
     await until_async(lambda: not workers())
     running.cancel()
 
 
-async def test_nothing_is_written_before_anything_is_known(tmp_path: Path, lane: WorkerLane) -> None:
-    kept = Kept(tmp_path / "state", lane)
-    await kept.keeper.end()
+async def test_nothing_is_written_before_the_first_verdict(tmp_path: Path, lane: WorkerLane) -> None:
+    counter = CountingKeeper(tmp_path / "state", lane)
+    await counter.keeper.end()
     assert list(tmp_path.iterdir()) == []
 
 
-async def test_the_last_moment_is_on_the_disk_at_the_end(tmp_path: Path, lane: WorkerLane) -> None:
-    kept = Kept(tmp_path / "state", lane)
-    kept.sequence = 7
-    await kept.keeper.end()
+async def test_the_last_state_is_written_at_the_end(tmp_path: Path, lane: WorkerLane) -> None:
+    counter = CountingKeeper(tmp_path / "state", lane)
+    counter.sequence = 7
+    await counter.keeper.end()
     assert on_disk(tmp_path / "state") == 7
 
 
-async def test_what_cannot_be_written_is_told(tmp_path: Path, lane: WorkerLane) -> None:
+async def test_a_failed_write_is_reported(tmp_path: Path, lane: WorkerLane) -> None:
     (tmp_path / "state").write_text("no directory")
-    kept = Kept(tmp_path / "state", lane)
-    kept.sequence = 1
-    await kept.keeper.end()
-    assert "part of its path is no directory" in kept.wrong[0]
+    counter = CountingKeeper(tmp_path / "state", lane)
+    counter.sequence = 1
+    await counter.keeper.end()
+    assert "part of its path is no directory" in counter.errors[0]
 
 
-async def test_who_must_know_waits_until_it_is_on_the_disk(tmp_path: Path, lane: WorkerLane) -> None:
-    kept = Kept(tmp_path / "state", lane)
-    kept.sequence = 3
-    running = asyncio.ensure_future(kept.keeper.run())
+async def test_save_now_waits_for_the_write(tmp_path: Path, lane: WorkerLane) -> None:
+    counter = CountingKeeper(tmp_path / "state", lane)
+    counter.sequence = 3
+    running = asyncio.ensure_future(counter.keeper.run())
     async with asyncio.timeout(PATIENCE):
-        assert await kept.keeper.save_now() == ""
+        assert await counter.keeper.save_now() == ""
     assert on_disk(tmp_path / "state") == 3
     running.cancel()
 
 
-async def test_an_error_of_our_own_is_told_and_the_next_writing_tried(
+async def test_an_unexpected_error_is_reported_and_the_next_write_is_tried(
     tmp_path: Path, lane: WorkerLane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(keeper, "_GAP", 0.01)
-    kept = Kept(tmp_path / "state", lane)
-    kept.sequence = 1
+    counter = CountingKeeper(tmp_path / "state", lane)
+    counter.sequence = 1
     save = StateFile.save
 
     def broken(*_: object) -> str:
@@ -114,8 +114,8 @@ async def test_an_error_of_our_own_is_told_and_the_next_writing_tried(
         raise TypeError("no")
 
     monkeypatch.setattr(StateFile, "save", broken)
-    running = asyncio.ensure_future(kept.keeper.run())
+    running = asyncio.ensure_future(counter.keeper.run())
     async with asyncio.timeout(PATIENCE):
-        assert await kept.keeper.save_now() == f"{tmp_path}/state/state: please report it: TypeError: no"
-        assert await kept.keeper.save_now() == ""
+        assert await counter.keeper.save_now() == f"{tmp_path}/state/state: please report it: TypeError: no"
+        assert await counter.keeper.save_now() == ""
     running.cancel()

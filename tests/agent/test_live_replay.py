@@ -1,4 +1,4 @@
-"""A bundle as a live machine: its clock, and what changes in its directory."""
+"""A bundle as a live machine: its clock, and changes of its directory."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Scene:
         self.machine = LiveReplayMachine(self.bundle, 1.0, lambda: self.clock, logged=logged)
 
     def round(self, seconds: float = 10.0) -> LiveReplayMachine:
-        """The machine as a round that begins so much later finds it."""
+        """Return the machine at the start of a round some seconds later."""
         self.clock += seconds
         self.machine.now()
         return self.machine
@@ -46,7 +46,7 @@ def live(directory: Path, files: dict[str, Any], logged: LogCursor | None = None
         yield scene
 
 
-def test_a_recording_goes_on_with_the_clock_as_fast_as_asked() -> None:
+def test_a_recording_follows_the_clock_at_its_speed() -> None:
     clock = [100.0]
     with WatchedBundle(str(bundle_path("gpu-gone"))) as watched:
         machine = LiveReplayMachine(watched, 60.0, lambda: clock[0])
@@ -83,7 +83,7 @@ def test_files_and_directories_come_and_go(tmp_path: Path, log: LogLines) -> Non
     assert log.lines == []
 
 
-def test_a_file_that_goes_during_a_round_is_missed_as_on_a_machine(tmp_path: Path) -> None:
+def test_a_file_removed_during_a_round_is_missing(tmp_path: Path) -> None:
     with live(tmp_path, {STATE[1:]: "up\n"}) as scene:
         (tmp_path / STATE[1:]).unlink()
         with pytest.raises(FileNotFoundError) as missed:
@@ -91,7 +91,7 @@ def test_a_file_that_goes_during_a_round_is_missed_as_on_a_machine(tmp_path: Pat
         assert missed.value.filename == STATE
 
 
-def test_frames_that_are_past_stay_laid_over_the_base(tmp_path: Path) -> None:
+def test_past_frames_stay_over_the_base(tmp_path: Path) -> None:
     files = {STATE[1:]: "up\n", "sys/other": "1", f"frames/000010/{STATE[1:]}": "down\n"}
     with live(tmp_path, files) as scene:
         lay(tmp_path, {STATE[1:]: "dormant\n", "sys/other": "2"})
@@ -155,7 +155,7 @@ def test_an_invalid_tree_keeps_the_previous_recording(tmp_path: Path, log: LogLi
     assert "sys/link: is a link out of the bundle" in str(log.lines[0]["error"])
 
 
-def test_nothing_is_read_again_where_nothing_changed(tmp_path: Path) -> None:
+def test_without_changes_nothing_is_read_again(tmp_path: Path) -> None:
     with live(tmp_path, {STATE[1:]: "up\n", "kmsg": f"{ONE}\n"}) as scene:
         before = scene.bundle.recording
         with (tmp_path / "kmsg").open("a") as file:
@@ -165,7 +165,7 @@ def test_nothing_is_read_again_where_nothing_changed(tmp_path: Path) -> None:
         assert scene.bundle.recording is before
 
 
-def test_the_log_is_that_of_the_frames_and_what_came_into_the_file(tmp_path: Path) -> None:
+def test_the_log_has_the_frames_and_new_lines_of_the_file(tmp_path: Path) -> None:
     with live(tmp_path, {"kmsg": ONE, "frames/000010/kmsg": f"{TWO}\n"}) as scene:
         assert scene.round(0).log() == LogRecords((ONE,), last=1)
         with (tmp_path / "kmsg").open("a") as file:
@@ -174,7 +174,7 @@ def test_the_log_is_that_of_the_frames_and_what_came_into_the_file(tmp_path: Pat
         assert scene.round(10).log() == LogRecords((), last=3)
 
 
-def test_after_a_restart_the_log_goes_on_from_the_cursor(tmp_path: Path) -> None:
+def test_after_a_restart_the_log_continues_at_the_cursor(tmp_path: Path) -> None:
     with live(tmp_path, {"kmsg": f"{ONE}\n{TWO}\n"}, logged=LogCursor(BOOT, 1)) as scene:
         assert scene.round().log() == LogRecords((TWO,), last=2)
         with (tmp_path / "kmsg").open("a") as file:
@@ -182,7 +182,7 @@ def test_after_a_restart_the_log_goes_on_from_the_cursor(tmp_path: Path) -> None
         assert scene.round().log() == LogRecords((ONE,), last=2)
 
 
-def test_a_log_that_fails_is_no_news_and_loses_nothing(tmp_path: Path) -> None:
+def test_a_failed_read_of_the_log_loses_no_lines(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "kmsg")
     with live(tmp_path, {"errors.yaml": "dev/kmsg: EIO\n"}) as scene:
         with (tmp_path / "kmsg").open("w") as file:

@@ -11,7 +11,7 @@ from nodeguard.agent.process import notify_systemd, watchdog_interval
 from tests.waiting import PATIENCE
 
 
-def test_a_state_reaches_who_started_us(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_state_reaches_systemd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = str(tmp_path / "notify")
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
         systemd.bind(path)
@@ -20,35 +20,37 @@ def test_a_state_reaches_who_started_us(tmp_path: Path, monkeypatch: pytest.Monk
         assert systemd.recv(100) == b"READY=1"
 
 
-@pytest.mark.parametrize("address", ["", "/nowhere/at/all", "@nodeguard-nobody-listens"])
-def test_nobody_to_tell_is_no_error(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("address", ["", "/nowhere/at/all", "@nodeguard-no-listener"])
+def test_without_systemd_a_notification_does_nothing(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NOTIFY_SOCKET", address)
     before = os.listdir("/proc/self/fd")
     notify_systemd("READY=1")
-    assert os.listdir("/proc/self/fd") == before, "what was opened is closed"
+    assert os.listdir("/proc/self/fd") == before, "descriptors are closed"
 
 
-def test_who_does_not_read_keeps_nobody_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_notification_does_not_wait_for_its_reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = str(tmp_path / "notify")
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
         systemd.bind(path)
         monkeypatch.setenv("NOTIFY_SOCKET", path)
 
-        def tell() -> None:
+        def notify() -> None:
             for _ in range(5000):
                 notify_systemd("WATCHDOG=1")
 
-        telling = threading.Thread(target=tell, daemon=True)
-        telling.start()
-        telling.join(PATIENCE)
-        assert not telling.is_alive()
+        thread = threading.Thread(target=notify, daemon=True)
+        thread.start()
+        thread.join(PATIENCE)
+        assert not thread.is_alive()
 
 
 @pytest.mark.parametrize(
-    ("said", "every"), [("30000000", 15.0), ("", 0.0), ("soon", 0.0), ("-5", 0.0), ("0", 0.0)]
+    ("microseconds", "seconds"), [("30000000", 15.0), ("", 0.0), ("soon", 0.0), ("-5", 0.0), ("0", 0.0)]
 )
-def test_the_watchdog_is_told_twice_as_often_as_it_asks(
-    said: str, every: float, monkeypatch: pytest.MonkeyPatch
+def test_the_watchdog_is_notified_twice_in_its_interval(
+    microseconds: str, seconds: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("WATCHDOG_USEC", said) if said else monkeypatch.delenv("WATCHDOG_USEC", raising=False)
-    assert watchdog_interval() == every
+    monkeypatch.setenv("WATCHDOG_USEC", microseconds) if microseconds else monkeypatch.delenv(
+        "WATCHDOG_USEC", raising=False
+    )
+    assert watchdog_interval() == seconds

@@ -18,7 +18,7 @@ aggregator:
 """
 
 
-def test_a_file_says_what_options_say(tmp_path: Path) -> None:
+def test_a_file_has_the_settings_of_options(tmp_path: Path) -> None:
     (tmp_path / "agent.yaml").write_text(WHOLE)
     assert read_options_file(str(tmp_path / "agent.yaml")) == OptionsFile(
         listen="127.0.0.1:9434",
@@ -30,14 +30,14 @@ def test_a_file_says_what_options_say(tmp_path: Path) -> None:
     )
 
 
-def test_a_node_without_kubernetes_shows_a_certificate(tmp_path: Path) -> None:
+def test_a_node_without_kubernetes_has_a_certificate(tmp_path: Path) -> None:
     (tmp_path / "agent.yaml").write_text("aggregator: {addresses: [a], certificate_file: /c, key_file: /k}\n")
     assert read_options_file(str(tmp_path / "agent.yaml")).aggregator == ReportingOptions(
         ("a",), certificate_file="/c", key_file="/k"
     )
 
 
-def test_plain_http_stays_on_this_machine_and_needs_nothing_shown(tmp_path: Path) -> None:
+def test_plain_http_on_this_machine_needs_no_credentials(tmp_path: Path) -> None:
     (tmp_path / "agent.yaml").write_text("aggregator: {addresses: ['http://127.0.0.1:8443/v1/messages']}\n")
     assert read_options_file(str(tmp_path / "agent.yaml")).aggregator == ReportingOptions(
         ("http://127.0.0.1:8443/v1/messages",)
@@ -45,7 +45,7 @@ def test_plain_http_stays_on_this_machine_and_needs_nothing_shown(tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "error"),
     [
         ("listen: 1\n", "agent.yaml:1: listen"),
         ("state: /a\naggregator:\n  addresses: []\n  token_file: /t\n", "agent.yaml:3: addresses"),
@@ -71,14 +71,14 @@ def test_plain_http_stays_on_this_machine_and_needs_nothing_shown(tmp_path: Path
         ("state: [\n", "agent.yaml:"),
     ],
 )
-def test_what_is_wrong_is_named_with_its_line(tmp_path: Path, text: str, said: str) -> None:
+def test_an_invalid_setting_is_reported_with_its_line(tmp_path: Path, text: str, error: str) -> None:
     (tmp_path / "agent.yaml").write_text(text)
-    with pytest.raises(ConfigError, match=re.escape(said)):
+    with pytest.raises(ConfigError, match=re.escape(error)):
         read_options_file(str(tmp_path / "agent.yaml"))
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "error"),
     [
         ("  addresses: https://u:secret@a/\n", "agent.yaml:2: addresses: the value does not fit: write a list"),
         ("  addresses: [{https://u:secret@a/: 1}]\n", "agent.yaml:2: addresses[0]: a mapping does not fit: write text"),
@@ -88,9 +88,9 @@ def test_what_is_wrong_is_named_with_its_line(tmp_path: Path, text: str, said: s
         (f"  addresses: [a]\n  token_file: secret{'t' * 5000}\n", "agent.yaml:3: token_file: the value does not fit"),
     ],
 )  # fmt: skip
-def test_what_is_said_of_an_aggregator_is_never_shown(tmp_path: Path, text: str, said: str) -> None:
+def test_errors_do_not_show_aggregator_settings(tmp_path: Path, text: str, error: str) -> None:
     (tmp_path / "agent.yaml").write_text(f"aggregator:\n{text}")
-    with pytest.raises(ConfigError) as found:
+    with pytest.raises(ConfigError) as raised:
         read_options_file(str(tmp_path / "agent.yaml"))
-    assert said in str(found.value)
-    assert "secret" not in str(found.value)
+    assert error in str(raised.value)
+    assert "secret" not in str(raised.value)

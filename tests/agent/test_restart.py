@@ -1,4 +1,4 @@
-"""A node that is judged with restarts of the agent comes to the verdict that it comes to without."""
+"""Verdicts with restarts of the agent equal those without restarts."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from nodeguard.sources.registry import all_sources
 
 pytestmark = pytest.mark.slow
 
-# Of a healthy eight-GPU, eight-port node; what a state file may take.
+# Bytes of the state file of a healthy node with eight GPUs and eight ports.
 _MOST = 256 << 10
 
 
 @pytest.fixture(autouse=True)
 def _rules_are_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rules come of the catalogue alone: to make them for each restart takes longer than all else."""
+    """Compile the rules only once: they depend only on the catalogue, and compiling takes long."""
     made: dict[int, tuple[Catalogue, Rules]] = {}
 
     def once(catalogue: Catalogue, signals: dict[str, Signal], families: None = None) -> Rules:
@@ -43,13 +43,13 @@ def _rules_are_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Agent:
-    """An agent on a recording, which can be ended and started between any two rounds."""
+    """An agent on a recording, which can be restarted between any two rounds."""
 
     def __init__(self, directory: Path) -> None:
         self.recording = Recording.open(str(directory))
         self.catalogue, self.signals = load_catalogue()
         sources = all_sources(self.catalogue.patterns)
-        self.sources = [one for one in sources if self.recording.is_recorded(one.name, one.paths)]
+        self.sources = [source for source in sources if self.recording.is_recorded(source.name, source.paths)]
         self.end = self.recording.end + 30.0 if self.recording.end else 0.0
         self.start(0.0, AgentState())
 
@@ -65,8 +65,8 @@ class Agent:
 
     def round(self, at: float) -> Verdict:
         self.machine.seek(at)
-        due = [one for one in self.sources if at == self.end or at % one.interval == 0]
-        readings = [read_source(one, self.machine) for one in due]
+        due = [source for source in self.sources if at == self.end or at % source.interval == 0]
+        readings = [read_source(source, self.machine) for source in due]
         now = self.machine.now()
         return self.judgement.evaluate(readings, now)
 
@@ -74,18 +74,18 @@ class Agent:
         return capture_state(self.judgement.state, self.machine.now(), self.machine.hangs())
 
     def restart(self, at: float) -> int:
-        """The size of what was written down."""
+        """Return the size of the stored state."""
         data = encode_state(self.memory())
         self.start(at, decode_state(data))
         return len(data)
 
-    def moments(self) -> list[float]:
-        return list(due_times([one.interval for one in self.sources], self.end))
+    def due_times(self) -> list[float]:
+        return list(due_times([source.interval for source in self.sources], self.end))
 
 
-def told(directory: Path, restart: bool) -> list[Verdict]:
+def verdicts(directory: Path, restart: bool) -> list[Verdict]:
     agent, verdicts = Agent(directory), []
-    for at in agent.moments():
+    for at in agent.due_times():
         verdicts.append(agent.round(at))
         if restart:
             assert agent.restart(at) < _MOST
@@ -97,28 +97,28 @@ FRAMED = [path for path in map(bundle_path, bundle_names()) if (path / "frames")
 
 @pytest.mark.parametrize("directory", FRAMED, ids=lambda path: path.name)
 def test_a_restart_between_any_two_rounds_changes_no_verdict(directory: Path) -> None:
-    assert told(directory, restart=True) == told(directory, restart=False)
+    assert verdicts(directory, restart=True) == verdicts(directory, restart=False)
 
 
 @pytest.mark.parametrize(
     "name", ["ecc-uncorrectable", "gpu-off-bus", "xid-after-reboot", "services-restarting"]
 )
-def test_what_was_judged_after_the_last_write_is_judged_again_and_not_twice(name: str) -> None:
-    """Killed after every second round, before it was written down."""
+def test_rounds_after_the_last_write_are_evaluated_again(name: str) -> None:
+    """The agent is killed after every second round, before the state is stored."""
     directory = bundle_path(name)
     agent, written, since = Agent(directory), AgentState(), 0.0
-    for number, at in enumerate(agent.moments()):
+    for number, at in enumerate(agent.due_times()):
         verdict = agent.round(at)
         if number % 2 and at < agent.end:
             agent.start(since, written)
         else:
             written, since = agent.memory(), at
-    assert expected(verdict) == expected(told(directory, restart=False)[-1])
+    assert expected(verdict) == expected(verdicts(directory, restart=False)[-1])
 
 
-def test_a_memory_is_small() -> None:
+def test_the_state_is_small() -> None:
     directory = bundle_path("healthy-dgx-h100")
     agent = Agent(directory)
-    for at in agent.moments():
+    for at in agent.due_times():
         agent.round(at)
     assert agent.restart(at) < _MOST // 8

@@ -1,4 +1,4 @@
-"""An agent with all that is around it: pages, memory, reports and instructions, in one loop."""
+"""An agent with its HTTP server, state file, reports and instructions in one event loop."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ pytestmark = pytest.mark.usefixtures("patient_end")
 
 
 class Node:
-    """A service of one source, whose level is set by the test."""
+    """A service of one source; the test sets its level."""
 
     def __init__(
         self,
@@ -48,40 +48,40 @@ class Node:
         lost: tuple[str, float] = ("", 0.0),
     ) -> None:
         self.level = 3
-        self.carried: list[str] = []
+        self.cleared: list[str] = []
         machine: Any = FakeMachine()
         self.source = Scripted("memory", self.read)
         judge = judgement(LOW)
         self.agent = Agent(machine, [self.source], judge, 0.0)
-        mailbox = DeliveryQueue(post)
+        queue = DeliveryQueue(post)
         (path / "token").write_text("secret")
-        way = HttpsTransport(receiver.address, TokenFile(str(path / "token"))) if receiver else None
-        endpoints = EndpointPool([way], mailbox, Random(7).random) if way else None
-        self.reporter = Reporter(mailbox, node_facts("node-1", Catalogue()), {ClearFinding: self.carry})
+        transport = HttpsTransport(receiver.address, TokenFile(str(path / "token"))) if receiver else None
+        endpoints = EndpointPool([transport], queue, Random(7).random) if transport else None
+        self.reporter = Reporter(queue, node_facts("node-1", Catalogue()), {ClearFinding: self.clear})
         file = StateFile(str(path / "state"), filesystem_lane())
-        remember = lambda instant: capture_state(judge.state, instant, LaneHangs())  # noqa: E731
-        self.service = Service(self.agent, self.reporter, remember, file, lost, endpoints)
+        capture = lambda instant: capture_state(judge.state, instant, LaneHangs())  # noqa: E731
+        self.service = Service(self.agent, self.reporter, capture, file, lost, endpoints)
 
     def read(self, _: Machine) -> Iterator[Observation]:
         yield Observation("memory", "node", signals={"a.level": self.level})
 
-    async def carry(self, one: ClearFinding) -> InstructionOutcome:
-        self.carried.append(one.id)
+    async def clear(self, instruction: ClearFinding) -> InstructionOutcome:
+        self.cleared.append(instruction.id)
         return InstructionOutcome(done=True, message="cleared")
 
     def own(self, signal: str) -> str:
-        told = self.agent.latest.get("agent")
-        return str(told.observations[0].signals[signal]) if told else ""
+        reading = self.agent.latest.get("agent")
+        return str(reading.observations[0].signals[signal]) if reading else ""
 
     async def run(self) -> Verdict | None:
         return await self.service.run("127.0.0.1", 0, once=False)
 
 
 def checks(receiver: Receiver) -> list[list[str]]:
-    return [[found.check for found in one.findings] for one in receiver.applied]
+    return [[finding.check for finding in report.findings] for report in receiver.applied]
 
 
-async def test_what_is_found_is_told_and_remembered_and_the_end_is_told_too(tmp_path: Path) -> None:
+async def test_findings_are_reported_and_stored_and_the_end_is_reported(tmp_path: Path) -> None:
     with receiving() as receiver:
         node = Node(tmp_path, receiver)
         running = asyncio.ensure_future(node.run())
@@ -92,47 +92,47 @@ async def test_what_is_found_is_told_and_remembered_and_the_end_is_told_too(tmp_
         os.kill(os.getpid(), signal.SIGTERM)
         async with asyncio.timeout(PROMPTLY):
             await running
-        assert [one.leaving for one in receiver.applied] == [False, False, True]
-    memory = decode_state((tmp_path / "state" / "state").read_bytes())
-    assert memory.logged == node.agent.logged
-    assert memory.delivery.digest == receiver.applied[-1].digest
-    assert len(memory.delivery.spool) == 0
+        assert [report.leaving for report in receiver.applied] == [False, False, True]
+    state = decode_state((tmp_path / "state" / "state").read_bytes())
+    assert state.logged == node.agent.logged
+    assert state.delivery.digest == receiver.applied[-1].digest
+    assert len(state.delivery.spool) == 0
 
 
-async def test_a_transition_that_nobody_heard_is_heard_after_a_restart_and_only_once(tmp_path: Path) -> None:
-    nobody = Receiver()
-    nobody.address = f"http://127.0.0.1:{closed_port()}/"
-    node = Node(tmp_path, nobody)
+async def test_a_spooled_transition_is_reported_once_after_a_restart(tmp_path: Path) -> None:
+    unreachable = Receiver()
+    unreachable.address = f"http://127.0.0.1:{closed_port()}/"
+    node = Node(tmp_path, unreachable)
     running = asyncio.ensure_future(node.run())
     await until_async(lambda: len(node.reporter.queue.state.spool) == 1)
     os.kill(os.getpid(), signal.SIGTERM)
     await running
-    memory = decode_state((tmp_path / "state" / "state").read_bytes())
+    state = decode_state((tmp_path / "state" / "state").read_bytes())
     with receiving() as receiver:
-        again = Node(tmp_path, receiver, memory.delivery)
-        running = asyncio.ensure_future(again.run())
-        await until_async(lambda: receiver.applied and len(again.reporter.queue.state.spool) == 0)
+        restarted = Node(tmp_path, receiver, state.delivery)
+        running = asyncio.ensure_future(restarted.run())
+        await until_async(lambda: receiver.applied and len(restarted.reporter.queue.state.spool) == 0)
         os.kill(os.getpid(), signal.SIGTERM)
         await running
-        assert len({one.digest for one in receiver.applied}) == 1
-        assert [one.leaving for one in receiver.applied][-1]
+        assert len({report.digest for report in receiver.applied}) == 1
+        assert [report.leaving for report in receiver.applied][-1]
 
 
-async def test_an_instruction_is_acknowledged_once_what_it_did_is_on_the_disk(tmp_path: Path) -> None:
+async def test_an_instruction_is_acknowledged_after_its_effect_is_stored(tmp_path: Path) -> None:
     with receiving() as receiver:
         receiver.instructions["i-1"] = ClearFinding("i-1", "check-0", "node")
         node = Node(tmp_path, receiver)
         running = asyncio.ensure_future(node.run())
-        await until_async(lambda: node.carried)
+        await until_async(lambda: node.cleared)
         await until_async(lambda: node.reporter.queue.stored == ("i-1",))
         assert decode_state((tmp_path / "state" / "state").read_bytes()).delivery.inbox.done == ("i-1",)
         os.kill(os.getpid(), signal.SIGTERM)
         await running
         assert receiver.instructions == {}
-        assert node.carried == ["i-1"]
+        assert node.cleared == ["i-1"]
 
 
-async def test_what_a_person_asks_for_is_on_the_disk_when_the_answer_comes(tmp_path: Path) -> None:
+async def test_a_local_instruction_is_stored_before_its_response(tmp_path: Path) -> None:
     with receiving() as receiver:
         node = Node(tmp_path, receiver)
         running = asyncio.ensure_future(node.run())
@@ -145,7 +145,7 @@ async def test_what_a_person_asks_for_is_on_the_disk_when_the_answer_comes(tmp_p
         await running
 
 
-async def test_a_memory_that_was_lost_is_told_for_a_day_over_restarts(tmp_path: Path) -> None:
+async def test_a_lost_state_is_a_signal_for_a_day_over_restarts(tmp_path: Path) -> None:
     node = Node(tmp_path, None, lost=("/state/state is truncated", FakeMachine().now().wall - 86_399.5))
     running = asyncio.ensure_future(node.run())
     await until_async(lambda: node.own("agent.state_load_error") == "/state/state is truncated")
@@ -155,7 +155,7 @@ async def test_a_memory_that_was_lost_is_told_for_a_day_over_restarts(tmp_path: 
     assert decode_state((tmp_path / "state" / "state").read_bytes()).load_error == ""
 
 
-async def test_a_disk_that_fails_is_told_of_and_ends_nothing(tmp_path: Path) -> None:
+async def test_a_failed_disk_is_a_signal_and_the_agent_continues(tmp_path: Path) -> None:
     (tmp_path / "state").write_text("no directory")
     with receiving() as receiver:
         node = Node(tmp_path, receiver)

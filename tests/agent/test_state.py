@@ -41,7 +41,7 @@ EVENT = RememberedEvent(
     "a.b", "kmsg", 1.0, 2.0, 3, "caf\u00e9 \U0001f600", {"xid": 79, "name": "x"}, (1.0, 2.0, 2.0)
 )
 SLOT = TargetState(first_seen=1.0, events={"kmsg a.b": EVENT}, true_since={"c": 0.5})
-MEMORY = AgentState(
+STATE = AgentState(
     boot_id="boot",
     mono=100.0,
     wall=1e9,
@@ -59,12 +59,12 @@ HEALTHY = TargetState(first_seen=0.0)
 CLEARED = OperatorClear("one", GPU, "", 1.0, "ann")
 
 
-def test_what_is_written_is_read() -> None:
-    assert decode_state(encode_state(MEMORY)) == MEMORY
+def test_a_state_is_decoded_as_it_was_encoded() -> None:
+    assert decode_state(encode_state(STATE)) == STATE
     assert decode_state(encode_state(AgentState())) == AgentState()
 
 
-def test_what_only_saves_work_is_left_out() -> None:
+def test_caches_are_left_out() -> None:
     settled = {NODE: TargetResult(SLOT, (), (), 0, (), {}, settled=True)}
     judged = JudgeState("boot", {NODE: SLOT}, background=Background(one_shot=True), settled=settled)
     assert decode_state(encode_state(AgentState(pipeline=PipelineState(judged=judged)))) == AgentState(
@@ -72,14 +72,14 @@ def test_what_only_saves_work_is_left_out() -> None:
     )
 
 
-def test_a_memory_that_was_written_by_version_1_is_read() -> None:
-    kept = Path(__file__).parent / "state-1"
-    assert decode_state(kept.read_bytes()) == MEMORY
+def test_a_state_of_version_1_is_decoded() -> None:
+    path = Path(__file__).parent / "state-1"
+    assert decode_state(path.read_bytes()) == STATE
 
 
 @given(st.data())
-def test_whatever_is_cut_or_changed_is_found(data: st.DataObject) -> None:
-    whole = encode_state(MEMORY)
+def test_truncated_and_changed_files_are_refused(data: st.DataObject) -> None:
+    whole = encode_state(STATE)
     at = data.draw(st.integers(0, len(whole) - 1))
     changed = bytearray(whole)
     changed[at] ^= data.draw(st.integers(1, 255))
@@ -89,17 +89,17 @@ def test_whatever_is_cut_or_changed_is_found(data: st.DataObject) -> None:
 
 
 @given(st.binary())
-def test_anything_else_is_no_memory(data: bytes) -> None:
+def test_other_content_is_refused(data: bytes) -> None:
     with pytest.raises(UnusableStateError):
         decode_state(data)
 
 
-def test_version_0_is_no_memory() -> None:
+def test_version_0_is_refused() -> None:
     with pytest.raises(UnusableStateError, match="not a state file of nodeguard"):
-        decode_state(encode_state(MEMORY).replace(b" 1 ", b" 0 ", 1))
+        decode_state(encode_state(STATE).replace(b" 1 ", b" 0 ", 1))
 
 
-def test_a_newer_version_is_told_whatever_it_holds() -> None:
+def test_a_newer_version_is_named() -> None:
     with pytest.raises(UnusableStateError, match="version 2, and this nodeguard reads 1"):
         decode_state(b"nodeguard-state 2 and all that\nanything")
 
@@ -107,58 +107,58 @@ def test_a_newer_version_is_told_whatever_it_holds() -> None:
 @pytest.mark.parametrize(
     "body", [b"not compressed", zlib.compress(b"\xc1"), zlib.compress(b"\x81\xa4mono\xa1x")]
 )
-def test_what_has_its_checksum_and_no_sense_is_told(body: bytes) -> None:
+def test_invalid_content_with_a_checksum_is_refused(body: bytes) -> None:
     with pytest.raises(UnusableStateError, match="not have the format of this nodeguard"):
         decode_state(b"nodeguard-state 1 %08x\n" % zlib.crc32(body) + body)
 
 
-def test_what_swells_beyond_all_measure_is_not_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_size_of_the_uncompressed_state_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_UNPACKED", 16)
     with pytest.raises(UnusableStateError):
-        decode_state(encode_state(MEMORY))
+        decode_state(encode_state(STATE))
 
 
 @pytest.mark.parametrize("odd", ["\udcff", 1 << 70])
-def test_what_cannot_be_written_is_told(odd: str | int) -> None:
+def test_a_state_that_cannot_be_encoded_is_an_error(odd: str | int) -> None:
     event = RememberedEvent("a.b", "kmsg", 1.0, 1.0, 1, "", {"x": odd}, ())
     slots = {NODE: TargetState(first_seen=1.0, events={"x": event})}
     with pytest.raises(UnusableStateError, match="cannot be encoded"):
         encode_state(AgentState(pipeline=PipelineState(judged=JudgeState(targets=slots))))
 
 
-def test_a_memory_of_this_boot_goes_on() -> None:
-    assert resume_state(MEMORY, Instant(1e9, 100.0, "boot")) == (MEMORY, "")
+def test_a_state_of_this_boot_is_resumed() -> None:
+    assert resume_state(STATE, Instant(1e9, 100.0, "boot")) == (STATE, "")
 
 
-def test_what_hangs_ends_with_its_boot() -> None:
-    memory, wrong = resume_state(MEMORY, Instant(1e9, 5.0, "next"))
-    assert (memory.hangs, memory.pipeline, wrong) == (LaneHangs(), MEMORY.pipeline, "")
+def test_hangs_end_with_their_boot() -> None:
+    state, wrong = resume_state(STATE, Instant(1e9, 5.0, "next"))
+    assert (state.hangs, state.pipeline, wrong) == (LaneHangs(), STATE.pipeline, "")
 
 
-def test_of_a_machine_that_was_set_back_people_s_words_are_over_up_to_now() -> None:
-    words = tuple(OperatorClear("one", NODE, "", at, "ann") for at in (20.0, 90.0))
-    memory, _ = resume_state(
-        replace(MEMORY, pipeline=PipelineState(judged=JudgeState("boot", cleared=words))),
+def test_after_a_restored_snapshot_clears_count_up_to_now() -> None:
+    clears = tuple(OperatorClear("one", NODE, "", at, "ann") for at in (20.0, 90.0))
+    state, _ = resume_state(
+        replace(STATE, pipeline=PipelineState(judged=JudgeState("boot", cleared=clears))),
         Instant(1e9, 40.0, "boot"),
     )
-    assert [one.at for one in memory.pipeline.judged.cleared] == [20.0, 40.0]
+    assert [clear.at for clear in state.pipeline.judged.cleared] == [20.0, 40.0]
 
 
-def test_of_a_machine_that_was_set_back_only_the_inventory_is_known() -> None:
-    memory, wrong = resume_state(MEMORY, Instant(1e9, 40.0, "boot"))
-    assert memory == AgentState(
-        pipeline=PipelineState(derived=DeriveState(boot_id="boot", best=MEMORY.pipeline.derived.best))
+def test_after_a_restored_snapshot_only_the_inventory_is_used() -> None:
+    state, wrong = resume_state(STATE, Instant(1e9, 40.0, "boot"))
+    assert state == AgentState(
+        pipeline=PipelineState(derived=DeriveState(boot_id="boot", best=STATE.pipeline.derived.best))
     )
     assert wrong == "was written 60 s later in this boot: the machine was set back"
 
 
-def test_what_is_nested_too_deeply_is_no_memory() -> None:
+def test_deeply_nested_content_is_refused() -> None:
     body = zlib.compress(b"\x81\xa1x" + b"\x91" * 100_000 + b"\x01")
     with pytest.raises(UnusableStateError, match="does not have the format of this nodeguard"):
         decode_state(b"nodeguard-state 1 %08x\n" % zlib.crc32(body) + body)
 
 
-def test_probes_and_mounts_are_dropped_first_then_what_is_read_again_then_what_is_healthy() -> None:
+def test_a_large_state_drops_probes_and_mounts_first() -> None:
     reading = Reading("a", 1.0, tuple(Observation("a", slot) for slot in (PROBE, MOUNT, GPU)))
     best = {slot: BestReadings("", {"a.b": 1.0}) for slot in (MOUNT, GPU)}
     slots = {PROBE: FAULTY, MOUNT: FAULTY, NODE: HEALTHY, OTHER: HEALTHY, GPU: FAULTY}
