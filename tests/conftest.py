@@ -112,7 +112,7 @@ def promtool() -> Callable[..., subprocess.CompletedProcess[str]]:
 def controlplane(shared_cluster: Cluster, request: pytest.FixtureRequest) -> Cluster:
     """A whole control plane, the same for all tests, without Nodes and pods. A test that fails shows its logs."""
     clear(shared_cluster.api)
-    lengths = {name: shared_cluster.kept.log(name).stat().st_size for name in shared_cluster.components}
+    lengths = {name: shared_cluster.processes.log(name).stat().st_size for name in shared_cluster.components}
     request.node.stash[_SCENE] = (shared_cluster, lengths)
     return shared_cluster
 
@@ -132,6 +132,6 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     if report.failed and (scene := item.stash.get(_SCENE, None)) is not None:
         made, lengths = scene
         report.sections += [
-            (f"Log of {name}", made.kept.tail(name, since)) for name, since in lengths.items()
+            (f"Log of {name}", made.processes.tail(name, since)) for name, since in lengths.items()
         ]
     return report

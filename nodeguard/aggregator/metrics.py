@@ -34,7 +34,7 @@ _MOST_CHECKS = 20
 _PLAN_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _REQUEST_BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5)
 
-# The `_created` series of histograms would be gauges that nobody reads.
+# The `_created` series of histograms would be gauges without use.
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
 

@@ -168,7 +168,7 @@ def incident_status(incident: Incident) -> IncidentStatus:
 def observed_status(desired: IncidentStatus, current: IncidentStatus, generation: int) -> IncidentStatus:
     """Return the desired status with what only the object knows: generations and times of transitions.
 
-    A condition whose status stays the same keeps its time. generation: of the spec that was processed.
+    A condition with an unchanged status keeps its time. generation: of the spec that was processed.
     """
     before = {condition.type: condition for condition in current.conditions}
     conditions = []

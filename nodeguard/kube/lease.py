@@ -1,7 +1,7 @@
 """Leader election by a Lease: it decides which of several aggregators writes.
 
-The plan loop renews it, so an aggregator whose planner hangs loses it. A holder stops before another may
-begin, by monotonic clocks: the holder counts from before its renewal request, the others count from after
+The plan loop renews it, so an aggregator with a planner that hangs loses it. A holder stops before another
+may begin, by monotonic clocks: the holder counts from before its renewal request, the others count from after
 they saw that renewal.
 """
 

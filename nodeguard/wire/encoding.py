@@ -27,7 +27,7 @@ class _Head(Struct):
 
 
 class _Envelope(Struct):
-    """A reply whose instructions are decoded one by one: one of an unknown kind does not hide the others."""
+    """A reply with separately decoded instructions: one of an unknown kind does not hide the others."""
 
     version: int
     acked_sequence: Count | None = None

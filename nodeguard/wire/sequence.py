@@ -113,7 +113,7 @@ def _accepted(state: SequenceState, message: Message, now: float) -> SequenceSta
 
 
 def _contended(state: SequenceState, message: Message, now: float) -> tuple[SequenceState, Acceptance]:
-    """Return the same for a message whose number its boot has used before.
+    """Return the same for a message with a number that its boot has used before.
 
     It is accepted if its boot continues with such numbers while the accepted boot sends nothing: that fixes a
     forged number that is far too high.

@@ -1,1 +1,1 @@
-"""A real Kubernetes control plane without containers: built here, started in seconds, gone with its test."""
+"""A real Kubernetes control plane without containers: built once, started in seconds, removed after its test."""

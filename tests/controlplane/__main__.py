@@ -1,4 +1,4 @@
-"""A cluster to try things on: `python -m tests.controlplane`, until interrupted."""
+"""A cluster for manual tests: `python -m tests.controlplane` runs it until it is interrupted."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from tests.controlplane.cluster import ClusterError, cluster
 from tests.controlplane.programs import BuildError
 
 if __name__ == "__main__":
-    begun = time.monotonic()
+    started = time.monotonic()
     try:
-        with cluster() as made:
+        with cluster() as running:
             print(
-                f"ready in {time.monotonic() - begun:.1f} s; `export KUBECONFIG={made.kubeconfig}`",
+                f"ready in {time.monotonic() - started:.1f} s; `export KUBECONFIG={running.kubeconfig}`",
                 flush=True,
             )
             signal.pause()
-    except (ClusterError, BuildError) as why:
-        sys.exit(str(why))
+    except (ClusterError, BuildError) as error:
+        sys.exit(str(error))
     except KeyboardInterrupt:
         print()

@@ -1,4 +1,4 @@
-"""A few words of the Kubernetes API over HTTPS: JSON in, JSON out."""
+"""A small synchronous client of the Kubernetes API."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from tests.waiting import PATIENCE
 
 Object = dict[str, Any]
 
-# What a PATCH says, by its content type.
+# The content type of a PATCH, without `application/` and `-patch+json`.
 Patch = Literal["merge", "strategic-merge", "json"]
 
 
 class ApiError(Exception):
-    """An answer that is no success. `code`: HTTP's; `status`: the Status object, or what stood in its place."""
+    """An HTTP error. code: HTTP status code. status: the Status object, or the text that was returned."""
 
     def __init__(self, code: int, status: Object) -> None:
         super().__init__(f"{code}: {status.get('message', status)}")
@@ -26,7 +26,7 @@ class ApiError(Exception):
 
 
 class Api:
-    """Speaks to one API server as who holds the token; a connection for each call, so that restarts do no harm."""
+    """Client of one API server with a token. Each call has its own connection, because servers restart."""
 
     def __init__(self, port: int, ca: Path, token: str) -> None:
         self._port = port
@@ -46,37 +46,41 @@ class Api:
         return self._call("PATCH", path, body, f"application/{kind}-patch+json")
 
     def delete(self, path: str, grace: int = 0) -> Object:
-        """Delete an object, or with a collection's path all that it has; pods at once, as no kubelet confirms."""
+        """Delete an object, or all objects of a collection; pods at once, because no kubelet confirms it."""
         return self._call("DELETE", path, {"gracePeriodSeconds": grace, "propagationPolicy": "Background"})
 
     def text(self, path: str) -> str:
-        """What a path like /readyz says. Raises OSError where nobody listens, and ApiError."""
-        line = http.client.HTTPSConnection("127.0.0.1", self._port, context=self._trust, timeout=PATIENCE)
-        return self._ask(line, "GET", path, None, {})
+        """Return the text at a path such as /readyz. Raises OSError if no server listens, and ApiError."""
+        connection = http.client.HTTPSConnection(
+            "127.0.0.1", self._port, context=self._trust, timeout=PATIENCE
+        )
+        return self._send(connection, "GET", path, None, {})
 
     def _call(self, method: str, path: str, body: Any = None, kind: str = "application/json") -> Object:
-        line = http.client.HTTPSConnection("127.0.0.1", self._port, context=self._trust, timeout=PATIENCE)
-        said = None if body is None else json.dumps(body).encode()
-        answer: Object = json.loads(self._ask(line, method, path, said, {"Content-Type": kind}))
-        return answer
+        connection = http.client.HTTPSConnection(
+            "127.0.0.1", self._port, context=self._trust, timeout=PATIENCE
+        )
+        data = None if body is None else json.dumps(body).encode()
+        response: Object = json.loads(self._send(connection, method, path, data, {"Content-Type": kind}))
+        return response
 
-    def _ask(
+    def _send(
         self,
-        line: http.client.HTTPSConnection,
+        connection: http.client.HTTPSConnection,
         method: str,
         path: str,
         body: bytes | None,
         headers: dict[str, str],
     ) -> str:
         try:
-            line.request(method, path, body, {"Authorization": f"Bearer {self._token}", **headers})
-            answer = line.getresponse()
-            text = answer.read().decode()
+            connection.request(method, path, body, {"Authorization": f"Bearer {self._token}", **headers})
+            response = connection.getresponse()
+            text = response.read().decode()
         finally:
-            line.close()
-        if answer.status >= 300:
+            connection.close()
+        if response.status >= 300:
             try:
-                raise ApiError(answer.status, json.loads(text))
+                raise ApiError(response.status, json.loads(text))
             except json.JSONDecodeError:
-                raise ApiError(answer.status, {"message": text}) from None
+                raise ApiError(response.status, {"message": text}) from None
         return text

@@ -1,4 +1,4 @@
-"""Builds the programs of the control plane into the cache, once; says on standard error what it does."""
+"""The build of the control plane's programs into the cache, once, with progress on standard error."""
 
 from __future__ import annotations
 
@@ -14,44 +14,44 @@ from pathlib import Path
 from tests.controlplane import toolchain
 from tests.controlplane.programs import PARTS, BuildError, Part, cache, directory
 
-# Bytes that a build takes before it tidies up: modules, compiled packages, programs.
+# Bytes that a build needs: modules, compiled packages, programs.
 NEEDED = 11 << 30
 
-# Seconds between two lines about a build under way.
+# Seconds between two lines of progress.
 _PAUSE = 15.0
 
-# Days after which what no build has asked for goes.
-_KEPT = 60.0
+# Days after which an unused build is removed.
+_MAX_AGE = 60.0
 
 
 def build() -> Path:
-    """Build what is missing, and give the directory of the programs. Raises BuildError."""
+    """Build what is missing. Return the directory of the programs. Raises BuildError."""
     target = directory()
     cache().mkdir(parents=True, exist_ok=True)
     with (cache() / "lock").open("w") as lock:
         _lock(lock.fileno())
         if not target.is_dir():
             work = cache() / "work"
-            _check_room(work)
-            whole = work / "whole"
-            shutil.rmtree(whole, ignore_errors=True)
-            for needed in (work / "steps", whole / "bin"):
-                needed.mkdir(parents=True, exist_ok=True)
+            _check_space(work)
+            output = work / "output"
+            shutil.rmtree(output, ignore_errors=True)
+            for folder in (work / "steps", output / "bin"):
+                folder.mkdir(parents=True, exist_ok=True)
             least = max(toolchain.version((part.module / "go.mod").read_text()) for part in PARTS)
             go = toolchain.go(least)
-            _say("building the control plane of the tests, once: 10 to 20 minutes on 2 cores")
+            _print("building the control plane of the tests, once: 10 to 20 minutes on 2 cores")
             for part in PARTS:
-                _Build(go, part, work, lock.fileno()).into(whole)
-            (whole / "bin" / "server").rename(whole / "bin" / "etcd")
-            whole.rename(target)
+                _Build(go, part, work, lock.fileno()).into(output)
+            (output / "bin" / "server").rename(output / "bin" / "etcd")
+            output.rename(target)
             shutil.rmtree(work)
-            _forget()
+            _remove_old()
         os.utime(target)
     return target / "bin"
 
 
 class _Build:
-    """One part's. work: where compiled packages stay while the build goes on, and after one that was interrupted."""
+    """The build of one part. work: directory of compiled packages, which an interrupted build leaves."""
 
     def __init__(self, go: str, part: Part, work: Path, lock: int) -> None:
         self._go = go
@@ -59,72 +59,72 @@ class _Build:
         self._environment = toolchain.environment(os.environ, work)
         self._lock = lock
 
-    def into(self, whole: Path) -> None:
-        says, flags = self._part.says, self._part.flags
-        begun = told = time.monotonic()
-        _say(f"{says}: fetching modules")
+    def into(self, output: Path) -> None:
+        """Build the programs into output/bin, and copy the manifests."""
+        name, flags = self._part.name, self._part.flags
+        started = printed = time.monotonic()
+        _print(f"{name}: fetching modules")
         packages = sum(1 for _ in self._run("list", "-deps", *flags, "tool"))
-        output = f"{whole / 'bin'}{os.sep}"
-        compiled = self._run("build", "-v", "-trimpath", "-buildvcs=false", *flags, "-o", output, "tool")
+        programs = f"{output / 'bin'}{os.sep}"
+        compiled = self._run("build", "-v", "-trimpath", "-buildvcs=false", *flags, "-o", programs, "tool")
         for number, _ in enumerate(compiled, 1):
-            if time.monotonic() - told > _PAUSE:
-                told = time.monotonic()
-                _say(f"{says}: {number} of {packages} packages, {_elapsed(told - begun)}")
+            if time.monotonic() - printed > _PAUSE:
+                printed = time.monotonic()
+                _print(f"{name}: {number} of {packages} packages, {_elapsed(printed - started)}")
         for module, manifests in self._part.manifests:
-            (found,) = self._run("list", "-m", "-f", "{{.Dir}}", module)
-            _copy(Path(found) / manifests, whole / "manifests" / module)
-        _say(f"{says}: built in {_elapsed(time.monotonic() - begun)}")
+            (folder,) = self._run("list", "-m", "-f", "{{.Dir}}", module)
+            _copy(Path(folder) / manifests, output / "manifests" / module)
+        _print(f"{name}: built in {_elapsed(time.monotonic() - started)}")
 
-    def _run(self, *words: str) -> Iterator[str]:
-        """Lines that Go says, as it says them. Raises BuildError where it fails."""
-        said = []
+    def _run(self, *arguments: str) -> Iterator[str]:
+        """Run Go, and yield the lines of its output as they come. Raises BuildError if it fails."""
+        lines = []
         with subprocess.Popen(
-            [self._go, *words],
+            [self._go, *arguments],
             cwd=self._part.module,
             env=self._environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            pass_fds=[self._lock],  # Go may outlive this process: until it ends, no second build begins
+            pass_fds=[self._lock],  # Go may outlive this process: no second build begins until it ends
         ) as running:
             assert running.stdout is not None
             for line in running.stdout:
-                said.append(line.rstrip())
+                lines.append(line.rstrip())
                 if not line.startswith("go: "):
-                    yield said[-1]
+                    yield lines[-1]
         if running.returncode:
-            raise BuildError(f"{self._part.says}: {failure(words[0], said)}")
+            raise BuildError(f"{self._part.name}: {failure(arguments[0], lines)}")
 
 
 def _copy(manifests: Path, into: Path) -> None:
     """Copy YAML files. Go keeps its modules read-only: whole directories could not be removed again."""
     for path in manifests.rglob("*.yaml"):
-        kept = into / path.relative_to(manifests)
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(path, kept)
+        copy = into / path.relative_to(manifests)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, copy)
 
 
-def failure(step: str, said: list[str]) -> str:
-    """Why Go failed, from what it said, and what to do."""
-    last = "\n".join(f"  {line}" for line in list(dict.fromkeys(said))[-6:])
-    fetching = any(
-        word in last for word in ("dial tcp", ": lookup ", "proxyconnect", 'Get "http', "reading http")
-    )
+def failure(step: str, lines: list[str]) -> str:
+    """Return why Go failed, with the end of its output and the remedy."""
+    last = "\n".join(f"  {line}" for line in list(dict.fromkeys(lines))[-6:])
+    network_errors = ("dial tcp", ": lookup ", "proxyconnect", 'Get "http', "reading http")
+    is_network_error = any(text in last for text in network_errors)
     remedy = (
         "A Go module proxy has to be reachable once: set GOPROXY or HTTPS_PROXY,"
         f" or copy {directory()} from a machine that has it."
-        if fetching
-        else "The modules are pinned in tests/controlplane: mend what Go names, then run `make controlplane` again."
+        if is_network_error
+        else "The modules are pinned in tests/controlplane: fix what Go names, then run `make controlplane` again."
     )
     return f"`go {step}` failed:\n{last}\n{remedy}"
 
 
-def _check_room(work: Path) -> None:
+def _check_space(work: Path) -> None:
     free = shutil.disk_usage(cache()).free
     if free < NEEDED and not work.is_dir():
         raise BuildError(
-            f"building the control plane takes {NEEDED >> 30} GB for a while under {cache()},"
-            f" where {free / (1 << 30):.1f} GB are free: make room, or set XDG_CACHE_HOME"
+            f"the build of the control plane needs {NEEDED >> 30} GB of temporary space under {cache()},"
+            f" which has {free / (1 << 30):.1f} GB free: make room, or set XDG_CACHE_HOME"
         )
 
 
@@ -132,13 +132,13 @@ def _lock(lock: int) -> None:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        _say("another run builds the control plane: waiting for it")
+        _print("another run builds the control plane: waiting for it")
         fcntl.flock(lock, fcntl.LOCK_EX)
 
 
-def _forget() -> None:
+def _remove_old() -> None:
     for other in cache().iterdir():
-        if other.is_dir() and time.time() - other.stat().st_mtime > _KEPT * 86400:
+        if other.is_dir() and time.time() - other.stat().st_mtime > _MAX_AGE * 86400:
             shutil.rmtree(other, ignore_errors=True)
 
 
@@ -146,14 +146,14 @@ def _elapsed(seconds: float) -> str:
     return f"{seconds // 60:.0f} min {seconds % 60:02.0f} s"
 
 
-def _say(text: str) -> None:
+def _print(text: str) -> None:
     print(f"controlplane: {text}", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":
     try:
         print(build())
-    except BuildError as why:
-        sys.exit(f"controlplane: {why}")
+    except BuildError as error:
+        sys.exit(f"controlplane: {error}")
     except KeyboardInterrupt:
-        sys.exit("controlplane: stopped; the next run goes on from here")
+        sys.exit("controlplane: stopped; the next run continues")

@@ -1,4 +1,4 @@
-"""A certificate authority of a test's own: short keys, a week of life, nothing that leaves its directory."""
+"""A certificate authority for tests: short keys, valid for a week, in a directory of the test."""
 
 from __future__ import annotations
 
@@ -25,43 +25,43 @@ class Pair(NamedTuple):
 
 
 class Authority:
-    """Signs certificates, and writes them into a directory as PEM."""
+    """Signs certificates, and writes them to a directory as PEM."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._name = _name("nodeguard-tests")
-        about = _about(self._name, self._name, self._key.public_key())
-        signed = about.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True).sign(
+        builder = _builder(self._name, self._name, self._key.public_key())
+        signed = builder.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True).sign(
             self._key, hashes.SHA256()
         )
         self.certificate = directory / "ca.crt"
         self.certificate.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
 
     def issue(self, name: str, *hosts: str, days: int = 0) -> Pair:
-        """A certificate for a server at these names and addresses, good as a client `name`, too.
+        """Issue a certificate for a server with these names and addresses, and for the client `name`.
 
-        days: by which the clock is ahead that it is issued by.
+        days: added to the time of issue.
         """
         key = ec.generate_private_key(ec.SECP256R1())
-        about = _about(_name(name), self._name, key.public_key(), days).add_extension(
+        builder = _builder(_name(name), self._name, key.public_key(), days).add_extension(
             x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]),
             critical=False,
         )
         if hosts:
-            about = about.add_extension(
+            builder = builder.add_extension(
                 x509.SubjectAlternativeName([_host(host) for host in hosts]), critical=False
             )
         pair = Pair(self._directory / f"{name}.crt", self._directory / f"{name}.key")
         pair.certificate.write_bytes(
-            about.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+            builder.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
         )
         _write(pair.key, key)
         return pair
 
 
 def signing_key(path: Path) -> Path:
-    """A key that signs service account tokens, RSA as on most clusters, so that tests verify what sites verify."""
+    """Create a key for service account tokens: RSA, as on most clusters. Return its path."""
     _write(path, rsa.generate_private_key(public_exponent=65537, key_size=2048))
     return path
 
@@ -75,7 +75,7 @@ def _write(path: Path, key: Key) -> None:
     )
 
 
-def _about(
+def _builder(
     name: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, days: int = 0
 ) -> x509.CertificateBuilder:
     now = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=days)

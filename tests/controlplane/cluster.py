@@ -1,6 +1,6 @@
-"""A cluster: etcd, an API server and, where wanted, the controllers and the scheduler, each a real process.
+"""A cluster of real processes: etcd, an API server and, optionally, the controllers and the scheduler.
 
-There is no kubelet: Nodes are made by hand, pods are bound and never run.
+There is no kubelet: tests create Nodes, and pods are bound but never run.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tests.controlplane.api import Api, ApiError
 from tests.controlplane.certificates import Authority, signing_key
 from tests.controlplane.commands import Commands, Component
 from tests.controlplane.credentials import write_kubeconfig, write_tokens
-from tests.controlplane.kept import Kept
+from tests.controlplane.processes import SupervisedProcesses
 from tests.controlplane.programs import program
 from tests.ports import free_ports
 from tests.waiting import PATIENCE
@@ -27,23 +27,23 @@ from tests.waiting import PATIENCE
 WHOLE: tuple[Component, ...] = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
 API: tuple[Component, ...] = WHOLE[:2]
 
-# Pods are refused in a namespace until the controllers have made this.
+# Pods are refused in a namespace until the controllers have created this.
 SERVICE_ACCOUNT = "/api/v1/namespaces/{}/serviceaccounts/default"
 
 PREFIX = "nodeguard-cluster-"
 
-Said = TypeVar("Said")
+Answer = TypeVar("Answer")
 
 
 class ClusterError(Exception):
-    """A cluster that did not come up, with the end of the log that says why."""
+    """A cluster that did not start. The message has the end of the log."""
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """A running cluster, and what one needs to speak to it as its administrator."""
+    """A running cluster, with the credentials of its administrator."""
 
-    kept: Kept
+    processes: SupervisedProcesses
     api: Api
     url: str
     ca: Path
@@ -53,28 +53,30 @@ class Cluster:
     components: tuple[Component, ...]
     _commands: Mapping[Component, Sequence[str]] = field(repr=False)
 
-    def kubectl(self, *words: str) -> str:
-        """What kubectl says, as the administrator. Raises CalledProcessError."""
+    def kubectl(self, *arguments: str) -> str:
+        """Run kubectl as the administrator, and return its output. Raises CalledProcessError."""
         environment = {"PATH": os.environ["PATH"], "KUBECONFIG": str(self.kubeconfig)}
-        environment["KUBECACHEDIR"] = str(self.kept.directory / "kubectl")  # else it writes into the home
+        environment["KUBECACHEDIR"] = str(
+            self.processes.directory / "kubectl"
+        )  # the default is in the home directory
         return subprocess.run(
-            [program("kubectl"), *words], env=environment, check=True, capture_output=True, text=True
+            [program("kubectl"), *arguments], env=environment, check=True, capture_output=True, text=True
         ).stdout
 
     def stop(self, component: Component) -> None:
-        """Kill a component; what it kept on the disk stays."""
-        self.kept.stop(component)
+        """Kill a component. Its data stay."""
+        self.processes.stop(component)
 
     def start(self, component: Component) -> None:
-        """Start a component, anew where it was stopped: same port, same data. Wait with `ready`."""
-        self.kept.start(component, *self._commands[component])
+        """Start a component, also after `stop`, with the same port and data. Wait with `ready`."""
+        self.processes.start(component, *self._commands[component])
 
     def ready(self) -> None:
         """Wait until the API server is ready. Raises ClusterError."""
         self.until(lambda: _reachable(self.api), "kube-apiserver")
 
     def has(self, path: str) -> bool:
-        """Whether there is an object at a path of the API."""
+        """Return whether an object exists at a path of the API."""
         try:
             return bool(self.api.get(path))
         except ApiError as refused:
@@ -82,27 +84,29 @@ class Cluster:
                 return False
             raise
 
-    def until(self, ask: Callable[[], Said], component: str) -> Said:
-        """The first answer that is not empty. Raises ClusterError, with a component's log, where it ends or none comes."""
+    def until(self, query: Callable[[], Answer], component: str) -> Answer:
+        """Return the first answer that is not empty. Raises ClusterError with a component's log if it ends, or
+        if there is no answer in time.
+        """
         end = time.monotonic() + PATIENCE
-        while not (said := ask()):
-            if (code := self.kept.ended(component)) is not None:
-                raise ClusterError(f"{component} ended with code {code}:\n{self.kept.tail(component)}")
+        while not (answer := query()):
+            if (code := self.processes.ended(component)) is not None:
+                raise ClusterError(f"{component} ended with code {code}:\n{self.processes.tail(component)}")
             if time.monotonic() > end:
                 raise ClusterError(
-                    f"{component}: nothing came in {PATIENCE:g} s:\n{self.kept.tail(component)}"
+                    f"{component}: no answer in {PATIENCE:g} s:\n{self.processes.tail(component)}"
                 )
             time.sleep(0.05)
-        return said
+        return answer
 
 
 @contextmanager
 def cluster(
     components: tuple[Component, ...] = WHOLE, flags: Mapping[Component, Sequence[str]] | None = None
 ) -> Iterator[Cluster]:
-    """A new, empty cluster. flags: more of them for a component. Raises BuildError, and ClusterError."""
-    with Kept(PREFIX) as kept:
-        yield _started(kept, components, flags or {})
+    """Run a new, empty cluster. flags: additional flags by component. Raises BuildError, ClusterError."""
+    with SupervisedProcesses(PREFIX) as processes:
+        yield _started(processes, components, flags or {})
 
 
 # Starts a cluster: the function `cluster`, as the fixture `new_cluster` returns it.
@@ -110,9 +114,11 @@ NewCluster = Callable[..., AbstractContextManager[Cluster]]
 
 
 def _started(
-    kept: Kept, components: tuple[Component, ...], more: Mapping[Component, Sequence[str]]
+    processes: SupervisedProcesses,
+    components: tuple[Component, ...],
+    flags: Mapping[Component, Sequence[str]],
 ) -> Cluster:
-    here = kept.directory
+    here = processes.directory
     authority = Authority(here)
     ports = free_ports(3)
     url = f"https://127.0.0.1:{ports[0]}"
@@ -123,8 +129,8 @@ def _started(
     for user, token in tokens.items():
         write_kubeconfig(here / f"{user}.kubeconfig", url, authority.certificate, token)
     commands = Commands(here, ports, authority, signing_key(here / "service-accounts.key")).all()
-    made = Cluster(
-        kept=kept,
+    started = Cluster(
+        processes=processes,
         api=Api(ports[0], authority.certificate, tokens["admin"]),
         url=url,
         ca=authority.certificate,
@@ -132,16 +138,16 @@ def _started(
         kubeconfig=here / "admin.kubeconfig",
         authority=authority,
         components=components,
-        _commands={name: (program(name), *commands[name], *more.get(name, ())) for name in components},
+        _commands={name: (program(name), *commands[name], *flags.get(name, ())) for name in components},
     )
     for component in API:
-        made.start(component)
-    made.ready()
+        started.start(component)
+    started.ready()
     for component in components[len(API) :]:
-        made.start(component)
+        started.start(component)
     if "kube-controller-manager" in components:
-        made.until(lambda: made.has(SERVICE_ACCOUNT.format("default")), "kube-controller-manager")
-    return made
+        started.until(lambda: started.has(SERVICE_ACCOUNT.format("default")), "kube-controller-manager")
+    return started
 
 
 def _reachable(api: Api) -> bool:

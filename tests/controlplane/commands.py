@@ -1,4 +1,4 @@
-"""How each component is started: on 127.0.0.1, with a directory of its own, and nothing shared with the machine."""
+"""Command lines of the components: each listens on 127.0.0.1 and uses only the directory of its cluster."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Component = Literal["etcd", "kube-apiserver", "kube-controller-manager", "kube-s
 _GANGS = "--feature-gates=GenericWorkload=true"
 _PLACED = f"{_GANGS},TopologyAwareWorkloadScheduling=true"
 
-# With these flags the scheduler places whole gangs, within what shares a label: PodGroups of scheduling.k8s.io/v1beta1.
+# With these flags the scheduler places whole gangs (PodGroups of scheduling.k8s.io/v1beta1) on nodes with one label value.
 GANGS: Mapping[Component, Sequence[str]] = {
     "kube-apiserver": [
         _PLACED,
@@ -25,7 +25,7 @@ GANGS: Mapping[Component, Sequence[str]] = {
 
 
 class Commands(NamedTuple):
-    """ports: of the API server, of etcd's clients and of etcd's peers. signing: key of service account tokens."""
+    """ports: of the API server, of etcd's clients and of etcd's peers. signing: key for service account tokens."""
 
     directory: Path
     ports: list[int]
@@ -33,7 +33,7 @@ class Commands(NamedTuple):
     signing: Path
 
     def all(self) -> dict[Component, list[str]]:
-        """Arguments by component."""
+        """Return the arguments by component."""
         return {
             "etcd": self._etcd(),
             "kube-apiserver": self._apiserver(),
@@ -80,12 +80,12 @@ class Commands(NamedTuple):
             f"--service-account-key-file={self.signing}",
             f"--service-account-signing-key-file={self.signing}",
             "--authorization-mode=Node,RBAC",
-            "--allow-privileged=true",  # as every installer has it
+            "--allow-privileged=true",  # as installers set it
             "--service-cluster-ip-range=10.0.0.0/16",
         ]
 
     def _client(self, user: str) -> list[str]:
-        """What components share that speak to the API server, and listen to nobody."""
+        """Return the arguments of a component that uses the API server and does not listen."""
         kubeconfig = self.directory / f"{user}.kubeconfig"
         return [
             f"--kubeconfig={kubeconfig}",
@@ -93,6 +93,6 @@ class Commands(NamedTuple):
             f"--authorization-kubeconfig={kubeconfig}",
             "--secure-port=0",
             "--leader-elect=false",
-            "--kube-api-qps=2000",  # at the default the controllers spend seconds waiting for each other
+            "--kube-api-qps=2000",  # with the default the controllers wait seconds for each other
             "--kube-api-burst=4000",
         ]

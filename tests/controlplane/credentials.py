@@ -1,4 +1,4 @@
-"""Who may speak to the cluster: tokens that the API server knows, and kubeconfigs that carry them."""
+"""Credentials of the cluster: the token file of the API server, and kubeconfigs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def write_tokens(path: Path, tokens: Mapping[str, str]) -> None:
-    """A file of tokens by user. `admin` may do anything, the others what the system lets a component of that name."""
+    """Write the tokens by user. `admin` has all permissions, others those of the system component."""
     path.touch(mode=0o600)
     path.write_text(
         "".join(

@@ -1,7 +1,7 @@
-"""Which programs make up the control plane of the tests, and where they are once built.
+"""The programs of the tests' control plane, and their cache.
 
-The cache is `nodeguard/controlplane` in XDG_CACHE_HOME or ~/.cache. In it each set of modules, flags and machine has a
-directory, which appears whole or not at all.
+The cache is `nodeguard/controlplane` in XDG_CACHE_HOME or ~/.cache. It has one directory for each combination of
+modules, flags and machine, which is created atomically.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ HERE = Path(__file__).parent
 
 
 class BuildError(Exception):
-    """What keeps the control plane from being there, and the remedy."""
+    """The control plane is not available. The message has the reason and the remedy."""
 
 
 class Part(NamedTuple):
-    """A Go module whose tools are built with these flags. manifests: of its packages, kept beside the programs."""
+    """A Go module, and the flags for the build of its tools. manifests: of its packages, copied to the cache."""
 
-    says: str
+    name: str
     module: Path
     flags: tuple[str, ...]
     manifests: tuple[tuple[str, str], ...] = ()
 
 
 def _stamp() -> str:
-    """Kubernetes takes its version from the linker: unset, it calls itself v0.0.0, and features stay off."""
+    """Return the linker's flags for the version of Kubernetes: v0.0.0 would switch features off."""
     pinned = re.search(r"k8s\.io/kubernetes v((\d+)\.(\d+)\S*)", (HERE / "go.mod").read_text())
     assert pinned is not None
-    said = {"gitVersion": f"v{pinned[1]}", "gitMajor": pinned[2], "gitMinor": pinned[3]}
-    return " ".join(f"-X k8s.io/component-base/version.{name}={value}" for name, value in said.items())
+    values = {"gitVersion": f"v{pinned[1]}", "gitMajor": pinned[2], "gitMinor": pinned[3]}
+    return " ".join(f"-X k8s.io/component-base/version.{name}={value}" for name, value in values.items())
 
 
 PARTS = (
@@ -53,30 +53,30 @@ def cache() -> Path:
 
 
 def directory() -> Path:
-    """Where what these very modules and flags give is, or will be."""
-    told = hashlib.sha256(platform.machine().encode())
+    """Return the directory of the build with the current modules and flags, which may not exist yet."""
+    key = hashlib.sha256(platform.machine().encode())
     for part in PARTS:
-        told.update(repr((part.flags, part.manifests)).encode())
+        key.update(repr((part.flags, part.manifests)).encode())
         for name in ("go.mod", "go.sum"):
-            told.update((part.module / name).read_bytes())
-    return cache() / told.hexdigest()[:16]
+            key.update((part.module / name).read_bytes())
+    return cache() / key.hexdigest()[:16]
 
 
 def program(name: str) -> str:
-    """Path of a built program. Raises BuildError where it is not."""
-    found = directory() / "bin" / name
-    if not found.is_file():
+    """Return the path of a built program. Raises BuildError if it is missing."""
+    path = directory() / "bin" / name
+    if not path.is_file():
         raise BuildError(
             f"{name} is missing: run `make controlplane`, which builds the control plane of the tests"
         )
-    return str(found)
+    return str(path)
 
 
 def manifests(module: str) -> Path:
-    """Directory of the manifests that were kept of a Go module. Raises BuildError where they are not."""
-    found = directory() / "manifests" / module
-    if not found.is_dir():
+    """Return the directory of a Go module's manifests. Raises BuildError if it is missing."""
+    path = directory() / "manifests" / module
+    if not path.is_dir():
         raise BuildError(
-            f"the manifests of {module} are missing: run `make controlplane`, which keeps them beside the programs"
+            f"the manifests of {module} are missing: run `make controlplane`, which copies them to the cache"
         )
-    return found
+    return path

@@ -1,4 +1,4 @@
-"""Where the programs come from, and what is said where they cannot come."""
+"""The build of the control plane's programs, and its errors."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ def test_versions_are_read(text: str, expected: tuple[int, ...]) -> None:
     assert toolchain.version(text) == expected
 
 
-def test_what_a_caller_builds_for_others_does_not_leak_in() -> None:
-    outside = {
+def test_the_callers_go_settings_do_not_affect_the_build() -> None:
+    caller = {
         "GOFLAGS": "-mod=vendor",
         "GOOS": "plan9",
         "GOWORK": "/x",
         "GOPROXY": "https://p",
         "GOCACHE": "/c",
     }
-    inside = toolchain.environment(outside, Path("/somewhere"))
-    assert "GOOS" not in inside
-    assert (inside["GOFLAGS"], inside["GOWORK"]) == ("-mod=readonly -modcacherw", "off")
-    assert (inside["GOPROXY"], inside["GOCACHE"]) == ("https://p", "/c")
-    assert inside["GOMODCACHE"] == "/somewhere/modules"
+    variables = toolchain.environment(caller, Path("/somewhere"))
+    assert "GOOS" not in variables
+    assert (variables["GOFLAGS"], variables["GOWORK"]) == ("-mod=readonly -modcacherw", "off")
+    assert (variables["GOPROXY"], variables["GOCACHE"]) == ("https://p", "/c")
+    assert variables["GOMODCACHE"] == "/somewhere/modules"
 
 
 def test_no_file_names_a_registry() -> None:
@@ -54,14 +54,14 @@ def test_no_file_names_a_registry() -> None:
         assert "://" not in (part.module / "go.mod").read_text()
 
 
-def test_kubernetes_is_told_its_version() -> None:
+def test_the_version_of_kubernetes_is_set_by_the_linker() -> None:
     (flags,) = PARTS[0].flags
     version = flags.partition("version.gitVersion=")[2].split()[0]
     assert f"k8s.io/kubernetes {version} // indirect\n" in (HERE / "go.mod").read_text()
     assert re.fullmatch(r"v1\.\d+\.\d+", version)
 
 
-def test_a_program_that_is_not_built_names_the_remedy(
+def test_the_error_of_a_missing_program_names_the_remedy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
@@ -71,22 +71,22 @@ def test_a_program_that_is_not_built_names_the_remedy(
         programs.manifests("example")
 
 
-def test_without_a_network_the_settings_are_named() -> None:
-    said = build.failure("list", [UNREACHED, UNREACHED])
-    assert said.count(UNREACHED) == 1
-    assert "set GOPROXY or HTTPS_PROXY" in said
+def test_the_error_without_a_network_names_the_settings() -> None:
+    message = build.failure("list", [UNREACHED, UNREACHED])
+    assert message.count(UNREACHED) == 1
+    assert "set GOPROXY or HTTPS_PROXY" in message
 
 
-def test_other_failures_do_not_blame_the_network() -> None:
-    said = build.failure("build", ["x.go:1: syntax error"])
-    assert "x.go:1: syntax error" in said
-    assert "proxy" not in said
+def test_the_error_of_another_failure_does_not_name_the_network() -> None:
+    message = build.failure("build", ["x.go:1: syntax error"])
+    assert "x.go:1: syntax error" in message
+    assert "proxy" not in message
 
 
-def test_without_room_nothing_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_disk_space_no_build_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(build, "NEEDED", 1 << 60)
-    with pytest.raises(BuildError, match=r"takes 1073741824 GB .* set XDG_CACHE_HOME"):
+    with pytest.raises(BuildError, match=r"needs 1073741824 GB .* set XDG_CACHE_HOME"):
         build.build()
     assert [path.name for path in programs.cache().iterdir()] == ["lock"]
 

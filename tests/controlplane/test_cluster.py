@@ -1,4 +1,4 @@
-"""The control plane is a real one."""
+"""The control plane of the tests is a real one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ TAINT = {"key": "nodeguard.dev/quarantine", "value": "gpu", "effect": "NoSchedul
 
 
 def usable_node(controlplane: Cluster, name: str) -> None:
-    """A Node that takes pods: the controllers take the taint of a Node not yet ready away."""
+    """Create a Node, and wait until the controllers have removed its not-ready taint."""
     controlplane.api.post("/api/v1/nodes", node(name))
     path = f"/api/v1/nodes/{name}"
     controlplane.until(
@@ -19,20 +19,19 @@ def usable_node(controlplane: Cluster, name: str) -> None:
 
 
 def scheduled(controlplane: Cluster, namespace: str, name: str) -> Object:
-    """A pod once the scheduler has looked at it: bound, or said to be unschedulable."""
+    """Return a pod after the scheduler has processed it: bound or unschedulable."""
 
-    def judged() -> Object | None:
-        found = controlplane.api.get(f"/api/v1/namespaces/{namespace}/pods/{name}")
-        return (
-            found if any(c["type"] == "PodScheduled" for c in found["status"].get("conditions", [])) else None
-        )
+    def processed() -> Object | None:
+        current = controlplane.api.get(f"/api/v1/namespaces/{namespace}/pods/{name}")
+        conditions = current["status"].get("conditions", [])
+        return current if any(item["type"] == "PodScheduled" for item in conditions) else None
 
-    found = controlplane.until(judged, "kube-scheduler")
-    assert found is not None
-    return found
+    result = controlplane.until(processed, "kube-scheduler")
+    assert result is not None
+    return result
 
 
-def test_pods_are_scheduled_on_nodes_made_by_hand(controlplane: Cluster, namespace: str) -> None:
+def test_pods_are_scheduled_on_created_nodes(controlplane: Cluster, namespace: str) -> None:
     usable_node(controlplane, "node-1")
     controlplane.api.post(f"/api/v1/namespaces/{namespace}/pods", pod("one"))
     assert scheduled(controlplane, namespace, "one")["spec"]["nodeName"] == "node-1"
@@ -67,23 +66,23 @@ def test_each_test_begins_without_nodes(controlplane: Cluster) -> None:
     assert controlplane.api.get("/api/v1/pods")["items"] == []
 
 
-def test_kubectl_speaks_to_it(controlplane: Cluster) -> None:
+def test_kubectl_connects_to_the_cluster(controlplane: Cluster) -> None:
     controlplane.api.post("/api/v1/nodes", node("node-1", labels={"rack": "r1"}))
     assert controlplane.kubectl("get", "nodes", "-l", "rack=r1", "-o", "name") == "node/node-1\n"
     assert "Server Version: v1.37.1" in controlplane.kubectl("version")
 
 
-def test_a_second_cluster_knows_nothing_of_the_first(controlplane: Cluster, new_cluster: NewCluster) -> None:
+def test_two_clusters_are_independent(controlplane: Cluster, new_cluster: NewCluster) -> None:
     controlplane.api.post("/api/v1/nodes", node("node-1"))
     with new_cluster(API) as second:
         assert second.url != controlplane.url
         assert second.api.get("/api/v1/nodes")["items"] == []
 
 
-def test_an_api_server_that_comes_back_has_lost_nothing(new_cluster: NewCluster) -> None:
-    with new_cluster(API) as alone:
-        alone.api.post("/api/v1/nodes", node("node-1"))
-        alone.stop("kube-apiserver")
-        alone.start("kube-apiserver")
-        alone.ready()
-        assert alone.api.get("/api/v1/nodes/node-1")["status"]["allocatable"][GPU] == "8"
+def test_a_restarted_api_server_has_lost_no_data(new_cluster: NewCluster) -> None:
+    with new_cluster(API) as cluster:
+        cluster.api.post("/api/v1/nodes", node("node-1"))
+        cluster.stop("kube-apiserver")
+        cluster.start("kube-apiserver")
+        cluster.ready()
+        assert cluster.api.get("/api/v1/nodes/node-1")["status"]["allocatable"][GPU] == "8"

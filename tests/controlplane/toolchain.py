@@ -1,4 +1,4 @@
-"""The Go that builds the control plane: the machine's own where it is new enough, else a wheel's."""
+"""The Go toolchain for the build: the machine's own if it is new enough, else a wheel."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ Version = tuple[int, ...]
 
 
 def version(text: str) -> Version:
-    """The first dotted number of a text, `go1.26.6` or a go.mod; empty where there is none."""
-    found = re.search(r"(?:^|\s)go ?(\d+(?:\.\d+)*)", text, re.MULTILINE)
-    return tuple(int(part) for part in found[1].split(".")) if found else ()
+    """Return the Go version in a text, such as `go1.26.6` or a go.mod; empty for none."""
+    match = re.search(r"(?:^|\s)go ?(\d+(?:\.\d+)*)", text, re.MULTILINE)
+    return tuple(int(part) for part in match[1].split(".")) if match else ()
 
 
 def environment(outside: Mapping[str, str], work: Path) -> dict[str, str]:
-    """What Go runs with. Proxies and caches are the caller's where named; else caches lie in `work`."""
+    """Return the environment of Go. Proxies and caches are the caller's if set; else caches are in `work`."""
     private = {"GOCACHE": str(work / "compiled"), "GOMODCACHE": str(work / "modules")}
     # A caller's flags, workspace or target would build something else under the same name.
-    inside = {name: value for name, value in outside.items() if name not in {"GOARCH", "GOOS", "GOROOT"}}
+    selected = {name: value for name, value in outside.items() if name not in {"GOARCH", "GOOS", "GOROOT"}}
     fixed = {
         "CGO_ENABLED": "0",
         "GOFLAGS": "-mod=readonly -modcacherw",
@@ -33,13 +33,12 @@ def environment(outside: Mapping[str, str], work: Path) -> dict[str, str]:
         "GOTOOLCHAIN": "local",
         "GOWORK": "off",
     }
-    return private | inside | fixed
+    return private | selected | fixed
 
 
 def go(least: Version) -> str:
-    """Path of a Go not older than `least`; fetched as a wheel into this virtual environment where there is none.
-
-    Raises BuildError where it cannot be fetched.
+    """Return the path of a Go of version `least` or newer. If there is none, install a wheel into this virtual
+    environment. Raises BuildError if that fails.
     """
     wheel = Path(sys.prefix) / "bin" / "go"
     for command in (shutil.which("go"), str(wheel)):
@@ -69,7 +68,7 @@ def go(least: Version) -> str:
 
 def _version_of(command: str) -> Version:
     try:
-        said = subprocess.run(
+        result = subprocess.run(
             [command, "env", "GOVERSION"],
             env={**os.environ, "GOTOOLCHAIN": "local"},
             capture_output=True,
@@ -78,4 +77,4 @@ def _version_of(command: str) -> Version:
         )
     except OSError:
         return ()
-    return version(said.stdout)
+    return version(result.stdout)

@@ -31,7 +31,7 @@ class TokenIssuer:
     """Issues service account tokens, signed with the cluster's key."""
 
     def __init__(self, cluster: Cluster) -> None:
-        key = (cluster.kept.directory / "service-accounts.key").read_bytes()
+        key = (cluster.processes.directory / "service-accounts.key").read_bytes()
         self._key: Any = load_pem_private_key(key, None)
         self._kid = json.loads(cluster.api.text("/openid/v1/jwks"))["keys"][0]["kid"]
         self._issuer = json.loads(cluster.api.text("/.well-known/openid-configuration"))["issuer"]

@@ -62,12 +62,12 @@ class Process:
     def launch(self, environment: Mapping[str, str], *arguments: str) -> None:
         """Start nodeguard with a command line."""
         variables = [f"{name}={value}" for name, value in environment.items()]
-        self._id = self._cluster.kept.start(self.name, "env", *variables, sys.executable, *arguments)
+        self._id = self._cluster.processes.start(self.name, "env", *variables, sys.executable, *arguments)
 
     def kill(self) -> None:
         """Kill it if it was started, as a power failure does."""
         if self._id:
-            self._cluster.kept.stop(self.name)
+            self._cluster.processes.stop(self.name)
 
     def suspend(self) -> None:
         """Suspend it with SIGSTOP, as if the machine hangs."""
@@ -97,7 +97,7 @@ class Process:
 
     def return_code(self) -> int | None:
         """Return its exit code; None while it runs."""
-        return self._cluster.kept.ended(self.name)
+        return self._cluster.processes.ended(self.name)
 
     def get(self, path: str) -> str:
         """Return the HTTP response for a path, empty if there is none."""
@@ -105,7 +105,7 @@ class Process:
 
     def until(self, ask: Callable[[], Result]) -> Result:
         """Return the first true value of `ask`; on a timeout, fail with its log."""
-        return until(ask, self._cluster.kept.log(self.name))
+        return until(ask, self._cluster.processes.log(self.name))
 
 
 class Agent(Process):
@@ -300,7 +300,7 @@ class Fleet:
 @contextmanager
 def deployed_fleet(cluster: Cluster) -> Iterator[Fleet]:
     """Deploy the manifests without any Node. All processes of the fleet end with the context."""
-    directory = cluster.kept.directory / f"f-{os.urandom(2).hex()}"  # short: see Aggregator
+    directory = cluster.processes.directory / f"f-{os.urandom(2).hex()}"  # short: see Aggregator
     directory.mkdir()
     apply(cluster)
     fleet = Fleet(cluster, directory)

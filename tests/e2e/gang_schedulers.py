@@ -7,8 +7,8 @@ from typing import Protocol
 
 from tests.controlplane.api import Object
 from tests.controlplane.cluster import Cluster
+from tests.controlplane.kueue_process import KUEUE
 from tests.controlplane.objects import GPU, pod
-from tests.controlplane.queueing import KUEUE
 from tests.e2e.gangs import GANG, GPUS, JOBS, LEAF, POD, PODGROUPS, POOL, SIZE, Namespace, with_leaf
 
 # Label with which Kueue queues a Job or a pod.

@@ -11,8 +11,8 @@ from typing import TypeVar
 
 from tests.controlplane.api import Object
 from tests.controlplane.cluster import SERVICE_ACCOUNT, Cluster
+from tests.controlplane.kueue_process import QUEUED
 from tests.controlplane.objects import node, pod
-from tests.controlplane.queueing import QUEUED
 from tests.e2e.bulk_nodes import wait_until_schedulable
 
 # The labels of a leaf switch and of the pod of leaves that it belongs to.

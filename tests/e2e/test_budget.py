@@ -57,7 +57,7 @@ class Scene:
 
     def change_policy(self, policy: str) -> None:
         """Write another policy, and wait until the aggregator adopts it."""
-        log = self.fleet.cluster.kept.log(self.aggregator.name)
+        log = self.fleet.cluster.processes.log(self.aggregator.name)
         before = log.read_text().count("adopted")
         self.fleet.policy.write_text(policy)
         self.aggregator.until(lambda: log.read_text().count("adopted") > before)

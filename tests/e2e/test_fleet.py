@@ -180,7 +180,7 @@ def test_a_token_of_a_recreated_node_is_refused_until_it_is_renewed(fleet: Fleet
     cluster.api.delete("/api/v1/nodes/recreated")
     cluster.api.post("/api/v1/nodes", node("recreated", 8, labels=labels))
 
-    log = cluster.kept.log(agent.name)
+    log = cluster.processes.log(agent.name)
     agent.until(lambda: "it answered 403: the token is of another Node" in log.read_text())
     assert "delete the agent's pod, so that it gets a new token" in log.read_text()
     [refused] = aggregator.query("/v1/status")["refused_messages"]

@@ -13,8 +13,8 @@ import pytest
 
 from tests.controlplane.cluster import NewCluster
 from tests.controlplane.commands import GANGS
+from tests.controlplane.kueue_process import start_kueue
 from tests.controlplane.objects import GPU
-from tests.controlplane.queueing import start_kueue
 from tests.daemonset.manifests import fill
 from tests.e2e.devices import RULES, create_device_class, published_devices
 from tests.e2e.gang_faults import AgentFaults, agent_faults

@@ -42,7 +42,7 @@ def test_the_history_survives_a_kill_and_can_be_replayed(tmp_path: Path) -> None
         until(lambda: site.states() == {"gpu-1": "Advised"}, site.log)
         site.run("pause", "--reason", "row 4 is rewired")
         until(lambda: rows(path, "SELECT 1 FROM report WHERE health = 'fatal'"), site.log)
-        until(lambda: rows(path, "SELECT 1 FROM told WHERE kind = 'marks'"), site.log)
+        until(lambda: rows(path, "SELECT 1 FROM note WHERE kind = 'marks'"), site.log)
         assert ("gpu-1", "gpu-gsp-failure", "Marked") in backtest_marks(site)
         assert "nodeguard_aggregator_history_write_ok 1.0" in get_page(site.metrics, "/metrics")
         process.send_signal(signal.SIGKILL)
@@ -50,8 +50,8 @@ def test_the_history_survives_a_kill_and_can_be_replayed(tmp_path: Path) -> None
         before = rows(path, "SELECT count(*) FROM report")
         stack.enter_context(site.aggregator(*options))
         site.wait_for_reports(2)
-        until(lambda: rows(path, "SELECT text FROM told WHERE kind = 'pause'"), site.log)
-    reports = rows(path, "SELECT boot, digest, proven FROM report WHERE node = 'gpu-2' ORDER BY id")
+        until(lambda: rows(path, "SELECT text FROM note WHERE kind = 'pause'"), site.log)
+    reports = rows(path, "SELECT boot, digest, passing FROM report WHERE node = 'gpu-2' ORDER BY id")
     assert all(report != following for report, following in pairwise(reports))
     assert rows(path, "SELECT count(*) FROM report") >= before
     assert rows(path, "SELECT node, gpus FROM node ORDER BY node") == [("gpu-1", 8), ("gpu-2", 8)]

@@ -31,7 +31,7 @@ def fleet(shared_cluster: Cluster) -> Iterator[Fleet]:
 
 def log(fleet: Fleet) -> str:
     [aggregator] = fleet.aggregators
-    return fleet.cluster.kept.log(aggregator.name).read_text()
+    return fleet.cluster.processes.log(aggregator.name).read_text()
 
 
 def test_unauthenticated_clients_change_nothing_and_no_token_is_logged(fleet: Fleet) -> None:
@@ -64,7 +64,7 @@ def test_unauthenticated_clients_change_nothing_and_no_token_is_logged(fleet: Fl
         agent.until(lambda: not scene.is_marked(cluster, "gpu-1"))
 
     assert aggregator.return_code() is None
-    logs = log(fleet) + cluster.kept.log(agent.name).read_text()
+    logs = log(fleet) + cluster.processes.log(agent.name).read_text()
     for secret in (good, others, unbound, forged):
         assert secret not in logs
         assert secret.split(".")[2] not in logs

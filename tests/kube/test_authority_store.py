@@ -14,7 +14,7 @@ from nodeguard.model.stored_authority import StoreConflictError, StoreError
 from tests.controlplane.cluster import Cluster
 
 
-async def test_nothing_is_there_at_first_and_who_comes_second_reads(api: ApiClient, namespace: str) -> None:
+async def test_a_second_writer_conflicts_and_reads_the_first(api: ApiClient, namespace: str) -> None:
     store, other_store = AuthoritySecretStore(api, namespace), AuthoritySecretStore(api, namespace)
     before = await store.read()
     assert (before.state, before.bundle) == (b"", "")
@@ -32,7 +32,7 @@ async def test_nothing_is_there_at_first_and_who_comes_second_reads(api: ApiClie
     assert (await store.read()).state == b"next"
 
 
-async def test_the_bundle_is_for_all_and_the_key_is_not(
+async def test_the_bundle_is_in_a_config_map_and_the_key_in_a_secret(
     api: ApiClient, namespace: str, controlplane: Cluster
 ) -> None:
     store = AuthoritySecretStore(api, namespace)
@@ -52,7 +52,7 @@ async def test_the_bundle_is_for_all_and_the_key_is_not(
     assert (await store.read()).state == b""
 
 
-async def test_what_cannot_be_read_or_may_not_is_told(api: ApiClient, namespace: str, controlplane: Cluster, tmp_path: Path) -> None:  # fmt: skip
+async def test_a_forbidden_request_is_an_error_without_the_key(api: ApiClient, namespace: str, controlplane: Cluster, tmp_path: Path) -> None:  # fmt: skip
     data = {"authority.json": base64.b64encode(b"secret-key").decode()}
     controlplane.api.post(
         f"/api/v1/namespaces/{namespace}/secrets", {"metadata": {"name": "nodeguard-ca"}, "data": data}

@@ -1,4 +1,4 @@
-"""The API, asked raw: what it answers, refuses and fails to answer."""
+"""The client of the Kubernetes API, on a real control plane."""
 
 from __future__ import annotations
 
@@ -23,26 +23,28 @@ from tests.controlplane.credentials import write_kubeconfig
 from tests.controlplane.objects import node
 from tests.ports import free_ports
 
-SECRET = "not-to-be-told"
+SECRET = "top-secret-token"
 
 
-async def test_objects_go_in_and_out_as_bytes(api: ApiClient) -> None:
-    made = json.loads(await api.request("POST", "/api/v1/nodes", body=node("node-1", labels={"rack": "r1"})))
-    assert made["metadata"]["name"] == "node-1"
+async def test_requests_and_responses_are_bytes(api: ApiClient) -> None:
+    created = json.loads(
+        await api.request("POST", "/api/v1/nodes", body=node("node-1", labels={"rack": "r1"}))
+    )
+    assert created["metadata"]["name"] == "node-1"
     body = json.dumps({"metadata": {"labels": {"rack": "r2"}}}).encode()
     await api.request("PATCH", "/api/v1/nodes/node-1", body=body, content_type=MERGE_PATCH)
-    found = json.loads(
+    listed = json.loads(
         await api.request("GET", "/api/v1/nodes", query={"labelSelector": "rack=r2", "limit": 5})
     )
-    assert [one["metadata"]["name"] for one in found["items"]] == ["node-1"]
+    assert [item["metadata"]["name"] for item in listed["items"]] == ["node-1"]
 
 
-async def test_a_refusal_says_what_and_why(api: ApiClient) -> None:
+async def test_an_error_response_has_status_reason_and_message(api: ApiClient) -> None:
     with pytest.raises(ApiError) as missing:
-        await api.request("GET", "/api/v1/nodes/nobody")
+        await api.request("GET", "/api/v1/nodes/missing")
     assert (missing.value.status, missing.value.reason) == (404, "NotFound")
     assert str(missing.value) == (
-        'the Kubernetes API returned 404 for GET /api/v1/nodes/nobody: nodes "nobody" not found'
+        'the Kubernetes API returned 404 for GET /api/v1/nodes/missing: nodes "missing" not found'
     )
     await api.request("POST", "/api/v1/nodes", body=node("node-1"))
     stale = {"metadata": {"resourceVersion": "1", "labels": {"a": "b"}}}
@@ -51,7 +53,9 @@ async def test_a_refusal_says_what_and_why(api: ApiClient) -> None:
     assert (conflict.value.status, conflict.value.reason) == (409, "Conflict")
 
 
-async def test_who_may_not_learns_what_to_do(controlplane: Cluster, namespace: str, tmp_path: Path) -> None:
+async def test_a_forbidden_request_names_the_remedy(
+    controlplane: Cluster, namespace: str, tmp_path: Path
+) -> None:
     token = controlplane.kubectl("create", "token", "default", "-n", namespace).strip()
     kubeconfig = tmp_path / "kubeconfig"
     kubeconfig.write_text(controlplane.kubeconfig.read_text().replace(controlplane.token, token))
@@ -64,7 +68,7 @@ async def test_who_may_not_learns_what_to_do(controlplane: Cluster, namespace: s
     assert str(forbidden.value).endswith(": grant the service account this right, as the manifests do")
 
 
-async def test_a_watch_gives_a_line_for_each_event(api: ApiClient, controlplane: Cluster) -> None:
+async def test_a_watch_yields_a_line_for_each_event(api: ApiClient, controlplane: Cluster) -> None:
     seen: list[str] = []
     query: Query = {"watch": "1", "allowWatchBookmarks": "true", "timeoutSeconds": 60}
     async with aclosing(api.stream("/api/v1/nodes", query=query)) as lines:
@@ -84,7 +88,7 @@ async def test_a_watch_ends_when_the_server_ends_it(api: ApiClient) -> None:
     assert [line async for line in api.stream("/api/v1/nodes", query=query)] == []
 
 
-async def test_a_line_or_an_answer_that_is_too_large_is_refused(
+async def test_a_line_or_response_that_is_too_large_is_refused(
     api: ApiClient, controlplane: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(client, "MAX_RESPONSE_BYTES", 500)
@@ -97,7 +101,9 @@ async def test_a_line_or_an_answer_that_is_too_large_is_refused(
         _ = [line async for line in api.stream("/api/v1/nodes", query={"watch": "1"})]
 
 
-async def test_nobody_there(api: ApiClient, tmp_path: Path, controlplane: Cluster) -> None:
+async def test_an_unreachable_server_is_an_error(
+    api: ApiClient, tmp_path: Path, controlplane: Cluster
+) -> None:
     (port,) = free_ports(1)
     kubeconfig = tmp_path / "kubeconfig"
     text = controlplane.kubeconfig.read_text().replace(controlplane.url, f"https://127.0.0.1:{port}")
@@ -111,7 +117,7 @@ async def test_nobody_there(api: ApiClient, tmp_path: Path, controlplane: Cluste
     assert (gone.value.status, gone.value.reason) == (0, "Unreachable")
 
 
-async def test_a_server_that_does_not_answer_is_not_waited_for(tmp_path: Path) -> None:
+async def test_a_request_has_a_timeout(tmp_path: Path) -> None:
     async with silent_server() as url:
         api = await ApiClient.connect(str(plain_kubeconfig(tmp_path, url)))
         with pytest.raises(ApiError, match=r"did not respond to GET /readyz within 0\.1 s") as late:
@@ -120,20 +126,20 @@ async def test_a_server_that_does_not_answer_is_not_waited_for(tmp_path: Path) -
     assert (late.value.status, late.value.reason) == (0, "Timeout")
 
 
-async def test_a_server_that_cannot_prove_itself_is_not_spoken_to(
+async def test_a_server_with_an_untrusted_certificate_is_refused(
     controlplane: Cluster, tmp_path: Path
 ) -> None:
     kubeconfig = tmp_path / "kubeconfig"
-    stranger = Authority(tmp_path)
+    other = Authority(tmp_path)
     kubeconfig.write_text(
-        controlplane.kubeconfig.read_text().replace(str(controlplane.ca), str(stranger.certificate))
+        controlplane.kubeconfig.read_text().replace(str(controlplane.ca), str(other.certificate))
     )
     api = await ApiClient.connect(str(kubeconfig))
     with pytest.raises(ApiError, match="certificate verify failed") as refused:
         await api.request("GET", "/readyz")
     assert refused.value.reason == "Unreachable"
-    # The authorities are read again where one proves nothing: they rotate.
-    stranger.certificate.write_bytes(controlplane.ca.read_bytes())
+    # After a failed verification the authorities are read again: they rotate.
+    other.certificate.write_bytes(controlplane.ca.read_bytes())
     with pytest.raises(ApiError, match="certificate verify failed"):
         await api.request("GET", "/readyz")
     assert await api.request("GET", "/readyz") == b"ok"
@@ -141,7 +147,7 @@ async def test_a_server_that_cannot_prove_itself_is_not_spoken_to(
 
 
 @pytest.mark.parametrize(("days", "reason"), [(-30, "has expired"), (30, "is not valid yet")])
-async def test_a_certificate_that_is_not_valid_now_names_the_clock(
+async def test_the_error_of_an_expired_certificate_names_the_clock(
     tmp_path: Path, days: int, reason: str
 ) -> None:
     authority = Authority(tmp_path)
@@ -169,7 +175,7 @@ async def test_a_certificate_that_is_not_valid_now_names_the_clock(
         (": [", "check it with `kubectl config view`"),
     ],
 )
-async def test_a_kubeconfig_that_cannot_be_used(tmp_path: Path, text: str | None, message: str) -> None:
+async def test_an_unusable_kubeconfig_is_refused(tmp_path: Path, text: str | None, message: str) -> None:
     path = tmp_path / "kubeconfig"
     if text is not None:
         path.write_text(text)
@@ -180,7 +186,7 @@ async def test_a_kubeconfig_that_cannot_be_used(tmp_path: Path, text: str | None
     assert str(path) in str(refused.value)
 
 
-async def test_outside_of_a_pod_a_kubeconfig_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_outside_of_a_pod_the_error_names_a_kubeconfig(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     with pytest.raises(ApiError, match="or name a kubeconfig"):
         await ApiClient.connect(None)
@@ -207,31 +213,31 @@ async def test_a_pods_token_may_rotate(
     await api.close()
 
 
-async def test_a_program_that_gives_tokens_is_asked_again(controlplane: Cluster, tmp_path: Path) -> None:
-    message = tmp_path / "said.json"
+async def test_a_credential_program_is_run_again_after_a_401(controlplane: Cluster, tmp_path: Path) -> None:
+    credential = tmp_path / "credential.json"
     kubeconfig = tmp_path / "kubeconfig"
     text = json.loads(controlplane.kubeconfig.read_text())
     version = "client.authentication.k8s.io/v1"
-    text["users"][0]["user"] = {"exec": {"apiVersion": version, "command": "cat", "args": [str(message)]}}
+    text["users"][0]["user"] = {"exec": {"apiVersion": version, "command": "cat", "args": [str(credential)]}}
     kubeconfig.write_text(json.dumps(text))
 
-    def give(token: str) -> None:
-        message.write_text(
+    def issue(token: str) -> None:
+        credential.write_text(
             json.dumps({"apiVersion": version, "kind": "ExecCredential", "status": {"token": token}})
         )
 
-    give(SECRET)
+    issue(SECRET)
     api = await ApiClient.connect(str(kubeconfig))
     with pytest.raises(ApiError, match="401"):
         await api.request("GET", "/api/v1/nodes")
-    give(controlplane.token)
+    issue(controlplane.token)
     assert await api.request("GET", "/api/v1/nodes")
     await api.close()
 
 
 @asynccontextmanager
 async def silent_server() -> AsyncIterator[str]:
-    """A server that takes connections and says nothing."""
+    """A server that accepts connections and sends nothing."""
     writers = []
 
     async def hold(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -262,7 +268,7 @@ def plain_kubeconfig(directory: Path, url: str) -> Path:
 
 
 @given(st.lists(st.binary(max_size=20)))
-def test_the_pieces_do_not_matter(pieces: list[bytes]) -> None:
+def test_lines_do_not_depend_on_the_pieces_of_data(pieces: list[bytes]) -> None:
     lines = LineSplitter(1000)
     fed = [line for piece in pieces for line in lines.feed(piece)]
     assert fed == [line for line in b"".join(pieces).split(b"\n")[:-1] if line]
@@ -275,5 +281,5 @@ def test_a_line_that_is_too_long_is_refused(pieces: list[bytes]) -> None:
         _ = [line for piece in pieces for line in lines.feed(piece)]
 
 
-def test_a_line_of_just_the_length_is_taken() -> None:
+def test_a_line_of_the_maximum_length_is_accepted() -> None:
     assert list(LineSplitter(5).feed(b"12345\n")) == [b"12345"]

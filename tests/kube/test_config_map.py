@@ -1,4 +1,4 @@
-"""What people decided is kept, whoever else writes at the same time."""
+"""Operators' decisions in a ConfigMap that several aggregators write."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def with_key(key: str, value: str) -> Any:
     return lambda data: {**data, key: value}
 
 
-async def test_what_is_not_there_is_empty_and_made(
+async def test_a_missing_config_map_is_empty_and_is_created(
     api: ApiClient, controlplane: Cluster, namespace: str
 ) -> None:
     config_map = ConfigMap(api, namespace, "decisions")
@@ -31,7 +31,7 @@ async def test_what_is_not_there_is_empty_and_made(
     assert await config_map.read() == {"pause": "yes"}
 
 
-async def test_only_what_is_changed_is(api: ApiClient, controlplane: Cluster, namespace: str) -> None:
+async def test_an_update_changes_only_its_keys(api: ApiClient, controlplane: Cluster, namespace: str) -> None:
     path = f"/api/v1/namespaces/{namespace}/configmaps"
     theirs: Object = {
         "metadata": {"name": "decisions", "labels": {"mine": "yes"}},
@@ -47,7 +47,7 @@ async def test_only_what_is_changed_is(api: ApiClient, controlplane: Cluster, na
     assert stored["metadata"]["labels"] == {"mine": "yes"}
 
 
-async def test_many_who_change_it_at_once(api: ApiClient, namespace: str) -> None:
+async def test_simultaneous_updates_are_all_stored(api: ApiClient, namespace: str) -> None:
     many = [ConfigMap(api, namespace, "decisions") for _ in range(5)]
     await asyncio.gather(
         *(config_map.update(with_key(f"key-{place}", "x")) for place, config_map in enumerate(many))
@@ -55,7 +55,7 @@ async def test_many_who_change_it_at_once(api: ApiClient, namespace: str) -> Non
     assert await many[0].read() == {f"key-{place}": "x" for place in range(5)}
 
 
-async def test_a_refusal_is_passed_on(api: ApiClient) -> None:
+async def test_an_error_is_raised(api: ApiClient) -> None:
     with pytest.raises(ApiError) as refused:
         await ConfigMap(api, "nowhere", "decisions").update(with_key("a", "1"))
     assert refused.value.status == 404

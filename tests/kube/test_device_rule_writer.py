@@ -25,7 +25,7 @@ QUARANTINE = Taint("nodeguard.dev/quarantine", "NoSchedule", "gpu")
 
 
 @asynccontextmanager
-async def keeping(api: ApiClient, epoch: int = 1) -> AsyncIterator[tuple[Writing, DeviceRuleWriter]]:
+async def running_writer(api: ApiClient, epoch: int = 1) -> AsyncIterator[tuple[Writing, DeviceRuleWriter]]:
     async with writing(api, epoch) as writers:
         rules = DeviceRuleWriter(writers.client, writers.first)
         watch = device_rules.watch_rules(api, rules)
@@ -35,7 +35,7 @@ async def keeping(api: ApiClient, epoch: int = 1) -> AsyncIterator[tuple[Writing
 
 
 async def rule(api: ApiClient, controlplane: Cluster, device: str = "gpu-0") -> DeviceRule:
-    """A rule for a device of a Node, which is made; nodeguard's of other tests are gone."""
+    """Create a Node and return a rule for one of its devices. Delete all existing rules."""
     controlplane.api.delete(PATH)
     controlplane.api.post("/api/v1/nodes", node("gpu-7"))
     uid = (await read(api, "gpu-7")).uid
@@ -48,7 +48,7 @@ async def objects(api: ApiClient) -> dict[str, Any]:
 
 
 async def until_there(api: ApiClient, expected: dict[str, str]) -> None:
-    """Wait until the cluster has these rules, by name with their devices, and no others."""
+    """Wait until the cluster has exactly these rules: devices by name."""
     async with asyncio.timeout(PATIENCE):
         while {
             name: wanted_rule["spec"]["deviceSelector"]["device"]
@@ -57,10 +57,10 @@ async def until_there(api: ApiClient, expected: dict[str, str]) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_rules_come_change_and_go(api: ApiClient, controlplane: Cluster) -> None:
+async def test_rules_are_created_changed_and_deleted(api: ApiClient, controlplane: Cluster) -> None:
     wanted_rule = await rule(api, controlplane)
     assert await serves_device_rules(api)
-    async with keeping(api, epoch=5) as (writers, rules):
+    async with running_writer(api, epoch=5) as (writers, rules):
         rules.set_desired([wanted_rule])
         await writers.until(lambda: rules.current_rules() == [wanted_rule])
         written = (await objects(api))[wanted_rule.name]
@@ -78,20 +78,22 @@ async def test_rules_come_change_and_go(api: ApiClient, controlplane: Cluster) -
     assert writers.messages == []
 
 
-async def test_what_stands_is_found_again(api: ApiClient, controlplane: Cluster) -> None:
+async def test_existing_rules_are_not_written_again(api: ApiClient, controlplane: Cluster) -> None:
     wanted_rule = await rule(api, controlplane)
-    async with keeping(api) as (writers, rules):
+    async with running_writer(api) as (writers, rules):
         rules.set_desired([wanted_rule])
         await until_there(api, {wanted_rule.name: "gpu-0"})
-    async with keeping(api) as (writers, rules):
+    async with running_writer(api) as (writers, rules):
         assert rules.current_rules() == [wanted_rule]
         # Before a plan nothing is touched.
         assert writers.first.pending == 0
 
 
-async def test_ours_is_put_right_and_others_are_left_alone(api: ApiClient, controlplane: Cluster) -> None:
+async def test_own_rules_are_corrected_and_foreign_rules_are_not_changed(
+    api: ApiClient, controlplane: Cluster
+) -> None:
     wanted_rule = await rule(api, controlplane)
-    async with keeping(api) as (writers, rules):
+    async with running_writer(api) as (writers, rules):
         rules.set_desired([wanted_rule])
         await until_there(api, {wanted_rule.name: "gpu-0"})
         await writers.idle()
@@ -117,19 +119,19 @@ async def test_ours_is_put_right_and_others_are_left_alone(api: ApiClient, contr
 
 async def test_writes_end_when_a_later_leader_has_written(api: ApiClient, controlplane: Cluster) -> None:
     wanted_rule = await rule(api, controlplane)
-    async with keeping(api, epoch=3) as (writers, rules):
+    async with running_writer(api, epoch=3) as (writers, rules):
         rules.set_desired([wanted_rule])
         await until_there(api, {wanted_rule.name: "gpu-0"})
-    async with keeping(api, epoch=2) as (writers, rules):
+    async with running_writer(api, epoch=2) as (writers, rules):
         rules.set_desired([])
         await writers.until(lambda: writers.client.is_fenced)
         assert "object=DeviceTaintRule nodeguard-1 epoch=3" in writers.messages[0]
     assert set(await objects(api)) == {wanted_rule.name}
 
 
-async def test_rules_that_take_too_much_are_not_written(api: ApiClient, controlplane: Cluster) -> None:
+async def test_unsafe_rules_are_not_written(api: ApiClient, controlplane: Cluster) -> None:
     wanted_rule = await rule(api, controlplane)
-    async with keeping(api) as (writers, rules):
+    async with running_writer(api) as (writers, rules):
         rules.set_desired(
             [
                 replace(wanted_rule, taint=replace(QUARANTINE, effect="NoExecute")),
@@ -141,9 +143,9 @@ async def test_rules_that_take_too_much_are_not_written(api: ApiClient, controlp
         assert len(writers.messages) == 2
 
 
-async def test_a_rule_goes_with_its_node(api: ApiClient, controlplane: Cluster) -> None:
+async def test_a_rule_is_deleted_with_its_node(api: ApiClient, controlplane: Cluster) -> None:
     wanted_rule = await rule(api, controlplane)
-    async with keeping(api) as (_, rules):
+    async with running_writer(api) as (_, rules):
         rules.set_desired([wanted_rule])
         await until_there(api, {wanted_rule.name: "gpu-0"})
     await api.request("DELETE", "/api/v1/nodes/gpu-7")
@@ -151,7 +153,7 @@ async def test_a_rule_goes_with_its_node(api: ApiClient, controlplane: Cluster) 
     assert await objects(api) == {}
 
 
-async def test_older_clusters_have_none(new_cluster: NewCluster) -> None:
+async def test_older_clusters_have_no_device_rules(new_cluster: NewCluster) -> None:
     with new_cluster(API, {"kube-apiserver": ["--emulated-version=1.36"]}) as older:
         api = await ApiClient.connect(str(older.kubeconfig))
         try:

@@ -1,4 +1,4 @@
-"""Which device of a DRA driver is which GPU."""
+"""GPUs of DRA drivers, by Node."""
 
 from __future__ import annotations
 
@@ -73,20 +73,20 @@ def test_attributes_may_have_the_name_of_their_driver(
     )
 
 
-def test_what_is_no_gpu_is_none() -> None:
+def test_a_device_without_gpu_attributes_is_ignored() -> None:
     card = {"name": "eth0", "attributes": {"resource.kubernetes.io/pciBusID": {"string": "0000:3b:00.0"}}}
     assert read(resource_slice("s", [card], driver="dra.net")).devices == ()
     assert read(resource_slice("s", [{"name": "channel-0"}])).devices == ()
     assert read(resource_slice("s", [device(1)], driver="dra.site.example")).devices != ()
 
 
-def test_a_device_may_say_itself_where_it_is() -> None:
+def test_a_device_may_name_its_own_node() -> None:
     made = resource_slice("s", [{**device(1), "nodeName": "node-7"}, device(2)])
     del made["spec"]["nodeName"]
     assert [device_on_node.node for device_on_node in read(made).devices] == ["node-7"]
 
 
-def test_the_latest_generation_that_is_whole() -> None:
+def test_the_latest_complete_generation_counts() -> None:
     def part(uid: str, generation: int, parts: int) -> ResourceSlice:
         return ResourceSlice(uid, "1", DRIVER, "pool", generation, parts, ())
 
@@ -110,7 +110,9 @@ async def following(api: ApiClient) -> AsyncIterator[tuple[DeviceTracker, dict[s
             await task
 
 
-async def test_devices_come_and_go(api: ApiClient, controlplane: Cluster, log: LogLines) -> None:
+async def test_added_and_removed_devices_are_reported(
+    api: ApiClient, controlplane: Cluster, log: LogLines
+) -> None:
     control = controlplane.api
     control.delete(PATH)
     control.post(PATH, resource_slice("one", [device(1), device(2)]))

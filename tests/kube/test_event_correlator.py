@@ -17,14 +17,14 @@ def content(message: str, node: str = "gpu-7") -> EventContent:
     return EventContent(node, f"uid of {node}", "Warning", "NodeQuarantined", message)
 
 
-def test_the_same_again_is_counted() -> None:
+def test_equal_events_are_counted() -> None:
     events = EventCorrelator("a")
     first, second = events.correlate(MARKED, 10.0), events.correlate(MARKED, 20.0)
     assert first == CountedEvent(MARKED, "gpu-7.a1", 1, 10.0, 10.0)
     assert second == CountedEvent(MARKED, "gpu-7.a1", 2, 10.0, 20.0)
 
 
-def test_many_that_differ_in_words_become_one() -> None:
+def test_many_similar_events_become_one() -> None:
     events = EventCorrelator("a")
     taken = [events.correlate(content(f"GPU {number}"), 0.0) for number in range(MAX_SIMILAR + 3)]
     assert len({event.name for event in taken[:MAX_SIMILAR] if event}) == MAX_SIMILAR
@@ -37,7 +37,7 @@ def test_many_that_differ_in_words_become_one() -> None:
     assert later.content.message == "GPU 99"
 
 
-def test_who_says_too_much_of_one_object_is_cut_short() -> None:
+def test_the_events_of_one_object_are_limited() -> None:
     events = EventCorrelator("a")
     taken = [events.correlate(MARKED, 0.0) for _ in range(BURST + 5)]
     assert sum(event is not None for event in taken) == BURST
@@ -50,14 +50,14 @@ def test_who_says_too_much_of_one_object_is_cut_short() -> None:
     assert events.correlate(MARKED, REFILL_SECONDS + 2.0) is None
 
 
-def test_what_is_remembered_is_bounded() -> None:
+def test_the_memory_of_events_is_bounded() -> None:
     events = EventCorrelator("a")
     for number in range(5000):
         events.correlate(content("x", f"gpu-{number}"), 0.0)
     assert max(len(sent) for sent in (events._buckets, events._groups, events._counted)) <= 4096
 
 
-def test_a_long_name_leaves_room() -> None:
+def test_a_long_name_is_cut() -> None:
     taken = EventCorrelator("a").correlate(content("x", "n" * 199 + "." + "n" * 50), 0.0)
     assert taken is not None
     assert taken.name == "n" * 199 + ".a1"

@@ -19,7 +19,7 @@ async def ours(api: ApiClient) -> list[Any]:
     return [event for event in listed["items"] if event["source"].get("component") == "nodeguard"]
 
 
-async def test_describe_shows_what_was_said(api: ApiClient, controlplane: Cluster) -> None:
+async def test_kubectl_describe_shows_the_events(api: ApiClient, controlplane: Cluster) -> None:
     controlplane.api.delete(PATH)
     controlplane.api.post("/api/v1/nodes", node("gpu-7"))
     listed = await read(api, "gpu-7")
@@ -51,7 +51,7 @@ async def test_describe_shows_what_was_said(api: ApiClient, controlplane: Cluste
     assert writers.messages == []
 
 
-async def test_what_has_a_namespace_is_told_of_there(
+async def test_the_event_of_a_namespaced_object_is_in_its_namespace(
     api: ApiClient, controlplane: Cluster, namespace: str
 ) -> None:
     controlplane.api.post(f"/api/v1/namespaces/{namespace}/pods", pod("one", gpus=0))
@@ -71,7 +71,7 @@ async def test_what_has_a_namespace_is_told_of_there(
         await pod_warning(api, namespace, "two", "NodeguardPolicyInvalid", "")
 
 
-async def test_marks_go_first(api: ApiClient, controlplane: Cluster) -> None:
+async def test_marks_are_written_before_events(api: ApiClient, controlplane: Cluster) -> None:
     controlplane.api.delete(PATH)
     names = [f"gpu-{number}" for number in range(12)]
     for name in names:
@@ -91,7 +91,7 @@ async def test_marks_go_first(api: ApiClient, controlplane: Cluster) -> None:
         assert len(await ours(api)) == len(names)
 
 
-async def test_what_waited_too_long_is_not_sent(api: ApiClient, controlplane: Cluster) -> None:
+async def test_an_event_that_is_too_old_is_not_sent(api: ApiClient, controlplane: Cluster) -> None:
     controlplane.api.delete(PATH)
     wall = 1_000_000.0
     async with writing(api) as writers:

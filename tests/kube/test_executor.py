@@ -1,11 +1,11 @@
-"""Marks are written on real Nodes, whatever happens meanwhile."""
+"""The executor of marks on real Nodes, with concurrent changes and failures."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,22 +28,22 @@ ROUNDS = 150
 
 @pytest.fixture
 def names(controlplane: Cluster) -> list[str]:
-    """Nodes that the controllers are done with."""
-    writers = [f"gpu-{number}" for number in range(3)]
-    for name in writers:
+    """Create Nodes, and wait until the controllers have removed their taints."""
+    names = [f"gpu-{number}" for number in range(3)]
+    for name in names:
         controlplane.api.post(NODES, node(name))
     controlplane.until(
         lambda: not any(item["spec"].get("taints") for item in controlplane.api.get(NODES)["items"]),
         "kube-controller-manager",
     )
-    return writers
+    return names
 
 
-def ours(found: Node) -> set[Taint]:
-    return {taint for taint in found.taints if taint.key.startswith("nodeguard.dev/")}
+def ours(gpu_node: Node) -> set[Taint]:
+    return {taint for taint in gpu_node.taints if taint.key.startswith("nodeguard.dev/")}
 
 
-async def test_marks_come_and_go(api: ApiClient, names: list[str]) -> None:
+async def test_marks_are_set_and_removed(api: ApiClient, names: list[str]) -> None:
     before = await read(api, names[0])
     async with writing(api, epoch=7) as writers:
         writers.executor.set_desired(desired(before, QUARANTINE, state='{"cordoned":true}', cordon=True))
@@ -61,7 +61,7 @@ async def test_marks_come_and_go(api: ApiClient, names: list[str]) -> None:
     assert (ours(after), after.annotations, after.unschedulable) == (set(), {}, False)
 
 
-async def test_what_is_there_already_is_not_written(api: ApiClient, names: list[str]) -> None:
+async def test_marks_that_a_node_has_are_not_written(api: ApiClient, names: list[str]) -> None:
     async with writing(api) as writers:
         writers.executor.set_desired(desired(await read(api, names[0]), QUARANTINE))
         await writers.idle()
@@ -73,7 +73,7 @@ async def test_what_is_there_already_is_not_written(api: ApiClient, names: list[
     assert (await read(api, names[0])).version == marked.version
 
 
-async def test_the_latest_counts(api: ApiClient, names: list[str]) -> None:
+async def test_only_the_latest_desired_marks_are_written(api: ApiClient, names: list[str]) -> None:
     gpu_node = await read(api, names[0])
     async with writing(api) as writers:
         writers.may = False
@@ -84,14 +84,14 @@ async def test_the_latest_counts(api: ApiClient, names: list[str]) -> None:
         writers.may = True
         await writers.idle()
         assert writers.results(gpu_node.name) == [WriteResult.WRITTEN]
-        # The watch has not told of it yet.
+        # The watch has not delivered the write yet.
         writers.nodes[gpu_node.name] = gpu_node
         writers.executor.set_desired(desired(gpu_node))
         await writers.idle()
     assert ours(await read(api, gpu_node.name)) == set()
 
 
-async def test_a_node_of_the_same_name_is_another(
+async def test_a_recreated_node_is_another_node(
     api: ApiClient, controlplane: Cluster, names: list[str]
 ) -> None:
     gpu_node = await read(api, names[0])
@@ -110,7 +110,7 @@ async def test_a_node_of_the_same_name_is_another(
     assert writers.messages == []
 
 
-async def test_who_leads_later_ends_the_earlier(api: ApiClient, names: list[str]) -> None:
+async def test_a_later_leader_ends_the_writes_of_an_earlier_one(api: ApiClient, names: list[str]) -> None:
     gpu_node, two, _ = [await read(api, name) for name in names]
     async with writing(api, epoch=1) as old, writing(api, epoch=2) as new:
         old.executor.set_desired(desired(gpu_node, QUARANTINE))
@@ -129,7 +129,7 @@ async def test_who_leads_later_ends_the_earlier(api: ApiClient, names: list[str]
     assert f"object=Node {gpu_node.name} epoch=2 own_epoch=1" in old.messages[0]
 
 
-async def test_nothing_is_begun_that_outlasts_the_lease(api: ApiClient, names: list[str]) -> None:
+async def test_no_write_begins_shortly_before_the_lease_ends(api: ApiClient, names: list[str]) -> None:
     gpu_node = await read(api, names[0])
     async with writing(api) as writers:
         writers.left = 0.01
@@ -141,9 +141,7 @@ async def test_nothing_is_begun_that_outlasts_the_lease(api: ApiClient, names: l
     assert writers.results(gpu_node.name) == [WriteResult.WRITTEN]
 
 
-async def test_what_the_server_does_not_take_is_told_once_and_others_go_on(
-    api: ApiClient, names: list[str]
-) -> None:
+async def test_an_invalid_write_is_logged_once_and_blocks_no_other(api: ApiClient, names: list[str]) -> None:
     gpu_node, two, _ = [await read(api, name) for name in names]
     wrong = Taint(QUARANTINE.key, "NoSchedule", "x" * 64)
     async with writing(api) as writers:
@@ -163,13 +161,13 @@ async def test_what_the_server_does_not_take_is_told_once_and_others_go_on(
 
 
 async def test_conditions_follow_the_marks(api: ApiClient, names: list[str]) -> None:
-    unwell = NodeCondition("False", "GpuFellOff", "GPU 0000:3b:00 fell off the bus")
+    unhealthy = NodeCondition("False", "GpuFellOff", "GPU 0000:3b:00 fell off the bus")
     async with writing(api) as writers:
         for name in names:
-            writers.executor.set_desired(desired(await read(api, name), QUARANTINE, condition=unwell))
+            writers.executor.set_desired(desired(await read(api, name), QUARANTINE, condition=unhealthy))
         await writers.idle()
         marked = await read(api, names[0])
-        assert marked.condition == unwell
+        assert marked.condition == unhealthy
         raw = json.loads(await api.request("GET", f"{NODES}/{names[0]}"))
         assert {condition["type"] for condition in raw["status"]["conditions"]} == {
             "Ready",
@@ -185,25 +183,25 @@ async def test_conditions_follow_the_marks(api: ApiClient, names: list[str]) -> 
         await writers.idle()
         assert (await read(api, names[0])).version == marked.version
 
-        well = NodeCondition("True", "Healthy", "no fault is known")
-        writers.executor.set_desired(desired(marked, condition=well))
+        healthy = NodeCondition("True", "Healthy", "no active finding")
+        writers.executor.set_desired(desired(marked, condition=healthy))
         await writers.idle()
-        assert (await read(api, names[0])).condition == well
+        assert (await read(api, names[0])).condition == healthy
 
         writers.executor.set_desired(desired(await read(api, names[0]), condition=NodeCondition("", "")))
         await writers.idle()
-        left = json.loads(await api.request("GET", f"{NODES}/{names[0]}"))["status"]["conditions"]
-        assert [condition["type"] for condition in left] == ["Ready"]
+        conditions = json.loads(await api.request("GET", f"{NODES}/{names[0]}"))["status"]["conditions"]
+        assert [condition["type"] for condition in conditions] == ["Ready"]
         assert (await read(api, names[0])).condition is None
 
 
-async def test_who_is_held_meanwhile_is_left_as_it_is(api: ApiClient, names: list[str]) -> None:
+async def test_a_node_that_is_held_meanwhile_is_not_marked(api: ApiClient, names: list[str]) -> None:
     async with writing(api) as writers:
         first, second, _ = [await read(api, name) for name in names]
         writers.executor.set_desired(desired(first, QUARANTINE))
         await writers.idle()
         for gpu_node in (first, second):
-            # What a watch told before is all that is known of the second.
+            # For the second Node the watch has only an old version.
             writers.nodes[gpu_node.name] = gpu_node if gpu_node is second else await read(api, gpu_node.name)
             body = {"metadata": {"annotations": {HOLD_ANNOTATION: "mine"}}}
             await api.request("PATCH", f"{NODES}/{gpu_node.name}", body=body, content_type=MERGE_PATCH)
@@ -224,15 +222,12 @@ async def test_who_is_held_meanwhile_is_left_as_it_is(api: ApiClient, names: lis
         assert ours(await read(api, first.name)) == set()
 
 
-Act = Callable[[ApiClient, str, int], Awaitable[Any]]
-
-
-async def changed(api: ApiClient, name: str, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
-    """Read, modify, write, until it was not in anybody's way: as kubectl and controllers do."""
+async def update_node(api: ApiClient, name: str, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+    """Read, modify and write until there is no conflict, as kubectl and controllers do."""
     while True:
-        found = json.loads(await api.request("GET", f"{NODES}/{name}"))
-        patch = change(found)
-        patch.setdefault("metadata", {})["resourceVersion"] = found["metadata"]["resourceVersion"]
+        current = json.loads(await api.request("GET", f"{NODES}/{name}"))
+        patch = change(current)
+        patch.setdefault("metadata", {})["resourceVersion"] = current["metadata"]["resourceVersion"]
         try:
             await api.request("PATCH", f"{NODES}/{name}", body=patch, content_type=MERGE_PATCH)
         except ApiError as error:
@@ -242,11 +237,11 @@ async def changed(api: ApiClient, name: str, change: Callable[[dict[str, Any]], 
             return
 
 
-async def others(api: ApiClient, name: str, number: int) -> None:
-    """What people and controllers do to a Node; after the last round it is cordoned and has two taints."""
+async def change_as_others(api: ApiClient, name: str, number: int) -> None:
+    """Change a Node as operators and controllers do; after the last round it is cordoned and has two taints."""
 
-    def add(found: dict[str, Any]) -> dict[str, Any]:
-        rest = [taint for taint in found["spec"].get("taints", []) if taint["key"] != "foreign"]
+    def add(current: dict[str, Any]) -> dict[str, Any]:
+        rest = [taint for taint in current["spec"].get("taints", []) if taint["key"] != "foreign"]
         mine = {
             "key": "foreign",
             "effect": "NoSchedule",
@@ -255,8 +250,8 @@ async def others(api: ApiClient, name: str, number: int) -> None:
         }
         return {"spec": {"taints": [*rest, mine]}}
 
-    await changed(api, name, add)
-    await changed(api, name, lambda _: {"metadata": {"labels": {"round": str(number)}}})
+    await update_node(api, name, add)
+    await update_node(api, name, lambda _: {"metadata": {"labels": {"round": str(number)}}})
     await api.request(
         "PATCH",
         f"{NODES}/{name}",
@@ -265,58 +260,60 @@ async def others(api: ApiClient, name: str, number: int) -> None:
     )
 
 
-async def test_nothing_of_others_is_lost(api: ApiClient, names: list[str]) -> None:
-    lot = random.Random(7)
+async def test_concurrent_changes_of_others_are_not_lost(api: ApiClient, names: list[str]) -> None:
+    chance = random.Random(7)
     async with writing(api) as writers:
         for number in range(ROUNDS):
-            wanted = [lot.choice([(), (QUARANTINE,), (SUSPECT,), (QUARANTINE, SUSPECT)]) for _ in names]
-            together = [others(api, name, number) for name in names]
+            wanted = [chance.choice([(), (QUARANTINE,), (SUSPECT,), (QUARANTINE, SUSPECT)]) for _ in names]
+            together = [change_as_others(api, name, number) for name in names]
 
             async def mark(
                 wanted: list[tuple[Taint, ...]] = wanted, state: str = f'{{"round":{number}}}'
             ) -> None:
                 for name, taints in zip(names, wanted, strict=True):
-                    # What the watch knows is some rounds old, at times.
-                    if name not in writers.nodes or lot.random() < 0.3:
+                    # The version of the watch is sometimes some rounds old.
+                    if name not in writers.nodes or chance.random() < 0.3:
                         writers.nodes[name] = await read(api, name)
                     writers.executor.set_desired(desired(writers.nodes[name], *taints, state=state))
-                    await asyncio.sleep(lot.random() * 0.01)
+                    await asyncio.sleep(chance.random() * 0.01)
 
             await asyncio.gather(mark(), *together)
             await writers.idle()
             for name, taints in zip(names, wanted, strict=True):
-                found = await read(api, name)
-                assert ours(found) == set(taints)
-                theirs = [taint for taint in found.taints if taint.key == "foreign"]
-                assert theirs == [Taint("foreign", "NoSchedule", str(number), "2026-01-01T00:00:00Z")]
-                assert found.labels["round"] == str(number)
-                assert found.unschedulable == (number % 2 == 0)
+                after = await read(api, name)
+                assert ours(after) == set(taints)
+                foreign = [taint for taint in after.taints if taint.key == "foreign"]
+                assert foreign == [Taint("foreign", "NoSchedule", str(number), "2026-01-01T00:00:00Z")]
+                assert after.labels["round"] == str(number)
+                assert after.unschedulable == (number % 2 == 0)
     assert {outcome.result for outcome in writers.outcomes} == {WriteResult.WRITTEN}
     assert writers.messages == []
 
 
-async def test_a_server_that_goes_away_and_comes_back_gets_it_all(new_cluster: NewCluster) -> None:
-    with new_cluster(API) as alone:
+async def test_all_writes_succeed_after_a_restart_of_the_server(new_cluster: NewCluster) -> None:
+    with new_cluster(API) as api_only:
         names = [f"gpu-{number}" for number in range(40)]
         for name in names:
-            alone.api.post(NODES, node(name))
-        api = await ApiClient.connect(str(alone.kubeconfig))
+            api_only.api.post(NODES, node(name))
+        api = await ApiClient.connect(str(api_only.kubeconfig))
         try:
             async with writing(api, rate=200.0) as writers:
-                await marked_across_a_restart(alone, api, writers, names)
+                await marked_across_a_restart(api_only, api, writers, names)
                 assert [ours(await read(api, name)) for name in names] == [{QUARANTINE}] * 40
         finally:
             await api.close()
 
 
-async def marked_across_a_restart(alone: Cluster, api: ApiClient, writers: Writing, names: list[str]) -> None:
+async def marked_across_a_restart(
+    api_only: Cluster, api: ApiClient, writers: Writing, names: list[str]
+) -> None:
     for name in names:
         writers.executor.set_desired(desired(await read(api, name), QUARANTINE))
     await writers.until(lambda: len(writers.outcomes) > 5)
-    alone.stop("kube-apiserver")
+    api_only.stop("kube-apiserver")
     await writers.until(lambda: writers.messages)
-    alone.start("kube-apiserver")
-    await asyncio.to_thread(alone.ready)
+    api_only.start("kube-apiserver")
+    await asyncio.to_thread(api_only.ready)
     await writers.idle()
     for name in names:
         assert writers.results(name)[-1] is WriteResult.WRITTEN
@@ -324,23 +321,21 @@ async def marked_across_a_restart(alone: Cluster, api: ApiClient, writers: Writi
     assert writers.messages[-1] == "INFO no write fails any more"
 
 
-async def test_a_server_that_is_asked_too_much_is_given_the_time_it_wants(
-    tmp_path: Path, new_cluster: NewCluster
-) -> None:
-    # One write at a time for who is no administrator, and 429 with Retry-After for all beyond.
+async def test_retries_respect_the_rate_limit_of_the_server(tmp_path: Path, new_cluster: NewCluster) -> None:
+    # The server allows one write at a time for users who are no administrators, and returns 429 for others.
     narrow = ["--enable-priority-and-fairness=false", "--max-mutating-requests-inflight=1"]
-    with new_cluster(API, {"kube-apiserver": narrow}) as alone:
+    with new_cluster(API, {"kube-apiserver": narrow}) as limited:
         names = [f"gpu-{number}" for number in range(20)]
         for name in names:
-            alone.api.post(NODES, node(name))
-        api = await ApiClient.connect(str(commoner(alone, tmp_path)))
+            limited.api.post(NODES, node(name))
+        api = await ApiClient.connect(str(unprivileged_kubeconfig(limited, tmp_path)))
         try:
             async with writing(api) as writers:
-                found = [await read(api, name) for name in names]
+                gpu_nodes = [await read(api, name) for name in names]
                 wanted = [QUARANTINE]
                 async with asyncio.timeout(PATIENCE):
                     while not writers.messages:
-                        for gpu_node in found:
+                        for gpu_node in gpu_nodes:
                             writers.executor.set_desired(desired(gpu_node, *wanted))
                         await writers.idle()
                         wanted = [SUSPECT] if wanted == [QUARANTINE] else [QUARANTINE]
@@ -353,23 +348,23 @@ async def test_a_server_that_is_asked_too_much_is_given_the_time_it_wants(
     assert rest[-1] == "INFO no write fails any more"
 
 
-def commoner(alone: Cluster, directory: Path) -> Path:
-    """A kubeconfig of who may do all, as an aggregator's service account, and has no privilege beyond."""
+def unprivileged_kubeconfig(cluster: Cluster, directory: Path) -> Path:
+    """Return a kubeconfig of a service account with all permissions but not in system:masters."""
     accounts = "/api/v1/namespaces/default/serviceaccounts"
-    alone.api.post(accounts, {"metadata": {"name": "commoner"}})
-    alone.api.post(
+    cluster.api.post(accounts, {"metadata": {"name": "unprivileged"}})
+    cluster.api.post(
         "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
         {
-            "metadata": {"name": "commoner"},
+            "metadata": {"name": "unprivileged"},
             "roleRef": {
                 "apiGroup": "rbac.authorization.k8s.io",
                 "kind": "ClusterRole",
                 "name": "cluster-admin",
             },
-            "subjects": [{"kind": "ServiceAccount", "name": "commoner", "namespace": "default"}],
+            "subjects": [{"kind": "ServiceAccount", "name": "unprivileged", "namespace": "default"}],
         },
     )
-    token = alone.api.post(f"{accounts}/commoner/token", {"spec": {}})["status"]["token"]
+    token = cluster.api.post(f"{accounts}/unprivileged/token", {"spec": {}})["status"]["token"]
     path = directory / "kubeconfig"
-    write_kubeconfig(path, alone.url, alone.ca, token)
+    write_kubeconfig(path, cluster.url, cluster.ca, token)
     return path

@@ -19,7 +19,7 @@ from nodeguard.kube.incident_writer import PATH, IncidentWriter
 from nodeguard.model.finding import Action, Health
 from nodeguard.model.incident import Incident, IncidentState, OperatorDecision, Symptom
 from tests.controlplane.cluster import Cluster
-from tests.controlplane.defining import CRD, define_incidents
+from tests.controlplane.definitions import CRD, define_incidents
 from tests.kube.following import running
 from tests.kube.writing import Writing, writing
 from tests.waiting import PATIENCE
@@ -66,7 +66,7 @@ class RecordingWriter(IncidentWriter):
 
 
 @asynccontextmanager
-async def keeping(
+async def running_writer(
     api: ApiClient, **limits: Any
 ) -> AsyncIterator[tuple[Writing, IncidentWriter, list[OperatorDecision]]]:
     async with writing(api) as writers:
@@ -83,8 +83,8 @@ async def objects(api: ApiClient) -> dict[str, Any]:
     return {incident["metadata"]["name"]: incident for incident in listed["items"]}
 
 
-async def test_an_incident_comes_changes_and_is_kept(api: ApiClient, defined: Cluster) -> None:
-    async with keeping(api) as (writers, writer, _):
+async def test_an_incident_is_created_and_updated(api: ApiClient, defined: Cluster) -> None:
+    async with running_writer(api) as (writers, writer, _):
         writer.set_desired([LOST], NOW)
         await writers.until(lambda: writer.current_incidents() == [LOST])
         await writers.idle()
@@ -105,10 +105,10 @@ async def test_an_incident_comes_changes_and_is_kept(api: ApiClient, defined: Cl
     assert writers.messages == []
 
 
-async def test_the_end_of_an_incident_that_is_kept_no_longer_is_written(
+async def test_the_end_of_an_incident_that_is_no_longer_desired_is_written(
     api: ApiClient, defined: Cluster
 ) -> None:
-    async with keeping(api) as (writers, writer, _):
+    async with running_writer(api) as (writers, writer, _):
         writer.set_desired([LOST], NOW)
         await writers.until(lambda: writer.current_incidents() == [LOST])
         await writers.idle()
@@ -124,7 +124,7 @@ async def test_kubectl_prints_the_columns_of_incidents(api: ApiClient, defined: 
     rack = replace(
         LOST, name="leaf-77", node="", domain="fabric/leaf-7", cause="port-down", state=IncidentState.WITHHELD
     )
-    async with keeping(api) as (writers, writer, _):
+    async with running_writer(api) as (writers, writer, _):
         writer.set_desired([LOST, rack], NOW)
         await writers.until(lambda: len(writer.current_incidents()) == 2)
     header, first, second = defined.kubectl("get", "nodeincidents").splitlines()
@@ -137,7 +137,7 @@ async def test_kubectl_prints_the_columns_of_incidents(api: ApiClient, defined: 
 
 
 async def test_a_decision_in_the_spec_is_reported(api: ApiClient, defined: Cluster) -> None:
-    async with keeping(api) as (writers, writer, decisions):
+    async with running_writer(api) as (writers, writer, decisions):
         writer.set_desired([LOST], NOW)
         await writers.until(lambda: writer.current_incidents() == [LOST])
         patch = json.dumps(
@@ -160,13 +160,13 @@ async def test_a_decision_in_the_spec_is_reported(api: ApiClient, defined: Clust
         await writers.until(lambda: writer.current_incidents()[0].state is IncidentState.RECOVERING)
         assert len(decisions) == count
     # A later leader receives the decision, too.
-    async with keeping(api) as (_, _, decisions):
+    async with running_writer(api) as (_, _, decisions):
         assert decisions == [OperatorDecision(LOST.name, "ada: on it", "ada at 2027-01-15T08:00:00Z")]
 
 
 async def test_a_clear_does_not_count_for_a_fault_that_begins_later(api: ApiClient, defined: Cluster) -> None:
     over = replace(LOST, state=IncidentState.RESOLVED, resolved_at=NOW)
-    async with keeping(api) as (writers, writer, decisions):
+    async with running_writer(api) as (writers, writer, decisions):
         writer.set_desired([LOST], NOW)
         await writers.until(lambda: writer.current_incidents() == [LOST])
         writer.set_desired([over], NOW)
@@ -179,24 +179,22 @@ async def test_a_clear_does_not_count_for_a_fault_that_begins_later(api: ApiClie
         assert (await objects(api))[LOST.name]["spec"] == {"acknowledged": "ada"}
         defined.kubectl("patch", "nodeincident", LOST.name, "--type=merge", "-p", patch)
         await writers.until(lambda: decisions[-1].clear == "ada: reseated")
-    async with keeping(api) as (_, _, decisions):
+    async with running_writer(api) as (_, _, decisions):
         assert decisions == [OperatorDecision(LOST.name, "ada", "ada: reseated")]
 
 
 @pytest.mark.parametrize(
     "spec", [{"clear": {"by": "x" * 257}}, {"clear": {}}, {"clear": "ada"}, {"acknowledged": "two\nlines"}]
 )
-async def test_what_people_may_not_write_is_refused(
-    api: ApiClient, defined: Cluster, spec: dict[str, Any]
-) -> None:
+async def test_an_invalid_spec_is_refused(api: ApiClient, defined: Cluster, spec: dict[str, Any]) -> None:
     await api.request("POST", PATH, body=incident_object.new_object("one"))
     with pytest.raises(ApiError) as refused:
         await api.request("PATCH", f"{PATH}/one", body={"spec": spec}, content_type=MERGE_PATCH)
     assert refused.value.status == 422
 
 
-async def test_what_people_change_or_remove_is_put_right(api: ApiClient, defined: Cluster) -> None:
-    async with keeping(api) as (writers, writer, _):
+async def test_changed_and_deleted_objects_are_written_again(api: ApiClient, defined: Cluster) -> None:
+    async with running_writer(api) as (writers, writer, _):
         writer.set_desired([LOST], NOW)
         await writers.until(lambda: writer.current_incidents() == [LOST])
         await writers.idle()
@@ -215,15 +213,15 @@ async def test_what_people_change_or_remove_is_put_right(api: ApiClient, defined
         assert incident["metadata"]["uid"] != uid
 
 
-async def test_what_was_resolved_long_ago_goes(api: ApiClient, defined: Cluster) -> None:
+async def test_old_resolved_incidents_are_deleted(api: ApiClient, defined: Cluster) -> None:
     over = [
         replace(LOST, name=f"one-{days}", state=IncidentState.RESOLVED, resolved_at=NOW - days * DAY)
         for days in range(1, 7)
     ]
-    async with keeping(api) as (writers, writer, _):
+    async with running_writer(api) as (writers, writer, _):
         writer.set_desired([replace(incident, state=IncidentState.OPEN) for incident in over], NOW)
         await writers.until(lambda: len(writer.current_incidents()) == 6)
-    async with keeping(api, keep_resolved=3, keep_seconds=10 * DAY) as (writers, writer, _):
+    async with running_writer(api, keep_resolved=3, keep_seconds=10 * DAY) as (writers, writer, _):
         writer.set_desired([LOST, *over], NOW)
         await writers.until(
             lambda: (
@@ -248,7 +246,7 @@ async def test_what_was_resolved_long_ago_goes(api: ApiClient, defined: Cluster)
     assert set(await objects(api)) == {LOST.name, "one-1"}
 
 
-async def test_the_largest_fits(api: ApiClient, defined: Cluster) -> None:
+async def test_the_largest_incident_fits(api: ApiClient, defined: Cluster) -> None:
     long = "\N{SNOWMAN}" * 100_000
     symptom = Symptom(long, long, Health.FATAL, long, (long,) * 50)
     fields = (
@@ -264,7 +262,7 @@ async def test_the_largest_fits(api: ApiClient, defined: Cluster) -> None:
         "detail",
     )
     large = replace(LOST, symptoms=(symptom,) * 50, **dict.fromkeys(fields, long))
-    async with keeping(api) as (writers, writer, _):
+    async with running_writer(api) as (writers, writer, _):
         writer.set_desired([large], NOW)
         await writers.until(writer.current_incidents)
         writer.set_desired([large], NOW)

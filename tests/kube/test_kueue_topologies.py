@@ -1,4 +1,4 @@
-"""Ways in which nodes share something, as Kueue's Topologies declare them."""
+"""Kueue's Topologies as declarations of the topology `fabric`."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ V1BETA2, V1BETA1 = (f"{group}/topologies" for group in API_GROUPS)
 
 
 def definition(**served_versions: bool) -> Object:
-    """Kueue's own, of which these versions are served."""
+    """Return Kueue's own definition with the versions that are served."""
     bases = directory() / "manifests" / "sigs.k8s.io" / "kueue" / "crd" / "bases"
-    found: Object = yaml.safe_load((bases / "kueue.x-k8s.io_topologies.yaml").read_text())
-    for version in found["spec"]["versions"]:
+    body: Object = yaml.safe_load((bases / "kueue.x-k8s.io_topologies.yaml").read_text())
+    for version in body["spec"]["versions"]:
         version["served"] = served_versions.get(version["name"], True)
-    return found
+    return body
 
 
-def made(name: str, *labels: str) -> Object:
+def topology(name: str, *labels: str) -> Object:
     return {
         "apiVersion": "kueue.x-k8s.io/v1beta2",
         "kind": "Topology",
@@ -89,20 +89,20 @@ async def following(api: ApiClient) -> AsyncIterator[list[tuple[TopologyLabels, 
             await task
 
 
-def test_the_levels_but_for_the_node_itself() -> None:
-    named = made("t", "cloud/block", "cloud/rack", "kubernetes.io/hostname")
+def test_the_level_of_the_node_itself_is_omitted() -> None:
+    named = topology("t", "cloud/block", "cloud/rack", "kubernetes.io/hostname")
     named["metadata"] |= {"uid": "u", "resourceVersion": "1"}
     assert decode_topology(json.dumps(named).encode()) == KueueTopology(
         "u", "1", "t", ("cloud/block", "cloud/rack")
     )
 
 
-async def test_topologies_come_change_and_go(api: ApiClient, kueue: Cluster, log: LogLines) -> None:
+async def test_changed_topologies_are_reported(api: ApiClient, kueue: Cluster, log: LogLines) -> None:
     _define(kueue)
     control = kueue.api
-    control.post(V1BETA2, made("b", "cloud/block", "cloud/rack", "kubernetes.io/hostname"))
-    control.post(V1BETA2, made("a", "old/rack"))
-    control.post(V1BETA2, made("nodes", "kubernetes.io/hostname"))
+    control.post(V1BETA2, topology("b", "cloud/block", "cloud/rack", "kubernetes.io/hostname"))
+    control.post(V1BETA2, topology("a", "old/rack"))
+    control.post(V1BETA2, topology("nodes", "kubernetes.io/hostname"))
     async with following(api) as reported:
         both = (
             TopologyLabels("fabric", ("old/rack",)),
@@ -111,24 +111,24 @@ async def test_topologies_come_change_and_go(api: ApiClient, kueue: Cluster, log
         await until_async(lambda: reported and reported[-1] == both)
         control.delete(f"{V1BETA2}/a")
         await until_async(lambda: reported[-1] == both[1:])
-        control.post(V1BETA2, made("again", "cloud/block", "cloud/rack"))
-        control.post(V1BETA2, made("z", "new/rack"))
+        control.post(V1BETA2, topology("again", "cloud/block", "cloud/rack"))
+        control.post(V1BETA2, topology("z", "new/rack"))
         await until_async(lambda: reported[-1] == (both[1], TopologyLabels("fabric", ("new/rack",))))
     assert log.text() == []
 
 
-async def test_a_cluster_without_kueue_is_asked_again_and_may_lose_it(api: ApiClient, kueue: Cluster) -> None:
+async def test_kueue_is_discovered_and_its_removal_detected(api: ApiClient, kueue: Cluster) -> None:
     assert not await served_path(api)
     async with following(api) as reported:
         await asyncio.sleep(0.3)
         assert reported == []
         _define(kueue)
-        kueue.api.post(V1BETA2, made("a", "rack"))
+        kueue.api.post(V1BETA2, topology("a", "rack"))
         await until_async(lambda: reported == [(TopologyLabels("fabric", ("rack",)),)])
         _undefine(kueue)
         await until_async(lambda: reported[-1] == ())
 
 
-async def test_an_older_kueue_serves_the_version_before(api: ApiClient, kueue: Cluster) -> None:
+async def test_an_older_api_version_of_kueue_is_used(api: ApiClient, kueue: Cluster) -> None:
     _define(kueue, v1beta2=False)
     assert await served_path(api) == V1BETA1

@@ -32,13 +32,13 @@ def wanted(**fields: Any) -> DesiredNode:
 
 
 def patched(node: Node, patch: dict[str, Any] | None) -> Node:
-    """A Node after a merge patch, as an API server would have it."""
+    """Return a Node after a merge patch, as an API server applies it."""
     if patch is None:
         return node
     meta, spec = patch["metadata"], patch.get("spec", {})
     assert (meta["uid"], meta["resourceVersion"]) == (node.uid, node.version)
     annotations = node.annotations | meta["annotations"]
-    said: dict[str, Any] = {
+    body: dict[str, Any] = {
         "metadata": {
             "name": node.name,
             "uid": node.uid,
@@ -49,12 +49,12 @@ def patched(node: Node, patch: dict[str, Any] | None) -> Node:
         "spec": {"unschedulable": bool(spec.get("unschedulable", node.unschedulable))},
     }
     if "taints" in spec:
-        said["spec"]["taints"] = spec["taints"] or []
-        return nodes.decode_node(msgspec.json.encode(said))
-    return replace(nodes.decode_node(msgspec.json.encode(said)), taints=node.taints)
+        body["spec"]["taints"] = spec["taints"] or []
+        return nodes.decode_node(msgspec.json.encode(body))
+    return replace(nodes.decode_node(msgspec.json.encode(body)), taints=node.taints)
 
 
-def test_a_mark_goes_behind_others_taints_with_its_state_and_epoch() -> None:
+def test_a_mark_is_added_after_foreign_taints_with_its_state_and_epoch() -> None:
     patch = mark_patch(NODE, wanted(taints=(QUARANTINE,), state="{}"), 3)
     assert patch == {
         "metadata": {
@@ -71,7 +71,7 @@ def test_a_mark_goes_behind_others_taints_with_its_state_and_epoch() -> None:
     }
 
 
-def test_what_is_no_longer_desired_goes_with_all_that_was_written_beside_it() -> None:
+def test_a_mark_is_removed_with_its_annotations() -> None:
     marked = replace(
         NODE, taints=(*NODE.taints, QUARANTINE), annotations={STATE_ANNOTATION: "{}", EPOCH_ANNOTATION: "3"}
     )
@@ -79,11 +79,11 @@ def test_what_is_no_longer_desired_goes_with_all_that_was_written_beside_it() ->
     assert patch is not None
     assert patch["metadata"]["annotations"] == {STATE_ANNOTATION: None, EPOCH_ANNOTATION: None}
     assert patched(marked, patch).taints == NODE.taints
-    alone = replace(marked, taints=(QUARANTINE,))
-    assert (mark_patch(alone, wanted(), 4) or {})["spec"] == {"taints": None}
+    without_foreign = replace(marked, taints=(QUARANTINE,))
+    assert (mark_patch(without_foreign, wanted(), 4) or {})["spec"] == {"taints": None}
 
 
-def test_an_epoch_alone_is_no_reason_to_write() -> None:
+def test_a_new_epoch_without_other_changes_is_not_written() -> None:
     marked = replace(NODE, taints=(QUARANTINE,), annotations={STATE_ANNOTATION: "{}", EPOCH_ANNOTATION: "3"})
     assert mark_patch(marked, wanted(taints=(QUARANTINE,), state="{}"), 9) is None
     assert mark_patch(replace(NODE, annotations={EPOCH_ANNOTATION: "3"}), wanted(), 9) is None
@@ -102,7 +102,7 @@ def test_an_epoch_alone_is_no_reason_to_write() -> None:
         (True, "not JSON", False, None),
     ],
 )
-def test_a_cordon_is_undone_by_who_made_it(
+def test_only_nodeguards_own_cordon_is_removed(
     unschedulable: bool, state: str, cordon: bool | None, expected: dict[str, Any] | None
 ) -> None:
     node = replace(NODE, unschedulable=unschedulable, annotations={STATE_ANNOTATION: state} if state else {})
@@ -110,17 +110,17 @@ def test_a_cordon_is_undone_by_who_made_it(
     assert patch.get("spec") == expected
 
 
-def test_a_humans_cordon_is_not_taken_for_ours() -> None:
-    human = replace(NODE, unschedulable=True)
+def test_an_operators_cordon_is_not_recorded_as_nodeguards() -> None:
+    cordoned = replace(NODE, unschedulable=True)
     desired = wanted(taints=(QUARANTINE,), state=CORDONED, cordon=True)
-    patch = mark_patch(human, desired, 1)
+    patch = mark_patch(cordoned, desired, 1)
     assert patch is not None
     assert "unschedulable" not in patch["spec"]
-    after = patched(human, patch)
+    after = patched(cordoned, patch)
     assert not is_cordon_recorded(after.annotations[STATE_ANNOTATION])
     assert mark_patch(after, desired, 1) is None
-    back = patched(after, mark_patch(after, wanted(cordon=False), 1))
-    assert back.unschedulable
+    released = patched(after, mark_patch(after, wanted(cordon=False), 1))
+    assert released.unschedulable
 
 
 @pytest.mark.parametrize(
@@ -135,23 +135,23 @@ def test_some_taints_are_never_written(taint: Taint, reason: str) -> None:
         mark_patch(NODE, wanted(taints=(taint,)), 1)
 
 
-def test_what_a_person_set_stays_whatever_it_does() -> None:
-    theirs = Taint("nodeguard.dev/quarantine", "NoExecute", "by-hand")
-    node = replace(NODE, taints=(*NODE.taints, theirs))
-    patch = mark_patch(node, wanted(taints=(theirs, SUSPECT)), 1)
+def test_a_taint_that_an_operator_set_stays() -> None:
+    manual = Taint("nodeguard.dev/quarantine", "NoExecute", "by-hand")
+    node = replace(NODE, taints=(*NODE.taints, manual))
+    patch = mark_patch(node, wanted(taints=(manual, SUSPECT)), 1)
     assert patch is not None
-    assert {"key": theirs.key, "value": "by-hand", "effect": "NoExecute"} in patch["spec"]["taints"]
+    assert {"key": manual.key, "value": "by-hand", "effect": "NoExecute"} in patch["spec"]["taints"]
 
 
 @pytest.mark.parametrize(
-    ("said", "epoch"),
+    ("text", "epoch"),
     [
         *(("7", 7), ("", 0), ("-1", 0), ("x", 0), ("\u0663", 0), ("9" * 19, 0)),
         *((str(2**30 - 1), 2**30 - 1), (str(2**30), 0)),
     ],
 )
-def test_an_epoch_is_a_number(said: str, epoch: int) -> None:
-    assert written_epoch({EPOCH_ANNOTATION: said}) == epoch
+def test_an_epoch_is_a_number(text: str, epoch: int) -> None:
+    assert written_epoch({EPOCH_ANNOTATION: text}) == epoch
 
 
 EFFECTS = st.sampled_from(["NoSchedule", "PreferNoSchedule"])
@@ -171,7 +171,7 @@ ANNOTATIONS = st.dictionaries(
 )
 
 
-def once(taint: Taint) -> tuple[str, str]:
+def taint_key(taint: Taint) -> tuple[str, str]:
     return taint.key, taint.effect
 
 
@@ -185,7 +185,7 @@ NODES = st.builds(
         tuple(taints),
         unschedulable,
     ),
-    st.lists(OURS | THEIRS, unique_by=once),
+    st.lists(OURS | THEIRS, unique_by=taint_key),
     STATES,
     ANNOTATIONS,
     st.booleans(),
@@ -199,15 +199,15 @@ DESIRED = st.builds(
 
 
 @given(NODES, DESIRED, st.integers(0, 99))
-def test_what_is_others_never_changes_and_what_is_ours_is_as_desired(
+def test_foreign_fields_never_change_and_own_fields_are_as_desired(
     node: Node, desired: DesiredNode, epoch: int
 ) -> None:
     after = patched(node, mark_patch(node, desired, epoch))
 
-    def theirs(taints: tuple[Taint, ...]) -> list[Taint]:
+    def foreign(taints: tuple[Taint, ...]) -> list[Taint]:
         return [taint for taint in taints if not taint.key.startswith(PREFIX)]
 
-    assert theirs(after.taints) == theirs(node.taints)
+    assert foreign(after.taints) == foreign(node.taints)
     assert after.labels == node.labels
     assert {
         key: after.annotations.get(key)
@@ -216,10 +216,10 @@ def test_what_is_others_never_changes_and_what_is_ours_is_as_desired(
     } == {
         key: text for key, text in node.annotations.items() if key not in {STATE_ANNOTATION, EPOCH_ANNOTATION}
     }
-    keys = [once(taint) for taint in after.taints]
+    keys = [taint_key(taint) for taint in after.taints]
     assert len(keys) == len(set(keys))
     ours = {taint for taint in after.taints if taint.key.startswith(PREFIX)}
-    assert {once(taint) for taint in ours} == {once(taint) for taint in desired.taints}
+    assert {taint_key(taint) for taint in ours} == {taint_key(taint) for taint in desired.taints}
     assert ours <= set(desired.taints)
     assert mark_patch(after, desired, epoch + 1) is None
     if node.unschedulable and not is_cordon_recorded(node.annotations.get(STATE_ANNOTATION, "")):
@@ -230,12 +230,12 @@ def test_what_is_others_never_changes_and_what_is_ours_is_as_desired(
 
 NOW = 1_800_000_000.0
 THEN = "2027-01-15T08:00:00Z"
-UNWELL = NodeCondition("False", "GpuLost", "GPU 0000:3b:00 fell off the bus")
+UNHEALTHY = NodeCondition("False", "GpuLost", "GPU 0000:3b:00 fell off the bus")
 BARE_NODE = Node("gpu-7", "u7", "41")
 
 
 def test_a_first_condition_is_a_transition() -> None:
-    assert condition_patch(BARE_NODE, UNWELL, NOW) == {
+    assert condition_patch(BARE_NODE, UNHEALTHY, NOW) == {
         "metadata": {"uid": "u7"},
         "status": {
             "conditions": [
@@ -258,22 +258,22 @@ def test_a_first_condition_is_a_transition() -> None:
         ("False", "GpuLost", False, False),
         ("False", "LinkDown", True, False),
         ("True", "GpuLost", True, True),
-        ("Unknown", "NotHeard", True, True),
+        ("Unknown", "AgentStale", True, True),
     ],
 )
 def test_a_transition_is_a_change_of_status(
     status: str, reason: str, written: bool, is_transition: bool
 ) -> None:
     patch = condition_patch(
-        replace(BARE_NODE, condition=UNWELL), NodeCondition(status, reason, "other words"), NOW
+        replace(BARE_NODE, condition=UNHEALTHY), NodeCondition(status, reason, "other words"), NOW
     )
     assert (patch is not None) == written
     if patch is not None:
-        (one,) = patch["status"]["conditions"]
-        assert ("lastTransitionTime" in one) == is_transition
+        (condition,) = patch["status"]["conditions"]
+        assert ("lastTransitionTime" in condition) == is_transition
 
 
-def test_other_causes_are_written_and_other_readings_are_not() -> None:
+def test_a_changed_cause_is_written_and_a_changed_reading_is_not() -> None:
     hot = NodeCondition(
         "False", "Quarantined", "GPU 1 has 91 °C. Details: nodeguard explain node gpu-7 (gpu-hot on GPU 1)."
     )
@@ -285,8 +285,8 @@ def test_other_causes_are_written_and_other_readings_are_not() -> None:
     assert patch["status"]["conditions"][0]["message"] == also.message
 
 
-def test_a_long_message_keeps_where_to_read_more() -> None:
-    patch = condition_patch(BARE_NODE, replace(UNWELL, message=f"{'x' * 9999} Details: see there"), NOW)
+def test_a_long_message_keeps_its_reference() -> None:
+    patch = condition_patch(BARE_NODE, replace(UNHEALTHY, message=f"{'x' * 9999} Details: see there"), NOW)
     assert patch is not None
     message = patch["status"]["conditions"][0]["message"]
     assert len(message) == 1024
@@ -295,7 +295,7 @@ def test_a_long_message_keeps_where_to_read_more() -> None:
 
 def test_a_long_message_is_not_written_twice() -> None:
     for message in (f"{'x' * 9999} Details: see there", f"x Details: {'y' * 9999}", "x" * 9999):
-        wanted = replace(UNWELL, message=message)
+        wanted = replace(UNHEALTHY, message=message)
         patch = condition_patch(BARE_NODE, wanted, NOW)
         assert patch is not None
         [written] = patch["status"]["conditions"]
@@ -303,31 +303,31 @@ def test_a_long_message_is_not_written_twice() -> None:
         assert condition_patch(node, wanted, NOW) is None
 
 
-def test_a_condition_is_taken_away_where_there_is_one() -> None:
-    gone = NodeCondition("", "")
-    assert condition_patch(BARE_NODE, gone, NOW) is None
-    assert condition_patch(replace(BARE_NODE, condition=UNWELL), gone, NOW) == {
+def test_an_existing_condition_is_removed() -> None:
+    removed = NodeCondition("", "")
+    assert condition_patch(BARE_NODE, removed, NOW) is None
+    assert condition_patch(replace(BARE_NODE, condition=UNHEALTHY), removed, NOW) == {
         "metadata": {"uid": "u7"},
         "status": {"conditions": [{"$patch": "delete", "type": "NodeguardHealthy"}]},
     }
 
 
 def test_a_message_is_cut() -> None:
-    patch = condition_patch(BARE_NODE, replace(UNWELL, message="x" * 9999), NOW)
+    patch = condition_patch(BARE_NODE, replace(UNHEALTHY, message="x" * 9999), NOW)
     assert patch is not None
     assert len(patch["status"]["conditions"][0]["message"]) == 1024
 
 
 @pytest.mark.parametrize(
-    ("moment", "text"),
+    ("seconds", "text"),
     [(NOW, THEN), (NOW + 0.9, THEN), (-5.0, "1970-01-01T00:00:00Z"), (inf, "9999-12-31T23:59:59Z")],
 )
-def test_moments_are_written_to_the_second(moment: float, text: str) -> None:
-    assert rfc3339(moment) == text
+def test_times_are_written_to_the_second(seconds: float, text: str) -> None:
+    assert rfc3339(seconds) == text
 
 
 @pytest.mark.parametrize(
-    ("text", "moment"), [(THEN, NOW), ("", 0.0), ("soon", 0.0), ("2027-01-15T08:00:00", 0.0)]
+    ("text", "seconds"), [(THEN, NOW), ("", 0.0), ("soon", 0.0), ("2027-01-15T08:00:00", 0.0)]
 )
-def test_moments_are_read(text: str, moment: float) -> None:
-    assert parse_or_zero(text) == moment
+def test_times_are_parsed(text: str, seconds: float) -> None:
+    assert parse_or_zero(text) == seconds

@@ -1,4 +1,4 @@
-"""Nodes as they are read."""
+"""Decoding of Nodes."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from tests.controlplane.cluster import Cluster
 from tests.controlplane.objects import node
 
 
-async def test_a_node_is_read_without_what_nobody_asks_for(api: ApiClient, controlplane: Cluster) -> None:
-    made = node("node-1", labels={"rack": "r1"})
-    made["metadata"]["annotations"] = {"nodeguard.dev/hold": "mine", "other.dev/state": "theirs"}
-    made["spec"] = {
+async def test_a_node_is_decoded_without_unused_fields(api: ApiClient, controlplane: Cluster) -> None:
+    body = node("node-1", labels={"rack": "r1"})
+    body["metadata"]["annotations"] = {"nodeguard.dev/hold": "mine", "other.dev/state": "theirs"}
+    body["spec"] = {
         "unschedulable": True,
         "taints": [
             {"key": "nodeguard.dev/suspect", "value": "link", "effect": "NoSchedule"},
             {"key": "theirs", "effect": "NoExecute", "timeAdded": "2026-01-01T00:00:00Z"},
         ],
     }
-    made["status"]["conditions"].append(
+    body["status"]["conditions"].append(
         {"type": "NodeguardHealthy", "status": "False", "reason": "Fault", "message": "a GPU is lost"}
     )
-    controlplane.api.post("/api/v1/nodes", made)
+    controlplane.api.post("/api/v1/nodes", body)
     raw = await api.request("GET", "/api/v1/nodes/node-1")
     meta = json.loads(raw)["metadata"]
     parsed = decode_node(raw)
@@ -50,6 +50,6 @@ async def test_a_node_is_read_without_what_nobody_asks_for(api: ApiClient, contr
     ],
     ids=["none", "four", "thousands", "absurd"],
 )
-def test_how_many_gpus(capacity: dict[str, str], gpus: int) -> None:
+def test_the_number_of_gpus_is_read_from_the_capacity(capacity: dict[str, str], gpus: int) -> None:
     raw = {"metadata": {"name": "n", "uid": "u", "resourceVersion": "1"}, "status": {"capacity": capacity}}
     assert decode_node(json.dumps(raw).encode()) == Node("n", "u", "1", gpus=gpus)

@@ -17,15 +17,15 @@ FACTS = NodeFacts(
 )
 
 
-def finding(check: str = "gpu-hot", **more: Any) -> Finding:
-    """A finding of ten minutes ago, with one piece of evidence of one minute ago."""
+def finding(check: str = "gpu-hot", **fields: Any) -> Finding:
+    """Return a finding of ten minutes ago, with evidence of one minute ago. fields: replace the defaults."""
     values: dict[str, Any] = {
         "check": check, "target": "gpu/0000:3b:00", "component": "GPU-1", "health": Health.SUSPECT,
         "data_status": DataStatus.FRESH, "action": Action.RESET_GPU, "since": NOW.wall - 600.0,
         "message": "GPU 0000:3b:00 is hot", "evidence": (Evidence("nvml", "gpu.temp = 97", NOW.wall - 60.0, 3),),
         "family": "thermal", "title": "GPU hot", "remedy": "cool it", "runbook": "",
     }  # fmt: skip
-    return Finding(**{**values, **more})
+    return Finding(**{**values, **fields})
 
 
 def verdict(

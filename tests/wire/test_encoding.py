@@ -38,20 +38,22 @@ names = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
 ages = st.floats(min_value=0, allow_nan=False, allow_infinity=False)
 counts = st.integers(0, 2**53)
 some_names = st.lists(names, max_size=3).map(tuple)
-sights = st.builds(ReportedEvidence, names, names, ages, counts)
-actives = st.builds(
+evidence = st.builds(ReportedEvidence, names, names, ages, counts)
+findings = st.builds(
     ReportedFinding, names, names, st.sampled_from(Health), names, some_names, st.sampled_from(DataStatus),
-    st.sampled_from(Action), ages, names, st.lists(sights, max_size=2).map(tuple), counts, some_names, names,
+    st.sampled_from(Action), ages, names, st.lists(evidence, max_size=2).map(tuple), counts, some_names, names,
 )  # fmt: skip
-occupants = st.builds(ReportedComponent, names, names, names, names, names)
-inventories = st.builds(Inventory, names, names, names, st.dictionaries(names, occupants, max_size=3), counts)
+components = st.builds(ReportedComponent, names, names, names, names, names)
+inventories = st.builds(
+    Inventory, names, names, names, st.dictionaries(names, components, max_size=3), counts
+)
 head = {"version": st.just(VERSION), "node": names.filter(bool), "boot_id": names.filter(bool), "sequence": counts,
         "digest": names, "acknowledged": some_names, "dropped": counts}  # fmt: skip
 messages: st.SearchStrategy[Message] = st.one_of(
     st.builds(Heartbeat, **head),
     st.builds(
         Report, **head, health=st.sampled_from(Health), data_status=st.sampled_from(DataStatus), agent=names,
-        catalogue=names, age=ages, findings=st.lists(actives, max_size=3).map(tuple), omitted=counts,
+        catalogue=names, age=ages, findings=st.lists(findings, max_size=3).map(tuple), omitted=counts,
         unreadable=st.lists(st.builds(UnreadableTargets, names, names, names, some_names), max_size=2).map(tuple), inventory=inventories,
     ),
 )  # fmt: skip
@@ -66,47 +68,50 @@ replies = st.builds(
 
 
 @given(messages)
-def test_a_message_comes_back_as_it_was(message: Message) -> None:
+def test_a_message_is_decoded_as_encoded(message: Message) -> None:
     assert decode_message(encode(message)) == message
 
 
 @given(replies)
-def test_a_reply_comes_back_as_it_was(reply: Reply) -> None:
+def test_a_reply_is_decoded_as_encoded(reply: Reply) -> None:
     assert decode_reply(encode(reply)) == (reply, ())
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
-def test_reports_of_the_versions_around_are_read(version: int) -> None:
+def test_reports_of_adjacent_versions_are_decoded(version: int) -> None:
     report = decode_message((EXAMPLES / f"report-{version}.json").read_bytes())
     assert isinstance(report, Report)
     assert (report.version, report.node, report.sequence) == (version, "node-7", 5000123)
     assert report.health == Health.SUSPECT
-    [one] = report.findings
-    assert (one.check, one.component, one.action, one.age) == ("gpu-hot", "GPU-1", Action.RESET_GPU, 600.0)
+    [finding] = report.findings
+    assert (finding.check, finding.component) == ("gpu-hot", "GPU-1")
+    assert (finding.action, finding.age) == (Action.RESET_GPU, 600.0)
     assert report.inventory.components["gpu/0000:3b:00"].vbios == "96.00"
     if version == 0:
         assert (report.data_status, report.age, report.unreadable) == (DataStatus.UNKNOWN, 0.0, ())
-        assert (one.targets, one.topologies, one.evidence) == ((), (), ())
+        assert (finding.targets, finding.topologies, finding.evidence) == ((), (), ())
     else:
-        assert one.topologies == ("rack",)
-        assert one.evidence == (ReportedEvidence("nvml", "gpu.temp = 97", 60.0, 3),)
+        assert finding.topologies == ("rack",)
+        assert finding.evidence == (ReportedEvidence("nvml", "gpu.temp = 97", 60.0, 3),)
         assert report.acknowledged == ("i-1",)
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
-def test_heartbeats_of_the_versions_around_are_read(version: int) -> None:
+def test_heartbeats_of_adjacent_versions_are_decoded(version: int) -> None:
     beat = decode_message((EXAMPLES / f"heartbeat-{version}.json").read_bytes())
     assert isinstance(beat, Heartbeat)
     assert (beat.sequence, beat.digest) == (5010123, "" if version == 0 else "9f2b")
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
-def test_replies_of_the_versions_around_are_read(version: int) -> None:
-    reply, wrong = decode_reply((EXAMPLES / f"reply-{version}.json").read_bytes())
-    assert [one.id for one in reply.instructions] == ["i-1", "i-2"]
+def test_replies_of_adjacent_versions_are_decoded(version: int) -> None:
+    reply, problems = decode_reply((EXAMPLES / f"reply-{version}.json").read_bytes())
+    assert [instruction.id for instruction in reply.instructions] == ["i-1", "i-2"]
     assert reply.acked_sequence == (None if version == 0 else 5010123)
-    assert [one.startswith("an instruction is ignored") for one in wrong] == [True] * (version == 2)
-    assert all("upgrade this side" in one for one in wrong)
+    assert [problem.startswith("an instruction is ignored") for problem in problems] == [True] * (
+        version == 2
+    )
+    assert all("upgrade this side" in problem for problem in problems)
 
 
 def test_this_version_reads_the_stored_example_without_loss() -> None:
@@ -118,14 +123,14 @@ def test_this_version_reads_the_stored_example_without_loss() -> None:
 
 
 @pytest.mark.parametrize(("version", "remedy"), [(-1, "the other side"), (VERSION + 2, "this side first"), (10**30, "not a message")])  # fmt: skip
-def test_a_version_too_far_away_is_refused_with_a_remedy(version: int, remedy: str) -> None:
+def test_an_unsupported_version_is_refused_with_a_remedy(version: int, remedy: str) -> None:
     with pytest.raises(EncodingError, match=remedy):
         decode_message(b'{"kind": "heartbeat", "version": %d}' % version)
 
 
-def _report(**more: Any) -> bytes:
+def _report(**fields: Any) -> bytes:
     values = {"kind": "report", "version": 1, "node": "n", "boot_id": "b", "sequence": 1, "health": "ok"}
-    return json.dumps({**values, **more}).encode()
+    return json.dumps({**values, **fields}).encode()
 
 
 HOSTILE = {
@@ -150,18 +155,18 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("data", HOSTILE.values(), ids=HOSTILE)
-def test_what_is_no_message_is_refused_in_one_sentence(data: bytes) -> None:
-    with pytest.raises(EncodingError) as found:
+def test_an_invalid_message_is_refused_in_one_line(data: bytes) -> None:
+    with pytest.raises(EncodingError) as caught:
         decode_message(data)
-    assert "\n" not in str(found.value)
-    assert len(str(found.value)) < 200
-    assert ": " in str(found.value)
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 200
+    assert ": " in str(caught.value)
 
 
-def test_an_error_does_not_repeat_what_was_sent() -> None:
-    with pytest.raises(EncodingError) as found:
+def test_an_error_does_not_quote_the_message() -> None:
+    with pytest.raises(EncodingError) as caught:
         decode_message(_report(inventory={"components": {"Bearer secret": 7}}, health="sec\nret"))
-    assert "secret" not in str(found.value)
+    assert "secret" not in str(caught.value)
 
 
 @settings(max_examples=300)
@@ -177,14 +182,16 @@ def test_any_bytes_decode_or_are_refused(data: bytes, decode: Callable[[bytes], 
 @given(st.data(), messages)
 def test_a_message_with_flipped_bytes_decodes_or_is_refused(data: st.DataObject, message: Message) -> None:
     garbled = bytearray(encode(message))
-    for at in data.draw(st.lists(st.integers(0, len(garbled) - 1), min_size=1, max_size=5)):
-        garbled[at] = data.draw(st.integers(0, 255))
+    for number in data.draw(st.lists(st.integers(0, len(garbled) - 1), min_size=1, max_size=5)):
+        garbled[number] = data.draw(st.integers(0, 255))
     with suppress(EncodingError):
         assert isinstance(decode_message(bytes(garbled)), Message)
 
 
-def test_what_is_too_large_is_not_written_either() -> None:
-    many = tuple(ClearFinding(f"i-{at}", "x" * 250, "x" * 250) for at in range(REPLY_LIMIT // 500 + 1))
+def test_a_reply_that_is_too_large_is_not_encoded() -> None:
+    many = tuple(
+        ClearFinding(f"i-{number}", "x" * 250, "x" * 250) for number in range(REPLY_LIMIT // 500 + 1)
+    )
     with pytest.raises(EncodingError, match="leave something out"):
         encode(Reply(VERSION, instructions=many))
 
@@ -194,8 +201,8 @@ def test_what_is_too_large_is_not_written_either() -> None:
     [{"kind": "detach-gpus", "id": "i\n2", "seconds": 1}, {"kind": "detach-gpus", "id": "", "seconds": 1},
      {"kind": "detach-gpus", "id": "i-2", "seconds": -1}, {"kind": "clear-finding", "id": "i-2"}, 7, None, []],
 )  # fmt: skip
-def test_a_bad_instruction_hides_no_other(bad: object) -> None:
+def test_an_invalid_instruction_hides_no_other(bad: object) -> None:
     good = {"kind": "detach-gpus", "id": "i-1", "seconds": 60.0}
-    reply, wrong = decode_reply(json.dumps({"version": 1, "instructions": [bad, good]}).encode())
+    reply, problems = decode_reply(json.dumps({"version": 1, "instructions": [bad, good]}).encode())
     assert reply.instructions == (DetachGpus("i-1", 60.0),)
-    assert len(wrong) == 1
+    assert len(problems) == 1

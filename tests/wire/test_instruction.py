@@ -8,7 +8,7 @@ from nodeguard.wire.report import InstructionResult
 
 
 @given(st.lists(st.tuples(st.sampled_from("abcd"), st.booleans()), max_size=30))
-def test_an_instruction_is_new_once(steps: list[tuple[str, bool]]) -> None:
+def test_an_instruction_is_carried_out_once(steps: list[tuple[str, bool]]) -> None:
     inbox, taken = InstructionInbox(), []
     for identity, done in steps:
         inbox, new = add_instructions(inbox, [DetachGpus(identity, 1.0), DetachGpus(identity, 1.0)])

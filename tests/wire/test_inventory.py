@@ -5,25 +5,25 @@ from nodeguard.wire.report import Inventory, ReportedComponent
 from nodeguard.wire.report_builder import build_inventory
 
 
-def test_the_inventory_is_what_the_sources_read() -> None:
+def test_observations_of_a_target_are_combined() -> None:
     gpu = Component("GPU-1", "H100", "165")
-    read = [
+    observations = [
         Observation("host", "node", signals={"driver.version": "570.1", "host.kernel": "6.8.0"}),
         Observation("nvml", "gpu/0000:3b:00", signals={"gpu.vbios": "96.00"}, component=gpu),
         Observation("pci", "gpu/0000:3b:00", component=Component("")),
         Observation("ib", "port/mlx5_0/1", signals={"port.firmware": "28.39"}, component=Component("0x1")),
         Observation("disk", "fs:/var"),
     ]
-    parts = {
+    components = {
         "gpu/0000:3b:00": ReportedComponent("GPU-1", "H100", "165", "96.00"),
         "port/mlx5_0/1": ReportedComponent("0x1", firmware="28.39"),
     }
-    assert build_inventory(read, "dgx") == Inventory("570.1", "6.8.0", "dgx", parts)
-    assert build_inventory(reversed(read), "dgx") == Inventory("570.1", "6.8.0", "dgx", parts)
+    assert build_inventory(observations, "dgx") == Inventory("570.1", "6.8.0", "dgx", components)
+    assert build_inventory(reversed(observations), "dgx") == Inventory("570.1", "6.8.0", "dgx", components)
 
 
-def test_a_machine_of_too_many_parts_says_how_many_are_left_out() -> None:
-    found = build_inventory(
-        Observation("pci", f"pci/{at}", component=Component(str(at))) for at in range(300)
+def test_components_above_the_limit_are_counted() -> None:
+    inventory = build_inventory(
+        Observation("pci", f"pci/{number}", component=Component(str(number))) for number in range(300)
     )
-    assert (len(found.components), found.omitted) == (256, 44)
+    assert (len(inventory.components), inventory.omitted) == (256, 44)

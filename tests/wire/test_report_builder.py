@@ -15,26 +15,26 @@ from nodeguard.wire.report_builder import NodeFacts, build_report
 from tests.wire.scene import FACTS, NOW, finding, verdict
 
 
-def test_moments_become_ages() -> None:
-    one = build_report(verdict(finding()), NOW, FACTS, 7)
-    [active] = one.findings
-    assert (active.age, active.evidence[0].age, active.evidence[0].count) == (600.0, 60.0, 3)
-    assert (one.node, one.boot_id, one.sequence, one.agent) == ("node-7", "boot-a", 7, "0.1.0")
-    assert active.topologies == ("rack",)
-    assert decode_message(encode(one)) == one
+def test_times_become_ages() -> None:
+    report = build_report(verdict(finding()), NOW, FACTS, 7)
+    [reported] = report.findings
+    assert (reported.age, reported.evidence[0].age, reported.evidence[0].count) == (600.0, 60.0, 3)
+    assert (report.node, report.boot_id, report.sequence, report.agent) == ("node-7", "boot-a", 7, "0.1.0")
+    assert reported.topologies == ("rack",)
+    assert decode_message(encode(report)) == report
 
 
 @pytest.mark.parametrize("since", [NOW.wall + 5.0, inf, -inf, nan])
-def test_a_moment_in_the_future_or_nowhere_has_no_age(since: float) -> None:
+def test_a_time_that_is_invalid_or_in_the_future_has_age_zero(since: float) -> None:
     assert build_report(verdict(finding(since=since)), NOW, FACTS).findings[0].age == 0.0
 
 
-def test_what_is_ok_is_left_out() -> None:
-    one = build_report(verdict(finding("over", health=Health.OK), health=Health.OK), NOW, FACTS)
-    assert (one.findings, one.omitted, one.health) == ((), 0, Health.OK)
+def test_findings_with_health_ok_are_omitted() -> None:
+    report = build_report(verdict(finding("over", health=Health.OK), health=Health.OK), NOW, FACTS)
+    assert (report.findings, report.omitted, report.health) == ((), 0, Health.OK)
 
 
-def test_the_digest_names_the_state_and_not_its_age_or_words() -> None:
+def test_the_digest_depends_on_the_state_and_not_on_ages_or_messages() -> None:
     first = build_report(verdict(finding()), NOW, FACTS, 7)
     later = replace(NOW, wall=NOW.wall + 30.0, mono=NOW.mono + 30.0)
     assert build_report(verdict(finding()), later, FACTS, 8).digest == first.digest == digest(first)
@@ -75,33 +75,36 @@ findings = st.builds(
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(findings, max_size=4), st.integers(1, 60))
-def test_any_verdict_fits_into_a_message(found: list[Finding], times: int) -> None:
-    one = build_report(verdict(*found * times), NOW, FACTS)
-    data = encode(one)
+def test_the_report_of_any_verdict_fits_a_message(some: list[Finding], times: int) -> None:
+    report = build_report(verdict(*some * times), NOW, FACTS)
+    data = encode(report)
     assert len(data) < MESSAGE_LIMIT
-    assert decode_message(data) == one
-    assert len(one.findings) + one.omitted == sum(each.health != Health.OK for each in found * times)
-    assert one.digest == digest(one)
+    assert decode_message(data) == report
+    active = [finding for finding in some * times if finding.health != Health.OK]
+    assert len(report.findings) + report.omitted == len(active)
+    assert report.digest == digest(report)
 
 
-def test_a_flood_keeps_the_worst() -> None:
-    big = [finding(f"check-{at}", targets=("😀" * 200,) * 64, message="x" * 9000) for at in range(300)]
-    one = build_report(verdict(*big), NOW, FACTS)
-    assert one.findings[0].check == "check-0"
-    assert one.findings[0].evidence == ()
-    assert (one.findings[0].omitted, len(one.findings) + one.omitted) == (1, 300)
+def test_too_many_findings_are_cut_after_the_worst() -> None:
+    large = [
+        finding(f"check-{number}", targets=("😀" * 200,) * 64, message="x" * 9000) for number in range(300)
+    ]
+    report = build_report(verdict(*large), NOW, FACTS)
+    assert report.findings[0].check == "check-0"
+    assert report.findings[0].evidence == ()
+    assert (report.findings[0].omitted, len(report.findings) + report.omitted) == (1, 300)
 
 
-def test_what_is_in_order_is_told_and_goes_before_findings_do() -> None:
-    proven = (ReportedPassing(("a", "b"), ("gpu/0000:3b:00",)),)
-    told = build_report(replace(verdict(finding()), passing=proven), NOW, FACTS)
-    assert told.passing == (ReportedPassing(("a", "b"), ("gpu/0000:3b:00",)),)
-    assert told.digest == build_report(verdict(finding()), NOW, FACTS).digest
-    assert told.findings[0].family == "thermal"
+def test_passing_checks_are_reported_and_omitted_before_findings() -> None:
+    passing = (ReportedPassing(("a", "b"), ("gpu/0000:3b:00",)),)
+    report = build_report(replace(verdict(finding()), passing=passing), NOW, FACTS)
+    assert report.passing == (ReportedPassing(("a", "b"), ("gpu/0000:3b:00",)),)
+    assert report.digest == build_report(verdict(finding()), NOW, FACTS).digest
+    assert report.findings[0].family == "thermal"
     many = (
         ReportedPassing(
             tuple(f"check-{n}" for n in range(200)), tuple("x" * 190 + str(n) for n in range(2000))
         ),
     )
-    crowded = build_report(replace(verdict(finding()), passing=many), NOW, FACTS)
-    assert (crowded.passing, len(crowded.findings), crowded.omitted) == ((), 1, 0)
+    cut = build_report(replace(verdict(finding()), passing=many), NOW, FACTS)
+    assert (cut.passing, len(cut.findings), cut.omitted) == ((), 1, 0)

@@ -17,7 +17,7 @@ REPORT = build_report(verdict(), NOW, FACTS)
 ACCEPTED, REPEATED = Acceptance.ACCEPTED, Acceptance.REPEATED
 OTHER_BOOT, USED_SEQUENCE = Acceptance.OTHER_BOOT, Acceptance.USED_SEQUENCE
 
-# The boot that a node really runs, and others that whoever holds its credential can name.
+# The boot that a node really runs, and others that the owner of its credential can name.
 TRUE, FORGED = "true", "abc"
 
 
@@ -49,7 +49,7 @@ anything = st.tuples(
 
 
 def arbitrary(receiver: Receiver, history: list[tuple[str, int, float, bool]]) -> float:
-    """Have a receiver take any messages. Returns the time of the last."""
+    """Deliver arbitrary messages. Return the time of the last."""
     now = 0.0
     for boot, sequence, pause, leaving in history:
         now += pause
@@ -58,7 +58,7 @@ def arbitrary(receiver: Receiver, history: list[tuple[str, int, float, bool]]) -
 
 
 @given(st.lists(anything, max_size=30), st.integers(0, 2**53 - 100), st.floats(5.0, 10.0))
-def test_the_boot_that_goes_on_reporting_is_accepted_within_a_minute(
+def test_a_boot_that_continues_to_report_is_accepted_within_a_minute(
     history: list[tuple[str, int, float, bool]], first: int, gap: float
 ) -> None:
     receiver = Receiver()
@@ -83,7 +83,7 @@ def test_while_the_accepted_boot_reports_no_other_message_is_accepted(
         now += gap
         sequence = 1000 + number
         assert receiver.beat(TRUE, sequence, now) == ACCEPTED
-        for _, boot, other in filter(lambda one: one[0] == number, others):
+        for _, boot, other in filter(lambda item: item[0] == number, others):
             if boot != TRUE or other < sequence:
                 assert receiver.beat(boot, other, now + gap / 2).is_refusal
     assert receiver.accepted == [(TRUE, 1000 + number) for number in range(len(gaps))]
@@ -93,7 +93,7 @@ def test_while_the_accepted_boot_reports_no_other_message_is_accepted(
     st.lists(st.tuples(st.sampled_from("ab"), st.floats(1.0, 60.0)), min_size=1, max_size=20),
     st.lists(st.tuples(st.integers(0, 100), st.floats(0.0, 2.0)), max_size=14),
 )
-def test_old_messages_that_come_again_change_nothing(
+def test_repeated_old_messages_change_nothing(
     lives: list[tuple[str, float]], again: list[tuple[int, float]]
 ) -> None:
     receiver, now, sent = Receiver(), 0.0, list[tuple[str, int]]()
@@ -110,7 +110,7 @@ def test_old_messages_that_come_again_change_nothing(
 
 
 @given(st.lists(anything, max_size=60))
-def test_sequences_of_a_boot_rise_unless_it_went_on_with_used_ones_for_long(
+def test_sequences_of_a_boot_rise_unless_it_repeats_used_ones_for_long(
     history: list[tuple[str, int, float, bool]],
 ) -> None:
     receiver, now, highest, latest = Receiver(), 0.0, dict[str, int](), 0.0
@@ -122,7 +122,7 @@ def test_sequences_of_a_boot_rise_unless_it_went_on_with_used_ones_for_long(
             highest[boot], latest = sequence, now
 
 
-def test_a_reboot_is_accepted_at_once_where_the_agent_ended_and_else_after_a_while() -> None:
+def test_a_reboot_is_accepted_at_once_if_the_agent_ended_and_else_later() -> None:
     receiver = Receiver()
     receiver.beat("a", 1, 0.0)
     assert receiver.beat("b", 1, 29.0) == OTHER_BOOT
@@ -131,14 +131,14 @@ def test_a_reboot_is_accepted_at_once_where_the_agent_ended_and_else_after_a_whi
     assert receiver.beat("c", 1, 31.0) == ACCEPTED
 
 
-def test_what_waited_through_a_reboot_keeps_the_new_boot_out_of_nothing() -> None:
+def test_a_spooled_report_of_the_old_boot_does_not_block_the_new_boot() -> None:
     receiver = Receiver()
     assert receiver.take(replace(REPORT, boot_id="a", sequence=5, age=300.0), 1000.0) == ACCEPTED
     assert receiver.beat("b", 1, 1000.1) == ACCEPTED
     assert receiver.take(replace(REPORT, boot_id="a", sequence=6, age=301.0), 1040.0) == OTHER_BOOT
 
 
-def test_one_message_of_a_forged_boot_lasts_no_longer_than_its_sender() -> None:
+def test_a_single_message_of_a_forged_boot_is_replaced_soon() -> None:
     receiver = Receiver()
     receiver.beat(TRUE, 1, 0.0)
     assert receiver.beat("forged", 1, 40.0) == ACCEPTED
@@ -147,14 +147,14 @@ def test_one_message_of_a_forged_boot_lasts_no_longer_than_its_sender() -> None:
     assert receiver.beat("forged", 2, 56.0) == OTHER_BOOT
 
 
-def test_one_message_with_the_highest_number_does_not_keep_its_boot_out() -> None:
+def test_a_forged_highest_number_does_not_block_its_boot() -> None:
     receiver = Receiver()
     receiver.beat(TRUE, 2**53, 0.0)
     results = [receiver.beat(TRUE, number, 10.0 * number) for number in range(1, 6)]
     assert results == [USED_SEQUENCE] * 3 + [ACCEPTED] * 2
 
 
-def test_a_replay_for_which_the_clock_went_back_is_refused_until_it_has_gone_on_for_a_while() -> None:
+def test_a_replay_from_the_start_is_accepted_after_a_while() -> None:
     receiver = Receiver()
     for number in range(10):
         assert receiver.beat("recorded", number, 10.0 * number) == ACCEPTED
@@ -162,12 +162,12 @@ def test_a_replay_for_which_the_clock_went_back_is_refused_until_it_has_gone_on_
     assert results == [USED_SEQUENCE] * 3 + [ACCEPTED] * 2
 
 
-def test_the_latest_message_that_comes_again_is_known() -> None:
+def test_a_repetition_of_the_latest_message_is_recognized() -> None:
     receiver = Receiver()
     assert [receiver.beat("a", number, 0.0) for number in (1, 1, 2, 2)] == [ACCEPTED, REPEATED] * 2
 
 
-def test_few_boots_are_remembered() -> None:
+def test_the_number_of_stored_boots_is_limited() -> None:
     receiver = Receiver()
     for number in range(100):
         receiver.beat(f"{number}", 1, 100.0 * number)

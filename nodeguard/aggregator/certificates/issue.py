@@ -124,12 +124,12 @@ def _named(name: str) -> x509.Name:
 
 
 def subject_alternative_names(hosts: Sequence[str]) -> x509.SubjectAlternativeName:
-    """Names and addresses as a certificate has them. Raises HostError."""
+    """Names and addresses as a certificate has them. Raises InvalidHostError."""
     if not hosts:
         raise InvalidHostError(
             "the certificate has no host name: set --cert-host to the name by which agents reach this server"
         )
-    return x509.SubjectAlternativeName([_host(one) for one in hosts])
+    return x509.SubjectAlternativeName([_host(host) for host in hosts])
 
 
 def _host(host: str) -> x509.GeneralName:

@@ -24,7 +24,7 @@ _SEEN = """
 SELECT min(report.at), max(report.at), report.node, shared.text
 FROM report JOIN shared ON shared.id = report.inventory GROUP BY report.uid, report.inventory
 """
-_INCIDENTS = "SELECT text FROM told WHERE kind = 'incident' ORDER BY id"
+_INCIDENTS = "SELECT text FROM note WHERE kind = 'incident' ORDER BY id"
 
 # Seconds in which repeated faults of a component count once, compared with other components of its node.
 _HOUR = 3_600.0

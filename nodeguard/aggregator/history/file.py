@@ -31,22 +31,23 @@ CREATE TABLE shared (id INTEGER PRIMARY KEY, hash BLOB NOT NULL UNIQUE, text TEX
 CREATE TABLE report (
     id INTEGER PRIMARY KEY, at REAL NOT NULL, uid TEXT NOT NULL, node TEXT NOT NULL, boot TEXT NOT NULL,
     sequence INTEGER NOT NULL, age REAL NOT NULL, digest TEXT NOT NULL, health TEXT NOT NULL,
-    knowledge TEXT NOT NULL, agent TEXT NOT NULL, catalogue TEXT NOT NULL, leaving INTEGER NOT NULL,
-    findings TEXT NOT NULL, unread TEXT NOT NULL, proven INTEGER NOT NULL, inventory INTEGER NOT NULL
+    data_status TEXT NOT NULL, agent TEXT NOT NULL, catalogue TEXT NOT NULL, leaving INTEGER NOT NULL,
+    findings TEXT NOT NULL, unreadable TEXT NOT NULL, passing INTEGER NOT NULL, inventory INTEGER NOT NULL
 );
 CREATE INDEX report_of ON report (uid, id);
 CREATE TABLE node (
-    id INTEGER PRIMARY KEY, at REAL NOT NULL, uid TEXT NOT NULL, node TEXT NOT NULL, gone INTEGER NOT NULL,
-    gpus INTEGER NOT NULL, out INTEGER NOT NULL, labels INTEGER NOT NULL, upgrade TEXT NOT NULL,
-    said TEXT NOT NULL
+    id INTEGER PRIMARY KEY, at REAL NOT NULL, uid TEXT NOT NULL, node TEXT NOT NULL, deleted INTEGER NOT NULL,
+    gpus INTEGER NOT NULL, unschedulable INTEGER NOT NULL, labels INTEGER NOT NULL, upgrade TEXT NOT NULL,
+    annotations TEXT NOT NULL
 );
 CREATE INDEX node_of ON node (uid, id);
-CREATE VIEW gone AS SELECT uid, at FROM node WHERE gone AND id IN (SELECT max(id) FROM node GROUP BY uid);
-CREATE TABLE told (
+CREATE VIEW deleted_node AS
+    SELECT uid, at FROM node WHERE deleted AND id IN (SELECT max(id) FROM node GROUP BY uid);
+CREATE TABLE note (
     id INTEGER PRIMARY KEY, at REAL NOT NULL, kind TEXT NOT NULL, name TEXT NOT NULL, node TEXT NOT NULL,
     text TEXT NOT NULL
 );
-CREATE INDEX told_of ON told (kind, name, id);
+CREATE INDEX note_of ON note (kind, name, id);
 CREATE TABLE clock (alive REAL NOT NULL);
 INSERT INTO clock VALUES (0);
 """
@@ -121,7 +122,7 @@ def open_for_reading(path: str) -> sqlite3.Connection:
     try:
         return _read_only(name)
     except sqlite3.OperationalError:
-        # If neither the file nor its directory is writable, nobody writes: the journal is not needed.
+        # If neither the file nor its directory is writable, no process writes: the journal is not needed.
         name += "&immutable=1"
     except sqlite3.DatabaseError as error:
         raise _no_history(error) from None

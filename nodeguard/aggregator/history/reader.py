@@ -56,27 +56,29 @@ class _Row(Struct, array_like=True):
     age: float
     digest: str
     health: Health
-    knowledge: DataStatus
+    data_status: DataStatus
     agent: str
     catalogue: str
     leaving: bool
-    proven: int
+    passing: int
     inventory: int
 
 
 # Rows in the order in which they were written: times may go back, and each table has its own ids.
 _REPORTS = """
-SELECT at, uid, node, boot, sequence, age, digest, health, knowledge, agent, catalogue, leaving, proven,
-       inventory, findings, unread FROM report ORDER BY id
+SELECT at, uid, node, boot, sequence, age, digest, health, data_status, agent, catalogue, leaving,
+       passing, inventory, findings, unreadable FROM report ORDER BY id
 """
-_NODES = "SELECT at, uid, node, gone, gpus, out, labels, upgrade, said FROM node ORDER BY id"
-_SILENT = "SELECT at, name, node, text = 'true' FROM told WHERE kind = 'silent' ORDER BY id"
+_NODES = (
+    "SELECT at, uid, node, deleted, gpus, unschedulable, labels, upgrade, annotations FROM node ORDER BY id"
+)
+_STALE = "SELECT at, name, node, text = 'true' FROM note WHERE kind = 'stale' ORDER BY id"
 
 _FINDINGS = msgspec.json.Decoder(tuple[ReportedFinding, ...])
-_UNREAD = msgspec.json.Decoder(tuple[UnreadableTargets, ...])
-_PROVEN = msgspec.json.Decoder(tuple[ReportedPassing, ...])
+_UNREADABLE = msgspec.json.Decoder(tuple[UnreadableTargets, ...])
+_PASSING = msgspec.json.Decoder(tuple[ReportedPassing, ...])
 _INVENTORY = msgspec.json.Decoder(Inventory)
-_WORDS = msgspec.json.Decoder(dict[str, str])
+_TEXTS = msgspec.json.Decoder(dict[str, str])
 
 
 def read_history(path: str) -> RecordedHistory:
@@ -86,9 +88,9 @@ def read_history(path: str) -> RecordedHistory:
         connection = open_for_reading(file)
         [last_alive] = connection.execute("SELECT alive FROM clock").fetchone()
     except FileNotFoundError:
-        what = "there is no history.sqlite in it" if os.path.isdir(path) else "no such file or directory"
+        problem = "there is no history.sqlite in it" if os.path.isdir(path) else "no such file or directory"
         raise HistoryError(
-            f"{path}: {what}: name the file that aggregator --history writes, or bundles"
+            f"{path}: {problem}: name the file that aggregator --history writes, or bundles"
         ) from None
     except OSError as error:
         raise HistoryError(f"{file}: {error.strerror}: make it readable, or copy it") from None
@@ -102,7 +104,7 @@ def _steps(connection: sqlite3.Connection, file: str) -> Iterator[HistoryEvent]:
     try:
         yield from heapq.merge(
             in_time_order(reader.nodes()),
-            in_time_order(reader.silent()),
+            in_time_order(reader.liveness()),
             in_time_order(reader.reports()),
             key=_at,
         )
@@ -117,10 +119,10 @@ class _Reader:
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
-        self._made: dict[int, Any] = {}
+        self._decoded: dict[int, Any] = {}
 
     def reports(self) -> Iterator[ReportReceived]:
-        for *row, findings, unread in self._connection.execute(_REPORTS):
+        for *row, findings, unreadable in self._connection.execute(_REPORTS):
             columns = msgspec.convert(row, _Row, strict=False)
             yield ReportReceived(
                 columns.at,
@@ -131,73 +133,78 @@ class _Reader:
                     boot_id=columns.boot,
                     sequence=columns.sequence,
                     health=columns.health,
-                    data_status=columns.knowledge,
+                    data_status=columns.data_status,
                     digest=columns.digest,
                     agent=columns.agent,
                     catalogue=columns.catalogue,
                     age=columns.age,
                     findings=_FINDINGS.decode(findings),
-                    unreadable=_UNREAD.decode(unread),
+                    unreadable=_UNREADABLE.decode(unreadable),
                     inventory=self._shared(columns.inventory, _INVENTORY),
                     leaving=columns.leaving,
-                    passing=self._shared(columns.proven, _PROVEN),
+                    passing=self._shared(columns.passing, _PASSING),
                 ),
             )
 
     def nodes(self) -> Iterator[NodeObserved | NodeRemoved]:
-        for at, uid, name, gone, gpus, out, labels, upgrade, said in self._connection.execute(_NODES):
-            if gone:
+        for row in self._connection.execute(_NODES):
+            at, uid, name, deleted, gpus, unschedulable, labels, upgrade, annotation_texts = row
+            if deleted:
                 yield NodeRemoved(at, uid, name)
                 continue
-            every = {**self._shared(labels, _WORDS), **_WORDS.decode(upgrade)}
             node = Node(
-                name, uid, labels=every, annotations=_WORDS.decode(said), unschedulable=bool(out), gpus=gpus
+                name,
+                uid,
+                labels={**self._shared(labels, _TEXTS), **_TEXTS.decode(upgrade)},
+                annotations=_TEXTS.decode(annotation_texts),
+                unschedulable=bool(unschedulable),
+                gpus=gpus,
             )
             yield NodeObserved(at, node)
 
-    def silent(self) -> Iterator[AgentLivenessChanged]:
-        for at, uid, name, silent in self._connection.execute(_SILENT):
-            yield AgentLivenessChanged(at, uid, name, bool(silent))
+    def liveness(self) -> Iterator[AgentLivenessChanged]:
+        for at, uid, name, stale in self._connection.execute(_STALE):
+            yield AgentLivenessChanged(at, uid, name, bool(stale))
 
     def _shared(self, number: int, decoder: msgspec.json.Decoder[Any]) -> Any:
-        made = self._made.get(number)
-        if made is None:
+        decoded = self._decoded.get(number)
+        if decoded is None:
             query = "SELECT text FROM shared WHERE id = ?"
             [text] = self._connection.execute(query, (number,)).fetchone() or ("",)
-            made = self._made[number] = decoder.decode(text)
-        return made
+            decoded = self._decoded[number] = decoder.decode(text)
+        return decoded
 
 
 def _at(step: HistoryEvent) -> float:
     return step.at
 
 
-def merge_histories(of: Sequence[Iterator[HistoryEvent]]) -> Iterator[HistoryEvent]:
+def merge_histories(histories: Sequence[Iterator[HistoryEvent]]) -> Iterator[HistoryEvent]:
     """Merge the histories of one fleet: each report once, by node, boot and sequence. An agent is stale if
     it is stale for all replicas that know it.
     """
-    if len(of) == 1:
-        return of[0]
-    numbered = (_numbered(number, steps) for number, steps in enumerate(of))
-    once = _Once()
+    if len(histories) == 1:
+        return histories[0]
+    numbered = (_numbered(number, steps) for number, steps in enumerate(histories))
+    is_new = _Deduplicator()
     merged = heapq.merge(*numbered, key=lambda item: item[1].at)
-    return (step for history, step in merged if once(history, step))
+    return (step for history, step in merged if is_new(history, step))
 
 
-class _Once:
-    """Detects steps that another history had already."""
+class _Deduplicator:
+    """Detects steps that another history has already had."""
 
     def __init__(self) -> None:
         # The highest sequence by uid and boot: an aggregator has accepted all of these reports.
         self._sequences: dict[tuple[str, str], int] = {}
         self._digests: dict[str, tuple[str, str]] = {}
         self._nodes: dict[str, Node] = {}
-        self._silent: dict[str, dict[int, bool]] = {}
+        self._stale: dict[str, dict[int, bool]] = {}
 
     def __call__(self, history: int, step: HistoryEvent) -> bool:
         match step:
             case ReportReceived():
-                self._silent.setdefault(step.uid, {})[history] = False
+                self._stale.setdefault(step.uid, {})[history] = False
                 return self._reported(step.uid, step.report)
             case NodeObserved(_, node):
                 before, self._nodes[node.uid] = self._nodes.get(node.uid), node
@@ -205,7 +212,7 @@ class _Once:
             case NodeRemoved():
                 return self._nodes.pop(step.uid, None) is not None
             case AgentLivenessChanged():
-                return self._quiet(history, step)
+                return self._liveness_changed(history, step)
         return True
 
     def _reported(self, uid: str, report: Report) -> bool:
@@ -217,8 +224,8 @@ class _Once:
         self._digests[uid] = now
         return before != now or not report.digest
 
-    def _quiet(self, history: int, step: AgentLivenessChanged) -> bool:
-        by_history = self._silent.setdefault(step.uid, {})
+    def _liveness_changed(self, history: int, step: AgentLivenessChanged) -> bool:
+        by_history = self._stale.setdefault(step.uid, {})
         before = bool(by_history) and all(by_history.values())
         by_history[history] = step.stale
         return all(by_history.values()) != before

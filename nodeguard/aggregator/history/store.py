@@ -22,7 +22,7 @@ from nodeguard.fleet.state.history_events import (
 
 # Kinds with a current value, the latest one; the others are events.
 _CURRENT = (NoteKind.MARKS, NoteKind.DECISION, NoteKind.PAUSE)
-STALE = "silent"
+STALE = "stale"
 
 # Cached ids of shared texts, and cached latest values by name.
 _TEXTS = 20_000
@@ -53,8 +53,8 @@ class HistoryStore:
         self._nodes: dict[str, tuple[object, ...]] = {
             uid: tuple(rest) for uid, *rest in run(_LATEST_NODES) if not rest[1]
         }
-        self._latest = {(kind, name): _hashed(text) for kind, name, text in run(_LATEST_TOLD)}
-        self._silent = {
+        self._latest = {(kind, name): _hashed(text) for kind, name, text in run(_LATEST_NOTES)}
+        self._stale = {
             uid for (kind, uid), digest in self._latest.items() if kind == STALE and digest == _YES
         }
 
@@ -90,41 +90,41 @@ class HistoryStore:
                     self._node(at, uid, (name, 1, 0, 0, 0, "{}", "{}"))
                     del self._nodes[uid]
                 self._reports.pop(uid, None)
-            case AgentLivenessChanged(at, uid, name, silent):
-                self._quiet(at, uid, name, silent=silent)
+            case AgentLivenessChanged(at, uid, name, stale):
+                self._add_liveness(at, uid, name, stale=stale)
             case HistoryNote(at, kind, name, node, text):
-                self._add_event(at, kind.value, name, node, text)
+                self._add_note(at, kind.value, name, node, text)
 
     def _report(self, step: ReportReceived) -> None:
         report = step.report
-        if step.uid in self._silent:
-            self._quiet(step.at, step.uid, report.node, silent=False)
-        proven = self._text(_json(report.passing))
-        if self._reports.get(step.uid) == (report.boot_id, report.digest, proven):
+        if step.uid in self._stale:
+            self._add_liveness(step.at, step.uid, report.node, stale=False)
+        passing = self._text(_json(report.passing))
+        if self._reports.get(step.uid) == (report.boot_id, report.digest, passing):
             return
         row = (
             step.at, step.uid, report.node, report.boot_id, report.sequence, report.age, report.digest,
             report.health.value, report.data_status.value, report.agent, report.catalogue,
             int(report.leaving), _text(report.findings),
-            _text(report.unreadable), proven, self._text(_json(report.inventory)),
+            _text(report.unreadable), passing, self._text(_json(report.inventory)),
         )  # fmt: skip
         self._insert("report", row)
-        self._reports[step.uid] = report.boot_id, report.digest, proven
+        self._reports[step.uid] = report.boot_id, report.digest, passing
 
     def _node(self, at: float, uid: str, row: tuple[object, ...]) -> None:
         if self._nodes.get(uid) != row:
             self._insert("node", (at, uid, *row))
             self._nodes[uid] = row
 
-    def _quiet(self, at: float, uid: str, node: str, *, silent: bool) -> None:
-        (self._silent.add if silent else self._silent.discard)(uid)
-        self._add_event(at, STALE, uid, node, "true" if silent else "false")
+    def _add_liveness(self, at: float, uid: str, node: str, *, stale: bool) -> None:
+        (self._stale.add if stale else self._stale.discard)(uid)
+        self._add_note(at, STALE, uid, node, "true" if stale else "false")
 
-    def _add_event(self, at: float, kind: str, name: str, node: str, text: str) -> None:
+    def _add_note(self, at: float, kind: str, name: str, node: str, text: str) -> None:
         digest = _hashed(text)
         if self._latest.get((kind, name)) == digest:
             return
-        self._insert("told", (at, kind, name, node, text))
+        self._insert("note", (at, kind, name, node, text))
         if len(self._latest) >= _NAMES:
             self._latest = {
                 key: digest for key, digest in self._latest.items() if key[0] in {STALE, *_CURRENT}
@@ -171,8 +171,8 @@ class HistoryStore:
         cut = 0
         while self.size() > most and cut < _CUTS:
             cut += 1
-            count = self._one("SELECT (SELECT count(*) FROM report) + (SELECT count(*) FROM told)")
-            horizon = self._one(_QUANTILE, (int(count) * cut // _CUTS - 1,)) if count >= _CUTS else None
+            count = self._value("SELECT (SELECT count(*) FROM report) + (SELECT count(*) FROM note)")
+            horizon = self._value(_QUANTILE, (int(count) * cut // _CUTS - 1,)) if count >= _CUTS else None
             if horizon is not None:
                 self._remove_before(horizon)
         # Each step of the statement frees one page, and `execute` runs one step only.
@@ -180,7 +180,7 @@ class HistoryStore:
         self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         return self.size() <= most
 
-    def _one(self, query: str, values: tuple[object, ...] = ()) -> Any:
+    def _value(self, query: str, values: tuple[object, ...] = ()) -> Any:
         row = self._connection.execute(query, values).fetchone()
         return None if row is None else row[0]
 
@@ -194,45 +194,45 @@ class HistoryStore:
 
 
 _LATEST_REPORTS = """
-SELECT uid, boot, digest, proven FROM report WHERE id IN (SELECT max(id) FROM report GROUP BY uid)
+SELECT uid, boot, digest, passing FROM report WHERE id IN (SELECT max(id) FROM report GROUP BY uid)
 """
 _LATEST_NODES = """
-SELECT uid, node, gone, gpus, out, labels, upgrade, said FROM node
+SELECT uid, node, deleted, gpus, unschedulable, labels, upgrade, annotations FROM node
 WHERE id IN (SELECT max(id) FROM node GROUP BY uid)
 """
-_LATEST_TOLD = """
-SELECT kind, name, text FROM told
-WHERE kind IN ('marks', 'decision', 'pause', 'silent')
-    AND id IN (SELECT max(id) FROM told GROUP BY kind, name)
+_LATEST_NOTES = """
+SELECT kind, name, text FROM note
+WHERE kind IN ('marks', 'decision', 'pause', 'stale')
+    AND id IN (SELECT max(id) FROM note GROUP BY kind, name)
 """
 _QUANTILE = """
-SELECT at FROM (SELECT at FROM report UNION ALL SELECT at FROM told) ORDER BY at LIMIT 1 OFFSET ?
+SELECT at FROM (SELECT at FROM report UNION ALL SELECT at FROM note) ORDER BY at LIMIT 1 OFFSET ?
 """
 
 # A node that was deleted before the horizon is removed entirely; of all others the latest values stay.
 _FORGET = (
     """
-    DELETE FROM report WHERE at < :horizon AND (uid IN (SELECT uid FROM gone WHERE at < :horizon)
+    DELETE FROM report WHERE at < :horizon AND (uid IN (SELECT uid FROM deleted_node WHERE at < :horizon)
         OR id NOT IN (SELECT max(id) FROM report WHERE at < :horizon GROUP BY uid))
     """,
     """
-    DELETE FROM told WHERE at < :horizon AND (kind NOT IN ('marks', 'decision', 'pause', 'silent')
-        OR (kind IN ('marks', 'silent') AND name IN (SELECT uid FROM gone WHERE at < :horizon))
-        OR id NOT IN (SELECT max(id) FROM told WHERE at < :horizon GROUP BY kind, name))
+    DELETE FROM note WHERE at < :horizon AND (kind NOT IN ('marks', 'decision', 'pause', 'stale')
+        OR (kind IN ('marks', 'stale') AND name IN (SELECT uid FROM deleted_node WHERE at < :horizon))
+        OR id NOT IN (SELECT max(id) FROM note WHERE at < :horizon GROUP BY kind, name))
     """,
     """
-    DELETE FROM node WHERE at < :horizon AND (gone
+    DELETE FROM node WHERE at < :horizon AND (deleted
         OR id NOT IN (SELECT max(id) FROM node WHERE at < :horizon GROUP BY uid))
     """,
 )
 _UNSHARED = """
 DELETE FROM shared WHERE id NOT IN (
-    SELECT proven FROM report UNION SELECT inventory FROM report UNION SELECT labels FROM node)
+    SELECT passing FROM report UNION SELECT inventory FROM report UNION SELECT labels FROM node)
 """
 
 
-def _text(what: object) -> str:
-    return _json(what).decode()
+def _text(value: object) -> str:
+    return _json(value).decode()
 
 
 def _hashed(text: bytes | str) -> bytes:

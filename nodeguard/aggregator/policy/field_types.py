@@ -9,7 +9,7 @@ from msgspec import Meta
 
 from nodeguard.model.mark import Mark
 
-# `$` alone also matches before a final newline.
+# A plain `$` also matches before a final newline.
 _END = r"$(?!\n)"
 Share = Annotated[str, Meta(pattern=rf"^[0-9]{{1,3}}(\.[0-9]{{1,4}})?%{_END}", examples=["5%", "2.5%"])]
 Duration = Annotated[str, Meta(pattern=rf"^[1-9][0-9]{{0,6}}[smhd]{_END}", examples=["30s", "10m", "8h"])]

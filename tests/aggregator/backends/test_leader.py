@@ -29,7 +29,7 @@ from nodeguard.model.node import Taint
 from nodeguard.model.policy import Hold
 from tests.aggregator.test_report_handler import report
 from tests.controlplane.cluster import Cluster
-from tests.controlplane.defining import define_incidents
+from tests.controlplane.definitions import define_incidents
 from tests.controlplane.objects import node
 from tests.fleet.decide.test_domain_marks import FIRST, domains, down, fleet
 from tests.fleet.scene import AT_ONCE, CHECKS

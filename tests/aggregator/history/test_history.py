@@ -52,7 +52,7 @@ class Scene:
 
     def notes(self, kind: str) -> list[str]:
         """Return the texts of the recorded notes of a kind."""
-        return rows(self.path, f"SELECT text FROM told WHERE kind = '{kind}' ORDER BY id")
+        return rows(self.path, f"SELECT text FROM note WHERE kind = '{kind}' ORDER BY id")
 
 
 @pytest.fixture

@@ -71,7 +71,7 @@ def test_only_transitions_are_added_also_after_a_restart(path: Path) -> None:
         path, *steps, reworded, received(10.0, 1, 9, passing=()), NodeRemoved(START, "uid-9", "node-9")
     )
     assert rows(path, "SELECT sequence FROM report") == [1, 9]
-    assert rows(path, "SELECT count(*) FROM node UNION ALL SELECT count(*) FROM told") == [1, 1]
+    assert rows(path, "SELECT count(*) FROM node UNION ALL SELECT count(*) FROM note") == [1, 1]
     assert rows(path, "SELECT count(*) FROM shared") == [4]
 
 
@@ -86,7 +86,7 @@ def test_an_incident_is_recorded_at_each_change(path: Path) -> None:
     write_history(
         path, *(HistoryNote(START, NoteKind.INCIDENT, "i", "node-1", text) for text in ("1", "1", "2", "1"))
     )
-    assert rows(path, "SELECT text FROM told") == ["1", "2", "1"]
+    assert rows(path, "SELECT text FROM note") == ["1", "2", "1"]
 
 
 def test_trimming_keeps_the_current_values_at_the_horizon(path: Path) -> None:
@@ -102,8 +102,8 @@ def test_trimming_keeps_the_current_values_at_the_horizon(path: Path) -> None:
     )  # fmt: skip
     assert store.trim(START + 10 * DAY, 5.0, 1 << 30)
     assert rows(path, "SELECT uid, sequence FROM report") == [("uid-1", 3), ("uid-1", 4)]
-    assert rows(path, "SELECT uid, gone FROM node") == [("uid-1", 0)]
-    assert rows(path, "SELECT kind FROM told") == ["pause"]
+    assert rows(path, "SELECT uid, deleted FROM node") == [("uid-1", 0)]
+    assert rows(path, "SELECT kind FROM note") == ["pause"]
     shared = rows(path, "SELECT text FROM shared")
     assert not [text for text in shared if "GPU-2" in text or "r9" in text]
     assert [text for text in shared if "GPU-1" in text]

@@ -72,7 +72,7 @@ class Scene:
         """Return the token as an older cluster signs it, without a Node."""
         claims = jwt.decode(token, options={"verify_signature": False})
         del claims["kubernetes.io"]["node"]
-        key = (self.cluster.kept.directory / "service-accounts.key").read_bytes()
+        key = (self.cluster.processes.directory / "service-accounts.key").read_bytes()
         return jwt.encode(claims, key, "RS256", headers={"kid": jwt.get_unverified_header(token)["kid"]})
 
     async def refused(self, token: str) -> RequestRefusedError:

@@ -1,4 +1,4 @@
-"""Kueue beside a cluster: its kinds, its webhooks and its process, as its own manifests have them in pods."""
+"""Kueue as a process beside a cluster, with the definitions and webhooks of its own manifests."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from tests.ports import free_ports
 
 KUEUE = "/apis/kueue.x-k8s.io/v1beta2"
 
-# The label of namespaces whose jobs and pods it queues. It is not asked about others, which it could keep from working.
+# The label of namespaces with jobs and pods that Kueue queues. Its webhooks do not receive others, which it could block.
 QUEUED = {"tests/queued": "true"}
 
 _NAMESPACE = "kueue-system"
 _WEBHOOKS = "/apis/admissionregistration.k8s.io/v1/{}s"
 _SERVED = {"", "batch", "kueue.x-k8s.io"}
 
-# It wants certificates at this place of the machine, whatever it is told: in a view of the file system of its own it
-# has them there. A process that comes to new rights forgets with whom it was to end.
+# Kueue reads certificates at this path, which is not configurable: it gets them there in its own mount namespace. A
+# process that gains privileges loses its parent-death signal, so that it is set again.
 _CERTIFICATES = "/etc/kueue/metrics/certs"
 _PLACED = (
     f'mount -t tmpfs kueue /etc && mkdir -p {os.path.dirname(_CERTIFICATES)} && ln -s "$0" {_CERTIFICATES}'
@@ -39,24 +39,24 @@ _PLACED = (
 
 
 def start_kueue(cluster: Cluster) -> None:
-    """Have Kueue in a cluster, until that ends. Raises BuildError, and ClusterError."""
-    kept = manifests("sigs.k8s.io/kueue")
-    _define(cluster, kept / "crd" / "bases")
+    """Run Kueue in a cluster until that ends. Raises BuildError, ClusterError."""
+    folder = manifests("sigs.k8s.io/kueue")
+    _define(cluster, folder / "crd" / "bases")
     cluster.api.post("/api/v1/namespaces", {"metadata": {"name": _NAMESPACE}})
     hooks, health = free_ports(2)
     serving = cluster.authority.issue("kueue", "127.0.0.1")
     ca = base64.b64encode(cluster.ca.read_bytes()).decode()
-    for configuration in _read((kept / "webhook" / "manifests.yaml").read_text()):
+    for configuration in _read((folder / "webhook" / "manifests.yaml").read_text()):
         kind = configuration["kind"].lower()
         cluster.api.post(
-            _WEBHOOKS.format(kind), {**configuration, "webhooks": list(_asked(configuration, hooks, ca))}
+            _WEBHOOKS.format(kind), {**configuration, "webhooks": list(_webhooks(configuration, hooks, ca))}
         )
-    cluster.kept.start("kueue", *_command(cluster, serving, hooks, health))
+    cluster.processes.start("kueue", *_command(cluster, serving, hooks, health))
     cluster.until(lambda: _is_ready(health), "kueue")
 
 
 def _define(cluster: Cluster, definitions: Path) -> None:
-    """Have its kinds, and wait until they are found: it looks once."""
+    """Define Kueue's kinds, and wait until they are served: Kueue discovers them once."""
     kinds = set()
     for path in sorted(definitions.glob("*.yaml")):
         [definition] = _read(path.read_text())
@@ -64,32 +64,32 @@ def _define(cluster: Cluster, definitions: Path) -> None:
         if any(version["name"] == "v1beta2" for version in definition["spec"]["versions"]):
             kinds.add(definition["spec"]["names"]["plural"])
 
-    def found() -> bool:
-        listed = cluster.api.get(KUEUE)["resources"] if cluster.has(KUEUE) else []
-        return kinds <= {one["name"] for one in listed}
+    def are_served() -> bool:
+        resources = cluster.api.get(KUEUE)["resources"] if cluster.has(KUEUE) else []
+        return kinds <= {resource["name"] for resource in resources}
 
-    cluster.until(found, "kube-apiserver")
+    cluster.until(are_served, "kube-apiserver")
 
 
 def _read(text: str) -> list[Any]:
     return list(yaml.safe_load_all(text))
 
 
-def _asked(configuration: Object, port: int, ca: str) -> Iterator[Object]:
-    """The webhooks of the kinds that there are, reached at a port of this machine."""
+def _webhooks(configuration: Object, port: int, ca: str) -> Iterator[Object]:
+    """Yield the webhooks of the served kinds, with a port of this machine as their address."""
     for hook in configuration["webhooks"]:
         groups = {group for rule in hook["rules"] for group in rule["apiGroups"]}
         if not groups <= _SERVED:
             continue
         url = f"https://127.0.0.1:{port}{hook['clientConfig']['service']['path']}"
-        reached = {**hook, "clientConfig": {"url": url, "caBundle": ca}}
+        local = {**hook, "clientConfig": {"url": url, "caBundle": ca}}
         if groups != {"kueue.x-k8s.io"}:
-            reached["namespaceSelector"] = {"matchLabels": QUEUED}
-        yield reached
+            local["namespaceSelector"] = {"matchLabels": QUEUED}
+        yield local
 
 
 def _command(cluster: Cluster, serving: Pair, hooks: int, health: int) -> list[str]:
-    directory = cluster.kept.directory / "kueue"
+    directory = cluster.processes.directory / "kueue"
     directory.mkdir()
     shutil.copyfile(serving.certificate, directory / "tls.crt")
     shutil.copyfile(serving.key, directory / "tls.key")
@@ -118,7 +118,7 @@ def _command(cluster: Cluster, serving: Pair, hooks: int, health: int) -> list[s
 
 def _is_ready(port: int) -> bool:
     try:
-        with urlopen(f"http://127.0.0.1:{port}/readyz", timeout=5) as answer:
-            return bool(answer.status == 200)
+        with urlopen(f"http://127.0.0.1:{port}/readyz", timeout=5) as response:
+            return bool(response.status == 200)
     except (URLError, ConnectionError):
         return False

@@ -1,12 +1,13 @@
-"""Keeps processes for a test, and ends them with it, however it ends. A program of its own; imports nothing of ours.
+"""Supervisor of the processes of a test: a program that kills them when the test ends in any way. It imports no
+module of nodeguard.
 
-    keeper.py PREFIX PARENT    PREFIX: of the temporary directory that it makes; PARENT: the process it serves
+    supervisor.py PREFIX PARENT    PREFIX: of the temporary directory that it creates; PARENT: process id of the test
 
-Says the directory on standard output, then answers lines of JSON, one for one:
-    {"start": NAME, "command": [WORD, ...]}    begins a process, which writes to DIRECTORY/NAME.log: its id
-    {"ended": NAME}                            its return code, null while it runs
-    {"stop": NAME}                             kills it: null
-When standard input closes or PARENT is gone, everything started is killed and the directory removed.
+It prints the directory on standard output, then answers each line of JSON with a line:
+    {"start": NAME, "command": [ARGUMENT, ...]}    starts a process, which writes to DIRECTORY/NAME.log: its id
+    {"ended": NAME}                                its return code, null while it runs
+    {"stop": NAME}                                 kills it: null
+When standard input closes or PARENT has ended, it kills all processes and removes the directory.
 """
 
 from __future__ import annotations
@@ -28,27 +29,29 @@ _PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None)
 
 
-class Keeper:
+class Supervisor:
+    """Starts, polls and kills processes by name."""
+
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._kept: dict[str, subprocess.Popen[bytes]] = {}
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
 
-    def answer(self, asked: dict[str, Any]) -> int | None:
-        match asked:
+    def answer(self, request: dict[str, Any]) -> int | None:
+        match request:
             case {"start": name, "command": command}:
                 return self._start(name, command)
             case {"ended": name}:
-                return self._kept[name].poll()
+                return self._processes[name].poll()
             case {"stop": name}:
-                self._stop([self._kept[name]])
+                self._stop([self._processes[name]])
         return None
 
     def end(self) -> None:
-        self._stop(list(self._kept.values()))
+        self._stop(list(self._processes.values()))
 
     def _start(self, name: str, command: list[str]) -> int:
         with (self._directory / f"{name}.log").open("ab") as log:
-            self._kept[name] = subprocess.Popen(
+            self._processes[name] = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -57,7 +60,7 @@ class Keeper:
                 start_new_session=True,
                 preexec_fn=_bound,  # noqa: PLW1509 - this process has one thread
             )
-        return self._kept[name].pid
+        return self._processes[name].pid
 
     @staticmethod
     def _stop(processes: list[subprocess.Popen[bytes]]) -> None:
@@ -69,13 +72,13 @@ class Keeper:
 
 
 def _bound() -> None:
-    """Who keeps may be killed, too: what it started goes then by the kernel's hand."""
+    """Let the kernel kill the process if the supervisor is killed."""
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def serve(keeper: Keeper, parent: int) -> None:
-    """Answer until nobody is left who asks."""
-    # A child that the parent forked may hold our standard input open after it: watch the parent, too.
+def serve(supervisor: Supervisor, parent: int) -> None:
+    """Answer requests until the parent has ended."""
+    # A child of the parent may hold this standard input open: watch the parent, too.
     try:
         watched = [os.pidfd_open(parent)]
     except ProcessLookupError:
@@ -89,21 +92,21 @@ def serve(keeper: Keeper, parent: int) -> None:
             return
         *lines, pending = (pending + read).split(b"\n")
         for line in lines:
-            os.write(1, json.dumps(keeper.answer(json.loads(line))).encode() + b"\n")
+            os.write(1, json.dumps(supervisor.answer(json.loads(line))).encode() + b"\n")
 
 
 def main(prefix: str, parent: int) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: sys.exit())
     directory = Path(tempfile.mkdtemp(prefix=prefix))
-    keeper = Keeper(directory)
+    supervisor = Supervisor(directory)
     try:
         os.write(1, json.dumps(str(directory)).encode() + b"\n")
-        serve(keeper, parent)
+        serve(supervisor, parent)
     except BrokenPipeError:
         pass
     finally:
-        keeper.end()
+        supervisor.end()
         shutil.rmtree(directory, ignore_errors=True)
 
 

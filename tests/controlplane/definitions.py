@@ -1,4 +1,4 @@
-"""The resources that nodeguard brings along, defined on a control plane."""
+"""Definitions of nodeguard's custom resources on a control plane."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ CRD = ROOT / "daemonset" / "crd-nodeincidents.yaml"
 
 
 def define_incidents(cluster: Cluster) -> None:
-    """Let a control plane know incidents, and have none."""
+    """Define NodeIncidents, and delete all of them."""
     cluster.kubectl("apply", "-f", str(CRD))
     cluster.kubectl("wait", "--for=condition=Established", "crd/nodeincidents.nodeguard.dev")
     cluster.until(lambda: is_served(cluster), "kube-apiserver")
@@ -19,7 +19,7 @@ def define_incidents(cluster: Cluster) -> None:
 
 
 def is_served(cluster: Cluster) -> bool:
-    """Whether incidents can be asked for."""
+    """Return whether the API serves NodeIncidents."""
     try:
         return cluster.has(PATH)
     except ApiError as refused:
