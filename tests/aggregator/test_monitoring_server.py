@@ -2,47 +2,54 @@ from __future__ import annotations
 
 import asyncio
 
+from nodeguard import __version__
 from nodeguard.aggregator.monitoring_server import MAX_CONNECTIONS, Page, serve
 from tests.ports import free_ports
 
 
-async def asked(port: int, request: bytes) -> bytes:
+async def send(port: int, request: str) -> bytes:
+    """Send a request line, and return the response."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    writer.write(request)
-    answer = await reader.read()
+    writer.write(f"{request} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n".encode())
+    response = await reader.read()
     writer.close()
-    return answer
+    return response
 
 
-def request(words: str) -> bytes:
-    return f"{words} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n".encode()
-
-
-async def test_pages_are_served_to_those_who_get_them() -> None:
+async def test_pages_are_served_for_get_requests() -> None:
     [port] = free_ports(1)
     runner = await serve(
         "127.0.0.1",
         port,
         {"/metrics": lambda accept: Page(200, b"up 1\n", "text/x"), "/readyz": lambda _: Page(503, "no\n")},
     )
-    answers = [
-        await asked(port, request(words))
-        for words in ("GET /metrics", "GET /readyz", "GET /x", "PUT /metrics")
-    ]
+    requests = ("GET /metrics", "GET /readyz", "GET /x", "PUT /metrics", "GET /")
+    responses = [await send(port, request) for request in requests]
     await runner.cleanup()
-    assert [one.split()[1] for one in answers] == [b"200", b"503", b"404", b"405"]
-    assert answers[0].endswith(b"\r\n\r\nup 1\n")
-    assert b"Content-Type: text/x" in answers[0]
+    assert [response.split()[1] for response in responses] == [b"200", b"503", b"404", b"405", b"200"]
+    assert responses[0].endswith(b"\r\n\r\nup 1\n")
+    assert b"Content-Type: text/x" in responses[0]
 
 
-async def test_connections_that_ask_nothing_keep_nobody_from_asking() -> None:
+async def test_the_landing_page_has_the_version_and_links_to_the_pages() -> None:
+    [port] = free_ports(1)
+    pages = {"/metrics": lambda _: Page(200, ""), "/healthz": lambda _: Page(200, "")}
+    runner = await serve("127.0.0.1", port, pages)
+    response = await send(port, "GET /")
+    await runner.cleanup()
+    assert b"Content-Type: text/html" in response
+    assert f"Version {__version__}".encode() in response
+    assert [f'<a href="{path}">'.encode() in response for path in pages] == [True, True]
+
+
+async def test_idle_connections_do_not_block_requests() -> None:
     [port] = free_ports(1)
     runner = await serve("127.0.0.1", port, {"/healthz": lambda _: Page(200, "alive\n")})
-    silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3 * MAX_CONNECTIONS)]
-    assert b"alive" in await asked(port, request("GET /healthz"))
+    idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3 * MAX_CONNECTIONS)]
+    assert b"alive" in await send(port, "GET /healthz")
     assert runner.server is not None
     assert len(runner.server.connections) <= MAX_CONNECTIONS
-    assert await silent[0][0].read() == b""
-    for _, writer in silent:
+    assert await idle[0][0].read() == b""
+    for _, writer in idle:
         writer.close()
     await runner.cleanup()

@@ -17,13 +17,13 @@ import pytest
 from nodeguard.cli.commands import incidents
 from nodeguard.cli.main import main
 from nodeguard.model.incident import ClearAnswer
-from tests.aggregator.api.service import Deciders, answering
+from tests.aggregator.api.service import RecordingActions, running_api
 from tests.fleet.decide.test_domain_marks import FIRST, fails, wait
 from tests.fleet.decide.test_domain_marks import fleet as leaves
 from tests.fleet.scene import Fleet, finding
 
 FLEET = Fleet(12)
-DECIDERS = Deciders()
+ACTIONS = RecordingActions()
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     FLEET.say(1, finding())
     FLEET.after(10.0)
     FLEET.carry_out()
-    with answering(tmp_path_factory.mktemp("run"), FLEET, DECIDERS) as address:
+    with running_api(tmp_path_factory.mktemp("run"), FLEET, ACTIONS) as address:
         yield address
 
 
@@ -40,10 +40,10 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def _wide(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "100")
     monkeypatch.setenv("NODEGUARD_AGGREGATOR_SOCKET", path)
-    DECIDERS.heard.clear()
-    DECIDERS.refuses = ""
-    DECIDERS.decisions.clear()
-    DECIDERS.answers.clear()
+    ACTIONS.calls.clear()
+    ACTIONS.error = ""
+    ACTIONS.decisions.clear()
+    ACTIONS.answers.clear()
 
 
 def name() -> str:
@@ -167,7 +167,7 @@ def test_a_refused_clear_is_an_error(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(incidents, "_POLL_INTERVAL", 0.0)
-    DECIDERS.answers += [WAITING, WAITING, (ClearAnswer.REFUSED, NOT_CLEARED)]
+    ACTIONS.answers += [WAITING, WAITING, (ClearAnswer.REFUSED, NOT_CLEARED)]
     assert refused(capsys, "incidents", "clear", name(), "--by", "bob") == (
         f"nodeguard incidents: {name()} is not cleared: {NOT_CLEARED}\n"
     )
@@ -180,7 +180,7 @@ def test_control_characters_of_an_agent_are_not_printed(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(incidents, "_POLL_INTERVAL", 0.0)
-    DECIDERS.answers += [(ClearAnswer.REFUSED, "\x1b]0;owned\x07\x1b[2Jno")]
+    ACTIONS.answers += [(ClearAnswer.REFUSED, "\x1b]0;owned\x07\x1b[2Jno")]
     assert refused(capsys, "incidents", "clear", name()).endswith(" is not cleared: ?]0;owned??[2Jno\n")
 
 
@@ -188,9 +188,9 @@ def test_a_clear_prints_what_the_agent_did(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(incidents, "_POLL_INTERVAL", 0.0)
-    DECIDERS.answers += [WAITING, (ClearAnswer.DONE, "gpu-lost on GPU 0000:3b:00 is cleared")]
+    ACTIONS.answers += [WAITING, (ClearAnswer.DONE, "gpu-lost on GPU 0000:3b:00 is cleared")]
     assert printed(capsys, "incidents", "clear", name()) == "gpu-lost on GPU 0000:3b:00 is cleared\n"
-    DECIDERS.decisions.clear()
+    ACTIONS.decisions.clear()
     words = ("incidents", "clear", name(), "-o", "json")
     assert json.loads(printed(capsys, *words)) == {
         "message": "Done: clear.",
@@ -204,7 +204,7 @@ def test_a_clear_without_an_answer_is_reported_as_requested(
 ) -> None:
     monkeypatch.setattr(incidents, "ANSWER_TIMEOUT", 0.1)
     monkeypatch.setattr(incidents, "_POLL_INTERVAL", 0.0)
-    DECIDERS.answers.append(WAITING)
+    ACTIONS.answers.append(WAITING)
     assert printed(capsys, "incidents", "clear", name()) == "Done: clear.\n"
     text = " ".join(printed(capsys, "describe", "incident", name()).split())
     assert "; the node's agent has not answered yet " in text
@@ -216,14 +216,14 @@ def test_decisions_are_carried_out(capsys: pytest.CaptureFixture[str]) -> None:
     assert printed(capsys, "unmark", "--all", "--yes", "--by", "bob") == "Done: unmark.\n"
     assert printed(capsys, "incidents", "acknowledge", name(), "--by", "bob") == "Done: acknowledge.\n"
     assert printed(capsys, "incidents", "clear", name(), "--by", "bob", "--no-wait") == "Done: clear.\n"
-    assert DECIDERS.heard == [
+    assert ACTIONS.calls == [
         ("pause", "a bad driver", "alice"),
         ("resume", "bob"),
         ("unmark", "bob"),
         ("acknowledge", name(), "bob"),
         ("clear", name(), "bob"),
     ]
-    DECIDERS.refuses = "replica-1 leads: ask it"
+    ACTIONS.error = "replica-1 leads: ask it"
     assert refused(capsys, "pause") == "nodeguard pause: replica-1 leads: ask it\n"
 
 
@@ -246,7 +246,7 @@ def test_all_marks_are_removed_only_after_a_confirmation(
             assert "This pauses nodeguard, then removes its marks from 1 node" in capsys.readouterr().err
     os.close(terminal)
     os.close(own)
-    assert DECIDERS.heard == [("unmark", "bob")]
+    assert ACTIONS.calls == [("unmark", "bob")]
 
 
 @pytest.mark.parametrize(
@@ -277,7 +277,7 @@ def test_an_invalid_request_exits_with_3(
     except SystemExit as exit_call:
         assert exit_call.code == 3
     assert error in capsys.readouterr().err
-    assert DECIDERS.heard == []
+    assert ACTIONS.calls == []
 
 
 def test_without_an_aggregator_the_error_has_the_remedy(
@@ -338,7 +338,7 @@ def leaf(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     fleet = leaves()
     fails(fleet)
     wait(fleet, 20.0)
-    with answering(tmp_path_factory.mktemp("leaf"), fleet, DECIDERS) as address:
+    with running_api(tmp_path_factory.mktemp("leaf"), fleet, ACTIONS) as address:
         yield address
 
 

@@ -1,4 +1,4 @@
-"""A planner behind a real socket, and somebody who takes note of what people decide."""
+"""The API of a planner at a real socket, with recorded operator actions."""
 
 from __future__ import annotations
 
@@ -18,73 +18,74 @@ from tests.fleet.scene import Fleet
 from tests.waiting import PATIENCE
 
 
-class Deciders:
-    """Takes note of what is decided, and refuses where it is told to."""
+class RecordingActions:
+    """Operator actions that are recorded. error: with which every action is refused, empty for none."""
 
     def __init__(self) -> None:
-        self.heard: list[tuple[str, ...]] = []
-        self.refuses = ""
+        self.calls: list[tuple[str, ...]] = []
+        self.error = ""
         self.decisions: dict[str, OperatorDecision] = {}
-        # Answers of a node's agent to a clear, one after another.
+        # The next answers of an agent to a clear.
         self.answers: list[tuple[ClearAnswer, str]] = []
 
-    def _note(self, *words: str) -> str:
-        if self.refuses:
-            raise OperatorActionError(self.refuses)
-        self.heard.append(words)
-        return f"Done: {words[0]}."
+    def _record(self, *call: str) -> str:
+        if self.error:
+            raise OperatorActionError(self.error)
+        self.calls.append(call)
+        return f"Done: {call[0]}."
 
-    async def pause(self, why: str, by: str) -> str:
-        return self._note("pause", why, by)
+    async def pause(self, reason: str, by: str) -> str:
+        return self._record("pause", reason, by)
 
     async def resume(self, by: str) -> str:
-        return self._note("resume", by)
+        return self._record("resume", by)
 
     async def unmark(self, by: str) -> str:
-        return self._note("unmark", by)
+        return self._record("unmark", by)
 
     async def acknowledge(self, name: str, by: str) -> str:
-        return self._note("acknowledge", name, by)
+        return self._record("acknowledge", name, by)
 
     async def clear(self, name: str, by: str) -> str:
         if self.answers:
             self.decisions[name] = OperatorDecision(name, clear=f"{by} at noon")
-        return self._note("clear", name, by)
+        return self._record("clear", name, by)
 
-    def decided(self) -> dict[str, OperatorDecision]:
-        """What people decided, with the next answer to each clear."""
+    def current_decisions(self) -> dict[str, OperatorDecision]:
+        """Return the decisions with the next answer to each clear."""
         if self.decisions and self.answers:
-            answer, says = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+            answer, message = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
             return {
-                name: replace(one, answer=answer, answer_message=says) for name, one in self.decisions.items()
+                name: replace(decision, answer=answer, answer_message=message)
+                for name, decision in self.decisions.items()
             }
         return self.decisions
 
 
-def service(fleet: Fleet, deciders: Deciders) -> ServiceState:
-    """The leader, up for a day."""
+def service_state(fleet: Fleet, actions: RecordingActions) -> ServiceState:
+    """Return the state of a leader that has run for a day."""
     return ServiceState(
         "replica-0",
         is_leader=True,
         started=fleet.mono - 86_400.0,
         plan_age=0.4,
-        decisions=deciders.decided(),
+        decisions=actions.current_decisions(),
     )
 
 
-def asked(fleet: Fleet, deciders: Deciders) -> ApiContext:
-    return ApiContext(fleet.planner, lambda: service(fleet, deciders), lambda: fleet.now, deciders)
+def api_context(fleet: Fleet, actions: RecordingActions) -> ApiContext:
+    return ApiContext(fleet.planner, lambda: service_state(fleet, actions), lambda: fleet.now, actions)
 
 
 @contextmanager
-def answering(directory: Path, fleet: Fleet, deciders: Deciders) -> Iterator[str]:
-    """A server in a thread of its own; its socket."""
+def running_api(directory: Path, fleet: Fleet, actions: RecordingActions) -> Iterator[str]:
+    """Run the API in a thread. Yield the path of its socket."""
     path = str(directory / "aggregator.sock")
     ready, loop = threading.Event(), asyncio.new_event_loop()
     end = asyncio.Event()
 
     async def run() -> None:
-        async with serve_api(path, asked(fleet, deciders)):
+        async with serve_api(path, api_context(fleet, actions)):
             ready.set()
             await end.wait()
 

@@ -20,39 +20,39 @@ from nodeguard.fleet_api.schema.incident import IncidentList, IncidentView
 from nodeguard.fleet_api.schema.node import NodeList, NodeView
 from nodeguard.fleet_api.schema.status import FleetStatus
 from nodeguard.model.policy import GracePeriods, Policy, TopologyLabels
-from tests.aggregator.api.service import Deciders, asked
+from tests.aggregator.api.service import RecordingActions, api_context
 from tests.fleet.scene import AT_ONCE, Fleet, finding
 
 
 class Client:
-    """Asks at a socket."""
+    """A client of the API at a socket."""
 
     def __init__(self, session: aiohttp.ClientSession) -> None:
         self._session = session
 
-    async def __call__(self, method: str, path: str, **more: Any) -> tuple[int, bytes]:
-        async with self._session.request(method, f"http://aggregator/v1/{path}", **more) as response:
+    async def __call__(self, method: str, path: str, **options: Any) -> tuple[int, bytes]:
+        async with self._session.request(method, f"http://aggregator/v1/{path}", **options) as response:
             assert response.content_type == "application/json"
             return response.status, await response.read()
 
-    async def error(self, method: str, path: str, **more: Any) -> tuple[int, str]:
-        status, said = await self(method, path, **more)
-        told = msgspec.json.decode(said)
-        assert list(told) == ["error"]
-        return status, told["error"]
+    async def error(self, method: str, path: str, **options: Any) -> tuple[int, str]:
+        status, body = await self(method, path, **options)
+        content = msgspec.json.decode(body)
+        assert list(content) == ["error"]
+        return status, content["error"]
 
 
 @asynccontextmanager
-async def client(tmp_path: Path, fleet: Fleet, deciders: Deciders) -> AsyncIterator[Client]:
+async def client(tmp_path: Path, fleet: Fleet, actions: RecordingActions) -> AsyncIterator[Client]:
     path = str(tmp_path / "run" / "aggregator.sock")
-    async with serve_api(path, asked(fleet, deciders)):
+    async with serve_api(path, api_context(fleet, actions)):
         assert stat.S_IMODE(Path(path).stat().st_mode) == 0o600
         async with aiohttp.ClientSession(connector=aiohttp.UnixConnector(path)) as session:
             yield Client(session)
     assert not Path(path).exists()
 
 
-def sick(policy: Policy = AT_ONCE) -> Fleet:
+def fleet_with_fault(policy: Policy = AT_ONCE) -> Fleet:
     fleet = Fleet(3, policy)
     fleet.say(1, finding())
     fleet.after(10.0)
@@ -60,13 +60,13 @@ def sick(policy: Policy = AT_ONCE) -> Fleet:
     return fleet
 
 
-async def test_every_page_is_what_its_form_says(tmp_path: Path) -> None:
-    fleet = sick(
+async def test_every_response_fits_its_schema(tmp_path: Path) -> None:
+    fleet = fleet_with_fault(
         replace(AT_ONCE, topologies=(TopologyLabels("rack", ("rack",)), TopologyLabels("power", ("pool",))))
     )
     [name] = fleet.planner.incidents["uid-1"]
-    async with client(tmp_path, fleet, Deciders()) as ask:
-        for path, form in (
+    async with client(tmp_path, fleet, RecordingActions()) as query:
+        for path, schema in (
             ("status", FleetStatus),
             ("nodes", NodeList),
             ("nodes/node-1", NodeView),
@@ -76,26 +76,26 @@ async def test_every_page_is_what_its_form_says(tmp_path: Path) -> None:
             ("incidents", IncidentList),
             (f"incidents/{name}", IncidentView),
         ):
-            status, said = await ask("GET", path)
+            status, body = await query("GET", path)
             assert status == 200, path
-            told: Any = msgspec.json.decode(said, type=form)
-            assert (told.version, told.at) == (1, "2023-11-14T22:13:30Z")
-        _, said = await ask("GET", "incidents?state=withheld&state=resolved")
-        assert msgspec.json.decode(said, type=IncidentList).incidents == ()
-        _, said = await ask("GET", "incidents?node=node-1&state=all")
-        assert len(msgspec.json.decode(said, type=IncidentList).incidents) == 1
-        _, said = await ask("GET", "domains?all=yes")
-        known = [one.domain for one in msgspec.json.decode(said, type=DomainList).domains]
-        assert known == ["power/a", "power/b", "rack/r0"]
+            content: Any = msgspec.json.decode(body, type=schema)
+            assert (content.version, content.at) == (1, "2023-11-14T22:13:30Z")
+        _, body = await query("GET", "incidents?state=withheld&state=resolved")
+        assert msgspec.json.decode(body, type=IncidentList).incidents == ()
+        _, body = await query("GET", "incidents?node=node-1&state=all")
+        assert len(msgspec.json.decode(body, type=IncidentList).incidents) == 1
+        _, body = await query("GET", "domains?all=yes")
+        domains = msgspec.json.decode(body, type=DomainList).domains
+        assert [domain.domain for domain in domains] == ["power/a", "power/b", "rack/r0"]
         fleet.change(2, labels={"rack": "a", "pool": "b"})
-        wanted = (409, "'a' is several domains: write one of power/a, rack/a")
-        assert await ask.error("GET", "domains/a") == wanted
+        expected = (409, "'a' is several domains: write one of power/a, rack/a")
+        assert await query.error("GET", "domains/a") == expected
 
 
-async def test_decisions_are_handed_on_and_answered(tmp_path: Path) -> None:
-    fleet, deciders = sick(), Deciders()
+async def test_actions_are_carried_out_and_their_message_returned(tmp_path: Path) -> None:
+    fleet, actions = fleet_with_fault(), RecordingActions()
     [name] = fleet.planner.incidents["uid-1"]
-    async with client(tmp_path, fleet, deciders) as ask:
+    async with client(tmp_path, fleet, actions) as query:
         for path, body in (
             ("pause", {"reason": "a bad driver", "by": "alice"}),
             ("resume", {}),
@@ -103,21 +103,21 @@ async def test_decisions_are_handed_on_and_answered(tmp_path: Path) -> None:
             (f"incidents/{name}", {"action": "acknowledge", "by": "bob"}),
             (f"incidents/{name}", {"action": "clear", "by": "bob"}),
         ):
-            status, said = await ask("POST", path, json=body)
-            assert (status, b"Done: " in said) == (200, True)
-        assert deciders.heard == [
+            status, response = await query("POST", path, json=body)
+            assert (status, b"Done: " in response) == (200, True)
+        assert actions.calls == [
             ("pause", "a bad driver", "alice"),
             ("resume", ""),
             ("unmark", "bob"),
             ("acknowledge", name, "bob"),
             ("clear", name, "bob"),
         ]
-        deciders.refuses = "replica-1 leads: ask it"
-        assert await ask.error("POST", "pause") == (409, "replica-1 leads: ask it")
+        actions.error = "replica-1 leads: ask it"
+        assert await query.error("POST", "pause") == (409, "replica-1 leads: ask it")
 
 
-async def test_of_an_incident_that_is_pending_or_over_nothing_is_decided(tmp_path: Path) -> None:
-    fleet, deciders = Fleet(8, replace(AT_ONCE, grace=GracePeriods(60.0, 60.0, 60.0))), Deciders()
+async def test_an_action_on_a_pending_or_resolved_incident_is_refused(tmp_path: Path) -> None:
+    fleet, actions = Fleet(8, replace(AT_ONCE, grace=GracePeriods(60.0, 60.0, 60.0))), RecordingActions()
     fleet.say(2, finding(age=80.0))
     fleet.carry_out()
     [over] = fleet.planner.incidents["uid-2"]
@@ -125,21 +125,22 @@ async def test_of_an_incident_that_is_pending_or_over_nothing_is_decided(tmp_pat
     fleet.say(1, finding(age=1.0))
     fleet.carry_out()
     [pending] = fleet.planner.pending["uid-1"]
-    async with client(tmp_path, fleet, deciders) as ask:
+    async with client(tmp_path, fleet, actions) as query:
         for name, problem in (
             (pending, "is in its grace period: there is nothing to decide before its end"),
             (over, "is over already: there is nothing to decide"),
         ):
-            for do in ("acknowledge", "clear"):
-                wanted = (409, f"{name} {problem}")
-                assert await ask.error("POST", f"incidents/{name}", json={"action": do}) == wanted
-    assert deciders.heard == []
+            for action in ("acknowledge", "clear"):
+                expected = (409, f"{name} {problem}")
+                response = await query.error("POST", f"incidents/{name}", json={"action": action})
+                assert response == expected
+    assert actions.calls == []
 
 
-async def test_every_error_is_a_sentence_with_a_remedy(tmp_path: Path) -> None:
-    deciders = Deciders()
-    async with client(tmp_path, sick(), deciders) as ask:
-        for method, path, more, wanted in (
+async def test_every_error_has_a_remedy(tmp_path: Path) -> None:
+    actions = RecordingActions()
+    async with client(tmp_path, fleet_with_fault(), actions) as query:
+        for method, path, options, expected in (
             ("GET", "nodes/node-9", {}, (404, "there is no node 'node-9': GET /v1/nodes lists them")),
             ("GET", "nodes/" + "x" * 300, {}, (404, "a name has 253 characters at most: this is none")),
             ("GET", "incidents?node=no", {}, (404, "there is no node 'no': GET /v1/nodes lists them")),
@@ -155,44 +156,46 @@ async def test_every_error_is_a_sentence_with_a_remedy(tmp_path: Path) -> None:
             ("POST", "pause", {"data": b"\xff"}, (400, None)),
             ("POST", "pause", {"json": {"reason": "x" * 600}}, (400, None)),
         ):  # fmt: skip
-            status, error = await ask.error(method, path, **more)
-            assert (status, wanted[1] and error) == wanted, path
-    assert deciders.heard == []
+            status, error = await query.error(method, path, **options)
+            assert (status, expected[1] and error) == expected, path
+    assert actions.calls == []
 
 
-async def test_a_bug_ends_one_question_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fleet = sick()
-    async with client(tmp_path, fleet, Deciders()) as ask:
-        attendance = fleet.planner.state.liveness
+async def test_an_internal_error_does_not_end_the_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fleet = fleet_with_fault()
+    async with client(tmp_path, fleet, RecordingActions()) as query:
+        liveness = fleet.planner.state.liveness
         monkeypatch.setattr(fleet.planner.state, "liveness", None)
-        status, error = await ask.error("GET", "status")
+        status, error = await query.error("GET", "status")
         assert (status, error.endswith(": see the aggregator's log")) == (500, True)
-        monkeypatch.setattr(fleet.planner.state, "liveness", attendance)
-        assert (await ask("GET", "status"))[0] == 200
+        monkeypatch.setattr(fleet.planner.state, "liveness", liveness)
+        assert (await query("GET", "status"))[0] == 200
 
 
-async def test_two_do_not_listen_in_one_place(tmp_path: Path) -> None:
+async def test_two_aggregators_cannot_use_one_socket(tmp_path: Path) -> None:
     path = str(tmp_path / "aggregator.sock")
-    one = asked(sick(), Deciders())
-    async with serve_api(path, one):
+    context = api_context(fleet_with_fault(), RecordingActions())
+    async with serve_api(path, context):
         with pytest.raises(FileExistsError, match="another aggregator listens there"):
-            async with serve_api(path, one):
+            async with serve_api(path, context):
                 pass
         assert Path(path).exists()
-    with socket.socket(socket.AF_UNIX) as left:
-        left.bind(path)
-    async with serve_api(path, one):
+    with socket.socket(socket.AF_UNIX) as abandoned:
+        abandoned.bind(path)
+    async with serve_api(path, context):
         pass
     Path(path).write_text("mine")
     with pytest.raises(FileExistsError, match="is not a socket and is not removed"):
-        async with serve_api(path, one):
+        async with serve_api(path, context):
             pass
     assert Path(path).read_text() == "mine"
 
 
-async def test_the_socket_of_another_is_left_to_it(tmp_path: Path) -> None:
+async def test_the_socket_of_another_aggregator_is_not_removed(tmp_path: Path) -> None:
     path = str(tmp_path / "aggregator.sock")
-    async with serve_api(path, asked(sick(), Deciders())):
+    async with serve_api(path, api_context(fleet_with_fault(), RecordingActions())):
         Path(path).unlink()
         other = socket.socket(socket.AF_UNIX)
         other.bind(path)
@@ -200,13 +203,13 @@ async def test_the_socket_of_another_is_left_to_it(tmp_path: Path) -> None:
     other.close()
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="takes another user")
-async def test_only_root_is_answered(tmp_path: Path) -> None:
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs another user")
+async def test_other_users_are_refused(tmp_path: Path) -> None:
     path = str(tmp_path / "aggregator.sock")
-    for place in (tmp_path, *tmp_path.parents):
-        if place.is_relative_to("/tmp") and place != Path("/tmp"):
-            place.chmod(0o755)
-    async with serve_api(path, asked(sick(), Deciders())):
+    for folder in (tmp_path, *tmp_path.parents):
+        if folder.is_relative_to("/tmp") and folder != Path("/tmp"):
+            folder.chmod(0o755)
+    async with serve_api(path, api_context(fleet_with_fault(), RecordingActions())):
         Path(path).chmod(0o666)
         code = (
             "import os, socket, sys; os.setuid(65534); s = socket.socket(socket.AF_UNIX); "
@@ -216,6 +219,6 @@ async def test_only_root_is_answered(tmp_path: Path) -> None:
         other = await asyncio.create_subprocess_exec(
             "python3", "-c", code, path, stdout=asyncio.subprocess.PIPE
         )
-        said, _ = await other.communicate()
-        assert b"403 Forbidden" in said
-        assert b'{"error":"only root, or the user that the aggregator runs as, may ask' in said
+        output, _ = await other.communicate()
+        assert b"403 Forbidden" in output
+        assert b'{"error":"only root, or the user that the aggregator runs as, may ask' in output

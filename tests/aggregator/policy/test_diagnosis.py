@@ -10,17 +10,17 @@ from nodeguard.model.diagnosis import DiagnosisPolicy
 from tests.policies import FAULT_CLASSES, diagnosis_policy
 
 
-def said(text: str) -> DiagnosisPolicy:
+def settings(text: str) -> DiagnosisPolicy:
     spec = msgspec.yaml.decode(text, type=DiagnosisSpec) if text else DiagnosisSpec()
     return diagnosis_settings(spec, FAULT_CLASSES)
 
 
-def test_what_is_not_said_is_as_it_is_built_in() -> None:
-    assert said("") == diagnosis_policy()
+def test_missing_fields_have_the_defaults() -> None:
+    assert settings("") == diagnosis_policy()
 
 
 def test_every_constant_can_be_set() -> None:
-    assert said("""
+    assert settings("""
         enforce: [fabric, rack, fabric]
         minNodes: 4
         significance: 0.0000454
@@ -38,11 +38,13 @@ def test_every_constant_can_be_set() -> None:
     )  # fmt: skip
 
 
-def test_a_class_keeps_what_is_not_said_of_it() -> None:
+def test_a_fault_class_keeps_the_defaults_of_missing_fields() -> None:
     [link] = [
-        one for one in said("faultClasses: {link: {share: 50%, windows: [1m]}}").classes if one.name == "link"
+        fault_class
+        for fault_class in settings("faultClasses: {link: {share: 50%, windows: [1m]}}").classes
+        if fault_class.name == "link"
     ]
-    [before] = [one for one in FAULT_CLASSES if one.name == "link"]
+    [before] = [fault_class for fault_class in FAULT_CLASSES if fault_class.name == "link"]
     assert (link.share, link.windows) == (0.5, (60.0,))
     assert (link.checks, link.topologies, link.daily_rate, link.weak) == (
         before.checks, before.topologies, before.daily_rate, before.weak
@@ -53,6 +55,6 @@ def test_a_class_keeps_what_is_not_said_of_it() -> None:
     "text",
     ["enforce: [driver]", "minNodes: 1", "suppression: {significance: 1}"],
 )
-def test_what_means_nothing_is_refused(text: str) -> None:
+def test_invalid_values_are_refused(text: str) -> None:
     with pytest.raises(msgspec.ValidationError):
-        said(text)
+        settings(text)

@@ -1,4 +1,4 @@
-"""Tables of places beside a policy file."""
+"""Tables of node locations beside a policy file."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ gpu-2, row-1/r12 ,
 """
 
 
-def places(
+def locations(
     folder: Path, table: str | bytes, policy: str = "nodeLocations: racks.csv\n"
 ) -> tuple[NodeLocation, ...]:
     (folder / "racks.csv").write_bytes(table if isinstance(table, bytes) else table.encode())
@@ -37,25 +37,25 @@ def places(
 
 def refused(folder: Path, table: str | bytes, policy: str = "nodeLocations: racks.csv\n") -> str:
     with pytest.raises(ConfigError) as caught:
-        places(folder, table, policy)
+        locations(folder, table, policy)
     return str(caught.value).removeprefix(f"{folder}/")
 
 
-def test_each_row_says_where_the_nodes_of_a_name_or_a_pattern_are(tmp_path: Path) -> None:
-    wanted = (
+def test_each_row_has_the_locations_of_a_node_or_a_pattern(tmp_path: Path) -> None:
+    expected = (
         NodeLocation("gpu-1", {"rack": "row-1/r12", "power": "feed-a/r12"}),
         NodeLocation("gpu-2", {"rack": "row-1/r12"}),
         NodeLocation("gpu-r13-*", {"rack": "row-1/r13", "power": "feed-b"}),
     )
-    assert places(tmp_path, RACKS) == wanted
+    assert locations(tmp_path, RACKS) == expected
     spreadsheets = b"\xef\xbb\xbf" + RACKS.replace("\n", "\r\n").encode()
-    assert places(tmp_path, spreadsheets) == wanted
+    assert locations(tmp_path, spreadsheets) == expected
 
 
 def test_tables_and_rows_count_in_their_order(tmp_path: Path) -> None:
     (tmp_path / "power.csv").write_text("power,node\nfeed-a,gpu-1\n")
     rows = "nodeLocations:\n- {node: gpu-*, rack: r0}\n- {file: racks.csv}\n- {file: power.csv}\n"
-    assert places(tmp_path, "node,rack\ngpu-1,r1\n", rows) == (
+    assert locations(tmp_path, "node,rack\ngpu-1,r1\n", rows) == (
         NodeLocation("gpu-*", {"rack": "r0"}),
         NodeLocation("gpu-1", {"rack": "r1"}),
         NodeLocation("gpu-1", {"power": "feed-a"}),
@@ -63,7 +63,7 @@ def test_tables_and_rows_count_in_their_order(tmp_path: Path) -> None:
 
 
 COLUMNS = "write `node` and one or more of fabric, nvlink, rack, power, zone"
-WRONG: dict[str | bytes, str] = {
+INVALID: dict[str | bytes, str] = {
     "": f"racks.csv: is empty: begin with a header: {COLUMNS}",
     "# nothing\n\n": f"racks.csv: is empty: begin with a header: {COLUMNS}",
     "gpu-1,r1\n": f"racks.csv:1: gpu-1: is an unknown column: {COLUMNS}",
@@ -82,25 +82,25 @@ WRONG: dict[str | bytes, str] = {
 }
 
 
-@pytest.mark.parametrize("table", WRONG, ids=range(len(WRONG)))
-def test_a_wrong_table_is_refused_with_file_line_column_and_remedy(tmp_path: Path, table: str) -> None:
-    assert refused(tmp_path, table) == WRONG[table]
+@pytest.mark.parametrize("table", INVALID, ids=range(len(INVALID)))
+def test_an_invalid_table_is_refused_with_file_line_column_and_remedy(tmp_path: Path, table: str) -> None:
+    assert refused(tmp_path, table) == INVALID[table]
 
 
-def test_a_node_is_in_one_place_of_a_view_wherever_that_is_said(tmp_path: Path) -> None:
+def test_a_node_has_one_location_in_each_topology(tmp_path: Path) -> None:
     rows = "nodeLocations:\n- {file: racks.csv}\n- {node: gpu-1, rack: r9}\n"
-    why = refused(tmp_path, "node,rack\ngpu-1,r1\n", rows)
-    assert why == "policy.yaml:3: rack: 'gpu-1' has one already, on line 2 of racks.csv: keep one of them"
+    error = refused(tmp_path, "node,rack\ngpu-1,r1\n", rows)
+    assert error == "policy.yaml:3: rack: 'gpu-1' has one already, on line 2 of racks.csv: keep one of them"
 
 
-def test_patterns_are_few_enough_to_be_tried_on_every_node(tmp_path: Path) -> None:
+def test_the_number_of_patterns_is_limited(tmp_path: Path) -> None:
     rows = "".join(f"gpu-{number}-*,r{number}\n" for number in range(1001))
     assert refused(tmp_path, f"node,rack\n{rows}") == (
         "racks.csv:1002: node: is more than 1000 patterns: name the nodes instead"
     )
 
 
-def test_the_tables_that_a_policy_names_are_those_beside_it(tmp_path: Path) -> None:
+def test_referenced_tables_are_beside_the_policy_file(tmp_path: Path) -> None:
     policy = tmp_path / "policy.yaml"
     for text, names in (
         ("nodeLocations: racks.csv\n", ["racks.csv"]),
@@ -119,17 +119,15 @@ CELLS = st.sampled_from(["node", "rack", "gpu-1", "gpu-*", "r1/r2", "", "#", '"'
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.lists(CELLS, max_size=3), max_size=6))
-def test_whatever_stands_in_a_table_it_is_read_or_refused_in_one_line(
-    tmp_path: Path, rows: list[list[str]]
-) -> None:
+def test_any_table_is_read_or_refused_in_one_line(tmp_path: Path, rows: list[list[str]]) -> None:
     text = io.StringIO()
     csv.writer(text).writerows([["node", "rack"], *rows])
     for table in (text.getvalue(), "\n".join(",".join(row) for row in rows)):
         try:
-            found = places(tmp_path, table)
+            result = locations(tmp_path, table)
         except ConfigError as error:
             assert "\n" not in str(error)
             assert error.problem
             assert error.remedy
         else:
-            assert all(place.paths for place in found)
+            assert all(location.paths for location in result)

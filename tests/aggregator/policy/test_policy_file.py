@@ -1,4 +1,4 @@
-"""The policy file: what it says, how a wrong one is refused, and what is doubted."""
+"""The policy file: its content, its errors, and its warnings."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ CHECKS = {
 }
 
 
-def written(folder: Path, text: str) -> Path:
+def write(folder: Path, text: str) -> Path:
     file = folder / "policy.yaml"
     file.write_text(text)
     return file
@@ -55,23 +55,23 @@ def written(folder: Path, text: str) -> Path:
 
 def refused(folder: Path, text: str) -> str:
     with pytest.raises(ConfigError) as caught:
-        read_policy(written(folder, text), CHECKS, NOW, FAULT_CLASSES)
+        read_policy(write(folder, text), CHECKS, NOW, FAULT_CLASSES)
     return str(caught.value).removeprefix(f"{folder}/")
 
 
-def doubted(folder: Path, text: str) -> list[str]:
+def warnings(folder: Path, text: str) -> list[str]:
     return [
-        str(one).removeprefix(f"{folder}/")
-        for one in read_policy(written(folder, text), CHECKS, NOW, FAULT_CLASSES).warnings
+        str(warning).removeprefix(f"{folder}/")
+        for warning in read_policy(write(folder, text), CHECKS, NOW, FAULT_CLASSES).warnings
     ]
 
 
-def test_what_is_left_out_is_the_default(tmp_path: Path) -> None:
-    assert read_policy(written(tmp_path, "{}"), CHECKS, NOW) == (Policy(), ())
+def test_missing_fields_have_the_defaults(tmp_path: Path) -> None:
+    assert read_policy(write(tmp_path, "{}"), CHECKS, NOW) == (Policy(), ())
 
 
-def test_the_example_is_the_default_and_is_not_doubted(tmp_path: Path) -> None:
-    assert read_policy(written(tmp_path, EXAMPLE), CHECKS, NOW) == (Policy(), ())
+def test_the_example_is_the_default_and_has_no_warnings(tmp_path: Path) -> None:
+    assert read_policy(write(tmp_path, EXAMPLE), CHECKS, NOW) == (Policy(), ())
 
 
 def test_setting_of_an_unknown_fault_class_is_refused(tmp_path: Path) -> None:
@@ -86,31 +86,31 @@ def test_the_example_shows_every_field() -> None:
         assert re.search(rf"^{field}:", EXAMPLE, re.MULTILINE), field
 
 
-def test_a_finding_need_not_settle_at_all(tmp_path: Path) -> None:
-    policy, doubts = read_policy(written(tmp_path, "gracePeriod: {quarantine: 0s}\n"), CHECKS, NOW)
+def test_a_grace_period_may_be_zero(tmp_path: Path) -> None:
+    policy, problems = read_policy(write(tmp_path, "gracePeriod: {quarantine: 0s}\n"), CHECKS, NOW)
     assert policy.grace == GracePeriods(0.0, 60.0)
-    assert doubts == ()
+    assert problems == ()
 
 
 def uncommented(text: str) -> str:
-    """The example with the rows that its comments show before each empty list or mapping in their place."""
+    """Replace each empty list or mapping of the example by the rows in the comment before it."""
     lines: list[str] = []
     rows: list[str] = []
     for line in text.splitlines():
         if row := re.fullmatch(r" *#  ( *)((?:- |\w+: )[{\[].*)", line):
             rows.append(row[2])
         elif rows and (key := re.fullmatch(r"( *\w+:) (?:\[\]|\{\})", line)):
-            lines += [key[1], *(f"      {one}" for one in rows)]
+            lines += [key[1], *(f"      {row}" for row in rows)]
             rows = []
         else:
             lines.append(line)
     return "\n".join(lines)
 
 
-def test_what_the_example_has_in_comments_can_be_used_as_it_is(tmp_path: Path) -> None:
+def test_the_commented_rows_of_the_example_are_valid(tmp_path: Path) -> None:
     checks = {**CHECKS, "nvlink-down": Health.FATAL}
-    policy, doubts = read_policy(written(tmp_path, uncommented(EXAMPLE)), checks, NOW, FAULT_CLASSES)
-    assert doubts == ()
+    policy, problems = read_policy(write(tmp_path, uncommented(EXAMPLE)), checks, NOW, FAULT_CLASSES)
+    assert problems == ()
     shown = (
         policy.modes,
         policy.pools,
@@ -157,8 +157,8 @@ pause: true
 """
 
 
-def test_each_part_says_what_it_says(tmp_path: Path) -> None:
-    assert read_policy(written(tmp_path, WHOLE), CHECKS, NOW, FAULT_CLASSES) == (
+def test_every_field_is_converted(tmp_path: Path) -> None:
+    assert read_policy(write(tmp_path, WHOLE), CHECKS, NOW, FAULT_CLASSES) == (
         Policy(
             modes=(
                 ModeRule(("gpu-lost",), Mode.ENFORCE, (Mark.QUARANTINE,)),
@@ -202,7 +202,7 @@ def test_each_part_says_what_it_says(tmp_path: Path) -> None:
 
 
 ACCEPTS = "write up to 63 letters, digits, '-', '_' and '.', a letter or digit first and last"
-WRONG = {
+INVALID = {
     "defaultMode: enforced\n": "defaultMode: 'enforced' is none of observe, enforce: use one of these; did you mean enforce?",
     "defaultMode:\n": "defaultMode: nothing does not fit: write text",
     "modeRules: [{check: a, mode: enforce, marks: [quarantin]}]\n": "marks[0]: 'quarantin' is none of quarantine, suspect: use one of these; did you mean quarantine?",
@@ -273,13 +273,13 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("text", WRONG)
-def test_a_wrong_file_is_refused_with_line_field_and_remedy(tmp_path: Path, text: str) -> None:
+@pytest.mark.parametrize("text", INVALID)
+def test_an_invalid_file_is_refused_with_line_field_and_remedy(tmp_path: Path, text: str) -> None:
     line = 2 if text.startswith(("defaultMode: observe\nmode", "# nothing", "silences:\n")) else 1
-    assert refused(tmp_path, text) == f"policy.yaml:{line}: {WRONG[text]}"
+    assert refused(tmp_path, text) == f"policy.yaml:{line}: {INVALID[text]}"
 
 
-def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         read_policy(tmp_path / "none.yaml", CHECKS, NOW)
     assert (
@@ -288,9 +288,7 @@ def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
     )
 
 
-EVERY = "every check, those that come with the next version, too, marks nodes from the start: enforce the checks that have shown themselves right"
-UNKNOWN = "fits no check that is known: see `nodeguard checks`; name a folder of your own with --checks"
-DOUBTFUL = {
+WARNINGS = {
     "defaultMode: enforce\n": "defaultMode: every check marks nodes from the start, also new checks of the next version: enforce the checks that have proven to be right",
     "modeRules: [{checks: [gpu-lost, '*'], mode: enforce}]\n": "checks: every check marks nodes from the start, also new checks of the next version: enforce the checks that have proven to be right",
     "budget: {fleet: 21%}\n": "fleet: a faulty check may take out 21% of the fleet: write at most 20%",
@@ -309,16 +307,16 @@ DOUBTFUL = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("text", DOUBTFUL)
-def test_what_may_not_be_meant_is_doubted(tmp_path: Path, text: str) -> None:
-    assert doubted(tmp_path, text) == [f"policy.yaml:1: {DOUBTFUL[text]}"]
+@pytest.mark.parametrize("text", WARNINGS)
+def test_a_questionable_setting_has_a_warning(tmp_path: Path, text: str) -> None:
+    assert warnings(tmp_path, text) == [f"policy.yaml:1: {WARNINGS[text]}"]
 
 
-def test_a_silence_that_lasts_is_not_doubted(tmp_path: Path) -> None:
-    assert doubted(tmp_path, "silences: [{until: 2027-01-15T08:00:01Z}]\n") == []
+def test_an_active_silence_has_no_warning(tmp_path: Path) -> None:
+    assert warnings(tmp_path, "silences: [{until: 2027-01-15T08:00:01Z}]\n") == []
 
 
-def test_the_published_schema_is_the_forms() -> None:
+def test_the_published_schema_is_up_to_date() -> None:
     published = json.loads((ROOT / "docs" / "reference" / "policy.schema.json").read_text())
     assert published == json.loads(json.dumps(json_schema())), (
         "run `nodeguard policy schema > docs/reference/policy.schema.json`"
@@ -326,12 +324,12 @@ def test_the_published_schema_is_the_forms() -> None:
 
 
 @given(st.integers(1, 1_000_000))
-def test_a_share_is_read_as_it_is_written(of_a_million: int) -> None:
+def test_a_formatted_share_is_parsed_to_the_same_value(of_a_million: int) -> None:
     assert round(parse_share(format_share(of_a_million / 1_000_000)) * 1_000_000) == of_a_million
 
 
 @given(st.integers(1, 365 * 86_400))
-def test_a_length_of_time_is_read_as_it_is_written(seconds: int) -> None:
+def test_a_formatted_duration_is_parsed_to_the_same_value(seconds: int) -> None:
     assert parse_duration(format_duration(float(seconds))) == seconds
 
 
@@ -343,8 +341,8 @@ SCALARS = st.one_of(
 )
 
 
-def names(form: Any) -> list[str]:
-    return sorted({name for part in form["$defs"].values() for name in part.get("properties", {})})
+def names(schema: Any) -> list[str]:
+    return sorted({name for part in schema["$defs"].values() for name in part.get("properties", {})})
 
 
 ANYTHING = st.recursive(
@@ -359,9 +357,9 @@ ANYTHING = st.recursive(
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=300)
 @given(st.dictionaries(st.sampled_from(PolicySpec.__struct_fields__), ANYTHING, max_size=4))
-def test_whatever_stands_in_a_file_it_is_read_or_refused_in_one_line(tmp_path: Path, data: Any) -> None:
+def test_any_file_is_read_or_refused_in_one_line(tmp_path: Path, data: Any) -> None:
     try:
-        policy, _ = read_policy(written(tmp_path, json.dumps(data)), CHECKS, NOW)
+        policy, _ = read_policy(write(tmp_path, json.dumps(data)), CHECKS, NOW)
     except ConfigError as error:
         assert "\n" not in str(error)
         assert error.problem
@@ -373,7 +371,7 @@ def test_whatever_stands_in_a_file_it_is_read_or_refused_in_one_line(tmp_path: P
         )
 
 
-def test_what_the_page_shows_can_be_used_as_it_is(tmp_path: Path) -> None:
+def test_the_examples_of_the_docs_are_valid(tmp_path: Path) -> None:
     blocks = re.findall(
         r"^```yaml\n(.*?)^```$",
         (ROOT / "docs" / "concepts" / "policy.md").read_text(),
@@ -381,4 +379,4 @@ def test_what_the_page_shows_can_be_used_as_it_is(tmp_path: Path) -> None:
     )
     assert len(blocks) == 4
     for block in blocks:
-        assert doubted(tmp_path, block) == []
+        assert warnings(tmp_path, block) == []
