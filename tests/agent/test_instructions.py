@@ -1,33 +1,48 @@
-"""Detached GPUs, with the double of libnvidia-ml as the driver."""
+"""Detached GPUs, with the double of libnvidia-ml as the driver, and cleared findings."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from nodeguard.agent.agent import Agent
-from nodeguard.agent.instructions import DetachedGpus, GpuDetacher
+from nodeguard.agent.instructions import (
+    DetachedGpus,
+    FindingClearer,
+    GpuDetacher,
+    detach,
+    detached_targets,
+    seconds_until_change,
+)
 from nodeguard.cli.check_catalogue import load_catalogue
 from nodeguard.derive.derive import PlatformHints
+from nodeguard.model.check import EventOccurred
 from nodeguard.model.finding import DataStatus
+from nodeguard.model.instant import Instant
+from nodeguard.model.observation import Event, Observation
 from nodeguard.model.target import NODE
 from nodeguard.pipeline.pipeline import Pipeline
+from nodeguard.sources.machine import Machine
 from nodeguard.sources.machines import live
 from nodeguard.sources.machines.live import LiveMachine
 from nodeguard.sources.nvml import NvmlSource
-from nodeguard.wire.instruction import DetachGpus
+from nodeguard.wire.instruction import ClearFinding, DetachGpus
 from nodeguard.worker.lane import WorkerLane, nvml_lane
-from tests.agent.scene import workers
+from tests.agent.scene import Scripted, workers
 from tests.nvml_double import Build
-from tests.waiting import until_async
+from tests.pipeline.test_pipeline import LOW, judgement
+from tests.sources.fake_machine import FakeMachine
+from tests.waiting import PATIENCE, until_async
 from tests.worker import recordings
 
-ONE, OTHER = "gpu/0000:01:00", "gpu/0000:02:00"
+GPU, OTHER = "gpu/0000:01:00", "gpu/0000:02:00"
 
 
 class Node:
@@ -82,7 +97,7 @@ def double(nvml_double: Build, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("double")
 async def test_detaching_ends_the_worker_before_the_response(tmp_path: Path) -> None:
     async with watching(tmp_path) as node:
-        assert node.statuses() == {"node": "read", ONE: "read", OTHER: "read"}
+        assert node.statuses() == {"node": "read", GPU: "read", OTHER: "read"}
         assert len(workers()) == 1
         answer = await node.gpus.carry_out(DetachGpus("1", 60.0))
         assert (answer.done, answer.message, workers()) == (True, "all GPUs", [])
@@ -100,10 +115,10 @@ async def test_one_detached_gpu_and_the_others_are_read(tmp_path: Path) -> None:
     async with watching(tmp_path) as node:
         [before] = workers()
         assert (await node.gpus.carry_out(DetachGpus("1", 60.0, ("02:00",)))).message == OTHER
-        await until_async(lambda: node.statuses() == {"node": "read", ONE: "read", OTHER: "detached"})
+        await until_async(lambda: node.statuses() == {"node": "read", GPU: "read", OTHER: "detached"})
         assert workers() != [before]
-        assert (await node.gpus.carry_out(DetachGpus("2", 60.0, (ONE,)))).message == ONE
-        await until_async(lambda: node.statuses() == {"node": "read", ONE: "detached", OTHER: "detached"})
+        assert (await node.gpus.carry_out(DetachGpus("2", 60.0, (GPU,)))).message == GPU
+        await until_async(lambda: node.statuses() == {"node": "read", GPU: "detached", OTHER: "detached"})
 
 
 @pytest.mark.usefixtures("double")
@@ -122,8 +137,82 @@ async def test_a_detachment_ends_by_itself_and_survives_a_restart(tmp_path: Path
 async def test_invalid_instructions_are_refused(tmp_path: Path) -> None:
     async with watching(tmp_path) as node:
         unknown = await node.gpus.carry_out(DetachGpus("1", 60.0, ("99:00",)))
-        assert unknown.message == f"99:00 is not a GPU of this node; the GPUs are: {ONE}, {OTHER}"
+        assert unknown.message == f"99:00 is not a GPU of this node; the GPUs are: {GPU}, {OTHER}"
         assert not (await node.gpus.carry_out(DetachGpus("1", 1e6))).done
         assert node.gpus.detached == DetachedGpus()
         none = GpuDetacher(node.agent, None, lambda: None, DetachedGpus())
         assert "there is nothing to detach" in (await none.carry_out(DetachGpus("1", 60.0))).message
+
+
+def at(mono: float) -> Instant:
+    return Instant(1e9 + mono, mono, "boot")
+
+
+@pytest.mark.parametrize(
+    ("detached", "slots"),
+    [
+        (DetachedGpus(), set()),
+        (DetachedGpus("boot", {NODE: 11.0}), {NODE}),
+        (DetachedGpus("boot", {GPU: 11.0, OTHER: 9.0}), {GPU}),
+        (DetachedGpus("boot", {NODE: 10.0}), set()),
+        (DetachedGpus("boot before", {NODE: 11.0}), set()),
+    ],
+)
+def test_detached_targets_at_a_time(detached: DetachedGpus, slots: set[str]) -> None:
+    assert detached_targets(detached, at(10.0)) == slots
+
+
+def test_a_second_detachment_keeps_the_first() -> None:
+    both = detach(detach(DetachedGpus(), [GPU], 60.0, at(0.0)), [OTHER], 30.0, at(10.0))
+    assert both == DetachedGpus("boot", {GPU: 60.0, OTHER: 40.0})
+    assert seconds_until_change(both, at(10.0)) == 30.0
+    assert detach(both, [], 5.0, at(50.0)) == DetachedGpus("boot", {GPU: 60.0, NODE: 55.0})
+    assert seconds_until_change(DetachedGpus(), at(0.0)) is None
+
+
+@given(st.lists(st.tuples(st.sampled_from([GPU, OTHER]), st.floats(0.1, 100.0)), max_size=8))
+def test_at_the_next_change_fewer_targets_are_detached(detachments: list[tuple[str, float]]) -> None:
+    detached = DetachedGpus()
+    for slot, seconds in detachments:
+        detached = detach(detached, [slot], seconds, at(0.0))
+    wait = seconds_until_change(detached, at(0.0))
+    assert (wait is None) == (not detachments)
+    if wait is not None:
+        assert detached_targets(detached, at(wait)) < detached_targets(detached, at(0.0))
+
+
+class EventNode:
+    """An agent with an event in its log, and a level that is too low."""
+
+    def __init__(self) -> None:
+        self.judgement = judgement(LOW, EventOccurred("a.happened"))
+        machine: Any = FakeMachine()
+        self.is_logged = False
+        sources = [Scripted("kmsg", self.log), Scripted("memory", self.level)]
+        self.agent = Agent(machine, sources, self.judgement, 0.0)
+
+    def log(self, machine: Machine) -> Iterator[Observation]:
+        if not self.is_logged:
+            yield Observation("kmsg", "node", events=(Event("a.happened", machine.now().mono, "it broke"),))
+        self.is_logged = True
+
+    def level(self, _: Machine) -> Iterator[Observation]:
+        yield Observation("memory", "node", signals={"a.level": 3})
+
+    def checks(self) -> list[str]:
+        return sorted(finding.check for finding in self.agent.verdict.findings) if self.agent.verdict else []
+
+
+async def test_an_event_is_cleared_at_once_and_a_reading_is_not() -> None:
+    node = EventNode()
+    clearer = FindingClearer(node.agent, node.judgement)
+    running = asyncio.ensure_future(node.agent.run())
+    async with asyncio.timeout(PATIENCE):
+        outcome = await clearer.carry_out(ClearFinding("1", "check-1", "node", by="alice"))
+    assert outcome.done
+    assert node.checks() == ["check-0"]
+    for check in ("check-0", "no-such-check"):
+        assert not (await clearer.carry_out(ClearFinding("2", check, "node"))).done
+    assert node.checks() == ["check-0"]
+    node.agent.stop()
+    await running

@@ -2,11 +2,16 @@ from __future__ import annotations
 
 import pytest
 
+from nodeguard.cli.check_catalogue import load_catalogue
+from nodeguard.derive.derive import PlatformHints
 from nodeguard.derive.signals import SIGNALS
 from nodeguard.model.catalogue import LogPattern
+from nodeguard.model.finding import Verdict
+from nodeguard.model.instant import Instant
 from nodeguard.model.signal import Signal
 from nodeguard.pipeline import signal_registry as signals_module
-from nodeguard.pipeline.signal_registry import all_signals
+from nodeguard.pipeline.pipeline import Pipeline
+from nodeguard.pipeline.signal_registry import agent_reading, all_signals
 from nodeguard.sources.registry import SOURCES, all_sources
 from tests.sources.test_kmsg import PATTERNS
 
@@ -47,3 +52,25 @@ def test_sources_have_names_and_instances_of_their_own() -> None:
     for source in first:
         assert source.deadline > 0
         assert source.interval == int(source.interval), "replay counts in whole seconds"
+
+
+def judged(judgement: Pipeline, at: float, trouble: str, lost: str = "") -> Verdict:
+    return judgement.evaluate([agent_reading(at, trouble, lost)], Instant(1e9 + at, at, "boot"))
+
+
+def test_an_unsaved_state_is_a_finding_until_it_is_saved() -> None:
+    judgement = Pipeline(*load_catalogue(), PlatformHints())
+    assert judged(judgement, 1.0, "").findings == ()
+    [finding] = judged(judgement, 2.0, "/state/state cannot be written: the disk is full").findings
+    assert (finding.check, finding.message) == (
+        "agent-state-not-saved",
+        "/state/state cannot be written: the disk is full",
+    )
+    assert judged(judgement, 3.0, "").findings == ()
+
+
+def test_a_lost_state_is_a_finding() -> None:
+    judgement = Pipeline(*load_catalogue(), PlatformHints())
+    [finding] = judged(judgement, 1.0, "", "/state/state is truncated").findings
+    assert (finding.check, finding.message) == ("agent-state-lost", "/state/state is truncated")
+    assert judged(judgement, 2.0, "").findings == ()

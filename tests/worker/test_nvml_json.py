@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeguard.worker.nvml_json import as_json, field_result
+from nodeguard.worker.nvml_json import NAMES, as_json, failure, field_result
 
 
 @pytest.mark.parametrize(
@@ -77,3 +77,17 @@ def test_a_failed_field_is_an_error() -> None:
     assert field_result(_field(3, "ullVal", 0, code=15)) == {"error": "NVML_ERROR_GPU_IS_LOST"}
     assert field_result(_field(3, "ullVal", 0, code=77)) == {"error": "NVML_ERROR_77"}
     assert field_result(_field(12, "ullVal", 0)) == {"error": "NVML_ERROR_UNKNOWN"}
+
+
+def test_names_are_those_of_pynvml() -> None:
+    theirs = {
+        code: name
+        for name, code in vars(pynvml).items()
+        if name.startswith("NVML_ERROR_") and isinstance(code, int)
+    }
+    assert theirs.items() <= NAMES.items()
+
+
+def test_an_unknown_code_keeps_its_number() -> None:
+    assert failure(15) == {"error": "NVML_ERROR_GPU_IS_LOST"}
+    assert failure(31) == {"error": "NVML_ERROR_31"}
