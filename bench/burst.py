@@ -1,10 +1,9 @@
-"""How long it takes until 750 of 1,000 nodes that fail at once are tainted, beside a bare loop of patches in
-the same run.
+"""Seconds until 750 of 1,000 nodes that fail at once are tainted, beside a bare loop of patches.
 
-`python bench/burst.py`. Agents of all nodes are connected to the aggregator, which hears, plans and writes 50
-marks a second after the first 50; nothing settles, and no budget binds. The patches are made one after the
-other. What is seen is what a watcher sees. The control plane, the agents and the aggregator share the
-processors of this machine.
+`python bench/burst.py`. Agents of all nodes are connected to the aggregator, which writes 50 marks a second
+after the first 50, without grace periods and without limits of budgets. The patches are made one after the
+other. The times are those of a watch. The control plane, the agents and the aggregator share the processors
+of this machine.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from tests.e2e.swarm import fatal_finding, faulty_report, healthy_report, swarm
 from tests.e2e.watcher import Watcher
 
 NODES = 1000
-SICK = 750
+UNHEALTHY = 750
 
 CHECKS = ("gpu-lost", "gpu-gsp-failure", "port-down", "disk-lost", "nvlink-down")
 HEALTHY = healthy_report(CHECKS)
@@ -44,7 +43,7 @@ def main() -> None:
         uids = make_nodes(made, names)
         wait_until_schedulable(made)
         with Watcher(made) as watcher:
-            row("reference: bare patches", *patched(made, watcher, names[:SICK]))
+            row("reference: bare patches", *patched(made, watcher, names[:UNHEALTHY]))
         [aggregator] = scene.add_aggregators(1)
         aggregator.start()
         scene.distribute_ca()
@@ -52,24 +51,24 @@ def main() -> None:
             agents.start()
             agents.wait_until_delivered()
             aggregator.until(lambda: aggregator.metric("nodeguard_aggregator_active") == 1)
-            words = {
+            reports = {
                 name: faulty_report(HEALTHY, fatal_finding(CHECKS[place % len(CHECKS)]))
-                for place, name in enumerate(names[:SICK])
+                for place, name in enumerate(names[:UNHEALTHY])
             }
             before, began = cpu(aggregator.pid), time.monotonic()
-            agents.set_reports(words)
-            heard = agents.wait_until_delivered()
-            aggregator.until(lambda: len(watcher.marked()) == SICK)
-            times = sorted(one.at - began for one in watcher.marked().values())
-            row("750 faults at once", times[0], times[SICK // 2], times[-1])
-            print(f"{'all of them heard':34}{heard:6.2f} s")
+            agents.set_reports(reports)
+            received = agents.wait_until_delivered()
+            aggregator.until(lambda: len(watcher.marked()) == UNHEALTHY)
+            times = sorted(state.at - began for state in watcher.marked().values())
+            row("750 faults at once", times[0], times[UNHEALTHY // 2], times[-1])
+            print(f"{'all reports received':34}{received:6.2f} s")
             print(f"{'processor of the aggregator':34}{cpu(aggregator.pid) - before:6.2f} s")
             aggregator.terminate()
     print(f"load of the machine in the last minute: {os.getloadavg()[0]:.2f}")
 
 
 def patched(made: Cluster, watcher: Watcher, names: list[str]) -> tuple[float, float, float]:
-    """Seconds until Nodes that are labelled one by one are seen so: the first, half of them, and all."""
+    """Label Nodes one by one. Returns the seconds until a watch shows the first, half of them, and all."""
 
     async def label(api: ApiClient, name: str) -> None:
         body = {"metadata": {"labels": {"bare": "yes"}}}
@@ -77,17 +76,17 @@ def patched(made: Cluster, watcher: Watcher, names: list[str]) -> tuple[float, f
 
     began = time.monotonic()
     for_each(made, names, label, at_once=1)
-    watcher.first(lambda one: one.node == names[-1] and "bare" in one.labels)
-    times = [one.at - began for one in watcher.states if "bare" in one.labels]
+    watcher.first(lambda state: state.node == names[-1] and "bare" in state.labels)
+    times = [state.at - began for state in watcher.states if "bare" in state.labels]
     return times[0], times[len(times) // 2], times[-1]
 
 
-def row(what: str, first: float, half: float, last: float) -> None:
-    print(f"{what:34}{last:6.2f} s   the first after {first:.2f}, half of them after {half:.2f}")
+def row(name: str, first: float, half: float, last: float) -> None:
+    print(f"{name:34}{last:6.2f} s   first after {first:.2f}, half after {half:.2f}")
 
 
 def cpu(pid: int) -> float:
-    """Seconds of a processor that a process has had."""
+    """Return the CPU seconds of a process."""
     return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9
 
 

@@ -1,4 +1,4 @@
-"""What judging costs over a day of an 8-GPU, 8-port node at work, in virtual time, and what of it piles up.
+"""Cost of evaluation over a day of a working 8-GPU, 8-port node in virtual time, and growth of its state.
 
 `python bench/day.py [DAYS]`. Each source is read at its own interval. Xids of jobs, flapping ports, mounts
 and probes of ever new names, a GPU replaced now and then: a node that is well and never the same. Blocks are
@@ -42,15 +42,15 @@ from nodeguard.sources.registry import all_sources
 BUNDLE = bundle_path("healthy-dgx-h100")
 HOUR, DAY = 3600, 86_400
 
-_LIVELY = ("gpu.temperature", "gpu.utilization", "memory.available_ratio", "fs.free")
-_CREEPING = ("gpu.pcie.replays",)
+_CHANGING = ("gpu.temperature", "gpu.utilization", "memory.available_ratio", "fs.free")
+_SLOW = ("gpu.pcie.replays",)
 
 
 class Node:
-    """The node of a bundle as it goes on living. seed: of its chances."""
+    """The node of a bundle with readings that change over time. seed: of the changes."""
 
     def __init__(self, readings: list[Reading], seed: int = 1) -> None:
-        self._readings = {one.source: one for one in readings}
+        self._readings = {reading.source: reading for reading in readings}
         self._chance = random.Random(seed)
         self._counts: dict[tuple[str, str], int] = {}
         self._parts: dict[str, Component] = {}
@@ -58,35 +58,41 @@ class Node:
         self._probes: list[str] = []
         self._down: dict[str, float] = {}
         self._gpus = [
-            one.target for one in self._readings["nvml"].observations if target_kind(one.target) == "gpu"
+            item.target for item in self._readings["nvml"].observations if target_kind(item.target) == "gpu"
         ]
 
     def reading(self, source: str, at: float) -> Reading:
-        """What a source reads at a moment, in seconds since boot."""
-        rows = [self._lived(one, at) for one in self._readings[source].observations]
-        more = {"kmsg": self._log, "filesystem": self._come_and_go, "observations": self._probed}.get(source)
+        """Return the reading of a source. at: seconds since boot."""
+        rows = [self._changed(item, at) for item in self._readings[source].observations]
+        more = {"kmsg": self._log, "filesystem": self._volumes, "observations": self._probed}.get(source)
         return replace(self._readings[source], at=at, observations=(*rows, *(more(at) if more else ())))
 
-    def _lived(self, one: Observation, at: float) -> Observation:
-        chance, signals = self._chance, dict(one.signals)
-        for name, value in one.signals.items():
-            if name in _LIVELY and isinstance(value, (int, float)):
+    def _changed(self, observation: Observation, at: float) -> Observation:
+        chance, signals = self._chance, dict(observation.signals)
+        for name, value in observation.signals.items():
+            if name in _CHANGING and isinstance(value, (int, float)):
                 signals[name] = value + chance.randrange(-5, 5) * value * 1e-3
-            elif name in _CREEPING:
-                signals[name] = self._count(one.target, name, chance.random() < 1e-3)
+            elif name in _SLOW:
+                signals[name] = self._count(observation.target, name, chance.random() < 1e-3)
             elif name.endswith(("_data", "_packets")) and value:
-                signals[name] = self._count(one.target, name, by=chance.randrange(1 << 30))
-        if target_kind(one.target) == "port" and signals.get("port.up"):
+                signals[name] = self._count(observation.target, name, by=chance.randrange(1 << 30))
+        if target_kind(observation.target) == "port" and signals.get("port.up"):
             if chance.random() < 1e-4:
-                self._down[one.target] = at + chance.randrange(1, 60)
-                self._count(one.target, "port.link_downed")
-            if at < self._down.get(one.target, 0.0):
+                self._down[observation.target] = at + chance.randrange(1, 60)
+                self._count(observation.target, "port.link_downed")
+            if at < self._down.get(observation.target, 0.0):
                 signals.update({"port.up": False, "port.state": "DOWN", "port.phys_state": "Polling"})
             if "port.link_downed" in signals:
-                signals["port.link_downed"] = self._counts.get((one.target, "port.link_downed"), 0)
-        if target_kind(one.target) == "gpu" and one.component is not None and chance.random() < 1e-5:
-            self._parts[one.target] = Component(f"GPU-{chance.getrandbits(64):016x}")
-        return replace(one, signals=signals, component=self._parts.get(one.target, one.component))
+                signals["port.link_downed"] = self._counts.get((observation.target, "port.link_downed"), 0)
+        if (
+            target_kind(observation.target) == "gpu"
+            and observation.component is not None
+            and chance.random() < 1e-5
+        ):
+            self._parts[observation.target] = Component(f"GPU-{chance.getrandbits(64):016x}")
+        return replace(
+            observation, signals=signals, component=self._parts.get(observation.target, observation.component)
+        )
 
     def _count(self, slot: str, name: str, by: int = 1) -> int:
         self._counts[slot, name] = self._counts.get((slot, name), 0) + by
@@ -121,7 +127,7 @@ class Node:
             event = Event("pci.corrected_error", at, f"{address}: AER: Corrected", {"pci": address})
             yield Observation("kmsg", f"pci/{address}", events=(event,))
 
-    def _come_and_go(self, _: float) -> Iterator[Observation]:
+    def _volumes(self, _: float) -> Iterator[Observation]:
         """Volumes of pods: a few at a time, each with a name of its own."""
         if self._chance.random() < 0.9:
             self._mounts = [*self._mounts, f"fs:/var/lib/kubelet/pods/{self._chance.getrandbits(128):032x}"][
@@ -164,14 +170,14 @@ def main() -> None:
     )
     for at in due_times([source.interval for source in sources], days * DAY):
         now = Instant(start.wall + at, start.mono + at, start.boot_id)
-        new = [node.reading(one.name, now.mono) for one in sources if at % one.interval == 0]
+        new = [node.reading(source.name, now.mono) for source in sources if at % source.interval == 0]
         began = time.perf_counter()
         verdict = judgement.evaluate(new, now)
         took.append(time.perf_counter() - began)
         if at and at % 60 == 0:
             files.append(len(encode_state(capture_state(judgement.state, now, LaneHangs()))))
         if at and at % HOUR == 0:
-            whole = [node.reading(one.name, now.mono) for one in sources]
+            whole = [node.reading(source.name, now.mono) for source in sources]
             for _ in range(9):
                 began = time.perf_counter()
                 msgspec.json.encode(whole)

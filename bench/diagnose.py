@@ -1,7 +1,7 @@
-"""How long the diagnosis of 7,500 nodes takes, beside the encoding of 7,500 small objects as JSON.
+"""Duration of the diagnosis of 7,500 nodes, beside the encoding of 7,500 small objects as JSON.
 
-`python bench/diagnose.py`. From scratch: every node is placed, and all that fires is told of, as at the
-start of an aggregator. One change: one more node shows something, and it is asked what that says.
+`python bench/diagnose.py`. From scratch: all nodes and all votes are new, as at the start of an aggregator.
+One change: the diagnosis after one more vote.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import random
 import sys
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from statistics import median
 
@@ -32,21 +33,22 @@ def main() -> None:
     objects = [{"node": f"node-{number}", "gpus": 8, "ok": True} for number in range(NODES)]
     row("reference: json of 7,500 objects", [timed(lambda: json.dumps(objects)) for _ in range(RUNS)])
     order = random.Random(1)
-    for name, check, sick in (
+    for name, check, unhealthy in (
         ("20 nodes flap", "port-down", order.sample(range(NODES), 20)),
         ("a leaf is down", "port-down", range(LEAF)),
         ("a pod is down", "port-down", range(LEAF * LEAVES)),
         ("1,000 nodes are hot", "gpu-thermal-slowdown", order.sample(range(NODES), 1000)),
         ("a check fires everywhere", "gpu-lost", range(NODES)),
     ):
-        row(f"{name}: from scratch", [timed(lambda: anew(check, sick)) for _ in range(RUNS)])  # noqa: B023
-        diagnosis = anew(check, sick)
+        build = partial(diagnose_from_scratch, check, unhealthy)
+        row(f"{name}: from scratch", [timed(build) for _ in range(RUNS)])
+        diagnosis = build()
         row(f"{name}: one change", list(changes(diagnosis, check, order)))
     print(f"load of the machine in the last minute: {os.getloadavg()[0]:.2f}")
 
 
-def anew(check: str, sick: Iterable[int]) -> Diagnosis:
-    """A diagnosis that has just been told of everything."""
+def diagnose_from_scratch(check: str, unhealthy: Iterable[int]) -> Diagnosis:
+    """Return a diagnosis that has just received everything."""
     made = Diagnosis(DiagnosisPolicy(classes=load_catalogue()[0].fault_classes), lambda *_: False)
     for number in range(NODES):
         leaf, rack = number // LEAF, number // RACK
@@ -56,7 +58,7 @@ def anew(check: str, sick: Iterable[int]) -> Diagnosis:
         )  # fmt: skip
         made.set_domains(f"uid-{number}", paths, 0.0)
     made.evaluate(-1_000_000.0)
-    for number in sick:
+    for number in unhealthy:
         made.vote(f"uid-{number}", check, VIEWS[check], 1_000.0)
     made.evaluate(1_000.0)
     made.evaluate(1_020.0)
@@ -64,7 +66,7 @@ def anew(check: str, sick: Iterable[int]) -> Diagnosis:
 
 
 def changes(diagnosis: Diagnosis, check: str, order: random.Random) -> Iterable[float]:
-    """Milliseconds of one more vote each."""
+    """Yield the milliseconds of one more vote each."""
     for number, node in enumerate(order.sample(range(NODES), CHANGES)):
         at = 1_020.0 + number * 0.01
         uid = f"uid-{node}"
@@ -77,16 +79,16 @@ def changes(diagnosis: Diagnosis, check: str, order: random.Random) -> Iterable[
 
 
 def timed(work: Callable[[], object]) -> float:
-    """Milliseconds that something takes."""
+    """Return the milliseconds of a call."""
     began = time.perf_counter()
     work()
     return (time.perf_counter() - began) * 1e3
 
 
-def row(name: str, found: Iterable[float]) -> None:
-    """Print a row: the median, and the most."""
-    kept = list(found)
-    print(f"{name:<44}{median(kept):>10.3f} ms{max(kept):>12.3f} ms at most", flush=True)
+def row(name: str, times: Iterable[float]) -> None:
+    """Print a row: the median, and the maximum."""
+    taken = list(times)
+    print(f"{name:<44}{median(taken):>10.3f} ms{max(taken):>12.3f} ms at most", flush=True)
 
 
 if __name__ == "__main__":

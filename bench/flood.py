@@ -1,8 +1,8 @@
-"""What one node's credential costs the aggregator: reports of ever-new targets at the permitted rate.
+"""Cost of one node's credential to the aggregator: reports of ever-new targets at the permitted rate.
 
-A real aggregator without Kubernetes; an agent, or several, send reports of 128 findings each, none of them
-seen before, as fast as they are answered; another one sends heartbeats, and its waits are the figures, beside
-the same before the flood. Memory and the file of decisions are read at the end.
+A real standalone aggregator. One or several agents send reports of 128 new findings each, as fast as the
+aggregator responds. Another agent sends heartbeats: the figures are its delays, beside those before the
+flood. Memory and the file of decisions are read at the end.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ class Sender:
     def send(self, message: Message) -> tuple[int, float]:
         """Send a message. Returns the status, and for how many seconds not to send the next."""
         self._connection.request("POST", "/v1/messages", encode(message))
-        answer = self._connection.getresponse()
-        answer.read()
-        return answer.status, float(answer.getheader("Retry-After") or 0.0)
+        response = self._connection.getresponse()
+        response.read()
+        return response.status, float(response.getheader("Retry-After") or 0.0)
 
     def report(self) -> Report:
-        """A report of targets that nobody has seen."""
+        """Return a report of new targets."""
         self.sequence += 1
-        found = (
+        findings = (
             ReportedFinding(
                 check="made-up", target=f"fs:/{next(TARGETS)}", health=Health.FATAL, message="it broke"
             )
@@ -57,17 +57,17 @@ class Sender:
         )
         return Report(
             version=VERSION, node=self.node, boot_id="b", sequence=self.sequence, digest=f"{self.sequence}",
-            health=Health.FATAL, findings=tuple(found),
+            health=Health.FATAL, findings=tuple(findings),
         )  # fmt: skip
 
     def beat(self) -> Heartbeat:
-        """A heartbeat."""
+        """Return a heartbeat."""
         self.sequence += 1
         return Heartbeat(version=VERSION, node=self.node, boot_id="b", sequence=self.sequence)
 
 
 def flood(address: str, nodes: int, end: float) -> None:
-    """Send reports of some nodes in turn, as fast as may be."""
+    """Send reports of some nodes in turn, as fast as possible."""
     senders = [Sender(address, f"flooding-{number}") for number in range(nodes)]
     for sender in itertools.cycle(senders):
         if time.monotonic() >= end:
@@ -78,14 +78,14 @@ def flood(address: str, nodes: int, end: float) -> None:
 
 
 def waits(address: str, node: str, end: float) -> list[float]:
-    """Seconds for each of some heartbeats of another node."""
-    sender, found = Sender(address, node), []
+    """Return the seconds of each heartbeat of another node. end: time of the monotonic clock."""
+    sender, times = Sender(address, node), []
     while time.monotonic() < end:
         began = time.monotonic()
         sender.send(sender.beat())
-        found.append(time.monotonic() - began)
+        times.append(time.monotonic() - began)
         time.sleep(0.25)
-    return found
+    return times
 
 
 def memory(pid: int) -> float:
@@ -94,40 +94,40 @@ def memory(pid: int) -> float:
     return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
-def told(name: str, values: list[float]) -> None:
+def print_row(name: str, values: list[float]) -> None:
     ordered = sorted(values)
     p50, p99 = ordered[len(ordered) // 2], ordered[int(len(ordered) * 0.99)]
-    print(f"{name:<16}{p50 * 1e3:8.1f} ms p50{p99 * 1e3:8.1f} ms p99{ordered[-1] * 1e3:8.1f} ms at worst")
+    print(f"{name:<16}{p50 * 1e3:8.1f} ms p50{p99 * 1e3:8.1f} ms p99{ordered[-1] * 1e3:8.1f} ms at most")
 
 
 def open_incidents(metrics: str) -> float:
-    """How many the aggregator shows."""
-    page = urlopen(f"http://{metrics}/metrics").read().decode()
-    lines = [line for line in page.splitlines() if line.startswith("nodeguard_aggregator_incidents{")]
+    """Return the number of incidents in the metrics."""
+    text = urlopen(f"http://{metrics}/metrics").read().decode()
+    lines = [line for line in text.splitlines() if line.startswith("nodeguard_aggregator_incidents{")]
     return sum(float(line.rpartition(" ")[2]) for line in lines)
 
 
 def main() -> None:
     """Print the figures."""
-    options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--seconds", type=float, default=110.0, help="length of the flood (110)")
-    options.add_argument("--nodes", type=int, default=1, help="that flood it (1)")
-    given = options.parse_args()
-    seconds = given.seconds
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=110.0, help="length of the flood (110)")
+    parser.add_argument("--nodes", type=int, default=1, help="number of nodes that flood (1)")
+    arguments = parser.parse_args()
+    seconds = arguments.seconds
     listen, metrics = free_address(), free_address()
-    words = ["aggregator", "--standalone", "--insecure", "--listen", listen, "--metrics", metrics]
+    options = ["aggregator", "--standalone", "--insecure", "--listen", listen, "--metrics", metrics]
     with tempfile.TemporaryDirectory() as name:
         log, state = Path(f"{name}/log"), Path(f"{name}/state/decisions.json")
-        words = [sys.executable, "-m", "nodeguard.cli.main", *words, "--socket", f"{name}/socket"]
-        words += ["--state", f"{name}/state"]
-        with log.open("wb") as into, subprocess.Popen(words, stderr=into) as process:
+        command = [sys.executable, "-m", "nodeguard.cli.main", *options, "--socket", f"{name}/socket"]
+        command += ["--state", f"{name}/state"]
+        with log.open("wb") as file, subprocess.Popen(command, stderr=file) as process:
             while "listens for agents" not in log.read_text():
                 time.sleep(0.1)
-            told("before", waits(listen, "other", time.monotonic() + 10.0))
+            print_row("before", waits(listen, "other", time.monotonic() + 10.0))
             at_first, end = memory(process.pid), time.monotonic() + seconds
-            flooding = threading.Thread(target=flood, args=(listen, given.nodes, end))
+            flooding = threading.Thread(target=flood, args=(listen, arguments.nodes, end))
             flooding.start()
-            told("in the flood", waits(listen, "other-too", end))
+            print_row("in the flood", waits(listen, "other-too", end))
             flooding.join()
             print(
                 f"{next(TARGETS)} targets in {seconds:.0f} s: {open_incidents(metrics):.0f} open incidents, "

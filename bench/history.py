@@ -1,8 +1,8 @@
-"""What a history costs a transition, in bytes and CPU, beside a bare INSERT of as many bytes; and how long a
-backtest of 30 days of 7,500 nodes takes.
+"""Bytes and CPU of a transition in a history, beside a bare INSERT, and CPU of a backtest.
 
-`python bench/history.py`. Every node reports as a recorded DGX H100 does, with parts of its own; 1,500
-transitions a day: findings of four checks that come and go, and warnings that ask for nothing.
+`python bench/history.py`. The bare INSERT is of as many bytes. The backtest is of 30 days of 7,500 nodes.
+Every node reports as a recorded DGX H100 does, with components of its own; 1,500 transitions a day: findings
+of four checks that start and end, and warnings without a mark.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ START = 1_700_000_000.0
 
 KINDS = (("gpu-lost", Health.FATAL), ("port-down", Health.FATAL), ("gpu-row-remap-pending", Health.SUSPECT),
          ("port-flap", Health.SUSPECT))  # fmt: skip
-# Of a hundred transitions, so many are of warnings.
+# Percentage of transitions that are warnings.
 WARNINGS = 60
 
 
@@ -59,38 +59,38 @@ def main() -> None:
         store = HistoryStore(path)
         first = [step for number in range(NODES) for step in joined(number, template)]
         took = written(store, first)
-        row("what holds of a fleet of 7,500", took, len(first), store.size())
+        row("state of a fleet of 7,500", took, len(first), store.size())
         before, days = store.size(), list(month(template))
         took = written(store, days)
         row("transitions", took, len(days), store.size() - before)
         reference(directory, len(days), (store.size() - before) // len(days))
         began = time.perf_counter()
         store.trim(START + DAYS * 86_400.0, DAYS - 1, 1 << 30)
-        print(f"{'to let go of a day':44}{time.perf_counter() - began:9.2f} s")
+        print(f"{'removal of a day':44}{time.perf_counter() - began:9.2f} s")
         store.close()
         checks = [check.id for check in load_catalogue()[0].checks]
         for name, mode in (("enforced", Mode.ENFORCE), ("observed", Mode.OBSERVE)):
             began = time.process_time()
             past = read_history(path)
-            found = run_backtest(past.steps, [Policy(mode=mode)], checks, 0.0, past.last_alive)
+            result = run_backtest(past.steps, [Policy(mode=mode)], checks, 0.0, past.last_alive)
             took = time.process_time() - began
-            many = len(found.results[0].marks)
-            print(f"{f'a backtest, {name}: {found.reports} reports':44}{took:9.2f} s of CPU   {many} spans")
+            many = len(result.results[0].marks)
+            print(f"{f'a backtest, {name}: {result.reports} reports':44}{took:9.2f} s of CPU   {many} spans")
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(f"peak of this process: {peak:.0f} MiB; load of the machine: {os.getloadavg()[0]:.2f}")
 
 
 def healthy() -> Report:
-    """The report of a recorded machine that is well."""
+    """Return the report of a recorded healthy machine."""
     catalogue, signals = load_catalogue()
     recording = Recording.open(str(bundle_path("healthy-dgx-h100")))
     judgement = Pipeline(catalogue, signals, PlatformHints(recording.manifest.platform), one_shot=True)
-    found = recorded("node", recording, all_sources(catalogue.patterns), judgement, catalogue)
-    return [step.report for step in found if isinstance(step, ReportReceived)][-1]
+    steps = recorded("node", recording, all_sources(catalogue.patterns), judgement, catalogue)
+    return [step.report for step in steps if isinstance(step, ReportReceived)][-1]
 
 
 def joined(number: int, template: Report) -> Iterator[HistoryEvent]:
-    """A node and its first report."""
+    """Yield a node and its first report."""
     labels = {f"feature.node.kubernetes.io/cpu-{bit}": "true" for bit in range(60)}
     places = {
         "topology.kubernetes.io/zone": "z1",
@@ -98,36 +98,38 @@ def joined(number: int, template: Report) -> Iterator[HistoryEvent]:
         "kubernetes.io/hostname": f"node-{number}",
     }
     yield NodeObserved(START, Node(f"node-{number}", f"uid-{number}", labels={**labels, **places}, gpus=8))
-    yield said(START, number, 0, template)
+    yield report_of(START, number, 0, template)
 
 
-def said(
+def report_of(
     at: float, number: int, sequence: int, template: Report, *findings: ReportedFinding
 ) -> ReportReceived:
-    """What a node says: that it is well, or what is found."""
+    """Return the report of a node, healthy without findings."""
     inventory = template.inventory
-    own = {slot: replace(part, id=f"{part.id}-{number}") for slot, part in inventory.components.items()}
-    proven = template.passing
+    components = {
+        target: replace(part, id=f"{part.id}-{number}") for target, part in inventory.components.items()
+    }
+    passing = template.passing
     if findings:
-        names = {one.check for one in findings}
-        proven = tuple(
-            ReportedPassing(tuple(check for check in each.checks if check not in names), each.targets)
-            for each in proven
+        names = {item.check for item in findings}
+        passing = tuple(
+            ReportedPassing(tuple(check for check in item.checks if check not in names), item.targets)
+            for item in passing
         )
     made = replace(
         template,
         node=f"node-{number}",
         sequence=sequence,
         findings=findings,
-        health=max((one.health for one in findings), key=lambda one: one.rank, default=Health.OK),
-        inventory=replace(inventory, components=own),
-        passing=proven,
+        health=max((item.health for item in findings), key=lambda health: health.rank, default=Health.OK),
+        inventory=replace(inventory, components=components),
+        passing=passing,
     )
     return ReportReceived(at, f"uid-{number}", replace(made, digest=digest(made)))
 
 
 def month(template: Report) -> Iterator[HistoryEvent]:
-    """Findings that begin and end, by time."""
+    """Yield findings that start and end, by time."""
     chance = random.Random(1)
     begun: list[tuple[float, int, ReportedFinding | None]] = []
     for _ in range(DAYS * A_DAY // 2):
@@ -138,12 +140,12 @@ def month(template: Report) -> Iterator[HistoryEvent]:
         slots = [slot for slot in template.inventory.components if slot.startswith(check.partition("-")[0])]
         begun.append((at, number, finding(check, chance.choice(slots), health=health, age=0.0)))
         begun.append((at + chance.expovariate(1 / 7200.0), number, None))
-    for sequence, (at, number, one) in enumerate(sorted(begun, key=lambda each: each[0]), 1):
-        yield said(at, number, sequence, template, *((one,) if one else ()))
+    for sequence, (at, number, item) in enumerate(sorted(begun, key=lambda entry: entry[0]), 1):
+        yield report_of(at, number, sequence, template, *((item,) if item else ()))
 
 
 def written(store: HistoryStore, steps: list[HistoryEvent]) -> float:
-    """CPU seconds of writing some steps."""
+    """Write some steps. Returns the CPU seconds that takes."""
     began = time.process_time()
     for start in range(0, len(steps), BATCH):
         store.add(steps[start : start + BATCH], START)
@@ -151,7 +153,7 @@ def written(store: HistoryStore, steps: list[HistoryEvent]) -> float:
 
 
 def reference(directory: str, many: int, size: int) -> None:
-    """As many rows of one text each."""
+    """Insert as many rows with one text each."""
     connection = sqlite3.connect(Path(directory) / "bare.sqlite", isolation_level=None)
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = NORMAL")
@@ -166,9 +168,9 @@ def reference(directory: str, many: int, size: int) -> None:
     connection.close()
 
 
-def row(what: str, took: float, many: int, size: int) -> None:
-    each = f"{took / many * 1e6:7.0f} µs of CPU, {size / many:6.0f} bytes each"
-    print(f"{what:44}{many:9} steps   {each}   {size / (1 << 20):7.1f} MiB")
+def row(name: str, took: float, count: int, size: int) -> None:
+    average = f"{took / count * 1e6:7.0f} µs of CPU, {size / count:6.0f} bytes each"
+    print(f"{name:44}{count:9} steps   {average}   {size / (1 << 20):7.1f} MiB")
 
 
 if __name__ == "__main__":

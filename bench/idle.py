@@ -1,9 +1,9 @@
-"""What an aggregator takes that has nothing to do: memory without agents and with 1,000, and the processor
-for their heartbeats; beside a bare aiohttp server under uvloop, which the same agents speak to.
+"""Resources of an idle aggregator: memory without agents and with 1,000, and CPU for their heartbeats.
 
-`python bench/idle.py [SECONDS]`. Memory is the proportional set size. Each agent tells what a real one tells
-of a healthy node with 8 GPUs and 8 ports, on a connection that it keeps, and then beats every ten seconds.
-The bare server has TLS, and verifies and keeps nothing.
+`python bench/idle.py [SECONDS]`. The reference is a bare aiohttp server under uvloop with the same agents; it
+has TLS, and verifies and stores nothing. Memory is the proportional set size. Each agent reports as a real
+one on a healthy node with 8 GPUs and 8 ports, on a persistent connection, and then sends a heartbeat every
+ten seconds.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ from tests.e2e.swarm import Swarm, swarm
 AGENTS = 1000
 BUNDLE = bundle_path("healthy-dgx-h100")
 
-# Seconds after which what comes with a start is over.
-REST = 10.0
+# Seconds until the work of a start is done.
+START = 10.0
 
 NAMES = [f"gpu-{number:04}" for number in range(AGENTS)]
 
@@ -51,14 +51,14 @@ def main() -> None:
         uvloop.run(serve(Path(sys.argv[2])))
         return
     seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 60.0
-    told = report()
-    print(f"{AGENTS} agents, whose reports have {len(encode(told))} bytes each")
+    template = report()
+    print(f"{AGENTS} agents with reports of {len(encode(template))} bytes each")
     with bare() as (pid, port, ca):
         row("reference: bare, no agents", pid, idling(pid, seconds / 3))
-        # A token that nobody looks at, as long as a real one.
+        # Not verified, and as long as a real token.
         tokens = dict.fromkeys(NAMES, "t" * 900)
-        with Swarm(tokens, told, ["127.0.0.1"], port, ca, "127.0.0.1") as agents:
-            beating(f"reference: bare, {AGENTS} agents", pid, agents, seconds)
+        with Swarm(tokens, template, ["127.0.0.1"], port, ca, "127.0.0.1") as agents:
+            measure_heartbeats(f"reference: bare, {AGENTS} agents", pid, agents, seconds)
     with cluster() as made, deployed_fleet(made) as scene:
         [aggregator] = scene.add_aggregators(1)
         aggregator.start()
@@ -68,13 +68,13 @@ def main() -> None:
         uids = make_nodes(made, NAMES)
         wait_until_schedulable(made)
         row(f"{AGENTS} Nodes, no agents", aggregator.pid, idling(aggregator.pid, seconds / 3))
-        with swarm(scene, uids, told, aggregator) as agents:
-            beating(f"{AGENTS} Nodes and agents", aggregator.pid, agents, seconds)
+        with swarm(scene, uids, template, aggregator) as agents:
+            measure_heartbeats(f"{AGENTS} Nodes and agents", aggregator.pid, agents, seconds)
     print(f"load of the machine in the last minute: {os.getloadavg()[0]:.2f}")
 
 
 async def serve(here: Path) -> None:
-    """A server with nothing but aiohttp."""
+    """Serve with aiohttp only."""
 
     async def answer(request: web.BaseRequest) -> web.Response:
         message = decode_message(await request.read())
@@ -90,12 +90,16 @@ async def serve(here: Path) -> None:
 
 @contextmanager
 def bare() -> Iterator[tuple[int, int, Path]]:
-    """The bare server: its process, its port, and whom to trust."""
+    """Run the bare server. Yields its process, its port and its CA certificate."""
     with tempfile.TemporaryDirectory() as name:
         here = Path(name)
         by = issue_authority(time.time())
-        shown = issue_serving_certificate(by, ["127.0.0.1"], time.time())
-        for file, text in (("ca", by.certificate), ("certificate", shown.certificate), ("key", shown.key)):
+        issued = issue_serving_certificate(by, ["127.0.0.1"], time.time())
+        for file, text in (
+            ("ca", by.certificate),
+            ("certificate", issued.certificate),
+            ("key", issued.key),
+        ):
             (here / file).write_text(text)
         words = [sys.executable, __file__, "bare", name]
         with subprocess.Popen(words, stdout=subprocess.PIPE) as process:
@@ -107,7 +111,7 @@ def bare() -> Iterator[tuple[int, int, Path]]:
 
 
 def report() -> Report:
-    """What a real agent tells of a healthy node."""
+    """Return the report of a real agent on a healthy node."""
     with tempfile.TemporaryDirectory() as name, receiving() as receiver:
         here = Path(name)
         (here / "token").write_text("secret")
@@ -120,36 +124,36 @@ def report() -> Report:
             return receiver.applied[-1]
 
 
-def beating(what: str, pid: int, agents: Swarm, seconds: float) -> None:
-    """Have agents tell their reports and beat; print what that takes."""
+def measure_heartbeats(name: str, pid: int, agents: Swarm, seconds: float) -> None:
+    """Start agents, and print the resources for their heartbeats."""
     agents.start()
     agents.wait_until_delivered()
-    time.sleep(REST)
+    time.sleep(START)
     before = agents.messages
     took = idling(pid, seconds)
-    row(what, pid, took)
+    row(name, pid, took)
     print(f"{'':36}{took * seconds / (agents.messages - before) * 1e6:7.0f} µs a heartbeat")
 
 
 def idling(pid: int, seconds: float) -> float:
-    """Share of a processor that a process takes."""
+    """Return the share of a core that a process uses."""
     before, began = cpu(pid), time.monotonic()
     time.sleep(seconds)
     return (cpu(pid) - before) / (time.monotonic() - began)
 
 
-def row(what: str, pid: int, took: float) -> None:
-    print(f"{what:36}{memory(pid):7.1f} MiB   {took * 100:6.2f}% of a processor")
+def row(name: str, pid: int, took: float) -> None:
+    print(f"{name:36}{memory(pid):7.1f} MiB   {took * 100:6.2f}% of a processor")
 
 
 def memory(pid: int) -> float:
-    """Proportional set size in MiB."""
+    """Return the proportional set size of a process in MiB."""
     lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024
 
 
 def cpu(pid: int) -> float:
-    """Seconds of a processor that a process has had."""
+    """Return the CPU seconds of a process."""
     return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9
 
 

@@ -1,9 +1,9 @@
-"""What an agent costs the aggregator: memory of a kept connection, CPU of a new one and of a heartbeat; and
-how long a fleet that comes back at once keeps others waiting.
+"""Memory of an agent's connection in the aggregator, CPU of a new one and of a heartbeat, and delays.
 
-Beside a bare aiohttp handler, which verifies nothing and knows no limits, in the same run. Both serve 2,000
-connections by TLS under uvloop, each in a process of its own; the agents are another one. Every connection
-has a token of its own, so that a new one is verified.
+The longest delay is measured while a whole fleet connects at once. The reference is a bare aiohttp handler
+without verification and limits, in the same run. Both serve 2,000 connections by TLS under uvloop, each in a
+process of its own; the agents are another process. Every connection has a token of its own, which is
+verified.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ AT_ONCE = 50
 ISSUER = "https://kubernetes.default.svc"
 ACCOUNT = "nodeguard:nodeguard-agent"
 
-# Everything comes from one address, and as fast as it can.
+# All connections have one address, and send as fast as possible.
 LIMITS = IngestLimits(
     unauthenticated_per_address=CONNECTIONS, connection_rate=Rate(1e6, 1e6), node_rate=Rate(1e6, 1e6)
 )
@@ -96,7 +96,9 @@ async def serve_ours(here: Path, trust: ssl.SSLContext) -> int:
 
     keyring = SigningKeyring(keys)
     identity = TokenAuthenticator(TokenRequirements(frozenset({ACCOUNT})), keyring, time.monotonic)
-    ingest = IngestServer(identity, lambda _, said: Reply(VERSION, said.sequence), lambda: trust, LIMITS)
+    ingest = IngestServer(
+        identity, lambda _, message: Reply(VERSION, message.sequence), lambda: trust, LIMITS
+    )
     await keyring.refresh(time.monotonic())
     await ingest.listen("127.0.0.1", 0)
     return ingest.ports[0]
@@ -117,25 +119,25 @@ async def serve_bare(_here: Path, trust: ssl.SSLContext) -> int:
 
 
 class Lag:
-    """How long the loop kept somebody waiting at worst, in seconds."""
+    """The longest delay of the event loop in seconds."""
 
     def __init__(self) -> None:
         self.worst = 0.0
 
     async def watch(self) -> None:
-        """Look every few milliseconds."""
+        """Measure every few milliseconds."""
         while True:
             began = time.monotonic()
             await asyncio.sleep(0.005)
             self.worst = max(self.worst, time.monotonic() - began - 0.005)
 
 
-async def serve(what: str, here: Path) -> None:
-    """Serve until the end of the input; then tell the longest wait."""
+async def serve(name: str, here: Path) -> None:
+    """Serve until the end of the input; then print the longest delay."""
     lag = Lag()
     watch = asyncio.create_task(lag.watch())
     trust = tls_context(ServingCertificate((here / "certificate").read_text(), (here / "key").read_text()))
-    print(await (serve_ours if what == "nodeguard" else serve_bare)(here, trust), flush=True)
+    print(await (serve_ours if name == "nodeguard" else serve_bare)(here, trust), flush=True)
     await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
     watch.cancel()
     print(lag.worst, flush=True)
@@ -159,26 +161,26 @@ async def measure(name: str, here: Path, requests: list[bytes], at_once: int) ->
         await agent.beat()
         return agent
 
-    first = await asyncio.gather(*(connected(one) for one in requests[:at_once]))
+    first = await asyncio.gather(*(connected(request) for request in requests[:at_once]))
     memory, cpu = server.memory(), server.cpu()
     agents = list(first)
     for at in range(at_once, CONNECTIONS, at_once):
-        agents += await asyncio.gather(*(connected(one) for one in requests[at : at + at_once]))
+        agents += await asyncio.gather(*(connected(request) for request in requests[at : at + at_once]))
     if at_once == CONNECTIONS:
         process.stdin.close()
         lag = float(await process.stdout.readline())
-        print(f"{name:<12}{lag * 1e3:8.1f} ms is the longest wait of its loop while all connect at once")
+        print(f"{name:<12}{lag * 1e3:8.1f} ms longest delay of its loop while all connect at once")
         await process.wait()
         return
     new = CONNECTIONS - at_once
-    each = (server.memory() - memory) / new
+    size = (server.memory() - memory) / new
     connection = (server.cpu() - cpu) / new
     cpu = server.cpu()
     for at in range(0, BEATS, AT_ONCE):
-        await asyncio.gather(*(agents[(at + one) % CONNECTIONS].beat() for one in range(AT_ONCE)))
+        await asyncio.gather(*(agents[(at + offset) % CONNECTIONS].beat() for offset in range(AT_ONCE)))
     beat = (server.cpu() - cpu) / BEATS
     print(
-        f"{name:<12}{each:8.1f} KiB a connection   {connection * 1e3:6.2f} ms a new connection   "
+        f"{name:<12}{size:8.1f} KiB a connection   {connection * 1e3:6.2f} ms a new connection   "
         f"{beat * 1e6:6.1f} µs a heartbeat   {server.memory() / 1024:6.1f} MiB in all"
     )
     process.stdin.close()
@@ -186,7 +188,7 @@ async def measure(name: str, here: Path, requests: list[bytes], at_once: int) ->
 
 
 def request(key: rsa.RSAPrivateKey, node: str) -> bytes:
-    """A heartbeat of a node, with its token."""
+    """Return a heartbeat of a node, with its token."""
     names = {"namespace": "nodeguard", "node": {"name": node, "uid": f"uid-of-{node}"}}
     now = int(time.time())
     claims = {
@@ -218,8 +220,12 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         here = Path(name)
         by = issue_authority(time.time())
-        shown = issue_serving_certificate(by, ["127.0.0.1"], time.time())
-        for file, text in (("ca", by.certificate), ("certificate", shown.certificate), ("key", shown.key)):
+        issued = issue_serving_certificate(by, ["127.0.0.1"], time.time())
+        for file, text in (
+            ("ca", by.certificate),
+            ("certificate", issued.certificate),
+            ("key", issued.key),
+        ):
             (here / file).write_text(text)
         public = RSAAlgorithm.to_jwk(key.public_key(), as_dict=True) | {"kid": "one"}
         (here / "keys").write_text(json.dumps({"keys": [public]}))

@@ -1,8 +1,8 @@
-"""How long it takes to judge one round of an 8-GPU, 8-port node, beside a reference in the same run.
+"""Duration of one evaluation of an 8-GPU, 8-port node, beside a reference in the same run.
 
-The reference is encoding the same readings as JSON with msgspec, which is as fast as Python gets at touching
-each value once. Reading is not part of it; derivation is, and has a figure of its own. First: with no memory.
-Steady: the node works, so that its temperatures, load and traffic have moved. Storm: every counter has moved.
+The reference is the encoding of the same readings as JSON with msgspec, which visits each value once. Reading
+is not included; derivation is, and has a figure of its own. First: without state. Steady: temperatures, load
+and traffic of a working node have changed. Storm: every counter has changed.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ ROUNDS = 51
 INTERVAL = 10.0
 T = TypeVar("T")
 
-# What moves on a node that works, besides its counters of traffic.
-LIVELY = frozenset(
+# Signals that change on a working node, besides its counters of traffic.
+CHANGING = frozenset(
     {
         "gpu.temperature",
         "gpu.temperature.limit_distance",
@@ -64,32 +64,32 @@ def main() -> None:
     def derived(state: DeriveState, new: list[Reading], now: Instant) -> tuple[DeriveState, DerivedReadings]:
         return derive(catalogue, wants, state, new, now, PlatformHints())
 
-    def judged(state: JudgeState, one: DerivedReadings, now: Instant) -> JudgeState:
-        make = one.platform
-        return judge(
-            rows, state, one.readings, now, JudgeSettings(make.id, make.expect) if make else JudgeSettings()
-        )[0]
+    def judged(state: JudgeState, inputs: DerivedReadings, now: Instant) -> JudgeState:
+        platform = inputs.platform
+        settings = JudgeSettings(platform.id, platform.expect) if platform else JudgeSettings()
+        return judge(rows, state, inputs.readings, now, settings)[0]
 
-    slots = len({one.target for reading in readings for one in reading.observations})
-    values = sum(len(one.signals) for reading in readings for one in reading.observations)
-    print(f"{slots} slots, {values} values, {len(catalogue.checks)} checks; medians of {ROUNDS}")
+    observations = [observation for reading in readings for observation in reading.observations]
+    targets = len({observation.target for observation in observations})
+    values = sum(len(observation.signals) for observation in observations)
+    print(f"{targets} targets, {values} values, {len(catalogue.checks)} checks; medians of {ROUNDS}")
     reference = median(timed(lambda: msgspec.json.encode(readings))[1] for _ in range(ROUNDS))
     print(f"{'reference: readings as JSON':<30}{reference * 1000:7.2f} ms")
     for name, moving, remembers in (
         ("first round", frozenset[str](), False),
-        ("steady round", LIVELY, True),
+        ("steady round", CHANGING, True),
         ("storm", frozenset(counters), True),
     ):
-        before, memory = DeriveState(), JudgeState()
+        derive_state, judge_state = DeriveState(), JudgeState()
         took: list[tuple[float, float]] = []
         for step in range(ROUNDS + 1):
             now = replace(instant, mono=instant.mono + INTERVAL * step, wall=instant.wall + INTERVAL * step)
             new = moved(readings, moving, step, now.mono)
-            (after, one), deriving = timed(lambda: derived(before, new, now))  # noqa: B023
-            known, judging = timed(lambda: judged(memory, one, now))  # noqa: B023
+            (next_derive, inputs), deriving = timed(lambda: derived(derive_state, new, now))  # noqa: B023
+            next_judge, judging = timed(lambda: judged(judge_state, inputs, now))  # noqa: B023
             took.append((deriving, judging))
             if remembers:
-                before, memory = after, known
+                derive_state, judge_state = next_derive, next_judge
         deriving, judging = (median(times) for times in zip(*took[1:], strict=True))
         print(
             f"{name:<30}{judging * 1000:7.2f} ms   {judging / reference:5.1f} times the reference"
@@ -98,17 +98,19 @@ def main() -> None:
 
 
 def moved(readings: Iterable[Reading], moving: frozenset[str], step: int, at: float) -> list[Reading]:
-    """The readings of a later moment: what moves is a little higher, and so is all traffic."""
+    """Return the readings of a later time: signals that change, and all traffic, are a little higher."""
 
-    def later(one: Observation) -> Observation:
+    def later(observation: Observation) -> Observation:
         rising = {
             name: value + step * 1e-3
-            for name, value in one.signals.items()
+            for name, value in observation.signals.items()
             if isinstance(value, (int, float)) and (name in moving or (moving and _is_traffic(name, value)))
         }
-        return replace(one, signals={**one.signals, **rising}) if rising else one
+        return replace(observation, signals={**observation.signals, **rising}) if rising else observation
 
-    return [replace(one, at=at, observations=tuple(map(later, one.observations))) for one in readings]
+    return [
+        replace(reading, at=at, observations=tuple(map(later, reading.observations))) for reading in readings
+    ]
 
 
 def _is_traffic(name: str, value: float) -> bool:
@@ -116,7 +118,7 @@ def _is_traffic(name: str, value: float) -> bool:
 
 
 def timed(call: Callable[[], T]) -> tuple[T, float]:
-    """What a call returns, and the seconds that it took."""
+    """Return the result of a call, and its seconds."""
     began = time.perf_counter()
     result = call()
     return result, time.perf_counter() - began

@@ -1,8 +1,8 @@
 """From a line in the kernel log to a finding on /metrics, and what a flood of lines does to the agent.
 
-`python bench/kernel_log.py [TRIALS] [SECONDS]`. The agent is a process of its own on a bundle whose kmsg
-grows. Beside each figure: a GET of /healthz over the same loopback, in the same run. The flood's faults are
-counted in what the agent remembers at its end, so that one that was missed is seen, and one told twice, too.
+`python bench/kernel_log.py [TRIALS] [SECONDS]`. The agent is a process of its own, on a bundle with a kmsg
+that grows. Beside each figure: a GET of /healthz over the same loopback, in the same run. The faults of the
+flood are counted in the state of the agent at its end, which shows missed and doubled faults.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ RATE, SHARE = 10_000, 100
 XIDS = (13, 31, 43, 45, 62, 63, 64, 79, 94, 119)
 BATCH = 0.01
 
-# Seconds after which a finding does not come any more.
+# Seconds after which a missing finding is an error.
 PATIENCE = 10.0
 
 
@@ -54,19 +54,19 @@ def main() -> None:
 
 @contextmanager
 def bundle() -> Iterator[Path]:
-    """A bundle that may be written to."""
+    """Yield a copy of the bundle that may be written to."""
     with tempfile.TemporaryDirectory() as above:
         yield Path(shutil.copytree(BUNDLE, Path(above) / "bundle", symlinks=True))
 
 
 def gpus(directory: Path) -> list[str]:
-    """Bus addresses of a bundle's GPUs, as the driver writes them."""
-    found = sorted(path.name for path in (directory / "proc/driver/nvidia/gpus").iterdir())
-    return [name.rpartition(".")[0] or name for name in found]
+    """Return the bus addresses of a bundle's GPUs, as the driver writes them."""
+    names = sorted(path.name for path in (directory / "proc/driver/nvidia/gpus").iterdir())
+    return [name.rpartition(".")[0] or name for name in names]
 
 
 def delays(directory: Path, trials: int) -> None:
-    """How long after a line a finding is served. Between two of them the driver is loaded, which ends it."""
+    """Measure the time from a line to a finding in the metrics. A driver load clears each finding."""
     listen, addresses = free_address(), gpus(directory)
     command = ["-m", "nodeguard.cli.main", "agent", "--from", str(directory), "--listen", listen]
     took, bare = [], []
@@ -90,7 +90,7 @@ def delays(directory: Path, trials: int) -> None:
 def until(
     agent: subprocess.Popen[bytes], listen: str, log: TextIO, record: str, message: str, findings: int
 ) -> float:
-    """Seconds from a record's being written to a page of metrics with so many findings.
+    """Write a record. Returns the seconds until the metrics show this number of findings.
 
     message: of the agent's log line after which to request the page; frequent requests would keep the agent
     busy.
@@ -109,12 +109,12 @@ def until(
 
 
 def flood(directory: Path, seconds: float) -> None:
-    """Lines that do not wait for their reader."""
+    """Measure the agent under a flood of lines."""
     listen = free_address()
     addresses = gpus(directory)
     state = directory.parent / "state"
-    words = ["agent", "--from", str(directory), "--state", str(state), "--listen", listen]
-    command = [sys.executable, "-m", "nodeguard.cli.main", *words]
+    options = ["agent", "--from", str(directory), "--state", str(state), "--listen", listen]
+    command = [sys.executable, "-m", "nodeguard.cli.main", *options]
     with subprocess.Popen(command, stderr=subprocess.DEVNULL) as agent:
         wait_for(listen)
         bare = [timed(listen) for _ in range(200)]
@@ -128,16 +128,16 @@ def flood(directory: Path, seconds: float) -> None:
         took = cpu(agent.pid)
         agent.send_signal(signal.SIGTERM)
         agent.wait(30)
-    told = remembered(state)
-    said = int(seconds * RATE) // SHARE
-    distinct = len({(address, xid) for address, xid in faults(addresses, said)})
+    stored = stored_faults(state)
+    written = int(seconds * RATE) // SHARE
+    distinct = len({(address, xid) for address, xid in faults(addresses, written)})
     print(row("/healthz in a flood", during), f"  before it {row('', bare).strip()}")
-    print(f"{'faults':<20}{told['events']} of {said}, {told['distinct']} of {distinct} distinct; "
+    print(f"{'faults':<20}{stored['events']} of {written}, {stored['distinct']} of {distinct} distinct; "
           f"{took:.1f} s of a core")  # fmt: skip
 
 
 def cpu(pid: int) -> float:
-    """Seconds of processor time that a process has taken."""
+    """Return the CPU seconds of a process."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
@@ -163,29 +163,29 @@ def write(path: Path, addresses: list[str], seconds: float) -> None:
 
 
 def faults(addresses: list[str], count: int) -> list[tuple[str, int]]:
-    """GPU and Xid of each fault."""
+    """Return the GPU and the Xid of each fault."""
     return [(addresses[n % len(addresses)], XIDS[n // len(addresses) % len(XIDS)]) for n in range(count)]
 
 
 def fault(number: int, address: str, xid: int, after: float = 0.0) -> str:
-    """A line of the driver's."""
-    return f"{line(3, number, after)};NVRM: Xid (PCI:{address}): {xid}, pid=1234, name=train, said.\n"
+    """Return a line of the driver."""
+    return f"{line(3, number, after)};NVRM: Xid (PCI:{address}): {xid}, pid=1234, name=train, text.\n"
 
 
 def line(level: int, number: int, after: float = 0.0) -> str:
-    """The head of a line. after: seconds since the agent began; an error that is long past may be over."""
+    """Return the head of a line. after: seconds since the start of the agent."""
     return f"{level},{2000 + number},{int((UPTIME + after) * 1e6)},-"
 
 
 def free_address() -> str:
-    """Host and port that nobody listens on."""
+    """Return a free address of this machine."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return f"127.0.0.1:{probe.getsockname()[1]}"
 
 
 def get(listen: str, path: str) -> bytes:
-    """A page, by the shortest way."""
+    """Return an HTTP response, over a bare socket."""
     host, _, port = listen.rpartition(":")
     with socket.create_connection((host, int(port)), timeout=10) as connection:
         connection.sendall(f"GET {path} HTTP/1.1\r\n\r\n".encode())
@@ -193,14 +193,14 @@ def get(listen: str, path: str) -> bytes:
 
 
 def timed(listen: str) -> float:
-    """Seconds that a GET of /healthz takes."""
+    """Return the seconds that a GET of /healthz takes."""
     began = time.perf_counter()
     get(listen, "/healthz")
     return time.perf_counter() - began
 
 
 def wait_for(listen: str) -> float:
-    """Wait until every source was read. Returns when that was, by the clock."""
+    """Wait until the agent is ready. Returns the time of the monotonic clock."""
     while True:
         try:
             if get(listen, "/readyz").endswith(b"\nready\n"):
@@ -211,19 +211,22 @@ def wait_for(listen: str) -> float:
 
 
 def row(name: str, values: list[float]) -> str:
-    """Median and 99th percentile in milliseconds."""
+    """Return a row with the median and the 99th percentile in milliseconds."""
     high = quantiles(values, n=100)[98]
     return f"{name:<20}p50 {median(values) * 1000:5.1f} ms   p99 {high * 1000:5.1f} ms"
 
 
-def remembered(directory: Path) -> dict[str, int]:
-    """Faults that an agent has in its memory: all, and those of which GPU and Xid differ."""
-    slots = decode_state((directory / "state").read_bytes()).pipeline.judged.targets
-    found = [
-        (name, one) for name, slot in slots.items() for one in slot.events.values() if "xid" in one.fields
+def stored_faults(directory: Path) -> dict[str, int]:
+    """Return the number of faults in an agent's state, and of those with distinct GPU and Xid."""
+    targets = decode_state((directory / "state").read_bytes()).pipeline.judged.targets
+    events = [
+        (name, event)
+        for name, target in targets.items()
+        for event in target.events.values()
+        if "xid" in event.fields
     ]
-    distinct = len({(name, one.fields["xid"]) for name, one in found})
-    return {"events": sum(one.count for _, one in found), "distinct": distinct}
+    distinct = len({(name, event.fields["xid"]) for name, event in events})
+    return {"events": sum(event.count for _, event in events), "distinct": distinct}
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""From a line in the kernel log to a taint that others see, beside a bare patch of a Node in the same run.
+"""Latency from a line in the kernel log to a taint in a watch, beside a bare patch of a Node in the same run.
 
-`python bench/marking.py [TRIALS]`. An agent, the aggregator and the control plane are real processes of this
-machine, which has few processors for all of them. Nothing settles, and no budget binds. One line at a time,
-for one of eight nodes in turn; between two of a node the driver is loaded again, and its mark goes.
+`python bench/marking.py [TRIALS]`. Agents, the aggregator and the control plane are real processes, and share
+the processors of this machine. There are no grace periods and no limits of budgets. One line at a time, for
+one of eight nodes in turn; a driver load between two lines of a node releases its mark.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ diagnosis: {suppression: {minNodes: 100000}}
 gracePeriod: {quarantine: 0s, suspect: 0s}
 soak: {initial: 1s, max: 1s, resetAfter: 1m}
 """
-FAULT = "3,{},{},-;NVRM: Xid (PCI:{}): 62, pid=1234, name=train, said."
+FAULT = "3,{},{},-;NVRM: Xid (PCI:{}): 62, pid=1234, name=train, text."
 LOADED = "4,{},{},-;NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  570.124.06  Release Build"
 
 
@@ -45,46 +45,46 @@ class Node:
         self.agent = agent
         self.name = agent.node
         self._lines = 0
-        known = (agent.bundle / "proc/driver/nvidia/gpus").iterdir()
-        self._gpus = sorted(one.name.rpartition(".")[0] or one.name for one in known)
+        paths = (agent.bundle / "proc/driver/nvidia/gpus").iterdir()
+        self._gpus = sorted(path.name.rpartition(".")[0] or path.name for path in paths)
         self._began = 0.0
 
     def ready(self) -> None:
-        """Wait until it has read everything, from when on its lines have their times."""
+        """Wait until the agent is ready. Times of lines count from here."""
         self.agent.ready()
         self._began = time.monotonic()
 
-    def breaks(self) -> None:
-        """A GPU says that it is broken, another each time."""
-        self._say(FAULT, self._gpus[self._lines // 2 % len(self._gpus)])
+    def inject_fault(self) -> None:
+        """Log a fault of a GPU, another GPU each time."""
+        self._log(FAULT, self._gpus[self._lines // 2 % len(self._gpus)])
 
-    def mends(self) -> None:
-        """The driver is loaded, which ends it."""
-        self._say(LOADED)
+    def clear_fault(self) -> None:
+        """Log a driver load, which clears the fault."""
+        self._log(LOADED)
 
-    def _say(self, line: str, *words: str) -> None:
+    def _log(self, line: str, *fields: str) -> None:
         self._lines += 1
         after = int((UPTIME + time.monotonic() - self._began) * 1e6)
-        self.agent.write_kernel_log(line.format(90_000 + self._lines, after, *words))
+        self.agent.write_kernel_log(line.format(90_000 + self._lines, after, *fields))
 
 
 class Patches:
-    """Patches Nodes on one connection that is kept."""
+    """Patches Nodes on one persistent connection."""
 
     def __init__(self, made: Cluster) -> None:
         trust = ssl.create_default_context(cafile=str(made.ca))
         host = made.url.removeprefix("https://")
-        self._line = http.client.HTTPSConnection(host, context=trust, timeout=30)
-        self._head = {
+        self._connection = http.client.HTTPSConnection(host, context=trust, timeout=30)
+        self._headers = {
             "Authorization": f"Bearer {made.token}",
             "Content-Type": "application/merge-patch+json",
         }
 
-    def label(self, node: str, word: str) -> None:
-        """Give a Node a label."""
-        body = json.dumps({"metadata": {"labels": {"bare": word}}})
-        self._line.request("PATCH", f"/api/v1/nodes/{node}", body, self._head)
-        assert self._line.getresponse().read()
+    def label(self, node: str, value: str) -> None:
+        """Set a label of a Node."""
+        body = json.dumps({"metadata": {"labels": {"bare": value}}})
+        self._connection.request("PATCH", f"/api/v1/nodes/{node}", body, self._headers)
+        assert self._connection.getresponse().read()
 
 
 def main() -> None:
@@ -110,7 +110,7 @@ def main() -> None:
                 node = nodes[trial % NODES]
                 aggregator.until(partial(is_free, watcher, node.name))
                 took.append(marked(watcher, node))
-                node.mends()
+                node.clear_fault()
                 bare.append(labelled(watcher, patches, nodes[(trial + 3) % NODES].name, str(trial)))
         print(row("line to taint", took))
         print(row("reference: bare patch to watcher", bare))
@@ -120,28 +120,28 @@ def main() -> None:
 
 
 def is_free(watcher: Watcher, name: str) -> bool:
-    """Whether a Node carries no mark."""
+    """Return whether a Node has no mark."""
     return name not in watcher.marked()
 
 
 def marked(watcher: Watcher, node: Node) -> float:
-    """Seconds from a line to the taint of its node."""
+    """Return the seconds from a line to the taint of its node."""
     before = len(watcher.states)
     began = time.monotonic()
-    node.breaks()
-    return watcher.first(lambda one: one.node == node.name and bool(one.marks), before).at - began
+    node.inject_fault()
+    return watcher.first(lambda state: state.node == node.name and bool(state.marks), before).at - began
 
 
-def labelled(watcher: Watcher, patches: Patches, node: str, word: str) -> float:
-    """Seconds from a patch to the Node as it is then."""
+def labelled(watcher: Watcher, patches: Patches, node: str, value: str) -> float:
+    """Return the seconds from a patch to its event in a watch."""
     before = len(watcher.states)
     began = time.monotonic()
-    patches.label(node, word)
-    return watcher.first(lambda one: one.labels.get("bare") == word, before).at - began
+    patches.label(node, value)
+    return watcher.first(lambda state: state.labels.get("bare") == value, before).at - began
 
 
 def row(name: str, values: list[float]) -> str:
-    """Median and 99th percentile in milliseconds."""
+    """Return a row with the median and the 99th percentile in milliseconds."""
     high = quantiles(values, n=100, method="inclusive")[98]
     return (
         f"{name:<34}p50 {median(values) * 1000:6.1f} ms   p99 {high * 1000:6.1f} ms   "

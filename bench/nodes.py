@@ -1,9 +1,8 @@
-"""What it costs to know 7,500 Nodes with 40 images each, beside a plain list in the same run.
+"""Cost of reading and watching 7,500 Nodes with 40 images each, beside a plain list in the same run.
 
-A real API server has them (`make controlplane` builds it). Each way to read them runs in a process of its
-own: seconds and processor seconds until all are known, by how much memory has grown then and at its highest,
-and for how much of its own processor time the event loop was kept at most. Then what a change of one costs
-who follows them.
+A real API server has them (`make controlplane` builds it). Each method runs in a process of its own: seconds
+and CPU seconds until all Nodes are read, the growth of memory by then and at most, and the longest stall of
+the event loop in CPU time. Then the cost of a change of one Node to a watcher.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ class Figures(msgspec.Struct):
 
 
 class Fleet:
-    """Who follows Nodes, as simple as can be."""
+    """A minimal handler of a watch of Nodes."""
 
     def __init__(self) -> None:
         self.nodes: dict[str, Node] = {}
@@ -60,21 +59,21 @@ class Fleet:
         self.all = asyncio.Event()
 
     def changed(self, thing: Node) -> None:
-        """Keep it."""
+        """Store a Node."""
         self.nodes[thing.uid] = thing
         self.changes += 1
 
     def gone(self, uid: str) -> None:
-        """Forget it."""
+        """Remove a Node."""
         del self.nodes[uid]
 
     def synced(self) -> None:
-        """All are known."""
+        """Record that all Nodes are read."""
         self.all.set()
 
 
 async def streamed(api: ApiClient) -> object:
-    """All Nodes, as nodeguard reads them."""
+    """Read all Nodes as nodeguard does."""
     fleet = Fleet()
     task = asyncio.ensure_future(following(api, fleet).run())
     await fleet.all.wait()
@@ -85,19 +84,19 @@ async def streamed(api: ApiClient) -> object:
 
 
 async def paged(api: ApiClient) -> object:
-    """The same of a server that streams no lists."""
+    """Read all Nodes from a server without streamed lists."""
     with mock.patch.object(watch, "WatchState", partial(WatchState, list_in_pages=True)):
         return await streamed(api)
 
 
 async def plain(api: ApiClient) -> object:
-    """All Nodes in one answer, and what json makes of it."""
+    """Read all Nodes in one response, and decode it with json."""
     client.MAX_RESPONSE_BYTES = sys.maxsize
     return json.loads(await api.request("GET", PATH, timeout=120.0))
 
 
 async def changes(api: ApiClient) -> float:
-    """Processor seconds of who follows, for CHANGES changes that another process makes."""
+    """Return the CPU seconds of a watcher for CHANGES changes by another process."""
     fleet = Fleet()
     task = asyncio.ensure_future(following(api, fleet).run())
     await fleet.all.wait()
@@ -124,28 +123,27 @@ def main() -> None:
             ("streamed list", streamed),
             ("pages of 500", paged),
         ):
-            one = apart(measured, kubeconfig, way)
+            figures = run_in_process(measured, kubeconfig, way)
             print(
-                f"{name:<26}{one.wall:6.2f} s  {one.cpu:6.2f} s of processor  {one.growth:6.0f} MiB kept"
-                f"  {one.highest:6.0f} MiB at most  {one.stall * 1000:7.1f} ms stall"
+                f"{name:<26}{figures.wall:6.2f} s  {figures.cpu:6.2f} s of CPU  {figures.growth:6.0f} MiB"
+                f"  {figures.highest:6.0f} MiB at most  {figures.stall * 1000:7.1f} ms stall"
             )
-        print(
-            f"a change of one Node      {apart(followed, kubeconfig) / CHANGES * 1000:6.3f} ms of processor"
-        )
+        change = run_in_process(followed, kubeconfig) / CHANGES
+        print(f"a change of one Node      {change * 1000:6.3f} ms of CPU")
 
 
 def measured(kubeconfig: str, way: Callable[[ApiClient], Awaitable[object]]) -> Figures:
-    """A way to read Nodes, measured in this very process."""
+    """Measure a method of reading Nodes in this process."""
 
     async def measure(api: ApiClient) -> Figures:
         await api.request("GET", f"{PATH}/node-0")  # the connection
         before, wall, cpu = memory("VmRSS"), time.perf_counter(), time.process_time()
         stall = Stall()
-        kept = await way(api)
+        result = await way(api)
         took = time.perf_counter() - wall, time.process_time() - cpu
         longest = await stall.end()
         figures = Figures(*took, memory("VmRSS") - before, memory("VmHWM") - before, longest)
-        del kept
+        del result
         return figures
 
     figures: Figures = run(kubeconfig, measure)
@@ -153,7 +151,7 @@ def measured(kubeconfig: str, way: Callable[[ApiClient], Awaitable[object]]) -> 
 
 
 def followed(kubeconfig: str) -> float:
-    """What following changes costs; who makes them is another process."""
+    """Measure a watcher while another process changes Nodes."""
     other = multiprocessing.get_context("spawn").Process(target=run, args=(kubeconfig, stir))
     other.start()
     took: float = run(kubeconfig, changes)
@@ -162,12 +160,12 @@ def followed(kubeconfig: str) -> float:
 
 
 async def fill(api: ApiClient) -> None:
-    """Make the Nodes."""
+    """Create the Nodes."""
     await gathered(NODES, lambda number: api.request("POST", PATH, body=large(number), timeout=60.0))
 
 
 async def stir(api: ApiClient) -> None:
-    """Change Nodes, once the follower has had time to know them all."""
+    """Change Nodes after the watcher had time to read them all."""
     await asyncio.sleep(6.0)
 
     def change(number: int) -> Awaitable[object]:
@@ -180,13 +178,13 @@ async def stir(api: ApiClient) -> None:
 
 
 async def weigh(api: ApiClient) -> int:
-    """Bytes of all Nodes, from some."""
+    """Return the bytes of all Nodes, estimated from some."""
     return len(await api.request("GET", PATH, query={"limit": 100})) * NODES // 100
 
 
-async def gathered(many: int, ask: Callable[[int], Awaitable[object]]) -> None:
-    """Ask for each of many, some at once."""
-    numbers = iter(range(many))
+async def gathered(count: int, ask: Callable[[int], Awaitable[object]]) -> None:
+    """Run a request for each number, some at once."""
+    numbers = iter(range(count))
 
     async def worker() -> None:
         for number in numbers:
@@ -196,7 +194,7 @@ async def gathered(many: int, ask: Callable[[int], Awaitable[object]]) -> None:
 
 
 def large(number: int) -> dict[str, Any]:
-    """A Node as a kubelet and its friends make them."""
+    """Return a Node with the images, labels and annotations of a real one."""
     labels = {f"feature.node.kubernetes.io/cpu-cpuid.{flag}": "true" for flag in range(30)}
     made = node(f"node-{number}", labels={**labels, "topology.kubernetes.io/rack": f"rack-{number // 16}"})
     made["status"]["images"] = [
@@ -214,15 +212,15 @@ def large(number: int) -> dict[str, Any]:
 
 
 class Stall:
-    """The longest time for which the event loop came to nothing else."""
+    """The longest stall of the event loop in CPU time."""
 
     def __init__(self) -> None:
         self._longest = 0.0
         self._task = asyncio.ensure_future(self._watch())
 
     async def end(self) -> float:
-        """Seconds; to be called once."""
-        await asyncio.sleep(0.01)  # it has to come to its turn after the last of them
+        """Stop, and return the seconds."""
+        await asyncio.sleep(0.01)  # the watch task needs a last turn
         self._task.cancel()
         return self._longest
 
@@ -234,13 +232,13 @@ class Stall:
 
 
 def memory(field: str) -> float:
-    """A line of this process's status, in MiB."""
+    """Return a field of this process's status in MiB."""
     with open("/proc/self/status") as status:
         return next(int(line.split()[1]) for line in status if line.startswith(field)) / 1024
 
 
 def run(kubeconfig: str, use: Callable[[ApiClient], Coroutine[Any, Any, Any]]) -> Any:
-    """What something made of a client."""
+    """Run a function with a client, and return its result."""
 
     async def with_api() -> Any:
         api = await ApiClient.connect(kubeconfig)
@@ -252,19 +250,19 @@ def run(kubeconfig: str, use: Callable[[ApiClient], Coroutine[Any, Any, Any]]) -
     return uvloop.run(with_api())
 
 
-def apart(what: Callable[..., Any], *words: object) -> Any:
-    """What a function returns in a new process."""
+def run_in_process(function: Callable[..., Any], *arguments: object) -> Any:
+    """Return the result of a function in a new process."""
     context = multiprocessing.get_context("spawn")
-    answers = context.Queue()
-    process = context.Process(target=_answer, args=(answers, what, words))
+    results = context.Queue()
+    process = context.Process(target=_put_result, args=(results, function, arguments))
     process.start()
-    answer = answers.get()
+    result = results.get()
     process.join()
-    return answer
+    return result
 
 
-def _answer(answers: Any, what: Callable[..., Any], words: tuple[object, ...]) -> None:
-    answers.put(what(*words))
+def _put_result(results: Any, function: Callable[..., Any], arguments: tuple[object, ...]) -> None:
+    results.put(function(*arguments))
 
 
 if __name__ == "__main__":

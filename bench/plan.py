@@ -1,7 +1,7 @@
-"""How long a fleet of 7,500 nodes is planned for, beside the encoding of 7,500 small objects as JSON.
+"""Duration of a plan for 7,500 nodes, beside the encoding of 7,500 small objects as JSON.
 
-`python bench/plan.py`. Each state of the fleet twice: all of it anew, as at the start of an aggregator, and
-when one node has news, medians of both. Withheld: 1,000 nodes are sick, and the budget has no place for them.
+`python bench/plan.py`. Each state of the fleet twice: planned from scratch, as at the start of an aggregator,
+and after one report; medians of both. Withheld: 1,000 nodes are unhealthy, and the budget is used up.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ NODES = 7500
 RUNS = 7
 CHANGES = 50
 
-# So tight that next to nothing is marked.
+# Budgets that allow next to no mark.
 TIGHT = replace(AT_ONCE, budget=Budget())
 
 
@@ -37,33 +37,33 @@ def main() -> None:
         {"node": f"node-{number}", "uid": f"uid-{number}", "gpus": 8, "ok": True} for number in range(NODES)
     ]
     row("reference: json of 7,500 objects", [timed(lambda: json.dumps(objects)) for _ in range(RUNS)])
-    for name, sick, policy in (
+    for name, unhealthy, policy in (
         ("healthy", 0, AT_ONCE),
-        ("100 sick and marked", 100, AT_ONCE),
-        ("1,000 sick and marked", 1000, AT_ONCE),
-        ("1,000 sick and withheld", 1000, TIGHT),
+        ("100 unhealthy and marked", 100, AT_ONCE),
+        ("1,000 unhealthy and marked", 1000, AT_ONCE),
+        ("1,000 unhealthy and withheld", 1000, TIGHT),
     ):
         fleet = Fleet(NODES, policy)
-        for number in range(sick):
+        for number in range(unhealthy):
             fleet.say(number, finding(CHECKS[number % len(CHECKS)]))
         fleet.planner.tick(fleet.now)
         fleet.carry_out()
-        row(f"{name}: anew", [anew(fleet) for _ in range(RUNS)])
+        row(f"{name}: from scratch", [plan_from_scratch(fleet) for _ in range(RUNS)])
         row(f"{name}: nothing new", [timed(fleet.plan) for _ in range(RUNS)])
-        row(f"{name}: one is well, then sick", changes(fleet))
+        row(f"{name}: one recovers, then fails", changes(fleet))
         row(f"{name}: a tick", [timed(partial(fleet.planner.tick, fleet.now)) for _ in range(RUNS)])
     print(f"load of the machine in the last minute: {os.getloadavg()[0]:.2f}")
 
 
-def anew(fleet: Fleet) -> float:
-    """The first plan of a planner that has just been told of everything."""
+def plan_from_scratch(fleet: Fleet) -> float:
+    """Return the seconds of the first plan of a planner that has just received everything."""
     fleet.restart()
     gc.collect()
     return timed(fleet.plan)
 
 
 def changes(fleet: Fleet) -> list[float]:
-    """Each the plan after one report that is news; of nodes that were well."""
+    """Return the seconds of plans, each after one report that changes a healthy node."""
     taken = []
     for number in range(CHANGES):
         node = NODES - 1 - number // 2
@@ -76,15 +76,15 @@ def changes(fleet: Fleet) -> list[float]:
     return taken
 
 
-def timed(what: Callable[[], object]) -> float:
-    """Seconds."""
+def timed(function: Callable[[], object]) -> float:
+    """Return the seconds of a call."""
     began = time.perf_counter()
-    what()
+    function()
     return time.perf_counter() - began
 
 
-def row(what: str, taken: list[float]) -> None:
-    print(f"{what:44}{median(taken) * 1000:9.2f} ms   {max(taken) * 1000:9.2f} ms at most")
+def row(name: str, taken: list[float]) -> None:
+    print(f"{name:44}{median(taken) * 1000:9.2f} ms   {max(taken) * 1000:9.2f} ms at most")
 
 
 if __name__ == "__main__":

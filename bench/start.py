@@ -1,7 +1,6 @@
-"""How long `nodeguard check` takes as a whole process, beside the start of a bare interpreter in the same
-run.
+"""Duration of `nodeguard check` as a whole process, beside the start of a bare interpreter in the same run.
 
-Pairs of runs in turn; medians, and the median of the ratios pair by pair. Memory is the largest resident set
+Pairs of runs in turn; medians, and the median of the ratios of the pairs. Memory is the largest resident set
 of the run.
 """
 
@@ -40,10 +39,10 @@ def run(*arguments: str) -> tuple[float, int]:
 def compare(name: str, *arguments: str) -> None:
     """Print the medians of a command, and of a bare interpreter run in turn with it."""
     pairs = [(run(*arguments), run("-c", "pass")) for _ in range(RUNS + 1)][1:]
-    took = median(one[0][0] for one in pairs) * 1000
-    bare = median(one[1][0] for one in pairs) * 1000
-    ratio = median(one[0][0] / one[1][0] for one in pairs)
-    memory = median(one[0][1] for one in pairs) / 1024
+    took = median(pair[0][0] for pair in pairs) * 1000
+    bare = median(pair[1][0] for pair in pairs) * 1000
+    ratio = median(pair[0][0] / pair[1][0] for pair in pairs)
+    memory = median(pair[0][1] for pair in pairs) / 1024
     print(f"{name:<44}{took:8.0f} ms   bare {bare:5.1f} ms   ratio {ratio:5.1f}   {memory:5.1f} MiB")
 
 

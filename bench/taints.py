@@ -1,8 +1,8 @@
-"""How long 750 of 1,000 Nodes take to be tainted, beside a bare loop of patches in the same run.
+"""Seconds until 750 of 1,000 Nodes are tainted, beside a bare loop of patches in the same run.
 
-`python bench/taints.py`. The bare patches go one after the other. The API server and etcd are real, on this
-machine, and share its processors with what is measured. The executor is measured as it runs, with 50 writes a
-second, and without that limit. The latency is of one Node among quiet ones, from the plan to the answer.
+`python bench/taints.py`. The bare patches go one after the other. The API server and etcd are real, and share
+the processors of this machine. The executor is measured with its limit of 50 writes a second, and without it.
+The latency is of one Node at a time, from the plan to the response.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ MARKED = 750
 SINGLE = 100
 WIDTHS = (1, 5, 10, 20, 40)
 
-# As the aggregator has it: writes a second, and at once.
+# The limits of the aggregator: writes a second, and at once.
 RATE = 50.0
 BURST = 50
 
@@ -58,7 +58,7 @@ async def main() -> None:
             _row(f"executor, {RATE:g}/s and {BURST} at once", await _executed(api, RATE, 20))
             times = sorted(await _singly(api))
             typical, worst = median(times) * 1000, times[int(0.99 * SINGLE)] * 1000
-            print(f"one Node: {typical:.1f} ms at the median, {worst:.1f} ms at p99")
+            print(f"latency of a Node: {typical:.1f} ms at the median, {worst:.1f} ms at p99")
         finally:
             await api.close()
 
@@ -80,74 +80,74 @@ async def _all(api: ApiClient) -> list[Node]:
 
 
 async def _bare(api: ApiClient) -> float:
-    known = await _all(api)
+    targets = await _all(api)
     began = time.perf_counter()
-    for one in known:
+    for target in targets:
         body = {
-            "metadata": {"resourceVersion": one.version, "annotations": {"nodeguard.dev/state": STATE}},
+            "metadata": {"resourceVersion": target.version, "annotations": {"nodeguard.dev/state": STATE}},
             "spec": {"taints": [{"key": TAINT.key, "value": TAINT.value, "effect": TAINT.effect}]},
         }
-        await api.request("PATCH", f"{nodes.PATH}/{one.name}", body=body, content_type=MERGE_PATCH)
+        await api.request("PATCH", f"{nodes.PATH}/{target.name}", body=body, content_type=MERGE_PATCH)
     took = time.perf_counter() - began
     await _unmark(api)
     return took
 
 
 async def _unmark(api: ApiClient) -> None:
-    known = await _all(api)
-    async with _executor(api, inf, 20, known) as want:
-        await want([DesiredNode(one.uid, one.name) for one in known])
+    targets = await _all(api)
+    async with _executor(api, inf, 20, targets) as write:
+        await write([DesiredNode(target.uid, target.name) for target in targets])
 
 
 async def _executed(api: ApiClient, rate: float, width: int) -> float:
-    known = await _all(api)
-    async with _executor(api, rate, width, known) as want:
-        took = await want([DesiredNode(one.uid, one.name, (TAINT,), STATE) for one in known])
+    targets = await _all(api)
+    async with _executor(api, rate, width, targets) as write:
+        took = await write([DesiredNode(target.uid, target.name, (TAINT,), STATE) for target in targets])
     await _unmark(api)
     return took
 
 
 async def _singly(api: ApiClient) -> list[float]:
-    known = (await _all(api))[:SINGLE]
-    async with _executor(api, RATE, 20, known) as want:
+    targets = (await _all(api))[:SINGLE]
+    async with _executor(api, RATE, 20, targets) as write:
         taken = []
-        for one in known:
-            taken.append(await want([DesiredNode(one.uid, one.name, (TAINT,), STATE)]))
+        for target in targets:
+            taken.append(await write([DesiredNode(target.uid, target.name, (TAINT,), STATE)]))
             await asyncio.sleep(1.5 / RATE)
         return taken
 
 
-Want = Callable[[list[DesiredNode]], Awaitable[float]]
+Write = Callable[[list[DesiredNode]], Awaitable[float]]
 
 
 @asynccontextmanager
-async def _executor(api: ApiClient, rate: float, width: int, known: list[Node]) -> AsyncIterator[Want]:
+async def _executor(api: ApiClient, rate: float, width: int, targets: list[Node]) -> AsyncIterator[Write]:
     outcomes: list[WriteOutcome] = []
     permit = FencedClient(api, 1, may_write=lambda: True, seconds_left=lambda: 30.0)
     bucket = TokenBucket(1e6, 10_000) if rate == inf else TokenBucket(rate, BURST)
     marks = WriteQueue(permit, bucket, max_in_flight=width)
     later = WriteQueue(permit, TokenBucket(20.0, 20), after=marks)
-    observed = {one.name: one for one in known}
+    observed = {target.name: target for target in targets}
     executor = Executor(permit, marks, later, observed_node=observed.get, on_outcome=outcomes.append)
 
-    async def want(desired: list[DesiredNode]) -> float:
+    async def write(desired: list[DesiredNode]) -> float:
         began, before = time.perf_counter(), len(outcomes)
-        for one in desired:
-            executor.set_desired(one)
+        for item in desired:
+            executor.set_desired(item)
         while len(outcomes) < before + len(desired):
             await asyncio.sleep(0.0005)
         return time.perf_counter() - began
 
     running = asyncio.create_task(marks.run())
     try:
-        yield want
+        yield write
     finally:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
 
 
-def _row(what: str, took: float) -> None:
-    print(f"  {what:36} {took:6.2f}  ({MARKED / took:.0f})")
+def _row(name: str, took: float) -> None:
+    print(f"  {name:36} {took:6.2f}  ({MARKED / took:.0f})")
 
 
 if __name__ == "__main__":

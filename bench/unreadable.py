@@ -1,8 +1,8 @@
-"""Every healthy recording with each place that its sources read unreadable: that nothing is held against it.
+"""Every healthy recording, with each location that its sources read made unreadable: no finding may follow.
 
-One of the places that differ in a number alone (one of eight GPUs) for each way of failing, or all with
-`--every`. Prints how many were judged, how long one takes beside the healthy recording, and what was held
-against a machine. Exit status 1 where anything was.
+For each way of failing, one of the locations that differ in a number only (one of eight GPUs), or all with
+`--every`. Prints the number of trials, the duration of one beside the healthy recording, and the findings.
+Exits with 1 if there is any finding.
 """
 
 from __future__ import annotations
@@ -19,27 +19,28 @@ from tests.fuzz.unreadable import Trial, by_shape, healthy
 
 
 def judged(task: tuple[Path, bool]) -> tuple[str, int, float, float, list[str]]:
-    """One recording: its name, number of damages, seconds of a healthy and of a damaged trial, complaints."""
+    """Return the name of a recording, its damages, seconds of a healthy and a damaged trial, and findings."""
     directory, every = task
     trial = Trial(directory)
     shapes = by_shape(trial.damages)
     damages = trial.damages if every else [members[len(members) // 2] for members in shapes.values()]
     began = time.perf_counter()
-    complaints = [f"healthy: {one.check}" for _, one in trial.judged(None)]
+    complaints = [f"healthy: {finding.check}" for _, finding in trial.judged(None)]
     reference = time.perf_counter() - began
     took = []
     for damage in damages:
         began = time.perf_counter()
-        found = trial.judged(damage)
+        findings = trial.judged(damage)
         took.append(time.perf_counter() - began)
-        if found:
-            at, one = found[0]
-            complaints.append(f"{damage}: {one.check} ({one.health}) on {one.target} at second {at:g}")
+        if findings:
+            at, finding = findings[0]
+            text = f"{finding.check} ({finding.health}) on {finding.target} at second {at:g}"
+            complaints.append(f"{damage}: {text}")
     return trial.name, len(damages), reference, median(took), complaints
 
 
 def main() -> int:
-    """Judge all recordings, as many at a time as there are processors."""
+    """Evaluate all recordings, as many at a time as there are processors."""
     every = "--every" in sys.argv[1:]
     total, wrong = 0, 0
     with multiprocessing.Pool() as pool:
@@ -53,7 +54,7 @@ def main() -> int:
             for complaint in complaints:
                 print(f"    {complaint}")
             sys.stdout.flush()
-    print(f"{total} damages, {wrong} held against a healthy machine")
+    print(f"{total} damages, {wrong} findings on healthy machines")
     return 1 if wrong else 0
 
 

@@ -1,4 +1,4 @@
-"""What one reading full of Xids costs, and how the cost grows with their number.
+"""Cost of one reading full of Xids, and its growth with their number.
 
 `python bench/xid_storm.py`. Derivation and judgement run in the agent's event loop. First: 1,000 and 20,000
 Xids, which no source delivers in one reading, for the ratio. Then what the source of the kernel log makes of
@@ -48,25 +48,25 @@ def main() -> None:
         row(f"one reading of {number:,} lines", logged(number))
 
 
-def row(name: str, one: Reading) -> float:
+def row(name: str, input_reading: Reading) -> float:
     """Print the costs of one reading. Returns seconds of derivation and judgement together."""
-    derived = median(timed(lambda: derived_of(one))[1] for _ in range(ROUNDS))
-    result = derived_of(one)
+    derived = median(timed(lambda: derived_of(input_reading))[1] for _ in range(ROUNDS))
+    result = derived_of(input_reading)
     judged = median(timed(lambda: judged_of(result))[1] for _ in range(ROUNDS))
-    encoded = median(timed(lambda: msgspec.json.encode(one))[1] for _ in range(ROUNDS))
-    events = sum(len(observation.events) for observation in one.observations)
+    encoded = median(timed(lambda: msgspec.json.encode(input_reading))[1] for _ in range(ROUNDS))
+    events = sum(len(observation.events) for observation in input_reading.observations)
     print(f"{name:<32}{events:8,} events  derive {derived * 1000:7.1f} ms  judge {judged * 1000:7.1f} ms"
           f"  as JSON {encoded * 1000:6.1f} ms")  # fmt: skip
     return derived + judged
 
 
-def derived_of(one: Reading) -> tuple[Reading, ...]:
-    """The reading, derived with no state."""
-    return derive(CATALOGUE, WANTED, DeriveState(), [one], NOW, PlatformHints())[1].readings
+def derived_of(source: Reading) -> tuple[Reading, ...]:
+    """Return the derived readings of a reading, without earlier state."""
+    return derive(CATALOGUE, WANTED, DeriveState(), [source], NOW, PlatformHints())[1].readings
 
 
 def judged_of(readings: tuple[Reading, ...]) -> object:
-    """The verdict of derived readings, with no state."""
+    """Return the verdict of derived readings, without earlier state."""
     return judge(RULES, JudgeState(), readings, NOW, JudgeSettings())
 
 
@@ -93,7 +93,7 @@ def reading(number: int) -> Reading:
 
 
 class Storm(FakeMachine):
-    """A machine whose kernel log has so many lines of Xid."""
+    """A machine with a number of Xid lines in its kernel log."""
 
     def __init__(self, number: int) -> None:
         super().__init__()
