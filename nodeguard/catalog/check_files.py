@@ -16,7 +16,7 @@ from nodeguard.catalog.check_schema import CheckFileSchema, CheckSchema
 from nodeguard.catalog.conditions import ConditionError, parse_condition
 from nodeguard.catalog.fault_classes import parse_fault_classes, require_matching_checks
 from nodeguard.config.errors import ConfigError, FieldPath
-from nodeguard.config.yaml_document import YamlDocument, convert, load_yaml
+from nodeguard.config.yaml_document import YamlDocument, collect_errors, convert, load_yaml
 from nodeguard.model.check import Check, Compare, EventOccurred
 from nodeguard.model.diagnosis import FaultClass
 from nodeguard.model.finding import Health
@@ -51,7 +51,19 @@ class CheckFile(Struct, frozen=True):
 
 def read_check_file(path: Path | Traversable, signals: Mapping[str, Signal]) -> CheckFile:
     """Return the checks of one YAML file. signals: all that exist, by name. Raises ConfigError."""
-    document = load_yaml(path)
+    return _parse_check_file(load_yaml(path), signals)
+
+
+def check_file_errors(path: Path | Traversable, signals: Mapping[str, Signal]) -> list[ConfigError]:
+    """Return all errors of one YAML file of checks, as far as the file is invalid by itself."""
+    try:
+        document = load_yaml(path)
+    except ConfigError as error:
+        return [error]
+    return collect_errors(document, lambda rest: _parse_check_file(rest, signals))
+
+
+def _parse_check_file(document: YamlDocument, signals: Mapping[str, Signal]) -> CheckFile:
     schema = convert(document, CheckFileSchema)
     applies = _applies(schema, document, signals)
     checks = []

@@ -15,9 +15,10 @@ import msgspec
 from msgspec import Struct
 
 from nodeguard.aggregator.api.requests import SOCKET_PATH, ActionResult, ErrorResponse
-from nodeguard.cli.output import to_json, to_yaml
-from nodeguard.cli.streams import print_output
-from nodeguard.cli.usage import ArgumentParser, UsageError
+from nodeguard.cli.streams import print_output, to_json, to_yaml
+from nodeguard.cli.usage import ArgumentParser, UsageError, did_you_mean
+from nodeguard.fleet_api.schema.incident import IncidentList, IncidentView
+from nodeguard.fleet_api.schema.status import IncidentSummary
 
 ENVIRONMENT = "NODEGUARD_AGGREGATOR_SOCKET"
 _EXEC = "kubectl exec -n nodeguard deploy/nodeguard-aggregator --"
@@ -124,3 +125,38 @@ class _UnixConnection(HTTPConnection):
 def quote_name(name: str) -> str:
     """Return a name as a segment of a path."""
     return quote(name, safe="", errors="surrogateescape")
+
+
+_SHOWN = 8
+
+
+def resolve_incident(client: AggregatorClient, text: str) -> str:
+    """Return the name of the incident that a text stands for. Raises UsageError, NotFoundError for none."""
+    try:
+        return client.get(f"incidents/{quote_name(text)}", IncidentView).name
+    except NotFoundError:
+        incidents = client.get("incidents?state=all", IncidentList).incidents
+    matches = matching_incidents(incidents, text)
+    if len(matches) == 1:
+        return matches[0].name
+    if matches:
+        names = ", ".join(incident.name for incident in matches[:_SHOWN])
+        more = f" and {len(matches) - _SHOWN} more" if len(matches) > _SHOWN else ""
+        raise UsageError(f"'{text}' matches several incidents: {names}{more}: write one of these names")
+    hint = did_you_mean(text, [incident.name for incident in incidents])
+    raise NotFoundError(f"incident '{text}' not found: {hint}see nodeguard get incidents --all")
+
+
+def matching_incidents(incidents: tuple[IncidentSummary, ...], text: str) -> list[IncidentSummary]:
+    """Return the incidents that a text stands for: unresolved ones first where both kinds match."""
+    matches = [incident for incident in incidents if _matches(incident, text)]
+    unresolved = [incident for incident in matches if incident.state.slug != "resolved"]
+    return unresolved or matches
+
+
+def _matches(incident: IncidentSummary, text: str) -> bool:
+    subject = incident.node or incident.domain
+    return bool(text) and (
+        incident.name.startswith(text)
+        or text in {subject, f"{subject}/{incident.cause}", f"{subject}/{incident.resource}"}
+    )

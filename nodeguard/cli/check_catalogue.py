@@ -21,7 +21,7 @@ def load_catalogue(folders: Sequence[str] = ()) -> tuple[Catalogue, dict[str, Si
     """Return the catalogue with what some directories add or override, and all signals.
 
     folders: `-` reads one file from standard input. Raises UsageError where a file is invalid, with a line
-    for each invalid file.
+    for each error.
     """
     from nodeguard.config.errors import ConfigError  # noqa: PLC0415 - only site files need YAML
 
@@ -38,7 +38,7 @@ def load_catalogue(folders: Sequence[str] = ()) -> tuple[Catalogue, dict[str, Si
             return add_site_checks(catalogue, paths, signals), signals
         except ConfigError as error:
             first = str(error)
-        errors = dict.fromkeys((first, *_file_errors(paths, signals)))
+        errors = _file_errors(paths, signals) or [first]
         raise UsageError("\n".join(errors).replace(f"{scratch}/stdin.yaml", "standard input"))
 
 
@@ -49,23 +49,20 @@ def _from_stdin(scratch: str) -> Path:
 
 
 def _file_errors(folders: Sequence[Path], signals: dict[str, Signal]) -> list[str]:
-    """Return the first error of each file, as far as each is invalid by itself."""
-    from nodeguard.catalog.check_files import list_site_files, read_check_file  # noqa: PLC0415 - see above
+    """Return all errors of each file, as far as each is invalid by itself."""
+    from nodeguard.catalog.check_files import check_file_errors, list_site_files  # noqa: PLC0415 - see above
     from nodeguard.config.errors import ConfigError  # noqa: PLC0415
 
-    errors = []
+    errors: list[ConfigError] = []
     for folder in folders:
         try:
-            files = list(list_site_files(folder))
+            files = list_site_files(folder)
         except ConfigError as error:
-            errors.append(str(error))
+            errors.append(error)
             continue
         for path in files:
-            try:
-                read_check_file(path, signals)
-            except ConfigError as error:
-                errors.append(str(error))
-    return errors
+            errors += check_file_errors(path, signals)
+    return [str(error) for error in errors]
 
 
 def parse_families(catalogue: Catalogue, texts: Sequence[str]) -> frozenset[str] | None:

@@ -6,7 +6,7 @@ import argparse
 from importlib import import_module
 from typing import NamedTuple
 
-from nodeguard.cli.command_list import read_commands
+from nodeguard.cli.dispatch import read_commands
 from nodeguard.cli.usage import ArgumentParser, capture_parser
 
 

@@ -1,4 +1,7 @@
-"""Standard output and error, which may be closed, full, of a narrow encoding, or a pipe without a reader."""
+"""Standard output and error of a command, and JSON and YAML for them.
+
+Either stream may be closed, full, of a narrow encoding, or a pipe without a reader.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import io
 import os
 import sys
 from contextlib import suppress
-from typing import TextIO
+from typing import Any, TextIO
 
 # The descriptors up to this one are standard input, output and error.
 _LAST_STREAM = 2
@@ -86,3 +89,19 @@ def _replace_with_null(stream: TextIO | None) -> None:
         return
     with suppress(OSError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def to_json(document: Any) -> str:
+    """Return a document as indented JSON."""
+    import msgspec  # noqa: PLC0415 - slow to import, and not needed for text
+
+    return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
+
+
+def to_yaml(document: Any) -> str:
+    """Return a document as YAML, with the fields of its JSON."""
+    import msgspec  # noqa: PLC0415 - see to_json
+    import yaml  # noqa: PLC0415
+
+    data = msgspec.json.decode(msgspec.json.encode(document))
+    return str(yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=120)).rstrip("\n")

@@ -23,7 +23,7 @@ class UsageError(Exception):
 
 
 class ParserCapturedError(Exception):
-    """Raised in place of parsing while a parser is captured: see capture_parser."""
+    """Raised in place of the help while a parser is captured: see capture_parser."""
 
     def __init__(self, parser: ArgumentParser) -> None:
         super().__init__()
@@ -45,12 +45,6 @@ class ArgumentParser(argparse.ArgumentParser):
         self.add_argument("--color", choices=("auto", "always", "never"), default=argparse.SUPPRESS,
             action=_ColorAction, help="when to use colors (auto: on a terminal)")  # fmt: skip
 
-    def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]
-        """Parse the arguments of the command."""
-        if ArgumentParser.capturing:
-            raise ParserCapturedError(self)
-        return super().parse_args(args, namespace)
-
     def error(self, message: str) -> NoReturn:
         """Print what is wrong and exit."""
         choice = _CHOICE.fullmatch(message)
@@ -63,6 +57,8 @@ class ArgumentParser(argparse.ArgumentParser):
 
     def print_help(self, file: IO[str] | Any = None) -> None:
         """Print the help to standard output, with the errors of print_output."""
+        if ArgumentParser.capturing:
+            raise ParserCapturedError(self)
         if file is not None:
             super().print_help(file)
         else:
@@ -73,7 +69,7 @@ def capture_parser(run: Callable[[Sequence[str]], int]) -> ArgumentParser:
     """Return the parser of a command without running the command. run: the command's function."""
     ArgumentParser.capturing = True
     try:
-        run(())
+        run(("--help",))
     except ParserCapturedError as captured:
         return captured.parser
     finally:

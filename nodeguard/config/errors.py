@@ -11,6 +11,10 @@ if TYPE_CHECKING:
     from types import EllipsisType
 
 
+# Keys and indices, outermost first; an ellipsis stands for a key that msgspec does not report.
+FieldPath = tuple["str | int | EllipsisType", ...]
+
+
 class ConfigProblem(Struct, frozen=True):
     """One problem of a configuration file: the detail of an error, or a warning. As text, one line.
 
@@ -34,12 +38,16 @@ class ConfigProblem(Struct, frozen=True):
 class ConfigError(Exception):
     """A configuration file that cannot be used. As text, one line.
 
-    The parameters are those of ConfigProblem; `problem` is its message, `detail` the whole.
+    The parameters are those of ConfigProblem; `problem` is its message, `detail` the whole. path: of the
+    field in the document, empty where it is unknown.
     """
 
-    def __init__(self, file: str, line: int, field: str, problem: str, remedy: str) -> None:
+    def __init__(
+        self, file: str, line: int, field: str, problem: str, remedy: str, path: FieldPath = ()
+    ) -> None:
         super().__init__(file, line, field, problem, remedy)
         self.file, self.line, self.field, self.problem, self.remedy = file, line, field, problem, remedy
+        self.path = path
 
     @property
     def detail(self) -> ConfigProblem:
@@ -49,9 +57,6 @@ class ConfigError(Exception):
     def __str__(self) -> str:
         return str(self.detail)
 
-
-# Keys and indices, outermost first; an ellipsis stands for a key that msgspec does not report.
-FieldPath = tuple["str | int | EllipsisType", ...]
 
 _STEP = re.compile(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]")
 

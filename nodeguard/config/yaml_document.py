@@ -7,8 +7,9 @@ A number with a leading zero is text as well.
 
 from __future__ import annotations
 
+import copy
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -57,7 +58,58 @@ class YamlDocument:
 
     def error(self, path: FieldPath, problem: str, remedy: str) -> ConfigError:
         """Return an error at a field."""
-        return ConfigError(self.file, self.line(path), field_name(path), problem, remedy)
+        return ConfigError(self.file, self.line(path), field_name(path), problem, remedy, path)
+
+    def without(self, path: FieldPath) -> YamlDocument:
+        """Return the document without a field that it has."""
+        *parents, key = path
+        data = copy.deepcopy(self.data)
+        container = data
+        for step in parents:
+            container = container[step]
+        del container[key]
+        moved = ((_after_removal(field, path), line) for field, line in self.lines.items())
+        return YamlDocument(self.file, data, {field: line for field, line in moved if field is not None})
+
+
+def _after_removal(field: FieldPath, path: FieldPath) -> FieldPath | None:
+    """Return the path that a field has once another path is removed; None if it is removed too."""
+    depth, key = len(path) - 1, path[-1]
+    if field[: depth + 1] == path:
+        return None
+    if field[:depth] != path[:-1] or len(field) <= depth:
+        return field
+    step = field[depth]
+    if isinstance(step, int) and isinstance(key, int) and step > key:
+        return (*field[:depth], step - 1, *field[depth + 1 :])
+    return field
+
+
+def collect_errors(document: YamlDocument, read: Callable[[YamlDocument], object]) -> list[ConfigError]:
+    """Return all errors that a reader finds in a document, by line.
+
+    read: raises ConfigError for the first error. It reads the document again without each invalid field.
+    Where that field is required, the entry around it is left out too.
+    """
+    errors: list[ConfigError] = []
+    removed: set[FieldPath] = set()
+    while True:
+        try:
+            read(document)
+        except ConfigError as error:
+            if not error.path or error.path not in removed:
+                errors.append(error)
+            path = error.path
+            while path not in document.lines:
+                path = path[:-1]
+            if not path:
+                break
+            document = document.without(path)
+            removed = {field for old in removed if (field := _after_removal(old, path)) is not None}
+            removed.add(path)
+        else:
+            break
+    return sorted(errors, key=lambda error: error.line)
 
 
 def load_yaml(path: Path | Traversable) -> YamlDocument:

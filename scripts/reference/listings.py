@@ -12,8 +12,8 @@ from pathlib import Path
 
 from nodeguard.catalog.catalogue import load_builtin
 from nodeguard.cli.commands.checks import markdown as check_lines
+from nodeguard.cli.commands.man import ENVIRONMENT, EXIT_CODES
 from nodeguard.cli.parser_tree import Option, ParsedCommand, read_parsers
-from nodeguard.cli.render.man_page import ENVIRONMENT, EXIT_CODES
 from nodeguard.model.check import EventOccurred
 from nodeguard.pipeline.signal_registry import all_signals
 from scripts.reference.markdown import Lines, code, page, table

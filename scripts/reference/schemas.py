@@ -15,7 +15,7 @@ from nodeguard import __version__
 from nodeguard.aggregator.api import requests
 from nodeguard.aggregator.policy.schema import json_schema
 from nodeguard.catalog.check_schema import CheckFileSchema
-from nodeguard.cli.output import to_json
+from nodeguard.cli.streams import to_json
 from nodeguard.fleet_api.schema.budget import BudgetList
 from nodeguard.fleet_api.schema.domain import DomainList, DomainView
 from nodeguard.fleet_api.schema.incident import IncidentList, IncidentView

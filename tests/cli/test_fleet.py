@@ -153,7 +153,7 @@ def test_watch_refreshes_until_it_is_interrupted(
         if len(pauses) == 2:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr("nodeguard.cli.watch.time.sleep", sleep)
+    monkeypatch.setattr("nodeguard.cli.progress.time.sleep", sleep)
     assert main(["status", "-w", "--interval", "5s"]) == 130
     assert capsys.readouterr().out.count("FATAL  12 nodes: 1 fatal.") == 2
     assert pauses == [5.0, 5.0]

@@ -11,9 +11,18 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import Struct
 
 from nodeguard.config.errors import ConfigError
-from nodeguard.config.yaml_document import DEPTH_LIMIT, SIZE_LIMIT, YamlDocument, load_yaml
+from nodeguard.config.yaml_document import (
+    DEPTH_LIMIT,
+    SIZE_LIMIT,
+    YamlDocument,
+    collect_errors,
+    convert,
+    load_yaml,
+    parse_yaml,
+)
 
 
 @pytest.fixture
@@ -167,3 +176,41 @@ def test_json_is_read_as_json(tmp_path_factory: pytest.TempPathFactory, data: An
     assert located.data == data
     lines = file.read_text().count("\n") + 1
     assert all(1 <= line <= lines for line in located.lines.values())
+
+
+class Item(Struct, forbid_unknown_fields=True):
+    name: str
+    size: int
+
+
+class Items(Struct, forbid_unknown_fields=True):
+    items: list[Item]
+    limit: int = 1
+
+
+def test_all_errors_are_collected_with_their_lines(file: Path) -> None:
+    text = "limit: many\nitems:\n- {name: a, size: big}\n- {name: 1, size: 1}\n- {name: c, size: 1, color: x}\nx: 1\n"
+    errors = collect_errors(written(file, text), lambda document: convert(document, Items))
+    assert [(error.line, error.field) for error in errors] == [
+        (1, "limit"),
+        (3, "size"),
+        (4, "name"),
+        (5, "color"),
+        (6, "x"),
+    ]
+
+
+def test_a_valid_document_has_no_errors(file: Path) -> None:
+    document = written(file, "items: [{name: a, size: 1}]\n")
+    assert collect_errors(document, lambda document: convert(document, Items)) == []
+    assert document.data == {"items": [{"name": "a", "size": 1}]}
+
+
+@given(st.lists(st.sampled_from(["{name: a, size: 1}", "{name: 1, size: 1}", "{size: x}"]), max_size=6))
+def test_each_invalid_item_has_an_error_on_its_line(items: list[str]) -> None:
+    document = parse_yaml(
+        ("items:\n" + "".join(f"- {item}\n" for item in items) + "limit: 1\n").encode(), "f"
+    )
+    errors = collect_errors(document, lambda document: convert(document, Items))
+    invalid = [line for line, item in enumerate(items, 2) if item != "{name: a, size: 1}"]
+    assert sorted({error.line for error in errors} - {1}) == invalid

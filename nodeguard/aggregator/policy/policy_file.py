@@ -23,7 +23,7 @@ from nodeguard.aggregator.policy.schema import (
 from nodeguard.aggregator.policy.units import parse_duration, parse_share
 from nodeguard.aggregator.policy.validation import validate_labels, validate_policy
 from nodeguard.config.errors import ConfigError
-from nodeguard.config.yaml_document import YamlDocument, convert, load_yaml
+from nodeguard.config.yaml_document import YamlDocument, collect_errors, convert, load_yaml
 from nodeguard.model.diagnosis import FaultClass
 from nodeguard.model.finding import Health
 from nodeguard.model.policy import (
@@ -57,15 +57,28 @@ def read_policy(
 
     checks: health of each check by id, for the validation of rules. now: seconds since the epoch.
     fault_classes: of the catalogue; the policy can change them.
-    Raises CatalogueError with file, line, field and remedy for the first error.
+    Raises ConfigError with file, line, field and remedy for the first error.
     """
-    located = load_yaml(path)
-    validate_labels(located)
-    spec = convert(located, PolicySpec)
-    validate_policy(located, spec)
-    _require_fault_classes(located, spec, fault_classes)
-    policy = _policy(spec, fault_classes, resolve_node_locations(located, spec.node_locations))
-    return LoadedPolicy(policy, tuple(lint_policy(located, policy, checks, now)))
+    document = load_yaml(path)
+    policy = _parse_policy(document, fault_classes)
+    return LoadedPolicy(policy, tuple(lint_policy(document, policy, checks, now)))
+
+
+def policy_errors(path: Path, fault_classes: Iterable[FaultClass]) -> list[ConfigError]:
+    """Return all errors of a policy file, by line; none for a valid file. fault_classes: see read_policy."""
+    try:
+        document = load_yaml(path)
+    except ConfigError as error:
+        return [error]
+    return collect_errors(document, lambda rest: _parse_policy(rest, fault_classes))
+
+
+def _parse_policy(document: YamlDocument, fault_classes: Iterable[FaultClass]) -> Policy:
+    validate_labels(document)
+    spec = convert(document, PolicySpec)
+    validate_policy(document, spec)
+    _require_fault_classes(document, spec, fault_classes)
+    return _policy(spec, fault_classes, resolve_node_locations(document, spec.node_locations))
 
 
 def _require_fault_classes(

@@ -13,11 +13,9 @@ from typing import NamedTuple
 from nodeguard.backtest.backtest import BacktestResult, run_backtest
 from nodeguard.cli.check_catalogue import load_catalogue
 from nodeguard.cli.options import add_checks, add_output, validate_platform
-from nodeguard.cli.output import to_json, to_yaml
 from nodeguard.cli.progress import elapsed
-from nodeguard.cli.render.terminal import print_lines, terminal_width
-from nodeguard.cli.streams import print_error, print_output
-from nodeguard.cli.timestamps import format_time
+from nodeguard.cli.render.terminal import format_time, print_lines, terminal_width
+from nodeguard.cli.streams import print_error, print_output, to_json, to_yaml
 from nodeguard.cli.usage import OK, ArgumentParser, UsageError, duration
 from nodeguard.derive.derive import PlatformHints
 from nodeguard.fleet.state.history_events import HistoryEvent, in_time_order

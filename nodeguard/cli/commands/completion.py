@@ -2,15 +2,123 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from nodeguard.cli.parser_tree import read_parsers
-from nodeguard.cli.render.completion import SHELLS, completion_script
+from nodeguard.cli.parser_tree import Option, ParsedCommand, read_parsers
 from nodeguard.cli.streams import print_output
 from nodeguard.cli.usage import OK, ArgumentParser
 
 SUMMARY = "print a completion script for bash, zsh or fish"
 GROUP = "Tools"
+
+SHELLS = ("bash", "zsh", "fish")
+
+_FILES = ("FILE", "DIR", "PATH", "HISTORY|BUNDLE")
+
+
+def completion_script(shell: str, commands: Sequence[ParsedCommand]) -> str:
+    """Return the script of a shell."""
+    scripts = {"bash": _bash, "zsh": _zsh, "fish": _fish}
+    return "\n".join(scripts[shell](commands))
+
+
+def _walk(commands: Sequence[ParsedCommand]) -> Iterator[ParsedCommand]:
+    for command in commands:
+        yield command
+        yield from _walk(command.parts)
+
+
+def _words(command: ParsedCommand) -> str:
+    """Return what may follow a command: its parts, flags, and the choices of its arguments."""
+    words = [part.words[-1] for part in command.parts]
+    for option in command.options:
+        words += option.flags or option.choices
+    return " ".join(words)
+
+
+def _choices(commands: Sequence[ParsedCommand]) -> dict[tuple[str, ...], tuple[str, ...]]:
+    """Return the values that options accept, by command and flag."""
+    choices: dict[tuple[str, ...], tuple[str, ...]] = {}
+    for command in _walk(commands):
+        for option in command.options:
+            values = option.choices or _listed(option)
+            for flag in option.flags if values else ():
+                choices[(*command.words, flag)] = values
+    return choices
+
+
+def _listed(option: Option) -> tuple[str, ...]:
+    return ("@file",) if any(option.value.startswith(name) for name in _FILES) else ()
+
+
+def _bash(commands: Sequence[ParsedCommand]) -> Iterator[str]:
+    yield "# bash completion of nodeguard, made by: nodeguard completion bash"
+    yield "_nodeguard() {"
+    yield '    local current="${COMP_WORDS[COMP_CWORD]}" previous="${COMP_WORDS[COMP_CWORD-1]}"'
+    yield '    local command="" word'
+    yield '    for word in "${COMP_WORDS[@]:1:COMP_CWORD-1}"; do'
+    yield '        case "$command $word" in'
+    names = "|".join(f'"{" ".join(("", *command.words))}"' for command in _walk(commands))
+    yield f'            {names}) command="$command $word" ;;'
+    yield "        esac"
+    yield "    done"
+    yield '    case "$command $previous" in'
+    for words, values in _choices(commands).items():
+        key = " ".join(("", *words))
+        if values == ("@file",):
+            yield f'        "{key}") COMPREPLY=($(compgen -f -- "$current")); return ;;'
+        else:
+            yield f'        "{key}") COMPREPLY=($(compgen -W "{" ".join(values)}" -- "$current")); return ;;'
+    yield "    esac"
+    yield '    case "$command" in'
+    yield f'        "") COMPREPLY=($(compgen -W "{_top(commands)}" -- "$current")) ;;'
+    for command in _walk(commands):
+        key = " ".join(("", *command.words))
+        yield f'        "{key}") COMPREPLY=($(compgen -W "{_words(command)}" -- "$current")) ;;'
+    yield "    esac"
+    yield "}"
+    yield "complete -o default -F _nodeguard nodeguard"
+
+
+def _top(commands: Sequence[ParsedCommand]) -> str:
+    return " ".join([*(command.words[0] for command in commands), "help", "--help", "--version"])
+
+
+def _zsh(commands: Sequence[ParsedCommand]) -> Iterator[str]:
+    yield "#compdef nodeguard"
+    yield "# zsh completion of nodeguard, made by: nodeguard completion zsh"
+    yield "autoload -U +X bashcompinit && bashcompinit"
+    yield from list(_bash(commands))[1:]
+
+
+def _fish(commands: Sequence[ParsedCommand]) -> Iterator[str]:
+    yield "# fish completion of nodeguard, made by: nodeguard completion fish"
+    yield "complete -c nodeguard -f"
+    for command in commands:
+        name, summary = command.words[0], _quoted(command.summary)
+        yield f"complete -c nodeguard -n __fish_use_subcommand -a {name} -d {summary}"
+    for command in _walk(commands):
+        seen = "; and ".join(f"__fish_seen_subcommand_from {name}" for name in command.words)
+        if command.parts:
+            names = " ".join(part.words[-1] for part in command.parts)
+            condition = f"{seen}; and not __fish_seen_subcommand_from {names}"
+            for part in command.parts:
+                yield f"complete -c nodeguard -n '{condition}' -a {part.words[-1]} -d {_quoted(part.summary)}"
+        for option in command.options:
+            yield f"complete -c nodeguard -n '{seen}' {_fish_option(option)} -d {_quoted(option.about)}"
+
+
+def _fish_option(option: Option) -> str:
+    flags = [f"-l {flag[2:]}" if flag.startswith("--") else f"-s {flag[1:]}" for flag in option.flags]
+    if option.choices:
+        flags.append(f"{'-x ' if flags else ''}-a {_quoted(' '.join(option.choices))}")
+    elif option.value:
+        flags.append("-r -F" if _listed(option) else "-x" if flags else "")
+    return " ".join(flags)
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -10,17 +10,17 @@ from nodeguard.cli.aggregator_client import (
     UnreachableError,
     add_socket,
     quote_name,
+    resolve_incident,
 )
 from nodeguard.cli.commands.status import agent_text_or_raise
-from nodeguard.cli.incident_names import resolve_incident
 from nodeguard.cli.options import add_output
-from nodeguard.cli.output import to_json, to_yaml
+from nodeguard.cli.progress import add_watch, print_or_watch
 from nodeguard.cli.render.domain import domain_lines
 from nodeguard.cli.render.incident import incident_lines
 from nodeguard.cli.render.node import node_lines
 from nodeguard.cli.render.terminal import StyledLine, format_lines
+from nodeguard.cli.streams import to_json, to_yaml
 from nodeguard.cli.usage import OK, ArgumentParser, UsageError, did_you_mean
-from nodeguard.cli.watch import add_watch, print_or_watch
 from nodeguard.fleet_api.schema.domain import DomainList, DomainView
 from nodeguard.fleet_api.schema.incident import IncidentView
 from nodeguard.fleet_api.schema.node import NodeList, NodeView

@@ -9,7 +9,6 @@ from msgspec import Struct
 
 from nodeguard.cli.check_catalogue import load_catalogue
 from nodeguard.cli.options import add_checks, add_output
-from nodeguard.cli.output import to_json, to_yaml
 from nodeguard.cli.render.check_text import check_facts
 from nodeguard.cli.render.terminal import StyledLine, StyledText, field_line, print_lines
 from nodeguard.cli.render.xid import (
@@ -20,7 +19,7 @@ from nodeguard.cli.render.xid import (
     xid_lines,
     xid_output,
 )
-from nodeguard.cli.streams import print_output
+from nodeguard.cli.streams import print_output, to_json, to_yaml
 from nodeguard.cli.usage import OK, ArgumentParser, UsageError, did_you_mean
 from nodeguard.model.catalogue import Catalogue
 from nodeguard.model.check import Check
@@ -64,13 +63,15 @@ def _parser() -> ArgumentParser:
     parser = ArgumentParser(
         prog="nodeguard explain",
         description="Explain what a check, an Xid or an SXid means and what to do. Other words are "
-        "searched in all "
-        "checks and codes.",
+        "searched in all checks and codes.",
         epilog="Examples: nodeguard explain gpu-lost; nodeguard explain 79; nodeguard explain sxid 20034; "
         "nodeguard explain ecc.",
     )
     parser.add_argument(
-        "words", nargs="+", metavar="CHECK | [xid|sxid] NUMBER | WORDS", help="what to explain"
+        "words",
+        nargs="+",
+        metavar="SUBJECT",
+        help="name of a check; xid NUMBER, sxid NUMBER or a NUMBER; or words to search for",
     )
     add_output(parser, "text", "json", "yaml")
     add_checks(parser)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from nodeguard.cli.aggregator_client import AggregatorClient, NotFoundError, add_socket, quote_name
 from nodeguard.cli.commands.describe import node_not_found
 from nodeguard.cli.options import add_output
-from nodeguard.cli.output import to_json, to_yaml
+from nodeguard.cli.progress import add_watch, print_or_watch
 from nodeguard.cli.render.domain import domain_list_lines
 from nodeguard.cli.render.resources import (
     BUDGET_TABLE,
@@ -22,9 +22,8 @@ from nodeguard.cli.render.resources import (
     resource_lines,
 )
 from nodeguard.cli.render.terminal import StyledLine, format_lines, terminal_width
-from nodeguard.cli.streams import is_terminal
+from nodeguard.cli.streams import is_terminal, to_json, to_yaml
 from nodeguard.cli.usage import OK, ArgumentParser, UsageError, did_you_mean
-from nodeguard.cli.watch import add_watch, print_or_watch
 from nodeguard.fleet_api.schema.budget import BudgetList
 from nodeguard.fleet_api.schema.domain import DomainList
 from nodeguard.fleet_api.schema.incident import IncidentList

@@ -10,12 +10,11 @@ from collections.abc import Sequence
 from nodeguard.cli.gpu_names import gpu_name
 from nodeguard.cli.local_agent import add_socket, request, request_status
 from nodeguard.cli.options import add_output
-from nodeguard.cli.output import to_json, to_yaml
 from nodeguard.cli.render.agent_status import detached_lines, detached_output
 from nodeguard.cli.render.terminal import format_lines
-from nodeguard.cli.streams import print_output
-from nodeguard.cli.timestamps import rfc3339
+from nodeguard.cli.streams import print_output, to_json, to_yaml
 from nodeguard.cli.usage import OK, ArgumentParser, duration
+from nodeguard.model.instant import rfc3339
 from nodeguard.wire.instruction import DetachGpus
 
 SUMMARY = "detach the agent from GPUs for a reset"

@@ -8,13 +8,11 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from nodeguard.aggregator.api.requests import IncidentAction
-from nodeguard.cli.aggregator_client import AggregatorClient, add_socket, quote_name
-from nodeguard.cli.incident_names import resolve_incident
+from nodeguard.cli.aggregator_client import AggregatorClient, add_socket, quote_name, resolve_incident
 from nodeguard.cli.options import add_by, add_output
-from nodeguard.cli.output import to_json, to_yaml
 from nodeguard.cli.progress import progress
 from nodeguard.cli.render.terminal import printable
-from nodeguard.cli.streams import print_output
+from nodeguard.cli.streams import print_output, to_json, to_yaml
 from nodeguard.cli.usage import OK, ArgumentParser, UsageError
 from nodeguard.fleet_api.schema.incident import IncidentView
 from nodeguard.model.incident import ClearAnswer

@@ -2,16 +2,81 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from nodeguard import __version__
-from nodeguard.cli.parser_tree import read_parsers
-from nodeguard.cli.render.man_page import man_page
+from nodeguard.cli.parser_tree import Option, ParsedCommand, read_parsers
 from nodeguard.cli.streams import print_output
 from nodeguard.cli.usage import OK, ArgumentParser
 
+EXIT_CODES = (
+    ("0", "Success; no problem was found."),
+    ("1", "A check found a warning or a suspect component; a policy file has warnings."),
+    ("2", "A check found a fatal fault."),
+    ("3", "The command line or a file is invalid, the health is unknown, or no answer came."),
+    ("130", "The command was interrupted."),
+)
+ENVIRONMENT = (
+    ("NODEGUARD_AGGREGATOR_SOCKET", "Socket of the aggregator, where --socket is not set."),
+    ("NODEGUARD_CHECKS", "Directories with checks of the site, separated by colons."),
+    ("NO_COLOR, FORCE_COLOR, CLICOLOR_FORCE", "Turn colors off or on, where --color is not set."),
+)
+
 SUMMARY = "print the man page"
 GROUP = "Tools"
+
+
+def man_page(version: str, commands: Sequence[ParsedCommand]) -> str:
+    """Return the page in the format of man(7)."""
+    return "\n".join(_page(version, commands)) + "\n"
+
+
+def _page(version: str, commands: Sequence[ParsedCommand]) -> Iterator[str]:
+    yield f'.TH NODEGUARD 1 "" "nodeguard {version}" "User Commands"'
+    yield ".SH NAME"
+    yield "nodeguard \\- health daemon for GPU nodes"
+    yield ".SH SYNOPSIS"
+    yield ".B nodeguard"
+    yield "COMMAND [OPTION]..."
+    yield ".SH DESCRIPTION"
+    yield "nodeguard detects unhealthy GPU nodes, explains each fault in one sentence, and keeps work away"
+    yield "from them without taking down the fleet."
+    yield ".SH COMMANDS"
+    for command in commands:
+        yield from _command(command)
+    yield ".SH EXIT STATUS"
+    yield from _items(EXIT_CODES)
+    yield ".SH ENVIRONMENT"
+    yield from _items(ENVIRONMENT)
+
+
+def _command(command: ParsedCommand) -> Iterator[str]:
+    yield f'.SS "nodeguard {" ".join(command.words)}"'
+    yield _escaped(command.description)
+    for option in command.options:
+        yield ".TP"
+        yield f".B {_escaped(_usage(option))}"
+        yield _escaped(option.about) or "."
+    if command.epilog:
+        yield ".PP"
+        yield _escaped(command.epilog)
+    for part in command.parts:
+        yield from _command(part)
+
+
+def _usage(option: Option) -> str:
+    flags = ", ".join(option.flags)
+    return f"{flags} {option.value}".strip() if option.value else flags
+
+
+def _items(items: Sequence[tuple[str, str]]) -> Iterator[str]:
+    for name, text in items:
+        yield from (".TP", f".B {_escaped(name)}", _escaped(text))
+
+
+def _escaped(text: str) -> str:
+    escaped = text.replace("\\", "\\e").replace("-", "\\-")
+    return f"\\&{escaped}" if escaped.startswith((".", "'")) else escaped
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -16,10 +16,9 @@ from msgspec import Struct
 
 from nodeguard.cli.check_catalogue import STDIN, load_catalogue
 from nodeguard.cli.options import add_checks, add_output
-from nodeguard.cli.output import to_json, to_yaml
 from nodeguard.cli.render.policy import enforced_checks, policy_lines
 from nodeguard.cli.render.terminal import print_lines
-from nodeguard.cli.streams import print_output
+from nodeguard.cli.streams import print_output, to_json, to_yaml
 from nodeguard.cli.usage import OK, WARNING, ArgumentParser, UsageError, whole_number
 from nodeguard.fleet.budget_limits import fleet_limits
 from nodeguard.model.mark import Mark
@@ -114,7 +113,7 @@ def _parser() -> ArgumentParser:
 
 
 def _check(options: Namespace) -> int:
-    from nodeguard.aggregator.policy.policy_file import read_policy  # noqa: PLC0415 - only policy files need YAML
+    from nodeguard.aggregator.policy.policy_file import policy_errors, read_policy  # noqa: PLC0415 - needs YAML
     from nodeguard.config.errors import ConfigError  # noqa: PLC0415
 
     catalogue, _ = load_catalogue(options.checks)
@@ -125,10 +124,9 @@ def _check(options: Namespace) -> int:
             path.write_bytes(sys.stdin.buffer.read())
         try:
             policy, warnings = read_policy(path, checks, time.time(), catalogue.fault_classes)
-        except ConfigError as error:
-            raise UsageError(
-                str(error).replace(str(path), "standard input" if scratch else str(path))
-            ) from None
+        except ConfigError:
+            errors = "\n".join(map(str, policy_errors(path, catalogue.fault_classes)))
+            raise UsageError(errors.replace(str(path), "standard input") if scratch else errors) from None
     output = PolicyOutput(
         version=1,
         file=options.file,

@@ -4,26 +4,77 @@ from __future__ import annotations
 
 import time
 from argparse import ArgumentTypeError
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import msgspec
-
 from nodeguard.cli.check_catalogue import load_catalogue
-from nodeguard.cli.options import add_checks
-from nodeguard.cli.render.terminal import print_lines
-from nodeguard.cli.streams import print_error, print_output
-from nodeguard.cli.usage import OK, ArgumentParser, UsageError
+from nodeguard.cli.options import add_checks, add_output
+from nodeguard.cli.progress import elapsed
+from nodeguard.cli.render.fleet_text import count_noun
+from nodeguard.cli.render.terminal import StyledLine, StyledText, field_line, print_lines
+from nodeguard.cli.streams import print_error, print_output, to_json, to_yaml
+from nodeguard.cli.usage import OK, ArgumentParser, UsageError, whole_number
+from nodeguard.judge.formatting import format_duration
 from nodeguard.model.catalogue import Catalogue
-from nodeguard.model.policy import Policy, default_policy
+from nodeguard.model.policy import Mode, Policy, default_policy
 from nodeguard.simulate.agent_reports import SimulatedAgent
-from nodeguard.simulate.simulation import SimulationSettings, enforce_all, simulate
+from nodeguard.simulate.simulation import SimulationResult, SimulationSettings, enforce_all, simulate
 
 _MAX_NODES, _MAX_DAYS = 100_000, 365
 
-
 SUMMARY = "simulate the effect of a policy on a fleet"
 GROUP = "Checks and policy"
+
+
+def result_lines(result: SimulationResult, policy: Policy | None) -> Iterator[StyledLine]:
+    """Yield the lines of a result. policy: None if all marks were enforced."""
+    settings = result.settings
+    yield StyledLine(
+        (StyledText("simulation - ", "strong"),),
+        f"{count_noun(settings.nodes, 'node')}, {count_noun(settings.days, 'day')}, seed {settings.seed}",
+    )
+    yield field_line("policy", "all marks are enforced" if policy is None else _mode(policy))
+    yield field_line("shared faults", _shared_faults(result))
+    yield field_line("false domains", f"{result.false_domains_per_day:.3g} a day")
+    checks = sorted({event.check for event in result.suppressed_checks})
+    if checks:
+        yield field_line("suppressed", f"{len(result.suppressed_checks)} times a check: {', '.join(checks)}")
+    yield field_line(
+        "incidents",
+        f"{result.incidents_per_day:.4g} a day, {result.domain_incidents_per_day:.3g} of domains and checks",
+    )
+    correct = f", {result.correct_quarantines / result.quarantines:.1%} correct" if result.quarantines else ""
+    yield field_line(
+        "quarantines", f"{result.quarantines}{correct}; {result.shared_fault_quarantines} for a shared fault"
+    )
+    yield field_line(
+        "capacity lost",
+        f"{result.justified_capacity_lost:.3%} justified, {result.unjustified_capacity_lost:.3%} unjustified;"
+        f" at most {count_noun(result.max_quarantined, 'node')} at a time",
+    )
+
+
+def _mode(policy: Policy) -> str:
+    if policy.pause:
+        return "paused: no new marks"
+    if policy.mode == Mode.OBSERVE and not policy.modes:
+        return "observe mode: no marks"
+    topologies = ", ".join(policy.diagnosis.enforce)
+    return f"as in the file; degraded domains of {topologies} are marked" if topologies else "as in the file"
+
+
+def _shared_faults(result: SimulationResult) -> str:
+    if not result.shared_faults:
+        return "none"
+    times = ""
+    median, slowest = result.diagnosis_seconds_p50, result.diagnosis_seconds_p95
+    if median is not None and slowest is not None:
+        times = (
+            f" after {format_duration(round(median))} (median), "
+            f"{format_duration(round(slowest))} (95th percentile)"
+        )
+    precision = "" if result.diagnosis_precision is None else f"; precision {result.diagnosis_precision:.1%}"
+    return f"{result.diagnosed_shared_faults} of {result.shared_faults} diagnosed{times}{precision}"
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -32,41 +83,33 @@ def run(arguments: Sequence[str]) -> int:
     catalogue, signals = load_catalogue(options.checks)
     policy = _policy(options.policy, catalogue)
     settings = SimulationSettings(options.nodes, options.days, options.seed)
-    result = simulate(
-        SimulatedAgent(catalogue, signals),
-        policy or enforce_all(default_policy(catalogue.fault_classes)),
-        settings,
-    )
-    if options.format == "json":
-        print_output(msgspec.json.format(msgspec.json.encode(result), indent=2).decode())
-    else:
-        from nodeguard.cli.render.simulate import result_page  # noqa: PLC0415 - one of two formats
-
-        print_lines(result_page(result, policy))
+    simulated = policy or enforce_all(default_policy(catalogue.fault_classes))
+    with elapsed("simulating"):
+        result = simulate(SimulatedAgent(catalogue, signals), simulated, settings)
+    match options.output:
+        case "json":
+            print_output(to_json(result))
+        case "yaml":
+            print_output(to_yaml(result))
+        case _:
+            print_lines(list(result_lines(result, policy)))
     return OK
 
 
 def _parser() -> ArgumentParser:
     parser = ArgumentParser(
         prog="nodeguard simulate",
-        description="simulate a fleet under a policy, with the real judge and planner, in virtual time",
+        description="Simulate a fleet under a policy, with the real judge and planner, in virtual time.",
         epilog="Exit codes: 0 success, 3 usage error.",
     )
     add = parser.add_argument
-    add("--nodes", metavar="N", type=_nodes, default=7500, help="number of nodes (7500)")
+    add("--nodes", metavar="N", type=whole_number(1, _MAX_NODES), default=7500, help="number of nodes (7500)")
     add("--days", metavar="D", type=_days, default=30.0, help="days to simulate (30)")
     add("--seed", metavar="N", type=int, default=1, help="random seed (1)")
     add("--policy", metavar="FILE", help="policy file (default: enforce all marks)")
     add_checks(parser)
-    add("--format", choices=("text", "json"), default="text", help="output format")
+    add_output(parser, "text", "json", "yaml")
     return parser
-
-
-def _nodes(text: str) -> int:
-    nodes = int(text[:7]) if text.isascii() and text.isdigit() else 0
-    if not 0 < nodes <= _MAX_NODES:
-        raise ArgumentTypeError(f"'{text}' is invalid: expected a number from 1 to {_MAX_NODES}")
-    return nodes
 
 
 def _days(text: str) -> float:

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from nodeguard.cli.aggregator_client import ENVIRONMENT, AggregatorClient, UnreachableError, add_socket
 from nodeguard.cli.local_agent import SOCKET_ENVIRONMENT, default_socket, request_status
 from nodeguard.cli.options import add_output
-from nodeguard.cli.output import to_json, to_yaml
+from nodeguard.cli.progress import add_watch, print_or_watch
 from nodeguard.cli.render.agent_status import agent_status_lines, agent_status_output
 from nodeguard.cli.render.status import status_lines
 from nodeguard.cli.render.terminal import format_lines
+from nodeguard.cli.streams import to_json, to_yaml
 from nodeguard.cli.usage import OK, ArgumentParser, UsageError
-from nodeguard.cli.watch import add_watch, print_or_watch
 from nodeguard.fleet_api.schema.status import FleetStatus
 
 SUMMARY = "show the health of the fleet, or of this node"

@@ -10,8 +10,7 @@ from msgspec import Struct
 from nodeguard import __version__
 from nodeguard.cli.check_catalogue import load_catalogue
 from nodeguard.cli.options import add_output
-from nodeguard.cli.output import to_json, to_yaml
-from nodeguard.cli.streams import print_output
+from nodeguard.cli.streams import print_output, to_json, to_yaml
 from nodeguard.cli.usage import OK, ArgumentParser
 
 SUMMARY = "print the version"

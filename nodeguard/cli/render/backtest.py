@@ -9,8 +9,7 @@ from nodeguard.backtest.finding_episodes import EpisodeEnd
 from nodeguard.backtest.mark_tracker import MarkEnd
 from nodeguard.backtest.policy_result import MarkResult, PolicyCheckResult, PolicyResult
 from nodeguard.cli.render.fleet_text import MARK_STYLES, count_noun, item_line, target_text, title_line
-from nodeguard.cli.render.terminal import StyledLine, StyledText, printable
-from nodeguard.cli.timestamps import format_time
+from nodeguard.cli.render.terminal import StyledLine, StyledText, format_time, printable
 from nodeguard.judge.formatting import format_duration
 from nodeguard.model.incident import IncidentState
 from nodeguard.model.policy import Policy

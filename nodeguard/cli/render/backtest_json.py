@@ -11,8 +11,8 @@ from msgspec import Struct
 from nodeguard.backtest.backtest import BacktestResult, compare_policies
 from nodeguard.backtest.mark_tracker import MarkEnd
 from nodeguard.backtest.policy_result import Followup, MarkResult, PolicyCheckResult, PolicyResult
-from nodeguard.cli.timestamps import rfc3339
 from nodeguard.model.incident import IncidentState
+from nodeguard.model.instant import rfc3339
 from nodeguard.model.mark import Mark
 
 

@@ -18,8 +18,7 @@ from nodeguard.cli.render.fleet_text import (
     topology_source,
     topology_text,
 )
-from nodeguard.cli.render.terminal import StyledLine, StyledText
-from nodeguard.cli.timestamps import format_age
+from nodeguard.cli.render.terminal import StyledLine, StyledText, format_age
 from nodeguard.fleet_api.schema.domain import DomainList, DomainSummary, DomainView, FaultClassView, VoteView
 from nodeguard.judge.formatting import format_duration
 from nodeguard.model.incident import IncidentState

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from nodeguard.cli.render.terminal import StyledLine, StyledText
-from nodeguard.cli.timestamps import format_age
+from nodeguard.cli.render.terminal import StyledLine, StyledText, format_age
 from nodeguard.fleet.diagnosis.results import CHECK
 from nodeguard.fleet.state.node_placement import POOL
 from nodeguard.fleet.state.topology.topologies import PLACES

@@ -18,8 +18,7 @@ from nodeguard.cli.render.fleet_text import (
     time_and_age,
     title_line,
 )
-from nodeguard.cli.render.terminal import StyledLine
-from nodeguard.cli.timestamps import format_age
+from nodeguard.cli.render.terminal import StyledLine, format_age
 from nodeguard.fleet_api.schema.node import DEGRADED, ChargeView, FindingView, MarkRequestView, NodeView
 from nodeguard.model.finding import DataStatus
 from nodeguard.model.incident import IncidentState

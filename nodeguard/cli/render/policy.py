@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from nodeguard.aggregator.policy.units import format_share
 from nodeguard.cli.render.terminal import StyledLine, StyledText, field_line
-from nodeguard.cli.timestamps import rfc3339
 from nodeguard.fleet.budget_limits import fleet_limits
 from nodeguard.fleet.policy_rules import hold_on_check, mode_of
 from nodeguard.fleet.state.topology.topologies import is_pattern
 from nodeguard.judge.formatting import format_duration
 from nodeguard.model.finding import Health
+from nodeguard.model.instant import rfc3339
 from nodeguard.model.mark import MARK_KINDS, Mark
 from nodeguard.model.policy import Budget, CheckLimit, Hold, Mode, NodeLocation, Policy, Silence
 

@@ -19,8 +19,7 @@ from nodeguard.cli.render.fleet_text import (
     title_line,
     topology_text,
 )
-from nodeguard.cli.render.terminal import StyledLine, StyledText
-from nodeguard.cli.timestamps import format_age
+from nodeguard.cli.render.terminal import StyledLine, StyledText, format_age
 from nodeguard.fleet_api.schema.status import (
     AgentCounts,
     FleetStatus,

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct
 
 from nodeguard.cli.streams import in_color, is_terminal, print_output
+from nodeguard.judge.formatting import format_duration
+from nodeguard.model.instant import rfc3339
 
 # Style to ANSI code.
 _STYLES = {
@@ -103,3 +105,13 @@ def _colored(row: Iterable[StyledText]) -> str:
         else part.text
         for part in row
     ).rstrip()
+
+
+def format_time(wall: float) -> str:
+    """Return a time as tables show it: `2026-11-21 09:12:33 UTC`. wall: seconds since the epoch."""
+    return rfc3339(wall).replace("T", " ").replace("Z", " UTC")
+
+
+def format_age(seconds: float) -> str:
+    """Return how long ago a time was."""
+    return "just now" if seconds < 1 else f"{format_duration(seconds)} ago"

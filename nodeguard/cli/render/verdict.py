@@ -6,9 +6,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from nodeguard.cli.render.terminal import StyledLine, StyledText
+from nodeguard.cli.render.terminal import StyledLine, StyledText, format_age, format_time
 from nodeguard.cli.scope import NOUNS
-from nodeguard.cli.timestamps import format_age, format_time
 from nodeguard.model.finding import (
     CounterTotal,
     DataStatus,

@@ -9,11 +9,10 @@ import msgspec
 from msgspec import Struct
 
 from nodeguard.cli.machine_inventory import MachineInventory
-from nodeguard.cli.output import to_json
 from nodeguard.cli.scope import verdict_data_status
-from nodeguard.cli.timestamps import rfc3339
+from nodeguard.cli.streams import to_json
 from nodeguard.model.finding import Action, DataStatus, Evidence, Finding, Health, Verdict
-from nodeguard.model.instant import Instant
+from nodeguard.model.instant import Instant, rfc3339
 
 
 class HealthOutput(StrEnum):

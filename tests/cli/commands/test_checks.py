@@ -54,13 +54,14 @@ def test_an_invalid_site_file_is_refused_with_file_line_field_and_remedy(
     assert printed.count("\n") == 1
 
 
-def test_the_errors_of_all_files_are_reported_at_once(
+def test_all_errors_of_all_files_are_reported_at_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in ("a", "b"):
-        (tmp_path / f"{name}.yaml").write_text("checks:\n- id: x\n")
+        (tmp_path / f"{name}.yaml").write_text("checks:\n- id: x\n- id: 1\nfamily: []\n")
     assert main(["checks", "--checks", str(tmp_path)]) == 3
-    assert [line.partition(": title")[0] for line in capsys.readouterr().err.splitlines()] == [
-        f"nodeguard checks: {tmp_path}/a.yaml:2",
-        f"nodeguard checks: {tmp_path}/b.yaml:2",
+    assert [line.rsplit(": ", 2)[0] for line in capsys.readouterr().err.splitlines()] == [
+        f"nodeguard checks: {tmp_path}/{name}.yaml:{error}"
+        for name in ("a", "b")
+        for error in ("2: title", "3: id", "4: family")
     ]

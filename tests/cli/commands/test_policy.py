@@ -155,6 +155,20 @@ def test_an_invalid_file_is_one_line_and_exit_code_3(
     )
 
 
+def test_all_errors_of_a_file_are_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "policy.yaml"
+    path.write_text("defaultMode: enforced\nbudget: {fleet: x, pool: 200%}\nsoak: {initial: soon}\nmode: 1\n")
+    assert main(["policy", "check", str(path)]) == 3
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.removeprefix(f"nodeguard policy: {path}:").split(": ")[:2] for line in lines] == [
+        ["1", "defaultMode"],
+        ["2", "fleet"],
+        ["2", "pool"],
+        ["3", "initial"],
+        ["4", "mode"],
+    ]
+
+
 @pytest.mark.parametrize("nodes", ["0", "-1", "many", "1000001", "9" * 40])
 def test_an_invalid_number_of_nodes_is_refused(nodes: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:

@@ -19,9 +19,9 @@ def test_text_output(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_json_is_versioned_and_repeatable(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([*SMALL, "--format", "json"]) == 0
+    assert main([*SMALL, "-o", "json"]) == 0
     first = capsys.readouterr().out
-    assert main([*SMALL, "--format", "json"]) == 0
+    assert main([*SMALL, "-o", "json"]) == 0
     assert capsys.readouterr().out == first
     result = json.loads(first)
     assert result["version"] == 1
@@ -40,7 +40,7 @@ def test_a_policy_applies(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--nodes", "0"], "'0' is invalid: expected a number from 1 to 100000"),
+        (["--nodes", "0"], "'0' is out of range: expected 1 to 100000"),
         (["--days", "-1"], "'-1' is invalid: expected a number of days up to 365"),
         (["--policy", "/nowhere/policy.yaml"], "/nowhere/policy.yaml"),
     ],

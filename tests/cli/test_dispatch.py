@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from nodeguard.cli.command_list import GROUPS, Command, command_names, read_commands
+from nodeguard.cli.commands.completion import SHELLS
+from nodeguard.cli.dispatch import GROUPS, Command, command_names, read_commands
 from nodeguard.cli.main import main
 from nodeguard.cli.parser_tree import ParsedCommand, read_parsers
-from nodeguard.cli.render.completion import SHELLS
 
 
 def walk(commands: list[ParsedCommand] | tuple[ParsedCommand, ...]) -> list[ParsedCommand]:
