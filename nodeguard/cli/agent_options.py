@@ -10,8 +10,8 @@ from typing import Any
 
 from nodeguard.agent.control import PATH
 from nodeguard.agent.options import AgentOptions, OptionsFile, read_options_file
-from nodeguard.cli.local_agent import SOCKET_ENVIRONMENT, default_socket
-from nodeguard.cli.options import add_checks, add_site, directory
+from nodeguard.cli.local_agent import default_socket
+from nodeguard.cli.options import AGENT_SOCKET_ENVIRONMENT, add_checks, add_site, directory
 from nodeguard.cli.usage import ArgumentParser, UsageError, address, duration
 from nodeguard.config.errors import ConfigError
 from nodeguard.local.logs import FORMATS, LEVELS
@@ -73,7 +73,8 @@ def _parser() -> ArgumentParser:
         type=directory,
         help="store the state that a restart needs in this directory",
     )
-    about = f"listen here for nodeguard status, gpus and clear (default: ${SOCKET_ENVIRONMENT}, else {PATH})"
+    default = f"${AGENT_SOCKET_ENVIRONMENT}, else {PATH}"
+    about = f"listen here for nodeguard status, gpus and clear (default: {default})"
     add("--socket", metavar="PATH", help=about)
     add("--socket-group", metavar="GROUP", help="let members of this group read the status at the socket")
     add("--log-format", choices=FORMATS, help="format of the log (auto: text on a terminal, else JSON)")

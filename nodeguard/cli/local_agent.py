@@ -7,10 +7,9 @@ import os
 from msgspec import DecodeError, ValidationError, json
 
 from nodeguard.agent.control import PATH, AgentStatus, get_status, send_instruction
+from nodeguard.cli.options import AGENT_SOCKET_ENVIRONMENT
 from nodeguard.cli.usage import ArgumentParser, UsageError
 from nodeguard.wire.instruction import Instruction
-
-SOCKET_ENVIRONMENT = "NODEGUARD_AGENT_SOCKET"
 
 # Seconds for a status, which takes no time.
 _STATUS_TIMEOUT = 10.0
@@ -18,12 +17,12 @@ _STATUS_TIMEOUT = 10.0
 
 def default_socket() -> str:
     """Return the path of the agent's socket if no option names it."""
-    return os.environ.get(SOCKET_ENVIRONMENT) or PATH
+    return os.environ.get(AGENT_SOCKET_ENVIRONMENT) or PATH
 
 
 def add_socket(parser: ArgumentParser) -> None:
     """Add --socket."""
-    about = f"socket of the agent (default: ${SOCKET_ENVIRONMENT}, else {PATH})"
+    about = f"socket of the agent (default: ${AGENT_SOCKET_ENVIRONMENT}, else {PATH})"
     parser.add_argument("--socket", metavar="PATH", default=default_socket(), help=about)
 
 

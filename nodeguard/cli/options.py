@@ -13,6 +13,9 @@ from nodeguard.model.catalogue import Catalogue
 # Folders of site checks, separated by colons, for every command that takes --checks.
 CHECKS_ENVIRONMENT = "NODEGUARD_CHECKS"
 
+# Socket of the agent, for every command that asks it.
+AGENT_SOCKET_ENVIRONMENT = "NODEGUARD_AGENT_SOCKET"
+
 
 def directory(text: str) -> str:
     """Return the name of a directory unchanged. Raises ArgumentTypeError for an empty one."""

@@ -6,10 +6,8 @@ from argparse import Namespace
 from collections.abc import Sequence
 
 from nodeguard.cli.aggregator_client import ENVIRONMENT, AggregatorClient, UnreachableError, add_socket
-from nodeguard.cli.local_agent import SOCKET_ENVIRONMENT, default_socket, request_status
-from nodeguard.cli.options import add_output
+from nodeguard.cli.options import AGENT_SOCKET_ENVIRONMENT, add_output
 from nodeguard.cli.progress import add_watch, print_or_watch
-from nodeguard.cli.render.agent_status import agent_status_lines, agent_status_output
 from nodeguard.cli.render.status import status_lines
 from nodeguard.cli.render.terminal import format_lines
 from nodeguard.cli.streams import to_json, to_yaml
@@ -27,7 +25,7 @@ def run(arguments: Sequence[str]) -> int:
         description="Show the health of the fleet: unhealthy nodes, marks, budgets, and why marks are "
         "withheld. Where only an agent runs, show its verdict, findings, detached GPUs and aggregators.",
         epilog="Exit codes: 0 aggregator or agent answered; 3 neither did. Environment: "
-        f"${ENVIRONMENT} and ${SOCKET_ENVIRONMENT} name the sockets.",
+        f"${ENVIRONMENT} and ${AGENT_SOCKET_ENVIRONMENT} name the sockets.",
     )
     parser.add_argument(
         "--agent", action="store_true", help="show the agent of this node; --socket is then its socket"
@@ -40,7 +38,7 @@ def run(arguments: Sequence[str]) -> int:
 
     def render() -> str:
         if options.agent:
-            return agent_text(options.socket or default_socket(), options.output)
+            return agent_text(options.socket, options.output)
         try:
             return _fleet_text(client, options)
         except UnreachableError as unreachable:
@@ -60,12 +58,15 @@ def _fleet_text(client: AggregatorClient, options: Namespace) -> str:
     return format_lines(status_lines(status))
 
 
-def agent_text(path: str, output: str, name: str = "") -> str:
+def agent_text(path: str | None, output: str, name: str = "") -> str:
     """Return the status of the agent at a socket, as text, json or yaml. Raises UsageError.
 
-    name: of the node that it must be, empty for any.
+    path: None for the default. name: of the node that it must be, empty for any.
     """
-    status = request_status(path)
+    from nodeguard.cli.local_agent import default_socket, request_status  # noqa: PLC0415 - imports asyncio
+    from nodeguard.cli.render.agent_status import agent_status_lines, agent_status_output  # noqa: PLC0415
+
+    status = request_status(path or default_socket())
     if name and name != status.node:
         raise UsageError(f"the agent of this machine is that of node '{status.node}', not '{name}'")
     match output:
@@ -84,6 +85,6 @@ def agent_text_or_raise(options: Namespace, unreachable: UnreachableError, name:
     if options.socket:
         raise unreachable
     try:
-        return agent_text(default_socket(), options.output, name)
+        return agent_text(None, options.output, name)
     except UsageError as error:
         raise UsageError(f"{unreachable}; {error}") from None
