@@ -165,7 +165,7 @@ def make_stale(active: Finding, since: float, reason: str) -> Finding:
     since: its start in seconds since the epoch, by the present wall clock. reason: why a signal is unread.
     """
     if reason == DETACHED:
-        note = "not read while the GPU is released"
+        note = "not read while the GPU is detached"
         return replace(active, since=since, data_status=DataStatus.NOT_APPLICABLE, note=note)
     note = f"not read any more: {reason}" if reason else "not read any more"
     return replace(active, since=since, data_status=DataStatus.STALE, note=note)

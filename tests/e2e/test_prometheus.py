@@ -118,7 +118,7 @@ def test_a_new_fault_raises_the_alert(scene: Scene) -> None:
     # It fires after a minute; tests/alerts tests that with promtool.
     [alert] = until(alerts, scene.log)
     assert alert["state"] in {"pending", "firing"}
-    assert "gpu/0000:1b:00 has gpu-lost, do reboot-node" in alert["annotations"]["summary"]
+    assert "gpu/0000:1b:00 has gpu-lost, action reboot-node" in alert["annotations"]["summary"]
 
 
 @pytest.mark.parametrize("name", ["gpu-off-bus", "nic-troubles", "driver-stalled"])

@@ -162,7 +162,7 @@ def test_a_detached_gpu_is_not_applicable_and_keeps_its_findings(slots: tuple[st
     [detached] = [finding for finding in left.findings if finding.target == GPU]
     assert (detached.data_status, detached.note) == (
         DataStatus.NOT_APPLICABLE,
-        "not read while the GPU is released",
+        "not read while the GPU is detached",
     )
     again = at(pipeline, 20.0, read)
     assert {finding.data_status for finding in again.findings} == {DataStatus.FRESH}
