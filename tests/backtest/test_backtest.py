@@ -30,14 +30,14 @@ def test_two_policies_are_compared_mark_by_mark() -> None:
     assert (shown(back.first), shown(back.second)) == ([], [("node-2", 105, 801, "proven")])
 
 
-def test_a_policy_differs_from_itself_in_nothing() -> None:
+def test_a_policy_equals_itself() -> None:
     history = FleetHistory()
     history.fault(100.0, 1, health=Health.SUSPECT)
     found = compare_policies(*history.tested(FREE, FREE, until=5000.0).results)
     assert (found.first, found.second, len(found.both)) == ((), (), 1)
 
 
-def test_what_was_never_marked_under_either_is_no_difference() -> None:
+def test_findings_without_marks_in_both_policies_are_no_difference() -> None:
     history = FleetHistory()
     for number in range(3):
         history.fault(100.0, number)

@@ -40,7 +40,7 @@ def test_a_soak_is_longer_when_a_fault_comes_back() -> None:
     ]
 
 
-def test_what_the_budget_forbids_is_withheld_until_it_allows() -> None:
+def test_a_mark_is_withheld_until_the_budget_allows_it() -> None:
     history = FleetHistory()
     for number in range(4):
         history.fault(100.0, number)
@@ -107,7 +107,7 @@ def test_an_escalated_finding_is_reported() -> None:
     ]
 
 
-def test_a_reboot_and_another_part_are_no_end_by_itself() -> None:
+def test_a_reboot_or_another_component_ends_a_finding_with_its_own_reason() -> None:
     history = FleetHistory()
     history.fault(100.0, 1)
     history.say(200.0, 1, boot_id="b2")
@@ -125,7 +125,7 @@ def test_a_reboot_and_another_part_are_no_end_by_itself() -> None:
     }
 
 
-def test_holds_maintenance_and_cordons_of_people_count() -> None:
+def test_holds_maintenance_and_operators_cordons_count() -> None:
     history = FleetHistory()
     history.see(50.0, 1, annotations={HOLD_ANNOTATION: "alice debugs it"})
     history.see(50.0, 2, labels={UPGRADE_LABELS[0]: "drain-required"})
@@ -142,7 +142,7 @@ def test_holds_maintenance_and_cordons_of_people_count() -> None:
     }
 
 
-def test_a_silent_node_is_not_marked_and_keeps_its_mark() -> None:
+def test_a_stale_node_is_not_marked_and_keeps_its_mark() -> None:
     history = FleetHistory(30)
     history.fault(100.0, 1)
     history.quiet(200.0, 1, silent=True)
@@ -154,7 +154,7 @@ def test_a_silent_node_is_not_marked_and_keeps_its_mark() -> None:
     assert dict(result.reasons) == {"the node's agent is stale": 1}
 
 
-def test_a_fleet_that_falls_silent_freezes_new_marks() -> None:
+def test_many_stale_agents_freeze_new_marks() -> None:
     history = FleetHistory(20)
     for number in range(10, 15):
         history.quiet(200.0, number, silent=True)
@@ -164,7 +164,7 @@ def test_a_fleet_that_falls_silent_freezes_new_marks() -> None:
     assert result.reasons[0][0] == "too many agents are stale: see nodeguard status"
 
 
-def test_a_node_that_is_gone_takes_its_marks_along() -> None:
+def test_a_deleted_node_loses_its_marks() -> None:
     history = FleetHistory()
     history.fault(100.0, 1)
     history.gone(500.0, 1)
@@ -175,14 +175,14 @@ def test_a_node_that_is_gone_takes_its_marks_along() -> None:
     assert shown(result.marks) == [("node-1", 105, 500, "node-deleted"), ("node-2", 501, None, "open")]
 
 
-def test_what_came_late_counts_when_a_heartbeat_confirms_it() -> None:
+def test_a_replayed_late_report_counts_after_a_heartbeat() -> None:
     history = FleetHistory()
     history.fault(100.0, 1, age=0.0)
     history.steps[-1] = replace(history.steps[-1], report=replace(history.steps[-1].report, age=50.0))  # type: ignore[union-attr]
     assert shown(history.result(until=300.0).marks) == [("node-1", 110, None, "open")]
 
 
-def test_a_mark_goes_with_nodeguards_own_cordon() -> None:
+def test_a_mark_with_nodeguards_cordon_is_released() -> None:
     history = FleetHistory()
     history.fault(100.0, 1)
     history.see(200.0, 1, labels={"rack": "r7"})
@@ -191,7 +191,7 @@ def test_a_mark_goes_with_nodeguards_own_cordon() -> None:
     assert shown(history.result(policy, until=2000.0).marks) == [("node-1", 105, 901, "proven")]
 
 
-def test_what_was_over_before_the_time_looked_at_is_left_out_and_shapes_what_follows() -> None:
+def test_marks_before_the_period_are_left_out_and_affect_later_ones() -> None:
     history = FleetHistory()
     for at in (100.0, 5000.0):
         history.fault(at, 1)
@@ -212,7 +212,7 @@ def test_an_empty_history_gives_an_empty_result() -> None:
     assert (tested.reports, tested.results[0].marks) == (0, ())
 
 
-def test_a_standing_budget_is_spent_again_once_it_is_free() -> None:
+def test_released_budget_is_used_again() -> None:
     history = FleetHistory()
     history.fault(100.0, 1)
     history.fault(110.0, 2)

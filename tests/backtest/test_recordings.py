@@ -27,7 +27,7 @@ def played(name: str) -> tuple[list[HistoryEvent], Verdict]:
     return list(recording_steps(name, recording, sources, judgement(), catalogue)), last
 
 
-def test_a_recorded_machine_is_a_node_that_tells_its_transitions() -> None:
+def test_a_recorded_machine_is_a_node_that_reports_its_transitions() -> None:
     found, last = played("xid-after-reboot")
     [seen] = [item.node for item in found if isinstance(item, NodeObserved)]
     assert (seen.name, seen.uid, seen.gpus, seen.labels) == ("xid-after-reboot", "xid-after-reboot", 2, {})
@@ -40,7 +40,7 @@ def test_a_recorded_machine_is_a_node_that_tells_its_transitions() -> None:
     assert [report.sequence for report in reports] == sorted(report.sequence for report in reports)
 
 
-def test_a_recording_of_one_look_is_one_transition() -> None:
+def test_a_recording_of_one_reading_is_one_transition() -> None:
     found, _ = played("driver-not-loaded")
     assert [type(item) for item in found] == [NodeObserved, ReportReceived]
     report = found[1].report  # type: ignore[union-attr]

@@ -18,8 +18,8 @@ from nodeguard.cli.commands import incidents
 from nodeguard.cli.main import main
 from nodeguard.model.incident import ClearAnswer
 from tests.aggregator.api.service import RecordingActions, running_api
-from tests.fleet.decide.test_domain_marks import FIRST, fails, wait
-from tests.fleet.decide.test_domain_marks import fleet as leaves
+from tests.fleet.leaves import FIRST, fails, wait
+from tests.fleet.leaves import fleet as leaves
 from tests.fleet.scene import Fleet, finding
 
 FLEET = Fleet(12)

@@ -17,7 +17,7 @@ from nodeguard.fleet_api.schema import node as node_schema
 from nodeguard.fleet_api.schema import status as status_schema
 from tests.cli.fleet_output import look
 from tests.cli.render.test_domain import FABRIC
-from tests.fleet.decide.test_domain_marks import FIRST
+from tests.fleet.leaves import FIRST
 from tests.paths import ROOT
 
 PAGE = (ROOT / "docs" / "tasks" / "read-the-fleet.md").read_text("utf-8")

@@ -171,7 +171,7 @@ def test_no_group_is_ever_above_its_printed_limit(
 
 @pytest.mark.parametrize("mode", Mode)
 @pytest.mark.parametrize("size", [2, 3, 20])
-def test_a_suspect_node_that_turns_fatal_uses_the_place_of_a_quarantined_node(size: int, mode: Mode) -> None:
+def test_a_suspect_node_that_becomes_fatal_uses_the_quarantine_budget(size: int, mode: Mode) -> None:
     fleet = Fleet(size, replace(SMALL, mode=mode))
     for number, what in ((0, "suspect"), (0, "fatal"), (1, "other fatal")):
         report(fleet, number, what)
@@ -183,7 +183,7 @@ def test_a_suspect_node_that_turns_fatal_uses_the_place_of_a_quarantined_node(si
 
 
 @pytest.mark.parametrize("second", ["fatal", "suspect and fatal"])
-def test_a_suspect_node_that_finds_no_place_stays_suspect(second: str) -> None:
+def test_a_suspect_node_without_quarantine_budget_stays_suspect(second: str) -> None:
     fleet = Fleet(20, SMALL)
     for number, what in ((0, "suspect"), (1, "other fatal"), (0, second)):
         report(fleet, number, what)
@@ -201,7 +201,7 @@ def test_a_suspect_node_that_finds_no_place_stays_suspect(second: str) -> None:
 
 
 @pytest.mark.parametrize("mode", Mode)
-def test_a_dry_run_keeps_a_suspect_node_that_finds_no_place_suspect(mode: Mode) -> None:
+def test_a_dry_run_keeps_a_suspect_node_without_quarantine_budget_suspect(mode: Mode) -> None:
     fleet = Fleet(20, replace(SMALL, mode=mode))
     for number, what in ((5, "suspect"), (6, "other fatal"), (5, "fatal"), (0, "suspect"), (1, "fatal")):
         report(fleet, number, what)
@@ -221,7 +221,7 @@ def test_a_node_stays_suspect_after_its_fatal_fault_and_frees_its_quarantine_bud
     assert fleet.marked() == [0, 2]
 
 
-def test_a_quarantined_node_uses_no_place_of_a_suspect_one() -> None:
+def test_a_quarantined_node_uses_no_suspect_budget() -> None:
     fleet = Fleet(20, SMALL)
     for number, what in ((0, "suspect and fatal"), (1, "suspect")):
         report(fleet, number, what)

@@ -202,7 +202,7 @@ def test_a_budget_is_a_whole_number_of_nodes_and_at_least_one() -> None:
     assert fleet_limits(Budget(), 7500) == FleetLimits(group_limit(0.05, 7500, 0.2), 300, 750, 1875)
 
 
-def test_without_a_reserve_suspect_nodes_may_use_all_and_with_all_of_it_nothing() -> None:
+def test_the_reserve_limits_suspect_nodes() -> None:
     assert group_limit(0.05, 100, 0.0).suspect == 5
     assert group_limit(0.05, 100, 1.0).suspect == 0
     assert group_limit(0.05, 10, 1.0).suspect == 0

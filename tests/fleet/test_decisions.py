@@ -127,7 +127,7 @@ def test_a_short_fault_that_is_not_known_to_last_leaves_no_event_and_no_incident
         assert reported(plans + run(fleet, 60.0)) == []
 
 
-def test_a_fault_that_is_not_known_to_last_is_reported_after_its_grace_period() -> None:
+def test_an_unconfirmed_fault_is_reported_after_its_grace_period() -> None:
     fleet = Fleet(3, WAITS_A_MINUTE)
     fleet.say(0, finding(age=2.0, data_status=DataStatus.STALE))
     assert reported(run(fleet, 57.0)) == []
@@ -137,7 +137,7 @@ def test_a_fault_that_is_not_known_to_last_is_reported_after_its_grace_period() 
     assert fleet.planner.pending == {}
 
 
-def test_an_old_fault_that_is_not_fresh_is_reported_though_another_one_is_new() -> None:
+def test_an_old_stale_fault_is_reported_beside_a_new_one() -> None:
     fleet = Fleet(3, WAITS_A_MINUTE)
     old = finding("gpu-ecc", age=600.0, data_status=DataStatus.STALE)
     fleet.say(0, old, finding(age=2.0, data_status=DataStatus.STALE))
@@ -155,7 +155,7 @@ def test_a_late_report_that_the_node_confirms_asks_for_its_mark() -> None:
     assert [event.reason for plan in plans for event in plan.events] == ["NodeguardMarked"]
 
 
-def test_each_short_fault_of_a_slot_comes_into_the_history() -> None:
+def test_each_short_fault_of_a_target_is_in_the_history() -> None:
     fleet = Fleet(3, WAITS_A_MINUTE)
     fleet.say(0, finding())
     fleet.carry_out()
@@ -215,7 +215,7 @@ def test_a_pending_fault_leaves_an_open_incident_of_the_same_part_as_it_is() -> 
     assert list_incidents(fleet.planner, LEADER, fleet.now).incidents[0].state == IncidentState.OPEN
 
 
-def test_a_mark_that_stands_is_not_pending_for_another_fault_of_the_part() -> None:
+def test_an_active_mark_is_not_pending_for_another_fault() -> None:
     fleet = Fleet(3, WAITS)
     fleet.say(0, finding())
     fleet.carry_out()
@@ -267,7 +267,7 @@ def test_in_observe_mode_each_request_is_a_dry_run_with_what_would_withhold_it()
     assert [limit.reason for limit in status.dry_run.budget_limits] == ["fleet budget 1 node"]
 
 
-def test_a_hold_or_a_pause_in_observe_mode_is_what_would_withhold_the_mark() -> None:
+def test_a_hold_or_a_pause_is_the_reason_of_a_dry_run_in_observe_mode() -> None:
     fleet = Fleet(3, replace(AT_ONCE, mode=Mode.OBSERVE))
     fleet.change(0, annotations={HOLD_ANNOTATION: "alice"})
     for number in range(2):

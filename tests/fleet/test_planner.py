@@ -50,7 +50,7 @@ def test_observe_mode_writes_nothing_and_reports_a_dry_run() -> None:
     assert fleet.plan().incidents == ()
 
 
-def test_a_restart_comes_to_the_same_plan() -> None:
+def test_a_restart_gives_the_same_plan() -> None:
     fleet = Fleet(100, Policy(mode=Mode.ENFORCE, grace=GracePeriods(0.0, 0.0)))
     for number in range(20):
         fleet.say(number, finding(age=100.0 + number))
@@ -63,7 +63,7 @@ def test_a_restart_comes_to_the_same_plan() -> None:
     assert fleet.marked() == before
 
 
-def test_a_plan_that_is_on_its_way_counts() -> None:
+def test_a_pending_plan_counts() -> None:
     fleet = Fleet(20, replace(AT_ONCE, budget=replace(WIDE, fleet=0.05)))
     fleet.say(0, finding(age=10.0))
     first = fleet.plan()
@@ -76,7 +76,7 @@ def test_a_plan_that_is_on_its_way_counts() -> None:
     assert [node.name for node in fleet.plan().nodes] == ["node-1"]
 
 
-def test_a_node_of_the_same_name_is_another_one() -> None:
+def test_a_node_with_the_same_name_and_another_uid_is_new() -> None:
     fleet = Fleet(2)
     fleet.say(0, finding())
     fleet.carry_out()
@@ -106,7 +106,7 @@ def test_unmark_leaves_nothing() -> None:
     assert fleet.taints(1) == ["nvidia.com/gpu=present"]
 
 
-def test_incidents_from_before_go_on_and_those_of_nodes_that_are_gone_end() -> None:
+def test_restored_incidents_continue_and_those_of_deleted_nodes_end() -> None:
     fleet = Fleet(2)
     fleet.say(0, finding())
     fleet.carry_out()
@@ -157,7 +157,7 @@ def test_an_edited_rule_stays_and_blocks_nothing() -> None:
     assert decode_record(fleet.rules[rule.name].state)
 
 
-def test_a_node_that_is_written_tells_nothing_of_its_devices() -> None:
+def test_a_written_node_does_not_confirm_its_device_rules() -> None:
     fleet = Fleet(20, replace(AT_ONCE, budget=replace(WIDE, fleet=0.05)))
     fleet.publish(0)
     every = [f"gpu/0000:{0x3B + at:02x}:00" for at in range(8)]
@@ -209,7 +209,7 @@ def test_a_marked_node_is_charged_though_its_driver_is_dead_and_its_agent_silent
     assert fleet.marked() == [0, 1]
 
 
-def test_what_was_written_before_says_nothing_of_what_is_on_its_way() -> None:
+def test_an_earlier_write_does_not_confirm_a_pending_one() -> None:
     fleet = Fleet(20, replace(AT_ONCE, budget=replace(WIDE, fleet=0.05)))
     fleet.say(0, finding())
     fleet.carry_out()
@@ -246,7 +246,7 @@ def test_the_data_of_one_agent_is_bounded_and_its_mark_is_released() -> None:
         assert fleet.marked() == []
 
 
-def test_ages_and_families_may_be_anything() -> None:
+def test_ages_and_families_may_have_any_value() -> None:
     fleet = Fleet(20)
     fleet.say(0, finding(age=1.7e308, family="gp\u00fc\u00b2"))
     plan = fleet.carry_out()
@@ -265,7 +265,7 @@ def test_interned_tuples_are_bounded() -> None:
     assert shared(first) is shared(("a", "b")[:2])
 
 
-def test_a_taint_that_was_never_written_was_not_taken_away() -> None:
+def test_a_taint_that_was_never_written_was_not_removed() -> None:
     fleet = Fleet(1, replace(AT_ONCE, marks=MarkWrites(taint=False)))
     fleet.say(0, finding())
     fleet.carry_out()
@@ -293,7 +293,7 @@ def test_a_device_that_comes_back_is_marked_again() -> None:
     assert [device_rule.device for device_rule in fleet.rules.values()] == ["gpu-0"]
 
 
-def test_a_clock_that_is_put_back_keeps_nothing_from_being_marked() -> None:
+def test_a_clock_that_was_set_back_delays_no_mark() -> None:
     fleet = Fleet(1, replace(AT_ONCE, grace=GracePeriods(5.0, 60.0)))
     fleet.say(0, finding(age=0.0))
     fleet.carry_out()

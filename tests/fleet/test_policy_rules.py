@@ -45,12 +45,12 @@ def labelled(label: str, value: str, *, cordoned: bool = False) -> Node:
     return Node("gpu-1", "uid-1", labels={label: value}, unschedulable=cordoned)
 
 
-def test_without_a_rule_the_policys_mode_counts() -> None:
+def test_without_a_rule_the_policys_mode_is_used() -> None:
     assert mode_of(Policy(), "gpu-lost", Mark.QUARANTINE) == Mode.OBSERVE
     assert mode_of(Policy(mode=Mode.ENFORCE), "gpu-lost", Mark.SUSPECT) == Mode.ENFORCE
 
 
-def test_the_last_mode_rule_that_fits_counts_for_its_marks() -> None:
+def test_the_last_matching_mode_rule_is_used_for_its_marks() -> None:
     policy = Policy(
         modes=(
             ModeRule(("gpu-*", "disk-full"), Mode.ENFORCE, (Mark.QUARANTINE,)),
@@ -68,7 +68,7 @@ def test_a_rule_without_patterns_fits_nothing() -> None:
     assert mode_of(Policy(modes=(ModeRule((), Mode.ENFORCE),)), "", Mark.SUSPECT) == Mode.OBSERVE
 
 
-def test_the_first_limit_that_fits_counts() -> None:
+def test_the_first_matching_limit_is_used() -> None:
     few, more, most = CheckLimit(("gpu-lost",), 1), CheckLimit(("gpu-*",), 2), CheckLimit(new=3)
     policy = Policy(budget=Budget(check=most, check_overrides=(few, more)))
     assert check_limit(policy, "gpu-lost") is few
@@ -85,7 +85,7 @@ def test_the_policy_holds_a_check() -> None:
     assert hold_on_check(policy, "disk-full") is None
 
 
-def test_a_node_is_held_by_name_by_labels_or_by_both() -> None:
+def test_a_policy_holds_a_node_by_name_labels_or_both() -> None:
     policy = Policy(
         holds=(
             Hold(checks=("*",), reason="of no node"),
@@ -105,7 +105,7 @@ def test_a_node_is_held_by_name_by_labels_or_by_both() -> None:
     ("value", "reason"),
     [("RMA 4711", "RMA 4711"), ("true", "true"), ("", "annotation nodeguard.dev/hold"), ("false", None)],
 )
-def test_a_node_is_held_by_its_annotation(value: str, reason: str | None) -> None:
+def test_an_annotation_holds_a_node(value: str, reason: str | None) -> None:
     assert hold_on_node(Policy(), node(notes={HOLD_ANNOTATION: value})) == reason
 
 
@@ -119,7 +119,7 @@ def test_a_node_is_in_maintenance_by_its_annotation(value: str, reason: str | No
 
 @pytest.mark.parametrize("state", ["", "upgrade-required", "upgrade-done", "upgrade-failed"])
 @pytest.mark.parametrize("label", [GPU, OFED])
-def test_waiting_for_an_upgrade_or_having_had_one_is_no_maintenance(label: str, state: str) -> None:
+def test_a_node_before_or_after_its_upgrade_is_not_in_maintenance(label: str, state: str) -> None:
     assert maintenance_reason(labelled(label, state)) is None
     assert maintenance_reason(labelled(label, state, cordoned=True)) is None
 
@@ -131,16 +131,16 @@ def test_from_cordon_to_uncordon_an_upgrade_is_maintenance(label: str, state: st
 
 
 @pytest.mark.parametrize("state", ["node-maintenance-required", "a-word-to-come"])
-def test_where_a_state_may_be_a_queue_the_cordon_tells(state: str) -> None:
+def test_a_cordon_decides_whether_a_queued_upgrade_is_maintenance(state: str) -> None:
     assert maintenance_reason(labelled(GPU, state)) is None
     assert maintenance_reason(labelled(GPU, state, cordoned=True)) == f"{GPU} is {state}"
 
 
-def test_a_node_without_any_of_it_is_not_held_and_in_no_maintenance() -> None:
+def test_a_node_without_annotations_is_not_on_hold_and_not_in_maintenance() -> None:
     assert (hold_on_node(Policy(), node()), maintenance_reason(node())) == (None, None)
 
 
-def test_the_first_pool_that_fits_is_the_nodes() -> None:
+def test_the_first_matching_pool_is_used() -> None:
     small, all_of = Pool("small", {"pool": "a", "zone": "z"}), Pool("rest", {})
     policy = Policy(pools=(small, all_of))
     assert pool_of(policy, node(pool="a", zone="z", more="x")) is small
@@ -148,7 +148,7 @@ def test_the_first_pool_that_fits_is_the_nodes() -> None:
     assert pool_of(Policy(pools=(small,)), node(pool="a")) is None
 
 
-def test_a_silence_is_of_checks_on_nodes_until_its_end() -> None:
+def test_a_silence_applies_to_checks_on_nodes_until_its_end() -> None:
     policy = Policy(silences=(Silence(("gpu-*",), "gpu-1*", until=100.0), Silence(("disk-full",))))
     assert is_silenced(policy, "gpu-lost", "gpu-12", 99.9)
     assert not is_silenced(policy, "gpu-lost", "gpu-12", 100.0)
@@ -161,13 +161,13 @@ PATTERNS = st.lists(st.text("ab-*?[]!", max_size=8), max_size=4)
 
 
 @given(PATTERNS, st.text("ab-[]!", max_size=8))
-def test_patterns_are_a_shells(patterns: list[str], name: str) -> None:
+def test_patterns_are_shell_patterns(patterns: list[str], name: str) -> None:
     fits = any(fnmatchcase(name, pattern) for pattern in patterns)
     policy = Policy(modes=(ModeRule(tuple(patterns), Mode.ENFORCE),))
     assert (mode_of(policy, name, Mark.SUSPECT) == Mode.ENFORCE) == fits
 
 
-def test_a_fleet_is_asked_in_no_time() -> None:
+def test_the_rules_of_the_policy_are_fast() -> None:
     policy = Policy(
         pools=tuple(Pool(f"p{at}", {"pool": str(at)}) for at in range(10)),
         holds=tuple(Hold(node=f"login-{at}-*") for at in range(10)),

@@ -13,7 +13,7 @@ from nodeguard.fleet_api.status import fleet_status
 from nodeguard.model.incident import IncidentState
 from nodeguard.model.mark import HOLD_ANNOTATION, MAINTENANCE_ANNOTATION
 from nodeguard.wire.report import Inventory
-from tests.fleet.decide.test_domain_marks import ENFORCED, FIRST, LEAF, fails, fleet, wait, well
+from tests.fleet.leaves import ENFORCED, FIRST, LEAF, fails, fleet, wait, well
 from tests.fleet.scene import Fleet, finding
 from tests.policies import diagnosis_policy
 
@@ -92,7 +92,7 @@ def test_a_domain_below_its_threshold() -> None:
     assert describe_domain(made.planner, "fabric/p1/r5", made.now).votes == ()
 
 
-def test_a_domain_is_meant_by_its_path_or_the_end_of_it() -> None:
+def test_a_domain_is_found_by_its_path_or_the_end_of_it() -> None:
     made = fleet()
     assert domains_named(made.planner, FIRST) == (FIRST,)
     assert domains_named(made.planner, "p0/r0") == (FIRST,)
@@ -102,7 +102,7 @@ def test_a_domain_is_meant_by_its_path_or_the_end_of_it() -> None:
     assert domains_named(made.planner, "0") == domains_named(made.planner, "") == ()
 
 
-def test_domains_of_note_are_listed_and_all_where_that_is_asked() -> None:
+def test_domains_with_faults_are_listed_and_all_on_request() -> None:
     made = failing()
     view = list_domains(made.planner, made.now)
     assert [(item.domain, item.voters, item.state) for item in view.domains] == [

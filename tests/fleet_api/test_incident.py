@@ -27,7 +27,7 @@ def scene() -> Fleet:
     return fleet
 
 
-def test_the_worst_comes_first_and_what_is_over_only_when_it_is_asked_for() -> None:
+def test_the_worst_incident_comes_first_and_resolved_ones_only_on_request() -> None:
     fleet = scene()
     view = list_incidents(fleet.planner, LEADER, fleet.now)
     assert [(item.node, item.cause, item.state) for item in view.incidents] == [
@@ -84,7 +84,7 @@ def test_a_resolved_incident_has_its_time() -> None:
     assert (view.resolved_at, view.scope, view.marks) == ("2023-11-14T22:13:30Z", "", ())
 
 
-def test_an_age_has_an_end_whatever_an_agent_claims() -> None:
+def test_the_age_of_a_finding_is_bounded() -> None:
     fleet = Fleet(2)
     report = replace(fleet.reports["uid-0"], age=1e308, health=Health.WARNING)
     report = replace(report, findings=(finding(age=1e308, health=Health.WARNING),))

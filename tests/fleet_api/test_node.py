@@ -58,7 +58,7 @@ def test_a_mark_waits_for_its_check_to_find_nothing_then_to_prove_it_then_for_th
     assert (charge.check, charge.ended, charge.count) == ("gpu-lost", "2023-11-14T22:23:30Z", 1)
 
 
-def test_of_many_slots_those_are_named_that_are_not_proven() -> None:
+def test_the_targets_without_proof_are_named() -> None:
     fleet = Fleet(3)
     slots = tuple(f"gpu/0000:{bus}:00" for bus in ("3b", "3c", "3d", "3e", "3f", "40"))
     fleet.say(0, finding(target="node", targets=slots))
@@ -125,7 +125,7 @@ def test_marks_to_be_written_and_removed_are_shown() -> None:
     assert (mark.wait, mark.written) == (ReleaseWaitView("write", "is being released"), True)
 
 
-def test_findings_say_what_became_of_the_marks_that_they_ask_for() -> None:
+def test_findings_have_the_decisions_on_their_mark_requests() -> None:
     fleet = Fleet(4, replace(AT_ONCE, holds=(Hold(checks=("gpu-ecc",), reason="false alarms"),)))
     slots = [f"gpu/0000:{bus}:00" for bus in ("3b", "3c", "3d", "3e")]
     fleet.say(
@@ -159,7 +159,7 @@ def test_observe_mode_shows_requests_as_dry_run() -> None:
     assert view.findings[0].state == IncidentState.DRY_RUN
 
 
-def test_budgets_are_those_of_where_the_node_sits_and_of_its_checks() -> None:
+def test_a_node_has_the_budgets_of_its_placement_and_its_checks() -> None:
     fleet = marked(replace(LONG, topologies=(TopologyLabels("rack", ("rack",)),)))
     view = page(fleet)
     assert view.domains == ("rack/r0",)
@@ -232,7 +232,7 @@ def test_before_the_first_plan_a_mark_has_not_been_evaluated() -> None:
     assert wait(fleet).on == "soak"
 
 
-def test_every_node_is_listed_in_short() -> None:
+def test_every_node_has_a_summary() -> None:
     fleet = marked()
     fleet.reports.pop("uid-1")
     fleet.change(2, annotations={HOLD_ANNOTATION: "alice"})
@@ -246,6 +246,6 @@ def test_every_node_is_listed_in_short() -> None:
 
 
 @pytest.mark.parametrize("name", ["", "node-40"])
-def test_what_is_no_node_is_none(name: str) -> None:
+def test_an_unknown_node_has_no_placement(name: str) -> None:
     fleet = Fleet(2)
     assert describe_node(fleet.planner, LEADER, name, fleet.now) is None

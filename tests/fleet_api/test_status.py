@@ -201,7 +201,7 @@ def test_refused_messages_are_shown_the_latest_nodes_first() -> None:
     assert other.refused_messages is None
 
 
-def test_the_latest_refusal_is_kept_of_few_nodes() -> None:
+def test_rejections_are_bounded() -> None:
     refusals = RejectedReports()
     for number in range(5000):
         refusals.add(f"node-{number}", "other-boot", "why: remedy", float(number) / 100.0)

@@ -31,7 +31,7 @@ from tests.aggregator.test_report_handler import report
 from tests.controlplane.cluster import Cluster
 from tests.controlplane.definitions import define_incidents
 from tests.controlplane.objects import node
-from tests.fleet.decide.test_domain_marks import FIRST, domains, down, fleet
+from tests.fleet.leaves import FIRST, domains, down, fleet
 from tests.fleet.scene import AT_ONCE, CHECKS
 from tests.kube.writing import read
 from tests.logs import LogLines

@@ -14,8 +14,8 @@ from nodeguard.fleet_api.node import describe_node
 from nodeguard.fleet_api.status import fleet_status
 from nodeguard.model.mark import MAINTENANCE_ANNOTATION
 from tests.cli.fleet_output import LEADER, look, page
-from tests.fleet.decide.test_domain_marks import ENFORCED, FIRST, fails, wait, well
-from tests.fleet.decide.test_domain_marks import fleet as leaves
+from tests.fleet.leaves import ENFORCED, FIRST, fails, wait, well
+from tests.fleet.leaves import fleet as leaves
 from tests.fleet.scene import Fleet, finding
 from tests.policies import diagnosis_policy
 

@@ -9,7 +9,7 @@ from nodeguard.model.policy import Budget, CheckLimit, GracePeriods, Policy, Top
 from tests.fleet.scene import AT_ONCE, WIDE, Fleet, finding
 
 
-def test_the_worst_come_first_and_the_rest_is_withheld_with_a_reason() -> None:
+def test_the_most_severe_requests_come_first_and_the_rest_is_withheld_with_a_reason() -> None:
     fleet = Fleet(40, replace(AT_ONCE, budget=replace(WIDE, fleet=0.05)))
     for number in range(4):
         fleet.say(number, finding(age=100.0 - number))
@@ -23,7 +23,7 @@ def test_the_worst_come_first_and_the_rest_is_withheld_with_a_reason() -> None:
     assert reasons == {"fleet budget used up: 2 of 2 nodes marked"}
 
 
-def test_one_check_takes_out_five_and_then_fifteen() -> None:
+def test_a_check_marks_five_nodes_at_once_and_fifteen_in_all() -> None:
     fleet = Fleet(7500 // 10, replace(AT_ONCE, budget=replace(WIDE, check=CheckLimit())))
     for number in range(100):
         fleet.say(number, finding())
@@ -62,7 +62,7 @@ def test_a_domain_has_its_own_budget() -> None:
     }
 
 
-def test_a_node_that_a_person_cordoned_costs_no_capacity() -> None:
+def test_a_node_cordoned_by_an_operator_uses_no_budget() -> None:
     fleet = Fleet(20, replace(AT_ONCE, budget=replace(WIDE, fleet=0.05)))
     fleet.change(0, unschedulable=True)
     for number in range(3):
@@ -75,7 +75,7 @@ def test_a_node_that_a_person_cordoned_costs_no_capacity() -> None:
     assert fleet.nodes["uid-0"].unschedulable
 
 
-def test_a_check_that_is_renamed_frees_nothing() -> None:
+def test_a_renamed_check_frees_no_budget() -> None:
     budget = Budget(1.0, 0.0, 1.0, 1.0, 1.0, CheckLimit(("*",), 5, 600.0, 5))
     fleet = Fleet(50, replace(AT_ONCE, budget=budget))
     for number in range(5):
@@ -88,7 +88,7 @@ def test_a_check_that_is_renamed_frees_nothing() -> None:
     assert fleet.marked() == [0, 1, 2, 3, 4]
 
 
-def test_what_would_be_done_keeps_to_the_budget_too() -> None:
+def test_a_dry_run_respects_the_budget() -> None:
     fleet = Fleet(40, Policy(grace=GracePeriods(0.0, 0.0)))
     for number in range(10):
         fleet.say(number, finding())
@@ -103,7 +103,7 @@ def test_what_would_be_done_keeps_to_the_budget_too() -> None:
     assert fleet.plan().incidents == ()
 
 
-def test_hold_maintenance_pause_and_stale_each_bar_a_mark() -> None:
+def test_a_hold_maintenance_a_pause_and_stale_data_each_forbid_a_mark() -> None:
     fleet = Fleet(6)
     fleet.change(0, annotations={HOLD_ANNOTATION: "Ann looks at it"})
     fleet.change(1, annotations={MAINTENANCE_ANNOTATION: "new firmware"})

@@ -90,7 +90,9 @@ def test_a_marked_domain_that_grows_adds_only_its_other_nodes() -> None:
         (5, "maintenance window", "maintenance window"),
     ],
 )
-def test_a_dry_run_names_what_would_withhold_the_mark(size: int, restraint: str, reason: str) -> None:
+def test_a_dry_run_has_the_reason_that_would_withhold_the_mark(
+    size: int, restraint: str, reason: str
+) -> None:
     members = {"rack/r1": nodes(range(100, 100 + size))}
     for enforce, state in (
         ((), IncidentState.DRY_RUN),
@@ -116,7 +118,7 @@ def test_a_dry_run_counts_the_domains_that_it_would_mark() -> None:
     }
 
 
-def test_a_dry_run_takes_nothing_from_the_domains_that_are_marked() -> None:
+def test_a_dry_run_uses_no_budget_of_marked_domains() -> None:
     members = {"leaf/l0": nodes(range(100, 120)), "rack/r1": nodes(range(10))}
     decisions = {incident.degraded.domain: incident for incident in cover(members, context("rack"))}
     assert decisions["rack/r1"].state == IncidentState.MARKED

@@ -4,71 +4,19 @@ carry.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from msgspec.structs import replace
 
-from nodeguard.model.finding import Action, DataStatus, Health
-from nodeguard.model.incident import Incident, IncidentState
+from nodeguard.model.finding import DataStatus
+from nodeguard.model.incident import IncidentState
 from nodeguard.model.mark import HOLD_ANNOTATION
-from nodeguard.model.policy import GracePeriods, Policy, TopologyLabels
-from nodeguard.wire.report import ReportedEvidence, ReportedFinding
-from tests.fleet.scene import AT_ONCE, Fleet, finding, in_order
+from nodeguard.model.policy import GracePeriods
+from nodeguard.wire.report import ReportedEvidence
+from tests.fleet.leaves import ENFORCED, FIRST, LEAF, PORT, domains, down, fails, fleet, wait, well
+from tests.fleet.scene import finding
 from tests.policies import diagnosis_policy
 
-LEAF = 8
-VIEWS = (TopologyLabels("fabric", ("pod", "rack")),)
-ENFORCED = replace(
-    AT_ONCE,
-    topologies=VIEWS,
-    grace=GracePeriods(0.0, 0.0, 60.0),
-    diagnosis=diagnosis_policy(enforce=("fabric",)),
-)
-PORT = "port/mlx5_0/1"
-FIRST = "fabric/p0/r0"
 
-
-def down(age: float = 0.0) -> ReportedFinding:
-    return ReportedFinding(
-        "port-down", PORT, Health.FATAL, component="mlx5_0", action=Action.REPLACE_COMPONENT, age=age, family="infiniband",
-        message="the port is down", evidence=(ReportedEvidence("infiniband", "port.up False"),), topologies=("fabric",),
-    )  # fmt: skip
-
-
-def fleet(size: int = 80, policy: Policy = ENFORCED) -> Fleet:
-    """Leaves of eight nodes, pods of five leaves."""
-    made = Fleet(0, policy)
-    for number in range(size):
-        labels = {"pod": f"p{number // 40}", "rack": f"r{number // LEAF}"}
-        made.add(number, labels=labels)
-    made.after(1.0)
-    made.carry_out()
-    return made
-
-
-def fails(made: Fleet, numbers: Iterable[int] = range(LEAF)) -> None:
-    for number in numbers:
-        made.say(number, down())
-
-
-def well(made: Fleet, numbers: Iterable[int] = range(LEAF)) -> None:
-    for number in numbers:
-        made.say(number, proven=(in_order(), in_order(("port-down",), (PORT,))))
-
-
-def wait(made: Fleet, seconds: float) -> None:
-    """Advance the time and carry out the plans."""
-    for _ in range(int(seconds / 5.0)):
-        made.after(5.0)
-        made.carry_out()
-
-
-def domains(made: Fleet, *states: IncidentState) -> list[Incident]:
-    incidents = made.planner.incidents.get("", {}).values()
-    return [incident for incident in incidents if not states or incident.state in states]
-
-
-def test_one_incident_and_a_mark_on_every_member_that_says_nothing_of_the_nodes_themselves() -> None:
+def test_a_degraded_domain_has_one_incident_and_a_mark_on_every_member() -> None:
     made = fleet()
     fails(made, range(7))
     wait(made, 20.0)
@@ -137,7 +85,7 @@ def test_a_domain_mark_supersedes_node_marks_that_return_for_nodes_still_unhealt
     assert made.marked() == [0]
 
 
-def test_a_fault_of_the_nodes_own_stays_marked() -> None:
+def test_another_fault_of_a_node_stays_marked_in_a_degraded_domain() -> None:
     made = fleet()
     made.say(3, finding())
     wait(made, 70.0)
@@ -148,7 +96,7 @@ def test_a_fault_of_the_nodes_own_stays_marked() -> None:
     assert made.taints(3) == ["nodeguard.dev/domain-degraded=fabric", "nodeguard.dev/quarantine=gpu-bus"]
 
 
-def test_nothing_is_marked_where_it_is_only_observed() -> None:
+def test_a_topology_that_is_not_enforced_marks_nothing() -> None:
     made = fleet(policy=replace(ENFORCED, diagnosis=diagnosis_policy()))
     fails(made)
     wait(made, 20.0)
@@ -158,7 +106,7 @@ def test_nothing_is_marked_where_it_is_only_observed() -> None:
     assert incident.detail.startswith(f"would keep new gang work off 8 nodes of {FIRST}")
 
 
-def test_a_domain_that_is_only_observed_says_what_would_withhold_its_mark() -> None:
+def test_the_dry_run_of_a_domain_has_the_reason_that_would_withhold_its_mark() -> None:
     for size, budget, cause in (
         (24, "too small", "the domain has 8 nodes, and a single one may have 6"),
         (80, "paused", ""),
@@ -190,7 +138,7 @@ def test_degraded_domains_have_their_own_budget() -> None:
     assert reason.startswith("budget of degraded domains used up: 2 of 2 new in 1 h; over when")
 
 
-def test_a_domain_that_is_most_of_a_fleet_is_not_marked() -> None:
+def test_a_domain_with_most_of_the_fleet_is_not_marked() -> None:
     made = fleet(24)
     fails(made)
     wait(made, 20.0)
@@ -201,7 +149,7 @@ def test_a_domain_that_is_most_of_a_fleet_is_not_marked() -> None:
     )
 
 
-def test_a_node_that_people_hold_is_not_touched_and_who_comes_later_is_marked() -> None:
+def test_a_node_on_hold_is_not_marked_and_a_later_member_is() -> None:
     made = fleet()
     made.change(2, annotations={HOLD_ANNOTATION: "mine"})
     fails(made)
@@ -212,7 +160,7 @@ def test_a_node_that_people_hold_is_not_touched_and_who_comes_later_is_marked() 
     assert 100 in made.marked()
 
 
-def test_an_aggregator_that_comes_later_goes_on() -> None:
+def test_a_new_aggregator_keeps_a_domain_mark() -> None:
     made = fleet()
     fails(made)
     wait(made, 20.0)
@@ -299,7 +247,7 @@ def test_an_earlier_fault_stays_marked_when_its_leaf_is_degraded() -> None:
     assert (made.taints(0), writes) == (marks, 0)
 
 
-def test_what_is_not_known_for_a_while_is_not_new_when_it_is_again() -> None:
+def test_a_stale_finding_is_not_new_when_it_is_fresh_again() -> None:
     made = fleet(160)
     wait(made, 700.0)
     unhealthy = range(0, 160, 20)
@@ -319,7 +267,7 @@ def test_what_is_not_known_for_a_while_is_not_new_when_it_is_again() -> None:
     assert len(marked) == 8
 
 
-def test_a_restart_long_after_marks_no_single_node() -> None:
+def test_a_late_restart_marks_no_single_node() -> None:
     made = fleet()
     fails(made)
     wait(made, 1_500.0)

@@ -9,7 +9,7 @@ from nodeguard.model.policy import Hold, SoakPeriod
 from tests.fleet.scene import AT_ONCE, WIDE, Fleet, finding, in_order, states
 
 
-def test_a_mark_goes_for_proof_and_a_soak_twice_as_long_each_time() -> None:
+def test_a_mark_is_released_after_proof_and_a_soak_period_that_doubles() -> None:
     fleet = Fleet(1, replace(AT_ONCE, soak=SoakPeriod(600.0, 28_800.0, 86_400.0)))
     for soak in (600.0, 1200.0, 2400.0):
         fleet.say(0, finding())
@@ -33,7 +33,7 @@ def test_a_mark_goes_for_proof_and_a_soak_twice_as_long_each_time() -> None:
     assert fleet.nodes["uid-0"].annotations == {}
 
 
-def test_nothing_goes_because_it_is_not_found_any_more() -> None:
+def test_no_mark_is_released_without_proof() -> None:
     fleet = Fleet(1)
     fleet.say(0, finding())
     fleet.carry_out()
@@ -75,7 +75,7 @@ def test_every_cause_needs_its_own_proof() -> None:
     assert fleet.marked() == []
 
 
-def test_a_finding_of_many_slots_is_over_when_each_of_them_is() -> None:
+def test_a_finding_with_several_targets_needs_a_proof_for_each() -> None:
     fleet = Fleet(1)
     fleet.say(0, finding(target="node", targets=("gpu/0000:3b:00", "gpu/0000:3c:00")))
     fleet.carry_out()
@@ -98,7 +98,7 @@ def test_a_hold_on_a_check_releases_marks_without_another_cause() -> None:
     assert {mark.reason for _, mark in plan.released} == {"retracted"}
 
 
-def test_a_taint_that_a_person_took_away_comes_back_only_while_the_fault_is_there() -> None:
+def test_a_taint_removed_by_an_operator_returns_only_while_the_fault_lasts() -> None:
     fleet = Fleet(1)
     fleet.say(0, finding())
     fleet.carry_out()

@@ -58,7 +58,7 @@ def test_a_spine_is_degraded_instead_of_its_leaves() -> None:
     assert fleet.diagnosis.degraded_domains["fabric/p2"].siblings == 3
 
 
-def test_an_incident_that_widens_stays_one() -> None:
+def test_an_incident_that_widens_stays_the_same() -> None:
     fleet = Voters()
     fleet.show(fleet.leaf(2, 0), "port-link-downed")
     fleet.after(20.0)
@@ -79,7 +79,7 @@ def test_a_rack_without_power_is_distinguished_from_a_leaf() -> None:
     assert domain.startswith("power/feed1/r")
 
 
-def test_a_feed_takes_its_racks_along() -> None:
+def test_a_power_feed_is_degraded_instead_of_its_racks() -> None:
     fleet = Voters()
     half = range(LEAVES // 2)
     fleet.show(
@@ -89,7 +89,7 @@ def test_a_feed_takes_its_racks_along() -> None:
     assert fleet.degraded == ["power/feed1"]
 
 
-def test_a_whole_fleet_that_falls_silent_is_the_observers_own_fault() -> None:
+def test_a_stale_fleet_is_the_fault_of_the_observer() -> None:
     fleet = Voters()
     fleet.show(random.Random(1).sample(fleet.nodes, 400), STALE_CHECK)
     fleet.after(20.0)
@@ -274,7 +274,7 @@ def test_a_tally_has_the_votes_that_a_domain_needs() -> None:
     assert fleet.degraded == ["fabric/p1/l3"]
 
 
-def test_a_domain_too_small_to_tell_from_chance_needs_more_than_it_has() -> None:
+def test_a_domain_too_small_for_significance_needs_more_votes_than_nodes() -> None:
     assert fewest_significant(16, 1e-4, 13.8) == 3
     assert fewest_significant(2, 0.5, 13.8) == 3
     for members, chance in ((16, 0.01), (300, 0.05), (7_500, 0.1)):

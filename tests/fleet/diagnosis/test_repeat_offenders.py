@@ -51,7 +51,7 @@ def test_no_component_is_a_repeat_offender_if_all_fail() -> None:
     assert made.repeat_offenders(START) == ()
 
 
-def test_a_part_that_is_as_new_as_its_fleet_has_to_fail_where_others_do_not() -> None:
+def test_a_repeat_offender_fails_more_often_than_others_of_a_new_fleet() -> None:
     few = history(8)
     fails(few, 3.0, 2.0, 1.0)
     assert few.repeat_offenders(START) == ()
@@ -89,7 +89,7 @@ def test_a_clock_that_was_set_back_gives_no_repeat_offenders() -> None:
     assert made.repeat_offenders(START - 50 * DAY) == ()
 
 
-def test_parts_are_bounded() -> None:
+def test_components_are_bounded() -> None:
     made = history(1)
     fails(made, 3.0, 2.0, 1.0, part="GPU-0")
     for number in range(200_000):
@@ -161,7 +161,7 @@ def test_a_planner_has_repeat_offenders() -> None:
     assert (offender.component, offender.node, offender.faults) == ("GPU-1", "node-0", 3)
 
 
-def test_what_lasts_is_one_fault() -> None:
+def test_a_lasting_fault_counts_once() -> None:
     fleet = crowd()
     for hour in range(100):
         fleet.say(0, finding(age=3600.0 * hour), finding("gpu-ecc" if hour % 2 else "gpu-hot", age=0.0))
@@ -169,7 +169,7 @@ def test_what_lasts_is_one_fault() -> None:
     assert repeat_offenders(fleet.planner, fleet.now) == ()
 
 
-def test_what_is_no_fault_of_a_part_does_not_count() -> None:
+def test_findings_that_are_no_component_faults_do_not_count() -> None:
     fleet = crowd()
     fail(
         fleet,
@@ -182,7 +182,7 @@ def test_what_is_no_fault_of_a_part_does_not_count() -> None:
     assert repeat_offenders(fleet.planner, fleet.now) == ()
 
 
-def test_a_label_that_every_board_has_is_no_part() -> None:
+def test_a_slot_label_is_no_component() -> None:
     fleet = crowd()
     fail(fleet, 0, finding("memory-uncorrected", "dimm/mc0/dimm1", age=0.0, component="CPU_SrcID#0_DIMM#1"))
     fail(fleet, 0, finding("nvlink-down", "gpu/0000:3b:00/nvlink/3", age=0.0))
@@ -203,7 +203,7 @@ def test_a_fault_of_many_components_of_a_node_counts_for_none() -> None:
     ]
 
 
-def test_what_a_domain_explains_is_no_fault_of_a_part() -> None:
+def test_a_fault_that_a_domain_explains_is_no_fault_of_a_component() -> None:
     fleet = crowd()
     parts = fleet.planner.component_faults = ComponentFaultTracker(
         lambda uid, *_: "rack-r0" if uid == "uid-0" else ""
@@ -224,7 +224,7 @@ def test_a_suppressed_check_makes_no_repeat_offenders() -> None:
     assert repeat_offenders(fleet.planner, fleet.now) == ()
 
 
-def test_where_a_part_sits_is_known_from_inventories() -> None:
+def test_the_location_of_a_component_is_from_inventories() -> None:
     fleet = crowd(2)
     fail(fleet, 0, finding(age=0.0))
     report = fleet.reports["uid-1"]
@@ -240,7 +240,7 @@ def test_where_a_part_sits_is_known_from_inventories() -> None:
     assert repeat_offenders(fleet.planner, fleet.now, "node-0") == ()
 
 
-def test_a_node_that_is_gone_fails_no_more() -> None:
+def test_a_deleted_node_has_no_faults() -> None:
     parts = ComponentFaultTracker(lambda *_: "")
     parts.remove_node("unknown")
     parts.tick(Instant(START, 1.0, ""))

@@ -14,7 +14,7 @@ from nodeguard.wire.report import VERSION, Inventory, Report, ReportedComponent
 from tests.fleet.scene import Fleet, finding
 
 
-def test_all_that_move_at_once_are_known_where_they_are_from_the_next_look_on() -> None:
+def test_all_nodes_have_their_new_domains_from_the_next_plan_on() -> None:
     made = Fleet(0)
     for number in range(4):
         made.add(number, labels={"block": f"b{number // 2}"})
@@ -29,7 +29,7 @@ def test_all_that_move_at_once_are_known_where_they_are_from_the_next_look_on() 
     assert set(diagnosis.members.domains()) == set()
 
 
-def test_one_node_with_ever_new_checks_is_remembered_for_few_of_them() -> None:
+def test_the_votes_of_a_node_with_ever_new_checks_are_limited() -> None:
     made = Fleet(8, Policy(locations=(NodeLocation("node-*", {"rack": "r1"}),)))
     names = count()
     for _ in range(60):
@@ -86,9 +86,9 @@ def test_a_node_is_in_a_domain_of_each_version_that_it_or_one_of_its_parts_runs(
     assert {domain.partition("/")[0] for domain in found} == set(VERSION_TOPOLOGIES)
 
 
-def test_what_is_not_known_is_no_domain() -> None:
+def test_an_unknown_version_is_no_domain() -> None:
     assert of(Inventory()) == ()
 
 
-def test_a_version_is_one_step() -> None:
+def test_a_version_is_one_level_of_a_path() -> None:
     assert of(Inventory(driver="580/beta")) == ("driver/580_beta",)

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from nodeguard.model.finding import Action, Health
 from nodeguard.model.mark import MAINTENANCE_ANNOTATION
 from nodeguard.model.node import MAX_CONDITION_MESSAGE, NodeCondition
-from tests.fleet.decide.test_domain_marks import FIRST, fails, fleet, wait
+from tests.fleet.leaves import FIRST, fails, fleet, wait
 from tests.fleet.scene import AT_ONCE, Fleet, finding, in_order
 
 LOST = finding(message="GPU 0000:3b:00 has fallen off the bus: Xid 79", action=Action.REBOOT_NODE)
@@ -23,7 +23,7 @@ def condition(made: Fleet, number: int = 0) -> NodeCondition:
     return found
 
 
-def test_what_happened_and_what_to_do() -> None:
+def test_a_condition_has_the_fault_and_the_action() -> None:
     made = Fleet(2)
     made.say(0, LOST)
     made.carry_out()
@@ -57,7 +57,7 @@ def test_a_suspect_node_keeps_single_node_work() -> None:
     )
 
 
-def test_other_readings_are_not_written_and_another_cause_is() -> None:
+def test_a_condition_is_written_for_another_cause_and_not_for_another_reading() -> None:
     made = Fleet(2)
     made.say(0, LOST)
     made.carry_out()
@@ -151,7 +151,7 @@ def test_a_condition_of_an_earlier_version_is_rewritten_once() -> None:
     assert made.carry_out().nodes == ()
 
 
-def test_of_many_faults_on_long_slots_the_condition_comes_to_rest() -> None:
+def test_a_condition_with_many_long_faults_is_stable() -> None:
     made = Fleet(2)
     slots = [f"fs:/{'x' * 200}{at}" for at in range(20)]
     made.say(0, *(finding("fs-read-only", slot, message="y" * 500) for slot in slots))

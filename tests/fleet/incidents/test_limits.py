@@ -37,7 +37,7 @@ some = st.lists(made, max_size=20).map(lambda incidents: {incident.name: inciden
 
 @pytest.mark.slow
 @given(some, some, st.integers(0, 20))
-def test_no_more_are_kept_than_may_be_and_what_is_open_stays(
+def test_the_limit_is_respected_and_open_incidents_stay(
     before: dict[str, Incident], new: dict[str, Incident], most: int
 ) -> None:
     after = {**new, **before}
@@ -76,7 +76,7 @@ def _weighs_less(incident: Incident, other: Incident) -> bool:
 
 @pytest.mark.slow
 @given(some, st.integers(0, 20))
-def test_what_was_resolved_longest_ago_gives_way(every: dict[str, Incident], most: int) -> None:
+def test_incidents_resolved_longest_ago_are_surplus(every: dict[str, Incident], most: int) -> None:
     gone = surplus(every.values(), most, NOW)
     over = [
         incident
@@ -96,7 +96,7 @@ def ever_new(many: int) -> list[ReportedFinding]:
 
 
 @pytest.mark.slow
-def test_one_nodes_ever_new_targets_cost_no_more_than_its_share() -> None:
+def test_the_incidents_of_a_node_with_ever_new_targets_are_limited() -> None:
     fleet = Fleet(8)
     fleet.say(1, finding())
     for _ in range(40):
@@ -126,7 +126,7 @@ def test_one_nodes_ever_new_targets_cost_no_more_than_its_share() -> None:
     assert len(incidents["uid-0"]) <= MAX_PER_NODE
 
 
-def test_of_all_incidents_those_that_were_resolved_longest_ago_give_way() -> None:
+def test_the_incidents_resolved_longest_ago_are_removed_first() -> None:
     fleet = Fleet(40)
     fleet.planner._incidents.max_total = 50
     for number in range(40):
@@ -190,7 +190,7 @@ def test_warnings_of_a_node_leave_room_for_the_incident_of_its_mark() -> None:
     ]
 
 
-def test_an_incident_that_finds_no_room_and_ends_is_not_left_out_any_more() -> None:
+def test_a_left_out_incident_that_ends_is_not_left_out_any_more() -> None:
     fleet = Fleet(4)
     fleet.planner._incidents.max_total = 2
     for number in range(4):
@@ -204,7 +204,7 @@ def test_an_incident_that_finds_no_room_and_ends_is_not_left_out_any_more() -> N
     assert fleet_status(fleet.planner, LEADER, fleet.now).incidents_omitted == OmittedIncidents(0, 0, ())
 
 
-def test_a_warning_that_finds_no_room_is_recorded_when_another_one_is_long_over() -> None:
+def test_a_left_out_warning_is_recorded_when_another_one_was_resolved_long_ago() -> None:
     fleet = Fleet(4)
     fleet.planner._incidents.max_total = 4
     for number in range(4):

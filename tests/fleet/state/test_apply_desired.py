@@ -15,7 +15,7 @@ OURS = Taint(f"{PREFIX}quarantine", "NoSchedule", "gpu-bus")
 NODE = Node("gpu-1", "u1", taints=(THEIRS,), annotations={HOLD_ANNOTATION: "alice"}, gpus=8)
 
 
-def test_what_is_not_nodeguards_stays_as_it_is() -> None:
+def test_fields_of_others_stay() -> None:
     marked = apply_desired(
         NODE, DesiredNode("u1", "gpu-1", (OURS,), "{}", cordon=True, condition=NodeCondition("False", "X"))
     )
@@ -35,7 +35,7 @@ def test_fields_outside_the_plan_stay() -> None:
     assert apply_desired(marked, DesiredNode("u1", "gpu-1", (OURS,), "{}")) == marked
 
 
-def test_a_bare_node_has_nothing_of_nodeguards_and_a_persons_cordon() -> None:
+def test_a_node_without_nodeguard_keeps_an_operators_cordon() -> None:
     ours = '{"cordoned":true}'
     marked = apply_desired(
         NODE, DesiredNode("u1", "gpu-1", (OURS,), ours, cordon=True, condition=NodeCondition("False", "X"))

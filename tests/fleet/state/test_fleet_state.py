@@ -38,7 +38,7 @@ def test_all_nodes_are_placed_again_with_another_label_scheme() -> None:
     assert state.topologies.missing_labels()["fabric", "places"].names == ("a", "b")
 
 
-def test_a_node_that_is_not_of_the_fleet_counts_for_no_way() -> None:
+def test_a_node_outside_the_fleet_does_not_count_for_label_schemes() -> None:
     state = FleetState(Policy())
     state.update_node(Node("web-1", "w", labels={KEYS[2]: "n1"}))
     state.update_node(Node("gpu-1", "g", labels={KEYS[0]: "l1"}, gpus=8))
@@ -50,7 +50,7 @@ def test_a_node_that_is_not_of_the_fleet_counts_for_no_way() -> None:
 
 
 @given(st.permutations([*[{KEYS[0]: "l"}] * 5, *[{KEYS[0]: "l", KEYS[1]: "p"}] * 4, *[{KEYS[2]: "n"}] * 9]))
-def test_what_nodes_share_does_not_depend_on_the_order_in_which_they_came(
+def test_domains_do_not_depend_on_the_order_of_nodes(
     nodes: list[dict[str, str]],
 ) -> None:
     state = FleetState(Policy())

@@ -12,7 +12,7 @@ from tests.fleet.plain_silence import silence
 from tests.fleet.scene import AT_ONCE, Fleet, finding
 
 
-def test_silence_of_a_node_proves_nothing_and_marks_nothing() -> None:
+def test_a_stale_agent_proves_nothing_and_marks_nothing() -> None:
     fleet = Fleet(30)
     fleet.say(0, finding())
     fleet.carry_out()
@@ -28,7 +28,7 @@ def test_silence_of_a_node_proves_nothing_and_marks_nothing() -> None:
     assert fleet.marked() == [0]
 
 
-def test_many_silent_nodes_freeze_new_marks_unless_a_domain_explains_them() -> None:
+def test_many_stale_agents_freeze_new_marks_unless_a_domain_explains_them() -> None:
     views = (TopologyLabels("rack", ("rack",)),)
     for lost, marked in ((range(8), [20]), (range(0, 24, 3), [])):
         fleet = Fleet(32, replace(AT_ONCE, topologies=views))

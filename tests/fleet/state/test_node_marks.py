@@ -7,7 +7,7 @@ from nodeguard.model.policy import MarkWrites
 from tests.fleet.scene import AT_ONCE, WIDE, Fleet, finding, foreign, in_order, states
 
 
-def test_foreign_taints_stay_and_one_of_ours_that_a_person_set_too() -> None:
+def test_foreign_taints_stay_and_so_does_nodeguards_taint_set_by_an_operator() -> None:
     fleet = Fleet(2)
     fleet.change(0, taints=(foreign(), foreign("nodeguard.dev/quarantine", "by-hand")))
     fleet.change(1, taints=(foreign(),))
@@ -19,7 +19,7 @@ def test_foreign_taints_stay_and_one_of_ours_that_a_person_set_too() -> None:
     assert fleet.taints(1) == ["nvidia.com/gpu=present"]
 
 
-def test_a_cordon_of_ours_goes_and_a_persons_stays() -> None:
+def test_nodeguards_cordon_is_removed_and_an_operators_stays() -> None:
     fleet = Fleet(3, replace(AT_ONCE, marks=MarkWrites(cordon=True)))
     fleet.change(1, unschedulable=True)
     for number in range(3):
@@ -63,7 +63,7 @@ def test_a_fault_of_a_link_or_of_an_unknown_gpu_marks_the_node() -> None:
     assert (fleet.marked(), fleet.rules) == ([0, 1], {})
 
 
-def test_rules_of_what_is_gone_are_removed() -> None:
+def test_orphaned_rules_are_removed() -> None:
     fleet = Fleet(2)
     for number in range(2):
         fleet.publish(number)

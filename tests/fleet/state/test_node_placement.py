@@ -6,7 +6,7 @@ from nodeguard.model.node import Node, Taint
 from nodeguard.model.policy import Policy, Pool
 
 
-def test_a_node_counts_to_the_fleet_its_pool_and_every_domain_that_it_is_in() -> None:
+def test_a_node_counts_in_the_fleet_its_pool_and_its_domains() -> None:
     policy = Policy(pools=(Pool("training", {"row": "4"}),))
     node = Node("n", "u", labels={"row": "4"}, gpus=8)
     seated = place_node(policy, node, MarkRecord(), domains=("fabric/p2", "fabric/p2/l7", "rack/4"))
@@ -16,14 +16,14 @@ def test_a_node_counts_to_the_fleet_its_pool_and_every_domain_that_it_is_in() ->
     assert (seated.pool, seated.domains) == ("training", seated.budgets[2:])
 
 
-def test_a_gpu_is_an_eighth_of_its_node_and_a_node_that_tells_none_is_whole() -> None:
+def test_a_gpu_counts_as_an_eighth_and_a_node_without_gpus_as_a_whole() -> None:
     record = MarkRecord()
     assert gpu_parts(place_node(Policy(), Node("n", "u", gpus=8), record)) * 8 == WHOLE
     assert gpu_parts(place_node(Policy(), Node("n", "u"), record)) == WHOLE
     assert gpu_parts(place_node(Policy(), Node("n", "u", gpus=11), record)) * 11 >= WHOLE
 
 
-def test_only_a_persons_cordon_and_taint_are_a_persons() -> None:
+def test_cordons_and_taints_of_operators_are_distinguished() -> None:
     ours = MarkRecord((MarkCause(Mark.SUSPECT, "c", "node", "w", 1.0),), cordoned=True)
     taints = (
         Taint("nodeguard.dev/suspect", "NoSchedule", "w"),

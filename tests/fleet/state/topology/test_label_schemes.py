@@ -39,7 +39,7 @@ class Fleet:
             self.changes += self.choice.choose_scheme(self.nodes)
 
 
-def test_the_way_that_most_nodes_are_labelled_by_counts() -> None:
+def test_the_scheme_of_most_nodes_is_used() -> None:
     fleet = Fleet(LabelScheme(OLD), LabelScheme(NEW))
     assert fleet.keys == ()
     fleet.come(3, *OLD)
@@ -47,13 +47,13 @@ def test_the_way_that_most_nodes_are_labelled_by_counts() -> None:
     assert fleet.keys == NEW
 
 
-def test_of_two_that_as_many_are_labelled_by_the_first_counts() -> None:
+def test_the_first_of_two_schemes_with_equal_coverage_is_used() -> None:
     fleet = Fleet(LabelScheme(OLD), LabelScheme(NEW))
     fleet.come(9, *OLD, *NEW)
     assert fleet.selection() == (OLD, 1)
 
 
-def test_another_takes_over_only_where_it_has_a_tenth_of_the_fleet_more() -> None:
+def test_another_scheme_is_used_with_a_tenth_of_the_fleet_more() -> None:
     fleet = Fleet(LabelScheme(OLD), LabelScheme(NEW))
     fleet.come(100, *OLD)
     fleet.come(121, *NEW)
@@ -64,13 +64,13 @@ def test_another_takes_over_only_where_it_has_a_tenth_of_the_fleet_more() -> Non
     assert fleet.selection() == (NEW, 2)
 
 
-def test_peoples_own_way_counts_with_each_of_its_levels_whoever_has_them() -> None:
+def test_the_policys_scheme_is_used_with_all_its_levels() -> None:
     fleet = Fleet(LabelScheme(("mine/row", "mine/rack"), is_own=True), LabelScheme(NEW))
     fleet.come(9, *NEW)
     assert fleet.selection() == (("mine/row", "mine/rack"), 0)
 
 
-def test_a_level_that_fewer_than_half_of_a_ways_nodes_have_is_none() -> None:
+def test_a_level_of_fewer_than_half_of_a_schemes_nodes_is_not_used() -> None:
     fleet = Fleet(LabelScheme(NEW))
     fleet.come(6, "new/spine", "new/leaf")
     fleet.come(5, *NEW)
@@ -79,7 +79,7 @@ def test_a_level_that_fewer_than_half_of_a_ways_nodes_have_is_none() -> None:
     assert fleet.keys == NEW
 
 
-def test_a_level_that_counts_does_so_until_fewer_than_two_fifths_have_it() -> None:
+def test_a_level_is_used_until_fewer_than_two_fifths_have_it() -> None:
     fleet = Fleet(LabelScheme(NEW))
     fleet.come(40, *NEW)
     fleet.come(60, "new/spine", "new/leaf")
@@ -88,7 +88,7 @@ def test_a_level_that_counts_does_so_until_fewer_than_two_fifths_have_it() -> No
     assert fleet.keys == ("new/spine", "new/leaf")
 
 
-def test_the_level_that_most_have_counts_where_none_is_common() -> None:
+def test_the_most_common_level_is_used_if_none_is_common_enough() -> None:
     fleet = Fleet(LabelScheme(("a", "b", "c", "d")))
     for key in ("a", "b", "c", "d", "c"):
         fleet.come(10, key)
@@ -102,7 +102,7 @@ def test_a_path_ends_before_the_first_key_that_a_node_lacks() -> None:
     assert not choice.path({"rack": "r1"})
 
 
-def test_what_a_node_had_last_is_kept_while_all_else_of_the_way_is_as_it_was() -> None:
+def test_a_lost_label_is_retained_while_the_rest_of_the_scheme_is_unchanged() -> None:
     choice = SchemeSelection("rack", [LabelScheme(("row", "rack", "tray"), is_own=True)])
     had = {"row": "4", "rack": "r1", "tray": "t"}
     assert set(choice.retained_keys(had, {})) == set(had)
@@ -112,7 +112,7 @@ def test_what_a_node_had_last_is_kept_while_all_else_of_the_way_is_as_it_was() -
     assert set(choice.retained_keys(had, {"rack": "r2", "tray": "t"})) == set()
 
 
-def test_checks_can_vote_in_every_view_and_no_label_stands_twice() -> None:
+def test_checks_can_vote_in_every_topology_and_no_label_is_used_twice() -> None:
     assert {view.name for view in BUILT_IN} <= set(get_args(ViewName))
     labels = [label for view in BUILT_IN for label in view.labels]
     assert len(labels) == len(set(labels))

@@ -8,7 +8,7 @@ from nodeguard.fleet.state.topology.members import DomainMembers
 PATHS = ("fabric/p1/l1", "fabric/p1/l2", "fabric/p2/l1", "rack/r1", "fabric/p1", "driver/580")
 
 
-def test_a_node_is_in_a_domain_and_in_all_that_are_above_it() -> None:
+def test_a_node_is_in_a_domain_and_in_its_parents() -> None:
     members = DomainMembers()
     assert members.set_domains("u1", ("fabric/p7/leaf3", "rack/r1"))
     assert members.paths("u1") == ("fabric/p7", "fabric/p7/leaf3", "rack/r1")
@@ -16,7 +16,7 @@ def test_a_node_is_in_a_domain_and_in_all_that_are_above_it() -> None:
     assert set(members.domains()) == {"fabric/p7", "fabric/p7/leaf3", "rack/r1"}
 
 
-def test_a_domain_knows_what_is_above_and_beneath_it() -> None:
+def test_a_domain_has_a_parent_and_children() -> None:
     members = DomainMembers()
     members.set_domains("u1", ("fabric/p7/leaf3",))
     members.set_domains("u2", ("fabric/p7/leaf4",))
@@ -43,7 +43,7 @@ def test_a_domain_without_nodes_does_not_exist() -> None:
     assert (list(members.domains()), members.children("fabric"), members.paths("u2")) == ([], set(), ())
 
 
-def test_the_same_place_again_changes_nothing() -> None:
+def test_the_same_domains_again_change_nothing() -> None:
     members = DomainMembers()
     assert members.set_domains("u1", ("fabric/p7", "fabric/p7/leaf3"))
     assert not members.set_domains("u1", ("fabric/p7/leaf3",))
@@ -52,7 +52,7 @@ def test_the_same_place_again_changes_nothing() -> None:
 @given(
     st.lists(st.tuples(st.sampled_from("abcd"), st.lists(st.sampled_from(PATHS), max_size=4)), max_size=30)
 )
-def test_whatever_order_nodes_come_and_go_in_the_index_is_that_of_where_they_are_now(
+def test_the_index_has_the_current_domains_after_any_change(
     steps: list[tuple[str, list[str]]],
 ) -> None:
     members, fresh, last = DomainMembers(), DomainMembers(), dict(steps)

@@ -21,7 +21,7 @@ def fleet(policy: Policy, **nodes: dict[str, str]) -> Topologies:
     return views
 
 
-def test_a_node_is_in_every_domain_on_its_path_of_each_view() -> None:
+def test_a_node_is_in_every_domain_on_its_path_of_each_topology() -> None:
     labels = {
         "topology.kubernetes.io/region": "r", "topology.kubernetes.io/zone": "z", SPINE: "s2", LEAF: "l7",
         "nvidia.com/gpu.clique": "c.1", "row": "4", "rack": "r9", "something": "else",
@@ -37,7 +37,7 @@ def test_a_node_is_in_every_domain_on_its_path_of_each_view() -> None:
     }
 
 
-def test_a_path_never_skips_a_level_that_others_have() -> None:
+def test_a_path_skips_no_level() -> None:
     whole = {TIER_2: "core", SPINE: "s1", LEAF: "l1"}
     views = fleet(Policy(), a=whole, b=whole, c={TIER_2: "core", LEAF: "l1"}, d={LEAF: "l1"})
     assert views.paths("c") == ("fabric/core",)
@@ -48,7 +48,7 @@ def test_a_path_never_skips_a_level_that_others_have() -> None:
     }
 
 
-def test_a_policys_own_way_counts_and_who_lacks_it_is_named() -> None:
+def test_the_policys_scheme_is_used_and_nodes_without_it_are_named() -> None:
     views = fleet(
         Policy(topologies=(TopologyLabels("fabric", ("my/leaf",)),)), a={LEAF: "l1"}, b={"my/leaf": "m"}
     )
@@ -56,7 +56,7 @@ def test_a_policys_own_way_counts_and_who_lacks_it_is_named() -> None:
     assert views.missing_labels() == {("fabric", "my/leaf"): MissingLabel(1, ("a",))}
 
 
-def test_when_another_way_counts_all_have_moved() -> None:
+def test_another_scheme_moves_all_nodes() -> None:
     views = fleet(Policy(), a={LEAF: "l1", "topology.k8s.aws/network-node-layer-1": "n1"})
     assert views.paths("a") == ("fabric/l1",)
     assert views.update_node("b", "b", {"topology.k8s.aws/network-node-layer-1": "n1"})
@@ -71,7 +71,7 @@ def test_a_node_that_joins_or_leaves_moves_no_other_node() -> None:
     assert views.paths("c") == ()
 
 
-def test_labels_that_vanish_leave_a_node_where_it_was_last_and_it_is_named() -> None:
+def test_a_node_with_lost_labels_keeps_its_domains_and_is_named() -> None:
     labels = {SPINE: "s1", LEAF: "l1"}
     views = fleet(Policy(), a=labels, b=labels)
     views.update_node("a", "a", {})
@@ -89,7 +89,7 @@ def test_labels_that_vanish_leave_a_node_where_it_was_last_and_it_is_named() -> 
     assert views.paths("b") == ()
 
 
-def test_labels_that_all_vanish_are_not_replaced_by_those_of_a_few() -> None:
+def test_lost_labels_are_not_replaced_by_those_of_a_few_nodes() -> None:
     views = Topologies(Policy())
     for number in range(30):
         views.update_node(f"n{number}", f"n{number}", {LEAF: f"l{number // 10}"})
@@ -99,13 +99,13 @@ def test_labels_that_all_vanish_are_not_replaced_by_those_of_a_few() -> None:
     assert views.paths("n29") == ("fabric/l2",)
 
 
-def test_a_node_that_moved_is_not_where_half_of_its_old_labels_would_put_it() -> None:
+def test_a_moved_node_keeps_no_old_label() -> None:
     views = fleet(RACKS, a={"row": "1", "rack": "r1"})
     views.update_node("a", "a", {"row": "2"})
     assert views.paths("a") == ("rack/2",)
 
 
-def test_places_count_for_the_views_that_they_name_and_labels_for_the_others() -> None:
+def test_locations_are_used_for_their_topologies_and_labels_for_the_others() -> None:
     places = (NodeLocation("gpu-1", {"rack": "row-1/r1"}), NodeLocation("gpu-?", {"power": "feed-a"}))
     policy = Policy(topologies=RACKS.topologies, locations=places)
     labels = {"row": "9", "rack": "r9", LEAF: "l1"}
@@ -124,7 +124,7 @@ def test_another_policy_places_all_nodes_again() -> None:
     assert views.paths("a") == ("fabric/l1",)
 
 
-def test_an_imported_way_is_one_of_those_that_coverage_chooses_from() -> None:
+def test_an_imported_scheme_is_used_if_most_nodes_have_it() -> None:
     kueue = TopologyLabels("fabric", ("cloud/block", "cloud/rack"))
     labels = {"cloud/block": "b1", "cloud/rack": "r1"}
     views = fleet(Policy(), a=labels, b={**labels, LEAF: "l1"})
@@ -136,7 +136,7 @@ def test_an_imported_way_is_one_of_those_that_coverage_chooses_from() -> None:
     assert (views.paths("a"), views.paths("b")) == ((), ("fabric/l1",))
 
 
-def test_of_those_that_lack_a_key_few_are_named() -> None:
+def test_only_a_few_nodes_without_a_key_are_named() -> None:
     policy = Policy(topologies=(TopologyLabels("rack", ("rack",)),))
     views = fleet(policy, **{f"n{number:02}": dict[str, str]() for number in range(50)})
     [lack] = views.missing_labels().values()
@@ -183,19 +183,19 @@ PLACES = NodeLocations(
 )
 
 
-def test_a_name_goes_before_a_pattern_and_the_first_pattern_that_fits_counts() -> None:
+def test_a_name_comes_before_a_pattern_and_the_first_matching_pattern_is_used() -> None:
     assert PLACES.path("rack", "gpu-r12-3") == "rack/row-9/r12"
     assert PLACES.path("rack", "gpu-r12-4") == "rack/row-1/any"
     assert PLACES.path("rack", "gpu-7") == "rack/row-2/rest"
 
 
-def test_each_view_is_found_for_itself() -> None:
+def test_each_topology_has_its_own_scheme() -> None:
     assert PLACES.topologies == ("rack", "power")
     assert PLACES.path("power", "gpu-r12-3") == "power/feed-a"
     assert PLACES.path("power", "a.site") == "power/feed-b"
 
 
-def test_who_fits_nothing_is_nowhere() -> None:
+def test_a_node_without_a_location_has_no_path() -> None:
     assert not PLACES.path("rack", "login-1")
     assert not PLACES.path("power", "axsite")
     assert not PLACES.path("power", "a.site2")
@@ -206,7 +206,7 @@ PATTERNS = st.text("ab-*?[]", min_size=1, max_size=4).filter(is_pattern)
 
 
 @given(st.lists(PATTERNS, max_size=8), NAMES)
-def test_of_patterns_the_first_that_a_shell_would_expand_counts(patterns: list[str], name: str) -> None:
+def test_the_first_matching_shell_pattern_is_used(patterns: list[str], name: str) -> None:
     places = NodeLocations(NodeLocation(pattern, {"rack": f"r{at}"}) for at, pattern in enumerate(patterns))
     fitting = [at for at, pattern in enumerate(patterns) if fnmatchcase(name, pattern)]
     assert (places.path("rack", name) if patterns else "") == (f"rack/r{fitting[0]}" if fitting else "")
