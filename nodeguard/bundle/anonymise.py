@@ -268,7 +268,7 @@ class Anonymiser:
         value = match[kind]
         before = match[0].removesuffix(value)
         if kind == "guid":
-            # A port's GID ends with its GUID, which also occurs alone.
+            # A port's GID ends with its GUID, which also occurs by itself.
             halves = (value[:19], value[19:20], value[20:])
             return "".join(map(self._hex, halves))
         if kind == "named_by_mac":

@@ -42,7 +42,7 @@ class ObservedTree:
 
     @property
     def errors(self) -> dict[str, str]:
-        """Failures by path, where the tree alone does not imply them."""
+        """Failures by path, where the tree does not imply them."""
         absent = {}
         for names, failure in self._absent.items():
             location = resolve(self.tree, absolute_path(names), follow=False)

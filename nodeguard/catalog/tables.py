@@ -136,7 +136,7 @@ class _RecoveryRow(RecoveryAction, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class _ResponseRow(Struct, forbid_unknown_fields=True):
-    word: str
+    name: str
     verdict: Literal["fatal", "warning", "ignored"]
     action: Action
     meaning: str
@@ -163,8 +163,8 @@ def load_tables(folder: Path | Traversable) -> Catalogue:
 
 def _responses(folder: Path | Traversable) -> Responses:
     document, rows = read_yaml(folder / "responses.yaml", tuple[_ResponseRow, ...])
-    require_unique(document, (((index, "word"), row.word) for index, row in enumerate(rows)))
-    return {row.word: ActionResponse(row.verdict, row.action.value, row.meaning) for row in rows}
+    require_unique(document, (((index, "name"), row.name) for index, row in enumerate(rows)))
+    return {row.name: ActionResponse(row.verdict, row.action.value, row.meaning) for row in rows}
 
 
 def _xids(folder: Path | Traversable, responses: Responses) -> dict[int, Xid]:
@@ -222,7 +222,7 @@ def _require_response(document: YamlDocument, path: FieldPath, responses: Respon
     """Refuse an action, by field, that responses.yaml does not list."""
     for field, action in actions.items():
         if action not in responses:
-            remedy = "use a word of responses.yaml, or add it there"
+            remedy = "use a name of responses.yaml, or add it there"
             raise document.error((*path, field), f"{action!r} has no response", remedy)
 
 

@@ -163,7 +163,7 @@ def port_counter_derivations(bits: Mapping[str, int], heartbeats: HeartbeatCount
         """`port.saturated` and `port.saturated_alike`: counters at their maximum, or `none`.
 
         A counter at its maximum on several ports of one firmware, and on all of them, is not implemented by
-        the firmware (ConnectX-7: excessive_buffer_overrun_errors reads 15). On one port alone, it is a fault.
+        the firmware (ConnectX-7: excessive_buffer_overrun_errors reads 15). On a single port, it is a fault.
         """
         values = {name: latest.get(port, name) for name in bits}
         at_maximum = [name for name, value in values.items() if value == maximum(name)]

@@ -17,7 +17,7 @@ SIGNALS = signals_by_name(
     Signal(
         "gpu.trap.processes",
         "gauge",
-        "processes of the last day that met Xid 13 in one place of the GPU alone",
+        "processes of the last day that met Xid 13 in only one place of the GPU",
     ),
     Signal("gpu.trap.place", "state", "that place, a GPC and a TPC, or `several` where it is more than one"),
     Signal("gpu.temperature.margin", "gauge", "degrees left to the GPU's slow-down", "celsius"),

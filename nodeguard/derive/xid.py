@@ -21,7 +21,7 @@ _CONTAINED = re.compile(r"RST: (Yes|No), D-RST: (Yes|No)")
 _RECOVERY = re.compile(r"changed from 0x([0-9a-fA-F]+) .*? to 0x([0-9a-fA-F]+) ")
 _RECOVERY_CODE = 154
 
-# Topics with a meaning that depends on the message, so that the code alone does not show a fault.
+# Topics with a meaning that depends on the message, so that the code does not show a fault.
 _NEEDS_MESSAGE = frozenset({"nvlink", "nvlink5", "recovery"})
 
 

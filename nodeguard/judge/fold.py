@@ -41,7 +41,7 @@ def attach_symptoms(
     A cause that is less bad than its symptom becomes evidence of the symptom, because the worst finding
     decides about the node. checks: by id. dependencies: target → the target it depends on besides its parent.
     A cause is on the same target, its parents or its dependency. For a GPU or link it may also be on any
-    NVSwitch, for a check of the node alone on any target.
+    NVSwitch, for a check of only the node on any target.
     """
     active = {(finding.check, finding.target): finding for finding in findings}
     symptoms: dict[FindingKey, list[Finding]] = defaultdict(list)

@@ -42,14 +42,14 @@ class NodeCondition(Struct, frozen=True):
     @property
     def state(self) -> tuple[str, str, str]:
         """Return the parts that cause a write when they change; text from readings does not."""
-        _, found, details = self.short_message.rpartition(DETAILS_PREFIX)
-        return self.status, self.reason, details if found else ""
+        _, prefix, details = self.short_message.rpartition(DETAILS_PREFIX)
+        return self.status, self.reason, details if prefix else ""
 
     @property
     def short_message(self) -> str:
         """Return the message as written to the API: the part before the details is cut if it is too long."""
-        head, found, details = self.message.rpartition(DETAILS_PREFIX)
-        if not found or len(self.message) <= MAX_CONDITION_MESSAGE:
+        head, prefix, details = self.message.rpartition(DETAILS_PREFIX)
+        if not prefix or len(self.message) <= MAX_CONDITION_MESSAGE:
             return self.message[:MAX_CONDITION_MESSAGE]
         rest = f"… {DETAILS_PREFIX}{details}"[:MAX_CONDITION_MESSAGE]
         return head[: MAX_CONDITION_MESSAGE - len(rest)] + rest

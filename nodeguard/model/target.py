@@ -42,10 +42,10 @@ def bus_address(text: str) -> str | None:
     `00000000:3B:00.0` becomes `0000:3b:00`. Returns None if the text is not a PCI address. A missing domain
     is domain 0, as the kernel prints it.
     """
-    found = _ADDRESS.match(text.strip())
-    if found is None:
+    match = _ADDRESS.match(text.strip())
+    if match is None:
         return None
-    domain, bus, device, _ = found.groups()
+    domain, bus, device, _ = match.groups()
     return f"{int(domain or '0', 16):04x}:{bus}:{device}".lower()
 
 
@@ -54,10 +54,10 @@ def function_address(text: str) -> str | None:
 
     The function is 0 if the text has none. Returns None if the text is not a PCI address.
     """
-    found = _ADDRESS.match(text.strip())
-    if found is None:
+    match = _ADDRESS.match(text.strip())
+    if match is None:
         return None
-    return f"{bus_address(text)}.{found.group(4) or '0'}"
+    return f"{bus_address(text)}.{match.group(4) or '0'}"
 
 
 def gpu_target(address: str) -> str:
@@ -133,14 +133,14 @@ def parent_target(target: str) -> str:
 def target_label(target: str) -> str:
     """Return a target as text for people: `GPU 0000:3b:00 NVLink 3`, `port mlx5_0/1`, `/var`."""
     shown = {"gpu": "GPU", "nvswitch": "NVSwitch", "pci": "PCI function", "dimm": "DIMM"}
-    what = target_kind(target)
-    if what == "fs":
+    kind = target_kind(target)
+    if kind == "fs":
         return target[3:]
-    if what == "nvlink":
+    if kind == "nvlink":
         owner, _, link = target.partition("/nvlink/")
         return f"{target_label(owner)} NVLink {link}"
     head, _, rest = target.partition("/")
-    if what == "probe" and "/" in rest:
+    if kind == "probe" and "/" in rest:
         name, _, place = rest.partition("/")
         return f"{target_label(place)}, probe {name}"
     return f"{shown.get(head, head)} {rest}" if rest else target

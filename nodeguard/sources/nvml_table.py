@@ -335,5 +335,5 @@ NVLINK = _rows(
     ("nvlink.symbol_errors", _COUNTER, "fields(221,{link})", "symbol errors"),
 )
 
-# Of the links of a GPU to its CPU, whose slot is the GPU's own.
+# Of the links of a GPU to its CPU, in the slot of the GPU.
 C2C = _rows(("c2c.active", _TRUTH, "fields(171,{link})", "whether the link is active"))

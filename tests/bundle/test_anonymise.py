@@ -49,10 +49,10 @@ def test_an_identity_becomes_another_of_its_shape(text: str, original: str) -> N
     after = anonymiser().text(before)
     assert original not in after
     wanted = re.escape(text).replace(r"\{\}", "(.+)")
-    found = re.fullmatch(wanted, after)
-    assert found is not None
-    assert {shape(group) for group in found.groups()} == {shape(original)}
-    assert len(set(found.groups())) == 1
+    match = re.fullmatch(wanted, after)
+    assert match is not None
+    assert {shape(group) for group in match.groups()} == {shape(original)}
+    assert len(set(match.groups())) == 1
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_an_identity_becomes_another_of_its_shape(text: str, original: str) -> N
         "gpu-178 other-gpu17 gpu_17",
     ],
 )
-def test_what_names_nobody_stays(text: str) -> None:
+def test_text_without_identity_does_not_change(text: str) -> None:
     assert anonymiser().text(text) == text
 
 
@@ -119,7 +119,7 @@ def test_the_same_name_is_replaced_alike_wherever_it_stands() -> None:
     assert new.manifest(Manifest(HOST, UUID, 0, 0)) == Manifest(new.text(HOST), new.text(UUID), 0, 0)
 
 
-def test_serials_that_nvml_told_are_found_unnamed() -> None:
+def test_serials_of_nvml_are_replaced_in_other_texts() -> None:
     new = anonymiser()
     assert new.text("board 1650522000123") == "board 1650522000123"
     serial = new.nvml("nvmlDeviceGetSerial", "1650522000123")
@@ -176,7 +176,7 @@ def test_files_that_are_an_identity_are_replaced_whole() -> None:
         "/dev/mapper/{3600508b400105e21} /mnt/my\\040{project} xfs ro 0 0",
     ],
 )
-def test_a_mount_table_names_nobody_and_keeps_its_form(line: str) -> None:
+def test_mount_table_is_anonymised_and_keeps_its_form(line: str) -> None:
     original = line.replace("{", "").replace("}", "")
     after = anonymiser().file("/proc/self/mounts", f"{original}\n")
     for name in re.findall(r"{(.+?)}", line):
@@ -216,7 +216,7 @@ def test_what_stands_on_any_machine_stays(path: str) -> None:
         "mce: [Hardware Error]: PROCESSOR 0:50657 PPIN: {1234abcd5678ef00}",
     ],
 )
-def test_records_of_the_kernel_log_name_nobody(text: str) -> None:
+def test_kernel_log_records_are_anonymised(text: str) -> None:
     original = text.replace("{", "").replace("}", "")
     after = anonymiser().record(f"3,17,123456789012,-;{original}")
     for name in re.findall(r"{(.+?)}", text):
@@ -238,7 +238,7 @@ def test_numbers_that_mean_something_stay(text: str) -> None:
 
 
 @pytest.mark.parametrize("host", ["h100", "dgx", "live", "mlx5"])
-def test_a_host_called_like_a_model_leaves_models_alone(host: str) -> None:
+def test_hostname_that_equals_a_model_does_not_change_models(host: str) -> None:
     new = Anonymiser(host)
     for path, text in (
         ("/sys/class/dmi/id/product_name", "DGX H100"),
@@ -282,7 +282,7 @@ guids = st.tuples(hexes, hexes, hexes, hexes).map(":".join)
 macs = st.lists(st.integers(1, 254).map(lambda byte: f"{byte:02x}"), min_size=6, max_size=6).map(":".join)
 addresses = st.tuples(*[st.integers(1, 254)] * 3).map(lambda parts: "10." + ".".join(map(str, parts)))
 words = st.text(string.ascii_lowercase, min_size=6, max_size=12).filter(
-    lambda word: word not in ("serial", "number")
+    lambda name: name not in ("serial", "number")
 )
 hosts = st.tuples(words, st.integers(10, 99)).map(lambda parts: f"{parts[0]}-{parts[1]}")
 identities = uuids | guids.filter(lambda guid: len(set(guid)) > 4) | macs | addresses
@@ -290,14 +290,14 @@ identities = uuids | guids.filter(lambda guid: len(set(guid)) > 4) | macs | addr
 
 @settings(deadline=None)
 @given(hosts, st.lists(st.tuples(st.sampled_from(["GPU-", "x ", "(", "=", ""]), identities)))
-def test_no_original_is_left_and_everything_is_consistent(host: str, found: list[tuple[str, str]]) -> None:
+def test_anonymised_text_is_consistent_and_has_no_identity(host: str, match: list[tuple[str, str]]) -> None:
     new = Anonymiser(host)
-    text = " ".join([host, *(before + identity for before, identity in found), host])
+    text = " ".join([host, *(before + identity for before, identity in match), host])
     after = new.text(text)
-    for original in (host, *(identity for _, identity in found)):
+    for original in (host, *(identity for _, identity in match)):
         assert not re.search(rf"(?<!\w){re.escape(original)}(?!\w)", after)
     assert new.text(text) == after
-    assert all(new.text(identity) in after for _, identity in found)
+    assert all(new.text(identity) in after for _, identity in match)
 
 
 @settings(deadline=None)

@@ -25,19 +25,19 @@ def test_a_word_becomes_what_the_live_machine_raises() -> None:
     assert hung.detail == "statvfs(/x)"
 
 
-@pytest.mark.parametrize("word", ["EIO", "ENOTCONN", "ESTALE", "stall", "hang"])
-def test_an_exception_becomes_the_word_again(word: str) -> None:
-    assert is_system_failure(word)
-    assert failure_name(failure_from_name(word, "")) == word
+@pytest.mark.parametrize("name", ["EIO", "ENOTCONN", "ESTALE", "stall", "hang"])
+def test_exception_has_the_name_of_its_failure(name: str) -> None:
+    assert is_system_failure(name)
+    assert failure_name(failure_from_name(name, "")) == name
 
 
 def test_an_error_without_errno_is_eio() -> None:
     assert failure_name(OSError("odd")) == "EIO"
 
 
-@pytest.mark.parametrize("word", ["errorcode", "E", "eio", "", 5, None, [], {}, "NVML_ERROR_TIMEOUT"])
-def test_other_words_name_no_errno(word: object) -> None:
-    assert not is_system_failure(word)
+@pytest.mark.parametrize("name", ["errorcode", "E", "eio", "", 5, None, [], {}, "NVML_ERROR_TIMEOUT"])
+def test_other_values_are_no_failures(name: object) -> None:
+    assert not is_system_failure(name)
 
 
 def test_nvml_has_names_of_its_own() -> None:
@@ -47,7 +47,7 @@ def test_nvml_has_names_of_its_own() -> None:
     assert not is_nvml_failure({})
 
 
-def test_an_error_stands_alone() -> None:
+def test_error_excludes_other_fields() -> None:
     check_result({"f_frsize": 1}, "f", "x", nvml=False)
     check_result({"error": "EIO"}, "f", "x", nvml=False)
     with pytest.raises(BundleError, match=r"^f: x: has an error and values: keep the error, or the values$"):

@@ -19,10 +19,10 @@ directories = st.dictionaries(names, trees, max_size=3)
 @settings(deadline=None)
 @given(directories, directories)
 def test_a_difference_laid_over_what_was_gives_what_is(before: Directory, after: Directory) -> None:
-    kept = copy.deepcopy((before, after))
+    copied = copy.deepcopy((before, after))
     removed, new = tree_difference(before, after)
     assert apply_frame(before, removed, new) == after
-    assert (before, after) == kept
+    assert (before, after) == copied
 
 
 @settings(deadline=None)
@@ -34,9 +34,9 @@ def test_nothing_new_is_no_difference(tree: Directory) -> None:
 @settings(deadline=None)
 @given(directories, directories)
 def test_no_tree_is_changed(before: Directory, above: Directory) -> None:
-    kept = copy.deepcopy((before, above))
+    copied = copy.deepcopy((before, above))
     apply_frame(before, ["/a/b", "/c"], above)
-    assert (before, above) == kept
+    assert (before, above) == copied
 
 
 def test_what_a_frame_does_not_touch_is_shared() -> None:

@@ -76,7 +76,7 @@ def test_half_a_line_waits_for_its_end(tmp_path: Path, log: GrowingLog) -> None:
     assert new(log) == [f"{TWO}\n SUBSYSTEM=pci"]
 
 
-def test_what_lay_there_is_told_apart_and_needs_no_last_newline(tmp_path: Path) -> None:
+def test_existing_lines_are_separate_and_need_no_last_newline(tmp_path: Path) -> None:
     (tmp_path / "kmsg").write_text(f"{ONE}\n{TWO}")
     with growing_log(tmp_path / "kmsg") as log:
         append(tmp_path / "kmsg", f"\n{THREE}\n")
@@ -92,23 +92,23 @@ def test_a_long_log_that_lay_there_is_read_whole(tmp_path: Path) -> None:
         assert list(log.read().existing.records) == records
 
 
-def test_what_is_no_record_is_left_out_and_told(tmp_path: Path, log: GrowingLog) -> None:
+def test_invalid_line_is_skipped_and_reported(tmp_path: Path, log: GrowingLog) -> None:
     append(tmp_path / "kmsg", f"{ONE}\n\n")
     new(log)
     append(tmp_path / "kmsg", f"{TWO}\nNVRM: Xid\n3,x,1,-;y\n{THREE}\n")
-    found = log.read().appended
-    assert (found.records, found.left_out) == ((TWO, THREE), 2)
+    records = log.read().appended
+    assert (records.records, records.left_out) == ((TWO, THREE), 2)
     where = tmp_path / "kmsg"
-    assert str(found.defect).startswith(
+    assert str(records.defect).startswith(
         f"{where}: line 4: is not a record of /dev/kmsg: write it like 6,1024,"
     )
 
 
 def test_a_line_without_end_does_not_fill_the_memory(tmp_path: Path, log: GrowingLog) -> None:
     append(tmp_path / "kmsg", "6,1,1,-;" + "x" * 300_000)
-    found = log.read().appended
-    assert len(found.records) == 1
-    assert found.left_out >= 1
+    records = log.read().appended
+    assert len(records.records) == 1
+    assert records.left_out >= 1
     append(tmp_path / "kmsg", f"\n{TWO}\n")
     assert new(log)[-1] == TWO
 
@@ -126,7 +126,7 @@ def test_a_file_replaced_by_a_longer_one_is_read_on(tmp_path: Path, log: Growing
     assert new(log) == [THREE]
 
 
-def test_a_file_written_anew_with_more_at_its_end_is_read_on(tmp_path: Path, log: GrowingLog) -> None:
+def test_rewritten_file_with_more_lines_is_read_on(tmp_path: Path, log: GrowingLog) -> None:
     append(tmp_path / "kmsg", f"{ONE}\n")
     new(log)
     with (tmp_path / "kmsg").open("w") as file:
@@ -178,10 +178,10 @@ def test_one_reading_is_bounded_and_the_rest_is_news(
     first = log.read()
     assert first.more
     assert has_news(log)
-    found = list(first.appended.records)
+    received = list(first.appended.records)
     while has_news(log):
-        found += new(log)
-    assert found == records
+        received += new(log)
+    assert received == records
     append(tmp_path / "kmsg", f"{ONE}\n")
     assert log.read(within=-1.0) == growing.LogUpdate(more=True)
 
@@ -199,12 +199,12 @@ def test_a_pipe_that_is_full_makes_its_writer_wait(tmp_path: Path, pipe: Growing
     records = [f"6,{number},1,-;{'x' * 200}" for number in range(2000)]
     writer = threading.Thread(target=append, args=(tmp_path / "kmsg", "\n".join(records) + "\n"))
     writer.start()
-    found: list[str] = []
-    while len(found) < len(records):
+    received: list[str] = []
+    while len(received) < len(records):
         select.select([pipe], [], [], PATIENCE)
-        found += new(pipe)
+        received += new(pipe)
     writer.join(PATIENCE)
-    assert found == records
+    assert received == records
 
 
 def test_what_is_left_in_a_pipe_is_no_news_but_stays(tmp_path: Path, pipe: GrowingLog) -> None:
@@ -228,7 +228,9 @@ def test_a_pipe_may_take_a_file_s_place_and_back(tmp_path: Path, log: GrowingLog
     assert new(log) == [ONE, THREE]
 
 
-def test_anything_else_is_refused_at_the_start_and_told_later(tmp_path: Path, log: GrowingLog) -> None:
+def test_other_file_types_are_rejected_at_the_start_and_reported_later(
+    tmp_path: Path, log: GrowingLog
+) -> None:
     append(tmp_path / "kmsg", f"{ONE}\n")
     (tmp_path / "kmsg").unlink()
     (tmp_path / "kmsg").symlink_to("/dev/kmsg")

@@ -21,7 +21,7 @@ def is_readable(inotify: Inotify) -> bool:
     return bool(select.select([inotify], [], [], 0)[0])
 
 
-def test_what_happens_in_a_directory_is_told_by_name(tmp_path: Path, inotify: Inotify) -> None:
+def test_changes_in_a_directory_have_names(tmp_path: Path, inotify: Inotify) -> None:
     watch = inotify.watch(str(tmp_path))
     assert inotify.take() == []
     (tmp_path / "made").mkdir()
@@ -37,7 +37,7 @@ def test_what_happens_in_a_directory_is_told_by_name(tmp_path: Path, inotify: In
     assert not is_readable(inotify)
 
 
-def test_what_was_open_all_along_is_told_of_at_each_write(tmp_path: Path, inotify: Inotify) -> None:
+def test_each_write_to_an_open_file_is_a_change(tmp_path: Path, inotify: Inotify) -> None:
     with (tmp_path / "log").open("w") as log:
         watch = inotify.watch(str(tmp_path))
         for _ in range(2):

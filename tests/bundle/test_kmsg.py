@@ -64,8 +64,8 @@ def test_records_are_read_as_they_were_written(written: list[str]) -> None:
 
 def test_of_a_log_that_is_being_written_what_is_no_record_is_left_out() -> None:
     lines = [b" SUBSYSTEM=gone", b"6,1,1,-;one \xff", b" SUBSYSTEM=pci", b"", b"Xid 79", b"6,2,2,-;two", b"x"]
-    found = parse_lines(lines, "kmsg", 11)
-    assert found.records == ("6,1,1,-;one \N{REPLACEMENT CHARACTER}\n SUBSYSTEM=pci", "6,2,2,-;two")
-    assert found.left_out == 2
-    assert str(found.defect).startswith("kmsg: line 15: is not a record of /dev/kmsg: write it like 6,1024,")
+    parsed = parse_lines(lines, "kmsg", 11)
+    assert parsed.records == ("6,1,1,-;one \N{REPLACEMENT CHARACTER}\n SUBSYSTEM=pci", "6,2,2,-;two")
+    assert parsed.left_out == 2
+    assert str(parsed.defect).startswith("kmsg: line 15: is not a record of /dev/kmsg: write it like 6,1024,")
     assert parse_lines([], "kmsg", 1) == LogLines()

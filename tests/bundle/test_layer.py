@@ -96,7 +96,7 @@ def test_a_pipe_that_took_a_files_place_is_not_waited_for(tmp_path: Path) -> Non
         read_plain_file(f"{tmp_path}/sys/a", 10)
 
 
-def test_what_somebody_else_reads_is_left_apart(tmp_path: Path) -> None:
+def test_files_of_other_readers_are_separate(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "kmsg")
     lay(tmp_path, {"nvml.json": "{}", "sys/kmsg": "x"})
     layer = scan_layer(

@@ -14,11 +14,11 @@ def test_a_machine_has_the_same_new_name_in_all_answers() -> None:
     event = {"EventType": "Reboot", "Resources": ["gpu-vmss_12"], "Description": "gpu000012 is old"}
     body = json.dumps({"DocumentIncarnation": 7, "Events": [{**event, "EventId": "abc-1"}]})
     own = anonymous_response(NAME, {"status": 200, "body": "gpu-vmss_12"}, new)
-    told = anonymous_response(EVENTS, {"status": 200, "body": body}, new)
-    [said] = json.loads(told["body"])["Events"]
-    assert said["Resources"] == [own["body"]]
-    assert (said["EventType"], told["status"]) == ("Reboot", 200)
-    assert not any(name in told["body"] + own["body"] for name in ("gpu-vmss_12", "gpu000012", "abc-1"))
+    response = anonymous_response(EVENTS, {"status": 200, "body": body}, new)
+    [event] = json.loads(response["body"])["Events"]
+    assert event["Resources"] == [own["body"]]
+    assert (event["EventType"], response["status"]) == ("Reboot", 200)
+    assert not any(name in response["body"] + own["body"] for name in ("gpu-vmss_12", "gpu000012", "abc-1"))
 
 
 def test_what_is_no_json_is_a_text() -> None:

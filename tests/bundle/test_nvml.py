@@ -127,10 +127,10 @@ def test_a_frames_error_stands_until_a_frame_takes_it_away() -> None:
 
 def test_events_have_nvmls_own_index() -> None:
     events = [{"device": 2, "type": 8, "data": 79}, {"device": 1, "type": 8, "data": 48}]
-    found = read_frame(three(), json.dumps({"devices": {"1": None}, "events": events}).encode(), "nvml.json")[
-        1
-    ]
-    assert found == (NvmlEvent(1, 8, 79), NvmlEvent(1, 8, 48))
+    result = read_frame(
+        three(), json.dumps({"devices": {"1": None}, "events": events}).encode(), "nvml.json"
+    )[1]
+    assert result == (NvmlEvent(1, 8, 79), NvmlEvent(1, 8, 48))
     first = read_base(
         json.dumps({"devices": [{}], "events": events[1:]}).replace('device": 1', 'device": 0').encode(), "f"
     )
@@ -206,7 +206,7 @@ def test_what_waits_behind_a_lost_handle_is_not_shown() -> None:
 
 
 def test_a_round_becomes_what_nvml_answered() -> None:
-    told = after_round(
+    state = after_round(
         NvmlState(),
         [
             (-1, "nvmlSystemGetDriverVersion", "580.95.05"),
@@ -218,7 +218,7 @@ def test_a_round_becomes_what_nvml_answered() -> None:
             (2, "nvmlDeviceGetSerial", None),
         ],
     )
-    assert told.document() == {
+    assert state.document() == {
         "system": {"nvmlSystemGetDriverVersion": "580.95.05", "nvmlDeviceGetCount": 3},
         "devices": [
             {"nvmlDeviceGetUUID": "GPU-a"},
@@ -232,9 +232,9 @@ def test_the_next_round_changes_what_it_asked_and_drops_what_is_beyond_the_count
     first = after_round(NvmlState(), [(0, "nvmlDeviceGetUUID", "a"), (1, "nvmlDeviceGetUUID", "b")])
     lost = after_round(first, [(1, "nvmlDeviceGetHandleByIndex", LOST)])
     assert lost.document()["devices"] == [{"nvmlDeviceGetUUID": "a"}, LOST]
-    one = after_round(lost, [(-1, "nvmlDeviceGetCount", 1)])
-    assert [device.get("nvmlDeviceGetUUID") for device in one.document()["devices"]] == ["a"]
-    failed = after_round(one, [(-1, "nvmlInit", {"error": "NVML_ERROR_DRIVER_NOT_LOADED"})])
+    single = after_round(lost, [(-1, "nvmlDeviceGetCount", 1)])
+    assert [device.get("nvmlDeviceGetUUID") for device in single.document()["devices"]] == ["a"]
+    failed = after_round(single, [(-1, "nvmlInit", {"error": "NVML_ERROR_DRIVER_NOT_LOADED"})])
     assert failed.document()["error"] == "NVML_ERROR_DRIVER_NOT_LOADED"
     assert "error" not in after_round(failed, [(0, "nvmlDeviceGetUUID", "a")]).document()
 
@@ -258,10 +258,10 @@ entries = st.one_of(
 @settings(deadline=None)
 @given(st.lists(st.lists(entries), min_size=1, max_size=4))
 def test_rounds_are_read_back_from_base_and_frames(rounds: list[list[tuple[int, str, Any]]]) -> None:
-    told = after_round(NvmlState(), rounds[0])
-    read = read_base(json.dumps(told.document()).encode(), "nvml.json")[0]
+    state = after_round(NvmlState(), rounds[0])
+    read = read_base(json.dumps(state.document()).encode(), "nvml.json")[0]
     for entries in rounds[1:]:
-        after = after_round(told, entries)
-        read = read_frame(read, json.dumps(frame_document(told, after)).encode(), "nvml.json")[0]
-        told = after
-        assert read.document() == told.document()
+        after = after_round(state, entries)
+        read = read_frame(read, json.dumps(frame_document(state, after)).encode(), "nvml.json")[0]
+        state = after
+        assert read.document() == state.document()

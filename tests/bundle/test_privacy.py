@@ -23,7 +23,7 @@ def test_which_files_are_mount_tables(path: str, *, is_one: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "kept"),
+    ("line", "mode"),
     [
         ("//files/x /x cifs username=alice,password=hunter2 0 0", "//files/x /x cifs rw 0 0"),
         ("mon1:/ /c ceph name=admin,secret=AQ==,ro 0 0", "mon1:/ /c ceph ro 0 0"),
@@ -32,8 +32,8 @@ def test_which_files_are_mount_tables(path: str, *, is_one: bool) -> None:
         ("/dev/sda1 / ext4", "/dev/sda1 / ext4 rw 0 0"),
     ],
 )
-def test_of_the_options_only_the_mode_is_kept(line: str, kept: str) -> None:
-    assert public_mounts(f"# password=x\n{line}\n") == f"{kept}\n"
+def test_of_the_options_only_the_mode_is_kept(line: str, mode: str) -> None:
+    assert public_mounts(f"# password=x\n{line}\n") == f"{mode}\n"
 
 
 def test_a_line_that_is_none_stays_none() -> None:
@@ -44,14 +44,14 @@ def test_a_line_that_is_none_stays_none() -> None:
 LINES = st.lists(st.lists(st.text("ab/#,=:ro\\\\ 01", min_size=1), max_size=5).map(" ".join)).map("\n".join)
 
 
-def said(text: str) -> list[tuple[str, str, bool]]:
+def table_rows(text: str) -> list[tuple[str, str, bool]]:
     return [(mount.path, mount.type, mount.read_only) for mount in parse_mounts(text)]
 
 
 @given(LINES)
 def test_what_a_source_reads_stays(text: str) -> None:
-    assert said(public_mounts(text)) == said(text)
-    assert said(anonymous_mounts(public_mounts(text), lambda word: word)) == said(text)
+    assert table_rows(public_mounts(text)) == table_rows(text)
+    assert table_rows(anonymous_mounts(public_mounts(text), lambda name: name)) == table_rows(text)
     assert all(isinstance(mount, Mount) for mount in parse_mounts(public_mounts(text)))
 
 
@@ -70,14 +70,14 @@ def public(*records: str) -> list[str]:
         "/proc/1/smaps",
     ],
 )
-def test_what_tells_of_people_is_private(path: str) -> None:
+def test_files_of_users_are_private(path: str) -> None:
     assert is_private(path)
 
 
 @pytest.mark.parametrize(
     "path", ["/proc/1/stat", "/proc/1/comm", "/proc/1/wchan", "/sys/x/maps", "/proc/meminfo"]
 )
-def test_what_tells_of_the_machine_is_not(path: str) -> None:
+def test_files_of_the_machine_are_public(path: str) -> None:
     assert not is_private(path)
 
 
@@ -113,7 +113,7 @@ def test_the_first_process_s_arguments_and_environment_are_left_out() -> None:
         "7,4,4,-;  with environment:",
         "7,5,5,-;    TOKEN=secret",
         "6,6,6,-;pci 0000:3b:00.0: enabling device",
-        "6,7,7,-;    kept, for it belongs to nothing",
+        "6,7,7,-;    mode, for it belongs to nothing",
     ]
     assert public(*log) == [log[0], log[5], log[6]]
 

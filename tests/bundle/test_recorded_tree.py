@@ -22,8 +22,8 @@ def tree() -> RecordedTree:
     return RecordedTree(ROOT, {}, FileCache())
 
 
-def failing(path: str, word: str) -> RecordedTree:
-    return RecordedTree(ROOT, {path: word}, FileCache())
+def failing(path: str, failure: str) -> RecordedTree:
+    return RecordedTree(ROOT, {path: failure}, FileCache())
 
 
 def test_files_directories_and_links_are_read() -> None:

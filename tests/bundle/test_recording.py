@@ -25,10 +25,10 @@ def opened(tmp_path: Path, files: dict[str, Any]) -> Recording:
 def test_a_bundle_of_one_instant(tmp_path: Path) -> None:
     recording = opened(tmp_path, {"sys/class/net/eth0/mtu": "9000\n"})
     assert (recording.manifest.hostname, recording.end) == ("gpu-17", 0.0)
-    moment = recording.state_at(0)
-    assert moment.instant == Instant(NOON, 864000.0, BOOT)
-    assert moment.read("/sys/class/net/eth0/mtu") == "9000\n"
-    assert (moment.calls, moment.nvml) == ({}, None)
+    state = recording.state_at(0)
+    assert state.instant == Instant(NOON, 864000.0, BOOT)
+    assert state.read("/sys/class/net/eth0/mtu") == "9000\n"
+    assert (state.calls, state.nvml) == ({}, None)
     assert (recording.log(0), recording.nvml_events(0)) == ((), ())
 
 
@@ -160,7 +160,7 @@ def test_nvml_may_come_with_a_frame(tmp_path: Path) -> None:
     assert recording.state_at(30).nvml == {"system": {}, "devices": [{"nvmlDeviceGetUUID": "a"}]}
 
 
-def test_the_kernel_log_is_appended_and_a_boot_begins_it_anew(tmp_path: Path) -> None:
+def test_kernel_log_is_appended_and_restarts_at_a_boot(tmp_path: Path) -> None:
     recording = opened(
         tmp_path,
         {
@@ -182,7 +182,7 @@ def test_the_kernel_log_is_appended_and_a_boot_begins_it_anew(tmp_path: Path) ->
     assert recording.log(120, since=60) == ("6,1,1,-;ninety",)
 
 
-def test_moments_between_frames_share_everything(tmp_path: Path) -> None:
+def test_states_between_frames_are_shared(tmp_path: Path) -> None:
     recording = opened(
         tmp_path, {"sys/a": "a", "calls.json": {}, "nvml.json": {}, "frames/30/frame.yaml": "{}"}
     )

@@ -43,23 +43,25 @@ def test_who_asks_while_it_is_read_again_waits_for_it(tmp_path: Path) -> None:
         for value in range(20):
             lay(tmp_path, {"sys/a": str(value)})
             live.note_changes()
-            found: list[str] = []
+            contents: list[str] = []
             askers = [
-                threading.Thread(target=lambda: found.append(live.reload().state_at(0).read("/sys/a")))  # noqa: B023
+                threading.Thread(target=lambda: contents.append(live.reload().state_at(0).read("/sys/a")))  # noqa: B023
                 for _ in range(4)
             ]
             for asker in askers:
                 asker.start()
             for asker in askers:
                 asker.join(PATIENCE)
-            assert found == [str(value)] * 4
+            assert contents == [str(value)] * 4
 
 
-@pytest.mark.parametrize("said", ["recorded", "not-recorded", ""])
-def test_a_kernel_log_may_come_at_any_time_unless_it_was_not_recorded(tmp_path: Path, said: str) -> None:
-    files: dict[str, Any] = {"bundle.yaml": MANIFEST + (f"sources: {{kmsg: {said}}}\n" if said else "")}
+@pytest.mark.parametrize("presence", ["recorded", "not-recorded", ""])
+def test_kernel_log_can_appear_unless_it_is_not_recorded(tmp_path: Path, presence: str) -> None:
+    files: dict[str, Any] = {
+        "bundle.yaml": MANIFEST + (f"sources: {{kmsg: {presence}}}\n" if presence else "")
+    }
     with WatchedBundle(bundle(tmp_path, files)) as live:
-        assert live.is_recorded("kmsg", ("kmsg",)) == (said != "not-recorded")
+        assert live.is_recorded("kmsg", ("kmsg",)) == (presence != "not-recorded")
         assert not live.is_recorded("nvml", ("nvml.json",))
 
 

@@ -21,7 +21,7 @@ FIELDS = {
     "message": '"it is {a.level}"',
     "remedy": "Look at it.",
     "description": "It means that.",
-    "source": "Somebody.",
+    "source": "Vendor manual.",
 }
 EVENT = "{event: a.happened}"
 WINDOW = "{event: a.happened, over: 1h}"
@@ -60,7 +60,7 @@ def test_a_check(tmp_path: Path) -> None:
     assert check.runbook.endswith("/docs/reference/checks.md#one")
 
 
-def test_a_family_may_be_for_some_slots_alone(tmp_path: Path) -> None:
+def test_family_can_apply_to_some_targets_only(tmp_path: Path) -> None:
     head = "family: fam\napplies_when: {signal: a.level, above: 1}\n"
     result = file(tmp_path, one(), one("two"), head=head).checks
     assert [check.applies_when for check in result] == [Compare("a.level", "above", 1)] * 2
@@ -247,7 +247,7 @@ def test_a_later_check_replaces_an_earlier_one_of_its_id(tmp_path: Path) -> None
     assert disabled == {}
 
 
-def test_what_is_disabled_is_told_with_its_file(tmp_path: Path) -> None:
+def test_disabled_check_has_its_file(tmp_path: Path) -> None:
     first = made("x", "a", "b", folder=tmp_path)
     checks, disabled = combine_check_files([first, made("y", disable=("a",), folder=tmp_path)])
     assert [check.id for check in checks] == ["b"]

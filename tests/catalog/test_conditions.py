@@ -241,7 +241,7 @@ def test_what_the_form_itself_does_not_allow(form: dict[str, Any]) -> None:
         compiled(**form)
 
 
-# Whatever compiles can be said and judged.
+# Every condition that compiles can be printed and evaluated.
 
 NUMBERS = st.integers(-5, 5) | st.floats(-1e6, 1e6)
 SCALARS = st.booleans() | NUMBERS | st.sampled_from(["", "up", "none"])
@@ -311,7 +311,7 @@ UNREAD = st.dictionaries(st.sampled_from(["a.level", "a.limit", "a.errors", "a.s
 
 @settings(max_examples=300, deadline=None)
 @given(FORMS, st.lists(st.tuples(READ, UNREAD, EVENTS), min_size=1, max_size=3), st.booleans())
-def test_whatever_compiles_can_be_said_and_judged(
+def test_compiled_condition_can_be_printed_and_evaluated(
     form: dict[str, Any], rounds: list[tuple[dict[str, Any], dict[str, str], list[Event]]], one_look: Any
 ) -> None:
     meant = compiled(**form)

@@ -146,7 +146,7 @@ def repeats_a_repetition(pattern: str) -> bool:
 
 
 @pytest.mark.parametrize("pattern", MEANT, ids=lambda pattern: pattern.id)
-def test_the_slot_is_told_where_it_is_not_the_node(pattern: LogPattern) -> None:
+def test_pattern_has_the_group_of_its_target(pattern: LogPattern) -> None:
     result = re.match(pattern.pattern, pattern.example)
     assert result is not None
     group = {"port": "dev", "disk": "dev", "node": None}.get(pattern.target, "pci")

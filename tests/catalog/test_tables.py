@@ -113,7 +113,7 @@ def test_the_driver_reports_a_recovery_action_since_a_branch() -> None:
         ("unknown", ("warning", "monitor")),
     ],
 )
-def test_a_word_of_nvidia_has_a_response(text: str, held: tuple[str, str]) -> None:
+def test_every_action_name_of_nvidia_has_a_response(text: str, held: tuple[str, str]) -> None:
     response = CATALOGUE.responses[text]
     assert (response.verdict, response.action) == held
 
@@ -255,7 +255,7 @@ RULE = (
         (
             "xid",
             "- {code: 1, name: A, topic: engine,\n   action: RESET, summary: a}\n",
-            "xid.yaml:2: action: 'RESET' has no response: use a word of responses.yaml, or add it there",
+            "xid.yaml:2: action: 'RESET' has no response: use a name of responses.yaml, or add it there",
         ),
         (
             "xid",
@@ -275,7 +275,7 @@ RULE = (
         (
             "sxid",
             "- block: a\n  codes:\n  - {code: 1, name: x, action: pray}\n",
-            "sxid.yaml:3: action: 'pray' has no response: use a word of responses.yaml, or add it there",
+            "sxid.yaml:3: action: 'pray' has no response: use a name of responses.yaml, or add it there",
         ),
         (
             "sxid",
@@ -320,12 +320,12 @@ RULE = (
         ),
         (
             "responses",
-            "- {word: IGNORE, verdict: harmless, action: none, meaning: x}\n",
+            "- {name: IGNORE, verdict: harmless, action: none, meaning: x}\n",
             "responses.yaml:1: verdict: 'harmless' is none of fatal, ignored, warning: use one of these",
         ),
         (
             "responses",
-            "- {word: IGNORE, verdict: ignored, action: none}\n",
+            "- {name: IGNORE, verdict: ignored, action: none}\n",
             "responses.yaml:1: meaning: is missing",
         ),
     ],
@@ -337,7 +337,7 @@ def test_a_table_that_cannot_be_is_refused(folder: Path, table: str, text: str, 
     assert str(caught.value).startswith(f"{folder}/{message}")
 
 
-def test_a_table_that_is_not_there_is_told_of(folder: Path) -> None:
+def test_missing_table_is_an_error(folder: Path) -> None:
     (folder / "sxid.yaml").unlink()
     with pytest.raises(ConfigError, match=r"sxid\.yaml: cannot be read: No such file"):
         load_tables(folder)

@@ -29,7 +29,7 @@ LATEST = {reading.source: reading for reading in ROUND}
 
 
 def place(slot: str, signal: str = "pci.fatal_error", **fields: str) -> str:
-    """Where an event of a slot is said to have happened."""
+    """Return the target that an event is attributed to."""
     log = Reading("kmsg", 100, (Observation("kmsg", slot, events=(Event(signal, 99, fields=dict(fields)),)),))
     [item] = attribute_reading(log, find_owners(LATEST, {})).observations
     return item.target
@@ -48,9 +48,7 @@ def place(slot: str, signal: str = "pci.fatal_error", **fields: str) -> str:
         ("node", "node"),
     ],
 )
-def test_what_is_said_of_an_address_belongs_to_the_one_thing_that_sits_there(
-    message: str, meant: str
-) -> None:
+def test_event_of_an_address_belongs_to_the_device_there(message: str, meant: str) -> None:
     assert place(message) == meant
 
 
@@ -65,9 +63,7 @@ def test_what_is_said_of_an_address_belongs_to_the_one_thing_that_sits_there(
         ("dm-3", "disk.io_error", "disk/dm-3"),
     ],
 )
-def test_what_is_said_of_a_device_belongs_to_its_file_system_or_its_disk(
-    device: str, signal: str, meant: str
-) -> None:
+def test_event_of_a_device_belongs_to_its_file_system_or_disk(device: str, signal: str, meant: str) -> None:
     assert place(f"disk/{device}", signal, dev=device) == meant
 
 
@@ -99,7 +95,7 @@ def test_an_error_of_a_disk_without_a_mount_is_an_error_of_a_volume(
 @pytest.mark.parametrize(
     ("label", "meant"), [("CPU0_DIMM_A1", "dimm/mc0/dimm0"), ("DIMM", "node"), ("unknown memory", "node")]
 )
-def test_what_is_said_of_a_label_belongs_to_the_one_dimm_that_bears_it(label: str, meant: str) -> None:
+def test_event_of_a_label_belongs_to_the_dimm_with_it(label: str, meant: str) -> None:
     assert place("node", "dimm.corrected_error", label=label) == meant
 
 
@@ -169,7 +165,7 @@ def test_gpus_that_nvml_does_not_name_are_those_of_the_bus_that_it_does_not_list
     assert {slot: owner for slot, owner in result.items() if "index" in slot} == names
 
 
-def test_an_unnamed_gpu_is_nobody_where_the_bus_could_not_be_listed() -> None:
+def test_unnamed_gpu_has_no_owner_when_the_bus_is_not_listed() -> None:
     latest = enumerated(GPUS[0], "gpu/index-1", bus=(GPUS[0], GPUS[1]), unlisted=True)
     assert "gpu/index-1" not in find_owners(latest, {})
 

@@ -112,7 +112,7 @@ def test_a_driver_that_was_loaded_is_changing_for_a_while() -> None:
     assert node.signals(50_600, memory(64))["driver.changing"] is False
 
 
-def test_what_the_log_says_of_an_address_is_told_of_what_sits_there() -> None:
+def test_log_event_of_an_address_belongs_to_the_device_there() -> None:
     node = Node()
     node.round(0, seen("infiniband", "port/mlx5_0/1", {"port.pci": "0000:9c:00.0", "port.up": True}))
     log = Observation("kmsg", "pci/0000:9c:00.0", events=(Event("nic.firmware_dead", 5),))

@@ -29,7 +29,7 @@ def after(state: DeriveState, *readings: Reading) -> tuple[DeriveState, list[Eve
     ]
 
 
-def told(events: Sequence[Event]) -> list[tuple[str, object, int]]:
+def decoded(events: Sequence[Event]) -> list[tuple[str, object, int]]:
     return [(event.signal, event.fields.get("response"), event.count) for event in events]
 
 
@@ -47,19 +47,19 @@ def test_a_machine_check_is_decoded() -> None:
 
 def test_what_stands_in_one_round_is_read_together() -> None:
     _, events = after(DeriveState(), log(xid(48, at=99), xid(63, at=99.5)))
-    assert told(events) == [("gpu.xid.ecc", "DRAIN_AND_RESET", 1), ("gpu.xid.repair", "IGNORE", 1)]
+    assert decoded(events) == [("gpu.xid.ecc", "DRAIN_AND_RESET", 1), ("gpu.xid.repair", "IGNORE", 1)]
 
 
-def test_an_earlier_line_is_told_again_where_a_later_one_changes_its_meaning() -> None:
+def test_earlier_line_is_reported_again_when_a_later_one_changes_its_meaning() -> None:
     state, events = after(DeriveState(), log(xid(48, at=90)))
-    assert told(events) == [("gpu.xid.ecc", "RESET_GPU", 1)]
+    assert decoded(events) == [("gpu.xid.ecc", "RESET_GPU", 1)]
     state, events = after(state, log(xid(63, at=95)))
-    assert ("gpu.xid.ecc", "DRAIN_AND_RESET", 0) in told(events)
+    assert ("gpu.xid.ecc", "DRAIN_AND_RESET", 0) in decoded(events)
     _, events = after(state, log(xid(63, at=97)))
     assert [event.signal for event in events] == ["gpu.xid.repair"]
 
 
-def test_what_is_told_again_comes_from_the_source_that_told_it() -> None:
+def test_line_is_reported_again_by_its_source() -> None:
     line = Reading("nvml", 90, (Observation("nvml", GPUS[0], events=(xid(48, at=90),)),))
     state, _ = decode_events(DeriveState(), [line], tables(), 580)
     _, result = decode_events(state, [log(xid(63, at=95))], tables(), 580)
@@ -72,7 +72,7 @@ def test_what_is_told_again_comes_from_the_source_that_told_it() -> None:
     assert sources == {"nvml"}
 
 
-def test_a_number_alone_is_silent_beside_its_words_whichever_comes_first() -> None:
+def test_bare_code_is_dropped_beside_its_message_in_either_order() -> None:
     words = "NETIR_LINK_EVT  Fatal   XC0 i1 Link 02 (0x00400011 0x00000000)"
     bare, line = xid(149, "", at=90), xid(149, words, at=95)
     nvml = Reading("nvml", 90, (Observation("nvml", GPUS[0], events=(bare,)),))

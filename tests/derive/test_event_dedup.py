@@ -28,15 +28,15 @@ def log(*codes: int, at: float = 100.0, stamp: float | None = None, slot: str = 
 UNREADABLE = Reading("kmsg", 100.0, (), complete=False)
 
 
-class Witnesses:
+class XidSources:
     """What comes of readings, one round after the other."""
 
     def __init__(self, *first: Reading) -> None:
         self.waiting = DedupState()
         self.latest = {reading.source: reading for reading in first}
 
-    def told(self, *readings: Reading) -> list[tuple[str, object]]:
-        """Source and code of each Xid that is told after these readings."""
+    def reported(self, *readings: Reading) -> list[tuple[str, object]]:
+        """Source and code of each Xid that is reported after these readings."""
         self.latest |= {reading.source: reading for reading in readings}
         now = max(reading.at for reading in readings)
         self.waiting, after = deduplicate_xids(self.waiting, readings, self.latest, now)
@@ -50,57 +50,60 @@ class Witnesses:
 
 def test_without_a_readable_log_an_event_counts_at_once() -> None:
     for first in ((), (UNREADABLE,)):
-        assert Witnesses(*first).told(nvml(79)) == [("nvml", 79)]
+        assert XidSources(*first).reported(nvml(79)) == [("nvml", 79)]
 
 
 def test_what_both_tell_counts_once_whichever_comes_first() -> None:
-    both = Witnesses(log())
-    assert both.told(nvml(79, at=100)) == []
-    assert both.told(log(79, at=100.1)) == [("kmsg", 79)]
-    assert both.told(nvml(at=200)) == []
-    both = Witnesses(log())
-    assert both.told(log(79, at=100)) == [("kmsg", 79)]
-    assert both.told(nvml(79, at=100.1)) == []
-    assert both.told(nvml(at=200)) == []
-    assert Witnesses().told(nvml(79), log(79)) == [("kmsg", 79)]
+    sources = XidSources(log())
+    assert sources.reported(nvml(79, at=100)) == []
+    assert sources.reported(log(79, at=100.1)) == [("kmsg", 79)]
+    assert sources.reported(nvml(at=200)) == []
+    sources = XidSources(log())
+    assert sources.reported(log(79, at=100)) == [("kmsg", 79)]
+    assert sources.reported(nvml(79, at=100.1)) == []
+    assert sources.reported(nvml(at=200)) == []
+    assert XidSources().reported(nvml(79), log(79)) == [("kmsg", 79)]
 
 
-def test_a_log_whose_clock_drifts_is_a_witness_all_the_same() -> None:
-    both = Witnesses(log())
-    assert both.told(nvml(79, at=5_000_000)) == []
-    assert both.told(log(79, at=5_000_000.1, stamp=4_999_700)) == [("kmsg", 79)]
-    assert both.told(nvml(at=5_000_060)) == []
+def test_log_with_a_drifting_clock_confirms_an_event() -> None:
+    sources = XidSources(log())
+    assert sources.reported(nvml(79, at=5_000_000)) == []
+    assert sources.reported(log(79, at=5_000_000.1, stamp=4_999_700)) == [("kmsg", 79)]
+    assert sources.reported(nvml(at=5_000_060)) == []
 
 
-def test_an_event_whose_line_does_not_come_counts_once_and_of_its_own_moment() -> None:
-    both = Witnesses(log())
-    assert both.told(nvml(79, at=100)) == []
-    assert both.told(nvml(at=100 + GRACE / 2)) == []
-    assert both.told(log(at=101 + GRACE)) == [], "it comes with a reading of NVML"
-    waiting, [late] = deduplicate_xids(both.waiting, [nvml(at=102 + GRACE)], both.latest, 102 + GRACE)
+def test_event_without_a_log_line_counts_once_at_its_own_time() -> None:
+    sources = XidSources(log())
+    assert sources.reported(nvml(79, at=100)) == []
+    assert sources.reported(nvml(at=100 + GRACE / 2)) == []
+    assert sources.reported(log(at=101 + GRACE)) == [], "it comes with a reading of NVML"
+    waiting, [late] = deduplicate_xids(sources.waiting, [nvml(at=102 + GRACE)], sources.latest, 102 + GRACE)
     assert [event.at for observation in late.observations for event in observation.events] == [100]
-    both.waiting = waiting
-    assert both.told(nvml(at=140)) == []
+    sources.waiting = waiting
+    assert sources.reported(nvml(at=140)) == []
 
 
 def test_a_log_that_can_no_longer_be_read_is_not_waited_for() -> None:
-    both = Witnesses(log())
-    assert both.told(nvml(79, at=100)) == []
-    assert both.told(nvml(at=101), UNREADABLE) == [("nvml", 79)]
+    sources = XidSources(log())
+    assert sources.reported(nvml(79, at=100)) == []
+    assert sources.reported(nvml(at=101), UNREADABLE) == [("nvml", 79)]
 
 
-def test_two_readings_that_are_judged_together_tell_of_an_event_once() -> None:
-    assert Witnesses().told(nvml(79, at=100), nvml(at=100.1)) == [("nvml", 79)]
+def test_two_readings_of_one_round_report_an_event_once() -> None:
+    assert XidSources().reported(nvml(79, at=100), nvml(at=100.1)) == [("nvml", 79)]
 
 
-def test_one_code_and_one_gpu_witness_no_other() -> None:
-    both = Witnesses(log())
-    assert both.told(nvml(79, 13, at=100)) == []
-    assert both.told(log(79, at=100.1), log(13, at=100.1, slot=GPUS[1])) == [("kmsg", 79), ("kmsg", 13)]
-    assert both.told(nvml(at=120)) == [("nvml", 13)]
+def test_event_confirms_no_other_code_or_gpu() -> None:
+    sources = XidSources(log())
+    assert sources.reported(nvml(79, 13, at=100)) == []
+    assert sources.reported(log(79, at=100.1), log(13, at=100.1, slot=GPUS[1])) == [
+        ("kmsg", 79),
+        ("kmsg", 13),
+    ]
+    assert sources.reported(nvml(at=120)) == [("nvml", 13)]
 
 
-def test_what_is_of_an_event_alone_leaves_no_empty_observation() -> None:
+def test_observation_without_events_is_dropped() -> None:
     _, [after] = deduplicate_xids(DedupState(), [nvml(79)], {"kmsg": log()}, 100.0)
     assert [observation.signals for observation in after.observations] == [{"gpu.error": "none"}]
 
@@ -113,21 +116,21 @@ def test_a_reading_without_xids_is_left_as_it_is() -> None:
 
 
 @pytest.mark.parametrize(
-    ("bundle", "check", "witness"),
+    ("bundle", "check", "source"),
     [
         ("xid-reported-twice", "gpu-ecc-uncorrectable", "kmsg"),
         ("xid-reported-twice", "gpu-xid-fatal", "nvml"),
         ("xid-unlogged", "gpu-xid-fatal", "nvml"),
     ],
 )
-def test_a_recorded_xid_is_one_finding_that_counts_one(bundle: str, check: str, witness: str) -> None:
+def test_a_recorded_xid_is_one_finding_that_counts_one(bundle: str, check: str, source: str) -> None:
     [result] = [finding for finding in judged(bundle_path(bundle)).findings if finding.check == check]
-    assert [(seen.source, seen.count) for seen in result.evidence if "Xid" in seen.text] == [(witness, 1)]
+    assert [(seen.source, seen.count) for seen in result.evidence if "Xid" in seen.text] == [(source, 1)]
 
 
 @given(st.lists(st.sampled_from([13, 31, 79]), min_size=1, max_size=200))
 def test_a_storm_costs_no_memory(codes: list[int]) -> None:
-    both = Witnesses(log())
+    sources = XidSources(log())
     for number, code in enumerate(codes):
-        both.told(nvml(code, at=100 + number / 100))
-    assert sum(map(len, both.waiting.pending_events.values())) <= 32
+        sources.reported(nvml(code, at=100 + number / 100))
+    assert sum(map(len, sources.waiting.pending_events.values())) <= 32

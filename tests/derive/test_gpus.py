@@ -148,7 +148,7 @@ def test_a_card_without_an_active_link_has_no_bridge() -> None:
         assert derived(look, nvlink_derivation(None, {GPUS[0]: before}))[link]["nvlink.down"] is is_down
 
 
-def test_a_link_of_a_gpu_whose_links_were_not_all_read_is_unknown() -> None:
+def test_link_is_unknown_when_some_links_are_unread() -> None:
     link = f"{GPUS[0]}/nvlink/7"
     look = machine(
         Observation("nvml", GPUS[0], signals={"gpu.name": "x"}, unreadable={"gpu.nvlink.active": "refused"}),
@@ -178,7 +178,7 @@ def test_a_fabric_is_waited_for_where_this_machine_has_one(
     assert result[GPUS[0]].get("gpu.fabric.ready") is (False if has_fabric else None)
 
 
-def test_nothing_is_said_of_links_that_are_active() -> None:
+def test_active_links_have_no_derived_signal() -> None:
     look = machine(
         seen("nvml", GPUS[0], {"gpu.nvlink.active": 18}),
         seen("nvml", f"{GPUS[0]}/nvlink/0", {"nvlink.active": True}),
@@ -202,7 +202,7 @@ def test_a_slot_gives_what_both_ends_are_capable_of(above: int | None, lanes: in
     )
 
 
-def test_a_card_is_compared_with_others_of_its_make_alone() -> None:
+def test_card_is_compared_only_with_cards_of_its_make() -> None:
     adapter = seen("pci", "port/mlx5_0/1", {"pci.vendor": "15b3", "pci.device": "1021", "pci.link.width": 16})
     look = machine(card(GPUS[0], 8), card(GPUS[1], 4), adapter)
     result = derived(look, *pcie_derivations())

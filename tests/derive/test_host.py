@@ -88,7 +88,7 @@ def test_what_sees_no_service_at_all_misses_none() -> None:
 
 
 @pytest.mark.parametrize("cut", [(), ("services",)])
-def test_nothing_is_needed_where_nobody_could_look(cut: tuple[str, ...]) -> None:
+def test_fabric_manager_is_not_needed_when_nothing_was_read(cut: tuple[str, ...]) -> None:
     look = machine(seen("pci", "node", {"nvswitch.pci_count": 4}), cut=cut)
     assert derived(look, *service_derivations({}, expecting(fabric_manager=True))) == {}
 
@@ -144,7 +144,7 @@ def test_a_machine_of_unknown_age_may_have_just_booted() -> None:
     assert derived(machine(host), driver_changing_derivation(99.0)) == {"node": {"driver.changing": True}}
 
 
-def test_the_last_move_is_the_latest_that_was_heard_of() -> None:
+def test_last_driver_change_is_the_latest_event() -> None:
     events = [Event("driver.load", 30), Event("driver.unload", 40), Event("a.happened", 90)]
     assert last_driver_change(None, events) == 40
     assert last_driver_change(50, events) == 50

@@ -78,7 +78,7 @@ def test_a_round_that_was_cut_short_lists_nothing_completely() -> None:
     assert machine(cut=("nvml",)).listed("pci", "gpu") is None, "a source that was never read lists nothing"
 
 
-def test_an_event_alone_names_no_slot() -> None:
+def test_event_without_signals_adds_no_target() -> None:
     """NVML reports the Xid by which it loses a GPU."""
     event = Observation("nvml", GPU, events=(Event("gpu.xid.line", 99.0, "", {"xid": 79}),))
     assert machine(event, seen("nvml", GPUS[1], {"gpu.error": "none"})).listed("nvml", "gpu") == frozenset(
@@ -153,6 +153,6 @@ def test_events_are_not_remembered() -> None:
     assert retain_reading(None, Reading("kmsg", 10, (messages,))).observations[0].events == ()
 
 
-def test_what_is_left_alone_on_request_has_that_as_its_reason() -> None:
+def test_detached_target_has_the_detachment_as_reason() -> None:
     look = machine(Observation("nvml", GPU, "detached", detail=DETACHED))
     assert reason(look, GPU, "gpu.error") == DETACHED

@@ -58,7 +58,7 @@ def test_a_port_that_was_up_is_expected() -> None:
     }
 
 
-def test_a_port_whose_peers_are_up_is_expected() -> None:
+def test_port_with_peers_that_are_up_is_expected() -> None:
     assert wanted(node(0, 1, peers=True)) == {"p0": "peers"}
 
 
@@ -85,7 +85,7 @@ def test_a_platform_may_fix_the_names() -> None:
 
 
 @pytest.mark.parametrize(("platform", "says"), [(None, None), (EIGHT, True)])
-def test_whether_a_port_is_of_the_fabric_is_said_where_the_platform_knows(
+def test_fabric_membership_of_a_port_is_known_from_the_platform(
     platform: Platform | None, says: bool | None
 ) -> None:
     result = derived(node(4), *port_derivations(platform, {}))

@@ -41,7 +41,7 @@ def test_a_gpu_that_nvml_no_longer_lists_is_lost() -> None:
     assert result == {GPUS[0]: (True, False), GPUS[1]: (True, True)}
 
 
-def test_it_is_said_who_sees_a_lost_gpu_and_who_does_not() -> None:
+def test_lost_gpu_has_the_sources_that_list_it() -> None:
     look = machine(READY, on_bus(GPUS[0]))
     assert gpus(look)[GPUS[0]]["gpu.seen_by"] == "seen by PCI and procfs, not by NVML"
 
@@ -67,7 +67,7 @@ def counting(*, hidden: int = 0, refused: int = 0, error: str = "none") -> Obser
 
 
 @pytest.mark.parametrize("error", ["GPU_IS_LOST", "GPU_NOT_FOUND"])
-def test_a_gpu_whose_handle_is_refused_for_it_is_gone_is_lost(error: str) -> None:
+def test_gpu_is_lost_when_its_handle_error_means_absence(error: str) -> None:
     assert found(counting(refused=1, error=error), on_bus(GPUS[0]))[GPUS[0]][1] is True
 
 
@@ -76,7 +76,7 @@ def test_a_gpu_that_this_process_may_not_look_at_is_neither_lost_nor_refused() -
 
 
 @pytest.mark.parametrize("error", ["INSUFFICIENT_POWER", "UNKNOWN"])
-def test_a_gpu_whose_handle_is_refused_for_another_reason_is_not_lost(error: str) -> None:
+def test_gpu_is_not_lost_after_another_handle_error(error: str) -> None:
     look = machine(counting(refused=1, error=error), on_bus(GPUS[0]))
     assert gpus(look) == {GPUS[0]: {"gpu.refused": error}}
 
@@ -152,7 +152,7 @@ def test_all_are_missing_where_each_one_is() -> None:
 
 
 @pytest.mark.parametrize("cut", [(), ("infiniband",)])
-def test_no_device_is_missed_where_nobody_could_look(cut: tuple[str, ...]) -> None:
+def test_no_device_is_missing_when_nothing_was_read(cut: tuple[str, ...]) -> None:
     function = seen("pci", "pci/0000:9c:00.0", {**INFINIBAND, "pci.rdma_devices": 0})
     assert derived(machine(function, cut=cut), *DERIVATIONS) == {}
 

@@ -33,7 +33,7 @@ def bests(
     return look.derived
 
 
-def told(kind: str, *values: Scalar | None) -> list[Scalar | None]:
+def peer_values(kind: str, *values: Scalar | None) -> list[Scalar | None]:
     """What each GPU's peers read."""
     slots = [f"gpu/0000:{bus:02x}:00" for bus in range(len(values))]
     rows = [
@@ -60,7 +60,7 @@ def told(kind: str, *values: Scalar | None) -> list[Scalar | None]:
 def test_a_state_is_what_more_than_half_of_the_others_share(
     values: tuple[Scalar | None, ...], peer: list[Scalar | None]
 ) -> None:
-    assert told("state", *values) == peer
+    assert peer_values("state", *values) == peer
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_a_state_is_what_more_than_half_of_the_others_share(
 def test_a_gauge_is_the_median_of_at_least_three_others(
     values: tuple[Scalar, ...], peer: list[Scalar | None]
 ) -> None:
-    assert told("gauge", *values) == peer
+    assert peer_values("gauge", *values) == peer
 
 
 def test_ports_of_another_make_are_no_peers() -> None:
@@ -134,7 +134,7 @@ def test_another_part_is_not_held_against_what_was_there_before_it() -> None:
     assert best_values(gpu(3, "new"), before, "x") == {}
 
 
-def test_a_peer_that_could_not_be_read_agrees_with_nobody() -> None:
+def test_unread_peer_agrees_with_no_other() -> None:
     rows = [seen("nvml", f"gpu/0000:0{at}:00", {"x": 18 if at else 17}) for at in range(4)]
     dark = [Observation("nvml", f"gpu/0000:1{at}:00", unreadable={"x": "refused"}) for at in range(3)]
     assert of_peers(machine(*rows), {"x": "state"})["gpu/0000:00:00"] == {"x~peers": 18}

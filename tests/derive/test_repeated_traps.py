@@ -18,7 +18,7 @@ def trap(process: int | str, place: str = "GPC 3, TPC 1", *, at: float = 100.0, 
 
 
 def found(*readings: Reading, at: float = 100.0, part: str = "GPU-1", now: str = "") -> dict[str, Scalar]:
-    """What is said of the GPU after some readings. part: what sat there then; now: what sits there after."""
+    """Return the derived signals after some readings. part: the component during them; now: the later one."""
 
     def seen(part: str) -> Observation:
         return Observation("nvml", GPU, signals={"gpu.answers": True}, component=Component(part))
@@ -53,11 +53,11 @@ def test_what_is_older_than_a_day_is_forgotten() -> None:
     assert found(trap(1), trap(2, at=200.0), at=DAY + 150.0)["gpu.trap.processes"] == 1
 
 
-def test_another_part_begins_anew() -> None:
+def test_new_component_starts_from_zero() -> None:
     assert found(trap(1), trap(2), now="GPU-9") == {}
 
 
-def test_a_gpu_that_only_the_log_knows_is_not_told_of() -> None:
+def test_gpu_that_only_the_log_names_has_no_signal() -> None:
     before = record_traps(machine(), {}, [trap(1)])
     assert derived(machine(), trap_derivation(before)) == {}
 

@@ -8,7 +8,7 @@ from nodeguard.model.signal import Scalar
 from tests.derive.look import tables
 
 
-def said(code: int, severity: str = "") -> tuple[str, str, str]:
+def decoded(code: int, severity: str = "") -> tuple[str, str, str]:
     """How a line of SXid is held: verdict, action and severity."""
     line: dict[str, Scalar] = {"sxid": code, "msg": "", **({"sev": severity} if severity else {})}
     fields = decode_sxid(Event("nvswitch.sxid.line", 10, "text", line), tables()).fields
@@ -30,32 +30,32 @@ def said(code: int, severity: str = "") -> tuple[str, str, str]:
     ],
 )
 def test_the_printed_word_decides_and_without_one_the_table(code: int, printed: str, verdict: str) -> None:
-    assert said(code, printed)[0] == verdict
+    assert decoded(code, printed)[0] == verdict
 
 
 @pytest.mark.parametrize(
     ("printed", "verdict"), [("Fatal", "fatal"), ("Non-fatal", "warning"), ("", "warning")]
 )
 def test_a_code_that_the_table_does_not_list_is_kept(printed: str, verdict: str) -> None:
-    assert said(99999, printed)[0] == verdict
+    assert decoded(99999, printed)[0] == verdict
 
 
 def test_what_is_fatal_is_acted_on() -> None:
-    assert said(20001, "Fatal")[1] == "reset-gpu"
-    assert said(99999, "Fatal")[1] == "reset-gpu"
-    assert said(10003, "Fatal")[1] == "reboot-node"
+    assert decoded(20001, "Fatal")[1] == "reset-gpu"
+    assert decoded(99999, "Fatal")[1] == "reset-gpu"
+    assert decoded(10003, "Fatal")[1] == "reboot-node"
 
 
 def test_what_the_guide_asks_for_is_carried_where_it_is_no_more_than_a_warning() -> None:
-    assert said(19084, "Non-fatal")[:2] == ("warning", "reboot-node")
-    assert said(10003, "Non-fatal")[:2] == ("warning", "monitor")
-    assert said(11001, "Non-fatal")[:2] == ("warning", "monitor")
+    assert decoded(19084, "Non-fatal")[:2] == ("warning", "reboot-node")
+    assert decoded(10003, "Non-fatal")[:2] == ("warning", "monitor")
+    assert decoded(11001, "Non-fatal")[:2] == ("warning", "monitor")
 
 
 @pytest.mark.parametrize("begin", [10004, 28001, 28003])
 def test_an_alarm_of_temperature_begins_with_one_code_and_ends_with_the_next(begin: int) -> None:
-    assert said(begin) == ("hot", "monitor", "no severity")
-    assert said(begin + 1) == ("ignored", "none", "no severity")
+    assert decoded(begin) == ("hot", "monitor", "no severity")
+    assert decoded(begin + 1) == ("ignored", "none", "no severity")
     end = decode_alarm_end(Event("nvswitch.sxid.line", 12, "text", {"sxid": begin + 1}), tables())
     assert end == Event("nvswitch.cool", 12, "text", {"sxid": begin})
     assert decode_alarm_end(Event("nvswitch.sxid.line", 12, "text", {"sxid": begin}), tables()) is None

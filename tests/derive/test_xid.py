@@ -47,7 +47,7 @@ def test_what_asks_for_a_reset_or_a_reboot_is_fatal(code: int, action: str) -> N
     assert verdict(code) == ("fatal", action)
 
 
-def test_a_code_that_the_table_does_not_list_is_kept_and_told() -> None:
+def test_unlisted_code_is_reported() -> None:
     event = read(9999)
     assert (event.signal, event.fields["verdict"], event.fields["xid"]) == (
         "gpu.xid.unlisted",
@@ -56,7 +56,7 @@ def test_a_code_that_the_table_does_not_list_is_kept_and_told() -> None:
     )
 
 
-def test_text_moment_and_count_of_a_line_stay() -> None:
+def test_text_time_and_count_of_a_line_stay() -> None:
     line = Event("gpu.xid.line", 42.0, "text", {"xid": 79, "rest": ""}, 7)
     event = decode_xid(line, tables(), 580, XidIndex())
     assert (event.signal, event.at, event.text, event.count) == ("gpu.xid.lost", 42.0, "text", 7)
@@ -115,7 +115,7 @@ def test_the_recovery_action_is_read_by_its_number(value: str, words: str, held_
     assert recovery_action_in(rest) == int(value, 16)
 
 
-def test_a_recovery_action_that_is_not_said_is_not_known() -> None:
+def test_missing_recovery_action_is_unknown() -> None:
     assert recovery_action_in("pid='<unknown>', name=<unknown>") is None
     assert verdict(154, "")[0] == "warning"
 
@@ -210,7 +210,7 @@ def test_a_number_without_its_words_is_no_more_than_a_warning(code: int) -> None
 
 @pytest.mark.parametrize("code", [74, *range(144, 151), 154])
 @pytest.mark.parametrize("at", [60.0, 140.0])
-def test_a_number_whose_words_stand_elsewhere_says_nothing_more(code: int, at: float) -> None:
+def test_bare_code_is_ignored_when_its_message_is_elsewhere(code: int, at: float) -> None:
     near = index(XidRecord(code, 100.0), XidRecord(code, at, has_message=True))
     event = decode_xid(xid(code, ""), tables(), 580, near)
     assert event.fields["reported_by_log"] is True
@@ -275,7 +275,7 @@ _WORDS = (
 )
 
 
-def heard(event: Event) -> bool:
+def has_check(event: Event) -> bool:
     """Whether some check listens to an event like this."""
     return any(
         isinstance(leaf, EventOccurred)
@@ -287,10 +287,10 @@ def heard(event: Event) -> bool:
 
 
 @pytest.mark.parametrize("code", [*sorted(tables().xids), 9999])
-def test_whatever_a_code_says_some_check_hears_it(code: int) -> None:
+def test_every_code_has_a_check_or_is_ignored(code: int) -> None:
     for words in _WORDS:
         event = read(code, words)
-        assert event.fields["verdict"] == "ignored" or heard(event), (words, event.fields)
+        assert event.fields["verdict"] == "ignored" or has_check(event), (words, event.fields)
 
 
 LINES = load_yaml(Path(__file__).parent / "xid-lines.yaml").data

@@ -1,6 +1,6 @@
 """Campaigns of damaged input, in process, at the parsers and the judge. Each returns how many inputs it tried.
 
-Whatever comes in, nothing but the errors that a user is told of may come out: a source that fails says so in an observation, a
+Whatever comes in, nothing but the errors that a user sees may come out: a source that fails says so in an observation, a
 recording or check file is refused by its own error.
 """
 
@@ -54,11 +54,11 @@ class Damaged(ReplayMachine):
         self.tried = 0
 
     def read(self, path: str) -> str:
-        said = super().read(path)
+        text = super().read(path)
         if self._random.random() >= self.share:
-            return said
+            return text
         self.tried += 1
-        return mutation.text(said, self._random)
+        return mutation.text(text, self._random)
 
     def log(self, within: float = math.inf) -> LogRecords:
         return LogRecords(self.lines)
@@ -66,7 +66,7 @@ class Damaged(ReplayMachine):
     def nvml(self, within: float = math.inf, leave: frozenset[int] = frozenset()) -> LaneResult:
         document = {
             "system": self._calls(self._document["system"]),
-            "devices": [self._calls(one) for one in self._document["devices"]],
+            "devices": [self._calls(device) for device in self._document["devices"]],
         }
         return replay_nvml(LaneState(), document)
 
@@ -81,16 +81,16 @@ class Damaged(ReplayMachine):
 
 def _judged(judgement: Pipeline, machine: Damaged, sources: list[Source], at: float) -> None:
     readings = [read_source(source, machine) for source in sources]
-    assert_told(readings)
+    assert_reported(readings)
     judgement.evaluate(readings, Instant(1.8e9 + at, 1e6 + at, "boot"))
 
 
-def assert_told(readings: list[Reading]) -> None:
+def assert_reported(readings: list[Reading]) -> None:
     """No source may err in itself, and all that it reads must be plain values."""
     for reading in readings:
-        for one in reading.observations:
-            assert "error in the source itself" not in one.detail, one.detail
-            assert all(isinstance(value, Scalar) for value in one.signals.values()), one
+        for observation in reading.observations:
+            assert "error in the source itself" not in observation.detail, observation.detail
+            assert all(isinstance(value, Scalar) for value in observation.signals.values()), observation
 
 
 def _source(name: str) -> Source:

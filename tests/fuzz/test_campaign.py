@@ -14,6 +14,6 @@ INPUTS = 100_000
 
 
 @pytest.mark.parametrize("campaign", SHARES, ids=lambda campaign: campaign.__name__)
-def test_damaged_input_is_refused_or_told_of(campaign: Callable[[int, int], int]) -> None:
+def test_damaged_input_is_rejected_or_reported(campaign: Callable[[int, int], int]) -> None:
     wanted = INPUTS * SHARES[campaign] // 100
     assert campaign(wanted, 20261121) >= wanted

@@ -26,13 +26,16 @@ def trial(directory: Path) -> Trial:
     return Trial(directory)
 
 
-def said(directory: Path, damage: Damage | None) -> list[str]:
-    return [f"second {at:g}: {one.check} on {one.target}" for at, one in trial(directory).judged(damage)]
+def judge(directory: Path, damage: Damage | None) -> list[str]:
+    return [
+        f"second {at:g}: {finding.check} on {finding.target}"
+        for at, finding in trial(directory).judged(damage)
+    ]
 
 
 @pytest.mark.parametrize("directory", healthy(), ids=lambda path: path.name)
 def test_a_healthy_machine_is_healthy_over_time(directory: Path) -> None:
-    assert said(directory, None) == []
+    assert judge(directory, None) == []
 
 
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -41,7 +44,7 @@ def test_one_place_that_cannot_be_read_is_held_against_no_machine(data: st.DataO
     directory = data.draw(st.sampled_from(healthy()))
     shapes = by_shape(trial(directory).damages)
     damage = data.draw(st.sampled_from(shapes[data.draw(st.sampled_from(sorted(shapes)))]))
-    assert said(directory, damage) == [], str(damage)
+    assert judge(directory, damage) == [], str(damage)
 
 
 @pytest.mark.parametrize("failure", ERRNOS)
@@ -50,7 +53,7 @@ def test_one_place_that_cannot_be_read_is_held_against_no_machine(data: st.DataO
 )
 def test_a_tree_that_cannot_be_read_is_held_against_no_machine(path: str, failure: str) -> None:
     """A process without descriptors, a file system that fails, a container without /sys."""
-    assert said(DGX, Damage(Place("tree", path), failure)) == []
+    assert judge(DGX, Damage(Place("tree", path), failure)) == []
 
 
 @pytest.mark.parametrize(
@@ -62,7 +65,7 @@ def test_a_tree_that_cannot_be_read_is_held_against_no_machine(path: str, failur
     ids=lambda value: value.name if isinstance(value, Path) else value,
 )
 def test_no_gpu_is_lost_because_the_bus_cannot_be_listed(directory: Path, failure: str) -> None:
-    assert said(directory, Damage(Place("names", "/sys/bus/pci/devices"), failure)) == []
+    assert judge(directory, Damage(Place("names", "/sys/bus/pci/devices"), failure)) == []
 
 
 @pytest.mark.parametrize(
@@ -74,13 +77,13 @@ def test_no_gpu_is_lost_because_the_bus_cannot_be_listed(directory: Path, failur
     ids=lambda value: value.name if isinstance(value, Path) else value,
 )
 def test_no_gpu_is_lost_because_it_does_not_give_its_address(directory: Path, failure: str) -> None:
-    assert said(directory, Damage(Place("nvml", "nvmlDeviceGetPciInfo_v3", 0), failure)) == []
+    assert judge(directory, Damage(Place("nvml", "nvmlDeviceGetPciInfo_v3", 0), failure)) == []
 
 
 @pytest.mark.parametrize("path", ["/sys/fs/cgroup", "/sys/fs/cgroup/system.slice", "/etc/systemd/system"])
 @pytest.mark.parametrize("failure", ERRNOS)
 def test_no_service_is_down_because_it_cannot_be_looked_for(path: str, failure: str) -> None:
-    assert said(DGX, Damage(Place("names", path), failure)) == []
+    assert judge(DGX, Damage(Place("names", path), failure)) == []
 
 
 @pytest.mark.parametrize(
@@ -92,4 +95,4 @@ def test_no_service_is_down_because_it_cannot_be_looked_for(path: str, failure: 
     ids=lambda value: value.name if isinstance(value, Path) else value,
 )
 def test_no_port_is_missing_because_they_cannot_be_listed(directory: Path, failure: str) -> None:
-    assert said(directory, Damage(Place("names", "/sys/class/infiniband"), failure)) == []
+    assert judge(directory, Damage(Place("names", "/sys/class/infiniband"), failure)) == []

@@ -63,7 +63,7 @@ class Place:
 
     @property
     def shape(self) -> str:
-        """The same for places that differ in a number alone: the eight GPUs, the ports of an adapter."""
+        """The same for places that differ only in a number: the eight GPUs, the ports of an adapter."""
         return f"{self.how} {re.sub(r'[0-9a-f]*[0-9][0-9a-f]*', 'N', self.path)}"
 
 
@@ -147,12 +147,12 @@ class DamagedMachine(ReplayMachine):
         return super().statvfs(mounts, within)
 
     def state(self) -> RecordedState:
-        moment = super().state()
+        state = super().state()
         damage = self._damage
         if not self.damaged or damage is None or damage.place.how != "statvfs":
-            return moment
-        calls = {**moment.calls, damage.place.path: {"error": damage.failure}}
-        return RecordedState(moment.instant, moment.tree, calls, moment.nvml)
+            return state
+        calls = {**state.calls, damage.place.path: {"error": damage.failure}}
+        return RecordedState(state.instant, state.tree, calls, state.nvml)
 
     def nvml(self, within: float = float("inf"), leave: frozenset[int] = frozenset()) -> LaneResult:
         document = self.state().nvml
@@ -246,14 +246,18 @@ class Trial:
         }
         for name in hit:
             readings[name] = self._read(name, DamagedMachine(self._recording, damage))
-        found: list[tuple[float, Finding]] = []
+        findings: list[tuple[float, Finding]] = []
         for looks in ((LOOKS[0],), LOOKS):
             judgement = Pipeline(CATALOGUE, SIGNALS, self._site, one_shot=len(looks) == 1)
             for at in looks:
                 instant = self._recording.state_at(at).instant
                 verdict = judgement.evaluate([rounds[at] for rounds in readings.values()], instant)
-                found += [(at, one) for one in verdict.findings if one.health.rank >= Health.SUSPECT.rank]
-        return found
+                findings += [
+                    (at, finding)
+                    for finding in verdict.findings
+                    if finding.health.rank >= Health.SUSPECT.rank
+                ]
+        return findings
 
 
 def healthy() -> list[Path]:
@@ -262,7 +266,7 @@ def healthy() -> list[Path]:
 
 
 def by_shape(damages: tuple[Damage, ...]) -> dict[tuple[str, str], list[Damage]]:
-    """Damages that differ in a number alone, together."""
+    """Return damages that differ only in a number, together."""
     shapes: dict[tuple[str, str], list[Damage]] = {}
     for damage in damages:
         shapes.setdefault((damage.place.shape, damage.failure), []).append(damage)

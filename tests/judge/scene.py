@@ -64,8 +64,8 @@ def unread(slot: str, signal: str, reason: str = "refused", source: str = "memor
     return Observation(source, slot, unreadable={signal: reason})
 
 
-def told(slot: str, *events: Event) -> Observation:
-    """Events that the kernel log tells of a slot."""
+def logged(slot: str, *events: Event) -> Observation:
+    """Return an observation of the kernel log with events of a target."""
     return Observation("kmsg", slot, events=events)
 
 

@@ -14,11 +14,11 @@ from nodeguard.model.instant import Instant
 from nodeguard.model.observation import Event, Observation
 from nodeguard.model.target import NODE, gpu_target, nvlink_target
 from nodeguard.pipeline.pipeline import PipelineState
-from tests.judge.scene import BOOTED, Scene, check, seen, told, unread
+from tests.judge.scene import BOOTED, Scene, check, logged, seen, unread
 
 GPU, OTHER = gpu_target("1b:00"), gpu_target("43:00")
 LINKS = [nvlink_target(GPU, at) for at in range(3)]
-HEARD = check(
+LASTING = check(
     EventOccurred("gpu.broke"), targets=("gpu",), cleared_by=("reset", "component-replaced", "operator")
 )
 FLAPS = check(EventOccurred("gpu.flap", times=3, over=3600.0), targets=("gpu",))
@@ -37,7 +37,7 @@ def clears(scene: Scene, at: float, slot: str = NODE, *, name: str = "one", part
 
 
 def broke(at: float, slot: str = GPU) -> Observation:
-    return told(slot, Event("gpu.broke", at, "it broke"))
+    return logged(slot, Event("gpu.broke", at, "it broke"))
 
 
 def fired(verdict: Verdict) -> list[tuple[str, str]]:
@@ -50,8 +50,8 @@ def restarted(scene: Scene) -> None:
     ).pipeline.judged
 
 
-def test_what_was_heard_is_over_and_who_said_so_is_told() -> None:
-    scene = Scene(HEARD)
+def test_clear_ends_an_event_and_names_the_operator() -> None:
+    scene = Scene(LASTING)
     assert fired(scene.round(100, broke(90), sources=("kmsg",))) == [("one", GPU)]
     assert clears(scene, 110, GPU) == ClearResult("one on GPU 0000:1b:00 is cleared", (("one", GPU),))
     after = scene.round(110)
@@ -62,7 +62,7 @@ def test_what_was_heard_is_over_and_who_said_so_is_told() -> None:
 
 
 def test_another_event_after_it_is_a_new_finding_that_counts_from_itself() -> None:
-    scene = Scene(HEARD)
+    scene = Scene(LASTING)
     scene.round(100, broke(80), sources=("kmsg",))
     scene.round(100, broke(90))
     clears(scene, 110, GPU)
@@ -72,7 +72,9 @@ def test_another_event_after_it_is_a_new_finding_that_counts_from_itself() -> No
 
 
 def test_only_what_is_named_is_cleared() -> None:
-    scene = Scene(HEARD, check(EventOccurred("gpu.broke"), "two", targets=("gpu",), cleared_by=("operator",)))
+    scene = Scene(
+        LASTING, check(EventOccurred("gpu.broke"), "two", targets=("gpu",), cleared_by=("operator",))
+    )
     scene.round(100, broke(90), broke(90, OTHER), sources=("kmsg",))
     clears(scene, 110, GPU)
     assert set(fired(scene.round(110))) == {("two", GPU), ("one", OTHER), ("two", OTHER)}
@@ -80,7 +82,7 @@ def test_only_what_is_named_is_cleared() -> None:
 
 @pytest.mark.parametrize("boot", ["boot", "next"])
 def test_it_does_not_come_back_where_the_whole_log_is_read_again(boot: str) -> None:
-    scene = Scene(HEARD)
+    scene = Scene(LASTING)
     scene.round(100, broke(90), sources=("kmsg",))
     clears(scene, 110, GPU)
     scene.round(110)
@@ -92,7 +94,7 @@ def test_it_does_not_come_back_where_the_whole_log_is_read_again(boot: str) -> N
 
 
 def test_what_a_reboot_does_not_end_stays_cleared_over_a_reboot() -> None:
-    scene = Scene(HEARD)
+    scene = Scene(LASTING)
     scene.round(100, broke(90), broke(90, OTHER), sources=("kmsg",))
     clears(scene, 101, GPU)
     scene.round(102)
@@ -111,10 +113,10 @@ def test_a_new_boot_forgets_words_on_what_it_forgets() -> None:
 
 def test_a_window_counts_from_the_clearing_on() -> None:
     scene = Scene(FLAPS)
-    flaps = [told(GPU, *(Event("gpu.flap", at + n) for n in range(3))) for at in (90.0, 120.0, 190.0)]
+    flaps = [logged(GPU, *(Event("gpu.flap", at + n) for n in range(3))) for at in (90.0, 120.0, 190.0)]
     assert fired(scene.round(100, flaps[0], sources=("kmsg",))) == [("one", GPU)]
     clears(scene, 110, GPU)
-    assert fired(scene.round(112, told(GPU, Event("gpu.flap", 111.0)))) == []
+    assert fired(scene.round(112, logged(GPU, Event("gpu.flap", 111.0)))) == []
     assert fired(scene.round(130, flaps[1])) == [("one", GPU)]
 
 
@@ -140,7 +142,7 @@ def test_a_condition_that_holds_is_not_cleared() -> None:
     assert fired(scene.round(120, seen(a__level=3))) == [("one", NODE)]
 
 
-def test_an_event_whose_reading_says_the_same_is_not_cleared() -> None:
+def test_event_that_a_reading_confirms_is_not_cleared() -> None:
     either = check(
         AnyOf((EventOccurred("gpu.broke"), Compare("a.level", "below", 5))),
         targets=("gpu",),
@@ -164,7 +166,7 @@ def test_what_cannot_be_read_any_more_can_be_cleared_and_comes_back_with_a_bad_r
 
 
 def test_another_part_that_sits_there_is_not_cleared() -> None:
-    scene = Scene(HEARD)
+    scene = Scene(LASTING)
     scene.round(100, seen(GPU, part="GPU-1", a__level=9), broke(90), sources=("kmsg",))
     wrong = clears(scene, 110, GPU, part="GPU-9")
     assert (wrong.reason, wrong.message) == (
@@ -185,7 +187,7 @@ def test_a_word_on_a_part_is_none_on_the_next() -> None:
 
 
 def test_a_word_on_a_part_counts_until_another_is_seen_to_sit_there() -> None:
-    """The log may be read anew before anything tells what sits there."""
+    """The log can be read again before a source reads the component."""
     words = (OperatorClear("one", GPU, "GPU-1", 110.0, BY),)
     for part, left in (("GPU-1", []), ("GPU-2", [("one", GPU)])):
         scene = Scene(check(EventOccurred("gpu.broke"), targets=("gpu",), cleared_by=("operator",)))
@@ -195,15 +197,15 @@ def test_a_word_on_a_part_counts_until_another_is_seen_to_sit_there() -> None:
 
 
 def test_a_part_that_is_not_known_is_not_taken_for_the_one_that_is_meant() -> None:
-    scene = Scene(HEARD)
+    scene = Scene(LASTING)
     scene.round(100, broke(90), sources=("kmsg",))
     assert "an unknown component is there now" in clears(scene, 110, GPU, part="GPU-1").message
 
 
 def test_a_cause_takes_what_it_explains_with_it() -> None:
     symptom = check(EventOccurred("gpu.felt"), "two", targets=("gpu",), symptom_of=("one",))
-    scene = Scene(HEARD, symptom)
-    felt = told(GPU, Event("gpu.broke", 90.0), Event("gpu.felt", 91.0))
+    scene = Scene(LASTING, symptom)
+    felt = logged(GPU, Event("gpu.broke", 90.0), Event("gpu.felt", 91.0))
     assert fired(scene.round(100, felt, sources=("kmsg",))) == [("one", GPU)]
     clearing = clears(scene, 110, GPU)
     assert set(clearing.cleared) == {("one", GPU), ("two", GPU)}
@@ -213,7 +215,7 @@ def test_a_cause_takes_what_it_explains_with_it() -> None:
 
 def test_a_symptom_that_is_read_to_hold_stands_by_itself() -> None:
     symptom = check(Compare("a.level", "below", 5), "two", targets=("gpu",), symptom_of=("one",))
-    scene = Scene(HEARD, symptom)
+    scene = Scene(LASTING, symptom)
     scene.round(100, broke(90), seen(GPU, a__level=3))
     clearing = clears(scene, 110, GPU)
     assert (clearing.cleared, clearing.still_active) == ((("one", GPU),), (("two", GPU),))
@@ -223,7 +225,7 @@ def test_a_symptom_that_is_read_to_hold_stands_by_itself() -> None:
 
 def test_what_many_slots_have_in_common_is_cleared_as_it_is_shown() -> None:
     scene = Scene(check(EventOccurred("a.link"), targets=("nvlink",), cleared_by=("operator",)))
-    events = [told(link, Event("a.link", 90.0)) for link in LINKS]
+    events = [logged(link, Event("a.link", 90.0)) for link in LINKS]
     assert fired(scene.round(100, *events, sources=("kmsg",))) == [("one", GPU)]
     assert len(clears(scene, 110, GPU).cleared) == len(LINKS)
     assert fired(scene.round(110)) == []
@@ -238,8 +240,8 @@ def test_what_many_slots_have_in_common_is_cleared_as_it_is_shown() -> None:
         (ClearRequest("one", NODE), "boot", "no-finding"),
     ],
 )
-def test_what_is_not_there_is_said_and_changes_nothing(wanted: ClearRequest, boot: str, reason: str) -> None:
-    scene = Scene(HEARD)
+def test_clear_of_an_unknown_finding_is_refused(wanted: ClearRequest, boot: str, reason: str) -> None:
+    scene = Scene(LASTING)
     scene.round(100, broke(90), sources=("kmsg",))
     state, clearing = clear(scene.rules, scene.state, wanted, now(110, boot))
     assert (clearing.reason, clearing.cleared) == (reason, ())
@@ -247,14 +249,14 @@ def test_what_is_not_there_is_said_and_changes_nothing(wanted: ClearRequest, boo
 
 
 def test_before_the_first_round_nothing_is_cleared() -> None:
-    scene = Scene(HEARD)
+    scene = Scene(LASTING)
     scene.round(100, broke(90), sources=("kmsg",))
     restarted(scene)
     assert clears(scene, 110, GPU).reason == "not-judged"
 
 
 def test_twice_is_once_and_tells_who_did_it() -> None:
-    scene = Scene(HEARD)
+    scene = Scene(LASTING)
     scene.round(100, broke(90), sources=("kmsg",))
     clears(scene, 110, GPU)
     before = scene.state
@@ -266,8 +268,8 @@ def test_twice_is_once_and_tells_who_did_it() -> None:
     assert scene.state is before
 
 
-def test_a_log_whose_clock_runs_ahead_is_cleared_too() -> None:
-    scene = Scene(HEARD)
+def test_event_from_the_future_is_cleared() -> None:
+    scene = Scene(LASTING)
     scene.round(100, broke(130), sources=("kmsg",))
     clears(scene, 110, GPU)
     restarted(scene)
@@ -285,7 +287,7 @@ def test_people_s_words_are_bounded_and_the_oldest_go_first(monkeypatch: pytest.
 
 
 CHECKS: tuple[Check, ...] = (
-    HEARD,
+    LASTING,
     check(EventOccurred("gpu.broke", times=2, over=50.0), "two", targets=("gpu",)),
 )
 STEPS = st.lists(

@@ -6,13 +6,13 @@ from msgspec.structs import replace
 from nodeguard.model.check import AnyOf, Compare, EventOccurred, Increase, Sustained
 from nodeguard.model.finding import DataStatus, Health
 from nodeguard.model.observation import Event
-from tests.judge.scene import BOOTED, Scene, check, seen, told, unread
+from tests.judge.scene import BOOTED, Scene, check, logged, seen, unread
 
 HOT = Compare("hot", "is", value=True)
 DIMM = ("dimm", "node")
 
 
-def test_a_check_judges_its_kinds_of_slot_alone() -> None:
+def test_check_evaluates_only_its_kinds_of_target() -> None:
     scene = Scene(check(HOT, targets=("gpu",)))
     verdict = scene.round(
         0, seen(hot=True), seen("port/mlx5_0/1", hot=True), seen("gpu/0000:1b:00", hot=True)
@@ -55,7 +55,7 @@ def test_a_make_that_cannot_be_read_is_no_fault_of_its_own() -> None:
     assert (len(verdict.findings), verdict.read_failures) == (1, ())
 
 
-def test_a_finding_whose_signals_become_unread_stands_and_says_so() -> None:
+def test_finding_stays_with_a_note_when_its_signals_are_unread() -> None:
     scene = Scene(check(HOT))
     assert scene.round(0, seen(hot=True)).findings[0].data_status is DataStatus.FRESH
     [item] = scene.round(10, unread("node", "hot")).findings
@@ -78,7 +78,7 @@ def test_a_stale_finding_gives_its_own_reason() -> None:
     )
     scene.round(0, seen(n=1))
     assert [finding.check for finding in scene.round(10, seen(n=2)).findings] == ["b"]
-    # A new epoch starts the counter anew: nothing is unread of it, and nothing is known.
+    # A new epoch starts the counter again: it is not unread, and its increase is unknown.
     [item] = scene.round(
         20, seen(n=2), unread("node", "other", "first", "x"), unread("node", "more", "last", "y")
     ).findings
@@ -92,16 +92,16 @@ def test_a_stale_finding_gives_its_own_reason() -> None:
     assert (item.data_status, item.note) == (DataStatus.STALE, "not read any more")
 
 
-def test_what_no_check_looks_at_or_tells_of_is_not_remembered() -> None:
-    scene = Scene(check(HOT, message="{told}"))
-    scene.round(0, seen(hot=False, told=1, traffic=1, fs__disk="disk/sda"))
+def test_signals_that_no_check_uses_are_dropped() -> None:
+    scene = Scene(check(HOT, message="{shown}"))
+    scene.round(0, seen(hot=False, shown=1, traffic=1, fs__disk="disk/sda"))
     assert scene.state.targets["node"].sources["memory"].signals == {
         "hot": False,
-        "told": 1,
+        "shown": 1,
         "fs.disk": "disk/sda",
     }
     before = scene.state.targets["node"]
-    scene.round(10, seen(hot=False, told=1, traffic=2, fs__disk="disk/sda"))
+    scene.round(10, seen(hot=False, shown=1, traffic=2, fs__disk="disk/sda"))
     assert scene.state.targets["node"] is before
 
 
@@ -115,14 +115,14 @@ def test_a_clock_that_is_set_moves_the_beginning_of_what_stands() -> None:
     assert item.since == BOOTED + 3610.0
 
 
-def test_an_event_that_is_over_is_noted_and_blamed_for_nothing() -> None:
+def test_cleared_event_is_a_note_and_explains_no_symptom() -> None:
     scene = Scene(
         check(EventOccurred("a.happened"), "a", cleared_by=("reset",)),
         check(HOT, "b", symptom_of=("a",)),
     )
-    happened = told("node", Event("a.happened", 5))
+    happened = logged("node", Event("a.happened", 5))
     assert [finding.check for finding in scene.round(10, happened, seen(hot=True)).findings] == ["a"]
-    verdict = scene.round(20, told("node", Event("gpu.reset", 15)), seen(hot=True))
+    verdict = scene.round(20, logged("node", Event("gpu.reset", 15)), seen(hot=True))
     assert [finding.check for finding in verdict.findings] == ["b"]
     [noted] = verdict.informational
     assert (noted.check, noted.health, noted.message) == ("a", Health.OK, "node; it was reset since")
@@ -159,9 +159,9 @@ def test_one_look_says_that_it_saw_it_once() -> None:
     assert notes == {"one": "has held for 20 s, settles after 1 min", "certain": ""}
 
 
-def test_a_check_of_health_ok_is_noted_and_held_against_nobody() -> None:
+def test_check_of_health_ok_is_a_note() -> None:
     scene = Scene(check(EventOccurred("a.happened", over=60), health=Health.OK))
-    verdict = scene.round(10, told("node", Event("a.happened", 5)))
+    verdict = scene.round(10, logged("node", Event("a.happened", 5)))
     assert (verdict.health, verdict.findings, [finding.check for finding in verdict.informational]) == (
         Health.OK,
         (),

@@ -37,8 +37,8 @@ def found(
     clears: tuple[ClearSign, ...] = (),
     **signs: float,
 ) -> list[str]:
-    moments = {name.replace("_", "-"): at for name, at in signs.items()}
-    return [item.text for item in active_events(events, wanted, clears, moments, now)]
+    signs_at = {name.replace("_", "-"): at for name, at in signs.items()}
+    return [item.text for item in active_events(events, wanted, clears, signs_at, now)]
 
 
 def test_one_thing_that_happens_again_is_one_occurrence() -> None:
@@ -131,7 +131,7 @@ def test_another_event_may_end_one_that_speaks_of_the_same() -> None:
     assert len(found(known(*lost, event(30, signal="other", server="a")), wanted)) == 2
 
 
-def test_what_is_over_is_told_of_for_a_day_with_what_ended_it() -> None:
+def test_cleared_event_is_reported_for_a_day_with_its_sign() -> None:
     events = known(event(10))
     messages = [
         since

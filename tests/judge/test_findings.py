@@ -8,7 +8,7 @@ from nodeguard.judge.state import RememberedEvent
 from nodeguard.model.check import AllOf, AnyOf, Compare, EventOccurred
 from nodeguard.model.finding import Action, DataStatus, Evidence, Finding, Health
 from nodeguard.model.observation import Event
-from tests.judge.scene import BOOTED, Scene, check, finding, seen, told
+from tests.judge.scene import BOOTED, Scene, check, finding, logged, seen
 
 A = EventOccurred("a.happened", over=3600)
 DAY = 86_400.0
@@ -23,13 +23,13 @@ def test_a_finding_speaks_of_its_latest_event_and_begins_with_its_first() -> Non
     scene = Scene(check(A, message="{code}, {count} times", cleared_by=()))
     scene.round(
         10,
-        told(
+        logged(
             "node",
             Event("a.happened", 4, "first", {"code": 1}),
             Event("a.happened", 8, "second", {"code": 2}),
         ),
     )
-    [item] = scene.round(20, told("node", Event("a.happened", 15, "third", {"code": 3}))).findings
+    [item] = scene.round(20, logged("node", Event("a.happened", 15, "third", {"code": 3}))).findings
     assert (item.message, item.since) == ("3, 3 times", BOOTED + 4)
     assert item.evidence == (Evidence("kmsg", "third", BOOTED + 15, 3),)
 
@@ -47,7 +47,7 @@ def test_a_finding_keeps_its_beginning_while_it_stands() -> None:
 )
 def test_the_stronger_of_what_the_check_and_its_event_ask_for_is_done(message: str, action: Action) -> None:
     scene = Scene(check(A))
-    [item] = scene.round(10, told("node", Event("a.happened", 4, fields={"action": message}))).findings
+    [item] = scene.round(10, logged("node", Event("a.happened", 4, fields={"action": message}))).findings
     assert item.action is action
 
 
@@ -62,7 +62,7 @@ def test_the_stronger_of_what_the_check_and_its_event_ask_for_is_done(message: s
         (Health.FATAL, DAY + 1, True, Health.FATAL),
     ],
 )
-def test_an_old_event_alone_is_no_more_than_a_warning(
+def test_old_event_without_confirmation_is_a_warning(
     health: Health, age: float, read: bool, after: Health
 ) -> None:
     reasons = [reason(1000.0), *([reason(1000.0 + age, event=False)] if read else [])]
@@ -111,22 +111,25 @@ def test_a_cause_takes_over_the_worst_of_its_symptoms() -> None:
 
 
 def test_the_evidence_of_a_cause_stays_beside_that_of_many_symptoms() -> None:
-    def telling(name: str, source: str, number: int) -> Finding:
+    def finding_with_evidence(name: str, source: str, number: int) -> Finding:
         return finding(
             name, evidence=tuple(Evidence(source, f"{name} {at}", float(at)) for at in range(number))
         )
 
-    item = merge_symptoms(telling("cause", "kmsg", 2), [telling("a", "kmsg", 8), telling("b", "nvml", 1)])
+    item = merge_symptoms(
+        finding_with_evidence("cause", "kmsg", 2),
+        [finding_with_evidence("a", "kmsg", 8), finding_with_evidence("b", "nvml", 1)],
+    )
     assert len(item.evidence) <= 12
     assert {"cause 0", "cause 1", "b 0"} <= {seen.text for seen in item.evidence}
     assert [seen.text for seen in item.evidence[:2]] == ["cause 0", "cause 1"]
     assert item.evidence[2].text == "b 0"
 
 
-def test_lines_of_the_log_are_told_first_and_where_a_check_applies_is_not() -> None:
+def test_log_lines_are_the_first_evidence_and_applicability_is_none() -> None:
     local = Compare("fs.network", "is", value=False, evidence=False)
     scene = Scene(check(AllOf((local, Compare("fs.answers", "is", value=False), A)), cleared_by=()))
-    line = told("node", Event("a.happened", 8, "late"), Event("a.happened", 4, "early"))
+    line = logged("node", Event("a.happened", 8, "late"), Event("a.happened", 4, "early"))
     [item] = scene.round(10, line, seen(fs__network=False, fs__answers=False)).findings
     assert [piece.text for piece in item.evidence] == ["late", "fs.answers = no"]
 
@@ -134,7 +137,7 @@ def test_lines_of_the_log_are_told_first_and_where_a_check_applies_is_not() -> N
 def test_readings_keep_a_place_beside_many_lines() -> None:
     many = [EventOccurred(f"a.{at}", over=3600) for at in range(1, 20)]
     scene = Scene(check(AnyOf((*many, Compare("hot", "is", value=True))), cleared_by=()))
-    lines = told("node", *(Event(item.event, at, f"line {at}") for at, item in enumerate(many)))
+    lines = logged("node", *(Event(item.event, at, f"line {at}") for at, item in enumerate(many)))
     [item] = scene.round(30, lines, seen(hot=True)).findings
     assert len(item.evidence) == 12
     assert item.evidence[-1].text == "hot = yes"

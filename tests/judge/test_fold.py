@@ -39,20 +39,20 @@ relations = st.dictionaries(checks, st.lists(checks, max_size=3).map(tuple))
 
 
 def explain(
-    found: list[Finding], symptom_of: Mapping[str, tuple[str, ...]], targets: tuple[str, ...] = (NODE,)
+    findings: list[Finding], symptom_of: Mapping[str, tuple[str, ...]], targets: tuple[str, ...] = (NODE,)
 ) -> list[Finding]:
     """What is left of findings, where file system /raid is on disk nvme1."""
     rules = {
         item.check: check(
             Compare("x", "is", 1), item.check, targets=targets, symptom_of=symptom_of.get(item.check, ())
         )
-        for item in found
+        for item in findings
     }
-    return attach_symptoms(found, rules, {"fs:/raid": "disk/nvme1"})
+    return attach_symptoms(findings, rules, {"fs:/raid": "disk/nvme1"})
 
 
-def names(found: list[Finding]) -> list[tuple[str, str]]:
-    return sorted((item.check, item.target) for item in found)
+def names(findings: list[Finding]) -> list[tuple[str, str]]:
+    return sorted((item.check, item.target) for item in findings)
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_the_first_cause_that_stands_is_taken() -> None:
 def test_explaining_loses_no_evidence_and_no_severity(
     result: list[Finding], symptom_of: dict[str, tuple[str, ...]]
 ) -> None:
-    """Whatever is said to cause what, in a circle even."""
+    """Any causes are accepted, even circular ones."""
     after = explain(result, symptom_of)
     before = {(item.check, item.target) for item in result}
     assert {(item.check, item.target) for item in after} <= before
@@ -140,7 +140,7 @@ def test_slots_of_the_node_fold_where_all_of_them_show_it(number: int, standing:
 
 
 @pytest.mark.parametrize("words", ["{} at 0000:0{}:00 has {} errors", "Xid {}: word {}{}"])
-def test_what_differs_in_numbers_alone_is_one_cause(words: str) -> None:
+def test_messages_that_differ_only_in_numbers_are_one_cause(words: str) -> None:
     result = [finding("x", gpu, message=words.format(at, at + 1, at + 2)) for at, gpu in enumerate(GPUS)]
     assert len(fold_findings(result, SLOTS)) == 1
 
@@ -188,7 +188,7 @@ def test_folding_what_is_folded_changes_nothing(result: list[Finding]) -> None:
 
 
 @given(result=findings)
-def test_findings_are_told_worst_first_in_one_order(result: list[Finding]) -> None:
+def test_findings_are_sorted_worst_first(result: list[Finding]) -> None:
     messages = sort_findings(result)
     assert [item.health.rank for item in messages] == sorted(
         (item.health.rank for item in result), reverse=True

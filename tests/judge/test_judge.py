@@ -12,7 +12,7 @@ from nodeguard.model.check import Compare, EventOccurred, Increase, Sustained
 from nodeguard.model.finding import Health
 from nodeguard.model.instant import Instant
 from nodeguard.model.observation import Event, Observation, Reading
-from tests.judge.scene import BOOTED, Scene, check, finding, seen, told
+from tests.judge.scene import BOOTED, Scene, check, finding, logged, seen
 
 GPU = "gpu/0000:1b:00"
 A = EventOccurred("a.happened")
@@ -62,13 +62,13 @@ def inputs(played: Rounds) -> list[tuple[list[Reading], Instant]]:
     for number, (observations, happened) in enumerate(played):
         boot, at = divmod(number, 6)
         now = 100.0 + at * 10
-        logged = tuple(
-            told(slot, Event(signal, now - ago, f"{signal} {number}")) for slot, signal, ago in happened
+        lines = tuple(
+            logged(slot, Event(signal, now - ago, f"{signal} {number}")) for slot, signal, ago in happened
         )
         cut = any(observation.status == "failed" for observation in observations)
         readings = [
             Reading("memory", now, tuple(observations), complete=not cut),
-            Reading("kmsg", now, logged),
+            Reading("kmsg", now, lines),
         ]
         result.append((readings, Instant(BOOTED + number * 10, now, f"boot {boot}")))
     return result
@@ -97,7 +97,7 @@ def test_memory_may_be_written_down_at_any_time(played: Rounds) -> None:
 
 @given(played=rounds)
 def test_a_round_that_brings_nothing_changes_no_health(played: Rounds) -> None:
-    """No time passes, and nothing is read: nothing is given back, and nothing is taken away."""
+    """No time passes and nothing is read: no finding begins or ends."""
     scene = Scene(*CHECKS)
     state = JudgeState()
     for readings, instant in inputs(played):
@@ -107,7 +107,7 @@ def test_a_round_that_brings_nothing_changes_no_health(played: Rounds) -> None:
 
 
 @given(played=rounds)
-def test_what_fails_as_a_whole_gives_back_no_finding_and_adds_none(played: Rounds) -> None:
+def test_failed_reading_ends_and_adds_no_finding(played: Rounds) -> None:
     scene = Scene(*CHECKS)
     state = JudgeState()
     for readings, instant in inputs(played):
@@ -125,7 +125,7 @@ def test_what_fails_as_a_whole_gives_back_no_finding_and_adds_none(played: Round
 def test_order_of_sources_in_a_round_does_not_matter() -> None:
     reading, log = (
         Reading("memory", 100, (seen(GPU, hot=True, n=1),)),
-        Reading("kmsg", 100, (told(GPU, Event("a.happened", 99)),)),
+        Reading("kmsg", 100, (logged(GPU, Event("a.happened", 99)),)),
     )
     instant = Instant(BOOTED, 100, "boot")
     scene = Scene(*CHECKS)
@@ -149,14 +149,14 @@ def test_what_clears_an_event_happens_to_its_slot_or_to_what_holds_it(
     clears: tuple[str, ...], signal: str, slot: str, stands: bool
 ) -> None:
     scene = Scene(check(A, targets=("gpu",), cleared_by=clears))
-    scene.round(10, told(GPU, Event("a.happened", 5)))
-    assert bool(scene.round(20, told(slot, Event(signal, 15))).findings) is stands
+    scene.round(10, logged(GPU, Event("a.happened", 5)))
+    assert bool(scene.round(20, logged(slot, Event(signal, 15))).findings) is stands
     assert bool(scene.round(30, sources=("kmsg",)).findings) is stands
 
 
 def test_an_event_that_comes_after_what_clears_it_stands() -> None:
     scene = Scene(check(A, cleared_by=("reset",)))
-    verdict = scene.round(20, told("node", Event("gpu.reset", 10), Event("a.happened", 15)))
+    verdict = scene.round(20, logged("node", Event("gpu.reset", 10), Event("a.happened", 15)))
     assert [finding.check for finding in verdict.findings] == ["one"]
 
 
@@ -165,7 +165,7 @@ def test_an_event_that_comes_after_what_clears_it_stands() -> None:
 )
 def test_an_event_outlives_a_reboot_that_does_not_clear_it(clears: tuple[str, ...], stands: bool) -> None:
     scene = Scene(check(A, cleared_by=clears, health=Health.FATAL))
-    scene.round(1000, told("node", Event("a.happened", 1000)))
+    scene.round(1000, logged("node", Event("a.happened", 1000)))
     assert bool(scene.round(30, sources=("kmsg",), boot="next").findings) is stands
     [*result] = scene.round(30 + 86_400, sources=("kmsg",), boot="next").findings
     assert [item.health for item in result] == ([Health.WARNING] if stands else [])
@@ -173,7 +173,7 @@ def test_an_event_outlives_a_reboot_that_does_not_clear_it(clears: tuple[str, ..
 
 def test_an_event_in_a_window_ends_with_its_boot() -> None:
     scene = Scene(check(EventOccurred("a.happened", over=3600)))
-    assert scene.round(1000, told("node", Event("a.happened", 990))).findings
+    assert scene.round(1000, logged("node", Event("a.happened", 990))).findings
     assert scene.round(5, sources=("kmsg",), boot="next").findings == ()
 
 
@@ -186,24 +186,24 @@ def test_readings_and_counters_of_the_boot_before_are_forgotten() -> None:
 
 def test_a_new_part_ends_what_only_a_new_part_ends() -> None:
     scene = Scene(check(A, targets=("gpu",), cleared_by=("component-replaced",)))
-    scene.round(10, seen(GPU, part="one"), told(GPU, Event("a.happened", 5)))
+    scene.round(10, seen(GPU, part="one"), logged(GPU, Event("a.happened", 5)))
     assert scene.round(20, seen(GPU, part="one")).findings
     assert scene.round(30, seen(GPU, part="two")).findings == ()
 
 
 def test_a_slot_is_remembered_while_something_is_known_of_it() -> None:
     scene = Scene(check(A, targets=("gpu",), cleared_by=("operator",)))
-    scene.round(10, seen(GPU, n=1), told(GPU, Event("a.happened", 5)), seen("port/mlx5_0/1", n=1))
+    scene.round(10, seen(GPU, n=1), logged(GPU, Event("a.happened", 5)), seen("port/mlx5_0/1", n=1))
     verdict = scene.round(20, sources=("memory", "kmsg"))
     assert [finding.target for finding in verdict.findings] == [GPU]
     assert set(scene.state.targets) == {GPU}
 
 
-def test_a_slot_that_only_the_log_names_is_forgotten_once_nothing_asks_for_what_it_said() -> None:
+def test_target_of_the_log_is_dropped_when_no_check_needs_its_events() -> None:
     lasting = check(EventOccurred("a.lasts"), targets=("disk",), cleared_by=("operator",))
     passing = check(EventOccurred("a.passes", over=60.0), "two", targets=("disk",))
     scene = Scene(lasting, passing)
-    scene.round(100, told("disk/a", Event("a.lasts", 90.0)), told("disk/b", Event("a.passes", 90.0)))
+    scene.round(100, logged("disk/a", Event("a.lasts", 90.0)), logged("disk/b", Event("a.passes", 90.0)))
     scene.round(86_480, sources=("kmsg",))
     assert set(scene.state.targets) == {"disk/a", "disk/b"}
     assert scene.health(86_500, sources=("kmsg",)) == Health.WARNING

@@ -37,7 +37,7 @@ def view(
     held: float | None = None,
     **signals: Scalar,
 ) -> EvaluationContext:
-    """A view of a slot whose condition named `key` has held since `held`."""
+    """Return a context in which the condition `key` is true since `held`."""
     values = {name.replace("__", "~"): value for name, value in signals.items()}
     return EvaluationContext(
         now=now,
@@ -70,7 +70,7 @@ groups = pytest.mark.parametrize("group", [AllOf, AnyOf])
 
 
 def together(group: Group, outcomes: Iterable[int], nested: Iterable[int] = ()) -> int:
-    """What a group comes to whose parts come to these outcomes, and one more that groups the nested ones."""
+    """Return the outcome of a group of conditions with these outcomes; nested ones form a group."""
     seen = view()
     every: list[Condition] = []
 
@@ -165,7 +165,7 @@ def test_what_should_be_there_and_is_not_is_unknown() -> None:
     assert seen.unreadable == [("level", "refused")]
 
 
-def test_a_truth_against_the_best_that_it_was_is_told_as_a_truth() -> None:
+def test_boolean_below_its_inventory_value_is_shown_as_boolean() -> None:
     seen = view(loaded=False, loaded__inventory=1.0)
     assert outcome(Compare("loaded", "below", than=Reference("inventory", "loaded")), seen) == TRUE
     assert seen.reasons[0].make_evidence(seen).text == "loaded = no (it had yes)"
@@ -207,7 +207,7 @@ def test_a_counter_at_its_end_is_unknown_and_says_so() -> None:
     assert [name for name, _ in seen.unreadable] == ["n"]
 
 
-def test_what_only_says_where_a_check_applies_is_not_told_of() -> None:
+def test_condition_without_evidence_is_not_shown() -> None:
     seen = view(hot=True, level=5)
     assert outcome(AllOf((Compare("hot", "is", value=True, evidence=False), HIGH)), seen) == TRUE
     assert [item.make_evidence(seen).text for item in seen.reasons] == ["level = 5"]
@@ -291,22 +291,22 @@ def test_what_is_certain_is_not_called_short() -> None:
         assert seen.early == (0, 300)
 
 
-def test_reasons_of_a_part_that_fails_are_not_told() -> None:
+def test_reasons_of_a_false_part_are_not_reported() -> None:
     seen = view(hot=True, level=1, n=1)
     both = AllOf((HOT, HIGH))
     assert outcome(AnyOf((both, Compare("n", "is", 1))), seen) == TRUE
     assert [item.make_evidence(seen).text for item in seen.reasons] == ["n = 1"]
 
 
-def test_an_event_that_counts_nothing_is_still_told() -> None:
-    """A line that reads differently in the light of a later one is told of again, with no count of its own."""
+def test_event_with_count_zero_is_reported() -> None:
+    """A line with a meaning that a later line changes is reported again, with count zero."""
     seen = view()
     seen.events = {"a": RememberedEvent(A, "kmsg", 990, 990, 0, "text", {}, ())}
     assert outcome(EventOccurred(A, over=60), seen) == TRUE
     assert [item.since for item in seen.reasons] == [990]
 
 
-def test_a_reason_tells_of_values_in_their_units() -> None:
+def test_reason_shows_values_with_units() -> None:
     seen = view(warmth=91.0, warmth__peers=60)
     assert outcome(Compare("warmth", "above", than=Reference("peers", "warmth"), by=20), seen) == TRUE
     assert seen.reasons[0].make_evidence(seen).text == "warmth = 91 °C (its peers have 60 °C)"
@@ -351,7 +351,7 @@ def test_each_counter_is_remembered_for_the_longest_window_of_its_kind_of_slot()
     assert (spans["gpu"], spans["node"], spans["port"]) == ({"n": 600, "m": 20}, {"n": 60, "m": 20}, {})
 
 
-def test_some_families_alone() -> None:
+def test_only_some_families() -> None:
     made = compile_rules(Catalogue(checks=CHECKS), {}, frozenset({"other"}))
     assert [rule.check.id for rows in made.by_kind.values() for rule in rows] == ["b"]
     assert made.counter_windows["gpu"] == {"n": 600}

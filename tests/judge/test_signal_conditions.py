@@ -31,7 +31,7 @@ def test_a_first_reading_is_a_baseline_and_no_rise() -> None:
     assert (counter.value, increase_within(counter, 600, 0)) == (5000, 0)
 
 
-def test_a_rise_counts_within_its_window_alone() -> None:
+def test_increase_counts_only_within_its_window() -> None:
     counter = followed([10, 10, 14, 15])
     assert increase_within(counter, 600, 30) == 5
     assert increase_within(counter, 10, 30) == 1

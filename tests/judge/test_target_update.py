@@ -32,7 +32,7 @@ def test_a_slot_of_which_nothing_is_new_is_the_same_object() -> None:
     assert read(20, state, n=5, unreadable={"b": "refused"}, epoch="2") is not state
 
 
-def test_a_long_gap_starts_every_counter_anew() -> None:
+def test_long_gap_resets_every_counter() -> None:
     state = read(10, n=5)
     late = update_target(
         state, [Observation("memory", "node", signals={"n": 5})], SPANS, {"memory": 10}, 1300
@@ -62,7 +62,7 @@ def test_a_part_that_is_unknown_or_the_same_closes_nothing(part: Component | Non
     ) == (10, "one", 4)
 
 
-def test_a_new_epoch_starts_every_counter_anew() -> None:
+def test_new_epoch_resets_every_counter() -> None:
     state = read(20, read(10, n=5, epoch="driver 1"), n=9, epoch="driver 2")
     assert increase_within(state.counters["n"], 600, 20) == 0
 
@@ -82,7 +82,7 @@ def test_what_a_failed_reading_still_brought_counts() -> None:
 
 
 def test_a_counter_bridges_a_short_silence_and_no_long_one() -> None:
-    """While a source fails nobody reads its counters, however often it is tried."""
+    """A source that fails reads no counters, however often it is tried."""
     state = read(0, n=5)
     for now in range(10, 100, 10):
         state = read(now, state, status="failed", detail="refused")

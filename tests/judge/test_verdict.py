@@ -50,7 +50,7 @@ def test_a_file_system_suffers_from_its_own_disk() -> None:
     assert [finding.check for finding in other.findings] == ["cause", "symptom"]
 
 
-def test_what_could_not_be_read_is_told_by_reason() -> None:
+def test_unread_signals_are_grouped_by_reason() -> None:
     scene = Scene(
         check(HOT, targets=("gpu",)), check(Compare("slow", "is", value=True), "b", targets=("gpu",))
     )
@@ -68,7 +68,7 @@ def test_what_could_not_be_read_is_told_by_reason() -> None:
     )
 
 
-def test_a_source_that_fails_as_a_whole_is_told_once() -> None:
+def test_failed_source_is_reported_once() -> None:
     scene = Scene(check(HOT), check(Compare("slow", "is", value=True), "b"))
     scene.round(0, seen(hot=False, slow=False))
     verdict = scene.round(10, Observation("memory", "node", "failed", detail="no such file"))

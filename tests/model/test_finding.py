@@ -30,15 +30,15 @@ from tests.judge.scene import finding
     ],
 )
 def test_words_have_the_order_of_the_design(words: type[Health], order: list[str]) -> None:
-    assert [word.value for word in sorted(words, key=lambda word: word.rank)] == order
-    assert [word.rank for word in words] == list(range(len(order)))
+    assert [value.value for value in sorted(words, key=lambda value: value.rank)] == order
+    assert [value.rank for value in words] == list(range(len(order)))
 
 
 @given(st.lists(st.sampled_from(Health), min_size=1))
 def test_the_worst_is_one_of_them_and_none_is_worse(states: list[Health]) -> None:
-    found = worst(*states)
-    assert found in states
-    assert all(state.rank <= found.rank for state in states)
+    result = worst(*states)
+    assert result in states
+    assert all(state.rank <= result.rank for state in states)
 
 
 def test_actions_are_compared_by_strength_and_not_by_spelling() -> None:
@@ -52,12 +52,12 @@ def test_the_worst_of_nothing_is_an_error() -> None:
 
 
 def test_a_verdict_survives_its_encoding() -> None:
-    one = finding("gpu-lost", "gpu/0000:3b:00", health=Health.FATAL, targets=("a", "b"), note="seen once")
-    verdict = Verdict(Health.FATAL, DataStatus.UNKNOWN, (one,), evaluated=3)
+    example = finding("gpu-lost", "gpu/0000:3b:00", health=Health.FATAL, targets=("a", "b"), note="seen once")
+    verdict = Verdict(Health.FATAL, DataStatus.UNKNOWN, (example,), evaluated=3)
     assert msgspec.json.decode(msgspec.json.encode(verdict), type=Verdict) == verdict
 
 
 def test_a_finding_says_nothing_of_what_it_has_not() -> None:
-    said = msgspec.json.decode(msgspec.json.encode(finding()))
-    assert not said.keys() & {"slots", "note"}
-    assert msgspec.convert(said, Finding).evidence == (Evidence("memory", "one on node", 1.0),)
+    encoded = msgspec.json.decode(msgspec.json.encode(finding()))
+    assert not encoded.keys() & {"slots", "note"}
+    assert msgspec.convert(encoded, Finding).evidence == (Evidence("memory", "one on node", 1.0),)

@@ -12,7 +12,7 @@ LAST = 253_402_300_799
 
 
 @given(st.integers(0, LAST))
-def test_a_moment_is_written_as_the_calendar_has_it(wall: int) -> None:
+def test_time_is_written_as_rfc3339(wall: int) -> None:
     assert rfc3339(wall) == time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(wall)).rjust(20, "0")
 
 

@@ -102,9 +102,7 @@ SLOTS = [
 
 
 @pytest.mark.parametrize(("name", "kind", "parent", "label"), SLOTS)
-def test_a_slot_tells_its_kind_its_parent_and_how_it_is_said(
-    name: str, kind: str, parent: str, label: str
-) -> None:
+def test_target_has_kind_parent_and_label(name: str, kind: str, parent: str, label: str) -> None:
     assert (slot.target_kind(name), slot.parent_target(name), slot.target_label(name)) == (
         kind,
         parent,

@@ -1,6 +1,6 @@
 """A double of libnvidia-ml: a real shared library that answers as a bundle's nvml.json says.
 
-It holds no knowledge of NVML's structs: what each call fills its outputs with is worked out here, with
+It does not know NVML's structs: what each call fills its outputs with is worked out here, with
 pynvml's own declarations, and written beside the library as a table (its format stands in double.c).
 """
 
@@ -39,7 +39,7 @@ _OUTPUTS: dict[str, tuple[Any, ...]] = {
     "nvmlDeviceGetCurrentClocksEventReasons": (_ULL,),
     "nvmlDeviceGetCurrentClocksThrottleReasons": (_ULL,),
 }
-# Calls that fill a struct, all of whose fields are the result.
+# Calls that fill a struct; all fields are the result.
 _STRUCTS: dict[str, Any] = {
     "nvmlSystemGetConfComputeState": pynvml.c_nvmlConfComputeSystemState_t,
     "nvmlDeviceGetPciInfo_v3": pynvml.nvmlPciInfo_t,
@@ -95,9 +95,9 @@ def _filled(kind: Any, fields: Mapping[str, Any]) -> bytes:
     return bytes(struct)
 
 
-def _processes(found: list[dict[str, Any]]) -> tuple[bytes, bytes]:
+def _processes(processes: list[dict[str, Any]]) -> tuple[bytes, bytes]:
     unknown = pynvml.NVML_VALUE_NOT_AVAILABLE_ulonglong.value
-    rows = [row | {"usedGpuMemory": row["usedGpuMemory"] or unknown} for row in found]
+    rows = [row | {"usedGpuMemory": row["usedGpuMemory"] or unknown} for row in processes]
     return bytes(_UINT(len(rows))), b"".join(_filled(pynvml.c_nvmlProcessInfo_v3_t, row) for row in rows)
 
 

@@ -61,9 +61,9 @@ class FakeMachine:
     def names(self, path: str) -> tuple[str, ...]:
         self._ask(path)
         below = {
-            known[len(path) + 1 :].split("/")[0]
-            for known in (*self.files, *self.links, *self.directories, *self.errors)
-            if known.startswith(path + "/")
+            existing[len(path) + 1 :].split("/")[0]
+            for existing in (*self.files, *self.links, *self.directories, *self.errors)
+            if existing.startswith(path + "/")
         }
         if not below and path not in self.directories:
             raise self._missing(path)
@@ -111,9 +111,9 @@ class FakeMachine:
 
     def remove(self, prefix: str) -> None:
         """Take away all that stands at a path or below."""
-        for known in (self.files, self.links, self.errors):
-            for path in [path for path in known if path == prefix or path.startswith(prefix + "/")]:
-                del known[path]
+        for existing in (self.files, self.links, self.errors):
+            for path in [path for path in existing if path == prefix or path.startswith(prefix + "/")]:
+                del existing[path]
 
     def _ask(self, path: str) -> None:
         self.asked.append(path)
@@ -144,7 +144,7 @@ class ThisMachine(FakeMachine):
         return {"status": 0x40, "offset_us": 0, "maxerror_us": 16_000_000, "esterror_us": 0, "state": 5}
 
     def statvfs(self, mounts: tuple[str, ...], within: float = math.inf) -> LaneResult:
-        # Only the root: of any other mount nobody knows whether it answers, and here no lane stands between.
+        # Only the root: any other mount may hang, and there is no lane in between.
         fields = ("f_frsize", "f_blocks", "f_bfree", "f_bavail", "f_files", "f_ffree", "f_favail", "f_flag")
         root = os.statvfs("/")
         return LaneResult(

@@ -1,4 +1,4 @@
-"""A metadata service on this very machine, which speaks as those of the clouds do, or as badly as it is told."""
+"""A metadata service on this very machine, which speaks as those of the clouds do, or as badly as it is token."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.waiting import PATIENCE
 TOKEN = "AQAEAF-token=="
 TOKEN_PATH = "/latest/api/token"
 
-# A text is an answer of status 200; a number a status alone; bytes are sent as they are; the rest does as it
+# A text is an answer of status 200; a number is only a status; bytes are sent as they are; the rest does as it
 # pleases.
 Answer = str | int | bytes | Callable[["Handler"], None]
 
@@ -58,8 +58,8 @@ class Handler(BaseHTTPRequestHandler):
     def do_PUT(self) -> None:
         self._note()
         life = self.headers["X-aws-ec2-metadata-token-ttl-seconds"]
-        told = self.server.answers.get(self.path, self.server.tokens[-1])
-        self._answer(told if life and 1 <= int(life) <= 21_600 else 400)
+        token = self.server.answers.get(self.path, self.server.tokens[-1])
+        self._answer(token if life and 1 <= int(life) <= 21_600 else 400)
 
     def do_POST(self) -> None:
         self._note()

@@ -21,8 +21,10 @@ def xid(code: int, at: float = 1.0) -> Event:
 def counts(batch: EventBatch) -> dict[tuple[str, object], int]:
     """The number of events by slot and code."""
     return {
-        (one.target, one.events[0].fields.get("xid", "")): sum(event.count for event in one.events)
-        for one in batch.observations("kmsg")
+        (observation.target, observation.events[0].fields.get("xid", "")): sum(
+            event.count for event in observation.events
+        )
+        for observation in batch.observations("kmsg")
     }
 
 
@@ -40,13 +42,13 @@ def test_a_storm_of_many_kinds_stays_small_and_counts_every_event() -> None:
     batch = EventBatch()
     for number in range(20_000):
         batch.add(f"gpu/0000:{number % 8:02x}:00", "nv_xid", xid(number // 8 % 50))
-    assert sum(len(one.events) for one in batch.observations("kmsg")) <= 1024
+    assert sum(len(observation.events) for observation in batch.observations("kmsg")) <= 1024
     assert sum(counts(batch).values()) == 20_000
     assert batch.dropped == 0
 
 
 @pytest.mark.parametrize(
-    ("many", "one"),
+    ("many", "other"),
     [
         ({"status": "8c00004000010093"}, {"status": "be00000000800400"}),
         ({"severity": "corrected"}, {"severity": "fatal"}),
@@ -55,26 +57,28 @@ def test_a_storm_of_many_kinds_stays_small_and_counts_every_event() -> None:
         ({"label": "DIMM_A1"}, {"label": "DIMM_B1"}),
     ],
 )
-def test_a_storm_hides_no_event_of_another_meaning(many: dict[str, Scalar], one: dict[str, Scalar]) -> None:
+def test_a_storm_hides_no_event_of_another_meaning(many: dict[str, Scalar], other: dict[str, Scalar]) -> None:
     batch = EventBatch()
     for at in range(200):
-        batch.add("node", "pattern", Event("a.happened", float(at), "text", one if at == 100 else many))
-    events = [event for each in batch.observations("kmsg") for event in each.events]
-    assert [event.at for event in events if event.fields == one] == [100.0]
+        batch.add("node", "pattern", Event("a.happened", float(at), "text", other if at == 100 else many))
+    events = [event for observation in batch.observations("kmsg") for event in observation.events]
+    assert [event.at for event in events if event.fields == other] == [100.0]
     assert sum(event.count for event in events) == 200
 
 
 def test_events_that_a_check_tells_apart_are_counted_apart() -> None:
     catalogue = load_catalogue()[0]
-    known = {
+    fields_by_pattern = {
         name: {*signal.fields} - {"pci"}  # the address makes the slot
         for name, signal in KmsgSource(catalogue.patterns).signals.items()
     }
     leaves = [
         leaf for check in catalogue.checks for leaf in check.leaves() if isinstance(leaf, EventOccurred)
     ]
-    for leaf in (leaf for leaf in leaves if leaf.event in known):
-        for name in {*leaf.where} | (known[leaf.event] & known.get(leaf.until, set())):
+    for leaf in (leaf for leaf in leaves if leaf.event in fields_by_pattern):
+        for name in {*leaf.where} | (
+            fields_by_pattern[leaf.event] & fields_by_pattern.get(leaf.until, set())
+        ):
             batch = EventBatch()
             for value in ("a", "b"):
                 batch.add("node", "pattern", Event(leaf.event, 1.0, "text", {name: value}))
@@ -96,4 +100,4 @@ def test_each_event_is_counted_or_reported_as_dropped(events: list[tuple[int, in
     for slot, code in events:
         batch.add(f"gpu/{slot}", "nv_xid", xid(code))
     assert sum(counts(batch).values()) + batch.dropped == len(events)
-    assert sum(len(one.events) for one in batch.observations("kmsg")) <= 512 + 1024
+    assert sum(len(observation.events) for observation in batch.observations("kmsg")) <= 512 + 1024

@@ -174,7 +174,7 @@ def test_no_round_at_all() -> None:
     assert slots["fs:/"].unreadable["fs.answers"] == "the worker did not start"
 
 
-def test_a_round_whose_time_was_over_keeps_what_it_read() -> None:
+def test_interrupted_reading_keeps_its_observations() -> None:
     late = CallResult(1, "statvfs(/raid)")
     answer = LaneResult((CallResult(0, "statvfs(/)", SIZES),), stalled=(late,), interrupted=late)
     slots = by_slot(FilesystemSource(), _machine(answer=answer))

@@ -259,8 +259,8 @@ def test_an_attribute_that_each_port_has_is_unread_where_it_is_gone(file: str) -
     machine = _infiniband()
     machine.remove(f"{CLASS}/mlx5_0/{file}")
     assert any(
-        "does not exist" in why
-        for why in by_slot(InfinibandSource(), machine)["port/mlx5_0/1"].unreadable.values()
+        "does not exist" in reason
+        for reason in by_slot(InfinibandSource(), machine)["port/mlx5_0/1"].unreadable.values()
     )
 
 
@@ -289,7 +289,9 @@ def test_a_device_that_refuses_is_asked_once(code: str) -> None:
     for _ in range(3):
         port = by_slot(source, machine)["port/mlx5_0/1"]
         refused = {
-            name for name, why in port.unreadable.items() if why == f"refused once ({code}): not read again"
+            name
+            for name, reason in port.unreadable.items()
+            if reason == f"refused once ({code}): not read again"
         }
         assert refused == {
             "port.vl15_dropped",
@@ -331,7 +333,7 @@ def test_a_refusal_is_forgotten_with_the_device(change: str) -> None:
     assert by_slot(source, machine)["port/mlx5_0/1"].unreadable == {}
 
 
-def test_counters_that_nobody_wants_are_left_alone() -> None:
+def test_unused_counters_are_not_read() -> None:
     machine, source = _infiniband(), InfinibandSource()
     every = by_slot(source, machine)["port/mlx5_0/1"].signals
     source.select_counters({"port.link_downed", "port.local_ack_timeout_err"})

@@ -20,7 +20,7 @@ XID = "NVRM: Xid (PCI:0000:3b:00): 79, pid='<unknown>', name=<unknown>, GPU has 
 
 
 class Logging(FakeMachine):
-    """A machine whose kernel log has these new records."""
+    """A machine with these new records in its kernel log."""
 
     def __init__(self, *records: str, lost: int = 0) -> None:
         super().__init__()
@@ -127,15 +127,17 @@ def test_what_is_no_record_is_left_out(raw: str) -> None:
 
 @given(st.lists(st.text() | st.from_regex(r"\A[0-9]{0,3},[0-9]*,[0-9]*,[-c+](,\w+=\w+)?;.*", fullmatch=True)))
 def test_parsing_never_raises_and_keeps_nothing_but_the_kernel_s_own(records: list[str]) -> None:
-    kept = list(parse_records(records))
+    accepted = list(parse_records(records))
     kernel = [raw for raw in records if raw.partition(",")[0].isdecimal() and int(raw.partition(",")[0]) < 8]
-    assert len(kept) <= len(kernel)
+    assert len(accepted) <= len(kernel)
 
 
 @given(st.lists(st.tuples(st.integers(0, 191), st.text(st.characters(exclude_characters="\n\\")))))
-def test_the_facility_alone_decides_of_a_whole_record(records: list[tuple[int, str]]) -> None:
-    kept = [record.text for record in parse_records(line(text, prefix=prefix) for prefix, text in records)]
-    assert kept == [text for prefix, text in records if prefix < 8]
+def test_only_the_facility_decides_on_a_complete_record(records: list[tuple[int, str]]) -> None:
+    accepted = [
+        record.text for record in parse_records(line(text, prefix=prefix) for prefix, text in records)
+    ]
+    assert accepted == [text for prefix, text in records if prefix < 8]
 
 
 # Fragments of one line.
@@ -146,20 +148,22 @@ def test_a_line_in_pieces_is_one_line_of_its_caller() -> None:
         line(XID[:30], at=1.0, more=",caller=T5"),
         line("mce: [Hardware Error]: else", at=1.5, more=",caller=C3"),
         line(XID[30:], at=2.0, flags="c", more=",caller=T5"),
-        line("a fragment of nobody", at=3.0, flags="c", more=",caller=T9"),
+        line("a fragment of no message", at=3.0, flags="c", more=",caller=T9"),
     )
-    found = {one.target: one.events for one in read(*records)}
-    assert [(event.text, event.at) for event in found["gpu/0000:3b:00"]] == [(XID, 1.0)]
+    events = {observation.target: observation.events for observation in read(*records)}
+    assert [(event.text, event.at) for event in events["gpu/0000:3b:00"]] == [(XID, 1.0)]
     assert [record.text for record in join_fragments(parse_records(records))] == [XID, *(
-        "mce: [Hardware Error]: else", "a fragment of nobody",
+        "mce: [Hardware Error]: else", "a fragment of no message",
     )]  # fmt: skip
 
 
 @pytest.mark.parametrize("flags", ["c", "+"])
 def test_without_callers_a_piece_goes_on_with_the_line_before_it(flags: str) -> None:
     first, second = XID[:30], XID[30:]
-    [found] = read(line("one"), line(first, at=1.0), line(second, at=2.0, flags=flags), line("else", at=3.0))
-    assert [(event.text, event.at) for event in found.events] == [(XID, 1.0)]
+    [observation] = read(
+        line("one"), line(first, at=1.0), line(second, at=2.0, flags=flags), line("else", at=3.0)
+    )
+    assert [(event.text, event.at) for event in observation.events] == [(XID, 1.0)]
 
 
 def test_a_line_of_endless_pieces_is_cut() -> None:
@@ -177,12 +181,14 @@ RECORDS = st.lists(
 @given(RECORDS)
 def test_joining_pieces_loses_no_text_and_keeps_each_caller_s_order(records: list[LogRecord]) -> None:
     joined = join_fragments(records)
-    assert sorted("".join(one.text for one in joined)) == sorted("".join(one.text for one in records))
+    assert sorted("".join(record.text for record in joined)) == sorted(
+        "".join(record.text for record in records)
+    )
     for caller in ("T1", "C2"):
-        said = "".join(one.text for one in records if one.caller == caller)
-        if not any(one.fragment and not one.caller for one in records):
-            assert "".join(one.text for one in joined if one.caller == caller) == said
-    assert len(joined) >= sum(not one.fragment for one in records)
+        joined_text = "".join(record.text for record in records if record.caller == caller)
+        if not any(record.fragment and not record.caller for record in records):
+            assert "".join(record.text for record in joined if record.caller == caller) == joined_text
+    assert len(joined) >= sum(not record.fragment for record in records)
 
 
 # Slots.
@@ -201,8 +207,10 @@ def test_joining_pieces_loses_no_text_and_keeps_each_caller_s_order(records: lis
     ],
 )
 def test_an_xid_in_every_form_of_address(place: str, slot: str, fields: dict[str, int]) -> None:
-    found, event = one(line(f"NVRM: Xid ({place}): 94, pid=7194, name=python, Contained: SM (0x1,0x0)."))
-    assert found == slot
+    observation, event = one(
+        line(f"NVRM: Xid ({place}): 94, pid=7194, name=python, Contained: SM (0x1,0x0).")
+    )
+    assert observation == slot
     assert {name: event.fields.get(name) for name in ("gi", "ci") if name in event.fields} == fields
 
 
@@ -220,7 +228,7 @@ def test_an_xid_in_every_form_of_address(place: str, slot: str, fields: dict[str
 )
 def test_a_slot_from_an_address(kind: str, text: str, slot: str) -> None:
     wanted = pattern("a", "x ", slot=kind, text=r"x (?P<pci>\S+)")
-    assert [found.target for found in read(line(text), patterns=(wanted,))] == [slot]
+    assert [observation.target for observation in read(line(text), patterns=(wanted,))] == [slot]
 
 
 @pytest.mark.parametrize(
@@ -228,15 +236,15 @@ def test_a_slot_from_an_address(kind: str, text: str, slot: str) -> None:
 )
 def test_a_slot_from_a_device(kind: str, slot: str) -> None:
     wanted = pattern("a", "x ", slot=kind, text=r"x (?P<dev>\S+)(?P<pci>absent)?")
-    [found] = read(line("x mlx5_0"), patterns=(wanted,))
-    assert found.target == slot
-    assert found.events[0].fields == {"dev": "mlx5_0"}
+    [observation] = read(line("x mlx5_0"), patterns=(wanted,))
+    assert observation.target == slot
+    assert observation.events[0].fields == {"dev": "mlx5_0"}
 
 
 def test_only_numbers_become_numbers() -> None:
     wanted = pattern("a", "x ", text=r"x (?P<dev>\S+) (?P<n>\S+) (?P<hex>\S+) (?P<long>\S+)")
-    [found] = read(line(f"x 12 034 0x5 {'9' * 30}"), patterns=(wanted,))
-    assert found.events[0].fields == {"dev": "12", "n": 34, "hex": "0x5", "long": "9" * 30}
+    [observation] = read(line(f"x 12 034 0x5 {'9' * 30}"), patterns=(wanted,))
+    assert observation.events[0].fields == {"dev": "12", "n": 34, "hex": "0x5", "long": "9" * 30}
 
 
 # Patterns.
@@ -245,14 +253,14 @@ def test_only_numbers_become_numbers() -> None:
 def test_the_first_pattern_that_matches_names_the_event() -> None:
     first, second = pattern("one", "down", signal="a.first"), pattern("two", "down", signal="a.second")
     for patterns in ((first, second), (second, first)):
-        [found] = read(line("down"), patterns=patterns)
-        assert [event.signal for event in found.events] == [patterns[0].signal]
+        [observation] = read(line("down"), patterns=patterns)
+        assert [event.signal for event in observation.events] == [patterns[0].signal]
 
 
 def test_a_pattern_that_does_not_match_lets_the_next_one_try() -> None:
     near, right = pattern("one", "down", signal="a.first", text="up or down"), pattern("two", "down")
-    [found] = read(line("down"), patterns=(near, right))
-    assert found.events[0].signal == "a.happened"
+    [observation] = read(line("down"), patterns=(near, right))
+    assert observation.events[0].signal == "a.happened"
 
 
 def test_a_line_that_is_known_to_mean_nothing_hides_from_later_patterns() -> None:
@@ -265,18 +273,18 @@ def test_a_pattern_is_matched_at_the_beginning() -> None:
 
 
 def test_unknown_text_costs_no_expression() -> None:
-    broken = pattern("one", "never said", text="(")
+    broken = pattern("one", "never logged", text="(")
     assert read(line("usb 1-1: new device"), patterns=(broken,)) == []
 
 
 def test_each_signal_has_the_fields_of_all_its_patterns() -> None:
-    one = pattern("one", "a", text=r"a (?P<x>.)(?P<y>.)")
-    two = pattern("two", "b", text=r"b (?P<y>.)(?P<z>.)")
+    first = pattern("one", "a", text=r"a (?P<x>.)(?P<y>.)")
+    second = pattern("two", "b", text=r"b (?P<y>.)(?P<z>.)")
     silent = pattern("three", "c", signal="")
-    found = pattern_signals((one, two, silent))
-    assert set(found) == {"kmsg.sequence", "kmsg.lost", "a.happened"}
-    assert (found["a.happened"].kind, found["a.happened"].fields) == ("event", ("x", "y", "z"))
-    assert KmsgSource((one, two, silent)).signals == found
+    signals = pattern_signals((first, second, silent))
+    assert set(signals) == {"kmsg.sequence", "kmsg.lost", "a.happened"}
+    assert (signals["a.happened"].kind, signals["a.happened"].fields) == ("event", ("x", "y", "z"))
+    assert KmsgSource((first, second, silent)).signals == signals
 
 
 # Floods and losses.
@@ -284,19 +292,19 @@ def test_each_signal_has_the_fields_of_all_its_patterns() -> None:
 
 def test_a_flood_is_capped_and_its_count_kept() -> None:
     flood = [line(XID.replace("79", "13"), at=float(at)) for at in range(1, 1001)]
-    [found] = read(*flood)
-    assert len(found.events) == 64
-    assert sum(event.count for event in found.events) == 1000
-    assert (found.events[0].at, found.events[-1].at) == (1.0, 1000.0)
+    [observation] = read(*flood)
+    assert len(observation.events) == 64
+    assert sum(event.count for event in observation.events) == 1000
+    assert (observation.events[0].at, observation.events[-1].at) == (1.0, 1000.0)
 
 
 def test_a_flood_hides_no_other_code_and_no_other_gpu() -> None:
     flood = [line(XID.replace("79", "13"))] * 1000
     elsewhere = line(XID.replace("3b", "5e"))
     events = [
-        (one.target, event.fields["xid"])
-        for one in read(*flood, line(XID), elsewhere)
-        for event in one.events
+        (observation.target, event.fields["xid"])
+        for observation in read(*flood, line(XID), elsewhere)
+        for event in observation.events
     ]
     assert events.count(("gpu/0000:3b:00", 13)) == 64
     assert {*events} == {("gpu/0000:3b:00", 13), ("gpu/0000:3b:00", 79), ("gpu/0000:5e:00", 79)}
@@ -310,9 +318,9 @@ def test_a_storm_of_too_many_different_lines_is_reported() -> None:
 
 
 def test_a_pattern_sees_the_beginning_of_a_long_line_only() -> None:
-    found = pattern("a", "end", text="a+ end")
-    assert read(line("a" * 1020 + " end"), patterns=(found,))
-    assert not read(line("a" * 1021 + " end"), patterns=(found,))
+    observation = pattern("a", "end", text="a+ end")
+    assert read(line("a" * 1020 + " end"), patterns=(observation,))
+    assert not read(line("a" * 1021 + " end"), patterns=(observation,))
 
 
 def test_the_status_of_a_machine_check_stays_text() -> None:
@@ -324,7 +332,7 @@ def test_a_long_line_is_cut() -> None:
     assert len(one(line(XID + "x" * 5000))[1].text) == 400
 
 
-def test_lost_records_are_told_of_with_their_number() -> None:
+def test_number_of_lost_records_is_reported() -> None:
     lost, xid = read(line(XID), lost=17)
     assert (lost.target, lost.status, lost.count) == (NODE, "lost", 17)
     [event] = lost.events
@@ -338,9 +346,9 @@ def test_what_was_read_once_is_not_read_again() -> None:
     assert list(source.read(machine)) == []
 
 
-@given(st.lists(st.text() | st.sampled_from([found.example for found in PATTERNS])))
+@given(st.lists(st.text() | st.sampled_from([observation.example for observation in PATTERNS])))
 def test_no_text_breaks_a_round(texts: list[str]) -> None:
     source = KmsgSource(PATTERNS)
-    for found in source.read(Logging(*(line(text.replace("\n", r"\x0a")) for text in texts))):
-        for event in found.events:
+    for observation in source.read(Logging(*(line(text.replace("\n", r"\x0a")) for text in texts))):
+        for event in observation.events:
             assert event.fields.keys() <= set(source.signals[event.signal].fields)

@@ -11,20 +11,20 @@ from tests.sources.fake_machine import FakeMachine
 
 
 class Timed(FakeMachine):
-    """A machine that notes how long it is given."""
+    """A machine that notes how long it is wall."""
 
-    given = math.nan
+    wall = math.nan
 
     def log(self, within: float = math.inf) -> LogRecords:
-        self.given = within
+        self.wall = within
         return LogRecords(())
 
     def statvfs(self, mounts: tuple[str, ...], within: float = math.inf) -> LaneResult:
-        self.given = within
+        self.wall = within
         return LaneResult()
 
     def nvml(self, within: float = math.inf, leave: frozenset[int] = frozenset()) -> LaneResult:
-        self.given = within
+        self.wall = within
         return LaneResult()
 
 
@@ -33,17 +33,17 @@ def test_a_lane_ends_before_its_source_must(limit: float, left: float) -> None:
     machine = Timed()
     bounded = BoundedMachine(machine, limit)
     bounded.nvml()
-    assert machine.given == pytest.approx(left)
+    assert machine.wall == pytest.approx(left)
     machine.later(left / 2)
     bounded.statvfs(("/",))
-    assert machine.given == pytest.approx(left / 2)
+    assert machine.wall == pytest.approx(left / 2)
     bounded.nvml(0.1)
-    assert machine.given == 0.1
+    assert machine.wall == 0.1
     bounded.log()
-    assert machine.given == pytest.approx(left / 4)
+    assert machine.wall == pytest.approx(left / 4)
     machine.later(limit)
     bounded.nvml()
-    assert machine.given == 0
+    assert machine.wall == 0
 
 
 def test_all_else_passes() -> None:

@@ -90,7 +90,7 @@ def test_nothing_but_reading_is_ever_done(quiet: tuple[dict[str, str], Server]) 
 
 
 @pytest.mark.parametrize(
-    ("answer", "why"),
+    ("answer", "reason"),
     [
         (redirecting, "redirects elsewhere (HTTP 302), which is not followed"),
         (403, "refuses to answer (HTTP 403): it may be turned off for this machine"),
@@ -105,12 +105,14 @@ def test_nothing_but_reading_is_ever_done(quiet: tuple[dict[str, str], Server]) 
     ],
 )
 @pytest.mark.parametrize(("cloud", "path"), [("azure", EVENTS), ("aws", SCHEDULED), ("gcp", EVENT)])
-def test_what_is_not_said_is_unread(cloud: str, path: str, answer: Answer, why: str) -> None:
+def test_missing_answer_is_unread(cloud: str, path: str, answer: Answer, reason: str) -> None:
     files, answers = QUIET[cloud]
     with serving({**answers, path: answer}) as server:
         observation = observed(files, server)
     assert observation.signals == {}
-    assert observation.unreadable == dict.fromkeys(UNREAD, f"169.254.169.254{path.partition('?')[0]} {why}")
+    assert observation.unreadable == dict.fromkeys(
+        UNREAD, f"169.254.169.254{path.partition('?')[0]} {reason}"
+    )
 
 
 @pytest.mark.parametrize(("cloud", "path"), [("azure", EVENTS), ("aws", TOKEN_PATH), ("gcp", PREEMPTED)])
@@ -129,8 +131,8 @@ def test_no_service_at_all() -> None:
         return by_slot(MaintenanceSource(), FakeMachine(AZURE, calls=calls))[NODE]
 
     where = "169.254.169.254/metadata/scheduledevents"
-    why = f"{where} cannot be asked: Connection refused (ECONNREFUSED)"
-    assert refuse(errno.ECONNREFUSED).unreadable == dict.fromkeys(UNREAD, why)
+    reason = f"{where} cannot be asked: Connection refused (ECONNREFUSED)"
+    assert refuse(errno.ECONNREFUSED).unreadable == dict.fromkeys(UNREAD, reason)
     unrecorded = by_slot(MaintenanceSource(), FakeMachine(AZURE))[NODE]
     assert unrecorded.unreadable == dict.fromkeys(UNREAD, f"{where} was not recorded")
 
@@ -139,7 +141,7 @@ def test_no_service_at_all() -> None:
 def test_a_machine_without_any_such_feed(cloud: str) -> None:
     with serving({UPCOMING: 404}) as server:
         observation = observed(QUIET[cloud][0], server)
-    # Where nothing is known of spot machines and of windows, 404 is how that is said.
+    # Where nothing is known of spot machines and of windows, 404 means that.
     assert observation.signals == ({} if cloud == "azure" else NOTHING)
     assert observation.unreadable == {}
 
@@ -177,8 +179,8 @@ def test_what_no_cloud_needs_is_not_loaded() -> None:
         "with LiveMachine() as machine: list(MaintenanceSource().read(machine))\n"
         "print([name for name in sys.modules if name.startswith(('http', 'nodeguard.sources.clouds'))])"
     )
-    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert said.stdout.strip() == "[]"
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"
 
 
 # Azure.
@@ -203,14 +205,14 @@ def test_what_azure_plans_for_another_machine_is_not_of_this_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "why"), [(429, "is asked too often"), ("", "returns nothing"), (silent, "gave no answer")]
+    ("answer", "reason"), [(429, "is asked too often"), ("", "returns nothing"), (silent, "gave no answer")]
 )
-def test_a_machine_that_does_not_know_its_name_does_not_know(answer: Answer, why: str) -> None:
+def test_a_machine_that_does_not_know_its_name_does_not_know(answer: Answer, reason: str) -> None:
     with serving(QUIET["azure"][1]) as server:
         observation = observed(AZURE, server, EVENTS=AZURE_EVENT, OWN_NAME=answer)
     assert observation.signals == {}
     where = "Azure Redeploy (Host hardware degraded) is for this machine or for others: 169.254.169.254/metadata/instance/compute/name"
-    assert observation.unreadable["maintenance.pending"].startswith(f"{where} {why}")
+    assert observation.unreadable["maintenance.pending"].startswith(f"{where} {reason}")
 
 
 # AWS.
@@ -233,26 +235,26 @@ def test_aws_plans_a_retirement_and_takes_the_spot_machine_before() -> None:
     }
 
 
-def test_a_risk_is_told_where_nothing_else_is() -> None:
+def test_risk_is_reported_without_a_planned_event() -> None:
     with serving({SCHEDULED: "[]", REBALANCE: '{"noticeTime": "2027-01-15T08:00:00Z"}'}) as server:
         observation = observed(AWS, server)
     assert observation.signals["maintenance.kind"] == "rebalance"
     assert "maintenance.starts_in" not in observation.signals
 
 
-def test_what_is_planned_is_told_whatever_else_is_unread() -> None:
+def test_planned_event_is_reported_when_other_feeds_are_unread() -> None:
     with serving({SCHEDULED: 503, SPOT: '{"action": "stop", "time": "2027-01-15T08:02:00Z"}'}) as server:
         observation = observed(AWS, server)
     assert observation.signals["maintenance.kind"] == "preempt"
 
 
 @pytest.mark.parametrize(
-    ("answer", "why"), [(403, "refuses to answer (HTTP 403)"), (404, "issues no session token")]
+    ("answer", "reason"), [(403, "refuses to answer (HTTP 403)"), (404, "issues no session token")]
 )
-def test_without_a_token_nothing_is_known(answer: Answer, why: str) -> None:
+def test_without_a_token_nothing_is_known(answer: Answer, reason: str) -> None:
     with serving({SCHEDULED: "[]", TOKEN_PATH: answer}) as server:
         observation = observed(AWS, server)
-    assert why in observation.unreadable["maintenance.pending"]
+    assert reason in observation.unreadable["maintenance.pending"]
 
 
 # Google.
@@ -301,12 +303,12 @@ def test_a_recording_holds_the_answers_and_no_token(tmp_path: Path) -> None:
         now = machine.now()
         manifest = Manifest("node-1", now.boot_id, now.wall, now.mono)
         with BundleWriter(str(tmp_path / "bundle"), manifest, machine.link) as writer:
-            [said] = MaintenanceSource().read(RecordingMachine(machine, writer))
-    assert said.signals["maintenance.kind"] == "retire"
+            [result] = MaintenanceSource().read(RecordingMachine(machine, writer))
+    assert result.signals["maintenance.kind"] == "retire"
     [again] = MaintenanceSource().read(ReplayMachine(Recording.open(str(tmp_path / "bundle"))))
     assert (again.signals["maintenance.what"], again.unreadable) == (
-        said.signals["maintenance.what"],
-        said.unreadable,
+        result.signals["maintenance.what"],
+        result.unreadable,
     )
     written = [path for path in (tmp_path / "bundle").rglob("*") if path.is_file()]
     assert [path for path in written if TOKEN in path.read_text() or "token" in path.read_text()] == []
@@ -314,7 +316,7 @@ def test_a_recording_holds_the_answers_and_no_token(tmp_path: Path) -> None:
     assert answers[f"http(GET http://169.254.169.254{SPOT})"] == {"status": 429, "body": ""}
 
 
-def test_a_live_machine_asks_where_it_is_told_to(tmp_path: Path) -> None:
+def test_live_machine_requests_the_configured_address(tmp_path: Path) -> None:
     with (
         serving(QUIET["aws"][1]) as server,
         LiveMachine(as_aws(tmp_path), metadata=server.address) as machine,

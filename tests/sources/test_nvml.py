@@ -28,24 +28,24 @@ HANDLE = "nvmlDeviceGetHandleByIndex"
 
 
 class Gpus(FakeMachine):
-    """A machine whose NVML answers as a bundle's nvml.json says. told: events, which happen once."""
+    """A machine with the NVML results of a bundle's nvml.json. events: are returned once."""
 
     def __init__(self, *devices: dict[str, Any], **more: Any) -> None:
         super().__init__()
         self.document: dict[str, Any] | None = {"system": recordings.SYSTEM, "devices": list(devices), **more}
         self.memory = LaneState()
-        self.told: tuple[DeviceEvent, ...] = ()
+        self.events: tuple[DeviceEvent, ...] = ()
 
     def nvml(self, within: float = math.inf, leave: frozenset[int] = frozenset()) -> LaneResult:
         return replay_nvml(self.memory, self.document)
 
     def nvml_events(self) -> tuple[DeviceEvent, ...]:
-        told, self.told = self.told, ()
-        return told
+        events, self.events = self.events, ()
+        return events
 
 
 class Answered(Gpus):
-    """A machine whose NVML gave this answer."""
+    """A machine with this NVML result."""
 
     def __init__(self, *entries: tuple[int, str, Any], **more: Any) -> None:
         super().__init__()
@@ -69,17 +69,17 @@ def of_gpu(calls: dict[str, Any]) -> Observation:
 
 
 def test_a_gpu_its_part_and_its_links() -> None:
-    found = read(hopper(), hopper(1, links=2))
-    assert set(found) == {
+    observations = read(hopper(), hopper(1, links=2))
+    assert set(observations) == {
         NODE,
         FIRST,
         SECOND,
         *(f"{FIRST}/nvlink/{link}" for link in range(18)),
         *(f"{SECOND}/nvlink/{link}" for link in range(2)),
     }
-    assert not [one.unreadable for one in found.values() if one.unreadable]
-    assert {one.status for one in found.values()} == {"read"}
-    whole = found[FIRST]
+    assert not [observation.unreadable for observation in observations.values() if observation.unreadable]
+    assert {observation.status for observation in observations.values()} == {"read"}
+    whole = observations[FIRST]
     assert whole.component is not None
     assert (whole.component.id, whole.component.model) == (
         "GPU-00000000-0000-4000-8000-000000000000",
@@ -107,9 +107,9 @@ def test_a_gpu_its_part_and_its_links() -> None:
         "gpu.answers": True,
     }
     assert {name: whole.signals.get(name) for name in expected} == expected
-    assert found[f"{FIRST}/nvlink/1"].signals == {"nvlink.active": False}
-    assert found[f"{FIRST}/nvlink/3"].signals["nvlink.replays"] == 3
-    node = found[NODE].signals
+    assert observations[f"{FIRST}/nvlink/1"].signals == {"nvlink.active": False}
+    assert observations[f"{FIRST}/nvlink/3"].signals["nvlink.replays"] == 3
+    node = observations[NODE].signals
     assert (node["nvml.driver_version"], node["nvml.ready"], node["nvml.error"]) == (
         "580.95.05",
         True,
@@ -128,20 +128,20 @@ def test_a_gpu_of_a_rack_counts_its_links_to_the_cpu() -> None:
 # GPUs that are lost, and those that fall silent.
 
 
-def test_a_gpu_that_loses_every_call_keeps_its_slot_and_is_said_to_be_lost() -> None:
+def test_gpu_without_any_result_keeps_its_target_and_is_lost() -> None:
     source, machine = NvmlSource(), Gpus(hopper(), hopper(1))
     by_slot(source, machine)
     assert machine.document is not None
     machine.document["devices"][1] = dict.fromkeys(hopper(1), LOST)
-    found = by_slot(source, machine)
-    assert found[SECOND].signals["gpu.error"] == "GPU_IS_LOST"
-    assert found[SECOND].unreadable["gpu.temperature"] == "the GPU is lost"
-    assert found[SECOND].component is None
-    assert found[FIRST].signals["gpu.error"] == "none"
+    observations = by_slot(source, machine)
+    assert observations[SECOND].signals["gpu.error"] == "GPU_IS_LOST"
+    assert observations[SECOND].unreadable["gpu.temperature"] == "the GPU is lost"
+    assert observations[SECOND].component is None
+    assert observations[FIRST].signals["gpu.error"] == "none"
 
 
 @pytest.mark.parametrize("pci", [LOST, {"busId": "nonsense"}, "nonsense", {"busId": 7}])
-def test_a_gpu_that_never_said_where_it_is_goes_by_its_index(pci: Any) -> None:
+def test_gpu_without_a_pci_address_has_its_index(pci: Any) -> None:
     assert "gpu/index-0" in read({**hopper(), "nvmlDeviceGetPciInfo_v3": pci})
 
 
@@ -152,11 +152,11 @@ def test_an_older_driver_tells_the_address_by_the_older_name() -> None:
 
 
 def test_a_gpu_without_handle_is_counted_and_hides_no_other() -> None:
-    found = read(LOST, hopper(1, links=0))
-    assert set(found) == {NODE, SECOND}
-    node = found[NODE].signals
+    observations = read(LOST, hopper(1, links=0))
+    assert set(observations) == {NODE, SECOND}
+    node = observations[NODE].signals
     assert (node["gpu.handles_refused"], node["gpu.handle_error"]) == (1, "GPU_IS_LOST")
-    assert found[NODE].status == "read"
+    assert observations[NODE].status == "read"
 
 
 @pytest.mark.parametrize("error", ["NO_PERMISSION", "OPERATING_SYSTEM"])
@@ -167,17 +167,17 @@ def test_a_gpu_that_may_not_be_looked_at_is_counted_apart(error: str) -> None:
     assert "gpu.handles_refused" in node.unreadable
 
 
-def test_of_several_refusals_the_worst_is_told() -> None:
-    vague, power = ({"error": f"NVML_ERROR_{word}"} for word in ("UNKNOWN", "INSUFFICIENT_POWER"))
+def test_worst_of_several_errors_is_reported() -> None:
+    vague, power = ({"error": f"NVML_ERROR_{error}"} for error in ("UNKNOWN", "INSUFFICIENT_POWER"))
     node = read(vague, power, LOST, {"error": "NVML_ERROR_NO_PERMISSION"})[NODE]
     assert (node.signals["gpu.handles_refused"], node.signals["gpu.handle_error"]) == (3, "GPU_IS_LOST")
     assert (node.signals["gpu.handles_hidden"], node.unreadable) == (1, {})
     assert read(vague, power)[NODE].signals["gpu.handle_error"] == "INSUFFICIENT_POWER"
 
 
-@pytest.mark.parametrize("word", ["TIMEOUT", "IRQ_ISSUE", "CORRUPTED_INFOROM", "INSUFFICIENT_POWER"])
-def test_what_says_something_of_a_gpu_as_a_whole_is_its_error(word: str) -> None:
-    assert of_gpu({"nvmlDeviceGetEccMode": {"error": f"NVML_ERROR_{word}"}}).signals["gpu.error"] == word
+@pytest.mark.parametrize("error", ["TIMEOUT", "IRQ_ISSUE", "CORRUPTED_INFOROM", "INSUFFICIENT_POWER"])
+def test_error_of_the_whole_gpu_is_its_error(error: str) -> None:
+    assert of_gpu({"nvmlDeviceGetEccMode": {"error": f"NVML_ERROR_{error}"}}).signals["gpu.error"] == error
 
 
 def test_an_error_that_says_little_is_the_gpu_s_where_most_calls_meet_it() -> None:
@@ -194,8 +194,8 @@ def test_a_reset_that_is_due_is_the_gpu_s_error() -> None:
 
 def test_a_stall_keeps_what_was_read_before_and_leaves_the_rest_unread() -> None:
     stalling = {**hopper(), "nvmlDeviceGetUtilizationRates": {"error": "stall"}}
-    found = read(stalling, hopper(1))
-    silent = found[FIRST]
+    observations = read(stalling, hopper(1))
+    silent = observations[FIRST]
     assert (silent.status, silent.detail) == ("hung", "nvmlDeviceGetUtilizationRates gave no answer")
     assert (silent.signals["gpu.answers"], silent.signals["gpu.unanswered"]) == (
         False,
@@ -204,10 +204,10 @@ def test_a_stall_keeps_what_was_read_before_and_leaves_the_rest_unread() -> None
     assert silent.signals["gpu.row_remap.pending"] is True
     assert silent.unreadable["gpu.temperature"] == "an earlier call gave no answer"
     assert "gpu.nvlink.active" not in silent.signals
-    node = found[NODE]
+    node = observations[NODE]
     assert (node.status, node.signals["nvml.answers"], node.signals["nvml.hung"]) == ("read", False, False)
     assert node.signals["nvml.unanswered"] == "nvmlDeviceGetUtilizationRates of GPU 0000:01:00"
-    assert (found[SECOND].status, found[SECOND].unreadable) == ("read", {})
+    assert (observations[SECOND].status, observations[SECOND].unreadable) == ("read", {})
 
 
 def test_what_was_asked_before_a_stall_and_is_not_supported_does_not_apply() -> None:
@@ -225,11 +225,11 @@ def test_a_gpu_at_rest_keeps_its_slot_and_its_links_are_not_gone() -> None:
     assert machine.document is not None
     machine.document["devices"][1]["nvmlDeviceGetEccMode"] = {"error": "stall"}
     for _ in range(3):
-        found = by_slot(source, machine)
-        assert set(found) == set(whole)
-        assert found[SECOND].status == "hung"
-        assert found[f"{SECOND}/nvlink/0"].status == "hung"
-        assert found[f"{FIRST}/nvlink/0"].status == "read"
+        observations = by_slot(source, machine)
+        assert set(observations) == set(whole)
+        assert observations[SECOND].status == "hung"
+        assert observations[f"{SECOND}/nvlink/0"].status == "hung"
+        assert observations[f"{FIRST}/nvlink/0"].status == "read"
 
 
 def test_a_hang_ends_all_that_comes_after_and_the_round_is_not_whole() -> None:
@@ -253,10 +253,13 @@ def test_a_hang_ends_all_that_comes_after_and_the_round_is_not_whole() -> None:
 
 def test_a_driver_that_stalls_as_a_whole() -> None:
     document = {**recordings.SYSTEM, "nvmlSystemGetNVMLVersion": {"error": "stall"}}
-    found = by_slot(NvmlSource(), Gpus(hopper(), system=document))
-    assert set(found) == {NODE}
-    assert (found[NODE].status, found[NODE].detail) == ("hung", "nvmlSystemGetNVMLVersion gave no answer")
-    assert found[NODE].signals["nvml.hung"] is False
+    observations = by_slot(NvmlSource(), Gpus(hopper(), system=document))
+    assert set(observations) == {NODE}
+    assert (observations[NODE].status, observations[NODE].detail) == (
+        "hung",
+        "nvmlSystemGetNVMLVersion gave no answer",
+    )
+    assert observations[NODE].signals["nvml.hung"] is False
 
 
 # The library and the driver.
@@ -265,59 +268,62 @@ def test_a_driver_that_stalls_as_a_whole() -> None:
 def test_no_library() -> None:
     machine = Gpus()
     machine.document = None
-    found = by_slot(NvmlSource(), machine)
-    assert found[NODE].status == "absent"
-    assert found[NODE].signals == {"nvml.library": False}
-    assert "libnvidia-ml.so.1" in found[NODE].detail
+    observations = by_slot(NvmlSource(), machine)
+    assert observations[NODE].status == "absent"
+    assert observations[NODE].signals == {"nvml.library": False}
+    assert "libnvidia-ml.so.1" in observations[NODE].detail
 
 
 @pytest.mark.parametrize(
-    ("word", "why"),
+    ("error", "reason"),
     [
         ("DRIVER_NOT_LOADED", "the NVIDIA driver is not loaded"),
         ("LIB_RM_VERSION_MISMATCH", "the driver's library and kernel module differ in version"),
         ("UNKNOWN", "NVML_ERROR_UNKNOWN"),
     ],
 )
-def test_a_library_that_does_not_initialise(word: str, why: str) -> None:
-    found = read(hopper(), error=f"NVML_ERROR_{word}")
-    assert set(found) == {NODE}
-    assert (found[NODE].status, found[NODE].detail) == ("failed", why)
-    signals = found[NODE].signals
-    assert (signals["nvml.ready"], signals["nvml.error"], signals["nvml.library"]) == (False, word, True)
+def test_a_library_that_does_not_initialise(error: str, reason: str) -> None:
+    observations = read(hopper(), error=f"NVML_ERROR_{error}")
+    assert set(observations) == {NODE}
+    assert (observations[NODE].status, observations[NODE].detail) == ("failed", reason)
+    signals = observations[NODE].signals
+    assert (signals["nvml.ready"], signals["nvml.error"], signals["nvml.library"]) == (False, error, True)
     assert "gpu.handles_refused" not in signals
 
 
 def test_gpus_that_cannot_be_counted_are_not_gone() -> None:
     system = {**recordings.SYSTEM, "nvmlDeviceGetCount": {"error": "NVML_ERROR_UNKNOWN"}}
-    found = read(hopper(), system=system)
-    assert (found[NODE].status, found[NODE].detail) == ("failed", "nvmlDeviceGetCount: NVML_ERROR_UNKNOWN")
+    observations = read(hopper(), system=system)
+    assert (observations[NODE].status, observations[NODE].detail) == (
+        "failed",
+        "nvmlDeviceGetCount: NVML_ERROR_UNKNOWN",
+    )
 
 
-def test_a_round_whose_time_was_over_says_nothing_of_what_it_did_not_ask() -> None:
+def test_interrupted_round_omits_calls_that_it_did_not_make() -> None:
     slow = CallResult(1, HANDLE)
     pci = (0, "nvmlDeviceGetPciInfo_v3", {"busId": "00000000:01:00.0"})
     system = ((SYSTEM, "nvmlDeviceGetCount", 4), pci)
-    found = by_slot(NvmlSource(), Answered(*system, stalled=(slow,), interrupted=slow))
-    assert (found[NODE].status, found[NODE].signals["nvml.answers"]) == ("hung", False)
-    assert found[NODE].detail == f"there was no time for the calls after {HANDLE} of GPU index-1"
-    assert found.keys() == {NODE, FIRST, "gpu/index-1"}
-    found = by_slot(NvmlSource(), Answered(*system, interrupted=slow))
-    assert (found[NODE].status, found[NODE].signals["nvml.ready"]) == ("hung", True)
-    assert "nvml.answers" not in found[NODE].signals
-    assert found.keys() == {NODE, FIRST}
-    found = by_slot(NvmlSource(), Answered(interrupted=CallResult(SYSTEM, "nvmlInit")))
-    assert not found[NODE].signals.keys() & {"nvml.answers", "nvml.ready", "nvml.error"}
+    observations = by_slot(NvmlSource(), Answered(*system, stalled=(slow,), interrupted=slow))
+    assert (observations[NODE].status, observations[NODE].signals["nvml.answers"]) == ("hung", False)
+    assert observations[NODE].detail == f"there was no time for the calls after {HANDLE} of GPU index-1"
+    assert observations.keys() == {NODE, FIRST, "gpu/index-1"}
+    observations = by_slot(NvmlSource(), Answered(*system, interrupted=slow))
+    assert (observations[NODE].status, observations[NODE].signals["nvml.ready"]) == ("hung", True)
+    assert "nvml.answers" not in observations[NODE].signals
+    assert observations.keys() == {NODE, FIRST}
+    observations = by_slot(NvmlSource(), Answered(interrupted=CallResult(SYSTEM, "nvmlInit")))
+    assert not observations[NODE].signals.keys() & {"nvml.answers", "nvml.ready", "nvml.error"}
 
 
 def test_a_fault_of_ours_says_nothing_of_the_driver() -> None:
-    found = by_slot(NvmlSource(), Answered(failed="no process"))
-    assert found == {NODE: Observation("nvml", NODE, "failed", detail="no process")}
-    found = by_slot(
+    observations = by_slot(NvmlSource(), Answered(failed="no process"))
+    assert observations == {NODE: Observation("nvml", NODE, "failed", detail="no process")}
+    observations = by_slot(
         NvmlSource(), Answered((0, "nvmlDeviceGetPciInfo", {"busId": "00000000:01:00.0"}), failed="no")
     )
-    assert (found[NODE].status, found[NODE].detail) == ("failed", "no")
-    assert FIRST in found
+    assert (observations[NODE].status, observations[NODE].detail) == ("failed", "no")
+    assert FIRST in observations
 
 
 def test_confidential_computing() -> None:
@@ -341,23 +347,23 @@ def test_mig_begins_a_new_epoch_for_counters() -> None:
 
 def test_an_nvlink_that_refuses_leaves_the_count_unknown() -> None:
     device = {**hopper(links=3), "nvmlDeviceGetNvLinkState(2)": DENIED}
-    found = read(device)
-    assert found[f"{FIRST}/nvlink/2"].unreadable["nvlink.active"] == "permission denied: run as root"
-    assert found[FIRST].unreadable["gpu.nvlink.active"] == "permission denied: run as root"
-    assert "gpu.nvlink.active" not in found[FIRST].signals
+    observations = read(device)
+    assert observations[f"{FIRST}/nvlink/2"].unreadable["nvlink.active"] == "permission denied: run as root"
+    assert observations[FIRST].unreadable["gpu.nvlink.active"] == "permission denied: run as root"
+    assert "gpu.nvlink.active" not in observations[FIRST].signals
 
 
-@pytest.mark.parametrize("word", ["RESET_REQUIRED", "UNKNOWN", "TIMEOUT"])
-def test_links_that_are_not_counted_and_fail_are_none(word: str) -> None:
-    failed = {"error": f"NVML_ERROR_{word}"}
+@pytest.mark.parametrize("error", ["RESET_REQUIRED", "UNKNOWN", "TIMEOUT"])
+def test_links_that_are_not_counted_and_fail_are_none(error: str) -> None:
+    failed = {"error": f"NVML_ERROR_{error}"}
     pci = hopper()["nvmlDeviceGetPciInfo_v3"]
     device = dict.fromkeys(hopper(), failed) | {"nvmlDeviceGetPciInfo_v3": pci}
-    found = read(device)
-    assert found.keys() == {NODE, FIRST}
-    assert "gpu.nvlink.active" in found[FIRST].unreadable
+    observations = read(device)
+    assert observations.keys() == {NODE, FIRST}
+    assert "gpu.nvlink.active" in observations[FIRST].unreadable
 
 
-def test_every_call_is_read_by_somebody() -> None:
+def test_every_call_is_used() -> None:
     """Any call may hang: none is asked in vain."""
     rows = {call for row in (*GPU, *NVLINK, *C2C) for call, _ in row.calls}
     of_itself = {
@@ -368,7 +374,7 @@ def test_every_call_is_read_by_somebody() -> None:
     }
     asked = {call for row in (*nvml_calls.IDENTITY, *nvml_calls.HEALTH) for call in row.split(" | ")}
     assert asked - rows == of_itself
-    fields = {int(found[1]) for call in rows if (found := re.match(r"fields\((\d+)", call))}
+    fields = {int(match[1]) for call in rows if (match := re.match(r"fields\((\d+)", call))}
     assert fields == {
         nvml_calls.RECOVERY_ACTION, nvml_calls.NVLINK_COUNT, nvml_calls.C2C_COUNT, nvml_calls.C2C_STATUS,
         *nvml_calls.IDENTITY_FIELDS, *nvml_calls.HEALTH_FIELDS, *nvml_calls.LINK_FIELDS,
@@ -378,35 +384,35 @@ def test_every_call_is_read_by_somebody() -> None:
 def test_a_link_to_the_cpu_that_does_not_say_is_not_taken_for_inactive() -> None:
     unknown = {**rack(), "nvmlDeviceGetFieldValues(171,0)": UNSUPPORTED}
     del unknown["nvmlDeviceGetFieldValues(171,1)"]
-    found = read(unknown)[FIRST]
-    assert "gpu.c2c.active" not in found.signals
-    assert found.unreadable == {}
+    observations = read(unknown)[FIRST]
+    assert "gpu.c2c.active" not in observations.signals
+    assert observations.unreadable == {}
     refused = read({**rack(), "nvmlDeviceGetFieldValues(171,0)": DENIED})[FIRST]
     assert refused.unreadable == {"gpu.c2c.active": "permission denied: run as root"}
 
 
-def test_an_xid_event_is_said_of_the_gpu_once() -> None:
+def test_xid_event_is_reported_once_for_its_gpu() -> None:
     source, machine = NvmlSource(), Gpus(hopper(links=0), hopper(1, links=0))
-    machine.told = (DeviceEvent(1, 8, 79), DeviceEvent(0, 1, 4), DeviceEvent(7, 8, 79))
-    [event] = [event for one in source.read(machine) for event in one.events]
+    machine.events = (DeviceEvent(1, 8, 79), DeviceEvent(0, 1, 4), DeviceEvent(7, 8, 79))
+    [event] = [event for observation in source.read(machine) for event in observation.events]
     assert (event.signal, event.fields["xid"], event.at) == ("gpu.xid.line", 79, machine.now().mono)
-    machine.told = (DeviceEvent(1, 8, 79),)
-    assert [one.target for one in source.read(machine) if one.events] == [SECOND]
-    assert not any(one.events for one in source.read(machine))
+    machine.events = (DeviceEvent(1, 8, 79),)
+    assert [observation.target for observation in source.read(machine) if observation.events] == [SECOND]
+    assert not any(observation.events for observation in source.read(machine))
 
 
-def test_an_event_is_said_of_the_address_that_it_names_and_of_its_own_moment() -> None:
+def test_event_has_its_own_address_and_time() -> None:
     """The worker was restarted meanwhile, and the first GPU of two is no longer counted."""
     source, machine = NvmlSource(), Gpus(hopper(1, links=0))
-    machine.told = (DeviceEvent(0, 8, 79, "00000000:01:00.0", 12.5),)
-    [one] = [one for one in source.read(machine) if one.events]
-    assert (one.target, one.events[0].at) == (FIRST, 12.5)
+    machine.events = (DeviceEvent(0, 8, 79, "00000000:01:00.0", 12.5),)
+    [observation] = [observation for observation in source.read(machine) if observation.events]
+    assert (observation.target, observation.events[0].at) == (FIRST, 12.5)
 
 
-def test_events_are_told_though_nothing_else_can_be_read() -> None:
+def test_events_are_reported_when_nothing_else_can_be_read() -> None:
     source, machine = NvmlSource(), Answered(failed="the worker process cannot be started")
-    machine.told = (DeviceEvent(0, 8, 79, "00000000:01:00.0", 12.5),)
-    assert [one.target for one in source.read(machine) if one.events] == [FIRST]
+    machine.events = (DeviceEvent(0, 8, 79, "00000000:01:00.0", 12.5),)
+    assert [observation.target for observation in source.read(machine) if observation.events] == [FIRST]
 
 
 # Whatever a driver or a recording may say.
@@ -433,12 +439,12 @@ def test_no_answer_breaks_a_round(
     machine = Answered(*entries, stalled=tuple(stalled), hung=hung)
     source = NvmlSource()
     for _ in range(2):
-        for one in source.read(machine):
-            assert one.signals.keys() | one.unreadable.keys() <= source.signals.keys()
-            assert not one.signals.keys() & one.unreadable.keys()
+        for observation in source.read(machine):
+            assert observation.signals.keys() | observation.unreadable.keys() <= source.signals.keys()
+            assert not observation.signals.keys() & observation.unreadable.keys()
 
 
 def test_a_count_of_links_that_cannot_be_costs_nothing() -> None:
-    found = of_gpu({"nvmlDeviceGetFieldValues(170,0)": value(1 << 60)})
-    assert found.signals["gpu.c2c.count"] == 1 << 60
-    assert "gpu.c2c.active" not in found.signals
+    observations = of_gpu({"nvmlDeviceGetFieldValues(170,0)": value(1 << 60)})
+    assert observations.signals["gpu.c2c.count"] == 1 << 60
+    assert "gpu.c2c.active" not in observations.signals

@@ -21,8 +21,8 @@ UNSUPPORTED = {"error": "NVML_ERROR_NOT_SUPPORTED"}
 NOTHING: tuple[dict[str, Scalar], dict[str, str]] = ({}, {})
 
 
-def failed(word: str) -> dict[str, str]:
-    return {"error": f"NVML_ERROR_{word}"}
+def failed(error: str) -> dict[str, str]:
+    return {"error": f"NVML_ERROR_{error}"}
 
 
 # Which of several names counts, and what it means that a call fails.
@@ -39,7 +39,7 @@ def test_the_newer_name_counts_where_it_answers() -> None:
 
 
 @pytest.mark.parametrize(
-    "word",
+    "error",
     [
         "NOT_SUPPORTED",
         "FUNCTION_NOT_FOUND",
@@ -49,9 +49,9 @@ def test_the_newer_name_counts_where_it_answers() -> None:
         "DEPRECATED",
     ],
 )
-def test_what_is_not_there_does_not_apply(word: str) -> None:
-    assert read_rows(GPU, {"nvmlDeviceGetPersistenceMode": failed(word)}) == NOTHING
-    assert read_rows(GPU, {"nvmlDeviceGetPersistenceMode": failed(word)}, complete=False)[1].keys() == {
+def test_missing_feature_is_not_applicable(error: str) -> None:
+    assert read_rows(GPU, {"nvmlDeviceGetPersistenceMode": failed(error)}) == NOTHING
+    assert read_rows(GPU, {"nvmlDeviceGetPersistenceMode": failed(error)}, complete=False)[1].keys() == {
         row.signal.name for row in GPU if row.signal.name != "gpu.persistence"
     }
 
@@ -61,7 +61,7 @@ def test_what_was_never_asked_does_not_apply() -> None:
 
 
 @pytest.mark.parametrize(
-    ("word", "why"),
+    ("error", "reason"),
     [
         ("NO_PERMISSION", "permission denied: run as root"),
         ("TIMEOUT", "the driver timed out"),
@@ -69,13 +69,13 @@ def test_what_was_never_asked_does_not_apply() -> None:
         ("UNKNOWN", "NVML_ERROR_UNKNOWN"),
     ],
 )
-def test_what_is_refused_is_unread_and_says_why(word: str, why: str) -> None:
-    unread = {"gpu.ecc.enabled": why, "gpu.ecc.enabled_next": why}
-    assert read_rows(GPU, {"nvmlDeviceGetEccMode": failed(word)}) == ({}, unread)
+def test_failed_call_is_unread_with_a_reason(error: str, reason: str) -> None:
+    unread = {"gpu.ecc.enabled": reason, "gpu.ecc.enabled_next": reason}
+    assert read_rows(GPU, {"nvmlDeviceGetEccMode": failed(error)}) == ({}, unread)
 
 
 @pytest.mark.parametrize(
-    ("code", "unread"),
+    ("code", "reason"),
     [
         (3, None),
         (13, None),
@@ -88,12 +88,12 @@ def test_what_is_refused_is_unread_and_says_why(word: str, why: str) -> None:
         ([1], "NVML_ERROR_UNKNOWN"),
     ],
 )
-def test_a_field_value_fails_by_its_own_code(code: Any, unread: str | None) -> None:
+def test_a_field_value_fails_by_its_own_code(code: Any, reason: str | None) -> None:
     envelope = {"valueType": 1, "value": 0, "nvmlReturn": code}
     entries = replay_nvml(LaneState(), {"devices": [{"nvmlDeviceGetFieldValues(82,0)": envelope}]}).results
-    signals, why = read_rows(GPU, {entry.call: entry.result for entry in entries if entry.scope == 0})
+    signals, unread = read_rows(GPU, {entry.call: entry.result for entry in entries if entry.scope == 0})
     assert "gpu.memory.temperature" not in signals
-    assert why.get("gpu.memory.temperature") == unread
+    assert unread.get("gpu.memory.temperature") == reason
 
 
 def test_of_a_field_the_value_and_not_the_envelope_counts() -> None:
@@ -145,12 +145,12 @@ def named(call: str) -> str:
     return call
 
 
-def is_of_its_kind(row: Row, said: Scalar) -> bool:
+def is_of_its_kind(row: Row, value: Scalar) -> bool:
     if row.signal.unit in {"celsius", "watts", "ratio", "seconds"}:
-        return isinstance(said, float) and math.isfinite(said)
+        return isinstance(value, float) and math.isfinite(value)
     if row.signal.kind in {"counter", "gauge"} or row.signal.unit == "bytes":
-        return type(said) is int and said >= 0
-    return isinstance(said, bool | int | str)
+        return type(value) is int and value >= 0
+    return isinstance(value, bool | int | str)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.signal.name)
@@ -168,7 +168,7 @@ def test_a_row_gives_a_value_of_its_kind_or_says_that_it_is_unread(row: Row, dat
     signals, unread = read_rows((row,), results, 0)
     assert signals.keys() | unread.keys() <= {row.signal.name}
     assert not signals.keys() & unread.keys()
-    assert all(is_of_its_kind(row, said) for said in signals.values())
+    assert all(is_of_its_kind(row, value) for value in signals.values())
     assert msgspec.msgpack.encode(signals)
 
 
@@ -195,7 +195,7 @@ def test_garbage_is_unread_and_says_what_it_says(calls: dict[str, Any], signal: 
     assert len(unread[signal]) < 140
 
 
-def test_what_a_link_says_is_told_with_its_number() -> None:
+def test_result_of_a_link_has_its_number() -> None:
     assert read_rows(NVLINK, {"nvmlDeviceGetNvLinkState(7)": "on"}, 7)[1] == {
         "nvlink.active": "nvmlDeviceGetNvLinkState(7) reads 'on'"
     }

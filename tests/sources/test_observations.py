@@ -23,8 +23,8 @@ FILES = {NCCL: text()}
 
 
 def test_what_probes_say() -> None:
-    found = by_slot(ObservationsSource(), FakeMachine({NCCL: text(OK, SCRATCH)}))
-    assert found == {
+    observations = by_slot(ObservationsSource(), FakeMachine({NCCL: text(OK, SCRATCH)}))
+    assert observations == {
         "probe/nccl": Observation(
             "observations",
             "probe/nccl",
@@ -57,7 +57,7 @@ def test_without_a_folder_there_are_no_probes() -> None:
     assert isinstance(by_slot(ObservationsSource(), ThisMachine()), dict)
 
 
-def test_files_in_the_making_and_other_files_are_left_alone() -> None:
+def test_unfinished_and_other_files_are_not_read() -> None:
     files = {f"{FOLDER}/.nccl.json": "{", f"{FOLDER}/nccl.json.tmp": "{", f"{FOLDER}/README": "hello"}
     assert by_slot(ObservationsSource(), FakeMachine(files)) == {}
 
@@ -67,10 +67,10 @@ def test_what_is_out_of_date_is_unread_and_says_how_old_it_is() -> None:
     machine.later(900)
     assert by_slot(ObservationsSource(), machine)["probe/nccl"].unreadable == {}
     machine.later(600)
-    found = by_slot(ObservationsSource(), machine)["probe/nccl"]
-    why = f"{NCCL}: written 25 min ago and valid for 15 min: let the probe write again, or remove the file"
-    assert found.unreadable == {"probe.health": why, "probe.message": why}
-    assert found.signals == {"probe.name": "nccl", "probe.target": "node", "probe.file": NCCL}
+    observations = by_slot(ObservationsSource(), machine)["probe/nccl"]
+    reason = f"{NCCL}: written 25 min ago and valid for 15 min: let the probe write again, or remove the file"
+    assert observations.unreadable == {"probe.health": reason, "probe.message": reason}
+    assert observations.signals == {"probe.name": "nccl", "probe.target": "node", "probe.file": NCCL}
 
 
 def test_a_broken_file_takes_back_nothing() -> None:
@@ -78,9 +78,9 @@ def test_a_broken_file_takes_back_nothing() -> None:
     by_slot(source, machine)
     machine.files[NCCL] = text()[:30]
     for _ in range(2):
-        found = by_slot(source, machine)
-        assert set(found) == {"probe/nccl", "probe/write/fs:/scratch"}
-        unread = found["probe/write/fs:/scratch"].unreadable
+        observations = by_slot(source, machine)
+        assert set(observations) == {"probe/nccl", "probe/write/fs:/scratch"}
+        unread = observations["probe/write/fs:/scratch"].unreadable
         assert unread.keys() == {"probe.health", "probe.value", "probe.message"}
         assert unread["probe.health"].startswith(f"{NCCL}: is not JSON")
     machine.files[NCCL] = text()
@@ -92,10 +92,10 @@ def test_a_broken_observation_takes_back_nothing() -> None:
     by_slot(source, machine)
     machine.files[NCCL] = text(OK, {**SCRATCH, "health": "bad"})
     for _ in range(2):
-        found = by_slot(source, machine)
-        assert found["probe/nccl"].signals["probe.health"] == "ok"
+        observations = by_slot(source, machine)
+        assert observations["probe/nccl"].signals["probe.health"] == "ok"
         assert (
-            found["probe/write/fs:/scratch"]
+            observations["probe/write/fs:/scratch"]
             .unreadable["probe.health"]
             .startswith(f"{NCCL}: observations[1].health: 'bad' is none of ok")
         )
@@ -103,20 +103,20 @@ def test_a_broken_observation_takes_back_nothing() -> None:
 
 def test_a_file_that_was_never_understood_is_unread_by_its_name() -> None:
     machine = FakeMachine({NCCL: text({"name": "A"}, {"name": "B"})})
-    found = by_slot(ObservationsSource(), machine)
-    why = f"{NCCL}: observations[0].message: is missing: add it (and 1 more)"
-    assert found["probe/nccl.json"].unreadable == {"probe.health": why}
+    observations = by_slot(ObservationsSource(), machine)
+    reason = f"{NCCL}: observations[0].message: is missing: add it (and 1 more)"
+    assert observations["probe/nccl.json"].unreadable == {"probe.health": reason}
 
 
 def test_a_file_that_is_refused() -> None:
-    found = by_slot(ObservationsSource(), FakeMachine(errors={NCCL: errno.EACCES}))
-    why = f"{NCCL}: permission denied: run as root"
-    assert found["probe/nccl.json"].unreadable == {"probe.health": why}
+    observations = by_slot(ObservationsSource(), FakeMachine(errors={NCCL: errno.EACCES}))
+    reason = f"{NCCL}: permission denied: run as root"
+    assert observations["probe/nccl.json"].unreadable == {"probe.health": reason}
 
 
 def test_a_folder_that_is_refused_takes_back_nothing() -> None:
-    found = by_slot(ObservationsSource(), FakeMachine(errors={FOLDER: errno.EACCES}))
-    assert found == {
+    observations = by_slot(ObservationsSource(), FakeMachine(errors={FOLDER: errno.EACCES}))
+    assert observations == {
         NODE: Observation("observations", NODE, "failed", detail=f"{FOLDER}: permission denied: run as root")
     }
 
@@ -128,7 +128,7 @@ def test_a_file_that_goes_while_it_is_read_is_no_file() -> None:
     assert by_slot(source, machine) == {}
 
 
-def test_a_probe_whose_file_is_removed_says_nothing_any_more() -> None:
+def test_removed_file_has_no_observations() -> None:
     source, machine = ObservationsSource(), FakeMachine(FILES)
     by_slot(source, machine)
     machine.remove(FOLDER)
@@ -137,43 +137,45 @@ def test_a_probe_whose_file_is_removed_says_nothing_any_more() -> None:
 
 def test_two_files_do_not_speak_of_one_thing() -> None:
     other = f"{FOLDER}/other.json"
-    found = by_slot(ObservationsSource(), FakeMachine({**FILES, other: text({**OK, "health": "fatal"})}))
-    assert found["probe/nccl"].signals["probe.health"] == "ok"
-    why = f"{other}: probe/nccl is also in {NCCL}: remove one, or give it another name"
-    assert found["probe/other.json"].unreadable == {"probe.health": why}
+    observations = by_slot(
+        ObservationsSource(), FakeMachine({**FILES, other: text({**OK, "health": "fatal"})})
+    )
+    assert observations["probe/nccl"].signals["probe.health"] == "ok"
+    reason = f"{other}: probe/nccl is also in {NCCL}: remove one, or give it another name"
+    assert observations["probe/other.json"].unreadable == {"probe.health": reason}
 
 
 def test_a_file_that_is_out_of_date_stands_in_no_other_ones_way() -> None:
     old = f"{FOLDER}/a-month-ago.json"
-    found = by_slot(
+    observations = by_slot(
         ObservationsSource(), FakeMachine({**FILES, old: text(written_at="2026-12-15T08:00:00Z")})
     )
-    assert found["probe/nccl"].signals["probe.file"] == NCCL
-    assert found["probe/a-month-ago.json"].unreadable
+    assert observations["probe/nccl"].signals["probe.file"] == NCCL
+    assert observations["probe/a-month-ago.json"].unreadable
 
 
 def test_only_so_many_files_are_read() -> None:
-    def one(at: int) -> dict[str, Any]:
+    def observation(at: int) -> dict[str, Any]:
         return {**OK, "name": f"n-{at}"}
 
     source = ObservationsSource()
-    machine = FakeMachine({f"{FOLDER}/{at:03}.json": text(one(at)) for at in range(64)})
+    machine = FakeMachine({f"{FOLDER}/{at:03}.json": text(observation(at)) for at in range(64)})
     assert len(by_slot(source, machine)) == 64
-    machine.files |= {f"{FOLDER}/000-{at:03}.json": text(one(100 + at)) for at in range(40)}
-    found = by_slot(source, machine)
-    lost = {slot for slot, one in found.items() if "probe.health" in one.unreadable}
+    machine.files |= {f"{FOLDER}/000-{at:03}.json": text(observation(100 + at)) for at in range(40)}
+    observations = by_slot(source, machine)
+    lost = {slot for slot, observation in observations.items() if "probe.health" in observation.unreadable}
     assert lost == {f"probe/n-{at}" for at in range(24, 64)}
-    why = f"{FOLDER}/063.json: is skipped: only 64 of 104 files are read: remove files that are not needed"
-    assert found["probe/n-63"].unreadable["probe.health"] == why
+    reason = f"{FOLDER}/063.json: is skipped: only 64 of 104 files are read: remove files that are not needed"
+    assert observations["probe/n-63"].unreadable["probe.health"] == reason
     assert len(by_slot(ObservationsSource(), machine)) == 65
 
 
-def test_a_name_of_any_bytes_can_be_told() -> None:
-    found = by_slot(ObservationsSource(), FakeMachine({f"{FOLDER}/\udcff\n.json": "{"}))
-    assert list(found) == ["probe/\\udcff\\n.json"]
+def test_name_of_any_bytes_is_printable() -> None:
+    observations = by_slot(ObservationsSource(), FakeMachine({f"{FOLDER}/\udcff\n.json": "{"}))
+    assert list(observations) == ["probe/\\udcff\\n.json"]
 
 
-def test_a_recording_holds_what_probes_said(tmp_path: Path) -> None:
+def test_recording_contains_probe_results(tmp_path: Path) -> None:
     serial = {**OK, "message": "serial 1653921000123 at 10.1.2.3 is slow"}
     machine = FakeMachine({NCCL: text(serial, SCRATCH)})
     now = machine.now()
@@ -181,10 +183,12 @@ def test_a_recording_holds_what_probes_said(tmp_path: Path) -> None:
         where = str(tmp_path / str(anonymise))
         manifest = Manifest("node-17", now.boot_id, now.wall, now.mono)
         with BundleWriter(where, manifest, ThisMachine().link, anonymise=anonymise) as writer:
-            said = list(ObservationsSource().read(RecordingMachine(machine, writer)))
+            recorded = list(ObservationsSource().read(RecordingMachine(machine, writer)))
         again = list(ObservationsSource().read(ReplayMachine(Recording.open(where))))
-        assert (again == said) is not anonymise
-        assert [one.target for one in again] == [one.target for one in said]
-        assert not any(one.unreadable for one in again)
-    kept = json.loads((tmp_path / "True" / NCCL.lstrip("/")).read_text())
-    assert "10.1.2.3" not in kept["observations"][0]["message"]
+        assert (again == recorded) is not anonymise
+        assert [observation.target for observation in again] == [
+            observation.target for observation in recorded
+        ]
+        assert not any(observation.unreadable for observation in again)
+    stored = json.loads((tmp_path / "True" / NCCL.lstrip("/")).read_text())
+    assert "10.1.2.3" not in stored["observations"][0]["message"]

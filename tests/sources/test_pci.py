@@ -209,7 +209,7 @@ def test_garbage_harms_its_own_signal_only() -> None:
     assert observation.signals["pci.link.width"] == 16
 
 
-def test_a_function_that_cannot_be_told_makes_the_counts_unknown() -> None:
+def test_unidentified_function_makes_the_counts_unknown() -> None:
     fake = machine()
     fake.files[f"{BUS}/{GPU}/class"] = "xyz\n"
     slots = by_slot(PciSource(), fake)

@@ -19,7 +19,7 @@ from nodeguard.sources.probe_file import (
 )
 
 WRITTEN = "2027-01-15T08:00:00Z"
-NOW = 1_800_000_000.0  # the same moment
+NOW = 1_800_000_000.0  # the same time
 OK = {"name": "nccl", "health": "ok", "message": "12 GB/s between all pairs"}
 
 
@@ -41,19 +41,21 @@ def test_a_file_says_what_its_probes_found() -> None:
     )
 
 
-def test_a_figure_alone_is_enough() -> None:
-    [said] = parse_probe_file(text({"name": "bandwidth", "value": 11.5, "message": "GB/s"}), NOW).observations
-    assert (said.health, said.value) == (None, 11.5)
+def test_value_without_health_is_valid() -> None:
+    [content] = parse_probe_file(
+        text({"name": "bandwidth", "value": 11.5, "message": "GB/s"}), NOW
+    ).observations
+    assert (content.health, content.value) == (None, 11.5)
 
 
-def test_its_end_may_be_a_moment() -> None:
+def test_end_can_be_a_time() -> None:
     until = text(valid_for=None, until="2027-01-15T10:10:00+02:00")
     assert parse_probe_file(until, NOW).until == NOW + 600
 
 
 def test_a_slot_may_be_written_as_drivers_write_it() -> None:
-    [said] = parse_probe_file(text({**OK, "target": "gpu/00000000:3B:00.0"}), NOW).observations
-    assert said.target == "gpu/0000:3b:00"
+    [content] = parse_probe_file(text({**OK, "target": "gpu/00000000:3B:00.0"}), NOW).observations
+    assert content.target == "gpu/0000:3b:00"
 
 
 def test_a_clock_that_is_being_set_is_forgiven() -> None:
@@ -61,7 +63,7 @@ def test_a_clock_that_is_being_set_is_forgiven() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "defect"),
+    ("content", "defect"),
     [
         ("", "is not JSON (Input data was truncated): write it whole, then rename it into place"),
         (text()[:40], "is not JSON (Input data was truncated): write it whole, then rename it into place"),
@@ -72,7 +74,10 @@ def test_a_clock_that_is_being_set_is_forgiven() -> None:
         (text(observations=None), "observations: is missing: add it"),
         (text(observations=[]), "observations: a list does not fit: write a list of length >= 1"),
         (text(*[OK] * 33), "observations: a list does not fit: write a list of length <= 32"),
-        (text(host="a"), "host: is not known here: use one of written_at, observations, valid_for, until"),
+        (
+            text(host="a"),
+            "host: is not known here: use one of written_at, observations, valid_for, until",
+        ),
         (text(written_at=NOW), "written_at: 1800000000.0 does not fit: write text"),
         (
             text(written_at="today"),
@@ -99,11 +104,11 @@ def test_a_clock_that_is_being_set_is_forgiven() -> None:
         ),
     ],
 )
-def test_a_file_that_cannot_be_believed(said: str, defect: str) -> None:
-    found = parse_probe_file(said, NOW)
-    assert len(found.defects) == 1
-    assert found.defects[0].startswith(defect)
-    assert not found.observations
+def test_invalid_file_has_a_defect(content: str, defect: str) -> None:
+    parsed = parse_probe_file(content, NOW)
+    assert len(parsed.defects) == 1
+    assert parsed.defects[0].startswith(defect)
+    assert not parsed.observations
 
 
 @pytest.mark.parametrize(
@@ -151,20 +156,20 @@ def test_a_file_that_cannot_be_believed(said: str, defect: str) -> None:
     ],
 )
 def test_an_observation_that_cannot_be_believed_harms_no_other(wrong: dict[str, Any], defect: str) -> None:
-    found = parse_probe_file(text({**OK, "name": "other"}, {**OK, **wrong}), NOW)
-    assert found.defects == (f"observations[1].{defect}",)
-    assert [one.name for one in found.observations] == ["other"]
+    parsed = parse_probe_file(text({**OK, "name": "other"}, {**OK, **wrong}), NOW)
+    assert parsed.defects == (f"observations[1].{defect}",)
+    assert [observation.name for observation in parsed.observations] == ["other"]
 
 
 def test_an_observation_claims_something() -> None:
-    found = parse_probe_file(text({"name": "a", "message": "b"}), NOW)
-    assert found.defects == (
+    parsed = parse_probe_file(text({"name": "a", "message": "b"}), NOW)
+    assert parsed.defects == (
         "observations[0].health: is missing: write health, or a value for a check of your own",
     )
 
 
 @pytest.mark.parametrize("wrong", [{"written_at": "x" * 9000}, {"x" * 9000: 1}, {"valid_for": "x" * 9000}])
-def test_what_is_told_of_a_defect_is_short(wrong: dict[str, Any]) -> None:
+def test_message_of_a_defect_is_short(wrong: dict[str, Any]) -> None:
     [defect] = parse_probe_file(text(**wrong), NOW).defects
     assert len(defect) < 400
 
@@ -186,18 +191,16 @@ OBSERVATION = st.sampled_from(["name", "target", "health", "value", "message", "
     st.dictionaries(FIELDS, JSON, max_size=2),
     st.dictionaries(OBSERVATION, JSON | st.sampled_from(["gpu/a/nvlink/b", "port/a/1"]), max_size=3),
 )
-def test_whatever_a_file_says_it_is_believed_or_told_what_is_wrong(
-    file: dict[str, Any], observation: dict[str, Any]
-) -> None:
-    found = parse_probe_file(json.dumps({**json.loads(text({**OK, **observation})), **file}), NOW)
-    assert found.observations or found.defects
-    for one in found.observations:
-        assert one.health in {None, *(state.value for state in Health)}
-        assert one.value is None or math.isfinite(one.value)
-        assert target_label(probe_target(one.name, one.target))
-    assert all(": " in defect for defect in found.defects)
+def test_any_file_has_observations_or_defects(file: dict[str, Any], observation: dict[str, Any]) -> None:
+    parsed = parse_probe_file(json.dumps({**json.loads(text({**OK, **observation})), **file}), NOW)
+    assert parsed.observations or parsed.defects
+    for result in parsed.observations:
+        assert result.health in {None, *(state.value for state in Health)}
+        assert result.value is None or math.isfinite(result.value)
+        assert target_label(probe_target(result.name, result.target))
+    assert all(": " in defect for defect in parsed.defects)
 
 
 @given(st.text())
-def test_any_text_is_answered(said: str) -> None:
-    assert parse_probe_file(said, NOW).defects
+def test_any_text_has_defects(content: str) -> None:
+    assert parse_probe_file(content, NOW).defects

@@ -57,7 +57,7 @@ def test_how_long_one_same_process_is_stuck() -> None:
     assert third["process.blocked_names"] == "cat(501), nvidia-smi(500)"
 
 
-def test_a_process_that_recovers_starts_anew() -> None:
+def test_process_that_recovers_starts_from_zero() -> None:
     source, machine = ProcessesSource(), _machine(*CALM, (500, "dd", "D"))
     by_slot(source, machine)
     for state, seen in (("S", 0.0), ("D", 0.0)):
@@ -125,10 +125,10 @@ def test_any_name_can_be_read(pid: int, comm: str, state: str, start: int) -> No
 @given(st.text())
 def test_any_text_is_read_or_refused(text: str) -> None:
     try:
-        known = parse_stat(text)
+        stat = parse_stat(text)
     except ValueError:
         return
-    assert f"({known.comm})" in text
+    assert f"({stat.comm})" in text
 
 
 def test_this_machine() -> None:

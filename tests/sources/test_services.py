@@ -146,7 +146,7 @@ def test_a_restart_is_not_hidden_by_older_shims() -> None:
     assert by_slot(source, machine)["service/containerd"].signals["service.start_ticks"] == 9000
 
 
-def test_a_service_that_ran_and_stopped_is_told_of() -> None:
+def test_stopped_service_is_reported() -> None:
     source = ServicesSource()
     machine = systemd({**unit("nvidia-imex", 800), **unit("sshd", 900)})
     by_slot(source, machine)
@@ -265,7 +265,7 @@ def test_peer_memory_counts_only_beside_the_driver() -> None:
     assert by_slot(ServicesSource(), FakeMachine({"/sys/module/nvidia_peermem/refcnt": "0\n"})) == {}
 
 
-def test_a_driver_from_a_container_is_told_by_what_is_mounted() -> None:
+def test_driver_from_a_container_is_detected_by_its_mount() -> None:
     root = "/run/nvidia/driver"
     full, empty = FakeMachine({f"{root}/usr/bin/nvidia-smi": ""}), FakeMachine(directories=[root])
     assert by_slot(ServicesSource(), full)[NODE].signals == {"driver.container": True}

@@ -93,8 +93,8 @@ CODES = (
     errno.ESRCH,
     errno.ETIMEDOUT,
 )
-# Files that tell which slots there are, or that belong to several.
-TELLING = ("mounts", "fstab", "/class", "/vendor", "/device", "/stat")
+# Files that list targets, or that belong to several.
+SHARED_FILES = ("mounts", "fstab", "/class", "/vendor", "/device", "/stat")
 GARBAGE = st.one_of(
     st.text(),
     st.sampled_from(
@@ -162,20 +162,20 @@ def test_garbage_never_breaks_a_round(garbage: dict[str, str]) -> None:
 def test_refusals_never_break_a_round(errors: dict[str, int]) -> None:
     machine = whole_machine()
     machine.errors |= {path: code for path, code in errors.items() if path not in VITAL}
-    seen = [one for of_source in _rounds(machine).values() for one in of_source.values()]
-    assert all(why for one in seen for why in one.unreadable.values())
-    assert all(one.detail for one in seen if one.status == "failed")
+    seen = [observation for of_source in _rounds(machine).values() for observation in of_source.values()]
+    assert all(reason for observation in seen for reason in observation.unreadable.values())
+    assert all(observation.detail for observation in seen if observation.status == "failed")
 
 
 @settings(max_examples=200, deadline=None)
 @given(st.sampled_from(PATHS), GARBAGE)
 def test_garbage_in_one_file_harms_no_other_slot(path: str, garbage: str) -> None:
-    assume(not path.endswith(TELLING))
+    assume(not path.endswith(SHARED_FILES))
     machine = whole_machine()
     machine.files[path] = garbage
-    healthy, ill = _rounds(whole_machine()), _rounds(machine)
+    healthy, damaged = _rounds(whole_machine()), _rounds(machine)
     changed = [
-        slot for name in healthy for slot in healthy[name] if healthy[name][slot] != ill[name].get(slot)
+        slot for name in healthy for slot in healthy[name] if healthy[name][slot] != damaged[name].get(slot)
     ]
     assert len(changed) <= 1, changed
 

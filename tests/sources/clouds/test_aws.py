@@ -46,8 +46,8 @@ def test_nothing_is_planned() -> None:
     ],
 )
 def test_each_code_is_a_kind(code: str, kind: str) -> None:
-    what = f"AWS {code} (scheduled retirement)"
-    assert scheduled(json.dumps([{**RETIREMENT, "Code": code}])) == (PlannedEvent(kind, what, AT),)
+    description = f"AWS {code} (scheduled retirement)"
+    assert scheduled(json.dumps([{**RETIREMENT, "Code": code}])) == (PlannedEvent(kind, description, AT),)
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_a_spot_interruption(action: str) -> None:
     assert interruption(body) == (PlannedEvent("preempt", f"AWS spot interruption ({action})", AT),)
 
 
-def test_a_rebalance_recommendation_is_no_moment() -> None:
+def test_rebalance_recommendation_has_no_time() -> None:
     assert rebalance('{"noticeTime": "2026-09-18T08:20:00Z"}') == (
         PlannedEvent("rebalance", "AWS rebalance recommendation"),
     )
@@ -89,4 +89,4 @@ def test_any_value_is_understood_or_refused(changes: dict[str, object]) -> None:
         planned = scheduled(json.dumps([{**RETIREMENT, **changes}]))
     except ValueError:
         return
-    assert all(one.description.isprintable() for one in planned)
+    assert all(event.description.isprintable() for event in planned)

@@ -34,7 +34,7 @@ def document(*events: Any) -> str:
     return json.dumps({"DocumentIncarnation": 7, "Events": events})
 
 
-def test_it_asks_for_events_and_for_its_own_name_alone() -> None:
+def test_feeds_request_only_events_and_the_own_name() -> None:
     assert [feed.request.call for feed in AZURE.feeds] == [
         "http(GET http://169.254.169.254/metadata/scheduledevents?api-version=2020-07-01)"
     ]
@@ -47,20 +47,22 @@ def test_nothing_is_planned() -> None:
 
 
 def test_a_redeploy() -> None:
-    what = "Azure Redeploy (Host hardware degraded)"
-    assert scheduled(document(REDEPLOY)) == (PlannedEvent("redeploy", what, AT, machines=("gpu-vmss_12",)),)
+    description = "Azure Redeploy (Host hardware degraded)"
+    assert scheduled(document(REDEPLOY)) == (
+        PlannedEvent("redeploy", description, AT, machines=("gpu-vmss_12",)),
+    )
 
 
-def test_what_has_begun_has_no_moment_any_more() -> None:
+def test_started_event_has_no_time() -> None:
     event = {**REDEPLOY, "EventStatus": "Started", "NotBefore": ""}
     [planned] = scheduled(document(event))
     assert (planned.is_started, planned.starts, planned.unparsed_start) == (True, None, "")
 
 
-@pytest.mark.parametrize("word", ["Freeze", "Reboot", "Redeploy", "Preempt", "Terminate"])
-def test_each_type_is_a_kind(word: str) -> None:
-    [planned] = scheduled(document({**REDEPLOY, "EventType": word, "Description": None}))
-    assert (planned.kind, planned.description) == (word.lower(), f"Azure {word}")
+@pytest.mark.parametrize("event_type", ["Freeze", "Reboot", "Redeploy", "Preempt", "Terminate"])
+def test_each_type_is_a_kind(event_type: str) -> None:
+    [planned] = scheduled(document({**REDEPLOY, "EventType": event_type, "Description": None}))
+    assert (planned.kind, planned.description) == (event_type.lower(), f"Azure {event_type}")
 
 
 def test_a_type_that_is_not_known_is_maintenance() -> None:
@@ -68,12 +70,12 @@ def test_a_type_that_is_not_known_is_maintenance() -> None:
     assert (planned.kind, planned.description) == ("maintenance", "Azure Levitate (Host hardware degraded)")
 
 
-def test_a_moment_that_makes_no_sense_is_told_as_it_is() -> None:
+def test_invalid_time_is_shown_as_it_is() -> None:
     [planned] = scheduled(document({**REDEPLOY, "NotBefore": "tomorrow"}))
     assert (planned.starts, planned.unparsed_start) == (None, "tomorrow")
 
 
-def test_their_text_is_told_on_one_line_and_cut() -> None:
+def test_text_is_shown_on_one_line_and_cut() -> None:
     [planned] = scheduled(document({**REDEPLOY, "Description": "a\nb\x1b[31m " + "x" * 999}))
     assert planned.description.isprintable()
     assert planned.description.startswith("Azure Redeploy (a b [31m xxx")
@@ -114,4 +116,4 @@ def test_any_value_is_understood_or_refused(changes: dict[str, object]) -> None:
         planned = scheduled(document({**REDEPLOY, **changes}))
     except ValueError:
         return
-    assert all(one.description.isprintable() for one in planned)
+    assert all(event.description.isprintable() for event in planned)

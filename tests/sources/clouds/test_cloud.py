@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from nodeguard.sources.clouds.cloud import PlannedEvent, parse_start, plan_signals
 
 AT = datetime(2026, 9, 19, 18, 29, 47, tzinfo=UTC).timestamp()
-MOMENTS = st.integers(0, 10**11).map(lambda seconds: datetime.fromtimestamp(seconds, UTC))
+TIMES = st.integers(0, 10**11).map(lambda seconds: datetime.fromtimestamp(seconds, UTC))
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ def test_each_cloud_writes_it_in_its_own_way(text: str) -> None:
 
 
 @pytest.mark.parametrize("nothing", [None, ""])
-def test_nothing_is_told(nothing: object) -> None:
+def test_empty_documents_have_no_events(nothing: object) -> None:
     assert parse_start(nothing) == (None, "")
 
 
@@ -58,8 +58,8 @@ def test_a_number_and_a_long_text() -> None:
 
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(MOMENTS)
-def test_any_moment_is_read_back(at: datetime) -> None:
+@given(TIMES)
+def test_any_time_is_parsed(at: datetime) -> None:
     assert parse_start(at.isoformat().replace("+00:00", "Z")) == (at.timestamp(), "")
 
 
@@ -95,7 +95,7 @@ def test_when(planned: PlannedEvent, when: str, left: float | None) -> None:
     assert unread == ({"maintenance.starts_in": "the start is 'soon'"} if planned.unparsed_start else {})
 
 
-def test_the_first_is_told_and_the_others_are_counted() -> None:
+def test_first_event_is_shown_and_the_others_are_counted() -> None:
     begun = PlannedEvent("freeze", "one that has begun", is_started=True)
     soon, late = reboot(starts=NOW + 60), PlannedEvent("retire", "a retirement", NOW + 86_400)
     vague = PlannedEvent("terminate", "an end", notice=3600.0)

@@ -26,7 +26,7 @@ TERMINATE = PlannedEvent("terminate", "Google TERMINATE_ON_HOST_MAINTENANCE", no
 
 
 def feed(path: str) -> Feed:
-    return next(one for one in GCP.feeds if path in one.request.path)
+    return next(feed for feed in GCP.feeds if path in feed.request.path)
 
 
 @pytest.mark.parametrize(
@@ -100,4 +100,4 @@ def test_any_value_is_understood_or_refused(changes: dict[str, object]) -> None:
         planned = upcoming(json.dumps({**UPCOMING, **changes}))
     except ValueError:
         return
-    assert all(one.description.isprintable() for one in planned)
+    assert all(feed.description.isprintable() for feed in planned)

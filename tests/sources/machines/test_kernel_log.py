@@ -24,58 +24,58 @@ def log(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bytes | OSError]]:
     script: list[bytes | OSError] = []
 
     def read(descriptor: int, length: int) -> bytes:
-        said = script.pop(0) if script else NO_MORE
-        if isinstance(said, OSError):
-            raise said
-        return said
+        result = script.pop(0) if script else NO_MORE
+        if isinstance(result, OSError):
+            raise result
+        return result
 
     monkeypatch.setattr(os, "read", read)
     yield script
     assert script == []
 
 
-def numbers(said: LogRecords) -> list[int]:
-    return [int(raw.split(",")[1]) for raw in said.records]
+def numbers(result: LogRecords) -> list[int]:
+    return [int(raw.split(",")[1]) for raw in result.records]
 
 
 def test_what_is_there_is_read_and_then_what_is_new(log: list[bytes | OSError]) -> None:
-    kept = KernelLog("/dev/null")
+    device = KernelLog("/dev/null")
     log += [record(5), record(6)]
-    assert kept.read() == LogRecords((record(5).decode(), record(6).decode()), last=6)
-    assert kept.read() == LogRecords((), last=6)
+    assert device.read() == LogRecords((record(5).decode(), record(6).decode()), last=6)
+    assert device.read() == LogRecords((), last=6)
     log += [record(7)]
-    assert numbers(kept.read()) == [7]
-    kept.close()
+    assert numbers(device.read()) == [7]
+    device.close()
 
 
-def test_what_the_ring_lost_before_the_first_reading_is_not_told(log: list[bytes | OSError]) -> None:
+def test_records_lost_before_the_first_reading_are_not_reported(log: list[bytes | OSError]) -> None:
     log += [record(4000)]
     assert KernelLog("/dev/null").read().lost == 0
 
 
-def test_a_gap_is_told_as_lost(log: list[bytes | OSError]) -> None:
-    kept = KernelLog("/dev/null")
+def test_gap_is_reported_as_lost(log: list[bytes | OSError]) -> None:
+    device = KernelLog("/dev/null")
     log += [record(5), OVERWRITTEN, record(16), record(17)]
-    said = kept.read()
-    assert (numbers(said), said.lost) == ([5, 16, 17], 10)
+    result = device.read()
+    assert (numbers(result), result.lost) == ([5, 16, 17], 10)
 
 
-def test_a_gap_between_two_readings_is_told(log: list[bytes | OSError]) -> None:
-    kept = KernelLog("/dev/null")
+def test_gap_between_two_readings_is_reported(log: list[bytes | OSError]) -> None:
+    device = KernelLog("/dev/null")
     log += [record(5)]
-    kept.read()
+    device.read()
     log += [OVERWRITTEN, record(8)]
-    assert kept.read().lost == 2
+    assert device.read().lost == 2
     log += [record(9)]
-    assert kept.read().lost == 0
+    assert device.read().lost == 0
 
 
 def test_what_was_read_before_a_restart_is_not_given_again(log: list[bytes | OSError]) -> None:
-    kept = KernelLog("/dev/null", after=6)
+    device = KernelLog("/dev/null", after=6)
     log += [record(5), record(6), record(7)]
-    assert kept.read() == LogRecords((record(7).decode(),), last=7)
+    assert device.read() == LogRecords((record(7).decode(),), last=7)
     log += [record(8)]
-    assert numbers(kept.read()) == [8]
+    assert numbers(device.read()) == [8]
 
 
 def test_a_log_with_nothing_new_since_a_restart_keeps_its_place(log: list[bytes | OSError]) -> None:
@@ -83,10 +83,10 @@ def test_a_log_with_nothing_new_since_a_restart_keeps_its_place(log: list[bytes 
     assert KernelLog("/dev/null", after=6).read() == LogRecords(("garbage\n",), last=6)
 
 
-def test_what_the_ring_lost_during_a_restart_is_told(log: list[bytes | OSError]) -> None:
+def test_records_lost_during_a_restart_are_reported(log: list[bytes | OSError]) -> None:
     log += [record(16), record(17)]
-    said = KernelLog("/dev/null", after=6).read()
-    assert (numbers(said), said.lost) == ([16, 17], 9)
+    result = KernelLog("/dev/null", after=6).read()
+    assert (numbers(result), result.lost) == ([16, 17], 9)
 
 
 def test_the_first_record_of_a_boot_is_read_once(log: list[bytes | OSError]) -> None:
@@ -102,26 +102,26 @@ def test_a_cursor_is_of_its_own_boot() -> None:
 
 def test_a_log_is_read_to_its_end_however_long_it_is(log: list[bytes | OSError]) -> None:
     log += [record(number) for number in range(60_000)]
-    said = KernelLog("/dev/null").read(3600.0)
-    assert (numbers(said)[-1], said.more) == (59_999, False)
+    result = KernelLog("/dev/null").read(3600.0)
+    assert (numbers(result)[-1], result.more) == (59_999, False)
 
 
 def test_a_flood_without_end_is_taken_in_portions(
     log: list[bytes | OSError], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kernel_log, "_MOST_RECORDS", 3)
-    kept = KernelLog("/dev/null")
+    device = KernelLog("/dev/null")
     log += [record(number) for number in range(5)]
-    first, second = kept.read(), kept.read()
+    first, second = device.read(), device.read()
     assert (numbers(first), first.more) == ([0, 1, 2], True)
     assert (numbers(second), second.more) == ([3, 4], False)
 
 
 def test_a_log_for_which_there_is_no_time_says_that_there_is_more(log: list[bytes | OSError]) -> None:
-    kept = KernelLog("/dev/null")
+    device = KernelLog("/dev/null")
     log += [record(1)]
-    assert kept.read(-1.0) == LogRecords((), more=True)
-    assert numbers(kept.read()) == [1]
+    assert device.read(-1.0) == LogRecords((), more=True)
+    assert numbers(device.read()) == [1]
 
 
 def test_bytes_that_are_no_utf_8_are_replaced(log: list[bytes | OSError]) -> None:
@@ -143,8 +143,8 @@ def test_a_log_that_is_not_there_is_an_error_with_its_path() -> None:
 
 def test_the_log_of_this_machine() -> None:
     try:
-        kept = KernelLog("/dev/kmsg")
-        kept.read()
+        device = KernelLog("/dev/kmsg")
+        device.read()
         writer = os.open("/dev/kmsg", os.O_WRONLY)
     except OSError as error:
         pytest.skip(f"the kernel log cannot be read and written here: {error}")
@@ -153,11 +153,11 @@ def test_the_log_of_this_machine() -> None:
         os.write(writer, f"<3>{text}\n".encode())
     finally:
         os.close(writer)
-    said = [raw for raw in kept.read().records if text in raw]
-    if not said:
-        pytest.skip("the kernel takes no more records from processes for the moment")
+    result = [raw for raw in device.read().records if text in raw]
+    if not result:
+        pytest.skip("the kernel takes no more records from processes for now")
     # Whatever level a process asks for, its record is of another facility than the kernel's.
-    assert [int(raw.partition(",")[0]) >> 3 != 0 for raw in said] == [True]
-    assert list(parse_records(said)) == []
-    assert not [raw for raw in kept.read().records if text in raw]
-    kept.close()
+    assert [int(raw.partition(",")[0]) >> 3 != 0 for raw in result] == [True]
+    assert list(parse_records(result)) == []
+    assert not [raw for raw in device.read().records if text in raw]
+    device.close()

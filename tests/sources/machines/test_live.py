@@ -38,7 +38,7 @@ def children() -> list[str]:
     """Processes that this one has started and that are not gone."""
     files = glob("/proc/self/task/*/children")
     if not files:
-        pytest.skip("this kernel does not tell of children (CONFIG_PROC_CHILDREN)")
+        pytest.skip("this kernel does not list children (CONFIG_PROC_CHILDREN)")
     return sorted(pid for file in files for pid in Path(file).read_text().split())
 
 
@@ -79,7 +79,7 @@ def test_a_pipe_without_a_writer_does_not_block(machine: LiveMachine, root: Path
     assert machine.read("/pipe") == ""
 
 
-def test_names_are_sorted_and_links_are_told(machine: LiveMachine, root: Path) -> None:
+def test_names_are_sorted_and_links_are_read(machine: LiveMachine, root: Path) -> None:
     (root / "d").mkdir()
     for name in ("b", "a10", "a2"):
         (root / "d" / name).touch()
@@ -110,7 +110,7 @@ def test_what_cannot_be_read_is_an_oserror(machine: LiveMachine, ask: str, path:
 # The clock and system calls.
 
 
-def test_a_moment() -> None:
+def test_now_is_an_instant() -> None:
     with LiveMachine() as this:
         before, now, after = time.monotonic(), this.now(), time.monotonic()
     assert before <= now.mono <= after
@@ -185,14 +185,14 @@ def test_any_trace_of_a_driver_is_reason_to_ask(
     (root / trace).parent.mkdir(parents=True, exist_ok=True)
     (root / trace).write_bytes(content)
     asked: list[str | float] = []
-    told: list[int] = []
+    descriptors: list[int] = []
 
     class Lane:
         hang = Hang(0, "nvmlDeviceGetName")
 
         def __init__(self, root: str, hang: Hang | None, events: DeviceEventQueue) -> None:
             asked.append(root)
-            told.append(events.fileno())
+            descriptors.append(events.fileno())
             assert hang == Hang(1, "nvmlDeviceGetUUID")
 
         def round(self, within: float, leave: frozenset[int]) -> LaneResult:
@@ -212,7 +212,7 @@ def test_any_trace_of_a_driver_is_reason_to_ask(
         assert [machine.nvml(), machine.nvml(7.0, frozenset({3}))] == [LaneResult(), LaneResult()]
         machine.detach_gpus()
         assert machine.hangs() == LaneHangs(nvml=Lane.hang, filesystem=before.filesystem)
-        assert told == [machine.events_descriptor()]
+        assert descriptors == [machine.events_descriptor()]
     assert asked == [str(root), math.inf, 7.0, 3, "stop worker", "closed"]
 
 

@@ -37,7 +37,7 @@ def test_an_answer_and_what_was_asked(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("status", [301, 400, 404, 410, 429, 500, 503])
-def test_any_status_is_an_answer_whose_body_does_not_count(status: int) -> None:
+def test_any_other_status_is_a_response_without_a_body(status: int) -> None:
     with serving({"/a?b=c": status}) as server:
         assert MetadataClient(server.address).fetch(PLAIN, 5.0) == MetadataResponse(status)
 
@@ -91,7 +91,7 @@ def test_no_time_left_is_no_request() -> None:
         assert server.asked == []
 
 
-def test_nobody_listens() -> None:
+def test_connection_is_refused() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         with pytest.raises(ConnectionRefusedError) as caught:

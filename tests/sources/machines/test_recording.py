@@ -55,7 +55,9 @@ class Node(FakeMachine):
             return super().link(path)
         except FileNotFoundError:
             # Something else is there than a link.
-            if path in self.directories or any(f"{known}/".startswith(f"{path}/") for known in self.files):
+            if path in self.directories or any(
+                f"{existing}/".startswith(f"{path}/") for existing in self.files
+            ):
                 raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), path) from None
             raise
 
@@ -85,16 +87,16 @@ def outcome(ask: Ask, machine: Machine) -> Any:
         return type(error), error.detail
 
 
-def retold(directory: Path, machine: FakeMachine, *asks: Ask) -> tuple[list[Any], list[Any]]:
-    """What a machine says while it is told of, and what its recording says."""
+def record_and_replay(directory: Path, machine: FakeMachine, *asks: Ask) -> tuple[list[Any], list[Any]]:
+    """What a machine says while it is recorded_machine of, and what its recording says."""
     now = machine.now()
     manifest = Manifest("node-1", now.boot_id, now.wall, now.mono)
     with BundleWriter(str(directory / "bundle"), manifest, machine.link) as writer:
-        told = RecordingMachine(machine, writer)
-        said = [outcome(ask, told) for ask in asks]
+        recorded_machine = RecordingMachine(machine, writer)
+        recorded = [outcome(ask, recorded_machine) for ask in asks]
     assert writer.notes == []
     replayed = ReplayMachine(Recording.open(str(directory / "bundle")))
-    return said, [outcome(ask, replayed) for ask in asks]
+    return recorded, [outcome(ask, replayed) for ask in asks]
 
 
 def names(directory: Path, path: str) -> list[str]:
@@ -128,7 +130,7 @@ FILES = {"/sys/a/one": "1\n", "/sys/a/two": "2\n", "/etc/odd name": "grüß\n"}
         lambda machine: machine.log(),
     ],
 )  # fmt: skip
-def test_what_is_told_replays_alike(ask: Ask, tmp_path: Path) -> None:
+def test_recording_replays_the_same_results(ask: Ask, tmp_path: Path) -> None:
     machine = Node(
         FILES,
         links={"/sys/link": "a/one"},
@@ -146,37 +148,39 @@ def test_what_is_told_replays_alike(ask: Ask, tmp_path: Path) -> None:
         },
         records=("6,1,1000000,-,caller=T1;one", "6,2,2000000,-;two\n SUBSYSTEM=pci"),
     )
-    said, replayed = retold(tmp_path, machine, ask)
-    assert replayed == said
+    recorded, replayed = record_and_replay(tmp_path, machine, ask)
+    assert replayed == recorded
 
 
 @pytest.mark.parametrize(
     "failure", [errno.EPERM, errno.EOPNOTSUPP, StalledError("adjtimex"), HungError("adjtimex")]
 )
-def test_a_call_that_fails_is_told_of(failure: int | Exception, tmp_path: Path) -> None:
+def test_failed_call_is_recorded(failure: int | Exception, tmp_path: Path) -> None:
     machine = Node(errors={"call:adjtimex": failure})
-    [said], [replayed] = retold(tmp_path, machine, lambda machine: machine.call("adjtimex"))
-    assert replayed[0] == said[0]
+    [recorded], [replayed] = record_and_replay(tmp_path, machine, lambda machine: machine.call("adjtimex"))
+    assert replayed[0] == recorded[0]
 
 
 @pytest.mark.parametrize("failure", [errno.EPERM, errno.ENOENT, StalledError("/dev/kmsg")])
 def test_a_kernel_log_that_cannot_be_read_replays_so(failure: int | Exception, tmp_path: Path) -> None:
-    said, replayed = retold(tmp_path, Node(errors={"/dev/kmsg": failure}), lambda machine: machine.log())
-    assert replayed == said
-    assert said[0][0] in {PermissionError, FileNotFoundError, StalledError}
+    recorded, replayed = record_and_replay(
+        tmp_path, Node(errors={"/dev/kmsg": failure}), lambda machine: machine.log()
+    )
+    assert replayed == recorded
+    assert recorded[0][0] in {PermissionError, FileNotFoundError, StalledError}
 
 
 def test_a_kernel_log_that_can_be_read_again_has_no_failure(tmp_path: Path) -> None:
     machine = Node(errors={"/dev/kmsg": errno.EPERM}, records=("6,1,1000000,-;one",))
 
-    def again(told: Machine) -> Any:
-        first = outcome(lambda machine: machine.log(), told)
+    def again(recorded_machine: Machine) -> Any:
+        first = outcome(lambda machine: machine.log(), recorded_machine)
         machine.errors.clear()
-        return first, told.log()
+        return first, recorded_machine.log()
 
-    [said], [replayed] = retold(tmp_path, machine, again)
-    assert said[0][0] is PermissionError
-    assert replayed[0] == said[1] == LogRecords(("6,1,1000000,-;one",), last=1)
+    [recorded], [replayed] = record_and_replay(tmp_path, machine, again)
+    assert recorded[0][0] is PermissionError
+    assert replayed[0] == recorded[1] == LogRecords(("6,1,1000000,-;one",), last=1)
 
 
 @pytest.mark.parametrize(
@@ -189,22 +193,24 @@ def test_a_kernel_log_that_can_be_read_again_has_no_failure(tmp_path: Path) -> N
 def test_gpus_that_were_not_all_read_are_not_recorded(answer: LaneResult, tmp_path: Path) -> None:
     machine = Node()
     machine.nvml = lambda *_: answer  # type: ignore[method-assign]
-    retold(tmp_path, machine, lambda machine: machine.nvml())
+    record_and_replay(tmp_path, machine, lambda machine: machine.nvml())
     recording = Recording.open(str(tmp_path / "bundle"))
     assert not recording.is_recorded("nvml", ("nvml.json",))
     assert recording.state_at(0).nvml is None
 
 
-def test_a_file_that_changes_is_told_again(tmp_path: Path) -> None:
+def test_changed_file_is_recorded_again(tmp_path: Path) -> None:
     machine = Node({"/sys/a": "1\n"})
 
-    def change(told: Machine) -> str:
-        first = told.read("/sys/a")
+    def change(recorded_machine: Machine) -> str:
+        first = recorded_machine.read("/sys/a")
         machine.files["/sys/a"] = "2\n"
         return first
 
-    said, replayed = retold(tmp_path, machine, change, lambda told: told.read("/sys/a"))
-    assert said == ["1\n", "2\n"]
+    recorded, replayed = record_and_replay(
+        tmp_path, machine, change, lambda recorded_machine: recorded_machine.read("/sys/a")
+    )
+    assert recorded == ["1\n", "2\n"]
     assert replayed == ["2\n", "2\n"]
 
 
@@ -226,23 +232,25 @@ def test_a_file_that_changes_is_told_again(tmp_path: Path) -> None:
     ],
 )
 def test_gpus_replay_alike(document: dict[str, Any] | None, tmp_path: Path) -> None:
-    said, replayed = retold(tmp_path, Node(nvml=document), lambda machine: list(NvmlSource().read(machine)))
-    assert replayed == said
+    recorded, replayed = record_and_replay(
+        tmp_path, Node(nvml=document), lambda machine: list(NvmlSource().read(machine))
+    )
+    assert replayed == recorded
 
 
 def test_a_gpu_at_rest_replays_as_one_that_stalls(tmp_path: Path) -> None:
     machine = Node(nvml={"devices": [{**hopper(links=0), "nvmlDeviceGetEccMode": {"error": "stall"}}]})
     machine.nvml()
-    [said], [replayed] = retold(tmp_path, machine, lambda machine: machine.nvml())
-    assert replayed.stalled == said.resting != ()
+    [recorded], [replayed] = record_and_replay(tmp_path, machine, lambda machine: machine.nvml())
+    assert replayed.stalled == recorded.resting != ()
 
 
 def test_nvml_events_replay_once(tmp_path: Path) -> None:
     machine = Node(nvml={"devices": [hopper(links=0)]})
     machine.events = (DeviceEvent(0, 8, 79),)
     once: Ask = lambda machine: (machine.nvml(), machine.nvml_events())[1]  # noqa: E731
-    said, replayed = retold(tmp_path, machine, once, once)
-    assert said == replayed == [(DeviceEvent(0, 8, 79),), ()]
+    recorded, replayed = record_and_replay(tmp_path, machine, once, once)
+    assert recorded == replayed == [(DeviceEvent(0, 8, 79),), ()]
 
 
 @pytest.mark.parametrize("failure", ["EIO", "stall", "hang"])
@@ -253,9 +261,11 @@ def test_mounts_replay_alike(failure: str, tmp_path: Path) -> None:
     machine = Node(
         {"/proc/9/mounts": mounts, "/proc/self/mounts": mounts}, links={"/proc/self": "9"}, calls=calls
     )
-    said, replayed = retold(tmp_path, machine, lambda machine: list(FilesystemSource().read(machine)))
-    assert replayed == said
-    assert len(said) == 1
+    recorded, replayed = record_and_replay(
+        tmp_path, machine, lambda machine: list(FilesystemSource().read(machine))
+    )
+    assert replayed == recorded
+    assert len(recorded) == 1
 
 
 # Whole sources.
@@ -273,18 +283,18 @@ def whole() -> Node:
 
 @pytest.mark.parametrize("name", [source.name for source in all_sources(PATTERNS)])
 def test_every_source_replays_alike(name: str, tmp_path: Path) -> None:
-    live, replay = ({each.name: each for each in all_sources(PATTERNS)}[name] for _ in range(2))
+    live, replay = ({source.name: source for source in all_sources(PATTERNS)}[name] for _ in range(2))
     machine = whole()
     now = machine.now()
     manifest = Manifest("node-1", now.boot_id, now.wall, now.mono)
     with BundleWriter(str(tmp_path / "bundle"), manifest, machine.link) as writer:
-        said = list(live.read(RecordingMachine(machine, writer)))
+        recorded = list(live.read(RecordingMachine(machine, writer)))
     replayed = list(replay.read(ReplayMachine(Recording.open(str(tmp_path / "bundle")))))
-    assert said
-    assert replayed == said
+    assert recorded
+    assert replayed == recorded
 
 
-# What people run is nobody's business.
+# Command lines are private.
 
 
 def processes(**more: Any) -> Node:
@@ -317,8 +327,10 @@ def test_units_that_people_named_are_left_out(tmp_path: Path) -> None:
             f"{system}/acme-badges.service": "x",
         },
     )
-    said, replayed = retold(tmp_path, machine, lambda machine: list(ServicesSource().read(machine)))
-    assert replayed == said
+    recorded, replayed = record_and_replay(
+        tmp_path, machine, lambda machine: list(ServicesSource().read(machine))
+    )
+    assert replayed == recorded
     assert names(tmp_path, "sys/fs/cgroup/system.slice") == ["kubelet.service"]
     assert names(tmp_path, "etc/systemd/system") == ["multi-user.target.wants"]
     assert names(tmp_path, "etc/systemd/system/multi-user.target.wants") == ["kubelet.service"]
@@ -326,40 +338,46 @@ def test_units_that_people_named_are_left_out(tmp_path: Path) -> None:
 
 def test_bystanders_are_left_out_and_stuck_ones_kept(tmp_path: Path) -> None:
     machine = processes()
-    said, replayed = retold(
+    recorded, replayed = record_and_replay(
         tmp_path,
         machine,
         lambda machine: list(ProcessesSource().read(machine)),
         lambda machine: machine.read("/proc/800/comm"),
         lambda machine: machine.read("/proc/meminfo"),
     )
-    assert replayed == said
+    assert replayed == recorded
     assert names(tmp_path, "proc") == ["1", "500", "700", "800", "meminfo"]
 
 
 def test_a_bystander_s_name_is_left_out(tmp_path: Path) -> None:
-    said, replayed = retold(tmp_path, processes(), lambda machine: machine.read("/proc/600/comm"))
-    assert said == ["secret-project\n"]
+    recorded, replayed = record_and_replay(
+        tmp_path, processes(), lambda machine: machine.read("/proc/600/comm")
+    )
+    assert recorded == ["secret-project\n"]
     assert replayed == [(FileNotFoundError, errno.ENOENT, "/proc/600/comm")]
 
 
 def test_processes_that_are_hidden_replay_as_hidden(tmp_path: Path) -> None:
     machine = Node({"/proc/600/stat": stat(600, "mine")}, directories=["/proc/thread-self"])
-    said, replayed = retold(tmp_path, machine, lambda machine: list(ProcessesSource().read(machine)))
-    assert replayed == said
-    assert "hidepid" in said[0][0].unreadable["process.blocked"]
+    recorded, replayed = record_and_replay(
+        tmp_path, machine, lambda machine: list(ProcessesSource().read(machine))
+    )
+    assert replayed == recorded
+    assert "hidepid" in recorded[0][0].unreadable["process.blocked"]
 
 
 @pytest.mark.parametrize("failure", [errno.EACCES, StalledError("/proc/600/comm")])
 def test_a_process_that_cannot_be_looked_at_replays_so(failure: int | Exception, tmp_path: Path) -> None:
     machine = processes(errors={"/proc/600/comm": failure})
-    said, replayed = retold(tmp_path, machine, lambda machine: machine.read("/proc/600/comm"))
-    assert replayed == said
-    assert said[0][0] in {PermissionError, StalledError}
+    recorded, replayed = record_and_replay(tmp_path, machine, lambda machine: machine.read("/proc/600/comm"))
+    assert replayed == recorded
+    assert recorded[0][0] in {PermissionError, StalledError}
 
 
 def test_a_process_that_ended_meanwhile_is_left_out(tmp_path: Path) -> None:
     machine = processes(errors={"/proc/600/stat": errno.ESRCH})
-    said, replayed = retold(tmp_path, machine, lambda machine: list(ProcessesSource().read(machine)))
-    assert replayed == said
+    recorded, replayed = record_and_replay(
+        tmp_path, machine, lambda machine: list(ProcessesSource().read(machine))
+    )
+    assert replayed == recorded
     assert "600" not in names(tmp_path, "proc")

@@ -39,7 +39,7 @@ def test_time_is_the_recording_s(tmp_path: Path) -> None:
     assert (now.wall, now.mono, now.boot_id) == (NOON + 610.0, 15.0, "another")
 
 
-def test_files_are_those_of_the_moment(tmp_path: Path) -> None:
+def test_files_are_those_of_the_replayed_time(tmp_path: Path) -> None:
     machine = replay(
         tmp_path,
         {
@@ -88,7 +88,7 @@ def test_log_records_from_before_a_restart_do_not_come_again(tmp_path: Path) -> 
     assert other.log() == LogRecords((ONE, TWO), last=2)
 
 
-def test_a_boot_begins_the_log_anew(tmp_path: Path) -> None:
+def test_boot_restarts_the_log(tmp_path: Path) -> None:
     machine = replay(
         tmp_path,
         {

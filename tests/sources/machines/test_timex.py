@@ -10,7 +10,7 @@ from nodeguard.sources.machines.live import adjtimex
 
 
 class Kernel:
-    """A C library whose adjtimex fills its struct so. state: what it returns; code: the errno it leaves."""
+    """A C library with an adjtimex that fills its struct. state: its result. code: the errno that it sets."""
 
     def __init__(self, state: int = 0, code: int = 0, **fields: int) -> None:
         self.state, self.code, self.fields = state, code, fields
@@ -30,20 +30,20 @@ def answer(monkeypatch: pytest.MonkeyPatch, kernel: Kernel) -> dict[str, int]:
 
 def test_this_machine_answers() -> None:
     try:
-        said = adjtimex()
+        result = adjtimex()
     except OSError as error:
         pytest.skip(f"adjtimex is refused here: {error}")
-    assert set(said) == {"status", "offset_us", "maxerror_us", "esterror_us", "state"}
-    assert 0 <= said["state"] <= 5
-    assert 0 <= said["status"] < 1 << 16
+    assert set(result) == {"status", "offset_us", "maxerror_us", "esterror_us", "state"}
+    assert 0 <= result["state"] <= 5
+    assert 0 <= result["status"] < 1 << 16
     # Linux NTP_PHASE_LIMIT.
-    assert 0 <= said["maxerror_us"] <= 16_000_000
-    assert abs(said["offset_us"]) <= 500_000
+    assert 0 <= result["maxerror_us"] <= 16_000_000
+    assert abs(result["offset_us"]) <= 500_000
 
 
 def test_microseconds_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    said = answer(monkeypatch, Kernel(5, status=0x40, offset=-1500, maxerror=16_000_000, esterror=3))
-    assert said == {
+    result = answer(monkeypatch, Kernel(5, status=0x40, offset=-1500, maxerror=16_000_000, esterror=3))
+    assert result == {
         "status": 0x40,
         "offset_us": -1500,
         "maxerror_us": 16_000_000,
