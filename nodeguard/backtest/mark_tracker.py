@@ -81,7 +81,7 @@ class MarkTracker:
             (uid, release.cause.check, release.cause.target): release.reason for uid, release in plan.released
         }
         for desired in plan.nodes:
-            seat = planner.state.placements[desired.uid]
+            placement = planner.state.placements[desired.uid]
             record = decode_record(desired.state) or MarkRecord()
             spans = self._marked.setdefault(desired.uid, {})
             causes = {(cause.check, cause.target): cause for cause in record.causes}
@@ -94,7 +94,7 @@ class MarkTracker:
             for key, cause in causes.items():
                 if key not in spans:
                     request = RequestedMark(
-                        desired.uid, seat.name, cause.mark, cause.check, cause.target, seat.pool
+                        desired.uid, placement.name, cause.mark, cause.check, cause.target, placement.pool
                     )
                     spans[key] = self._start(request, IncidentState.MARKED, at)
             if not spans:

@@ -36,8 +36,9 @@ class Planner:
     """Plans the marks of the fleet from its state.
 
     granted: the state of a granted mark. state: nodes, reports, marks and budgets. paused: reason of the
-    operators' pause; empty for none. stale_agents: as of the latest `tick`. releases: proofs, and what each
-    mark waits for. component_faults: faults of components, for repeat offenders.
+    operators' pause; empty for none. stale_agents: as of the latest `tick`. vote_collector: collects the
+    votes that the diagnosis evaluates. releases: proofs, and what each mark waits for. component_faults:
+    faults of components, for repeat offenders.
     """
 
     def __init__(
@@ -55,22 +56,17 @@ class Planner:
         self._planned: dict[str, NodeMarks] = {}
         # Nodes that carry what they should: the plan skips them until something of them changes.
         self._settled: set[str] = set()
-        self._votes = VoteCollector(policy.diagnosis, self.state)
-        self._domain_marks = DomainMarks(self._votes)
+        self.vote_collector = VoteCollector(policy.diagnosis, self.state)
+        self._domain_marks = DomainMarks(self.vote_collector)
         self.releases = ReleaseTracker(self.state, self._domain_marks)
-        self._shared_incidents = SharedIncidents(self._votes, self._domain_marks)
+        self._shared_incidents = SharedIncidents(self.vote_collector, self._domain_marks)
         self.component_faults = ComponentFaultTracker(self._shared_incidents.parent_incident)
         self._incidents = IncidentTracker(self.state, self.releases.proofs, granted)
 
     @property
-    def vote_collector(self) -> VoteCollector:
-        """Return the collector of the votes that the diagnosis evaluates."""
-        return self._votes
-
-    @property
     def diagnosis(self) -> Diagnosis:
         """Return the diagnosis: degraded domains and suppressed checks."""
-        return self._votes.diagnosis
+        return self.vote_collector.diagnosis
 
     @property
     def incidents(self) -> dict[str, dict[str, Incident]]:
@@ -130,7 +126,7 @@ class Planner:
     def set_policy(self, policy: Policy) -> None:
         """Set the policy, from the next plan on."""
         self.state.set_policy(policy)
-        self._votes.set_rule(policy.diagnosis)
+        self.vote_collector.set_rule(policy.diagnosis)
         self._incidents.reset()
 
     def restore_incidents(self, incidents: Iterable[Incident]) -> None:
@@ -147,7 +143,7 @@ class Planner:
     def remove_node(self, uid: str) -> None:
         """Remove a deleted Node and all its data except its incidents."""
         self.state.remove_node(uid)
-        self._votes.remove_node(uid)
+        self.vote_collector.remove_node(uid)
         self._requests.update_node(uid)
         self.releases.remove_node(uid)
         self.component_faults.remove_node(uid)
@@ -160,13 +156,13 @@ class Planner:
     def record_report(self, uid: str, report: Report, now: Instant) -> None:
         """Record the report of a node."""
         latest = self.state.record_report(uid, report, now)
-        self._votes.record_report(uid, now)
+        self.vote_collector.record_report(uid, now)
         self.component_faults.record_report(uid, report.node, latest, now)
 
     def record_heartbeat(self, uid: str, now: Instant) -> None:
         """Record the heartbeat of a node: its latest report is unchanged."""
         if self.state.record_heartbeat(uid, now):
-            self._votes.record_report(uid, now)
+            self.vote_collector.record_report(uid, now)
 
     def tick(self, now: Instant) -> None:
         """Update which agents are stale, and what depends on time. Call it about every second."""
@@ -175,7 +171,7 @@ class Planner:
         for uid in before ^ self.stale_agents.stale:
             self.state.touch(uid)
         self._refresh()
-        self._votes.update_stale(self.stale_agents.stale, now)
+        self.vote_collector.update_stale(self.stale_agents.stale, now)
         self._incidents.forget(now.wall)
         self.component_faults.tick(now)
 
@@ -272,7 +268,7 @@ class Planner:
     def _refresh(self) -> None:
         """Update the votes, mark requests and incidents of the nodes that changed."""
         for uid in self.state.take_changed():
-            self._votes.update_node(uid)
+            self.vote_collector.update_node(uid)
             self._requests.update_node(uid)
             self._incidents.touch(uid)
             self._settled.discard(uid)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Set
 
 from nodeguard.fleet.diagnosis.results import DegradedDomain, VoteTally, suppressed_message
@@ -55,14 +55,9 @@ def _view(
     return TopologyView(name, domains, planner.state.topologies.label_keys().get(name, ()), missing)
 
 
-def count_domains(planner: Planner) -> dict[str, int]:
+def count_domains(planner: Planner) -> Counter[str]:
     """Return the number of domains by topology."""
-    counts: dict[str, int] = {}
-    paths = {*planner.vote_collector.domain_members.domains(), *planner.diagnosis.members.domains()}
-    for path in paths:
-        name = path.partition("/")[0]
-        counts[name] = counts.get(name, 0) + 1
-    return counts
+    return Counter(path.partition("/")[0] for path in _all_domains(planner))
 
 
 def suppressed_checks(planner: Planner, now: Instant) -> tuple[SuppressedCheckView, ...]:
@@ -70,20 +65,17 @@ def suppressed_checks(planner: Planner, now: Instant) -> tuple[SuppressedCheckVi
     suppressed = sorted(
         planner.diagnosis.suppressed_checks.values(), key=lambda check: (check.since, check.check)
     )
-    views = []
-    for check in suppressed:
-        since = now.wall_of(check.since)
-        views.append(
-            SuppressedCheckView(
-                check.check,
-                check.domain,
-                rfc3339(since),
-                age(now, since),
-                len(check.nodes),
-                suppressed_message(check),
-            )
+    return tuple(
+        SuppressedCheckView(
+            check.check,
+            check.domain,
+            rfc3339(now.wall_of(check.since)),
+            age(now, now.wall_of(check.since)),
+            len(check.nodes),
+            suppressed_message(check),
         )
-    return tuple(views)
+        for check in suppressed
+    )
 
 
 # Limits of a response: domains, votes, children, and names of nodes.

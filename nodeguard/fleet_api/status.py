@@ -162,9 +162,9 @@ def _nodes(planner: Planner, stale_agents: StaleAgents) -> NodeCounts:
         partially_read=sum(
             1 for uid in placements if (report := planner.reports.get(uid)) is not None and report.unread
         ),
-        on_hold=sum(1 for seat in placements.values() if seat.hold),
-        maintenance=sum(1 for seat in placements.values() if seat.maintenance),
-        cordoned_by_user=sum(1 for seat in placements.values() if seat.cordoned_by_user),
+        on_hold=sum(1 for placement in placements.values() if placement.hold),
+        maintenance=sum(1 for placement in placements.values() if placement.maintenance),
+        cordoned_by_user=sum(1 for placement in placements.values() if placement.cordoned_by_user),
     )
 
 
