@@ -13,12 +13,12 @@ from nodeguard.aggregator.backends.kubernetes import KubernetesBackend
 from nodeguard.aggregator.backends.standalone import StandaloneBackend
 from nodeguard.aggregator.backends.standalone_state import StandaloneStateError, state_path
 from nodeguard.aggregator.certificates.directory_store import DirectoryStore
-from nodeguard.aggregator.certificates.file_certificate import FileCertificate
 from nodeguard.aggregator.certificates.issue import InvalidHostError
 from nodeguard.aggregator.certificates.self_signed_authority import SelfSignedAuthority
 from nodeguard.aggregator.certificates.serving_certificate import (
     CertificateRefresher,
     CertificateUnavailableError,
+    FileCertificate,
     ServingCertificateError,
     tls_context,
 )

@@ -34,8 +34,9 @@ _MOST_CHECKS = 20
 _PLAN_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _REQUEST_BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5)
 
-# The `_created` series of histograms would be gauges without use.
-disable_created_metrics()  # type: ignore[no-untyped-call]
+# The `_created` series of histograms would be gauges without use. The library has no type for this function.
+_disable_created: Callable[[], None] = disable_created_metrics
+_disable_created()
 
 
 class AggregatorMetrics:
@@ -247,25 +248,13 @@ def _budgets(service: AggregatorService) -> Iterator[Metric]:
     """Yield the use of the budgets."""
     budgets = service.planner.state.budgets.rows()
     fullest = sorted(budgets, key=lambda budget: budget[1] / budget[2], reverse=True)[:_MOST_BUDGETS]
-    about = f"the {_MOST_BUDGETS} budgets with the highest use"
-    yield _gauges(
-        "budget_used_ratio",
-        f"Used share of a budget, 1 for all of it; {about}.",
-        "budget",
-        {name: used / limit for name, used, limit, _ in fullest},
-    )
-    yield _gauges(
-        "budget_used_nodes",
-        f"Used part of a budget in nodes; {about}.",
-        "budget",
-        {name: used for name, used, _, _ in fullest},
-    )
-    yield _gauges(
-        "budget_limit_nodes",
-        f"Size of a budget in nodes; {about}.",
-        "budget",
-        {name: limit for name, _, limit, _ in fullest},
-    )
+    ratio = {name: used / limit for name, used, limit, _ in fullest}
+    used_nodes = {name: used for name, used, _, _ in fullest}
+    limits = {name: limit for name, _, limit, _ in fullest}
+    which = f"the {_MOST_BUDGETS} budgets with the highest use"
+    yield _gauges("budget_used_ratio", f"Used share of a budget, 1 for all of it; {which}.", "budget", ratio)
+    yield _gauges("budget_used_nodes", f"Used part of a budget in nodes; {which}.", "budget", used_nodes)
+    yield _gauges("budget_limit_nodes", f"Size of a budget in nodes; {which}.", "budget", limits)
 
 
 def _history(history: History) -> Iterator[Metric]:

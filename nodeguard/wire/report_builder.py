@@ -11,7 +11,6 @@ from msgspec.structs import replace
 from nodeguard.model.finding import Evidence, Finding, Health, Verdict
 from nodeguard.model.instant import Instant
 from nodeguard.model.observation import Observation
-from nodeguard.wire.bounded_text import bounded_name, bounded_text
 from nodeguard.wire.digest import digest
 from nodeguard.wire.encoding import MESSAGE_LIMIT, EncodingError, encode
 from nodeguard.wire.report import (
@@ -24,6 +23,27 @@ from nodeguard.wire.report import (
     ReportedPassing,
     UnreadableTargets,
 )
+
+_TEXT_LENGTH = 512
+_NAME_LENGTH = 200
+
+
+def bounded_name(value: object) -> str:
+    """Return a name, cut to a length that every reader accepts."""
+    return _cut(value, _NAME_LENGTH)
+
+
+def bounded_text(value: object) -> str:
+    """Return a sentence, cut to a length that every reader accepts."""
+    return _cut(value, _TEXT_LENGTH)
+
+
+def _cut(value: object, length: int) -> str:
+    """Return valid UTF-8 that ends in an ellipsis if it was cut."""
+    whole = str(value)
+    cut = whole if len(whole) <= length else whole[: length - 1] + "…"
+    return cut.encode("utf-8", "replace").decode()
+
 
 _MAX_FINDINGS = 128
 _MAX_EVIDENCE = 4

@@ -16,13 +16,11 @@ from nodeguard.aggregator.identity.caller import Caller
 from nodeguard.aggregator.outbox import InstructionOutbox
 from nodeguard.fleet.plan import Plan
 from nodeguard.fleet.planner import Planner
-from nodeguard.kube import device_rule_object as rule_object
-from nodeguard.kube import device_rule_writer as device_rules
-from nodeguard.kube import incident_object, nodes
+from nodeguard.kube import device_rules, incident_object, nodes
 from nodeguard.kube import incident_writer as incidents
 from nodeguard.kube.client import ApiClient, ApiError, version_number
-from nodeguard.kube.device_tracker import DeviceTracker, serves_device_rules
-from nodeguard.kube.event_recorder import pod_warning
+from nodeguard.kube.devices import DeviceTracker, serves_device_rules
+from nodeguard.kube.events import pod_warning
 from nodeguard.kube.executor import WriteOutcome, WriteResult
 from nodeguard.kube.kueue_topologies import KueueTopologyWatch
 from nodeguard.kube.lease import Lease
@@ -97,7 +95,7 @@ class KubernetesBackend:
         self._lease = Lease(api, namespace, LEASE_NAME, pod)
         self.actions = KubernetesOperatorActions(api, namespace, self._fleet_decided)
         self._leader: Leader | None = None
-        self._rules: dict[str, rule_object.ObservedRule] = {}
+        self._rules: dict[str, device_rules.ObservedRule] = {}
         self._incidents: dict[str, incident_object.ObservedIncident] = {}
         self._cleared: dict[str, str] = {}
         self._missing = {"Nodes", "NodeIncidents", "decisions", "devices", "rules"}
@@ -218,7 +216,7 @@ class KubernetesBackend:
             self._leader.forget([uid])
         self._wake()
 
-    def rule_changed(self, seen: rule_object.ObservedRule) -> None:
+    def rule_changed(self, seen: device_rules.ObservedRule) -> None:
         """Handle a DeviceTaintRule of nodeguard that is new or has changed."""
         self._lease.raise_epoch_above(written_epoch(seen.annotations))
         self._rules[seen.uid] = seen

@@ -9,12 +9,10 @@ from collections.abc import Callable, Iterable
 from nodeguard.aggregator.clock import monotonic
 from nodeguard.fleet.incidents.events import IncidentEvent
 from nodeguard.fleet.plan import Plan
-from nodeguard.kube import device_rule_object as rule_object
 from nodeguard.kube import incident_object
 from nodeguard.kube.client import ApiClient
-from nodeguard.kube.device_rule_writer import DeviceRuleWriter
-from nodeguard.kube.event_correlator import EventContent
-from nodeguard.kube.event_recorder import EventRecorder
+from nodeguard.kube.device_rules import DeviceRuleWriter, ObservedRule
+from nodeguard.kube.events import EventContent, EventRecorder
 from nodeguard.kube.executor import Executor, WriteOutcome
 from nodeguard.kube.fenced_client import FencedClient
 from nodeguard.kube.incident_object import API_VERSION, KIND
@@ -74,7 +72,7 @@ class Leader:
 
     def add_existing(
         self,
-        rules: Iterable[rule_object.ObservedRule],
+        rules: Iterable[ObservedRule],
         incidents: Iterable[incident_object.ObservedIncident],
     ) -> None:
         """Add the objects that the cluster has. Call it once, at the start."""
@@ -86,7 +84,7 @@ class Leader:
         self.rules.synced()
         self.incidents.synced()
 
-    def rule_changed(self, seen: rule_object.ObservedRule) -> None:
+    def rule_changed(self, seen: ObservedRule) -> None:
         """Handle a new or changed rule. A rule of an earlier leader stays until a plan removes it."""
         name = seen.rule.name
         if name not in self._wanted and name not in self._removed:
@@ -94,7 +92,7 @@ class Leader:
             self.rules.add_desired(seen.rule)
         self.rules.changed(seen)
 
-    def rule_gone(self, seen: rule_object.ObservedRule) -> None:
+    def rule_gone(self, seen: ObservedRule) -> None:
         """Handle a deleted rule."""
         self._removed.discard(seen.rule.name)
         self.rules.gone(seen.uid)

@@ -9,7 +9,6 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
-from nodeguard.aggregator.certificates.file_certificate import read_pem
 from nodeguard.aggregator.certificates.issue import (
     SigningError,
     issue_authority,
@@ -33,6 +32,7 @@ from nodeguard.aggregator.certificates.rotation import (
 from nodeguard.aggregator.certificates.serving_certificate import (
     CertificateUnavailableError,
     ServingCertificate,
+    read_pem,
 )
 from nodeguard.local.certificate_validity import expired_problem
 from nodeguard.model.stored_authority import StoreConflictError, Stored, StoreError

@@ -7,7 +7,8 @@ import ssl
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from aiohttp import web
 from aiohttp.web_protocol import RequestPayloadError
@@ -21,15 +22,63 @@ from nodeguard.aggregator.identity.caller import (
     VerifiedIdentity,
     authorize,
 )
-from nodeguard.aggregator.ingest.body import SMALL, BodyMemory, expected_size, read_body
 from nodeguard.aggregator.ingest.connection import AgentConnection
 from nodeguard.aggregator.ingest.connection_limiter import ConnectionLimiter
 from nodeguard.aggregator.ingest.limits import IngestLimits, cost, retry_after
 from nodeguard.local.certificate_validity import validity_problem
 from nodeguard.local.rate_limiter import KeyedRateLimiter
-from nodeguard.wire.encoding import EncodingError, decode_message, encode
+from nodeguard.wire.encoding import MESSAGE_LIMIT, EncodingError, decode_message, encode
 from nodeguard.wire.instruction import Reply
 from nodeguard.wire.report import Message
+
+# Messages up to this size do not count against the memory limit.
+SMALL = 16 * 1024
+
+_TOO_LARGE = f"a message has at most {MESSAGE_LIMIT} bytes: check that the sender is a nodeguard agent"
+
+
+class BodyMemory:
+    """Memory for large messages that are being read, of all connections together, in bytes."""
+
+    def __init__(self, most: int) -> None:
+        self._left = most
+
+    @contextmanager
+    def reserved(self, size: int) -> Iterator[None]:
+        """Reserve memory for a message. Raises RequestRefusedError if there is none now."""
+        if size > self._left:
+            raise RequestRefusedError(503, "too many large messages at once: wait", 2.0)
+        self._left -= size
+        try:
+            yield
+        finally:
+            self._left += size
+
+
+def expected_size(request: web.BaseRequest) -> int:
+    """Return the maximum size of a body by the header. Raises RequestRefusedError if it is too large."""
+    if request.headers.get("Content-Encoding", "identity") != "identity":
+        raise RequestRefusedError(415, "messages must not be compressed: check the proxies on the way")
+    length = request.content_length
+    if length is None:
+        return MESSAGE_LIMIT
+    if length > MESSAGE_LIMIT:
+        raise RequestRefusedError(413, _TOO_LARGE)
+    return length
+
+
+async def read_body(request: web.BaseRequest) -> bytes:
+    """Return the body of a request. Raises RequestRefusedError if it is too large."""
+    content = request.content
+    parts, size = [], 0
+    while not content.at_eof():
+        part = await content.readany()
+        size += len(part)
+        if size > MESSAGE_LIMIT:
+            raise RequestRefusedError(413, _TOO_LARGE)
+        parts.append(part)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
 
 logger = logging.getLogger(__name__)
 

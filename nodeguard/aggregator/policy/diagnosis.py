@@ -9,8 +9,16 @@ from typing import Annotated, Literal
 from msgspec import UNSET, Meta, Struct, UnsetType
 from msgspec.structs import replace
 
-from nodeguard.aggregator.policy.field_types import Checks, Count, Duration, Share
-from nodeguard.aggregator.policy.units import format_duration, format_share, parse_duration, parse_share
+from nodeguard.aggregator.policy.field_types import (
+    Checks,
+    Count,
+    Duration,
+    Share,
+    format_duration,
+    format_share,
+    parse_duration,
+    parse_share,
+)
 from nodeguard.model.diagnosis import DiagnosisPolicy, FaultClass
 
 _DEFAULT = DiagnosisPolicy()

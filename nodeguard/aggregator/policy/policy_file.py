@@ -9,6 +9,7 @@ from typing import NamedTuple
 from msgspec import UNSET, UnsetType, structs
 
 from nodeguard.aggregator.policy.diagnosis import diagnosis_settings
+from nodeguard.aggregator.policy.field_types import parse_duration, parse_share
 from nodeguard.aggregator.policy.lint import lint_policy
 from nodeguard.aggregator.policy.node_locations import resolve_node_locations
 from nodeguard.aggregator.policy.schema import (
@@ -20,7 +21,6 @@ from nodeguard.aggregator.policy.schema import (
     PoolSpec,
     SilenceSpec,
 )
-from nodeguard.aggregator.policy.units import parse_duration, parse_share
 from nodeguard.aggregator.policy.validation import validate_labels, validate_policy
 from nodeguard.config.errors import ConfigError
 from nodeguard.config.yaml_document import YamlDocument, collect_errors, convert, load_yaml

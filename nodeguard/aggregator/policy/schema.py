@@ -24,8 +24,9 @@ from nodeguard.aggregator.policy.field_types import (
     TableFile,
     Text,
     Timestamp,
+    format_duration,
+    format_share,
 )
-from nodeguard.aggregator.policy.units import format_duration, format_share
 from nodeguard.model.mark import Mark
 from nodeguard.model.policy import (
     Budget,

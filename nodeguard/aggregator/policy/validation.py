@@ -9,6 +9,7 @@ from typing import Any
 from msgspec import UNSET, UnsetType
 
 from nodeguard.aggregator.policy.diagnosis import RecoverySpec
+from nodeguard.aggregator.policy.field_types import MAX_DURATION, parse_duration, parse_share
 from nodeguard.aggregator.policy.schema import (
     CheckOverrideSpec,
     HoldSpec,
@@ -18,7 +19,6 @@ from nodeguard.aggregator.policy.schema import (
     SilenceSpec,
     SoakSpec,
 )
-from nodeguard.aggregator.policy.units import MAX_DURATION, parse_duration, parse_share
 from nodeguard.config.errors import FieldPath
 from nodeguard.config.yaml_document import YamlDocument, require_unique
 

@@ -18,9 +18,8 @@ from nodeguard.aggregator.outbox import InstructionOutbox
 from nodeguard.fleet.incidents.events import IncidentEvent
 from nodeguard.fleet.plan import Plan
 from nodeguard.fleet.planner import Planner
-from nodeguard.kube import device_rule_object as rule_object
 from nodeguard.kube.client import ApiClient
-from nodeguard.kube.device_rule_writer import PATH
+from nodeguard.kube.device_rules import PATH, ObservedRule, decode_rule, rule_body
 from nodeguard.kube.fenced_client import JSON
 from nodeguard.kube.lease import Lease
 from nodeguard.model.instant import Instant
@@ -84,9 +83,9 @@ def rule_for(rule: DeviceRule, device: str) -> DeviceRule:
     return replace(rule, name=f"nodeguard-{device}", device=device)
 
 
-async def create(api: ApiClient, rule: DeviceRule, epoch: int = 1) -> rule_object.ObservedRule:
-    body = rule_object.rule_body(rule, epoch)
-    return rule_object.decode_rule(await api.request("POST", PATH, body=body, content_type=JSON))
+async def create(api: ApiClient, rule: DeviceRule, epoch: int = 1) -> ObservedRule:
+    body = rule_body(rule, epoch)
+    return decode_rule(await api.request("POST", PATH, body=body, content_type=JSON))
 
 
 async def until_devices(api: ApiClient, leader: Leader, expected: list[str]) -> None:
@@ -97,7 +96,7 @@ async def until_devices(api: ApiClient, leader: Leader, expected: list[str]) -> 
             if sorted(item["spec"]["deviceSelector"]["device"] for item in items) == expected:
                 return
             for item in items:
-                leader.rule_changed(rule_object.decode_rule(json.dumps(item).encode()))
+                leader.rule_changed(decode_rule(json.dumps(item).encode()))
             await asyncio.sleep(0.01)
 
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from nodeguard.aggregator.certificates.file_certificate import FileCertificate
 from nodeguard.aggregator.certificates.issue import issue_authority, issue_serving_certificate
 from nodeguard.aggregator.certificates.serving_certificate import (
     CertificateRefresher,
     CertificateUnavailableError,
+    FileCertificate,
     ServingCertificate,
     ServingCertificateError,
     tls_context,

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import uvloop
 
 from nodeguard.agent.reporting.credentials import TokenFile
+from nodeguard.aggregator.certificates.serving_certificate import ServingCertificate, tls_context
 from nodeguard.aggregator.identity.caller import Authenticator, Caller
 from nodeguard.aggregator.identity.signing_keys import SigningKeyring
 from nodeguard.aggregator.identity.token import TokenRequirements
@@ -28,7 +29,11 @@ from nodeguard.wire.instruction import Reply
 from nodeguard.wire.report import VERSION, Heartbeat, Message, Report
 from tests.agent.reporting.blocking import BlockingTransport
 from tests.aggregator.issuer import ACCOUNT, ISSUER, Issuer
+from tests.controlplane.certificates import Authority
 from tests.waiting import PATIENCE
+
+# For tests in which the timeout of a slow machine must not end a connection.
+LONG_TIMEOUTS = IngestLimits(header_timeout=2 * PATIENCE)
 
 EXPECTED = TokenRequirements(frozenset({ACCOUNT}))
 
@@ -96,6 +101,12 @@ def serving(
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()
+
+
+def serving_context(authority: Authority) -> ssl.SSLContext:
+    """Return the TLS context of a server on 127.0.0.1."""
+    pair = authority.issue("server", "127.0.0.1")
+    return tls_context(ServingCertificate(pair.certificate.read_text(), pair.key.read_text()))
 
 
 def tokens(issuer: Issuer) -> TokenAuthenticator:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import http.client
 import logging
 import resource
-import socket
 import ssl
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing, suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -20,7 +19,7 @@ from nodeguard.agent.reporting.sender import ReplyError, read_reply
 from nodeguard.aggregator.certificates.issue import issue_authority
 from nodeguard.aggregator.certificates.issue import issue_serving_certificate as serving_certificate
 from nodeguard.aggregator.certificates.rotation import CertificateAuthority
-from nodeguard.aggregator.certificates.serving_certificate import ServingCertificate, tls_context
+from nodeguard.aggregator.certificates.serving_certificate import tls_context
 from nodeguard.aggregator.identity.caller import Caller, RequestRefusedError
 from nodeguard.aggregator.identity.insecure import InsecureAuthenticator
 from nodeguard.aggregator.ingest.limits import IngestLimits
@@ -28,25 +27,25 @@ from nodeguard.local.rate_limiter import Rate
 from nodeguard.wire.encoding import MESSAGE_LIMIT, decode_message, decode_reply
 from nodeguard.wire.instruction import ClearFinding, Reply
 from nodeguard.wire.report import VERSION
-from tests.aggregator.ingest.scene import agent, connected, exchange, head, heartbeat, report, serving, tokens
+from tests.aggregator.ingest.scene import (
+    LONG_TIMEOUTS,
+    agent,
+    connected,
+    exchange,
+    head,
+    heartbeat,
+    report,
+    serving,
+    serving_context,
+    tokens,
+)
 from tests.aggregator.issuer import Issuer
 from tests.controlplane.certificates import Authority
 from tests.logs import LogLines
-from tests.waiting import PATIENCE, PROMPTLY, until
+from tests.waiting import PATIENCE, until
 
 MIB = 1024 * 1024
 CLOSE = "Connection: close\r\n"
-
-
-@pytest.fixture
-def authority(tmp_path: Path) -> Authority:
-    (tmp_path / "authority").mkdir()
-    return Authority(tmp_path / "authority")
-
-
-def serving_context(authority: Authority) -> ssl.SSLContext:
-    pair = authority.issue("server", "127.0.0.1")
-    return tls_context(ServingCertificate(pair.certificate.read_text(), pair.key.read_text()))
 
 
 def test_messages_of_a_node_are_received_with_its_uid_and_acknowledged(
@@ -169,68 +168,6 @@ def test_the_largest_message_is_accepted() -> None:
         assert len(served.received) == 1
 
 
-SHORT_TIMEOUTS = IngestLimits(header_timeout=0.3, body_timeout=0.3, idle_timeout=0.3)
-LONG_TIMEOUTS = IngestLimits(header_timeout=2 * PATIENCE)
-
-
-@pytest.mark.parametrize(
-    "first", [b"", b"POST /v1/mess", head(1000)[:-2], head(1000), head(1000) + b"{", head(len(heartbeat())) + heartbeat()]
-)  # fmt: skip
-def test_a_connection_is_closed_at_its_timeout(first: bytes) -> None:
-    with (
-        serving(lambda: InsecureAuthenticator("127.0.0.1"), limits=SHORT_TIMEOUTS) as served,
-        connected(served) as sock,
-    ):
-        began = time.monotonic()
-        exchange(sock, first)
-        assert 0.2 < time.monotonic() - began < PROMPTLY
-        until(lambda: served.ingest.connections == 0)
-        assert served.ingest.endpoint.connection_errors["timeout"] == 1
-
-
-def test_a_slow_stream_of_bytes_does_not_extend_the_timeout() -> None:
-    with (
-        serving(lambda: InsecureAuthenticator("127.0.0.1"), limits=SHORT_TIMEOUTS) as served,
-        connected(served) as sock,
-    ):
-        began = time.monotonic()
-        with suppress(ConnectionError):
-            while time.monotonic() < began + PATIENCE:
-                sock.sendall(b"x")
-                time.sleep(0.05)
-        assert time.monotonic() - began < PROMPTLY
-        assert served.ingest.connections == 0
-
-
-@pytest.mark.parametrize(
-    "garbage", [b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x00\x05hello", b"\x00" * 100, b""]
-)
-def test_a_failed_handshake_is_counted_and_not_logged(
-    authority: Authority, garbage: bytes, caplog: pytest.LogCaptureFixture
-) -> None:
-    context = serving_context(authority)
-    with serving(lambda: InsecureAuthenticator("127.0.0.1"), context) as served:
-        caplog.clear()
-        caplog.set_level(logging.DEBUG)
-        with connected(served) as sock:
-            sock.sendall(garbage)
-            sock.shutdown(socket.SHUT_WR)
-            exchange(sock)
-        until(lambda: served.ingest.endpoint.connection_errors["handshake-failed"] == 1)
-        until(lambda: served.ingest.connections == 0)
-    assert caplog.text == ""
-
-
-def test_stalled_handshakes_do_not_block_agents(issuer: Issuer, authority: Authority, tmp_path: Path) -> None:
-    context = serving_context(authority)
-    with serving(lambda: tokens(issuer), context, LONG_TIMEOUTS) as served, ExitStack() as stalled:
-        for _ in range(100):
-            stalled.enter_context(connected(served))
-        transport = agent(served, tmp_path / "token", issuer.token(), authority.certificate)
-        assert transport.post(heartbeat(), PROMPTLY).status == 200
-        transport.close()
-
-
 def test_a_fleet_that_reconnects_at_once_is_accepted(
     issuer: Issuer, authority: Authority, tmp_path: Path
 ) -> None:
@@ -276,32 +213,6 @@ def test_a_refused_message_is_recorded_for_the_node_of_its_credential(
         senders = [line.split()[3] for line in log.text()]
         assert senders == ["node=node-a"] * 4 + ["address=127.0.0.1"]
         assert served.ingest.endpoint.requests["unknown", 409] == 2
-
-
-def test_a_refused_request_leaves_its_connection_usable(issuer: Issuer) -> None:
-    """The rest of its body arrives after the response, and is not parsed as another request."""
-    limits = IngestLimits(header_timeout=0.5, idle_timeout=30.0)
-    with serving(lambda: tokens(issuer), limits=limits) as served, connected(served) as sock:
-        sock.sendall(head(len(heartbeat())))
-        assert b"401" in sock.recv(65536)
-        sock.sendall(heartbeat())
-        with connected(served) as idle:
-            assert exchange(idle) == b"", "it is closed at the header timeout"
-        sock.sendall(head(len(heartbeat()), f"Authorization: Bearer {issuer.token()}\r\n") + heartbeat())
-        assert b"200 OK" in sock.recv(65536)
-        assert served.ingest.endpoint.connection_errors["timeout"] == 1, "the idle connection"
-
-
-def test_a_handshake_that_does_not_begin_is_closed_at_its_timeout(authority: Authority) -> None:
-    context = serving_context(authority)
-    with (
-        serving(lambda: InsecureAuthenticator("127.0.0.1"), context, SHORT_TIMEOUTS) as served,
-        connected(served) as sock,
-    ):
-        began = time.monotonic()
-        assert exchange(sock) == b""
-        assert time.monotonic() - began < PROMPTLY
-        until(lambda: served.ingest.connections == 0)
 
 
 @pytest.mark.parametrize(

@@ -1,21 +1,122 @@
-"""GPUs that DRA drivers publish, by Node, where the server supports taints on single devices."""
+"""GPUs of DRA drivers, from ResourceSlices, by Node: for taints on single devices."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 
 from nodeguard.kube.client import ApiClient
 from nodeguard.kube.errors import ApiError, single_line
-from nodeguard.kube.resource_slices import PATH, ResourceSlice, decode_slice, latest_generation
 from nodeguard.kube.watch import Watch
 from nodeguard.model.node import Device
+from nodeguard.model.target import bus_address
 
 logger = logging.getLogger(__name__)
+
+PATH = "/apis/resource.k8s.io/v1/resourceslices"
+
+# Attributes that drivers agree on; a driver may put its own name, or nothing, before an attribute.
+_PCI_ATTRIBUTE = "resource.kubernetes.io/pciBusID"
+_UUID_ATTRIBUTE = "uuid"
+
+
+class ResourceSlice(Struct, frozen=True):
+    """A part of a pool. slice_count: slices of its generation; devices: only those that are GPUs."""
+
+    uid: str
+    version: str
+    driver: str
+    pool: str
+    generation: int
+    slice_count: int
+    devices: tuple[Device, ...]
+
+
+class _Meta(Struct):
+    uid: str
+    version: str = field(name="resourceVersion")
+
+
+class _Value(Struct):
+    string: str = ""
+
+
+class _Device(Struct):
+    name: str
+    attributes: dict[str, _Value] = {}
+    node: str = field(name="nodeName", default="")
+
+
+class _Pool(Struct):
+    name: str
+    generation: int
+    slice_count: int = field(name="resourceSliceCount", default=1)
+
+
+class _Spec(Struct):
+    driver: str
+    pool: _Pool
+    devices: list[_Device] = []
+    node: str = field(name="nodeName", default="")
+
+
+class _Slice(Struct):
+    metadata: _Meta
+    spec: _Spec
+
+
+_DECODER = msgspec.json.Decoder(_Slice)
+
+
+def decode_slice(raw: msgspec.Raw | bytes) -> ResourceSlice:
+    """Return the ResourceSlice of an object's JSON. Raises msgspec.MsgspecError."""
+    decoded = _DECODER.decode(raw)
+    spec = decoded.spec
+    return ResourceSlice(
+        uid=decoded.metadata.uid,
+        version=decoded.metadata.version,
+        driver=spec.driver,
+        pool=spec.pool.name,
+        generation=spec.pool.generation,
+        slice_count=spec.pool.slice_count,
+        devices=tuple(_gpus(spec)),
+    )
+
+
+def latest_generation(slices: Iterable[ResourceSlice]) -> list[ResourceSlice]:
+    """Return the slices of a pool's latest complete generation; of its latest one if none is complete."""
+    generations: dict[int, list[ResourceSlice]] = {}
+    for resource_slice in slices:
+        generations.setdefault(resource_slice.generation, []).append(resource_slice)
+    complete = [number for number, members in generations.items() if len(members) >= members[0].slice_count]
+    return generations[max(complete or generations)] if generations else []
+
+
+def _gpus(spec: _Spec) -> Iterator[Device]:
+    for device in spec.devices:
+        node = device.node or spec.node
+        address = bus_address(_attribute(device, spec.driver, _PCI_ATTRIBUTE)) or ""
+        uuid = _attribute(device, spec.driver, _UUID_ATTRIBUTE)
+        # Network adapters have addresses too. A device of several Nodes is not part of any of them.
+        if (
+            node
+            and (address or uuid)
+            and (spec.driver.startswith("gpu.") or uuid.startswith(("GPU-", "MIG-")))
+        ):
+            yield Device(node, spec.driver, spec.pool.name, device.name, address, uuid)
+
+
+def _attribute(device: _Device, driver: str, name: str) -> str:
+    short_name = name.rpartition("/")[2]
+    for key in (name, short_name, f"{driver}/{short_name}"):
+        if (value := device.attributes.get(key)) is not None and value.string:
+            return value.string
+    return ""
+
 
 API_GROUP = "/apis/resource.k8s.io/v1"
 
@@ -25,7 +126,7 @@ _RETRY_SECONDS = 5.0
 
 
 # A pool's driver and name.
-_Pool = tuple[str, str]
+_PoolKey = tuple[str, str]
 
 
 class _Resource(Struct):
@@ -36,13 +137,13 @@ class _Group(Struct):
     resources: list[_Resource] = []
 
 
-_DECODER = msgspec.json.Decoder(_Group)
+_GROUP_DECODER = msgspec.json.Decoder(_Group)
 
 
 async def serves_device_rules(api: ApiClient) -> bool:
     """Return whether a server has DeviceTaintRules in the stable API version. Raises ApiError."""
     try:
-        group = _DECODER.decode(await api.request("GET", API_GROUP))
+        group = _GROUP_DECODER.decode(await api.request("GET", API_GROUP))
     except msgspec.MsgspecError as error:
         message = f"{API_GROUP} could not be read: {single_line(str(error))}"
         raise ApiError(0, "Unreadable", message) from None
@@ -64,9 +165,9 @@ class DeviceTracker:
         self._on_change = on_change
         self._watch = Watch(api, PATH, "ResourceSlices", decode_slice, self)
         self._slices: dict[str, ResourceSlice] = {}  # by uid
-        self._pools: dict[_Pool, dict[str, ResourceSlice]] = {}  # by uid of the slice
-        self._devices: dict[_Pool, dict[str, tuple[Device, ...]]] = {}  # by node
-        self._node_pools: dict[str, set[_Pool]] = {}
+        self._pools: dict[_PoolKey, dict[str, ResourceSlice]] = {}  # by uid of the slice
+        self._devices: dict[_PoolKey, dict[str, tuple[Device, ...]]] = {}  # by node
+        self._node_pools: dict[str, set[_PoolKey]] = {}
         self._is_unsupported = False
 
     @property
@@ -111,7 +212,7 @@ class DeviceTracker:
     def synced(self) -> None:
         """Handle the end of the list: nothing to do."""
 
-    def _remove(self, uid: str) -> _Pool | None:
+    def _remove(self, uid: str) -> _PoolKey | None:
         """Remove a slice and return its pool; None if it is unknown."""
         removed = self._slices.pop(uid, None)
         if removed is None:
@@ -120,7 +221,7 @@ class DeviceTracker:
         del self._pools[pool][uid]
         return pool
 
-    def _update_pool(self, pool: _Pool) -> None:
+    def _update_pool(self, pool: _PoolKey) -> None:
         """Compute the devices of a pool, and report each Node with changed devices."""
         if not self._pools[pool]:
             del self._pools[pool]
@@ -136,7 +237,7 @@ class DeviceTracker:
                 self._index_node(node, pool, has_devices=node in after)
                 self._on_change(node, self.devices_of(node))
 
-    def _index_node(self, node: str, pool: _Pool, *, has_devices: bool) -> None:
+    def _index_node(self, node: str, pool: _PoolKey, *, has_devices: bool) -> None:
         pools = self._node_pools.setdefault(node, set())
         if has_devices:
             pools.add(pool)

@@ -8,11 +8,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from nodeguard.kube import device_rule_writer as device_rules
+from nodeguard.kube import device_rules
 from nodeguard.kube.client import MERGE_PATCH, ApiClient
-from nodeguard.kube.device_rule_object import MANAGED_BY_LABEL
-from nodeguard.kube.device_rule_writer import PATH, DeviceRuleWriter
-from nodeguard.kube.device_tracker import serves_device_rules
+from nodeguard.kube.device_rules import MANAGED_BY_LABEL, PATH, DeviceRuleWriter
+from nodeguard.kube.devices import serves_device_rules
 from nodeguard.model.mark import EPOCH_ANNOTATION, STATE_ANNOTATION, DeviceRule
 from nodeguard.model.node import Taint
 from tests.controlplane.cluster import API, Cluster, NewCluster

@@ -11,8 +11,14 @@ from typing import Any
 import pytest
 
 from nodeguard.kube.client import ApiClient
-from nodeguard.kube.device_tracker import DeviceTracker, serves_device_rules
-from nodeguard.kube.resource_slices import PATH, ResourceSlice, decode_slice, latest_generation
+from nodeguard.kube.devices import (
+    PATH,
+    DeviceTracker,
+    ResourceSlice,
+    decode_slice,
+    latest_generation,
+    serves_device_rules,
+)
 from nodeguard.model.node import Device
 from tests.controlplane.api import Object
 from tests.controlplane.cluster import API, Cluster, NewCluster
