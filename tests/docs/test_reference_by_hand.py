@@ -1,0 +1,56 @@
+"""The reference pages that people write name every field, key and path of the code."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+
+import msgspec
+import pytest
+
+from nodeguard.agent.options import OptionsFile, ReportingOptions
+from nodeguard.catalog.check_schema import CheckFileSchema, CheckSchema, ConditionSchema, ReferenceSchema
+from nodeguard.catalog.fault_classes import FaultClassSchema
+from nodeguard.fleet.incidents.events import _REASONS as EVENT_REASONS
+from nodeguard.kube.node_patch import HEALTHY_CONDITION
+from nodeguard.model import mark
+from nodeguard.model.incident import IncidentState
+from tests.docs.pages import text
+from tests.paths import ROOT
+
+CHECK_FORMS = (CheckFileSchema, CheckSchema, ConditionSchema, FaultClassSchema, ReferenceSchema)
+
+
+@pytest.mark.parametrize("form", CHECK_FORMS, ids=lambda form: form.__name__)
+def test_every_key_of_the_check_language_is_described(form: type[msgspec.Struct]) -> None:
+    page = text("docs/reference/check-language.md")
+    keys = [field.encode_name for field in msgspec.structs.fields(form)]
+    assert [key for key in keys if f"`{key}`" not in page and f"`{{{key}:" not in page] == []
+
+
+@pytest.mark.parametrize("form", [OptionsFile, ReportingOptions], ids=lambda form: form.__name__)
+def test_every_setting_of_the_agent_is_described(form: type[msgspec.Struct]) -> None:
+    page = text("docs/reference/agent-settings.md")
+    names = [field.name for field in msgspec.structs.fields(form)]
+    assert [name for name in names if f"{name}:" not in page and f"`{name}`" not in page] == []
+
+
+def test_the_kubernetes_api_has_every_taint_annotation_condition_and_event() -> None:
+    annotations = {value for name, value in vars(mark).items() if name.endswith("_ANNOTATION")}
+    taints = {*(kind.key for kind in mark.Mark), mark.DEGRADED_TAINT}
+    events = {reason for state, (reason, _) in EVENT_REASONS.items() if state != IncidentState.ADVISED}
+    page = text("docs/reference/kubernetes-api.md")
+    names = {*annotations, *taints, *events, HEALTHY_CONDITION}
+    assert {name for name in names if f"`{name}`" not in page} == set()
+
+
+def test_every_page_that_code_names_exists() -> None:
+    found = subprocess.run(
+        ["git", "grep", "-ohE", r"docs/[a-z0-9/-]+\.(md|json|yaml)", "--", ":!*.md"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.split()
+    pages = {re.sub(r".*?(docs/)", r"\1", path) for path in found}
+    assert {page for page in pages if not (ROOT / page).is_file()} == set()
