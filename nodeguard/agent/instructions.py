@@ -146,7 +146,7 @@ class FindingClearer:
         while self._agent.verdict is None or any(self._agent.unread_sources()):
             await asyncio.sleep(_PAUSE)
         target = normalize_target(instruction.target)
-        wanted = ClearRequest(instruction.check, target, instruction.component, instruction.by)
-        clearing = self._pipeline.clear(wanted, self._agent.now())
+        request = ClearRequest(instruction.check, target, instruction.component, instruction.by)
+        result = self._pipeline.clear(request, self._agent.now())
         self._agent.evaluate()
-        return InstructionOutcome(done=bool(clearing.cleared), message=clearing.message)
+        return InstructionOutcome(done=bool(result.cleared), message=result.message)

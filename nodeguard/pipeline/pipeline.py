@@ -87,18 +87,18 @@ class Pipeline:
         self.state = PipelineState(cursor, derived, judged)
         return verdict
 
-    def clear(self, wanted: ClearRequest, instant: Instant) -> ClearResult:
+    def clear(self, request: ClearRequest, instant: Instant) -> ClearResult:
         """Clear a finding for an operator; the next verdict does not contain it.
 
         A finding that compares the node with its own last good inventory is cleared by making the present
         inventory the reference.
         """
-        judged, clearing = clear(self._rules, self.state.judged, wanted, instant)
+        judged, clearing = clear(self._rules, self.state.judged, request, instant)
         if clearing.reason != "holds":
             self.state = replace(self.state, judged=judged)
             return clearing
         before = self.state
-        [check] = (check for check in self._catalogue.checks if check.id == wanted.check)
+        [check] = (check for check in self._catalogue.checks if check.id == request.check)
         targets = [target for name, target in clearing.still_active if name == check.id]
         reference = forget_inventory(before.derived.best, check, targets)
         if reference == before.derived.best:
@@ -109,8 +109,8 @@ class Pipeline:
         if not over:
             self.state = before
             return clearing
-        self.state = replace(self.state, judged=apply_clears(self.state.judged, wanted, over, instant))
-        subject = f"{wanted.check} on {target_label(wanted.target)}"
+        self.state = replace(self.state, judged=apply_clears(self.state.judged, request, over, instant))
+        subject = f"{request.check} on {target_label(request.target)}"
         message = f"{subject} is cleared: the present hardware is now the reference"
         return ClearResult(message, over)
 

@@ -105,7 +105,7 @@ class NvmlSession:
             return failure(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
         except UnicodeDecodeError as error:
             return error.object.decode(errors="replace")
-        except Exception:  # noqa: BLE001  (whatever fails in pynvml, the other calls still count)
+        except Exception:  # noqa: BLE001  (after any failure in pynvml the other calls still count)
             return failure(pynvml.NVML_ERROR_UNKNOWN)
 
     def fields(self, scope: int, fields: Sequence[tuple[int, int]]) -> list[Any]:

@@ -22,14 +22,14 @@ def test_a_call_is_logged_before_it_is_made() -> None:
 
 def test_field_values_are_logged_as_one_call() -> None:
     lines: list[Any] = []
-    asked: list[Any] = []
+    calls: list[Any] = []
 
-    def fields(scope: int, wanted: Any) -> list[Any]:
-        asked.append((scope, wanted))
+    def fields(scope: int, requested: Any) -> list[Any]:
+        calls.append((scope, requested))
         return [10, 20]
 
     assert CallLog(_answers, lines.append, fields).fields(0, [(161, 4), (162, 4)]) == [10, 20]
-    assert asked == [(0, ((161, 4), (162, 4)))]
+    assert calls == [(0, ((161, 4), (162, 4)))]
     assert lines == [
         [0, "nvmlDeviceGetFieldValues"],
         [0, {"nvmlDeviceGetFieldValues(161,4)": 10, "nvmlDeviceGetFieldValues(162,4)": 20}],
@@ -37,8 +37,8 @@ def test_field_values_are_logged_as_one_call() -> None:
 
 
 def test_field_values_are_single_calls_without_a_batch() -> None:
-    asked = CallLog(_answers, lambda _: None).fields(1, [(82, 0)])
-    assert asked == ["1 nvmlDeviceGetFieldValues(82,0)"]
+    calls = CallLog(_answers, lambda _: None).fields(1, [(82, 0)])
+    assert calls == ["1 nvmlDeviceGetFieldValues(82,0)"]
 
 
 def test_no_field_values_are_no_call() -> None:

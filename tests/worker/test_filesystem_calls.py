@@ -29,13 +29,13 @@ _PATIENT = Deadlines(call=0.5, first=PATIENCE, grace=PATIENCE)
 
 
 def test_statvfs_is_called_for_each_mount_that_does_not_rest() -> None:
-    asked: list[Any] = []
+    calls: list[Any] = []
     ask_all(
-        CallLog(lambda scope, call: asked.append((scope, call)), lambda _: None),
+        CallLog(lambda scope, call: calls.append((scope, call)), lambda _: None),
         frozenset({1}),
         ("/", "/x", "/y"),
     )
-    assert asked == [(0, "statvfs(/)"), (2, "statvfs(/y)")]
+    assert calls == [(0, "statvfs(/)"), (2, "statvfs(/y)")]
 
 
 def test_statvfs_returns_all_its_fields(tmp_path: Path) -> None:
@@ -143,8 +143,8 @@ def test_a_worker_that_sigkill_ends_is_stalled(fuse_mount: Callable[[Manner], Se
         assert lane.round(mounts).stalled
 
 
-def done(lane: WorkerLane, wanted: FileRequest) -> FileResult:
-    return file_result(wanted, lane.round(file=wanted))
+def run(lane: WorkerLane, request: FileRequest) -> FileResult:
+    return file_result(request, lane.round(file=request))
 
 
 def names(directory: Path) -> list[str]:
@@ -154,13 +154,13 @@ def names(directory: Path) -> list[str]:
 def test_a_file_is_written_read_and_set_aside_through_the_lane(tmp_path: Path) -> None:
     path, data = str(tmp_path / "state" / "me mory"), b'\n{"file": 1}\n' + bytes(range(256)) * 2000
     with filesystem_lane() as lane:
-        assert done(lane, FileRequest("read", path)) == FileResult(failed="ENOENT")
-        assert done(lane, FileRequest("write", path, data)) == FileResult(len(data))
-        assert done(lane, FileRequest("read", path)) == FileResult(data)
+        assert run(lane, FileRequest("read", path)) == FileResult(failed="ENOENT")
+        assert run(lane, FileRequest("write", path, data)) == FileResult(len(data))
+        assert run(lane, FileRequest("read", path)) == FileResult(data)
         assert lane.round(("/none",)).results == (CallResult(0, "statvfs(/none)", {"error": "ENOENT"}),)
-        assert done(lane, FileRequest("write", path)) == FileResult(0)
-        assert done(lane, FileRequest("read", path)) == FileResult(b"")
-        assert done(lane, FileRequest("set-aside", path)) == FileResult(f"{path}.aside-1")
+        assert run(lane, FileRequest("write", path)) == FileResult(0)
+        assert run(lane, FileRequest("read", path)) == FileResult(b"")
+        assert run(lane, FileRequest("set-aside", path)) == FileResult(f"{path}.aside-1")
     assert names(tmp_path / "state") == ["me mory.aside-1"]
     assert os.stat(tmp_path / "state").st_mode & 0o077 == 0
 
@@ -212,10 +212,10 @@ def test_a_file_that_is_too_long_is_not_read(tmp_path: Path, monkeypatch: pytest
 
 def test_a_hung_disk_hangs_only_its_lane(fuse_mount: Callable[[Manner], Server]) -> None:
     server = fuse_mount("swallowing")
-    wanted = FileRequest("read", f"{server.path}/memory")
+    request = FileRequest("read", f"{server.path}/state")
     with filesystem_lane(deadlines=Deadlines(call=0.5, first=10.0, grace=0.5)) as lane:
-        assert done(lane, wanted).failed == f"read({server.path}/memory) hangs"
-        assert done(lane, wanted).failed == f"read({server.path}/memory) hangs"
+        assert run(lane, request).failed == f"read({server.path}/state) hangs"
+        assert run(lane, request).failed == f"read({server.path}/state) hangs"
         worker = lane._worker
         assert worker is not None
         server.release()
@@ -226,14 +226,14 @@ def test_a_hung_disk_hangs_only_its_lane(fuse_mount: Callable[[Manner], Server])
 
 def test_a_write_has_a_longer_deadline_than_a_read() -> None:
     stage = Stage()
-    wanted = FileRequest("write", "/state/state", b"x")
+    request = FileRequest("write", "/state/state", b"x")
     with stage.lane as lane:
-        assert lane.begin(file=wanted) is None
-        assert stage.worker.file == wanted
-        stage.worker.does([SYSTEM, wanted.call])
+        assert lane.begin(file=request) is None
+        assert stage.worker.file == request
+        stage.worker.does([SYSTEM, request.call])
         stage.later(0.0)
         assert stage.later(29.0) is None
         assert stage.worker.status() is None
         result = stage.later(1.0) or stage.later(0.0)
-    assert result == LaneResult(stalled=(CallResult(SYSTEM, wanted.call),))
-    assert file_result(wanted, result).failed == "write(/state/state) gave no answer"
+    assert result == LaneResult(stalled=(CallResult(SYSTEM, request.call),))
+    assert file_result(request, result).failed == "write(/state/state) gave no answer"

@@ -121,8 +121,8 @@ class EndpointTask:
 class ReplicaPool:
     """Sends to every replica behind a name, and follows the name service.
 
-    sender: returns one for a transport. jitter: returns a number from 0 to 1. The name service is asked in
-    a daemon thread, since it may hang.
+    sender: returns one for a transport. jitter: returns a number from 0 to 1. A daemon thread resolves the
+    name, since that may hang.
     """
 
     def __init__(

@@ -36,7 +36,7 @@ DEADLINE = 10.0
 # Bytes of a reply's headers.
 _HEADER_LIMIT = 16 * 1024
 
-# The IP addresses of this machine, which no name service is asked for.
+# The IP addresses of this machine, which need no name service.
 _LOCALHOST = ("127.0.0.1", "::1")
 
 # Errors that mean that the other side has closed the connection since the last exchange.

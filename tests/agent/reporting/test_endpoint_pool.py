@@ -34,10 +34,10 @@ class NameService:
         self.error: Exception | None = None
         self.free = threading.Event()
         self.free.set()
-        self.questions = 0
+        self.resolutions = 0
 
-    def asked(self) -> tuple[ReplicaIps, ...]:
-        self.questions += 1
+    def resolve(self) -> tuple[ReplicaIps, ...]:
+        self.resolutions += 1
         self.free.wait(PATIENCE)
         if self.error is not None:
             raise self.error
@@ -55,7 +55,7 @@ async def reporting(agent: Agent, service: NameService, port: int) -> AsyncItera
     def connect(ips: ReplicaIps) -> HttpsTransport:
         return HttpsTransport(address.of_replica(ips), token, str(TLS / "ca.pem"))
 
-    pool = EndpointPool([], agent.queue, lambda: 1.0, [NamedEndpoint(address.name, service.asked, connect)])
+    pool = EndpointPool([], agent.queue, lambda: 1.0, [NamedEndpoint(address.name, service.resolve, connect)])
     pool.start(lambda: agent.now)
     try:
         yield pool
@@ -118,11 +118,11 @@ async def test_replicas_get_reports_while_the_name_service_is_down(tmp_path: Pat
             await until_async(lambda: first.applied)
             service.error = socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
             await until_async(log.errors)
-            before = service.questions
-            await until_async(lambda: service.questions > before + 3)
+            before = service.resolutions
+            await until_async(lambda: service.resolutions > before + 3)
             service.error, service.replicas = None, ()
-            before = service.questions
-            await until_async(lambda: service.questions > before + 3)
+            before = service.resolutions
+            await until_async(lambda: service.resolutions > before + 3)
             agent.offer("b")
             await until_async(lambda: digests(first.applied) == agent.offered)
             assert names(pool) == ["127.0.0.1"]
@@ -143,11 +143,11 @@ async def test_a_name_service_that_hangs_delays_neither_a_change_nor_the_end(
             agent.offer("a")
             await until_async(lambda: first.applied)
             service.free.clear()
-            asked = service.questions
+            before = service.resolutions
             for at_ in range(5):
                 agent.offer(f"b{at_}")
                 assert await seconds_until(lambda: digests(first.applied) == agent.offered) < PROMPTLY
-            assert service.questions <= asked + 1
+            assert service.resolutions <= before + 1
             began = time.monotonic()
             await pool.end(PATIENCE)
             assert time.monotonic() - began < PROMPTLY
@@ -167,13 +167,13 @@ async def test_a_lost_replica_causes_a_resolution_at_once(
         async with reporting(agent, service, port) as pool:
             agent.offer("a")
             await until_async(lambda: first.applied and second.applied)
-            assert service.questions == 1
+            assert service.resolutions == 1
             gone(second, short)
             service.replicas = (ONE, THIRD)
             third = replica_at(THIRD, port, stack)
             agent.offer("b")
             await until_async(lambda: third.applied)
-            assert service.questions == 2
+            assert service.resolutions == 2
             assert names(pool) == ["127.0.0.1", "127.0.0.3"]
 
 
@@ -200,7 +200,7 @@ async def test_a_replica_must_have_the_name_in_its_certificate(tmp_path: Path, l
     with ExitStack() as stack:
         first = replica_at(ONE, port, stack)
         connect = HttpsTransport(address.of_replica(ONE), token, str(TLS / "ca.pem"))
-        name = NamedEndpoint(address.name, service.asked, lambda ips: connect)
+        name = NamedEndpoint(address.name, service.resolve, lambda ips: connect)
         pool = EndpointPool([], agent.queue, lambda: 1.0, [name])
         pool.start(lambda: agent.now)
         agent.offer("a")
@@ -219,7 +219,7 @@ async def test_an_unexpected_error_is_logged_once(tmp_path: Path, log: LogLines)
         first = replica_at(ONE, port, stack)
         async with reporting(agent, service, port):
             agent.offer("a")
-            await until_async(lambda: service.questions > 3)
+            await until_async(lambda: service.resolutions > 3)
             service.error = None
             await until_async(lambda: first.applied)
     assert log.errors() == ["RuntimeError: no"]
@@ -233,7 +233,7 @@ async def test_no_task_is_started_after_the_end(tmp_path: Path) -> None:
         first = replica_at(ONE, port, stack)
         async with reporting(agent, service, port) as pool:
             agent.offer("a")
-            await until_async(lambda: service.questions)
+            await until_async(lambda: service.resolutions)
             await pool.end(PATIENCE)
             service.free.set()
             await until_async(lambda: not any(thread.name == "resolver" for thread in threading.enumerate()))

@@ -251,12 +251,12 @@ async def test_with_random_faults_no_transition_is_lost_or_applied_twice(
     with receiving() as receiver:
         faulty(receiver, random)
         agent = Agent(tmp_path, [receiver.address], lambda: random.random() < 0.1)
-        asked = []
+        sent = []
         for at in range(60):
             agent.offer(*random.sample("abcd", random.randint(0, 4)))
             if random.random() < 0.3:
-                asked.append(f"i-{at}")
-                receiver.instructions[asked[-1]] = DetachGpus(asked[-1], 60.0)
+                sent.append(f"i-{at}")
+                receiver.instructions[sent[-1]] = DetachGpus(sent[-1], 60.0)
             await agent.turn()
             await agent.run(random.choice([0.5, 3.0, 20.0]))
         receiver.fault = lambda: ""
@@ -266,7 +266,7 @@ async def test_with_random_faults_no_transition_is_lost_or_applied_twice(
         assert len({(report.boot_id, report.sequence) for report in receiver.applied}) == len(
             receiver.applied
         )
-        assert sorted(agent.carried_out) == sorted(asked)
+        assert sorted(agent.carried_out) == sorted(sent)
         assert receiver.instructions == {}
         assert (len(agent.spool), agent.spool.dropped) == (0, 0)
         assert not any("secret" in error for error in log.errors())
