@@ -32,7 +32,7 @@ _REASONS = {
 _TEXT = "text/plain; charset=utf-8"
 
 
-class Page(Struct, frozen=True):
+class HttpPage(Struct, frozen=True):
     """One response. body: text or bytes in the content type."""
 
     status: int
@@ -41,7 +41,7 @@ class Page(Struct, frozen=True):
 
 
 # Returns a page for the Accept header of a request.
-PageSource = Callable[[str], Page]
+PageSource = Callable[[str], HttpPage]
 
 
 def agent_pages(
@@ -55,23 +55,23 @@ def agent_pages(
 
     metrics = AgentMetrics(agent, queue, endpoints)
 
-    def render_metrics(accept: str) -> Page:
+    def render_metrics(accept: str) -> HttpPage:
         if agent.verdict is None:
-            return Page(503, "no source has been read yet\n")
+            return HttpPage(503, "no source has been read yet\n")
         content_type, body = metrics.render(accept)
-        return Page(200, body, content_type)
+        return HttpPage(200, body, content_type)
 
-    def ready(_: str) -> Page:
+    def ready(_: str) -> HttpPage:
         if unread := ", ".join(agent.unread_sources()):
-            return Page(503, f"not read yet: {unread}\n")
-        return Page(503, "not evaluated yet\n") if agent.verdict is None else Page(200, "ready\n")
+            return HttpPage(503, f"not read yet: {unread}\n")
+        return HttpPage(503, "not evaluated yet\n") if agent.verdict is None else HttpPage(200, "ready\n")
 
-    pages = {"/metrics": render_metrics, "/healthz": lambda _: Page(200, "alive\n"), "/readyz": ready}
+    pages = {"/metrics": render_metrics, "/healthz": lambda _: HttpPage(200, "alive\n"), "/readyz": ready}
     landing = landing_page(node, pages)
     return {"/": lambda _: landing, **pages}
 
 
-def landing_page(node: str, paths: Mapping[str, object]) -> Page:
+def landing_page(node: str, paths: Mapping[str, object]) -> HttpPage:
     """Return a page with the version of the agent and links to its other pages."""
     title = f"nodeguard agent {__version__} on {escape(node)}"
     links = "".join(f'<li><a href="{path[1:]}">{path}</a></li>' for path in paths)
@@ -79,7 +79,7 @@ def landing_page(node: str, paths: Mapping[str, object]) -> Page:
         f'<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><title>{title}</title></head>'
         f"<body><h1>{title}</h1><ul>{links}</ul></body></html>\n"
     )
-    return Page(200, html, "text/html; charset=utf-8")
+    return HttpPage(200, html, "text/html; charset=utf-8")
 
 
 async def serve_http(host: str, port: int, pages: Mapping[str, PageSource]) -> asyncio.Server:
@@ -109,22 +109,22 @@ async def serve_http(host: str, port: int, pages: Mapping[str, PageSource]) -> a
         raise socket.gaierror(socket.EAI_NONAME, "this is not a host name") from None
 
 
-def _page(head: bytes, pages: Mapping[str, PageSource]) -> Page:
+def _page(head: bytes, pages: Mapping[str, PageSource]) -> HttpPage:
     first, *lines = head.decode("latin-1").split("\r\n")
     request = first.split(" ")
     if len(request) != 3 or not request[2].startswith("HTTP/1."):
-        return Page(400, "this is not an HTTP/1 request\n")
+        return HttpPage(400, "this is not an HTTP/1 request\n")
     method, path, _ = request
     if method not in {"GET", "HEAD"}:
-        return Page(405, "only GET is supported\n")
+        return HttpPage(405, "only GET is supported\n")
     source = pages.get(path.partition("?")[0])
     if source is None:
-        return Page(404, f"not found: the pages are {', '.join(pages)}\n")
+        return HttpPage(404, f"not found: the pages are {', '.join(pages)}\n")
     headers = (line.partition(":") for line in lines)
     return source(", ".join(value.strip() for name, _, value in headers if name.lower() == "accept"))
 
 
-def _response(page: Page, *, body: bool) -> bytes:
+def _response(page: HttpPage, *, body: bool) -> bytes:
     content = page.body.encode() if isinstance(page.body, str) else page.body
     head = [
         f"HTTP/1.1 {page.status} {_REASONS[page.status]}",

@@ -8,13 +8,13 @@ from contextlib import suppress
 import pytest
 
 from nodeguard.agent import http
-from nodeguard.agent.http import Page, PageSource, landing_page, serve_http
+from nodeguard.agent.http import HttpPage, PageSource, landing_page, serve_http
 from tests.agent.scene import NEVER
 from tests.waiting import PATIENCE
 
 
 async def fetch(request: bytes) -> bytes:
-    pages: dict[str, PageSource] = {"/metrics": lambda accept: Page(200, f"{accept or 'up 1'}\n")}
+    pages: dict[str, PageSource] = {"/metrics": lambda accept: HttpPage(200, f"{accept or 'up 1'}\n")}
     async with await serve_http("127.0.0.1", 0, pages) as server:
         host, port = server.sockets[0].getsockname()
         reader, writer = await asyncio.open_connection(host, port)
@@ -68,7 +68,7 @@ async def test_a_head_request_gets_no_body() -> None:
 
 async def test_a_new_connection_replaces_the_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http, "_PATIENCE", NEVER)
-    pages: dict[str, PageSource] = {"/healthz": lambda _: Page(200, "alive\n")}
+    pages: dict[str, PageSource] = {"/healthz": lambda _: HttpPage(200, "alive\n")}
     async with await serve_http("127.0.0.1", 0, pages) as server:
         host, port = server.sockets[0].getsockname()
         idle = [await asyncio.open_connection(host, port) for _ in range(60)]
