@@ -2,45 +2,29 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Iterable, Iterator
-from functools import lru_cache
+from collections.abc import Iterable, Iterator
 from itertools import groupby
 from operator import attrgetter
 from typing import Any
 
 from msgspec.structs import replace
 
-from nodeguard.model.observation import DETACHED, Component, Event, Observation, Status
+from nodeguard.model.observation import DETACHED, Event, Observation, Status
 from nodeguard.model.signal import Scalar, Signal, signals_by_name
 from nodeguard.model.target import NODE, bus_address, gpu_index, gpu_target, target_label, unnamed_gpu_target
 from nodeguard.sources.machine import Machine
-from nodeguard.sources.nvml_results import NvlinkReader, error_name, nvml_reason, read_rows
-from nodeguard.sources.nvml_table import C2C, GPU, NVLINK
+from nodeguard.sources.nvml_gpu import GPU_ERRORS, observe_gpu
+from nodeguard.sources.nvml_results import NvlinkReader, error_name, nvml_reason
+from nodeguard.sources.nvml_table import GPU, NVLINK
 from nodeguard.sources.source import source
 from nodeguard.worker.nvml_calls import DEVICE_COUNT
 from nodeguard.worker.result import SYSTEM, CallResult, LaneResult
 
-_NVLINK_STATE = re.compile(r"nvmlDeviceGetNvLinkState\((\d{1,3})\)")
-_C2C_STATUS = re.compile(r"nvmlDeviceGetFieldValues\(171,(\d{1,3})\)")
 _HANDLE = "nvmlDeviceGetHandleByIndex"
 _XID_EVENT = 8
 
-# Errors that concern a GPU as a whole, the worst first; all others concern this process or the call. Source:
-# nvml.h, nvmlReturn_t.
-_UNKNOWN_ERROR = "NVML_ERROR_UNKNOWN"
-_GPU_ERRORS = (
-    "NVML_ERROR_GPU_IS_LOST",
-    "NVML_ERROR_GPU_NOT_FOUND",
-    "NVML_ERROR_INSUFFICIENT_POWER",
-    "NVML_ERROR_RESET_REQUIRED",
-    "NVML_ERROR_IRQ_ISSUE",
-    "NVML_ERROR_CORRUPTED_INFOROM",
-    "NVML_ERROR_TIMEOUT",
-    _UNKNOWN_ERROR,
-)
 # Errors of a handle that concern the GPU.
-_HANDLE_ERRORS = (*_GPU_ERRORS, "NVML_ERROR_NOT_FOUND")
+_HANDLE_ERRORS = (*GPU_ERRORS, "NVML_ERROR_NOT_FOUND")
 
 
 @source
@@ -120,7 +104,7 @@ class NvmlSource:
         yield replace(_node(answer, system, scopes, self._slots), unlisted=_unlisted(names))
         for index, slot in sorted(names.items()):
             calls, unanswered = scopes.get(index, {}), unanswered_calls.get(index, "")
-            observed = list(_gpu(slot, calls, unanswered, self._nvlinks, self._links.get(slot, ())))
+            observed = list(observe_gpu(slot, calls, unanswered, self._nvlinks, self._links.get(slot, ())))
             yield from observed
             yield from self._unreached(observed)
         for gpu_slot in sorted(detached):
@@ -255,102 +239,3 @@ def _call_text(entry: CallResult, slots: dict[int, str]) -> str:
     if entry.scope == SYSTEM:
         return entry.call
     return f"{entry.call} of {target_label(slots.get(entry.scope, unnamed_gpu_target(entry.scope)))}"
-
-
-def _gpu(
-    slot: str, calls: dict[str, Any], unanswered: str, links: NvlinkReader, before: Collection[str]
-) -> Iterator[Observation]:
-    """Yield the observations of a GPU and its NVLinks.
-
-    unanswered: the call without an answer, after which nothing was read. before: its links in the last
-    complete round.
-    """
-    complete = not unanswered
-    signals, unread = read_rows(GPU, calls, complete=complete)
-    nvlinks = [links.read(slot, link, calls, complete=complete) for link in _numbers(_NVLINK_STATE, calls)]
-    if not signals.get("gpu.mig.enabled"):
-        nvlinks = [_unread_if_missing(link) if link.target in before else link for link in nvlinks]
-    c2c = [read_rows(C2C, calls, link) for link in _numbers(_C2C_STATUS, calls)]
-    if complete:
-        _count_active("nvlink.active", [(link.signals, link.unreadable) for link in nvlinks], signals, unread)
-        _count_active("c2c.active", c2c, signals, unread)
-        answering = sum("c2c.active" in link for link, _ in c2c)
-        if "gpu.c2c.active" in signals and answering != signals.get("gpu.c2c.count", answering):
-            del signals["gpu.c2c.active"]
-            unread["gpu.c2c.active"] = f"{answering} links to the CPU gave a status"
-    _total("gpu.retired_pages", ("corrected", "uncorrected"), signals, unread)
-    signals["gpu.error"] = _gpu_error(list(filter(None, map(error_name, calls.values()))), len(calls))
-    signals["gpu.answers"] = not unanswered
-    if unanswered:
-        signals["gpu.unanswered"] = unanswered
-    status: Status = "hung" if unanswered else "read"
-    mode = "mig" if signals.get("gpu.mig.enabled") else ""
-    detail = f"{unanswered} gave no answer" if unanswered else ""
-    yield Observation(
-        "nvml", slot, status, signals, unread, component=_part(calls), epoch=mode, detail=detail
-    )
-    counted = isinstance(signals.get("gpu.nvlink.count"), int)
-    for link in nvlinks:
-        # Without a count of links, a link that fails may not exist.
-        if link.signals or (link.unreadable and counted):
-            yield link
-
-
-def _unread_if_missing(link: Observation) -> Observation:
-    """Return an earlier NVLink as unread if NVML has no state for it now: a GPU does not lose NVLinks."""
-    if link.signals or link.unreadable:
-        return link
-    return replace(link, unreadable={"nvlink.active": "NVML returns no state for it, but did before"})
-
-
-def _gpu_error(errors: Collection[str], calls: int) -> str:
-    """Return the error of a GPU as a whole, without its prefix, or `none`. errors: of the calls that failed.
-
-    Single calls return UNKNOWN for many reasons; it counts for the GPU if more than half of all calls do.
-    """
-    candidates = sorted({error for error in errors if error in _GPU_ERRORS}, key=_GPU_ERRORS.index)
-    many = sum(error == _UNKNOWN_ERROR for error in errors) * 2 > calls
-    worst = next((error for error in candidates if error != _UNKNOWN_ERROR or many), "")
-    return worst.removeprefix("NVML_ERROR_") or "none"
-
-
-def _numbers(pattern: re.Pattern[str], calls: Iterable[str]) -> list[int]:
-    return sorted(number for call in calls if (number := _number(pattern.pattern, call)) is not None)
-
-
-@lru_cache(8192)
-def _number(pattern: str, call: str) -> int | None:
-    match = re.fullmatch(pattern, call)
-    return int(match[1]) if match else None
-
-
-def _count_active(
-    name: str,
-    links: Collection[tuple[dict[str, Scalar], dict[str, str]]],
-    signals: dict[str, Scalar],
-    unread: dict[str, str],
-) -> None:
-    """Set the number of links with this signal true; unread if it could not be read for one of them."""
-    refused = [not_read[name] for _, not_read in links if name in not_read]
-    states = [read_of[name] for read_of, _ in links if name in read_of]
-    if refused:
-        unread[f"gpu.{name}"] = refused[0]
-    elif states:
-        signals[f"gpu.{name}"] = sum(map(bool, states))
-
-
-def _total(name: str, parts: Collection[str], signals: dict[str, Scalar], unread: dict[str, str]) -> None:
-    """Set the sum of some counts of a GPU; unread if one of them could not be read."""
-    names = [f"{name}.{part}" for part in parts]
-    refused = [unread[part] for part in names if part in unread]
-    counts = [value for part in names if isinstance(value := signals.get(part), int)]
-    if refused:
-        unread[f"{name}.total"] = refused[0]
-    elif len(counts) == len(names):
-        signals[f"{name}.total"] = sum(counts)
-
-
-def _part(calls: dict[str, Any]) -> Component | None:
-    texts = [calls.get(name) for name in ("nvmlDeviceGetUUID", "nvmlDeviceGetName", "nvmlDeviceGetSerial")]
-    uuid, name, serial = (text if isinstance(text, str) else "" for text in texts)
-    return Component(uuid, name, serial) if uuid else None

@@ -12,7 +12,8 @@ from typing import Any
 from nodeguard.model.observation import Observation
 from nodeguard.model.signal import Scalar
 from nodeguard.model.target import nvlink_target
-from nodeguard.sources.nvml_table import NVLINK, Row
+from nodeguard.sources.nvml_rows import Row
+from nodeguard.sources.nvml_table import NVLINK
 
 _FIELD = re.compile(r"fields\((\d+)(?:,(\d+))?\)")
 _SHOWN = 60

@@ -36,9 +36,9 @@ class Source(Protocol):
         ...
 
 
-SourceClass = TypeVar("SourceClass", bound=type)
+SourceClass = TypeVar("SourceClass", bound="type[Source]")
 
-registered: dict[str, type] = {}
+registered: dict[str, type[Source]] = {}
 
 
 def source(cls: SourceClass) -> SourceClass:
@@ -46,5 +46,5 @@ def source(cls: SourceClass) -> SourceClass:
 
     The class takes no arguments. With `uses_log_patterns = True` it takes the catalogue's log patterns.
     """
-    registered[cls.name] = cls  # type: ignore[attr-defined]
+    registered[cls.name] = cls
     return cls

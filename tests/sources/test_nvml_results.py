@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from nodeguard.model.signal import Scalar
 from nodeguard.sources.nvml_results import error_name, nvml_reason, read_rows
-from nodeguard.sources.nvml_table import C2C, GPU, NVLINK, Row
+from nodeguard.sources.nvml_rows import Row
+from nodeguard.sources.nvml_table import C2C, GPU, NVLINK
 from nodeguard.worker.lane_state import LaneState
 from nodeguard.worker.replay import replay_nvml
 from tests.worker.recordings import value

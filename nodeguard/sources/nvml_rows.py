@@ -1,0 +1,118 @@
+"""Rows of the NVML table: types of values and the notation of calls."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from math import isfinite
+from typing import Any
+
+from msgspec import Struct
+
+from nodeguard.model.signal import Scalar, Signal, SignalKind
+
+
+class Row(Struct, frozen=True):
+    """One signal and its source.
+
+    calls: in the order in which they are tried, each with the item of its result. convert: returns the value
+    of the signal; raises ValueError, TypeError or OverflowError for an implausible one.
+    """
+
+    signal: Signal
+    calls: tuple[tuple[str, int | str | None], ...]
+    convert: Callable[[Any], Scalar]
+
+
+class ValueType(Struct, frozen=True):
+    """A type of value: kind and unit of the signal, and the conversion of a result."""
+
+    kind: SignalKind
+    convert: Callable[[Any], Scalar]
+    unit: str = ""
+
+
+def _text(value: Any) -> str:
+    if not str.isprintable(value):
+        raise ValueError(value)
+    return str(value)[:200]
+
+
+def _whole(value: Any) -> int:
+    if type(value) is not int:
+        raise TypeError(value)
+    if not -(1 << 63) <= value < 1 << 64:
+        raise OverflowError(value)
+    if value in _NOT_AVAILABLE:
+        raise ValueError(value)
+    return value
+
+
+def _count(value: Any) -> int:
+    if _whole(value) < 0:
+        raise ValueError(value)
+    return int(value)
+
+
+# All ones in 32 or 64 bits: NVML_VALUE_NOT_AVAILABLE (nvml.h), or a read from a device that does not answer.
+_NOT_AVAILABLE = frozenset({(1 << 32) - 1, (1 << 64) - 1})
+
+
+def _scaled(by: float) -> Callable[[Any], float]:
+    def convert(value: Any) -> float:
+        if type(value) not in {int, float}:
+            raise TypeError(value)
+        if value in _NOT_AVAILABLE:
+            raise ValueError(value)
+        scaled = float(value * by)
+        if not isfinite(scaled):
+            raise ValueError(value)
+        return scaled
+
+    return convert
+
+
+def _length(value: Any) -> int:
+    if type(value) is not list:
+        raise TypeError(value)
+    return len(value)
+
+
+def bit(mask: int) -> ValueType:
+    """Return the type of a value that is true if a bit of the mask is set."""
+    return ValueType("state", lambda value: bool(_count(value) & mask))
+
+
+TEXT = ValueType("state", _text)
+NUMBER = ValueType("state", _whole)
+BOOLEAN = ValueType("state", lambda value: _whole(value) != 0)
+LENGTH = ValueType("state", _length)
+COUNTER = ValueType("counter", _count)
+GAUGE = ValueType("gauge", _count)
+BYTES = ValueType("state", _count, "bytes")
+CELSIUS = ValueType("gauge", _scaled(1), "celsius")
+CELSIUS_LIMIT = ValueType("state", _scaled(1), "celsius")
+MILLIWATTS = ValueType("gauge", _scaled(1e-3), "watts")
+PERCENT = ValueType("gauge", _scaled(1e-2), "ratio")
+NANOSECONDS = ValueType("counter", _scaled(1e-9), "seconds")
+
+_CALL = re.compile(r"(\w+(?:\([^)]*\))?)(?:\[(\d+)\]|\.(\w+))?")
+
+
+def make_rows(*rows: tuple[str, ValueType, str, str]) -> tuple[Row, ...]:
+    """Return the rows of (signal, type of value, call, description); see nvml_table for the notation."""
+    return tuple(
+        Row(
+            Signal(name, value_type.kind, about, value_type.unit),
+            tuple(map(_item, calls.split(" | "))),
+            value_type.convert,
+        )
+        for name, value_type, calls, about in rows
+    )
+
+
+def _item(call: str) -> tuple[str, int | str | None]:
+    match = _CALL.fullmatch(call)
+    if match is None:
+        raise ValueError(call)
+    return match[1], int(match[2]) if match[2] else match[3]
