@@ -165,7 +165,7 @@ def test_connections_leave_open_files_for_other_uses(site: Site) -> None:
         limited = ("prlimit", "--nofile=128:300", "--", *site.command(*options))
         stack.enter_context(running(site.log, *limited))
         until(lambda: "listens for agents" in site.log.read_text(), site.log)
-        assert "accepts up to 150 agent connections (limit on open files: 300)" in site.log.read_text()
+        assert '"max_agent_connections": 150, "open_files_limit": 300' in site.log.read_text()
         assert "nodeguard_aggregator_agent_connections_limit 150.0" in get_page(site.metrics, "/metrics")
         host, _, port = site.listen.rpartition(":")
         for address in (f"127.0.0.{number}" for number in range(2, 7)):

@@ -216,7 +216,7 @@ def _parser() -> ArgumentParser:
         )
         add_output(part, "table", "wide", "json", "yaml", "name")
         part.add_argument(
-            "--sort-by", metavar="FIELD", default="", help="sort by a field of the JSON, such as age"
+            "--sort-by", metavar="FIELD", default="", help="sort by a field of the JSON, such as health"
         )
         part.add_argument("--reverse", action="store_true", help="reverse the order")
         _FILTERS[name](part)

@@ -18,6 +18,7 @@ EXIT_CODES = (
 )
 ENVIRONMENT = (
     ("NODEGUARD_AGGREGATOR_SOCKET", "Socket of the aggregator, where --socket is not set."),
+    ("NODEGUARD_AGENT_SOCKET", "Socket of the agent, where --socket is not set."),
     ("NODEGUARD_CHECKS", "Directories with checks of the site, separated by colons."),
     ("NO_COLOR, FORCE_COLOR, CLICOLOR_FORCE", "Turn colors off or on, where --color is not set."),
 )
