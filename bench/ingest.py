@@ -189,7 +189,11 @@ async def measure(name: str, here: Path, requests: list[bytes], at_once: int) ->
 
 def request(key: rsa.RSAPrivateKey, node: str) -> bytes:
     """Return a heartbeat of a node, with its token."""
-    names = {"namespace": "nodeguard", "node": {"name": node, "uid": f"uid-of-{node}"}}
+    names = {
+        "namespace": "nodeguard",
+        "node": {"name": node, "uid": f"uid-of-{node}"},
+        "pod": {"name": f"agent-{node}", "uid": f"uid-of-agent-{node}"},
+    }
     now = int(time.time())
     claims = {
         "iss": ISSUER,
