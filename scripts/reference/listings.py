@@ -125,8 +125,9 @@ def signals() -> str:
 
 def log_events() -> str:
     """All log messages with level, module and fields."""
-    rows = sorted(event for path in sorted((ROOT / "nodeguard").rglob("*.py")) for event in _log_calls(path))
-    about = "A line of the log has `ts`, `level`, `logger`, `msg` and the fields of its message."
+    paths = sorted((ROOT / "nodeguard").rglob("*.py"))
+    rows = sorted({event for path in paths for event in _log_calls(path)})
+    about = "A line of the log has `time`, `level`, `logger`, `msg` and the fields of its message."
     lines = [about, ""]
     for program, group in groupby(rows, key=itemgetter(0)):
         lines += [f"## {program}", "", *table(("message", "level", "fields"), (row[1:] for row in group))]
@@ -134,16 +135,32 @@ def log_events() -> str:
 
 
 def _log_calls(path: Path) -> Iterator[tuple[str, str, str, str]]:
-    """Yield package, message, level and fields of each call of a logger with a constant message."""
+    """Yield package, message, level and fields of each call of a logger."""
     package = path.relative_to(ROOT / "nodeguard").parts[0].removesuffix(".py")
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+    tree = ast.parse(path.read_text("utf-8"))
+    for node in ast.walk(tree):
         match node:
             case ast.Call(
                 func=ast.Attribute(value=ast.Name() | ast.Attribute() as logger, attr=method),
-                args=[ast.Constant(value=str(message)), *_],
+                args=[message, *_],
             ) if method in LEVELS and ast.unparse(logger).lower().endswith(("log", "logger")):
                 fields = {key for word in node.keywords if word.arg == "extra" for key in _keys(word.value)}
-                yield package, message, LEVELS[method], ", ".join(map(code, sorted(fields)))
+                for text in _texts(message, tree):
+                    yield package, text, LEVELS[method], ", ".join(map(code, sorted(fields)))
+
+
+def _texts(message: ast.expr, tree: ast.Module) -> Lines:
+    """Yield the text of a message: a constant, the value of a name, or the first elements of pairs."""
+    if isinstance(message, ast.Constant):
+        yield str(message.value)
+    for node in ast.walk(tree):
+        match node:
+            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Constant(value=str(text))):
+                if isinstance(message, ast.Name) and name == message.id:
+                    yield text
+            case ast.Tuple(elts=[ast.Constant(value=str(text)), ast.Call() | ast.Dict()]):
+                if isinstance(message, ast.Name) and message.id == "message":
+                    yield text
 
 
 def _keys(value: ast.expr) -> Lines:
