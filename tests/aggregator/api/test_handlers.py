@@ -88,6 +88,7 @@ async def test_every_response_fits_its_schema(tmp_path: Path) -> None:
         domains = msgspec.json.decode(body, type=DomainList).domains
         assert [domain.domain for domain in domains] == ["power/a", "power/b", "rack/r0"]
         fleet.change(2, labels={"rack": "a", "pool": "b"})
+        fleet.carry_out()
         expected = (409, "'a' is several domains: write one of power/a, rack/a")
         assert await query.error("GET", "domains/a") == expected
 
