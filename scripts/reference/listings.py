@@ -104,9 +104,11 @@ def signals() -> str:
         for leaf in check.leaves():
             name = leaf.event if isinstance(leaf, EventOccurred) else leaf.signal
             users.setdefault(name, []).append(check.id)
-    known = sorted(all_signals(catalogue.patterns).values(), key=lambda signal: (signal.source, signal.name))
-    lines = [f"{len(known)} signals, by the source that reads them.", ""]
-    for source, group in groupby(known, key=lambda signal: signal.source):
+    entries = sorted(
+        all_signals(catalogue.patterns).values(), key=lambda signal: (signal.source, signal.name)
+    )
+    lines = [f"{len(entries)} signals, by the source that reads them.", ""]
+    for source, group in groupby(entries, key=lambda signal: signal.source):
         rows = (
             (
                 code(signal.name),
