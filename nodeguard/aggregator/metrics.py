@@ -32,6 +32,7 @@ _MOST_BUDGETS = 20
 _MOST_CHECKS = 20
 
 _PLAN_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+_LATENCY_BUCKETS = (0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0)
 _REQUEST_BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5)
 
 # The `_created` series of histograms would be gauges without use. The library has no type for this function.
@@ -66,6 +67,20 @@ class AggregatorMetrics:
             registry=self.registry,
             buckets=_REQUEST_BUCKETS,
         )
+        write_duration = Histogram(
+            PREFIX + "mark_write_duration_seconds",
+            "Duration from the plan to the response of the Kubernetes API, for each Node with written marks.",
+            registry=self.registry,
+            buckets=_LATENCY_BUCKETS,
+        )
+        detection_delay = Histogram(
+            PREFIX + "detection_delay_seconds",
+            "Time from the first occurrence of a finding on a node to its report to this aggregator.",
+            registry=self.registry,
+            buckets=_LATENCY_BUCKETS,
+        )
+        service.backend.on_written = write_duration.observe
+        service.handler.on_detected = detection_delay.observe
         service.on_planned = plan_duration.observe
         ingest.endpoint.on_handled = lambda kind, seconds: request_duration.labels(kind).observe(seconds)
         ProcessCollector(registry=self.registry)

@@ -41,7 +41,8 @@ class ReportHandler:
 
     outbox: instructions for agents. now: returns the time. wake: is called when there is something to plan
     for. on_report: is called with the caller and each changed report, before the plan. history: records
-    reports. refusals: refused messages of nodes, of any reason.
+    reports. refusals: refused messages of nodes, of any reason. on_detected: receives the seconds from the
+    first occurrence of each new finding to its report here; findings of a node's first report are not new.
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class ReportHandler:
         self._on_report = on_report
         self._history = history or NoHistory()
         self.refusals = RejectedReports()
+        self.on_detected: Callable[[float], object] = lambda _: None
         self._order: dict[str, SequenceState] = {}
 
     def __call__(self, caller: Caller, message: Message) -> Reply:
@@ -108,6 +110,12 @@ class ReportHandler:
 
     def _report(self, caller: Caller, report: Report, now: Instant) -> None:
         self._on_report(caller, report)
+        previous = self._planner.reports.get(caller.uid)
+        if previous is not None:
+            active = {(finding.check, finding.target) for finding in previous.findings}
+            for finding in report.findings:
+                if (finding.check, finding.target) not in active:
+                    self.on_detected(report.age + finding.age)
         self._planner.record_report(caller.uid, report, now)
         self._history.report_received(caller, report, now)
         self._wake()

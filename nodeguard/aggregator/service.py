@@ -65,7 +65,7 @@ class AggregatorService:
         self.is_leader = self.is_active = False
         self.capacity: ConnectionCapacity | None = None
         self.capacity_problem = ""
-        self._handler = handler
+        self.handler = handler
         self.refusals = handler.refusals
         self._reload = reload
         self._wake = wake
@@ -100,7 +100,7 @@ class AggregatorService:
             self.history.tick(now)
         if now.mono - self._forgot >= _FORGET:
             self._forgot = now.mono
-            self._handler.forget(now.mono)
+            self.handler.forget(now.mono)
         self.is_leader = await self.backend.renew_leadership(now.mono)
         self.is_active = self.is_leader and not self.inactive_reason(now)
         # A leader with too few reports does not plan: its incidents would cover only a part of the fleet.

@@ -258,3 +258,15 @@ def test_the_report_of_an_unknown_node_is_removed() -> None:
     scene.handler.forget(scene.now.mono + 601.0)
     assert scene.planner.reports == {}
     assert scene.handle(beat()).resend
+
+
+def test_the_delay_of_each_new_finding_is_measured() -> None:
+    scene = Scene()
+    delays: list[float] = []
+    scene.handler.on_detected = delays.append
+    scene.handle(report(1, fatal=True))  # a finding of the first report may be from before this aggregator
+    scene.handle(report(2, digest="e"))
+    assert delays == []
+    scene.handle(replace(report(3, digest="f", fatal=True), age=2.0))
+    scene.handle(report(4, digest="g", fatal=True))
+    assert delays == [62.0]

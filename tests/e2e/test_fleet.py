@@ -53,6 +53,11 @@ def test_a_kernel_log_line_sets_marks(fleet: Fleet) -> None:
     before = scene.get_node(cluster, "marked")
     scene.inject_gpu_fault(fleet.agents["marked"])
     until_marked(fleet, "marked")
+    for duration in ("detection_delay", "mark_write_duration"):
+        count = fleet.aggregators[0].metric(f"nodeguard_aggregator_{duration}_seconds_count")
+        seconds = fleet.aggregators[0].metric(f"nodeguard_aggregator_{duration}_seconds_sum")
+        print(f"{duration}: {count:.0f}, {seconds:.3f} s in all")
+        assert count >= 1
 
     versions = versions_since(cluster, before["metadata"]["resourceVersion"], "marked")
     [first, second] = [version for version in versions if version["spec"] != before["spec"]]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from nodeguard.aggregator.backends.operator_actions import OperatorActions
@@ -14,7 +14,13 @@ from nodeguard.wire.report import Report
 
 
 class Backend(Protocol):
-    """Kubernetes, or standalone mode."""
+    """Kubernetes, or standalone mode.
+
+    on_written: receives the seconds from the plan to the response of the Kubernetes API for each Node with
+    written marks.
+    """
+
+    on_written: Callable[[float], object]
 
     @property
     def actions(self) -> OperatorActions:

@@ -94,7 +94,10 @@ class KubernetesBackend:
         self._wake = wake
         self._lease = Lease(api, namespace, LEASE_NAME, pod)
         self.actions = KubernetesOperatorActions(api, namespace, self._fleet_decided)
+        self.on_written: Callable[[float], object] = lambda _: None
         self._leader: Leader | None = None
+        # Seconds of the monotonic clock at which the marks of a Node were first issued, by uid.
+        self._issued_at: dict[str, float] = {}
         self._rules: dict[str, device_rules.ObservedRule] = {}
         self._incidents: dict[str, incident_object.ObservedIncident] = {}
         self._cleared: dict[str, str] = {}
@@ -170,6 +173,8 @@ class KubernetesBackend:
                 self._start(self.actions.unmark_finished(done))
         else:
             self._planner.record_issued(plan)
+            for desired in plan.nodes:
+                self._issued_at.setdefault(desired.uid, now.mono)
         self._leader.apply_plan(plan, self._all_incidents, now.wall)
 
     def policy_rejected(self, message: str) -> None:
@@ -305,7 +310,12 @@ class KubernetesBackend:
 
     def _outcome(self, outcome: WriteOutcome) -> None:
         uid = outcome.desired.uid
+        issued_at = None
+        if outcome.result != WriteResult.FAILED:
+            issued_at = self._issued_at.pop(uid, None)
         if outcome.result == WriteResult.WRITTEN:
+            if issued_at is not None:
+                self.on_written(monotonic() - issued_at)
             self._planner.record_written(uid, outcome.desired.state)
         elif outcome.result != WriteResult.FAILED:
             self._planner.record_failed(uid)
@@ -324,6 +334,7 @@ class KubernetesBackend:
     async def _end_session(self, leader: Leader) -> None:
         self._leader = None
         self._planner.drop_issued()
+        self._issued_at.clear()
         await leader.stop()
         logger.info("stopped all writes", extra={"epoch": leader.epoch})
 

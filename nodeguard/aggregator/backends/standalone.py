@@ -73,6 +73,7 @@ class StandaloneBackend:
     ) -> None:
         self._path = path
         self._planner = planner
+        self.on_written: Callable[[float], object] = lambda _: None  # nothing is written
         self._outbox = outbox
         self._wake = wake
         self._now = now
