@@ -32,7 +32,7 @@ from nodeguard.derive.derive import PlatformHints
 from nodeguard.fleet.state.history_events import HistoryEvent, NodeObserved, ReportReceived
 from nodeguard.model.finding import Health
 from nodeguard.model.node import Node
-from nodeguard.model.policy import Mode, Policy
+from nodeguard.model.policy import Mode, default_policy
 from nodeguard.pipeline.pipeline import Pipeline
 from nodeguard.sources.registry import all_sources
 from nodeguard.wire.digest import digest
@@ -68,11 +68,13 @@ def main() -> None:
         store.trim(START + DAYS * 86_400.0, DAYS - 1, 1 << 30)
         print(f"{'removal of a day':44}{time.perf_counter() - began:9.2f} s")
         store.close()
-        checks = [check.id for check in load_catalogue()[0].checks]
+        catalogue, _ = load_catalogue()
+        checks = [check.id for check in catalogue.checks]
+        policy = default_policy(catalogue.fault_classes)
         for name, mode in (("enforced", Mode.ENFORCE), ("observed", Mode.OBSERVE)):
             began = time.process_time()
             past = read_history(path)
-            result = run_backtest(past.steps, [Policy(mode=mode)], checks, 0.0, past.last_alive)
+            result = run_backtest(past.steps, [replace(policy, mode=mode)], checks, 0.0, past.last_alive)
             took = time.process_time() - began
             many = len(result.results[0].marks)
             print(f"{f'a backtest, {name}: {result.reports} reports':44}{took:9.2f} s of CPU   {many} spans")

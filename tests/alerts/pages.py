@@ -66,7 +66,7 @@ async def aggregator_response(accept: str = "") -> Page:
     ingest = IngestServer(InsecureAuthenticator("127.0.0.1"), scene.handler, lambda: None)
     ingest.endpoint.requests.update({("report", 200): 1, ("unknown", 401): 2})
     ingest.endpoint.connection_errors["timeout"] += 1
-    policy = PolicyReloader(Path("/nowhere"), {})
+    policy = PolicyReloader(Path("/nowhere"), {}, ())
     scene.planner.diagnosis.restore_suppression("gpu-lost", "", scene.now.mono)
     metrics = AggregatorMetrics(service, ingest, policy, lambda: scene.now)
     service.on_planned(0.003)

@@ -146,7 +146,7 @@ def test_the_aggregator_accepts_its_command_line(tmp_path: Path, environment: En
     assert options.policy is not None
     file = Mounts(made, tmp_path).local(str(options.policy))
     file.write_text(document("ConfigMap", "nodeguard-policy")["data"][file.name])
-    assert read_policy(file, {}, 0.0).warnings == ()
+    assert read_policy(file, {}, 0.0, ()).warnings == ()
 
 
 def test_the_service_has_the_ports_of_the_aggregator() -> None:

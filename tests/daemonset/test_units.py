@@ -131,7 +131,7 @@ def test_the_shipped_settings_have_an_aggregator_as_a_comment(tmp_path: Path) ->
 
 def test_shipped_policy_equals_that_of_the_manifests() -> None:
     policy = ETC / "nodeguard" / "policy.yaml"
-    _, warnings = read_policy(policy, {}, 0.0)
+    _, warnings = read_policy(policy, {}, 0.0, ())
     assert warnings == ()
     manifest = document("ConfigMap", "nodeguard-policy")["data"]["policy.yaml"]
     assert yaml.safe_load(policy.read_text()) == yaml.safe_load(manifest)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from random import Random
 
-from nodeguard.model.policy import Policy
+from nodeguard.model.policy import default_policy
 from nodeguard.simulate.agent_reports import SimulatedAgent
 from nodeguard.simulate.faults import Fault, FleetEvent, SimulatedAgents
 from nodeguard.simulate.fleet_topology import simulated_topology
@@ -10,6 +10,7 @@ from nodeguard.simulate.observer import NodeMarkState, Observer
 from nodeguard.simulate.outcome_counter import OutcomeCounter
 from nodeguard.simulate.simulated_fleet import SimulatedFleet
 from nodeguard.simulate.simulation import enforce_all
+from tests.policies import FAULT_CLASSES
 
 HOUR = 3600.0
 TOPOLOGY = simulated_topology(200)
@@ -35,7 +36,7 @@ def run_fleet(
     agent: SimulatedAgent, faults: list[Fault], until: float, *observers: Observer
 ) -> SimulatedFleet:
     agents, chance = SimulatedAgents(agent), Random(1)
-    fleet = SimulatedFleet(TOPOLOGY, agents, enforce_all(Policy()), observers, chance)
+    fleet = SimulatedFleet(TOPOLOGY, agents, enforce_all(default_policy(FAULT_CLASSES)), observers, chance)
     fleet.run(agents.events(faults, chance), until)
     return fleet
 
@@ -119,7 +120,7 @@ def test_healthy_nodes_have_no_events(agent: SimulatedAgent) -> None:
     assert SimulatedAgents(agent).events([], Random(1)) == []
     events: list[FleetEvent] = []
     counter = OutcomeCounter()
-    SimulatedFleet(TOPOLOGY, SimulatedAgents(agent), enforce_all(Policy()), [counter], Random(1)).run(
-        events, HOUR
-    )
+    SimulatedFleet(
+        TOPOLOGY, SimulatedAgents(agent), enforce_all(default_policy(FAULT_CLASSES)), [counter], Random(1)
+    ).run(events, HOUR)
     assert (counter.quarantines, counter.incidents) == (0, 0)

@@ -51,7 +51,7 @@ class LoadedPolicy(NamedTuple):
 
 
 def read_policy(
-    path: Path, checks: Mapping[str, Health], now: float, fault_classes: tuple[FaultClass, ...] = ()
+    path: Path, checks: Mapping[str, Health], now: float, fault_classes: tuple[FaultClass, ...]
 ) -> LoadedPolicy:
     """Return the policy of a YAML file and of its tables of node locations. Missing fields have the defaults.
 

@@ -34,8 +34,8 @@ class PolicyReloader:
         self,
         file: Path,
         checks: Mapping[str, Health],
+        fault_classes: tuple[FaultClass, ...],
         on_rejected: Callable[[str], None] = lambda _: None,
-        fault_classes: tuple[FaultClass, ...] = (),
     ) -> None:
         self.file = file
         self.error = ""

@@ -32,7 +32,7 @@ def locations(
 ) -> tuple[NodeLocation, ...]:
     (folder / "racks.csv").write_bytes(table if isinstance(table, bytes) else table.encode())
     (folder / "policy.yaml").write_text(policy)
-    return read_policy(folder / "policy.yaml", {}, 0.0).policy.locations
+    return read_policy(folder / "policy.yaml", {}, 0.0, ()).policy.locations
 
 
 def refused(folder: Path, table: str | bytes, policy: str = "nodeLocations: racks.csv\n") -> str:

@@ -33,6 +33,7 @@ from nodeguard.model.policy import (
     SoakPeriod,
     StalePolicy,
     TopologyLabels,
+    default_policy,
 )
 from tests.paths import ROOT
 from tests.policies import FAULT_CLASSES, diagnosis_policy
@@ -67,11 +68,17 @@ def warnings(folder: Path, text: str) -> list[str]:
 
 
 def test_missing_fields_have_the_defaults(tmp_path: Path) -> None:
-    assert read_policy(write(tmp_path, "{}"), CHECKS, NOW) == (Policy(), ())
+    assert read_policy(write(tmp_path, "{}"), CHECKS, NOW, FAULT_CLASSES) == (
+        default_policy(FAULT_CLASSES),
+        (),
+    )
 
 
 def test_the_example_is_the_default_and_has_no_warnings(tmp_path: Path) -> None:
-    assert read_policy(write(tmp_path, EXAMPLE), CHECKS, NOW) == (Policy(), ())
+    assert read_policy(write(tmp_path, EXAMPLE), CHECKS, NOW, FAULT_CLASSES) == (
+        default_policy(FAULT_CLASSES),
+        (),
+    )
 
 
 def test_setting_of_an_unknown_fault_class_is_refused(tmp_path: Path) -> None:
@@ -87,7 +94,7 @@ def test_the_example_shows_every_field() -> None:
 
 
 def test_a_grace_period_may_be_zero(tmp_path: Path) -> None:
-    policy, problems = read_policy(write(tmp_path, "gracePeriod: {quarantine: 0s}\n"), CHECKS, NOW)
+    policy, problems = read_policy(write(tmp_path, "gracePeriod: {quarantine: 0s}\n"), CHECKS, NOW, ())
     assert policy.grace == GracePeriods(0.0, 60.0)
     assert problems == ()
 
@@ -281,7 +288,7 @@ def test_an_invalid_file_is_refused_with_line_field_and_remedy(tmp_path: Path, t
 
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
-        read_policy(tmp_path / "none.yaml", CHECKS, NOW)
+        read_policy(tmp_path / "none.yaml", CHECKS, NOW, ())
     assert (
         str(caught.value)
         == f"{tmp_path}/none.yaml: cannot be read: No such file or directory: check that it is there and may be read"
@@ -359,7 +366,7 @@ ANYTHING = st.recursive(
 @given(st.dictionaries(st.sampled_from(PolicySpec.__struct_fields__), ANYTHING, max_size=4))
 def test_any_file_is_read_or_refused_in_one_line(tmp_path: Path, data: Any) -> None:
     try:
-        policy, _ = read_policy(write(tmp_path, json.dumps(data)), CHECKS, NOW)
+        policy, _ = read_policy(write(tmp_path, json.dumps(data)), CHECKS, NOW, ())
     except ConfigError as error:
         assert "\n" not in str(error)
         assert error.problem

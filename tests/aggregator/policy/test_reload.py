@@ -33,7 +33,7 @@ def reload(policy: PolicyReloader, planner: Planner, start: float) -> None:
 def test_a_valid_change_is_adopted_and_an_invalid_one_rejected(tmp_path: Path, log: LogLines) -> None:
     file, rejected = tmp_path / "policy.yaml", list[str]()
     write(file, "mode: observe\n", 1)
-    policy = PolicyReloader(file, CHECKS, rejected.append)
+    policy = PolicyReloader(file, CHECKS, (), rejected.append)
     planner = Planner(Policy(), CHECKS)
     reload(policy, planner, 10.0)
     assert (log.text(), planner.policy) == ([], Policy())
@@ -60,7 +60,7 @@ def test_a_changed_table_of_node_locations_is_read_again(tmp_path: Path) -> None
     file, table = tmp_path / "policy.yaml", tmp_path / "racks.csv"
     write(table, "node,rack\ngpu-1,r1\n", 1)
     write(file, "nodeLocations: racks.csv\n", 1)
-    policy = PolicyReloader(file, CHECKS)
+    policy = PolicyReloader(file, CHECKS, ())
     planner = Planner(Policy(), CHECKS)
     write(table, "node,rack\ngpu-1,r2\n", 2)
     reload(policy, planner, 10.0)
@@ -80,7 +80,7 @@ def test_a_changed_table_of_node_locations_is_read_again(tmp_path: Path) -> None
 def test_a_requested_reload_happens_at_once(tmp_path: Path) -> None:
     file = tmp_path / "policy.yaml"
     file.write_text("pause: true\n")
-    policy = PolicyReloader(file, CHECKS)
+    policy = PolicyReloader(file, CHECKS, ())
     planner = Planner(Policy(), CHECKS)
     policy(planner, at(1.0))
     assert not planner.policy.pause
@@ -93,7 +93,7 @@ def test_a_missing_file_leaves_the_previous_policy_and_warnings_are_logged(
     tmp_path: Path, log: LogLines
 ) -> None:
     file = tmp_path / "policy.yaml"
-    policy, planner = PolicyReloader(file, CHECKS), Planner(Policy(), CHECKS)
+    policy, planner = PolicyReloader(file, CHECKS, ()), Planner(Policy(), CHECKS)
     policy.is_requested = True
     policy(planner, at(1.0))
     assert "cannot be read: No such file or directory" in policy.error

@@ -5,10 +5,11 @@ import pytest
 from bench.simulation.episode import fault_episode, quiet_days, rollout_episode, without_diagnosis
 from bench.simulation.rollouts import Rollout, bad_agent
 from nodeguard.cli.check_catalogue import load_catalogue
-from nodeguard.model.policy import Policy
+from nodeguard.model.policy import default_policy
 from nodeguard.simulate.agent_reports import SimulatedAgent
 from nodeguard.simulate.fleet_topology import simulated_topology
 from nodeguard.simulate.simulation import enforce_all
+from tests.policies import FAULT_CLASSES
 
 FLEET = simulated_topology(1600)
 
@@ -23,21 +24,25 @@ def agent() -> SimulatedAgent:
 def test_a_shared_fault_is_diagnosed_and_no_node_is_quarantined_for_it(
     agent: SimulatedAgent, kind: str
 ) -> None:
-    episode = fault_episode(agent, FLEET, kind, 10_000, enforce_all(Policy()))
+    episode = fault_episode(agent, FLEET, kind, 10_000, enforce_all(default_policy(FAULT_CLASSES)))
     assert episode.detected == episode.expected > 0
     assert (episode.wrong, episode.quarantines, episode.wrongly_suppressed) == (0, 0, 0)
     assert all(15.0 <= at < 3600.0 for at in episode.detection_seconds)
-    assert episode == fault_episode(agent, FLEET, kind, 10_000, enforce_all(Policy()))
+    assert episode == fault_episode(agent, FLEET, kind, 10_000, enforce_all(default_policy(FAULT_CLASSES)))
 
 
 def test_without_diagnosis_the_nodes_are_quarantined_one_by_one(agent: SimulatedAgent) -> None:
-    episode = fault_episode(agent, FLEET, "leaf dead", 10_000, without_diagnosis(Policy()))
+    episode = fault_episode(
+        agent, FLEET, "leaf dead", 10_000, without_diagnosis(default_policy(FAULT_CLASSES))
+    )
     assert (episode.detected, episode.wrong) == (0, 0)
     assert episode.quarantines > 3
 
 
 def test_an_aggregator_without_reports_diagnoses_itself(agent: SimulatedAgent) -> None:
-    episode = fault_episode(agent, FLEET, "observer partition", 10_000, enforce_all(Policy()))
+    episode = fault_episode(
+        agent, FLEET, "observer partition", 10_000, enforce_all(default_policy(FAULT_CLASSES))
+    )
     assert episode.is_suppressed
     assert (episode.expected, episode.wrong, episode.quarantines) == (0, 0, 0)
 
@@ -46,11 +51,13 @@ def test_an_aggregator_without_reports_diagnoses_itself(agent: SimulatedAgent) -
 def test_a_bad_check_quarantines_no_more_than_its_budget(agent: SimulatedAgent, share: float) -> None:
     rollout = Rollout("gpu-reset-required", share, 0.0)
     new_agent = bad_agent(*load_catalogue(), rollout.check)
-    episode = rollout_episode(agent, new_agent, FLEET, rollout, 10_000, enforce_all(Policy()))
+    episode = rollout_episode(
+        agent, new_agent, FLEET, rollout, 10_000, enforce_all(default_policy(FAULT_CLASSES))
+    )
     assert episode.is_suppressed
     assert episode.max_healthy_quarantined <= 5
 
 
 def test_quiet_hours_have_no_wrong_diagnosis(agent: SimulatedAgent) -> None:
-    quiet = quiet_days(agent, FLEET, 0.1, 10_000, enforce_all(Policy()))
+    quiet = quiet_days(agent, FLEET, 0.1, 10_000, enforce_all(default_policy(FAULT_CLASSES)))
     assert (quiet.days, quiet.domains, quiet.nodes) == (0.1, 0, 0)
