@@ -13,6 +13,9 @@ from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).parent
 
+# A build imports the package from the source tree, and leaves no files in it.
+sys.dont_write_bytecode = True
+
 # Files below the prefix of the installation, and the command that prints each.
 PRINTED = {
     "share/man/man1/nodeguard.1": ["man"],
