@@ -101,7 +101,7 @@ def test_an_invalid_policy_is_reported_and_not_adopted(fleet: Fleet) -> None:
     )
     aggregator.until(lambda: "adopted the policy file" in log(fleet))
     scene.inject_gpu_fault(fleet.agents["gpu-2"])
-    fleet.agents["gpu-2"].until(lambda: scene.incident_state(cluster, "gpu-2") == "DryRun")
+    aggregator.until(lambda: scene.incident_state(cluster, "gpu-2") == "DryRun")
     assert not scene.is_marked(cluster, "gpu-2")
     # A mark that is set stays until its release.
     assert scene.is_marked(cluster, "gpu-1")
