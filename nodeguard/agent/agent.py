@@ -195,7 +195,7 @@ class Agent:
         self.add_reading(reading, together)
 
     def evaluate(self) -> None:
-        """Evaluate the readings since the last evaluation, of which there may be none."""
+        """Evaluate the readings since the last evaluation, if any."""
         if self._evaluation is not None:
             self._evaluation.cancel()
         self._evaluation, readings, self._readings = None, self._readings, []

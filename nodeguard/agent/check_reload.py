@@ -1,4 +1,4 @@
-"""The reload of the checks on SIGHUP, in a daemon thread: their directory may be on a disk that hangs."""
+"""Reload of the checks on SIGHUP, in a daemon thread, because the disk with their directory may hang."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class CheckReload:
         self._pending: asyncio.TimerHandle | None = None
 
     def request(self) -> None:
-        """Read the checks; once more after a read that is under way."""
+        """Start to read the checks; if a read is running, read once more after it."""
         loop = asyncio.get_running_loop()
         if self._task is not None:
             self._is_requested = True

@@ -1,4 +1,4 @@
-"""What an agent does for an instruction: detach GPUs for a while, or clear a finding."""
+"""Instructions of the aggregator, carried out by the agent: detach GPUs for a time, or clear a finding."""
 
 from __future__ import annotations
 

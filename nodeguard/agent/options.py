@@ -19,7 +19,7 @@ LogLevel = Literal["debug", "info", "warning", "error"]
 
 
 class OptionsError(Exception):
-    """Options with which the agent cannot run: what is wrong, where, and the remedy."""
+    """Invalid options of the agent. The message has the problem, its location and the remedy."""
 
 
 class ReportingOptions(Struct, frozen=True, forbid_unknown_fields=True):

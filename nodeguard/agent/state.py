@@ -38,15 +38,15 @@ _UNPACKED = 64 << 20
 # Most of a state are names that repeat: the fastest level compresses it to a tenth.
 _LEVEL = 1
 
-# Kinds of targets of which a node can have any number, the least important first. All of them are read again
-# at once after a restart.
+# Kinds of targets without a limit on their number, the least important kind first. After a restart the agent
+# reads all of them again at once.
 _UNBOUNDED_KINDS = ("probe", "fs")
 
 _encode = msgspec.msgpack.Encoder().encode
 
 
 class AgentState(Struct, frozen=True):
-    """What the agent writes down after an evaluation.
+    """The state that the agent stores after an evaluation, to continue after a restart.
 
     boot_id, mono, wall: the time of that evaluation, as in Instant. hangs: calls behind which no second
     worker may start in this boot. logged: the verdict that the log shows. load_error, load_error_at: why an
@@ -128,7 +128,7 @@ def decode_state(data: bytes) -> AgentState:
 
 
 def resume_state(state: AgentState, now: Instant) -> tuple[AgentState, str]:
-    """Return the part of a state that is valid at a time, and what is wrong with it, empty for nothing.
+    """Return the part of a state that is valid at a time, and the problem of the other part, empty for none.
 
     The pipeline itself handles the state of another boot: it knows what survives a reboot. A state of a later
     time of this boot belongs to a machine that was set back, as a snapshot does with a virtual machine: only
@@ -149,7 +149,7 @@ def resume_state(state: AgentState, now: Instant) -> tuple[AgentState, str]:
 def shrink_steps(state: PipelineState) -> Iterator[PipelineState]:
     """Yield smaller and smaller versions of a state.
 
-    First it drops what is read again anyway, last the worst findings.
+    First it drops the data that the agent reads again anyway, last the worst findings.
     """
     derived, judged = state.derived, state.judged
     for kind in _UNBOUNDED_KINDS:

@@ -66,7 +66,7 @@ class LiveReplayMachine(ReplayMachine):
         self._clock, self._speed, self._began = clock, speed, clock() - began / speed
 
     def now(self) -> Instant:
-        """See Machine.now; what is read later has this time or a later one."""
+        """See Machine.now. Later readings have this time or a later one."""
         self._bundle.note_changes()
         with self._moving:
             self.seek((self._clock() - self._began) * self._speed)
@@ -90,7 +90,7 @@ class LiveReplayMachine(ReplayMachine):
             raise os_error((isinstance(cause, OSError) and cause.errno) or errno.EIO, path) from None
 
     def log(self, within: float = math.inf) -> LogRecords:
-        """See Machine.log: the log of the frames, and what is new in the bundle's own kmsg."""
+        """See Machine.log: the log of the frames, and the new records of the bundle's own kmsg."""
         self._bundle.kmsg.clear_ready()
         log = super().log(within)
         boot_id = self._state.instant.boot_id

@@ -23,7 +23,7 @@ def atomic_write(path: str, pieces: Iterable[bytes], mode: int = 0o600) -> int:
     directory, unfinished = os.path.dirname(path), f"{path}.new"
     if directory and not os.path.lexists(directory):
         os.mkdir(directory, 0o700)
-    _remove(unfinished)  # whatever it is and whoever may read it
+    _remove(unfinished)  # of any file type and any permissions
     size = 0
     try:
         with open(os.open(unfinished, _NEW, mode), "wb") as file:

@@ -7,8 +7,9 @@ fields:
 
 Names of fields must not be attributes of `logging.LogRecord` (`name`, `message`, `args`, `module`, ...).
 Levels: `error` needs a person, `warning` is a problem that may pass, `info` is a change of state, `debug` is
-all else. The caller never waits: a thread writes, because the reader of a pipe may be slow. Repeated problems
-are limited by DedupFilter, so that callers log each problem where it occurs and keep no state for it.
+all else. The caller never waits: a thread writes, because the process that reads the pipe may be slow.
+Repeated problems are limited by DedupFilter, so that callers log each problem where it occurs and keep no
+state for it.
 """
 
 from __future__ import annotations
@@ -99,7 +100,7 @@ class DedupFilter(logging.Filter):
         return True
 
     def _forget(self, logger: str) -> None:
-        """Forget the problems of a logger of which the state has changed."""
+        """Forget the problems of a logger after its state changed."""
         for key in [key for key in self._logged if key[0] == logger]:
             del self._logged[key]
 

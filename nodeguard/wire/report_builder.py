@@ -51,12 +51,12 @@ _MAX_TARGETS = 64
 _MAX_UNREADABLE = 16
 _MAX_COMPONENTS = 256
 
-# Bytes for what the sender adds, above all acknowledgements.
+# Bytes reserved for fields that the sender adds, mainly acknowledgements.
 _RESERVED = 24 * 1024
 
 
 class NodeFacts(Struct, frozen=True):
-    """What a report has besides the verdict.
+    """The facts in a report that are not part of the verdict.
 
     node: its name. agent: version of nodeguard. catalogue: its digest. topologies: in which each check votes,
     by check.

@@ -60,7 +60,7 @@ class Contender(Struct, frozen=True):
 
 
 class SequenceState(Struct, frozen=True):
-    """What a receiver stores about one node's messages. Times are seconds of its monotonic clock.
+    """The state of one node's message sequence at a receiver. Times are seconds of its monotonic clock.
 
     boot_id: of the accepted boot, empty before the first message. sequence: its highest. alive_at: when it
     last ran, as far as its messages show. ended: whether its agent reported that it ends. previous_boots:

@@ -33,8 +33,8 @@ class GarbledLogError(Exception):
 class RunProgress:
     """One run of a worker, or of a replay.
 
-    results: all results, in order. call: the last call; START before the first call. missing: why there is
-    nothing to read. failed: why nothing can be read, though there may be something.
+    results: all results, in order. call: the last call; START before the first call. missing: why
+    no hardware to read exists. failed: why reading is impossible, though the hardware may exist.
 
     group_results: results of the same worker's earlier runs; this run adds its own.
     """

@@ -49,7 +49,7 @@ class NamedEndpoint(Struct, frozen=True):
 
 
 class EndpointTask:
-    """Sends to one aggregator until it is ended, then what is left, and a last report.
+    """Sends to one aggregator until the task ends; then sends the remaining messages, and a last report.
 
     wake: set when there may be something to send at once. now: returns the time. on_failure: called when the
     aggregator stops to acknowledge.
@@ -148,7 +148,7 @@ class ReplicaPool:
     def acked_at(self) -> dict[str, float]:
         """Return when each replica last acknowledged a message, in seconds since boot, -inf for never.
 
-        While no replica is found, the name itself stands for all of them.
+        Until a replica is found, the result has only the name of the endpoint.
         """
         by_name = {task.sender.transport.name: task.sender.endpoint.acked_at for task in self.tasks}
         return by_name or {self._endpoint.name: -inf}
@@ -248,7 +248,7 @@ class EndpointPool:
             replicas.start(now)
 
     async def end(self, timeout: float) -> None:
-        """Send what is left, within a time in seconds."""
+        """Send the remaining messages, within a time in seconds."""
         for replicas in self._replicas:
             replicas.end()
         for task in self._fixed:

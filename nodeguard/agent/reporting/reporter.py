@@ -31,7 +31,7 @@ _MAX_MESSAGE = 512
 
 
 def node_facts(node: str, catalogue: Catalogue) -> NodeFacts:
-    """Return what each report of a node has besides its verdict. node: its name."""
+    """Return the facts that each report of a node contains in addition to the verdict. node: its name."""
     digest = blake2b(msgspec.msgpack.encode(catalogue), digest_size=8).hexdigest()
     topologies = {check.id: check.topologies for check in catalogue.checks if check.topologies}
     return NodeFacts(node, __version__, digest, topologies)
