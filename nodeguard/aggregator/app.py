@@ -114,7 +114,7 @@ class AggregatorApp:
 
 
 def _log_start(options: AggregatorOptions, checks: int, connections: int, open_files: int) -> None:
-    """Log what this aggregator does, and where."""
+    """Log the mode, the addresses, the files and the limits of this aggregator."""
     fields = {
         "version": __version__,
         "mode": "standalone" if options.standalone else "kubernetes",

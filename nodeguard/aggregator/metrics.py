@@ -220,7 +220,7 @@ class _ServiceCollector(Collector):
         yield from _budgets(self._service)
 
     def _topologies(self) -> Iterator[Metric]:
-        """Yield the metrics of topologies, of which there are a dozen."""
+        """Yield the metrics of topologies; there are about a dozen."""
         planner, topologies = self._service.planner, list_topologies(self._service.planner)
         yield _gauges(
             "topology_domains",

@@ -39,7 +39,7 @@ class AuthoritySecretStore:
 
     async def read(self) -> Stored:
         """Return the stored authority. Raises StoreError."""
-        # In this order: when a bundle is overwritten, no newer state was behind the one that was read.
+        # The bundle is read first, so that the state is never older: `publish` replaces only this version.
         config_map = await self._get("configmaps", CONFIG_MAP_NAME)
         secret = await self._get("secrets", SECRET_NAME)
         text = (secret.data or {}).get(_STATE_KEY, "")

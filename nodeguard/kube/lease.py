@@ -115,7 +115,7 @@ class Lease:
             except ApiError as error:
                 self._record = None
                 self._due = now + _READ_SECONDS
-                # On a conflict another candidate was first: the next step reads what it wrote.
+                # On a conflict another candidate was first: the next step reads its lease.
                 if error.status != 409:
                     self._failed(error)
         return self.is_held(now)

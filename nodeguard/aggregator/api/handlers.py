@@ -45,7 +45,7 @@ _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class ApiContext(Struct, frozen=True):
-    """What the handlers use. service, now: return the state of the service and the time, at each call."""
+    """Inputs of the handlers. service, now: return the state of the service and the time, at each call."""
 
     planner: Planner
     service: Callable[[], ServiceState]

@@ -1,4 +1,4 @@
-"""The interface of a backend: what the service needs from Kubernetes, or from standalone mode."""
+"""The backend interface: between the service and Kubernetes, or the service and standalone mode."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ def mark_published(state: AuthorityState, now: float) -> AuthorityState:
 
 
 def retire_authorities(state: AuthorityState, now: float) -> AuthorityState:
-    """Return the state without authorities of which every certificate is replaced.
+    """Return the state without old authorities, once all their certificates are replaced.
 
     Their own expiry does not matter: a clock may be wrong, and an expired authority does no harm.
     """

@@ -164,8 +164,8 @@ class HistoryStore:
     def trim(self, now: float, days: float, most: int) -> bool:
         """Remove transitions older than `days`, and more while the file is larger than `most` bytes.
 
-        The current values at the earliest time that is left stay: each Node, its report, its marks. Returns
-        whether the file fits. now: seconds since the epoch.
+        Keeps the values that were current at the earliest remaining time: each Node, its report, its marks.
+        Returns whether the file fits. now: seconds since the epoch.
         """
         self._remove_before(now - days * _DAY)
         cut = 0
@@ -209,7 +209,7 @@ _QUANTILE = """
 SELECT at FROM (SELECT at FROM report UNION ALL SELECT at FROM note) ORDER BY at LIMIT 1 OFFSET ?
 """
 
-# A node that was deleted before the horizon is removed entirely; of all others the latest values stay.
+# Removes a node that was deleted before the horizon entirely, and keeps the latest values of other nodes.
 _FORGET = (
     """
     DELETE FROM report WHERE at < :horizon AND (uid IN (SELECT uid FROM deleted_node WHERE at < :horizon)

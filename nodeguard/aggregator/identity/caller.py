@@ -1,4 +1,4 @@
-"""The sender of a request: what it presents, who it is, and for which nodes it may report."""
+"""The sender of a request: its credentials, its identity, and the nodes for which it may report."""
 
 from __future__ import annotations
 

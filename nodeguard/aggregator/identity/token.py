@@ -27,7 +27,7 @@ _MOUNT = "mount a projected service-account token for it, and set aggregator.tok
 
 
 class TokenRequirements(Struct, frozen=True):
-    """What a token must be for. accounts: the agents' service accounts, `namespace:name` each."""
+    """The requirements of a valid token. accounts: the agents' service accounts, `namespace:name` each."""
 
     accounts: frozenset[str]
     audience: str = "nodeguard"

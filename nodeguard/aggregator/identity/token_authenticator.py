@@ -50,7 +50,7 @@ class _Cached(Struct, frozen=True):
 class TokenAuthenticator:
     """Verifies the tokens of agents, and caches the result.
 
-    requirements: what a token must be for. clock: returns seconds of a monotonic clock.
+    requirements: of a valid token. clock: returns seconds of a monotonic clock.
     """
 
     def __init__(
