@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from nodeguard.model.policy import Budget
 
-# A share times a number of nodes may be a hair below the whole number that it stands for.
+# A share times a number of nodes may be slightly below the exact whole number: floating-point error.
 _HAIR = 1e-9
 
 
@@ -77,7 +77,7 @@ def fleet_limits(budget: Budget, size: int) -> FleetLimits:
 
 
 class BudgetRefusal(Struct, frozen=True):
-    """A budget that has no room for a mark.
+    """A budget that is used up, which refuses a mark.
 
     budget: its display name. used, limit: how much of it is used, and all of it, in `unit`. reserved: how
     many nodes of it are reserved for quarantine. check: the check of a check budget; empty for a budget of

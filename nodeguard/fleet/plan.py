@@ -16,7 +16,7 @@ from nodeguard.model.node import PREFIX, Node, NodeCondition
 
 
 class Plan(Struct, frozen=True):
-    """The differences between what Nodes carry and what they should carry, and what to report.
+    """The writes that bring Nodes to their desired marks, and the incidents and Events to record.
 
     nodes: the desired state of Nodes that differ from it. rules: device rules to create or update;
     rules_gone: names of rules to delete. incidents: those that changed. events: Events to record once.
@@ -50,7 +50,7 @@ def node_writes(
     planned: Mapping[str, NodeMarks],
     condition_of: Callable[[Node, NodeMarks], NodeCondition | None],
 ) -> NodeWrites:
-    """Return the writes for the planned marks of nodes, by uid, if these differ from what they carry."""
+    """Return the writes for the planned marks of nodes, by uid, if these differ from those on the Nodes."""
     writes, rules = NodeWrites(), state.devices.rules
     writes.rules_gone.extend(state.devices.orphaned_rules(state.nodes))
     for uid, planned_marks in planned.items():

@@ -1,6 +1,6 @@
 """The planner of the fleet: it takes reports, Nodes and operators' inputs, and makes the plan.
 
-It has no input, output or clock: the same calls lead to the same plans. Nodes are named by uid.
+It reads no clock and does no I/O: the same calls lead to the same plans. Nodes are named by uid.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Planner:
 
     granted: the state of a granted mark. state: nodes, reports, marks and budgets. paused: reason of the
     operators' pause; empty for none. stale_agents: as of the latest `tick`. vote_collector: collects the
-    votes that the diagnosis evaluates. releases: proofs, and what each mark waits for. component_faults:
+    votes that the diagnosis evaluates. releases: proofs, and the wait of each mark. component_faults:
     faults of components, for repeat offenders.
     """
 
@@ -54,7 +54,7 @@ class Planner:
         self._requests = MarkRequests(self.state)
         self._admissions = Admissions(granted)
         self._planned: dict[str, NodeMarks] = {}
-        # Nodes that carry what they should: the plan skips them until something of them changes.
+        # Nodes with the desired marks: the plan skips them until their inputs change.
         self._settled: set[str] = set()
         self.vote_collector = VoteCollector(policy.diagnosis, self.state)
         self._domain_marks = DomainMarks(self.vote_collector)

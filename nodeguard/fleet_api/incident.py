@@ -192,7 +192,7 @@ def _reason(planner: Planner, incident: Incident) -> str:
 
 
 def _summary(incident: Incident, reason: str) -> str:
-    """Return what is wrong; of an incident of many nodes the evidence, and why no mark is set."""
+    """Return the problem; for an incident of many nodes the evidence, and the reason why no mark is set."""
     if incident.node:
         return reason or incident.message
     shown_reason = reason if incident.state in {IncidentState.WITHHELD, IncidentState.RESOLVED} else ""

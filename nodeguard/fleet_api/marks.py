@@ -1,4 +1,4 @@
-"""Views of the marks of a node, with what each waits for. Pure."""
+"""Views of the marks of a node, with the wait of each. Pure."""
 
 from __future__ import annotations
 

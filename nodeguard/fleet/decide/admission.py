@@ -56,8 +56,8 @@ _NONE: dict[RequestKey, Grant] = {}
 class AdmissionContext(Struct, frozen=True):
     """The inputs of the admission.
 
-    placements, marks: of every node with a request, by uid. usage: what each node uses of the budgets, which
-    the budgets count already. restraint: returns why nothing new may be marked on a node, empty if it may.
+    placements, marks: of every node with a request, by uid. usage: charges of each node that the
+    budgets count already. restraint: returns why nothing new may be marked on a node, empty if it may.
     now: seconds since the epoch.
     """
 
@@ -89,7 +89,7 @@ def admit(
     granted: IncidentState,
     already: Mapping[RequestKey, Grant] = _NONE,
 ) -> Admission:
-    """Decide on each mark request, and charge the budgets with what is granted.
+    """Decide on each mark request, and charge the granted requests to the budgets.
 
     granted: the state of a request that is granted. `DryRun` counts marks that are not set: there a refused
     request is a dry run too, with the reason that would withhold it. already: requests that an earlier dry
@@ -181,7 +181,7 @@ class _Allotment:
         return marks
 
     def _of_unmarked(self, request: MarkRequest) -> BudgetRefusal | None:
-        """Return the same for a node without marks: equal for many nodes, until the next grant."""
+        """Return the refusal for a node without marks: it is equal for many nodes, until the next grant."""
         placement, suspect = self._context.placements[request.uid], request.mark == Mark.SUSPECT
         if request.check not in self._refusals:
             self._refusals[request.check] = self._budgets.check_refusal(request.check, self._context.now)
@@ -269,7 +269,7 @@ class Admissions:
         """Decide on all requests. Returns the marks of the nodes that get one, without those of the dry run,
         and the decisions.
 
-        budgets: they are charged with what is granted.
+        budgets: the granted requests are charged to them.
         """
         policy = context.policy
         enforced = [request for request in requests if _is_enforced(policy, context.marks, request)]

@@ -19,9 +19,9 @@ _HOUR = 3_600.0
 
 class DomainDecision(Struct, frozen=True):
     """The decision on a degraded domain. reason: why it is not marked; of a dry run, why the mark would be
-    withheld. mark: what its Nodes carry; None for nothing. grows: whether Nodes without the mark get it.
+    withheld. mark: the mark on its Nodes; None for none. grows: whether Nodes without the mark get it.
     granted_at: when a dry run granted the mark, in seconds since the epoch; else 0. evidence: why the domain
-    is degraded; clears_when: what it waits for.
+    is degraded; clears_when: the condition that ends it.
     """
 
     degraded: DegradedDomain
@@ -72,8 +72,8 @@ def decide_domains(
     already: Iterable[DomainDecision] = (),
 ) -> tuple[DomainDecision, ...]:
     """Return the decision on each degraded domain, the oldest first. Domains of topologies that are not
-    enforced come last, as their dry run counts what is marked. members: uids of each domain. already:
-    what an earlier dry run granted: it stays granted.
+    enforced come last, as their dry run counts the active marks. members: uids of each domain. already:
+    grants of an earlier dry run, which stay.
     """
     policy, granted = context.policy, context.granted
     marked = set(active.nodes)
@@ -148,7 +148,7 @@ def _rate_refusal(policy: Policy, recent: int, verb: str = "used up") -> str:
 
 def _nodes_refusal(context: DomainContext, marked: Set[str], nodes: Set[str], *, is_first: bool) -> str:
     """Return why a domain may not be marked; empty if it may. marked: uids in marked domains; nodes: uids of
-    the domain, some of which may be in both. is_first: whether no other domain is marked.
+    the domain. A Node may be in both. is_first: whether no other domain is marked.
     """
     limits = fleet_limits(context.policy.budget, context.size)
     small = "budget of degraded domains too small"

@@ -1,4 +1,4 @@
-"""Marks of degraded domains in the plan: what Nodes carry, and which marks of single nodes they replace."""
+"""Domain marks in the plan: the marks of degraded domains, and the node marks that they replace."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ class DomainMarks:
         return uncovered, covered
 
     def _covering_domain(self, marks: NodeMarks, check: str, since: float, now: Instant) -> str:
-        """Return the domain with a mark on the node that covers what a check found since a time, or empty."""
+        """Return the marked domain that explains a finding of a check since a time; empty for none."""
         diagnosis = self._votes.diagnosis
         for mark in marks.node.degraded:
             degraded = diagnosis.degraded_domains.get(mark.domain)

@@ -1,4 +1,4 @@
-"""Releases: which marks end after proof and the soak period, and what the others wait for. Pure."""
+"""Release decisions: which marks end after proof and the soak period, and the waits of the rest. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from nodeguard.model.node import Device
 from nodeguard.model.policy import Policy, SoakPeriod
 from nodeguard.model.target import target_label
 
-# What a mark waits for: see ReleaseWait.
+# Conditions for the release of a mark: see ReleaseWait.
 WaitKind = Literal[
     "finding", "proof", "soak", "check", "hold", "maintenance", "silence", "domain", "evaluation", "write"
 ]
@@ -61,8 +61,8 @@ def proofs(
     soak: SoakPeriod,
     now: Instant,
 ) -> dict[CauseKey, Proof]:
-    """Return the proofs that causes are over, and since when. report: None if the node's agent is stale,
-    which proves nothing.
+    """Return the proofs that causes are over, with their start. report: None if the node's agent is stale:
+    then no cause has a proof.
     """
     if report is None:
         return {}
@@ -77,7 +77,7 @@ def proofs(
 
 
 class ReleaseWait(Struct, frozen=True):
-    """Why a mark stays: what has to happen before it is released.
+    """The reason why a mark stays: the condition for its release.
 
     kind: `finding`: its check must stop finding the fault; `proof`: the check must report that it is over;
     `soak`: it has, and time must pass; `check`: no agent has that check any more; `hold`, `maintenance`: an
@@ -101,7 +101,7 @@ NOT_EVALUATED = ReleaseWait(
 class ReleaseEvidence(Struct, frozen=True):
     """The inputs of the release of a node's marks.
 
-    report: its latest report, None if that proves nothing; absent: why it proves nothing. proven: see
+    report: its latest report, None if it cannot be a proof; absent: the reason for None. proven: see
     `proofs`.
     """
 
@@ -111,7 +111,7 @@ class ReleaseEvidence(Struct, frozen=True):
 
 
 class NodeRelease(Struct, frozen=True):
-    """The marks of a node after the release, the released ones, and what each other mark waits for."""
+    """The marks of a node after the release, the released marks, and the wait of each other mark."""
 
     marks: NodeMarks
     released: tuple[ReleasedMark, ...]
@@ -126,7 +126,7 @@ def release_marks(
     suppressed: Callable[[MarkCause], bool],
     now: Instant,
 ) -> NodeRelease:
-    """Return which marks of a node are released, and what the others wait for.
+    """Return the released marks of a node, and the waits of its other marks.
 
     removed: whether a cause's mark is gone though nodeguard did not remove it. suppressed: whether a cause's
     check is suppressed and no other source confirms the cause.
@@ -169,7 +169,7 @@ def still_failing(check: str) -> ReleaseWait:
 
 
 def no_such_check(check: str) -> ReleaseWait:
-    """Return the wait of a mark with a check that no agent has any more: nothing can prove its end."""
+    """Return the wait of a mark with a check that no agent runs any more: no report can prove it over."""
     remedy = "hold the check in the policy, or remove the mark by hand"
     return ReleaseWait("check", f"check {check}, which no agent has any more: {remedy}")
 
@@ -194,7 +194,7 @@ def _unproven(report: LatestReport, cause: MarkCause) -> str:
         if cause.check in group.checks:
             for target in group.targets:
                 unproven.pop(target, None)
-    # With all of them proven, the next plan releases the mark.
+    # Once the check reports all targets as passing, the next plan releases the mark.
     missing = [target_label(target) for target in unproven or cause.targets or (cause.target,)]
     rest = len(missing) - _SHOWN
     labels = ", ".join(missing[:_SHOWN]) + (f" and {rest} more" if rest > 0 else "")

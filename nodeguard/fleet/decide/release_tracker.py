@@ -1,4 +1,4 @@
-"""Releases of the fleet: for each node, which marks end, and what the others wait for.
+"""Releases of the fleet: for each node, the marks that end, and the waits of the others.
 
 It holds the proofs from one plan to the next. No input, output or clock.
 """
@@ -65,7 +65,7 @@ class ReleaseTracker:
         self._waits.pop(uid, None)
 
     def wait(self, uid: str, device: Device | None, cause: MarkCause) -> ReleaseWait:
-        """Return what a mark waits for, as of the latest plan; a mark of this plan still has its finding."""
+        """Return the wait of a mark, as of the latest plan; a new mark waits for its finding to end."""
         wait = self._waits.get(uid, {}).get(cause_key(device, cause)) or self._not_planned(uid, cause)
         # A node is not planned again only because other agents have a check now, or none has it any more.
         is_unknown = wait.kind == "proof" and cause.check not in self._state.checks

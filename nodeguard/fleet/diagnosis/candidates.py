@@ -68,7 +68,7 @@ def choose_candidates(candidates: Iterable[Candidate], explained: Set[str], leas
     return chosen
 
 
-# A domain with at least this part of the largest share may still be the one that explains both.
+# A domain with at least this part of the largest share may explain the votes in both domains.
 _CLOSE = 0.7
 
 

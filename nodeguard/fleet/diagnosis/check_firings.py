@@ -69,7 +69,7 @@ class CheckFirings:
 
     @property
     def is_idle(self) -> bool:
-        """Return whether only its usual rate is left of the check."""
+        """Return whether the check has no recent firing: then only its usual rate remains."""
         return not (self.active or self.latest or self._recent)
 
     def limit(self, window: float, before: PriorRate, now: float) -> int:

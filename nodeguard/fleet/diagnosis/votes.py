@@ -1,4 +1,4 @@
-"""The votes for one fault class: of which nodes, when, and in which domains. Pure.
+"""The votes for one fault class: their nodes, times and domains. Pure.
 
 Times are seconds of a clock that never jumps.
 """

@@ -67,7 +67,7 @@ def _action(
     """Return the strongest action for the causes of a mark; None if there is none.
 
     Where a cause has no finding now, an action that the condition named before for the same faults counts,
-    too: the fault is not proven to be over, and the condition does not change with each restart.
+    too: no check has reported that the fault is over, and a restart must not change the condition.
     """
     actions = [finding.action for finding in findings if finding is not None]
     if None in findings and before is not None:

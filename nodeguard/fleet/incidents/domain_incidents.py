@@ -28,7 +28,7 @@ from nodeguard.model.policy import Policy
 
 _SYMPTOMS = 8
 
-# Finds the symptom of a node, by its uid and by fault classes; None where it shows none of them.
+# Returns the symptom of a node, by its uid and by fault classes; None if the node has no such symptom.
 FindSymptom = Callable[[str, tuple[str, ...]], Symptom | None]
 
 
@@ -102,7 +102,7 @@ class SharedIncidents:
         return frozenset(self.parents(state.policy, placement, report, now).parents.values())
 
     def parent_incident(self, uid: str, check: str, since: float, now: Instant) -> str:
-        """Return the name of the incident that explains what a check found on a node; empty for none."""
+        """Return the name of the incident that explains a check's finding on a node; empty for none."""
         diagnosis = self._votes.diagnosis
         if diagnosis.suppression(check, uid):
             return shared_incident_name(f"{CHECK}{check}")

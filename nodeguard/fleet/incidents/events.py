@@ -59,7 +59,7 @@ def event_of(before: Incident | None, after: Incident) -> IncidentEvent | None:
 
 
 def _done(incident: Incident) -> str:
-    """Return what is done about an incident, as text."""
+    """Return the action on an incident, as text."""
     work = "new work" if incident.health == Health.FATAL else "new gang work"
     match incident.state:
         case IncidentState.OPEN:

@@ -265,7 +265,7 @@ def _shown(decisions: Iterable[MarkDecision], state: IncidentState) -> MarkDecis
 
 
 def dry_run_message(mark: Mark, scope: str, reason: str) -> str:
-    """Return what a dry run would do, as text. reason: why the mark would be withheld, or empty."""
+    """Return the effect of enforcement, as text. reason: why the mark would be withheld, or empty."""
     effect = f"quarantine {scope}" if mark == Mark.QUARANTINE else f"mark {scope} suspect"
     return f"would not {effect}: {reason}" if reason else f"would {effect}"
 

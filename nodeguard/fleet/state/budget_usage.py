@@ -23,7 +23,7 @@ SUSPECT = "suspect"
 
 
 class NodeUsage(Struct, frozen=True):
-    """What one node uses of the budgets.
+    """The usage of the budgets by one node.
 
     quarantined: the whole node (None) or devices. suspect: whether the node is marked suspect. free: whether
     an operator keeps all work away anyway. charges: of the node and of its devices. past: released charges.

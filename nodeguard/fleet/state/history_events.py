@@ -1,4 +1,4 @@
-"""Events of the fleet's history: what the aggregator records, and what a backtest replays.
+"""Events of the fleet's history: recorded by the aggregator, replayed by a backtest.
 
 Each has `at`, seconds since the epoch by the receiver's clock. Nodes are named by uid.
 """

@@ -26,8 +26,8 @@ class LatestReport(Struct, frozen=True):
 
     at: seconds of the receiver's monotonic clock when it came. began: seconds since the epoch, by the
     receiver's clock, at which each finding began, in their order. proven: see `proves`. late: whether it
-    reports a state of some time ago, for example from the spool: until a heartbeat confirms it, it sets no
-    mark and releases none.
+    reports an old state, for example from the spool. Until a heartbeat confirms a late report, it neither
+    sets nor releases a mark.
     """
 
     at: float

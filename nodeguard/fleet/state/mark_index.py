@@ -1,6 +1,6 @@
-"""Marks of all nodes: those that are observed on Nodes and device rules, and those that are being written.
+"""Marks of all nodes: the observed marks on Nodes and device rules, and the pending writes.
 
-No input, output or clock.
+The caller passes all inputs: this module reads no clock, and does no I/O.
 """
 
 from __future__ import annotations

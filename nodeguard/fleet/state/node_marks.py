@@ -102,8 +102,9 @@ _NOTHING = NodeMarks()
 
 
 def node_usage(placement: NodePlacement, observed: NodeMarks, pending: NodeMarks | None = None) -> NodeUsage:
-    """Return what a node uses of the budgets, from the causes of its marks. pending: the marks that are being
-    written; they count together with the observed ones, as the write may fail.
+    """Return the usage of the budgets by a node, from the causes of its marks.
+
+    pending: marks with a pending write. They count together with the observed marks, as the write may fail.
     """
     if pending is None and observed == _NOTHING:
         return NodeUsage(placement, free=placement.cordoned_by_user)

@@ -21,7 +21,7 @@ _KEYS = frozenset({DEGRADED_TAINT, *(mark.key for mark in Mark)})
 
 
 class NodePlacement(Struct, frozen=True):
-    """What the planner needs of a Node.
+    """The data of a Node that the planner uses.
 
     budgets: names of the budgets that its marks are charged to: `fleet`, its pool (`pool/` for none), and
     every failure domain by its path. gpus: how many it has. cordoned_by_user: whether an operator keeps all

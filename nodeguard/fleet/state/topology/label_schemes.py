@@ -1,4 +1,4 @@
-"""Label schemes: those of platforms, and which scheme of a topology is used: the one of most nodes. Pure."""
+"""Label schemes: the label keys of each topology. The scheme that most nodes have is used. Pure."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class LabelScheme:
 class SchemeSelection:
     """The schemes of one topology. scheme: the one in use; None while no node has a label of any.
 
-    Of two with as many nodes, the first is used; one that the policy sets is always used.
+    If two schemes have as many nodes, the first is used. A scheme that the policy sets is always used.
     """
 
     def __init__(self, topology: str, schemes: Sequence[LabelScheme]) -> None:

@@ -94,7 +94,7 @@ class DomainMembers:
 
 
 def path_prefixes(path: str) -> Iterator[str]:
-    """Yield every domain from the coarsest of a path down to itself; none of an empty one."""
+    """Yield every domain of a path, from the coarsest to the path itself; none for an empty path."""
     end = path.find("/")
     while end >= 0:
         end = path.find("/", end + 1)

@@ -82,7 +82,7 @@ class MissingLabel(Struct, frozen=True):
 
 
 class _Seen(Struct):
-    """A node. labels: its current ones; values: those of the used keys, and those that it had last."""
+    """A node. labels: its current labels; values: the values of the used keys, and the latest lost values."""
 
     name: str
     labels: Labels
@@ -159,7 +159,7 @@ class Topologies:
         return seen.paths if seen is not None else ()
 
     def label_keys(self) -> Mapping[str, tuple[str, ...]]:
-        """Return the keys of the paths of each topology, coarsest first; PLACES for set locations."""
+        """Return the keys of the paths of each topology, coarsest first; PLACES for node locations."""
         placed = dict.fromkeys(self._locations.topologies, (PLACES,))
         return placed | {choice.topology: choice.keys for choice in self._choices if choice.keys}
 
