@@ -52,7 +52,7 @@ from nodeguard.model.target import NODE
 def match_platform(
     latest: LatestReadings, platforms: Iterable[Platform], named: str, instance_type: str, before: str
 ) -> Platform | None:
-    """Return the platform with this id where one is named, else the first that matches, else the one before.
+    """Return the platform with the configured id, else the first that matches, else the previous platform.
 
     instance_type: the cloud's name for the machine, empty where unknown. before: id of the platform at the
     last round, empty where it is not previous: a fault does not change the platform. Nothing matches

@@ -101,7 +101,7 @@ def _truncated(line: XidLine) -> XidLine:
 
 
 def _latest_gpus(xids: Mapping[str, tuple[XidRecord, ...]]) -> dict[str, tuple[XidRecord, ...]]:
-    """Return the Xids of GPUs with one recent enough to explain the next, at most _MAX_GPUS of them."""
+    """Return the Xids of GPUs with an Xid recent enough to explain the next: at most _MAX_GPUS GPUs."""
     times = {target: records[-1].at for target, records in xids.items()}
     now = max(times.values())
     targets = sorted(times, key=times.__getitem__)[-_MAX_GPUS:]

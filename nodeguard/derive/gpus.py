@@ -44,7 +44,7 @@ def _busy(latest: LatestReadings, gpu: str) -> Values:
 
 
 def _problem(latest: LatestReadings, gpu: str) -> Values:
-    """`gpu.fabric.problem`: what the fabric reports to be wrong with the GPU, or `none`."""
+    """`gpu.fabric.problem`: the problems that the fabric reports of the GPU, or `none`."""
     state = latest.get(gpu, "gpu.fabric.state")
     if isinstance(state, int) and state:
         yield "gpu.fabric.problem", ", ".join(_problems(latest, gpu)) or "none"
@@ -95,7 +95,7 @@ def _has_fabric(latest: LatestReadings, platform: Platform | None, most: Mapping
     return is_managed or bool(latest.node_signal("nvswitch.pci_count"))
 
 
-# What a platform with an NVLink fabric expects.
+# Fields of a platform that only a platform with an NVLink fabric declares.
 _FABRIC = {"nvlink_links", "nvswitches", "fabric_manager"}
 
 
@@ -104,7 +104,7 @@ def nvlink_derivation(platform: Platform | None, most: Mapping[str, float]) -> D
 
     A link is down where it does not sleep and its GPU should have more active links: as many as the platform
     has, as its peers have, or as it had itself; boards wire fewer than the GPU has. A PCIe card without any
-    active link has no bridge, whatever its peers have. In MIG mode the links of some GPUs are off (A100,
+    active link has no bridge, even if its peers have one. In MIG mode the links of some GPUs are off (A100,
     NVIDIA's Fabric Manager user guide), and none is expected.
 
     most: the most active links that each GPU has had.

@@ -60,7 +60,7 @@ def retain_reading(before: Reading | None, now: Reading) -> Reading:
 
 
 class LatestReadings:
-    """Signals by target, of all sources, as each source last read them.
+    """The latest signals of all sources, by target.
 
     readings: the latest one of each source. owner: name of the source that reads each signal. mono: seconds
     since boot of this round. derived, derived_unread: signals that derivations have added, by target.
@@ -76,8 +76,7 @@ class LatestReadings:
         self._unread: dict[str, dict[str, str]] = {}
         self._parts: dict[str, Component] = {}
         self._lists: dict[tuple[str, str], str] = {}
-        # By source: the targets that its latest round lists, with the reason where it could read none of
-        # their data.
+        # By source: the targets in its latest round, with the reason if it could read no data of the target.
         self._listed: dict[str, dict[str, str]] = {source: {} for source in self._readings}
         for reading in self._readings.values():
             for observation in reading.observations:

@@ -130,8 +130,8 @@ def report_recoveries(
 ) -> tuple[dict[str, LinkErrors], list[Reading]]:
     """Return the errors after these readings, and the readings with an event for each GPU that recovered.
 
-    links: the most active links that each GPU has had, by slot. A reading that does not show all links of a
-    GPU, and all their counters, proves nothing.
+    links: the most active links that each GPU has had, by slot. A reading without all links of a GPU,
+    or without all their counters, is no evidence of a recovery.
     """
     after, result = dict(before), []
     for reading in readings:

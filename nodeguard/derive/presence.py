@@ -79,8 +79,8 @@ def _handle_error(latest: LatestReadings, missing: int) -> str | None:
     """Return why NVML refuses the handles of GPUs that it does not list; empty where this process may not
     look at them.
 
-    missing: how many it does not list. None where it refuses none of them, or reports that they are gone, or
-    lists fewer than it refuses: then one at least is gone, and which one is not known.
+    missing: number of GPUs that it does not list. None if it refuses no GPU, reports that they are gone, or
+    refuses fewer than it does not list: then at least one is gone, and it is unknown which one.
     """
     hidden = latest.node_signal("gpu.handles_hidden") or 0
     error = str(latest.node_signal("gpu.handle_error") or "none")

@@ -64,7 +64,7 @@ def add_peer_references(latest: LatestReadings, wanted: Mapping[str, str]) -> No
 
 
 def _make(signal: str, slot: str, signals: Mapping[str, Scalar]) -> tuple[str, ...]:
-    """Return the make of a target: what its peers have in common, without the compared signal itself."""
+    """Return the make of a target: the properties that its peers share, except the compared signal."""
     kind_name = target_kind(slot)
     return (
         kind_name,

@@ -142,7 +142,7 @@ def _past_findings(
 
 
 def _applies(test: ConditionTest, context: EvaluationContext) -> bool:
-    """Whether a check applies to the target, or may apply where that could not be read."""
+    """Return whether a check applies to the target, or may apply where that could not be read."""
     unreadable = len(context.unreadable)
     outcome = test(context)
     context.reasons.clear()
@@ -151,8 +151,8 @@ def _applies(test: ConditionTest, context: EvaluationContext) -> bool:
 
 
 def _is_settled(state: TargetState, spans: Mapping[str, float], now: float) -> bool:
-    """Whether the same state gives the same result later: it has no event, no sustained condition that is
-    true and no counter increase within a window.
+    """Return whether the same state gives the same result later: it has no event, no sustained condition that
+    is true and no counter increase within a window.
     """
     if state.events or state.true_since:
         return False
@@ -164,10 +164,10 @@ def _is_settled(state: TargetState, spans: Mapping[str, float], now: float) -> b
 
 
 def _can_pass_on_node(check: Check, kinds: Collection[str]) -> bool:
-    """Whether a check without a finding on the node itself has passed.
+    """Return whether a check without a finding on the node itself has passed.
 
-    It has not where the node only stands for targets that a log line does not name, nor where the node lacks
-    the hardware of the check.
+    It has not if the node only represents targets that a log line does not name, or if the node lacks the
+    hardware of the check.
     """
     has_hardware = not check.hardware or any(hardware in kinds for hardware in check.hardware)
     return check.targets == (NODE,) and has_hardware

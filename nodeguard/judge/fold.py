@@ -1,4 +1,4 @@
-"""One finding for one cause: symptoms merge into their cause, equal findings of many targets fold. Pure."""
+"""Folding of findings into one for each cause: symptoms merge into their cause, equal findings fold. Pure."""
 
 from __future__ import annotations
 
@@ -88,9 +88,9 @@ def _root(key: FindingKey, causes: Mapping[FindingKey, FindingKey]) -> FindingKe
 
 
 def _may_affect(cause: str, target: str, check: Check) -> bool:
-    """Whether a fault of one target may show on another one that is not below it.
+    """Return whether a fault of one target may show on another one that is not below it.
 
-    A node's finding that stands for a target without a name in the log may belong to any target or none.
+    A finding of the node may come from a log line that names no target: it may belong to any target or none.
     """
     if target == NODE:
         return check.targets == (NODE,)

@@ -93,8 +93,8 @@ class TargetState(Struct, frozen=True):
 class OperatorClear(Struct, frozen=True, array_like=True):
     """An operator's clear of a finding: the check ignores its events and counter increases up to that time.
 
-    part: the component that the clear is limited to; empty for whatever is in the location. at: seconds since
-    boot, negative for a clear of an earlier boot. by: name of the operator.
+    part: the component that the clear is limited to; empty for any component in the location. at: seconds
+    since boot, negative for a clear of an earlier boot. by: name of the operator.
     """
 
     check: str

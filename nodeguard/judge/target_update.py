@@ -77,8 +77,7 @@ def _update_signals(
     before = state.sources.get(observation.source)
     if before is not None and before.unread_since is not None:
         previous = before.unread_since
-    # An incomplete round adds to the one before it: the data that it lacks may be the ones that give the
-    # epoch.
+    # An incomplete round continues the previous one: it may lack the data that determine the epoch.
     continued = before if observation.status in UNREADABLE else None
     epoch = continued.epoch if continued is not None else observation.epoch
     unread = observation.unreadable
@@ -88,7 +87,7 @@ def _update_signals(
     if observation.signals:
         snapshot = SourceSnapshot(observation.signals, unread, epoch)
     else:
-        # Without any signal it is no reading: the next one continues the one before it.
+        # A reading without any signal does not count: the next reading continues the previous one.
         snapshot = SourceSnapshot({}, unread, before.epoch if before else epoch, previous)
     is_same_epoch = before is not None and before.epoch == epoch
     watched = {name: span for name, span in spans.items() if name in observation.signals}

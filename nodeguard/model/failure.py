@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class UnansweredError(Exception):
-    """A read got no answer within its deadline. detail: what was read."""
+    """A read got no answer within its deadline. detail: the path or the call."""
 
     def __init__(self, detail: str) -> None:
         super().__init__(detail)

@@ -37,7 +37,7 @@ class Mark(StrEnum):
 
 
 class MarkKind(Struct, frozen=True):
-    """What one kind of mark means.
+    """The meaning of one kind of mark.
 
     health: severity of the findings that request it. excluded_work: the work that it keeps away. marked: the
     description of a marked node or device. condition_reason: of the Node's condition.

@@ -1,4 +1,4 @@
-"""Observations: what a source read of one target at one time."""
+"""Observations: the readings of one target by one source at one time."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Event(Struct, frozen=True):
 
 
 class Observation(Struct, frozen=True):
-    """What a source read of one target.
+    """The readings of one target by a source.
 
     status: `read`; `absent` (the target does not exist); `failed` (the read returned an error; see detail);
         `hung` (no answer within the deadline); `lost` (count records of a log were overwritten before they

@@ -24,7 +24,7 @@ from nodeguard.sources.machine import LogCursor
 
 
 class PipelineState(Struct, frozen=True):
-    """What the next evaluation needs from the previous ones.
+    """The state that the next evaluation continues.
 
     cursor: the last kernel log record that was evaluated, None if none was read. derived, judged: the state
     of the two stages.

@@ -17,7 +17,7 @@ _MISSED = 3
 
 
 def read_source(source: Source, machine: Machine) -> Reading:
-    """Return a reading of one source, in this thread. What it cannot read is part of the reading."""
+    """Return a reading of one source, in this thread. The reading contains the failed reads too."""
     observations: list[Observation] = []
     began = machine.now().mono
     _read_into(observations, source, machine)

@@ -20,7 +20,7 @@ _EVENTS = 512
 _KINDS_OF_SLOT = 64
 _KINDS = 1024
 
-# Fields by which events of one pattern differ in what they mean: a storm of corrected errors must not hide a
+# Fields that change the meaning of an event within one pattern: a storm of corrected errors must not hide a
 # fatal one, nor one Xid another.
 _DISTINCT = (
     "xid", "sxid", "sev", "severity", "words", "constraint", "state", "dev", "label", "server", "interface",

@@ -114,8 +114,8 @@ class NvmlSource:
     def _names(self, handled: dict[int, dict[str, Any]], indices: Iterable[int]) -> dict[int, str]:
         """Return the target of each device, by its index.
 
-        A device without a PCI address is the one that had this UUID before, else this index, unless another
-        device reports that address.
+        A device without a PCI address gets the earlier target of its UUID, else the earlier target of its
+        index. If another device has that target, the device is named by its index.
         """
         names = {index: slot for index, calls in handled.items() if (slot := _slot(calls))}
         self._by_uuid |= {uuid: slot for index, slot in names.items() if (uuid := _uuid(handled[index]))}

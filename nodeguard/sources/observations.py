@@ -144,5 +144,5 @@ def _path(name: str) -> str:
 
 
 def _shown(name: str) -> str:
-    """Return a file's name in printable form, whatever its bytes are."""
+    """Return a file's name in printable form, for any bytes."""
     return ascii(name)[1:-1]

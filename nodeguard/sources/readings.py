@@ -83,7 +83,7 @@ def parse_count(text: str, base: int = 10) -> int:
 def parse_counter(text: str) -> int:
     """Return the value of a hardware counter. Raises ValueError, also if its 32 or 64 bits are all ones.
 
-    All ones is what the bus returns for a device that does not answer.
+    The bus returns all ones for a device that does not answer.
     """
     value = parse_count(text)
     if value in _ALL_ONES:

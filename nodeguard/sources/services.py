@@ -179,7 +179,7 @@ def _enabled(node: ObservationDraft) -> set[str] | None:
     for entry in entries:
         if entry.endswith(".wants"):
             enabled |= _services(node.list_names(f"{_SYSTEMD}/{entry}", "service.enabled")).keys()
-    # A masked unit does not start, whatever links to it.
+    # A masked unit does not start, even if other units link to it.
     for service, unit in _services(entries).items():
         if service in enabled and (node.read_link(f"{_SYSTEMD}/{unit}", "service.enabled") or "").endswith(
             "/dev/null"

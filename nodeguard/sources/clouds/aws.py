@@ -27,7 +27,7 @@ _KINDS = {
     "instance-retirement": "retire",
     "instance-stop": "stop",
 }
-# Prefixes of the description of an event that is over, whatever its state is.
+# Prefixes of the description of an event that is over, even if its state differs.
 _OVER = ("[Completed]", "[Canceled]")
 _EMPTY = frozenset((404,))
 

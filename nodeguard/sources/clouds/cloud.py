@@ -1,4 +1,4 @@
-"""Feeds of planned events: what all clouds share, from the query of the metadata service to the signals."""
+"""Feeds of planned events, common to all clouds: from the query of the metadata service to the signals."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ class FeedResults(Struct, frozen=True):
 
 
 def query(machine: Machine, cloud: Cloud) -> FeedResults:
-    """Read all feeds of a cloud and return what it plans for this machine."""
+    """Read all feeds of a cloud and return the planned events of this machine."""
     planned: list[PlannedEvent] = []
     unread, has_feed = "", False
     for feed in cloud.feeds:
