@@ -38,7 +38,7 @@ _HEARTBEAT_SECONDS = 10.0
 _EXPIRY_SECONDS = 3600.0
 _EPSILON = 0.001
 
-# Plans in a row, each applied, until nothing is left to do.
+# Maximum number of consecutive plans, each applied, until a plan releases no mark.
 _MAX_PLANS = 8
 
 # Last heartbeat of a stale node, for every value of the policy's limit.
@@ -147,7 +147,7 @@ class FleetReplay:
         return uid in self._planner.decisions or self._planner.state.marks(uid) != NodeMarks()
 
     def _plan(self, at: float) -> None:
-        """Plan, and apply the plan, until nothing is left to do."""
+        """Plan, and apply the plan, until a plan releases no mark."""
         planner, now = self._planner, Instant(at, at, "")
         self._due = inf
         for uid in [uid for uid, due in self._late.items() if due <= at]:
@@ -174,7 +174,7 @@ class FleetReplay:
         """Yield times after this one at which the plan may change without a new step."""
         planner = self._planner
         yield from self._late.values()
-        # Of all nodes that were marked once, few are marked now.
+        # Only the nodes that are marked now: they are few, and any node may have been marked before.
         proofs = (planner.releases.proofs.get(uid, {}) for uid in planner.state.marked_nodes())
         soak_ends = (proof.until for node_proofs in proofs for proof in node_proofs.values())
         yield from (until + _EPSILON for until in soak_ends if until > at)

@@ -15,9 +15,11 @@ from nodeguard.model.mark import Mark, MarkRecord
 
 
 class MarkEnd(StrEnum):
-    """The end of a mark. `proven`, `retracted`, `removed`: see release.Freed. `finding-ended`: the finding
-    ended before anything was marked. `marked`: the mark was granted later. `replaced`: another mark took its
-    place. `node-deleted`: its Node was deleted. `open`: it has not ended.
+    """The end of a mark.
+
+    `proven`, `retracted`, `removed`: see release.ReleasedMark. `finding-ended`: the finding ended before
+    anything was marked. `marked`: the mark was granted later. `replaced`: another mark replaced it.
+    `node-deleted`: its Node was deleted. `open`: it has not ended.
     """
 
     PROVEN = "proven"

@@ -11,7 +11,7 @@ from nodeguard.model.failure import HungError, StalledError, UnansweredError
 
 
 def _shown(text: str) -> str:
-    """Text that fits into one line: as it is where it can be printed, else with escapes."""
+    """Return a text as one line: unchanged if it is printable, else with escapes."""
     return text if text.isprintable() else ascii(text)[1:-1]
 
 
@@ -19,7 +19,7 @@ class BundleError(Exception):
     """A bundle that cannot be read, or not be written. Its str is one line: `file: field: problem: remedy`.
 
     file: path of the file or directory, as the user named the bundle. field: the field or line in it; empty
-    where the whole file is meant. problem: what is wrong. remedy: what to do.
+    for the whole file. problem: the defect. remedy: how to fix it.
     """
 
     def __init__(self, file: str, field: str, problem: str, remedy: str) -> None:

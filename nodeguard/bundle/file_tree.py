@@ -22,8 +22,9 @@ _MOST_NAMES = 1024
 class Location(Struct, frozen=True):
     """The location to which a path resolves.
 
-    names: its names without links, from the root. entry: what is there; None if nothing is, with code, the
-    errno of the kernel. via: paths without links of links that were the last name of the path.
+    names: its names without links, from the root. entry: the file, link or directory there; None if
+    none exists, with code, the errno of the kernel. via: links that were the last name of the path, as their
+    paths without links.
     """
 
     names: tuple[str, ...]
@@ -121,7 +122,7 @@ class TreeDraft:
         self.directory(names[:-1])[names[-1]] = entry
 
     def drop(self, names: tuple[str, ...]) -> None:
-        """Remove what is at a path, with everything below it; do nothing if nothing is there."""
+        """Remove the entry at a path, with everything below it; do nothing if the path does not exist."""
         above = resolve(self.root, absolute_path(names[:-1]), follow=False)
         if names and isinstance(above.entry, dict) and names[-1] in above.entry:
             del self.directory(above.names)[names[-1]]

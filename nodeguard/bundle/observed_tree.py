@@ -187,8 +187,8 @@ class ObservedTree:
 def portable_link(directory: tuple[str, ...], text: str) -> str:
     """Return the text of a link in the form for a bundle: relative and inside the tree.
 
-    directory: names of the link's directory, none of them a link. A text that has this form stays; any other
-    is rewritten as if none of its names was a link.
+    directory: names of the link's directory, none of them a link. A text in this form is returned unchanged.
+    Any other text is rewritten as if none of its names was a link.
     """
     names = path_names(text)
     ups = next((count for count, name in enumerate(names) if name != ".."), len(names))

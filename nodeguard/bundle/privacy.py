@@ -1,4 +1,4 @@
-"""What a recording leaves out and masks: private files, kernel log records, and options of mounts.
+"""Privacy rules of a recording: which files, kernel log records and mount options it omits or masks.
 
 Mount options may have passwords; only the option ro is kept. Devices and paths may have names of users,
 projects and servers, which anonymisation replaces.

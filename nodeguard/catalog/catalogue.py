@@ -32,7 +32,7 @@ class CompiledCatalogue(msgspec.Struct, frozen=True):
 
 def load_builtin(signals: SignalFactory) -> Catalogue:
     """Return nodeguard's own catalogue, from the compiled file unless that is missing or outdated."""
-    from importlib.resources import files  # noqa: PLC0415 - slow to import, and not needed with a catalogue at hand
+    from importlib.resources import files  # noqa: PLC0415 - slow to import, and unused if a catalogue is loaded already
 
     folder = files("nodeguard.checks")
     file = folder / COMPILED

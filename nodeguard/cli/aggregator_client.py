@@ -131,7 +131,7 @@ _SHOWN = 8
 
 
 def resolve_incident(client: AggregatorClient, text: str) -> str:
-    """Return the name of the incident that a text stands for. Raises UsageError, NotFoundError for none."""
+    """Return the name of the incident that a text identifies. Raises UsageError, NotFoundError for none."""
     try:
         return client.get(f"incidents/{quote_name(text)}", IncidentView).name
     except NotFoundError:
@@ -148,7 +148,7 @@ def resolve_incident(client: AggregatorClient, text: str) -> str:
 
 
 def matching_incidents(incidents: tuple[IncidentSummary, ...], text: str) -> list[IncidentSummary]:
-    """Return the incidents that a text stands for: unresolved ones first where both kinds match."""
+    """Return the incidents that a text identifies: unresolved ones first where both kinds match."""
     matches = [incident for incident in incidents if _matches(incident, text)]
     unresolved = [incident for incident in matches if incident.state.slug != "resolved"]
     return unresolved or matches

@@ -1,4 +1,4 @@
-"""The check catalogue of a command: the built-in checks, and what the site's directories add."""
+"""The check catalogue of a command: the built-in checks, and the checks from the site's directories."""
 
 from __future__ import annotations
 

@@ -16,8 +16,10 @@ _UNKNOWN_MODEL = "GPU of unknown model"
 
 
 class MachineInventory(Struct, frozen=True):
-    """What a machine has. gpus: number by model. driver: version, empty without one. ports: InfiniBand and
-    RoCE ports. nvswitches: NVSwitches.
+    """The hardware and the driver of a machine.
+
+    gpus: number by model. driver: version, empty without one. ports: number of InfiniBand and RoCE ports.
+    nvswitches: number of NVSwitches.
     """
 
     gpus: dict[str, int] = {}
@@ -54,7 +56,7 @@ class InventoryJudgement(Pipeline):
                     self._driver = self._driver or (version if isinstance(version, str) else "")
 
     def inventory(self) -> MachineInventory:
-        """Return the inventory of what was read until now."""
+        """Return the inventory from the readings until now."""
         targets: set[str] = getattr(self, "_targets", set())
         models: dict[str, str] = getattr(self, "_models", {})
         gpus = Counter(

@@ -54,14 +54,14 @@ def add_family(parser: ArgumentParser) -> None:
 
 
 def add_machine(parser: ArgumentParser) -> None:
-    """Add what a command that reads a machine once takes: --platform, --instance-type and --timeout."""
+    """Add the options of a command that reads a machine once: --platform, --instance-type and --timeout."""
     add_site(parser)
     about = "timeout of each data source (60s)"
     parser.add_argument("--timeout", metavar="TIME", type=duration, default=60.0, help=about)
 
 
 def add_site(parser: ArgumentParser) -> None:
-    """Add what may not be detected on a machine: --platform and --instance-type."""
+    """Add the options for facts that may not be detectable on a machine: --platform and --instance-type."""
     add = parser.add_argument
     add("--platform", metavar="ID", default="", help="platform id, if it is not detected")
     add("--instance-type", metavar="TYPE", default="", help="cloud instance type, if it is not detected")
@@ -87,7 +87,7 @@ def warn_about_instance_type(
 
 
 def current_user() -> str:
-    """Return the name of the user, of the one who called sudo under sudo."""
+    """Return the name of the user; under sudo, of the user who ran sudo."""
     try:
         return os.environ.get("SUDO_USER") or pwd.getpwuid(os.getuid()).pw_name
     except KeyError:

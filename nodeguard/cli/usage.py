@@ -19,7 +19,7 @@ _CHOICE = re.compile(
 
 
 class UsageError(Exception):
-    """An error that the user can fix. Its text says what is wrong and how to fix it."""
+    """An error that the user can fix. Its text has the problem and the remedy."""
 
 
 class ParserCapturedError(Exception):
@@ -46,7 +46,7 @@ class ArgumentParser(argparse.ArgumentParser):
             action=_ColorAction, help="when to use colors (auto: on a terminal)")  # fmt: skip
 
     def error(self, message: str) -> NoReturn:
-        """Print what is wrong and exit."""
+        """Print the problem and exit."""
         choice = _CHOICE.fullmatch(message)
         if choice is not None:
             allowed = re.findall(r"'([^']*)'", choice["choices"]) or choice["choices"].split(", ")

@@ -30,7 +30,7 @@ class CheckSuppressed(Struct, frozen=True):
 
 
 class OutcomeCounter(Observer):
-    """Counts what happens.
+    """Counts the outcomes of a simulation.
 
     justified_seconds, unjustified_seconds: node-seconds in quarantine with a fault and without one.
     quarantines: of nodes; correct_quarantines: of nodes with a fault; shared_fault_quarantines: of nodes with

@@ -29,7 +29,7 @@ _CLEAR = (
 
 
 class ClearOutput(Struct, frozen=True):
-    """Output of nodeguard incidents clear -o json: what was done, and the answer of the agent."""
+    """Output of nodeguard incidents clear -o json: the action, and the answer of the agent."""
 
     message: str
     clear_result: ClearAnswer | None

@@ -27,7 +27,7 @@ _SHOWN = 4
 _NAMES_SHOWN = 3
 _LEAST_SHOWN = 0.05
 
-# Style by state: a fault on a node that still takes work stands out.
+# Style by state: it highlights a fault on a node that still takes work.
 STYLES = {
     IncidentState.OPEN: "warning",
     IncidentState.PENDING: "warning",
@@ -88,7 +88,7 @@ def first_names(names: Iterable[str]) -> str:
 
 
 def names_text(names: Sequence[str], total: int) -> str:
-    """Return the first few of names, of which a response may have only some. total: how many exist."""
+    """Return the first few names. A response may omit some: total is the number that exists."""
     shown = names[:_NAMES_SHOWN]
     rest = total - len(shown)
     return ", ".join(shown) + (f" and {rest} more" if rest > 0 else "")
@@ -149,7 +149,7 @@ def dry_run_text(dry_run: DryRunView) -> str:
 
 
 def mark_lines(mark: MarkView) -> list[StyledLine]:
-    """Return the lines about a mark: its check, and what it waits for."""
+    """Return the lines about a mark: its check, and the condition of its release."""
     device = f", as device {mark.device}" if mark.device else ""
     target = mark.target if mark.mark == DEGRADED else target_text(mark.target)
     lines = [title_line(mark.mark, MARK_STYLES[mark.mark], f"{mark.check} - {target}{device}")]

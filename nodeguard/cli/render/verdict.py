@@ -26,7 +26,7 @@ _EVIDENCE_SHOWN = 3
 
 
 class VerdictText(NamedTuple):
-    """What the table shows.
+    """The text in the table of a verdict.
 
     meanings: of coded readings in the evidence. inventory: of the machine, empty for none. reason: why no
     check could be evaluated, where it is known. checks_option: the --checks options of the command line.

@@ -25,7 +25,8 @@ class CodeOutput(Struct, frozen=True):
     """Output of nodeguard explain xid N -o json, and of sxid N.
 
     kind: `xid` or `sxid`. listed: whether the tables have the code. actions: of NVIDIA, the immediate one
-    first. treated_as: verdict and action of nodeguard, or on what they depend. checks: that use the code.
+    first. treated_as: verdict and action of nodeguard, or the facts that decide them. checks: those that
+    use the code.
     """
 
     kind: str
