@@ -1,4 +1,4 @@
-"""Machines for tests: one made of dictionaries, and the least that reads this very machine."""
+"""Machines for tests: one made of dictionaries, and one that reads files of this machine."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from nodeguard.worker.result import CallResult, LaneResult
 
 
 class FakeMachine:
-    """Files, links and errors by path; a directory is what has something below it or is named as one.
+    """Files, links and errors by path; a directory is a path with paths below it, or a listed one.
 
     A link's path can have files below it, as if they were reached through it. errors: errno or exception by
     path, for any way of asking. calls: answers by name. answer: what statvfs gives, else one made from the
@@ -110,7 +110,7 @@ class FakeMachine:
         self.instant = Instant(old.wall + seconds, old.mono + seconds, old.boot_id)
 
     def remove(self, prefix: str) -> None:
-        """Take away all that stands at a path or below."""
+        """Remove all entries at a path or below."""
         for existing in (self.files, self.links, self.errors):
             for path in [path for path in existing if path == prefix or path.startswith(prefix + "/")]:
                 del existing[path]
@@ -153,7 +153,7 @@ class ThisMachine(FakeMachine):
 
 
 def by_slot(source: Source, machine: FakeMachine) -> dict[str, Observation]:
-    """One round of a source, by slot. Holds what is true of any round of any source."""
+    """Return the observations of one round, by target. Asserts the properties that every round must have."""
     round_ = list(source.read(machine))
     observations = {observation.target: observation for observation in round_}
     assert len(observations) == len(round_), "a slot is mentioned twice"

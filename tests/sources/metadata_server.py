@@ -1,4 +1,4 @@
-"""A metadata service on this very machine, which speaks as those of the clouds do, or as badly as it is token."""
+"""A metadata service for tests, on this machine: it answers as the clouds do, or with invalid responses."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Answer = str | int | bytes | Callable[["Handler"], None]
 
 
 class Server(ThreadingHTTPServer):
-    """answers: by path with query; what is not there is 404. asked: method and path in order. headers: of the
+    """answers: by path with query; any other path is 404. asked: method and path in order. headers: of the
     last request. over: set when the server ends, for answers that wait."""
 
     daemon_threads = True
@@ -37,7 +37,7 @@ class Server(ThreadingHTTPServer):
         return "127.0.0.1", self.server_port
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Whoever asked has gone away, which is what some tests are about."""
+        """Ignore a closed connection: some tests close it."""
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -73,7 +73,7 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
-        """Nothing: tests look at what was asked."""
+        """Log nothing: tests read `asked`."""
 
     def _note(self) -> None:
         self.server.asked.append((self.command, self.path))

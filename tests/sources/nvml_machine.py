@@ -53,7 +53,7 @@ def read(*devices: dict[str, Any], **more: Any) -> dict[str, Observation]:
 
 
 def of_gpu(calls: dict[str, Any]) -> Observation:
-    """What is read of a GPU that answers these calls and no other."""
+    """Return the observation of a GPU that answers only these calls."""
     pci = {"nvmlDeviceGetPciInfo_v3": {"busId": "00000000:01:00.0"}}
     return by_slot(NvmlSource(), Answered(*((0, call, result) for call, result in {**pci, **calls}.items())))[
         FIRST

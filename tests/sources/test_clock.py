@@ -14,7 +14,7 @@ SOURCE = {"/sys/devices/system/clocksource/clocksource0/current_clocksource": "t
 KEPT = {"status": 0x2001, "offset_us": -1250, "maxerror_us": 7500, "esterror_us": 12, "state": 0}
 
 
-def test_a_clock_that_is_kept() -> None:
+def test_synchronized_clock() -> None:
     observation = by_slot(ClockSource(), FakeMachine(SOURCE, calls={"adjtimex": KEPT}))[NODE]
     assert observation.signals == {
         "clock.synchronized": True,
@@ -24,7 +24,7 @@ def test_a_clock_that_is_kept() -> None:
     }
 
 
-def test_a_clock_that_is_not_kept() -> None:
+def test_unsynchronized_clock() -> None:
     answer = {**KEPT, "status": 0x40, "state": 5}
     observation = by_slot(ClockSource(), FakeMachine(SOURCE, calls={"adjtimex": answer}))[NODE]
     assert observation.signals["clock.synchronized"] is False
@@ -39,7 +39,7 @@ def test_a_refused_call_leaves_the_clock_source() -> None:
 
 
 @pytest.mark.parametrize("status", [None, "64", 1.5, [64]])
-def test_garbage_in_the_answer(status: Any) -> None:
+def test_invalid_clock_state_is_unread(status: Any) -> None:
     machine = FakeMachine(calls={"adjtimex": {**KEPT, "status": status}})
     observation = by_slot(ClockSource(), machine)[NODE]
     assert observation.unreadable == {"clock.synchronized": f"adjtimex: status reads {status!r}"}

@@ -57,7 +57,9 @@ def test_a_storm_of_many_kinds_stays_small_and_counts_every_event() -> None:
         ({"label": "DIMM_A1"}, {"label": "DIMM_B1"}),
     ],
 )
-def test_a_storm_hides_no_event_of_another_meaning(many: dict[str, Scalar], other: dict[str, Scalar]) -> None:
+def test_storm_does_not_hide_an_event_with_another_meaning(
+    many: dict[str, Scalar], other: dict[str, Scalar]
+) -> None:
     batch = EventBatch()
     for at in range(200):
         batch.add("node", "pattern", Event("a.happened", float(at), "text", other if at == 100 else many))
@@ -66,7 +68,7 @@ def test_a_storm_hides_no_event_of_another_meaning(many: dict[str, Scalar], othe
     assert sum(event.count for event in events) == 200
 
 
-def test_events_that_a_check_tells_apart_are_counted_apart() -> None:
+def test_fields_in_conditions_of_checks_separate_the_event_counts() -> None:
     catalogue = load_catalogue()[0]
     fields_by_pattern = {
         name: {*signal.fields} - {"pci"}  # the address makes the slot

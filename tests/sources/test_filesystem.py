@@ -64,7 +64,7 @@ def test_read_only_by_option_or_by_the_file_system_itself() -> None:
     assert slots["fs:/home"].signals["fs.read_only"] is False
 
 
-def test_what_fstab_wants() -> None:
+def test_mount_options_required_by_fstab() -> None:
     slots = by_slot(FilesystemSource(), _machine())
     assert slots["fs:/raid"].signals["fs.fstab_writable"] is True
     assert "fs.fstab_writable" not in slots["fs:/home"].signals
@@ -89,7 +89,7 @@ def test_no_inodes_to_count_and_no_blocks() -> None:
 
 
 @pytest.mark.parametrize("code", ["ESTALE", "EIO", "ENOTCONN"])
-def test_an_error_is_an_answer(code: str) -> None:
+def test_statvfs_error_is_a_reading(code: str) -> None:
     observation = by_slot(FilesystemSource(), _machine({"statvfs(/home)": {"error": code}}))["fs:/home"]
     assert observation.status == "read"
     assert observation.signals["fs.error"] == code
@@ -99,14 +99,14 @@ def test_an_error_is_an_answer(code: str) -> None:
 
 
 @pytest.mark.parametrize("code", ["EACCES", "EPERM"])
-def test_a_way_that_is_closed_says_nothing_of_the_file_system(code: str) -> None:
+def test_permission_error_is_unread_and_no_file_system_error(code: str) -> None:
     observation = by_slot(FilesystemSource(), _machine({"statvfs(/home)": {"error": code}}))["fs:/home"]
     assert observation.unreadable["fs.error"] == "permission denied: run as root"
     assert observation.unreadable.keys() == {"fs.error", "fs.used_ratio", "fs.free", "fs.inodes_used_ratio"}
 
 
 @pytest.mark.parametrize("code", ["ENOENT", "ENOTDIR"])
-def test_a_mount_that_is_not_there_any_more_is_none(code: str) -> None:
+def test_unmounted_file_system_is_omitted(code: str) -> None:
     slots = by_slot(FilesystemSource(), _machine({"statvfs(/home)": {"error": code}}))
     assert slots.keys() == {"fs:/", "fs:/raid"}
 
@@ -121,12 +121,12 @@ def test_garbage(result: Any) -> None:
     assert observation.signals["fs.answers"] is True
 
 
-def test_more_space_than_there_can_be() -> None:
+def test_implausible_free_space_is_unread() -> None:
     observation = by_slot(FilesystemSource(), _machine({"statvfs(/)": {**SIZES, "f_bavail": 2**63}}))["fs:/"]
     assert observation.unreadable.keys() == {"fs.free"}
 
 
-def test_a_mount_that_was_taken_away_has_had_its_silence() -> None:
+def test_stall_of_a_mount_ends_when_it_is_unmounted() -> None:
     source, machine = (
         FilesystemSource(),
         _machine(answer=LaneResult(stalled=(CallResult(2, "statvfs(/home)"),))),
@@ -183,7 +183,7 @@ def test_interrupted_reading_keeps_its_observations() -> None:
     assert slots["fs:/home"].unreadable["fs.answers"] == "not asked: statvfs(/raid) used up the time"
 
 
-def test_mounts_that_are_none() -> None:
+def test_invalid_mount_table_fails_and_one_without_disks_is_empty() -> None:
     observation = by_slot(FilesystemSource(), FakeMachine({"/proc/self/mounts": "xyz\n"}))[NODE]
     assert (observation.status, observation.detail) == ("failed", "/proc/self/mounts reads 'xyz\\n'")
     assert by_slot(FilesystemSource(), FakeMachine({"/proc/self/mounts": "proc /proc proc rw 0 0\n"})) == {}

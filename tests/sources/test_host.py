@@ -60,12 +60,12 @@ def test_no_trace_of_a_driver() -> None:
     assert "driver.version" not in observation.signals.keys() | observation.unreadable.keys()
 
 
-def test_a_module_on_its_way_in_counts_as_loaded() -> None:
+def test_module_that_is_being_loaded_counts_as_loaded() -> None:
     observation = by_slot(HostSource(), FakeMachine({"/sys/module/nvidia/initstate": "coming\n"}))[NODE]
     assert observation.signals == {"driver.loaded": True, "driver.module_state": "coming"}
 
 
-def test_a_driver_that_cannot_be_looked_at_is_neither_there_nor_not() -> None:
+def test_unreadable_driver_state_is_unread() -> None:
     errors = {"/proc/driver/nvidia/version": errno.EACCES}
     observation = by_slot(HostSource(), FakeMachine(errors=errors))[NODE]
     assert observation.signals == {}
@@ -74,7 +74,7 @@ def test_a_driver_that_cannot_be_looked_at_is_neither_there_nor_not() -> None:
     assert by_slot(HostSource(), beside)[NODE].signals["driver.loaded"] is True
 
 
-def test_garbage_harms_its_own_signal_only() -> None:
+def test_invalid_value_affects_only_its_own_signal() -> None:
     garbage = {
         "/proc/uptime": "soon\n",
         "/sys/module/nvidia/initstate": "odd\n",

@@ -94,7 +94,7 @@ def test_an_infiniband_port() -> None:
     assert (port.component.id, port.component.model) == ("a088:c203:0041:5a5e", "MT4129")
 
 
-def test_counters_declare_where_they_stop() -> None:
+def test_counters_declare_their_maximum() -> None:
     bits = {name: signal.bits for name, signal in InfinibandSource.signals.items() if signal.bits}
     assert (len(PMA), len(MLX5), len(EFA)) == (21, 30, 28)
     assert bits["port.symbol_error"] == bits["port.vl15_dropped"] == 16
@@ -145,7 +145,7 @@ def efa(**own: str) -> dict[str, str]:
     return {path: text for path, text in files.items() if not path.endswith(("hca_type", "board_id"))}
 
 
-def test_efa_is_not_believed_what_it_hard_codes() -> None:
+def test_hard_coded_values_of_efa_are_ignored() -> None:
     port = by_slot(InfinibandSource(), _machine(efa()))["port/rdmap16s0/1"]
     assert port.signals == {
         "port.link_layer": "EFA",
@@ -166,7 +166,7 @@ def test_efa_is_known_by_driver_or_name_where_the_vendor_is_not() -> None:
     assert "efa.rx_drops" not in by_slot(InfinibandSource(), machine)["port/rdmap16s0/1"].signals
 
 
-def test_another_vendor_s_device_with_an_efa_like_name_is_none() -> None:
+def test_device_of_another_vendor_with_an_efa_name_is_not_efa() -> None:
     files = {path.replace("mlx5_0", "rdmap16s0"): text for path, text in device("mlx5_0", INFINIBAND).items()}
     assert by_slot(InfinibandSource(), _machine(files))["port/rdmap16s0/1"].signals["port.up"] is True
 
@@ -185,7 +185,9 @@ def test_another_vendor_s_device_with_an_efa_like_name_is_none() -> None:
         (None, None, None),
     ],
 )
-def test_up(state: str | None, phys_state: str | None, up: bool | None) -> None:
+def test_port_is_up_by_state_and_physical_state(
+    state: str | None, phys_state: str | None, up: bool | None
+) -> None:
     assert is_up(state, phys_state) is up
 
 
@@ -214,19 +216,19 @@ def test_a_port_that_is_down_has_no_rate() -> None:
         ("30 Gb/sec (12X SDR)", None),
     ],
 )
-def test_rates(text: str, gbps: float | None) -> None:
+def test_rate_is_parsed_in_gigabits_per_second(text: str, gbps: float | None) -> None:
     assert parse_rate(text) == gbps
 
 
 @pytest.mark.parametrize(
     "text", ["", "fast", "400 Gb/sec", "400 Gb/sec (NDR)", "400 Gb/sec (4", "nan Gb/sec (4X NDR)"]
 )
-def test_no_rates(text: str) -> None:
+def test_invalid_rate_is_rejected(text: str) -> None:
     with pytest.raises(ValueError, match=r".*"):
         parse_rate(text)
 
 
-def test_a_rate_that_old_kernels_print_for_all_they_do_not_know() -> None:
+def test_default_rate_of_old_kernels_is_unknown() -> None:
     port = by_slot(InfinibandSource(), _infiniband(rate="10 Gb/sec (4X SDR)"))["port/mlx5_0/1"]
     assert "port.rate" not in port.signals
     assert "'10 Gb/sec (4X SDR)'" in port.unreadable["port.rate"]
@@ -240,14 +242,14 @@ def test_old_kernels_without_counters() -> None:
     assert "port.symbol_error" not in port.signals.keys() | port.unreadable.keys()
 
 
-def test_garbage_harms_its_own_signal_only() -> None:
+def test_invalid_value_affects_only_its_own_signal() -> None:
     garbage = {"phys_state": "9: <unknown>", "lid": "0xzz", "counters/link_downed": "many"}
     port = by_slot(InfinibandSource(), _infiniband(**garbage))["port/mlx5_0/1"]
     assert port.unreadable.keys() == {"port.phys_state", "port.up", "port.lid", "port.link_downed"}
     assert port.signals["port.rate"] == 400.0
 
 
-def test_a_guid_that_is_none_names_no_part() -> None:
+def test_invalid_guid_identifies_no_component() -> None:
     files = device("mlx5_0", INFINIBAND, node_guid="none", hca_type="")
     port = by_slot(InfinibandSource(), _machine(files))["port/mlx5_0/1"]
     assert port.component is None
@@ -255,7 +257,7 @@ def test_a_guid_that_is_none_names_no_part() -> None:
 
 
 @pytest.mark.parametrize("file", ["hca_type", "board_id", "ports/1/link_layer", "ports/1/state"])
-def test_an_attribute_that_each_port_has_is_unread_where_it_is_gone(file: str) -> None:
+def test_missing_mandatory_attribute_is_unread(file: str) -> None:
     machine = _infiniband()
     machine.remove(f"{CLASS}/mlx5_0/{file}")
     assert any(
@@ -275,7 +277,7 @@ def test_ports_that_could_not_be_listed_are_not_counted(place: str, code: int) -
 
 
 @pytest.mark.parametrize("value", [2**64 - 1, 2**32 - 1])
-def test_a_counter_of_all_ones_is_not_believed(value: int) -> None:
+def test_counter_of_all_ones_is_unread(value: int) -> None:
     port = by_slot(InfinibandSource(), _infiniband(**{"hw_counters/rx_icrc_encapsulated": str(value)}))[
         "port/mlx5_0/1"
     ]
@@ -283,7 +285,7 @@ def test_a_counter_of_all_ones_is_not_believed(value: int) -> None:
 
 
 @pytest.mark.parametrize("code", ["EINVAL", "EIO", "EACCES", "EPERM", "EOPNOTSUPP"])
-def test_a_device_that_refuses_is_asked_once(code: str) -> None:
+def test_refused_counters_of_a_device_are_read_once(code: str) -> None:
     source, machine = InfinibandSource(), _infiniband()
     machine.errors[f"{CLASS}/mlx5_0/ports/1/counters/VL15_dropped"] = getattr(errno, code)
     for _ in range(3):
@@ -304,7 +306,7 @@ def test_a_device_that_refuses_is_asked_once(code: str) -> None:
     assert len([path for path in machine.asked if "/counters/" in path]) == 1
 
 
-def test_a_refusal_is_the_device_s_not_the_port_s_and_no_other_device_s() -> None:
+def test_refusal_applies_to_all_ports_of_one_device_only() -> None:
     second = _files(f"{CLASS}/mlx5_0/ports/2", INFINIBAND)
     machine = _machine(device("mlx5_0", INFINIBAND) | second | device("mlx5_1", INFINIBAND))
     machine.errors[f"{CLASS}/mlx5_0/ports/1/counters/symbol_error"] = errno.EINVAL
@@ -341,7 +343,7 @@ def test_unused_counters_are_not_read() -> None:
     assert every.keys() - spared.keys() == {"port.symbol_error", "port.vl15_dropped", "port.port_xmit_data"}
 
 
-def test_a_counter_that_fails_otherwise_is_asked_again() -> None:
+def test_counter_with_another_error_is_read_again() -> None:
     source, machine = InfinibandSource(), _infiniband()
     counter = f"{CLASS}/mlx5_0/ports/1/counters/symbol_error"
     machine.errors[counter] = errno.ETIMEDOUT
@@ -352,14 +354,14 @@ def test_a_counter_that_fails_otherwise_is_asked_again() -> None:
 
 
 @pytest.mark.parametrize("directories", [[], [CLASS]])
-def test_no_device_is_a_fact_and_no_error(directories: list[str]) -> None:
+def test_machine_without_devices_has_no_error(directories: list[str]) -> None:
     slots = by_slot(InfinibandSource(), FakeMachine(directories=directories))
     assert slots.keys() == {NODE}
     assert slots[NODE].status == "absent"
     assert CLASS in slots[NODE].detail
 
 
-def test_a_device_that_is_pulled_while_it_is_read() -> None:
+def test_device_removed_during_the_read_is_omitted() -> None:
     machine = _infiniband()
     machine.errors = {f"{CLASS}/mlx5_0/{name}": errno.ENODEV for name in ("node_guid", "fw_ver", "ports")}
     assert by_slot(InfinibandSource(), machine).keys() == {NODE}

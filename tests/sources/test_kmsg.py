@@ -53,7 +53,7 @@ def pattern(
     return LogPattern(name, hint, text or hint, signal, slot, "about")
 
 
-def test_a_log_that_was_not_read_to_its_end_is_not_read() -> None:
+def test_partly_read_log_is_reported_as_unread() -> None:
     machine = Logging()
     machine.new = LogRecords((line(XID),), lost=3, more=True)
     node, gpu = KmsgSource(PATTERNS).read(machine)
@@ -77,7 +77,7 @@ def test_a_line_becomes_an_event_on_its_slot() -> None:
 
 
 @pytest.mark.parametrize("facility", [1, 3, 10, 23])
-def test_what_a_process_writes_never_counts(facility: int) -> None:
+def test_log_lines_of_processes_are_ignored(facility: int) -> None:
     assert read(line(XID, prefix=facility * 8 + 3)) == []
 
 
@@ -85,7 +85,7 @@ def test_a_prefix_may_have_more_fields() -> None:
     assert one(line(XID, more=",caller=T12"))[0] == "gpu/0000:3b:00"
 
 
-def test_continuation_lines_belong_to_the_record_and_are_no_text() -> None:
+def test_continuation_lines_are_part_of_the_record_but_not_of_its_text() -> None:
     link_down = "mlx5_core 0000:0c:00.0: Fatal error 1 detected"
     slot, event = one(line(f"{link_down}\n SUBSYSTEM=pci\n DEVICE=+pci:0000:0c:00.0"))
     assert (slot, event.text) == ("pci/0000:0c:00.0", link_down)
@@ -102,7 +102,7 @@ def test_one_record_of_several_lines_is_matched_whole() -> None:
     assert event.text.count("\n") == 2
 
 
-def test_escapes_are_of_bytes() -> None:
+def test_escapes_represent_bytes() -> None:
     [record] = parse_records([line(r"caf\xc3\xa9 \x5cx41 \xff 100\x")])
     assert record.text == "café \\x41 \ufffd 100\\x"
 
@@ -121,12 +121,12 @@ def test_escapes_are_of_bytes() -> None:
         f"{'9' * 5000},1,5,-;t",
     ],
 )
-def test_what_is_no_record_is_left_out(raw: str) -> None:
+def test_invalid_records_are_omitted(raw: str) -> None:
     assert list(parse_records([raw])) == []
 
 
 @given(st.lists(st.text() | st.from_regex(r"\A[0-9]{0,3},[0-9]*,[0-9]*,[-c+](,\w+=\w+)?;.*", fullmatch=True)))
-def test_parsing_never_raises_and_keeps_nothing_but_the_kernel_s_own(records: list[str]) -> None:
+def test_parsing_never_raises_and_returns_only_kernel_records(records: list[str]) -> None:
     accepted = list(parse_records(records))
     kernel = [raw for raw in records if raw.partition(",")[0].isdecimal() and int(raw.partition(",")[0]) < 8]
     assert len(accepted) <= len(kernel)
@@ -272,7 +272,7 @@ def test_a_pattern_is_matched_at_the_beginning() -> None:
     assert read(line(f"python3: {XID}")) == []
 
 
-def test_unknown_text_costs_no_expression() -> None:
+def test_regular_expression_runs_only_if_the_hint_matches() -> None:
     broken = pattern("one", "never logged", text="(")
     assert read(line("usb 1-1: new device"), patterns=(broken,)) == []
 
@@ -290,7 +290,7 @@ def test_each_signal_has_the_fields_of_all_its_patterns() -> None:
 # Floods and losses.
 
 
-def test_a_flood_is_capped_and_its_count_kept() -> None:
+def test_flood_is_limited_and_its_total_count_is_reported() -> None:
     flood = [line(XID.replace("79", "13"), at=float(at)) for at in range(1, 1001)]
     [observation] = read(*flood)
     assert len(observation.events) == 64
@@ -298,7 +298,7 @@ def test_a_flood_is_capped_and_its_count_kept() -> None:
     assert (observation.events[0].at, observation.events[-1].at) == (1.0, 1000.0)
 
 
-def test_a_flood_hides_no_other_code_and_no_other_gpu() -> None:
+def test_flood_does_not_hide_another_code_or_another_gpu() -> None:
     flood = [line(XID.replace("79", "13"))] * 1000
     elsewhere = line(XID.replace("3b", "5e"))
     events = [
@@ -340,14 +340,14 @@ def test_number_of_lost_records_is_reported() -> None:
     assert xid.status == "read"
 
 
-def test_what_was_read_once_is_not_read_again() -> None:
+def test_lines_are_reported_once() -> None:
     source, machine = KmsgSource(PATTERNS), Logging(line(XID))
     assert len(list(source.read(machine))) == 1
     assert list(source.read(machine)) == []
 
 
 @given(st.lists(st.text() | st.sampled_from([observation.example for observation in PATTERNS])))
-def test_no_text_breaks_a_round(texts: list[str]) -> None:
+def test_any_text_is_parsed_without_an_error(texts: list[str]) -> None:
     source = KmsgSource(PATTERNS)
     for observation in source.read(Logging(*(line(text.replace("\n", r"\x0a")) for text in texts))):
         for event in observation.events:

@@ -81,7 +81,7 @@ def test_nothing_is_planned(quiet: tuple[dict[str, str], Server]) -> None:
     assert (observation.signals, observation.unreadable) == (NOTHING, {})
 
 
-def test_nothing_but_reading_is_ever_done(quiet: tuple[dict[str, str], Server]) -> None:
+def test_metadata_requests_only_read(quiet: tuple[dict[str, str], Server]) -> None:
     files, server = quiet
     observed(files, server, EVENTS=AZURE_EVENT, SPOT='{"action": "stop", "time": "2027-01-15T08:02:00Z"}')
     methods = {method for method, path in server.asked if path != TOKEN_PATH}
@@ -116,7 +116,7 @@ def test_missing_answer_is_unread(cloud: str, path: str, answer: Answer, reason:
 
 
 @pytest.mark.parametrize(("cloud", "path"), [("azure", EVENTS), ("aws", TOKEN_PATH), ("gcp", PREEMPTED)])
-def test_silence_is_not_waited_for_twice(cloud: str, path: str) -> None:
+def test_metadata_service_without_an_answer_is_queried_once(cloud: str, path: str) -> None:
     files, answers = QUIET[cloud]
     with serving({**answers, path: silent}) as server:
         observation = observed(files, server)
@@ -161,7 +161,7 @@ def test_a_machine_without_any_such_feed(cloud: str) -> None:
         {f"{DMI}/product_name": "Amazon EC2\n", f"{DMI}/chassis_asset_tag": "Google Compute Engine\n"},
     ],
 )
-def test_a_machine_of_no_known_cloud_is_asked_nothing(files: dict[str, str]) -> None:
+def test_machine_of_an_unknown_cloud_sends_no_request(files: dict[str, str]) -> None:
     machine = FakeMachine(files)
     assert by_slot(MaintenanceSource(), machine) == {}
     assert all(path.startswith(DMI) for path in machine.asked)
@@ -172,7 +172,7 @@ def test_dmi_that_cannot_be_read_names_no_cloud() -> None:
     assert by_slot(MaintenanceSource(), ThisMachine()) is not None
 
 
-def test_what_no_cloud_needs_is_not_loaded() -> None:
+def test_http_modules_are_not_loaded_without_a_cloud() -> None:
     program = (
         "import sys; from nodeguard.sources.machines.live import LiveMachine\n"
         "from nodeguard.sources.maintenance import MaintenanceSource\n"
@@ -198,7 +198,7 @@ def test_azure_plans_a_redeploy() -> None:
     }
 
 
-def test_what_azure_plans_for_another_machine_is_not_of_this_one() -> None:
+def test_azure_event_of_another_machine_is_ignored() -> None:
     with serving(QUIET["azure"][1]) as server:
         observation = observed(AZURE, server, EVENTS=AZURE_EVENT, OWN_NAME="gpu-vmss_1")
     assert (observation.signals, observation.unreadable) == (NOTHING, {})
@@ -207,7 +207,7 @@ def test_what_azure_plans_for_another_machine_is_not_of_this_one() -> None:
 @pytest.mark.parametrize(
     ("answer", "reason"), [(429, "is asked too often"), ("", "returns nothing"), (silent, "gave no answer")]
 )
-def test_a_machine_that_does_not_know_its_name_does_not_know(answer: Answer, reason: str) -> None:
+def test_machine_without_its_name_reports_events_as_unread(answer: Answer, reason: str) -> None:
     with serving(QUIET["azure"][1]) as server:
         observation = observed(AZURE, server, EVENTS=AZURE_EVENT, OWN_NAME=answer)
     assert observation.signals == {}
@@ -251,7 +251,7 @@ def test_planned_event_is_reported_when_other_feeds_are_unread() -> None:
 @pytest.mark.parametrize(
     ("answer", "reason"), [(403, "refuses to answer (HTTP 403)"), (404, "issues no session token")]
 )
-def test_without_a_token_nothing_is_known(answer: Answer, reason: str) -> None:
+def test_without_a_token_all_signals_are_unread(answer: Answer, reason: str) -> None:
     with serving({SCHEDULED: "[]", TOKEN_PATH: answer}) as server:
         observation = observed(AWS, server)
     assert reason in observation.unreadable["maintenance.pending"]

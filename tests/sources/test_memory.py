@@ -43,7 +43,7 @@ def test_the_node() -> None:
     assert observation.unreadable == {}
 
 
-def test_an_old_kernel_has_less_to_say() -> None:
+def test_old_kernel_without_some_files_omits_their_signals() -> None:
     observation = by_slot(
         MemorySource(), FakeMachine({"/proc/meminfo": "MemTotal: 1024 kB\nMemFree: 512 kB\n"})
     )
@@ -51,7 +51,7 @@ def test_an_old_kernel_has_less_to_say() -> None:
     assert observation[NODE].unreadable == {}
 
 
-def test_pressure_that_is_switched_off_does_not_apply() -> None:
+def test_disabled_pressure_accounting_is_not_applicable() -> None:
     errors = {"/proc/pressure/memory": errno.EOPNOTSUPP}
     observation = by_slot(MemorySource(), FakeMachine({"/proc/meminfo": MEMINFO}, errors=errors))[NODE]
     assert not [
@@ -59,13 +59,13 @@ def test_pressure_that_is_switched_off_does_not_apply() -> None:
     ]
 
 
-def test_pressure_that_is_refused_is_unread() -> None:
+def test_refused_pressure_file_is_unread() -> None:
     errors = {"/proc/pressure/memory": errno.EACCES}
     observation = by_slot(MemorySource(), FakeMachine({"/proc/meminfo": MEMINFO}, errors=errors))[NODE]
     assert observation.unreadable.keys() == {"memory.pressure.some", "memory.pressure.full"}
 
 
-def test_garbage_harms_its_own_signal_only() -> None:
+def test_invalid_value_affects_only_its_own_signal() -> None:
     files = {
         "/proc/meminfo": MEMINFO.replace("2113456784 kB", "much"),
         "/proc/pressure/memory": "some avg10=0.00\nfull avg60=0.5\n",
@@ -79,11 +79,11 @@ def test_garbage_harms_its_own_signal_only() -> None:
     }
 
 
-def test_meminfo_that_is_none() -> None:
+def test_invalid_meminfo_is_unread() -> None:
     assert "memory.total" in by_slot(MemorySource(), FakeMachine({"/proc/meminfo": "xyz"}))[NODE].unreadable
 
 
-def test_each_dimm_counts_for_itself() -> None:
+def test_errors_are_counted_for_each_dimm() -> None:
     edac = {
         **_dimm("mc0/dimm0", 3, 0, "CPU_SrcID#0_MC#0_Chan#0_DIMM#0"),
         **_dimm("mc0/rank12", 0, 1),
@@ -101,7 +101,7 @@ def test_each_dimm_counts_for_itself() -> None:
     assert slots["dimm/mc0/rank12"].component is None
 
 
-def test_errors_of_a_dimm_that_is_not_known_are_the_controller_s() -> None:
+def test_errors_of_an_unknown_dimm_belong_to_the_controller() -> None:
     edac = {
         **_dimm("mc0/dimm0", 0, 0),
         f"{MC}/mc0/ce_count": "41\n",
@@ -113,7 +113,7 @@ def test_errors_of_a_dimm_that_is_not_known_are_the_controller_s() -> None:
     assert slots["dimm/mc0/dimm0"].signals == {"dimm.corrected": 0, "dimm.uncorrected": 0}
 
 
-def test_a_controller_that_does_not_count_by_dimm() -> None:
+def test_controller_without_counts_by_dimm() -> None:
     edac = {
         f"{MC}/mc1/ce_count": "7\n",
         f"{MC}/mc1/ue_count": "0\n",

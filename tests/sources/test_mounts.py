@@ -34,7 +34,7 @@ tmpfs /var/lib/kubelet/pods/1/volumes/kubernetes.io~projected/token tmpfs rw 0 0
 """
 
 
-def test_which_are_worth_asking() -> None:
+def test_mounts_to_check_of_a_mount_table() -> None:
     assert [mount.path for mount in mounts_to_check(MOUNTS)] == [
         "/",
         "/boot/efi",
@@ -50,7 +50,7 @@ def test_which_are_worth_asking() -> None:
     ]
 
 
-def test_local_ones_come_first() -> None:
+def test_local_mounts_come_first() -> None:
     network = [mount.is_network for mount in mounts_to_check(MOUNTS)]
     assert network == sorted(network)
 
@@ -60,13 +60,13 @@ def test_the_root_of_a_container() -> None:
     assert [mount.path for mount in mounts_to_check(text)] == ["/", "/etc/hosts"]
 
 
-def test_what_is_mounted_over_is_hidden() -> None:
+def test_mount_is_hidden_by_a_later_one_on_the_same_path() -> None:
     text = "/dev/sda1 /data xfs rw 0 0\nnfs-1:/data /data nfs4 ro 0 0\n"
     (mount,) = mounts_to_check(text)
     assert (mount.device, mount.is_network, mount.read_only) == ("nfs-1:/data", True, True)
 
 
-def test_what_is_mounted_above_hides_what_is_below() -> None:
+def test_mount_on_a_parent_hides_the_mounts_below() -> None:
     text = "/dev/sda1 /data/a xfs rw 0 0\n/dev/sdb1 /data2 xfs rw 0 0\nnfs-1:/data /data nfs4 rw 0 0\n"
     assert [mount.path for mount in mounts_to_check(text)] == ["/data2", "/data"]
     assert [mount.path for mount in mounts_to_check(f"{text}/dev/sdc1 / ext4 rw 0 0\n")] == [
@@ -81,7 +81,7 @@ def test_options() -> None:
     assert [mount.read_only for mount in parse_mounts(text)] == [False, True, False]
 
 
-def test_what_is_no_mount() -> None:
+def test_invalid_lines_of_the_mount_table_are_skipped() -> None:
     assert list(parse_mounts("# /dev/sda1 /data xfs\n\nxyz\n/dev/sda1 /data\n")) == []
 
 
@@ -99,7 +99,7 @@ def test_octal_escapes(text: str, path: str) -> None:
 
 
 @given(st.text())
-def test_what_the_kernel_escapes_comes_back(path: str) -> None:
+def test_escaped_paths_are_decoded(path: str) -> None:
     escaped = "".join(f"\\{ord(letter):03o}" if letter in " \t\n\\" else letter for letter in path)
     assert unescape(escaped) == path
 

@@ -26,7 +26,7 @@ def test_gpu_without_a_pci_address_has_its_index(pci: Any) -> None:
     assert "gpu/index-0" in read({**hopper(), "nvmlDeviceGetPciInfo_v3": pci})
 
 
-def test_an_older_driver_tells_the_address_by_the_older_name() -> None:
+def test_pci_address_is_read_by_the_older_call_name() -> None:
     device = hopper()
     device["nvmlDeviceGetPciInfo"] = device.pop("nvmlDeviceGetPciInfo_v3")
     assert FIRST in read(device)
@@ -41,7 +41,7 @@ def test_a_gpu_without_handle_is_counted_and_hides_no_other() -> None:
 
 
 @pytest.mark.parametrize("error", ["NO_PERMISSION", "OPERATING_SYSTEM"])
-def test_a_gpu_that_may_not_be_looked_at_is_counted_apart(error: str) -> None:
+def test_hidden_gpu_is_counted_separately(error: str) -> None:
     node = read({"error": f"NVML_ERROR_{error}"}, hopper(1, links=0))[NODE]
     assert (node.signals["gpu.handles_hidden"], node.signals["gpu.handle_error"]) == (1, "none")
     assert "gpu.handles_refused" not in node.signals
@@ -66,7 +66,7 @@ def test_a_stall_keeps_what_was_read_before_and_leaves_the_rest_unread() -> None
     assert (observations[SECOND].status, observations[SECOND].unreadable) == ("read", {})
 
 
-def test_what_was_asked_before_a_stall_and_is_not_supported_does_not_apply() -> None:
+def test_unsupported_call_before_a_stall_is_not_applicable() -> None:
     stalling = {
         **hopper(),
         "nvmlDeviceGetModuleId": UNSUPPORTED,
@@ -75,7 +75,7 @@ def test_what_was_asked_before_a_stall_and_is_not_supported_does_not_apply() -> 
     assert "gpu.module" not in read(stalling)[FIRST].unreadable
 
 
-def test_a_gpu_at_rest_keeps_its_slot_and_its_links_are_not_gone() -> None:
+def test_skipped_gpu_keeps_its_target_and_its_links_are_unread() -> None:
     source, machine = NvmlSource(), Gpus(hopper(links=2), hopper(1, links=2))
     whole = by_slot(source, machine)
     assert machine.document is not None
@@ -88,7 +88,7 @@ def test_a_gpu_at_rest_keeps_its_slot_and_its_links_are_not_gone() -> None:
         assert observations[f"{FIRST}/nvlink/0"].status == "read"
 
 
-def test_a_hang_ends_all_that_comes_after_and_the_round_is_not_whole() -> None:
+def test_hang_ends_the_round_as_incomplete() -> None:
     source = NvmlSource()
     machine = Gpus(hopper(links=0), {**hopper(1), "nvmlDeviceGetEccMode": {"error": "hang"}}, hopper(2))
     first = by_slot(source, machine)
@@ -107,7 +107,7 @@ def test_a_hang_ends_all_that_comes_after_and_the_round_is_not_whole() -> None:
     assert later[NODE].detail == node.detail
 
 
-def test_a_driver_that_stalls_as_a_whole() -> None:
+def test_stall_of_the_whole_driver() -> None:
     document = {**recordings.SYSTEM, "nvmlSystemGetNVMLVersion": {"error": "stall"}}
     observations = by_slot(NvmlSource(), Gpus(hopper(), system=document))
     assert set(observations) == {NODE}
@@ -172,7 +172,7 @@ def test_interrupted_round_omits_calls_that_it_did_not_make() -> None:
     assert not observations[NODE].signals.keys() & {"nvml.answers", "nvml.ready", "nvml.error"}
 
 
-def test_a_fault_of_ours_says_nothing_of_the_driver() -> None:
+def test_internal_failure_is_not_reported_as_a_driver_fault() -> None:
     observations = by_slot(NvmlSource(), Answered(failed="no process"))
     assert observations == {NODE: Observation("nvml", NODE, "failed", detail="no process")}
     observations = by_slot(

@@ -10,7 +10,7 @@ from tests.sources.test_nvml_results import DENIED, UNSUPPORTED
 from tests.worker.recordings import hopper, rack, value
 
 
-def test_a_gpu_its_part_and_its_links() -> None:
+def test_gpu_has_its_component_and_its_links() -> None:
     observations = read(hopper(), hopper(1, links=2))
     assert set(observations) == {
         NODE,
@@ -92,19 +92,19 @@ def test_error_of_the_whole_gpu_is_its_error(error: str) -> None:
     assert of_gpu({"nvmlDeviceGetEccMode": {"error": f"NVML_ERROR_{error}"}}).signals["gpu.error"] == error
 
 
-def test_an_error_that_says_little_is_the_gpu_s_where_most_calls_meet_it() -> None:
+def test_unknown_error_applies_to_the_gpu_if_most_calls_return_it() -> None:
     vague = {"error": "NVML_ERROR_UNKNOWN"}
     calls = ("nvmlDeviceGetEccMode", "nvmlDeviceGetMigMode", "nvmlDeviceGetPersistenceMode")
     assert of_gpu({calls[0]: vague}).signals["gpu.error"] == "none"
     assert of_gpu(dict.fromkeys(calls, vague)).signals["gpu.error"] == "UNKNOWN"
 
 
-def test_a_reset_that_is_due_is_the_gpu_s_error() -> None:
+def test_required_reset_is_reported_as_the_error_of_the_gpu() -> None:
     required = {"error": "NVML_ERROR_RESET_REQUIRED"}
     assert of_gpu({"nvmlDeviceGetEccMode": required}).signals["gpu.error"] == "RESET_REQUIRED"
 
 
-def test_mig_begins_a_new_epoch_for_counters() -> None:
+def test_change_of_mig_mode_starts_a_new_counter_epoch() -> None:
     assert read(hopper())[FIRST].epoch != read({**hopper(), "nvmlDeviceGetMigMode": [1, 1]})[FIRST].epoch
 
 
@@ -117,7 +117,7 @@ def test_an_nvlink_that_refuses_leaves_the_count_unknown() -> None:
 
 
 @pytest.mark.parametrize("error", ["RESET_REQUIRED", "UNKNOWN", "TIMEOUT"])
-def test_links_that_are_not_counted_and_fail_are_none(error: str) -> None:
+def test_failing_links_without_a_link_count_do_not_exist(error: str) -> None:
     failed = {"error": f"NVML_ERROR_{error}"}
     pci = hopper()["nvmlDeviceGetPciInfo_v3"]
     device = dict.fromkeys(hopper(), failed) | {"nvmlDeviceGetPciInfo_v3": pci}
@@ -126,7 +126,7 @@ def test_links_that_are_not_counted_and_fail_are_none(error: str) -> None:
     assert "gpu.nvlink.active" in observations[FIRST].unreadable
 
 
-def test_a_link_to_the_cpu_that_does_not_say_is_not_taken_for_inactive() -> None:
+def test_unread_link_to_the_cpu_does_not_count_as_inactive() -> None:
     unknown = {**rack(), "nvmlDeviceGetFieldValues(171,0)": UNSUPPORTED}
     del unknown["nvmlDeviceGetFieldValues(171,1)"]
     observations = read(unknown)[FIRST]
@@ -136,7 +136,7 @@ def test_a_link_to_the_cpu_that_does_not_say_is_not_taken_for_inactive() -> None
     assert refused.unreadable == {"gpu.c2c.active": "permission denied: run as root"}
 
 
-def test_a_count_of_links_that_cannot_be_costs_nothing() -> None:
+def test_implausible_link_count_has_no_active_count() -> None:
     observations = of_gpu({"nvmlDeviceGetFieldValues(170,0)": value(1 << 60)})
     assert observations.signals["gpu.c2c.count"] == 1 << 60
     assert "gpu.c2c.active" not in observations.signals

@@ -26,7 +26,7 @@ def failed(error: str) -> dict[str, str]:
     return {"error": f"NVML_ERROR_{error}"}
 
 
-# Which of several names counts, and what it means that a call fails.
+# Which of several call names is used, and the meaning of a failed call.
 
 
 def test_the_newer_name_counts_where_it_answers() -> None:
@@ -57,7 +57,7 @@ def test_missing_feature_is_not_applicable(error: str) -> None:
     }
 
 
-def test_what_was_never_asked_does_not_apply() -> None:
+def test_missing_call_is_not_applicable() -> None:
     assert read_rows(GPU, {}) == NOTHING
 
 
@@ -97,7 +97,7 @@ def test_a_field_value_fails_by_its_own_code(code: Any, reason: str | None) -> N
     assert unread.get("gpu.memory.temperature") == reason
 
 
-def test_of_a_field_the_value_and_not_the_envelope_counts() -> None:
+def test_field_result_is_unpacked_to_its_value() -> None:
     assert read_rows(GPU, {"nvmlDeviceGetFieldValues(230,0)": value(2, 1)}) == (
         {"gpu.recovery_action": 2},
         {},
@@ -157,7 +157,7 @@ def is_of_its_kind(row: Row, value: Scalar) -> bool:
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.signal.name)
 @settings(max_examples=25, deadline=None)
 @given(data=st.data())
-def test_a_row_gives_a_value_of_its_kind_or_says_that_it_is_unread(row: Row, data: st.DataObject) -> None:
+def test_row_has_a_value_of_its_type_or_is_unread(row: Row, data: st.DataObject) -> None:
     results: dict[str, Any] = {}
     for call, item in row.calls:
         result = data.draw(JSON)
@@ -188,7 +188,7 @@ def test_a_row_gives_a_value_of_its_kind_or_says_that_it_is_unread(row: Row, dat
         ({"nvmlDeviceGetFieldValues(189,0)": value(10**400)}, "gpu.power.limit_default"),
     ],
 )
-def test_garbage_is_unread_and_says_what_it_says(calls: dict[str, Any], signal: str) -> None:
+def test_invalid_text_is_unread_and_quoted_in_the_reason(calls: dict[str, Any], signal: str) -> None:
     signals, unread = read_rows(GPU, calls)
     assert signal not in signals
     assert " reads " in unread[signal]
@@ -203,6 +203,6 @@ def test_result_of_a_link_has_its_number() -> None:
 
 
 @pytest.mark.parametrize("convert", [row.convert for row in ROWS], ids=[row.signal.name for row in ROWS])
-def test_a_truth_passes_for_no_value(convert: Callable[[Any], Scalar]) -> None:
+def test_boolean_is_not_accepted_as_a_value(convert: Callable[[Any], Scalar]) -> None:
     with pytest.raises((ValueError, TypeError)):
         convert(True)

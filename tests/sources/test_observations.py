@@ -22,7 +22,7 @@ SCRATCH = {"name": "write", "target": "fs:/scratch", "health": "suspect", "messa
 FILES = {NCCL: text()}
 
 
-def test_what_probes_say() -> None:
+def test_probe_results_become_signals() -> None:
     observations = by_slot(ObservationsSource(), FakeMachine({NCCL: text(OK, SCRATCH)}))
     assert observations == {
         "probe/nccl": Observation(
@@ -62,7 +62,7 @@ def test_unfinished_and_other_files_are_not_read() -> None:
     assert by_slot(ObservationsSource(), FakeMachine(files)) == {}
 
 
-def test_what_is_out_of_date_is_unread_and_says_how_old_it_is() -> None:
+def test_expired_result_is_unread_with_its_age() -> None:
     machine = FakeMachine(FILES)
     machine.later(900)
     assert by_slot(ObservationsSource(), machine)["probe/nccl"].unreadable == {}
@@ -73,7 +73,7 @@ def test_what_is_out_of_date_is_unread_and_says_how_old_it_is() -> None:
     assert observations.signals == {"probe.name": "nccl", "probe.target": "node", "probe.file": NCCL}
 
 
-def test_a_broken_file_takes_back_nothing() -> None:
+def test_invalid_file_does_not_clear_earlier_results() -> None:
     source, machine = ObservationsSource(), FakeMachine({NCCL: text(OK, SCRATCH)})
     by_slot(source, machine)
     machine.files[NCCL] = text()[:30]
@@ -87,7 +87,7 @@ def test_a_broken_file_takes_back_nothing() -> None:
     assert set(by_slot(source, machine)) == {"probe/nccl"}
 
 
-def test_a_broken_observation_takes_back_nothing() -> None:
+def test_invalid_observation_does_not_clear_its_earlier_result() -> None:
     source, machine = ObservationsSource(), FakeMachine({NCCL: text(OK, SCRATCH)})
     by_slot(source, machine)
     machine.files[NCCL] = text(OK, {**SCRATCH, "health": "bad"})
@@ -101,7 +101,7 @@ def test_a_broken_observation_takes_back_nothing() -> None:
         )
 
 
-def test_a_file_that_was_never_understood_is_unread_by_its_name() -> None:
+def test_file_that_was_never_valid_is_unread_under_its_name() -> None:
     machine = FakeMachine({NCCL: text({"name": "A"}, {"name": "B"})})
     observations = by_slot(ObservationsSource(), machine)
     reason = f"{NCCL}: observations[0].message: is missing: add it (and 1 more)"
@@ -114,14 +114,14 @@ def test_a_file_that_is_refused() -> None:
     assert observations["probe/nccl.json"].unreadable == {"probe.health": reason}
 
 
-def test_a_folder_that_is_refused_takes_back_nothing() -> None:
+def test_refused_folder_does_not_clear_earlier_results() -> None:
     observations = by_slot(ObservationsSource(), FakeMachine(errors={FOLDER: errno.EACCES}))
     assert observations == {
         NODE: Observation("observations", NODE, "failed", detail=f"{FOLDER}: permission denied: run as root")
     }
 
 
-def test_a_file_that_goes_while_it_is_read_is_no_file() -> None:
+def test_file_removed_during_the_read_is_skipped() -> None:
     source, machine = ObservationsSource(), FakeMachine(FILES)
     by_slot(source, machine)
     machine.errors[NCCL] = errno.ENOENT
@@ -135,7 +135,7 @@ def test_removed_file_has_no_observations() -> None:
     assert by_slot(source, machine) == {}
 
 
-def test_two_files_do_not_speak_of_one_thing() -> None:
+def test_two_files_cannot_report_the_same_target() -> None:
     other = f"{FOLDER}/other.json"
     observations = by_slot(
         ObservationsSource(), FakeMachine({**FILES, other: text({**OK, "health": "fatal"})})
@@ -145,7 +145,7 @@ def test_two_files_do_not_speak_of_one_thing() -> None:
     assert observations["probe/other.json"].unreadable == {"probe.health": reason}
 
 
-def test_a_file_that_is_out_of_date_stands_in_no_other_ones_way() -> None:
+def test_expired_file_does_not_replace_a_current_one() -> None:
     old = f"{FOLDER}/a-month-ago.json"
     observations = by_slot(
         ObservationsSource(), FakeMachine({**FILES, old: text(written_at="2026-12-15T08:00:00Z")})
@@ -154,7 +154,7 @@ def test_a_file_that_is_out_of_date_stands_in_no_other_ones_way() -> None:
     assert observations["probe/a-month-ago.json"].unreadable
 
 
-def test_only_so_many_files_are_read() -> None:
+def test_number_of_files_is_limited() -> None:
     def observation(at: int) -> dict[str, Any]:
         return {**OK, "name": f"n-{at}"}
 

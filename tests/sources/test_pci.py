@@ -118,7 +118,7 @@ def test_a_machine_without_a_pci_bus() -> None:
     assert "/sys/bus/pci" in slots[NODE].detail
 
 
-def test_an_empty_bus_is_a_fact() -> None:
+def test_empty_bus_is_read() -> None:
     observation = by_slot(PciSource(), FakeMachine(directories=[BUS]))[NODE]
     assert observation.signals == {"gpu.pci_count": 0, "nvswitch.pci_count": 0, "rdma.function_count": 0}
 
@@ -156,7 +156,7 @@ def test_a_gpu_that_fell_off_the_bus() -> None:
     assert observation.signals["pci.aer.correctable"] == 5
 
 
-def test_a_function_that_the_kernel_has_given_up() -> None:
+def test_function_that_the_kernel_removed() -> None:
     fake = machine()
     fake.errors[f"{BUS}/{GPU}/current_link_width"] = errno.EINVAL
     observation = by_slot(PciSource(), fake)["gpu/0000:3b:00"]
@@ -167,7 +167,7 @@ def test_a_function_that_the_kernel_has_given_up() -> None:
 
 
 @pytest.mark.parametrize("width", ["0", "255"])
-def test_no_link_of_its_own_is_no_silence(width: str) -> None:
+def test_function_without_its_own_link_has_no_link_signals(width: str) -> None:
     fake = machine()
     fake.files |= {
         f"{BUS}/{GPU}/current_link_width": f"{width}\n",
@@ -190,7 +190,7 @@ def test_a_virtual_machine_has_no_link_files() -> None:
     assert observation.unreadable == {}
 
 
-def test_garbage_harms_its_own_signal_only() -> None:
+def test_invalid_value_affects_only_its_own_signal() -> None:
     fake = machine()
     path = f"{BUS}/{GPU}"
     fake.files |= {
@@ -220,7 +220,7 @@ def test_unidentified_function_makes_the_counts_unknown() -> None:
 
 @pytest.mark.parametrize("file", ["class", "vendor", "device"])
 @pytest.mark.parametrize("code", [errno.EIO, errno.ENOENT])
-def test_a_list_with_a_function_that_could_not_be_read_is_not_whole(file: str, code: int) -> None:
+def test_list_with_an_unread_function_is_incomplete(file: str, code: int) -> None:
     fake = machine()
     fake.errors[f"{BUS}/{GPU}/{file}"] = code
     node = by_slot(PciSource(), fake)[NODE]
@@ -228,8 +228,8 @@ def test_a_list_with_a_function_that_could_not_be_read_is_not_whole(file: str, c
     assert "nvswitch.pci_count" in node.unreadable
 
 
-def test_a_bus_that_is_refused_lists_nothing_and_denies_nothing() -> None:
-    """The driver's own list can still be read: what the bus does not list is not gone from it."""
+def test_refused_bus_reports_no_function_as_present_or_absent() -> None:
+    """The driver's own list is readable: a GPU in it is not reported as absent from the bus."""
     fake = machine()
     fake.errors[BUS] = errno.EACCES
     slots = by_slot(PciSource(), fake)
@@ -238,7 +238,7 @@ def test_a_bus_that_is_refused_lists_nothing_and_denies_nothing() -> None:
     assert "permission denied" in slots[NODE].unlisted["gpu"]
 
 
-def test_what_sits_at_an_address_is_remembered_while_the_bus_is_refused() -> None:
+def test_component_at_an_address_is_remembered_while_the_bus_is_refused() -> None:
     source, fake = PciSource(), machine()
     before = by_slot(source, fake)
     fake.errors[BUS] = errno.EIO
@@ -248,7 +248,7 @@ def test_what_sits_at_an_address_is_remembered_while_the_bus_is_refused() -> Non
     assert by_slot(source, fake).keys() == before.keys()
 
 
-def test_a_driver_s_list_that_is_refused_is_unread_of_each_gpu() -> None:
+def test_refused_driver_list_is_unread_for_each_gpu() -> None:
     fake = machine()
     fake.errors["/proc/driver/nvidia/gpus"] = errno.EIO
     assert "pci.procfs" in by_slot(PciSource(), fake)["gpu/0000:3b:00"].unreadable
@@ -263,14 +263,14 @@ def test_whether_a_function_is_virtual_may_be_unread() -> None:
     assert slots[NODE].signals["nvswitch.pci_count"] == 1
 
 
-def test_a_file_that_is_cut_short_is_no_number() -> None:
+def test_truncated_file_is_not_parsed_as_a_number() -> None:
     fake = machine()
     fake.files[f"{BUS}/{GPU}/current_link_width"] = "1"
     observation = by_slot(PciSource(), fake)["gpu/0000:3b:00"]
     assert observation.unreadable["pci.link.width"] == "the file is cut short"
 
 
-def test_gpus_given_to_virtual_machines_are_not_counted() -> None:
+def test_gpus_assigned_to_virtual_machines_are_not_counted() -> None:
     fake = machine()
     virtual = f"{BUS}/0000:3c:00.4"
     fake.files |= function("0000:3c:00.4", "10de", "2330", "030200")
@@ -291,7 +291,7 @@ def test_a_virtual_function_does_not_take_its_gpu_s_slot() -> None:
     assert by_slot(PciSource(), fake)["gpu/0000:3b:00"].signals["pci.virtual"] is False
 
 
-def test_what_procfs_lists() -> None:
+def test_procfs_list_of_gpus() -> None:
     fake = machine()
     fake.files["/proc/driver/nvidia/gpus/0000:5d:00.0/information"] = "Model: Unknown\n"
     del fake.files[f"/proc/driver/nvidia/gpus/{GPU}/information"]
@@ -310,7 +310,7 @@ def test_hot_plug() -> None:
     assert by_slot(source, fake)["gpu/0000:3b:00"].signals["pci.device"] == "2335"
 
 
-def test_what_cannot_change_is_read_once() -> None:
+def test_constant_files_are_read_once() -> None:
     source, fake = PciSource(), machine()
     by_slot(source, fake)
     assert len(fake.asked) == len(set(fake.asked))
@@ -329,7 +329,7 @@ def test_a_driver_that_comes_later_makes_a_function_one_for_rdma() -> None:
 
 
 @given(*[st.text("0123456789abcdef", min_size=4, max_size=4)] * 3, st.booleans())
-def test_only_what_is_nvidia_s_is_a_gpu(vendor: str, device: str, class_code: str, has_rdma: bool) -> None:
+def test_only_nvidia_functions_are_gpus(vendor: str, device: str, class_code: str, has_rdma: bool) -> None:
     slot = slot_of(GPU, FunctionIdentity(vendor, device, class_code, virtual=False), has_rdma=has_rdma)
     assert (slot == "gpu/0000:3b:00") == (vendor == "10de" and class_code in {"0300", "0302"})
     assert slot is not None or not has_rdma

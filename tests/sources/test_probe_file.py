@@ -24,12 +24,12 @@ OK = {"name": "nccl", "health": "ok", "message": "12 GB/s between all pairs"}
 
 
 def text(*observations: dict[str, Any], **file: Any) -> str:
-    """A file of probes that is in order but for what is given; None takes a field away."""
+    """Return a valid probe file with some fields replaced; None removes a field."""
     whole = {"written_at": WRITTEN, "valid_for": 900, "observations": list(observations) or [OK], **file}
     return json.dumps({name: value for name, value in whole.items() if value is not None})
 
 
-def test_a_file_says_what_its_probes_found() -> None:
+def test_probe_file_has_the_results_of_its_probes() -> None:
     scratch = {"name": "write", "target": "fs:/scratch", "health": "suspect", "message": "EIO", "value": 3}
     assert parse_probe_file(text(OK, scratch), NOW) == ProbeFile(
         NOW,
@@ -58,7 +58,7 @@ def test_a_slot_may_be_written_as_drivers_write_it() -> None:
     assert content.target == "gpu/0000:3b:00"
 
 
-def test_a_clock_that_is_being_set_is_forgiven() -> None:
+def test_small_clock_difference_is_accepted() -> None:
     assert not parse_probe_file(text(), NOW - 59).defects
 
 
@@ -155,13 +155,13 @@ def test_invalid_file_has_a_defect(content: str, defect: str) -> None:
         ),
     ],
 )
-def test_an_observation_that_cannot_be_believed_harms_no_other(wrong: dict[str, Any], defect: str) -> None:
+def test_invalid_observation_does_not_affect_the_others(wrong: dict[str, Any], defect: str) -> None:
     parsed = parse_probe_file(text({**OK, "name": "other"}, {**OK, **wrong}), NOW)
     assert parsed.defects == (f"observations[1].{defect}",)
     assert [observation.name for observation in parsed.observations] == ["other"]
 
 
-def test_an_observation_claims_something() -> None:
+def test_observation_requires_health_or_a_value() -> None:
     parsed = parse_probe_file(text({"name": "a", "message": "b"}), NOW)
     assert parsed.defects == (
         "observations[0].health: is missing: write health, or a value for a check of your own",

@@ -28,7 +28,7 @@ def _machine(*processes: tuple[int, str, str], **more: Any) -> FakeMachine:
 CALM = ((1, "systemd", "S"), (2, "kthreadd", "S"), (7, "kworker/0:0-events", "I"), (90, "python3", "R"))
 
 
-def test_nothing_is_stuck() -> None:
+def test_without_blocked_processes_all_values_are_zero() -> None:
     observation = by_slot(ProcessesSource(), _machine(*CALM))[NODE]
     assert observation.signals == {
         "process.blocked": 0,
@@ -38,7 +38,7 @@ def test_nothing_is_stuck() -> None:
     }
 
 
-def test_how_long_one_same_process_is_stuck() -> None:
+def test_blocked_time_is_measured_for_the_same_process() -> None:
     source = ProcessesSource()
     machine = _machine(*CALM, (500, "nvidia-smi", "D"), (600, "defunct", "Z"))
     first = by_slot(source, machine)[NODE].signals
@@ -66,14 +66,14 @@ def test_process_that_recovers_starts_from_zero() -> None:
         assert by_slot(source, machine)[NODE].signals["process.blocked_oldest"] == seen
 
 
-def test_a_reboot_forgets() -> None:
+def test_blocked_time_restarts_after_a_reboot() -> None:
     source, machine = ProcessesSource(), _machine((500, "dd", "D"))
     by_slot(source, machine)
     machine.instant = Instant(machine.instant.wall + 600, 60.0, "boot-2")
     assert by_slot(source, machine)[NODE].signals["process.blocked_oldest"] == 0.0
 
 
-def test_names_say_where_they_wait() -> None:
+def test_blocked_names_have_the_kernel_function() -> None:
     machine = _machine(*((pid, "nv open) (x", "D") for pid in range(500, 510)))
     machine.files |= {"/proc/500/wchan": "uvm_va_space_mm_shutdown", "/proc/501/wchan": "0"}
     names = by_slot(ProcessesSource(), machine)[NODE].signals["process.blocked_names"]
@@ -81,14 +81,14 @@ def test_names_say_where_they_wait() -> None:
     assert str(names).count("nv open") == 5
 
 
-def test_only_the_stuck_are_looked_at_closely() -> None:
+def test_wait_channel_is_read_only_for_blocked_processes() -> None:
     machine = _machine(*CALM, (500, "dd", "D"))
     by_slot(ProcessesSource(), machine)
     assert [path for path in machine.asked if path.endswith("wchan")] == ["/proc/500/wchan"]
     assert not [path for path in machine.asked if path.endswith(("cmdline", "environ", "maps", "status"))]
 
 
-def test_a_name_brings_no_control_characters() -> None:
+def test_process_name_is_reported_without_control_characters() -> None:
     names = by_slot(ProcessesSource(), _machine((500, "a\x1b[2Jb\nc", "D")))[NODE].signals[
         "process.blocked_names"
     ]
@@ -101,7 +101,7 @@ def test_processes_end_while_they_are_read(code: int) -> None:
     assert by_slot(ProcessesSource(), machine)[NODE].signals["process.blocked"] == 0
 
 
-def test_hidden_processes_are_not_counted_as_none() -> None:
+def test_hidden_processes_make_the_count_unread() -> None:
     refused = _machine(*CALM, (500, "dd", "D"), errors={"/proc/1/stat": errno.EPERM})
     missing = _machine((90, "python3", "R"), links={"/proc/thread-self": "90/task/90"})
     for machine in (refused, missing):
@@ -111,7 +111,7 @@ def test_hidden_processes_are_not_counted_as_none() -> None:
         assert "run as root" in observation.unreadable["process.blocked"]
 
 
-def test_garbage_is_not_counted_as_calm() -> None:
+def test_invalid_process_status_makes_the_count_unread() -> None:
     machine = _machine(*CALM)
     machine.files["/proc/90/stat"] = "90 python3 R\n"
     assert "/proc/90/stat reads" in by_slot(ProcessesSource(), machine)[NODE].unreadable["process.blocked"]

@@ -30,7 +30,7 @@ def test_a_value_becomes_a_signal() -> None:
     assert draft.build().signals == {"a": 12}
 
 
-def test_what_is_absent_leaves_no_trace() -> None:
+def test_absent_file_adds_no_signal() -> None:
     draft = _draft(FakeMachine(errors={"/gone": errno.ENODEV}))
     assert draft.read("a", "/gone", parse_count) is None
     assert draft.read("b", "/never", parse_count) is None
@@ -39,7 +39,7 @@ def test_what_is_absent_leaves_no_trace() -> None:
     assert (draft.signals, draft.unread) == ({}, {})
 
 
-def test_garbage_is_unread_and_says_what_it_says() -> None:
+def test_invalid_text_is_unread_and_quoted_in_the_reason() -> None:
     draft = _draft(FakeMachine({"/sys/a": "xyz\n"}))
     assert draft.read("a", "/sys/a", parse_count) is None
     assert draft.unread == {"a": "/sys/a reads 'xyz'"}
@@ -57,7 +57,7 @@ def test_a_refusal_is_unread_for_every_signal_of_the_file() -> None:
     assert draft.unread == {"a": denied, "b": denied, "c": "Input/output error (EIO)"}
 
 
-def test_a_directory_in_a_link_s_place_is_no_link() -> None:
+def test_directory_instead_of_a_link_is_rejected() -> None:
     draft = _draft(FakeMachine(errors={"/l": errno.EINVAL, "/m": errno.EPERM}, links={"/k": "../x/y"}))
     assert draft.read_link("/l", "a") is None
     assert draft.read_link("/m", "b") is None
@@ -65,7 +65,7 @@ def test_a_directory_in_a_link_s_place_is_no_link() -> None:
     assert draft.unread == {"b": "permission denied: run as root"}
 
 
-def test_silence_passes() -> None:
+def test_stalled_read_is_raised_to_the_caller() -> None:
     with pytest.raises(StalledError):
         _draft(FakeMachine(errors={"/a": StalledError("/a")})).read_text("/a", "a")
 
@@ -75,7 +75,7 @@ def test_an_error_without_a_known_number_has_a_reason() -> None:
     assert failure_reason(OSError("odd"))
 
 
-def test_attempt_tells_absent_from_refused() -> None:
+def test_try_read_returns_none_for_absent_and_the_error_for_refused() -> None:
     machine = FakeMachine(errors={"/a": errno.EINVAL, "/b": errno.ESRCH})
     refused = try_read(machine.read, "/a")
     assert isinstance(refused, OSError)
@@ -100,7 +100,7 @@ def test_number_refuses(text: str) -> None:
         parse_number(text)
 
 
-def test_word_is_one_printable_line() -> None:
+def test_parse_line_accepts_one_printable_line() -> None:
     assert parse_line("NVIDIA DGX H100") == "NVIDIA DGX H100"
     assert parse_line("") is None
     for text in ("two\nlines", "bell\a", "x" * 300):

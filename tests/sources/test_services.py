@@ -69,7 +69,7 @@ def test_eks_runs_them_in_a_slice_of_their_own() -> None:
     assert by_slot(ServicesSource(), machine)["service/kubelet"].signals["service.running"] is True
 
 
-def test_a_pod_s_service_is_none_of_the_node_s() -> None:
+def test_service_in_a_pod_is_not_a_service_of_the_node() -> None:
     machine = systemd({**unit("docker", 800, slice_="kubepods.slice"), **unit("sshd", 900)})
     assert by_slot(ServicesSource(), machine) == {}
 
@@ -107,7 +107,7 @@ def test_shims_that_outlive_their_service_are_not_the_service() -> None:
     assert by_slot(ServicesSource(), systemd(files))["service/kubelet"].signals["service.running"] is False
 
 
-def test_where_processes_cannot_be_seen_the_control_group_tells() -> None:
+def test_control_group_is_used_if_processes_are_hidden() -> None:
     machine = systemd(unit("kubelet", 800))
     assert by_slot(ServicesSource(), machine)["service/kubelet"].signals["service.running"] is True
     machine = systemd({**unit("kubelet", 0, 0), "/proc/1/stat": stat(1, "sh")})
@@ -154,7 +154,7 @@ def test_stopped_service_is_reported() -> None:
     assert by_slot(source, machine)["service/nvidia-imex"].signals == {"service.running": False}
 
 
-def test_a_masked_service_is_not_wanted() -> None:
+def test_masked_service_is_not_expected() -> None:
     links = {**enabled("docker"), "/etc/systemd/system/docker.service": "/dev/null"}
     assert by_slot(ServicesSource(), systemd(unit("sshd", 900), links=links)) == {}
     links["/etc/systemd/system/docker.service"] = "/usr/lib/systemd/system/docker.service"
@@ -174,7 +174,7 @@ def test_without_control_groups_the_names_of_processes_count() -> None:
     assert slots["service/containerd"].signals["service.running"] is False
 
 
-def test_in_a_container_of_its_own_nothing_is_known_of_services() -> None:
+def test_services_are_unknown_in_a_container_with_its_own_namespace() -> None:
     files = {"/proc/1/comm": "entrypoint\n", "/proc/800/comm": "kubelet\n"}
     slots = by_slot(ServicesSource(), systemd(files, links=enabled("containerd")))
     assert slots["service/kubelet"].signals["service.running"] is True
@@ -198,14 +198,14 @@ def test_services_that_could_not_be_listed_are_not_missed(place: str) -> None:
     assert all(slots[slot].signals.get("service.running") is not False for slot in slots)
 
 
-def test_a_slice_that_vanishes_while_it_is_read_is_not_empty() -> None:
+def test_slice_removed_during_the_read_makes_its_services_unread() -> None:
     machine = systemd(
         unit("kubelet", 800), links=enabled("kubelet"), errors={f"{V2}/system.slice": errno.ENOENT}
     )
     assert "service.running" in by_slot(ServicesSource(), machine)["service/kubelet"].unreadable
 
 
-def test_whether_a_service_is_masked_may_be_unread() -> None:
+def test_failed_read_of_a_unit_link_makes_enabled_unread() -> None:
     links = {**enabled("docker"), "/etc/systemd/system/docker.service": "/dev/null"}
     errors: dict[str, int | Exception] = {"/etc/systemd/system/docker.service": errno.EIO}
     slots = by_slot(ServicesSource(), systemd(unit("sshd", 900), links=links, errors=errors))
@@ -213,7 +213,7 @@ def test_whether_a_service_is_masked_may_be_unread() -> None:
 
 
 def test_processes_that_end_while_they_are_read_are_no_stopped_service() -> None:
-    """The control group lists processes of which none is to be seen: its own word counts."""
+    """The control group lists only processes that are not visible: its populated field counts."""
     machine = systemd({**unit("kubelet", 800), "/proc/1/stat": stat(1, "systemd")})
     assert by_slot(ServicesSource(), machine)["service/kubelet"].signals["service.running"] is True
     shims = {"/proc/10/stat": stat(10, "containerd-shim", start=10)}
@@ -247,7 +247,7 @@ def test_hidden_processes_are_not_taken_for_stopped_services() -> None:
     assert "service.running" in slots["service/containerd"].unreadable
 
 
-def test_garbage_harms_its_own_signal_only() -> None:
+def test_invalid_value_affects_only_its_own_signal() -> None:
     machine = systemd({**unit("kubelet", 800), f"{V2}/system.slice/kubelet.service/cgroup.events": "xyz\n"})
     observation = by_slot(ServicesSource(), machine)["service/kubelet"]
     assert "reads 'xyz'" in observation.unreadable["service.running"]

@@ -1,4 +1,4 @@
-"""What holds for each of the simple sources: any file may hold anything, or be refused, at any time."""
+"""Properties of every simple source: any file may have any content, or be refused, at any time."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def _rounds(machine: FakeMachine) -> dict[str, dict[str, Observation]]:
 
 
 @pytest.mark.parametrize("kind", FILE_SOURCES)
-def test_a_whole_machine_is_read_whole(kind: type[Source]) -> None:
+def test_all_sources_read_a_complete_machine(kind: type[Source]) -> None:
     observations = by_slot(kind(), whole_machine())
     assert observations
     assert not [observation.unreadable for observation in observations.values() if observation.unreadable]
@@ -127,7 +127,7 @@ def test_no_file_is_read_twice_in_a_round(kind: type[Source]) -> None:
     assert len(machine.asked) == len(set(machine.asked))
 
 
-def test_their_names_and_signals_are_their_own() -> None:
+def test_names_and_signals_of_sources_are_unique() -> None:
     signals = [name for kind in FILE_SOURCES for name in kind.signals]
     assert len(signals) == len(set(signals))
     assert len({kind.name for kind in FILE_SOURCES}) == len(FILE_SOURCES)
@@ -151,7 +151,7 @@ def test_intervals_and_deadlines() -> None:
 
 @settings(max_examples=300, deadline=None)
 @given(st.dictionaries(st.sampled_from(PATHS), GARBAGE, min_size=1, max_size=4))
-def test_garbage_never_breaks_a_round(garbage: dict[str, str]) -> None:
+def test_invalid_files_never_fail_a_round(garbage: dict[str, str]) -> None:
     machine = whole_machine()
     machine.files |= garbage
     assert msgspec.msgpack.encode(_rounds(machine))
@@ -159,7 +159,7 @@ def test_garbage_never_breaks_a_round(garbage: dict[str, str]) -> None:
 
 @settings(max_examples=300, deadline=None)
 @given(st.dictionaries(st.sampled_from(PLACES), st.sampled_from(CODES), min_size=1, max_size=4))
-def test_refusals_never_break_a_round(errors: dict[str, int]) -> None:
+def test_refused_reads_never_fail_a_round(errors: dict[str, int]) -> None:
     machine = whole_machine()
     machine.errors |= {path: code for path, code in errors.items() if path not in VITAL}
     seen = [observation for of_source in _rounds(machine).values() for observation in of_source.values()]
@@ -169,7 +169,7 @@ def test_refusals_never_break_a_round(errors: dict[str, int]) -> None:
 
 @settings(max_examples=200, deadline=None)
 @given(st.sampled_from(PATHS), GARBAGE)
-def test_garbage_in_one_file_harms_no_other_slot(path: str, garbage: str) -> None:
+def test_invalid_file_affects_only_its_own_target(path: str, garbage: str) -> None:
     assume(not path.endswith(SHARED_FILES))
     machine = whole_machine()
     machine.files[path] = garbage
@@ -181,7 +181,7 @@ def test_garbage_in_one_file_harms_no_other_slot(path: str, garbage: str) -> Non
 
 
 @pytest.mark.parametrize("failure", [StalledError, HungError])
-def test_silence_ends_a_round_and_keeps_what_was_read(failure: type[Exception]) -> None:
+def test_stalled_read_ends_the_round_after_the_earlier_observations(failure: type[Exception]) -> None:
     machine = whole_machine()
     path = f"{test_infiniband.CLASS}/rdmap16s0/fw_ver"
     machine.errors[path] = failure(path)
@@ -194,7 +194,7 @@ def test_silence_ends_a_round_and_keeps_what_was_read(failure: type[Exception]) 
 NAMES = [source.name for source in SOURCES]
 
 
-def test_a_source_is_named_as_its_module() -> None:
+def test_source_has_the_name_of_its_module() -> None:
     assert [source.__module__.rpartition(".")[2] for source in SOURCES] == NAMES
     assert sorted(NAMES) == NAMES
     assert {"host", "maintenance", "nvml", "observations"} <= set(NAMES)

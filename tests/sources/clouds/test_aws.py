@@ -21,7 +21,7 @@ RETIREMENT = {
 AT = 1_789_981_243.0
 
 
-def test_it_asks_three_feeds_with_a_token() -> None:
+def test_three_feeds_are_queried_with_a_token() -> None:
     assert [feed.request.path for feed in AWS.feeds] == [
         "/latest/meta-data/spot/instance-action",
         "/latest/meta-data/events/maintenance/scheduled",
@@ -59,7 +59,7 @@ def test_each_code_is_a_kind(code: str, kind: str) -> None:
         {"Description": "[Canceled] x"},
     ],
 )
-def test_what_is_over_is_not_planned(over: dict[str, str]) -> None:
+def test_completed_events_are_not_planned(over: dict[str, str]) -> None:
     assert scheduled(json.dumps([{**RETIREMENT, **over}, RETIREMENT])) == scheduled(json.dumps([RETIREMENT]))
 
 
@@ -76,7 +76,7 @@ def test_rebalance_recommendation_has_no_time() -> None:
 
 
 @pytest.mark.parametrize("body", ["", "{}", "null", "[1]", "<html>", '[{"Code": 1}]', "[{}]", "[" * 100_000])
-def test_nonsense_is_refused(body: str) -> None:
+def test_invalid_document_is_rejected(body: str) -> None:
     for parse in (scheduled, interruption, rebalance):
         with pytest.raises(ValueError):  # noqa: PT011 - whatever it says
             parse(body)
@@ -84,7 +84,7 @@ def test_nonsense_is_refused(body: str) -> None:
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.dictionaries(st.sampled_from(sorted(RETIREMENT)), st.none() | st.text() | st.integers()))
-def test_any_value_is_understood_or_refused(changes: dict[str, object]) -> None:
+def test_any_value_is_parsed_or_rejected(changes: dict[str, object]) -> None:
     try:
         planned = scheduled(json.dumps([{**RETIREMENT, **changes}]))
     except ValueError:

@@ -101,7 +101,7 @@ def test_text_is_shown_on_one_line_and_cut() -> None:
         "[" * 100_000,
     ],
 )
-def test_nonsense_is_refused(body: str) -> None:
+def test_invalid_document_is_rejected(body: str) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 - whatever it says
         scheduled(body)
 
@@ -111,7 +111,7 @@ VALUES = st.none() | st.text() | st.integers() | st.lists(st.text())
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.dictionaries(st.sampled_from(sorted(REDEPLOY)), VALUES))
-def test_any_value_is_understood_or_refused(changes: dict[str, object]) -> None:
+def test_any_value_is_parsed_or_rejected(changes: dict[str, object]) -> None:
     try:
         planned = scheduled(document({**REDEPLOY, **changes}))
     except ValueError:

@@ -23,7 +23,7 @@ TIMES = st.integers(0, 10**11).map(lambda seconds: datetime.fromtimestamp(second
         " 2026-09-19T18:29:47Z\n",
     ],
 )
-def test_each_cloud_writes_it_in_its_own_way(text: str) -> None:
+def test_start_time_formats_of_each_cloud(text: str) -> None:
     assert parse_start(text) == (AT, "")
 
 
@@ -47,11 +47,11 @@ def test_empty_documents_have_no_events(nothing: object) -> None:
         "٢١ Sep 2026 09:00:43 GMT",
     ],
 )
-def test_what_makes_no_sense_is_kept_as_it_is(text: str) -> None:
+def test_invalid_start_is_kept_as_text(text: str) -> None:
     assert parse_start(text) == (None, text)
 
 
-def test_a_number_and_a_long_text() -> None:
+def test_number_and_long_text_are_kept_as_short_text() -> None:
     assert parse_start(1_700_000_000) == (None, "1700000000")
     assert parse_start("x" * 500) == (None, "x" * 60)
     assert parse_start(" ") == (None, " ".strip())
@@ -65,7 +65,7 @@ def test_any_time_is_parsed(at: datetime) -> None:
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.text() | st.integers() | st.lists(st.integers()))
-def test_nothing_breaks_it(value: object) -> None:
+def test_parse_start_accepts_any_value(value: object) -> None:
     starts, odd = parse_start(value)
     assert starts is None or not odd
 
@@ -88,7 +88,7 @@ def reboot(**fields: object) -> PlannedEvent:
         (reboot(unparsed_start="soon"), "at 'soon'", None),
     ],
 )
-def test_when(planned: PlannedEvent, when: str, left: float | None) -> None:
+def test_time_of_the_next_event_is_reported(planned: PlannedEvent, when: str, left: float | None) -> None:
     signals, unread = plan_signals((planned,), NOW)
     assert signals["maintenance.when"] == when
     assert signals.get("maintenance.starts_in") == left

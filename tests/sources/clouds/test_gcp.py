@@ -40,11 +40,11 @@ def feed(path: str) -> Feed:
         MetadataResponse(404),
     ],
 )
-def test_every_way_to_say_that_no_window_is_known(response: MetadataResponse) -> None:
+def test_all_documented_forms_of_no_window(response: MetadataResponse) -> None:
     assert feed("upcoming-maintenance").parse_response(response) == ()
 
 
-def test_the_other_feeds_say_none_in_their_own_ways() -> None:
+def test_other_feeds_have_their_own_forms_of_no_event() -> None:
     assert (event("NONE\n"), preempted("FALSE")) == ((), ())
     assert (
         feed("maintenance-event").parse_response(MetadataResponse(503))
@@ -62,7 +62,7 @@ def test_a_window_that_is_open() -> None:
     assert planned.is_started
 
 
-def test_the_least_that_is_a_window() -> None:
+def test_window_with_only_the_required_fields() -> None:
     assert upcoming('{"type": "MULTIPLE"}') == (PlannedEvent("maintenance", "Google MULTIPLE maintenance"),)
 
 
@@ -77,7 +77,7 @@ def test_preempted() -> None:
 
 
 @pytest.mark.parametrize("body", ["", "<html>", "[]", "null", "maybe", '{"error": "not you"}', '{"a": 1}'])
-def test_nonsense_is_refused(body: str) -> None:
+def test_invalid_document_is_rejected(body: str) -> None:
     for parse in (event, upcoming, preempted):
         with pytest.raises(ValueError):  # noqa: PT011 - whatever it says
             parse(body)
@@ -95,7 +95,7 @@ def test_an_event_and_its_window_are_one() -> None:
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.dictionaries(st.sampled_from(sorted(UPCOMING)), st.none() | st.text() | st.integers()))
-def test_any_value_is_understood_or_refused(changes: dict[str, object]) -> None:
+def test_any_value_is_parsed_or_rejected(changes: dict[str, object]) -> None:
     try:
         planned = upcoming(json.dumps({**UPCOMING, **changes}))
     except ValueError:

@@ -38,7 +38,7 @@ def numbers(result: LogRecords) -> list[int]:
     return [int(raw.split(",")[1]) for raw in result.records]
 
 
-def test_what_is_there_is_read_and_then_what_is_new(log: list[bytes | OSError]) -> None:
+def test_existing_records_are_read_first_then_new_ones(log: list[bytes | OSError]) -> None:
     device = KernelLog("/dev/null")
     log += [record(5), record(6)]
     assert device.read() == LogRecords((record(5).decode(), record(6).decode()), last=6)
@@ -70,7 +70,7 @@ def test_gap_between_two_readings_is_reported(log: list[bytes | OSError]) -> Non
     assert device.read().lost == 0
 
 
-def test_what_was_read_before_a_restart_is_not_given_again(log: list[bytes | OSError]) -> None:
+def test_records_read_before_a_restart_are_not_returned_again(log: list[bytes | OSError]) -> None:
     device = KernelLog("/dev/null", after=6)
     log += [record(5), record(6), record(7)]
     assert device.read() == LogRecords((record(7).decode(),), last=7)
@@ -117,14 +117,14 @@ def test_a_flood_without_end_is_taken_in_portions(
     assert (numbers(second), second.more) == ([3, 4], False)
 
 
-def test_a_log_for_which_there_is_no_time_says_that_there_is_more(log: list[bytes | OSError]) -> None:
+def test_log_without_time_left_reports_more_records(log: list[bytes | OSError]) -> None:
     device = KernelLog("/dev/null")
     log += [record(1)]
     assert device.read(-1.0) == LogRecords((), more=True)
     assert numbers(device.read()) == [1]
 
 
-def test_bytes_that_are_no_utf_8_are_replaced(log: list[bytes | OSError]) -> None:
+def test_invalid_utf_8_is_replaced(log: list[bytes | OSError]) -> None:
     log += [b"6,1,1,-;a\xffb\n", b"garbage\n", b""]
     assert KernelLog("/dev/null").read() == LogRecords(("6,1,1,-;a\ufffdb\n", "garbage\n"), last=1)
 
@@ -135,7 +135,7 @@ def test_any_other_error_passes(log: list[bytes | OSError]) -> None:
         KernelLog("/dev/null").read()
 
 
-def test_a_log_that_is_not_there_is_an_error_with_its_path() -> None:
+def test_missing_log_raises_an_error_with_its_path() -> None:
     with pytest.raises(FileNotFoundError) as absent:
         KernelLog("/nowhere/kmsg")
     assert absent.value.filename == "/nowhere/kmsg"

@@ -57,9 +57,7 @@ def test_a_file_without_a_size_is_read_to_its_end() -> None:
         assert this.read("/proc/self/comm").strip()
 
 
-def test_the_mounts_below_the_root_are_those_of_its_own_first_process(
-    machine: LiveMachine, root: Path
-) -> None:
+def test_mounts_below_the_root_are_read_from_its_process_1(machine: LiveMachine, root: Path) -> None:
     for name, mounts in (("self", "/dev/sda1 /host ext4 ro 0 0\n"), ("1", "/dev/sda1 / ext4 rw 0 0\n")):
         (root / "proc" / name).mkdir()
         (root / "proc" / name / "mounts").write_text(mounts)
@@ -99,7 +97,7 @@ def test_names_are_sorted_and_links_are_read(machine: LiveMachine, root: Path) -
         ("link", f"/{BOOT_ID}", errno.EINVAL),
     ],
 )
-def test_what_cannot_be_read_is_an_oserror(machine: LiveMachine, ask: str, path: str, code: int) -> None:
+def test_failed_read_raises_oserror(machine: LiveMachine, ask: str, path: str, code: int) -> None:
     before = len(os.listdir("/proc/self/fd"))
     with pytest.raises(OSError) as refused:  # noqa: PT011 - the errno is what is looked at
         getattr(machine, ask)(path)
@@ -110,7 +108,7 @@ def test_what_cannot_be_read_is_an_oserror(machine: LiveMachine, ask: str, path:
 # The clock and system calls.
 
 
-def test_now_is_an_instant() -> None:
+def test_now_returns_an_instant() -> None:
     with LiveMachine() as this:
         before, now, after = time.monotonic(), this.now(), time.monotonic()
     assert before <= now.mono <= after
@@ -118,7 +116,7 @@ def test_now_is_an_instant() -> None:
     assert now.boot_id == Path(f"/{BOOT_ID}").read_text().strip()
 
 
-def test_the_boot_is_the_root_s(machine: LiveMachine) -> None:
+def test_boot_id_is_read_below_the_root(machine: LiveMachine) -> None:
     assert machine.now().boot_id == "5c8f1d2e"
 
 
@@ -141,7 +139,7 @@ def test_a_kernel_log_that_is_not_there_is_an_error_each_time(machine: LiveMachi
 # Lanes.
 
 
-def test_statvfs_is_asked_in_a_process_that_ends_with_the_machine() -> None:
+def test_statvfs_runs_in_a_process_that_ends_with_the_machine() -> None:
     before = children()
     with LiveMachine() as this:
         first, second = this.statvfs(("/", "/nowhere")), this.statvfs(("/",))
@@ -153,7 +151,7 @@ def test_statvfs_is_asked_in_a_process_that_ends_with_the_machine() -> None:
     assert [entry.call for entry in second.results] == ["statvfs(/)"]
 
 
-def test_statvfs_is_asked_below_the_root(machine: LiveMachine, root: Path) -> None:
+def test_statvfs_runs_below_the_root(machine: LiveMachine, root: Path) -> None:
     (root / "data").mkdir()
     data, tmp = machine.statvfs(("/data", str(root))).results
     assert (data.call, data.result["f_blocks"]) == ("statvfs(/data)", os.statvfs(root).f_blocks)
@@ -179,7 +177,7 @@ def test_without_a_driver_no_process_is_started(machine: LiveMachine) -> None:
         ("etc/ld.so.cache", b"\0libnvidia-ml.so.1\0/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1\0"),
     ],
 )
-def test_any_trace_of_a_driver_is_reason_to_ask(
+def test_any_file_of_a_driver_starts_the_nvml_process(
     trace: str, content: bytes, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (root / trace).parent.mkdir(parents=True, exist_ok=True)
@@ -216,7 +214,7 @@ def test_any_trace_of_a_driver_is_reason_to_ask(
     assert asked == [str(root), math.inf, 7.0, 3, "stop worker", "closed"]
 
 
-def test_a_library_of_something_else_is_no_trace(machine: LiveMachine, root: Path) -> None:
+def test_other_library_does_not_count_as_a_driver(machine: LiveMachine, root: Path) -> None:
     (root / "etc").mkdir()
     (root / "etc" / "ld.so.cache").write_bytes(b"\0libc.so.6\0")
     assert machine.nvml().missing

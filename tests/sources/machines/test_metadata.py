@@ -25,7 +25,7 @@ PLAIN = MetadataRequest("/a?b=c", {"X-Mine": "yes"})
 AWS = MetadataRequest("/latest/meta-data/x", session=True)
 
 
-def test_an_answer_and_what_was_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fetch_sends_the_request_and_returns_the_response(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
         monkeypatch.setenv(name, "http://127.0.0.1:1")
     with serving({"/a?b=c": "grüß"}) as server:
@@ -63,19 +63,19 @@ def test_a_redirect_is_not_followed() -> None:
         (endless, errno.EMSGSIZE),
     ],
 )
-def test_nonsense_and_too_much_are_refused(answer: Answer, code: int) -> None:
+def test_invalid_and_too_long_responses_are_rejected(answer: Answer, code: int) -> None:
     with serving({"/a?b=c": answer}) as server, pytest.raises(OSError, match="Errno") as caught:
         MetadataClient(server.address).fetch(PLAIN, 5.0)
     assert (caught.value.errno, caught.value.filename) == (code, PLAIN.call)
 
 
-def test_the_longest_answer_is_whole() -> None:
+def test_response_of_the_maximum_length_is_complete() -> None:
     with serving({"/a?b=c": "x" * ANSWER_LIMIT}) as server:
         assert MetadataClient(server.address).fetch(PLAIN, 5.0).body == "x" * ANSWER_LIMIT
 
 
 @pytest.mark.parametrize("answer", [silent, dripping])
-def test_who_does_not_answer_in_time_is_left(answer: Answer) -> None:
+def test_fetch_raises_stalled_error_after_its_deadline(answer: Answer) -> None:
     with serving({"/a?b=c": answer}) as server:
         began = time.monotonic()
         with pytest.raises(StalledError) as caught:
@@ -84,7 +84,7 @@ def test_who_does_not_answer_in_time_is_left(answer: Answer) -> None:
     assert caught.value.detail == PLAIN.call
 
 
-def test_no_time_left_is_no_request() -> None:
+def test_without_time_left_no_request_is_sent() -> None:
     with serving({}) as server:
         with pytest.raises(StalledError):
             MetadataClient(server.address).fetch(PLAIN, 0.0)
@@ -133,14 +133,14 @@ def test_an_old_token_is_renewed_before_it_runs_out(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("status", [401, 403, 410, 429, 503])
-def test_what_refuses_a_token_refuses_the_request(status: int) -> None:
+def test_refused_token_request_fails_the_request(status: int) -> None:
     with serving({TOKEN_PATH: status, AWS.path: "yes"}) as server:
         assert MetadataClient(server.address).fetch(AWS, 5.0) == MetadataResponse(status)
         assert server.asked == [("PUT", TOKEN_PATH)]
 
 
 @pytest.mark.parametrize("answer", [404, 302, 500, "", "two words", "a\r\nX-Evil: b", "x" * 2000, "tökn"])
-def test_no_token_is_no_request(answer: Answer) -> None:
+def test_without_a_token_no_request_is_sent(answer: Answer) -> None:
     with serving({TOKEN_PATH: answer, AWS.path: "yes"}) as server:
         with pytest.raises(OSError, match="Errno") as caught:
             MetadataClient(server.address).fetch(AWS, 5.0)
@@ -148,7 +148,7 @@ def test_no_token_is_no_request(answer: Answer) -> None:
         assert server.asked == [("PUT", TOKEN_PATH)]
 
 
-def test_a_token_that_never_comes() -> None:
+def test_token_request_without_an_answer_times_out() -> None:
     with serving({TOKEN_PATH: silent, AWS.path: "yes"}) as server:
         with pytest.raises(StalledError):
             MetadataClient(server.address).fetch(AWS, 0.2)

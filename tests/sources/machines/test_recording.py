@@ -78,7 +78,7 @@ class Node(FakeMachine):
 
 
 def outcome(ask: Ask, machine: Machine) -> Any:
-    """What a machine answers, or how it fails."""
+    """Return the result of a read, or its error."""
     try:
         return ask(machine)
     except OSError as error:
@@ -88,7 +88,7 @@ def outcome(ask: Ask, machine: Machine) -> Any:
 
 
 def record_and_replay(directory: Path, machine: FakeMachine, *asks: Ask) -> tuple[list[Any], list[Any]]:
-    """What a machine says while it is recorded_machine of, and what its recording says."""
+    """Return the results of reads during a recording, and the results of the same reads in its replay."""
     now = machine.now()
     manifest = Manifest("node-1", now.boot_id, now.wall, now.mono)
     with BundleWriter(str(directory / "bundle"), manifest, machine.link) as writer:
@@ -162,7 +162,7 @@ def test_failed_call_is_recorded(failure: int | Exception, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("failure", [errno.EPERM, errno.ENOENT, StalledError("/dev/kmsg")])
-def test_a_kernel_log_that_cannot_be_read_replays_so(failure: int | Exception, tmp_path: Path) -> None:
+def test_failed_kernel_log_read_is_replayed(failure: int | Exception, tmp_path: Path) -> None:
     recorded, replayed = record_and_replay(
         tmp_path, Node(errors={"/dev/kmsg": failure}), lambda machine: machine.log()
     )
@@ -238,7 +238,7 @@ def test_gpus_replay_alike(document: dict[str, Any] | None, tmp_path: Path) -> N
     assert replayed == recorded
 
 
-def test_a_gpu_at_rest_replays_as_one_that_stalls(tmp_path: Path) -> None:
+def test_skipped_gpu_replays_as_a_stalled_gpu(tmp_path: Path) -> None:
     machine = Node(nvml={"devices": [{**hopper(links=0), "nvmlDeviceGetEccMode": {"error": "stall"}}]})
     machine.nvml()
     [recorded], [replayed] = record_and_replay(tmp_path, machine, lambda machine: machine.nvml())
@@ -312,7 +312,7 @@ def processes(**more: Any) -> Node:
     return Node(files, **more)
 
 
-def test_units_that_people_named_are_left_out(tmp_path: Path) -> None:
+def test_units_with_custom_names_are_not_recorded(tmp_path: Path) -> None:
     system, group = "/etc/systemd/system", "/sys/fs/cgroup"
     machine = Node(
         {
@@ -336,7 +336,7 @@ def test_units_that_people_named_are_left_out(tmp_path: Path) -> None:
     assert names(tmp_path, "etc/systemd/system/multi-user.target.wants") == ["kubelet.service"]
 
 
-def test_bystanders_are_left_out_and_stuck_ones_kept(tmp_path: Path) -> None:
+def test_recording_has_only_blocked_processes(tmp_path: Path) -> None:
     machine = processes()
     recorded, replayed = record_and_replay(
         tmp_path,
@@ -349,7 +349,7 @@ def test_bystanders_are_left_out_and_stuck_ones_kept(tmp_path: Path) -> None:
     assert names(tmp_path, "proc") == ["1", "500", "700", "800", "meminfo"]
 
 
-def test_a_bystander_s_name_is_left_out(tmp_path: Path) -> None:
+def test_name_of_an_unblocked_process_is_not_recorded(tmp_path: Path) -> None:
     recorded, replayed = record_and_replay(
         tmp_path, processes(), lambda machine: machine.read("/proc/600/comm")
     )
@@ -367,14 +367,14 @@ def test_processes_that_are_hidden_replay_as_hidden(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("failure", [errno.EACCES, StalledError("/proc/600/comm")])
-def test_a_process_that_cannot_be_looked_at_replays_so(failure: int | Exception, tmp_path: Path) -> None:
+def test_unreadable_process_replays_as_unreadable(failure: int | Exception, tmp_path: Path) -> None:
     machine = processes(errors={"/proc/600/comm": failure})
     recorded, replayed = record_and_replay(tmp_path, machine, lambda machine: machine.read("/proc/600/comm"))
     assert replayed == recorded
     assert recorded[0][0] in {PermissionError, StalledError}
 
 
-def test_a_process_that_ended_meanwhile_is_left_out(tmp_path: Path) -> None:
+def test_process_that_ended_during_the_recording_is_omitted(tmp_path: Path) -> None:
     machine = processes(errors={"/proc/600/stat": errno.ESRCH})
     recorded, replayed = record_and_replay(
         tmp_path, machine, lambda machine: list(ProcessesSource().read(machine))

@@ -22,7 +22,7 @@ def replay(directory: Path, files: dict[str, Any]) -> ReplayMachine:
     return ReplayMachine(Recording.open(bundle(directory, files)))
 
 
-def test_time_is_the_recording_s(tmp_path: Path) -> None:
+def test_time_comes_from_the_recording(tmp_path: Path) -> None:
     machine = replay(
         tmp_path,
         {
@@ -39,7 +39,7 @@ def test_time_is_the_recording_s(tmp_path: Path) -> None:
     assert (now.wall, now.mono, now.boot_id) == (NOON + 610.0, 15.0, "another")
 
 
-def test_files_are_those_of_the_replayed_time(tmp_path: Path) -> None:
+def test_files_have_the_content_of_the_replayed_time(tmp_path: Path) -> None:
     machine = replay(
         tmp_path,
         {
@@ -125,7 +125,7 @@ def test_without_nvml_json_there_is_no_library(tmp_path: Path) -> None:
     assert machine.nvml_events() == ()
 
 
-def test_a_reboot_forgets_what_the_lanes_knew(tmp_path: Path) -> None:
+def test_reboot_clears_the_state_of_the_lanes(tmp_path: Path) -> None:
     healed = {"devices": {"0": {"nvmlDeviceGetEccMode": [1, 1]}}}
     machine = replay(
         tmp_path,
@@ -165,18 +165,20 @@ def test_a_driver_that_hangs(tmp_path: Path) -> None:
         ({"error": "hang"}, HungError),
     ],
 )
-def test_a_call_fails_as_it_did(tmp_path: Path, answer: dict[str, str], failure: type[Exception]) -> None:
+def test_recorded_call_raises_its_error(
+    tmp_path: Path, answer: dict[str, str], failure: type[Exception]
+) -> None:
     machine = replay(tmp_path, {"calls.json": {"adjtimex": answer}})
     with pytest.raises(failure, match="adjtimex"):
         machine.call("adjtimex")
 
 
-def test_a_call_answers_as_it_did(tmp_path: Path) -> None:
+def test_recorded_call_returns_its_result(tmp_path: Path) -> None:
     machine = replay(tmp_path, {"calls.json": {"adjtimex": {"status": 64}}})
     assert machine.call("adjtimex") == {"status": 64}
 
 
-def test_a_call_that_was_not_recorded_is_not_there(tmp_path: Path) -> None:
+def test_unrecorded_call_raises_an_error(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="adjtimex") as absent:
         replay(tmp_path, {}).call("adjtimex")
     assert absent.value.errno == errno.ENOSYS
