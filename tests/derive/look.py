@@ -1,4 +1,4 @@
-"""A machine as some observations show it."""
+"""Latest readings for tests of derivations, made of some observations."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def tables() -> Catalogue:
 def seen(
     source: str, slot: str, signals: Mapping[str, Scalar] | None = None, *, part: str = ""
 ) -> Observation:
-    """What a source read of a slot. part: its model."""
+    """Return the observation of a target by a source. part: its model."""
     return Observation(
         source, slot, signals=dict(signals or {}), component=Component("id", model=part) if part else None
     )
@@ -35,7 +35,7 @@ def seen(
 def readings(
     *observations: Observation, at: float = 100.0, empty: tuple[str, ...] = (), cut: tuple[str, ...] = ()
 ) -> list[Reading]:
-    """One round. empty: sources that found nothing; cut: those that did not come to their end."""
+    """Return one round. empty: sources without observations; cut: sources with an incomplete round."""
     names = dict.fromkeys((*empty, *cut, *(observation.source for observation in observations)))
     return [
         Reading(

@@ -112,7 +112,7 @@ def test_events_of_one_observation_may_have_several_owners() -> None:
     }
 
 
-def test_readings_move_as_events_do_and_others_stay_as_they_are() -> None:
+def test_readings_are_attributed_as_events_are() -> None:
     owned = find_owners(LATEST, {})
     functions = Reading("pci", 100, (seen("pci", "pci/0000:9c:00.0", {"b": 1}),))
     assert [observation.target for observation in attribute_reading(functions, owned).observations] == [
@@ -158,7 +158,7 @@ def enumerated(*nvml: str, bus: tuple[str, ...] = tuple(GPUS), unlisted: bool = 
         (tuple(GPUS), {}),
     ],
 )
-def test_gpus_that_nvml_does_not_name_are_those_of_the_bus_that_it_does_not_list(
+def test_unnamed_gpu_of_nvml_is_the_unlisted_gpu_of_the_bus(
     nvml: tuple[str, ...], names: dict[str, str]
 ) -> None:
     result = find_owners(enumerated(*nvml), {})

@@ -17,14 +17,14 @@ def doubled(latest: LatestReadings, gpu: str) -> Values:
 DOUBLED = Derivation("gpu", ("first", "second"), doubled)
 
 
-def test_each_slot_of_the_kind_is_asked_for() -> None:
+def test_derivation_runs_for_each_target_of_its_kind() -> None:
     look = machine(*(seen("nvml", gpu, {"gpu.error": "x", "gpu.name": "H100"}) for gpu in GPUS))
     run_derivations(look, [DOUBLED])
     assert look.derived == {gpu: {"first": "xx", "second": True} for gpu in GPUS}
     assert look.derived_unread == {}
 
 
-def test_a_signal_that_rests_on_an_unread_one_is_unread_for_the_same_reason() -> None:
+def test_derived_signal_takes_over_the_reason_of_its_unread_input() -> None:
     look = machine(
         Observation("nvml", GPUS[0], signals={"gpu.error": "x"}, unreadable={"gpu.name": "refused"}),
         Observation("nvml", GPUS[1], unreadable={"gpu.error": "denied"}),
@@ -38,7 +38,7 @@ def test_a_signal_that_rests_on_an_unread_one_is_unread_for_the_same_reason() ->
     }
 
 
-def test_a_later_derivation_rests_on_an_earlier_one() -> None:
+def test_derivation_can_use_an_earlier_derived_signal() -> None:
     def again(latest: LatestReadings, gpu: str) -> Values:
         yield "third", latest.get(gpu, "second") is True
 
@@ -51,7 +51,7 @@ def test_a_later_derivation_rests_on_an_earlier_one() -> None:
     assert look.derived_unread[GPUS[1]]["third"] == "refused"
 
 
-def test_the_node_itself_is_always_asked_for() -> None:
+def test_node_derivation_always_runs() -> None:
     def count(latest: LatestReadings, _node: str) -> Values:
         listed = latest.listed("nvml", "gpu")
         if listed is not None:

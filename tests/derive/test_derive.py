@@ -37,7 +37,7 @@ class Node:
     def signals(
         self, at: float, *observations: Observation, slot: str = NODE, boot: str = "boot"
     ) -> dict[str, Scalar]:
-        """What is derived of one slot."""
+        """Return the derived signals of one target."""
         item = next(
             (
                 observation
@@ -53,13 +53,13 @@ def memory(total: int) -> Observation:
     return seen("memory", NODE, {"memory.total": total})
 
 
-def test_what_was_read_comes_out_with_one_more_reading() -> None:
+def test_result_has_the_readings_and_one_derived_reading() -> None:
     derived = Node().round(0, memory(64), seen("host", NODE, {"host.uptime": 9000.0}))
     assert [reading.source for reading in derived.readings] == ["memory", "host", "derived"]
     assert derived.readings[0].observations == (memory(64),)
 
 
-def test_what_a_source_read_before_is_still_known() -> None:
+def test_earlier_readings_of_a_source_are_remembered() -> None:
     node = Node()
     node.round(0, seen("host", NODE, {"host.uptime": 90_000.0, "driver.module_state": "coming"}))
     assert node.signals(10, memory(64))["driver.changing"] is True
@@ -71,7 +71,7 @@ def test_what_a_source_read_before_is_still_known() -> None:
     )
 
 
-def test_the_first_reading_is_its_own_measure_and_the_best_one_stays() -> None:
+def test_inventory_value_is_the_best_reading_so_far() -> None:
     node = Node()
     messages = [
         node.signals(at, memory(total))["memory.total~inventory"]
@@ -80,7 +80,7 @@ def test_the_first_reading_is_its_own_measure_and_the_best_one_stays() -> None:
     assert messages == [64, 64, 64, 96]
 
 
-def test_the_inventory_outlives_a_reboot_and_nothing_else_does() -> None:
+def test_only_the_inventory_survives_a_reboot() -> None:
     node = Node()
     node.round(
         1000,
@@ -145,7 +145,7 @@ def test_a_file_system_hangs_on_its_disk() -> None:
     }
 
 
-def test_the_drivers_word_in_a_reading_is_a_sign_too() -> None:
+def test_recovery_action_none_in_a_reading_is_a_sign() -> None:
     derived = Node().round(
         10,
         seen("nvml", GPUS[0], {"gpu.recovery_action": 0}),
@@ -159,7 +159,7 @@ def test_the_drivers_word_in_a_reading_is_a_sign_too() -> None:
     assert signs == {GPUS[0]: ["gpu.recovery_none"]}
 
 
-def test_the_drivers_word_speaks_of_when_it_was_asked() -> None:
+def test_recovery_sign_has_the_time_of_the_start_of_its_reading() -> None:
     node, none = Node(), seen("nvml", GPUS[0], {"gpu.recovery_action": 0})
     slow = Reading("nvml", 20.0, (none,), duration=19.0)
     node.state, derived = derive(
@@ -186,7 +186,7 @@ PRESENT: dict[str, Scalar] = {"pci.present": True}
         ([memory(64)], None),
     ],
 )
-def test_gpus_are_counted_wherever_they_show(rows: list[Observation], count: int | None) -> None:
+def test_gpus_of_all_enumerations_are_counted(rows: list[Observation], count: int | None) -> None:
     assert Node().signals(0, *rows).get("gpu.count") == count
 
 
@@ -206,7 +206,7 @@ rounds = st.lists(
 
 @settings(deadline=None)
 @given(played=rounds)
-def test_the_same_input_from_the_same_memory_comes_to_the_same(
+def test_same_input_and_state_give_the_same_result(
     played: list[tuple[str, str, dict[str, Scalar], list[int]]],
 ) -> None:
     remaining = lent = DeriveState()
@@ -259,26 +259,24 @@ def node(product: str = "", *, names: tuple[str, ...] = (), switches: int | None
         (node(), "", None),
     ],
 )
-def test_a_platform_is_known_to_the_letter_or_not_at_all(
-    look: LatestReadings, instance: str, name: str | None
-) -> None:
+def test_platform_matches_only_exact_names(look: LatestReadings, instance: str, name: str | None) -> None:
     result = match_platform(look, PLATFORMS, "", instance, "")
     assert (result.id if result else None) == name
 
 
-def test_what_a_site_names_counts() -> None:
+def test_configured_platform_takes_precedence() -> None:
     result = match_platform(node("DGXH100"), PLATFORMS, "board", "", "")
     assert result is not None
     assert result.id == "board"
     assert match_platform(node("DGXH100"), PLATFORMS, "unheard-of", "", "") is None
 
 
-def test_what_breaks_does_not_make_another_machine_of_it() -> None:
+def test_fault_does_not_change_the_platform() -> None:
     result = [match_platform(node(product), PLATFORMS, "", "", "board") for product in ("", "DGXH100")]
     assert [item.id if item else None for item in result] == ["board", "dgx"]
 
 
-def test_a_platform_stays_while_what_it_is_known_by_cannot_be_read() -> None:
+def test_platform_stays_while_its_identifying_signals_are_unread() -> None:
     names = [seen("nvml", gpu, {"gpu.name": "NVIDIA H200"}) for gpu in GPUS]
     switches = seen("pci", "node", {"nvswitch.pci_count": 4})
     host = Observation("host", "node", unreadable={"host.product_name": "refused"})
@@ -287,13 +285,13 @@ def test_a_platform_stays_while_what_it_is_known_by_cannot_be_read() -> None:
     assert [item.id if item else None for item in result] == ["dgx", "board"]
 
 
-def test_no_machine_is_taken_for_two_of_the_platforms_that_come_along() -> None:
+def test_built_in_platforms_have_distinct_match_rows() -> None:
     rows = [match for platform in tables().platforms for match in platform.match]
     assert len(rows) == len(set(rows))
 
 
 @pytest.mark.parametrize(("now", "late"), [(30.0, []), (41.0, ["not read for 41 s"])])
-def test_a_reading_holds_as_long_as_it_says(now: float, late: list[str]) -> None:
+def test_reading_is_valid_for_its_declared_time(now: float, late: list[str]) -> None:
     latest = [Reading("nvml", 0.0, (Observation("nvml", "node"),), valid_for=30.0), Reading("pci", 0.0, ())]
     result = overdue_readings(latest, now)
     assert [observation.detail for reading in result for observation in reading.observations] == late

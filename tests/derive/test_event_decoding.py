@@ -45,7 +45,7 @@ def test_a_machine_check_is_decoded() -> None:
     assert (event.signal, event.fields["severity"]) == ("cpu.machine_check", "fatal")
 
 
-def test_what_stands_in_one_round_is_read_together() -> None:
+def test_xids_of_one_round_are_decoded_together() -> None:
     _, events = after(DeriveState(), log(xid(48, at=99), xid(63, at=99.5)))
     assert decoded(events) == [("gpu.xid.ecc", "DRAIN_AND_RESET", 1), ("gpu.xid.repair", "IGNORE", 1)]
 
@@ -87,25 +87,25 @@ def test_bare_code_is_dropped_beside_its_message_in_either_order() -> None:
     assert [event.fields["reported_by_log"] for event in events] == [True]
 
 
-def test_a_line_of_long_ago_stays_as_it_was_read() -> None:
+def test_old_line_is_not_decoded_again() -> None:
     state, _ = after(DeriveState(), log(xid(48, at=30)))
     _, events = after(state, log(xid(63, at=95)))
     assert [event.signal for event in events] == ["gpu.xid.repair"]
 
 
-def test_one_gpu_says_nothing_of_another() -> None:
+def test_xid_of_one_gpu_does_not_affect_another() -> None:
     state, _ = after(DeriveState(), log(xid(48, at=90)))
     _, events = after(state, log(xid(63, at=95), slot=GPUS[1]))
     assert [event.signal for event in events] == ["gpu.xid.repair"]
 
 
-def test_a_switch_that_is_cool_again_says_so() -> None:
+def test_end_of_a_switch_temperature_alarm_is_a_sign() -> None:
     line = Event("nvswitch.sxid.line", 90, fields={"sxid": 10005, "msg": "Host Thermal Event End"})
     _, events = after(DeriveState(), log(line, slot="nvswitch/0000:07:00"))
     assert [event.signal for event in events] == ["nvswitch.sxid", "nvswitch.cool"]
 
 
-def test_the_drivers_word_that_nothing_is_left_to_do_is_a_sign() -> None:
+def test_xid_154_without_a_required_action_is_a_sign() -> None:
     _, events = after(DeriveState(), log(xid(154, RECOVERY.format(1, 0))))
     assert [event.signal for event in events] == ["gpu.xid.recovery", "gpu.recovery_none"]
     _, events = after(DeriveState(), log(xid(154, RECOVERY.format(0, 1))))
@@ -119,7 +119,7 @@ def test_a_reading_without_events_is_left_as_it_is() -> None:
 
 
 @given(codes=st.lists(st.sampled_from([13, 31, 45, 48, 63, 94, 154]), min_size=1, max_size=120))
-def test_a_storm_costs_no_memory_and_loses_no_line(codes: list[int]) -> None:
+def test_storm_has_bounded_memory_and_counts_every_line(codes: list[int]) -> None:
     state = DeriveState()
     counted = 0
     for number, code in enumerate(codes):
@@ -159,7 +159,7 @@ def storm(number: int) -> list[Reading]:
     return [log(*events[start : start + 64]) for start in range(0, number, 64)]
 
 
-def test_the_work_grows_with_the_number_of_xids_and_no_faster() -> None:
+def test_decoding_time_is_linear_in_the_number_of_xids() -> None:
     def work(number: int) -> int:
         readings = storm(number)
         latest = {"kmsg": readings[-1]}
@@ -204,7 +204,7 @@ def severity(at: float = HOUR, **fields: Scalar) -> Scalar:
         ("not a number at all", "unknown"),
     ],
 )
-def test_the_status_word_has_the_severity(status: str, wanted: str) -> None:
+def test_severity_is_decoded_from_the_status_register(status: str, wanted: str) -> None:
     assert severity(status=status) == wanted
 
 
@@ -219,11 +219,11 @@ def test_the_status_word_has_the_severity(status: str, wanted: str) -> None:
         ("Another error", "unknown"),
     ],
 )
-def test_the_words_of_amds_decoder_have_the_severity(words: str, wanted: str) -> None:
+def test_severity_is_decoded_from_the_amd_text(words: str, wanted: str) -> None:
     assert severity(words=words) == wanted
 
 
-def test_a_line_without_status_or_words_has_no_known_severity() -> None:
+def test_severity_is_unknown_without_status_and_text() -> None:
     assert severity() == "unknown"
 
 

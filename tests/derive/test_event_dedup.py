@@ -53,7 +53,7 @@ def test_without_a_readable_log_an_event_counts_at_once() -> None:
         assert XidSources(*first).reported(nvml(79)) == [("nvml", 79)]
 
 
-def test_what_both_tell_counts_once_whichever_comes_first() -> None:
+def test_xid_from_both_sources_is_reported_once_in_either_order() -> None:
     sources = XidSources(log())
     assert sources.reported(nvml(79, at=100)) == []
     assert sources.reported(log(79, at=100.1)) == [("kmsg", 79)]
@@ -129,7 +129,7 @@ def test_a_recorded_xid_is_one_finding_that_counts_one(bundle: str, check: str, 
 
 
 @given(st.lists(st.sampled_from([13, 31, 79]), min_size=1, max_size=200))
-def test_a_storm_costs_no_memory(codes: list[int]) -> None:
+def test_storm_has_bounded_memory(codes: list[int]) -> None:
     sources = XidSources(log())
     for number, code in enumerate(codes):
         sources.reported(nvml(code, at=100 + number / 100))

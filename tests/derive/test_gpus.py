@@ -64,7 +64,7 @@ def test_a_gpu_that_has_a_fabric_has_joined_it_or_not(signals: dict[str, Scalar]
         (None, None, "none"),
     ],
 )
-def test_what_the_fabric_says_is_wrong(mask: int | None, summary: int | None, problem: str) -> None:
+def test_fabric_problems_are_listed(mask: int | None, summary: int | None, problem: str) -> None:
     before = {"gpu.fabric.health_mask": mask, "gpu.fabric.health_summary": summary}
     assert (
         gpu_signals({**READY, **{name: value for name, value in before.items() if value is not None}})[
@@ -75,7 +75,7 @@ def test_what_the_fabric_says_is_wrong(mask: int | None, summary: int | None, pr
 
 
 @pytest.mark.parametrize(("used", "margin"), [(90, 7), (0, None)])
-def test_only_gpus_at_work_are_a_measure_of_heat(used: int, margin: int | None) -> None:
+def test_only_busy_gpus_are_temperature_peers(used: int, margin: int | None) -> None:
     signals: dict[str, Scalar] = {"gpu.clocks.idle": used == 0, "gpu.utilization": used}
     result = gpu_signals({**signals, "gpu.temperature.limit_distance": 7})
     assert (result["gpu.temperature.margin"], result.get("gpu.temperature.busy_margin")) == (7, margin)
@@ -195,7 +195,7 @@ def card(gpu: str, width: int, above: int | None = None, **more: Scalar) -> Obse
 
 
 @pytest.mark.parametrize(("above", "lanes"), [(None, 16), (16, 16), (8, 8), (32, 16)])
-def test_a_slot_gives_what_both_ends_are_capable_of(above: int | None, lanes: int) -> None:
+def test_slot_width_is_the_minimum_of_both_ends(above: int | None, lanes: int) -> None:
     assert (
         derived(machine(card(GPUS[0], 8, above)), *pcie_derivations())[GPUS[0]]["pci.link.width_slot"]
         == lanes
@@ -239,7 +239,7 @@ def margins(signals: dict[str, Scalar]) -> dict[str, Scalar]:
         ({f"{GPU}.slowdown": 89}, None),
     ],
 )
-def test_the_margin_is_the_same_whatever_the_model_reports(
+def test_temperature_margin_is_equal_for_all_reporting_forms(
     signals: dict[str, Scalar], margin: float | None
 ) -> None:
     assert margins(signals).get("gpu.temperature.margin") == margin
@@ -253,5 +253,5 @@ def test_the_margin_is_the_same_whatever_the_model_reports(
         ({MEMORY: 90}, None),
     ],
 )
-def test_the_margin_of_memory(signals: dict[str, Scalar], margin: float | None) -> None:
+def test_memory_temperature_margin(signals: dict[str, Scalar], margin: float | None) -> None:
     assert margins(signals).get("gpu.memory.temperature_margin") == margin

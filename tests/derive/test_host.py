@@ -77,12 +77,12 @@ def test_without_a_platform_it_is_needed_where_there_are_switches_and_it_was_set
     assert manager(0, enabled=True, running=True) == (False, True)
 
 
-def test_one_in_a_driver_container_is_not_missed() -> None:
+def test_fabric_manager_in_a_driver_container_is_not_missing() -> None:
     assert manager(4, platform=True, container=True) == (False, False)
     assert manager(4, platform=True, container=True, enabled=True, running=False) == (True, False)
 
 
-def test_what_sees_no_service_at_all_misses_none() -> None:
+def test_fabric_manager_is_not_missing_without_any_visible_service() -> None:
     look = machine(seen("services", "node", {"driver.container": False}))
     assert derived(look, *service_derivations({}, expecting(fabric_manager=True))) == {}
 
@@ -102,7 +102,7 @@ def test_fabric_manager_is_not_needed_when_nothing_was_read(cut: tuple[str, ...]
         Observation("services", NODE, unlisted={"service": "refused"}),
     ],
 )
-def test_a_fabric_manager_that_could_not_be_looked_at_is_not_missed(manager: Observation) -> None:
+def test_unreadable_fabric_manager_is_not_missing(manager: Observation) -> None:
     kubelet = seen("services", KUBELET, {"service.running": True})
     switches = seen("pci", NODE, {"nvswitch.pci_count": 4})
     look = machine(kubelet, switches, manager)
@@ -129,7 +129,7 @@ OLD: dict[str, Scalar] = {"host.uptime": 90_000.0, "driver.module_state": "live"
         ({}, None, False),
     ],
 )
-def test_a_driver_is_given_time_to_come_up(
+def test_driver_is_changing_while_it_starts(
     signals: dict[str, Scalar], moved: float | None, changes: bool
 ) -> None:
     look = machine(seen("host", "node", signals), at=90_000.0)
@@ -186,7 +186,7 @@ def test_the_branch_is_the_first_number_of_the_version(
         ("mapper/vg-sda1", "mapper/vg-sda1"),
     ],
 )
-def test_a_device_is_of_its_disk(device: str, name: str) -> None:
+def test_partition_belongs_to_its_disk(device: str, name: str) -> None:
     assert disk_of_device(device) == f"disk/{name}"
 
 

@@ -31,7 +31,7 @@ def test_signals_of_all_sources_are_merged() -> None:
     assert look.listed("pci", "gpu") == frozenset({GPU})
 
 
-def test_a_signal_that_does_not_apply_is_none() -> None:
+def test_signal_that_is_not_applicable_is_none() -> None:
     look = machine(seen("nvml", GPU, {"gpu.error": "none"}))
     assert look.get(GPU, "gpu.fabric.state") is None
     assert look.get(GPU, "pci.driver") is None, "the bus is read on no such machine"
@@ -51,7 +51,7 @@ def test_a_signal_that_one_source_read_is_not_unread_for_another_that_could_not(
 
 
 @pytest.mark.parametrize("status", ["failed", "hung", "detached"])
-def test_nothing_is_known_of_a_slot_that_its_source_could_not_read(status: Status) -> None:
+def test_unread_target_has_no_signals(status: Status) -> None:
     look = machine(
         seen("pci", GPU, {"pci.present": True}), Observation("nvml", GPU, status, detail="no answer")
     )
@@ -60,7 +60,7 @@ def test_nothing_is_known_of_a_slot_that_its_source_could_not_read(status: Statu
     assert look.unreadable_reason("nvml", GPU) == "no answer"
 
 
-def test_nothing_is_known_of_a_slot_that_an_incomplete_list_does_not_name() -> None:
+def test_target_missing_from_an_incomplete_list_is_unknown() -> None:
     other = seen("pci", GPUS[1], {"pci.present": True})
     dark = Observation("pci", NODE, unlisted={"gpu": "the bus cannot be listed"})
     look = machine(other, dark, seen("nvml", GPU, {"gpu.error": "none"}))
@@ -88,12 +88,12 @@ def test_event_without_signals_adds_no_target() -> None:
     assert machine(refused).listed("nvml", "gpu") == frozenset({GPU})
 
 
-def test_slots_come_in_order_and_once() -> None:
+def test_targets_are_sorted_and_unique() -> None:
     rows = (seen(source, gpu, {"x": 1}) for source in ("nvml", "pci") for gpu in reversed(GPUS))
     assert list(machine(*rows).targets("gpu")) == GPUS
 
 
-def test_a_derived_signal_can_be_asked_for_and_so_can_its_failure() -> None:
+def test_derived_signal_and_its_failure_are_readable() -> None:
     look = machine(seen("nvml", GPU, {"gpu.error": "none"}))
     look.add(GPU, "gpu.busy", True)
     look.add_unread(GPU, "gpu.lost", "refused")
@@ -113,7 +113,7 @@ def test_a_derived_signal_can_be_asked_for_and_so_can_its_failure() -> None:
         ((Observation("kmsg", NODE, "failed"),), True),
     ],
 )
-def test_a_slot_is_whole_where_all_that_name_it_could_read_it(
+def test_target_is_complete_if_every_source_that_lists_it_read_it(
     dark: tuple[Observation, ...], whole: bool
 ) -> None:
     look = machine(seen("nvml", GPU, {"gpu.error": "none"}), *dark)
@@ -124,7 +124,7 @@ def test_a_slot_is_whole_where_all_that_name_it_could_read_it(
 ROUND = readings(seen("nvml", GPU, {"gpu.error": "none"}), seen("nvml", LINK, {"nvlink.active": True}))[0]
 
 
-def test_a_round_that_lists_everything_is_all_that_is_remembered() -> None:
+def test_complete_round_replaces_the_remembered_targets() -> None:
     now = readings(seen("nvml", GPU, {"gpu.error": "none"}))[0]
     assert retain_reading(ROUND, now) is now
 

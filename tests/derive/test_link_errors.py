@@ -135,7 +135,7 @@ def test_a_gpu_with_fewer_active_links_than_it_had_has_not_recovered() -> None:
     assert recoveries(events) == []
 
 
-def test_a_reading_of_nvml_that_was_cut_short_proves_nothing() -> None:
+def test_incomplete_nvml_reading_is_no_evidence_of_a_recovery() -> None:
     cut = [Reading("nvml", at, nvml(at).observations, complete=False) for at in (110.0, 410.0)]
     assert recoveries(run(log(error(1, 100.0)), *cut)[1]) == []
 
@@ -151,14 +151,14 @@ def test_a_reading_of_nvml_that_was_cut_short_proves_nothing() -> None:
     ],
     ids=["hung", "detached", "unread state", "unread counter", "unlisted"],
 )  # fmt: skip
-def test_links_that_were_not_read_prove_nothing(unread: Observation) -> None:
+def test_unread_links_are_no_evidence_of_a_recovery(unread: Observation) -> None:
     readings = [
         Reading("nvml", at, (*nvml(at, active=(0, 1), links=2).observations, unread)) for at in (110.0, 410.0)
     ]
     assert recoveries(run(log(error(1, 100.0)), *readings)[1]) == []
 
 
-def test_an_error_without_words_is_not_counted() -> None:
+def test_link_error_without_a_message_is_not_counted() -> None:
     state, events = run(log(xid(74, "")), nvml(500.0), nvml(900.0))
     assert state.link_errors == {}
     assert recoveries(events) == []
@@ -176,7 +176,7 @@ def test_a_link_that_failed_to_train_has_recovered_as_well() -> None:
         assert recoveries(events) == [410.0]
 
 
-def test_what_ends_by_a_recovery_is_what_a_link_can_recover_from() -> None:
+def test_only_recoverable_link_errors_are_cleared_by_a_recovery() -> None:
     _, events = run(log(*(error(3, at) for at in (100.0, 200.0, 300.0))))
     assert [event.fields["recoverable"] for event in events] == [True, True, False]
     assert {event.fields["recovery_reported"] for event in events} == {False}
@@ -189,7 +189,7 @@ def test_what_ends_by_a_recovery_is_what_a_link_can_recover_from() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 200), st.integers(0, 100), st.floats(0, 1e6))))
-def test_a_log_that_names_any_gpu_and_link_costs_little_memory(errors: list[tuple[int, int, float]]) -> None:
+def test_link_error_state_is_bounded_for_any_log(errors: list[tuple[int, int, float]]) -> None:
     state = DeriveState()
     for gpu, link, at in errors:
         state, _ = run(log(error(link, at), slot=f"gpu/{gpu}"), state=state)

@@ -43,7 +43,7 @@ def read(text: str, driver: int | None = 570) -> Nvlink5Error:
     return result
 
 
-def test_a_message_says_unit_severity_and_link() -> None:
+def test_message_has_unit_severity_and_link() -> None:
     result = read(message(severity="Fatal", link=17))
     assert (result.unit, result.fatal, result.injected, result.link) == ("SAW_MVB", True, False, 17)
 
@@ -63,7 +63,7 @@ def test_columns_are_padded(severity: str, injected: int) -> None:
 
 
 @pytest.mark.parametrize(("status", "at"), [(1, 0), (2, 1), (4, 2)])
-def test_a_rule_of_this_status_comes_before_one_of_any(status: int, at: int) -> None:
+def test_rule_for_an_errstatus_precedes_a_rule_for_any(status: int, at: int) -> None:
     assert read(message(status=status)).rule is RULES[at]
 
 
@@ -79,13 +79,13 @@ def test_a_rule_of_this_status_comes_before_one_of_any(status: int, at: int) -> 
         (0x7E, "SAW_MVB", None, None),
     ],
 )
-def test_the_layout_is_that_of_the_driver_or_the_one_that_the_unit_speaks_for(
+def test_layout_follows_the_driver_or_else_the_printed_unit(
     info: int, unit: str, driver: int | None, at: int | None
 ) -> None:
     assert read(message(info, unit=unit), driver).rule == (None if at is None else RULES[at])
 
 
-def test_an_injected_error_is_known_for_one() -> None:
+def test_injected_error_is_recognised() -> None:
     assert read(message(injected=1)).injected
 
 
@@ -94,5 +94,5 @@ def test_a_message_may_name_no_link() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "GPU has fallen off the bus.", "SAW_MVB Fatal XC0 i0 Link 08 ()"])
-def test_what_has_another_form_is_not_read(text: str) -> None:
+def test_message_in_another_form_is_not_decoded(text: str) -> None:
     assert decode_nvlink5(144, text, RULES, 570) is None

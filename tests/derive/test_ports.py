@@ -62,11 +62,11 @@ def test_port_with_peers_that_are_up_is_expected() -> None:
     assert wanted(node(0, 1, peers=True)) == {"p0": "peers"}
 
 
-def test_a_platform_expects_all_of_its_fabric_where_too_few_are_up() -> None:
+def test_all_fabric_ports_are_expected_if_fewer_than_the_platform_count_are_up() -> None:
     assert wanted(node(3, 1), EIGHT) == dict.fromkeys(("p0", "p1", "p2", "p3"), "platform")
 
 
-def test_a_platform_expects_no_more_than_it_has() -> None:
+def test_expected_ports_do_not_exceed_the_platform_count() -> None:
     assert wanted(node(4, 2), EIGHT) == dict.fromkeys(("p0", "p1", "p2", "p3"), "platform")
 
 
@@ -114,7 +114,7 @@ def test_ports_that_the_bus_has_and_the_class_does_not_list_are_not_missing() ->
     assert derived(look, fabric_count_derivation(EIGHT))["node"] == {"port.fabric_count": 0}
 
 
-def test_ports_are_not_missing_on_a_machine_of_which_nothing_is_to_be_seen() -> None:
+def test_fabric_count_is_unread_if_no_hardware_is_visible() -> None:
     assert unread(machine(empty=("infiniband", "pci")), fabric_count_derivation(EIGHT))["node"].keys() == {
         "port.fabric_count"
     }
@@ -134,7 +134,7 @@ BITS = {"port.link_downed": 8, "port.symbol_errors": 16}
         (0, None, "none"),
     ],
 )
-def test_counters_that_stand_at_their_end_are_named(downed: int, symbols: int | None, ended: str) -> None:
+def test_saturated_counters_are_listed(downed: int, symbols: int | None, ended: str) -> None:
     signals = {"port.link_downed": downed} | ({} if symbols is None else {"port.symbol_errors": symbols})
     look = machine(seen("infiniband", PORT, signals))
     assert derived(look, *port_counter_derivations(BITS, {})) == {
@@ -142,7 +142,7 @@ def test_counters_that_stand_at_their_end_are_named(downed: int, symbols: int | 
     }
 
 
-def test_a_port_without_such_counters_says_nothing() -> None:
+def test_port_without_saturating_counters_has_no_signal() -> None:
     assert (
         derived(
             machine(seen("infiniband", EFA, {"efa.keep_alive_rcvd": 1})), *port_counter_derivations(BITS, {})
@@ -198,7 +198,7 @@ def test_a_port_that_differs_from_those_of_its_firmware_keeps_its_warning() -> N
         assert drop_unused_counters(reading, look.derived) is reading
 
 
-def test_a_heart_that_stands_still_is_silent_for_longer_and_longer() -> None:
+def test_unchanged_heartbeat_counter_increases_the_silent_time() -> None:
     before: dict[str, tuple[float, float]] = {}
     silent = []
     for at, count in ((0, 7), (10, 7), (20, 8), (30, 8), (40, 8), (50, 0)):
@@ -208,6 +208,6 @@ def test_a_heart_that_stands_still_is_silent_for_longer_and_longer() -> None:
     assert silent == [0, 10, 0, 10, 20, 0]
 
 
-def test_a_device_that_is_gone_is_not_silent() -> None:
+def test_removed_device_has_no_silent_time() -> None:
     before = track_heartbeats(machine(seen("infiniband", EFA, {"efa.keep_alive_rcvd": 7})), {})
     assert track_heartbeats(machine(seen("infiniband", PORT, {"port.up": True})), before) == {}

@@ -13,12 +13,12 @@ BOUND: dict[str, Scalar] = {"pci.present": True, "pci.driver": "nvidia", "pci.pr
 
 
 def gpus(look: LatestReadings) -> dict[str, dict[str, Scalar]]:
-    """What is derived of GPUs."""
+    """Return the derived signals of GPUs."""
     return {slot: signals for slot, signals in derived(look, *DERIVATIONS).items() if slot in GPUS}
 
 
 def on_bus(gpu: str, **signals: Scalar) -> Observation:
-    """A GPU as the bus shows it; `driver` stands for the signal `pci.driver`."""
+    """A GPU as the bus shows it; `driver` is the signal `pci.driver`."""
     return seen("pci", gpu, {**BOUND, **{f"pci.{name}": value for name, value in signals.items()}})
 
 
@@ -32,7 +32,7 @@ def found(
     }
 
 
-def test_a_gpu_that_all_lists_have_is_there() -> None:
+def test_gpu_in_all_lists_is_present() -> None:
     assert found(READY, on_bus(GPUS[0]), seen("nvml", GPUS[0], {"a": 1})) == {GPUS[0]: (True, False)}
 
 
@@ -46,7 +46,7 @@ def test_lost_gpu_has_the_sources_that_list_it() -> None:
     assert gpus(look)[GPUS[0]]["gpu.seen_by"] == "seen by PCI and procfs, not by NVML"
 
 
-def test_a_gpu_that_left_the_bus_is_lost_whatever_nvml_says() -> None:
+def test_gpu_absent_from_the_bus_is_lost() -> None:
     assert found(on_bus(GPUS[0], present=False))[GPUS[0]][1] is True
 
 
@@ -71,7 +71,7 @@ def test_gpu_is_lost_when_its_handle_error_means_absence(error: str) -> None:
     assert found(counting(refused=1, error=error), on_bus(GPUS[0]))[GPUS[0]][1] is True
 
 
-def test_a_gpu_that_this_process_may_not_look_at_is_neither_lost_nor_refused() -> None:
+def test_gpu_hidden_from_this_process_is_neither_lost_nor_refused() -> None:
     assert gpus(machine(counting(hidden=1), on_bus(GPUS[0]))) == {}
 
 
@@ -96,11 +96,11 @@ def test_where_more_are_missing_than_are_refused_one_is_lost() -> None:
         {"virtual": True},
     ],
 )
-def test_a_gpu_that_was_passed_on_is_not_judged(signals: dict[str, Scalar]) -> None:
+def test_gpu_passed_to_a_virtual_machine_is_not_evaluated(signals: dict[str, Scalar]) -> None:
     assert found(READY, on_bus(GPUS[0], **signals)) == {}
 
 
-def test_a_container_that_sees_some_gpus_misses_none_of_the_others() -> None:
+def test_gpus_hidden_by_a_container_are_not_missing() -> None:
     result = found(READY, on_bus(GPUS[0]), on_bus(GPUS[1], procfs=False), seen("nvml", GPUS[0], {"a": 1}))
     assert result == {GPUS[0]: (True, False)}
 
@@ -114,7 +114,7 @@ def test_a_gpu_without_its_driver_is_not_bound() -> None:
 @pytest.mark.parametrize(
     "driver", [{}, {"driver.loaded": False}, {"driver.loaded": True, "driver.module_state": "coming"}]
 )
-def test_a_gpu_is_not_missed_by_a_driver_that_is_not_there_yet(driver: dict[str, Scalar]) -> None:
+def test_gpu_is_not_missing_before_the_driver_is_loaded(driver: dict[str, Scalar]) -> None:
     unbound = seen("pci", GPUS[0], {"pci.present": True, "pci.driver": "", "pci.procfs": False})
     assert found(seen("host", "node", driver), unbound).get(GPUS[0]) is None
 
@@ -133,7 +133,7 @@ INFINIBAND: dict[str, Scalar] = {"pci.class": "020700", "pci.vendor": "15b3"}
         ({**INFINIBAND, "pci.rdma_devices": 0, "pci.virtual": True}, None),
     ],
 )
-def test_a_function_that_is_nothing_without_rdma_lacks_its_device(
+def test_rdma_only_function_without_a_device_is_missing_it(
     signals: dict[str, Scalar], missing: bool | None
 ) -> None:
     look = machine(seen("pci", "pci/0000:9c:00.0", signals), empty=("infiniband",))

@@ -34,7 +34,7 @@ def bests(
 
 
 def peer_values(kind: str, *values: Scalar | None) -> list[Scalar | None]:
-    """What each GPU's peers read."""
+    """Return the peer value of each GPU."""
     slots = [f"gpu/0000:{bus:02x}:00" for bus in range(len(values))]
     rows = [
         seen("nvml", slot, {} if value is None else {"x": value})
@@ -57,7 +57,7 @@ def peer_values(kind: str, *values: Scalar | None) -> list[Scalar | None]:
         ((True, True, True, False), [True, True, True, True]),
     ],
 )
-def test_a_state_is_what_more_than_half_of_the_others_share(
+def test_peer_state_is_shared_by_more_than_half_of_the_peers(
     values: tuple[Scalar | None, ...], peer: list[Scalar | None]
 ) -> None:
     assert peer_values("state", *values) == peer
@@ -66,7 +66,7 @@ def test_a_state_is_what_more_than_half_of_the_others_share(
 @pytest.mark.parametrize(
     ("values", "peer"), [((30.0, 31.0, 32.0, 5.0), [31, 30, 30, 31]), ((30.0, 31.0, 5.0), [None] * 3)]
 )
-def test_a_gauge_is_the_median_of_at_least_three_others(
+def test_peer_gauge_is_the_median_of_at_least_three_peers(
     values: tuple[Scalar, ...], peer: list[Scalar | None]
 ) -> None:
     assert peer_values("gauge", *values) == peer
@@ -82,7 +82,7 @@ def test_ports_of_another_make_are_no_peers() -> None:
     assert of_peers(machine(*rows[:4]), {"port.rate": "state"}) == {}
 
 
-def test_what_is_of_another_make_is_no_peer() -> None:
+def test_target_of_another_make_is_no_peer() -> None:
     screen = seen("pci", "gpu/0000:ff:00", {"pci.class": "0300", "gpu.name": "DGX Display", "x": 4})
     models = ["A100"] * 3 + ["T4"]
     rows = [
@@ -104,7 +104,7 @@ def gpu(value: Scalar | None, uuid: str = "") -> LatestReadings:
 
 
 @given(values=st.lists(st.none() | st.integers() | st.booleans() | st.text(), min_size=1, max_size=5))
-def test_the_best_never_gets_worse(values: list[Scalar | None]) -> None:
+def test_best_reading_never_decreases(values: list[Scalar | None]) -> None:
     before: dict[str, BestReadings] = {}
     for value in values:
         after = update_inventory(gpu(value), X, before)
@@ -117,7 +117,7 @@ def test_the_best_never_gets_worse(values: list[Scalar | None]) -> None:
     assert before == ({GPU: BestReadings("", {"x": max(numbers)})} if numbers else {})
 
 
-def test_a_slot_is_held_against_what_it_was_before_this_look() -> None:
+def test_reading_is_compared_with_the_inventory_before_this_round() -> None:
     look = gpu(3)
     before = {GPU: BestReadings("", {"x": 4.0})}
     assert bests(gpu(3), before, update_inventory(look, X, before)) == {GPU: {"x~inventory": 4.0}}
@@ -125,7 +125,7 @@ def test_a_slot_is_held_against_what_it_was_before_this_look() -> None:
     assert best_values(look, before, "x") == {GPU: 4.0}
 
 
-def test_another_part_is_not_held_against_what_was_there_before_it() -> None:
+def test_new_component_is_not_compared_with_its_predecessor() -> None:
     before = update_inventory(gpu(4, "old"), X, {})
     assert update_inventory(gpu(None), X, before) == before
     after = update_inventory(gpu(3, "new"), X, before)
@@ -148,7 +148,7 @@ def test_unread_peer_agrees_with_no_other() -> None:
         Observation("nvml", GPU, "hung", detail="no answer"),
     ],
 )
-def test_the_inventory_learns_nothing_of_gpus_that_could_not_all_be_read(dark: Observation) -> None:
+def test_incomplete_list_of_gpus_does_not_update_the_inventory(dark: Observation) -> None:
     look = machine(seen("nvml", GPU, {"x": 9}), dark)
     assert update_inventory(look, X, {GPU: BestReadings("", {"x": 8.0})}) == {
         GPU: BestReadings("", {"x": 8.0})

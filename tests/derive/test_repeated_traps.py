@@ -45,11 +45,11 @@ def test_a_failure_in_another_place_is_the_application_s(last: Reading) -> None:
         Reading("kmsg", 1.0, (Observation("kmsg", GPU, events=(xid(13),)),)),
     ],
 )
-def test_what_names_no_process_or_no_place_says_nothing(line: Reading) -> None:
+def test_trap_without_a_process_or_location_is_ignored(line: Reading) -> None:
     assert found(line) == {}
 
 
-def test_what_is_older_than_a_day_is_forgotten() -> None:
+def test_entries_older_than_a_day_are_removed() -> None:
     assert found(trap(1), trap(2, at=200.0), at=DAY + 150.0)["gpu.trap.processes"] == 1
 
 
@@ -62,7 +62,7 @@ def test_gpu_that_only_the_log_names_has_no_signal() -> None:
     assert derived(machine(), trap_derivation(before)) == {}
 
 
-def test_what_is_remembered_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_number_of_remembered_entries_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_MAX_PROCESSES", 2)
     monkeypatch.setattr(module, "_MAX_GPUS", 1)
     [(_, remaining)] = record_traps(

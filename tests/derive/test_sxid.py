@@ -29,7 +29,7 @@ def decoded(code: int, severity: str = "") -> tuple[str, str, str]:
         (11001, "", "warning"),
     ],
 )
-def test_the_printed_word_decides_and_without_one_the_table(code: int, printed: str, verdict: str) -> None:
+def test_printed_severity_takes_precedence_over_the_table(code: int, printed: str, verdict: str) -> None:
     assert decoded(code, printed)[0] == verdict
 
 
@@ -40,13 +40,13 @@ def test_a_code_that_the_table_does_not_list_is_kept(printed: str, verdict: str)
     assert decoded(99999, printed)[0] == verdict
 
 
-def test_what_is_fatal_is_acted_on() -> None:
+def test_fatal_sxid_has_an_action() -> None:
     assert decoded(20001, "Fatal")[1] == "reset-gpu"
     assert decoded(99999, "Fatal")[1] == "reset-gpu"
     assert decoded(10003, "Fatal")[1] == "reboot-node"
 
 
-def test_what_the_guide_asks_for_is_carried_where_it_is_no_more_than_a_warning() -> None:
+def test_warning_keeps_the_action_of_the_guide() -> None:
     assert decoded(19084, "Non-fatal")[:2] == ("warning", "reboot-node")
     assert decoded(10003, "Non-fatal")[:2] == ("warning", "monitor")
     assert decoded(11001, "Non-fatal")[:2] == ("warning", "monitor")
@@ -88,7 +88,7 @@ def test_a_switch_that_only_slows_down_is_hot(words: str) -> None:
     assert decode_sxid(line, tables()).fields["verdict"] == "hot"
 
 
-def test_link_and_words_of_the_line_are_kept() -> None:
+def test_link_and_text_of_the_line_are_kept() -> None:
     line = Event(
         "nvswitch.sxid.line",
         10,

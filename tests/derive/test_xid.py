@@ -36,14 +36,14 @@ def verdict(
 
 
 @pytest.mark.parametrize("code", [13, 31])
-def test_what_an_application_does_by_itself_is_its_own(code: int) -> None:
+def test_application_error_is_a_workload_verdict(code: int) -> None:
     assert verdict(code) == ("workload", "none")
 
 
 @pytest.mark.parametrize(
     ("code", "action"), [(62, "reset-gpu"), (79, "reboot-node"), (119, "reset-gpu"), (140, "reset-gpu")]
 )
-def test_what_asks_for_a_reset_or_a_reboot_is_fatal(code: int, action: str) -> None:
+def test_xid_that_requires_a_reset_or_a_reboot_is_fatal(code: int, action: str) -> None:
     assert verdict(code) == ("fatal", action)
 
 
@@ -62,7 +62,7 @@ def test_text_time_and_count_of_a_line_stay() -> None:
     assert (event.signal, event.at, event.text, event.count) == ("gpu.xid.lost", 42.0, "text", 7)
 
 
-def test_a_repair_is_nothing_and_an_error_asks_for_a_reset_and_both_ask_to_drain_first() -> None:
+def test_repair_is_ignored_error_requires_reset_and_both_require_drain() -> None:
     assert verdict(63)[0] == "ignored"
     assert (verdict(48), read(48).fields["response"]) == (("fatal", "reset-gpu"), "RESET_GPU")
     for code in (63, 64):
@@ -79,7 +79,7 @@ def test_a_repair_is_nothing_and_an_error_asks_for_a_reset_and_both_ask_to_drain
         ("", ("warning", "restart-workload")),
     ],
 )
-def test_a_contained_error_ends_with_what_the_driver_makes_of_it(
+def test_contained_error_has_the_action_that_the_driver_requests(
     flags: str, held_as: tuple[str, str]
 ) -> None:
     assert verdict(94, f"pid=7194, name=python3, Contained: SM (0x1,0x0). {flags}") == held_as
@@ -93,7 +93,7 @@ def test_an_uncontained_error_asks_for_a_reset_whatever_its_flags() -> None:
         )
 
 
-def test_a_channel_that_goes_with_another_error_is_none_of_its_own() -> None:
+def test_channel_error_after_another_error_is_its_consequence() -> None:
     event = read(45, "pid=4242, name=trainer, Ch 00000011 caused by previous Xid 94")
     assert (event.fields["verdict"], event.fields["detail"]) == ("ignored", " (follows Xid 94)")
     assert verdict(45, "pid=4242, name=trainer, Ch 00000011", XidRecord(79, 99.0)) == ("ignored", "none")
@@ -135,7 +135,7 @@ def registers(*values: int) -> str:
     return f"pid='<unknown>', name=<unknown>, NVLink: fatal error detected on link 3({words})"
 
 
-def test_the_registers_of_a_link_error_say_what_to_do() -> None:
+def test_link_error_registers_determine_the_action() -> None:
     event = read(74, registers(0, 0, 0x10000))
     assert (event.fields["verdict"], event.fields["action"], event.fields["link"]) == (
         "suspect",
@@ -176,11 +176,11 @@ def test_bits_that_are_not_listed_are_reported() -> None:
         "pid=<n/a>, name=<unknown>, NVLink: Fatal error detected on link 2",
     ],
 )
-def test_a_fatal_error_of_a_link_is_suspect_whatever_its_registers_say(text: str) -> None:
+def test_fatal_link_error_is_suspect_for_any_registers(text: str) -> None:
     assert verdict(74, text) == ("suspect", "reset-gpu")
 
 
-def test_a_link_error_that_the_catalogue_calls_harmless_is_ignored() -> None:
+def test_link_error_with_only_ignored_bits_is_ignored() -> None:
     for values in ((1 << 23,), (0, 0, 0, 0, 1 << 20), (1 << 30, 0, 0, 0, 1 << 29)):
         assert verdict(74, registers(*values)) == ("ignored", "none")
 
@@ -188,7 +188,7 @@ def test_a_link_error_that_the_catalogue_calls_harmless_is_ignored() -> None:
 @pytest.mark.parametrize(
     "text", ["link 3(0x0, 0x0, 0x10000, 0x0, 0x0, 0x0, 0x0)", "NVLink: something else", ""]
 )
-def test_a_link_error_without_the_driver_s_word_for_it_is_to_be_watched(text: str) -> None:
+def test_link_error_without_registers_is_a_warning(text: str) -> None:
     assert verdict(74, text)[0] == "warning"
 
 
@@ -202,7 +202,7 @@ def test_only_a_cold_reset_clears_a_security_fault() -> None:
 
 
 @pytest.mark.parametrize("code", [74, *range(144, 151), 154])
-def test_a_number_without_its_words_is_no_more_than_a_warning(code: int) -> None:
+def test_xid_without_a_message_is_a_warning(code: int) -> None:
     event = decode_xid(xid(code, ""), tables(), 580, index(XidRecord(code, 100.0)))
     assert (event.fields["verdict"], event.fields["action"]) == ("warning", "monitor")
     assert event.fields["reported_by_log"] is False
@@ -219,7 +219,7 @@ def test_bare_code_is_ignored_when_its_message_is_elsewhere(code: int, at: float
     assert other.fields["reported_by_log"] is False
 
 
-def test_a_line_leaves_behind_whether_it_has_words() -> None:
+def test_xid_record_notes_whether_the_line_has_a_message() -> None:
     assert summarize_xid(xid(149, "")) == XidRecord(149, 100.0)
     assert summarize_xid(xid(79, "pid='<unknown>', name=<unknown>, GPU has fallen off the bus.")).has_message
     assert summarize_xid(xid(154, RECOVERY.format("0x1", "x"))).recovery == 1
@@ -229,7 +229,7 @@ def nvlink5(info: int, status: int, *, injected: int = 0, severity: str = "Nonfa
     return f"RLW_REMAP {severity} XC0 i{injected} Link 08 (0x{info:08x} 0x{status:08x} 0x00000000 0x00000000)"
 
 
-def test_an_nvlink5_error_that_leaves_it_to_the_driver_waits_for_its_word() -> None:
+def test_nvlink5_error_without_own_action_follows_the_recovery_action() -> None:
     text = nvlink5(0x4, 0x1)
     assert verdict(145, text) == ("warning", "restart-workload")
     assert verdict(145, text, XidRecord(154, 105.0, 1)) == ("fatal", "reset-gpu")
@@ -241,19 +241,19 @@ def test_an_injected_error_is_a_test() -> None:
     assert verdict(145, nvlink5(0x4, 0x1, injected=1)) == ("injected", "none")
 
 
-def test_an_nvlink5_sub_code_that_is_not_listed_is_held_by_its_printed_word() -> None:
+def test_unlisted_nvlink5_sub_code_uses_the_printed_severity() -> None:
     assert verdict(145, nvlink5(0x7E, 0x1, severity="Fatal")) == ("fatal", "reset-gpu")
     assert verdict(145, nvlink5(0x7E, 0x1))[0] == "warning"
 
 
 @pytest.mark.parametrize("code", sorted(tables().xids))
-def test_every_code_of_the_table_is_held_in_some_known_way(code: int) -> None:
+def test_every_code_of_the_table_has_a_valid_verdict(code: int) -> None:
     event = read(code, "")
     assert event.fields["verdict"] in {"fatal", "warning", "workload", "ignored", "injected"}
     assert Action(str(event.fields["action"])) is not Action.REPLACE_COMPONENT
 
 
-# What a line may say besides its number, that its verdict depends on.
+# Parts of a line, besides its code, that change its verdict.
 _WORDS = (
     "",
     *(
