@@ -1,4 +1,4 @@
-"""A node in the making, judged round by round."""
+"""Scene for tests of the judge: a node that is evaluated round by round."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ def finding(name: str = "one", target: str = NODE, **fields: Any) -> Finding:
 
 
 def seen(slot: str = NODE, source: str = "memory", *, part: str = "", **signals: Scalar) -> Observation:
-    """What a source read of a slot; `a__b` stands for the signal `a.b`."""
+    """Return the observation of a target with these signals; `a__b` is the signal `a.b`."""
     values = {name.replace("__", "."): value for name, value in signals.items()}
     return Observation(source, slot, signals=values, component=Component(part) if part else None)
 
 
 def unread(slot: str, signal: str, reason: str = "refused", source: str = "memory") -> Observation:
-    """What a source could not read of a slot."""
+    """Return the observation of a target with an unread signal."""
     return Observation(source, slot, unreadable={signal: reason})
 
 
@@ -70,7 +70,7 @@ def logged(slot: str, *events: Event) -> Observation:
 
 
 class Scene:
-    """Some checks, and what the judge remembers."""
+    """Checks and the state of the judge."""
 
     def __init__(self, *checks: Check, one_look: bool = False) -> None:
         self.rules = compile_rules(Catalogue(checks=checks), {})
@@ -103,5 +103,5 @@ class Scene:
         return verdict
 
     def health(self, at: float, *observations: Observation, **words: Any) -> Health:
-        """The health that a round comes to."""
+        """Return the health after a round."""
         return self.round(at, *observations, **words).health

@@ -61,7 +61,7 @@ def test_clear_ends_an_event_and_names_the_operator() -> None:
     assert scene.round(110 + 86_400).informational == ()
 
 
-def test_another_event_after_it_is_a_new_finding_that_counts_from_itself() -> None:
+def test_event_after_a_clear_starts_a_new_finding() -> None:
     scene = Scene(LASTING)
     scene.round(100, broke(80), sources=("kmsg",))
     scene.round(100, broke(90))
@@ -71,7 +71,7 @@ def test_another_event_after_it_is_a_new_finding_that_counts_from_itself() -> No
     assert [evidence_item.count for evidence_item in again.evidence] == [1]
 
 
-def test_only_what_is_named_is_cleared() -> None:
+def test_only_the_named_finding_is_cleared() -> None:
     scene = Scene(
         LASTING, check(EventOccurred("gpu.broke"), "two", targets=("gpu",), cleared_by=("operator",))
     )
@@ -81,19 +81,19 @@ def test_only_what_is_named_is_cleared() -> None:
 
 
 @pytest.mark.parametrize("boot", ["boot", "next"])
-def test_it_does_not_come_back_where_the_whole_log_is_read_again(boot: str) -> None:
+def test_cleared_finding_stays_cleared_if_the_log_is_read_again(boot: str) -> None:
     scene = Scene(LASTING)
     scene.round(100, broke(90), sources=("kmsg",))
     clears(scene, 110, GPU)
     scene.round(110)
-    # What the judge knows of slots is lost, and the log is read from its beginning.
+    # The judge loses its state of the targets, and the log is read from its beginning.
     words = scene.state.cleared
     scene.state = JudgeState(boot_id="boot", cleared=words)
     after = scene.round(300, broke(90, GPU), boot=boot)
     assert fired(after) == ([] if boot == "boot" else [("one", GPU)]), "another boot's log is another's"
 
 
-def test_what_a_reboot_does_not_end_stays_cleared_over_a_reboot() -> None:
+def test_clear_of_a_finding_that_survives_a_reboot_is_kept() -> None:
     scene = Scene(LASTING)
     scene.round(100, broke(90), broke(90, OTHER), sources=("kmsg",))
     clears(scene, 101, GPU)
@@ -102,7 +102,7 @@ def test_what_a_reboot_does_not_end_stays_cleared_over_a_reboot() -> None:
     assert fired(scene.round(30, broke(25), boot="next")) == [("one", GPU), ("one", OTHER)]
 
 
-def test_a_new_boot_forgets_words_on_what_it_forgets() -> None:
+def test_reboot_removes_clears_of_findings_that_it_ends() -> None:
     gone = check(EventOccurred("gpu.broke"), targets=("gpu",), cleared_by=("reboot", "operator"))
     scene = Scene(gone)
     scene.round(100, broke(90), sources=("kmsg",))
@@ -131,7 +131,7 @@ def test_a_counter_counts_from_the_clearing_on() -> None:
     assert fired(scene.round(130, seen(a__errors=8))) == [("one", NODE)]
 
 
-def test_a_condition_that_holds_is_not_cleared() -> None:
+def test_active_condition_is_not_cleared() -> None:
     scene = Scene(LOW)
     scene.round(100, seen(a__level=3))
     before = scene.state
@@ -156,7 +156,7 @@ def test_event_that_a_reading_confirms_is_not_cleared() -> None:
     assert fired(scene.round(140, seen(GPU, a__level=9))) == []
 
 
-def test_what_cannot_be_read_any_more_can_be_cleared_and_comes_back_with_a_bad_reading() -> None:
+def test_stale_finding_is_cleared_and_returns_with_a_bad_reading() -> None:
     scene = Scene(LOW)
     scene.round(100, seen(a__level=3))
     scene.round(110, unread(NODE, "a.level"))
@@ -165,7 +165,7 @@ def test_what_cannot_be_read_any_more_can_be_cleared_and_comes_back_with_a_bad_r
     assert fired(scene.round(130, seen(a__level=3))) == [("one", NODE)]
 
 
-def test_another_part_that_sits_there_is_not_cleared() -> None:
+def test_clear_of_a_component_does_not_apply_to_another_one() -> None:
     scene = Scene(LASTING)
     scene.round(100, seen(GPU, part="GPU-1", a__level=9), broke(90), sources=("kmsg",))
     wrong = clears(scene, 110, GPU, part="GPU-9")
@@ -177,7 +177,7 @@ def test_another_part_that_sits_there_is_not_cleared() -> None:
     assert fired(scene.round(120)) == []
 
 
-def test_a_word_on_a_part_is_none_on_the_next() -> None:
+def test_clear_of_a_component_does_not_apply_to_its_replacement() -> None:
     only = check(EventOccurred("gpu.broke"), targets=("gpu",), cleared_by=("operator",))
     scene = Scene(only)
     scene.round(100, seen(GPU, part="GPU-1", a__level=9), broke(90), sources=("kmsg",))
@@ -186,7 +186,7 @@ def test_a_word_on_a_part_is_none_on_the_next() -> None:
     assert fired(scene.round(130, seen(GPU, part="GPU-2", a__level=9))) == [("one", GPU)]
 
 
-def test_a_word_on_a_part_counts_until_another_is_seen_to_sit_there() -> None:
+def test_clear_of_a_component_applies_until_a_replacement_is_read() -> None:
     """The log can be read again before a source reads the component."""
     words = (OperatorClear("one", GPU, "GPU-1", 110.0, BY),)
     for part, left in (("GPU-1", []), ("GPU-2", [("one", GPU)])):
@@ -196,13 +196,13 @@ def test_a_word_on_a_part_counts_until_another_is_seen_to_sit_there() -> None:
         assert fired(scene.round(130, seen(GPU, part=part, a__level=9))) == left
 
 
-def test_a_part_that_is_not_known_is_not_taken_for_the_one_that_is_meant() -> None:
+def test_clear_of_a_component_does_not_apply_to_an_unknown_one() -> None:
     scene = Scene(LASTING)
     scene.round(100, broke(90), sources=("kmsg",))
     assert "an unknown component is there now" in clears(scene, 110, GPU, part="GPU-1").message
 
 
-def test_a_cause_takes_what_it_explains_with_it() -> None:
+def test_clear_of_a_cause_clears_its_symptoms() -> None:
     symptom = check(EventOccurred("gpu.felt"), "two", targets=("gpu",), symptom_of=("one",))
     scene = Scene(LASTING, symptom)
     felt = logged(GPU, Event("gpu.broke", 90.0), Event("gpu.felt", 91.0))
@@ -213,7 +213,7 @@ def test_a_cause_takes_what_it_explains_with_it() -> None:
     assert fired(scene.round(110)) == []
 
 
-def test_a_symptom_that_is_read_to_hold_stands_by_itself() -> None:
+def test_symptom_with_a_bad_reading_stays_after_the_clear_of_its_cause() -> None:
     symptom = check(Compare("a.level", "below", 5), "two", targets=("gpu",), symptom_of=("one",))
     scene = Scene(LASTING, symptom)
     scene.round(100, broke(90), seen(GPU, a__level=3))
@@ -223,7 +223,7 @@ def test_a_symptom_that_is_read_to_hold_stands_by_itself() -> None:
     assert fired(scene.round(120, seen(GPU, a__level=3))) == [("two", GPU)]
 
 
-def test_what_many_slots_have_in_common_is_cleared_as_it_is_shown() -> None:
+def test_folded_finding_is_cleared_on_all_its_targets() -> None:
     scene = Scene(check(EventOccurred("a.link"), targets=("nvlink",), cleared_by=("operator",)))
     events = [logged(link, Event("a.link", 90.0)) for link in LINKS]
     assert fired(scene.round(100, *events, sources=("kmsg",))) == [("one", GPU)]
@@ -255,7 +255,7 @@ def test_before_the_first_round_nothing_is_cleared() -> None:
     assert clears(scene, 110, GPU).reason == "not-judged"
 
 
-def test_twice_is_once_and_tells_who_did_it() -> None:
+def test_second_clear_is_refused_with_the_name_of_the_first_operator() -> None:
     scene = Scene(LASTING)
     scene.round(100, broke(90), sources=("kmsg",))
     clears(scene, 110, GPU)
@@ -276,7 +276,7 @@ def test_event_from_the_future_is_cleared() -> None:
     assert fired(scene.round(140, broke(130))) == []
 
 
-def test_people_s_words_are_bounded_and_the_oldest_go_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_number_of_clears_is_limited_and_the_oldest_are_removed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cleared, "_MAX_CLEARS", 2)
     words = [OperatorClear(name, NODE, "", float(at), BY) for at, name in enumerate("abc")]
     remaining = cleared.add_clears(words[:2], words[2:])
@@ -297,7 +297,7 @@ STEPS = st.lists(
 
 
 @given(STEPS)
-def test_whatever_comes_in_whatever_order_only_what_came_after_a_word_counts(
+def test_only_events_and_readings_after_a_clear_count_in_any_order(
     steps: list[tuple[int, str]],
 ) -> None:
     scene, at = Scene(*CHECKS), 100.0

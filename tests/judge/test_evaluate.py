@@ -21,12 +21,12 @@ def test_check_evaluates_only_its_kinds_of_target() -> None:
 
 
 @pytest.mark.parametrize(("hot", "fine"), [(False, 1), (True, 0), (None, 0)])
-def test_only_what_was_looked_at_is_fine(hot: bool | None, fine: int) -> None:
+def test_only_evaluated_targets_pass(hot: bool | None, fine: int) -> None:
     verdict = Scene(check(HOT)).round(0, seen(other=1) if hot is None else seen(hot=hot))
     assert len(verdict.passed) == fine
 
 
-def test_silence_of_a_node_that_stands_in_for_others_means_nothing() -> None:
+def test_node_does_not_pass_a_check_of_its_components() -> None:
     scene = Scene(check(EventOccurred("a.happened"), targets=DIMM))
     assert scene.round(0, seen("dimm/mc0/dimm0", n=1), sources=("kmsg",)).passed[0].targets == {"dimm": 1}
     assert (
@@ -36,20 +36,20 @@ def test_silence_of_a_node_that_stands_in_for_others_means_nothing() -> None:
 
 
 @pytest.mark.parametrize(("slot", "fine"), [("gpu/0000:1b:00", 1), ("port/mlx5_0/1", 0)])
-def test_silence_about_hardware_that_is_not_there_means_nothing(slot: str, fine: int) -> None:
+def test_check_without_its_hardware_does_not_pass(slot: str, fine: int) -> None:
     scene = Scene(check(Compare("hot", "is", value=True), hardware=("gpu",)))
     assert len(scene.round(0, seen(hot=False), seen(slot, n=1)).passed) == fine
 
 
 @pytest.mark.parametrize(("make", "fine", "result"), [("a", 1, 1), ("b", 0, 0), (None, 1, 1)])
-def test_a_check_is_not_applied_to_what_it_is_not_for(make: str | None, fine: int, result: int) -> None:
+def test_applies_when_limits_a_check(make: str | None, fine: int, result: int) -> None:
     rule = check(HOT, applies_when=Compare("make", "is", "a"))
     more = {} if make is None else {"make": make}
     assert len(Scene(rule).round(0, seen(hot=False, **more)).passed) == fine
     assert len(Scene(rule).round(0, seen(hot=True, **more)).findings) == result
 
 
-def test_a_make_that_cannot_be_read_is_no_fault_of_its_own() -> None:
+def test_unread_signal_of_applies_when_is_no_read_failure() -> None:
     rule = check(HOT, applies_when=Compare("make", "is", "a"))
     verdict = Scene(rule).round(0, seen(hot=True), unread("node", "make", source="clock"))
     assert (len(verdict.findings), verdict.read_failures) == (1, ())
@@ -64,7 +64,7 @@ def test_finding_stays_with_a_note_when_its_signals_are_unread() -> None:
     assert scene.round(30, seen(hot=False)).findings == ()
 
 
-def test_what_was_never_seen_is_not_found_for_being_unread() -> None:
+def test_unread_signal_without_an_earlier_finding_is_no_finding() -> None:
     verdict = Scene(check(HOT)).round(0, unread("node", "hot"))
     assert (verdict.findings, verdict.data_status) == ((), DataStatus.UNKNOWN)
 
@@ -105,7 +105,7 @@ def test_signals_that_no_check_uses_are_dropped() -> None:
     assert scene.state.targets["node"] is before
 
 
-def test_a_clock_that_is_set_moves_the_beginning_of_what_stands() -> None:
+def test_clock_change_moves_the_start_of_active_findings() -> None:
     scene = Scene(check(HOT))
     [item] = scene.round(10, seen(hot=True), booted=0.0).findings
     assert item.since == 10.0
@@ -128,28 +128,28 @@ def test_cleared_event_is_a_note_and_explains_no_symptom() -> None:
     assert (noted.check, noted.health, noted.message) == ("a", Health.OK, "node; it was reset since")
 
 
-def test_a_slot_that_goes_away_takes_its_findings_along() -> None:
+def test_findings_of_a_removed_target_end() -> None:
     scene = Scene(check(HOT, targets=("gpu",)))
     assert scene.round(0, seen("gpu/0000:1b:00", hot=True)).findings
     assert scene.round(10, sources=("memory",)).findings == ()
     assert scene.state.targets == {}
 
 
-def test_a_slot_that_a_cut_round_did_not_reach_keeps_its_findings() -> None:
+def test_target_missing_from_an_incomplete_round_keeps_its_findings() -> None:
     scene = Scene(check(HOT, targets=("gpu",)))
     scene.round(0, seen("gpu/0000:1b:00", hot=True))
     [item] = scene.round(10, sources=("memory",), complete=False).findings
     assert item.data_status is DataStatus.STALE
 
 
-def test_what_holds_for_long_is_remembered_from_round_to_round() -> None:
+def test_sustained_condition_is_remembered_between_rounds() -> None:
     scene = Scene(check(Sustained(HOT, 60)))
     assert [scene.health(at, seen(hot=True)) for at in (0, 30, 59, 60)] == [Health.OK] * 3 + [Health.SUSPECT]
     assert scene.health(70, seen(hot=False)) is Health.OK
     assert [scene.health(at, seen(hot=True)) for at in (80, 100)] == [Health.OK] * 2
 
 
-def test_one_look_says_that_it_saw_it_once() -> None:
+def test_one_shot_finding_has_the_note_seen_once() -> None:
     scene = Scene(
         check(Sustained(HOT, 60)), check(AnyOf((HOT, Sustained(HOT, 60))), "certain"), one_look=True
     )

@@ -41,18 +41,18 @@ def found(
     return [item.text for item in active_events(events, wanted, clears, signs_at, now)]
 
 
-def test_one_thing_that_happens_again_is_one_occurrence() -> None:
+def test_repeated_event_is_one_occurrence() -> None:
     [item] = known(event(10), event(30, count=3), event(20)).values()
     assert (item.first, item.last, item.count, item.text) == (10, 30, 5, "a.happened at 30")
 
 
 @pytest.mark.parametrize("field", ["xid", "link", "dev", "severity", "constraint"])
-def test_what_tells_events_apart_is_remembered_apart(field: str) -> None:
+def test_events_with_different_key_fields_are_separate_occurrences(field: str) -> None:
     x, y = Event(A, 10, fields={field: "x"}), Event(A, 20, fields={field: "y"})
     assert len(known(x, y)) == 2
 
 
-def test_an_occurrence_that_the_source_retells_with_no_count_counts_nothing() -> None:
+def test_event_with_count_zero_does_not_increase_the_count() -> None:
     [item] = known(event(10), event(10, count=0)).values()
     assert (item.count, item.times) == (1, (10,))
 
@@ -72,7 +72,7 @@ def test_order_within_a_round_does_not_matter() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 5000), st.integers(0, 500), st.integers(0, 10**6)), max_size=400))
-def test_a_flood_costs_no_memory(flood: list[tuple[int, int, int]]) -> None:
+def test_flood_of_events_has_bounded_memory(flood: list[tuple[int, int, int]]) -> None:
     after = known(*(event(float(at), count=count, dev=str(dev)) for at, dev, count in flood))
     assert len(after) <= 64
     assert all(len(item.times) <= 64 for item in after.values())
@@ -98,13 +98,13 @@ def test_a_condition_finds_its_events(wanted: EventOccurred, texts: list[str]) -
     assert found(known(event(10, dev="x"), event(990, dev="y")), wanted) == texts
 
 
-def test_a_window_counts_what_happened_in_it_and_not_what_is_remembered() -> None:
+def test_window_counts_only_events_within_it() -> None:
     events = known(event(10, count=60), event(990))
     assert found(events, EventOccurred(A, times=5, over=60)) == []
     assert found(events, EventOccurred(A, times=5)) == ["a.happened at 990"]
 
 
-def test_a_sign_clears_what_came_before_it_where_the_check_says_so() -> None:
+def test_sign_clears_earlier_events_if_the_check_allows_it() -> None:
     events = known(event(10))
     assert found(events, EventOccurred(A), clears=("reset",), reset=11.0) == []
     assert found(events, EventOccurred(A), clears=("reset",), reset=10.0) != []
@@ -122,7 +122,7 @@ def test_no_recovery_needed_counts_for_what_the_driver_recovers_and_when_it_had_
     assert (clearing_sign(item, ("recovery-none",), {"recovery-none": at}) is not None) is over
 
 
-def test_another_event_may_end_one_that_speaks_of_the_same() -> None:
+def test_until_event_ends_an_event_with_the_same_fields() -> None:
     lost = [event(10, server="a"), event(20, server="b")]
     wanted = EventOccurred(A, until="back")
     assert found(known(*lost, event(15, signal="back", server="a")), wanted) == ["a.happened at 20"]
@@ -153,7 +153,7 @@ def test_cleared_event_is_reported_for_a_day_with_its_sign() -> None:
 
 
 @given(at=st.floats(0, 5000), ended=st.floats(0, 5000))
-def test_what_outlives_a_boot_lies_before_the_next_one(at: float, ended: float) -> None:
+def test_event_that_survives_a_reboot_is_before_the_next_boot(at: float, ended: float) -> None:
     """Whether or not the source was read after the event, a reboot comes after it."""
     [item] = carry_over_events(known(event(at), event(at, signal="b.happened")), {A}, ended).values()
     assert item.signal == A

@@ -19,7 +19,7 @@ def reason(at: float, *, event: bool = True) -> ConditionReason:
     return ConditionReason(at, lambda _: Evidence("kmsg", "x", at), occurred)
 
 
-def test_a_finding_speaks_of_its_latest_event_and_begins_with_its_first() -> None:
+def test_finding_has_the_text_of_its_latest_event_and_the_start_of_its_first() -> None:
     scene = Scene(check(A, message="{code}, {count} times", cleared_by=()))
     scene.round(
         10,
@@ -34,7 +34,7 @@ def test_a_finding_speaks_of_its_latest_event_and_begins_with_its_first() -> Non
     assert item.evidence == (Evidence("kmsg", "third", BOOTED + 15, 3),)
 
 
-def test_a_finding_keeps_its_beginning_while_it_stands() -> None:
+def test_finding_keeps_its_start_while_it_is_active() -> None:
     scene = Scene(check(Compare("hot", "is", value=True)))
     assert [scene.round(at, seen(hot=True)).findings[0].since for at in (10, 20)] == [BOOTED + 10] * 2
     scene.round(30, seen(hot=False))
@@ -45,7 +45,7 @@ def test_a_finding_keeps_its_beginning_while_it_stands() -> None:
     ("message", "action"),
     [("reset-gpu", Action.RESET_GPU), ("none", Action.MONITOR), ("nonsense", Action.MONITOR)],
 )
-def test_the_stronger_of_what_the_check_and_its_event_ask_for_is_done(message: str, action: Action) -> None:
+def test_stronger_action_of_check_and_event_is_used(message: str, action: Action) -> None:
     scene = Scene(check(A))
     [item] = scene.round(10, logged("node", Event("a.happened", 4, fields={"action": message}))).findings
     assert item.action is action
@@ -79,7 +79,7 @@ def test_old_event_without_confirmation_is_a_warning(
         (Health.SUSPECT, "something else", Health.WARNING),
     ],
 )
-def test_a_bad_reading_that_the_same_cause_has_corroborates_an_old_event(
+def test_bad_reading_of_the_same_cause_confirms_an_old_event(
     other: Health, cause: str, after: Health
 ) -> None:
     old = (check(A, "old"), finding("old", health=Health.FATAL), [reason(0.0)])
@@ -88,7 +88,7 @@ def test_a_bad_reading_that_the_same_cause_has_corroborates_an_old_event(
     assert downgrade_old_events([old, read], 2 * DAY)[0].health is after
 
 
-def test_a_stale_finding_stands_and_says_why() -> None:
+def test_stale_finding_stays_active_with_the_reason() -> None:
     item = make_stale(finding(), 0.0, "permission denied")
     assert (item.data_status, item.note, item.health) == (
         DataStatus.STALE,
@@ -126,7 +126,7 @@ def test_the_evidence_of_a_cause_stays_beside_that_of_many_symptoms() -> None:
     assert item.evidence[2].text == "b 0"
 
 
-def test_log_lines_are_the_first_evidence_and_applicability_is_none() -> None:
+def test_log_lines_are_the_first_evidence_and_applicability_is_omitted() -> None:
     local = Compare("fs.network", "is", value=False, evidence=False)
     scene = Scene(check(AllOf((local, Compare("fs.answers", "is", value=False), A)), cleared_by=()))
     line = logged("node", Event("a.happened", 8, "late"), Event("a.happened", 4, "early"))

@@ -41,7 +41,7 @@ relations = st.dictionaries(checks, st.lists(checks, max_size=3).map(tuple))
 def explain(
     findings: list[Finding], symptom_of: Mapping[str, tuple[str, ...]], targets: tuple[str, ...] = (NODE,)
 ) -> list[Finding]:
-    """What is left of findings, where file system /raid is on disk nvme1."""
+    """Return the findings after the merge of symptoms, with file system /raid on disk nvme1."""
     rules = {
         item.check: check(
             Compare("x", "is", 1), item.check, targets=targets, symptom_of=symptom_of.get(item.check, ())
@@ -73,19 +73,17 @@ def names(findings: list[Finding]) -> list[tuple[str, str]]:
         ("disk/nvme1", "fs:/raid", False),
     ],
 )
-def test_a_symptom_joins_its_cause_where_one_may_show_on_the_other(
-    symptom: str, cause: str, item: bool
-) -> None:
+def test_symptom_merges_into_a_cause_that_may_affect_its_target(symptom: str, cause: str, item: bool) -> None:
     result = explain([finding("symptom", symptom), finding("cause", cause)], {"symptom": ("cause",)})
     assert names(result) == [("cause", cause), *([] if item else [("symptom", symptom)])]
 
 
-def test_what_the_log_does_not_place_is_not_taken_for_what_happened_elsewhere() -> None:
+def test_finding_without_a_location_is_not_merged_with_another_target() -> None:
     result = [finding("symptom", NODE), finding("cause", GPUS[0])]
     assert len(explain(result, {"symptom": ("cause",)}, ("gpu", NODE))) == 2
 
 
-def test_a_chain_ends_in_one_finding_that_has_all_evidence() -> None:
+def test_chain_of_symptoms_becomes_one_finding_with_all_evidence() -> None:
     chain = {"a": ("b",), "b": ("c",), "c": ("d",)}
     for order in ("abcd", "dcba", "badc"):
         [item] = explain([finding(name) for name in order], chain)
@@ -93,7 +91,7 @@ def test_a_chain_ends_in_one_finding_that_has_all_evidence() -> None:
         assert {seen.text for seen in item.evidence} == {f"{name} on node" for name in "abcd"}
 
 
-def test_what_is_less_bad_is_a_part_of_what_is_worse() -> None:
+def test_less_severe_cause_becomes_evidence_of_its_symptom() -> None:
     result = [finding("a", health=Health.FATAL), finding("b", health=Health.WARNING)]
     [item] = explain(result, {"a": ("b",)})
     assert (item.check, item.health, len(item.evidence)) == ("a", Health.FATAL, 2)
@@ -102,13 +100,13 @@ def test_what_is_less_bad_is_a_part_of_what_is_worse() -> None:
     assert (item.check, len(item.evidence)) == ("c", 3)
 
 
-def test_the_first_cause_that_stands_is_taken() -> None:
+def test_first_active_cause_is_used() -> None:
     result = explain([finding("a"), finding("b"), finding("c")], {"a": ("x", "c", "b")})
     assert {item.check: len(item.evidence) for item in result} == {"b": 1, "c": 2}
 
 
 @given(result=findings, symptom_of=relations)
-def test_explaining_loses_no_evidence_and_no_severity(
+def test_merging_symptoms_keeps_all_evidence_and_the_worst_health(
     result: list[Finding], symptom_of: dict[str, tuple[str, ...]]
 ) -> None:
     """Any causes are accepted, even circular ones."""
@@ -135,7 +133,7 @@ def test_links_of_every_gpu_fold_into_the_node() -> None:
 
 
 @pytest.mark.parametrize(("number", "standing"), [(8, 1), (7, 7)])
-def test_slots_of_the_node_fold_where_all_of_them_show_it(number: int, standing: int) -> None:
+def test_targets_fold_into_the_node_if_all_are_affected(number: int, standing: int) -> None:
     assert len(fold_findings([finding("lost", gpu) for gpu in GPUS[:number]], SLOTS)) == standing
 
 
@@ -145,7 +143,7 @@ def test_messages_that_differ_only_in_numbers_are_one_cause(words: str) -> None:
     assert len(fold_findings(result, SLOTS)) == 1
 
 
-def test_what_differs_in_words_stays_apart() -> None:
+def test_findings_with_different_words_do_not_fold() -> None:
     words = ["double bit error", "row remapping failed"]
     result = [finding("x", gpu, message=f"Xid 48: {words[at % 2]}") for at, gpu in enumerate(GPUS)]
     assert len(fold_findings(result, SLOTS)) == 8
@@ -153,11 +151,11 @@ def test_what_differs_in_words_stays_apart() -> None:
     assert [len(item.targets) for item in fold_findings(result, SLOTS)] == [9, 9]
 
 
-def test_two_of_two_are_two_things_to_repair() -> None:
+def test_two_of_two_targets_do_not_fold() -> None:
     assert len(fold_findings([finding("lost", gpu) for gpu in GPUS[:2]], {"gpu": 2})) == 2
 
 
-def test_what_is_folded_is_as_bad_and_as_little_known_as_its_worst_part() -> None:
+def test_folded_finding_has_the_worst_health_and_data_status() -> None:
     rows = [
         finding("lost", gpu, component=gpu, since=float(at), message="m 1") for at, gpu in enumerate(GPUS)
     ]
@@ -175,14 +173,14 @@ def test_what_is_folded_is_as_bad_and_as_little_known_as_its_worst_part() -> Non
 
 
 @given(result=findings)
-def test_folding_loses_and_doubles_no_slot(result: list[Finding]) -> None:
+def test_folding_keeps_each_target_once(result: list[Finding]) -> None:
     after = fold_findings(result, SLOTS)
     shown = Counter((item.check, slot) for item in after for slot in item.targets or (item.target,))
     assert shown == Counter((item.check, item.target) for item in result)
 
 
 @given(result=findings)
-def test_folding_what_is_folded_changes_nothing(result: list[Finding]) -> None:
+def test_folding_is_idempotent(result: list[Finding]) -> None:
     once = fold_findings(result, SLOTS)
     assert sorted(fold_findings(once, SLOTS), key=repr) == sorted(once, key=repr)
 

@@ -26,7 +26,7 @@ from nodeguard.judge.formatting import fill_template, format_duration, format_va
         (125.0, "seconds", "2 min 5 s"),
     ],
 )
-def test_values_as_people_read_them(value: object, unit: str, text: str) -> None:
+def test_values_are_formatted_with_units(value: object, unit: str, text: str) -> None:
     assert format_value(value, unit) == text
 
 
@@ -43,7 +43,7 @@ def test_values_as_people_read_them(value: object, unit: str, text: str) -> None
         (86_405, "1 d"),
     ],
 )
-def test_lengths_of_time_as_people_say_them(seconds: float, text: str) -> None:
+def test_durations_are_formatted_in_two_units(seconds: float, text: str) -> None:
     assert format_duration(seconds) == text
 
 

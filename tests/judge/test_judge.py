@@ -75,7 +75,7 @@ def inputs(played: Rounds) -> list[tuple[list[Reading], Instant]]:
 
 
 @given(played=rounds)
-def test_the_same_input_from_the_same_memory_comes_to_the_same(played: Rounds) -> None:
+def test_same_input_and_state_give_the_same_result(played: Rounds) -> None:
     scene = Scene(*CHECKS)
     state = JudgeState()
     for readings, instant in inputs(played):
@@ -85,7 +85,7 @@ def test_the_same_input_from_the_same_memory_comes_to_the_same(played: Rounds) -
 
 
 @given(played=rounds)
-def test_memory_may_be_written_down_at_any_time(played: Rounds) -> None:
+def test_state_survives_encoding_after_any_round(played: Rounds) -> None:
     scene = Scene(*CHECKS)
     remaining = lent = JudgeState()
     for readings, instant in inputs(played):
@@ -96,7 +96,7 @@ def test_memory_may_be_written_down_at_any_time(played: Rounds) -> None:
 
 
 @given(played=rounds)
-def test_a_round_that_brings_nothing_changes_no_health(played: Rounds) -> None:
+def test_empty_round_does_not_change_the_health(played: Rounds) -> None:
     """No time passes and nothing is read: no finding begins or ends."""
     scene = Scene(*CHECKS)
     state = JudgeState()
@@ -145,7 +145,7 @@ def test_order_of_sources_in_a_round_does_not_matter() -> None:
         (("driver-reload",), "driver.load", "node", False),
     ],
 )
-def test_what_clears_an_event_happens_to_its_slot_or_to_what_holds_it(
+def test_event_is_cleared_by_a_sign_on_its_target_or_a_parent(
     clears: tuple[str, ...], signal: str, slot: str, stands: bool
 ) -> None:
     scene = Scene(check(A, targets=("gpu",), cleared_by=clears))
@@ -154,7 +154,7 @@ def test_what_clears_an_event_happens_to_its_slot_or_to_what_holds_it(
     assert bool(scene.round(30, sources=("kmsg",)).findings) is stands
 
 
-def test_an_event_that_comes_after_what_clears_it_stands() -> None:
+def test_event_after_its_clearing_sign_stays_active() -> None:
     scene = Scene(check(A, cleared_by=("reset",)))
     verdict = scene.round(20, logged("node", Event("gpu.reset", 10), Event("a.happened", 15)))
     assert [finding.check for finding in verdict.findings] == ["one"]
@@ -184,14 +184,14 @@ def test_readings_and_counters_of_the_boot_before_are_forgotten() -> None:
     assert scene.round(15, seen(n=93), boot="next").findings != ()
 
 
-def test_a_new_part_ends_what_only_a_new_part_ends() -> None:
+def test_replacement_clears_findings_that_only_a_replacement_clears() -> None:
     scene = Scene(check(A, targets=("gpu",), cleared_by=("component-replaced",)))
     scene.round(10, seen(GPU, part="one"), logged(GPU, Event("a.happened", 5)))
     assert scene.round(20, seen(GPU, part="one")).findings
     assert scene.round(30, seen(GPU, part="two")).findings == ()
 
 
-def test_a_slot_is_remembered_while_something_is_known_of_it() -> None:
+def test_target_is_remembered_while_it_has_events_or_readings() -> None:
     scene = Scene(check(A, targets=("gpu",), cleared_by=("operator",)))
     scene.round(10, seen(GPU, n=1), logged(GPU, Event("a.happened", 5)), seen("port/mlx5_0/1", n=1))
     verdict = scene.round(20, sources=("memory", "kmsg"))

@@ -99,7 +99,7 @@ def together(group: Group, outcomes: Iterable[int], nested: Iterable[int] = ()) 
         ((TRUE, UNKNOWN, NOT_APPLICABLE, FALSE), FALSE, TRUE),
     ],
 )
-def test_all_and_any(parts: tuple[int, ...], every: int, either: int) -> None:
+def test_truth_table_of_all_and_any(parts: tuple[int, ...], every: int, either: int) -> None:
     assert (together(AllOf, parts), together(AnyOf, parts)) == (every, either)
 
 
@@ -114,8 +114,8 @@ def test_grouping_and_order_change_nothing(group: Group, parts: list[int], more:
 
 @groups
 @given(parts=OUTCOMES)
-def test_what_is_unknown_never_makes_true_or_false(group: Group, parts: list[int]) -> None:
-    """To learn what was unknown can turn an unknown outcome; a known one stands."""
+def test_unknown_part_never_decides_the_outcome(group: Group, parts: list[int]) -> None:
+    """A later reading of an unknown part can change an unknown outcome only."""
     before = together(group, parts)
     learnt = {
         together(group, [truth if part == UNKNOWN else part for part in parts]) for truth in (TRUE, FALSE)
@@ -158,7 +158,7 @@ def test_a_reading_against_a_reference_that_may_be_moved(of: str, by: float, com
     assert outcome(condition, seen) == comes_to
 
 
-def test_what_should_be_there_and_is_not_is_unknown() -> None:
+def test_unread_signal_makes_the_outcome_unknown() -> None:
     seen = view()
     seen.unread = {"level": "refused"}
     assert outcome(HIGH, seen) == UNKNOWN
@@ -183,7 +183,7 @@ def test_an_event_is_true_for_as_long_as_its_window() -> None:
     ("status", "comes_to"),
     [("read", FALSE), ("failed", UNKNOWN), ("hung", UNKNOWN), ("absent", NOT_APPLICABLE)],
 )
-def test_silence_means_something_where_the_log_can_be_read(status: str, comes_to: int) -> None:
+def test_missing_event_is_false_only_if_the_log_is_readable(status: str, comes_to: int) -> None:
     seen = view()
     seen.statuses = {"kmsg": status}
     assert outcome(EventOccurred(A), seen) == comes_to
@@ -191,7 +191,7 @@ def test_silence_means_something_where_the_log_can_be_read(status: str, comes_to
     assert outcome(EventOccurred(A), seen) == NOT_APPLICABLE
 
 
-def test_a_counter_that_was_read_once_is_unknown_and_then_not() -> None:
+def test_counter_is_unknown_until_its_second_reading() -> None:
     seen = view(n=5)
     seen.counters = {"n": CounterState(5, 1000)}
     assert outcome(Increase("n", 1, 60), seen) == UNKNOWN
@@ -200,7 +200,7 @@ def test_a_counter_that_was_read_once_is_unknown_and_then_not() -> None:
     assert outcome(Increase("n", 1, 60), seen) == FALSE
 
 
-def test_a_counter_at_its_end_is_unknown_and_says_so() -> None:
+def test_saturated_counter_is_unknown_with_a_reason() -> None:
     seen = view(n=15)
     seen.counters = {"n": CounterState(15, 0)}
     assert outcome(Increase("n", 1, 60, bits=4), seen) == UNKNOWN
@@ -215,7 +215,7 @@ def test_condition_without_evidence_is_not_shown() -> None:
 
 
 def test_a_rise_began_with_the_first_one_in_the_window() -> None:
-    """Another check may watch the same counter for longer: its rises are none of this one's."""
+    """Another check may use the same counter with a longer window: its earlier increases do not count."""
     seen = view(n=30)
     seen.counters = {
         "n": CounterState(30, 0, tuple(CounterIncrease(at, 10, 10) for at in (100.0, 950.0, 990.0)))
@@ -248,13 +248,13 @@ def test_a_condition_must_hold_without_a_break(held: float | None, comes_to: int
     assert seen.new_true_since == {"key": held or 1000.0}
 
 
-def test_what_has_held_began_when_it_began_to_hold() -> None:
+def test_sustained_condition_starts_with_its_first_true_reading() -> None:
     seen = view(hot=True, held=100.0)
     assert outcome(Sustained(HOT, 300), seen) == TRUE
     assert [item.since for item in seen.reasons] == [100]
 
 
-def test_a_break_forgets_and_not_knowing_does_not() -> None:
+def test_false_reading_resets_a_sustained_condition_and_unread_does_not() -> None:
     cold = view(hot=False, held=900.0)
     assert outcome(Sustained(HOT, 300), cold) == FALSE
     assert cold.new_true_since == {}
@@ -273,7 +273,7 @@ def test_a_break_forgets_and_not_knowing_does_not() -> None:
         (900.0, True, False, FALSE),
     ],
 )
-def test_one_look_tells_at_once_of_what_held_from_its_beginning(
+def test_one_shot_reports_a_condition_true_from_the_first_reading(
     first: float, one_look: bool, seen_once: bool, comes_to: int
 ) -> None:
     seen = view(hot=True, held=900.0, first=first, one_look=one_look)
@@ -281,7 +281,7 @@ def test_one_look_tells_at_once_of_what_held_from_its_beginning(
     assert seen.early == ((100, 300) if comes_to == TRUE else None)
 
 
-def test_what_is_certain_is_not_called_short() -> None:
+def test_certain_finding_has_no_note_seen_once() -> None:
     """One of two reasons has not held for long; the other one needs no time."""
     for parts in ((Sustained(HOT, 300), HIGH), (HIGH, Sustained(HOT, 300))):
         seen = view(hot=True, level=3, first=1000.0, one_look=True)
@@ -312,8 +312,8 @@ def test_reason_shows_values_with_units() -> None:
     assert seen.reasons[0].make_evidence(seen).text == "warmth = 91 °C (its peers have 60 °C)"
 
 
-def test_what_was_settled_needs_nothing_that_could_not_be_read() -> None:
-    """One part is false: that another one could not be read changes nothing, in whatever order they stand."""
+def test_decided_outcome_ignores_unread_parts() -> None:
+    """One part is false: an unread part changes nothing, in either order."""
     for parts in ((HOT, HIGH), (HIGH, HOT)):
         seen = view(level=1)
         seen.unread = {"hot": "refused"}
@@ -321,7 +321,7 @@ def test_what_was_settled_needs_nothing_that_could_not_be_read() -> None:
         assert seen.unreadable == []
 
 
-def test_what_must_hold_keeps_its_time_while_another_part_is_false() -> None:
+def test_sustained_part_keeps_its_start_while_another_part_is_false() -> None:
     for parts in ((HIGH, Sustained(HOT, 300)), (Sustained(HOT, 300), HIGH)):
         seen = view(hot=True, level=1)
         assert outcome(AllOf(parts), seen) == FALSE
@@ -336,7 +336,7 @@ CHECKS = (
 )
 
 
-def test_checks_stand_with_the_kinds_that_they_judge() -> None:
+def test_rules_are_grouped_by_kind_of_target() -> None:
     made = compile_rules(Catalogue(checks=CHECKS), {})
     assert set(made.by_kind) == set(TARGET_KINDS)
     assert {kind: [rule.check.id for rule in rows] for kind, rows in made.by_kind.items() if rows} == {

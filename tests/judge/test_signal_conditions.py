@@ -38,12 +38,12 @@ def test_increase_counts_only_within_its_window() -> None:
     assert increase_within(counter, 10, 40) == 0
 
 
-def test_a_fall_is_counted_and_takes_no_rise_back() -> None:
+def test_counter_decrease_is_counted_and_keeps_earlier_increases() -> None:
     counter = followed([10, 14, 3, 5])
     assert (counter.resets, increase_within(counter, 600, 30)) == (1, 6)
 
 
-def test_a_rise_in_a_gap_counts_only_in_windows_that_it_can_be_placed_in() -> None:
+def test_increase_in_a_gap_counts_only_in_windows_that_contain_the_gap() -> None:
     counters = update_counters({}, SPANS, {"n": 1}, None, 0)
     counter = update_counters(counters, SPANS, {"n": 4}, 0, 1000)["n"]
     assert (increase_within(counter, 600, 1000), has_unplaced_increase(counter, 600, 1000)) == (3, False)
@@ -52,7 +52,7 @@ def test_a_rise_in_a_gap_counts_only_in_windows_that_it_can_be_placed_in() -> No
 
 
 @pytest.mark.parametrize("previous", [None, 0.0])
-def test_what_rose_in_a_gap_or_another_epoch_cannot_be_placed(previous: float | None) -> None:
+def test_increase_over_a_long_gap_or_another_epoch_does_not_count(previous: float | None) -> None:
     counters = update_counters({}, SPANS, {"n": 1}, None, 0)
     after = update_counters(counters, SPANS, {"n": 100}, previous, 1201)
     assert (after["n"].value, increase_within(after["n"], 600, 1201)) == (100, 0)
@@ -64,13 +64,13 @@ def test_a_gap_of_twice_the_window_is_still_bridged() -> None:
 
 
 @pytest.mark.parametrize("value", [None, "many", True])
-def test_what_is_no_number_leaves_a_counter_as_it_was(value: object) -> None:
+def test_value_that_is_not_a_number_does_not_change_a_counter(value: object) -> None:
     counters = followed_from = {"n": CounterState(3.0, 0.0)}
     signals = {} if value is None else {"n": value}
     assert update_counters(counters, SPANS, signals, 0, 10) == followed_from
 
 
-def test_only_what_some_check_watches_is_remembered() -> None:
+def test_only_counters_used_by_a_check_are_remembered() -> None:
     assert update_counters({}, SPANS, {"other": 4}, None, 0) == {}
 
 

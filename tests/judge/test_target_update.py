@@ -25,7 +25,7 @@ def test_a_slot_begins_with_its_first_reading() -> None:
     assert read(20, state, n=5).first_seen == 10
 
 
-def test_a_slot_of_which_nothing_is_new_is_the_same_object() -> None:
+def test_unchanged_target_is_the_same_object() -> None:
     state = read(10, n=5, component=Component("one"), unreadable={"b": "refused"}, epoch="1")
     assert read(20, state, n=5, component=Component("one"), unreadable={"b": "refused"}, epoch="1") is state
     assert read(20, state, n=5, unreadable={"b": "late"}, epoch="1") is not state
@@ -40,7 +40,7 @@ def test_long_gap_resets_every_counter() -> None:
     assert late.counters["n"].since == 1300
 
 
-def test_a_new_part_closes_what_was_known_of_the_old_one() -> None:
+def test_new_component_resets_the_state_of_the_old_one() -> None:
     broken = Event("a.happened", 5)
     old = read(10, n=5, component=Component("one"), events=(broken,))
     new = read(20, old, n=9, component=Component("two"))
@@ -53,7 +53,7 @@ def test_a_new_part_closes_what_was_known_of_the_old_one() -> None:
 
 
 @pytest.mark.parametrize("part", [None, Component(""), Component("one", model="better known")])
-def test_a_part_that_is_unknown_or_the_same_closes_nothing(part: Component | None) -> None:
+def test_unknown_or_equal_component_does_not_reset_the_state(part: Component | None) -> None:
     state = read(20, read(10, n=5, component=Component("one")), n=9, component=part)
     assert (
         state.first_seen,
@@ -68,7 +68,7 @@ def test_new_epoch_resets_every_counter() -> None:
 
 
 @pytest.mark.parametrize("status", ["failed", "hung"])
-def test_what_was_read_and_cannot_be_now_is_unread(status: str) -> None:
+def test_signal_that_can_no_longer_be_read_is_unread(status: str) -> None:
     state = read(20, read(10, n=5), status=status, detail="refused")
     assert merge_sources(state.sources) == ({}, {"n": "refused"})
     again = read(30, state, status=status, detail="still refused")
@@ -76,12 +76,12 @@ def test_what_was_read_and_cannot_be_now_is_unread(status: str) -> None:
     assert merge_sources(read(40, again, n=5).sources) == ({"n": 5}, {})
 
 
-def test_what_a_failed_reading_still_brought_counts() -> None:
+def test_signals_of_a_failed_reading_count() -> None:
     state = read(20, read(10, n=5), n=6, status="failed", detail="refused")
     assert merge_sources(state.sources) == ({"n": 6}, {})
 
 
-def test_a_counter_bridges_a_short_silence_and_no_long_one() -> None:
+def test_counter_bridges_a_short_gap_but_not_a_long_one() -> None:
     """A source that fails reads no counters, however often it is tried."""
     state = read(0, n=5)
     for now in range(10, 100, 10):
@@ -99,7 +99,7 @@ def test_a_failed_reading_belongs_to_no_epoch() -> None:
     assert increase_within(read(30, state, n=9, epoch="driver 2").counters["n"], 600, 30) == 0
 
 
-def test_what_a_failed_reading_brought_belongs_to_the_epoch_before() -> None:
+def test_signals_of_a_failed_reading_belong_to_the_previous_epoch() -> None:
     state = read(20, read(10, n=5, epoch="mig"), n=7, status="hung", detail="late")
     assert increase_within(read(30, state, n=9, epoch="mig").counters["n"], 600, 30) == 4
 
@@ -109,7 +109,7 @@ def test_a_slot_that_a_cut_round_did_not_reach_is_unknown() -> None:
     assert merge_sources(state.sources) == ({}, {"n": "no answer"})
 
 
-def test_a_source_that_finds_nothing_any_more_is_not_known_by_what_it_found() -> None:
+def test_empty_round_of_a_source_removes_its_earlier_signals() -> None:
     state = read(10, n=5)
     absent = Observation("memory", "node", "absent", detail="not there")
     assert merge_sources(update_target(state, [absent], SPANS, {"memory": 10}, 20).sources) == ({}, {})
@@ -120,7 +120,7 @@ def test_a_slot_that_a_source_no_longer_finds_keeps_what_others_read() -> None:
     assert merge_sources(drop_source(state, "memory").sources) == ({"m": 1}, {})
 
 
-def test_signals_of_all_sources_stand_together() -> None:
+def test_signals_of_all_sources_are_merged() -> None:
     memories = {
         "one": SourceSnapshot({"a": 1}, {"b": "refused"}),
         "two": SourceSnapshot({"c": 2}, {"d": "late"}),
@@ -128,6 +128,6 @@ def test_signals_of_all_sources_stand_together() -> None:
     assert merge_sources(memories) == ({"a": 1, "c": 2}, {"b": "refused", "d": "late"})
 
 
-def test_what_one_source_refuses_another_may_have_read() -> None:
+def test_signal_refused_by_one_source_may_be_read_by_another() -> None:
     memories = {"one": SourceSnapshot({}, {"a": "refused"}), "two": SourceSnapshot({"a": 1})}
     assert merge_sources(memories)[0] == {"a": 1}

@@ -9,7 +9,7 @@ HOT = Compare("hot", "is", value=True)
 GPUS = [f"gpu/0000:{bus:02x}:00" for bus in range(4)]
 
 
-def test_the_verdict_is_the_worst_of_all() -> None:
+def test_verdict_has_the_worst_health_of_all_findings() -> None:
     scene = Scene(
         check(HOT, "a", health=Health.WARNING),
         check(Compare("lost", "is", value=True), "b", health=Health.FATAL),
@@ -20,12 +20,12 @@ def test_the_verdict_is_the_worst_of_all() -> None:
     assert (verdict.health, [finding.check for finding in verdict.findings]) == (Health.FATAL, ["b", "a"])
 
 
-def test_nothing_to_judge_is_judged() -> None:
+def test_verdict_counts_only_checks_with_data_as_evaluated() -> None:
     assert Scene(check(HOT)).round(0, seen(other=1)).evaluated == 0
     assert Scene(check(HOT)).round(0, seen(hot=False)).evaluated == 1
 
 
-def test_a_symptom_is_no_finding_of_its_own() -> None:
+def test_merged_symptom_is_not_a_separate_finding() -> None:
     scene = Scene(
         check(HOT, "cause"), check(Compare("slow", "is", value=True), "symptom", symptom_of=("cause",))
     )
@@ -33,7 +33,7 @@ def test_a_symptom_is_no_finding_of_its_own() -> None:
     assert [finding.check for finding in scene.round(10, seen(hot=False, slow=True)).findings] == ["symptom"]
 
 
-def test_a_file_system_suffers_from_its_own_disk() -> None:
+def test_fault_of_a_disk_explains_symptoms_of_its_file_systems() -> None:
     scene = Scene(
         check(Compare("lost", "is", value=True), "cause", targets=("disk",)),
         check(Compare("fs.error", "is_not", ""), "symptom", targets=("fs",), symptom_of=("cause",)),
@@ -76,12 +76,12 @@ def test_failed_source_is_reported_once() -> None:
     assert verdict.data_status is DataStatus.UNKNOWN
 
 
-def test_a_source_that_is_not_on_the_machine_is_not_missed() -> None:
+def test_absent_source_is_not_reported_as_unread() -> None:
     verdict = Scene(check(HOT)).round(0, Observation("nvml", "node", "absent", detail="no library"))
     assert (verdict.read_failures, verdict.data_status) == ((), DataStatus.FRESH)
 
 
-def test_what_is_fine_is_counted_by_family_and_kind() -> None:
+def test_passing_checks_are_counted_by_family_and_kind() -> None:
     scene = Scene(
         check(HOT, "a", targets=("gpu", "node")),
         check(HOT, "b", targets=("gpu",)),
@@ -100,7 +100,7 @@ def test_counters_that_were_read_once_show_their_totals_where_there_are_any() ->
     assert scene.round(10, seen(GPUS[0], n=0), seen(GPUS[1], n=7)).counter_totals == ()
 
 
-def test_what_is_proven_to_be_in_order_names_check_and_slots() -> None:
+def test_passing_checks_list_their_targets() -> None:
     scene = Scene(
         check(HOT, "a", targets=("gpu",), family="heat"),
         check(Compare("slow", "is", value=True), "b", targets=("gpu",), family="heat"),
