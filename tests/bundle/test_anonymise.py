@@ -106,7 +106,7 @@ def test_servers_of_file_systems_are_replaced(text: str, server: str) -> None:
     assert shape(after) == shape(text.format(server))
 
 
-def test_the_same_name_is_replaced_alike_wherever_it_stands() -> None:
+def test_name_has_the_same_replacement_everywhere() -> None:
     new = anonymiser()
     name = new.text("gpu-17")
     assert new.text("GPU-17") == name.upper()
@@ -195,7 +195,7 @@ def test_a_mount_is_the_same_in_all_tables_and_calls() -> None:
 
 
 @pytest.mark.parametrize("path", ["/", "/boot/efi", "/dev/shm", "/raid", "/var/lib/containerd", "/mnt/data1"])
-def test_what_stands_on_any_machine_stays(path: str) -> None:
+def test_common_paths_are_not_replaced(path: str) -> None:
     line = f"/dev/nvme0n1p2 {path} ext4 rw 0 0\n"
     assert anonymiser().file("/etc/fstab", line) == line
 
@@ -233,7 +233,7 @@ def test_kernel_log_records_are_anonymised(text: str) -> None:
         "EXT4-fs: total 123456789012345 blocks",
     ],
 )
-def test_numbers_that_mean_something_stay(text: str) -> None:
+def test_technical_numbers_are_not_replaced(text: str) -> None:
     assert anonymiser().record(f"3,1,1,-;{text}") == f"3,1,1,-;{text}"
 
 
@@ -250,13 +250,13 @@ def test_hostname_that_equals_a_model_does_not_change_models(host: str) -> None:
     assert new.nvml("nvmlDeviceGetName", "NVIDIA H100 80GB HBM3") == "NVIDIA H100 80GB HBM3"
 
 
-def test_an_asset_tag_stays_where_all_machines_of_a_cloud_share_it() -> None:
+def test_asset_tag_shared_by_a_cloud_is_not_replaced() -> None:
     path, azure = "/sys/class/dmi/id/chassis_asset_tag", "7783-7084-3265-9085-8269-3286-77\n"
     assert anonymiser().file(path, azure) == azure
     assert "ACME" not in anonymiser().file(path, "ACME-ASSET-004711\n")
 
 
-def test_a_slice_that_people_named_is_renamed() -> None:
+def test_slice_with_a_custom_name_is_renamed() -> None:
     new = anonymiser()
     assert new.path("/sys/fs/cgroup/system.slice/kubelet.service").endswith("system.slice/kubelet.service")
     renamed = new.path("/sys/fs/cgroup/acme.slice/kubelet.service")
@@ -269,7 +269,7 @@ def test_two_recordings_share_no_replacement() -> None:
 
 
 @pytest.mark.parametrize("hostname", ["localhost", "ab", "17", "gpu", "node.example.com"])
-def test_a_name_that_could_be_anything_is_replaced_only_as_the_hosts(hostname: str) -> None:
+def test_ambiguous_name_is_replaced_only_as_the_hostname(hostname: str) -> None:
     new = Anonymiser(hostname)
     text = "3,17,17,-;NVRM: GPU 0000:ab:00.0: node localhost GPU has fallen off the bus."
     assert new.text(text) == text

@@ -15,7 +15,7 @@ def test_answers_and_failures_are_objects_by_call() -> None:
     }
 
 
-def test_only_a_frame_takes_an_answer_away() -> None:
+def test_only_a_frame_may_remove_a_result() -> None:
     assert read_calls(b'{"adjtimex": null}', "calls.json", base=False) == {"adjtimex": None}
     with pytest.raises(
         BundleError, match=r"^calls\.json: adjtimex: is not an object: write the fields of the result, or "
@@ -51,7 +51,7 @@ def test_only_a_frame_takes_an_answer_away() -> None:
         ("9" * 10_000, ""),
     ],
 )
-def test_what_is_no_answer_is_refused(text: str, message: str) -> None:
+def test_invalid_result_is_rejected(text: str, message: str) -> None:
     with pytest.raises(BundleError) as refused:
         read_calls(text.encode(), "x/calls.json", base=True)
     assert str(refused.value).lower().startswith(f"x/calls.json: {message}".lower())

@@ -15,7 +15,7 @@ from nodeguard.bundle.failures import (
 from nodeguard.model.failure import HungError, StalledError
 
 
-def test_a_word_becomes_what_the_live_machine_raises() -> None:
+def test_failure_name_becomes_the_exception_of_the_live_machine() -> None:
     refused = failure_from_name("EACCES", "/x")
     assert isinstance(refused, PermissionError)
     assert (refused.errno, refused.filename) == (errno.EACCES, "/x")
@@ -40,7 +40,7 @@ def test_other_values_are_no_failures(name: object) -> None:
     assert not is_system_failure(name)
 
 
-def test_nvml_has_names_of_its_own() -> None:
+def test_nvml_failures_have_their_own_names() -> None:
     assert is_nvml_failure("NVML_ERROR_GPU_IS_LOST")
     assert is_nvml_failure("hang")
     assert not is_nvml_failure("EIO")

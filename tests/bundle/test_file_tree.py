@@ -18,7 +18,7 @@ directories = st.dictionaries(names, trees, max_size=3)
 
 @settings(deadline=None)
 @given(directories, directories)
-def test_a_difference_laid_over_what_was_gives_what_is(before: Directory, after: Directory) -> None:
+def test_difference_applied_to_the_old_value_gives_the_new_value(before: Directory, after: Directory) -> None:
     copied = copy.deepcopy((before, after))
     removed, new = tree_difference(before, after)
     assert apply_frame(before, removed, new) == after
@@ -27,7 +27,7 @@ def test_a_difference_laid_over_what_was_gives_what_is(before: Directory, after:
 
 @settings(deadline=None)
 @given(directories)
-def test_nothing_new_is_no_difference(tree: Directory) -> None:
+def test_equal_values_have_no_difference(tree: Directory) -> None:
     assert tree_difference(tree, copy.deepcopy(tree)) == ([], {})
 
 
@@ -39,7 +39,7 @@ def test_no_tree_is_changed(before: Directory, above: Directory) -> None:
     assert (before, above) == copied
 
 
-def test_what_a_frame_does_not_touch_is_shared() -> None:
+def test_unchanged_subtrees_are_shared_between_frames() -> None:
     before: Directory = {"sys": {"a": {"x": "1"}, "b": {"y": "2"}}}
     after = apply_frame(before, ["/sys/a/x"], {})
     assert after == {"sys": {"a": {}, "b": {"y": "2"}}}
@@ -52,7 +52,7 @@ def test_removed_takes_whole_names_with_all_below_and_comes_before_the_frames_fi
     assert after == {"sys": {"mlx5_1": {"c": "4"}, "mlx5_10": {"a": "3"}}}
 
 
-def test_a_frames_files_land_where_their_path_leads() -> None:
+def test_files_of_a_frame_are_stored_at_their_resolved_path() -> None:
     before: Directory = {
         "class": {"eth0": Link("../devices/eth0")},
         "devices": {"eth0": {"state": "up", "mtu": "9000"}},
@@ -63,7 +63,7 @@ def test_a_frames_files_land_where_their_path_leads() -> None:
     assert apply_frame(before, ["/class/eth0/mtu"], {})["devices"] == {"eth0": {"state": "up"}}
 
 
-def test_a_removed_link_leaves_what_it_led_to() -> None:
+def test_removal_of_a_link_keeps_its_destination() -> None:
     before: Directory = {"class": {"eth0": Link("../devices/eth0")}, "devices": {"eth0": {"state": "up"}}}
     assert apply_frame(before, ["/class/eth0"], {}) == {"class": {}, "devices": {"eth0": {"state": "up"}}}
 
@@ -93,6 +93,6 @@ def test_the_changes_between_two_maps_make_one_of_the_other(
     assert apply_changes(before, changes_between(before, after)) == after
 
 
-def test_none_takes_away_and_may_name_what_is_not_there() -> None:
+def test_none_removes_a_key_that_may_be_absent() -> None:
     assert apply_changes({"a": 1, "b": 2}, {"a": None, "c": None, "d": 3}) == {"b": 2, "d": 3}
     assert changes_between({"a": 1, "b": 2}, {"b": 3}) == {"a": None, "b": 3}

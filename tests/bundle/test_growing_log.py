@@ -1,4 +1,4 @@
-"""A kernel log that is written while it is read: real files and pipes."""
+"""A kernel log that grows during the read: real files and pipes."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_lines_come_once_and_as_soon_as_they_are_there(tmp_path: Path, log: Grow
     assert [new(log), new(log)] == [[THREE], []]
 
 
-def test_half_a_line_waits_for_its_end(tmp_path: Path, log: GrowingLog) -> None:
+def test_unfinished_line_is_returned_when_it_is_complete(tmp_path: Path, log: GrowingLog) -> None:
     append(tmp_path / "kmsg", f"{ONE}\n{TWO[:9]}")
     assert new(log) == [ONE]
     assert new(log) == []
@@ -85,7 +85,7 @@ def test_existing_lines_are_separate_and_need_no_last_newline(tmp_path: Path) ->
         assert grown.appended.left_out == 0
 
 
-def test_a_long_log_that_lay_there_is_read_whole(tmp_path: Path) -> None:
+def test_existing_long_log_is_read_completely(tmp_path: Path) -> None:
     records = [f"6,{number},1,-;{'x' * 200}" for number in range(2000)]
     (tmp_path / "kmsg").write_text("\n".join(records))
     with growing_log(tmp_path / "kmsg") as log:
@@ -104,7 +104,7 @@ def test_invalid_line_is_skipped_and_reported(tmp_path: Path, log: GrowingLog) -
     )
 
 
-def test_a_line_without_end_does_not_fill_the_memory(tmp_path: Path, log: GrowingLog) -> None:
+def test_endless_line_has_bounded_memory(tmp_path: Path, log: GrowingLog) -> None:
     append(tmp_path / "kmsg", "6,1,1,-;" + "x" * 300_000)
     records = log.read().appended
     assert len(records.records) == 1
@@ -169,7 +169,7 @@ def test_a_file_may_come_later(tmp_path: Path) -> None:
         assert new(log) == [ONE]
 
 
-def test_one_reading_is_bounded_and_the_rest_is_news(
+def test_size_of_one_reading_is_limited_and_the_rest_is_read_next(
     tmp_path: Path, log: GrowingLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(growing, "_MOST", 64 << 10)
@@ -207,7 +207,7 @@ def test_a_pipe_that_is_full_makes_its_writer_wait(tmp_path: Path, pipe: Growing
     assert received == records
 
 
-def test_what_is_left_in_a_pipe_is_no_news_but_stays(tmp_path: Path, pipe: GrowingLog) -> None:
+def test_unread_data_in_a_pipe_is_not_a_change_but_is_kept(tmp_path: Path, pipe: GrowingLog) -> None:
     append(tmp_path / "kmsg", f"{ONE}\n")
     pipe.clear_ready()
     assert not has_news(pipe)

@@ -54,14 +54,14 @@ def test_reading_is_no_change(tmp_path: Path, inotify: Inotify) -> None:
     assert inotify.take() == []
 
 
-def test_a_directory_is_watched_once_and_what_is_below_it_not(tmp_path: Path, inotify: Inotify) -> None:
+def test_directory_is_watched_once_without_its_subdirectories(tmp_path: Path, inotify: Inotify) -> None:
     (tmp_path / "below").mkdir()
     assert inotify.watch(str(tmp_path)) == inotify.watch(str(tmp_path))
     (tmp_path / "below" / "file").write_text("x")
     assert inotify.take() == []
 
 
-def test_what_is_no_directory_is_refused(tmp_path: Path, inotify: Inotify) -> None:
+def test_path_that_is_not_a_directory_is_rejected(tmp_path: Path, inotify: Inotify) -> None:
     with pytest.raises(FileNotFoundError, match="nowhere"):
         inotify.watch(str(tmp_path / "nowhere"))
     (tmp_path / "link").symlink_to(tmp_path)

@@ -22,7 +22,7 @@ def test_the_last_newline_may_be_missing_and_a_log_may_be_empty() -> None:
     assert read_records(b"", "kmsg") == ()
 
 
-def test_bytes_that_are_no_utf_8_are_replaced() -> None:
+def test_invalid_utf_8_is_replaced() -> None:
     assert read_records(b"6,1,1,-;a\xffb\n", "kmsg") == ("6,1,1,-;a�b",)
 
 
@@ -37,7 +37,7 @@ def test_bytes_that_are_no_utf_8_are_replaced() -> None:
         ("6,1,1;a\n", 1),
     ],
 )
-def test_what_is_no_record_is_refused_with_its_line(text: str, line: int) -> None:
+def test_invalid_record_is_rejected_with_its_line(text: str, line: int) -> None:
     with pytest.raises(BundleError) as refused:
         read_records(text.encode(), "x/kmsg")
     assert str(refused.value).startswith(
@@ -62,7 +62,7 @@ def test_records_are_read_as_they_were_written(written: list[str]) -> None:
     assert all(is_record(record) for record in written)
 
 
-def test_of_a_log_that_is_being_written_what_is_no_record_is_left_out() -> None:
+def test_invalid_records_of_a_growing_log_are_omitted() -> None:
     lines = [b" SUBSYSTEM=gone", b"6,1,1,-;one \xff", b" SUBSYSTEM=pci", b"", b"Xid 79", b"6,2,2,-;two", b"x"]
     parsed = parse_lines(lines, "kmsg", 11)
     assert parsed.records == ("6,1,1,-;one \N{REPLACEMENT CHARACTER}\n SUBSYSTEM=pci", "6,2,2,-;two")

@@ -51,7 +51,7 @@ def test_a_layer_holds_files_links_and_empty_directories(tmp_path: Path) -> None
         ("./.././x", 1, False),
     ],
 )
-def test_a_link_leads_out_where_it_climbs_above_the_root(text: str, depth: int, out: bool) -> None:
+def test_link_above_the_root_leads_out_of_the_tree(text: str, depth: int, out: bool) -> None:
     assert escapes_root(text, depth) is out
 
 
@@ -70,7 +70,7 @@ def test_a_directory_of_the_host_behind_a_link_is_never_entered(tmp_path: Path) 
         scan_layer(str(tmp_path / "bundle"), base=True, room=10)
 
 
-def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
+def test_unsupported_file_type_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "sys").mkdir()
     os.mkfifo(tmp_path / "sys/pipe")
     assert refusal(tmp_path) == "B/sys/pipe: is neither file, directory nor link: remove it"
@@ -113,7 +113,7 @@ def test_a_link_that_took_a_files_place_is_not_followed(tmp_path: Path) -> None:
         read_plain_file(f"{tmp_path}/a", 10)
 
 
-def test_only_so_much_of_a_huge_file_is_read(tmp_path: Path) -> None:
+def test_read_size_of_a_large_file_is_limited(tmp_path: Path) -> None:
     with (tmp_path / "huge").open("wb") as file:
         file.truncate(1 << 40)
     assert len(read_plain_file(f"{tmp_path}/huge", 1000)) == 1000
@@ -137,7 +137,7 @@ def test_a_file_that_only_looks_like_the_formats_own_is_refused(
 
 
 @pytest.mark.parametrize("name", ["bundle.yaml", "frames/1/frame.yaml"])
-def test_a_frame_is_no_base(tmp_path: Path, name: str) -> None:
+def test_files_of_a_base_are_rejected_in_a_frame(tmp_path: Path, name: str) -> None:
     lay(tmp_path, {name: ""})
     with pytest.raises(BundleError, match="is not allowed in a frame"):
         scan_layer(str(tmp_path), base=False, room=10)
@@ -200,6 +200,6 @@ def test_a_missing_directory_is_refused_with_a_remedy(tmp_path: Path) -> None:
     assert refusal(tmp_path / "nowhere") == f"B: cannot be read (No such file or directory): {remedy}"
 
 
-def test_a_message_is_one_line_whatever_a_file_is_called(tmp_path: Path) -> None:
+def test_message_is_one_line_for_any_file_name(tmp_path: Path) -> None:
     os.mkfifo(bytes(tmp_path) + b"/a\nb\xff")
     assert refusal(tmp_path).endswith("/a\\nb\\udcff: is neither file, directory nor link: remove it")

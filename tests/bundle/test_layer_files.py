@@ -9,7 +9,7 @@ NAME = "http(GET http://169.254.169.254/metadata/instance/compute/name?api-versi
 EVENTS = "http(GET http://169.254.169.254/metadata/scheduledevents?api-version=2020-07-01)"
 
 
-def test_a_machine_has_the_same_new_name_in_all_answers() -> None:
+def test_machine_has_the_same_replacement_in_all_responses() -> None:
     new = Anonymiser("gpu000012", Replacements(b"key"))
     event = {"EventType": "Reboot", "Resources": ["gpu-vmss_12"], "Description": "gpu000012 is old"}
     body = json.dumps({"DocumentIncarnation": 7, "Events": [{**event, "EventId": "abc-1"}]})
@@ -21,13 +21,13 @@ def test_a_machine_has_the_same_new_name_in_all_answers() -> None:
     assert not any(name in response["body"] + own["body"] for name in ("gpu-vmss_12", "gpu000012", "abc-1"))
 
 
-def test_what_is_no_json_is_a_text() -> None:
+def test_response_that_is_not_json_is_text() -> None:
     new = Anonymiser("node-17", Replacements(b"key"))
     assert anonymous_response(EVENTS, {"status": 200, "body": "NONE"}, new)["body"] == "NONE"
     assert "node-17" not in anonymous_response(EVENTS, {"status": 200, "body": "<p>node-17</p>"}, new)["body"]
 
 
-def test_what_says_nothing_stays() -> None:
+def test_response_without_content_does_not_change() -> None:
     new = Anonymiser("node-17", Replacements(b"key"))
     for answer in ({"error": "stall"}, {"status": 404, "body": ""}):
         assert anonymous_response(EVENTS, answer, new) == answer

@@ -99,7 +99,7 @@ def test_every_defect_names_file_and_field(before: str, after: str, message: str
     assert refused.value.file == FILE
 
 
-def test_a_frame_may_say_nothing() -> None:
+def test_empty_frame_manifest_is_valid() -> None:
     assert read_frame_manifest(b"{}\n", "frame.yaml") == FrameManifest()
 
 
@@ -124,7 +124,7 @@ def test_a_frame_removes_and_sets_time() -> None:
         ("removed: [1]", "removed[0]: 1 is not a path of the machine"),
     ],
 )
-def test_a_frame_that_says_something_else_is_refused(text: str, message: str) -> None:
+def test_unknown_content_of_a_frame_manifest_is_rejected(text: str, message: str) -> None:
     with pytest.raises(BundleError) as refused:
         read_frame_manifest(text.encode(), "f/frame.yaml")
     assert str(refused.value).startswith(f"f/frame.yaml: {message}")
@@ -238,7 +238,7 @@ def test_paths_may_begin_with_a_slash_or_not() -> None:
     }
 
 
-def test_only_a_frame_takes_an_entry_away() -> None:
+def test_only_a_frame_may_remove_an_entry() -> None:
     assert read_errors(b"sys/a: null\n", "errors.yaml", base=False) == {"/sys/a": None}
     with pytest.raises(
         BundleError, match=r"^errors\.yaml: sys/a: None is not a known failure: write an errno name"
@@ -257,7 +257,7 @@ def test_only_a_frame_takes_an_entry_away() -> None:
         ("[]", "is no mapping"),
     ],
 )
-def test_what_names_no_failure_is_refused(text: str, message: str) -> None:
+def test_unknown_failure_name_is_rejected(text: str, message: str) -> None:
     with pytest.raises(BundleError) as refused:
         read_errors(text.encode(), "x/errors.yaml", base=True)
     assert str(refused.value).startswith(f"x/errors.yaml: {message}")

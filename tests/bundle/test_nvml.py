@@ -87,7 +87,7 @@ def test_a_frame_merges_system_and_devices_by_call() -> None:
     assert document["devices"][0] == three().document()["devices"][0]
 
 
-def test_null_takes_a_device_away_and_the_ones_behind_it_move_up() -> None:
+def test_null_removes_a_device_and_later_devices_move_up() -> None:
     two = frame(three(), {"devices": {"1": None}})
     assert uuids(two) == ["GPU-a", "GPU-c"]
     again = frame(two, {"devices": {"2": {"nvmlDeviceGetUUID": "GPU-C"}}})
@@ -119,7 +119,7 @@ def test_the_next_device_may_appear_and_no_other() -> None:
         frame(three(), {"devices": {"4": {}}})
 
 
-def test_a_frames_error_stands_until_a_frame_takes_it_away() -> None:
+def test_error_of_a_frame_lasts_until_a_frame_removes_it() -> None:
     failed = frame(three(), {"error": "NVML_ERROR_LIB_RM_VERSION_MISMATCH"})
     assert frame(failed, {}).document()["error"] == "NVML_ERROR_LIB_RM_VERSION_MISMATCH"
     assert frame(failed, {"error": None}).document() == three().document()
@@ -199,7 +199,7 @@ def test_a_frame_of_another_shape_is_refused(document: Any, message: str) -> Non
     assert str(refused.value).startswith(f"frames/1/nvml.json: {message}")
 
 
-def test_what_waits_behind_a_lost_handle_is_not_shown() -> None:
+def test_calls_of_a_device_without_a_handle_are_hidden() -> None:
     assert NvmlState(devices={0: RecordedDevice({"nvmlX": 1}, "NVML_ERROR_GPU_IS_LOST")}).document()[
         "devices"
     ] == [LOST]
@@ -228,7 +228,7 @@ def test_a_round_becomes_what_nvml_answered() -> None:
     }
 
 
-def test_the_next_round_changes_what_it_asked_and_drops_what_is_beyond_the_count() -> None:
+def test_round_updates_its_calls_and_removes_devices_beyond_the_count() -> None:
     first = after_round(NvmlState(), [(0, "nvmlDeviceGetUUID", "a"), (1, "nvmlDeviceGetUUID", "b")])
     lost = after_round(first, [(1, "nvmlDeviceGetHandleByIndex", LOST)])
     assert lost.document()["devices"] == [{"nvmlDeviceGetUUID": "a"}, LOST]
@@ -239,7 +239,7 @@ def test_the_next_round_changes_what_it_asked_and_drops_what_is_beyond_the_count
     assert "error" not in after_round(failed, [(0, "nvmlDeviceGetUUID", "a")]).document()
 
 
-def test_a_device_that_was_never_asked_has_no_handle() -> None:
+def test_device_without_calls_has_no_handle() -> None:
     assert after_round(NvmlState(), [(1, "nvmlDeviceGetUUID", "b")]).document()["devices"] == [
         {"error": "NVML_ERROR_UNKNOWN"},
         {"nvmlDeviceGetUUID": "b"},

@@ -32,11 +32,11 @@ def test_which_files_are_mount_tables(path: str, *, is_one: bool) -> None:
         ("/dev/sda1 / ext4", "/dev/sda1 / ext4 rw 0 0"),
     ],
 )
-def test_of_the_options_only_the_mode_is_kept(line: str, mode: str) -> None:
+def test_only_the_access_mode_of_mount_options_is_recorded(line: str, mode: str) -> None:
     assert public_mounts(f"# password=x\n{line}\n") == f"{mode}\n"
 
 
-def test_a_line_that_is_none_stays_none() -> None:
+def test_invalid_line_stays_invalid() -> None:
     assert public_mounts("xyz secret\n") == "?\n"
     assert anonymous_mounts("?\n", str.upper) == "?\n"
 
@@ -49,7 +49,7 @@ def table_rows(text: str) -> list[tuple[str, str, bool]]:
 
 
 @given(LINES)
-def test_what_a_source_reads_stays(text: str) -> None:
+def test_mount_table_without_options_parses_to_the_same_rows(text: str) -> None:
     assert table_rows(public_mounts(text)) == table_rows(text)
     assert table_rows(anonymous_mounts(public_mounts(text), lambda name: name)) == table_rows(text)
     assert all(isinstance(mount, Mount) for mount in parse_mounts(public_mounts(text)))
@@ -156,5 +156,5 @@ def test_process_names_in_driver_messages_are_masked(text: str, masked: str) -> 
     assert public(f"3,1,1,-;{text}\n SUBSYSTEM=pci") == [f"3,1,1,-;{masked}\n SUBSYSTEM=pci"]
 
 
-def test_what_is_no_record_is_left_out() -> None:
+def test_invalid_records_are_omitted() -> None:
     assert public("", "x;y", "-1,2,3,-;y") == []

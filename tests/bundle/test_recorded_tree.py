@@ -43,7 +43,7 @@ def test_files_directories_and_links_are_read() -> None:
     ],
 )
 def test_a_read_fails_as_on_the_machine(path: str, code: int) -> None:
-    with pytest.raises(OSError) as failed:  # noqa: PT011 - the errno tells, and stands below
+    with pytest.raises(OSError) as failed:  # noqa: PT011 - the errno below is asserted
         tree().read(path)
     assert (failed.value.errno, failed.value.filename) == (code, path)
 
@@ -58,7 +58,7 @@ def test_a_listing_and_a_link_fail_as_on_the_machine() -> None:
     assert failed.value.errno == errno.EINVAL
 
 
-def test_a_failure_is_found_by_the_path_as_asked_and_without_links() -> None:
+def test_failure_is_found_by_the_requested_and_the_resolved_path() -> None:
     asked = "/sys/class/infiniband/mlx5_0/port/counter"
     real = "/sys/devices/mlx5_0/port/counter"
     for path in (asked, real):
@@ -85,7 +85,7 @@ def test_a_failure_needs_no_file() -> None:
         failing("/sys/class", "EACCES").names("/sys/class/")
 
 
-def test_what_cannot_be_read_is_listed() -> None:
+def test_failed_paths_are_in_the_listing() -> None:
     assert failing("/sys/class/empty/mlx5_1", "EIO").names("/sys/class/empty") == ("mlx5_1",)
     assert failing("/sys/devices/mlx5_0/gid", "EIO").names("/sys/class/infiniband/mlx5_0") == (
         "gid",
@@ -104,7 +104,7 @@ def test_no_answer_is_a_stall_or_a_hang() -> None:
         failing("/sys/class/empty", "hang").names("/sys/class/empty")
 
 
-def test_what_stands_at_a_path_or_below_is_recorded() -> None:
+def test_path_is_recorded_if_it_or_a_path_below_has_data() -> None:
     assert tree().is_recorded(["/sys/class/infiniband"])
     assert tree().is_recorded(["/nowhere", "/sys/class/empty"])
     assert tree().is_recorded(["/sys/class/infiniband/mlx5_0/state"])

@@ -32,7 +32,7 @@ def test_a_bundle_of_one_instant(tmp_path: Path) -> None:
     assert (recording.log(0), recording.nvml_events(0)) == ((), ())
 
 
-def test_time_goes_on_from_the_last_frame_that_sets_it(tmp_path: Path) -> None:
+def test_time_continues_from_the_last_frame_that_sets_it(tmp_path: Path) -> None:
     frames = {
         "frames/000030/frame.yaml": "recorded_at: 2026-11-01T13:00:00Z\n",
         "frames/000060/frame.yaml": "uptime_s: 5\nboot_id: two\n",
@@ -108,7 +108,7 @@ def test_the_fields_win_over_files_that_say_the_same(tmp_path: Path) -> None:
         opened(tmp_path / "other", {}).state_at(0).read("/proc/uptime")
 
 
-def test_errors_and_calls_are_merged_by_key_and_null_takes_away(tmp_path: Path) -> None:
+def test_errors_and_calls_are_merged_by_key_and_null_removes(tmp_path: Path) -> None:
     recording = opened(
         tmp_path,
         {
@@ -199,7 +199,7 @@ def test_a_source_is_recorded_where_the_manifest_says_so(tmp_path: Path) -> None
     assert not recording.is_recorded("pci", ["/sys/bus/pci"])
 
 
-def test_else_where_the_bundle_holds_anything_of_it(tmp_path: Path) -> None:
+def test_source_without_a_manifest_entry_is_recorded_if_the_bundle_has_its_data(tmp_path: Path) -> None:
     recording = opened(
         tmp_path,
         {
@@ -280,7 +280,7 @@ def test_the_limit_on_files_is_one_for_base_and_frames(
         Recording.open(directory)
 
 
-def test_a_link_loop_is_harmless(tmp_path: Path) -> None:
+def test_link_loop_raises_eloop_and_does_not_hang(tmp_path: Path) -> None:
     recording = opened(tmp_path, {"sys/a": Link("b"), "sys/b": Link("a"), "frames/30/sys/a/x": "1"})
     with pytest.raises(OSError, match="Too many levels"):
         recording.state_at(0).read("/sys/a/x")
@@ -293,9 +293,7 @@ def test_deep_json_is_refused(tmp_path: Path) -> None:
         Recording.open(directory)
 
 
-def test_frames_that_say_too_much_together_are_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_total_size_of_frames_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recording_module, "BUNDLE_LIMIT", 4096)
     files = {f"frames/{number:06}/errors.yaml": f"sys/{'x' * 1000}: EIO\n" for number in range(1, 6)}
     with pytest.raises(

@@ -42,7 +42,7 @@ def test_a_path_is_followed_through_links_in_the_tree(path: str, real: str) -> N
     assert place.entry is not None
 
 
-def test_the_last_link_is_left_where_it_is_asked_for() -> None:
+def test_resolve_can_keep_the_last_link() -> None:
     place = resolve(ROOT, "/run/net/eth0", follow=False)
     assert (place.path, place.entry) == ("/sys/class/net/eth0", Link("../../devices/nic/net/eth0"))
 
@@ -59,7 +59,7 @@ def test_the_last_link_is_left_where_it_is_asked_for() -> None:
         ("/sys/there/x", errno.ELOOP, "/sys/there/x"),
     ],
 )
-def test_where_nothing_is_the_kernels_errno_says_why(path: str, code: int, real: str) -> None:
+def test_missing_path_has_the_errno_of_the_kernel(path: str, code: int, real: str) -> None:
     place = resolve(ROOT, path)
     assert (place.entry, place.code) == (None, code)
     assert place.path == real
@@ -93,7 +93,7 @@ def build(directory: str, tree: Directory) -> None:
 
 @settings(deadline=None)
 @given(directories, st.lists(names, min_size=1, max_size=5))
-def test_a_walk_ends_where_the_kernels_does(
+def test_resolution_of_a_path_equals_that_of_the_kernel(
     tmp_path_factory: pytest.TempPathFactory, tree: Directory, path: list[str]
 ) -> None:
     # Below a root that is deep enough, no `..` climbs to anything of this machine.

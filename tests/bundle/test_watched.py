@@ -1,4 +1,4 @@
-"""A bundle that is watched; what a machine makes of it stands in tests/agent/test_live_replay.py."""
+"""A watched bundle. Its use as a machine is tested in tests/agent/test_live_replay.py."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_a_bundle_that_breaks_the_format_at_the_start_is_refused(tmp_path: Path)
         WatchedBundle(bundle(tmp_path, {"nvml.json": "{"}))
 
 
-def test_it_is_read_again_after_a_look_and_once(tmp_path: Path) -> None:
+def test_reload_reads_the_bundle_once_after_a_noted_change(tmp_path: Path) -> None:
     with WatchedBundle(bundle(tmp_path, {"sys/a": "1"})) as live:
         first = live.recording
         lay(tmp_path, {"sys/a": "2"})
@@ -38,7 +38,7 @@ def test_it_is_read_again_after_a_look_and_once(tmp_path: Path) -> None:
         assert live.reload() is second
 
 
-def test_who_asks_while_it_is_read_again_waits_for_it(tmp_path: Path) -> None:
+def test_concurrent_callers_wait_for_the_running_reload(tmp_path: Path) -> None:
     with WatchedBundle(bundle(tmp_path, {"sys/a": "1"})) as live:
         for value in range(20):
             lay(tmp_path, {"sys/a": str(value)})

@@ -1,4 +1,4 @@
-"""What a BundleWriter records reads like the machine, for any tree, failures and order of readings."""
+"""Round trip: a recorded bundle reads like the machine, for any tree, failures and order of readings."""
 
 from __future__ import annotations
 
