@@ -19,10 +19,10 @@ from nodeguard.wire.instruction import ClearFinding, DetachGpus
 # Seconds for which GPUs are detached at most: a forgotten instruction must not end the monitoring.
 MAX_DETACH_SECONDS = 86_400.0
 
-# Seconds between two looks at whether a reading has ended.
+# Polling interval in seconds, until a reading has ended.
 _POLL_SECONDS = 0.02
 
-# Seconds between two looks at whether every source was read.
+# Polling interval in seconds, until every source was read.
 _PAUSE = 0.1
 
 
@@ -139,7 +139,7 @@ class FindingClearer:
         self._pipeline = pipeline
 
     async def carry_out(self, instruction: ClearFinding) -> InstructionOutcome:
-        """Clear a finding. The next verdict, which comes at once, does not contain it.
+        """Clear a finding. The next verdict follows at once, without the finding.
 
         It waits until every source was read: a later reading of an old event would raise the finding again.
         """

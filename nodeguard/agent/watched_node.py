@@ -43,7 +43,7 @@ _FAILED_REST = 1.0
 
 
 class LiveReplayMachine(ReplayMachine):
-    """The machine of a bundle in real time, which goes on after the last frame.
+    """The machine of a bundle in real time. Time continues after the last frame.
 
     speed: seconds of the recording in one of the clock's. began: the second of the recording at which it
     starts. logged, hung: see ReplayMachine. A reading has every change of the bundle before its start.

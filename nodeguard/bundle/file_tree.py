@@ -118,7 +118,7 @@ class TreeDraft:
         return here
 
     def put(self, names: tuple[str, ...], entry: Entry) -> None:
-        """Put a file or link at a path; replace anything there."""
+        """Set a file or link at a path; replace any entry there."""
         self.directory(names[:-1])[names[-1]] = entry
 
     def drop(self, names: tuple[str, ...]) -> None:

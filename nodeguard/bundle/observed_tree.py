@@ -123,7 +123,7 @@ class ObservedTree:
             self._errors[absolute_path(at)] = failure
 
     def _put(self, at: tuple[str, ...], entry: Entry) -> None:
-        """Put a file or link at a path, with nothing below it."""
+        """Set a file or link at a path, without entries below it."""
         self._forget(at)
         self._draft.put(at, entry)
         self._exists(at)

@@ -55,7 +55,7 @@ def read_check_file(path: Path | Traversable, signals: Mapping[str, Signal]) -> 
 
 
 def check_file_errors(path: Path | Traversable, signals: Mapping[str, Signal]) -> list[ConfigError]:
-    """Return all errors of one YAML file of checks, as far as the file is invalid by itself."""
+    """Return all errors of one YAML file of checks that do not depend on another file."""
     try:
         document = load_yaml(path)
     except ConfigError as error:

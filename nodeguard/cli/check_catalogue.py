@@ -49,7 +49,7 @@ def _from_stdin(scratch: str) -> Path:
 
 
 def _file_errors(folders: Sequence[Path], signals: dict[str, Signal]) -> list[str]:
-    """Return all errors of each file, as far as each is invalid by itself."""
+    """Return all errors of each file that do not depend on another file."""
     from nodeguard.catalog.check_files import check_file_errors, list_site_files  # noqa: PLC0415 - see above
     from nodeguard.config.errors import ConfigError  # noqa: PLC0415
 

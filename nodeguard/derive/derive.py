@@ -97,7 +97,7 @@ def _matches(match: PlatformMatch, facts: dict[str, object]) -> bool:
 
 
 class PlatformHints(Struct, frozen=True):
-    """What the site's configuration states about the node. platform: id. instance_type: the cloud's name."""
+    """The configured platform of the node. platform: id. instance_type: the cloud's name."""
 
     platform: str = ""
     instance_type: str = ""

@@ -84,7 +84,7 @@ def _has_fabric(latest: LatestReadings, platform: Platform | None, most: Mapping
     """Whether an NVLink fabric belongs to this machine.
 
     A virtual machine with one GPU of a board has none: its host manages the switches, and the GPU waits for a
-    registration that never comes.
+    registration that never happens.
     """
     if platform is not None and not platform.expect.keys().isdisjoint(_FABRIC):
         return True

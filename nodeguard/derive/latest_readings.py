@@ -14,7 +14,7 @@ from nodeguard.model.observation import UNREADABLE, Component, Observation, Read
 from nodeguard.model.signal import Scalar
 from nodeguard.model.target import NODE, target_kind
 
-# More than a node has NVLinks. While one mount hangs, any number of others may come and go.
+# More than a node has NVLinks. While one mount hangs, any number of others may be mounted and unmounted.
 _MAX_UNLISTED = 512
 
 _NO_SIGNALS: dict[str, Scalar] = {}

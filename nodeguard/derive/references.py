@@ -18,7 +18,7 @@ from nodeguard.model.target import parent_target, target_kind
 _MIN_PEERS = 2
 _MIN_PEERS_FOR_MEDIAN = 3
 
-# Targets that are gone and stay in the inventory: mounts that come and go would fill it.
+# Targets that are gone and stay in the inventory: short-lived mounts would fill it.
 _MAX_GONE = 256
 
 

@@ -1,4 +1,4 @@
-"""The plan: what executors have to write, and the changes of incidents. Pure."""
+"""The plan: the writes for the executors, and the changes of incidents. Pure."""
 
 from __future__ import annotations
 

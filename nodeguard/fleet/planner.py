@@ -165,7 +165,7 @@ class Planner:
             self.vote_collector.record_report(uid, now)
 
     def tick(self, now: Instant) -> None:
-        """Update which agents are stale, and what depends on time. Call it about every second."""
+        """Update which agents are stale, and all state that depends on time. Call it about every second."""
         self._admissions.keep_grants()
         before, self.stale_agents = self.stale_agents.stale, self.state.stale_agents(now)
         for uid in before ^ self.stale_agents.stale:

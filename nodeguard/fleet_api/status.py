@@ -108,7 +108,7 @@ def _policy(policy: Policy, service: ServiceState) -> PolicyView:
 
 
 def _dry_run(decisions: Iterable[MarkDecision]) -> DryRunView:
-    """Return what checks in observe mode would mark: each node and GPU once, by its worst mark."""
+    """Return the marks that checks in observe mode would set: each node and GPU once, by its worst mark."""
     worst: dict[tuple[str, Device | None], MarkDecision] = {}
     for decision in sorted(
         decisions, key=lambda decision: (decision.request.mark != Mark.QUARANTINE, decision.reason != "")

@@ -1,4 +1,4 @@
-"""Executor for incidents: writes NodeIncident objects, and reads what operators decide in their spec."""
+"""Executor for incidents: writes NodeIncident objects, and reads operators' decisions in their spec."""
 
 from __future__ import annotations
 

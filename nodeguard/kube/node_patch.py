@@ -71,7 +71,7 @@ def check_hold(node: Node, desired: DesiredNode) -> None:
 def condition_patch(node: Node, condition: NodeCondition, now: float) -> dict[str, Any] | None:
     """Return the strategic merge patch of a Node's status that sets the condition; None if it is set already.
 
-    A condition without a status is to be removed. A change of the message only is not written, see
+    A condition without a status means removal. A change of the message only is not written, see
     model.node.Condition. now: seconds since the epoch; it is the time of the heartbeat, and of the transition
     where the status changes.
     """

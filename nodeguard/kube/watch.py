@@ -143,7 +143,7 @@ class Watch(Generic[T]):
                     state = connection_ended(state, self._cursor, time.monotonic() - began)
             except ApiError as error:
                 state = request_failed(state, self._cursor, time.monotonic() - began, error)
-                # A connection that breaks after a while is opened again; an error is logged if that fails.
+                # A connection that breaks after some time is opened again; an error is logged if that fails.
                 if state.failures and error.status != 410:
                     self._is_failing = True
                     logger.warning("watch failed", extra={"resource": self._name, "error": error.message})

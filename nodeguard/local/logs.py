@@ -1,7 +1,7 @@
 """Log output of agent and aggregator: records of standard `logging` as lines of JSON or text.
 
-A module logs with `logger = logging.getLogger(__name__)`: a short constant message, and what varies in
-fields:
+A module logs with `logger = logging.getLogger(__name__)`: a short constant message, and the variable
+data in fields:
 
     logger.warning("cannot read the policy file", extra={"file": path, "error": str(error)})
 

@@ -51,7 +51,7 @@ class TokenBucket:
         return wait
 
     def refund(self) -> None:
-        """Put back one token that was not used."""
+        """Return one unused token to the bucket."""
         self._level += 1.0
 
     def _available(self, now: float) -> float:
@@ -77,6 +77,6 @@ class KeyedRateLimiter:
         return bucket.take(now, cost)
 
     def refund(self, key: str) -> None:
-        """Put back one token of a key: see TokenBucket.refund."""
+        """Return one unused token of a key: see TokenBucket.refund."""
         if (bucket := self._buckets.get(key)) is not None:
             bucket.refund()

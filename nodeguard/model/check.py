@@ -12,7 +12,7 @@ from nodeguard.model.signal import Scalar
 
 Operator = Literal["is", "is_not", "in", "below", "at_most", "above", "at_least"]
 
-# What clears a finding of an event, besides a time window.
+# Signs that clear a finding of an event, besides a time window.
 ClearSign = Literal[
     "reset", "driver-reload", "reboot", "component-replaced", "recovery-none", "retest", "operator"
 ]

@@ -58,7 +58,7 @@ def _ignore() -> None:
 class Reader:
     """Reads the sources of a live machine in parallel, each in a thread of its own.
 
-    The workers that a source waits for end in time for it to return what it has read. A source that exceeds
+    The workers of a source end early enough for it to return its partial readings. A source that exceeds
     its deadline nevertheless counts as hung, and is not read again until its thread ends: so at most one
     thread waits for each source.
     """

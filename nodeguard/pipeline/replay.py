@@ -50,7 +50,7 @@ def replay_steps(recording: Recording, sources: Sequence[Source], pipeline: Pipe
 
 
 def due_times(intervals: Sequence[float], end: float) -> Iterator[float]:
-    """Yield the seconds at which a source is due, from 0 to the end, which is one of them."""
+    """Yield the seconds at which a source is due, from 0 to the end, inclusive."""
     at = 0.0
     while at < end:
         yield at

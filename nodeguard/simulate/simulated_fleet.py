@@ -121,7 +121,7 @@ class SimulatedFleet:
                     observer.fault_ended(event.fault, event.at)
 
     def _receive(self, index: int, at: float) -> None:
-        """Give the planner a node's latest report, and heartbeats for all time to come."""
+        """Give the planner a node's latest report, and heartbeats for all later times."""
         reported_at, report = self._reports.get(index, (at, self._healthy_report))
         now, uid = self._now(at), self._nodes[index].uid
         self.planner.record_report(uid, age_report(report, at - reported_at), now)

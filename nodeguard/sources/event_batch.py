@@ -75,6 +75,6 @@ class EventBatch:
 
 
 def _distinct(event: Event) -> tuple[Scalar, ...]:
-    """Return what events of one pattern must share to be counted as one."""
+    """Return the fields that events of one pattern must share to be counted as one."""
     status = str(event.fields.get("status", ""))[:_SEVERITY_DIGITS]
     return (status, *(event.fields.get(name, "") for name in _DISTINCT))

@@ -185,7 +185,7 @@ def _node(
     signals: dict[str, Scalar] = {"nvml.library": True, "nvml.hung": answer.hung is not None}
     if late is not None:
         signals["nvml.unanswered"] = _call_text(late, slots)
-    # A call that was not made is neither answered nor unanswered.
+    # Without a late call, only a complete round shows that NVML answers.
     if is_complete or late is not None:
         signals["nvml.answers"] = late is None
     if answer.hung is None and (is_complete or DEVICE_COUNT in system):

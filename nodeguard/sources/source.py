@@ -1,4 +1,4 @@
-"""Source: the interface of what reads one part of a machine, and the decorator that registers a source.
+"""Source: the interface of the readers, each of one part of a machine, and the decorator that registers one.
 
 A source is one module of this package, named as the source. `nodeguard.sources.registry` finds it there.
 """

@@ -65,7 +65,7 @@ class UnreadableTargets(Struct, frozen=True, omit_defaults=True):
 
 
 class ReportedPassing(Struct, frozen=True):
-    """Checks with fresh positive proof, on each of some targets, that nothing is wrong there."""
+    """Checks that fresh data show as passing, on each of some targets."""
 
     checks: tuple[Name, ...]
     targets: tuple[Name, ...]

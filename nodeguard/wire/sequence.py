@@ -2,7 +2,7 @@
 
 A node's messages come from one boot at a time, with rising sequence numbers. A message that does not continue
 the accepted boot may be a reboot, a repetition, a second agent on the node, or a forgery by the owner of the
-node's credential. So another boot replaces the accepted one only after that has sent nothing for a while: one
+node's credential. So another boot replaces the accepted one only after a time without messages from it: one
 message replaces nothing while the accepted boot reports, and a boot that keeps reporting is accepted again
 within a minute of the last message that prevented it.
 """

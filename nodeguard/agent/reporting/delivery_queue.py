@@ -51,7 +51,7 @@ class _SpooledReport(Struct):
 def append(spool: Spool, data: bytes, thin: Callable[[bytes], bytes] = bytes) -> Spool:
     """Return the spool with one more entry; the oldest are dropped beyond the limits.
 
-    thin: removes from an entry what matters only while it is the latest.
+    thin: removes from an entry the data that is needed only in the latest entry.
     """
     before = spool.entries
     if before:

@@ -199,7 +199,7 @@ class ReplicaPool:
         return EndpointTask(self._sender(self._endpoint.connect(ips)), now, self._resolve_now.set)
 
     async def _rest(self, failures: int) -> None:
-        """Wait until the name is to be resolved again. failures: of resolving it, in a row."""
+        """Wait until the name must be resolved again. failures: consecutive failures to resolve it."""
         loop = asyncio.get_running_loop()
         began = loop.time()
         is_well = not failures and all(task.acknowledges for task in self.tasks)

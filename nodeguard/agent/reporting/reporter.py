@@ -1,4 +1,4 @@
-"""Reports from verdicts into the delivery queue, and the execution of the instructions that come back."""
+"""The reporter: turns verdicts into reports in the delivery queue, and carries out instructions."""
 
 from __future__ import annotations
 

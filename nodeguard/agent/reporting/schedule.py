@@ -23,7 +23,7 @@ MessageKind = Literal["nothing", "spooled", "report", "heartbeat", "leave"]
 
 
 class EndpointState(Struct, frozen=True):
-    """What an agent knows about one aggregator.
+    """The state of an agent for one aggregator.
 
     digest, text_digest: of the report that it last acknowledged; empty if it needs the report in full.
     reported_at: when it acknowledged that; acked_at: when it acknowledged anything. next_at: before this time

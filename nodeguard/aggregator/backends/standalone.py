@@ -90,7 +90,7 @@ class StandaloneBackend:
         self._wrote = self._looked = float("-inf")
         self._is_new = True
         self._omitted = 0
-        # What people decided is written before it counts: one decision at a time.
+        # An operator's decision is written before it takes effect: one decision at a time.
         self._pause_text = state.pause
         self._deciding = asyncio.Lock()
         self._writer = StandaloneStateWriter(partial(_write, path), self._written)

@@ -33,7 +33,7 @@ _DECISIONS = 10.0
 
 
 class HistoryRecorder(Protocol):
-    """Receives what happens in the fleet."""
+    """Receives the events of the fleet."""
 
     def report_received(self, caller: Caller, report: Report, now: Instant) -> None:
         """Record a report that the planner has accepted."""

@@ -122,7 +122,7 @@ class HistoryWriter:
             self._store.close()
 
     def _put_back(self, steps: list[HistoryEvent]) -> None:
-        """Put back transitions that were not written, before all others; the latest if space is short."""
+        """Return unwritten transitions to the front of the queue; if space is short, only the latest ones."""
         with self._changed:
             room = 0 if self._refused else _MOST - len(self._steps)
             remaining = steps[max(0, len(steps) - room) :] if room > 0 else []

@@ -25,7 +25,7 @@ from nodeguard.aggregator.identity.token import (
     verify_token,
 )
 
-# Verified tokens in the cache: each node has one, and its previous one for a while.
+# Verified tokens in the cache: each node has one, and for some time its previous one.
 _MOST = 50_000
 
 _UNBOUND = "the token is bound to no pod on a Node: mount it into the agent's pod as a projected token"

@@ -17,7 +17,7 @@ from nodeguard.model.instant import Instant
 
 logger = logging.getLogger(__name__)
 
-# Seconds between two looks at a file.
+# Interval in seconds between two checks of a file.
 _INTERVAL = 1.0
 
 
@@ -112,7 +112,7 @@ class FileWatcher:
 
 
 def _metadata(files: Iterable[Path]) -> tuple[tuple[int, ...], ...]:
-    """Return what changes with the content of each file; for a missing file, an empty tuple."""
+    """Return the metadata of each file, which change with its content; empty for a missing file."""
     return tuple(_file_metadata(file) for file in files)
 
 

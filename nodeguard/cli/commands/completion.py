@@ -29,7 +29,7 @@ def _walk(commands: Sequence[ParsedCommand]) -> Iterator[ParsedCommand]:
 
 
 def _words(command: ParsedCommand) -> str:
-    """Return what may follow a command: its parts, flags, and the choices of its arguments."""
+    """Return the words that may follow a command: its parts, flags, and the choices of its arguments."""
     words = [part.words[-1] for part in command.parts]
     for option in command.options:
         words += option.flags or option.choices

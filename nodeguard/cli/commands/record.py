@@ -1,4 +1,4 @@
-"""nodeguard record: a recording of what the sources read on this machine, as a bundle."""
+"""nodeguard record: a recording of the readings of all sources on this machine, as a bundle."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def agent_text(path: str | None, output: str, name: str = "") -> str:
 def agent_text_or_raise(options: Namespace, unreachable: UnreachableError, name: str = "") -> str:
     """Return agent_text where no aggregator answers; raise the aggregator's error if no agent answers either.
 
-    With --socket the aggregator is meant, and no agent is asked.
+    With --socket only the aggregator is asked, and no agent.
     """
     if options.socket:
         raise unreachable

@@ -123,7 +123,7 @@ def _happened(leaf: EventOccurred) -> str:
 
 
 def clearing_text(check: Check) -> str:
-    """Return what clears a check's finding."""
+    """Return the conditions that clear a check's finding."""
     if check.cleared_by:
         return ", ".join(_CLEARS[sign] for sign in check.cleared_by)
     return "a reading that no longer meets the condition"

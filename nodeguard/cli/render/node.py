@@ -78,7 +78,7 @@ def _summary(node: NodeView) -> str:
 
 
 def _dry_run(requests: tuple[MarkRequestView, ...]) -> str:
-    """Return what a dry run would do to the node: its worst mark, else why that would be withheld."""
+    """Return the effect of enforcement on the node: its worst mark, else why that would be withheld."""
     first = min(requests, key=lambda request: (request.reason != "", request.mark != Mark.QUARANTINE))
     if first.reason:
         return f"dry run: the mark of {first.check} would be withheld: {first.reason}"

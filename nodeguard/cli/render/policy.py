@@ -128,7 +128,7 @@ def _budget(budget: Budget, count: int | None) -> str:
 
 
 def _domains(policy: Policy, count: int | None) -> str:
-    """Return what happens to degraded domains."""
+    """Return the effect of the policy on degraded domains."""
     if not policy.diagnosis.enforce:
         return "dry run in every topology: nothing is written for a domain"
     budget = policy.budget

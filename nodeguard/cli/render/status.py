@@ -61,7 +61,7 @@ def _headline(status: FleetStatus) -> StyledLine:
 
 
 def _obstacles(status: FleetStatus) -> Iterator[StyledLine]:
-    """Yield observe mode, and what prevents new marks."""
+    """Yield observe mode, and the reasons that prevent new marks."""
     if status.policy.observe_only:
         due = "due yet" if status.pending.marks else "requested"
         text = f"OBSERVE MODE - no new mark is set. {dry_run_text(status.dry_run) or f'No mark is {due}'}."
@@ -84,7 +84,7 @@ def _obstacles(status: FleetStatus) -> Iterator[StyledLine]:
 
 
 def _reporting_problems(status: FleetStatus) -> Iterator[StyledLine]:
-    """Yield what prevents agents from reporting."""
+    """Yield the problems that prevent agents from reporting."""
     if status.connection_shortage:
         yield item_line("open files", status.connection_shortage, name_style="fatal")
     for messages in status.refused_messages:
@@ -193,7 +193,7 @@ def _leader(status: FleetStatus) -> str:
     return f"{leader}{up}{version}"
 
 
-# What happens about an incident without a summary.
+# The action on an incident without a summary.
 _EFFECTS = {
     IncidentState.MARKED: "new work is kept away",
     IncidentState.ADVISED: "advice: keep new work away",

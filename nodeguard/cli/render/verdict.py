@@ -1,4 +1,4 @@
-"""The table of nodeguard check: the verdict, the findings, and what could not be read. Pure."""
+"""The table of nodeguard check: the verdict, the findings, and the unread data. Pure."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ class MarkDecision(Struct, frozen=True):
         return self.state in GRANTED_STATES
 
 
-# What identifies a request: see MarkRequest.key.
+# The key of a request: see MarkRequest.key.
 RequestKey = tuple[str, str, str]
 
 

@@ -35,8 +35,8 @@ class DomainDecision(Struct, frozen=True):
 
 
 class DomainContext(Struct, frozen=True):
-    """The inputs of the decisions. size: nodes of the fleet. restraint: what forbids every new mark, empty
-    for nothing. granted: the state of a mark that is granted.
+    """The inputs of the decisions. size: nodes of the fleet. restraint: why every new mark is forbidden,
+    empty for none. granted: the state of a mark that is granted.
     """
 
     policy: Policy

@@ -50,7 +50,7 @@ class MarkRequest(Struct, frozen=True):
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """Return what identifies the request: uid, check, target."""
+        """Return the key of the request: uid, check, target."""
         return self.uid, self.check, self.target
 
     @property

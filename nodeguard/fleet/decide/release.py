@@ -45,7 +45,7 @@ class ReleasedMark(Struct, frozen=True):
     reason: str
 
 
-# What identifies a cause on a node: its device (None for the Node), its check, and the target.
+# The key of a cause on a node: its device (None for the Node), its check, and the target.
 CauseKey = tuple[Device | None, str, str]
 
 

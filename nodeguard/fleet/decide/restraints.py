@@ -1,4 +1,4 @@
-"""Restraints: what forbids a new mark at any cost: pause, hold, maintenance, suppressed check, stale agent.
+"""Restraints on new marks besides budgets: pause, hold, maintenance, suppressed check, stale agent.
 Pure.
 """
 
@@ -18,7 +18,7 @@ def pause_reason(paused: str, policy: Policy) -> str:
 
 
 def fleet_restraint(paused: str, policy: Policy, agents: StaleAgents) -> str:
-    """Return what forbids every new mark; empty for nothing."""
+    """Return the reason that forbids every new mark; empty for none."""
     return pause_reason(paused, policy) or (FROZEN if agents.frozen else "")
 
 
@@ -30,7 +30,7 @@ def mark_restraint(
     agents: StaleAgents,
     diagnosis: Diagnosis,
 ) -> str:
-    """Return what forbids the mark that a request asks for; empty for nothing. placement: of its node."""
+    """Return the reason that forbids the requested mark; empty for none. placement: of its node."""
     if reason := pause_reason(paused, policy):
         return reason
     if hold := hold_on_check(policy, request.check):

@@ -70,7 +70,7 @@ class DegradedDomains:
             chosen += choose_candidates(new, self.explained(fault_class), self._rule.min_nodes) if new else ()
         clocks = {(candidate.fault_class, candidate.domain): now for candidate in chosen}
         for (fault_class, domain), since in self.clocks.items():
-            # A wider one that takes the place of a narrower goes on with its clock.
+            # A wider domain that replaces a narrower one continues its clock.
             for candidate in chosen:
                 if candidate.fault_class == fault_class and _is_in(domain, candidate.domain):
                     clocks[fault_class, candidate.domain] = min(since, clocks[fault_class, candidate.domain])

@@ -155,7 +155,7 @@ def degraded_message(degraded: DegradedDomain, rule: DiagnosisPolicy) -> str:
 
 
 def clearing_message(degraded: DegradedDomain, rule: DiagnosisPolicy) -> str:
-    """Return what clears a degraded domain."""
+    """Return the condition that clears a degraded domain."""
     fault_classes = [
         fault_class for fault_class in rule.classes if fault_class.name in degraded.fault_classes
     ]

@@ -36,7 +36,7 @@ _REASONS = {
 
 
 def _news(incident: Incident) -> tuple[str, ...]:
-    """Return what makes an Event when it changes: also the reason of a withheld mark."""
+    """Return the fields with changes that cause an Event: also the reason of a withheld mark."""
     return (
         incident.state,
         incident.scope,

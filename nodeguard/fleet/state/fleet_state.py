@@ -32,7 +32,7 @@ class FleetState:
     the fleet. usage: of those that use any budget. budgets: the sum of all usage. devices: published devices
     and device rules. liveness: when each agent reported. topologies: the failure domains.
 
-    Each change calls `touch`; what depends on a node is computed again for the nodes of `take_changed`.
+    Each change calls `touch`. For the nodes of `take_changed`, all dependent data is computed again.
     """
 
     def __init__(self, policy: Policy, checks: Iterable[str] = ()) -> None:
@@ -55,7 +55,7 @@ class FleetState:
         self._changed: dict[str, None] = {}
 
     def touch(self, uid: str) -> None:
-        """Invalidate what depends on a node: votes, mark requests, incidents, and whether it is settled."""
+        """Invalidate the data that depends on a node: votes, mark requests, incidents, settled state."""
         self._changed[uid] = None
 
     def take_changed(self) -> Iterable[str]:

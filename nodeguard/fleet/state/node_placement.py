@@ -1,4 +1,4 @@
-"""Node placement: a node's pool, failure domains, and what operators set on it. Pure."""
+"""Node placement: a node's pool, failure domains, and operators' settings. Pure."""
 
 from __future__ import annotations
 
