@@ -40,6 +40,7 @@ def test_a_healthy_machine_has_no_findings(name: str) -> None:
     assert (verdict_of_healthy["findings"], verdict_of_healthy["unreadable"]) == ([], [])
 
 
+@pytest.mark.slow
 def test_every_check_of_the_machine_fires_in_some_bundle() -> None:
     catalogue, _ = load_catalogue()
     fired = {

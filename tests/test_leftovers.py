@@ -50,6 +50,7 @@ LEAVING = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", LEAVING)
 def test_a_run_with_leftovers_fails(kind: str, tmp_path: Path) -> None:
     root = ROOT

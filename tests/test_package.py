@@ -15,6 +15,8 @@ import pytest
 
 from tests.paths import ROOT
 
+pytestmark = pytest.mark.slow
+
 YAML = {
     f"nodeguard/checks/{path.relative_to(ROOT / 'checks')}" for path in (ROOT / "checks").glob("**/*.yaml")
 }

@@ -18,6 +18,8 @@ from nodeguard.pipeline.pipeline import Pipeline
 from nodeguard.sources.machine import LaneHangs
 from tests.derive.look import GPUS, xid
 
+pytestmark = pytest.mark.slow
+
 Round = Callable[[random.Random, float], Reading]
 HEX = "0123456789abcdef"
 

@@ -128,6 +128,7 @@ async def test_an_event_storm_does_not_cause_continuous_rounds(
         assert (nvml.rounds, len(machine.nvml_events())) == (2, 101)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("deadlines", [Deadlines(call=2.0, first=PATIENCE, grace=1.0)])
 async def test_a_hung_worker_is_a_finding_and_other_sources_continue(
     root: Path, double: Double, fuse_mount: Callable[[Manner], Server]

@@ -76,6 +76,7 @@ def test_a_process_that_hangs_forges_nothing(name: str) -> None:
     assert claimed is None or claimed.id == "hung_task"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pattern", PATTERNS, ids=lambda pattern: pattern.id)
 @settings(max_examples=12, deadline=None)
 @given(data=st.data())
@@ -84,6 +85,7 @@ def test_whatever_matches_has_the_hint(pattern: LogPattern, data: st.DataObject)
     assert pattern.hint in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pattern", PATTERNS, ids=lambda pattern: pattern.id)
 @settings(max_examples=12, deadline=None)
 @given(data=st.data())

@@ -11,6 +11,8 @@ from tests.controlplane.api import Api, Object
 from tests.controlplane.cluster import API, Cluster, cluster
 from tests.daemonset.manifests import AGENT, AGGREGATOR, NAMESPACE, apply, token
 
+pytestmark = pytest.mark.slow
+
 # A service account without any grant.
 UNPRIVILEGED = "unprivileged"
 

@@ -111,6 +111,7 @@ def test_reporting_imports_no_http_client_but_h11() -> None:
     assert output == "[]\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 async def test_many_changes_are_sent_in_order_without_loss(tmp_path: Path, seed: int) -> None:
     random = Random(seed)

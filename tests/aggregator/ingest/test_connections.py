@@ -82,6 +82,7 @@ def test_a_rejected_connection_is_counted_and_logged(issuer: Issuer, tmp_path: P
 SHORT_TIMEOUTS = IngestLimits(header_timeout=0.3, body_timeout=0.3, idle_timeout=0.3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "first", [b"", b"POST /v1/mess", head(1000)[:-2], head(1000), head(1000) + b"{", head(len(heartbeat())) + heartbeat()]
 )  # fmt: skip

@@ -11,6 +11,8 @@ from nodeguard.simulate.fleet_topology import simulated_topology
 from nodeguard.simulate.simulation import enforce_all
 from tests.policies import FAULT_CLASSES
 
+pytestmark = pytest.mark.slow
+
 FLEET = simulated_topology(1600)
 
 

@@ -285,6 +285,7 @@ def agent_with_idle_clients(
             connection.close()
 
 
+@pytest.mark.slow
 def test_idle_clients_do_not_block_other_clients() -> None:
     with agent_with_idle_clients(128, 200) as (url, _, end):
         # Less than the time after which the agent closes idle connections.
