@@ -53,7 +53,7 @@ class Server:
             self._thread.start()
 
     def release(self) -> None:
-        """Close /dev/fuse: whoever waits for an answer gets an error, and can end."""
+        """Close /dev/fuse: a process that waits for an answer gets an error, and can end."""
         if self._device < 0:
             return
         os.close(self._stopping)

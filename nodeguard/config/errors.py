@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from types import EllipsisType
 
 
-# Keys and indices, outermost first; an ellipsis stands for a key that msgspec does not report.
+# Keys and indices, outermost first; an ellipsis replaces a key that msgspec does not report.
 FieldPath = tuple["str | int | EllipsisType", ...]
 
 

@@ -100,7 +100,7 @@ class Check(Struct, frozen=True):
     targets: kinds of target that it evaluates. cleared_by: what clears a finding of an event; a finding of a
     reading clears when the reading is good again. symptom_of: checks that explain this one, in order of
     preference; if one of them fires on a related target, this finding becomes its evidence. message, remedy:
-    one sentence each; `{signal}` stands for a value. source: where the threshold or rule comes from.
+    one sentence each; `{signal}` is replaced by a value. source: where the threshold or rule comes from.
     hardware: kinds of target; on a node without any of them the check is not applicable. applies_when: a
     condition on the target; if it is read and false, the check is not applicable.
     """

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable
 
+from prometheus_client import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from tests.alerts.pages import aggregator_page, aggregator_response
@@ -55,5 +57,5 @@ async def test_open_metrics_are_served_on_request() -> None:
     response = await aggregator_response("application/openmetrics-text; version=1.0.0")
     assert response.content_type.startswith("application/openmetrics-text")
     text = response.body if isinstance(response.body, str) else response.body.decode()
-    families = list(text_string_to_metric_families(text))  # type: ignore[no-untyped-call]
-    assert "nodeguard_aggregator_plans" in {family.name for family in families}
+    parse: Callable[[str], Iterable[Metric]] = text_string_to_metric_families
+    assert "nodeguard_aggregator_plans" in {family.name for family in parse(text)}

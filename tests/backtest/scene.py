@@ -63,18 +63,24 @@ class FleetHistory:
     def fault(self, at: float, number: int, check: str = "gpu-lost", **more: Any) -> None:
         self.say(at, number, finding(check, **{"age": 0.0, **more}))
 
+    def change_last(self, **changes: Any) -> None:
+        """Change fields of the report that was added last."""
+        step = self.steps[-1]
+        assert isinstance(step, ReportReceived)
+        self.steps[-1] = replace(step, report=replace(step.report, **changes))
+
     def quiet(self, at: float, number: int, *, silent: bool) -> None:
         self.steps.append(AgentLivenessChanged(START + at, f"uid-{number}", f"node-{number}", silent))
 
     def gone(self, at: float, number: int) -> None:
         self.steps.append(NodeRemoved(START + at, f"uid-{number}", f"node-{number}"))
 
-    def tested(self, *policies: Policy, since: float = 0.0, until: float = 0.0) -> BacktestResult:
+    def run(self, *policies: Policy, since: float = 0.0, until: float = 0.0) -> BacktestResult:
         steps = sorted(self.steps, key=lambda step: step.at)
         return run_backtest(steps, policies or (FREE,), CHECKS, START + since, START + until)
 
     def result(self, policy: Policy = FREE, **times: float) -> PolicyResult:
-        return self.tested(policy, **times).results[0]
+        return self.run(policy, **times).results[0]
 
 
 def shown(

@@ -18,7 +18,7 @@ def test_two_policies_are_compared_mark_by_mark() -> None:
     history.fault(100.0, 2)
     history.say(200.0, 2)
     history.fault(1000.0, 3, "gpu-ecc")
-    tested = history.tested(FREE, SLOW, until=5000.0)
+    tested = history.run(FREE, SLOW, until=5000.0)
     found = compare_policies(*tested.results)
     assert shown(found.first) == [("node-2", 105, 801, "proven")]
     assert shown(found.second) == []
@@ -33,7 +33,7 @@ def test_two_policies_are_compared_mark_by_mark() -> None:
 def test_a_policy_equals_itself() -> None:
     history = FleetHistory()
     history.fault(100.0, 1, health=Health.SUSPECT)
-    found = compare_policies(*history.tested(FREE, FREE, until=5000.0).results)
+    found = compare_policies(*history.run(FREE, FREE, until=5000.0).results)
     assert (found.first, found.second, len(found.both)) == ((), (), 1)
 
 
@@ -41,7 +41,7 @@ def test_findings_without_marks_in_both_policies_are_no_difference() -> None:
     history = FleetHistory()
     for number in range(3):
         history.fault(100.0, number)
-    tested = history.tested(FREE, ONE, until=5000.0)
+    tested = history.run(FREE, ONE, until=5000.0)
     found = compare_policies(*tested.results)
     assert len(found.first) == 2
     assert [result.max_marked for result in tested.results] == [3, 1]
@@ -51,7 +51,7 @@ def test_findings_without_marks_in_both_policies_are_no_difference() -> None:
 def test_a_replay_continues_until_the_last_findings_have_settled() -> None:
     history = FleetHistory()
     history.fault(100.0, 1)
-    tested = history.tested(FREE, SLOW)
+    tested = history.run(FREE, SLOW)
     assert [shown(result.marks) for result in tested.results] == [
         [("node-1", 105, None, "open")],
         [("node-1", 400, None, "open")],

@@ -116,7 +116,7 @@ def test_a_reboot_or_another_component_ends_a_finding_with_its_own_reason() -> N
     )
     history.say(90.0, 2, inventory=first)
     history.fault(100.0, 2, "gpu-ecc")
-    history.steps[-1] = replace(history.steps[-1], report=replace(history.steps[-1].report, inventory=first))  # type: ignore[union-attr]
+    history.change_last(inventory=first)
     history.say(200.0, 2, inventory=second)
     result = history.result(until=400.0)
     assert {mark.request.node: (mark.followup.finding_end, mark.followup.brief) for mark in result.marks} == {
@@ -178,7 +178,7 @@ def test_a_deleted_node_loses_its_marks() -> None:
 def test_a_replayed_late_report_counts_after_a_heartbeat() -> None:
     history = FleetHistory()
     history.fault(100.0, 1, age=0.0)
-    history.steps[-1] = replace(history.steps[-1], report=replace(history.steps[-1].report, age=50.0))  # type: ignore[union-attr]
+    history.change_last(age=50.0)
     assert shown(history.result(until=300.0).marks) == [("node-1", 110, None, "open")]
 
 
@@ -196,7 +196,7 @@ def test_marks_before_the_period_are_left_out_and_affect_later_ones() -> None:
     for at in (100.0, 5000.0):
         history.fault(at, 1)
         history.say(at + 100.0, 1)
-    tested = history.tested(FREE, since=4000.0, until=9000.0)
+    tested = history.run(FREE, since=4000.0, until=9000.0)
     [result] = tested.results
     assert shown(result.marks) == [("node-1", 5005, 6301, "proven")]
     assert (tested.recent_reports, tested.reports, tested.nodes, tested.last_step) == (
@@ -208,7 +208,7 @@ def test_marks_before_the_period_are_left_out_and_affect_later_ones() -> None:
 
 
 def test_an_empty_history_gives_an_empty_result() -> None:
-    tested = FleetHistory(0).tested(FREE)
+    tested = FleetHistory(0).run(FREE)
     assert (tested.reports, tested.results[0].marks) == (0, ())
 
 

@@ -42,6 +42,8 @@ def test_a_recorded_machine_is_a_node_that_reports_its_transitions() -> None:
 
 def test_a_recording_of_one_reading_is_one_transition() -> None:
     found, _ = played("driver-not-loaded")
-    assert [type(item) for item in found] == [NodeObserved, ReportReceived]
-    report = found[1].report  # type: ignore[union-attr]
+    [observed, received] = found
+    assert isinstance(observed, NodeObserved)
+    assert isinstance(received, ReportReceived)
+    report = received.report
     assert (report.health, report.node) == (Health.FATAL, "driver-not-loaded")

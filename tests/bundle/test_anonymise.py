@@ -2,12 +2,13 @@ from __future__ import annotations
 
 import re
 import string
+from typing import get_args
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nodeguard.bundle.anonymise import Anonymiser, Replacements
+from nodeguard.bundle.anonymise import Anonymiser, Kind, Replacements
 from nodeguard.bundle.manifest import Manifest
 
 HOST = "gpu-17.corp.example.com"
@@ -302,11 +303,11 @@ def test_anonymised_text_is_consistent_and_has_no_identity(host: str, match: lis
 
 @settings(deadline=None)
 @given(
-    st.sampled_from(["word", "hex", "number"]),
+    st.sampled_from(get_args(Kind)),
     st.lists(st.text("abcdef0123456789", min_size=8), min_size=2, unique=True),
 )
-def test_different_names_stay_different(kind: str, originals: list[str]) -> None:
+def test_different_names_stay_different(kind: Kind, originals: list[str]) -> None:
     new = Replacements()
-    replaced = [new.like(kind, original) for original in originals]  # type: ignore[arg-type]
+    replaced = [new.like(kind, original) for original in originals]
     assert len(set(replaced)) == len(originals)
     assert [len(name) for name in replaced] == [len(name) for name in originals]

@@ -1,7 +1,7 @@
 """Campaigns of damaged input, in process, at the parsers and the judge. Each returns how many inputs it tried.
 
-Whatever comes in, nothing but the errors that a user sees may come out: a source that fails says so in an observation, a
-recording or check file is refused by its own error.
+Only the errors that a user sees may come out: a source reports its failure in an observation, and the reader of a
+recording or check file raises its own error.
 """
 
 from __future__ import annotations
@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
+from importlib.resources.abc import Traversable
 from io import BytesIO
 from random import Random
-from typing import Any
+from typing import Any, cast
 
 from fixtures.bundles import bundle_path
 from nodeguard.bundle.failures import BundleError
@@ -171,7 +172,7 @@ def _refused(parse: Callable[[bytes, str], object], data: bytes) -> None:
 
 
 class _File:
-    """A file that is only in memory, as far as reading YAML needs one."""
+    """A file in memory."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -194,7 +195,7 @@ def check_files(number: int, seed: int) -> int:
     for _ in range(number):
         damaged = mutation.text(random.choice(seeds), random)
         try:
-            read_checks(_File(damaged.encode()), SIGNALS)  # type: ignore[arg-type]
+            read_checks(cast("Traversable", _File(damaged.encode())), SIGNALS)
         except ConfigError as error:
             assert "\n" not in str(error)
     return number

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -150,11 +151,11 @@ def test_a_reading_against_a_constant(condition: Compare, comes_to: int) -> None
         ("inventory", 0, NOT_APPLICABLE),
     ],
 )
-def test_a_reading_against_a_reference_that_may_be_moved(of: str, by: float, comes_to: int) -> None:
+def test_a_reading_against_a_reference_that_may_be_moved(of: Any, by: float, comes_to: int) -> None:
     seen = view(level=3, other=4, level__peers=6)
     seen.expect = {"level": 4}
     names = {"signal": "other"}
-    condition = Compare("level", "below", than=Reference(of, names.get(of, "level")), by=by)  # type: ignore[arg-type]
+    condition = Compare("level", "below", than=Reference(of, names.get(of, "level")), by=by)
     assert outcome(condition, seen) == comes_to
 
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from nodeguard.model.finding import Evidence, Finding, Health, ReadFailure
 from nodeguard.wire.digest import digest, text_digest
 from nodeguard.wire.encoding import MESSAGE_LIMIT, decode_message, encode
-from nodeguard.wire.report import ReportedPassing
+from nodeguard.wire.report import Report, ReportedPassing
 from nodeguard.wire.report_builder import NodeFacts, build_report
 from tests.wire.scene import FACTS, NOW, finding, verdict
 
@@ -61,8 +61,8 @@ def test_the_digest_depends_on_the_state_and_not_on_ages_or_messages() -> None:
         build_report(verdict(finding()), replace(NOW, boot_id="boot-b"), FACTS),
     ],
 )
-def test_every_other_state_has_another_digest(other: object) -> None:
-    assert other.digest != build_report(verdict(finding()), NOW, FACTS).digest  # type: ignore[attr-defined]
+def test_every_other_state_has_another_digest(other: Report) -> None:
+    assert other.digest != build_report(verdict(finding()), NOW, FACTS).digest
 
 
 texts = st.text(max_size=30) | st.sampled_from(["\ud800", "\x00" * 5000, "😀" * 5000, "\\" * 900])

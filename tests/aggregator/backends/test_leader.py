@@ -88,16 +88,20 @@ async def create(api: ApiClient, rule: DeviceRule, epoch: int = 1) -> ObservedRu
     return decode_rule(await api.request("POST", PATH, body=body, content_type=JSON))
 
 
-async def until_devices(api: ApiClient, leader: Leader, expected: list[str]) -> None:
-    """Deliver the rules to the leader, as a watch does, until they are for the expected devices."""
-    async with asyncio.timeout(PATIENCE):
-        while True:
-            items = json.loads(await api.request("GET", PATH))["items"]
-            if sorted(item["spec"]["deviceSelector"]["device"] for item in items) == expected:
-                return
-            for item in items:
-                leader.rule_changed(decode_rule(json.dumps(item).encode()))
-            await asyncio.sleep(0.01)
+async def until_devices(api: ApiClient, leader: Leader, expected: list[str]) -> list[str]:
+    """Deliver the rules to the leader, as a watch does, until they are for the expected devices.
+
+    Returns the devices of the rules; after a timeout, those that are there instead.
+    """
+    end = monotonic() + PATIENCE
+    while True:
+        items = json.loads(await api.request("GET", PATH))["items"]
+        devices = sorted(item["spec"]["deviceSelector"]["device"] for item in items)
+        if devices == expected or monotonic() > end:
+            return devices
+        for item in items:
+            leader.rule_changed(decode_rule(json.dumps(item).encode()))
+        await asyncio.sleep(0.01)
 
 
 async def test_a_withdrawn_write_is_not_sent_later(
@@ -194,9 +198,10 @@ async def test_rules_that_the_watch_delivers_late_stay(
         leader.rule_changed(existing)
         for number in range(1, 4):
             leader.apply_plan(Plan(rules=(rule_for(existing.rule, f"gpu-{number}"),)), tuple, 0.0)
-            await until_devices(api, leader, [f"gpu-{other}" for other in range(number + 1)])
+            expected = [f"gpu-{other}" for other in range(number + 1)]
+            assert await until_devices(api, leader, expected) == expected
         leader.apply_plan(Plan(rules_gone=(existing.rule.name,)), tuple, 0.0)
-        await until_devices(api, leader, ["gpu-1", "gpu-2", "gpu-3"])
+        assert await until_devices(api, leader, ["gpu-1", "gpu-2", "gpu-3"]) == ["gpu-1", "gpu-2", "gpu-3"]
 
 
 async def test_the_writes_of_a_deleted_nodes_devices_are_withdrawn(
@@ -209,7 +214,7 @@ async def test_the_writes_of_a_deleted_nodes_devices_are_withdrawn(
         leader.apply_plan(Plan(rules=waiting), tuple, 0.0)
         leader.forget([existing.rule.uid])
         leader.apply_plan(Plan(rules=(rule_for(existing.rule, "gpu-9"),)), tuple, 0.0)
-        await until_devices(api, leader, ["gpu-0", "gpu-9"])
+        assert await until_devices(api, leader, ["gpu-0", "gpu-9"]) == ["gpu-0", "gpu-9"]
 
 
 async def test_the_epoch_of_the_lease_exceeds_that_of_every_rule(

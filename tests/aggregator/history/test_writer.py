@@ -6,6 +6,7 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -182,7 +183,7 @@ def test_a_disk_that_hangs_is_logged_and_blocks_no_caller(
 
 def test_an_internal_error_does_not_end_the_history(make: Make, path: Path, log: LogLines) -> None:
     writer = make()
-    writer.put(HistoryNote(START, NoteKind.PAUSE, "", "", object()))  # type: ignore[arg-type]
+    writer.put(HistoryNote(START, NoteKind.PAUSE, "", "", cast("str", object())))
     until(lambda: writer.lost == 1)
     writer.put(received(0.0))
     until(lambda: sequences(path) == [1])

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -73,8 +74,8 @@ def test_parse_start_accepts_any_value(value: object) -> None:
 NOW = 1_800_000_000.0  # 2027-01-15 08:00:00 UTC
 
 
-def reboot(**fields: object) -> PlannedEvent:
-    return PlannedEvent("reboot", "a reboot", **fields)  # type: ignore[arg-type]
+def reboot(**fields: Any) -> PlannedEvent:
+    return PlannedEvent("reboot", "a reboot", **fields)
 
 
 @pytest.mark.parametrize(

@@ -190,9 +190,11 @@ def test_a_kernel_log_that_can_be_read_again_has_no_failure(tmp_path: Path) -> N
         LaneResult((CallResult(0, "nvmlDeviceGetName", "a"),), interrupted=CallResult(1, "nvmlInit")),
     ],
 )
-def test_gpus_that_were_not_all_read_are_not_recorded(answer: LaneResult, tmp_path: Path) -> None:
+def test_gpus_that_were_not_all_read_are_not_recorded(
+    answer: LaneResult, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     machine = Node()
-    machine.nvml = lambda *_: answer  # type: ignore[method-assign]
+    monkeypatch.setattr(machine, "nvml", lambda *_: answer)
     record_and_replay(tmp_path, machine, lambda machine: machine.nvml())
     recording = Recording.open(str(tmp_path / "bundle"))
     assert not recording.is_recorded("nvml", ("nvml.json",))
