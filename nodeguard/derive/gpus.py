@@ -192,12 +192,13 @@ _Make = tuple[Scalar | None, Scalar | None]
 def _slot_width(latest: LatestReadings, slot: str) -> Values:
     """`pci.link.width_slot`: the lanes that both the device and the port above it are capable of.
 
-    Boards give many cards fewer lanes than the card has: eight is usual for L4, T4 and A10.
+    Boards give many cards fewer lanes than the card has: eight is usual for L4, T4 and A10. A slot of unknown
+    width, such as one of a virtual machine without a bridge, may have only the lanes in use: no signal.
     """
     own = latest.get(slot, "pci.link.width_max")
     above = latest.get(slot, "pci.upstream.width_max")
-    if isinstance(own, int):
-        yield "pci.link.width_slot", min(own, above) if isinstance(above, int) else own
+    if isinstance(own, int) and isinstance(above, int):
+        yield "pci.link.width_slot", min(own, above)
 
 
 def _widest_alike(widths: Once[dict[_Make, dict[str, int]]]) -> Callable[[LatestReadings, str], Values]:

@@ -102,9 +102,11 @@ class InfinibandSource:
         path = f"{_CLASS}/{device}"
         adapter = ObservationDraft(node.machine, self.name, device)
         guid = _guid(adapter.read_text(f"{path}/node_guid") or "")
-        is_mlx5 = device.startswith("mlx5")
-        model = adapter.read("port.device_type", f"{path}/hca_type", parse_line, required=is_mlx5)
-        adapter.read("port.board", f"{path}/board_id", parse_line, required=is_mlx5)
+        vendor = adapter.read_text(f"{path}/device/vendor")
+        # Its driver has both files for every device. A rule of udev may have renamed `mlx5_0` to `ibp3s0`.
+        has_board = vendor == "0x15b3" or device.startswith("mlx5")
+        model = adapter.read("port.device_type", f"{path}/hca_type", parse_line, required=has_board)
+        adapter.read("port.board", f"{path}/board_id", parse_line, required=has_board)
         adapter.read("port.firmware", f"{path}/fw_ver", _firmware)
         function = (adapter.read_link(f"{path}/device", "port.pci") or "").rpartition("/")[2]
         address = slots.function_address(function)
@@ -114,7 +116,7 @@ class InfinibandSource:
         if interfaces:
             adapter.signals["port.netdev"] = interfaces[0]
         refused = self._refusals(device, (guid, function))
-        efa = _is_efa(adapter, path, device)
+        efa = _is_efa(adapter, path, device, vendor)
         if efa:
             read_counters(adapter, f"{path}/hw_counters", EFA, refused)
         part = Component(id=guid, model=model or "") if guid or model else None
@@ -212,8 +214,7 @@ def _link(draft: ObservationDraft, directory: str) -> None:
             )
 
 
-def _is_efa(adapter: ObservationDraft, path: str, device: str) -> bool:
-    vendor = adapter.read_text(f"{path}/device/vendor")
+def _is_efa(adapter: ObservationDraft, path: str, device: str, vendor: str | None) -> bool:
     if vendor:
         return vendor == "0x1d0f"
     driver = (adapter.read_link(f"{path}/device/driver") or "").rpartition("/")[2]

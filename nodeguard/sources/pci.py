@@ -153,7 +153,7 @@ class PciSource:
         driver = draft.read_link(f"{path}/driver", "pci.driver")
         if "pci.driver" not in draft.unread:
             draft.signals["pci.driver"] = (driver or "").rpartition("/")[2]
-        above = (draft.read_link(path, "pci.upstream") or "").rpartition("/")[0]
+        above = (draft.read_link(path, "pci.upstream", "pci.upstream.width_max") or "").rpartition("/")[0]
         bridge = slots.function_address(above.rpartition("/")[2])
         if bridge:
             draft.signals["pci.upstream"] = bridge

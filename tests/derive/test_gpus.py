@@ -194,12 +194,12 @@ def card(gpu: str, width: int, above: int | None = None, **more: Scalar) -> Obse
     return seen("pci", gpu, {**L4, "pci.link.width": width, **port, **more})
 
 
-@pytest.mark.parametrize(("above", "lanes"), [(None, 16), (16, 16), (8, 8), (32, 16)])
-def test_slot_width_is_the_minimum_of_both_ends(above: int | None, lanes: int) -> None:
-    assert (
-        derived(machine(card(GPUS[0], 8, above)), *pcie_derivations())[GPUS[0]]["pci.link.width_slot"]
-        == lanes
-    )
+@pytest.mark.parametrize(("above", "lanes"), [(None, None), (16, 16), (8, 8), (32, 16)])
+def test_slot_width_is_the_minimum_of_both_ends_if_both_are_known(
+    above: int | None, lanes: int | None
+) -> None:
+    signals = derived(machine(card(GPUS[0], 8, above)), *pcie_derivations()).get(GPUS[0], {})
+    assert signals.get("pci.link.width_slot") == lanes
 
 
 def test_card_is_compared_only_with_cards_of_its_make() -> None:

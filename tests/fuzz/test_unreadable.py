@@ -80,6 +80,21 @@ def test_no_gpu_is_lost_because_it_does_not_give_its_address(directory: Path, fa
     assert judge(directory, Damage(Place("nvml", "nvmlDeviceGetPciInfo_v3", 0), failure)) == []
 
 
+@pytest.mark.parametrize("failure", [*ERRNOS, "empty"])
+@pytest.mark.parametrize("name", ["hca_type", "board_id"])
+def test_no_port_is_missing_because_its_adapter_does_not_give_its_make(name: str, failure: str) -> None:
+    """Of a renamed device too."""
+    directory = next(path for path in WITH_PORTS if path.name == "healthy-gb200-tray")
+    assert judge(directory, Damage(Place("read", f"/sys/class/infiniband/ibp3s0/{name}"), failure)) == []
+
+
+@pytest.mark.parametrize("failure", ERRNOS)
+def test_no_link_is_too_narrow_because_the_bridge_above_it_is_unknown(failure: str) -> None:
+    """Of two cards of one model, one in a slot of eight lanes."""
+    directory = next(path for path in WITH_GPUS if path.name == "healthy-h100-mixed-slots")
+    assert judge(directory, Damage(Place("link", "/sys/bus/pci/devices/0000:43:00.0"), failure)) == []
+
+
 @pytest.mark.parametrize("path", ["/sys/fs/cgroup", "/sys/fs/cgroup/system.slice", "/etc/systemd/system"])
 @pytest.mark.parametrize("failure", ERRNOS)
 def test_no_service_is_down_because_it_cannot_be_looked_for(path: str, failure: str) -> None:

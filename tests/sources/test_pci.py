@@ -92,6 +92,13 @@ def test_a_gpu() -> None:
     assert observation.unreadable == {}
 
 
+def test_a_slot_below_an_unknown_bridge_has_an_unknown_width() -> None:
+    unread = machine()
+    unread.errors[f"{BUS}/0000:3b:00.0"] = errno.EACCES
+    observation = by_slot(PciSource(), unread)["gpu/0000:3b:00"]
+    assert observation.unreadable.keys() == {"pci.upstream", "pci.upstream.width_max"}
+
+
 def test_the_bus() -> None:
     slots = by_slot(PciSource(), machine())
     assert slots.keys() == {
