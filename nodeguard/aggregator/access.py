@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from contextlib import AsyncExitStack
 from typing import Any, NamedTuple
 
@@ -22,6 +22,7 @@ from nodeguard.aggregator.certificates.serving_certificate import (
     ServingCertificateError,
     tls_context,
 )
+from nodeguard.aggregator.fleet_inputs import FleetInputs, FleetView
 from nodeguard.aggregator.identity.caller import Authenticator
 from nodeguard.aggregator.identity.certificate import CertificateAuthenticator
 from nodeguard.aggregator.identity.insecure import InsecureAuthenticator, NotLoopbackError
@@ -29,8 +30,6 @@ from nodeguard.aggregator.identity.signing_keys import KeysUnavailableError, Sig
 from nodeguard.aggregator.identity.token import TokenRequirements
 from nodeguard.aggregator.identity.token_authenticator import TokenAuthenticator
 from nodeguard.aggregator.options import AGENT_ACCOUNT, AggregatorOptions
-from nodeguard.aggregator.outbox import InstructionOutbox
-from nodeguard.fleet.planner import Planner
 from nodeguard.kube.authority_store import AuthoritySecretStore
 from nodeguard.kube.client import ApiClient, ApiError
 from nodeguard.kube.tokens import UnreadableError, published_keys
@@ -54,9 +53,8 @@ class Access(NamedTuple):
 
 async def standalone_access(
     options: AggregatorOptions,
-    planner: Planner,
-    outbox: InstructionOutbox,
-    wake: Callable[[], object],
+    fleet: FleetView,
+    inputs: FleetInputs,
     stack: AsyncExitStack,
 ) -> Access:
     """Return the access without Kubernetes: by client certificates, or none. Raises StartError."""
@@ -64,7 +62,7 @@ async def standalone_access(
         _lock_state(options.state, stack)
     try:
         path = state_path(options.state) if options.state else None
-        backend = StandaloneBackend(path, planner, outbox, wake=wake)
+        backend = StandaloneBackend(path, fleet, inputs)
         if options.insecure:
             return Access(backend, InsecureAuthenticator(options.listen[0]), None)
         provider: FileCertificate | SelfSignedAuthority = (
@@ -95,15 +93,13 @@ def _lock_state(directory: str, stack: AsyncExitStack) -> None:
         raise StartError(f"--state {directory}: the directory {parent} does not exist: create it")
 
 
-async def kubernetes_access(
-    options: AggregatorOptions, planner: Planner, outbox: InstructionOutbox, wake: Callable[[], object]
-) -> Access:
+async def kubernetes_access(options: AggregatorOptions, fleet: FleetView, inputs: FleetInputs) -> Access:
     """Return the access in Kubernetes: by service account tokens. Raises StartError."""
     try:
         api = await ApiClient.connect(options.kubeconfig)
     except ApiError as error:
         raise StartError(f"{error}; to run without Kubernetes, add --standalone") from None
-    backend = KubernetesBackend(api, options.namespace, options.pod, planner, outbox, wake=wake)
+    backend = KubernetesBackend(api, options.namespace, options.pod, fleet, inputs)
     backend.begin()
     requirements = TokenRequirements(frozenset({f"{options.namespace}:{AGENT_ACCOUNT}"}))
 

@@ -7,16 +7,16 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack
 from typing import Self
 
 from nodeguard import __version__
 from nodeguard.aggregator.access import StartError, Work, kubernetes_access, standalone_access
 from nodeguard.aggregator.api.handlers import ApiContext, serve_api
-from nodeguard.aggregator.backends.backend import Backend
 from nodeguard.aggregator.certificates.serving_certificate import CertificateRefresher
 from nodeguard.aggregator.clock import current_instant
+from nodeguard.aggregator.fleet_inputs import FleetInputs
 from nodeguard.aggregator.history.component_faults import load_component_faults
 from nodeguard.aggregator.history.file import history_path
 from nodeguard.aggregator.history.history import History
@@ -35,7 +35,7 @@ from nodeguard.fleet.planner import Planner
 from nodeguard.fleet_api import service_state as service_view
 from nodeguard.local.open_files import connection_capacity, raise_limit
 from nodeguard.model.catalogue import Catalogue
-from nodeguard.model.incident import IncidentState
+from nodeguard.model.incident import IncidentState, OperatorDecision
 from nodeguard.model.instant import Instant
 from nodeguard.model.policy import Policy, default_policy
 
@@ -46,6 +46,9 @@ logger = logging.getLogger(__name__)
 # Seconds without a turn of the loop after which the process is not healthy: longer than a turn that waits in
 # vain for an API server.
 _STUCK = 60.0
+
+# Returns operators' decisions with their results, by name of the incident.
+Decisions = Callable[[], dict[str, OperatorDecision]]
 
 # Seconds between two attempts to listen for agents.
 _LISTEN_RETRY = 5.0
@@ -69,22 +72,27 @@ class AggregatorApp:
         granted = IncidentState.ADVISED if options.standalone else IncidentState.MARKED
         planner = Planner(_initial_policy(policy, catalogue), checks, granted)
         outbox, wake = InstructionOutbox(), asyncio.Event()
+        inputs = FleetInputs(planner, outbox, wake.set)
         if options.standalone:
-            access = await standalone_access(options, planner, outbox, wake.set, stack)
+            access = await standalone_access(options, planner, inputs, stack)
         else:
-            access = await kubernetes_access(options, planner, outbox, wake.set)
+            access = await kubernetes_access(options, planner, inputs)
         backend, certificate = access.backend, access.certificate
         stack.push_async_callback(backend.close)
         if policy is not None:
             policy.on_rejected = backend.policy_rejected
-        history = _history(options, planner, backend, stack)
-        handler = ReportHandler(planner, outbox, current_instant, wake.set, backend.node_reported, history)
+
+        def decisions() -> dict[str, OperatorDecision]:
+            return outbox.with_answers(backend.decisions())
+
+        history = _history(options, planner, decisions, stack)
+        handler = ReportHandler(planner, inputs, outbox, current_instant, backend.node_reported, history)
 
         def reload(now: Instant) -> None:
             if policy is not None:
                 policy(planner, now)
 
-        service = AggregatorService(planner, backend, handler, reload, wake, history)
+        service = AggregatorService(planner, inputs, backend, handler, reload, wake, history)
         service.capacity = capacity = connection_capacity(raise_limit(), IngestLimits().connections)
         ingest = IngestServer(
             access.authenticator,
@@ -95,7 +103,7 @@ class AggregatorApp:
         ingest.endpoint.on_refused = handler.message_refused
         await _serve_monitoring(options, service, ingest, policy, stack)
         if options.socket:
-            await _serve_api(options.socket, service, policy, stack)
+            await _serve_api(options.socket, service, decisions, policy, stack)
         work = [*access.work, service.run(), _serve_agents(options, ingest, certificate)]
         if certificate is not None:
             work.append(certificate.run())
@@ -149,7 +157,7 @@ def _initial_policy(reloader: PolicyReloader | None, catalogue: Catalogue) -> Po
 
 
 def _history(
-    options: AggregatorOptions, planner: Planner, backend: Backend, stack: AsyncExitStack
+    options: AggregatorOptions, planner: Planner, decisions: Decisions, stack: AsyncExitStack
 ) -> History | None:
     if not options.history:
         return None
@@ -159,7 +167,7 @@ def _history(
     limits = HistoryLimits(options.history_days, options.history_mib)
     writer = HistoryWriter(history_path(options.history), limits)
     stack.push_async_callback(asyncio.to_thread, writer.close)
-    return History(planner, backend.decisions, writer, current_instant().mono)
+    return History(planner, decisions, writer, current_instant().mono)
 
 
 async def _serve_monitoring(
@@ -194,6 +202,7 @@ async def _serve_monitoring(
 async def _serve_api(
     path: str,
     service: AggregatorService,
+    decisions: Decisions,
     policy: PolicyReloader | None,
     stack: AsyncExitStack,
 ) -> None:
@@ -210,7 +219,7 @@ async def _serve_api(
             policy_file=str(policy.file) if policy is not None else "",
             policy_error=policy.error if policy is not None else "",
             version=__version__,
-            decisions=service.backend.decisions(),
+            decisions=decisions(),
             refused=service.refusals.recent(now.mono),
             connection_shortage=service.capacity_problem,
         )

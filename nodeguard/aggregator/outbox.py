@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from hashlib import blake2b
 
 from msgspec import Struct
@@ -84,6 +84,10 @@ class InstructionOutbox:
                     clear.answers[name] = results[name]
         if not waiting:
             self._waiting.pop(uid, None)
+
+    def with_answers(self, decisions: Mapping[str, OperatorDecision]) -> dict[str, OperatorDecision]:
+        """Return decisions with the results of their clears, as far as they are available."""
+        return {name: self.with_answer(decision) for name, decision in decisions.items()}
 
     def with_answer(self, decision: OperatorDecision) -> OperatorDecision:
         """Return a decision with the result of its clear, as far as it is available."""

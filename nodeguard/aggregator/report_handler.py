@@ -1,9 +1,10 @@
-"""The report handler: checks the order of agents' messages, gives reports to the planner, and replies."""
+"""The report handler: checks the order of agents' messages, passes reports to the planner, and replies."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from nodeguard.aggregator.fleet_inputs import FleetInputs
 from nodeguard.aggregator.history.history import HistoryRecorder, NoHistory
 from nodeguard.aggregator.identity.caller import Caller, RequestRefusedError
 from nodeguard.aggregator.outbox import InstructionOutbox
@@ -39,8 +40,8 @@ _REPLACED = (
 class ReportHandler:
     """Handles messages, without waiting.
 
-    outbox: instructions for agents. now: returns the time. wake: is called when there is something to plan
-    for. on_report: is called with the caller and each changed report, before the plan. history: records
+    planner: is only read here. inputs: receives the reports. outbox: instructions for agents. now: returns
+    the time. on_report: is called with the caller and each changed report, before the plan. history: records
     reports. refusals: refused messages of nodes, of any reason. on_detected: receives the seconds from the
     first occurrence of each new finding to its report here; findings of a node's first report are not new.
     """
@@ -48,16 +49,16 @@ class ReportHandler:
     def __init__(
         self,
         planner: Planner,
+        inputs: FleetInputs,
         outbox: InstructionOutbox,
         now: Callable[[], Instant],
-        wake: Callable[[], object],
         on_report: Callable[[Caller, Report], object] = lambda *_: None,
         history: HistoryRecorder | None = None,
     ) -> None:
         self._planner = planner
+        self._inputs = inputs
         self._outbox = outbox
         self._now = now
-        self._wake = wake
         self._on_report = on_report
         self._history = history or NoHistory()
         self.refusals = RejectedReports()
@@ -75,7 +76,7 @@ class ReportHandler:
         if is_new and isinstance(message, Report):
             self._report(caller, message, now)
         elif is_new and not resend:
-            self._planner.record_heartbeat(uid, now)
+            self._inputs.heartbeat_received(uid, now)
         return Reply(
             VERSION, acked_sequence=message.sequence, resend=resend, instructions=self._outbox.pending(uid)
         )
@@ -89,7 +90,7 @@ class ReportHandler:
             if now - at > _WITHOUT_NODE and uid not in planner.state.nodes
         ]
         for uid in deleted:
-            planner.remove_node(uid)
+            self._inputs.node_deleted(uid)
         for uid in self._order.keys() - planner.last_reports.keys():
             del self._order[uid]
 
@@ -116,9 +117,8 @@ class ReportHandler:
             for finding in report.findings:
                 if (finding.check, finding.target) not in active:
                     self.on_detected(report.age + finding.age)
-        self._planner.record_report(caller.uid, report, now)
+        self._inputs.report_received(caller.uid, report, now)
         self._history.report_received(caller, report, now)
-        self._wake()
 
     def _is_known(self, uid: str, beat: Heartbeat) -> bool:
         """Return whether the report that a heartbeat confirms is the latest report of the node."""

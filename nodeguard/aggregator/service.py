@@ -7,10 +7,14 @@ import logging
 import time
 from collections.abc import Callable
 
+from msgspec.structs import replace
+
 from nodeguard.aggregator.backends.backend import Backend
 from nodeguard.aggregator.clock import current_instant
+from nodeguard.aggregator.fleet_inputs import FleetInputs
 from nodeguard.aggregator.history.history import HistoryRecorder, NoHistory
 from nodeguard.aggregator.report_handler import ReportHandler
+from nodeguard.fleet.plan import Plan
 from nodeguard.fleet.planner import Planner
 from nodeguard.fleet.state.liveness import MAX_START_WAIT, MIN_REPORTING_SHARE, may_act
 from nodeguard.judge.formatting import format_duration
@@ -50,6 +54,7 @@ class AggregatorService:
     def __init__(
         self,
         planner: Planner,
+        inputs: FleetInputs,
         backend: Backend,
         handler: ReportHandler,
         reload: Callable[[Instant], object],
@@ -58,6 +63,7 @@ class AggregatorService:
     ) -> None:
         self.planner = planner
         self.backend = backend
+        self._inputs = inputs
         self.started_at = current_instant().mono
         self.planned_at = self.turned_at = self.started_at
         self.plan_seconds = 0.0
@@ -94,7 +100,7 @@ class AggregatorService:
             policy = self.planner.policy
             self._reload(now)
             if self.planner.policy is not policy:
-                self.backend.policy_changed()
+                withdraw_writes(self.planner, self.backend)
             self.planner.tick(now)
             self._check_capacity()
             self.history.tick(now)
@@ -119,7 +125,21 @@ class AggregatorService:
         self.plans += 1
         self.history.plan_made(plan, now, acts=self.is_active)
         if self.is_active:
-            self.backend.apply_plan(plan, now)
+            self._apply(plan, now)
+
+    def _apply(self, plan: Plan, now: Instant) -> None:
+        """Apply a plan; if an operator asked to remove all marks, remove them instead of its marks."""
+        by = self._inputs.removal_requested_by
+        if by:
+            removal = self.planner.removal_plan()
+            self.planner.drop_issued()
+            plan = replace(plan, nodes=removal.nodes, rules=(), rules_gone=removal.rules_gone)
+            if not (plan.nodes or plan.rules_gone):
+                self._inputs.removal_requested_by = ""
+                self.backend.marks_removed(by)
+        else:
+            self.planner.record_issued(plan)
+        self.backend.apply_plan(plan, now)
 
     def _check_capacity(self) -> None:
         """Log once that not all expected agents can connect."""
@@ -144,3 +164,15 @@ class AggregatorService:
             f"{silence.reported} of {silence.expected} agents have reported: becomes active at "
             f"{MIN_REPORTING_SHARE:.0%}, or {format_duration(MAX_START_WAIT)} after its start"
         )
+
+
+def withdraw_writes(planner: Planner, backend: Backend) -> None:
+    """Withdraw the writes that have not begun: after a change of the policy the next plan decides them again.
+
+    One that has begun may still succeed; a policy that pauses does not wait for it.
+    """
+    pending, is_paused = planner.state.pending_nodes(), planner.policy.pause
+    withdrawn = [uid for uid in pending if is_paused or not backend.is_writing(uid)]
+    for uid in withdrawn:
+        planner.record_failed(uid)
+    backend.withdraw(withdrawn)

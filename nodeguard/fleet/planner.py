@@ -108,6 +108,18 @@ class Planner:
         """
         return self._incidents.grace_end(uid, target)
 
+    def all_incidents(self) -> list[Incident]:
+        """Return the incidents of all Nodes, domains and checks."""
+        return [incident for by_name in self.incidents.values() for incident in by_name.values()]
+
+    def node(self, uid: str) -> Node | None:
+        """Return the Node of a uid; None if there is none."""
+        return self.state.nodes.get(uid)
+
+    def node_named(self, name: str) -> Node | None:
+        """Return the Node of a name; None if there is none."""
+        return self.state.nodes.get(self.state.uid(name))
+
     @property
     def policy(self) -> Policy:
         """Return the policy in force."""
@@ -259,11 +271,9 @@ class Planner:
         self.diagnosis.clear(incident.domain or incident.cause, now.mono)
         self._invalidate_diagnosis()
 
-    def unmark_all(self) -> Plan:
+    def removal_plan(self) -> Plan:
         """Return the plan that removes every mark of nodeguard. Pause first, or the marks are set again."""
-        plan = removal_plan(self.state)
-        self.drop_issued()
-        return plan
+        return removal_plan(self.state)
 
     def _refresh(self) -> None:
         """Update the votes, mark requests and incidents of the nodes that changed."""

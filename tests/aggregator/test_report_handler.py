@@ -5,6 +5,7 @@ from itertools import count
 import pytest
 from msgspec.structs import replace
 
+from nodeguard.aggregator.fleet_inputs import FleetInputs
 from nodeguard.aggregator.identity.caller import Caller, RequestRefusedError
 from nodeguard.aggregator.outbox import InstructionOutbox, clear_instructions
 from nodeguard.aggregator.report_handler import ReportHandler
@@ -47,9 +48,8 @@ class Scene:
         self.wakes = 0
         self.reported: list[str] = []
         self.now = Instant(1e9, 100.0, "")
-        self.handler = ReportHandler(
-            self.planner, self.outbox, lambda: self.now, self._wake, self._node_reported
-        )
+        inputs = FleetInputs(self.planner, self.outbox, self._wake, lambda: self.now)
+        self.handler = ReportHandler(self.planner, inputs, self.outbox, lambda: self.now, self._node_reported)
 
     def _wake(self) -> None:
         self.wakes += 1

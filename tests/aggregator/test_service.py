@@ -4,12 +4,14 @@ import asyncio
 import time
 
 import pytest
+from msgspec.structs import replace
 
 from nodeguard.aggregator.backends.standalone import StandaloneBackend
+from nodeguard.aggregator.fleet_inputs import FleetInputs
 from nodeguard.aggregator.identity.caller import Caller
 from nodeguard.aggregator.outbox import InstructionOutbox
 from nodeguard.aggregator.report_handler import ReportHandler
-from nodeguard.aggregator.service import AggregatorService, pause_after
+from nodeguard.aggregator.service import AggregatorService, pause_after, withdraw_writes
 from nodeguard.fleet.plan import Plan
 from nodeguard.fleet.planner import Planner
 from nodeguard.local.open_files import ConnectionCapacity
@@ -27,8 +29,8 @@ CALLER = Caller("node-1", "node-1")
 class RecordingBackend(StandaloneBackend):
     """A backend that records the plans. is_leader, missing: what it returns to the service."""
 
-    def __init__(self, planner: Planner, outbox: InstructionOutbox) -> None:
-        super().__init__(None, planner, outbox, wake=lambda: None)
+    def __init__(self, planner: Planner, inputs: FleetInputs) -> None:
+        super().__init__(None, planner, inputs)
         self.is_leader, self.missing, self.plans = True, "", list[Plan]()
 
     def missing_inputs(self) -> str:
@@ -47,13 +49,16 @@ class Scene:
 
     def __init__(self) -> None:
         self.planner, outbox, self.wake = Planner(AT_ONCE, CHECKS), InstructionOutbox(), asyncio.Event()
-        self.backend = RecordingBackend(self.planner, outbox)
         self.mono = 0.0
+        self.inputs = FleetInputs(self.planner, outbox, self.wake.set, lambda: self.now)
+        self.backend = RecordingBackend(self.planner, self.inputs)
         self.handler = ReportHandler(
-            self.planner, outbox, lambda: self.now, self.wake.set, self.backend.node_reported
+            self.planner, self.inputs, outbox, lambda: self.now, self.backend.node_reported
         )
         self.reloads = 0
-        self.service = AggregatorService(self.planner, self.backend, self.handler, self._reload, self.wake)
+        self.service = AggregatorService(
+            self.planner, self.inputs, self.backend, self.handler, self._reload, self.wake
+        )
         self.service.started_at = self.mono = 1000.0
 
     def _reload(self, _: Instant) -> None:
@@ -180,3 +185,42 @@ async def test_a_fleet_that_exceeds_the_limit_on_connections_is_logged_once(
     assert scene.service.capacity_problem.startswith("4 agents are expected, and an aggregator accepts 2")
     [line] = log.text()
     assert line.startswith("ERROR not all agents can connect reason=3 agents are expected")
+
+
+async def test_requested_removals_replace_the_marks_of_a_plan_until_none_is_left(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    removed: list[str] = []
+    monkeypatch.setattr(scene.backend, "marks_removed", removed.append)
+    scene.handler(CALLER, report(fatal=True))
+    await scene.turn(1.0)
+    [node] = scene.planner.state.nodes.values()
+    assert node.taints
+    scene.inputs.fleet_decided("paused by ann", "ann")
+    await scene.turn(1.0)
+    assert [(marks.name, marks.taints) for marks in scene.backend.plans[-1].nodes] == [("node-1", ())]
+    assert removed == []
+    await scene.turn(1.0)
+    assert (removed, scene.inputs.removal_requested_by) == (["ann"], "")
+    await scene.turn(1.0)
+    assert not scene.backend.plans[-1].nodes, "the pause sets no mark again"
+
+
+async def test_a_changed_policy_withdraws_the_writes_that_have_not_begun(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(2):
+        caller = Caller(f"n{number}", f"n{number}")
+        scene.backend.node_reported(caller, report())
+        scene.handler(caller, report(fatal=True))
+    plan = scene.planner.plan(scene.now)
+    scene.planner.record_issued(plan)
+    assert scene.planner.state.pending_nodes() == ("n0", "n1")
+    withdrawn: list[str] = []
+    monkeypatch.setattr(scene.backend, "withdraw", withdrawn.extend)
+    monkeypatch.setattr(scene.backend, "is_writing", lambda uid: uid == "n0")
+    withdraw_writes(scene.planner, scene.backend)
+    assert (withdrawn, scene.planner.state.pending_nodes()) == (["n1"], ("n0",))
+    scene.planner.set_policy(replace(AT_ONCE, pause=True))
+    withdraw_writes(scene.planner, scene.backend)
+    assert (withdrawn, scene.planner.state.pending_nodes()) == (["n1", "n0"], ())

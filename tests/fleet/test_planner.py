@@ -98,7 +98,7 @@ def test_unmark_leaves_nothing() -> None:
     fleet.change(1, taints=(foreign(),))
     fleet.carry_out()
     fleet.planner.paused = "unmarked"
-    fleet.write(fleet.planner.unmark_all())
+    fleet.write(fleet.planner.removal_plan())
     fleet.carry_out()
     assert fleet.rules == {}
     for node in fleet.nodes.values():

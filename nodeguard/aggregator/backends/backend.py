@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
 from nodeguard.aggregator.backends.operator_actions import OperatorActions
@@ -14,7 +14,7 @@ from nodeguard.wire.report import Report
 
 
 class Backend(Protocol):
-    """Kubernetes, or standalone mode.
+    """Kubernetes, or standalone mode. A backend reads the fleet, and sends what it observes to FleetInputs.
 
     on_written: receives the seconds from the plan to the response of the Kubernetes API for each Node with
     written marks.
@@ -42,17 +42,23 @@ class Backend(Protocol):
     def node_reported(self, caller: Caller, report: Report) -> None:
         """Handle a changed report of a node, before it is planned for."""
 
-    def policy_changed(self) -> None:
-        """Withdraw writes that have not begun: the next plan decides them by the new policy."""
+    def is_writing(self, uid: str) -> bool:
+        """Return whether a write of a Node has begun: it may still succeed."""
+
+    def withdraw(self, uids: Iterable[str]) -> None:
+        """Withdraw the writes of Nodes that have not begun."""
 
     def apply_plan(self, plan: Plan, now: Instant) -> None:
         """Start to write a plan."""
+
+    def marks_removed(self, by: str) -> None:
+        """Handle that all marks are removed, as an operator requested. by: the operator."""
 
     def policy_rejected(self, message: str) -> None:
         """Publish that the policy file is invalid. message: has the reason and the remedy."""
 
     def decisions(self) -> Mapping[str, OperatorDecision]:
-        """Return operators' decisions and their results, by name of the incident."""
+        """Return operators' decisions, by name of the incident."""
 
     async def close(self) -> None:
         """Release all resources."""

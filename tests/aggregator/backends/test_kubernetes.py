@@ -7,6 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from nodeguard.aggregator.backends.kubernetes import KubernetesBackend
+from nodeguard.aggregator.fleet_inputs import FleetInputs
 from nodeguard.aggregator.outbox import InstructionOutbox
 from nodeguard.fleet.planner import Planner
 from nodeguard.kube.client import ApiClient
@@ -28,9 +29,9 @@ class Scene:
     def __init__(self, api: ApiClient) -> None:
         self.planner = Planner(AT_ONCE, CHECKS)
         self.wakes = 0
-        self.backend = KubernetesBackend(
-            api, "nodeguard", "pod-1", self.planner, InstructionOutbox(), wake=self._wake
-        )
+        self.inputs = FleetInputs(self.planner, InstructionOutbox(), self._wake)
+        self.backend = KubernetesBackend(api, "nodeguard", "pod-1", self.planner, self.inputs)
+        self.watches = self.backend.watches
 
     def _wake(self) -> None:
         self.wakes += 1
@@ -47,19 +48,19 @@ async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
 
 
 async def test_only_relevant_changes_of_a_node_wake_the_plan_loop(scene: Scene) -> None:
-    scene.backend.node_changed(NODE)
+    scene.watches.node_changed(NODE)
     assert scene.wakes == 1
-    scene.backend.node_changed(NODE)  # the watch repeats the response of a write
-    scene.backend.node_changed(replace(NODE, version="11"))  # a kubelet changes an unused field
+    scene.watches.node_changed(NODE)  # the watch repeats the response of a write
+    scene.watches.node_changed(replace(NODE, version="11"))  # a kubelet changes an unused field
     assert scene.wakes == 1
     assert scene.planner.state.nodes["uid-1"].version == "11"
-    scene.backend.node_changed(replace(NODE, version="12", taints=(Taint("theirs", "NoSchedule"),)))
+    scene.watches.node_changed(replace(NODE, version="12", taints=(Taint("theirs", "NoSchedule"),)))
     assert scene.wakes == 2
 
 
 async def test_an_older_version_of_a_node_is_ignored(scene: Scene) -> None:
-    scene.backend.node_changed(NODE)
-    scene.backend.node_changed(replace(NODE, version="9", gpus=4))
+    scene.watches.node_changed(NODE)
+    scene.watches.node_changed(replace(NODE, version="9", gpus=4))
     assert (scene.wakes, scene.planner.state.nodes["uid-1"].gpus) == (1, 8)
 
 
@@ -88,24 +89,24 @@ async def test_each_clear_of_a_suppressed_check_counts_once(scene: Scene) -> Non
         scene.planner.diagnosis.restore_suppression("gpu-lost", "", 0.0)
 
     suppressed = scene.planner.diagnosis.suppressed_checks
-    scene.backend.incident_changed(observed(1, "Ann at noon"))
-    scene.backend.input_synced("NodeIncidents")
+    scene.watches.incident_changed(observed(1, "Ann at noon"))
+    scene.watches.synced("NodeIncidents")
     suppress()
-    scene.backend.incident_changed(observed(1, "Ann at noon"))
-    scene.backend.incident_changed(observed(2, "Ann at noon", "Bob knows"))
+    scene.watches.incident_changed(observed(1, "Ann at noon"))
+    scene.watches.incident_changed(observed(2, "Ann at noon", "Bob knows"))
     assert list(suppressed) == ["gpu-lost"]
     before = scene.wakes
-    scene.backend.incident_changed(observed(3, "Bob at one", "Bob knows"))
+    scene.watches.incident_changed(observed(3, "Bob at one", "Bob knows"))
     assert (list(suppressed), scene.wakes) == ([], before + 1)
     suppress()
-    scene.backend.input_synced("NodeIncidents")  # the watch lists again
-    scene.backend.incident_changed(observed(3, "Bob at one", "Bob knows"))
-    scene.backend.incident_changed(observed(4, "", "Bob knows"))
+    scene.watches.synced("NodeIncidents")  # the watch lists again
+    scene.watches.incident_changed(observed(3, "Bob at one", "Bob knows"))
+    scene.watches.incident_changed(observed(4, "", "Bob knows"))
     assert list(suppressed) == ["gpu-lost"]
 
 
 async def test_imported_topologies_wake_the_plan_loop_and_place_nodes(scene: Scene) -> None:
-    scene.backend.node_changed(replace(NODE, labels={"block": "b1"}))
-    scene.backend._import((TopologyLabels("fabric", ("block",)),))
+    scene.watches.node_changed(replace(NODE, labels={"block": "b1"}))
+    scene.inputs.topologies_changed((TopologyLabels("fabric", ("block",)),))
     assert scene.wakes == 2
     assert scene.planner.state.placements["uid-1"].domains == ("domain/fabric/b1",)

@@ -14,7 +14,9 @@ from msgspec.structs import replace
 from nodeguard.aggregator.backends.kubernetes import KubernetesBackend
 from nodeguard.aggregator.backends.leader import Leader
 from nodeguard.aggregator.clock import monotonic
+from nodeguard.aggregator.fleet_inputs import FleetInputs
 from nodeguard.aggregator.outbox import InstructionOutbox
+from nodeguard.aggregator.service import withdraw_writes
 from nodeguard.fleet.incidents.events import IncidentEvent
 from nodeguard.fleet.plan import Plan
 from nodeguard.fleet.planner import Planner
@@ -222,9 +224,10 @@ async def test_the_epoch_of_the_lease_exceeds_that_of_every_rule(
 ) -> None:
     existing = await create(api, rule(controlplane, "gpu-0"), epoch=57)
     planner = Planner(AT_ONCE, CHECKS)
-    backend = KubernetesBackend(api, namespace, "pod-1", planner, InstructionOutbox(), wake=lambda: None)
+    inputs = FleetInputs(planner, InstructionOutbox(), lambda: None)
+    backend = KubernetesBackend(api, namespace, "pod-1", planner, inputs)
     try:
-        backend.rule_changed(existing)
+        backend.watches.rule_changed(existing)
         assert await backend.renew_leadership(monotonic())
         assert "INFO became leader epoch=58" in log.text()
     finally:
@@ -235,19 +238,22 @@ async def test_a_changed_policy_withdraws_writes_that_have_not_begun(
     api: ApiClient, controlplane: Cluster, namespace: str
 ) -> None:
     planner = Planner(AT_ONCE, CHECKS)
-    backend = KubernetesBackend(api, namespace, "pod-1", planner, InstructionOutbox(), wake=lambda: None)
+    inputs = FleetInputs(planner, InstructionOutbox(), lambda: None)
+    backend = KubernetesBackend(api, namespace, "pod-1", planner, inputs)
     now = Instant(1_700_000_000.0, 10.0, "")
     try:
         for name in ("gpu-8", "gpu-9"):
             controlplane.api.post("/api/v1/nodes", node(name))
             observed = await read(api, name)
-            backend.node_changed(observed)
+            backend.watches.node_changed(observed)
             planner.record_report(observed.uid, report(fatal=True), now)
         assert await backend.renew_leadership(monotonic())
-        backend.apply_plan(planner.plan(now), now)
+        plan = planner.plan(now)
+        planner.record_issued(plan)
+        backend.apply_plan(plan, now)
         assert len(planner.state.pending_nodes()) == 2
         planner.set_policy(replace(AT_ONCE, holds=(Hold(node="gpu-8"),)))
-        backend.policy_changed()
+        withdraw_writes(planner, backend)
         assert planner.state.pending_nodes() == ()
         backend.apply_plan(planner.plan(now), now)
         async with asyncio.timeout(PATIENCE):

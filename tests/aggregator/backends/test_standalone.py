@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from nodeguard.aggregator.backends.operator_actions import OperatorActionError
 from nodeguard.aggregator.backends.standalone import StandaloneBackend
 from nodeguard.aggregator.backends.standalone_state import StandaloneStateError, state_path
+from nodeguard.aggregator.fleet_inputs import FleetInputs
 from nodeguard.aggregator.identity.caller import Caller
 from nodeguard.aggregator.outbox import InstructionOutbox
 from nodeguard.fleet.planner import Planner
@@ -40,9 +41,8 @@ class Scene:
     def restart(self) -> None:
         """Restart from the state file, as after a kill."""
         self.planner, self.outbox = Planner(self.policy, CHECKS), InstructionOutbox()
-        self.backend = StandaloneBackend(
-            self.path, self.planner, self.outbox, wake=lambda: None, now=lambda: self.now
-        )
+        self.inputs = FleetInputs(self.planner, self.outbox, lambda: None, lambda: self.now)
+        self.backend = StandaloneBackend(self.path, self.planner, self.inputs)
 
     @property
     def now(self) -> Instant:
@@ -65,7 +65,9 @@ class Scene:
     async def turn(self, seconds: float = 2.0) -> None:
         self.mono += seconds
         self.planner.tick(self.now)
-        self.backend.apply_plan(self.planner.plan(self.now), self.now)
+        plan = self.planner.plan(self.now)
+        self.planner.record_issued(plan)
+        self.backend.apply_plan(plan, self.now)
         await self.backend.wait_idle()
 
     async def resolve(self, name: str) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from nodeguard.aggregator.fleet_inputs import FleetInputs
 from nodeguard.aggregator.history.history import History
 from nodeguard.aggregator.history.reader import read_history
 from nodeguard.aggregator.history.writer import HistoryLimits, HistoryWriter
@@ -35,9 +36,9 @@ class Scene:
         self.decisions: dict[str, OperatorDecision] = {}
         planner = self.fleet.planner
         self.history = History(planner, lambda: self.decisions, self.writer, self.fleet.mono - 100.0)
-        self.handler = ReportHandler(
-            planner, InstructionOutbox(), lambda: self.fleet.now, lambda: None, history=self.history
-        )
+        outbox = InstructionOutbox()
+        inputs = FleetInputs(planner, outbox, lambda: None)
+        self.handler = ReportHandler(planner, inputs, outbox, lambda: self.fleet.now, history=self.history)
 
     def tick(self, seconds: float = 10.0) -> None:
         self.fleet.after(seconds)

@@ -1,0 +1,168 @@
+"""The inputs of the planner: what agents report, what a backend observes, and what operators decide.
+
+Each change goes through here to the planner, and wakes the plan loop. A backend reads the fleet through
+`FleetView` and changes nothing itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol
+
+from msgspec.structs import replace
+
+from nodeguard.aggregator.clock import current_instant
+from nodeguard.aggregator.outbox import InstructionOutbox
+from nodeguard.fleet.plan import Plan
+from nodeguard.fleet.planner import Planner
+from nodeguard.model.incident import Incident, OperatorDecision
+from nodeguard.model.instant import Instant
+from nodeguard.model.mark import DeviceRule
+from nodeguard.model.node import Device, Node
+from nodeguard.model.policy import TopologyLabels
+from nodeguard.wire.report import Report
+
+
+class FleetView(Protocol):
+    """What a backend reads of the fleet; the planner has it. A Node that does not exist is None."""
+
+    @property
+    def last_reports(self) -> Mapping[str, float]:
+        """Return when each agent reported last, in seconds of the monotonic clock."""
+
+    def node(self, uid: str) -> Node | None:
+        """Return the Node of a uid."""
+
+    def node_named(self, name: str) -> Node | None:
+        """Return the Node of a name."""
+
+    def incident(self, name: str) -> Incident | None:
+        """Return the incident of a name; None if there is none."""
+
+    def all_incidents(self) -> list[Incident]:
+        """Return the incidents of all Nodes, domains and checks."""
+
+    def removal_plan(self) -> Plan:
+        """Return the plan that removes every mark of nodeguard."""
+
+
+class FleetInputs:
+    """Passes inputs to the planner. Nodes are named by uid.
+
+    outbox: receives the instructions for agents. wake: is called when there is something to plan for.
+    removal_requested_by: the operator who asked to remove all marks, until they are removed; else empty.
+    """
+
+    def __init__(
+        self,
+        planner: Planner,
+        outbox: InstructionOutbox,
+        wake: Callable[[], object],
+        now: Callable[[], Instant] = current_instant,
+    ) -> None:
+        self._planner = planner
+        self._outbox = outbox
+        self._wake = wake
+        self._now = now
+        self.removal_requested_by = ""
+
+    # Reports of agents.
+
+    def report_received(self, uid: str, report: Report, now: Instant) -> None:
+        """Handle a changed report of a node."""
+        self._planner.record_report(uid, report, now)
+        self._wake()
+
+    def heartbeat_received(self, uid: str, now: Instant) -> None:
+        """Handle a heartbeat of a node: its latest report is unchanged."""
+        self._planner.record_heartbeat(uid, now)
+
+    # Objects of the cluster.
+
+    def node_changed(self, node: Node) -> None:
+        """Handle a Node that is new or has changed."""
+        old = self._planner.node(node.uid)
+        self._planner.update_node(node)
+        # A watch repeats the response of a write, and a kubelet changes fields that are not used here.
+        if old is None or replace(old, version=node.version) != node:
+            self._wake()
+
+    def node_deleted(self, uid: str) -> None:
+        """Handle a deleted Node."""
+        self._planner.remove_node(uid)
+        self._outbox.forget(uid)
+        self._wake()
+
+    def nodes_listed(self) -> None:
+        """Handle the end of the first list of Nodes: their labels show which topology to use."""
+        self._planner.state.choose_topologies()
+        self._wake()
+
+    def rule_changed(self, rule: DeviceRule) -> None:
+        """Handle a DeviceTaintRule of nodeguard that is new or has changed."""
+        self._planner.state.update_rule(rule)
+        self._wake()
+
+    def rule_deleted(self, name: str) -> None:
+        """Handle a deleted DeviceTaintRule."""
+        self._planner.state.remove_rule(name)
+        self._wake()
+
+    def devices_changed(self, node: str, devices: tuple[Device, ...]) -> None:
+        """Handle the devices that are published for a node, by its name."""
+        self._planner.update_devices(node, devices)
+        self._wake()
+
+    def topologies_changed(self, topologies: tuple[TopologyLabels, ...]) -> None:
+        """Handle the node labels that other components of the cluster use for its topology."""
+        self._planner.state.import_topologies(topologies)
+        self._wake()
+
+    def incidents_listed(self, incidents: Iterable[Incident]) -> None:
+        """Handle the incidents that were recorded before this aggregator started; once."""
+        self._planner.restore_incidents(incidents)
+        self._wake()
+
+    # Decisions of operators.
+
+    def incident_decided(self, decision: OperatorDecision, *, is_new: bool) -> None:
+        """Handle an operator's decision of one incident.
+
+        is_new: whether its clear was made since this aggregator started. An agent carries out a clear once,
+        however often it is sent; one of a domain or a check is carried out here.
+        """
+        incident = self._planner.incident(decision.incident)
+        if incident is None or not incident.is_open:
+            return
+        self._outbox.clear(incident, decision)
+        if is_new and not incident.node:
+            self._planner.clear(incident, self._now())
+            self._wake()
+
+    def fleet_decided(self, pause: str, removal_requested_by: str = "") -> tuple[str, ...]:
+        """Handle operators' decisions of the whole fleet. pause: the reason; empty for none.
+
+        Returns the uids of Nodes of which the backend must withdraw the writes.
+        """
+        self.removal_requested_by = removal_requested_by
+        begins = bool(pause) and not self._planner.paused
+        self._planner.paused = pause
+        self._wake()
+        return self._planner.drop_issued() if begins else ()
+
+    # Results of writes.
+
+    def marks_written(self, uid: str, state: str) -> None:
+        """Handle that the marks of a Node are written. state: its new state annotation."""
+        self._planner.record_written(uid, state)
+        self._wake()
+
+    def marks_failed(self, uid: str) -> None:
+        """Handle that the marks of a Node cannot be written."""
+        self._planner.record_failed(uid)
+        self._wake()
+
+    def leadership_lost(self) -> None:
+        """Handle that no write continues: those without a result do not count."""
+        self._planner.drop_issued()
+        self._wake()
