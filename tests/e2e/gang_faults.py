@@ -100,7 +100,7 @@ def agent_faults(nodes: GangNodes) -> Iterator[AgentFaults]:
         with swarm(fleet, nodes.uids, _HEALTHY, aggregator) as agents:
             agents.start()
             agents.wait_until_delivered()
-            aggregator.until(lambda: "nodeguard_aggregator_active 1" in aggregator.get("/metrics"))
+            aggregator.until(lambda: aggregator.metric("nodeguard_aggregator_active") == 1)
             yield AgentFaults(nodes, agents, aggregator)
 
 

@@ -47,7 +47,7 @@ def running_fleet(cluster: Cluster, policy: str, *names: str, gpus: int = 8) -> 
         for agent in fleet.agents.values():
             # Too many stale nodes would freeze all marks.
             agent.ready()
-        aggregator.until(lambda: "nodeguard_aggregator_active 1" in aggregator.get("/metrics"))
+        aggregator.until(lambda: aggregator.metric("nodeguard_aggregator_active") == 1)
         aggregator.until(lambda: not any(taints(cluster, name) for name in names))
         yield fleet
 

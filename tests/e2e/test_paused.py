@@ -29,7 +29,7 @@ def decide(fleet: Fleet, **decisions: str | None) -> None:
 
 
 def is_paused(fleet: Fleet) -> bool:
-    return "nodeguard_aggregator_paused 1" in fleet.aggregators[0].get("/metrics")
+    return fleet.aggregators[0].metric("nodeguard_aggregator_paused") == 1
 
 
 def without_versions(node: dict[str, Any]) -> dict[str, Any]:
@@ -70,7 +70,7 @@ def test_a_pause_stops_new_marks_and_unmark_removes_all(controlplane: Cluster) -
         assert incident["status"]["detail"] == REASON
         aggregator.terminate()
         aggregator.start()
-        aggregator.until(lambda: "nodeguard_aggregator_active 1" in aggregator.get("/metrics"))
+        aggregator.until(lambda: aggregator.metric("nodeguard_aggregator_active") == 1)
         assert is_paused(fleet)
         assert (scene.is_marked(controlplane, "marked"), scene.nodeguard_fields(controlplane, "late")) == (
             True,
