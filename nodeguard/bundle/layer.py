@@ -20,6 +20,9 @@ from nodeguard.bundle.failures import BundleError
 MOST_FILES = 200_000
 MOST_DEPTH = 64
 
+# Maximum size of a bundle in bytes.
+BUNDLE_LIMIT = 256 << 20
+
 # Seconds from the first to the last frame: a month. A reader may have work for every second.
 LAST_FRAME = 30 * 86_400
 

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from nodeguard.bundle.anonymise import Anonymiser
 from nodeguard.bundle.calls import HTTP, AnswerChanges
 from nodeguard.bundle.failures import BundleError
-from nodeguard.bundle.layer import FRAMES, MOST_FILES, Directory, Entry, Link
+from nodeguard.bundle.layer import BUNDLE_LIMIT, FRAMES, MOST_FILES, Directory, Entry, Link
 from nodeguard.bundle.manifest import (
     FrameManifest,
     Manifest,
@@ -160,7 +160,6 @@ def _results(results: dict[str, Any], new: Anonymiser) -> dict[str, Any]:
     return {call: new.nvml(call, result) for call, result in results.items()}
 
 
-BUNDLE_LIMIT = 256 << 20
 MANIFESTS = frozenset(("bundle.yaml", "frame.yaml"))
 # Half of a reader's limit, because a reader counts directories too.
 _MOST_WRITTEN = MOST_FILES // 2

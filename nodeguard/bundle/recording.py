@@ -13,8 +13,15 @@ from nodeguard.bundle.calls import Answers, read_calls
 from nodeguard.bundle.failures import BundleError
 from nodeguard.bundle.file_tree import apply_changes
 from nodeguard.bundle.kmsg import read_records
-from nodeguard.bundle.layer import MOST_FILES, Layer, ReadFile, frame_directories, read_plain_file, scan_layer
-from nodeguard.bundle.layer_files import BUNDLE_LIMIT
+from nodeguard.bundle.layer import (
+    BUNDLE_LIMIT,
+    MOST_FILES,
+    Layer,
+    ReadFile,
+    frame_directories,
+    read_plain_file,
+    scan_layer,
+)
 from nodeguard.bundle.manifest import FrameManifest, Manifest, read_errors, read_frame_manifest, read_manifest
 from nodeguard.bundle.nvml import NvmlEvent, NvmlState, read_base, read_frame
 from nodeguard.bundle.recorded_tree import FileCache, RecordedTree
