@@ -131,12 +131,12 @@ def clear_instructions(incident: Incident, decision: OperatorDecision) -> tuple[
     }
     return tuple(
         ClearFinding(
-            id=f"clear/{_hashed(incident.name, decision.clear, check, slot)}",
+            id=f"clear/{_hashed(incident.name, decision.clear, check, target)}",
             check=check,
-            target=slot,
+            target=target,
             by=decision.clear[:_NAME],
         )
-        for check, slot in sorted(findings)
+        for check, target in sorted(findings)
     )
 
 

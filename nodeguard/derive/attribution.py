@@ -49,20 +49,20 @@ def find_owners(latest: Mapping[str, Reading], before: Mapping[str, str]) -> dic
     below: _TargetsByName = {}
     for reading in latest.values():
         for observation in reading.observations:
-            slot, signals = observation.target, observation.signals
+            target, signals = observation.target, observation.signals
             if "pci.upstream" in signals:
-                below.setdefault(pci_target(str(signals["pci.upstream"])), []).append(slot)
-            if target_kind(slot) in {"gpu", "nvswitch"} and gpu_index(slot) is None:
-                owners[pci_target(slot.split("/")[1])] = slot
+                below.setdefault(pci_target(str(signals["pci.upstream"])), []).append(target)
+            if target_kind(target) in {"gpu", "nvswitch"} and gpu_index(target) is None:
+                owners[pci_target(target.split("/")[1])] = target
             name = _kernel_name(observation)
             if name:
-                named.setdefault(name, []).append(slot)
-    owners.update({name: slots[0] for name, slots in named.items() if len(slots) == 1})
-    for bridge, slots in below.items():
-        if len(slots) == 1 and bridge not in owners:
-            owners[bridge] = owners.get(slots[0], slots[0])
+                named.setdefault(name, []).append(target)
+    owners.update({name: targets[0] for name, targets in named.items() if len(targets) == 1})
+    for bridge, targets in below.items():
+        if len(targets) == 1 and bridge not in owners:
+            owners[bridge] = owners.get(targets[0], targets[0])
     unread = _targets_with_unread_names(latest)
-    retained = {name: slot for name, slot in before.items() if slot in unread} if unread else {}
+    retained = {name: target for name, target in before.items() if target in unread} if unread else {}
     return {**retained, **owners, **match_unnamed_gpus(latest)}
 
 
@@ -71,7 +71,7 @@ def keep_last_mounts(owners: Mapping[str, str], before: Mapping[str, str]) -> di
 
     systemd unmounts a file system when its disk disappears, so the round that reads the loss may find none.
     """
-    return {**{name: slot for name, slot in before.items() if target_kind(name) == "fs"}, **owners}
+    return {**{name: target for name, target in before.items() if target_kind(name) == "fs"}, **owners}
 
 
 def _targets_with_unread_names(latest: Mapping[str, Reading]) -> set[str]:
@@ -91,22 +91,22 @@ def match_unnamed_gpus(latest: Mapping[str, Reading]) -> dict[str, str]:
     are equal. Several are matched in NVML's order, if that is the order of the bus for all other GPUs.
     """
     nvml, bus = latest.get("nvml"), latest.get("pci")
-    slots = [observation.target for observation in nvml.observations] if nvml is not None else []
-    listed = list(dict.fromkeys(slot for slot in slots if target_kind(slot) == "gpu"))
-    unnamed = [slot for slot in listed if gpu_index(slot) is not None]
+    targets = [observation.target for observation in nvml.observations] if nvml is not None else []
+    listed = list(dict.fromkeys(target for target in targets if target_kind(target) == "gpu"))
+    unnamed = [target for target in listed if gpu_index(target) is not None]
     if not unnamed or bus is None or bus.unlisted("gpu"):
         return {}
     free = sorted(_bound_gpus(bus) - set(listed))
     if len(free) != len(unnamed):
         return {}
     names = dict(zip(unnamed, free, strict=True))
-    order = [names.get(slot, slot) for slot in listed]
+    order = [names.get(target, target) for target in listed]
     if len(unnamed) > 1 and order != sorted(order):
         return {}
     links = {
-        slot: parent_target(slot)
-        for slot in slots
-        if target_kind(slot) == "nvlink" and parent_target(slot) in names
+        target: parent_target(target)
+        for target in targets
+        if target_kind(target) == "nvlink" and parent_target(target) in names
     }
     return {**names, **{link: link.replace(gpu, names[gpu], 1) for link, gpu in links.items()}}
 
@@ -184,26 +184,26 @@ def _with_complete_gpu_list(observation: Observation) -> Observation:
 
 def _at_owner(observation: Observation, owners: Mapping[str, str]) -> Iterator[Observation]:
     """Yield an observation at its owner; one for each owner where its events have several."""
-    slot = observation.target
+    observed = observation.target
     by_target: dict[str, tuple[Event, ...]] = {}
     for event in observation.events:
-        target = _event_target(slot, event, owners)
+        target = _event_target(observed, event, owners)
         by_target[target] = (*by_target.get(target, ()), event)
     if not by_target:
-        by_target[owners.get(slot, slot)] = ()
+        by_target[owners.get(observed, observed)] = ()
     for target, events in by_target.items():
-        same = target == slot and len(by_target) == 1
+        same = target == observed and len(by_target) == 1
         yield observation if same else replace(observation, target=target, events=events)
 
 
-def _event_target(slot: str, event: Event, owners: Mapping[str, str]) -> str:
+def _event_target(target: str, event: Event, owners: Mapping[str, str]) -> str:
     if "label" in event.fields:
-        return owners.get(f"dimm/{event.fields['label']}", slot)
-    if target_kind(slot) != "disk":
-        return owners.get(slot, slot)
-    device = slot.removeprefix("disk/")
+        return owners.get(f"dimm/{event.fields['label']}", target)
+    if target_kind(target) != "disk":
+        return owners.get(target, target)
+    device = target.removeprefix("disk/")
     return (
-        owners.get(filesystem_target(device), slot)
+        owners.get(filesystem_target(device), target)
         if event.signal.startswith("fs.")
         else disk_of_device(device)
     )

@@ -51,12 +51,12 @@ class Once(Generic[Result]):
 def run_derivations(latest: LatestReadings, derivations: Iterable[Derivation]) -> None:
     """Derive the signals of every target of each derivation's kind, and add them to the readings."""
     for derivation in derivations:
-        for slot in (NODE,) if derivation.kind == NODE else latest.targets(derivation.kind):
+        for target in (NODE,) if derivation.kind == NODE else latest.targets(derivation.kind):
             try:
-                for signal, value in derivation.compute(latest, slot):
-                    latest.add(slot, signal, value)
+                for signal, value in derivation.compute(latest, target):
+                    latest.add(target, signal, value)
             except UnreadError as error:
-                done = latest.derived.get(slot, {})
+                done = latest.derived.get(target, {})
                 for signal in derivation.signals:
                     if signal not in done:
-                        latest.add_unread(slot, signal, error.reason)
+                        latest.add_unread(target, signal, error.reason)

@@ -189,14 +189,14 @@ _KINDS = ("gpu", "port", "pci")
 _Make = tuple[Scalar | None, Scalar | None]
 
 
-def _slot_width(latest: LatestReadings, slot: str) -> Values:
+def _slot_width(latest: LatestReadings, target: str) -> Values:
     """`pci.link.width_slot`: the lanes that both the device and the port above it are capable of.
 
     Boards give many cards fewer lanes than the card has: eight is usual for L4, T4 and A10. A slot of unknown
     width, such as one of a virtual machine without a bridge, may have only the lanes in use: no signal.
     """
-    own = latest.get(slot, "pci.link.width_max")
-    above = latest.get(slot, "pci.upstream.width_max")
+    own = latest.get(target, "pci.link.width_max")
+    above = latest.get(target, "pci.upstream.width_max")
     if isinstance(own, int) and isinstance(above, int):
         yield "pci.link.width_slot", min(own, above)
 
@@ -208,11 +208,11 @@ def _widest_alike(widths: Once[dict[_Make, dict[str, int]]]) -> Callable[[Latest
     shows that a slot of it can have more.
     """
 
-    def compute(latest: LatestReadings, slot: str) -> Values:
-        if latest.get(slot, _WIDTH) is None:
+    def compute(latest: LatestReadings, target: str) -> Values:
+        if latest.get(target, _WIDTH) is None:
             return
-        make = latest.get(slot, "pci.vendor"), latest.get(slot, "pci.device")
-        others = [width for other, width in widths(latest).get(make, {}).items() if other != slot]
+        make = latest.get(target, "pci.vendor"), latest.get(target, "pci.device")
+        others = [width for other, width in widths(latest).get(make, {}).items() if other != target]
         if others:
             yield "pci.link.width_alike", max(others)
 
@@ -223,11 +223,11 @@ def _widths(latest: LatestReadings) -> dict[_Make, dict[str, int]]:
     """Return the lanes in use, by make and target."""
     widths: dict[_Make, dict[str, int]] = {}
     for kind in _KINDS:
-        for slot, width in latest.read_values(kind, _WIDTH):
-            signals = latest.read_signals(slot)
+        for target, width in latest.read_values(kind, _WIDTH):
+            signals = latest.read_signals(target)
             if isinstance(width, int):
                 make = signals.get("pci.vendor"), signals.get("pci.device")
-                widths.setdefault(make, {})[slot] = width
+                widths.setdefault(make, {})[target] = width
     return widths
 
 

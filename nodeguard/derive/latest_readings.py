@@ -82,122 +82,124 @@ class LatestReadings:
             for observation in reading.observations:
                 self._add_observation(observation)
         self._by_kind: dict[str, list[str]] = {}
-        for slot in sorted(
-            self._signals.keys() | {slot for targets in self._listed.values() for slot in targets}
+        for target in sorted(
+            self._signals.keys() | {target for targets in self._listed.values() for target in targets}
         ):
-            self._by_kind.setdefault(target_kind(slot), []).append(slot)
+            self._by_kind.setdefault(target_kind(target), []).append(target)
 
     def _add_observation(self, observation: Observation) -> None:
-        slot = observation.target
+        target = observation.target
         if observation.component is not None:
-            self._parts[slot] = observation.component
+            self._parts[target] = observation.component
         if not (observation.signals or observation.unreadable) and observation.status == "read":
             return  # only an event: the source has not read the target itself
         reason = (observation.detail or observation.status) if observation.status in UNREADABLE else ""
         listed = self._listed[observation.source]
-        listed[slot] = listed.get(slot) or reason
+        listed[target] = listed.get(target) or reason
         if observation.signals:
-            before = self._signals.get(slot)
-            self._signals[slot] = observation.signals if before is None else {**before, **observation.signals}
+            before = self._signals.get(target)
+            self._signals[target] = (
+                observation.signals if before is None else {**before, **observation.signals}
+            )
         if observation.unreadable:
-            self._unread[slot] = {**self._unread.get(slot, _NO_REASONS), **observation.unreadable}
+            self._unread[target] = {**self._unread.get(target, _NO_REASONS), **observation.unreadable}
 
-    def add(self, slot: str, signal: str, value: Scalar) -> None:
+    def add(self, target: str, signal: str, value: Scalar) -> None:
         """Add a derived signal, for derivations that use it."""
-        self.derived.setdefault(slot, {})[signal] = value
+        self.derived.setdefault(target, {})[signal] = value
 
-    def add_unread(self, slot: str, signal: str, reason: str) -> None:
+    def add_unread(self, target: str, signal: str, reason: str) -> None:
         """Add a derived signal that could not be derived."""
-        self.derived_unread.setdefault(slot, {})[signal] = reason
+        self.derived_unread.setdefault(target, {})[signal] = reason
 
-    def get(self, slot: str, signal: str) -> Scalar | None:
+    def get(self, target: str, signal: str) -> Scalar | None:
         """Return a signal's value; None where it does not apply to the target. Raises UnreadError."""
-        value = self._value(slot, signal)
-        if value is None and (reason := self._reason(slot, signal)):
+        value = self._value(target, signal)
+        if value is None and (reason := self._reason(target, signal)):
             raise UnreadError(reason)
         return value
 
-    def _value(self, slot: str, signal: str) -> Scalar | None:
-        value = self._signals.get(slot, _NO_SIGNALS).get(signal)
-        return self.derived.get(slot, _NO_SIGNALS).get(signal) if value is None else value
+    def _value(self, target: str, signal: str) -> Scalar | None:
+        value = self._signals.get(target, _NO_SIGNALS).get(signal)
+        return self.derived.get(target, _NO_SIGNALS).get(signal) if value is None else value
 
     def node_signal(self, signal: str) -> Scalar | None:
         """Return a signal of the node itself; see get."""
         return self.get(NODE, signal)
 
-    def _reason(self, slot: str, signal: str) -> str:
+    def _reason(self, target: str, signal: str) -> str:
         """Return why a signal without a value could not be read; empty where it does not apply."""
-        for unread in (self._unread.get(slot), self.derived_unread.get(slot)):
+        for unread in (self._unread.get(target), self.derived_unread.get(target)):
             if unread is not None and signal in unread:
                 return unread[signal]
         source = self._owner.get(signal, "")
         listed = self._listed.get(source, _NO_REASONS)
-        return listed[slot] if slot in listed else self._unlisted(source, target_kind(slot))
+        return listed[target] if target in listed else self._unlisted(source, target_kind(target))
 
-    def listed(self, source: str, slot_kind: str) -> frozenset[str] | None:
+    def listed(self, source: str, kind: str) -> frozenset[str] | None:
         """Return the targets of one kind that a source lists; None where it was never read.
 
         Raises UnreadError where it could not list all of them.
         """
         if source not in self._readings:
             return None
-        if reason := self._unlisted(source, slot_kind):
+        if reason := self._unlisted(source, kind):
             raise UnreadError(reason)
-        return frozenset(slot for slot in self._listed[source] if target_kind(slot) == slot_kind)
+        return frozenset(target for target in self._listed[source] if target_kind(target) == kind)
 
-    def is_fully_read(self, slot: str) -> bool:
+    def is_fully_read(self, target: str) -> bool:
         """Whether each source that lists this target could read it, and listed all targets of its kind.
 
         True for the node itself: its counts exist only where they are complete.
         """
-        return slot == NODE or not any(
-            listed[slot] or self._unlisted(source, target_kind(slot))
+        return target == NODE or not any(
+            listed[target] or self._unlisted(source, target_kind(target))
             for source, listed in self._listed.items()
-            if slot in listed
+            if target in listed
         )
 
-    def _unlisted(self, source: str, slot_kind: str) -> str:
+    def _unlisted(self, source: str, kind: str) -> str:
         """Return why a source could not list all targets of a kind; empty where it could or was not read."""
-        key = (source, slot_kind)
+        key = (source, kind)
         if key not in self._lists:
             reading = self._readings.get(source)
-            self._lists[key] = reading.unlisted(slot_kind) if reading is not None else ""
+            self._lists[key] = reading.unlisted(kind) if reading is not None else ""
         return self._lists[key]
 
-    def unreadable_reason(self, source: str, slot: str) -> str:
+    def unreadable_reason(self, source: str, target: str) -> str:
         """Return why a source could not read a target that it lists; empty where it could."""
-        return self._listed.get(source, _NO_REASONS).get(slot, "")
+        return self._listed.get(source, _NO_REASONS).get(target, "")
 
-    def targets(self, slot_kind: str) -> Iterable[str]:
+    def targets(self, kind: str) -> Iterable[str]:
         """Return the targets of one kind that any source lists, in order; without unread ones."""
-        return self._by_kind.get(slot_kind, ())
+        return self._by_kind.get(kind, ())
 
-    def read_signals(self, slot: str) -> Mapping[str, Scalar]:
+    def read_signals(self, target: str) -> Mapping[str, Scalar]:
         """Return the signals of a target that were read."""
-        return self._signals.get(slot, _NO_SIGNALS)
+        return self._signals.get(target, _NO_SIGNALS)
 
-    def has(self, slot: str) -> bool:
+    def has(self, target: str) -> bool:
         """Whether any signal of a target was read or derived."""
-        return slot in self._signals or slot in self.derived
+        return target in self._signals or target in self.derived
 
     def values(self) -> Iterator[tuple[str, Mapping[str, Scalar]]]:
         """Yield each target with its signals that were read or derived."""
-        for slot in self._signals.keys() | self.derived.keys():
-            read, derived = self._signals.get(slot, _NO_SIGNALS), self.derived.get(slot)
-            yield slot, {**read, **derived} if derived else read
+        for target in self._signals.keys() | self.derived.keys():
+            read, derived = self._signals.get(target, _NO_SIGNALS), self.derived.get(target)
+            yield target, {**read, **derived} if derived else read
 
     def unread(self) -> Iterator[tuple[str, Mapping[str, str]]]:
         """Yield each target with its signals that could not be read, with the reasons."""
         yield from self._unread.items()
 
-    def read_values(self, slot_kind: str, signal: str) -> Iterator[tuple[str, Scalar]]:
+    def read_values(self, kind: str, signal: str) -> Iterator[tuple[str, Scalar]]:
         """Yield each target of one kind with the value of a signal, where it was read or derived."""
-        for slot in self.targets(slot_kind):
-            value = self._value(slot, signal)
+        for target in self.targets(kind):
+            value = self._value(target, signal)
             if value is not None:
-                yield slot, value
+                yield target, value
 
-    def component_id(self, slot: str) -> str:
+    def component_id(self, target: str) -> str:
         """Return the id of the component in a target's location; empty where it is not known."""
-        part = self._parts.get(slot)
+        part = self._parts.get(target)
         return part.id if part is not None else ""

@@ -68,7 +68,7 @@ class LinkErrorCounter:
         self._errors = dict(before)
         self._resets = _resets(readings)
 
-    def add(self, slot: str, event: Event) -> Event:
+    def add(self, target: str, event: Event) -> Event:
         """Count one decoded Xid of a GPU, and return it: fatal where its link had too many errors.
 
         Xids that are not errors of a recoverable link are returned unchanged.
@@ -76,15 +76,15 @@ class LinkErrorCounter:
         if event.fields.get("recoverable") is not True:
             return event
         link = int(event.fields.get("link", _NO_LINK))
-        errors = self._errors.get(slot, LinkErrors())
-        since = max(event.at - _DAY, self._reset(slot, event.at))
+        errors = self._errors.get(target, LinkErrors())
+        since = max(event.at - _DAY, self._reset(target, event.at))
         before = [at for at in errors.times.get(link, ()) if at > since]
         new = [event.at] * min(max(1, event.count), _TOLERATED + 1)
         latest = tuple(sorted(before + new)[-_TOLERATED - 1 :])
         times = {**errors.times, link: latest}
         if len(times) > _MAX_LINKS:
             del times[min(times, key=lambda link: times[link][-1])]
-        self._errors[slot] = LinkErrors(times)
+        self._errors[target] = LinkErrors(times)
         if len(latest) <= _TOLERATED or link == _NO_LINK:
             return event
         detail = f"{str(event.fields['detail'])[:-1]}; more than {_TOLERATED} within a day)"
@@ -94,31 +94,31 @@ class LinkErrorCounter:
 
     def errors(self) -> dict[str, LinkErrors]:
         """Return the errors that no reset has ended, of the GPUs with the latest ones."""
-        left = {slot: self._since_reset(slot, errors) for slot, errors in self._errors.items()}
-        latest = {slot: _last(errors) for slot, errors in left.items() if errors.times}
-        return {slot: left[slot] for slot in sorted(latest, key=latest.__getitem__)[-_MAX_GPUS:]}
+        left = {target: self._since_reset(target, errors) for target, errors in self._errors.items()}
+        latest = {target: _last(errors) for target, errors in left.items() if errors.times}
+        return {target: left[target] for target in sorted(latest, key=latest.__getitem__)[-_MAX_GPUS:]}
 
-    def _since_reset(self, slot: str, errors: LinkErrors) -> LinkErrors:
-        reset = self._reset(slot, inf)
+    def _since_reset(self, target: str, errors: LinkErrors) -> LinkErrors:
+        reset = self._reset(target, inf)
         times = {link: tuple(at for at in row if at > reset) for link, row in errors.times.items()}
         times = {link: row for link, row in times.items() if row}
         return errors if times == errors.times else replace(errors, times=times)
 
-    def _reset(self, slot: str, at: float) -> float:
+    def _reset(self, target: str, at: float) -> float:
         """Return when a GPU was last reset or its driver loaded, up to a time; -inf where it was not."""
-        rows = (self._resets.get(place, ()) for place in (slot, NODE))
+        rows = (self._resets.get(place, ()) for place in (target, NODE))
         return max((row[place - 1] for row in rows if (place := bisect_right(row, at))), default=-inf)
 
 
 def _resets(readings: Iterable[Reading]) -> dict[str, list[float]]:
-    """Return the times of resets and loads of the driver by slot, ascending."""
+    """Return the times of resets and loads of the driver by target, ascending."""
     resets: dict[str, list[float]] = {}
     for reading in readings:
         for observation in reading.observations:
             for event in observation.events:
                 if event.signal in {"gpu.reset", "driver.load"}:
                     resets.setdefault(observation.target, []).append(event.at)
-    return {slot: sorted(times) for slot, times in resets.items()}
+    return {target: sorted(times) for target, times in resets.items()}
 
 
 def _last(errors: LinkErrors) -> float:
@@ -130,18 +130,20 @@ def report_recoveries(
 ) -> tuple[dict[str, LinkErrors], list[Reading]]:
     """Return the errors after these readings, and the readings with an event for each GPU that recovered.
 
-    links: the most active links that each GPU has had, by slot. A reading without all links of a GPU,
+    links: the most active links that each GPU has had, by target. A reading without all links of a GPU,
     or without all their counters, is no evidence of a recovery.
     """
     after, result = dict(before), []
     for reading in readings:
         recovered = []
-        for slot, errors in before.items() if reading.source == "nvml" else ():
-            after[slot] = _observed(after[slot], slot, reading, links.get(slot, 0.0))
-            if after[slot].recovered and not errors.recovered:
+        for target, errors in before.items() if reading.source == "nvml" else ():
+            after[target] = _observed(after[target], target, reading, links.get(target, 0.0))
+            if after[target].recovered and not errors.recovered:
                 recovered.append(
                     Observation(
-                        "nvml", slot, events=(Event(RECOVERED, reading.began, fields={"recoverable": True}),)
+                        "nvml",
+                        target,
+                        events=(Event(RECOVERED, reading.began, fields={"recoverable": True}),),
                     )
                 )
         result.append(
@@ -150,12 +152,12 @@ def report_recoveries(
     return after, result
 
 
-def _observed(errors: LinkErrors, slot: str, reading: Reading, most: float) -> LinkErrors:
+def _observed(errors: LinkErrors, target: str, reading: Reading, most: float) -> LinkErrors:
     """Return the errors of one GPU after a reading of NVML. most: the most active links that it has had."""
     links = [
         link
         for link in reading.observations
-        if target_kind(link.target) == "nvlink" and parent_target(link.target) == slot
+        if target_kind(link.target) == "nvlink" and parent_target(link.target) == target
     ]
     active = {link.target.rpartition("/")[2] for link in links if link.signals.get(_ACTIVE) is True}
     if (

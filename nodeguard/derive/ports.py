@@ -204,7 +204,7 @@ def drop_unused_counters(reading: Reading, derived: Mapping[str, Mapping[str, Sc
     """
     if reading.source != "infiniband":
         return reading
-    unused = {slot: values.get("port.saturated_alike", "none") for slot, values in derived.items()}
+    unused = {target: values.get("port.saturated_alike", "none") for target, values in derived.items()}
     if all(names == "none" for names in unused.values()):
         return reading
     return replace(

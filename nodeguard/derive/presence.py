@@ -138,9 +138,9 @@ def _needs_rdma(latest: LatestReadings, function: str) -> bool:
     )
 
 
-def _is_rdma_only(latest: LatestReadings, slot: str) -> bool:
-    is_infiniband = str(latest.get(slot, "pci.class") or "").startswith("0207")
-    return is_infiniband or latest.get(slot, "pci.vendor") == "1d0f"
+def _is_rdma_only(latest: LatestReadings, target: str) -> bool:
+    is_infiniband = str(latest.get(target, "pci.class") or "").startswith("0207")
+    return is_infiniband or latest.get(target, "pci.vendor") == "1d0f"
 
 
 DERIVATIONS = (

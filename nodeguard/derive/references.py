@@ -32,8 +32,8 @@ class BestReadings(Struct, frozen=True, array_like=True):
 _NONE = BestReadings("", {})
 
 
-def _same(slot: str) -> str:
-    return slot
+def _same(target: str) -> str:
+    return target
 
 
 # By target.
@@ -49,23 +49,23 @@ def add_peer_references(latest: LatestReadings, wanted: Mapping[str, str]) -> No
     """
     groups: dict[tuple[str, ...], list[tuple[str, Scalar]]] = {}
     names = frozenset(wanted)
-    for slot, signals in latest.values():
+    for target, signals in latest.values():
         for signal in () if names.isdisjoint(signals) else names & signals.keys():
-            groups.setdefault((signal, *_make(signal, slot, signals)), []).append((slot, signals[signal]))
+            groups.setdefault((signal, *_make(signal, target, signals)), []).append((target, signals[signal]))
     unread: Counter[tuple[str, ...]] = Counter()
-    for slot, reasons in latest.unread():
+    for target, reasons in latest.unread():
         for signal in names & reasons.keys():
-            unread[(signal, *_make(signal, slot, latest.read_signals(slot)))] += 1
+            unread[(signal, *_make(signal, target, latest.read_signals(target)))] += 1
     for group, values in groups.items():
         if len(values) > _MIN_PEERS:
             common = _median if wanted[group[0]] == "gauge" else _majority
-            for slot, value in common(values, unread[group]):
-                latest.add(slot, f"{group[0]}~peers", value)
+            for target, value in common(values, unread[group]):
+                latest.add(target, f"{group[0]}~peers", value)
 
 
-def _make(signal: str, slot: str, signals: Mapping[str, Scalar]) -> tuple[str, ...]:
+def _make(signal: str, target: str, signals: Mapping[str, Scalar]) -> tuple[str, ...]:
     """Return the make of a target: the properties that its peers share, except the compared signal."""
-    kind_name = target_kind(slot)
+    kind_name = target_kind(target)
     return (
         kind_name,
         *(str(signals.get(name, "")) for name in _MAKES.get(kind_name, ()) if name != signal),
@@ -85,18 +85,18 @@ def _majority(values: list[tuple[str, Scalar]], unread: int) -> Iterator[tuple[s
     if rest and rest[0][1] == times:
         return  # two values are equally frequent: neither is the reference
     others = len(values) - 1 + unread
-    for slot, value in values:
+    for target, value in values:
         agreeing = times - (value == most)
         if agreeing >= _MIN_PEERS and agreeing * 2 > others:
-            yield slot, most
+            yield target, most
 
 
 def _median(values: list[tuple[str, Scalar]], unread: int) -> Iterator[tuple[str, Scalar]]:
     if len(values) <= max(_MIN_PEERS_FOR_MEDIAN, unread):
         return
-    numbers = [(slot, float(value)) for slot, value in values if not isinstance(value, str)]
-    for slot, _ in numbers:
-        yield slot, median(value for other, value in numbers if other != slot)
+    numbers = [(target, float(value)) for target, value in values if not isinstance(value, str)]
+    for target, _ in numbers:
+        yield target, median(value for other, value in numbers if other != target)
 
 
 def update_inventory(
@@ -113,21 +113,21 @@ def update_inventory(
     """
     after = dict(before)
     present = set()
-    for slot, signals in latest.values():
-        present.add(slot)
-        if (wanted.isdisjoint(signals) and slot not in before) or not latest.is_fully_read(slot):
+    for target, signals in latest.values():
+        present.add(target)
+        if (wanted.isdisjoint(signals) and target not in before) or not latest.is_fully_read(target):
             continue
         now = {name: float(signals[name]) for name in wanted & signals.keys() if _is_number(signals[name])}
-        old = _of_present_component(latest, slot, before)
-        if now or (slot in before and old is _NONE):
+        old = _of_present_component(latest, target, before)
+        if now or (target in before and old is _NONE):
             best = {
                 **old.values,
                 **{name: max(value, old.values.get(name, -inf)) for name, value in now.items()},
             }
-            after[slot] = BestReadings(_component(latest, slot) or old.component, best)
-    gone = [slot for slot in after if slot not in present]
-    for slot in gone[: max(0, len(gone) - _MAX_GONE)]:
-        del after[slot]
+            after[target] = BestReadings(_component(latest, target) or old.component, best)
+    gone = [target for target in after if target not in present]
+    for target in gone[: max(0, len(gone) - _MAX_GONE)]:
+        del after[target]
     return after
 
 
@@ -135,14 +135,14 @@ def _is_number(value: Scalar) -> bool:
     return not isinstance(value, str)
 
 
-def _component(latest: LatestReadings, slot: str) -> str:
+def _component(latest: LatestReadings, target: str) -> str:
     """Return the component in a location, or the device of a file system; empty where it is not before."""
-    return latest.component_id(slot) or str(latest.read_signals(slot).get("fs.device", ""))
+    return latest.component_id(target) or str(latest.read_signals(target).get("fs.device", ""))
 
 
-def _of_present_component(latest: LatestReadings, slot: str, before: Inventory) -> BestReadings:
+def _of_present_component(latest: LatestReadings, target: str, before: Inventory) -> BestReadings:
     """Return the inventory of the present component of a target, without that of an earlier one."""
-    row, part = before.get(slot, _NONE), _component(latest, slot)
+    row, part = before.get(target, _NONE), _component(latest, target)
     return _NONE if part and row.component and part != row.component else row
 
 
@@ -150,13 +150,13 @@ def _of_present_component(latest: LatestReadings, slot: str, before: Inventory) 
 _DERIVED_FROM = {"port.expected_by": ("port.up", _same), "nvlink.down": ("gpu.nvlink.active", parent_target)}
 
 
-def forget_inventory(before: Inventory, check: Check, slots: Iterable[str]) -> dict[str, BestReadings]:
+def forget_inventory(before: Inventory, check: Check, targets: Iterable[str]) -> dict[str, BestReadings]:
     """Return the inventory without the references of a check on some targets.
 
     The next reading becomes the reference: an operator removed a component for good.
     """
     after = dict(before)
-    for place, signal in ((to(slot), signal) for slot in slots for signal, to in _references(check)):
+    for place, signal in ((to(target), signal) for target in targets for signal, to in _references(check)):
         row = after.get(place, _NONE)
         if signal in row.values:
             values = {name: value for name, value in row.values.items() if name != signal}
@@ -176,18 +176,18 @@ def _references(check: Check) -> Iterator[tuple[str, Callable[[str], str]]]:
 
 def add_inventory_references(latest: LatestReadings, before: Inventory, now: Inventory) -> None:
     """Add the reference `SIGNAL~inventory`: the best value before this round, or now in the first one."""
-    for slot in now:
-        if latest.has(slot):
-            row = _of_present_component(latest, slot, before).values or now[slot].values
+    for target in now:
+        if latest.has(target):
+            row = _of_present_component(latest, target, before).values or now[target].values
             for name, value in row.items():
-                latest.add(slot, f"{name}~inventory", value)
+                latest.add(target, f"{name}~inventory", value)
 
 
 def best_values(latest: LatestReadings, before: Inventory, signal: str) -> dict[str, float]:
     """Return by target the best value ever read of a signal of the present component."""
     rows = {
-        slot: _of_present_component(latest, slot, before).values
-        for slot, row in before.items()
+        target: _of_present_component(latest, target, before).values
+        for target, row in before.items()
         if signal in row.values
     }
-    return {slot: row[signal] for slot, row in rows.items() if row}
+    return {target: row[signal] for target, row in rows.items() if row}

@@ -53,10 +53,12 @@ def record_traps(
                 if trap is not None:
                     after[observation.target] = _with_trap(after.get(observation.target, ()), trap)
     recent = {
-        slot: tuple(trap for trap in row if trap.at > latest.mono - WINDOW) for slot, row in after.items()
+        target: tuple(trap for trap in row if trap.at > latest.mono - WINDOW) for target, row in after.items()
     }
-    slots = sorted((slot for slot in recent if recent[slot]), key=lambda slot: recent[slot][-1].at)
-    return {slot: recent[slot] for slot in slots[-_MAX_GPUS:]}
+    targets = sorted(
+        (target for target in recent if recent[target]), key=lambda target: recent[target][-1].at
+    )
+    return {target: recent[target] for target in targets[-_MAX_GPUS:]}
 
 
 def _trap(event: Event, part: str) -> Trap | None:

@@ -104,7 +104,7 @@ SIGNALS = signals_by_name(
     ),
     Signal("efa.silence", "gauge", "time since the device's latest heartbeat", "seconds"),
     Signal("fs.writable", "state", "whether the file system is mounted for writing"),
-    Signal("fs.disk", "state", "slot of the disk that the file system is on"),
+    Signal("fs.disk", "state", "target of the disk that the file system is on"),
     Signal("volume.lost", "event", "a disk without a mount of the host is gone", fields=("dev",)),
     Signal(
         "volume.error",

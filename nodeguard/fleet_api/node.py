@@ -50,7 +50,7 @@ def repeat_offenders(planner: Planner, now: Instant, node: str = "") -> tuple[Re
         RepeatOffenderView(
             component=offender.part,
             node=offender.node,
-            target=offender.slot,
+            target=offender.target,
             faults=offender.faults,
             expected=round(offender.expected, 4),
             check=offender.check,

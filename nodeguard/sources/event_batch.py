@@ -17,7 +17,7 @@ _SINGLE = 64
 # Events of one reading that stay single events; after that each kind of event on a target is only counted.
 _EVENTS = 512
 # Kinds of event on one target, as many as the judge keeps, and on all targets together.
-_KINDS_OF_SLOT = 64
+_KINDS_OF_TARGET = 64
 _KINDS = 1024
 
 # Fields that change the meaning of an event within one pattern: a storm of corrected errors must not hide a
@@ -41,13 +41,13 @@ class EventBatch:
 
     def __init__(self) -> None:
         self._kinds: dict[_Kind, list[Event]] = {}
-        self._kinds_of_slot: dict[str, int] = {}
+        self._kinds_of_target: dict[str, int] = {}
         self._events = 0
         self.dropped = 0
 
-    def add(self, slot: str, pattern: str, event: Event) -> None:
+    def add(self, target: str, pattern: str, event: Event) -> None:
         """Add one event. pattern: id of the pattern that matched."""
-        kind = (slot, pattern, _distinct(event))
+        kind = (target, pattern, _distinct(event))
         events = self._kinds.get(kind)
         if events is None:
             self._begin(kind, event)
@@ -59,19 +59,19 @@ class EventBatch:
             events[-1] = Event(last.signal, event.at, event.text, event.fields, last.count + 1)
 
     def _begin(self, kind: _Kind, event: Event) -> None:
-        slot = kind[0]
-        of_slot = self._kinds_of_slot.get(slot, 0)
-        if of_slot >= _KINDS_OF_SLOT or len(self._kinds) >= _KINDS:
+        target = kind[0]
+        of_target = self._kinds_of_target.get(target, 0)
+        if of_target >= _KINDS_OF_TARGET or len(self._kinds) >= _KINDS:
             self.dropped += 1
             return
         self._kinds[kind] = [event]
-        self._kinds_of_slot[slot] = of_slot + 1
+        self._kinds_of_target[target] = of_target + 1
         self._events += 1
 
     def observations(self, source: str) -> Iterator[Observation]:
         """Yield an observation for each kind of event on each target."""
-        for (slot, _, _), events in self._kinds.items():
-            yield Observation(source, slot, events=tuple(events))
+        for (target, _, _), events in self._kinds.items():
+            yield Observation(source, target, events=tuple(events))
 
 
 def _distinct(event: Event) -> tuple[Scalar, ...]:

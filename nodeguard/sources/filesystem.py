@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from nodeguard.model import target as slots
+from nodeguard.model import target as targets
 from nodeguard.model.observation import Observation
 from nodeguard.model.signal import Signal, signals_by_name
 from nodeguard.sources.machine import Machine
@@ -65,12 +65,12 @@ class FilesystemSource:
                 if isinstance(text, OSError)
                 else implausible(_MOUNTS, text)
             )
-            yield Observation(self.name, slots.NODE, "failed", detail=detail)
+            yield Observation(self.name, targets.NODE, "failed", detail=detail)
             return
         checked = mounts_to_check(text)
         if not checked:
             return
-        fstab = ObservationDraft(machine, self.name, slots.NODE)
+        fstab = ObservationDraft(machine, self.name, targets.NODE)
         writable = {
             mount.path.rstrip("/") or "/"
             for mount in parse_mounts(fstab.read_text(_FSTAB, "fs.fstab_writable") or "")
@@ -80,7 +80,7 @@ class FilesystemSource:
         results = {entry.call: entry.result for entry in answer.results}
         stalled = {entry.call for entry in (*answer.stalled, *answer.resting)}
         for mount in checked:
-            draft = ObservationDraft(machine, self.name, slots.filesystem_target(mount.path))
+            draft = ObservationDraft(machine, self.name, targets.filesystem_target(mount.path))
             draft.unread.update(fstab.unread)
             draft.signals.update(
                 {

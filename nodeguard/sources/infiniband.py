@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator
 
-from nodeguard.model import target as slots
+from nodeguard.model import target as targets
 from nodeguard.model.observation import Component, Observation
 from nodeguard.model.signal import Signal, signals_by_name
 from nodeguard.sources.machine import Machine
@@ -77,7 +77,7 @@ class InfinibandSource:
 
     def read(self, machine: Machine) -> Iterator[Observation]:
         """Read once; see Source.read."""
-        node = ObservationDraft(machine, self.name, slots.NODE)
+        node = ObservationDraft(machine, self.name, targets.NODE)
         devices = node.list_targets(_CLASS, "port")
         if not devices and not node.unlisted:
             yield node.build(status="absent", detail=f"no RDMA device: {_CLASS} is empty or does not exist")
@@ -109,7 +109,7 @@ class InfinibandSource:
         adapter.read("port.board", f"{path}/board_id", parse_line, required=has_board)
         adapter.read("port.firmware", f"{path}/fw_ver", _firmware)
         function = (adapter.read_link(f"{path}/device", "port.pci") or "").rpartition("/")[2]
-        address = slots.function_address(function)
+        address = targets.function_address(function)
         if address:
             adapter.signals["port.pci"] = address
         interfaces = adapter.list_names(f"{path}/device/net", "port.netdev")
@@ -125,7 +125,7 @@ class InfinibandSource:
             # Every RDMA device has this directory: a device without it is being added or removed.
             node.unlisted.setdefault("port", f"{device}: it disappeared during the read")
         for port in ports or ():
-            draft = ObservationDraft(node.machine, self.name, slots.port_target(device, port))
+            draft = ObservationDraft(node.machine, self.name, targets.port_target(device, port))
             draft.signals.update(adapter.signals)
             draft.unread.update(adapter.unread)
             directory = f"{path}/ports/{port}"

@@ -81,8 +81,8 @@ class KmsgSource:
             for pattern in self._by_start.get(text[:_START], self._others):
                 if pattern.hint in text and (match := self._match(pattern, text)):
                     if pattern.signal:
-                        slot, event = _event(pattern, match, record)
-                        batch.add(slot, pattern.id, event)
+                        target, event = _event(pattern, match, record)
+                        batch.add(target, pattern.id, event)
                     break
         if batch.dropped:
             yield _not_evaluated(batch.dropped, machine.now().mono)
@@ -211,14 +211,16 @@ def join_fragments(records: Iterable[LogRecord]) -> list[LogRecord]:
 def _event(pattern: LogPattern, match: re.Match[str], record: LogRecord) -> tuple[str, Event]:
     groups = {name: text for name, text in match.groupdict().items() if text is not None}
     fields: dict[str, Scalar] = {name: _value(name, text) for name, text in groups.items()}
-    return _slot(pattern.target, groups), Event(pattern.signal, record.at, record.text[:_TEXT], fields)
+    return _matched_target(pattern.target, groups), Event(
+        pattern.signal, record.at, record.text[:_TEXT], fields
+    )
 
 
 def _value(name: str, text: str) -> Scalar:
     return int(text) if name not in _TEXTS and _short_number(text) else text
 
 
-def _slot(kind: str, groups: dict[str, str]) -> str:
+def _matched_target(kind: str, groups: dict[str, str]) -> str:
     """Return the target that a match names; the node if it names none."""
     address, device = groups.get("pci", ""), groups.get("dev", "")
     if kind == "port":

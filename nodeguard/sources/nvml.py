@@ -64,14 +64,14 @@ class NvmlSource:
     def __init__(self) -> None:
         # Detached GPUs: targets that a round does not touch, NODE for all. Set it between two rounds.
         self.detached: frozenset[str] = frozenset()
-        self._slots: dict[int, str] = {}
+        self._targets: dict[int, str] = {}
         self._by_uuid: dict[str, str] = {}
         self._links: dict[str, frozenset[str]] = {}
         self._nvlinks = NvlinkReader()
 
     def targets_by_name(self) -> dict[str, str]:
         """Return the targets of the GPUs that were read, by index and by UUID."""
-        return {**{str(index): slot for index, slot in self._slots.items()}, **self._by_uuid}
+        return {**{str(index): target for index, target in self._targets.items()}, **self._by_uuid}
 
     def read(self, machine: Machine) -> Iterator[Observation]:
         """Read once; see Source.read."""
@@ -80,12 +80,12 @@ class NvmlSource:
 
     def _round(self, machine: Machine) -> Iterator[Observation]:
         detached = self.detached
-        indices = {slot: index for index, slot in self._slots.items()}
+        indices = {target: index for index, target in self._targets.items()}
         if not indices.keys() >= detached:
             # All GPUs, or one with an unknown index: a round that finds the index would open the GPU.
             yield Observation(self.name, NODE, "detached", detail=DETACHED)
             return
-        answer = machine.nvml(leave=frozenset(indices[slot] for slot in detached))
+        answer = machine.nvml(leave=frozenset(indices[target] for target in detached))
         if answer.missing:
             yield Observation(self.name, NODE, "absent", {"nvml.library": False}, detail=answer.missing)
             return
@@ -100,16 +100,18 @@ class NvmlSource:
             unanswered_calls[answer.hung.scope] = answer.hung.call
         unanswered_calls.pop(SYSTEM, None)
         names = self._names(handled, sorted(handled.keys() | unanswered_calls.keys()))
-        self._slots |= names
-        yield replace(_node(answer, system, scopes, self._slots), unlisted=_unlisted(names))
-        for index, slot in sorted(names.items()):
+        self._targets |= names
+        yield replace(_node(answer, system, scopes, self._targets), unlisted=_unlisted(names))
+        for index, target in sorted(names.items()):
             calls, unanswered = scopes.get(index, {}), unanswered_calls.get(index, "")
-            observed = list(observe_gpu(slot, calls, unanswered, self._nvlinks, self._links.get(slot, ())))
+            observed = list(
+                observe_gpu(target, calls, unanswered, self._nvlinks, self._links.get(target, ()))
+            )
             yield from observed
             yield from self._unreached(observed)
-        for gpu_slot in sorted(detached):
-            for slot in (gpu_slot, *sorted(self._links.get(gpu_slot, ()))):
-                yield Observation(self.name, slot, "detached", detail=DETACHED)
+        for gpu in sorted(detached):
+            for target in (gpu, *sorted(self._links.get(gpu, ()))):
+                yield Observation(self.name, target, "detached", detail=DETACHED)
 
     def _names(self, handled: dict[int, dict[str, Any]], indices: Iterable[int]) -> dict[int, str]:
         """Return the target of each device, by its index.
@@ -117,11 +119,11 @@ class NvmlSource:
         A device without a PCI address gets the earlier target of its UUID, else the earlier target of its
         index. If another device has that target, the device is named by its index.
         """
-        names = {index: slot for index, calls in handled.items() if (slot := _slot(calls))}
-        self._by_uuid |= {uuid: slot for index, slot in names.items() if (uuid := _uuid(handled[index]))}
+        names = {index: target for index, calls in handled.items() if (target := _pci_gpu_target(calls))}
+        self._by_uuid |= {uuid: target for index, target in names.items() if (uuid := _uuid(handled[index]))}
         for index in indices:
             if index not in names:
-                before = self._by_uuid.get(_uuid(handled.get(index, {}))) or self._slots.get(index)
+                before = self._by_uuid.get(_uuid(handled.get(index, {}))) or self._targets.get(index)
                 names[index] = (
                     before if before and before not in names.values() else unnamed_gpu_target(index)
                 )
@@ -134,18 +136,20 @@ class NvmlSource:
             self._links[of_gpu.target] = frozenset(link.target for link in links)
             return
         read_now = {link.target for link in links}
-        for slot in sorted(self._links.get(of_gpu.target, ())):
-            if slot not in read_now:
-                yield Observation(self.name, slot, "hung", detail=of_gpu.detail)
+        for target in sorted(self._links.get(of_gpu.target, ())):
+            if target not in read_now:
+                yield Observation(self.name, target, "hung", detail=of_gpu.detail)
 
     def _events(self, machine: Machine) -> Iterator[Observation]:
         for event in machine.nvml_events():
             # Use the event's own address: after a restart of the worker, the GPUs may have other indices.
-            slot = gpu_target(event.address) if bus_address(event.address) else self._slots.get(event.device)
-            if event.type == _XID_EVENT and slot is not None:
+            target = (
+                gpu_target(event.address) if bus_address(event.address) else self._targets.get(event.device)
+            )
+            if event.type == _XID_EVENT and target is not None:
                 xid, at = event.data, machine.now().mono if event.at is None else event.at
                 line = Event("gpu.xid.line", at, f"NVML event: Xid {xid}", {"xid": xid, "rest": ""})
-                yield Observation(self.name, slot, events=(line,))
+                yield Observation(self.name, target, events=(line,))
 
 
 def _by_scope(answer: LaneResult) -> dict[int, dict[str, Any]]:
@@ -155,7 +159,7 @@ def _by_scope(answer: LaneResult) -> dict[int, dict[str, Any]]:
     return scopes
 
 
-def _slot(calls: dict[str, Any]) -> str | None:
+def _pci_gpu_target(calls: dict[str, Any]) -> str | None:
     for name in ("nvmlDeviceGetPciInfo_v3", "nvmlDeviceGetPciInfo"):
         info = calls.get(name)
         address = info.get("busId") if isinstance(info, dict) else None
@@ -171,12 +175,12 @@ def _uuid(calls: dict[str, Any]) -> str:
 
 def _unlisted(names: dict[int, str]) -> dict[str, str]:
     """Return why NVML's list of GPUs is incomplete: a GPU without an address may be any GPU on the bus."""
-    unnamed = [str(index) for index, slot in sorted(names.items()) if gpu_index(slot) is not None]
+    unnamed = [str(index) for index, target in sorted(names.items()) if gpu_index(target) is not None]
     return {"gpu": f"NVML gives no PCI address for GPU {', '.join(unnamed)}"} if unnamed else {}
 
 
 def _node(
-    answer: LaneResult, system: dict[str, Any], scopes: dict[int, dict[str, Any]], slots: dict[int, str]
+    answer: LaneResult, system: dict[str, Any], scopes: dict[int, dict[str, Any]], targets: dict[int, str]
 ) -> Observation:
     """Return the observation of the node: whether NVML exists, initialises and answers."""
     init = error_name(system.get("nvmlInit"))
@@ -184,7 +188,7 @@ def _node(
     is_complete = answer.interrupted is None and not answer.failed
     signals: dict[str, Scalar] = {"nvml.library": True, "nvml.hung": answer.hung is not None}
     if late is not None:
-        signals["nvml.unanswered"] = _call_text(late, slots)
+        signals["nvml.unanswered"] = _call_text(late, targets)
     # Without a late call, only a complete round shows that NVML answers.
     if is_complete or late is not None:
         signals["nvml.answers"] = late is None
@@ -203,7 +207,7 @@ def _node(
     errors = [error_name(calls[_HANDLE]) for calls in scopes.values() if _HANDLE in calls]
     refused = sorted((error for error in errors if error in _HANDLE_ERRORS), key=_HANDLE_ERRORS.index)
     hidden = [error for error in errors if error not in _HANDLE_ERRORS]
-    status, detail = _round_status(answer, system, slots)
+    status, detail = _round_status(answer, system, targets)
     unread = {"gpu.handles_refused": nvml_reason(hidden[0])} if hidden and not refused else {}
     # Only a complete round shows that no handle was refused.
     if errors or status == "read":
@@ -214,15 +218,15 @@ def _node(
     return Observation("nvml", NODE, status, signals, unread, detail=detail)
 
 
-def _round_status(answer: LaneResult, system: dict[str, Any], slots: dict[int, str]) -> tuple[Status, str]:
+def _round_status(answer: LaneResult, system: dict[str, Any], targets: dict[int, str]) -> tuple[Status, str]:
     """Return the status of a round as a whole, and the detail of a failure."""
     if answer.hung is not None:
-        return "hung", f"{_call_text(answer.hung, slots)} does not return, not even on SIGKILL"
+        return "hung", f"{_call_text(answer.hung, targets)} does not return, not even on SIGKILL"
     stalled = next((entry.call for entry in answer.stalled if entry.scope == SYSTEM), "")
     if stalled:
         return "hung", f"{stalled} gave no answer"
     if answer.interrupted is not None:
-        return "hung", f"there was no time for the calls after {_call_text(answer.interrupted, slots)}"
+        return "hung", f"there was no time for the calls after {_call_text(answer.interrupted, targets)}"
     if answer.failed:
         return "failed", answer.failed
     for call in ("nvmlInit", DEVICE_COUNT):
@@ -234,8 +238,8 @@ def _round_status(answer: LaneResult, system: dict[str, Any], slots: dict[int, s
 _SYSTEM = {"nvml.driver_version": "nvmlSystemGetDriverVersion", "nvml.version": "nvmlSystemGetNVMLVersion"}
 
 
-def _call_text(entry: CallResult, slots: dict[int, str]) -> str:
+def _call_text(entry: CallResult, targets: dict[int, str]) -> str:
     """Return a call with the label of its GPU, for a message."""
     if entry.scope == SYSTEM:
         return entry.call
-    return f"{entry.call} of {target_label(slots.get(entry.scope, unnamed_gpu_target(entry.scope)))}"
+    return f"{entry.call} of {target_label(targets.get(entry.scope, unnamed_gpu_target(entry.scope)))}"

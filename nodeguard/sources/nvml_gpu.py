@@ -33,7 +33,7 @@ GPU_ERRORS = (
 
 
 def observe_gpu(
-    slot: str, calls: dict[str, Any], unanswered: str, links: NvlinkReader, before: Collection[str]
+    target: str, calls: dict[str, Any], unanswered: str, links: NvlinkReader, before: Collection[str]
 ) -> Iterator[Observation]:
     """Yield the observations of a GPU and its NVLinks.
 
@@ -42,7 +42,7 @@ def observe_gpu(
     """
     complete = not unanswered
     signals, unread = read_rows(GPU, calls, complete=complete)
-    nvlinks = [links.read(slot, link, calls, complete=complete) for link in _numbers(_NVLINK_STATE, calls)]
+    nvlinks = [links.read(target, link, calls, complete=complete) for link in _numbers(_NVLINK_STATE, calls)]
     if not signals.get("gpu.mig.enabled"):
         nvlinks = [_unread_if_missing(link) if link.target in before else link for link in nvlinks]
     c2c = [read_rows(C2C, calls, link) for link in _numbers(_C2C_STATUS, calls)]
@@ -62,7 +62,7 @@ def observe_gpu(
     mode = "mig" if signals.get("gpu.mig.enabled") else ""
     detail = f"{unanswered} gave no answer" if unanswered else ""
     yield Observation(
-        "nvml", slot, status, signals, unread, component=_part(calls), epoch=mode, detail=detail
+        "nvml", target, status, signals, unread, component=_part(calls), epoch=mode, detail=detail
     )
     counted = isinstance(signals.get("gpu.nvlink.count"), int)
     for link in nvlinks:

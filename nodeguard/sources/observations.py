@@ -89,19 +89,19 @@ class ObservationsSource:
         own: dict[str, Observation] = {}
         defects = list(file.defects)
         for result in file.observations:
-            slot = probe_target(result.name, result.target)
-            if slot in observations:
-                other = observations[slot].signals["probe.file"]
-                defects.append(f"{slot} is also in {other}: remove one, or give it another name")
+            target = probe_target(result.name, result.target)
+            if target in observations:
+                other = observations[target].signals["probe.file"]
+                defects.append(f"{target} is also in {other}: remove one, or give it another name")
             else:
-                own[slot] = Observation(self.name, slot, signals=_signals(result, name))
+                own[target] = Observation(self.name, target, signals=_signals(result, name))
         earlier = self._last.get(name, ()) if defects else ()
         self._last[name] = (*own.values(), *(last for last in earlier if last.target not in own))
         if now > file.until:
             age, validity = format_duration(now - file.written), format_duration(file.until - file.written)
             reason = f"{_path(name)}: written {age} ago and valid for {validity}"
             reason = f"{reason}: let the probe write again, or remove the file"
-            own = {slot: _without_results(observation, reason) for slot, observation in own.items()}
+            own = {target: _without_results(observation, reason) for target, observation in own.items()}
         observations.update(own)
         return defects
 
@@ -113,9 +113,11 @@ class ObservationsSource:
         if unread_targets:
             return unread_targets
         # No probe can have this name, as it has a dot.
-        slot = probe_target(_shown(name), NODE)
+        target = probe_target(_shown(name), NODE)
         unread = {"probe.health": reason}
-        return {slot: Observation(self.name, slot, signals={"probe.file": _path(name)}, unreadable=unread)}
+        return {
+            target: Observation(self.name, target, signals={"probe.file": _path(name)}, unreadable=unread)
+        }
 
 
 def _signals(result: ProbeObservation, name: str) -> dict[str, Scalar]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from nodeguard.model import target as slots
+from nodeguard.model import target as targets
 from nodeguard.model.observation import Observation
 from nodeguard.model.signal import Scalar, Signal, signals_by_name
 from nodeguard.sources.machine import Machine
@@ -80,22 +80,22 @@ class PciSource:
 
     def read(self, machine: Machine) -> Iterator[Observation]:
         """Read once; see Source.read."""
-        node = ObservationDraft(machine, self.name, slots.NODE)
+        node = ObservationDraft(machine, self.name, targets.NODE)
         addresses = node.list_targets(_BUS, *_COUNTS)
         if addresses is None and not node.unlisted:
             yield node.build(status="absent", detail=f"no PCI bus: {_BUS} does not exist")
             return
         listed = node.list_names(_PROCFS, "pci.procfs") or ()
-        driven = {slots.gpu_target(name): name for name in listed if slots.bus_address(name)}
+        driven = {targets.gpu_target(name): name for name in listed if targets.bus_address(name)}
         counts = dict.fromkeys(_COUNTS, 0)
         seen: set[str] = set()
         for address in addresses or ():
             draft = self._function(node, address)
             # A GPU's virtual functions can share its target; the GPU itself comes first.
-            if draft is None or draft.slot in seen:
+            if draft is None or draft.target in seen:
                 continue
-            seen.add(draft.slot)
-            kind = slots.target_kind(draft.slot)
+            seen.add(draft.target)
+            kind = targets.target_kind(draft.target)
             if kind == "gpu":
                 _set_procfs(draft, node, driven)
             if draft.unread.keys() & {"pci.virtual", "pci.driver"}:
@@ -119,10 +119,10 @@ class PciSource:
         self, driven: dict[str, str], seen: set[str], present: frozenset[str]
     ) -> Iterator[Observation]:
         """Yield the GPUs that the driver lists and the complete list of the bus does not."""
-        for slot, address in driven.items():
-            if slot not in seen and slots.function_address(address) not in present:
+        for target, address in driven.items():
+            if target not in seen and targets.function_address(address) not in present:
                 signals: dict[str, Scalar] = {"pci.present": False, "pci.procfs": True}
-                yield Observation(self.name, slot, signals=signals)
+                yield Observation(self.name, target, signals=signals)
 
     def _function(self, node: ObservationDraft, address: str) -> ObservationDraft | None:
         """Return the draft of a function; None if the function is not watched."""
@@ -134,12 +134,12 @@ class PciSource:
         rdma: tuple[str, ...] = ()
         if identity.class_code.startswith(_NETWORK):
             rdma = draft.list_names(f"{path}/infiniband", "pci.rdma_devices") or ()
-        slot = slot_of(address, identity, has_rdma=bool(rdma))
-        if slot is None:
+        target = function_target(address, identity, has_rdma=bool(rdma))
+        if target is None:
             for reason in draft.unread.values():
                 node.unlisted.setdefault("pci", f"{address}: {reason}")
             return None
-        draft.slot = slot
+        draft.target = target
         draft.signals = {
             "pci.present": True,
             "pci.vendor": identity.vendor,
@@ -154,11 +154,11 @@ class PciSource:
         if "pci.driver" not in draft.unread:
             draft.signals["pci.driver"] = (driver or "").rpartition("/")[2]
         above = (draft.read_link(path, "pci.upstream", "pci.upstream.width_max") or "").rpartition("/")[0]
-        bridge = slots.function_address(above.rpartition("/")[2])
+        bridge = targets.function_address(above.rpartition("/")[2])
         if bridge:
             draft.signals["pci.upstream"] = bridge
             self._read_upstream(draft, bridge)
-        if slots.target_kind(slot) == "pci" and "pci.rdma_devices" not in draft.unread:
+        if targets.target_kind(target) == "pci" and "pci.rdma_devices" not in draft.unread:
             draft.signals["pci.rdma_devices"] = len(rdma)
         read_pcie_link(draft, path)
         read_aer_totals(draft, path)
@@ -204,7 +204,7 @@ def _set_procfs(draft: ObservationDraft, node: ObservationDraft, driven: dict[st
     if "pci.procfs" in node.unread:
         draft.mark_unread(node.unread["pci.procfs"], "pci.procfs")
     elif driven:
-        draft.signals["pci.procfs"] = draft.slot in driven
+        draft.signals["pci.procfs"] = draft.target in driven
 
 
 def _set_counts(node: ObservationDraft, counts: dict[str, int]) -> None:
@@ -218,22 +218,22 @@ def _set_counts(node: ObservationDraft, counts: dict[str, int]) -> None:
 
 def _is_passed_through(draft: ObservationDraft) -> bool:
     """Return whether a function is passed to a virtual machine: by vfio-pci, pci-stub or Xen."""
-    return slots.is_passthrough_driver(str(draft.signals.get("pci.driver", "")))
+    return targets.is_passthrough_driver(str(draft.signals.get("pci.driver", "")))
 
 
-def slot_of(address: str, identity: FunctionIdentity, *, has_rdma: bool) -> str | None:
+def function_target(address: str, identity: FunctionIdentity, *, has_rdma: bool) -> str | None:
     """Return the target of a watched function: a GPU, an NVSwitch, or an RDMA function; else None.
 
     Class codes: PCI Code and ID Assignment Specification; ids: NVIDIA, Mellanox, and Amazon's EFA.
     """
     vendor, device, class_code = identity.vendor, identity.device, identity.class_code
     if vendor == "10de" and class_code in _GPU:
-        return slots.gpu_target(address)
+        return targets.gpu_target(address)
     if vendor == "10de" and class_code == _NVSWITCH:
-        return slots.nvswitch_target(address)
+        return targets.nvswitch_target(address)
     mellanox = vendor == "15b3" and class_code in {"0200", "0207"}
     efa = vendor == "1d0f" and device.startswith("efa")
-    return slots.pci_target(address) if mellanox or efa or has_rdma else None
+    return targets.pci_target(address) if mellanox or efa or has_rdma else None
 
 
 def _hexadecimal(text: str) -> str:

@@ -113,10 +113,10 @@ class ObservationDraft:
     `unread`. If the path does not exist, the signals do not apply: nothing is noted. UnansweredError passes.
     """
 
-    def __init__(self, machine: Machine, source: str, slot: str) -> None:
+    def __init__(self, machine: Machine, source: str, target: str) -> None:
         self.machine = machine
         self.source = source
-        self.slot = slot
+        self.target = target
         self.signals: dict[str, Scalar] = {}
         self.unread: dict[str, str] = {}
         self.unlisted: dict[str, str] = {}
@@ -195,7 +195,7 @@ class ObservationDraft:
         unread = {signal: reason for signal, reason in self.unread.items() if signal not in self.signals}
         return Observation(
             self.source,
-            self.slot,
+            self.target,
             status,
             self.signals,
             unread,

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeguard.model.target import NODE
-from nodeguard.sources.pci import FunctionIdentity, PciSource, slot_of
+from nodeguard.sources.pci import FunctionIdentity, PciSource, function_target
 from tests.sources.fake_machine import FakeMachine, ThisMachine, by_slot
 
 BUS = "/sys/bus/pci/devices"
@@ -337,7 +337,9 @@ def test_a_driver_that_comes_later_makes_a_function_one_for_rdma() -> None:
 
 @given(*[st.text("0123456789abcdef", min_size=4, max_size=4)] * 3, st.booleans())
 def test_only_nvidia_functions_are_gpus(vendor: str, device: str, class_code: str, has_rdma: bool) -> None:
-    slot = slot_of(GPU, FunctionIdentity(vendor, device, class_code, virtual=False), has_rdma=has_rdma)
+    slot = function_target(
+        GPU, FunctionIdentity(vendor, device, class_code, virtual=False), has_rdma=has_rdma
+    )
     assert (slot == "gpu/0000:3b:00") == (vendor == "10de" and class_code in {"0300", "0302"})
     assert slot is not None or not has_rdma
 

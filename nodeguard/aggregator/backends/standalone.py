@@ -74,7 +74,7 @@ class StandaloneBackend:
     def node_reported(self, caller: Caller, report: Report) -> None:
         """Add a node at its first report, with the GPUs in its inventory."""
         gpus_of = self._store.gpus
-        gpus = sum(1 for slot in report.inventory.components if target_kind(slot) == "gpu")
+        gpus = sum(1 for target in report.inventory.components if target_kind(target) == "gpu")
         if gpus_of.get(caller.node) != gpus and (gpus or caller.node not in gpus_of):
             gpus_of[caller.node] = gpus
             self._store.changed()

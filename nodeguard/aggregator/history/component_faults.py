@@ -58,10 +58,10 @@ def read_component_faults(file: str) -> FaultHistory:
                 incident.component, incident.node, incident.target, incident.cause, incident.first_seen
             )
         for first, last, node, text in connection.execute(_SEEN):
-            for slot, occupant in _INVENTORY.decode(text).components.items():
-                if occupant.id and has_component_id(slot):
+            for target, occupant in _INVENTORY.decode(text).components.items():
+                if occupant.id and has_component_id(target):
                     faults.record_component(occupant.id, first)
-                    faults.record_component(occupant.id, last, node, slot)
+                    faults.record_component(occupant.id, last, node, target)
     return faults
 
 

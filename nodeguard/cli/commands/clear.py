@@ -29,12 +29,12 @@ def run(arguments: Sequence[str]) -> int:
     )
     add = parser.add_argument
     add("check", metavar="CHECK", help="check of the finding")
-    add("slot", metavar="TARGET", help="target of the finding, such as gpu/0000:3b:00 or node")
+    add("target", metavar="TARGET", help="target of the finding, such as gpu/0000:3b:00 or node")
     add("--part", default="", metavar="ID", help="clear only while this component is in the target")
     add("--by", default=current_user(), metavar="NAME", help="name to record (default: current user)")
     add_socket(parser)
     options = parser.parse_args(arguments)
     identity = f"clear-{os.getpid()}-{time.time():.0f}"
-    instruction = ClearFinding(identity, options.check, options.slot, options.part, options.by)
+    instruction = ClearFinding(identity, options.check, options.target, options.part, options.by)
     print_output(request(options.socket, instruction, _TIMEOUT))
     return OK

@@ -100,7 +100,7 @@ def _finding(finding: Finding, text: VerdictText) -> Iterator[StyledLine]:
     yield StyledLine((StyledText(health.upper(), health), StyledText("  ")), title, "strong")
     yield _field("message", finding.message)
     if finding.targets:
-        yield _field("targets", _first([target_label(slot) for slot in finding.targets]))
+        yield _field("targets", _first([target_label(target) for target in finding.targets]))
     if finding.component:
         yield _field("component", finding.component)
     note = f"; {finding.note}" if finding.note else ""
@@ -157,7 +157,9 @@ def _passed(family: PassedFamily) -> StyledLine:
 
 def _unreadable(unread: ReadFailure) -> StyledLine:
     targets = (
-        "" if unread.targets == (NODE,) else f" of {_first([target_label(slot) for slot in unread.targets])}"
+        ""
+        if unread.targets == (NODE,)
+        else f" of {_first([target_label(target) for target in unread.targets])}"
     )
     text = unread.source
     if unread.subject != unread.source:

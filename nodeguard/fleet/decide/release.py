@@ -22,7 +22,7 @@ WaitKind = Literal[
     "finding", "proof", "soak", "check", "hold", "maintenance", "silence", "domain", "evaluation", "write"
 ]
 
-# Slots that are named before the rest is counted.
+# Targets that are named before the rest is counted.
 _SHOWN = 4
 
 

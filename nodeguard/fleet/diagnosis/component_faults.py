@@ -39,7 +39,7 @@ class PendingFault(Struct, frozen=True):
     part: str
     uid: str
     node: str
-    slot: str
+    target: str
     check: str
     at: float
     due: float
@@ -59,9 +59,9 @@ class ComponentFaultTracker:
 
     def record_report(self, uid: str, node: str, report: LatestReport, now: Instant) -> None:
         """Record a node's report. A component fails from its first finding until it has none."""
-        for slot, component in report.inventory.components.items():
-            if component.id and has_component_id(slot):
-                self.history.record_component(component.id, now.wall, node, slot)
+        for target, component in report.inventory.components.items():
+            if component.id and has_component_id(target):
+                self.history.record_component(component.id, now.wall, node, target)
         failing = component_failures(report)
         before = self._failing.pop(uid, {})
         if len(self._began.get(uid, ())) > _IDS:
@@ -90,7 +90,7 @@ class ComponentFaultTracker:
             if is_isolated(fault.at, began.values()) and not self._find_parent(
                 fault.uid, fault.check, fault.at, now
             ):
-                self.history.record_fault(fault.part, fault.node, fault.slot, fault.check, fault.at)
+                self.history.record_fault(fault.part, fault.node, fault.target, fault.check, fault.at)
 
     def repeat_offenders(self, now: Instant) -> tuple[RepeatOffender, ...]:
         """Return the repeat offenders, the worst first."""
@@ -128,9 +128,9 @@ def is_isolated(at: float, began: Iterable[float]) -> bool:
     return sum(1 for onset in began if abs(onset - at) < _TOGETHER) <= _MANY
 
 
-def has_component_id(slot: str) -> bool:
+def has_component_id(target: str) -> bool:
     """Return whether the component in a target has its own id: a DIMM is named by its location only."""
-    return target_kind(slot) in _KNOWN
+    return target_kind(target) in _KNOWN
 
 
 _KNOWN = {"gpu", "nvlink", "nvswitch", "port"}

@@ -23,13 +23,13 @@ _EACH, _FAR = 64, 500.0
 
 
 class ComponentFaults(Struct):
-    """A component that has failed. node, slot: its last location, at the time `seen`. check: of the latest
+    """A component that has failed. node, target: its last location, at the time `seen`. check: of the latest
     fault, which began at the time `at`. spans: begin and end of groups of faults that count once, the oldest
     first.
     """
 
     node: str
-    slot: str
+    target: str
     seen: float
     check: str
     at: float
@@ -68,14 +68,14 @@ _PARTS = 200_000
 class RepeatOffender(Struct, frozen=True):
     """A component to replace.
 
-    node, slot: its last location. faults: since the time `since`, when the component was first seen or the
+    node, target: its last location. faults: since the time `since`, when the component was first seen or the
     retention begins. expected: how many faults a component of this fleet has in that time. check, at: the
     latest fault.
     """
 
     part: str
     node: str
-    slot: str
+    target: str
     faults: int
     expected: float
     check: str
@@ -93,8 +93,8 @@ class FaultHistory:
         self._origin: float | None = None
         self._sum = 0.0
 
-    def record_component(self, part: str, at: float, node: str = "", slot: str = "") -> None:
-        """Record that a component is present; node, slot: its location, empty if unknown."""
+    def record_component(self, part: str, at: float, node: str = "", target: str = "") -> None:
+        """Record that a component is present; node, target: its location, empty if unknown."""
         if self._origin is None:
             self._origin = at
         first = self._first.pop(part, None)
@@ -106,15 +106,15 @@ class FaultHistory:
             self._sum += self._undone(now) - (0.0 if first is None else self._undone(first))
         past = self._pasts.get(part)
         if past is not None and node and at >= past.seen:
-            past.node, past.slot, past.seen = node, slot, at
+            past.node, past.target, past.seen = node, target, at
 
-    def record_fault(self, part: str, node: str, slot: str, check: str, at: float) -> None:
-        """Record a fault of a component in a slot of a node, which a check found."""
+    def record_fault(self, part: str, node: str, target: str, check: str, at: float) -> None:
+        """Record a fault of a component on a target of a node, which a check found."""
         self.record_component(part, at)
-        past = self._pasts.setdefault(part, ComponentFaults(node, slot, at, check, at))
+        past = self._pasts.setdefault(part, ComponentFaults(node, target, at, check, at))
         past.at, past.check = max((past.at, past.check), (at, check))
         if at >= past.seen:
-            past.node, past.slot, past.seen = node, slot, at
+            past.node, past.target, past.seen = node, target, at
         past.add(((at, at),))
 
     def merge(self, other: FaultHistory) -> None:
@@ -122,8 +122,8 @@ class FaultHistory:
         for part, first in other._first.items():
             self.record_component(part, first)
         for part, past in other._pasts.items():
-            self.record_fault(part, past.node, past.slot, past.check, past.at)
-            self.record_component(part, past.seen, past.node, past.slot)
+            self.record_fault(part, past.node, past.target, past.check, past.at)
+            self.record_component(part, past.seen, past.node, past.target)
             self._pasts[part].add(past.spans)
 
     def forget(self, now: float) -> None:
@@ -152,7 +152,7 @@ class FaultHistory:
             since = max(first, now - RETENTION)
             expected = rate * (now - since)
             offender = RepeatOffender(
-                part, past.node, past.slot, faults, expected, past.check, past.at, since
+                part, past.node, past.target, faults, expected, past.check, past.at, since
             )
             offenders.append((-weight, part, offender))
         return tuple(offender for _, _, offender in sorted(offenders, key=lambda ranked: ranked[:2]))

@@ -35,9 +35,9 @@ def _versions(report: LatestReport) -> Iterator[tuple[str, str]]:
     inventory = report.inventory
     yield "driver", inventory.driver
     parts = sorted(inventory.components.items())
-    yield from (("vbios", part.vbios) for slot, part in parts if target_kind(slot) == "gpu")
+    yield from (("vbios", part.vbios) for target, part in parts if target_kind(target) == "gpu")
     yield "kernel", inventory.kernel
-    yield from (("firmware", part.firmware) for slot, part in parts if target_kind(slot) == "port")
+    yield from (("firmware", part.firmware) for target, part in parts if target_kind(target) == "port")
     yield "agent", report.agent
     yield "catalogue", report.catalogue
 

@@ -51,7 +51,7 @@ def _excluded_work(mark: Mark) -> str:
 
 
 def _faults(causes: Iterable[MarkCause]) -> str:
-    """Return each check with its slot, in the order of the message; of very many the first, and how many."""
+    """Return the checks with their targets in the order of the message; of many, the first and the number."""
     faults = [f"{cause.check} on {_place(cause)}" for cause in causes]
     text = ", ".join(faults)
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…, {len(faults)} faults in all"
@@ -94,11 +94,11 @@ def _finding(cause: MarkCause, report: LatestReport | None) -> ReportedFinding |
 
 def _described(cause: MarkCause, finding: ReportedFinding | None) -> str:
     """Return one cause as text, with its target."""
-    slot = target_label(cause.target)
+    target = target_label(cause.target)
     if finding is None or not finding.message:
         return f"{cause.check} on {_place(cause)}"
     text = finding.message[:_LONGEST].rstrip(".")
-    return text if cause.target == NODE or slot in text else f"{slot}: {text}"
+    return text if cause.target == NODE or target in text else f"{target}: {text}"
 
 
 def _place(cause: MarkCause) -> str:

@@ -36,7 +36,7 @@ def test_a_component_that_fails_again_and_again_is_a_repeat_offender() -> None:
     assert made.repeat_offenders(START) == ()  # Three faults, of which the first hardly counts any more.
     fails(made, 0.5)
     [offender] = made.repeat_offenders(START)
-    assert (offender.part, offender.node, offender.slot, offender.faults, offender.check) == (
+    assert (offender.part, offender.node, offender.target, offender.faults, offender.check) == (
         "GPU-1", "node-0", "gpu/1", 4, "gpu-lost",
     )  # fmt: skip
     assert offender.at == START - DAY / 2
@@ -78,7 +78,7 @@ def test_a_repeat_offender_has_its_current_location() -> None:
     made = history()
     fails(made, 3.0, 2.0, 1.0)
     made.record_component("GPU-1", START, "node-77", "gpu/3")
-    assert [(offender.node, offender.slot) for offender in made.repeat_offenders(START)] == [
+    assert [(offender.node, offender.target) for offender in made.repeat_offenders(START)] == [
         ("node-77", "gpu/3")
     ]
 
@@ -192,7 +192,7 @@ def test_a_slot_label_is_no_component() -> None:
 def test_a_fault_of_many_components_of_a_node_counts_for_none() -> None:
     fleet = crowd(2)
     parts = [
-        finding("gpu-lost", f"gpu/0000:{slot}:00", age=0.0, component=f"GPU-{slot}") for slot in range(10, 14)
+        finding("gpu-lost", f"gpu/0000:{bus}:00", age=0.0, component=f"GPU-{bus}") for bus in range(10, 14)
     ]
     fail(fleet, 0, *parts)
     assert repeat_offenders(fleet.planner, fleet.now) == ()
