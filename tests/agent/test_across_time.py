@@ -14,7 +14,7 @@ from nodeguard.model.signal import Scalar
 from nodeguard.model.target import NODE
 from nodeguard.pipeline.pipeline import Pipeline
 from nodeguard.sources.machine import LaneHangs
-from tests.derive.look import GPUS, xid
+from tests.derive.readings import GPUS, xid
 
 BOOTED = 1e9
 DAY = 86_400.0

@@ -16,7 +16,7 @@ from nodeguard.model.observation import Component, Event, Observation, Reading
 from nodeguard.model.signal import Scalar
 from nodeguard.pipeline.pipeline import Pipeline
 from nodeguard.sources.machine import LaneHangs
-from tests.derive.look import GPUS, xid
+from tests.derive.readings import GPUS, xid
 
 pytestmark = pytest.mark.slow
 

@@ -15,7 +15,7 @@ from nodeguard.model.signal import Scalar
 from nodeguard.model.target import NODE
 from nodeguard.pipeline.pipeline import Pipeline
 from nodeguard.sources.machine import LaneHangs
-from tests.derive.look import GPUS, seen, xid
+from tests.derive.readings import GPUS, observe, xid
 
 GPU = GPUS[0]
 UP: dict[str, Scalar] = {
@@ -80,8 +80,8 @@ def log(*codes: int, at: float) -> Observation:
 
 def gpus(number: int) -> list[Observation]:
     return [
-        seen("nvml", NODE, {"nvml.ready": True}),
-        *(seen("nvml", slot, {"gpu.name": "NVIDIA H100 80GB HBM3"}) for slot in GPUS[:number]),
+        observe("nvml", NODE, {"nvml.ready": True}),
+        *(observe("nvml", slot, {"gpu.name": "NVIDIA H100 80GB HBM3"}) for slot in GPUS[:number]),
     ]
 
 
@@ -142,27 +142,27 @@ def test_the_inventory_of_a_platform_cannot_be_cleared() -> None:
 
 def test_a_port_that_is_down_on_purpose_is_cleared() -> None:
     node = Node()
-    node.round(seen("infiniband", PORT, UP))
-    assert "port-down" in checks(node.round(seen("infiniband", PORT, DOWN)))
+    node.round(observe("infiniband", PORT, UP))
+    assert "port-down" in checks(node.round(observe("infiniband", PORT, DOWN)))
     assert node.clears("port-down", PORT) == ""
-    assert checks(node.round(seen("infiniband", PORT, DOWN))) == set()
-    node.round(seen("infiniband", PORT, UP))
-    assert "port-down" in checks(node.round(seen("infiniband", PORT, DOWN))), "it was up since"
+    assert checks(node.round(observe("infiniband", PORT, DOWN))) == set()
+    node.round(observe("infiniband", PORT, UP))
+    assert "port-down" in checks(node.round(observe("infiniband", PORT, DOWN))), "it was up since"
 
 
 def test_a_port_of_a_removed_adapter_is_cleared() -> None:
     node = Node()
-    node.round(seen("infiniband", NODE, {"rdma.port_count": 2}), seen("infiniband", PORT, UP))
-    assert "port-count" in checks(node.round(seen("infiniband", NODE, {"rdma.port_count": 1})))
+    node.round(observe("infiniband", NODE, {"rdma.port_count": 2}), observe("infiniband", PORT, UP))
+    assert "port-count" in checks(node.round(observe("infiniband", NODE, {"rdma.port_count": 1})))
     assert node.clears("port-count") == ""
-    assert checks(node.round(seen("infiniband", NODE, {"rdma.port_count": 1}))) == set()
+    assert checks(node.round(observe("infiniband", NODE, {"rdma.port_count": 1}))) == set()
 
 
 def test_missing_links_are_cleared() -> None:
     def links(active: int) -> list[Observation]:
         return [
-            seen("nvml", GPU, {"gpu.nvlink.active": active}),
-            *(seen("nvml", f"{GPU}/nvlink/{at}", {"nvlink.active": at < active}) for at in range(4)),
+            observe("nvml", GPU, {"gpu.nvlink.active": active}),
+            *(observe("nvml", f"{GPU}/nvlink/{at}", {"nvlink.active": at < active}) for at in range(4)),
         ]
 
     node = Node()
@@ -176,6 +176,6 @@ def test_missing_links_are_cleared() -> None:
 def test_a_finding_without_inventory_is_not_cleared_while_it_is_active() -> None:
     node = Node()
     refused: dict[str, Scalar] = {"gpu.error": "RESET_REQUIRED"}
-    assert "gpu-reset-required" in checks(node.round(seen("nvml", GPU, refused)))
+    assert "gpu-reset-required" in checks(node.round(observe("nvml", GPU, refused)))
     assert node.clears("gpu-reset-required", GPU) == "holds"
-    assert "gpu-reset-required" in checks(node.round(seen("nvml", GPU, refused)))
+    assert "gpu-reset-required" in checks(node.round(observe("nvml", GPU, refused)))

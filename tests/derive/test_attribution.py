@@ -5,20 +5,20 @@ import pytest
 from nodeguard.derive.attribution import attribute_reading, find_owners
 from nodeguard.model.observation import Component, Event, Observation, Reading
 from nodeguard.model.signal import Scalar
-from tests.derive.look import GPUS, readings, seen
+from tests.derive.readings import GPUS, observe, readings
 
 ROUND = readings(
-    seen("nvml", GPUS[0], {"a": 1}),
-    seen("pci", GPUS[0], {"pci.upstream": "0000:1a:01.0"}),
-    seen("infiniband", "port/mlx5_0/1", {"port.pci": "0000:9c:00.0"}),
-    seen("pci", "pci/0000:9c:00.0", {"pci.upstream": "0000:9b:01.0"}),
-    seen("infiniband", "port/mlx5_1/1", {"port.pci": "0000:9d:00.0"}),
-    seen("infiniband", "port/mlx5_1/2", {"port.pci": "0000:9d:00.0"}),
-    seen("pci", "pci/0000:05:00.0", {"pci.upstream": "0000:04:01.0"}),
-    seen("pci", "pci/0000:05:00.1", {"pci.upstream": "0000:04:01.0"}),
-    seen("filesystem", "fs:/raid", {"fs.device": "/dev/nvme1n1"}),
-    seen("filesystem", "fs:/", {"fs.device": "/dev/nvme0n1p2"}),
-    seen("filesystem", "fs:/home", {"fs.device": "10.0.0.5:/home"}),
+    observe("nvml", GPUS[0], {"a": 1}),
+    observe("pci", GPUS[0], {"pci.upstream": "0000:1a:01.0"}),
+    observe("infiniband", "port/mlx5_0/1", {"port.pci": "0000:9c:00.0"}),
+    observe("pci", "pci/0000:9c:00.0", {"pci.upstream": "0000:9b:01.0"}),
+    observe("infiniband", "port/mlx5_1/1", {"port.pci": "0000:9d:00.0"}),
+    observe("infiniband", "port/mlx5_1/2", {"port.pci": "0000:9d:00.0"}),
+    observe("pci", "pci/0000:05:00.0", {"pci.upstream": "0000:04:01.0"}),
+    observe("pci", "pci/0000:05:00.1", {"pci.upstream": "0000:04:01.0"}),
+    observe("filesystem", "fs:/raid", {"fs.device": "/dev/nvme1n1"}),
+    observe("filesystem", "fs:/", {"fs.device": "/dev/nvme0n1p2"}),
+    observe("filesystem", "fs:/home", {"fs.device": "10.0.0.5:/home"}),
     Observation(
         "memory", "dimm/mc0/dimm0", signals={"dimm.corrected": 0}, component=Component("CPU0_DIMM_A1")
     ),
@@ -28,9 +28,11 @@ ROUND = readings(
 LATEST = {reading.source: reading for reading in ROUND}
 
 
-def place(slot: str, signal: str = "pci.fatal_error", **fields: str) -> str:
+def event_owner(target: str, signal: str = "pci.fatal_error", **fields: str) -> str:
     """Return the target that an event is attributed to."""
-    log = Reading("kmsg", 100, (Observation("kmsg", slot, events=(Event(signal, 99, fields=dict(fields)),)),))
+    log = Reading(
+        "kmsg", 100, (Observation("kmsg", target, events=(Event(signal, 99, fields=dict(fields)),)),)
+    )
     [item] = attribute_reading(log, find_owners(LATEST, {})).observations
     return item.target
 
@@ -49,7 +51,7 @@ def place(slot: str, signal: str = "pci.fatal_error", **fields: str) -> str:
     ],
 )
 def test_event_of_an_address_belongs_to_the_device_there(message: str, meant: str) -> None:
-    assert place(message) == meant
+    assert event_owner(message) == meant
 
 
 @pytest.mark.parametrize(
@@ -64,7 +66,7 @@ def test_event_of_an_address_belongs_to_the_device_there(message: str, meant: st
     ],
 )
 def test_event_of_a_device_belongs_to_its_file_system_or_disk(device: str, signal: str, meant: str) -> None:
-    assert place(f"disk/{device}", signal, dev=device) == meant
+    assert event_owner(f"disk/{device}", signal, dev=device) == meant
 
 
 @pytest.mark.parametrize(
@@ -83,9 +85,7 @@ def test_event_of_a_device_belongs_to_its_file_system_or_disk(device: str, signa
         ("dm-7", "disk.io_error", "volume.error"),
     ],
 )
-def test_an_error_of_a_disk_without_a_mount_is_an_error_of_a_volume(
-    device: str, signal: str, expected: str
-) -> None:
+def test_error_of_an_unmounted_disk_is_a_volume_error(device: str, signal: str, expected: str) -> None:
     event = Event(signal, 99, fields={"dev": device})
     log = Reading("kmsg", 100, (Observation("kmsg", f"disk/{device}", events=(event,)),))
     [observation] = attribute_reading(log, find_owners(LATEST, {})).observations
@@ -95,8 +95,8 @@ def test_an_error_of_a_disk_without_a_mount_is_an_error_of_a_volume(
 @pytest.mark.parametrize(
     ("label", "meant"), [("CPU0_DIMM_A1", "dimm/mc0/dimm0"), ("DIMM", "node"), ("unknown memory", "node")]
 )
-def test_event_of_a_label_belongs_to_the_dimm_with_it(label: str, meant: str) -> None:
-    assert place("node", "dimm.corrected_error", label=label) == meant
+def test_event_with_a_dimm_label_belongs_to_that_dimm(label: str, meant: str) -> None:
+    assert event_owner("node", "dimm.corrected_error", label=label) == meant
 
 
 def test_events_of_one_observation_may_have_several_owners() -> None:
@@ -114,21 +114,21 @@ def test_events_of_one_observation_may_have_several_owners() -> None:
 
 def test_readings_are_attributed_as_events_are() -> None:
     owned = find_owners(LATEST, {})
-    functions = Reading("pci", 100, (seen("pci", "pci/0000:9c:00.0", {"b": 1}),))
+    functions = Reading("pci", 100, (observe("pci", "pci/0000:9c:00.0", {"b": 1}),))
     assert [observation.target for observation in attribute_reading(functions, owned).observations] == [
         "port/mlx5_0/1"
     ]
     assert attribute_reading(ROUND[0], owned) is ROUND[0]
 
 
-def test_an_owner_stays_while_its_claim_cannot_be_read() -> None:
+def test_owner_stays_while_its_pci_address_cannot_be_read() -> None:
     before = find_owners(LATEST, {})
     port = "port/mlx5_0/1"
-    for seen_now in (
+    for observation in (
         Observation("infiniband", port, "failed", detail="refused"),
         Observation("infiniband", port, signals={"port.up": True}, unreadable={"port.pci": "refused"}),
     ):
-        now = {**LATEST, "infiniband": Reading("infiniband", 110, (seen_now,))}
+        now = {**LATEST, "infiniband": Reading("infiniband", 110, (observation,))}
         assert find_owners(now, before)["pci/0000:9c:00.0"] == port
     gone = {**LATEST, "infiniband": Reading("infiniband", 110, ())}
     assert "pci/0000:9c:00.0" not in find_owners(gone, before)
@@ -138,11 +138,11 @@ BOUND: dict[str, Scalar] = {"pci.present": True, "pci.driver": "nvidia", "pci.pr
 UNNAMED = {"gpu": "NVML gives no PCI address for GPU"}
 
 
-def enumerated(*nvml: str, bus: tuple[str, ...] = tuple(GPUS), unlisted: bool = False) -> dict[str, Reading]:
+def gpu_lists(*nvml: str, bus: tuple[str, ...] = tuple(GPUS), unlisted: bool = False) -> dict[str, Reading]:
     """The lists of GPUs that NVML, in the order of its indices, and the bus give."""
     rows = [Observation("nvml", "node", signals={"nvml.ready": True}, unlisted=UNNAMED)]
-    rows += [seen("nvml", slot, {"gpu.error": "none"}) for slot in nvml]
-    bus_rows = [seen("pci", slot, BOUND) for slot in bus]
+    rows += [observe("nvml", target, {"gpu.error": "none"}) for target in nvml]
+    bus_rows = [observe("pci", target, BOUND) for target in bus]
     if unlisted:
         bus_rows.append(Observation("pci", "node", unlisted={"gpu": "refused"}))
     return {"nvml": Reading("nvml", 100, tuple(rows)), "pci": Reading("pci", 100, tuple(bus_rows))}
@@ -158,20 +158,20 @@ def enumerated(*nvml: str, bus: tuple[str, ...] = tuple(GPUS), unlisted: bool = 
         (tuple(GPUS), {}),
     ],
 )
-def test_unnamed_gpu_of_nvml_is_the_unlisted_gpu_of_the_bus(
+def test_nvml_gpu_without_a_pci_address_is_the_bus_gpu_that_nvml_does_not_list(
     nvml: tuple[str, ...], names: dict[str, str]
 ) -> None:
-    result = find_owners(enumerated(*nvml), {})
-    assert {slot: owner for slot, owner in result.items() if "index" in slot} == names
+    result = find_owners(gpu_lists(*nvml), {})
+    assert {target: owner for target, owner in result.items() if "index" in target} == names
 
 
-def test_unnamed_gpu_has_no_owner_when_the_bus_is_not_listed() -> None:
-    latest = enumerated(GPUS[0], "gpu/index-1", bus=(GPUS[0], GPUS[1]), unlisted=True)
+def test_nvml_gpu_without_a_pci_address_has_no_owner_if_the_bus_is_not_listed() -> None:
+    latest = gpu_lists(GPUS[0], "gpu/index-1", bus=(GPUS[0], GPUS[1]), unlisted=True)
     assert "gpu/index-1" not in find_owners(latest, {})
 
 
-def test_a_gpu_under_its_name_completes_the_list() -> None:
-    latest = enumerated(GPUS[0], "gpu/index-1", "gpu/index-1/nvlink/3", bus=(GPUS[0], GPUS[1]))
+def test_nvml_list_is_complete_after_each_gpu_has_its_pci_address() -> None:
+    latest = gpu_lists(GPUS[0], "gpu/index-1", "gpu/index-1/nvlink/3", bus=(GPUS[0], GPUS[1]))
     moved = attribute_reading(latest["nvml"], find_owners(latest, {}))
     assert [observation.target for observation in moved.observations] == [
         "node",

@@ -4,7 +4,7 @@ from nodeguard.derive.derivation import Derivation, Values, run_derivations
 from nodeguard.derive.latest_readings import LatestReadings
 from nodeguard.model.observation import Observation
 from nodeguard.model.target import NODE
-from tests.derive.look import GPUS, machine, seen
+from tests.derive.readings import GPUS, machine, observe
 
 
 def doubled(latest: LatestReadings, gpu: str) -> Values:
@@ -18,21 +18,21 @@ DOUBLED = Derivation("gpu", ("first", "second"), doubled)
 
 
 def test_derivation_runs_for_each_target_of_its_kind() -> None:
-    look = machine(*(seen("nvml", gpu, {"gpu.error": "x", "gpu.name": "H100"}) for gpu in GPUS))
-    run_derivations(look, [DOUBLED])
-    assert look.derived == {gpu: {"first": "xx", "second": True} for gpu in GPUS}
-    assert look.derived_unread == {}
+    latest = machine(*(observe("nvml", gpu, {"gpu.error": "x", "gpu.name": "H100"}) for gpu in GPUS))
+    run_derivations(latest, [DOUBLED])
+    assert latest.derived == {gpu: {"first": "xx", "second": True} for gpu in GPUS}
+    assert latest.derived_unread == {}
 
 
 def test_derived_signal_takes_over_the_reason_of_its_unread_input() -> None:
-    look = machine(
+    latest = machine(
         Observation("nvml", GPUS[0], signals={"gpu.error": "x"}, unreadable={"gpu.name": "refused"}),
         Observation("nvml", GPUS[1], unreadable={"gpu.error": "denied"}),
-        seen("nvml", GPUS[2], {"gpu.name": "H100"}),
+        observe("nvml", GPUS[2], {"gpu.name": "H100"}),
     )
-    run_derivations(look, [DOUBLED])
-    assert look.derived == {GPUS[0]: {"first": "xx"}}
-    assert look.derived_unread == {
+    run_derivations(latest, [DOUBLED])
+    assert latest.derived == {GPUS[0]: {"first": "xx"}}
+    assert latest.derived_unread == {
         GPUS[0]: {"second": "refused"},
         GPUS[1]: {"first": "denied", "second": "denied"},
     }
@@ -42,13 +42,13 @@ def test_derivation_can_use_an_earlier_derived_signal() -> None:
     def again(latest: LatestReadings, gpu: str) -> Values:
         yield "third", latest.get(gpu, "second") is True
 
-    look = machine(
-        seen("nvml", GPUS[0], {"gpu.error": "x", "gpu.name": "H100"}),
+    latest = machine(
+        observe("nvml", GPUS[0], {"gpu.error": "x", "gpu.name": "H100"}),
         Observation("nvml", GPUS[1], signals={"gpu.error": "x"}, unreadable={"gpu.name": "refused"}),
     )
-    run_derivations(look, [DOUBLED, Derivation("gpu", ("third",), again)])
-    assert look.derived[GPUS[0]]["third"] is True
-    assert look.derived_unread[GPUS[1]]["third"] == "refused"
+    run_derivations(latest, [DOUBLED, Derivation("gpu", ("third",), again)])
+    assert latest.derived[GPUS[0]]["third"] is True
+    assert latest.derived_unread[GPUS[1]]["third"] == "refused"
 
 
 def test_node_derivation_always_runs() -> None:
@@ -57,9 +57,9 @@ def test_node_derivation_always_runs() -> None:
         if listed is not None:
             yield "count", len(listed)
 
-    look = machine(empty=("nvml",))
-    run_derivations(look, [Derivation(NODE, ("count",), count)])
-    assert look.derived == {NODE: {"count": 0}}
-    look = machine(cut=("nvml",))
-    run_derivations(look, [Derivation(NODE, ("count",), count)])
-    assert look.derived_unread[NODE].keys() == {"count"}
+    latest = machine(empty=("nvml",))
+    run_derivations(latest, [Derivation(NODE, ("count",), count)])
+    assert latest.derived == {NODE: {"count": 0}}
+    latest = machine(cut=("nvml",))
+    run_derivations(latest, [Derivation(NODE, ("count",), count)])
+    assert latest.derived_unread[NODE].keys() == {"count"}

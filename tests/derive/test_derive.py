@@ -14,7 +14,7 @@ from nodeguard.model.platform import Platform, PlatformMatch
 from nodeguard.model.signal import Scalar
 from nodeguard.model.target import NODE
 from nodeguard.pipeline.signal_registry import all_signals
-from tests.derive.look import GPUS, machine, readings, seen, tables, xid
+from tests.derive.readings import GPUS, machine, observe, readings, tables, xid
 
 WANTS = plan_derivation(tables(), all_signals(tables().patterns))
 
@@ -35,14 +35,14 @@ class Node:
         return derived
 
     def signals(
-        self, at: float, *observations: Observation, slot: str = NODE, boot: str = "boot"
+        self, at: float, *observations: Observation, target: str = NODE, boot: str = "boot"
     ) -> dict[str, Scalar]:
         """Return the derived signals of one target."""
         item = next(
             (
                 observation
                 for observation in self.round(at, *observations, boot=boot).readings[-1].observations
-                if observation.target == slot
+                if observation.target == target
             ),
             None,
         )
@@ -50,21 +50,21 @@ class Node:
 
 
 def memory(total: int) -> Observation:
-    return seen("memory", NODE, {"memory.total": total})
+    return observe("memory", NODE, {"memory.total": total})
 
 
 def test_result_has_the_readings_and_one_derived_reading() -> None:
-    derived = Node().round(0, memory(64), seen("host", NODE, {"host.uptime": 9000.0}))
+    derived = Node().round(0, memory(64), observe("host", NODE, {"host.uptime": 9000.0}))
     assert [reading.source for reading in derived.readings] == ["memory", "host", "derived"]
     assert derived.readings[0].observations == (memory(64),)
 
 
 def test_earlier_readings_of_a_source_are_remembered() -> None:
     node = Node()
-    node.round(0, seen("host", NODE, {"host.uptime": 90_000.0, "driver.module_state": "coming"}))
+    node.round(0, observe("host", NODE, {"host.uptime": 90_000.0, "driver.module_state": "coming"}))
     assert node.signals(10, memory(64))["driver.changing"] is True
     assert (
-        node.signals(20, seen("host", NODE, {"host.uptime": 90_000.0, "driver.module_state": "live"}))[
+        node.signals(20, observe("host", NODE, {"host.uptime": 90_000.0, "driver.module_state": "live"}))[
             "driver.changing"
         ]
         is False
@@ -86,13 +86,13 @@ def test_only_the_inventory_survives_a_reboot() -> None:
         1000,
         memory(64),
         Observation("kmsg", GPUS[0], events=(xid(48, at=990),)),
-        seen("host", NODE, {"host.uptime": 1000.0}),
+        observe("host", NODE, {"host.uptime": 1000.0}),
     )
     assert node.signals(30, memory(48), boot="next")["memory.total~inventory"] == 64
     assert (node.state.lines, node.state.xids, set(node.state.latest)) == ({}, {}, {"memory"})
 
 
-def test_events_happen_once() -> None:
+def test_event_is_reported_in_one_round_only() -> None:
     node = Node()
     first = node.round(0, Observation("kmsg", GPUS[0], events=(xid(79, at=-5),)))
     assert [event.signal for event in first.readings[0].observations[0].events] == ["gpu.xid.lost"]
@@ -104,26 +104,28 @@ def test_events_happen_once() -> None:
     )
 
 
-def test_a_driver_that_was_loaded_is_changing_for_a_while() -> None:
+def test_driver_is_changing_for_ten_minutes_after_its_load() -> None:
     node = Node()
     log = Observation("kmsg", NODE, events=(Event("driver.load", 50_000),))
-    assert node.signals(50_001, log, seen("host", NODE, {"host.uptime": 50_001.0}))["driver.changing"] is True
+    assert (
+        node.signals(50_001, log, observe("host", NODE, {"host.uptime": 50_001.0}))["driver.changing"] is True
+    )
     assert node.signals(50_599, memory(64))["driver.changing"] is True
     assert node.signals(50_600, memory(64))["driver.changing"] is False
 
 
 def test_log_event_of_an_address_belongs_to_the_device_there() -> None:
     node = Node()
-    node.round(0, seen("infiniband", "port/mlx5_0/1", {"port.pci": "0000:9c:00.0", "port.up": True}))
+    node.round(0, observe("infiniband", "port/mlx5_0/1", {"port.pci": "0000:9c:00.0", "port.up": True}))
     log = Observation("kmsg", "pci/0000:9c:00.0", events=(Event("nic.firmware_dead", 5),))
     assert [observation.target for observation in node.round(10, log).readings[0].observations] == [
         "port/mlx5_0/1"
     ]
 
 
-def test_a_disk_lost_in_the_round_that_unmounts_it_is_a_disk_of_the_host() -> None:
+def test_disk_lost_in_the_round_of_its_unmount_is_a_disk_of_the_host() -> None:
     node = Node()
-    node.round(0, seen("filesystem", "fs:/raid", {"fs.device": "/dev/nvme1n1"}))
+    node.round(0, observe("filesystem", "fs:/raid", {"fs.device": "/dev/nvme1n1"}))
     log = Observation("kmsg", "disk/nvme1", events=(Event("disk.lost", 5, fields={"dev": "nvme1"}),))
     lost = node.round(10, log, empty=("filesystem",))
     later = node.round(20, log)
@@ -136,9 +138,9 @@ def test_a_disk_lost_in_the_round_that_unmounts_it_is_a_disk_of_the_host() -> No
     ] == ["disk.lost", "volume.lost"]
 
 
-def test_a_file_system_hangs_on_its_disk() -> None:
-    mount = seen("filesystem", "fs:/raid", {"fs.device": "/dev/nvme1n1", "fs.read_only": False})
-    assert Node().signals(0, mount, slot="fs:/raid") == {
+def test_file_system_has_the_target_of_its_disk() -> None:
+    mount = observe("filesystem", "fs:/raid", {"fs.device": "/dev/nvme1n1", "fs.read_only": False})
+    assert Node().signals(0, mount, target="fs:/raid") == {
         "fs.writable": True,
         "fs.disk": "disk/nvme1",
         "fs.writable~inventory": 1.0,
@@ -148,8 +150,8 @@ def test_a_file_system_hangs_on_its_disk() -> None:
 def test_recovery_action_none_in_a_reading_is_a_sign() -> None:
     derived = Node().round(
         10,
-        seen("nvml", GPUS[0], {"gpu.recovery_action": 0}),
-        seen("nvml", GPUS[1], {"gpu.recovery_action": 1}),
+        observe("nvml", GPUS[0], {"gpu.recovery_action": 0}),
+        observe("nvml", GPUS[1], {"gpu.recovery_action": 1}),
     )
     signs = {
         observation.target: [event.signal for event in observation.events]
@@ -159,15 +161,15 @@ def test_recovery_action_none_in_a_reading_is_a_sign() -> None:
     assert signs == {GPUS[0]: ["gpu.recovery_none"]}
 
 
-def test_recovery_sign_has_the_time_of_the_start_of_its_reading() -> None:
-    node, none = Node(), seen("nvml", GPUS[0], {"gpu.recovery_action": 0})
+def test_recovery_sign_has_the_start_time_of_its_reading() -> None:
+    node, none = Node(), observe("nvml", GPUS[0], {"gpu.recovery_action": 0})
     slow = Reading("nvml", 20.0, (none,), duration=19.0)
     node.state, derived = derive(
         tables(), WANTS, node.state, [slow], Instant(1_000_020, 20.0, "boot"), PlatformHints()
     )
     [[sign]] = [observation.events for observation in derived.readings[-1].observations if observation.events]
     assert sign.at == 1.0
-    later = node.round(30, seen("kmsg", GPUS[0]))
+    later = node.round(30, observe("kmsg", GPUS[0]))
     assert not any(observation.events for observation in later.readings[-1].observations)
 
 
@@ -177,11 +179,18 @@ PRESENT: dict[str, Scalar] = {"pci.present": True}
 @pytest.mark.parametrize(
     ("rows", "count"),
     [
-        ([seen("nvml", GPUS[0], {"a": 1}), seen("nvml", GPUS[1], {"a": 1})], 2),
-        ([seen("nvml", GPUS[0], {"a": 1}), seen("pci", GPUS[0], PRESENT), seen("pci", GPUS[1], PRESENT)], 2),
-        ([seen("pci", GPUS[0], PRESENT), seen("pci", GPUS[1], {**PRESENT, "pci.virtual": True})], 1),
-        ([seen("pci", NODE, {"gpu.pci_count": 0}), Observation("nvml", NODE, "failed", detail="x")], 0),
-        ([seen("nvml", GPUS[0], {"a": 1}), seen("pci", GPUS[0], {"pci.present": False})], 1),
+        ([observe("nvml", GPUS[0], {"a": 1}), observe("nvml", GPUS[1], {"a": 1})], 2),
+        (
+            [
+                observe("nvml", GPUS[0], {"a": 1}),
+                observe("pci", GPUS[0], PRESENT),
+                observe("pci", GPUS[1], PRESENT),
+            ],
+            2,
+        ),
+        ([observe("pci", GPUS[0], PRESENT), observe("pci", GPUS[1], {**PRESENT, "pci.virtual": True})], 1),
+        ([observe("pci", NODE, {"gpu.pci_count": 0}), Observation("nvml", NODE, "failed", detail="x")], 0),
+        ([observe("nvml", GPUS[0], {"a": 1}), observe("pci", GPUS[0], {"pci.present": False})], 1),
         ([Observation("nvml", NODE, "failed", detail="x")], None),
         ([memory(64)], None),
     ],
@@ -210,10 +219,10 @@ def test_same_input_and_state_give_the_same_result(
     played: list[tuple[str, str, dict[str, Scalar], list[int]]],
 ) -> None:
     remaining = lent = DeriveState()
-    for number, (source, slot, signals, codes) in enumerate(played):
+    for number, (source, target, signals, codes) in enumerate(played):
         at = 100.0 + 10 * number
         events = tuple(xid(code, at=at - 1) for code in codes)
-        item = Reading(source, at, (Observation(source, slot, signals=signals, events=events),))
+        item = Reading(source, at, (Observation(source, target, signals=signals, events=events),))
         instant = Instant(at, at, f"boot {number // 6}")
         lent = msgspec.msgpack.decode(msgspec.msgpack.encode(lent), type=DeriveState)
         (remaining, derived), (lent, again) = (
@@ -222,28 +231,30 @@ def test_same_input_and_state_give_the_same_result(
         assert (remaining, derived) == (lent, again)
 
 
-def known(name: str, *match: PlatformMatch) -> Platform:
+def platform_matching(name: str, *match: PlatformMatch) -> Platform:
     return Platform(name, name, match, {}, "")
 
 
 PLATFORMS = (
-    known("dgx", PlatformMatch(product_name="DGXH100", sys_vendor="NVIDIA")),
-    known("cloud", PlatformMatch(instance_type="p5.48xlarge"), PlatformMatch(product_name="p5.48xlarge")),
-    known("board", PlatformMatch(gpu="NVIDIA H200", nvswitches=1)),
-    known("nothing", PlatformMatch()),
+    platform_matching("dgx", PlatformMatch(product_name="DGXH100", sys_vendor="NVIDIA")),
+    platform_matching(
+        "cloud", PlatformMatch(instance_type="p5.48xlarge"), PlatformMatch(product_name="p5.48xlarge")
+    ),
+    platform_matching("board", PlatformMatch(gpu="NVIDIA H200", nvswitches=1)),
+    platform_matching("nothing", PlatformMatch()),
 )
 
 
 def node(product: str = "", *, names: tuple[str, ...] = (), switches: int | None = None) -> LatestReadings:
-    rows = [seen("host", "node", {"host.product_name": product, "host.sys_vendor": "NVIDIA"})]
-    rows += [seen("nvml", gpu, {"gpu.name": name}) for gpu, name in zip(GPUS, names, strict=False)]
+    rows = [observe("host", "node", {"host.product_name": product, "host.sys_vendor": "NVIDIA"})]
+    rows += [observe("nvml", gpu, {"gpu.name": name}) for gpu, name in zip(GPUS, names, strict=False)]
     if switches is not None:
-        rows.append(seen("pci", "node", {"nvswitch.pci_count": switches}))
+        rows.append(observe("pci", "node", {"nvswitch.pci_count": switches}))
     return machine(*rows)
 
 
 @pytest.mark.parametrize(
-    ("look", "instance", "name"),
+    ("latest", "instance", "name"),
     [
         (node("DGXH100"), "", "dgx"),
         (node("DGXH100 rev. B"), "", None),
@@ -259,8 +270,8 @@ def node(product: str = "", *, names: tuple[str, ...] = (), switches: int | None
         (node(), "", None),
     ],
 )
-def test_platform_matches_only_exact_names(look: LatestReadings, instance: str, name: str | None) -> None:
-    result = match_platform(look, PLATFORMS, "", instance, "")
+def test_platform_matches_only_exact_names(latest: LatestReadings, instance: str, name: str | None) -> None:
+    result = match_platform(latest, PLATFORMS, "", instance, "")
     assert (result.id if result else None) == name
 
 
@@ -277,11 +288,11 @@ def test_fault_does_not_change_the_platform() -> None:
 
 
 def test_platform_stays_while_its_identifying_signals_are_unread() -> None:
-    names = [seen("nvml", gpu, {"gpu.name": "NVIDIA H200"}) for gpu in GPUS]
-    switches = seen("pci", "node", {"nvswitch.pci_count": 4})
+    names = [observe("nvml", gpu, {"gpu.name": "NVIDIA H200"}) for gpu in GPUS]
+    switches = observe("pci", "node", {"nvswitch.pci_count": 4})
     host = Observation("host", "node", unreadable={"host.product_name": "refused"})
-    look = machine(*names, switches, host)
-    result = [match_platform(look, PLATFORMS, "", "", before) for before in ("dgx", "")]
+    latest = machine(*names, switches, host)
+    result = [match_platform(latest, PLATFORMS, "", "", before) for before in ("dgx", "")]
     assert [item.id if item else None for item in result] == ["dgx", "board"]
 
 

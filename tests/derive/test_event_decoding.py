@@ -13,16 +13,16 @@ from nodeguard.derive.event_dedup import DedupState, deduplicate_xids
 from nodeguard.derive.state import DeriveState
 from nodeguard.model.observation import Event, Observation, Reading
 from nodeguard.model.signal import Scalar
-from tests.derive.look import GPUS, tables, xid
+from tests.derive.readings import GPUS, tables, xid
 
 RECOVERY = "pid='<unknown>', name=<unknown>, GPU recovery action changed from 0x{} (x) to 0x{} (y)"
 
 
-def log(*events: Event, slot: str = GPUS[0]) -> Reading:
-    return Reading("kmsg", 100, (Observation("kmsg", slot, events=events),))
+def log(*events: Event, target: str = GPUS[0]) -> Reading:
+    return Reading("kmsg", 100, (Observation("kmsg", target, events=events),))
 
 
-def after(state: DeriveState, *readings: Reading) -> tuple[DeriveState, list[Event]]:
+def decode(state: DeriveState, *readings: Reading) -> tuple[DeriveState, list[Event]]:
     state, result = decode_events(state, readings, tables(), 580)
     return state, [
         event for reading in result for observation in reading.observations for event in observation.events
@@ -35,27 +35,27 @@ def decoded(events: Sequence[Event]) -> list[tuple[str, object, int]]:
 
 def test_lines_become_events() -> None:
     line = Event("nvswitch.sxid.line", 99, "text", {"sxid": 20034, "sev": "Fatal", "msg": "LTSSM Fault Up"})
-    _, events = after(DeriveState(), log(xid(79), line, Event("gpu.fell_off", 99)))
+    _, events = decode(DeriveState(), log(xid(79), line, Event("gpu.fell_off", 99)))
     assert [event.signal for event in events] == ["gpu.xid.lost", "nvswitch.sxid", "gpu.fell_off"]
 
 
 def test_a_machine_check_is_decoded() -> None:
     line = Event("cpu.machine_check.line", 900, "text", {"cpu": 6, "status": "be00000000800400"})
-    _, [event] = after(DeriveState(), log(line, slot="node"))
+    _, [event] = decode(DeriveState(), log(line, target="node"))
     assert (event.signal, event.fields["severity"]) == ("cpu.machine_check", "fatal")
 
 
 def test_xids_of_one_round_are_decoded_together() -> None:
-    _, events = after(DeriveState(), log(xid(48, at=99), xid(63, at=99.5)))
+    _, events = decode(DeriveState(), log(xid(48, at=99), xid(63, at=99.5)))
     assert decoded(events) == [("gpu.xid.ecc", "DRAIN_AND_RESET", 1), ("gpu.xid.repair", "IGNORE", 1)]
 
 
 def test_earlier_line_is_reported_again_when_a_later_one_changes_its_meaning() -> None:
-    state, events = after(DeriveState(), log(xid(48, at=90)))
+    state, events = decode(DeriveState(), log(xid(48, at=90)))
     assert decoded(events) == [("gpu.xid.ecc", "RESET_GPU", 1)]
-    state, events = after(state, log(xid(63, at=95)))
+    state, events = decode(state, log(xid(63, at=95)))
     assert ("gpu.xid.ecc", "DRAIN_AND_RESET", 0) in decoded(events)
-    _, events = after(state, log(xid(63, at=97)))
+    _, events = decode(state, log(xid(63, at=97)))
     assert [event.signal for event in events] == ["gpu.xid.repair"]
 
 
@@ -76,39 +76,39 @@ def test_bare_code_is_dropped_beside_its_message_in_either_order() -> None:
     words = "NETIR_LINK_EVT  Fatal   XC0 i1 Link 02 (0x00400011 0x00000000)"
     bare, line = xid(149, "", at=90), xid(149, words, at=95)
     nvml = Reading("nvml", 90, (Observation("nvml", GPUS[0], events=(bare,)),))
-    state, events = after(DeriveState(), nvml)
+    state, events = decode(DeriveState(), nvml)
     assert [event.fields["reported_by_log"] for event in events] == [False]
-    _, events = after(state, log(line))
+    _, events = decode(state, log(line))
     assert [(event.fields["verdict"], event.fields["reported_by_log"]) for event in events] == [
         ("warning", True),
         ("injected", False),
     ]
-    _, events = after(after(DeriveState(), log(line))[0], nvml)
+    _, events = decode(decode(DeriveState(), log(line))[0], nvml)
     assert [event.fields["reported_by_log"] for event in events] == [True]
 
 
 def test_old_line_is_not_decoded_again() -> None:
-    state, _ = after(DeriveState(), log(xid(48, at=30)))
-    _, events = after(state, log(xid(63, at=95)))
+    state, _ = decode(DeriveState(), log(xid(48, at=30)))
+    _, events = decode(state, log(xid(63, at=95)))
     assert [event.signal for event in events] == ["gpu.xid.repair"]
 
 
 def test_xid_of_one_gpu_does_not_affect_another() -> None:
-    state, _ = after(DeriveState(), log(xid(48, at=90)))
-    _, events = after(state, log(xid(63, at=95), slot=GPUS[1]))
+    state, _ = decode(DeriveState(), log(xid(48, at=90)))
+    _, events = decode(state, log(xid(63, at=95), target=GPUS[1]))
     assert [event.signal for event in events] == ["gpu.xid.repair"]
 
 
 def test_end_of_a_switch_temperature_alarm_is_a_sign() -> None:
     line = Event("nvswitch.sxid.line", 90, fields={"sxid": 10005, "msg": "Host Thermal Event End"})
-    _, events = after(DeriveState(), log(line, slot="nvswitch/0000:07:00"))
+    _, events = decode(DeriveState(), log(line, target="nvswitch/0000:07:00"))
     assert [event.signal for event in events] == ["nvswitch.sxid", "nvswitch.cool"]
 
 
 def test_xid_154_without_a_required_action_is_a_sign() -> None:
-    _, events = after(DeriveState(), log(xid(154, RECOVERY.format(1, 0))))
+    _, events = decode(DeriveState(), log(xid(154, RECOVERY.format(1, 0))))
     assert [event.signal for event in events] == ["gpu.xid.recovery", "gpu.recovery_none"]
-    _, events = after(DeriveState(), log(xid(154, RECOVERY.format(0, 1))))
+    _, events = decode(DeriveState(), log(xid(154, RECOVERY.format(0, 1))))
     assert [event.signal for event in events] == ["gpu.xid.recovery"]
 
 
@@ -123,13 +123,13 @@ def test_storm_has_bounded_memory_and_counts_every_line(codes: list[int]) -> Non
     state = DeriveState()
     counted = 0
     for number, code in enumerate(codes):
-        state, events = after(state, log(xid(code, at=100.0 + number)))
+        state, events = decode(state, log(xid(code, at=100.0 + number)))
         counted += sum(event.count for event in events if event.signal.startswith("gpu.xid."))
     assert counted == len(codes)
     assert all(len(rows) <= 32 for rows in (*state.lines.values(), *state.xids.values()))
 
 
-def calls(work: Callable[[], object]) -> int:
+def count_calls(work: Callable[[], object]) -> int:
     """Return how many functions, of Python and of C, some work calls."""
     count = 0
 
@@ -163,17 +163,17 @@ def test_decoding_time_is_linear_in_the_number_of_xids() -> None:
     def work(number: int) -> int:
         readings = storm(number)
         latest = {"kmsg": readings[-1]}
-        return calls(
-            lambda: after(DeriveState(), *deduplicate_xids(DedupState(), readings, latest, 170.0)[1])
+        return count_calls(
+            lambda: decode(DeriveState(), *deduplicate_xids(DedupState(), readings, latest, 170.0)[1])
         )
 
     assert work(2000) < 4.4 * work(500)
 
 
 def test_a_storm_of_one_code_leaves_another_code_in_memory() -> None:
-    state, _ = after(DeriveState(), log(xid(48, at=100.0)))
-    state, _ = after(state, log(*(xid(13, at=101.0 + number / 100) for number in range(200))))
-    _, events = after(state, log(xid(63, at=110.0), xid(45, at=110.0)))
+    state, _ = decode(DeriveState(), log(xid(48, at=100.0)))
+    state, _ = decode(state, log(*(xid(13, at=101.0 + number / 100) for number in range(200))))
+    _, events = decode(state, log(xid(63, at=110.0), xid(45, at=110.0)))
     assert [event.fields["detail"] for event in events if event.fields.get("xid") == 45] == [
         " (follows Xid 48)"
     ]
@@ -227,7 +227,7 @@ def test_severity_is_unknown_without_status_and_text() -> None:
     assert severity() == "unknown"
 
 
-def test_a_fatal_error_that_is_logged_at_the_start_is_from_before_it() -> None:
+def test_fatal_machine_check_logged_during_boot_is_from_before_the_boot() -> None:
     assert severity(at=4.2, status="bea0000000000108") == "before_boot"
     assert severity(at=4.2, words="System Fatal error") == "before_boot"
     assert severity(at=4.2, status="be00000000800400", exception=" Exception") == "fatal"

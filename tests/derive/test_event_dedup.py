@@ -8,21 +8,21 @@ from fixtures.bundles import bundle_path
 from fixtures.verdicts import judged
 from nodeguard.derive.event_dedup import GRACE, DedupState, deduplicate_xids
 from nodeguard.model.observation import Observation, Reading
-from tests.derive.look import GPUS, xid
+from tests.derive.readings import GPUS, xid
 
 LINE = "pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
 
 
-def nvml(*codes: int, at: float = 100.0, slot: str = GPUS[0]) -> Reading:
+def nvml(*codes: int, at: float = 100.0, target: str = GPUS[0]) -> Reading:
     events = tuple(xid(code, "", at=at) for code in codes)
-    read = Observation("nvml", slot, signals={"gpu.error": "none"})
-    return Reading("nvml", at, (read, Observation("nvml", slot, events=events)) if events else (read,))
+    read = Observation("nvml", target, signals={"gpu.error": "none"})
+    return Reading("nvml", at, (read, Observation("nvml", target, events=events)) if events else (read,))
 
 
-def log(*codes: int, at: float = 100.0, stamp: float | None = None, slot: str = GPUS[0]) -> Reading:
+def log(*codes: int, at: float = 100.0, stamp: float | None = None, target: str = GPUS[0]) -> Reading:
     """A reading of the kernel log. stamp: when its lines say that they are of."""
     events = tuple(xid(code, LINE, at=at if stamp is None else stamp) for code in codes)
-    return Reading("kmsg", at, (Observation("kmsg", slot, events=events),) if events else ())
+    return Reading("kmsg", at, (Observation("kmsg", target, events=events),) if events else ())
 
 
 UNREADABLE = Reading("kmsg", 100.0, (), complete=False)
@@ -48,7 +48,7 @@ class XidSources:
         ]
 
 
-def test_without_a_readable_log_an_event_counts_at_once() -> None:
+def test_event_is_reported_at_once_without_a_readable_log() -> None:
     for first in ((), (UNREADABLE,)):
         assert XidSources(*first).reported(nvml(79)) == [("nvml", 79)]
 
@@ -83,7 +83,7 @@ def test_event_without_a_log_line_counts_once_at_its_own_time() -> None:
     assert sources.reported(nvml(at=140)) == []
 
 
-def test_a_log_that_can_no_longer_be_read_is_not_waited_for() -> None:
+def test_event_is_reported_at_once_if_the_log_becomes_unreadable() -> None:
     sources = XidSources(log())
     assert sources.reported(nvml(79, at=100)) == []
     assert sources.reported(nvml(at=101), UNREADABLE) == [("nvml", 79)]
@@ -96,7 +96,7 @@ def test_two_readings_of_one_round_report_an_event_once() -> None:
 def test_event_confirms_no_other_code_or_gpu() -> None:
     sources = XidSources(log())
     assert sources.reported(nvml(79, 13, at=100)) == []
-    assert sources.reported(log(79, at=100.1), log(13, at=100.1, slot=GPUS[1])) == [
+    assert sources.reported(log(79, at=100.1), log(13, at=100.1, target=GPUS[1])) == [
         ("kmsg", 79),
         ("kmsg", 13),
     ]
@@ -123,9 +123,11 @@ def test_a_reading_without_xids_is_left_as_it_is() -> None:
         ("xid-unlogged", "gpu-xid-fatal", "nvml"),
     ],
 )
-def test_a_recorded_xid_is_one_finding_that_counts_one(bundle: str, check: str, source: str) -> None:
+def test_recorded_xid_is_counted_once(bundle: str, check: str, source: str) -> None:
     [result] = [finding for finding in judged(bundle_path(bundle)).findings if finding.check == check]
-    assert [(seen.source, seen.count) for seen in result.evidence if "Xid" in seen.text] == [(source, 1)]
+    assert [(evidence.source, evidence.count) for evidence in result.evidence if "Xid" in evidence.text] == [
+        (source, 1)
+    ]
 
 
 @given(st.lists(st.sampled_from([13, 31, 79]), min_size=1, max_size=200))

@@ -8,21 +8,21 @@ import pytest
 from nodeguard.derive.gpus import THERMAL_DERIVATIONS, gpu_derivations, nvlink_derivation, pcie_derivations
 from nodeguard.model.observation import Observation
 from nodeguard.model.signal import Scalar
-from tests.derive.look import GPUS, derived, expecting, machine, seen, unread
+from tests.derive.readings import GPUS, derived, expecting, machine, observe, unread
 
 READY: dict[str, Scalar] = {"gpu.fabric.state": 3, "gpu.fabric.status": 0}
 
 
 def gpu_signals(signals: Mapping[str, Scalar]) -> dict[str, Scalar]:
-    look = machine(seen("nvml", GPUS[0], signals))
-    return derived(look, *gpu_derivations(None, {GPUS[0]: 18}), *THERMAL_DERIVATIONS).get(GPUS[0], {})
+    latest = machine(observe("nvml", GPUS[0], signals))
+    return derived(latest, *gpu_derivations(None, {GPUS[0]: 18}), *THERMAL_DERIVATIONS).get(GPUS[0], {})
 
 
 @pytest.mark.parametrize(
     ("idle", "used", "busy"),
     [(False, 97, True), (True, 97, False), (False, 0, False), (None, 97, None), (False, None, None)],
 )
-def test_a_gpu_is_busy_where_it_is_used_and_does_not_call_itself_idle(
+def test_gpu_is_busy_if_it_is_used_and_its_clocks_are_not_idle(
     idle: bool | None, used: int | None, busy: bool | None
 ) -> None:
     signals = {
@@ -44,7 +44,7 @@ def test_a_gpu_is_busy_where_it_is_used_and_does_not_call_itself_idle(
         ({}, None),
     ],
 )
-def test_a_gpu_that_has_a_fabric_has_joined_it_or_not(signals: dict[str, Scalar], ready: bool | None) -> None:
+def test_fabric_ready_follows_fabric_state_and_status(signals: dict[str, Scalar], ready: bool | None) -> None:
     assert gpu_signals(signals).get("gpu.fabric.ready") is ready
 
 
@@ -81,7 +81,7 @@ def test_only_busy_gpus_are_temperature_peers(used: int, margin: int | None) -> 
     assert (result["gpu.temperature.margin"], result.get("gpu.temperature.busy_margin")) == (7, margin)
 
 
-def down(
+def is_link_down(
     active: int,
     *,
     mig: bool = False,
@@ -93,12 +93,12 @@ def down(
     """Whether an inactive link of a GPU with so many active ones is down."""
     link = f"{GPUS[0]}/nvlink/7"
     counts: dict[str, Scalar] = {"gpu.nvlink.active": active, "gpu.mig.enabled": mig}
-    look = machine(
-        seen("nvml", GPUS[0], {**counts, **({"gpu.nvlink.active~peers": peers} if peers else {})}),
-        seen("nvml", link, {"nvlink.active": False, "nvlink.sleeping": sleeping}),
+    latest = machine(
+        observe("nvml", GPUS[0], {**counts, **({"gpu.nvlink.active~peers": peers} if peers else {})}),
+        observe("nvml", link, {"nvlink.active": False, "nvlink.sleeping": sleeping}),
     )
     expected = nvlink_derivation(expecting(nvlink_links=platform) if platform else None, {GPUS[0]: before})
-    return bool(derived(look, expected).get(link, {}).get("nvlink.down"))
+    return bool(derived(latest, expected).get(link, {}).get("nvlink.down"))
 
 
 @pytest.mark.parametrize(
@@ -116,24 +116,27 @@ def down(
         ({"active": 17, "platform": 18, "sleeping": True}, False),
     ],
 )
-def test_a_link_is_down_where_its_gpu_should_have_more(words: dict[str, Any], is_down: bool) -> None:
-    assert down(**words) is is_down
+def test_inactive_link_is_down_if_its_gpu_has_fewer_active_links_than_expected(
+    words: dict[str, Any], is_down: bool
+) -> None:
+    assert is_link_down(**words) is is_down
 
 
-def test_a_gpu_without_a_mig_mode_beside_one_in_mig_mode_has_no_link_that_is_down() -> None:
+def test_gpu_without_mig_mode_beside_a_gpu_in_mig_mode_has_no_link_that_is_down() -> None:
     link = f"{GPUS[0]}/nvlink/7"
     for other, is_down in ((True, None), (False, True)):
-        look = machine(
-            seen("nvml", GPUS[0], {"gpu.nvlink.active": 0}),
-            seen("nvml", GPUS[1], {"gpu.mig.enabled": other}),
-            seen("nvml", link, {"nvlink.active": False, "nvlink.sleeping": False}),
+        latest = machine(
+            observe("nvml", GPUS[0], {"gpu.nvlink.active": 0}),
+            observe("nvml", GPUS[1], {"gpu.mig.enabled": other}),
+            observe("nvml", link, {"nvlink.active": False, "nvlink.sleeping": False}),
         )
         assert (
-            derived(look, nvlink_derivation(None, {GPUS[0]: 12})).get(link, {}).get("nvlink.down") is is_down
+            derived(latest, nvlink_derivation(None, {GPUS[0]: 12})).get(link, {}).get("nvlink.down")
+            is is_down
         )
 
 
-def test_a_card_without_an_active_link_has_no_bridge() -> None:
+def test_pcie_card_that_never_had_an_active_link_has_no_link_that_is_down() -> None:
     """Others of the node may have one; a module (SXM) is always wired."""
     link = f"{GPUS[0]}/nvlink/7"
     for name, before, is_down in (
@@ -142,76 +145,78 @@ def test_a_card_without_an_active_link_has_no_bridge() -> None:
         ("NVIDIA A100-SXM4-80GB", 0, True),
     ):
         signals: dict[str, Scalar] = {"gpu.nvlink.active": 0, "gpu.nvlink.active~peers": 12, "gpu.name": name}
-        look = machine(
-            seen("nvml", GPUS[0], signals), seen("nvml", link, {"nvlink.active": False}), empty=("pci",)
+        latest = machine(
+            observe("nvml", GPUS[0], signals), observe("nvml", link, {"nvlink.active": False}), empty=("pci",)
         )
-        assert derived(look, nvlink_derivation(None, {GPUS[0]: before}))[link]["nvlink.down"] is is_down
+        assert derived(latest, nvlink_derivation(None, {GPUS[0]: before}))[link]["nvlink.down"] is is_down
 
 
 def test_link_is_unknown_when_some_links_are_unread() -> None:
     link = f"{GPUS[0]}/nvlink/7"
-    look = machine(
+    latest = machine(
         Observation("nvml", GPUS[0], signals={"gpu.name": "x"}, unreadable={"gpu.nvlink.active": "refused"}),
-        seen("nvml", link, {"nvlink.active": False}),
+        observe("nvml", link, {"nvlink.active": False}),
     )
-    assert unread(look, nvlink_derivation(None, {GPUS[0]: 18}))[link]["nvlink.down"] == "refused"
+    assert unread(latest, nvlink_derivation(None, {GPUS[0]: 18}))[link]["nvlink.down"] == "refused"
 
 
 @pytest.mark.parametrize(
     ("rows", "platform", "before", "has_fabric"),
     [
         ((), None, 0, False),
-        ((seen("pci", "node", {"nvswitch.pci_count": 4}),), None, 0, True),
-        ((seen("nvml", GPUS[1], {"gpu.nvlink.active": 18}),), None, 0, True),
-        ((seen("services", "service/nvidia-imex", {"service.enabled": True}),), None, 0, True),
+        ((observe("pci", "node", {"nvswitch.pci_count": 4}),), None, 0, True),
+        ((observe("nvml", GPUS[1], {"gpu.nvlink.active": 18}),), None, 0, True),
+        ((observe("services", "service/nvidia-imex", {"service.enabled": True}),), None, 0, True),
         ((), {"nvlink_links": 18}, 0, True),
         ((), {"gpus": 1}, 0, False),
         ((), None, 18, True),
     ],
 )
-def test_a_fabric_is_waited_for_where_this_machine_has_one(
+def test_joining_gpu_is_not_ready_only_on_a_machine_with_a_fabric(
     rows: tuple[Observation, ...], platform: dict[str, Scalar] | None, before: int, has_fabric: bool
 ) -> None:
     joining: dict[str, Scalar] = {"gpu.fabric.state": 2, "gpu.fabric.status": 0}
-    look = machine(seen("nvml", GPUS[0], joining), *rows)
-    result = derived(look, *gpu_derivations(expecting(**platform) if platform else None, {GPUS[0]: before}))
+    latest = machine(observe("nvml", GPUS[0], joining), *rows)
+    result = derived(latest, *gpu_derivations(expecting(**platform) if platform else None, {GPUS[0]: before}))
     assert result[GPUS[0]].get("gpu.fabric.ready") is (False if has_fabric else None)
 
 
 def test_active_links_have_no_derived_signal() -> None:
-    look = machine(
-        seen("nvml", GPUS[0], {"gpu.nvlink.active": 18}),
-        seen("nvml", f"{GPUS[0]}/nvlink/0", {"nvlink.active": True}),
+    latest = machine(
+        observe("nvml", GPUS[0], {"gpu.nvlink.active": 18}),
+        observe("nvml", f"{GPUS[0]}/nvlink/0", {"nvlink.active": True}),
     )
-    assert derived(look, nvlink_derivation(None, {})) == {}
+    assert derived(latest, nvlink_derivation(None, {})) == {}
 
 
 L4: dict[str, Scalar] = {"pci.vendor": "10de", "pci.device": "27b8", "pci.link.width_max": 16}
 
 
-def card(gpu: str, width: int, above: int | None = None, **more: Scalar) -> Observation:
+def l4_card(gpu: str, width: int, above: int | None = None, **more: Scalar) -> Observation:
     port: dict[str, Scalar] = {} if above is None else {"pci.upstream.width_max": above}
-    return seen("pci", gpu, {**L4, "pci.link.width": width, **port, **more})
+    return observe("pci", gpu, {**L4, "pci.link.width": width, **port, **more})
 
 
 @pytest.mark.parametrize(("above", "lanes"), [(None, None), (16, 16), (8, 8), (32, 16)])
 def test_slot_width_is_the_minimum_of_both_ends_if_both_are_known(
     above: int | None, lanes: int | None
 ) -> None:
-    signals = derived(machine(card(GPUS[0], 8, above)), *pcie_derivations()).get(GPUS[0], {})
+    signals = derived(machine(l4_card(GPUS[0], 8, above)), *pcie_derivations()).get(GPUS[0], {})
     assert signals.get("pci.link.width_slot") == lanes
 
 
 def test_card_is_compared_only_with_cards_of_its_make() -> None:
-    adapter = seen("pci", "port/mlx5_0/1", {"pci.vendor": "15b3", "pci.device": "1021", "pci.link.width": 16})
-    look = machine(card(GPUS[0], 8), card(GPUS[1], 4), adapter)
-    result = derived(look, *pcie_derivations())
+    adapter = observe(
+        "pci", "port/mlx5_0/1", {"pci.vendor": "15b3", "pci.device": "1021", "pci.link.width": 16}
+    )
+    latest = machine(l4_card(GPUS[0], 8), l4_card(GPUS[1], 4), adapter)
+    result = derived(latest, *pcie_derivations())
     assert result[GPUS[0]]["pci.link.width_alike"] == 4
     assert result[GPUS[1]]["pci.link.width_alike"] == 8
     assert "pci.link.width_alike" not in result.get("port/mlx5_0/1", {})
 
 
-def test_a_slot_of_unknown_width_is_unknown() -> None:
+def test_pci_slot_of_unknown_width_has_no_comparison() -> None:
     dark = Observation(
         "pci", GPUS[0], signals={**L4, "pci.link.width": 8}, unreadable={"pci.upstream.width_max": "refused"}
     )
@@ -223,7 +228,7 @@ MEMORY = "gpu.memory.temperature"
 
 
 def margins(signals: dict[str, Scalar]) -> dict[str, Scalar]:
-    return derived(machine(seen("nvml", GPUS[0], signals)), *THERMAL_DERIVATIONS).get(GPUS[0], {})
+    return derived(machine(observe("nvml", GPUS[0], signals)), *THERMAL_DERIVATIONS).get(GPUS[0], {})
 
 
 @pytest.mark.parametrize(

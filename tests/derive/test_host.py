@@ -15,7 +15,7 @@ from nodeguard.model.observation import Event, Observation
 from nodeguard.model.platform import Platform
 from nodeguard.model.signal import Scalar
 from nodeguard.model.target import NODE
-from tests.derive.look import derived, expecting, machine, seen, unread
+from tests.derive.readings import derived, expecting, machine, observe, unread
 
 KUBELET = "service/kubelet"
 MANAGER = "service/nvidia-fabricmanager"
@@ -33,68 +33,72 @@ MANAGER = "service/nvidia-fabricmanager"
     ],
 )
 def test_a_service_has_a_role(service: str, role: str) -> None:
-    look = machine(seen("services", f"service/{service}", {"service.running": True}))
-    assert derived(look, *service_derivations({}, None))[f"service/{service}"] == {"service.role": role}
+    latest = machine(observe("services", f"service/{service}", {"service.running": True}))
+    assert derived(latest, *service_derivations({}, None))[f"service/{service}"] == {"service.role": role}
 
 
-def test_only_starts_that_were_seen_count() -> None:
+def test_only_starts_between_two_readings_count_as_restarts() -> None:
     before: dict[str, tuple[int, int]] = {}
     counted = []
     for ticks in (500, 500, 700, None, 700, 900):
-        look = machine(seen("services", KUBELET, {} if ticks is None else {"service.start_ticks": ticks}))
-        before = track_starts(look, before)
+        latest = machine(
+            observe("services", KUBELET, {} if ticks is None else {"service.start_ticks": ticks})
+        )
+        before = track_starts(latest, before)
         counted.append(before[KUBELET][1])
     assert counted == [0, 0, 1, 1, 1, 2]
-    look = machine(seen("services", KUBELET, {"service.running": True}))
-    assert derived(look, *service_derivations(before, None))[KUBELET]["service.restarts"] == 2
+    latest = machine(observe("services", KUBELET, {"service.running": True}))
+    assert derived(latest, *service_derivations(before, None))[KUBELET]["service.restarts"] == 2
 
 
-def manager(
+def fabric_manager(
     switches: int, *, platform: bool | None = None, container: bool = False, **signals: Scalar
 ) -> tuple[Scalar, Scalar]:
     """Whether the node needs a fabric manager, and whether one runs."""
     rows = [
-        seen("pci", "node", {"nvswitch.pci_count": switches}),
-        seen("services", "node", {"driver.container": container}),
-        seen("services", KUBELET, {"service.running": True}),
+        observe("pci", "node", {"nvswitch.pci_count": switches}),
+        observe("services", "node", {"driver.container": container}),
+        observe("services", KUBELET, {"service.running": True}),
     ]
     if signals:
-        rows.append(seen("services", MANAGER, {f"service.{name}": value for name, value in signals.items()}))
+        rows.append(
+            observe("services", MANAGER, {f"service.{name}": value for name, value in signals.items()})
+        )
     make: Platform | None = None if platform is None else expecting(fabric_manager=platform)
     node = derived(machine(*rows, empty=("services",)), *service_derivations({}, make))["node"]
     return node["fabric_manager.needed"], node["fabric_manager.running"]
 
 
-def test_a_fabric_manager_is_needed_where_the_platform_says_so() -> None:
-    assert manager(0, platform=True) == (True, False)
-    assert manager(4, platform=False, enabled=True, running=True) == (False, True)
+def test_fabric_manager_is_needed_if_the_platform_requires_it() -> None:
+    assert fabric_manager(0, platform=True) == (True, False)
+    assert fabric_manager(4, platform=False, enabled=True, running=True) == (False, True)
 
 
-def test_without_a_platform_it_is_needed_where_there_are_switches_and_it_was_set_up() -> None:
-    assert manager(4, enabled=True, running=False) == (True, False)
-    assert manager(4, enabled=False, running=False) == (False, False)
-    assert manager(4) == (False, False)
-    assert manager(0, enabled=True, running=True) == (False, True)
+def test_fabric_manager_is_needed_without_a_platform_if_it_is_set_up_and_nvswitches_exist() -> None:
+    assert fabric_manager(4, enabled=True, running=False) == (True, False)
+    assert fabric_manager(4, enabled=False, running=False) == (False, False)
+    assert fabric_manager(4) == (False, False)
+    assert fabric_manager(0, enabled=True, running=True) == (False, True)
 
 
 def test_fabric_manager_in_a_driver_container_is_not_missing() -> None:
-    assert manager(4, platform=True, container=True) == (False, False)
-    assert manager(4, platform=True, container=True, enabled=True, running=False) == (True, False)
+    assert fabric_manager(4, platform=True, container=True) == (False, False)
+    assert fabric_manager(4, platform=True, container=True, enabled=True, running=False) == (True, False)
 
 
 def test_fabric_manager_is_not_missing_without_any_visible_service() -> None:
-    look = machine(seen("services", "node", {"driver.container": False}))
-    assert derived(look, *service_derivations({}, expecting(fabric_manager=True))) == {}
+    latest = machine(observe("services", "node", {"driver.container": False}))
+    assert derived(latest, *service_derivations({}, expecting(fabric_manager=True))) == {}
 
 
 @pytest.mark.parametrize("cut", [(), ("services",)])
 def test_fabric_manager_is_not_needed_when_nothing_was_read(cut: tuple[str, ...]) -> None:
-    look = machine(seen("pci", "node", {"nvswitch.pci_count": 4}), cut=cut)
-    assert derived(look, *service_derivations({}, expecting(fabric_manager=True))) == {}
+    latest = machine(observe("pci", "node", {"nvswitch.pci_count": 4}), cut=cut)
+    assert derived(latest, *service_derivations({}, expecting(fabric_manager=True))) == {}
 
 
 @pytest.mark.parametrize(
-    "manager",
+    "fabric_manager",
     [
         Observation(
             "services", MANAGER, signals={"service.enabled": True}, unreadable={"service.running": "refused"}
@@ -102,15 +106,17 @@ def test_fabric_manager_is_not_needed_when_nothing_was_read(cut: tuple[str, ...]
         Observation("services", NODE, unlisted={"service": "refused"}),
     ],
 )
-def test_unreadable_fabric_manager_is_not_missing(manager: Observation) -> None:
-    kubelet = seen("services", KUBELET, {"service.running": True})
-    switches = seen("pci", NODE, {"nvswitch.pci_count": 4})
-    look = machine(kubelet, switches, manager)
+def test_unreadable_fabric_manager_is_not_missing(fabric_manager: Observation) -> None:
+    kubelet = observe("services", KUBELET, {"service.running": True})
+    switches = observe("pci", NODE, {"nvswitch.pci_count": 4})
+    latest = machine(kubelet, switches, fabric_manager)
     assert (
-        unread(look, *service_derivations({}, expecting(fabric_manager=True)))[NODE]["fabric_manager.running"]
+        unread(latest, *service_derivations({}, expecting(fabric_manager=True)))[NODE][
+            "fabric_manager.running"
+        ]
         == "refused"
     )
-    assert look.derived.get(NODE, {}).get("fabric_manager.running") is None
+    assert latest.derived.get(NODE, {}).get("fabric_manager.running") is None
 
 
 OLD: dict[str, Scalar] = {"host.uptime": 90_000.0, "driver.module_state": "live"}
@@ -132,11 +138,11 @@ OLD: dict[str, Scalar] = {"host.uptime": 90_000.0, "driver.module_state": "live"
 def test_driver_is_changing_while_it_starts(
     signals: dict[str, Scalar], moved: float | None, changes: bool
 ) -> None:
-    look = machine(seen("host", "node", signals), at=90_000.0)
-    assert derived(look, driver_changing_derivation(moved)) == {"node": {"driver.changing": changes}}
+    latest = machine(observe("host", "node", signals), at=90_000.0)
+    assert derived(latest, driver_changing_derivation(moved)) == {"node": {"driver.changing": changes}}
 
 
-def test_a_machine_of_unknown_age_may_have_just_booted() -> None:
+def test_machine_with_unknown_uptime_may_have_just_booted() -> None:
     host = Observation(
         "host", "node", signals={"driver.module_state": "live"}, unreadable={"host.uptime": "refused"}
     )
@@ -162,10 +168,10 @@ def test_last_driver_change_is_the_latest_event() -> None:
         ({}, None),
     ],
 )
-def test_the_branch_is_the_first_number_of_the_version(
+def test_driver_branch_is_the_first_number_of_the_version(
     signals: dict[str, Scalar], number: int | None
 ) -> None:
-    assert driver_branch(machine(seen("host", "node", signals))) == number
+    assert driver_branch(machine(observe("host", "node", signals))) == number
 
 
 @pytest.mark.parametrize(
@@ -191,12 +197,12 @@ def test_partition_belongs_to_its_disk(device: str, name: str) -> None:
 
 
 def test_a_file_system_can_be_written_to_unless_it_is_read_only() -> None:
-    look = machine(
-        seen("filesystem", "fs:/", {"fs.device": "/dev/nvme0n1p2", "fs.read_only": False}),
-        seen("filesystem", "fs:/home", {"fs.device": "10.0.0.5:/home", "fs.read_only": True}),
-        seen("filesystem", "fs:/x", {"fs.device": "tmpfs"}),
+    latest = machine(
+        observe("filesystem", "fs:/", {"fs.device": "/dev/nvme0n1p2", "fs.read_only": False}),
+        observe("filesystem", "fs:/home", {"fs.device": "10.0.0.5:/home", "fs.read_only": True}),
+        observe("filesystem", "fs:/x", {"fs.device": "tmpfs"}),
     )
-    assert derived(look, *FILESYSTEM_DERIVATIONS) == {
+    assert derived(latest, *FILESYSTEM_DERIVATIONS) == {
         "fs:/": {"fs.writable": True, "fs.disk": "disk/nvme0"},
         "fs:/home": {"fs.writable": False},
     }

@@ -12,7 +12,7 @@ from nodeguard.derive.state import DeriveState
 from nodeguard.model.observation import Event, Observation, Reading
 from nodeguard.model.signal import Scalar
 from nodeguard.model.target import NODE, nvlink_target
-from tests.derive.look import GPUS, tables, xid
+from tests.derive.readings import GPUS, tables, xid
 
 GPU = GPUS[0]
 
@@ -24,8 +24,8 @@ def error(link: int, at: float) -> Event:
     )
 
 
-def log(*events: Event, slot: str = GPU) -> Reading:
-    return Reading("kmsg", 0.0, (Observation("kmsg", slot, events=events),))
+def log(*events: Event, target: str = GPU) -> Reading:
+    return Reading("kmsg", 0.0, (Observation("kmsg", target, events=events),))
 
 
 def nvml(
@@ -74,15 +74,15 @@ def test_errors_in_one_reading_are_counted_one_by_one() -> None:
 
 def test_errors_of_other_links_other_gpus_and_other_days_do_not_count() -> None:
     _, events = run(
-        log(error(3, 100.0)), log(error(4, 101.0)), log(error(3, 102.0), slot=GPUS[1]), log(error(3, 103.0)),
+        log(error(3, 100.0)), log(error(4, 101.0)), log(error(3, 102.0), target=GPUS[1]), log(error(3, 103.0)),
         log(error(3, 100_000.0)),
     )  # fmt: skip
     assert verdicts(events) == ["suspect"] * 5
 
 
 def test_a_reset_or_a_load_of_the_driver_begins_the_count_again() -> None:
-    for slot, sign in ((GPU, "gpu.reset"), (NODE, "driver.load")):
-        reset = log(Event(sign, 300.0), slot=slot)
+    for target, sign in ((GPU, "gpu.reset"), (NODE, "driver.load")):
+        reset = log(Event(sign, 300.0), target=target)
         state, events = run(log(error(3, 100.0)), log(error(3, 200.0)), reset, log(error(3, 400.0)))
         assert verdicts(events) == ["suspect"] * 3
         assert state.link_errors == {GPU: LinkErrors({3: (400.0,)})}
@@ -96,7 +96,7 @@ def test_a_reset_between_errors_of_one_reading_begins_the_count_again() -> None:
     assert state.link_errors == {GPU: LinkErrors({3: (400.0, 500.0)})}
 
 
-def test_an_event_that_counts_a_storm_is_as_many_errors() -> None:
+def test_event_with_a_count_is_that_number_of_errors() -> None:
     state, events = run(log(replace(error(3, 100.0), count=100_000)))
     assert verdicts(events) == ["fatal"]
     assert state.link_errors[GPU].times == {3: (100.0,) * 3}
@@ -164,7 +164,7 @@ def test_link_error_without_a_message_is_not_counted() -> None:
     assert recoveries(events) == []
 
 
-def test_a_link_that_failed_to_train_has_recovered_as_well() -> None:
+def test_link_that_failed_to_train_can_recover() -> None:
     for words, link in (
         ("NVLink: Failed to train link 1 to remote PCI:0000:4b:00", 1),
         ("training failed", -1),
@@ -192,7 +192,7 @@ def test_only_recoverable_link_errors_are_cleared_by_a_recovery() -> None:
 def test_link_error_state_is_bounded_for_any_log(errors: list[tuple[int, int, float]]) -> None:
     state = DeriveState()
     for gpu, link, at in errors:
-        state, _ = run(log(error(link, at), slot=f"gpu/{gpu}"), state=state)
+        state, _ = run(log(error(link, at), target=f"gpu/{gpu}"), state=state)
     assert len(state.link_errors) <= 64
     assert all(len(item.times) <= 64 for item in state.link_errors.values())
     assert all(1 <= len(row) <= 3 for item in state.link_errors.values() for row in item.times.values())

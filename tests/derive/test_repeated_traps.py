@@ -6,7 +6,7 @@ from nodeguard.derive import repeated_traps as module
 from nodeguard.derive.repeated_traps import Trap, record_traps, trap_derivation
 from nodeguard.model.observation import Component, Observation, Reading
 from nodeguard.model.signal import Scalar
-from tests.derive.look import GPUS, derived, machine, xid
+from tests.derive.readings import GPUS, derived, machine, xid
 
 GPU = GPUS[0]
 DAY = 86_400.0
@@ -17,24 +17,26 @@ def trap(process: int | str, place: str = "GPC 3, TPC 1", *, at: float = 100.0, 
     return Reading("kmsg", at, (Observation("kmsg", GPU, events=(xid(code, rest, at=at),)),))
 
 
-def found(*readings: Reading, at: float = 100.0, part: str = "GPU-1", now: str = "") -> dict[str, Scalar]:
+def trap_signals(
+    *readings: Reading, at: float = 100.0, part: str = "GPU-1", now: str = ""
+) -> dict[str, Scalar]:
     """Return the derived signals after some readings. part: the component during them; now: the later one."""
 
-    def seen(part: str) -> Observation:
+    def gpu_observation(part: str) -> Observation:
         return Observation("nvml", GPU, signals={"gpu.answers": True}, component=Component(part))
 
-    before = record_traps(machine(seen(part), at=at), {}, readings)
-    return derived(machine(seen(now or part), at=at), trap_derivation(before)).get(GPU, {})
+    before = record_traps(machine(gpu_observation(part), at=at), {}, readings)
+    return derived(machine(gpu_observation(now or part), at=at), trap_derivation(before)).get(GPU, {})
 
 
 def test_processes_that_fail_in_one_place_are_counted_once_each() -> None:
     lines = [trap(process) for process in (1, 2, 2, 2, 3)]
-    assert found(*lines) == {"gpu.trap.processes": 3, "gpu.trap.place": "GPC 3, TPC 1"}
+    assert trap_signals(*lines) == {"gpu.trap.processes": 3, "gpu.trap.place": "GPC 3, TPC 1"}
 
 
 @pytest.mark.parametrize("last", [trap(3, "GPC 3, TPC 2"), trap(2, "GPC 0, TPC 1")])
-def test_a_failure_in_another_place_is_the_application_s(last: Reading) -> None:
-    assert found(trap(1), trap(2), last) == {"gpu.trap.processes": 0, "gpu.trap.place": "several"}
+def test_failures_in_several_places_are_attributed_to_the_application(last: Reading) -> None:
+    assert trap_signals(trap(1), trap(2), last) == {"gpu.trap.processes": 0, "gpu.trap.place": "several"}
 
 
 @pytest.mark.parametrize(
@@ -46,15 +48,15 @@ def test_a_failure_in_another_place_is_the_application_s(last: Reading) -> None:
     ],
 )
 def test_trap_without_a_process_or_location_is_ignored(line: Reading) -> None:
-    assert found(line) == {}
+    assert trap_signals(line) == {}
 
 
 def test_entries_older_than_a_day_are_removed() -> None:
-    assert found(trap(1), trap(2, at=200.0), at=DAY + 150.0)["gpu.trap.processes"] == 1
+    assert trap_signals(trap(1), trap(2, at=200.0), at=DAY + 150.0)["gpu.trap.processes"] == 1
 
 
 def test_new_component_starts_from_zero() -> None:
-    assert found(trap(1), trap(2), now="GPU-9") == {}
+    assert trap_signals(trap(1), trap(2), now="GPU-9") == {}
 
 
 def test_gpu_that_only_the_log_names_has_no_signal() -> None:

@@ -5,7 +5,7 @@ import pytest
 from nodeguard.derive.sxid import decode_alarm_end, decode_sxid
 from nodeguard.model.observation import Event
 from nodeguard.model.signal import Scalar
-from tests.derive.look import tables
+from tests.derive.readings import tables
 
 
 def decoded(code: int, severity: str = "") -> tuple[str, str, str]:

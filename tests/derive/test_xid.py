@@ -13,12 +13,12 @@ from nodeguard.model.observation import Event
 from nodeguard.sources.kmsg import KmsgSource
 from tests.catalog.test_formats import OneRecord
 from tests.catalog.test_log_patterns import PATTERNS
-from tests.derive.look import tables, xid
+from tests.derive.readings import tables, xid
 
 RECOVERY = "GPU recovery action changed from 0x0 (None) to {} ({})"
 
 
-def read(
+def decode(
     code: int, rest: str = "pid=1234, name=python3, Ch 00000008", *near: XidRecord, driver: int | None = 580
 ) -> Event:
     return decode_xid(xid(code, rest), tables(), driver, index(XidRecord(code, 100.0), *near))
@@ -31,7 +31,7 @@ def index(*xids: XidRecord) -> XidIndex:
 def verdict(
     code: int, rest: str = "pid=1234, name=python3, Ch 00000008", *near: XidRecord
 ) -> tuple[str, str]:
-    fields = read(code, rest, *near).fields
+    fields = decode(code, rest, *near).fields
     return str(fields["verdict"]), str(fields["action"])
 
 
@@ -48,7 +48,7 @@ def test_xid_that_requires_a_reset_or_a_reboot_is_fatal(code: int, action: str) 
 
 
 def test_unlisted_code_is_reported() -> None:
-    event = read(9999)
+    event = decode(9999)
     assert (event.signal, event.fields["verdict"], event.fields["xid"]) == (
         "gpu.xid.unlisted",
         "warning",
@@ -64,10 +64,10 @@ def test_text_time_and_count_of_a_line_stay() -> None:
 
 def test_repair_is_ignored_error_requires_reset_and_both_require_drain() -> None:
     assert verdict(63)[0] == "ignored"
-    assert (verdict(48), read(48).fields["response"]) == (("fatal", "reset-gpu"), "RESET_GPU")
+    assert (verdict(48), decode(48).fields["response"]) == (("fatal", "reset-gpu"), "RESET_GPU")
     for code in (63, 64):
-        assert read(48, "", XidRecord(code, 110.0)).fields["response"] == "DRAIN_AND_RESET"
-    assert read(48, "", XidRecord(63, 161.0)).fields["response"] == "RESET_GPU"
+        assert decode(48, "", XidRecord(code, 110.0)).fields["response"] == "DRAIN_AND_RESET"
+    assert decode(48, "", XidRecord(63, 161.0)).fields["response"] == "RESET_GPU"
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_an_uncontained_error_asks_for_a_reset_whatever_its_flags() -> None:
 
 
 def test_channel_error_after_another_error_is_its_consequence() -> None:
-    event = read(45, "pid=4242, name=trainer, Ch 00000011 caused by previous Xid 94")
+    event = decode(45, "pid=4242, name=trainer, Ch 00000011 caused by previous Xid 94")
     assert (event.fields["verdict"], event.fields["detail"]) == ("ignored", " (follows Xid 94)")
     assert verdict(45, "pid=4242, name=trainer, Ch 00000011", XidRecord(79, 99.0)) == ("ignored", "none")
 
@@ -127,7 +127,7 @@ def test_missing_recovery_action_is_unknown() -> None:
 def test_the_driver_reports_a_recovery_for_some_codes_since_some_version(
     driver: int | None, code: int, reported: bool
 ) -> None:
-    assert read(code, driver=driver).fields["recovery_reported"] is reported
+    assert decode(code, driver=driver).fields["recovery_reported"] is reported
 
 
 def registers(*values: int) -> str:
@@ -136,7 +136,7 @@ def registers(*values: int) -> str:
 
 
 def test_link_error_registers_determine_the_action() -> None:
-    event = read(74, registers(0, 0, 0x10000))
+    event = decode(74, registers(0, 0, 0x10000))
     assert (event.fields["verdict"], event.fields["action"], event.fields["link"]) == (
         "suspect",
         "reset-gpu",
@@ -160,7 +160,7 @@ def test_a_link_that_failed_to_train_asks_for_a_reset(text: str) -> None:
 
 def test_bits_that_are_not_listed_are_reported() -> None:
     for values in ((0, 0x80), (0, 0, 0, 0, 0, 0, 1), (1 << 31,), (1, 0, 0, 1 << 31)):
-        event = read(74, registers(*values))
+        event = decode(74, registers(*values))
         assert (event.fields["verdict"], event.fields["action"]) == ("suspect", "reset-gpu"), values
         assert "not expected" in str(event.fields["detail"])
     assert verdict(74, registers(1 << 31, 0, 0, 1 << 18))[0] == "fatal"
@@ -193,7 +193,7 @@ def test_link_error_without_registers_is_a_warning(text: str) -> None:
 
 
 def test_only_a_cold_reset_clears_a_security_fault() -> None:
-    event = read(110)
+    event = decode(110)
     assert (event.signal, event.fields["verdict"], event.fields["action"]) == (
         "gpu.xid.security",
         "fatal",
@@ -234,7 +234,7 @@ def test_nvlink5_error_without_own_action_follows_the_recovery_action() -> None:
     assert verdict(145, text) == ("warning", "restart-workload")
     assert verdict(145, text, XidRecord(154, 105.0, 1)) == ("fatal", "reset-gpu")
     assert verdict(145, text, XidRecord(154, 105.0, 0)) == ("warning", "restart-workload")
-    assert read(145, text).fields["link"] == 8
+    assert decode(145, text).fields["link"] == 8
 
 
 def test_an_injected_error_is_a_test() -> None:
@@ -248,7 +248,7 @@ def test_unlisted_nvlink5_sub_code_uses_the_printed_severity() -> None:
 
 @pytest.mark.parametrize("code", sorted(tables().xids))
 def test_every_code_of_the_table_has_a_valid_verdict(code: int) -> None:
-    event = read(code, "")
+    event = decode(code, "")
     assert event.fields["verdict"] in {"fatal", "warning", "workload", "ignored", "injected"}
     assert Action(str(event.fields["action"])) is not Action.REPLACE_COMPONENT
 
@@ -289,7 +289,7 @@ def has_check(event: Event) -> bool:
 @pytest.mark.parametrize("code", [*sorted(tables().xids), 9999])
 def test_every_code_has_a_check_or_is_ignored(code: int) -> None:
     for words in _WORDS:
-        event = read(code, words)
+        event = decode(code, words)
         assert event.fields["verdict"] == "ignored" or has_check(event), (words, event.fields)
 
 

@@ -23,12 +23,12 @@ def tables() -> Catalogue:
     return load_catalogue()[0]
 
 
-def seen(
-    source: str, slot: str, signals: Mapping[str, Scalar] | None = None, *, part: str = ""
+def observe(
+    source: str, target: str, signals: Mapping[str, Scalar] | None = None, *, part: str = ""
 ) -> Observation:
     """Return the observation of a target by a source. part: its model."""
     return Observation(
-        source, slot, signals=dict(signals or {}), component=Component("id", model=part) if part else None
+        source, target, signals=dict(signals or {}), component=Component("id", model=part) if part else None
     )
 
 
@@ -76,13 +76,13 @@ def xid(code: int, rest: str = "pid=1234, name=python3, Ch 00000008", at: float 
     )
 
 
-def derived(look: LatestReadings, *derivations: Derivation) -> dict[str, dict[str, Scalar]]:
-    """Derived signals by slot."""
-    run_derivations(look, derivations)
-    return look.derived
+def derived(latest: LatestReadings, *derivations: Derivation) -> dict[str, dict[str, Scalar]]:
+    """Return the derived signals by target."""
+    run_derivations(latest, derivations)
+    return latest.derived
 
 
-def unread(look: LatestReadings, *derivations: Derivation) -> dict[str, dict[str, str]]:
-    """Why signals could not be derived, by slot."""
-    run_derivations(look, derivations)
-    return look.derived_unread
+def unread(latest: LatestReadings, *derivations: Derivation) -> dict[str, dict[str, str]]:
+    """Return the reasons of signals that could not be derived, by target."""
+    run_derivations(latest, derivations)
+    return latest.derived_unread
