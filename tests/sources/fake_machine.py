@@ -152,11 +152,11 @@ class ThisMachine(FakeMachine):
         )
 
 
-def by_slot(source: Source, machine: FakeMachine) -> dict[str, Observation]:
+def by_target(source: Source, machine: FakeMachine) -> dict[str, Observation]:
     """Return the observations of one round, by target. Asserts the properties that every round must have."""
     round_ = list(source.read(machine))
     observations = {observation.target: observation for observation in round_}
-    assert len(observations) == len(round_), "a slot is mentioned twice"
+    assert len(observations) == len(round_), "a target has two observations"
     for observation in round_:
         assert observation.source == source.name
         assert not observation.signals.keys() & observation.unreadable.keys(), observation

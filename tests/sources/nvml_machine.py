@@ -11,7 +11,7 @@ from nodeguard.worker.device_events import DeviceEvent
 from nodeguard.worker.lane_state import LaneState
 from nodeguard.worker.replay import replay_nvml
 from nodeguard.worker.result import CallResult, LaneResult
-from tests.sources.fake_machine import FakeMachine, by_slot
+from tests.sources.fake_machine import FakeMachine, by_target
 from tests.worker import recordings
 
 FIRST, SECOND = "gpu/0000:01:00", "gpu/0000:02:00"
@@ -49,12 +49,12 @@ class Answered(Gpus):
 
 
 def read(*devices: dict[str, Any], **more: Any) -> dict[str, Observation]:
-    return by_slot(NvmlSource(), Gpus(*devices, **more))
+    return by_target(NvmlSource(), Gpus(*devices, **more))
 
 
 def of_gpu(calls: dict[str, Any]) -> Observation:
     """Return the observation of a GPU that answers only these calls."""
     pci = {"nvmlDeviceGetPciInfo_v3": {"busId": "00000000:01:00.0"}}
-    return by_slot(NvmlSource(), Answered(*((0, call, result) for call, result in {**pci, **calls}.items())))[
-        FIRST
-    ]
+    return by_target(
+        NvmlSource(), Answered(*((0, call, result) for call, result in {**pci, **calls}.items()))
+    )[FIRST]

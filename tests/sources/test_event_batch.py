@@ -19,7 +19,7 @@ def xid(code: int, at: float = 1.0) -> Event:
 
 
 def counts(batch: EventBatch) -> dict[tuple[str, object], int]:
-    """The number of events by slot and code."""
+    """The number of events by target and code."""
     return {
         (observation.target, observation.events[0].fields.get("xid", "")): sum(
             event.count for event in observation.events
@@ -71,7 +71,7 @@ def test_storm_does_not_hide_an_event_with_another_meaning(
 def test_fields_in_conditions_of_checks_separate_the_event_counts() -> None:
     catalogue = load_catalogue()[0]
     fields_by_pattern = {
-        name: {*signal.fields} - {"pci"}  # the address makes the slot
+        name: {*signal.fields} - {"pci"}  # the address is in the target
         for name, signal in KmsgSource(catalogue.patterns).signals.items()
     }
     leaves = [
@@ -87,7 +87,7 @@ def test_fields_in_conditions_of_checks_separate_the_event_counts() -> None:
             assert len([*batch.observations("kmsg")]) == 2, (leaf.event, name)
 
 
-def test_one_slot_does_not_use_up_the_kinds_of_another_slot() -> None:
+def test_limit_of_event_kinds_applies_to_each_target() -> None:
     batch = EventBatch()
     for code in range(1000):
         batch.add(GPU, "nv_xid", xid(code))
@@ -99,7 +99,7 @@ def test_one_slot_does_not_use_up_the_kinds_of_another_slot() -> None:
 @given(st.lists(st.tuples(st.integers(0, 400), st.integers(0, 90)), max_size=600))
 def test_each_event_is_counted_or_reported_as_dropped(events: list[tuple[int, int]]) -> None:
     batch = EventBatch()
-    for slot, code in events:
-        batch.add(f"gpu/{slot}", "nv_xid", xid(code))
+    for target, code in events:
+        batch.add(f"gpu/{target}", "nv_xid", xid(code))
     assert sum(counts(batch).values()) + batch.dropped == len(events)
     assert sum(len(observation.events) for observation in batch.observations("kmsg")) <= 512 + 1024

@@ -8,7 +8,7 @@ import pytest
 from nodeguard.model.target import NODE
 from nodeguard.sources.filesystem import FilesystemSource
 from nodeguard.worker.result import CallResult, LaneResult
-from tests.sources.fake_machine import FakeMachine, ThisMachine, by_slot
+from tests.sources.fake_machine import FakeMachine, ThisMachine, by_target
 
 MOUNTS = """/dev/nvme0n1p2 / ext4 rw,relatime 0 0
 proc /proc proc rw 0 0
@@ -39,9 +39,9 @@ def _machine(calls: dict[str, Any] | None = None, answer: LaneResult | None = No
 
 
 def test_a_healthy_file_system() -> None:
-    slots = by_slot(FilesystemSource(), _machine())
-    assert slots.keys() == {"fs:/", "fs:/raid", "fs:/home"}
-    assert slots["fs:/"].signals == {
+    observations = by_target(FilesystemSource(), _machine())
+    assert observations.keys() == {"fs:/", "fs:/raid", "fs:/home"}
+    assert observations["fs:/"].signals == {
         "fs.type": "ext4",
         "fs.device": "/dev/nvme0n1p2",
         "fs.network": False,
@@ -54,35 +54,35 @@ def test_a_healthy_file_system() -> None:
         "fs.hung": False,
         "fs.error": "",
     }
-    assert slots["fs:/home"].signals["fs.network"] is True
+    assert observations["fs:/home"].signals["fs.network"] is True
 
 
 def test_read_only_by_option_or_by_the_file_system_itself() -> None:
-    slots = by_slot(FilesystemSource(), _machine({"statvfs(/)": {**SIZES, "f_flag": 4097}}))
-    assert slots["fs:/"].signals["fs.read_only"] is True
-    assert slots["fs:/raid"].signals["fs.read_only"] is True
-    assert slots["fs:/home"].signals["fs.read_only"] is False
+    observations = by_target(FilesystemSource(), _machine({"statvfs(/)": {**SIZES, "f_flag": 4097}}))
+    assert observations["fs:/"].signals["fs.read_only"] is True
+    assert observations["fs:/raid"].signals["fs.read_only"] is True
+    assert observations["fs:/home"].signals["fs.read_only"] is False
 
 
 def test_mount_options_required_by_fstab() -> None:
-    slots = by_slot(FilesystemSource(), _machine())
-    assert slots["fs:/raid"].signals["fs.fstab_writable"] is True
-    assert "fs.fstab_writable" not in slots["fs:/home"].signals
+    observations = by_target(FilesystemSource(), _machine())
+    assert observations["fs:/raid"].signals["fs.fstab_writable"] is True
+    assert "fs.fstab_writable" not in observations["fs:/home"].signals
 
 
 def test_fstab_absent_or_refused() -> None:
     machine = _machine()
     del machine.files["/etc/fstab"]
-    assert by_slot(FilesystemSource(), machine)["fs:/"].unreadable == {}
+    assert by_target(FilesystemSource(), machine)["fs:/"].unreadable == {}
     machine.errors["/etc/fstab"] = errno.EACCES
-    assert by_slot(FilesystemSource(), machine)["fs:/"].unreadable == {
+    assert by_target(FilesystemSource(), machine)["fs:/"].unreadable == {
         "fs.fstab_writable": "permission denied: run as root"
     }
 
 
-def test_no_inodes_to_count_and_no_blocks() -> None:
+def test_file_system_without_blocks_or_inodes_has_no_ratios() -> None:
     nothing = dict.fromkeys(SIZES, 0)
-    signals = by_slot(FilesystemSource(), _machine({"statvfs(/)": nothing}))["fs:/"].signals
+    signals = by_target(FilesystemSource(), _machine({"statvfs(/)": nothing}))["fs:/"].signals
     assert "fs.inodes_used_ratio" not in signals
     assert "fs.used_ratio" not in signals
     assert signals["fs.free"] == 0
@@ -90,7 +90,7 @@ def test_no_inodes_to_count_and_no_blocks() -> None:
 
 @pytest.mark.parametrize("code", ["ESTALE", "EIO", "ENOTCONN"])
 def test_statvfs_error_is_a_reading(code: str) -> None:
-    observation = by_slot(FilesystemSource(), _machine({"statvfs(/home)": {"error": code}}))["fs:/home"]
+    observation = by_target(FilesystemSource(), _machine({"statvfs(/home)": {"error": code}}))["fs:/home"]
     assert observation.status == "read"
     assert observation.signals["fs.error"] == code
     assert observation.signals["fs.answers"] is True
@@ -100,29 +100,31 @@ def test_statvfs_error_is_a_reading(code: str) -> None:
 
 @pytest.mark.parametrize("code", ["EACCES", "EPERM"])
 def test_permission_error_is_unread_and_no_file_system_error(code: str) -> None:
-    observation = by_slot(FilesystemSource(), _machine({"statvfs(/home)": {"error": code}}))["fs:/home"]
+    observation = by_target(FilesystemSource(), _machine({"statvfs(/home)": {"error": code}}))["fs:/home"]
     assert observation.unreadable["fs.error"] == "permission denied: run as root"
     assert observation.unreadable.keys() == {"fs.error", "fs.used_ratio", "fs.free", "fs.inodes_used_ratio"}
 
 
 @pytest.mark.parametrize("code", ["ENOENT", "ENOTDIR"])
 def test_unmounted_file_system_is_omitted(code: str) -> None:
-    slots = by_slot(FilesystemSource(), _machine({"statvfs(/home)": {"error": code}}))
-    assert slots.keys() == {"fs:/", "fs:/raid"}
+    observations = by_target(FilesystemSource(), _machine({"statvfs(/home)": {"error": code}}))
+    assert observations.keys() == {"fs:/", "fs:/raid"}
 
 
 @pytest.mark.parametrize(
     "result", [None, [], "full", {}, {**SIZES, "f_bfree": "many"}, {**SIZES, "f_blocks": -1}]
 )
-def test_garbage(result: Any) -> None:
+def test_invalid_statvfs_result_is_unread(result: Any) -> None:
     answer = LaneResult((CallResult(0, "statvfs(/)", result),))
-    observation = by_slot(FilesystemSource(), _machine(answer=answer))["fs:/"]
+    observation = by_target(FilesystemSource(), _machine(answer=answer))["fs:/"]
     assert observation.unreadable.keys() == {"fs.used_ratio", "fs.free", "fs.inodes_used_ratio"}
     assert observation.signals["fs.answers"] is True
 
 
 def test_implausible_free_space_is_unread() -> None:
-    observation = by_slot(FilesystemSource(), _machine({"statvfs(/)": {**SIZES, "f_bavail": 2**63}}))["fs:/"]
+    observation = by_target(FilesystemSource(), _machine({"statvfs(/)": {**SIZES, "f_bavail": 2**63}}))[
+        "fs:/"
+    ]
     assert observation.unreadable.keys() == {"fs.free"}
 
 
@@ -131,12 +133,12 @@ def test_stall_of_a_mount_ends_when_it_is_unmounted() -> None:
         FilesystemSource(),
         _machine(answer=LaneResult(stalled=(CallResult(2, "statvfs(/home)"),))),
     )
-    by_slot(source, machine)
+    by_target(source, machine)
     machine.answer, mounts = LaneResult(), machine.files["/proc/self/mounts"]
     machine.files["/proc/self/mounts"] = mounts.replace("nfs-1:/home /home nfs4 rw,hard 0 0\n", "")
-    by_slot(source, machine)
+    by_target(source, machine)
     machine.files["/proc/self/mounts"] = mounts
-    assert "fs.answers" in by_slot(source, machine)["fs:/home"].unreadable
+    assert "fs.answers" in by_target(source, machine)["fs:/home"].unreadable
 
 
 def test_a_stall_lasts_until_the_mount_answers() -> None:
@@ -145,50 +147,52 @@ def test_a_stall_lasts_until_the_mount_answers() -> None:
     stalled = _machine(answer=LaneResult(rest, stalled=(CallResult(2, "statvfs(/home)"),)))
     resting = _machine(answer=LaneResult(rest, resting=(CallResult(2, "statvfs(/home)"),)))
     for machine in (stalled, resting, resting):
-        slots = by_slot(source, machine)
-        home = slots["fs:/home"]
+        observations = by_target(source, machine)
+        home = observations["fs:/home"]
         assert (home.status, home.signals["fs.answers"], home.signals["fs.hung"]) == ("hung", False, False)
         assert home.unreadable == {}
-        assert slots["fs:/"].status == "read"
-    assert by_slot(source, _machine())["fs:/home"].signals["fs.answers"] is True
+        assert observations["fs:/"].status == "read"
+    assert by_target(source, _machine())["fs:/home"].signals["fs.answers"] is True
     unasked = _machine(answer=LaneResult(rest))
-    assert by_slot(source, unasked)["fs:/home"].unreadable["fs.answers"] == "not asked"
+    assert by_target(source, unasked)["fs:/home"].unreadable["fs.answers"] == "not asked"
 
 
-def test_a_hang_leaves_the_others_unknown() -> None:
+def test_hung_mount_makes_the_other_mounts_unread() -> None:
     source = FilesystemSource()
     hung = CallResult(2, "statvfs(/home)")
-    first = by_slot(source, _machine(answer=LaneResult((CallResult(0, "statvfs(/)", SIZES),), hung=hung)))
+    first = by_target(source, _machine(answer=LaneResult((CallResult(0, "statvfs(/)", SIZES),), hung=hung)))
     assert first["fs:/"].signals["fs.answers"] is True
     assert (first["fs:/home"].status, first["fs:/home"].signals["fs.hung"]) == ("hung", True)
     assert "statvfs(/home)" in first["fs:/raid"].unreadable["fs.used_ratio"]
     # In later rounds nothing is asked any more, and the mounts may have changed places.
-    later = by_slot(source, _machine(answer=LaneResult(hung=CallResult(-1, "statvfs(/home)"))))
+    later = by_target(source, _machine(answer=LaneResult(hung=CallResult(-1, "statvfs(/home)"))))
     assert later["fs:/home"].signals["fs.hung"] is True
     assert later["fs:/"].unreadable.keys() >= {"fs.answers", "fs.hung", "fs.free", "fs.error"}
     assert later["fs:/"].signals["fs.type"] == "ext4"
 
 
-def test_no_round_at_all() -> None:
-    slots = by_slot(FilesystemSource(), _machine(answer=LaneResult(failed="the worker did not start")))
-    assert slots["fs:/"].unreadable["fs.answers"] == "the worker did not start"
+def test_all_mounts_are_unread_if_the_worker_does_not_start() -> None:
+    observations = by_target(
+        FilesystemSource(), _machine(answer=LaneResult(failed="the worker did not start"))
+    )
+    assert observations["fs:/"].unreadable["fs.answers"] == "the worker did not start"
 
 
 def test_interrupted_reading_keeps_its_observations() -> None:
     late = CallResult(1, "statvfs(/raid)")
     answer = LaneResult((CallResult(0, "statvfs(/)", SIZES),), stalled=(late,), interrupted=late)
-    slots = by_slot(FilesystemSource(), _machine(answer=answer))
-    assert slots["fs:/"].signals["fs.answers"] is True
-    assert slots["fs:/raid"].signals["fs.answers"] is False
-    assert slots["fs:/home"].unreadable["fs.answers"] == "not asked: statvfs(/raid) used up the time"
+    observations = by_target(FilesystemSource(), _machine(answer=answer))
+    assert observations["fs:/"].signals["fs.answers"] is True
+    assert observations["fs:/raid"].signals["fs.answers"] is False
+    assert observations["fs:/home"].unreadable["fs.answers"] == "not asked: statvfs(/raid) used up the time"
 
 
 def test_invalid_mount_table_fails_and_one_without_disks_is_empty() -> None:
-    observation = by_slot(FilesystemSource(), FakeMachine({"/proc/self/mounts": "xyz\n"}))[NODE]
+    observation = by_target(FilesystemSource(), FakeMachine({"/proc/self/mounts": "xyz\n"}))[NODE]
     assert (observation.status, observation.detail) == ("failed", "/proc/self/mounts reads 'xyz\\n'")
-    assert by_slot(FilesystemSource(), FakeMachine({"/proc/self/mounts": "proc /proc proc rw 0 0\n"})) == {}
+    assert by_target(FilesystemSource(), FakeMachine({"/proc/self/mounts": "proc /proc proc rw 0 0\n"})) == {}
 
 
 def test_this_machine() -> None:
-    root = by_slot(FilesystemSource(), ThisMachine())["fs:/"]
+    root = by_target(FilesystemSource(), ThisMachine())["fs:/"]
     assert 0 <= float(root.signals["fs.used_ratio"]) <= 1

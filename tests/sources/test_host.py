@@ -6,7 +6,7 @@ import pytest
 
 from nodeguard.model.target import NODE
 from nodeguard.sources.host import HostSource, driver_version
-from tests.sources.fake_machine import FakeMachine, ThisMachine, by_slot
+from tests.sources.fake_machine import FakeMachine, ThisMachine, by_target
 
 PROPRIETARY = (
     "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.129.03  Thu Oct 19 18:56:32 UTC 2023\n"
@@ -28,7 +28,7 @@ FILES = {
 
 
 def test_a_healthy_host() -> None:
-    observation = by_slot(HostSource(), FakeMachine(FILES))[NODE]
+    observation = by_target(HostSource(), FakeMachine(FILES))[NODE]
     assert observation.signals == {
         "host.product_name": "DGXH100",
         "host.sys_vendor": "NVIDIA",
@@ -53,25 +53,25 @@ def test_driver_version_of_both_kernel_modules(text: str, version: str) -> None:
     assert driver_version(text) == version
 
 
-def test_no_trace_of_a_driver() -> None:
+def test_machine_without_driver_files_has_no_driver_version() -> None:
     files = {path: text for path, text in FILES.items() if "nvidia" not in path}
-    observation = by_slot(HostSource(), FakeMachine(files))[NODE]
+    observation = by_target(HostSource(), FakeMachine(files))[NODE]
     assert observation.signals["driver.loaded"] is False
     assert "driver.version" not in observation.signals.keys() | observation.unreadable.keys()
 
 
 def test_module_that_is_being_loaded_counts_as_loaded() -> None:
-    observation = by_slot(HostSource(), FakeMachine({"/sys/module/nvidia/initstate": "coming\n"}))[NODE]
+    observation = by_target(HostSource(), FakeMachine({"/sys/module/nvidia/initstate": "coming\n"}))[NODE]
     assert observation.signals == {"driver.loaded": True, "driver.module_state": "coming"}
 
 
 def test_unreadable_driver_state_is_unread() -> None:
     errors = {"/proc/driver/nvidia/version": errno.EACCES}
-    observation = by_slot(HostSource(), FakeMachine(errors=errors))[NODE]
+    observation = by_target(HostSource(), FakeMachine(errors=errors))[NODE]
     assert observation.signals == {}
     assert observation.unreadable.keys() == {"driver.loaded", "driver.version"}
     beside = FakeMachine({"/sys/module/nvidia/initstate": "live"}, errors=errors)
-    assert by_slot(HostSource(), beside)[NODE].signals["driver.loaded"] is True
+    assert by_target(HostSource(), beside)[NODE].signals["driver.loaded"] is True
 
 
 def test_invalid_value_affects_only_its_own_signal() -> None:
@@ -80,13 +80,13 @@ def test_invalid_value_affects_only_its_own_signal() -> None:
         "/sys/module/nvidia/initstate": "odd\n",
         "/proc/driver/nvidia/version": "TempVersion\n",
     }
-    observation = by_slot(HostSource(), FakeMachine({**FILES, **garbage}))[NODE]
+    observation = by_target(HostSource(), FakeMachine({**FILES, **garbage}))[NODE]
     assert observation.unreadable.keys() == {"host.uptime", "driver.module_state", "driver.version"}
     assert observation.unreadable["host.uptime"] == "/proc/uptime reads 'soon'"
     assert observation.signals["driver.loaded"] is True
 
 
 def test_this_machine() -> None:
-    observation = by_slot(HostSource(), ThisMachine())[NODE]
+    observation = by_target(HostSource(), ThisMachine())[NODE]
     assert observation.signals["host.kernel"]
     assert float(observation.signals["host.uptime"]) > 0

@@ -8,7 +8,7 @@ import pytest
 from nodeguard.model.target import NODE
 from nodeguard.sources.infiniband import InfinibandSource, is_up, parse_rate
 from nodeguard.sources.rdma_counters import EFA, MLX5, PMA
-from tests.sources.fake_machine import FakeMachine, ThisMachine, by_slot
+from tests.sources.fake_machine import FakeMachine, ThisMachine, by_target
 
 CLASS = "/sys/class/infiniband"
 PCI = {"mlx5_0": "0000:9c:00.0", "mlx5_1": "0000:9d:00.0", "rdmap16s0": "0000:10:00.0"}
@@ -65,11 +65,11 @@ def _infiniband(**changed: str) -> FakeMachine:
 
 
 def test_an_infiniband_port() -> None:
-    slots = by_slot(
+    observations = by_target(
         InfinibandSource(), _machine(device("mlx5_0", INFINIBAND, **{"device/net/ib0/mtu": "4092"}))
     )
-    assert slots[NODE].signals == {"rdma.port_count": 1}
-    port = slots["port/mlx5_0/1"]
+    assert observations[NODE].signals == {"rdma.port_count": 1}
+    port = observations["port/mlx5_0/1"]
     assert port.signals == {
         "port.link_layer": "InfiniBand",
         "port.state": "ACTIVE",
@@ -107,7 +107,7 @@ def test_counters_declare_their_maximum() -> None:
 def test_a_roce_port_counts_lost_carriers() -> None:
     files = device("mlx5_1", ETHERNET, **{"device/net/eth2/mtu": "9000"})
     files |= {"/sys/class/net/eth2/carrier_down_count": "3\n", "/sys/class/net/eth2/carrier_changes": "7\n"}
-    port = by_slot(InfinibandSource(), _machine(files))["port/mlx5_1/1"]
+    port = by_target(InfinibandSource(), _machine(files))["port/mlx5_1/1"]
     assert port.signals["port.link_layer"] == "Ethernet"
     assert port.signals["port.carrier_losses"] == 3
     assert port.signals["port.netdev"] == "eth2"
@@ -117,14 +117,14 @@ def test_a_roce_port_counts_lost_carriers() -> None:
 def test_a_roce_port_of_an_old_kernel_counts_changes() -> None:
     files = device("mlx5_1", ETHERNET, **{"device/net/eth2/mtu": "9000"})
     files["/sys/class/net/eth2/carrier_changes"] = "7\n"
-    assert by_slot(InfinibandSource(), _machine(files))["port/mlx5_1/1"].signals["port.carrier_losses"] == 3
+    assert by_target(InfinibandSource(), _machine(files))["port/mlx5_1/1"].signals["port.carrier_losses"] == 3
 
 
 def test_a_refused_carrier_count_is_not_replaced_by_another() -> None:
     machine = _machine(device("mlx5_1", ETHERNET, **{"device/net/eth2/mtu": "9000"}))
     machine.files["/sys/class/net/eth2/carrier_changes"] = "7\n"
     machine.errors["/sys/class/net/eth2/carrier_down_count"] = errno.EIO
-    assert "port.carrier_losses" in by_slot(InfinibandSource(), machine)["port/mlx5_1/1"].unreadable
+    assert "port.carrier_losses" in by_target(InfinibandSource(), machine)["port/mlx5_1/1"].unreadable
 
 
 def efa(**own: str) -> dict[str, str]:
@@ -146,7 +146,7 @@ def efa(**own: str) -> dict[str, str]:
 
 
 def test_hard_coded_values_of_efa_are_ignored() -> None:
-    port = by_slot(InfinibandSource(), _machine(efa()))["port/rdmap16s0/1"]
+    port = by_target(InfinibandSource(), _machine(efa()))["port/rdmap16s0/1"]
     assert port.signals == {
         "port.link_layer": "EFA",
         "port.pci": "0000:10:00.0",
@@ -159,16 +159,16 @@ def test_hard_coded_values_of_efa_are_ignored() -> None:
 def test_efa_is_known_by_driver_or_name_where_the_vendor_is_not() -> None:
     files = {path: text for path, text in efa().items() if not path.endswith("vendor")}
     assert (
-        by_slot(InfinibandSource(), _machine(files))["port/rdmap16s0/1"].signals["port.link_layer"] == "EFA"
+        by_target(InfinibandSource(), _machine(files))["port/rdmap16s0/1"].signals["port.link_layer"] == "EFA"
     )
     machine = _machine(files)
     machine.links[f"{CLASS}/rdmap16s0/device/driver"] = "../../bus/pci/drivers/mlx5_core"
-    assert "efa.rx_drops" not in by_slot(InfinibandSource(), machine)["port/rdmap16s0/1"].signals
+    assert "efa.rx_drops" not in by_target(InfinibandSource(), machine)["port/rdmap16s0/1"].signals
 
 
 def test_device_of_another_vendor_with_an_efa_name_is_not_efa() -> None:
     files = {path.replace("mlx5_0", "rdmap16s0"): text for path, text in device("mlx5_0", INFINIBAND).items()}
-    assert by_slot(InfinibandSource(), _machine(files))["port/rdmap16s0/1"].signals["port.up"] is True
+    assert by_target(InfinibandSource(), _machine(files))["port/rdmap16s0/1"].signals["port.up"] is True
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ def test_port_is_up_by_state_and_physical_state(
 
 def test_a_port_that_is_down_has_no_rate() -> None:
     machine = _infiniband(state="1: DOWN", phys_state="2: Polling", rate="2.5 Gb/sec (1X SDR)")
-    signals = by_slot(InfinibandSource(), machine)["port/mlx5_0/1"].signals
+    signals = by_target(InfinibandSource(), machine)["port/mlx5_0/1"].signals
     assert (signals["port.state"], signals["port.phys_state"], signals["port.up"]) == (
         "DOWN",
         "Polling",
@@ -229,14 +229,14 @@ def test_invalid_rate_is_rejected(text: str) -> None:
 
 
 def test_default_rate_of_old_kernels_is_unknown() -> None:
-    port = by_slot(InfinibandSource(), _infiniband(rate="10 Gb/sec (4X SDR)"))["port/mlx5_0/1"]
+    port = by_target(InfinibandSource(), _infiniband(rate="10 Gb/sec (4X SDR)"))["port/mlx5_0/1"]
     assert "port.rate" not in port.signals
     assert "'10 Gb/sec (4X SDR)'" in port.unreadable["port.rate"]
     assert port.signals["port.up"] is True
 
 
 def test_old_kernels_without_counters() -> None:
-    port = by_slot(InfinibandSource(), _infiniband(**{"counters/symbol_error": "N/A (no PMA)"}))[
+    port = by_target(InfinibandSource(), _infiniband(**{"counters/symbol_error": "N/A (no PMA)"}))[
         "port/mlx5_0/1"
     ]
     assert "port.symbol_error" not in port.signals.keys() | port.unreadable.keys()
@@ -244,14 +244,14 @@ def test_old_kernels_without_counters() -> None:
 
 def test_invalid_value_affects_only_its_own_signal() -> None:
     garbage = {"phys_state": "9: <unknown>", "lid": "0xzz", "counters/link_downed": "many"}
-    port = by_slot(InfinibandSource(), _infiniband(**garbage))["port/mlx5_0/1"]
+    port = by_target(InfinibandSource(), _infiniband(**garbage))["port/mlx5_0/1"]
     assert port.unreadable.keys() == {"port.phys_state", "port.up", "port.lid", "port.link_downed"}
     assert port.signals["port.rate"] == 400.0
 
 
 def test_invalid_guid_identifies_no_component() -> None:
     files = device("mlx5_0", INFINIBAND, node_guid="none", hca_type="")
-    port = by_slot(InfinibandSource(), _machine(files))["port/mlx5_0/1"]
+    port = by_target(InfinibandSource(), _machine(files))["port/mlx5_0/1"]
     assert port.component is None
     assert "port.device_type" in port.unreadable
 
@@ -262,7 +262,7 @@ def test_missing_mandatory_attribute_is_unread(file: str) -> None:
     machine.remove(f"{CLASS}/mlx5_0/{file}")
     assert any(
         "does not exist" in reason
-        for reason in by_slot(InfinibandSource(), machine)["port/mlx5_0/1"].unreadable.values()
+        for reason in by_target(InfinibandSource(), machine)["port/mlx5_0/1"].unreadable.values()
     )
 
 
@@ -271,14 +271,14 @@ def test_missing_mandatory_attribute_is_unread(file: str) -> None:
 def test_ports_that_could_not_be_listed_are_not_counted(place: str, code: int) -> None:
     machine = _infiniband()
     machine.errors[place] = code
-    node = by_slot(InfinibandSource(), machine)[NODE]
+    node = by_target(InfinibandSource(), machine)[NODE]
     assert node.unlisted.keys() == {"port"}
     assert node.unreadable.keys() == {"rdma.port_count"}
 
 
 @pytest.mark.parametrize("value", [2**64 - 1, 2**32 - 1])
 def test_counter_of_all_ones_is_unread(value: int) -> None:
-    port = by_slot(InfinibandSource(), _infiniband(**{"hw_counters/rx_icrc_encapsulated": str(value)}))[
+    port = by_target(InfinibandSource(), _infiniband(**{"hw_counters/rx_icrc_encapsulated": str(value)}))[
         "port/mlx5_0/1"
     ]
     assert "port.rx_icrc_encapsulated" in port.unreadable
@@ -289,7 +289,7 @@ def test_refused_counters_of_a_device_are_read_once(code: str) -> None:
     source, machine = InfinibandSource(), _infiniband()
     machine.errors[f"{CLASS}/mlx5_0/ports/1/counters/VL15_dropped"] = getattr(errno, code)
     for _ in range(3):
-        port = by_slot(source, machine)["port/mlx5_0/1"]
+        port = by_target(source, machine)["port/mlx5_0/1"]
         refused = {
             name
             for name, reason in port.unreadable.items()
@@ -310,10 +310,10 @@ def test_refusal_applies_to_all_ports_of_one_device_only() -> None:
     second = _files(f"{CLASS}/mlx5_0/ports/2", INFINIBAND)
     machine = _machine(device("mlx5_0", INFINIBAND) | second | device("mlx5_1", INFINIBAND))
     machine.errors[f"{CLASS}/mlx5_0/ports/1/counters/symbol_error"] = errno.EINVAL
-    slots = by_slot(InfinibandSource(), machine)
-    assert slots[NODE].signals == {"rdma.port_count": 3}
-    assert "port.link_downed" in slots["port/mlx5_0/2"].unreadable
-    assert slots["port/mlx5_1/1"].unreadable == {}
+    observations = by_target(InfinibandSource(), machine)
+    assert observations[NODE].signals == {"rdma.port_count": 3}
+    assert "port.link_downed" in observations["port/mlx5_0/2"].unreadable
+    assert observations["port/mlx5_1/1"].unreadable == {}
 
 
 @pytest.mark.parametrize("change", ["guid", "pci", "gone"])
@@ -321,7 +321,7 @@ def test_a_refusal_is_forgotten_with_the_device(change: str) -> None:
     source, machine = InfinibandSource(), _infiniband()
     refused = f"{CLASS}/mlx5_0/ports/1/counters/symbol_error"
     machine.errors[refused] = errno.EINVAL
-    by_slot(source, machine)
+    by_target(source, machine)
     del machine.errors[refused]
     if change == "guid":
         machine.files[f"{CLASS}/mlx5_0/node_guid"] = "a088:c203:0041:0001\n"
@@ -330,16 +330,16 @@ def test_a_refusal_is_forgotten_with_the_device(change: str) -> None:
     else:
         files = dict(machine.files)
         machine.remove(CLASS)
-        assert by_slot(source, machine)[NODE].status == "absent"
+        assert by_target(source, machine)[NODE].status == "absent"
         machine.files = files
-    assert by_slot(source, machine)["port/mlx5_0/1"].unreadable == {}
+    assert by_target(source, machine)["port/mlx5_0/1"].unreadable == {}
 
 
 def test_unused_counters_are_not_read() -> None:
     machine, source = _infiniband(), InfinibandSource()
-    every = by_slot(source, machine)["port/mlx5_0/1"].signals
+    every = by_target(source, machine)["port/mlx5_0/1"].signals
     source.select_counters({"port.link_downed", "port.local_ack_timeout_err"})
-    spared = by_slot(source, machine)["port/mlx5_0/1"].signals
+    spared = by_target(source, machine)["port/mlx5_0/1"].signals
     assert every.keys() - spared.keys() == {"port.symbol_error", "port.vl15_dropped", "port.port_xmit_data"}
 
 
@@ -347,31 +347,31 @@ def test_counter_with_another_error_is_read_again() -> None:
     source, machine = InfinibandSource(), _infiniband()
     counter = f"{CLASS}/mlx5_0/ports/1/counters/symbol_error"
     machine.errors[counter] = errno.ETIMEDOUT
-    port = by_slot(source, machine)["port/mlx5_0/1"]
+    port = by_target(source, machine)["port/mlx5_0/1"]
     assert port.unreadable == {"port.symbol_error": "Connection timed out (ETIMEDOUT)"}
     del machine.errors[counter]
-    assert by_slot(source, machine)["port/mlx5_0/1"].signals["port.symbol_error"] == 0
+    assert by_target(source, machine)["port/mlx5_0/1"].signals["port.symbol_error"] == 0
 
 
 @pytest.mark.parametrize("directories", [[], [CLASS]])
 def test_machine_without_devices_has_no_error(directories: list[str]) -> None:
-    slots = by_slot(InfinibandSource(), FakeMachine(directories=directories))
-    assert slots.keys() == {NODE}
-    assert slots[NODE].status == "absent"
-    assert CLASS in slots[NODE].detail
+    observations = by_target(InfinibandSource(), FakeMachine(directories=directories))
+    assert observations.keys() == {NODE}
+    assert observations[NODE].status == "absent"
+    assert CLASS in observations[NODE].detail
 
 
 def test_device_removed_during_the_read_is_omitted() -> None:
     machine = _infiniband()
     machine.errors = {f"{CLASS}/mlx5_0/{name}": errno.ENODEV for name in ("node_guid", "fw_ver", "ports")}
-    assert by_slot(InfinibandSource(), machine).keys() == {NODE}
+    assert by_target(InfinibandSource(), machine).keys() == {NODE}
 
 
 def test_no_file_is_read_twice_in_a_round() -> None:
     for machine in (_infiniband(), _machine(efa())):
-        by_slot(InfinibandSource(), machine)
+        by_target(InfinibandSource(), machine)
         assert len(machine.asked) == len(set(machine.asked))
 
 
 def test_this_machine() -> None:
-    assert by_slot(InfinibandSource(), ThisMachine())[NODE].status in {"read", "absent"}
+    assert by_target(InfinibandSource(), ThisMachine())[NODE].status in {"read", "absent"}

@@ -48,9 +48,9 @@ def one(record: str) -> tuple[str, Event]:
 
 
 def pattern(
-    name: str, hint: str, *, signal: str = "a.happened", slot: str = "node", text: str = ""
+    name: str, hint: str, *, signal: str = "a.happened", target: str = "node", text: str = ""
 ) -> LogPattern:
-    return LogPattern(name, hint, text or hint, signal, slot, "about")
+    return LogPattern(name, hint, text or hint, signal, target, "about")
 
 
 def test_partly_read_log_is_reported_as_unread() -> None:
@@ -65,9 +65,9 @@ def test_partly_read_log_is_reported_as_unread() -> None:
 # Which records count.
 
 
-def test_a_line_becomes_an_event_on_its_slot() -> None:
-    slot, event = one(line(XID, at=12.345678))
-    assert (slot, event.signal, event.at, event.text) == (
+def test_line_becomes_an_event_of_its_target() -> None:
+    target, event = one(line(XID, at=12.345678))
+    assert (target, event.signal, event.at, event.text) == (
         "gpu/0000:3b:00",
         "gpu.xid.line",
         12.345678,
@@ -87,8 +87,8 @@ def test_a_prefix_may_have_more_fields() -> None:
 
 def test_continuation_lines_are_part_of_the_record_but_not_of_its_text() -> None:
     link_down = "mlx5_core 0000:0c:00.0: Fatal error 1 detected"
-    slot, event = one(line(f"{link_down}\n SUBSYSTEM=pci\n DEVICE=+pci:0000:0c:00.0"))
-    assert (slot, event.text) == ("pci/0000:0c:00.0", link_down)
+    target, event = one(line(f"{link_down}\n SUBSYSTEM=pci\n DEVICE=+pci:0000:0c:00.0"))
+    assert (target, event.text) == ("pci/0000:0c:00.0", link_down)
     assert read(line(f"usb 1-1: new device\n MODEL={XID}\n{XID}")) == []
 
 
@@ -97,8 +97,8 @@ def test_one_record_of_several_lines_is_matched_whole() -> None:
         r"NVRM: The NVIDIA GPU 0000:18:00.0\x0aNVRM: (PCI ID: 10de:2901) installed in this system has"
         r"\x0aNVRM: fallen off the bus and is not responding to commands."
     )
-    slot, event = one(line(text))
-    assert (slot, event.signal) == ("gpu/0000:18:00", "gpu.fell_off")
+    target, event = one(line(text))
+    assert (target, event.signal) == ("gpu/0000:18:00", "gpu.fell_off")
     assert event.text.count("\n") == 2
 
 
@@ -143,7 +143,7 @@ def test_only_the_facility_decides_on_a_complete_record(records: list[tuple[int,
 # Fragments of one line.
 
 
-def test_a_line_in_pieces_is_one_line_of_its_caller() -> None:
+def test_fragments_of_one_caller_are_joined_into_one_line() -> None:
     records = (
         line(XID[:30], at=1.0, more=",caller=T5"),
         line("mce: [Hardware Error]: else", at=1.5, more=",caller=C3"),
@@ -158,7 +158,7 @@ def test_a_line_in_pieces_is_one_line_of_its_caller() -> None:
 
 
 @pytest.mark.parametrize("flags", ["c", "+"])
-def test_without_callers_a_piece_goes_on_with_the_line_before_it(flags: str) -> None:
+def test_fragment_without_a_caller_continues_the_line_before_it(flags: str) -> None:
     first, second = XID[:30], XID[30:]
     [observation] = read(
         line("one"), line(first, at=1.0), line(second, at=2.0, flags=flags), line("else", at=3.0)
@@ -166,7 +166,7 @@ def test_without_callers_a_piece_goes_on_with_the_line_before_it(flags: str) -> 
     assert [(event.text, event.at) for event in observation.events] == [(XID, 1.0)]
 
 
-def test_a_line_of_endless_pieces_is_cut() -> None:
+def test_joined_line_has_a_maximum_length() -> None:
     [record] = join_fragments(LogRecord(1.0, "x" * 100, fragment=True) for _ in range(100_000))
     assert len(record.text) == 32 << 10
 
@@ -179,7 +179,7 @@ RECORDS = st.lists(
 
 
 @given(RECORDS)
-def test_joining_pieces_loses_no_text_and_keeps_each_caller_s_order(records: list[LogRecord]) -> None:
+def test_joining_fragments_keeps_all_text_and_the_order_of_each_caller(records: list[LogRecord]) -> None:
     joined = join_fragments(records)
     assert sorted("".join(record.text for record in joined)) == sorted(
         "".join(record.text for record in records)
@@ -195,7 +195,7 @@ def test_joining_pieces_loses_no_text_and_keeps_each_caller_s_order(records: lis
 
 
 @pytest.mark.parametrize(
-    ("place", "slot", "fields"),
+    ("place", "target", "fields"),
     [
         ("PCI:0000:9d:00", "gpu/0000:9d:00", {}),
         ("PCI:00000000:9D:00", "gpu/0000:9d:00", {}),
@@ -206,16 +206,16 @@ def test_joining_pieces_loses_no_text_and_keeps_each_caller_s_order(records: lis
         ("PCI:0000:9d:00 GPU-I:05 GPU-CI:00", "gpu/0000:9d:00", {"gi": 5, "ci": 0}),
     ],
 )
-def test_an_xid_in_every_form_of_address(place: str, slot: str, fields: dict[str, int]) -> None:
+def test_xid_is_attributed_for_every_address_format(place: str, target: str, fields: dict[str, int]) -> None:
     observation, event = one(
         line(f"NVRM: Xid ({place}): 94, pid=7194, name=python, Contained: SM (0x1,0x0).")
     )
-    assert observation == slot
+    assert observation == target
     assert {name: event.fields.get(name) for name in ("gi", "ci") if name in event.fields} == fields
 
 
 @pytest.mark.parametrize(
-    ("kind", "text", "slot"),
+    ("kind", "text", "target"),
     [
         ("gpu", "x 0000:3B:00.0", "gpu/0000:3b:00"),
         ("nvswitch", "x 00000000:c1:00.0", "nvswitch/0000:c1:00"),
@@ -226,22 +226,22 @@ def test_an_xid_in_every_form_of_address(place: str, slot: str, fields: dict[str
         ("node", "x 0000:9c:00", NODE),
     ],
 )
-def test_a_slot_from_an_address(kind: str, text: str, slot: str) -> None:
-    wanted = pattern("a", "x ", slot=kind, text=r"x (?P<pci>\S+)")
-    assert [observation.target for observation in read(line(text), patterns=(wanted,))] == [slot]
+def test_target_is_made_from_a_pci_address(kind: str, text: str, target: str) -> None:
+    wanted = pattern("a", "x ", target=kind, text=r"x (?P<pci>\S+)")
+    assert [observation.target for observation in read(line(text), patterns=(wanted,))] == [target]
 
 
 @pytest.mark.parametrize(
-    ("kind", "slot"), [("port", "port/mlx5_0/1"), ("disk", "disk/mlx5_0"), ("gpu", NODE), ("dimm", NODE)]
+    ("kind", "target"), [("port", "port/mlx5_0/1"), ("disk", "disk/mlx5_0"), ("gpu", NODE), ("dimm", NODE)]
 )
-def test_a_slot_from_a_device(kind: str, slot: str) -> None:
-    wanted = pattern("a", "x ", slot=kind, text=r"x (?P<dev>\S+)(?P<pci>absent)?")
+def test_target_is_made_from_a_device_name(kind: str, target: str) -> None:
+    wanted = pattern("a", "x ", target=kind, text=r"x (?P<dev>\S+)(?P<pci>absent)?")
     [observation] = read(line("x mlx5_0"), patterns=(wanted,))
-    assert observation.target == slot
+    assert observation.target == target
     assert observation.events[0].fields == {"dev": "mlx5_0"}
 
 
-def test_only_numbers_become_numbers() -> None:
+def test_only_short_decimal_fields_become_numbers() -> None:
     wanted = pattern("a", "x ", text=r"x (?P<dev>\S+) (?P<n>\S+) (?P<hex>\S+) (?P<long>\S+)")
     [observation] = read(line(f"x 12 034 0x5 {'9' * 30}"), patterns=(wanted,))
     assert observation.events[0].fields == {"dev": "12", "n": 34, "hex": "0x5", "long": "9" * 30}
@@ -250,25 +250,25 @@ def test_only_numbers_become_numbers() -> None:
 # Patterns.
 
 
-def test_the_first_pattern_that_matches_names_the_event() -> None:
+def test_first_matching_pattern_determines_the_event() -> None:
     first, second = pattern("one", "down", signal="a.first"), pattern("two", "down", signal="a.second")
     for patterns in ((first, second), (second, first)):
         [observation] = read(line("down"), patterns=patterns)
         assert [event.signal for event in observation.events] == [patterns[0].signal]
 
 
-def test_a_pattern_that_does_not_match_lets_the_next_one_try() -> None:
+def test_later_pattern_is_used_if_an_earlier_one_does_not_match() -> None:
     near, right = pattern("one", "down", signal="a.first", text="up or down"), pattern("two", "down")
     [observation] = read(line("down"), patterns=(near, right))
     assert observation.events[0].signal == "a.happened"
 
 
-def test_a_line_that_is_known_to_mean_nothing_hides_from_later_patterns() -> None:
+def test_pattern_without_a_signal_hides_the_line_from_later_patterns() -> None:
     silent, loud = pattern("one", "SXid detail", signal=""), pattern("two", "SXid")
     assert read(line("SXid detail"), patterns=(silent, loud)) == []
 
 
-def test_a_pattern_is_matched_at_the_beginning() -> None:
+def test_pattern_matches_only_at_the_beginning_of_the_line() -> None:
     assert read(line(f"python3: {XID}")) == []
 
 
@@ -317,7 +317,7 @@ def test_a_storm_of_too_many_different_lines_is_reported() -> None:
     assert len(xids) == 64
 
 
-def test_a_pattern_sees_the_beginning_of_a_long_line_only() -> None:
+def test_only_the_beginning_of_a_long_line_is_matched() -> None:
     observation = pattern("a", "end", text="a+ end")
     assert read(line("a" * 1020 + " end"), patterns=(observation,))
     assert not read(line("a" * 1021 + " end"), patterns=(observation,))

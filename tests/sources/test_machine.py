@@ -29,7 +29,7 @@ class Timed(FakeMachine):
 
 
 @pytest.mark.parametrize(("limit", "left"), [(120.0, 114.0), (60.0, 54.0), (20.0, 14.0), (2.0, 1.4)])
-def test_a_lane_ends_before_its_source_must(limit: float, left: float) -> None:
+def test_worker_lane_has_less_time_than_its_source(limit: float, left: float) -> None:
     machine = Timed()
     bounded = BoundedMachine(machine, limit)
     bounded.nvml()
@@ -46,7 +46,7 @@ def test_a_lane_ends_before_its_source_must(limit: float, left: float) -> None:
     assert machine.wall == 0
 
 
-def test_all_else_passes() -> None:
+def test_other_reads_are_passed_to_the_machine() -> None:
     machine = FakeMachine(
         {"/a/b": "1"},
         links={"/a/l": "b"},

@@ -24,7 +24,7 @@ from nodeguard.sources.maintenance import MaintenanceSource
 from tests.sources.clouds.test_aws import RETIREMENT
 from tests.sources.clouds.test_azure import FILES as AZURE
 from tests.sources.clouds.test_azure import REDEPLOY
-from tests.sources.fake_machine import FakeMachine, ThisMachine, by_slot
+from tests.sources.fake_machine import FakeMachine, ThisMachine, by_target
 from tests.sources.metadata_server import TOKEN, TOKEN_PATH, Answer, Server, redirecting, serving, silent
 
 DMI = "/sys/class/dmi/id"
@@ -73,7 +73,7 @@ def quiet(request: pytest.FixtureRequest) -> Iterator[tuple[dict[str, str], Serv
 
 def observed(files: dict[str, str], server: Server, **changes: Any) -> Observation:
     server.answers |= {globals()[name]: answer for name, answer in changes.items()}
-    return by_slot(MaintenanceSource(), Cloudy(files, server, 0.3))[NODE]
+    return by_target(MaintenanceSource(), Cloudy(files, server, 0.3))[NODE]
 
 
 def test_nothing_is_planned(quiet: tuple[dict[str, str], Server]) -> None:
@@ -125,15 +125,15 @@ def test_metadata_service_without_an_answer_is_queried_once(cloud: str, path: st
     assert "gave no answer within" in observation.unreadable["maintenance.pending"]
 
 
-def test_no_service_at_all() -> None:
+def test_refused_or_unrecorded_metadata_service_is_unread() -> None:
     def refuse(code: int) -> Observation:
         calls = {f"http(GET http://169.254.169.254{EVENTS})": {"error": errno.errorcode[code]}}
-        return by_slot(MaintenanceSource(), FakeMachine(AZURE, calls=calls))[NODE]
+        return by_target(MaintenanceSource(), FakeMachine(AZURE, calls=calls))[NODE]
 
     where = "169.254.169.254/metadata/scheduledevents"
     reason = f"{where} cannot be asked: Connection refused (ECONNREFUSED)"
     assert refuse(errno.ECONNREFUSED).unreadable == dict.fromkeys(UNREAD, reason)
-    unrecorded = by_slot(MaintenanceSource(), FakeMachine(AZURE))[NODE]
+    unrecorded = by_target(MaintenanceSource(), FakeMachine(AZURE))[NODE]
     assert unrecorded.unreadable == dict.fromkeys(UNREAD, f"{where} was not recorded")
 
 
@@ -163,13 +163,13 @@ def test_a_machine_without_any_such_feed(cloud: str) -> None:
 )
 def test_machine_of_an_unknown_cloud_sends_no_request(files: dict[str, str]) -> None:
     machine = FakeMachine(files)
-    assert by_slot(MaintenanceSource(), machine) == {}
+    assert by_target(MaintenanceSource(), machine) == {}
     assert all(path.startswith(DMI) for path in machine.asked)
 
 
 def test_dmi_that_cannot_be_read_names_no_cloud() -> None:
-    assert by_slot(MaintenanceSource(), FakeMachine(errors={f"{DMI}/sys_vendor": errno.EACCES})) == {}
-    assert by_slot(MaintenanceSource(), ThisMachine()) is not None
+    assert by_target(MaintenanceSource(), FakeMachine(errors={f"{DMI}/sys_vendor": errno.EACCES})) == {}
+    assert by_target(MaintenanceSource(), ThisMachine()) is not None
 
 
 def test_http_modules_are_not_loaded_without_a_cloud() -> None:
@@ -218,7 +218,7 @@ def test_machine_without_its_name_reports_events_as_unread(answer: Answer, reaso
 # AWS.
 
 
-def test_aws_plans_a_retirement_and_takes_the_spot_machine_before() -> None:
+def test_aws_spot_interruption_precedes_a_planned_retirement() -> None:
     event = json.dumps([{**RETIREMENT, "NotBefore": "29 Jan 2027 08:00:00 GMT"}])
     with serving({SCHEDULED: event}) as server:
         planned = observed(AWS, server)
@@ -260,7 +260,7 @@ def test_without_a_token_all_signals_are_unread(answer: Answer, reason: str) -> 
 # Google.
 
 
-def test_google_ends_the_machine_within_the_hour() -> None:
+def test_google_termination_is_within_one_hour() -> None:
     with serving(QUIET["gcp"][1]) as server:
         vague = observed(GCP, server, EVENT="TERMINATE_ON_HOST_MAINTENANCE")
         window = '{"type": "UNSCHEDULED", "maintenance_status": "PENDING", "window_start_time": "2027-01-15T08:45:00Z"}'
@@ -275,7 +275,7 @@ def test_google_ends_the_machine_within_the_hour() -> None:
     }
 
 
-def test_google_takes_the_machine_back() -> None:
+def test_google_preemption_starts_now() -> None:
     with serving(QUIET["gcp"][1]) as server:
         observation = observed(GCP, server, PREEMPTED="TRUE")
     assert (observation.signals["maintenance.kind"], observation.signals["maintenance.starts_in"]) == (

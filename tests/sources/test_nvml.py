@@ -14,7 +14,7 @@ from nodeguard.sources.nvml_table import C2C, GPU, NVLINK
 from nodeguard.worker import nvml_calls
 from nodeguard.worker.device_events import DeviceEvent
 from nodeguard.worker.result import SYSTEM, CallResult
-from tests.sources.fake_machine import by_slot
+from tests.sources.fake_machine import by_target
 from tests.sources.nvml_machine import FIRST, HANDLE, LOST, SECOND, Answered, Gpus, read
 from tests.sources.test_nvml_results import JSON, UNSUPPORTED
 from tests.worker import recordings
@@ -77,11 +77,11 @@ def test_unsupported_call_before_a_stall_is_not_applicable() -> None:
 
 def test_skipped_gpu_keeps_its_target_and_its_links_are_unread() -> None:
     source, machine = NvmlSource(), Gpus(hopper(links=2), hopper(1, links=2))
-    whole = by_slot(source, machine)
+    whole = by_target(source, machine)
     assert machine.document is not None
     machine.document["devices"][1]["nvmlDeviceGetEccMode"] = {"error": "stall"}
     for _ in range(3):
-        observations = by_slot(source, machine)
+        observations = by_target(source, machine)
         assert set(observations) == set(whole)
         assert observations[SECOND].status == "hung"
         assert observations[f"{SECOND}/nvlink/0"].status == "hung"
@@ -91,7 +91,7 @@ def test_skipped_gpu_keeps_its_target_and_its_links_are_unread() -> None:
 def test_hang_ends_the_round_as_incomplete() -> None:
     source = NvmlSource()
     machine = Gpus(hopper(links=0), {**hopper(1), "nvmlDeviceGetEccMode": {"error": "hang"}}, hopper(2))
-    first = by_slot(source, machine)
+    first = by_target(source, machine)
     assert set(first) == {NODE, FIRST, SECOND}
     node = first[NODE]
     assert node.status == "hung"
@@ -102,14 +102,14 @@ def test_hang_ends_the_round_as_incomplete() -> None:
     assert first[SECOND].signals["gpu.name"] == "NVIDIA H100 80GB HBM3"
     assert first[SECOND].status == "hung"
     assert first[FIRST].status == "read"
-    later = by_slot(source, machine)
+    later = by_target(source, machine)
     assert set(later) == {NODE, SECOND}
     assert later[NODE].detail == node.detail
 
 
 def test_stall_of_the_whole_driver() -> None:
     document = {**recordings.SYSTEM, "nvmlSystemGetNVMLVersion": {"error": "stall"}}
-    observations = by_slot(NvmlSource(), Gpus(hopper(), system=document))
+    observations = by_target(NvmlSource(), Gpus(hopper(), system=document))
     assert set(observations) == {NODE}
     assert (observations[NODE].status, observations[NODE].detail) == (
         "hung",
@@ -121,10 +121,10 @@ def test_stall_of_the_whole_driver() -> None:
 # The library and the driver.
 
 
-def test_no_library() -> None:
+def test_missing_nvml_library_is_reported_as_absent() -> None:
     machine = Gpus()
     machine.document = None
-    observations = by_slot(NvmlSource(), machine)
+    observations = by_target(NvmlSource(), machine)
     assert observations[NODE].status == "absent"
     assert observations[NODE].signals == {"nvml.library": False}
     assert "libnvidia-ml.so.1" in observations[NODE].detail
@@ -138,7 +138,7 @@ def test_no_library() -> None:
         ("UNKNOWN", "NVML_ERROR_UNKNOWN"),
     ],
 )
-def test_a_library_that_does_not_initialise(error: str, reason: str) -> None:
+def test_failed_nvml_initialization_is_reported(error: str, reason: str) -> None:
     observations = read(hopper(), error=f"NVML_ERROR_{error}")
     assert set(observations) == {NODE}
     assert (observations[NODE].status, observations[NODE].detail) == ("failed", reason)
@@ -147,7 +147,7 @@ def test_a_library_that_does_not_initialise(error: str, reason: str) -> None:
     assert "gpu.handles_refused" not in signals
 
 
-def test_gpus_that_cannot_be_counted_are_not_gone() -> None:
+def test_failed_gpu_count_fails_the_reading() -> None:
     system = {**recordings.SYSTEM, "nvmlDeviceGetCount": {"error": "NVML_ERROR_UNKNOWN"}}
     observations = read(hopper(), system=system)
     assert (observations[NODE].status, observations[NODE].detail) == (
@@ -160,22 +160,22 @@ def test_interrupted_round_omits_calls_that_it_did_not_make() -> None:
     slow = CallResult(1, HANDLE)
     pci = (0, "nvmlDeviceGetPciInfo_v3", {"busId": "00000000:01:00.0"})
     system = ((SYSTEM, "nvmlDeviceGetCount", 4), pci)
-    observations = by_slot(NvmlSource(), Answered(*system, stalled=(slow,), interrupted=slow))
+    observations = by_target(NvmlSource(), Answered(*system, stalled=(slow,), interrupted=slow))
     assert (observations[NODE].status, observations[NODE].signals["nvml.answers"]) == ("hung", False)
     assert observations[NODE].detail == f"there was no time for the calls after {HANDLE} of GPU index-1"
     assert observations.keys() == {NODE, FIRST, "gpu/index-1"}
-    observations = by_slot(NvmlSource(), Answered(*system, interrupted=slow))
+    observations = by_target(NvmlSource(), Answered(*system, interrupted=slow))
     assert (observations[NODE].status, observations[NODE].signals["nvml.ready"]) == ("hung", True)
     assert "nvml.answers" not in observations[NODE].signals
     assert observations.keys() == {NODE, FIRST}
-    observations = by_slot(NvmlSource(), Answered(interrupted=CallResult(SYSTEM, "nvmlInit")))
+    observations = by_target(NvmlSource(), Answered(interrupted=CallResult(SYSTEM, "nvmlInit")))
     assert not observations[NODE].signals.keys() & {"nvml.answers", "nvml.ready", "nvml.error"}
 
 
 def test_internal_failure_is_not_reported_as_a_driver_fault() -> None:
-    observations = by_slot(NvmlSource(), Answered(failed="no process"))
+    observations = by_target(NvmlSource(), Answered(failed="no process"))
     assert observations == {NODE: Observation("nvml", NODE, "failed", detail="no process")}
-    observations = by_slot(
+    observations = by_target(
         NvmlSource(), Answered((0, "nvmlDeviceGetPciInfo", {"busId": "00000000:01:00.0"}), failed="no")
     )
     assert (observations[NODE].status, observations[NODE].detail) == ("failed", "no")
@@ -197,7 +197,7 @@ def test_confidential_computing() -> None:
 # Modes, links and events.
 
 
-def test_every_call_is_used() -> None:
+def test_every_nvml_call_is_used() -> None:
     """Any call may hang: none is asked in vain."""
     rows = {call for row in (*GPU, *NVLINK, *C2C) for call, _ in row.calls}
     of_itself = {
@@ -253,7 +253,7 @@ DEVICE_CALLS = (HANDLE, *hopper(links=2))
     st.lists(st.builds(CallResult, st.integers(SYSTEM, 2), st.sampled_from(DEVICE_CALLS)), max_size=2),
     st.none() | st.builds(CallResult, st.integers(SYSTEM, 2), st.sampled_from(DEVICE_CALLS)),
 )
-def test_no_answer_breaks_a_round(
+def test_any_nvml_result_gives_valid_observations(
     system: dict[str, Any],
     devices: dict[tuple[int, str], Any],
     stalled: list[CallResult],

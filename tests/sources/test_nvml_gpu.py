@@ -4,7 +4,7 @@ import pytest
 
 from nodeguard.model.target import NODE
 from nodeguard.sources.nvml import NvmlSource
-from tests.sources.fake_machine import by_slot
+from tests.sources.fake_machine import by_target
 from tests.sources.nvml_machine import FIRST, LOST, SECOND, Gpus, of_gpu, read
 from tests.sources.test_nvml_results import DENIED, UNSUPPORTED
 from tests.worker.recordings import hopper, rack, value
@@ -69,10 +69,10 @@ def test_a_gpu_of_a_rack_counts_its_links_to_the_cpu() -> None:
 
 def test_gpu_without_any_result_keeps_its_target_and_is_lost() -> None:
     source, machine = NvmlSource(), Gpus(hopper(), hopper(1))
-    by_slot(source, machine)
+    by_target(source, machine)
     assert machine.document is not None
     machine.document["devices"][1] = dict.fromkeys(hopper(1), LOST)
-    observations = by_slot(source, machine)
+    observations = by_target(source, machine)
     assert observations[SECOND].signals["gpu.error"] == "GPU_IS_LOST"
     assert observations[SECOND].unreadable["gpu.temperature"] == "the GPU is lost"
     assert observations[SECOND].component is None

@@ -29,7 +29,7 @@ def failed(error: str) -> dict[str, str]:
 # Which of several call names is used, and the meaning of a failed call.
 
 
-def test_the_newer_name_counts_where_it_answers() -> None:
+def test_newer_call_takes_precedence_if_it_returns_a_value() -> None:
     newer, older = "nvmlDeviceGetTemperatureV(0)", "nvmlDeviceGetTemperature(0)"
     for first in (UNSUPPORTED, DENIED, None):
         assert read_rows(GPU, {newer: first, older: 50}) == ({"gpu.temperature": 50.0}, {})
@@ -109,7 +109,7 @@ def test_a_link_is_read_by_its_own_number() -> None:
     assert read_rows(NVLINK, calls, 2) == ({"nvlink.replays": 2}, {})
 
 
-def test_a_struct_of_an_older_version_has_not_all_fields() -> None:
+def test_missing_field_of_an_older_struct_is_not_applicable() -> None:
     signals, unread = read_rows(
         GPU, {"nvmlDeviceGetGpuFabricInfoV": {"state": 3, "status": 0, "healthMask": 0}}
     )

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from nodeguard.model.target import NODE
 from nodeguard.sources.pci import FunctionIdentity, PciSource, function_target
-from tests.sources.fake_machine import FakeMachine, ThisMachine, by_slot
+from tests.sources.fake_machine import FakeMachine, ThisMachine, by_target
 
 BUS = "/sys/bus/pci/devices"
 GPU = "0000:3b:00.0"
@@ -69,7 +69,7 @@ def machine(*, nvidia: bool = True) -> FakeMachine:
 
 
 def test_a_gpu() -> None:
-    observation = by_slot(PciSource(), machine())["gpu/0000:3b:00"]
+    observation = by_target(PciSource(), machine())["gpu/0000:3b:00"]
     assert observation.signals == {
         "pci.present": True,
         "pci.vendor": "10de",
@@ -92,16 +92,16 @@ def test_a_gpu() -> None:
     assert observation.unreadable == {}
 
 
-def test_a_slot_below_an_unknown_bridge_has_an_unknown_width() -> None:
+def test_pci_slot_below_an_unread_bridge_has_an_unread_width() -> None:
     unread = machine()
     unread.errors[f"{BUS}/0000:3b:00.0"] = errno.EACCES
-    observation = by_slot(PciSource(), unread)["gpu/0000:3b:00"]
+    observation = by_target(PciSource(), unread)["gpu/0000:3b:00"]
     assert observation.unreadable.keys() == {"pci.upstream", "pci.upstream.width_max"}
 
 
-def test_the_bus() -> None:
-    slots = by_slot(PciSource(), machine())
-    assert slots.keys() == {
+def test_bus_has_a_target_for_each_gpu_switch_and_rdma_function() -> None:
+    observations = by_target(PciSource(), machine())
+    assert observations.keys() == {
         NODE,
         "gpu/0000:3b:00",
         "nvswitch/0000:c1:00",
@@ -109,29 +109,35 @@ def test_the_bus() -> None:
         "pci/0000:9d:00.0",
         "pci/0000:9e:00.0",
     }
-    assert slots[NODE].signals == {"gpu.pci_count": 1, "nvswitch.pci_count": 1, "rdma.function_count": 3}
+    assert observations[NODE].signals == {
+        "gpu.pci_count": 1,
+        "nvswitch.pci_count": 1,
+        "rdma.function_count": 3,
+    }
     rdma = {
-        slot: seen.signals.get("pci.rdma_devices") for slot, seen in slots.items() if slot.startswith("pci/")
+        target: observation.signals.get("pci.rdma_devices")
+        for target, observation in observations.items()
+        if target.startswith("pci/")
     }
     assert rdma == {"pci/0000:9c:00.0": 1, "pci/0000:9d:00.0": 0, "pci/0000:9e:00.0": 1}
-    assert slots["pci/0000:9d:00.0"].signals["pci.driver"] == ""
-    assert "pci.procfs" not in slots["nvswitch/0000:c1:00"].signals
+    assert observations["pci/0000:9d:00.0"].signals["pci.driver"] == ""
+    assert "pci.procfs" not in observations["nvswitch/0000:c1:00"].signals
 
 
 def test_a_machine_without_a_pci_bus() -> None:
-    slots = by_slot(PciSource(), FakeMachine())
-    assert slots.keys() == {NODE}
-    assert slots[NODE].status == "absent"
-    assert "/sys/bus/pci" in slots[NODE].detail
+    observations = by_target(PciSource(), FakeMachine())
+    assert observations.keys() == {NODE}
+    assert observations[NODE].status == "absent"
+    assert "/sys/bus/pci" in observations[NODE].detail
 
 
 def test_empty_bus_is_read() -> None:
-    observation = by_slot(PciSource(), FakeMachine(directories=[BUS]))[NODE]
+    observation = by_target(PciSource(), FakeMachine(directories=[BUS]))[NODE]
     assert observation.signals == {"gpu.pci_count": 0, "nvswitch.pci_count": 0, "rdma.function_count": 0}
 
 
 def test_a_bus_that_is_refused_is_not_counted() -> None:
-    observation = by_slot(PciSource(), FakeMachine(errors={BUS: errno.EACCES}))[NODE]
+    observation = by_target(PciSource(), FakeMachine(errors={BUS: errno.EACCES}))[NODE]
     assert observation.signals == {}
     assert observation.unreadable.keys() == {"gpu.pci_count", "nvswitch.pci_count", "rdma.function_count"}
 
@@ -142,21 +148,21 @@ def test_a_bus_that_is_refused_is_not_counted() -> None:
 def test_link_speeds_of_old_and_new_kernels(speed: str, gigatransfers: float) -> None:
     fake = machine()
     fake.files[f"{BUS}/{GPU}/current_link_speed"] = f"{speed}\n"
-    assert by_slot(PciSource(), fake)["gpu/0000:3b:00"].signals["pci.link.speed"] == gigatransfers
+    assert by_target(PciSource(), fake)["gpu/0000:3b:00"].signals["pci.link.speed"] == gigatransfers
 
 
 def test_a_speed_that_the_kernel_does_not_know() -> None:
     fake = machine()
     fake.files[f"{BUS}/{GPU}/current_link_speed"] = "Unknown\n"
-    observation = by_slot(PciSource(), fake)["gpu/0000:3b:00"]
+    observation = by_target(PciSource(), fake)["gpu/0000:3b:00"]
     assert "reads 'Unknown'" in observation.unreadable["pci.link.speed"]
     assert observation.signals["pci.answers"] is True
 
 
-def test_a_gpu_that_fell_off_the_bus() -> None:
+def test_gpu_that_fell_off_the_bus_is_reported() -> None:
     fake = machine()
     fake.files |= {f"{BUS}/{GPU}/current_link_width": "63\n", f"{BUS}/{GPU}/current_link_speed": "Unknown\n"}
-    observation = by_slot(PciSource(), fake)["gpu/0000:3b:00"]
+    observation = by_target(PciSource(), fake)["gpu/0000:3b:00"]
     assert observation.signals["pci.answers"] is False
     assert observation.unreadable == {}
     assert not [name for name in observation.signals if "link" in name]
@@ -166,11 +172,11 @@ def test_a_gpu_that_fell_off_the_bus() -> None:
 def test_function_that_the_kernel_removed() -> None:
     fake = machine()
     fake.errors[f"{BUS}/{GPU}/current_link_width"] = errno.EINVAL
-    observation = by_slot(PciSource(), fake)["gpu/0000:3b:00"]
+    observation = by_target(PciSource(), fake)["gpu/0000:3b:00"]
     assert "pci.answers" not in observation.signals, "one file may fail for another reason"
     assert observation.unreadable.keys() == {"pci.link.width", "pci.answers"}
     fake.errors[f"{BUS}/{GPU}/current_link_speed"] = errno.EINVAL
-    assert by_slot(PciSource(), fake)["gpu/0000:3b:00"].signals["pci.answers"] is False
+    assert by_target(PciSource(), fake)["gpu/0000:3b:00"].signals["pci.answers"] is False
 
 
 @pytest.mark.parametrize("width", ["0", "255"])
@@ -180,7 +186,7 @@ def test_function_without_its_own_link_has_no_link_signals(width: str) -> None:
         f"{BUS}/{GPU}/current_link_width": f"{width}\n",
         f"{BUS}/{GPU}/current_link_speed": "Unknown\n",
     }
-    observation = by_slot(PciSource(), fake)["gpu/0000:3b:00"]
+    observation = by_target(PciSource(), fake)["gpu/0000:3b:00"]
     assert not [
         name
         for name in {**observation.signals, **observation.unreadable}
@@ -190,7 +196,7 @@ def test_function_without_its_own_link_has_no_link_signals(width: str) -> None:
 
 def test_a_virtual_machine_has_no_link_files() -> None:
     fake = FakeMachine(function(GPU, "10de", "2330", "030200", linked=False))
-    observation = by_slot(PciSource(), fake)["gpu/0000:3b:00"]
+    observation = by_target(PciSource(), fake)["gpu/0000:3b:00"]
     assert observation.signals.keys() == {
         "pci.present", "pci.vendor", "pci.device", "pci.class", "pci.driver", "pci.virtual",
     }  # fmt: skip
@@ -206,7 +212,7 @@ def test_invalid_value_affects_only_its_own_signal() -> None:
         f"{path}/current_link_speed": "fast\n",
     }
     fake.errors[f"{path}/driver"] = errno.EACCES
-    observation = by_slot(PciSource(), fake)["gpu/0000:3b:00"]
+    observation = by_target(PciSource(), fake)["gpu/0000:3b:00"]
     assert observation.unreadable.keys() == {
         "pci.link.width_max",
         "pci.aer.fatal",
@@ -219,10 +225,10 @@ def test_invalid_value_affects_only_its_own_signal() -> None:
 def test_unidentified_function_makes_the_counts_unknown() -> None:
     fake = machine()
     fake.files[f"{BUS}/{GPU}/class"] = "xyz\n"
-    slots = by_slot(PciSource(), fake)
-    assert "gpu/0000:3b:00" not in slots
-    assert slots[NODE].signals == {}
-    assert slots[NODE].unreadable["gpu.pci_count"] == f"{GPU}: {BUS}/{GPU}/class reads 'xyz'"
+    observations = by_target(PciSource(), fake)
+    assert "gpu/0000:3b:00" not in observations
+    assert observations[NODE].signals == {}
+    assert observations[NODE].unreadable["gpu.pci_count"] == f"{GPU}: {BUS}/{GPU}/class reads 'xyz'"
 
 
 @pytest.mark.parametrize("file", ["class", "vendor", "device"])
@@ -230,7 +236,7 @@ def test_unidentified_function_makes_the_counts_unknown() -> None:
 def test_list_with_an_unread_function_is_incomplete(file: str, code: int) -> None:
     fake = machine()
     fake.errors[f"{BUS}/{GPU}/{file}"] = code
-    node = by_slot(PciSource(), fake)[NODE]
+    node = by_target(PciSource(), fake)[NODE]
     assert node.unlisted.keys() == {"gpu", "nvswitch", "pci"}
     assert "nvswitch.pci_count" in node.unreadable
 
@@ -239,41 +245,41 @@ def test_refused_bus_reports_no_function_as_present_or_absent() -> None:
     """The driver's own list is readable: a GPU in it is not reported as absent from the bus."""
     fake = machine()
     fake.errors[BUS] = errno.EACCES
-    slots = by_slot(PciSource(), fake)
-    assert slots.keys() == {NODE}
-    assert slots[NODE].unlisted.keys() == {"gpu", "nvswitch", "pci"}
-    assert "permission denied" in slots[NODE].unlisted["gpu"]
+    observations = by_target(PciSource(), fake)
+    assert observations.keys() == {NODE}
+    assert observations[NODE].unlisted.keys() == {"gpu", "nvswitch", "pci"}
+    assert "permission denied" in observations[NODE].unlisted["gpu"]
 
 
 def test_component_at_an_address_is_remembered_while_the_bus_is_refused() -> None:
     source, fake = PciSource(), machine()
-    before = by_slot(source, fake)
+    before = by_target(source, fake)
     fake.errors[BUS] = errno.EIO
-    by_slot(source, fake)
+    by_target(source, fake)
     del fake.errors[BUS]
     fake.errors[f"{BUS}/{GPU}/class"] = errno.EIO
-    assert by_slot(source, fake).keys() == before.keys()
+    assert by_target(source, fake).keys() == before.keys()
 
 
 def test_refused_driver_list_is_unread_for_each_gpu() -> None:
     fake = machine()
     fake.errors["/proc/driver/nvidia/gpus"] = errno.EIO
-    assert "pci.procfs" in by_slot(PciSource(), fake)["gpu/0000:3b:00"].unreadable
+    assert "pci.procfs" in by_target(PciSource(), fake)["gpu/0000:3b:00"].unreadable
 
 
 def test_whether_a_function_is_virtual_may_be_unread() -> None:
     fake = machine()
     fake.errors[f"{BUS}/{GPU}/physfn"] = errno.EIO
-    slots = by_slot(PciSource(), fake)
-    assert "pci.virtual" in slots["gpu/0000:3b:00"].unreadable
-    assert "gpu.pci_count" in slots[NODE].unreadable
-    assert slots[NODE].signals["nvswitch.pci_count"] == 1
+    observations = by_target(PciSource(), fake)
+    assert "pci.virtual" in observations["gpu/0000:3b:00"].unreadable
+    assert "gpu.pci_count" in observations[NODE].unreadable
+    assert observations[NODE].signals["nvswitch.pci_count"] == 1
 
 
 def test_truncated_file_is_not_parsed_as_a_number() -> None:
     fake = machine()
     fake.files[f"{BUS}/{GPU}/current_link_width"] = "1"
-    observation = by_slot(PciSource(), fake)["gpu/0000:3b:00"]
+    observation = by_target(PciSource(), fake)["gpu/0000:3b:00"]
     assert observation.unreadable["pci.link.width"] == "the file is cut short"
 
 
@@ -285,64 +291,64 @@ def test_gpus_assigned_to_virtual_machines_are_not_counted() -> None:
         f"{virtual}/physfn": "../0000:3b:00.0",
         f"{BUS}/{GPU}/driver": "../../drivers/nvgrace_gpu_vfio_pci",
     }
-    slots = by_slot(PciSource(), fake)
-    assert slots[NODE].signals["gpu.pci_count"] == 0
-    assert slots["gpu/0000:3c:00"].signals["pci.virtual"] is True
-    assert slots["gpu/0000:3b:00"].signals["pci.virtual"] is False
+    observations = by_target(PciSource(), fake)
+    assert observations[NODE].signals["gpu.pci_count"] == 0
+    assert observations["gpu/0000:3c:00"].signals["pci.virtual"] is True
+    assert observations["gpu/0000:3b:00"].signals["pci.virtual"] is False
 
 
-def test_a_virtual_function_does_not_take_its_gpu_s_slot() -> None:
+def test_virtual_function_does_not_replace_its_gpu() -> None:
     fake = machine()
     fake.files |= function("0000:3b:00.4", "10de", "2330", "030200")
     fake.links[f"{BUS}/0000:3b:00.4/physfn"] = f"../{GPU}"
-    assert by_slot(PciSource(), fake)["gpu/0000:3b:00"].signals["pci.virtual"] is False
+    assert by_target(PciSource(), fake)["gpu/0000:3b:00"].signals["pci.virtual"] is False
 
 
 def test_procfs_list_of_gpus() -> None:
     fake = machine()
     fake.files["/proc/driver/nvidia/gpus/0000:5d:00.0/information"] = "Model: Unknown\n"
     del fake.files[f"/proc/driver/nvidia/gpus/{GPU}/information"]
-    slots = by_slot(PciSource(), fake)
-    assert slots["gpu/0000:3b:00"].signals["pci.procfs"] is False
-    assert slots["gpu/0000:5d:00"].signals == {"pci.present": False, "pci.procfs": True}
-    assert "pci.procfs" not in by_slot(PciSource(), machine(nvidia=False))["gpu/0000:3b:00"].signals
+    observations = by_target(PciSource(), fake)
+    assert observations["gpu/0000:3b:00"].signals["pci.procfs"] is False
+    assert observations["gpu/0000:5d:00"].signals == {"pci.present": False, "pci.procfs": True}
+    assert "pci.procfs" not in by_target(PciSource(), machine(nvidia=False))["gpu/0000:3b:00"].signals
 
 
-def test_hot_plug() -> None:
+def test_removed_and_added_gpu_is_updated() -> None:
     source, fake = PciSource(), machine(nvidia=False)
-    by_slot(source, fake)
+    by_target(source, fake)
     fake.remove(f"{BUS}/{GPU}")
-    assert "gpu/0000:3b:00" not in by_slot(source, fake)
+    assert "gpu/0000:3b:00" not in by_target(source, fake)
     fake.files |= function(GPU, "10de", "2335", "030200")
-    assert by_slot(source, fake)["gpu/0000:3b:00"].signals["pci.device"] == "2335"
+    assert by_target(source, fake)["gpu/0000:3b:00"].signals["pci.device"] == "2335"
 
 
 def test_constant_files_are_read_once() -> None:
     source, fake = PciSource(), machine()
-    by_slot(source, fake)
+    by_target(source, fake)
     assert len(fake.asked) == len(set(fake.asked))
     fake.asked.clear()
-    by_slot(source, fake)
+    by_target(source, fake)
     assert not [path for path in fake.asked if path.endswith(("/vendor", "/device", "/class", "/physfn"))]
 
 
-def test_a_driver_that_comes_later_makes_a_function_one_for_rdma() -> None:
+def test_function_becomes_an_rdma_function_after_its_driver_loads() -> None:
     source, fake = PciSource(), machine()
-    by_slot(source, fake)
+    by_target(source, fake)
     fake.files[f"{BUS}/0000:9f:00.0/infiniband/irdma0/node_guid"] = "\n"
-    slots = by_slot(source, fake)
-    assert slots["pci/0000:9f:00.0"].signals["pci.rdma_devices"] == 1
-    assert slots[NODE].signals["rdma.function_count"] == 4
+    observations = by_target(source, fake)
+    assert observations["pci/0000:9f:00.0"].signals["pci.rdma_devices"] == 1
+    assert observations[NODE].signals["rdma.function_count"] == 4
 
 
 @given(*[st.text("0123456789abcdef", min_size=4, max_size=4)] * 3, st.booleans())
 def test_only_nvidia_functions_are_gpus(vendor: str, device: str, class_code: str, has_rdma: bool) -> None:
-    slot = function_target(
+    target = function_target(
         GPU, FunctionIdentity(vendor, device, class_code, virtual=False), has_rdma=has_rdma
     )
-    assert (slot == "gpu/0000:3b:00") == (vendor == "10de" and class_code in {"0300", "0302"})
-    assert slot is not None or not has_rdma
+    assert (target == "gpu/0000:3b:00") == (vendor == "10de" and class_code in {"0300", "0302"})
+    assert target is not None or not has_rdma
 
 
 def test_this_machine() -> None:
-    assert by_slot(PciSource(), ThisMachine())[NODE].status in {"read", "absent"}
+    assert by_target(PciSource(), ThisMachine())[NODE].status in {"read", "absent"}

@@ -48,12 +48,12 @@ def test_value_without_health_is_valid() -> None:
     assert (content.health, content.value) == (None, 11.5)
 
 
-def test_end_can_be_a_time() -> None:
+def test_until_accepts_an_rfc_3339_time() -> None:
     until = text(valid_for=None, until="2027-01-15T10:10:00+02:00")
     assert parse_probe_file(until, NOW).until == NOW + 600
 
 
-def test_a_slot_may_be_written_as_drivers_write_it() -> None:
+def test_target_may_have_the_pci_address_format_of_the_driver() -> None:
     [content] = parse_probe_file(text({**OK, "target": "gpu/00000000:3B:00.0"}), NOW).observations
     assert content.target == "gpu/0000:3b:00"
 

@@ -36,7 +36,7 @@ from tests.sources import (
     test_services,
 )
 from tests.sources.clouds import test_azure
-from tests.sources.fake_machine import FakeMachine, by_slot
+from tests.sources.fake_machine import FakeMachine, by_target
 
 FILE_SOURCES: tuple[type[Source], ...] = (
     HostSource,
@@ -104,12 +104,12 @@ GARBAGE = st.one_of(
 
 
 def _rounds(machine: FakeMachine) -> dict[str, dict[str, Observation]]:
-    return {source.name: by_slot(source, machine) for source in (kind() for kind in FILE_SOURCES)}
+    return {source.name: by_target(source, machine) for source in (kind() for kind in FILE_SOURCES)}
 
 
 @pytest.mark.parametrize("kind", FILE_SOURCES)
 def test_all_sources_read_a_complete_machine(kind: type[Source]) -> None:
-    observations = by_slot(kind(), whole_machine())
+    observations = by_target(kind(), whole_machine())
     assert observations
     assert not [observation.unreadable for observation in observations.values() if observation.unreadable]
 
@@ -117,13 +117,13 @@ def test_all_sources_read_a_complete_machine(kind: type[Source]) -> None:
 @pytest.mark.parametrize("kind", FILE_SOURCES)
 def test_a_round_is_repeatable(kind: type[Source]) -> None:
     source, machine = kind(), whole_machine()
-    assert by_slot(source, machine) == by_slot(source, machine)
+    assert by_target(source, machine) == by_target(source, machine)
 
 
 @pytest.mark.parametrize("kind", FILE_SOURCES)
 def test_no_file_is_read_twice_in_a_round(kind: type[Source]) -> None:
     machine = whole_machine()
-    by_slot(kind(), machine)
+    by_target(kind(), machine)
     assert len(machine.asked) == len(set(machine.asked))
 
 
@@ -162,9 +162,11 @@ def test_invalid_files_never_fail_a_round(garbage: dict[str, str]) -> None:
 def test_refused_reads_never_fail_a_round(errors: dict[str, int]) -> None:
     machine = whole_machine()
     machine.errors |= {path: code for path, code in errors.items() if path not in VITAL}
-    seen = [observation for of_source in _rounds(machine).values() for observation in of_source.values()]
-    assert all(reason for observation in seen for reason in observation.unreadable.values())
-    assert all(observation.detail for observation in seen if observation.status == "failed")
+    observations = [
+        observation for of_source in _rounds(machine).values() for observation in of_source.values()
+    ]
+    assert all(reason for observation in observations for reason in observation.unreadable.values())
+    assert all(observation.detail for observation in observations if observation.status == "failed")
 
 
 @settings(max_examples=200, deadline=None)
@@ -175,7 +177,10 @@ def test_invalid_file_affects_only_its_own_target(path: str, garbage: str) -> No
     machine.files[path] = garbage
     healthy, damaged = _rounds(whole_machine()), _rounds(machine)
     changed = [
-        slot for name in healthy for slot in healthy[name] if healthy[name][slot] != damaged[name].get(slot)
+        target
+        for name in healthy
+        for target in healthy[name]
+        if healthy[name][target] != damaged[name].get(target)
     ]
     assert len(changed) <= 1, changed
 

@@ -78,7 +78,7 @@ def test_records_read_before_a_restart_are_not_returned_again(log: list[bytes | 
     assert numbers(device.read()) == [8]
 
 
-def test_a_log_with_nothing_new_since_a_restart_keeps_its_place(log: list[bytes | OSError]) -> None:
+def test_restart_without_new_records_keeps_the_cursor(log: list[bytes | OSError]) -> None:
     log += [record(5), record(6), b"garbage\n"]
     assert KernelLog("/dev/null", after=6).read() == LogRecords(("garbage\n",), last=6)
 
@@ -94,7 +94,7 @@ def test_the_first_record_of_a_boot_is_read_once(log: list[bytes | OSError]) -> 
     assert numbers(KernelLog("/dev/null", after=0).read()) == [1]
 
 
-def test_a_cursor_is_of_its_own_boot() -> None:
+def test_cursor_of_another_boot_is_ignored() -> None:
     assert last_sequence(None, "boot") == -1
     assert last_sequence(LogCursor("boot", 7), "boot") == 7
     assert last_sequence(LogCursor("before", 7), "boot") == -1
@@ -106,9 +106,7 @@ def test_a_log_is_read_to_its_end_however_long_it_is(log: list[bytes | OSError])
     assert (numbers(result)[-1], result.more) == (59_999, False)
 
 
-def test_a_flood_without_end_is_taken_in_portions(
-    log: list[bytes | OSError], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_endless_log_is_read_in_parts(log: list[bytes | OSError], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernel_log, "_MOST_RECORDS", 3)
     device = KernelLog("/dev/null")
     log += [record(number) for number in range(5)]
@@ -129,7 +127,7 @@ def test_invalid_utf_8_is_replaced(log: list[bytes | OSError]) -> None:
     assert KernelLog("/dev/null").read() == LogRecords(("6,1,1,-;a\ufffdb\n", "garbage\n"), last=1)
 
 
-def test_any_other_error_passes(log: list[bytes | OSError]) -> None:
+def test_any_other_error_is_raised_to_the_caller(log: list[bytes | OSError]) -> None:
     log += [PermissionError()]
     with pytest.raises(PermissionError):
         KernelLog("/dev/null").read()

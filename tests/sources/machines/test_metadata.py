@@ -107,7 +107,7 @@ def test_a_session_asks_for_one_token() -> None:
         assert server.headers["X-aws-ec2-metadata-token"] == TOKEN
 
 
-def test_a_token_that_has_run_out_is_renewed_once() -> None:
+def test_expired_token_is_renewed_once() -> None:
     with serving({AWS.path: "yes"}) as server:
         metadata = MetadataClient(server.address)
         metadata.fetch(AWS, 5.0)
@@ -122,7 +122,7 @@ def test_a_token_that_has_run_out_is_renewed_once() -> None:
         assert len(server.asked) == 3
 
 
-def test_an_old_token_is_renewed_before_it_runs_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_token_is_renewed_before_it_expires(monkeypatch: pytest.MonkeyPatch) -> None:
     with serving({AWS.path: "yes"}) as server:
         metadata = MetadataClient(server.address)
         metadata.fetch(AWS, 5.0)
