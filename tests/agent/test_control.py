@@ -21,7 +21,7 @@ from nodeguard.agent.control import (
 )
 from nodeguard.model.finding import DataStatus, Health, Verdict
 from nodeguard.wire.instruction import DetachGpus, Instruction
-from tests.judge.scene import finding
+from tests.judge.judged_node import finding
 
 DETACH = DetachGpus("1", 60.0, ("gpu/0000:1b:00",))
 STATUS = AgentStatus(

@@ -5,7 +5,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from nodeguard.agent.metrics import AgentSnapshot
 from nodeguard.model.finding import DataStatus, Health, ReadFailure, Verdict
 from tests.agent.metrics_text import metrics_text
-from tests.judge.scene import finding
+from tests.judge.judged_node import finding
 
 
 def series(verdict: Verdict) -> dict[tuple[str, ...], float]:

@@ -35,7 +35,7 @@ from nodeguard.model.target import NODE
 from nodeguard.pipeline.pipeline import PipelineState
 from nodeguard.sources.machine import LaneHangs, LogCursor
 from nodeguard.worker.lane_state import Hang
-from tests.judge.scene import finding
+from tests.judge.judged_node import finding
 
 EVENT = RememberedEvent(
     "a.b", "kmsg", 1.0, 2.0, 3, "caf\u00e9 \U0001f600", {"xid": 79, "name": "x"}, (1.0, 2.0, 2.0)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from nodeguard.agent.transitions import log_transitions, logged_verdict
 from nodeguard.model.finding import DataStatus, Finding, Health, Verdict
-from tests.judge.scene import finding
+from tests.judge.judged_node import finding
 from tests.logs import LogLines
 
 

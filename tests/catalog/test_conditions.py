@@ -30,7 +30,7 @@ from nodeguard.model.platform import EXPECTATIONS, Platform
 from nodeguard.model.signal import Signal, signals_by_name
 from nodeguard.model.target import NODE
 from nodeguard.pipeline.pipeline import Pipeline
-from tests.judge.scene import check
+from tests.judge.judged_node import check
 
 SIGNALS = signals_by_name(
     Signal("a.level", "gauge", ""),

@@ -4,7 +4,7 @@ import pytest
 
 from nodeguard.cli.scope import reason_not_evaluated, required_sources
 from nodeguard.model.check import Compare, Condition, EventOccurred, Reference
-from tests.judge.scene import check
+from tests.judge.judged_node import check
 
 SOURCES = {
     "nvml": frozenset({"gpu.count", "gpu.name"}),

@@ -25,11 +25,11 @@ def event(at: float, count: int = 1, signal: str = A, **fields: Any) -> Event:
     return Event(signal, at, f"{signal} at {at:g}", dict(fields), count)
 
 
-def known(*events: Event) -> dict[str, RememberedEvent]:
+def remembered(*events: Event) -> dict[str, RememberedEvent]:
     return record_events({}, "kmsg", events)[0]
 
 
-def found(
+def event_texts(
     events: dict[str, RememberedEvent],
     wanted: EventOccurred,
     now: float = 1000.0,
@@ -42,18 +42,18 @@ def found(
 
 
 def test_repeated_event_is_one_occurrence() -> None:
-    [item] = known(event(10), event(30, count=3), event(20)).values()
+    [item] = remembered(event(10), event(30, count=3), event(20)).values()
     assert (item.first, item.last, item.count, item.text) == (10, 30, 5, "a.happened at 30")
 
 
 @pytest.mark.parametrize("field", ["xid", "link", "dev", "severity", "constraint"])
 def test_events_with_different_key_fields_are_separate_occurrences(field: str) -> None:
     x, y = Event(A, 10, fields={field: "x"}), Event(A, 20, fields={field: "y"})
-    assert len(known(x, y)) == 2
+    assert len(remembered(x, y)) == 2
 
 
 def test_event_with_count_zero_does_not_increase_the_count() -> None:
-    [item] = known(event(10), event(10, count=0)).values()
+    [item] = remembered(event(10), event(10, count=0)).values()
     assert (item.count, item.times) == (1, (10,))
 
 
@@ -73,7 +73,7 @@ def test_order_within_a_round_does_not_matter() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 5000), st.integers(0, 500), st.integers(0, 10**6)), max_size=400))
 def test_flood_of_events_has_bounded_memory(flood: list[tuple[int, int, int]]) -> None:
-    after = known(*(event(float(at), count=count, dev=str(dev)) for at, dev, count in flood))
+    after = remembered(*(event(float(at), count=count, dev=str(dev)) for at, dev, count in flood))
     assert len(after) <= 64
     assert all(len(item.times) <= 64 for item in after.values())
     latest = {str(dev): at for at, dev, _ in sorted(flood)}
@@ -94,45 +94,47 @@ def test_flood_of_events_has_bounded_memory(flood: list[tuple[int, int, int]]) -
         (EventOccurred("b.happened"), []),
     ],
 )
-def test_a_condition_finds_its_events(wanted: EventOccurred, texts: list[str]) -> None:
-    assert found(known(event(10, dev="x"), event(990, dev="y")), wanted) == texts
+def test_condition_selects_events_by_field_and_window(wanted: EventOccurred, texts: list[str]) -> None:
+    assert event_texts(remembered(event(10, dev="x"), event(990, dev="y")), wanted) == texts
 
 
 def test_window_counts_only_events_within_it() -> None:
-    events = known(event(10, count=60), event(990))
-    assert found(events, EventOccurred(A, times=5, over=60)) == []
-    assert found(events, EventOccurred(A, times=5)) == ["a.happened at 990"]
+    events = remembered(event(10, count=60), event(990))
+    assert event_texts(events, EventOccurred(A, times=5, over=60)) == []
+    assert event_texts(events, EventOccurred(A, times=5)) == ["a.happened at 990"]
 
 
 def test_sign_clears_earlier_events_if_the_check_allows_it() -> None:
-    events = known(event(10))
-    assert found(events, EventOccurred(A), clears=("reset",), reset=11.0) == []
-    assert found(events, EventOccurred(A), clears=("reset",), reset=10.0) != []
-    assert found(events, EventOccurred(A), clears=("reboot",), reset=11.0) != []
+    events = remembered(event(10))
+    assert event_texts(events, EventOccurred(A), clears=("reset",), reset=11.0) == []
+    assert event_texts(events, EventOccurred(A), clears=("reset",), reset=10.0) != []
+    assert event_texts(events, EventOccurred(A), clears=("reboot",), reset=11.0) != []
 
 
 @pytest.mark.parametrize(
     ("reported", "at", "over"), [(True, 10.5, False), (True, 16, True), (False, 16, False), (None, 16, True)]
 )
-def test_no_recovery_needed_counts_for_what_the_driver_recovers_and_when_it_had_time(
+def test_recovery_action_none_clears_recoverable_errors_after_a_delay(
     reported: bool | None, at: float, over: bool
 ) -> None:
     fields: dict[str, Any] = {} if reported is None else {"recovery_reported": reported}
-    [item] = known(event(10, **fields)).values()
+    [item] = remembered(event(10, **fields)).values()
     assert (clearing_sign(item, ("recovery-none",), {"recovery-none": at}) is not None) is over
 
 
 def test_until_event_ends_an_event_with_the_same_fields() -> None:
     lost = [event(10, server="a"), event(20, server="b")]
     wanted = EventOccurred(A, until="back")
-    assert found(known(*lost, event(15, signal="back", server="a")), wanted) == ["a.happened at 20"]
-    assert found(known(*lost, event(30, signal="back")), wanted) == []
-    assert len(found(known(*lost, event(5, signal="back", server="a")), wanted)) == 2
-    assert len(found(known(*lost, event(30, signal="other", server="a")), wanted)) == 2
+    assert event_texts(remembered(*lost, event(15, signal="back", server="a")), wanted) == [
+        "a.happened at 20"
+    ]
+    assert event_texts(remembered(*lost, event(30, signal="back")), wanted) == []
+    assert len(event_texts(remembered(*lost, event(5, signal="back", server="a")), wanted)) == 2
+    assert len(event_texts(remembered(*lost, event(30, signal="other", server="a")), wanted)) == 2
 
 
 def test_cleared_event_is_reported_for_a_day_with_its_sign() -> None:
-    events = known(event(10))
+    events = remembered(event(10))
     messages = [
         since
         for _, since in cleared_events(
@@ -155,7 +157,7 @@ def test_cleared_event_is_reported_for_a_day_with_its_sign() -> None:
 @given(at=st.floats(0, 5000), ended=st.floats(0, 5000))
 def test_event_that_survives_a_reboot_is_before_the_next_boot(at: float, ended: float) -> None:
     """Whether or not the source was read after the event, a reboot comes after it."""
-    [item] = carry_over_events(known(event(at), event(at, signal="b.happened")), {A}, ended).values()
+    [item] = carry_over_events(remembered(event(at), event(at, signal="b.happened")), {A}, ended).values()
     assert item.signal == A
     assert item.first <= item.last
     assert clearing_sign(item, ("reboot",), {"reboot": 0.0})

@@ -8,7 +8,7 @@ from nodeguard.judge.state import RememberedEvent
 from nodeguard.model.check import AllOf, AnyOf, Compare, EventOccurred
 from nodeguard.model.finding import Action, DataStatus, Evidence, Finding, Health
 from nodeguard.model.observation import Event
-from tests.judge.scene import BOOTED, Scene, check, finding, logged, seen
+from tests.judge.judged_node import BOOTED, JudgedNode, check, finding, logged, observe
 
 A = EventOccurred("a.happened", over=3600)
 DAY = 86_400.0
@@ -20,8 +20,8 @@ def reason(at: float, *, event: bool = True) -> ConditionReason:
 
 
 def test_finding_has_the_text_of_its_latest_event_and_the_start_of_its_first() -> None:
-    scene = Scene(check(A, message="{code}, {count} times", cleared_by=()))
-    scene.round(
+    node = JudgedNode(check(A, message="{code}, {count} times", cleared_by=()))
+    node.round(
         10,
         logged(
             "node",
@@ -29,16 +29,16 @@ def test_finding_has_the_text_of_its_latest_event_and_the_start_of_its_first() -
             Event("a.happened", 8, "second", {"code": 2}),
         ),
     )
-    [item] = scene.round(20, logged("node", Event("a.happened", 15, "third", {"code": 3}))).findings
+    [item] = node.round(20, logged("node", Event("a.happened", 15, "third", {"code": 3}))).findings
     assert (item.message, item.since) == ("3, 3 times", BOOTED + 4)
     assert item.evidence == (Evidence("kmsg", "third", BOOTED + 15, 3),)
 
 
 def test_finding_keeps_its_start_while_it_is_active() -> None:
-    scene = Scene(check(Compare("hot", "is", value=True)))
-    assert [scene.round(at, seen(hot=True)).findings[0].since for at in (10, 20)] == [BOOTED + 10] * 2
-    scene.round(30, seen(hot=False))
-    assert scene.round(40, seen(hot=True)).findings[0].since == BOOTED + 40
+    node = JudgedNode(check(Compare("hot", "is", value=True)))
+    assert [node.round(at, observe(hot=True)).findings[0].since for at in (10, 20)] == [BOOTED + 10] * 2
+    node.round(30, observe(hot=False))
+    assert node.round(40, observe(hot=True)).findings[0].since == BOOTED + 40
 
 
 @pytest.mark.parametrize(
@@ -46,8 +46,8 @@ def test_finding_keeps_its_start_while_it_is_active() -> None:
     [("reset-gpu", Action.RESET_GPU), ("none", Action.MONITOR), ("nonsense", Action.MONITOR)],
 )
 def test_stronger_action_of_check_and_event_is_used(message: str, action: Action) -> None:
-    scene = Scene(check(A))
-    [item] = scene.round(10, logged("node", Event("a.happened", 4, fields={"action": message}))).findings
+    node = JudgedNode(check(A))
+    [item] = node.round(10, logged("node", Event("a.happened", 4, fields={"action": message}))).findings
     assert item.action is action
 
 
@@ -97,7 +97,7 @@ def test_stale_finding_stays_active_with_the_reason() -> None:
     )
 
 
-def test_a_cause_takes_over_the_worst_of_its_symptoms() -> None:
+def test_cause_has_the_worst_health_and_strongest_action_of_its_symptoms() -> None:
     cause = finding("cause", since=50.0)
     symptoms = [finding("a", health=Health.FATAL, since=20.0), finding("b", action=Action.REPLACE_COMPONENT)]
     item = merge_symptoms(cause, symptoms)
@@ -107,10 +107,10 @@ def test_a_cause_takes_over_the_worst_of_its_symptoms() -> None:
         Action.REPLACE_COMPONENT,
         0.0,
     )
-    assert {seen.text for seen in item.evidence} == {"cause on node", "a on node", "b on node"}
+    assert {evidence.text for evidence in item.evidence} == {"cause on node", "a on node", "b on node"}
 
 
-def test_the_evidence_of_a_cause_stays_beside_that_of_many_symptoms() -> None:
+def test_evidence_of_a_cause_is_kept_with_many_symptoms() -> None:
     def finding_with_evidence(name: str, source: str, number: int) -> Finding:
         return finding(
             name, evidence=tuple(Evidence(source, f"{name} {at}", float(at)) for at in range(number))
@@ -121,23 +121,23 @@ def test_the_evidence_of_a_cause_stays_beside_that_of_many_symptoms() -> None:
         [finding_with_evidence("a", "kmsg", 8), finding_with_evidence("b", "nvml", 1)],
     )
     assert len(item.evidence) <= 12
-    assert {"cause 0", "cause 1", "b 0"} <= {seen.text for seen in item.evidence}
-    assert [seen.text for seen in item.evidence[:2]] == ["cause 0", "cause 1"]
+    assert {"cause 0", "cause 1", "b 0"} <= {evidence.text for evidence in item.evidence}
+    assert [evidence.text for evidence in item.evidence[:2]] == ["cause 0", "cause 1"]
     assert item.evidence[2].text == "b 0"
 
 
 def test_log_lines_are_the_first_evidence_and_applicability_is_omitted() -> None:
     local = Compare("fs.network", "is", value=False, evidence=False)
-    scene = Scene(check(AllOf((local, Compare("fs.answers", "is", value=False), A)), cleared_by=()))
+    node = JudgedNode(check(AllOf((local, Compare("fs.answers", "is", value=False), A)), cleared_by=()))
     line = logged("node", Event("a.happened", 8, "late"), Event("a.happened", 4, "early"))
-    [item] = scene.round(10, line, seen(fs__network=False, fs__answers=False)).findings
+    [item] = node.round(10, line, observe(fs__network=False, fs__answers=False)).findings
     assert [piece.text for piece in item.evidence] == ["late", "fs.answers = no"]
 
 
-def test_readings_keep_a_place_beside_many_lines() -> None:
+def test_evidence_has_readings_even_with_many_log_lines() -> None:
     many = [EventOccurred(f"a.{at}", over=3600) for at in range(1, 20)]
-    scene = Scene(check(AnyOf((*many, Compare("hot", "is", value=True))), cleared_by=()))
+    node = JudgedNode(check(AnyOf((*many, Compare("hot", "is", value=True))), cleared_by=()))
     lines = logged("node", *(Event(item.event, at, f"line {at}") for at, item in enumerate(many)))
-    [item] = scene.round(30, lines, seen(hot=True)).findings
+    [item] = node.round(30, lines, observe(hot=True)).findings
     assert len(item.evidence) == 12
     assert item.evidence[-1].text == "hot = yes"

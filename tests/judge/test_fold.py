@@ -11,14 +11,14 @@ from nodeguard.judge.fold import attach_symptoms, fold_findings, sort_findings, 
 from nodeguard.model.check import Compare
 from nodeguard.model.finding import DataStatus, Finding, Health
 from nodeguard.model.target import NODE
-from tests.judge.scene import check, finding
+from tests.judge.judged_node import check, finding
 
 GPUS = [f"gpu/0000:{bus:02x}:00" for bus in range(8)]
 LINKS = [f"{GPUS[0]}/nvlink/{number}" for number in range(18)]
 SLOTS = {"gpu": 8, "nvlink": 144, "disk": 3}
 
 checks = st.sampled_from(["a", "b", "c", "d"])
-slots = st.sampled_from(
+targets = st.sampled_from(
     [
         NODE,
         *GPUS,
@@ -31,7 +31,7 @@ slots = st.sampled_from(
     ]
 )
 findings = st.lists(
-    st.builds(finding, checks, slots, health=st.sampled_from(Health)),
+    st.builds(finding, checks, targets, health=st.sampled_from(Health)),
     max_size=40,
     unique_by=lambda item: (item.check, item.target),
 )
@@ -88,7 +88,7 @@ def test_chain_of_symptoms_becomes_one_finding_with_all_evidence() -> None:
     for order in ("abcd", "dcba", "badc"):
         [item] = explain([finding(name) for name in order], chain)
         assert item.check == "d"
-        assert {seen.text for seen in item.evidence} == {f"{name} on node" for name in "abcd"}
+        assert {evidence.text for evidence in item.evidence} == {f"{name} on node" for name in "abcd"}
 
 
 def test_less_severe_cause_becomes_evidence_of_its_symptom() -> None:
@@ -115,7 +115,7 @@ def test_merging_symptoms_keeps_all_evidence_and_the_worst_health(
     assert {(item.check, item.target) for item in after} <= before
     assert worst_health(after) == worst_health(result)
     assert bool(after) == bool(result)
-    messages = {seen.text for item in after for seen in item.evidence}
+    messages = {evidence.text for item in after for evidence in item.evidence}
     assert len(messages) == len(before) or any(len(item.evidence) >= 8 for item in after)
 
 
@@ -175,7 +175,7 @@ def test_folded_finding_has_the_worst_health_and_data_status() -> None:
 @given(result=findings)
 def test_folding_keeps_each_target_once(result: list[Finding]) -> None:
     after = fold_findings(result, SLOTS)
-    shown = Counter((item.check, slot) for item in after for slot in item.targets or (item.target,))
+    shown = Counter((item.check, target) for item in after for target in item.targets or (item.target,))
     assert shown == Counter((item.check, item.target) for item in result)
 
 

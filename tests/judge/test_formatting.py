@@ -56,6 +56,6 @@ def test_durations_are_formatted_in_two_units(seconds: float, text: str) -> None
         ("no {Place} at all", "no {Place} at all"),
     ],
 )
-def test_a_sentence_is_filled_with_values(template: str, text: str) -> None:
+def test_message_template_is_filled_with_values(template: str, text: str) -> None:
     values = {"target": "GPU 1", "level": 3, "limit~peers": 4.5, "on": True}
     assert fill_template(template, values, {"level": "watts", "limit": "watts"}) == text

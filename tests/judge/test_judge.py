@@ -12,7 +12,7 @@ from nodeguard.model.check import Compare, EventOccurred, Increase, Sustained
 from nodeguard.model.finding import Health
 from nodeguard.model.instant import Instant
 from nodeguard.model.observation import Event, Observation, Reading
-from tests.judge.scene import BOOTED, Scene, check, finding, logged, seen
+from tests.judge.judged_node import BOOTED, JudgedNode, check, finding, logged, observe
 
 GPU = "gpu/0000:1b:00"
 A = EventOccurred("a.happened")
@@ -28,21 +28,21 @@ CHECKS = (
     check(EventOccurred("b.happened", times=2, over=30), "often", targets=("node",), health=Health.OK),
 )
 
-slots = st.sampled_from(["node", GPU, f"{GPU}/nvlink/0"])
+targets = st.sampled_from(["node", GPU, f"{GPU}/nvlink/0"])
 truths = st.booleans()
 readings_of = st.builds(
-    lambda slot, hot, slow, n, part: seen(slot, hot=hot, slow=slow, n=n, part=part),
-    slots,
+    lambda target, hot, slow, n, part: observe(target, hot=hot, slow=slow, n=n, part=part),
+    targets,
     truths,
     truths,
     st.integers(0, 20),
     st.sampled_from(["", "one", "two"]),
 )
-refusals = st.builds(lambda slot: Observation("memory", slot, unreadable={"hot": "refused"}), slots)
+refusals = st.builds(lambda target: Observation("memory", target, unreadable={"hot": "refused"}), targets)
 failures = st.just(Observation("memory", "node", "failed", detail="refused"))
 events = st.builds(
-    lambda slot, signal, ago: (slot, signal, ago),
-    slots,
+    lambda target, signal, ago: (target, signal, ago),
+    targets,
     st.sampled_from(["a.happened", "b.happened", "gpu.reset"]),
     st.floats(0, 9),
 )
@@ -63,7 +63,7 @@ def inputs(played: Rounds) -> list[tuple[list[Reading], Instant]]:
         boot, at = divmod(number, 6)
         now = 100.0 + at * 10
         lines = tuple(
-            logged(slot, Event(signal, now - ago, f"{signal} {number}")) for slot, signal, ago in happened
+            logged(target, Event(signal, now - ago, f"{signal} {number}")) for target, signal, ago in happened
         )
         cut = any(observation.status == "failed" for observation in observations)
         readings = [
@@ -76,68 +76,68 @@ def inputs(played: Rounds) -> list[tuple[list[Reading], Instant]]:
 
 @given(played=rounds)
 def test_same_input_and_state_give_the_same_result(played: Rounds) -> None:
-    scene = Scene(*CHECKS)
+    node = JudgedNode(*CHECKS)
     state = JudgeState()
     for readings, instant in inputs(played):
-        item = judge(scene.rules, state, readings, instant, scene.outlook)
-        assert judge(scene.rules, state, readings, instant, scene.outlook) == item
+        item = judge(node.rules, state, readings, instant, node.settings)
+        assert judge(node.rules, state, readings, instant, node.settings) == item
         state = item[0]
 
 
 @given(played=rounds)
 def test_state_survives_encoding_after_any_round(played: Rounds) -> None:
-    scene = Scene(*CHECKS)
-    remaining = lent = JudgeState()
+    node = JudgedNode(*CHECKS)
+    state = decoded = JudgeState()
     for readings, instant in inputs(played):
-        remaining, verdict = judge(scene.rules, remaining, readings, instant, scene.outlook)
-        lent = msgspec.msgpack.decode(msgspec.msgpack.encode(lent), type=JudgeState)
-        lent, again = judge(scene.rules, lent, readings, instant, scene.outlook)
-        assert (lent, again) == (remaining, verdict)
+        state, verdict = judge(node.rules, state, readings, instant, node.settings)
+        decoded = msgspec.msgpack.decode(msgspec.msgpack.encode(decoded), type=JudgeState)
+        decoded, again = judge(node.rules, decoded, readings, instant, node.settings)
+        assert (decoded, again) == (state, verdict)
 
 
 @given(played=rounds)
 def test_empty_round_does_not_change_the_health(played: Rounds) -> None:
     """No time passes and nothing is read: no finding begins or ends."""
-    scene = Scene(*CHECKS)
+    node = JudgedNode(*CHECKS)
     state = JudgeState()
     for readings, instant in inputs(played):
-        state, verdict = judge(scene.rules, state, readings, instant, scene.outlook)
-        _, again = judge(scene.rules, state, [], instant, scene.outlook)
+        state, verdict = judge(node.rules, state, readings, instant, node.settings)
+        _, again = judge(node.rules, state, [], instant, node.settings)
         assert (again.health, again.findings) == (verdict.health, verdict.findings)
 
 
 @given(played=rounds)
 def test_failed_reading_ends_and_adds_no_finding(played: Rounds) -> None:
-    scene = Scene(*CHECKS)
+    node = JudgedNode(*CHECKS)
     state = JudgeState()
     for readings, instant in inputs(played):
-        state, verdict = judge(scene.rules, state, readings, instant, scene.outlook)
+        state, verdict = judge(node.rules, state, readings, instant, node.settings)
         failed = [
             Reading(name, instant.mono, (Observation(name, "node", "failed", detail="x"),), complete=False)
             for name in ("memory", "kmsg")
         ]
-        _, blind = judge(scene.rules, state, failed, instant, scene.outlook)
-        assert {(finding.check, finding.target) for finding in blind.findings} == {
+        _, failed_round = judge(node.rules, state, failed, instant, node.settings)
+        assert {(finding.check, finding.target) for finding in failed_round.findings} == {
             (finding.check, finding.target) for finding in verdict.findings
         }
 
 
 def test_order_of_sources_in_a_round_does_not_matter() -> None:
     reading, log = (
-        Reading("memory", 100, (seen(GPU, hot=True, n=1),)),
+        Reading("memory", 100, (observe(GPU, hot=True, n=1),)),
         Reading("kmsg", 100, (logged(GPU, Event("a.happened", 99)),)),
     )
     instant = Instant(BOOTED, 100, "boot")
-    scene = Scene(*CHECKS)
+    node = JudgedNode(*CHECKS)
     (_, item), (_, other) = (
-        judge(scene.rules, JudgeState(), order, instant, scene.outlook)
+        judge(node.rules, JudgeState(), order, instant, node.settings)
         for order in ([reading, log], [log, reading])
     )
     assert item == other
 
 
 @pytest.mark.parametrize(
-    ("clears", "signal", "slot", "stands"),
+    ("clears", "signal", "target", "is_active"),
     [
         (("reset",), "gpu.reset", GPU, False),
         (("reset",), "gpu.reset", "gpu/0000:43:00", True),
@@ -146,68 +146,70 @@ def test_order_of_sources_in_a_round_does_not_matter() -> None:
     ],
 )
 def test_event_is_cleared_by_a_sign_on_its_target_or_a_parent(
-    clears: tuple[str, ...], signal: str, slot: str, stands: bool
+    clears: tuple[str, ...], signal: str, target: str, is_active: bool
 ) -> None:
-    scene = Scene(check(A, targets=("gpu",), cleared_by=clears))
-    scene.round(10, logged(GPU, Event("a.happened", 5)))
-    assert bool(scene.round(20, logged(slot, Event(signal, 15))).findings) is stands
-    assert bool(scene.round(30, sources=("kmsg",)).findings) is stands
+    node = JudgedNode(check(A, targets=("gpu",), cleared_by=clears))
+    node.round(10, logged(GPU, Event("a.happened", 5)))
+    assert bool(node.round(20, logged(target, Event(signal, 15))).findings) is is_active
+    assert bool(node.round(30, sources=("kmsg",)).findings) is is_active
 
 
 def test_event_after_its_clearing_sign_stays_active() -> None:
-    scene = Scene(check(A, cleared_by=("reset",)))
-    verdict = scene.round(20, logged("node", Event("gpu.reset", 10), Event("a.happened", 15)))
+    node = JudgedNode(check(A, cleared_by=("reset",)))
+    verdict = node.round(20, logged("node", Event("gpu.reset", 10), Event("a.happened", 15)))
     assert [finding.check for finding in verdict.findings] == ["one"]
 
 
 @pytest.mark.parametrize(
-    ("clears", "stands"), [(("reboot", "operator"), False), (("component-replaced", "operator"), True)]
+    ("clears", "is_active"), [(("reboot", "operator"), False), (("component-replaced", "operator"), True)]
 )
-def test_an_event_outlives_a_reboot_that_does_not_clear_it(clears: tuple[str, ...], stands: bool) -> None:
-    scene = Scene(check(A, cleared_by=clears, health=Health.FATAL))
-    scene.round(1000, logged("node", Event("a.happened", 1000)))
-    assert bool(scene.round(30, sources=("kmsg",), boot="next").findings) is stands
-    [*result] = scene.round(30 + 86_400, sources=("kmsg",), boot="next").findings
-    assert [item.health for item in result] == ([Health.WARNING] if stands else [])
+def test_event_stays_active_after_a_reboot_that_does_not_clear_it(
+    clears: tuple[str, ...], is_active: bool
+) -> None:
+    node = JudgedNode(check(A, cleared_by=clears, health=Health.FATAL))
+    node.round(1000, logged("node", Event("a.happened", 1000)))
+    assert bool(node.round(30, sources=("kmsg",), boot="next").findings) is is_active
+    [*result] = node.round(30 + 86_400, sources=("kmsg",), boot="next").findings
+    assert [item.health for item in result] == ([Health.WARNING] if is_active else [])
 
 
 def test_an_event_in_a_window_ends_with_its_boot() -> None:
-    scene = Scene(check(EventOccurred("a.happened", over=3600)))
-    assert scene.round(1000, logged("node", Event("a.happened", 990))).findings
-    assert scene.round(5, sources=("kmsg",), boot="next").findings == ()
+    node = JudgedNode(check(EventOccurred("a.happened", over=3600)))
+    assert node.round(1000, logged("node", Event("a.happened", 990))).findings
+    assert node.round(5, sources=("kmsg",), boot="next").findings == ()
 
 
-def test_readings_and_counters_of_the_boot_before_are_forgotten() -> None:
-    scene = Scene(check(Increase("n", 3, 600)))
-    scene.round(1000, seen(n=2))
-    assert scene.round(5, seen(n=90), boot="next").findings == ()
-    assert scene.round(15, seen(n=93), boot="next").findings != ()
+def test_readings_and_counters_of_the_previous_boot_are_removed() -> None:
+    node = JudgedNode(check(Increase("n", 3, 600)))
+    node.round(1000, observe(n=2))
+    assert node.round(5, observe(n=90), boot="next").findings == ()
+    assert node.round(15, observe(n=93), boot="next").findings != ()
 
 
 def test_replacement_clears_findings_that_only_a_replacement_clears() -> None:
-    scene = Scene(check(A, targets=("gpu",), cleared_by=("component-replaced",)))
-    scene.round(10, seen(GPU, part="one"), logged(GPU, Event("a.happened", 5)))
-    assert scene.round(20, seen(GPU, part="one")).findings
-    assert scene.round(30, seen(GPU, part="two")).findings == ()
+    node = JudgedNode(check(A, targets=("gpu",), cleared_by=("component-replaced",)))
+    node.round(10, observe(GPU, part="one"), logged(GPU, Event("a.happened", 5)))
+    assert node.round(20, observe(GPU, part="one")).findings
+    assert node.round(30, observe(GPU, part="two")).findings == ()
 
 
 def test_target_is_remembered_while_it_has_events_or_readings() -> None:
-    scene = Scene(check(A, targets=("gpu",), cleared_by=("operator",)))
-    scene.round(10, seen(GPU, n=1), logged(GPU, Event("a.happened", 5)), seen("port/mlx5_0/1", n=1))
-    verdict = scene.round(20, sources=("memory", "kmsg"))
+    node = JudgedNode(check(A, targets=("gpu",), cleared_by=("operator",)))
+    node.round(10, observe(GPU, n=1), logged(GPU, Event("a.happened", 5)), observe("port/mlx5_0/1", n=1))
+    verdict = node.round(20, sources=("memory", "kmsg"))
     assert [finding.target for finding in verdict.findings] == [GPU]
-    assert set(scene.state.targets) == {GPU}
+    assert set(node.state.targets) == {GPU}
 
 
 def test_target_of_the_log_is_dropped_when_no_check_needs_its_events() -> None:
     lasting = check(EventOccurred("a.lasts"), targets=("disk",), cleared_by=("operator",))
     passing = check(EventOccurred("a.passes", over=60.0), "two", targets=("disk",))
-    scene = Scene(lasting, passing)
-    scene.round(100, logged("disk/a", Event("a.lasts", 90.0)), logged("disk/b", Event("a.passes", 90.0)))
-    scene.round(86_480, sources=("kmsg",))
-    assert set(scene.state.targets) == {"disk/a", "disk/b"}
-    assert scene.health(86_500, sources=("kmsg",)) == Health.WARNING
-    assert set(scene.state.targets) == {"disk/a"}
+    node = JudgedNode(lasting, passing)
+    node.round(100, logged("disk/a", Event("a.lasts", 90.0)), logged("disk/b", Event("a.passes", 90.0)))
+    node.round(86_480, sources=("kmsg",))
+    assert set(node.state.targets) == {"disk/a", "disk/b"}
+    assert node.health(86_500, sources=("kmsg",)) == Health.WARNING
+    assert set(node.state.targets) == {"disk/a"}
 
 
 def target_of_log(last: float, health: Health | None = None) -> TargetState:

@@ -23,18 +23,18 @@ from nodeguard.model.check import (
 )
 from nodeguard.model.signal import Scalar
 from nodeguard.model.target import TARGET_KINDS
-from tests.judge.scene import check
+from tests.judge.judged_node import check
 
 A = "a.happened"
 HOT = Compare("hot", "is", value=True)
 HIGH = Compare("level", "at_least", 3)
 
 
-def view(
+def evaluation_context(
     now: float = 1000.0,
     *,
     first: float = 0.0,
-    one_look: bool = False,
+    one_shot: bool = False,
     held: float | None = None,
     **signals: Scalar,
 ) -> EvaluationContext:
@@ -44,7 +44,7 @@ def view(
         now=now,
         wall=1_000_000 + now,
         first=first,
-        one_shot=one_look,
+        one_shot=one_shot,
         signals=values,
         unread={},
         sources={"memory": SourceSnapshot(values)},
@@ -57,11 +57,11 @@ def view(
     )
 
 
-def outcome(condition: Condition, seen: EvaluationContext) -> int:
-    return compile_condition(condition, "key", (), {"warmth": "celsius"})(seen)
+def outcome(condition: Condition, context: EvaluationContext) -> int:
+    return compile_condition(condition, "key", (), {"warmth": "celsius"})(context)
 
 
-def happened(*times: float) -> dict[str, RememberedEvent]:
+def remembered_events(*times: float) -> dict[str, RememberedEvent]:
     return {"a": RememberedEvent(A, "kmsg", times[0], times[-1], len(times), "text", {}, times)}
 
 
@@ -70,23 +70,23 @@ Group = Callable[[tuple[Condition, ...]], Condition]
 groups = pytest.mark.parametrize("group", [AllOf, AnyOf])
 
 
-def together(group: Group, outcomes: Iterable[int], nested: Iterable[int] = ()) -> int:
+def group_outcome(group: Group, outcomes: Iterable[int], nested: Iterable[int] = ()) -> int:
     """Return the outcome of a group of conditions with these outcomes; nested ones form a group."""
-    seen = view()
+    context = evaluation_context()
     every: list[Condition] = []
 
     def part(outcome: int) -> Condition:
         name = f"part.{len(every)}"
         if outcome in {TRUE, FALSE}:
-            seen.signals[name] = outcome == TRUE
+            context.signals[name] = outcome == TRUE
         elif outcome == UNKNOWN:
-            seen.unread[name] = "refused"
+            context.unread[name] = "refused"
         every.append(Compare(name, "is", value=True))
         return every[-1]
 
     parts = tuple(part(item) for item in outcomes)
     inner = tuple(part(item) for item in nested)
-    return outcome(group((*parts, group(inner)) if inner else parts), seen)
+    return outcome(group((*parts, group(inner)) if inner else parts), context)
 
 
 @pytest.mark.parametrize(
@@ -101,31 +101,32 @@ def together(group: Group, outcomes: Iterable[int], nested: Iterable[int] = ()) 
     ],
 )
 def test_truth_table_of_all_and_any(parts: tuple[int, ...], every: int, either: int) -> None:
-    assert (together(AllOf, parts), together(AnyOf, parts)) == (every, either)
+    assert (group_outcome(AllOf, parts), group_outcome(AnyOf, parts)) == (every, either)
 
 
 @groups
 @given(parts=OUTCOMES, more=OUTCOMES)
 def test_grouping_and_order_change_nothing(group: Group, parts: list[int], more: list[int]) -> None:
-    whole = together(group, parts + more)
-    assert together(group, parts, more) == whole
-    assert together(group, reversed(parts + more)) == whole
-    assert together(group, parts + parts) == together(group, parts)
+    whole = group_outcome(group, parts + more)
+    assert group_outcome(group, parts, more) == whole
+    assert group_outcome(group, reversed(parts + more)) == whole
+    assert group_outcome(group, parts + parts) == group_outcome(group, parts)
 
 
 @groups
 @given(parts=OUTCOMES)
 def test_unknown_part_never_decides_the_outcome(group: Group, parts: list[int]) -> None:
     """A later reading of an unknown part can change an unknown outcome only."""
-    before = together(group, parts)
+    before = group_outcome(group, parts)
     learnt = {
-        together(group, [truth if part == UNKNOWN else part for part in parts]) for truth in (TRUE, FALSE)
+        group_outcome(group, [truth if part == UNKNOWN else part for part in parts])
+        for truth in (TRUE, FALSE)
     }
     assert before not in {TRUE, FALSE} or learnt == {before}
 
 
 @pytest.mark.parametrize(
-    ("condition", "comes_to"),
+    ("condition", "expected"),
     [
         (Compare("level", "is", 3), TRUE),
         (Compare("level", "is_not", 3), FALSE),
@@ -137,12 +138,12 @@ def test_unknown_part_never_decides_the_outcome(group: Group, parts: list[int]) 
         (Compare("other", "is", 3), NOT_APPLICABLE),
     ],
 )
-def test_a_reading_against_a_constant(condition: Compare, comes_to: int) -> None:
-    assert outcome(condition, view(level=3)) == comes_to
+def test_reading_is_compared_with_a_constant(condition: Compare, expected: int) -> None:
+    assert outcome(condition, evaluation_context(level=3)) == expected
 
 
 @pytest.mark.parametrize(
-    ("of", "by", "comes_to"),
+    ("of", "by", "expected"),
     [
         ("signal", 0, TRUE),
         ("peers", 0, TRUE),
@@ -151,122 +152,122 @@ def test_a_reading_against_a_constant(condition: Compare, comes_to: int) -> None
         ("inventory", 0, NOT_APPLICABLE),
     ],
 )
-def test_a_reading_against_a_reference_that_may_be_moved(of: Any, by: float, comes_to: int) -> None:
-    seen = view(level=3, other=4, level__peers=6)
-    seen.expect = {"level": 4}
+def test_reading_is_compared_with_a_reference_and_its_offset(of: Any, by: float, expected: int) -> None:
+    context = evaluation_context(level=3, other=4, level__peers=6)
+    context.expect = {"level": 4}
     names = {"signal": "other"}
     condition = Compare("level", "below", than=Reference(of, names.get(of, "level")), by=by)
-    assert outcome(condition, seen) == comes_to
+    assert outcome(condition, context) == expected
 
 
 def test_unread_signal_makes_the_outcome_unknown() -> None:
-    seen = view()
-    seen.unread = {"level": "refused"}
-    assert outcome(HIGH, seen) == UNKNOWN
-    assert seen.unreadable == [("level", "refused")]
+    context = evaluation_context()
+    context.unread = {"level": "refused"}
+    assert outcome(HIGH, context) == UNKNOWN
+    assert context.unreadable == [("level", "refused")]
 
 
 def test_boolean_below_its_inventory_value_is_shown_as_boolean() -> None:
-    seen = view(loaded=False, loaded__inventory=1.0)
-    assert outcome(Compare("loaded", "below", than=Reference("inventory", "loaded")), seen) == TRUE
-    assert seen.reasons[0].make_evidence(seen).text == "loaded = no (it had yes)"
+    context = evaluation_context(loaded=False, loaded__inventory=1.0)
+    assert outcome(Compare("loaded", "below", than=Reference("inventory", "loaded")), context) == TRUE
+    assert context.reasons[0].make_evidence(context).text == "loaded = no (it had yes)"
 
 
-def test_an_event_is_true_for_as_long_as_its_window() -> None:
-    seen = view()
-    seen.events = happened(990.0)
-    assert outcome(EventOccurred(A, over=60), seen) == TRUE
-    seen.events = happened(900.0)
-    assert outcome(EventOccurred(A, over=60), seen) == FALSE
+def test_event_is_true_for_its_window() -> None:
+    context = evaluation_context()
+    context.events = remembered_events(990.0)
+    assert outcome(EventOccurred(A, over=60), context) == TRUE
+    context.events = remembered_events(900.0)
+    assert outcome(EventOccurred(A, over=60), context) == FALSE
 
 
 @pytest.mark.parametrize(
-    ("status", "comes_to"),
+    ("status", "expected"),
     [("read", FALSE), ("failed", UNKNOWN), ("hung", UNKNOWN), ("absent", NOT_APPLICABLE)],
 )
-def test_missing_event_is_false_only_if_the_log_is_readable(status: str, comes_to: int) -> None:
-    seen = view()
-    seen.statuses = {"kmsg": status}
-    assert outcome(EventOccurred(A), seen) == comes_to
-    seen.statuses = {}
-    assert outcome(EventOccurred(A), seen) == NOT_APPLICABLE
+def test_missing_event_is_false_only_if_the_log_is_readable(status: str, expected: int) -> None:
+    context = evaluation_context()
+    context.statuses = {"kmsg": status}
+    assert outcome(EventOccurred(A), context) == expected
+    context.statuses = {}
+    assert outcome(EventOccurred(A), context) == NOT_APPLICABLE
 
 
 def test_counter_is_unknown_until_its_second_reading() -> None:
-    seen = view(n=5)
-    seen.counters = {"n": CounterState(5, 1000)}
-    assert outcome(Increase("n", 1, 60), seen) == UNKNOWN
-    assert seen.pending == ["n"]
-    seen.counters = {"n": CounterState(5, 990)}
-    assert outcome(Increase("n", 1, 60), seen) == FALSE
+    context = evaluation_context(n=5)
+    context.counters = {"n": CounterState(5, 1000)}
+    assert outcome(Increase("n", 1, 60), context) == UNKNOWN
+    assert context.pending == ["n"]
+    context.counters = {"n": CounterState(5, 990)}
+    assert outcome(Increase("n", 1, 60), context) == FALSE
 
 
 def test_saturated_counter_is_unknown_with_a_reason() -> None:
-    seen = view(n=15)
-    seen.counters = {"n": CounterState(15, 0)}
-    assert outcome(Increase("n", 1, 60, bits=4), seen) == UNKNOWN
-    assert [name for name, _ in seen.unreadable] == ["n"]
+    context = evaluation_context(n=15)
+    context.counters = {"n": CounterState(15, 0)}
+    assert outcome(Increase("n", 1, 60, bits=4), context) == UNKNOWN
+    assert [name for name, _ in context.unreadable] == ["n"]
 
 
 def test_condition_without_evidence_is_not_shown() -> None:
-    seen = view(hot=True, level=5)
-    assert outcome(AllOf((Compare("hot", "is", value=True, evidence=False), HIGH)), seen) == TRUE
-    assert [item.make_evidence(seen).text for item in seen.reasons] == ["level = 5"]
-    assert outcome(Compare("hot", "is", value=False, evidence=False), view(hot=True)) == FALSE
+    context = evaluation_context(hot=True, level=5)
+    assert outcome(AllOf((Compare("hot", "is", value=True, evidence=False), HIGH)), context) == TRUE
+    assert [item.make_evidence(context).text for item in context.reasons] == ["level = 5"]
+    assert outcome(Compare("hot", "is", value=False, evidence=False), evaluation_context(hot=True)) == FALSE
 
 
-def test_a_rise_began_with_the_first_one_in_the_window() -> None:
+def test_increase_starts_with_the_first_increase_in_the_window() -> None:
     """Another check may use the same counter with a longer window: its earlier increases do not count."""
-    seen = view(n=30)
-    seen.counters = {
+    context = evaluation_context(n=30)
+    context.counters = {
         "n": CounterState(30, 0, tuple(CounterIncrease(at, 10, 10) for at in (100.0, 950.0, 990.0)))
     }
-    assert outcome(Increase("n", 20, 60), seen) == TRUE
-    assert [(item.since, item.make_evidence(seen).text) for item in seen.reasons] == [
+    assert outcome(Increase("n", 20, 60), context) == TRUE
+    assert [(item.since, item.make_evidence(context).text) for item in context.reasons] == [
         (950, "n rose by 20 to 30")
     ]
 
 
-def test_an_event_in_a_window_began_with_the_first_one_in_it() -> None:
-    seen = view()
-    seen.events = happened(100.0, 950.0, 990.0)
-    assert outcome(EventOccurred(A, over=60), seen) == TRUE
-    assert [item.since for item in seen.reasons] == [950]
-    seen = view()
-    seen.events = happened(100.0, 950.0, 990.0)
-    assert outcome(EventOccurred(A), seen) == TRUE
-    assert [item.since for item in seen.reasons] == [100]
+def test_event_condition_starts_with_the_first_event_in_the_window() -> None:
+    context = evaluation_context()
+    context.events = remembered_events(100.0, 950.0, 990.0)
+    assert outcome(EventOccurred(A, over=60), context) == TRUE
+    assert [item.since for item in context.reasons] == [950]
+    context = evaluation_context()
+    context.events = remembered_events(100.0, 950.0, 990.0)
+    assert outcome(EventOccurred(A), context) == TRUE
+    assert [item.since for item in context.reasons] == [100]
 
 
 @pytest.mark.parametrize(
-    ("held", "comes_to"),
+    ("held", "expected"),
     [(None, FALSE), (701.0, FALSE), (700.0, TRUE), (100.0, TRUE)],
     ids=["new", "short", "just", "long"],
 )
-def test_a_condition_must_hold_without_a_break(held: float | None, comes_to: int) -> None:
-    seen = view(hot=True, held=held)
-    assert outcome(Sustained(HOT, 300), seen) == comes_to
-    assert seen.new_true_since == {"key": held or 1000.0}
+def test_sustained_condition_must_be_true_without_interruption(held: float | None, expected: int) -> None:
+    context = evaluation_context(hot=True, held=held)
+    assert outcome(Sustained(HOT, 300), context) == expected
+    assert context.new_true_since == {"key": held or 1000.0}
 
 
 def test_sustained_condition_starts_with_its_first_true_reading() -> None:
-    seen = view(hot=True, held=100.0)
-    assert outcome(Sustained(HOT, 300), seen) == TRUE
-    assert [item.since for item in seen.reasons] == [100]
+    context = evaluation_context(hot=True, held=100.0)
+    assert outcome(Sustained(HOT, 300), context) == TRUE
+    assert [item.since for item in context.reasons] == [100]
 
 
 def test_false_reading_resets_a_sustained_condition_and_unread_does_not() -> None:
-    cold = view(hot=False, held=900.0)
+    cold = evaluation_context(hot=False, held=900.0)
     assert outcome(Sustained(HOT, 300), cold) == FALSE
     assert cold.new_true_since == {}
-    blind = view(held=900.0)
-    blind.unread = {"hot": "refused"}
-    assert outcome(Sustained(HOT, 300), blind) == UNKNOWN
-    assert blind.new_true_since == {"key": 900.0}
+    context = evaluation_context(held=900.0)
+    context.unread = {"hot": "refused"}
+    assert outcome(Sustained(HOT, 300), context) == UNKNOWN
+    assert context.new_true_since == {"key": 900.0}
 
 
 @pytest.mark.parametrize(
-    ("first", "one_look", "seen_once", "comes_to"),
+    ("first", "one_shot", "seen_once", "expected"),
     [
         (900.0, True, True, TRUE),
         (899.0, True, True, FALSE),
@@ -275,59 +276,59 @@ def test_false_reading_resets_a_sustained_condition_and_unread_does_not() -> Non
     ],
 )
 def test_one_shot_reports_a_condition_true_from_the_first_reading(
-    first: float, one_look: bool, seen_once: bool, comes_to: int
+    first: float, one_shot: bool, seen_once: bool, expected: int
 ) -> None:
-    seen = view(hot=True, held=900.0, first=first, one_look=one_look)
-    assert outcome(Sustained(HOT, 300, seen_once=seen_once), seen) == comes_to
-    assert seen.early == ((100, 300) if comes_to == TRUE else None)
+    context = evaluation_context(hot=True, held=900.0, first=first, one_shot=one_shot)
+    assert outcome(Sustained(HOT, 300, seen_once=seen_once), context) == expected
+    assert context.early == ((100, 300) if expected == TRUE else None)
 
 
 def test_certain_finding_has_no_note_seen_once() -> None:
     """One of two reasons has not held for long; the other one needs no time."""
     for parts in ((Sustained(HOT, 300), HIGH), (HIGH, Sustained(HOT, 300))):
-        seen = view(hot=True, level=3, first=1000.0, one_look=True)
-        assert outcome(AnyOf(parts), seen) == TRUE
-        assert seen.early is None
-        assert outcome(AllOf(parts), seen) == TRUE
-        assert seen.early == (0, 300)
+        context = evaluation_context(hot=True, level=3, first=1000.0, one_shot=True)
+        assert outcome(AnyOf(parts), context) == TRUE
+        assert context.early is None
+        assert outcome(AllOf(parts), context) == TRUE
+        assert context.early == (0, 300)
 
 
 def test_reasons_of_a_false_part_are_not_reported() -> None:
-    seen = view(hot=True, level=1, n=1)
+    context = evaluation_context(hot=True, level=1, n=1)
     both = AllOf((HOT, HIGH))
-    assert outcome(AnyOf((both, Compare("n", "is", 1))), seen) == TRUE
-    assert [item.make_evidence(seen).text for item in seen.reasons] == ["n = 1"]
+    assert outcome(AnyOf((both, Compare("n", "is", 1))), context) == TRUE
+    assert [item.make_evidence(context).text for item in context.reasons] == ["n = 1"]
 
 
 def test_event_with_count_zero_is_reported() -> None:
     """A line with a meaning that a later line changes is reported again, with count zero."""
-    seen = view()
-    seen.events = {"a": RememberedEvent(A, "kmsg", 990, 990, 0, "text", {}, ())}
-    assert outcome(EventOccurred(A, over=60), seen) == TRUE
-    assert [item.since for item in seen.reasons] == [990]
+    context = evaluation_context()
+    context.events = {"a": RememberedEvent(A, "kmsg", 990, 990, 0, "text", {}, ())}
+    assert outcome(EventOccurred(A, over=60), context) == TRUE
+    assert [item.since for item in context.reasons] == [990]
 
 
 def test_reason_shows_values_with_units() -> None:
-    seen = view(warmth=91.0, warmth__peers=60)
-    assert outcome(Compare("warmth", "above", than=Reference("peers", "warmth"), by=20), seen) == TRUE
-    assert seen.reasons[0].make_evidence(seen).text == "warmth = 91 °C (its peers have 60 °C)"
+    context = evaluation_context(warmth=91.0, warmth__peers=60)
+    assert outcome(Compare("warmth", "above", than=Reference("peers", "warmth"), by=20), context) == TRUE
+    assert context.reasons[0].make_evidence(context).text == "warmth = 91 °C (its peers have 60 °C)"
 
 
 def test_decided_outcome_ignores_unread_parts() -> None:
     """One part is false: an unread part changes nothing, in either order."""
     for parts in ((HOT, HIGH), (HIGH, HOT)):
-        seen = view(level=1)
-        seen.unread = {"hot": "refused"}
-        assert outcome(AllOf(parts), seen) == FALSE
-        assert seen.unreadable == []
+        context = evaluation_context(level=1)
+        context.unread = {"hot": "refused"}
+        assert outcome(AllOf(parts), context) == FALSE
+        assert context.unreadable == []
 
 
 def test_sustained_part_keeps_its_start_while_another_part_is_false() -> None:
     for parts in ((HIGH, Sustained(HOT, 300)), (Sustained(HOT, 300), HIGH)):
-        seen = view(hot=True, level=1)
-        assert outcome(AllOf(parts), seen) == FALSE
-        assert list(seen.new_true_since.values()) == [1000.0]
-        assert seen.reasons == []
+        context = evaluation_context(hot=True, level=1)
+        assert outcome(AllOf(parts), context) == FALSE
+        assert list(context.new_true_since.values()) == [1000.0]
+        assert context.reasons == []
 
 
 CHECKS = (
@@ -347,12 +348,12 @@ def test_rules_are_grouped_by_kind_of_target() -> None:
     }
 
 
-def test_each_counter_is_remembered_for_the_longest_window_of_its_kind_of_slot() -> None:
+def test_counter_is_remembered_for_the_longest_window_of_its_target_kind() -> None:
     spans = compile_rules(Catalogue(checks=CHECKS), {}).counter_windows
     assert (spans["gpu"], spans["node"], spans["port"]) == ({"n": 600, "m": 20}, {"n": 60, "m": 20}, {})
 
 
-def test_only_some_families() -> None:
+def test_compile_rules_selects_the_given_families() -> None:
     made = compile_rules(Catalogue(checks=CHECKS), {}, frozenset({"other"}))
     assert [rule.check.id for rows in made.by_kind.values() for rule in rows] == ["b"]
     assert made.counter_windows["gpu"] == {"n": 600}

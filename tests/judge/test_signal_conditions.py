@@ -15,7 +15,7 @@ from nodeguard.judge.state import CounterState
 SPANS = {"n": 600.0}
 
 
-def followed(values: list[float], step: float = 10.0, span: float = 600.0) -> CounterState:
+def counter_after(values: list[float], step: float = 10.0, span: float = 600.0) -> CounterState:
     """A counter after being read at every step from second 0 on."""
     counters: dict[str, CounterState] = {}
     previous = None
@@ -26,20 +26,20 @@ def followed(values: list[float], step: float = 10.0, span: float = 600.0) -> Co
     return counters["n"]
 
 
-def test_a_first_reading_is_a_baseline_and_no_rise() -> None:
-    counter = followed([5000])
+def test_first_reading_is_a_baseline_and_no_increase() -> None:
+    counter = counter_after([5000])
     assert (counter.value, increase_within(counter, 600, 0)) == (5000, 0)
 
 
 def test_increase_counts_only_within_its_window() -> None:
-    counter = followed([10, 10, 14, 15])
+    counter = counter_after([10, 10, 14, 15])
     assert increase_within(counter, 600, 30) == 5
     assert increase_within(counter, 10, 30) == 1
     assert increase_within(counter, 10, 40) == 0
 
 
 def test_counter_decrease_is_counted_and_keeps_earlier_increases() -> None:
-    counter = followed([10, 14, 3, 5])
+    counter = counter_after([10, 14, 3, 5])
     assert (counter.resets, increase_within(counter, 600, 30)) == (1, 6)
 
 
@@ -74,25 +74,23 @@ def test_only_counters_used_by_a_check_are_remembered() -> None:
     assert update_counters({}, SPANS, {"other": 4}, None, 0) == {}
 
 
-def test_a_narrow_counter_ends_at_its_maximum() -> None:
+def test_counter_of_few_bits_is_saturated_at_its_maximum() -> None:
     assert is_saturated(15, 4)
     assert not is_saturated(14, 4)
     assert not is_saturated(0xFFFF, 0)
 
 
 @given(steps=st.lists(st.integers(0, 5), max_size=300))
-def test_merged_rises_keep_their_sum(steps: list[int]) -> None:
+def test_merged_increases_keep_their_sum(steps: list[int]) -> None:
     values = [float(sum(steps[: number + 1])) for number in range(len(steps))] or [0.0]
-    counter = followed(values, step=1, span=10_000)
+    counter = counter_after(values, step=1, span=10_000)
     assert increase_within(counter, 10_000, len(values)) == values[-1] - values[0]
     assert len(counter.increases) <= 32
 
 
 @given(values=st.lists(st.integers(0, 1000), min_size=1, max_size=200), over=st.floats(1, 3000))
-def test_a_sum_of_rises_is_never_negative_and_never_more_than_was_read(
-    values: list[int], over: float
-) -> None:
-    counter = followed([float(value) for value in values])
+def test_sum_of_increases_is_between_zero_and_the_total_read(values: list[int], over: float) -> None:
+    counter = counter_after([float(value) for value in values])
     risen = increase_within(counter, over, 10.0 * len(values))
     assert 0 <= risen <= sum(values)
     assert increase_within(counter, over * 2, 10.0 * len(values)) >= risen

@@ -18,7 +18,7 @@ def read(now: float, state: TargetState | None = None, *, n: int | None = None, 
     return update_target(state, [Observation("memory", "node", **words)], SPANS, {"memory": now - 10}, now)
 
 
-def test_a_slot_begins_with_its_first_reading() -> None:
+def test_target_state_starts_with_its_first_reading() -> None:
     state = read(10, n=5)
     assert state.first_seen == 10
     assert state.sources == {"memory": SourceSnapshot({"n": 5})}
@@ -104,7 +104,7 @@ def test_signals_of_a_failed_reading_belong_to_the_previous_epoch() -> None:
     assert increase_within(read(30, state, n=9, epoch="mig").counters["n"], 600, 30) == 4
 
 
-def test_a_slot_that_a_cut_round_did_not_reach_is_unknown() -> None:
+def test_target_that_an_interrupted_round_did_not_reach_is_unread() -> None:
     state = mark_unreached(read(10, n=5), "memory", 10, "no answer")
     assert merge_sources(state.sources) == ({}, {"n": "no answer"})
 
@@ -115,7 +115,7 @@ def test_empty_round_of_a_source_removes_its_earlier_signals() -> None:
     assert merge_sources(update_target(state, [absent], SPANS, {"memory": 10}, 20).sources) == ({}, {})
 
 
-def test_a_slot_that_a_source_no_longer_finds_keeps_what_others_read() -> None:
+def test_target_removed_by_one_source_keeps_the_signals_of_other_sources() -> None:
     state = update_target(read(10, n=5), [Observation("pci", "node", signals={"m": 1})], SPANS, {}, 10)
     assert merge_sources(drop_source(state, "memory").sources) == ({"m": 1}, {})
 

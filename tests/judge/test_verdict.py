@@ -3,58 +3,60 @@ from __future__ import annotations
 from nodeguard.model.check import Compare, Increase
 from nodeguard.model.finding import CounterTotal, DataStatus, Health, PassedFamily, ReadFailure
 from nodeguard.model.observation import Observation
-from tests.judge.scene import Scene, check, seen, unread
+from tests.judge.judged_node import JudgedNode, check, observe, unread
 
 HOT = Compare("hot", "is", value=True)
 GPUS = [f"gpu/0000:{bus:02x}:00" for bus in range(4)]
 
 
 def test_verdict_has_the_worst_health_of_all_findings() -> None:
-    scene = Scene(
+    node = JudgedNode(
         check(HOT, "a", health=Health.WARNING),
         check(Compare("lost", "is", value=True), "b", health=Health.FATAL),
     )
-    assert scene.round(0).health is Health.OK
-    assert scene.round(10, seen(hot=True, lost=False)).health is Health.WARNING
-    verdict = scene.round(20, seen(hot=True, lost=True))
+    assert node.round(0).health is Health.OK
+    assert node.round(10, observe(hot=True, lost=False)).health is Health.WARNING
+    verdict = node.round(20, observe(hot=True, lost=True))
     assert (verdict.health, [finding.check for finding in verdict.findings]) == (Health.FATAL, ["b", "a"])
 
 
 def test_verdict_counts_only_checks_with_data_as_evaluated() -> None:
-    assert Scene(check(HOT)).round(0, seen(other=1)).evaluated == 0
-    assert Scene(check(HOT)).round(0, seen(hot=False)).evaluated == 1
+    assert JudgedNode(check(HOT)).round(0, observe(other=1)).evaluated == 0
+    assert JudgedNode(check(HOT)).round(0, observe(hot=False)).evaluated == 1
 
 
 def test_merged_symptom_is_not_a_separate_finding() -> None:
-    scene = Scene(
+    node = JudgedNode(
         check(HOT, "cause"), check(Compare("slow", "is", value=True), "symptom", symptom_of=("cause",))
     )
-    assert [finding.check for finding in scene.round(0, seen(hot=True, slow=True)).findings] == ["cause"]
-    assert [finding.check for finding in scene.round(10, seen(hot=False, slow=True)).findings] == ["symptom"]
+    assert [finding.check for finding in node.round(0, observe(hot=True, slow=True)).findings] == ["cause"]
+    assert [finding.check for finding in node.round(10, observe(hot=False, slow=True)).findings] == [
+        "symptom"
+    ]
 
 
 def test_fault_of_a_disk_explains_symptoms_of_its_file_systems() -> None:
-    scene = Scene(
+    node = JudgedNode(
         check(Compare("lost", "is", value=True), "cause", targets=("disk",)),
         check(Compare("fs.error", "is_not", ""), "symptom", targets=("fs",), symptom_of=("cause",)),
     )
     error = {"fs__error": "EIO", "fs__disk": "disk/nvme1"}
     lost = [
         finding.check
-        for finding in scene.round(0, seen("disk/nvme1", lost=True), seen("fs:/raid", **error)).findings
+        for finding in node.round(0, observe("disk/nvme1", lost=True), observe("fs:/raid", **error)).findings
     ]
     assert lost == ["cause"]
-    other = scene.round(
-        10, seen("disk/nvme1", lost=True), seen("fs:/raid", **{**error, "fs__disk": "disk/nvme2"})
+    other = node.round(
+        10, observe("disk/nvme1", lost=True), observe("fs:/raid", **{**error, "fs__disk": "disk/nvme2"})
     )
     assert [finding.check for finding in other.findings] == ["cause", "symptom"]
 
 
 def test_unread_signals_are_grouped_by_reason() -> None:
-    scene = Scene(
+    node = JudgedNode(
         check(HOT, targets=("gpu",)), check(Compare("slow", "is", value=True), "b", targets=("gpu",))
     )
-    verdict = scene.round(
+    verdict = node.round(
         0,
         *(
             Observation("memory", gpu, unreadable={"hot": "refused", "slow": "refused", "unwanted": "x"})
@@ -69,49 +71,49 @@ def test_unread_signals_are_grouped_by_reason() -> None:
 
 
 def test_failed_source_is_reported_once() -> None:
-    scene = Scene(check(HOT), check(Compare("slow", "is", value=True), "b"))
-    scene.round(0, seen(hot=False, slow=False))
-    verdict = scene.round(10, Observation("memory", "node", "failed", detail="no such file"))
+    node = JudgedNode(check(HOT), check(Compare("slow", "is", value=True), "b"))
+    node.round(0, observe(hot=False, slow=False))
+    verdict = node.round(10, Observation("memory", "node", "failed", detail="no such file"))
     assert verdict.read_failures == (ReadFailure("memory", ("node",), "memory", "no such file"),)
     assert verdict.data_status is DataStatus.UNKNOWN
 
 
 def test_absent_source_is_not_reported_as_unread() -> None:
-    verdict = Scene(check(HOT)).round(0, Observation("nvml", "node", "absent", detail="no library"))
+    verdict = JudgedNode(check(HOT)).round(0, Observation("nvml", "node", "absent", detail="no library"))
     assert (verdict.read_failures, verdict.data_status) == ((), DataStatus.FRESH)
 
 
 def test_passing_checks_are_counted_by_family_and_kind() -> None:
-    scene = Scene(
+    node = JudgedNode(
         check(HOT, "a", targets=("gpu", "node")),
         check(HOT, "b", targets=("gpu",)),
         check(HOT, "c", family="other"),
     )
-    rows = [seen(gpu, source="nvml", hot=gpu == GPUS[3]) for gpu in GPUS[1:]]
-    verdict = scene.round(0, seen(GPUS[0], hot=False), *rows, seen(hot=False))
+    rows = [observe(gpu, source="nvml", hot=gpu == GPUS[3]) for gpu in GPUS[1:]]
+    verdict = node.round(0, observe(GPUS[0], hot=False), *rows, observe(hot=False))
     # The first was not read by what reads GPUs, the last is hot.
     assert verdict.passed == (PassedFamily("family", 2, {"gpu": 2}), PassedFamily("other", 1, {"node": 1}))
 
 
-def test_counters_that_were_read_once_show_their_totals_where_there_are_any() -> None:
-    scene = Scene(check(Increase("n", 1, 60), targets=("gpu",)))
-    first = scene.round(0, seen(GPUS[0], n=0), seen(GPUS[1], n=7))
+def test_counter_read_once_shows_its_total_unless_it_is_zero() -> None:
+    node = JudgedNode(check(Increase("n", 1, 60), targets=("gpu",)))
+    first = node.round(0, observe(GPUS[0], n=0), observe(GPUS[1], n=7))
     assert first.counter_totals == (CounterTotal(GPUS[1], "n", 7),)
-    assert scene.round(10, seen(GPUS[0], n=0), seen(GPUS[1], n=7)).counter_totals == ()
+    assert node.round(10, observe(GPUS[0], n=0), observe(GPUS[1], n=7)).counter_totals == ()
 
 
 def test_passing_checks_list_their_targets() -> None:
-    scene = Scene(
+    node = JudgedNode(
         check(HOT, "a", targets=("gpu",), family="heat"),
         check(Compare("slow", "is", value=True), "b", targets=("gpu",), family="heat"),
     )
-    verdict = scene.round(
+    verdict = node.round(
         0,
         Observation("nvml", GPUS[0], signals={"hot": False, "slow": False}),
         Observation("nvml", GPUS[1], signals={"hot": True, "slow": False}),
         Observation("nvml", GPUS[2], signals={"slow": False}, unreadable={"hot": "refused"}),
     )
     proven = {
-        (check, slot) for passed in verdict.passing for check in passed.checks for slot in passed.targets
+        (check, target) for passed in verdict.passing for check in passed.checks for target in passed.targets
     }
     assert proven == {("a", GPUS[0]), ("b", GPUS[0]), ("b", GPUS[1]), ("b", GPUS[2])}

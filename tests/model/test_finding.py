@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeguard.model.finding import Action, DataStatus, Evidence, Finding, Health, Verdict, worst
-from tests.judge.scene import finding
+from tests.judge.judged_node import finding
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from nodeguard.model.platform import Platform
 from nodeguard.model.signal import Signal, signals_by_name
 from nodeguard.model.target import NODE, gpu_target, nvlink_target
 from nodeguard.pipeline.pipeline import Pipeline
-from tests.judge.scene import check
+from tests.judge.judged_node import check
 
 SIGNALS = signals_by_name(
     Signal("a.level", "gauge", "a level"),

@@ -20,7 +20,7 @@ from nodeguard.model.check import (
     Sustained,
 )
 from nodeguard.model.finding import Action, Health
-from tests.judge.scene import check
+from tests.judge.judged_node import check
 
 CATALOGUE, SIGNALS = load_catalogue()
 CHECKS = CATALOGUE.checks

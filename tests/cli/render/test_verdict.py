@@ -19,7 +19,7 @@ from nodeguard.model.finding import (
 )
 from nodeguard.model.instant import Instant
 from nodeguard.model.target import NODE
-from tests.judge.scene import finding
+from tests.judge.judged_node import finding
 
 NOW = Instant(wall=1_800_000_000.0, mono=1000.0, boot_id="boot")
 GPU = "gpu/0000:3b:00"

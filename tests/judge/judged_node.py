@@ -1,4 +1,4 @@
-"""Scene for tests of the judge: a node that is evaluated round by round."""
+"""Node for tests of the judge, evaluated round by round, with factories of checks and findings."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BOOTED = 1_000_000.0
 
 
 def check(when: Condition, name: str = "one", **fields: Any) -> Check:
-    """A check of the node, suspect and to be watched, except for what fields say."""
+    """A check of the node with health suspect and action monitor; fields: other values."""
     words = {
         "family": "family",
         "targets": (NODE,),
@@ -36,7 +36,7 @@ def check(when: Condition, name: str = "one", **fields: Any) -> Check:
 
 
 def finding(name: str = "one", target: str = NODE, **fields: Any) -> Finding:
-    """A fresh finding, suspect and to be watched, except for what fields say."""
+    """A fresh finding with health suspect and action monitor; fields: other values."""
     words = {
         "component": "",
         "health": Health.SUSPECT,
@@ -53,29 +53,29 @@ def finding(name: str = "one", target: str = NODE, **fields: Any) -> Finding:
     return Finding(check=name, target=target, **{**words, **fields})
 
 
-def seen(slot: str = NODE, source: str = "memory", *, part: str = "", **signals: Scalar) -> Observation:
+def observe(target: str = NODE, source: str = "memory", *, part: str = "", **signals: Scalar) -> Observation:
     """Return the observation of a target with these signals; `a__b` is the signal `a.b`."""
     values = {name.replace("__", "."): value for name, value in signals.items()}
-    return Observation(source, slot, signals=values, component=Component(part) if part else None)
+    return Observation(source, target, signals=values, component=Component(part) if part else None)
 
 
-def unread(slot: str, signal: str, reason: str = "refused", source: str = "memory") -> Observation:
+def unread(target: str, signal: str, reason: str = "refused", source: str = "memory") -> Observation:
     """Return the observation of a target with an unread signal."""
-    return Observation(source, slot, unreadable={signal: reason})
+    return Observation(source, target, unreadable={signal: reason})
 
 
-def logged(slot: str, *events: Event) -> Observation:
+def logged(target: str, *events: Event) -> Observation:
     """Return an observation of the kernel log with events of a target."""
-    return Observation("kmsg", slot, events=events)
+    return Observation("kmsg", target, events=events)
 
 
-class Scene:
-    """Checks and the state of the judge."""
+class JudgedNode:
+    """A node with its checks and the state of the judge."""
 
-    def __init__(self, *checks: Check, one_look: bool = False) -> None:
+    def __init__(self, *checks: Check, one_shot: bool = False) -> None:
         self.rules = compile_rules(Catalogue(checks=checks), {})
         self.state = JudgeState()
-        self.outlook = JudgeSettings(one_shot=one_look)
+        self.settings = JudgeSettings(one_shot=one_shot)
 
     def round(
         self,
@@ -86,7 +86,7 @@ class Scene:
         complete: bool = True,
         booted: float = BOOTED,
     ) -> Verdict:
-        """The verdict of a round. sources: those that were read, beside those that observed something."""
+        """Return the verdict of a round. sources: those that were read without an observation."""
         names = dict.fromkeys((*sources, *(observation.source for observation in observations)))
         readings = [
             Reading(
@@ -98,7 +98,7 @@ class Scene:
             for name in names
         ]
         self.state, verdict = judge(
-            self.rules, self.state, readings, Instant(booted + at, at, boot), self.outlook
+            self.rules, self.state, readings, Instant(booted + at, at, boot), self.settings
         )
         return verdict
 
