@@ -78,7 +78,7 @@ class FilesystemSource:
         }
         answer = machine.statvfs(tuple(mount.path for mount in checked))
         results = {entry.call: entry.result for entry in answer.results}
-        stalled = {entry.call for entry in (*answer.stalled, *answer.resting)}
+        stalled = {entry.call for entry in (*answer.stalled, *answer.skipped)}
         for mount in checked:
             draft = ObservationDraft(machine, self.name, targets.filesystem_target(mount.path))
             draft.unread.update(fstab.unread)

@@ -95,7 +95,7 @@ class NvmlSource:
         scopes = _by_scope(answer)
         system = scopes.pop(SYSTEM, {})
         handled = {index: calls for index, calls in scopes.items() if _HANDLE not in calls}
-        unanswered_calls = {entry.scope: entry.call for entry in (*answer.resting, *answer.stalled)}
+        unanswered_calls = {entry.scope: entry.call for entry in (*answer.skipped, *answer.stalled)}
         if answer.hung is not None:
             unanswered_calls[answer.hung.scope] = answer.hung.call
         unanswered_calls.pop(SYSTEM, None)
@@ -184,7 +184,7 @@ def _node(
 ) -> Observation:
     """Return the observation of the node: whether NVML exists, initialises and answers."""
     init = error_name(system.get("nvmlInit"))
-    late = answer.hung or next(iter((*answer.stalled, *answer.resting)), None)
+    late = answer.hung or next(iter((*answer.stalled, *answer.skipped)), None)
     is_complete = answer.interrupted is None and not answer.failed
     signals: dict[str, Scalar] = {"nvml.library": True, "nvml.hung": answer.hung is not None}
     if late is not None:

@@ -70,7 +70,7 @@ def _nvml(path: str, root: str, events: int | None) -> None:
     for request, _ in _requests():
         if session.take_activity() or time.monotonic() >= until:
             recent, until = {}, time.monotonic() + nvml_calls.SLOW
-        recent = nvml_calls.ask_all(log, frozenset(request["resting"]), recent)
+        recent = nvml_calls.ask_all(log, frozenset(request["skip"]), recent)
         if session.broken:
             return
         session.listen()
@@ -84,7 +84,7 @@ def _filesystem(root: str) -> None:
         if request["file"]:
             _file(request["file"], data)
         else:
-            filesystem_calls.ask_all(log, frozenset(request["resting"]), request["mounts"])
+            filesystem_calls.ask_all(log, frozenset(request["skip"]), request["mounts"])
 
 
 def _file(call: str, data: bytes) -> None:

@@ -29,10 +29,10 @@ ASIDE = 3
 _KIND, _PLAIN, _DIRECTORY = 0o170000, 0o100000, 0o040000
 
 
-def ask_all(log: CallLog, resting: frozenset[int], mounts: Sequence[str]) -> None:
-    """Call statvfs for each mount point; the scope is its index. resting: scopes to skip."""
+def ask_all(log: CallLog, skip: frozenset[int], mounts: Sequence[str]) -> None:
+    """Call statvfs for each mount point; the scope is its index. skip: scopes to skip."""
     for index, mount in enumerate(mounts):
-        if index not in resting:
+        if index not in skip:
             log(index, f"{_NAME}({mount})")
 
 

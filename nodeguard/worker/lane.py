@@ -195,9 +195,9 @@ class WorkerLane:
         """The call in which the lane hangs for the rest of the boot."""
         return self._state.hang
 
-    def end_rest(self, key: Key | None = None) -> None:
-        """End the rest of one device (by index), of one mount (by path), or of all."""
-        self._state.end_rest(key)
+    def retry_scope(self, key: Key | None = None) -> None:
+        """Call one device (by index), one mount (by path), or all again in the next round."""
+        self._state.retry_scope(key)
 
     def stop_worker(self) -> None:
         """Stop the worker, after a round in progress has ended; the next round starts another.

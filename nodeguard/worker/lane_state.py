@@ -1,4 +1,4 @@
-"""LaneState: resting scopes and the hung call of a lane, from round to round; the same live and in replay."""
+"""LaneState: stalled scopes and the hung call of a lane, from round to round; the same live and in replay."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from nodeguard.worker.result import SYSTEM, CallResult, LaneResult
 # Key of a scope: a device's index, or a mount point, because its index changes with the list of mounts.
 Key = int | str
 
-# A rest ends when one of these results changes. The last two are the last calls of the system scope: without
-# either of them that scope was not read completely.
+# A stalled scope is called again when one of these results changes. The last two are the last calls of the
+# system scope: without either of them that scope was not read completely.
 _SYSTEM_CALLS = (DRIVER_VERSION, DEVICE_COUNT, "nvmlInit")
 
 
@@ -26,39 +26,39 @@ class Hang(Struct, frozen=True):
     call: str
 
 
-class Rest(Struct, frozen=True):
-    """The call for which a scope rests, and the system results at that time."""
+class Stall(Struct, frozen=True):
+    """A stalled call, and the system results at that time. Rounds skip its scope."""
 
     call: str
     system_results: dict[str, Any]
 
 
 class LaneState:
-    """The resting scopes, for the life of the lane, and the hung call, for the rest of the boot.
+    """The stalled scopes, for the life of the lane, and the hung call, for the remaining time of the boot.
 
     hang: the hung call of an earlier lane in this boot; its process may still hang.
     """
 
     def __init__(self, hang: Hang | None = None) -> None:
-        self._rests: dict[Key, Rest] = {}
+        self._stalls: dict[Key, Stall] = {}
         self.hang = hang
 
-    def end_rest(self, key: Key | None = None) -> None:
-        """End the rest of one device (by index), of one mount (by path), or of all."""
+    def retry_scope(self, key: Key | None = None) -> None:
+        """Call one device (by index), one mount (by path), or all again in the next round."""
         if key is None:
-            self._rests.clear()
+            self._stalls.clear()
         else:
-            self._rests.pop(key, None)
+            self._stalls.pop(key, None)
 
     def hung(self, mounts: Sequence[str] = ()) -> CallResult | None:
         """Return the hung call, its scope as an index into these mounts; SYSTEM for another mount."""
         return CallResult(_scope(self.hang.key, mounts), self.hang.call) if self.hang else None
 
     def begin(self, mounts: Sequence[str] = ()) -> LaneRound:
-        """Return a new round. The rest of a mount that no longer exists ends."""
-        for key in [key for key in self._rests if isinstance(key, str) and key not in mounts]:
-            del self._rests[key]
-        return LaneRound(self, self._rests, mounts)
+        """Return a new round. The stall of a mount that no longer exists ends."""
+        for key in [key for key in self._stalls if isinstance(key, str) and key not in mounts]:
+            del self._stalls[key]
+        return LaneRound(self, self._stalls, mounts)
 
     def latch(self, key: Key, call: str) -> None:
         """Record that this call hangs for the rest of the boot."""
@@ -74,31 +74,31 @@ def _scope(key: Key, mounts: Sequence[str]) -> int:
 class LaneRound:
     """One round: the results of its runs, and the scopes that the next run skips."""
 
-    def __init__(self, state: LaneState, rests: dict[Key, Rest], mounts: Sequence[str]) -> None:
+    def __init__(self, state: LaneState, stalls: dict[Key, Stall], mounts: Sequence[str]) -> None:
         self._state = state
-        self._rests = rests
+        self._stalls = stalls
         self._mounts = mounts
-        self._resting = tuple(CallResult(_scope(key, mounts), rest.call) for key, rest in rests.items())
+        self._skipped = tuple(CallResult(_scope(key, mounts), stall.call) for key, stall in stalls.items())
         self._results: list[CallResult] = []
         self._stalled: list[CallResult] = []
 
     def skip(self) -> frozenset[int]:
-        """Return the scopes that a run skips: those that rest or that this round has read already."""
-        return frozenset(_scope(key, self._mounts) for key in self._rests) | {
+        """Return the scopes that a run skips: those that are stalled or that this round has read already."""
+        return frozenset(_scope(key, self._mounts) for key in self._stalls) | {
             entry.scope for entry in self._results
         }
 
     def stall(self, results: Iterable[CallResult], call: CallResult) -> bool:
         """Record that a run ended in a stalled call; return whether another run continues with other scopes.
 
-        No scope stalls twice in a round, so the number of runs is limited. The system scope never rests: each
-        round tries it again.
+        No scope stalls twice in a round, so the number of runs is limited. Each round calls the
+        system scope again.
         """
         self._add(results)
         self._stalled.append(call)
         if call.scope == SYSTEM:
             return False
-        self._rests[self._key(call.scope)] = Rest(call.call, self._system_results())
+        self._stalls[self._key(call.scope)] = Stall(call.call, self._system_results())
         return True
 
     def hang(self, results: Iterable[CallResult], call: CallResult) -> LaneResult:
@@ -110,7 +110,7 @@ class LaneRound:
     def interrupt(self, results: Iterable[CallResult], call: CallResult, *, slow: bool) -> LaneResult:
         """Return the result of a round that ended during a call. slow: whether the call counts as stalled.
 
-        The scope of the call does not rest, because the call had less than its deadline. If the call was not
+        Later rounds call the scope again, because the call had less than its deadline. If the call was not
         slow, its scope was not read completely, and its results are left out.
         """
         self._add(entry for entry in results if slow or entry.scope != call.scope or call.scope == SYSTEM)
@@ -119,19 +119,19 @@ class LaneRound:
         return replace(self._result(), interrupted=call)
 
     def end(self, results: Iterable[CallResult] = (), missing: str = "", failed: str = "") -> LaneResult:
-        """Return the result of a complete round. A changed system result, such as the driver, ends all rests.
+        """Return the result of a complete round. A changed system result, as of the driver, ends all stalls.
 
         missing, failed: see LaneResult.
         """
         self._add(results)
-        system_results = self._system_results() if self._rests else {}
+        system_results = self._system_results() if self._stalls else {}
         if not system_results.keys().isdisjoint(_SYSTEM_CALLS[1:]):
-            for key in [key for key, rest in self._rests.items() if rest.system_results != system_results]:
-                del self._rests[key]
+            for key in [key for key, stall in self._stalls.items() if stall.system_results != system_results]:
+                del self._stalls[key]
         return replace(self._result(), missing=missing, failed=failed)
 
     def _result(self, hung: CallResult | None = None) -> LaneResult:
-        return LaneResult(tuple(self._results), tuple(self._stalled), hung, resting=self._resting)
+        return LaneResult(tuple(self._results), tuple(self._stalled), hung, skipped=self._skipped)
 
     def _key(self, scope: int) -> Key:
         return self._mounts[scope] if self._mounts and scope != SYSTEM else scope

@@ -154,10 +154,10 @@ _UNSUPPORTED = frozenset(
 ) | {""}
 
 
-def ask_all(log: CallLog, resting: frozenset[int], recent: Links | None = None) -> dict[int, frozenset[int]]:
+def ask_all(log: CallLog, skip: frozenset[int], recent: Links | None = None) -> dict[int, frozenset[int]]:
     """Make one round of all calls: the system's, then one device after the other.
 
-    resting: scopes to skip; for a resting SYSTEM only the calls that the devices need are made. recent:
+    skip: scopes to skip; if it has SYSTEM, only the calls that the devices need are made. recent:
     devices with groups that this session has read recently, and their active NVLinks; these groups
     are logged as unchanged. Return `recent` for the next round. A driver that does not initialize ends the
     round; a device without a handle is skipped.
@@ -165,12 +165,12 @@ def ask_all(log: CallLog, resting: frozenset[int], recent: Links | None = None) 
     after: dict[int, frozenset[int]] = {}
     if log(SYSTEM, "nvmlInit") is not None:
         return after
-    if SYSTEM not in resting:
+    if SYSTEM not in skip:
         for row in SYSTEM_CALLS:
             _first(log, SYSTEM, row)
     count = log(SYSTEM, DEVICE_COUNT)
     for index in range(count if isinstance(count, int) else 0):
-        if index not in resting and log(index, "nvmlDeviceGetHandleByIndex") is None:
+        if index not in skip and log(index, "nvmlDeviceGetHandleByIndex") is None:
             links = _ask_device(log, index, (recent or {}).get(index))
             if links is not None:
                 after[index] = links

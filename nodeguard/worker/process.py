@@ -111,9 +111,9 @@ class WorkerProcess:
         """
         return (self._done, self._pidfd)
 
-    def request(self, resting: list[int], mounts: tuple[str, ...], file: FileRequest | None = None) -> None:
+    def request(self, skip: list[int], mounts: tuple[str, ...], file: FileRequest | None = None) -> None:
         """Begin a round. The request goes through memory: a blocked worker cannot block this process."""
-        request = {"resting": resting, "mounts": mounts, "file": file.call if file else ""}
+        request = {"skip": skip, "mounts": mounts, "file": file.call if file else ""}
         data = file.data if file else b""
         os.ftruncate(self._log, 0)
         os.lseek(self._log, 0, os.SEEK_SET)

@@ -29,11 +29,11 @@ class LaneResult(Struct, frozen=True):
     results: all results, in the order of the calls. A call without a result, such as one that opens a device,
     is present only if it failed.
     stalled: calls without an answer until SIGKILL ended their process, and calls that ended it themselves
-    (the result then says how). Their scopes rest from now on. Field values that are read together are one
+    (the result then says how). Later rounds skip their scopes. Field values that are read together are one
     call, `nvmlDeviceGetFieldValues`.
     hung: a call that did not end on SIGKILL. Nothing after it was read, and nothing will be in this boot.
     missing: why there is nothing to call, such as a library that is not on the machine.
-    resting: calls that stalled in earlier rounds; this round skipped their scopes.
+    skipped: calls that stalled in earlier rounds; this round skipped their scopes.
     interrupted: the call in progress when the round's time was over; nothing after it was called. If it was
     already slow, it is also in `stalled`.
     failed: why the round did not start or end, through a fault of nodeguard, such as a process that cannot be
@@ -44,7 +44,7 @@ class LaneResult(Struct, frozen=True):
     stalled: tuple[CallResult, ...] = ()
     hung: CallResult | None = None
     missing: str = ""
-    resting: tuple[CallResult, ...] = ()
+    skipped: tuple[CallResult, ...] = ()
     interrupted: CallResult | None = None
     failed: str = ""
 

@@ -145,8 +145,8 @@ def test_a_stall_lasts_until_the_mount_answers() -> None:
     source = FilesystemSource()
     rest = tuple(CallResult(index, f"statvfs({path})", SIZES) for index, path in ((0, "/"), (1, "/raid")))
     stalled = _machine(answer=LaneResult(rest, stalled=(CallResult(2, "statvfs(/home)"),)))
-    resting = _machine(answer=LaneResult(rest, resting=(CallResult(2, "statvfs(/home)"),)))
-    for machine in (stalled, resting, resting):
+    skipped = _machine(answer=LaneResult(rest, skipped=(CallResult(2, "statvfs(/home)"),)))
+    for machine in (stalled, skipped, skipped):
         observations = by_target(source, machine)
         home = observations["fs:/home"]
         assert (home.status, home.signals["fs.answers"], home.signals["fs.hung"]) == ("hung", False, False)

@@ -39,9 +39,9 @@ class Puppet(WorkerProcess):
     def dies(self, status: int) -> None:
         self._exit = status
 
-    def request(self, resting: list[int], mounts: tuple[str, ...], file: FileRequest | None = None) -> None:
+    def request(self, skip: list[int], mounts: tuple[str, ...], file: FileRequest | None = None) -> None:
         self.file = file
-        self.requests.append((resting, mounts))
+        self.requests.append((skip, mounts))
 
     def take_round_end(self) -> bool:
         done, self.done = self.done, False

@@ -79,7 +79,7 @@ def test_after_a_stall_a_new_worker_continues(stage: Stage) -> None:
     assert stage.worker.requests[-1] == ([1], ())
     stage.worker.does(over=True)
     stage.lane.step()
-    stage.lane.end_rest(1)
+    stage.lane.retry_scope(1)
     stage.lane.begin()
     assert stage.worker.requests[-1] == ([], ())
 
@@ -113,7 +113,7 @@ def test_a_worker_that_survives_sigkill_hangs_for_the_boot(stage: Stage) -> None
     assert stage.later(3.9) is None
     hung = CallResult(1, _NAME)
     assert stage.later(0.1) == LaneResult((CallResult(0, _NAME, "a"),), hung=hung)
-    stage.lane.end_rest()
+    stage.lane.retry_scope()
     stage.worker.dies(-9)
     assert stage.lane.begin() == LaneResult(hung=hung)
     assert len(stage.workers) == 1
@@ -215,7 +215,7 @@ def test_an_interrupted_round_returns_its_results(stage: Stage) -> None:
     assert len(stage.workers) == 1
     stage.lane.begin(("/", "/nfs", "/data"))
     assert stage.worker.requests == [([], ("/", "/nfs", "/data"))], (
-        "it had less than its due: it does not rest"
+        "the call had less than its deadline: its scope is not skipped"
     )
 
 

@@ -27,21 +27,21 @@ def test_the_next_run_skips_stalled_and_read_scopes() -> None:
     assert answer == LaneResult((*_system(), name, other), (CallResult(1, "nvmlDeviceGetName"),))
 
 
-def test_rest_lasts_over_rounds_until_it_is_ended() -> None:
+def test_stalled_scope_is_skipped_until_it_is_retried() -> None:
     memory = LaneState()
     _stalled(memory, 1)
     _stalled(memory, 3)
-    resting = memory.begin().end(_system()).resting
-    assert resting == (CallResult(1, "nvmlDeviceGetName"), CallResult(3, "nvmlDeviceGetName"))
+    skipped = memory.begin().end(_system()).skipped
+    assert skipped == (CallResult(1, "nvmlDeviceGetName"), CallResult(3, "nvmlDeviceGetName"))
     assert memory.begin().skip() == {1, 3}
-    memory.end_rest(1)
+    memory.retry_scope(1)
     assert memory.begin().skip() == {3}
-    memory.end_rest(7)
-    memory.end_rest()
+    memory.retry_scope(7)
+    memory.retry_scope()
     assert memory.begin().skip() == frozenset()
 
 
-def test_rest_ends_with_a_changed_system_result() -> None:
+def test_changed_system_result_ends_the_stalls() -> None:
     for changed in (_system("590.1"), _system(count=1), [CallResult(SYSTEM, "nvmlInit", {"error": "X"})]):
         memory = LaneState()
         _stalled(memory)
@@ -49,7 +49,7 @@ def test_rest_ends_with_a_changed_system_result() -> None:
         assert memory.begin().skip() == frozenset()
 
 
-def test_rest_continues_without_system_results() -> None:
+def test_stall_continues_without_system_results() -> None:
     memory = LaneState()
     _stalled(memory)
     for entries in ([], _system("590.1")[:1]):
@@ -59,7 +59,7 @@ def test_rest_continues_without_system_results() -> None:
         assert memory.begin().skip() == {1}
 
 
-def test_the_system_does_not_rest() -> None:
+def test_system_scope_is_never_skipped() -> None:
     memory = LaneState()
     played = memory.begin()
     assert not played.stall([], CallResult(SYSTEM, "nvmlInit"))
@@ -75,11 +75,11 @@ def test_a_hang_lasts_for_the_boot() -> None:
     answer = played.hang([CallResult(1, "nvmlDeviceGetName", "b")], hung)
     assert answer.results[-1] == CallResult(1, "nvmlDeviceGetName", "b")
     assert (answer.stalled, answer.hung) == ((CallResult(0, "nvmlDeviceGetName"),), hung)
-    memory.end_rest()
+    memory.retry_scope()
     assert memory.hung() == hung
 
 
-def test_mounts_rest_by_their_path() -> None:
+def test_mount_is_skipped_by_its_path() -> None:
     memory = LaneState()
     played = memory.begin(("/", "/nfs"))
     assert played.stall([CallResult(0, "statvfs(/)", {})], CallResult(1, "statvfs(/nfs)"))
@@ -87,15 +87,15 @@ def test_mounts_rest_by_their_path() -> None:
     played.end()
     later = memory.begin(("/nfs", "/", "/data"))
     assert later.skip() == {0}
-    assert later.end().resting == (CallResult(0, "statvfs(/nfs)"),)
+    assert later.end().skipped == (CallResult(0, "statvfs(/nfs)"),)
     assert memory.begin(("/",)).skip() == frozenset()
     assert memory.begin(("/", "/nfs")).skip() == frozenset(), "it was mounted again"
 
 
-def test_the_rest_of_a_mount_ends_by_its_path() -> None:
+def test_mount_is_retried_by_its_path() -> None:
     memory = LaneState()
     memory.begin(("/nfs",)).stall([], CallResult(0, "statvfs(/nfs)"))
-    memory.end_rest("/nfs")
+    memory.retry_scope("/nfs")
     assert memory.begin(("/nfs",)).skip() == frozenset()
 
 

@@ -20,7 +20,7 @@ _NOT_SUPPORTED = {"error": "NVML_ERROR_NOT_SUPPORTED"}
 
 def _calls(
     answers: dict[tuple[int, str], Any],
-    resting: frozenset[int] = frozenset(),
+    skip: frozenset[int] = frozenset(),
     recent: dict[int, frozenset[int]] | None = None,
 ) -> list[tuple[int, str]]:
     """Return the calls to a GPU with these results, in order; other calls are not supported."""
@@ -30,7 +30,7 @@ def _calls(
         calls.append((scope, name))
         return (_OPENING | answers).get((scope, name), _NOT_SUPPORTED)
 
-    ask_all(CallLog(call, lambda _: None), resting, recent)
+    ask_all(CallLog(call, lambda _: None), skip, recent)
     return calls
 
 

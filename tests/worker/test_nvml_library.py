@@ -168,8 +168,8 @@ def test_a_hung_call_affects_only_its_device(nvml_double: Build) -> None:
     assert first.stalled == (CallResult(1, "nvmlDeviceGetRemappedRows"),)
     assert _results(first, 1)["nvmlDeviceGetUUID"] == stuck["nvmlDeviceGetUUID"], "what was read before stays"
     assert _results(first, 2) == _results(second, 2)
-    assert (second.stalled, second.resting) == ((), first.stalled)
-    assert not _results(second, 1), "it rests"
+    assert (second.stalled, second.skipped) == ((), first.stalled)
+    assert not _results(second, 1), "its scope is skipped"
 
 
 def test_a_hung_field_stalls_its_batch(nvml_double: Build) -> None:
@@ -188,7 +188,7 @@ def test_rest_ends_with_another_driver(nvml_double: Build) -> None:
         assert lane.round().stalled
         newer = recordings.SYSTEM | {"nvmlSystemGetDriverVersion": "590.1"}
         double.answer({"system": newer, "devices": [recordings.hopper()]})
-        assert not _results(lane.round()), "the round that finds the new driver still lets it rest"
+        assert not _results(lane.round()), "the round that finds the new driver still skips the scope"
         assert _results(lane.round())["nvmlDeviceGetEccMode"] == [1, 1]
 
 

@@ -139,7 +139,7 @@ class RecordingMachine(MachineWrapper):
 
 
 def _unanswered(result: LaneResult) -> list[tuple[Any, str]]:
-    stalled = [(call, "stall") for call in (*result.stalled, *result.resting)]
+    stalled = [(call, "stall") for call in (*result.stalled, *result.skipped)]
     return stalled if result.hung is None else [*stalled, (result.hung, "hang")]
 
 

@@ -244,7 +244,7 @@ def test_skipped_gpu_replays_as_a_stalled_gpu(tmp_path: Path) -> None:
     machine = Node(nvml={"devices": [{**hopper(links=0), "nvmlDeviceGetEccMode": {"error": "stall"}}]})
     machine.nvml()
     [recorded], [replayed] = record_and_replay(tmp_path, machine, lambda machine: machine.nvml())
-    assert replayed.stalled == recorded.resting != ()
+    assert replayed.stalled == recorded.skipped != ()
 
 
 def test_nvml_events_replay_once(tmp_path: Path) -> None:

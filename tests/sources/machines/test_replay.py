@@ -141,11 +141,11 @@ def test_reboot_clears_the_state_of_the_lanes(tmp_path: Path) -> None:
     assert machine.nvml().stalled == (at_rest,)
     assert machine.statvfs(("/raid",)).hung == hangs
     machine.seek(10)
-    assert machine.nvml().resting == (at_rest,)
+    assert machine.nvml().skipped == (at_rest,)
     assert machine.statvfs(("/raid",)).hung == hangs
     machine.seek(20)
     answer = machine.nvml()
-    assert (answer.stalled, answer.resting) == ((), ())
+    assert (answer.stalled, answer.skipped) == ((), ())
     assert CallResult(0, "nvmlDeviceGetEccMode", [1, 1]) in answer.results
     assert machine.statvfs(("/raid",)).results == (CallResult(0, "statvfs(/raid)", ROOM),)
 
