@@ -12,7 +12,7 @@ from msgspec import Struct
 from nodeguard.model.policy import Budget
 
 # A share times a number of nodes may be slightly below the exact whole number: floating-point error.
-_HAIR = 1e-9
+_ROUNDING_ERROR = 1e-9
 
 
 class GroupLimit(Struct, frozen=True):
@@ -34,7 +34,7 @@ class GroupLimit(Struct, frozen=True):
 
 def whole_nodes(share: float, size: int) -> int:
     """Return how many of `size` nodes a share allows: a whole number, at least 1."""
-    return max(1, int(share * size + _HAIR))
+    return max(1, int(share * size + _ROUNDING_ERROR))
 
 
 def group_limit(share: float, size: int, reserve: float = 0.0) -> GroupLimit:
@@ -48,7 +48,7 @@ def group_limit(share: float, size: int, reserve: float = 0.0) -> GroupLimit:
         return GroupLimit(nodes, 0)
     if nodes == 1:
         return GroupLimit(1, 1, separate=True)
-    return GroupLimit(nodes, nodes - min(nodes - 1, ceil(reserve * nodes - _HAIR)))
+    return GroupLimit(nodes, nodes - min(nodes - 1, ceil(reserve * nodes - _ROUNDING_ERROR)))
 
 
 class FleetLimits(Struct, frozen=True):

@@ -100,7 +100,7 @@ def admit(
     A quarantined node gets no suspect mark, as quarantine keeps the same work away: the request is granted
     and uses no budget. After the quarantine it is decided like that of any other node.
     """
-    allotment = _Allotment(context, budgets)
+    state = _AdmissionState(context, budgets)
     dry_run = granted == IncidentState.DRY_RUN
     refused_state = IncidentState.DRY_RUN if dry_run else IncidentState.WITHHELD
     decisions, over_budget = [], []
@@ -108,31 +108,31 @@ def admit(
     asked = {request.key for request in in_order}
     for name, grant in sorted(already.items(), key=lambda item: (item[1].at, item[1].request.order)):
         if name not in asked:
-            allotment.count(grant)
-        elif not allotment.no_room_reason(grant.request):
-            allotment.grant(grant.request, grant.at)
+            state.count(grant)
+        elif not state.no_room_reason(grant.request):
+            state.grant(grant.request, grant.at)
     for request in in_order:
-        marks = allotment.marks_of(request.uid)
+        marks = state.marks_of(request.uid)
         if is_marked_for(marks, request) or (request.mark == Mark.SUSPECT and marks.is_quarantined):
             decisions.append(MarkDecision(request, granted))
         elif until := grace_end(context.policy, request, context.now):
             decisions.append(MarkDecision(request, IncidentState.PENDING, until=until))
-        elif reason := context.restraint(request) or allotment.no_room_reason(request):
+        elif reason := context.restraint(request) or state.no_room_reason(request):
             decisions.append(MarkDecision(request, refused_state, reason))
-        elif refusal := allotment.refusal(request):
+        elif refusal := state.refusal(request):
             over_budget.append((request, refusal))
         else:
-            allotment.grant(request, already[request.key].at if request.key in already else context.now)
+            state.grant(request, already[request.key].at if request.key in already else context.now)
             decisions.append(MarkDecision(request, granted))
     # Asked again at the end, so that the next plan names the same budget.
     for request, before in over_budget:
-        refusal = allotment.refusal(request) or before
+        refusal = state.refusal(request) or before
         reason = refusal.message(dry_run=dry_run)
         decisions.append(MarkDecision(request, refused_state, reason, refusal=refusal))
-    return Admission(allotment.marks, allotment.usage, decisions, allotment.grants)
+    return Admission(state.marks, state.usage, decisions, state.grants)
 
 
-class _Allotment:
+class _AdmissionState:
     """The admission in progress. marks, usage, grants: see Admission."""
 
     def __init__(self, context: AdmissionContext, budgets: BudgetUsage) -> None:
@@ -147,7 +147,7 @@ class _Allotment:
 
     def no_room_reason(self, request: MarkRequest) -> str:
         """Return why a request cannot be recorded in the annotation; empty if it can."""
-        record = _with(self.marks_of(request.uid), request, 0.0).record_of(request.device)
+        record = _with_grant(self.marks_of(request.uid), request, 0.0).record_of(request.device)
         # Most records are far below the limit and need no encoding.
         if (
             sum(map(_letters, record.causes)) * _LONGEST < MAX_CAUSES_BYTES
@@ -159,7 +159,7 @@ class _Allotment:
     def refusal(self, request: MarkRequest) -> BudgetRefusal | None:
         """Return the budget that is used up for a request; None if all allow it."""
         if self.marks_of(request.uid) is _EMPTY and request.uid not in self.usage:
-            return self._of_unmarked(request)
+            return self._refusal_of_unmarked_node(request)
         before, after, _ = self._cost(request, self._context.now)
         return self._budgets.refusal(before, after, self._context.now)
 
@@ -180,7 +180,7 @@ class _Allotment:
         self._refusals.clear()
         return marks
 
-    def _of_unmarked(self, request: MarkRequest) -> BudgetRefusal | None:
+    def _refusal_of_unmarked_node(self, request: MarkRequest) -> BudgetRefusal | None:
         """Return the refusal for a node without marks: it is equal for many nodes, until the next grant."""
         placement, suspect = self._context.placements[request.uid], request.mark == Mark.SUSPECT
         if request.check not in self._refusals:
@@ -203,7 +203,7 @@ class _Allotment:
             or self._context.usage.get(request.uid)
             or node_usage(placement, marks)
         )
-        after = _with(marks, request, at)
+        after = _with_grant(marks, request, at)
         return before, _charged(placement, before, marks, after), after
 
 
@@ -220,7 +220,7 @@ def _letters(cause: MarkCause) -> int:
     return 64 + sum(len(part) + 4 for part in words)
 
 
-def _with(marks: NodeMarks, request: MarkRequest, now: float) -> NodeMarks:
+def _with_grant(marks: NodeMarks, request: MarkRequest, now: float) -> NodeMarks:
     """Return the marks of a node after a grant. A finding that got worse replaces its earlier cause."""
     record = marks.record_of(request.device)
     cause = MarkCause(

@@ -59,7 +59,7 @@ def choose_candidates(candidates: Iterable[Candidate], explained: Set[str], leas
     chosen = []
     while left:
         largest = max(candidate.share for candidate in left.values())
-        close = [candidate for candidate in left.values() if candidate.share >= _CLOSE * largest]
+        close = [candidate for candidate in left.values() if candidate.share >= _SIMILAR_SHARE * largest]
         best = min(close, key=lambda candidate: (-len(candidate.voters), -candidate.share, candidate.domain))
         del left[best.domain]
         if len(best.voters.keys() - covered) >= max(least, -(-len(best.voters) // 2)):
@@ -69,20 +69,20 @@ def choose_candidates(candidates: Iterable[Candidate], explained: Set[str], leas
 
 
 # A domain with at least this part of the largest share may explain the votes in both domains.
-_CLOSE = 0.7
+_SIMILAR_SHARE = 0.7
 
 
 # The share of nodes that counts as all; the share of the fleet above which a version distinguishes no nodes;
 # and the overlap above which a version and a domain are the same nodes.
-_NEARLY = 0.9
-_MOST = 0.8
-_ALIKE = 0.6
+_MIN_VOTER_SHARE = 0.9
+_MAX_FLEET_SHARE = 0.8
+_MIN_OVERLAP = 0.6
 
 # Minimum exponent of the bound on chance, one in a thousand, for a version with more than its share.
-_RARE = 6.9
+_MIN_SIGNIFICANCE = 6.9
 
 # Seconds for which a version is new on a node.
-_NEW = 86_400.0
+_NEW_SECONDS = 86_400.0
 
 
 def common_version(members: DomainMembers, uids: Iterable[str]) -> str:
@@ -91,9 +91,9 @@ def common_version(members: DomainMembers, uids: Iterable[str]) -> str:
     best: tuple[int, int, str] | None = None
     for path, count in _versions(members, uids).items():
         size = members.size(path)
-        if count < _NEARLY * len(uids) or size > _MOST * len(members):
+        if count < _MIN_VOTER_SHARE * len(uids) or size > _MAX_FLEET_SHARE * len(members):
             continue
-        if significance(count, len(uids), size / len(members)) < _RARE:
+        if significance(count, len(uids), size / len(members)) < _MIN_SIGNIFICANCE:
             continue
         rank = (size, VERSION_TOPOLOGIES.index(members.topology_of(path)), path)
         best = rank if best is None or rank < best else best
@@ -107,11 +107,13 @@ def new_version(
     domain = members.nodes(candidate.domain)
     for path, count in _versions(members, candidate.voters).items():
         nodes = members.nodes(path)
-        changes = sum(1 for uid in candidate.voters if now - changed.get((uid, path), -_NEW) < _NEW)
+        changes = sum(
+            1 for uid in candidate.voters if now - changed.get((uid, path), -_NEW_SECONDS) < _NEW_SECONDS
+        )
         if (
-            count >= _NEARLY * len(candidate.voters)
+            count >= _MIN_VOTER_SHARE * len(candidate.voters)
             and changes * 2 >= len(candidate.voters)
-            and len(nodes & domain) >= _ALIKE * len(nodes)
+            and len(nodes & domain) >= _MIN_OVERLAP * len(nodes)
         ):
             return path
     return ""

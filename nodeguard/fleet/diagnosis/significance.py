@@ -31,19 +31,19 @@ def fewest_significant(members: int, chance: float, exponent: float) -> int:
 @lru_cache(maxsize=4096)
 def poisson_limit(mean: float, chance: float) -> int:
     """Return the smallest number that a Poisson variable exceeds with at most this probability."""
-    if mean > _NORMAL:
+    if mean > _MAX_POISSON_MEAN:
         # Far from zero the tail is that of a normal variable; six deviations are rarer than one in a million.
         return int(mean + 6.0 * mean**0.5) + 1
     term = total = exp(-mean)
     many = 0
-    while 1.0 - total > chance and many < _MOST:
+    while 1.0 - total > chance and many < _MAX_COUNT:
         many += 1
         term *= mean / many
         total += term
     return many
 
 
-_NORMAL, _MOST = 500.0, 2_000
+_MAX_POISSON_MEAN, _MAX_COUNT = 500.0, 2_000
 
 
 # Seconds after which observations count for about a third; and the weight of the prior rate, in seconds of

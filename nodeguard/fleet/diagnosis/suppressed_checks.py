@@ -20,7 +20,7 @@ from nodeguard.model.diagnosis import LOCATION_TOPOLOGIES, DiagnosisPolicy
 _OF_ONE = 2
 
 # Minimum exponent of the bound on chance, one in a thousand, for a domain with more than its share.
-_RARE = 6.9
+_MIN_SIGNIFICANCE = 6.9
 
 # So many affected domains at once, of different parents, are more than shared hardware that fails.
 _MANY = 3
@@ -86,7 +86,7 @@ def _in_one(uids: frozenset[str], members: DomainMembers) -> bool:
         count * 2 > len(uids)
         and members.topology_of(path) in LOCATION_TOPOLOGIES
         and members.children(path)
-        and significance(count, len(uids), members.size(path) / len(members)) >= _RARE
+        and significance(count, len(uids), members.size(path) / len(members)) >= _MIN_SIGNIFICANCE
         for path, count in counts.items()
     )
 

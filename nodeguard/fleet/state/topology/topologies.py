@@ -21,26 +21,26 @@ class NodeLocations:
 
     def __init__(self, locations: Iterable[NodeLocation]) -> None:
         self._named: dict[str, dict[str, str]] = {}
-        fitting: dict[str, list[tuple[str, str]]] = {}
+        patterns: dict[str, list[tuple[str, str]]] = {}
         for location in locations:
             for topology, path in location.paths.items():
-                rows = fitting.setdefault(topology, [])
+                rows = patterns.setdefault(topology, [])
                 if is_pattern(location.node):
                     rows.append((location.node, f"{topology}/{path}"))
                 else:
                     self._named.setdefault(location.node, {}).setdefault(topology, f"{topology}/{path}")
-        self.topologies = tuple(fitting)
-        self._fitting = {topology: _Fitting(rows) for topology, rows in fitting.items()}
+        self.topologies = tuple(patterns)
+        self._patterns = {topology: _LocationPatterns(rows) for topology, rows in patterns.items()}
 
     def path(self, topology: str, node: str) -> str:
         """Return the path of a node, the topology first; empty if no location names it.
 
         A location of the exact name comes before a pattern, and of patterns the first that matches counts.
         """
-        return self._named.get(node, {}).get(topology, "") or self._fitting[topology].path(node)
+        return self._named.get(node, {}).get(topology, "") or self._patterns[topology].path(node)
 
 
-class _Fitting:
+class _LocationPatterns:
     """Patterns by their prefix: matching a thousand of them with thousands of nodes takes seconds."""
 
     def __init__(self, rows: list[tuple[str, str]]) -> None:
@@ -81,7 +81,7 @@ class MissingLabel(Struct, frozen=True):
     names: tuple[str, ...]
 
 
-class _Seen(Struct):
+class _LabeledNode(Struct):
     """A node. labels: its current labels; values: the values of the used keys, and the latest lost values."""
 
     name: str
@@ -101,7 +101,7 @@ class Topologies:
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
         self._imported: tuple[TopologyLabels, ...] = ()
-        self._nodes: dict[str, _Seen] = {}
+        self._nodes: dict[str, _LabeledNode] = {}
         self._lacking: dict[tuple[str, str], set[str]] = {}
         self._prefixes: dict[str, tuple[str, ...]] = {}
         self._begin()
@@ -120,9 +120,9 @@ class Topologies:
 
     def choose(self) -> bool:
         """Choose the schemes from the current nodes only. Returns whether any node's domains changed."""
-        paths = {uid: seen.paths for uid, seen in self._nodes.items()}
+        paths = {uid: node.paths for uid, node in self._nodes.items()}
         self._begin()
-        return any(seen.paths != paths[uid] for uid, seen in self._nodes.items())
+        return any(node.paths != paths[uid] for uid, node in self._nodes.items())
 
     def update_node(self, uid: str, name: str, labels: Labels) -> bool:
         """Update a node. Returns whether the domains of others changed."""
@@ -130,24 +130,26 @@ class Topologies:
         if before is not None and self._is_same(before.labels, labels):
             before.labels = labels
             return False
-        seen = self._nodes[uid] = _Seen(name, labels, self._values(before.values if before else {}, labels))
-        touched = self._count(seen, 1)
+        node = self._nodes[uid] = _LabeledNode(
+            name, labels, self._values(before.values if before else {}, labels)
+        )
+        touched = self._count(node, 1)
         if before is not None:
             touched |= self._count(before, -1)
-            seen.lacks = before.lacks
+            node.lacks = before.lacks
         if self._settle(touched):
             self._place_all()
             return True
-        self._place(uid, seen)
+        self._place(uid, node)
         return False
 
     def remove_node(self, uid: str) -> bool:
         """Remove a node. Returns whether the domains of others changed."""
-        seen = self._nodes.pop(uid, None)
-        if seen is None:
+        node = self._nodes.pop(uid, None)
+        if node is None:
             return False
-        self._count(seen, -1)
-        self._set_lacks(uid, seen, ())
+        self._count(node, -1)
+        self._set_lacks(uid, node, ())
         if self._settle(self._choices):
             self._place_all()
             return True
@@ -155,8 +157,8 @@ class Topologies:
 
     def paths(self, uid: str) -> tuple[str, ...]:
         """Return every domain of a node, the topology first: `fabric/p7`, then `fabric/p7/leaf3`."""
-        seen = self._nodes.get(uid)
-        return seen.paths if seen is not None else ()
+        node = self._nodes.get(uid)
+        return node.paths if node is not None else ()
 
     def label_keys(self) -> Mapping[str, tuple[str, ...]]:
         """Return the keys of the paths of each topology, coarsest first; PLACES for node locations."""
@@ -189,9 +191,9 @@ class Topologies:
                 for key in scheme.keys:
                     self._by_key.setdefault(key, []).append(choice)
         self._keys = frozenset(self._by_key)
-        for seen in self._nodes.values():
-            seen.values = self._values(seen.values, seen.labels)
-            self._count(seen, 1)
+        for node in self._nodes.values():
+            node.values = self._values(node.values, node.labels)
+            self._count(node, 1)
         self._settle(self._choices)
         self._place_all()
 
@@ -209,11 +211,11 @@ class Topologies:
             values |= {key: before[key] for key in choice.retained_keys(before, labels)}
         return values
 
-    def _count(self, seen: _Seen, by: int) -> set[SchemeSelection]:
+    def _count(self, node: _LabeledNode, by: int) -> set[SchemeSelection]:
         """Add or remove a node; returns the selections to choose again."""
-        touched = {choice for key in seen.values for choice in self._by_key[key]}
+        touched = {choice for key in node.values for choice in self._by_key[key]}
         for choice in touched:
-            choice.count(seen.labels, seen.values, by)
+            choice.count(node.labels, node.values, by)
         return touched
 
     def _settle(self, touched: Iterable[SchemeSelection]) -> bool:
@@ -223,22 +225,22 @@ class Topologies:
 
     def _place_all(self) -> None:
         self._prefixes.clear()
-        for uid, seen in self._nodes.items():
-            self._place(uid, seen)
+        for uid, node in self._nodes.items():
+            self._place(uid, node)
 
-    def _place(self, uid: str, seen: _Seen) -> None:
+    def _place(self, uid: str, node: _LabeledNode) -> None:
         paths: list[str] = []
         lacks: list[tuple[str, str]] = []
         for topology in self._locations.topologies:
-            path = self._locations.path(topology, seen.name)
+            path = self._locations.path(topology, node.name)
             paths += self._down_to(path)
             if not path:
                 lacks.append((topology, PLACES))
         for choice in self._choices:
-            paths += self._down_to(choice.path(seen.values))
-            lacks += [(choice.topology, key) for key in choice.keys if not seen.labels.get(key)]
-        seen.paths = tuple(paths)
-        self._set_lacks(uid, seen, tuple(lacks))
+            paths += self._down_to(choice.path(node.values))
+            lacks += [(choice.topology, key) for key in choice.keys if not node.labels.get(key)]
+        node.paths = tuple(paths)
+        self._set_lacks(uid, node, tuple(lacks))
 
     def _down_to(self, path: str) -> tuple[str, ...]:
         """Return a path after all its parents: the same strings for all nodes of one domain."""
@@ -247,13 +249,13 @@ class Topologies:
             found = self._prefixes[path] = tuple(path_prefixes(path))
         return found
 
-    def _set_lacks(self, uid: str, seen: _Seen, lacks: tuple[tuple[str, str], ...]) -> None:
-        if lacks == seen.lacks:
+    def _set_lacks(self, uid: str, node: _LabeledNode, lacks: tuple[tuple[str, str], ...]) -> None:
+        if lacks == node.lacks:
             return
-        for at in seen.lacks:
+        for at in node.lacks:
             self._lacking[at].discard(uid)
             if not self._lacking[at]:
                 del self._lacking[at]
         for at in lacks:
             self._lacking.setdefault(at, set()).add(uid)
-        seen.lacks = lacks
+        node.lacks = lacks
