@@ -28,8 +28,8 @@ from nodeguard.model.mark import Mark
 PREFIX = "nodeguard_aggregator_"
 
 # Budgets and suppressed checks with a series each: a fleet has thousands of domains with a budget.
-_MOST_BUDGETS = 20
-_MOST_CHECKS = 20
+_MAX_BUDGETS = 20
+_MAX_CHECKS = 20
 
 _PLAN_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _LATENCY_BUCKETS = (0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0)
@@ -253,20 +253,20 @@ class _ServiceCollector(Collector):
         yield domains
         yield _gauges(
             "suppressed_checks",
-            f"Suppressed checks, 1 for each; the first {_MOST_CHECKS} by name.",
+            f"Suppressed checks, 1 for each; the first {_MAX_CHECKS} by name.",
             "check",
-            dict.fromkeys(sorted(planner.diagnosis.suppressed_checks)[:_MOST_CHECKS], 1),
+            dict.fromkeys(sorted(planner.diagnosis.suppressed_checks)[:_MAX_CHECKS], 1),
         )
 
 
 def _budgets(service: AggregatorService) -> Iterator[Metric]:
     """Yield the use of the budgets."""
     budgets = service.planner.state.budgets.rows()
-    fullest = sorted(budgets, key=lambda budget: budget[1] / budget[2], reverse=True)[:_MOST_BUDGETS]
+    fullest = sorted(budgets, key=lambda budget: budget[1] / budget[2], reverse=True)[:_MAX_BUDGETS]
     ratio = {name: used / limit for name, used, limit, _ in fullest}
     used_nodes = {name: used for name, used, _, _ in fullest}
     limits = {name: limit for name, _, limit, _ in fullest}
-    which = f"the {_MOST_BUDGETS} budgets with the highest use"
+    which = f"the {_MAX_BUDGETS} budgets with the highest use"
     yield _gauges("budget_used_ratio", f"Used share of a budget, 1 for all of it; {which}.", "budget", ratio)
     yield _gauges("budget_used_nodes", f"Used part of a budget in nodes; {which}.", "budget", used_nodes)
     yield _gauges("budget_limit_nodes", f"Size of a budget in nodes; {which}.", "budget", limits)

@@ -13,7 +13,7 @@ from nodeguard.wire.instruction import ClearFinding, Instruction
 from nodeguard.wire.report import InstructionResult
 
 # Instructions on one reply; the rest follow on the next.
-_MOST = 16
+_MAX_INSTRUCTIONS = 16
 
 # Waiting instructions of one node: more are not made on purpose.
 _WAITING = 256
@@ -50,7 +50,7 @@ class InstructionOutbox:
     def pending(self, uid: str) -> tuple[Instruction, ...]:
         """Return the next instructions of a node."""
         waiting = self._waiting.get(uid)
-        return tuple(waiting.values())[:_MOST] if waiting else ()
+        return tuple(waiting.values())[:_MAX_INSTRUCTIONS] if waiting else ()
 
     def clear(self, incident: Incident, decision: OperatorDecision) -> None:
         """Add the instructions for an operator's clear of an incident, once for each decision."""

@@ -64,7 +64,7 @@ class _RefusedError(Exception):
 def application(context: ApiContext) -> web.Application:
     """Return the application with all routes."""
     handlers = _Handlers(context)
-    app = web.Application(middlewares=[_careful], client_max_size=_LIMIT)
+    app = web.Application(middlewares=[_authorize_and_report_errors], client_max_size=_LIMIT)
     app.router.add_get("/v1/status", handlers.status)
     app.router.add_get("/v1/budgets", handlers.budgets)
     app.router.add_get("/v1/nodes", handlers.nodes)
@@ -165,7 +165,7 @@ class _Handlers:
 
 
 @web.middleware
-async def _careful(request: web.Request, handler: _Handler) -> web.StreamResponse:
+async def _authorize_and_report_errors(request: web.Request, handler: _Handler) -> web.StreamResponse:
     """Refuse other users, and return every error in the same form."""
     transport = request.transport
     peer = transport.get_extra_info("socket") if transport is not None else None

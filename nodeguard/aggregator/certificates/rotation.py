@@ -23,7 +23,7 @@ SUCCESSION = 180 * DAY
 OVERLAP = DAY
 
 # Stored authorities at most, also with a wrong clock.
-_MOST = 8
+_MAX_AUTHORITIES = 8
 
 Step = Literal["add", "publish", "mark", "retire", "nothing"]
 
@@ -55,7 +55,7 @@ class AuthorityState(Struct, frozen=True):
 def next_step(state: AuthorityState, published: str, now: float) -> Step:
     """Return the next step of the rotation. published: the bundle that agents can read."""
     newest = state.authorities[-1] if state.authorities else None
-    if newest is None or (newest.expires_at - now < SUCCESSION and len(state.authorities) < _MOST):
+    if newest is None or (newest.expires_at - now < SUCCESSION and len(state.authorities) < _MAX_AUTHORITIES):
         return "add"
     if published != ca_bundle(state):
         return "publish"

@@ -21,7 +21,7 @@ from nodeguard.fleet.state.history_events import HistoryEvent
 logger = logging.getLogger(__name__)
 
 # Transitions that wait at most: then the oldest are lost; and transitions in one write.
-_MOST = 4000
+_MAX_TRANSITIONS = 4000
 _BATCH = 500
 
 # Seconds to collect transitions for a write; until the next attempt after an error; between two removals of
@@ -83,7 +83,7 @@ class HistoryWriter:
             if self._refused or self._closed:
                 self.lost += 1
                 return
-            if len(self._steps) >= _MOST:
+            if len(self._steps) >= _MAX_TRANSITIONS:
                 self._steps.popleft()
                 self.lost += 1
             self._steps.append(step)
@@ -124,7 +124,7 @@ class HistoryWriter:
     def _put_back(self, steps: list[HistoryEvent]) -> None:
         """Return unwritten transitions to the front of the queue; if space is short, only the latest ones."""
         with self._changed:
-            room = 0 if self._refused else _MOST - len(self._steps)
+            room = 0 if self._refused else _MAX_TRANSITIONS - len(self._steps)
             remaining = steps[max(0, len(steps) - room) :] if room > 0 else []
             self.lost += len(steps) - len(remaining)
             self._steps.extendleft(reversed(remaining))
@@ -218,7 +218,9 @@ class HistoryWriter:
             self._damaged = str(error)
             self._set_error(f"the file is damaged ({error}): it will be renamed")
         elif isinstance(error, (HistoryFileError, OSError, sqlite3.Error)):
-            self._set_error(f"{_reason(error)}; until then the latest {_MOST} transitions wait in memory")
+            self._set_error(
+                f"{_reason(error)}; until then the latest {_MAX_TRANSITIONS} transitions wait in memory"
+            )
         else:
             self._set_error(f"internal error, please report it: {type(error).__name__}: {error}")
 

@@ -26,7 +26,7 @@ from nodeguard.aggregator.identity.token import (
 )
 
 # Verified tokens in the cache: each node has one, and for some time its previous one.
-_MOST = 50_000
+_MAX_TOKENS = 50_000
 
 _UNBOUND = "the token is bound to no pod on a Node: mount it into the agent's pod as a projected token"
 _NO_NODE = (
@@ -80,7 +80,7 @@ class TokenAuthenticator:
         key = key_id(token)
         identity = await self._verify(token, key, now)
         self._cache[self._digest(presented.authorization)] = _Cached(identity, key)
-        while len(self._cache) > _MOST:
+        while len(self._cache) > _MAX_TOKENS:
             self._cache.popitem(last=False)
         return identity
 

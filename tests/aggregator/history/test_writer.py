@@ -96,7 +96,7 @@ def test_a_full_disk_loses_no_transition_that_fits_into_memory(make: Make, path:
 def test_the_latest_transitions_stay_in_memory(
     make: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, log: LogLines
 ) -> None:
-    monkeypatch.setattr(writer_module, "_MOST", 10)
+    monkeypatch.setattr(writer_module, "_MAX_TRANSITIONS", 10)
     path = tmp_path / "no" / "such" / "history.sqlite"
     writer = make(path)
     for number in range(50):
