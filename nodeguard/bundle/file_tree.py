@@ -14,9 +14,9 @@ from msgspec import Struct
 from nodeguard.bundle.layer import Directory, Entry, Link
 
 # The kernel's MAXSYMLINKS.
-_MOST_LINKS = 40
+_MAX_LINKS = 40
 # Names that are still to be resolved; paths of /sys and /proc have far fewer.
-_MOST_NAMES = 1024
+_MAX_NAMES = 1024
 
 
 class Location(Struct, frozen=True):
@@ -71,7 +71,7 @@ def resolve(root: Directory, path: str, *, follow: bool = True) -> Location:
             return _not_found(names, [*todo, name], errno.ENOENT)
         if isinstance(entry, Link) and (todo or follow):
             links += 1
-            if links > _MOST_LINKS or len(todo) > _MOST_NAMES:
+            if links > _MAX_LINKS or len(todo) > _MAX_NAMES:
                 return _not_found(names, [*todo, name], errno.ELOOP)
             if not todo:
                 via.append(absolute_path([*names, name]))

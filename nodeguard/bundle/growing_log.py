@@ -16,7 +16,7 @@ from nodeguard.bundle.inotify import Inotify
 from nodeguard.bundle.kmsg import LogLines, parse_lines
 
 # Bytes of one reading, some hundred thousand records; the next reading returns the rest.
-_MOST = 16 << 20
+_MAX_BYTES = 16 << 20
 _CHUNK = 64 << 10
 # Bytes after which a line without an end is cut; no record is longer (CONSOLE_EXT_LOG_MAX).
 _LONGEST = 16 << 10
@@ -79,7 +79,7 @@ class GrowingLog:
         since: list[bytes] = []
         more, defect = True, None
         try:
-            while more and size < _MOST and time.monotonic() <= until:
+            while more and size < _MAX_BYTES and time.monotonic() <= until:
                 lines = before if self._at < self._initial_size else since
                 data = self._next()
                 lines += self._lines(data)

@@ -17,7 +17,7 @@ from nodeguard.bundle.failures import BundleError
 
 # Far more than a large node has (some ten thousand files under /sys and /proc), far less than would fill the
 # memory of the reader.
-MOST_FILES = 200_000
+MAX_FILES = 200_000
 MOST_DEPTH = 64
 
 # Maximum size of a bundle in bytes.
@@ -176,7 +176,7 @@ def scan_layer(
         for entry in _entries(host):
             count += 1
             if count > room:
-                raise BundleError(directory, "", f"more than {MOST_FILES} files", "record less, or in parts")
+                raise BundleError(directory, "", f"more than {MAX_FILES} files", "record less, or in parts")
             if depth == 0 and (entry.name in exclude or (base and entry.name == FRAMES)):
                 continue
             try:

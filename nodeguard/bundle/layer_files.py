@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from nodeguard.bundle.anonymise import Anonymiser
 from nodeguard.bundle.calls import HTTP, AnswerChanges
 from nodeguard.bundle.failures import BundleError
-from nodeguard.bundle.layer import BUNDLE_LIMIT, FRAMES, MOST_FILES, Directory, Entry, Link
+from nodeguard.bundle.layer import BUNDLE_LIMIT, FRAMES, MAX_FILES, Directory, Entry, Link
 from nodeguard.bundle.manifest import (
     FrameManifest,
     Manifest,
@@ -162,7 +162,7 @@ def _results(results: dict[str, Any], new: Anonymiser) -> dict[str, Any]:
 
 MANIFESTS = frozenset(("bundle.yaml", "frame.yaml"))
 # Half of a reader's limit, because a reader counts directories too.
-_MOST_WRITTEN = MOST_FILES // 2
+_MAX_WRITTEN = MAX_FILES // 2
 
 
 class BundleDirectory:
@@ -190,8 +190,8 @@ class BundleDirectory:
         }
         self._size += sum(map(len, texts.values()))
         self._count += len(layer)
-        if self._size > BUNDLE_LIMIT or self._count > _MOST_WRITTEN:
-            problem = f"stops before second {seconds}: over {BUNDLE_LIMIT >> 20} MiB or {_MOST_WRITTEN} files"
+        if self._size > BUNDLE_LIMIT or self._count > _MAX_WRITTEN:
+            problem = f"stops before second {seconds}: over {BUNDLE_LIMIT >> 20} MiB or {_MAX_WRITTEN} files"
             raise BundleError(self._directory, "", problem, "record for a shorter time, or fewer sources")
         frame = (FRAMES, f"{seconds:06}") if seconds else ()
         try:

@@ -15,7 +15,7 @@ from nodeguard.model.failure import UnansweredError
 ReadFailure = OSError | UnansweredError
 
 # The kernel's MAXSYMLINKS.
-_MOST_LINKS = 40
+_MAX_LINKS = 40
 
 
 class ObservedTree:
@@ -152,7 +152,7 @@ class ObservedTree:
                 continue
             at = (*here, name)
             # Past the maximum of links, no more links are read.
-            text = self._link_at(at) if (todo or follow) and links < _MOST_LINKS else None
+            text = self._link_at(at) if (todo or follow) and links < _MAX_LINKS else None
             if text is None:
                 here = at
                 continue

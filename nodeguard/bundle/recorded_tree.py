@@ -11,7 +11,7 @@ from nodeguard.bundle.file_tree import Location, absolute_path, apply_frame, pat
 from nodeguard.bundle.layer import FILE_LIMIT, Directory, Entry, File, Link, read_plain_file
 
 # Characters in the cache: enough for a whole recording; files of a larger one are read again.
-_MOST_CACHED = 64 << 20
+_MAX_CACHED = 64 << 20
 
 
 class FileCache:
@@ -26,7 +26,7 @@ class FileCache:
         text = self._cached.get(host)
         if text is None:
             text = read_plain_file(host, FILE_LIMIT).decode(errors="replace")
-            if self._size > _MOST_CACHED:
+            if self._size > _MAX_CACHED:
                 self._cached.clear()
                 self._size = 0
             self._cached[host] = text

@@ -15,7 +15,7 @@ from nodeguard.bundle.file_tree import apply_changes
 from nodeguard.bundle.kmsg import read_records
 from nodeguard.bundle.layer import (
     BUNDLE_LIMIT,
-    MOST_FILES,
+    MAX_FILES,
     Layer,
     ReadFile,
     frame_directories,
@@ -102,7 +102,7 @@ class Recording:
         exclude: names at its top that the caller reads itself, such as a growing log. read_file: reads the
         format's own files.
         """
-        base = scan_layer(directory, base=True, room=MOST_FILES, exclude=exclude, read_file=read_file)
+        base = scan_layer(directory, base=True, room=MAX_FILES, exclude=exclude, read_file=read_file)
         file = base.path("bundle.yaml")
         data = base.read("bundle.yaml")
         if data is None:
@@ -111,7 +111,7 @@ class Recording:
         start = FrameManifest((), manifest.boot_id, manifest.recorded_at, manifest.uptime_s)
         states = [_after(_before_base(), base, start, 0)]
         own = set(base.own)
-        room = MOST_FILES - base.count
+        room = MAX_FILES - base.count
         size = base.size()
         for seconds, path in frame_directories(directory):
             layer = scan_layer(path, base=False, room=room, read_file=read_file)

@@ -172,7 +172,7 @@ def test_a_file_may_come_later(tmp_path: Path) -> None:
 def test_size_of_one_reading_is_limited_and_the_rest_is_read_next(
     tmp_path: Path, log: GrowingLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(growing, "_MOST", 64 << 10)
+    monkeypatch.setattr(growing, "_MAX_BYTES", 64 << 10)
     records = [f"6,{number},1,-;{'x' * 200}" for number in range(1000)]
     append(tmp_path / "kmsg", "\n".join(records) + "\n")
     first = log.read()

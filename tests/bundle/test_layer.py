@@ -8,8 +8,8 @@ import pytest
 
 from nodeguard.bundle.failures import BundleError
 from nodeguard.bundle.layer import (
+    MAX_FILES,
     MOST_DEPTH,
-    MOST_FILES,
     File,
     Layer,
     Link,
@@ -21,11 +21,11 @@ from nodeguard.bundle.layer import (
 from tests.bundle.bundles import lay
 
 
-def base(directory: Path, room: int = MOST_FILES) -> Layer:
+def base(directory: Path, room: int = MAX_FILES) -> Layer:
     return scan_layer(str(directory), base=True, room=room)
 
 
-def refusal(directory: Path, *, room: int = MOST_FILES) -> str:
+def refusal(directory: Path, *, room: int = MAX_FILES) -> str:
     with pytest.raises(BundleError) as refused:
         base(directory, room)
     return str(refused.value).replace(str(directory), "B")

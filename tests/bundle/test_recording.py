@@ -274,7 +274,7 @@ def test_a_directory_without_bundle_yaml_is_no_bundle(tmp_path: Path) -> None:
 def test_the_limit_on_files_is_one_for_base_and_frames(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nodeguard.bundle.recording.MOST_FILES", 6)
+    monkeypatch.setattr("nodeguard.bundle.recording.MAX_FILES", 6)
     directory = bundle(tmp_path, {"sys/a": "", "frames/1/a": "", "frames/2/a": "", "frames/2/b": ""})
     with pytest.raises(BundleError, match="frames/2: more than 200000 files"):
         Recording.open(directory)
