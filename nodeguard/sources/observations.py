@@ -15,7 +15,7 @@ from nodeguard.sources.readings import failure_reason, try_read
 from nodeguard.sources.source import source
 
 _FOLDER = "/run/nodeguard/observations.d"
-_MOST_FILES = 64
+_MAX_FILES = 64
 
 # The results of a probe; the other signals only identify the probe.
 _RESULTS = ("probe.health", "probe.value", "probe.message")
@@ -59,15 +59,15 @@ class ObservationsSource:
         files: dict[str, ProbeFile] = {}
         refused: dict[str, str] = {}
         now = machine.now().wall
-        for name in names[:_MOST_FILES]:
+        for name in names[:_MAX_FILES]:
             text = try_read(machine.read, f"{_FOLDER}/{name}")
             if isinstance(text, OSError):
                 refused[name] = failure_reason(text)
             elif text is not None:
                 files[name] = parse_probe_file(text, now)
-        skipped = names[_MOST_FILES:]
+        skipped = names[_MAX_FILES:]
         reason = (
-            f"is skipped: only {_MOST_FILES} of {len(names)} files are read: remove files that are not needed"
+            f"is skipped: only {_MAX_FILES} of {len(names)} files are read: remove files that are not needed"
         )
         refused.update((name, reason) for name in skipped if name == skipped[0] or name in self._last)
         self._last = {name: last for name, last in self._last.items() if name in files or name in refused}

@@ -15,7 +15,7 @@ from nodeguard.model.target import NODE, normalize_target, target_kind
 
 # Bytes of one file; observations in it.
 SIZE_LIMIT = 1 << 16
-_MOST_OBSERVATIONS = 32
+_MAX_OBSERVATIONS = 32
 
 # Seconds for which a file can be valid: no result of a probe is valid for ever.
 _LONGEST = 7 * 86_400
@@ -55,7 +55,7 @@ class ProbeFile(Struct, frozen=True):
 
 class _File(Struct, forbid_unknown_fields=True):
     written_at: str
-    observations: Annotated[list[Any], Meta(min_length=1, max_length=_MOST_OBSERVATIONS)]
+    observations: Annotated[list[Any], Meta(min_length=1, max_length=_MAX_OBSERVATIONS)]
     valid_for: Annotated[float, Meta(gt=0, le=_LONGEST)] | UnsetType = UNSET
     until: str | UnsetType = UNSET
 

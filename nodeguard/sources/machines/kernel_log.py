@@ -15,7 +15,7 @@ from nodeguard.sources.machine import LogCursor, LogRecords
 _RECORD = 16_384
 
 # Records of one reading, more than any ring buffer holds: a flood of records must not fill the memory.
-_MOST_RECORDS = 500_000
+_MAX_RECORDS = 500_000
 # Records between two reads of the clock.
 _TIME_CHECK = 500
 
@@ -44,9 +44,7 @@ class KernelLog:
         lost = 0
         until = time.monotonic() + within
         while True:
-            if len(records) == _MOST_RECORDS or (
-                len(records) % _TIME_CHECK == 0 and time.monotonic() > until
-            ):
+            if len(records) == _MAX_RECORDS or (len(records) % _TIME_CHECK == 0 and time.monotonic() > until):
                 return LogRecords(tuple(records), lost, more=True, last=self._last)
             try:
                 raw = os.read(self._descriptor, _RECORD)

@@ -107,7 +107,7 @@ def test_a_log_is_read_to_its_end_however_long_it_is(log: list[bytes | OSError])
 
 
 def test_endless_log_is_read_in_parts(log: list[bytes | OSError], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernel_log, "_MOST_RECORDS", 3)
+    monkeypatch.setattr(kernel_log, "_MAX_RECORDS", 3)
     device = KernelLog("/dev/null")
     log += [record(number) for number in range(5)]
     first, second = device.read(), device.read()
