@@ -26,7 +26,7 @@ from nodeguard.sources.registry import all_sources
 pytestmark = pytest.mark.slow
 
 # Bytes of the state file of a healthy node with eight GPUs and eight ports.
-_MOST = 256 << 10
+MAX_STATE_BYTES = 256 << 10
 
 
 @pytest.fixture(autouse=True)
@@ -88,7 +88,7 @@ def verdicts(directory: Path, restart: bool) -> list[Verdict]:
     for at in agent.due_times():
         verdicts.append(agent.round(at))
         if restart:
-            assert agent.restart(at) < _MOST
+            assert agent.restart(at) < MAX_STATE_BYTES
     return verdicts
 
 
@@ -121,4 +121,4 @@ def test_the_state_is_small() -> None:
     agent = Agent(directory)
     for at in agent.due_times():
         agent.round(at)
-    assert agent.restart(at) < _MOST // 8
+    assert agent.restart(at) < MAX_STATE_BYTES // 8
