@@ -64,7 +64,7 @@ def list_incidents(
 def worst_incidents(
     planner: Planner, service: ServiceState, now: Instant, limit: int
 ) -> tuple[IncidentSummary, ...]:
-    """Return the worst incidents: of those of incident check and health, the worst only."""
+    """Return the worst incidents: of those with the same check and health only the worst."""
     incidents = sorted(
         (incident for incident in all_incidents(planner) if incident.is_open and not incident.parent),
         key=lambda incident: _rank(incident, service),
@@ -83,7 +83,7 @@ def worst_incidents(
 def describe_incident(
     planner: Planner, service: ServiceState, name: str, now: Instant
 ) -> IncidentView | None:
-    """Return incident incident in full; None where no incident has the name."""
+    """Return an incident in full by its name; None if no incident has it."""
     incident = next((incident for incident in all_incidents(planner) if incident.name == name), None)
     if incident is None:
         return None

@@ -1,1 +1,1 @@
-"""Schemas of the fleet API's responses: the JSON of the API, and what the CLI renders."""
+"""Schemas of the responses of the fleet API: the JSON of the API and the input of the CLI output."""

@@ -10,7 +10,7 @@ from nodeguard.fleet_api.schema.status import BudgetView
 
 
 class BudgetList(Struct, frozen=True):
-    """All budgets that marks are charged to, the fleet's first, then the fullest first."""
+    """All budgets of marks: first the budgets of the fleet, then the others by use, the highest first."""
 
     version: Literal[1]
     at: str

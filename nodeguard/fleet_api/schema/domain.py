@@ -10,8 +10,8 @@ from nodeguard.model.incident import IncidentState
 
 
 class VoteView(Struct, frozen=True):
-    """A node of a domain that shows the fault for which the domain is degraded, or would be. at: when the
-    fault began there last. check, target, message: of its active finding, empty where the fault is over.
+    """A node of a domain with the fault for which the domain is or would be degraded. at: the latest start of
+    the fault on the node. check, target, message: of its active finding, empty after the end of the fault.
     """
 
     node: str
@@ -23,9 +23,9 @@ class VoteView(Struct, frozen=True):
 
 
 class FaultClassView(Struct, frozen=True):
-    """A fault class for which a domain may be degraded. symptom: what a node with it does. window: seconds.
-    voters: nodes of the domain that show it. share_threshold, chance_threshold: nodes that it takes to be a
-    large enough share, and more than chance explains; threshold: the larger.
+    """A fault class for which a domain may be degraded. symptom: the behavior of a node with the fault.
+    window: seconds. voters: nodes of the domain with the fault. share_threshold: minimum number of voters for
+    the required share; chance_threshold: for significance; threshold: the larger.
     """
 
     fault_class: str
@@ -38,7 +38,9 @@ class FaultClassView(Struct, frozen=True):
 
 
 class MemberGroupView(Struct, frozen=True):
-    """Nodes of a domain that are in a special state, and whether they vote. names: the first few."""
+    """Nodes of a domain in a special state. can_vote: whether they vote. nodes: number; names: the first
+    few.
+    """
 
     reason: str
     can_vote: bool
@@ -47,7 +49,9 @@ class MemberGroupView(Struct, frozen=True):
 
 
 class MissingLabelView(Struct, frozen=True):
-    """Nodes without a domain in a topology. key: the missing label, or `places`. names: the first few."""
+    """Nodes without a domain in a topology. key: the missing label, or `places`. nodes: number; names: the
+    first few.
+    """
 
     key: str
     nodes: int
@@ -55,8 +59,8 @@ class MissingLabelView(Struct, frozen=True):
 
 
 class TopologyView(Struct, frozen=True):
-    """A topology. domains: how many it has. keys: labels that make a node's path, coarsest first; `places`
-    where the policy lists node locations; empty for versions.
+    """A topology. domains: number of its domains. keys: labels of a node's path, coarsest first; `places` if
+    the policy lists node locations; empty for versions.
     """
 
     topology: str
@@ -66,7 +70,7 @@ class TopologyView(Struct, frozen=True):
 
 
 class DomainSummary(Struct, frozen=True):
-    """A domain in a list. voters: nodes of it that show any fault. fault_classes, state, reason: of a
+    """A domain in a list. voters: its nodes with any fault. fault_classes, state, reason: of a
     degraded domain and its mark; state is None for a domain that is not degraded.
     """
 
@@ -96,7 +100,7 @@ class DomainView(Struct, frozen=True):
     began, times_degraded, evidence, clears_when: of a degraded domain. marked: nodes that carry its mark.
     incident: its name. members: nodes; voting: nodes that may vote. member_groups: nodes that do not vote or
     are in a special state. siblings: number of domains beside it; siblings_members, siblings_voters: nodes of
-    these, and those that show the same fault. suppressed_checks: checks that are suppressed on this domain.
+    these, and those with the same fault. suppressed_checks: checks that are suppressed on this domain.
     """
 
     version: Literal[1]
@@ -131,8 +135,8 @@ class DomainView(Struct, frozen=True):
 
 
 class DomainList(Struct, frozen=True):
-    """Topologies, and their domains that are degraded or show a fault, or all domains. omitted: how many
-    domains exceed the limit of a response.
+    """Topologies, and their domains: those that are degraded or have a fault, or all. omitted: number of
+    domains above the limit of a response.
     """
 
     version: Literal[1]

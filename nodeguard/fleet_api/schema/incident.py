@@ -25,12 +25,12 @@ class SymptomView(Struct, frozen=True):
 class IncidentView(Struct, frozen=True):
     """An incident in full.
 
-    resource: the target that failed. scope: what is kept from work, empty for nothing. component: the
-    hardware in the target. cause: the check that explains most; fault_class: its class. last_transition: of
-    the state. occurrences: how often it opened. reason: of its state. marks: its marks, with what each waits
-    for. acknowledged: by whom. clear_request: by whom and when; clear_result: `waiting`, `done`, `partly`,
-    `refused`, None where it is not known; clear_message: the answer of the node's agent. until, seconds_left:
-    as of IncidentSummary.
+    resource: the failed target. scope: the excluded work, empty for none. component: the hardware in the
+    target. cause: the check that explains most symptoms; fault_class: its class. last_transition: of the
+    state. occurrences: number of times it opened. reason: of its state. marks: its marks with their waits.
+    acknowledged: the operator. clear_request: the operator and the time; clear_result: `waiting`, `done`,
+    `partly`, `refused`, None where it is not known; clear_message: the answer of the node's agent. until,
+    seconds_left: as of IncidentSummary.
     """
 
     version: Literal[1]
@@ -65,7 +65,7 @@ class IncidentView(Struct, frozen=True):
 
 
 class IncidentList(Struct, frozen=True):
-    """Incidents, worst first. omitted: how many exceed the limit of a response."""
+    """Incidents, worst first. omitted: number of incidents above the limit of a response."""
 
     version: Literal[1]
     at: str

@@ -17,9 +17,9 @@ DEGRADED = "domain-degraded"
 
 
 class ReleaseWaitView(Struct, frozen=True):
-    """What a mark waits for before its release: see release.Stay.
+    """The condition for the release of a mark: see release.ReleaseWait.
 
-    until, seconds_left: end of a soak period.
+    on: the kind of condition. until, seconds_left: end of a soak period.
     """
 
     on: WaitKind
@@ -32,7 +32,7 @@ class MarkView(Struct, frozen=True):
     """A mark, with the check that requested it.
 
     device: the marked GPU, by its name in the cluster; empty for the node. written: whether the Node or the
-    device carries it already. fault_class: the taint's value. Of DEGRADED, target is the domain, and check
+    device has it already. fault_class: the taint's value. Of DEGRADED, target is the domain, and check
     the fault class for which the domain is degraded.
     """
 
@@ -76,7 +76,7 @@ class FindingView(Struct, frozen=True):
 
 
 class MarkRequestView(Struct, frozen=True):
-    """A requested mark that is not set, with the reason; until, seconds_left: as of a finding."""
+    """A requested mark that is not set, with the reason. until, seconds_left: see FindingView."""
 
     mark: Mark
     check: str
@@ -90,8 +90,8 @@ class MarkRequestView(Struct, frozen=True):
 
 
 class ChargeView(Struct, frozen=True):
-    """A charge to the budget of a check. device: as of MarkView. ended: when the mark was released, empty
-    while the charge is active. count: recent releases; each doubles the soak period.
+    """A charge to the budget of a check. device: see MarkView. ended: time of the release of the mark,
+    empty while the charge is active. count: recent releases; each doubles the soak period.
     """
 
     check: str
@@ -103,7 +103,7 @@ class ChargeView(Struct, frozen=True):
 
 
 class UnreadableView(Struct, frozen=True):
-    """What could not be read on the node, on which targets, and why."""
+    """Unread signals of a node: their source, readings, targets and the reason."""
 
     source: str
     readings: str
@@ -114,14 +114,14 @@ class UnreadableView(Struct, frozen=True):
 class NodeView(Struct, frozen=True):
     """A node in full.
 
-    health: current, `unknown` without a current report or where no check could be evaluated. reported: health
-    of the latest report, empty for none. last_report, last_report_age: empty and None before the first.
-    stale: whether the agent does not report now. cordoned_by_user, cordoned: cordon of an operator, and of
+    health: current, `unknown` without a current report or without any evaluated check. reported: health of
+    the latest report, empty for none. last_report, last_report_age: empty and None before the first report.
+    stale: whether the node has no current report. cordoned_by_user, cordoned: cordon of an operator, and of
     nodeguard. hold, maintenance: the reason, empty for none. unknown_taints: taints with nodeguard's keys
     that nodeguard did not set; they stay. would_mark: requests of checks in observe mode; pending: in their
-    grace period. advisory: whether marks are advice, as without a cluster. budgets: those that the node
-    counts to. refused_messages: None where none was refused in the past ten minutes. incidents_omitted: how
-    many incidents of the node exceed the limits.
+    grace period. advisory: whether marks are advice, as without a cluster. budgets: those that marks of the
+    node are charged to. refused_messages: None for none in the past ten minutes. incidents_omitted: number of
+    incidents of the node above the limits.
     """
 
     version: Literal[1]
@@ -164,8 +164,8 @@ class NodeView(Struct, frozen=True):
 
 
 class NodeSummary(Struct, frozen=True):
-    """A node in a list. health: as of NodeView. marks: of the node and its devices. findings: how many are
-    active; worst: check of the worst finding, empty for none; message: its message. withheld, would_mark,
+    """A node in a list. health: see NodeView. marks: of the node and its devices. findings: number of active
+    findings; worst: check of the worst finding, empty for none; message: its message. withheld, would_mark,
     pending: numbers of marks. hold, maintenance: the reason, empty for none.
     """
 

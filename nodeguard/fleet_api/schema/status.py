@@ -1,4 +1,4 @@
-"""Schema of the fleet's status, and of what several responses share: budgets, incidents in short, versions.
+"""Schema of the status of the fleet, and parts of several responses: budgets, incident summaries, versions.
 
 VERSION 1: fields may be added; none is removed or changes its meaning. Times are RFC 3339, empty for none;
 ages and durations are seconds by the aggregator's clock.
@@ -21,8 +21,8 @@ class ReplicaView(Struct, frozen=True):
     """The aggregator replica that answers.
 
     leader: holder of the lease, `standalone` without a lease, empty if no replica holds it. is_leader:
-    whether this replica does. is_active: whether it may write marks; inactive_reason: why not. since, age: of
-    its start. plan_age: seconds since its latest plan, None before the first.
+    whether this replica holds it. is_active: whether it may write marks; inactive_reason: the reason if not.
+    since, age: of its start. plan_age: seconds since its latest plan, None before the first.
     """
 
     leader: str
@@ -38,9 +38,10 @@ class ReplicaView(Struct, frozen=True):
 class PolicyView(Struct, frozen=True):
     """The active policy.
 
-    file: its path, empty for the built-in policy. error: why a newer file is rejected. mode: mode of checks
-    that no rule matches; rules: number of rules that set a mode. enforced, observed: patterns of checks in
-    these rules, in order. observe_only: whether nothing is enforced, neither for nodes nor for domains.
+    file: its path, empty for the built-in policy. error: the reason why a newer file is rejected. mode: mode
+    of checks that no rule matches; rules: number of rules that set a mode. enforced, observed: patterns of
+    checks in these rules, in order. observe_only: whether nothing is enforced, neither for nodes nor for
+    domains.
     """
 
     file: str
@@ -53,7 +54,7 @@ class PolicyView(Struct, frozen=True):
 
 
 class AgentCounts(Struct, frozen=True):
-    """Agents by what this replica has received from them.
+    """Numbers of agents by the reports that this replica has received.
 
     expected: one for each node. reported: agents that have reported to this replica. not_reporting: agents
     without a current report; stale: those among them that reported before, so that an old report exists.
@@ -66,8 +67,8 @@ class AgentCounts(Struct, frozen=True):
 
 
 class NodeCounts(Struct, frozen=True):
-    """Nodes by health. unknown: no current report, or no check could be evaluated. partially_read: something
-    could not be read there. on_hold, maintenance: set by operators. cordoned_by_user: not by nodeguard.
+    """Nodes by health. unknown: no current report, or no evaluated check. partially_read: nodes with unread
+    signals. on_hold, maintenance: set by operators. cordoned_by_user: not by nodeguard.
     """
 
     ok: int
@@ -82,8 +83,8 @@ class NodeCounts(Struct, frozen=True):
 
 
 class MarkedCounts(Struct, frozen=True):
-    """Marks that Nodes and device rules carry. nodes: each counted by its worst mark; devices: single GPUs
-    of nodes that stay in service.
+    """Marks of Nodes and device rules. nodes: each counted by its worst mark; devices: single GPUs of nodes
+    that stay in service.
     """
 
     nodes: int = 0
@@ -108,9 +109,9 @@ class DryRunView(Struct, frozen=True):
     """Marks that checks in observe mode would set.
 
     nodes, devices: that would be quarantined; devices are single GPUs of nodes that would stay in service.
-    suspect: nodes that would be marked suspect. within_budget, over_budget: how many of these the budgets
-    allow and forbid; budget_limits: the exhausted budgets with their limits. otherwise_withheld: marks that
-    something else would withhold; reasons: the most frequent ones.
+    suspect: nodes that would be marked suspect. within_budget, over_budget: numbers of marks that the budgets
+    allow and refuse; budget_limits: the exhausted budgets with their limits. otherwise_withheld: marks that
+    would be withheld for other reasons; reasons: the most frequent ones.
     """
 
     nodes: int = 0
@@ -137,10 +138,10 @@ class BudgetView(Struct, frozen=True):
 class IncidentSummary(Struct, frozen=True):
     """An incident in a list.
 
-    similar: how many incidents of the same check and health are represented by this one. acknowledged: the
+    similar: number of incidents of the same check and health that this one represents. acknowledged: the
     operator, empty for none. domain: set for an incident of a failure domain, which has no node; the incident
     of a suppressed check has neither, and its resource is `check/NAME`. until, seconds_left: end of the grace
-    period of a pending incident. action: the action that the finding recommends. message: what is wrong.
+    period of a pending incident. action: the action that the finding recommends. message: the problem.
     """
 
     name: str
@@ -163,10 +164,10 @@ class IncidentSummary(Struct, frozen=True):
 
 
 class RepeatOffenderView(Struct, frozen=True):
-    """A component that fails again and again.
+    """A component with repeated faults.
 
-    node, target: where it was seen last. faults: how many since `since`; expected: how many a component of
-    this fleet has in that time. check: the check of the latest fault.
+    node, target: its last location. faults: number of its faults since `since`; expected: average number for
+    a component of this fleet in that time. check: the check of the latest fault.
     """
 
     component: str
@@ -182,7 +183,7 @@ class RepeatOffenderView(Struct, frozen=True):
 
 
 class OmittedIncidents(Struct, frozen=True):
-    """Incidents that exceed the limits. nodes: number of their nodes; worst_nodes: those with most."""
+    """Incidents above the limits. nodes: number of their nodes; worst_nodes: those with most incidents."""
 
     incidents: int = 0
     nodes: int = 0
@@ -193,7 +194,7 @@ class RefusedMessages(Struct, frozen=True):
     """Agent messages of a node that the aggregator refused in the past ten minutes.
 
     reason: the label value in the metrics. message: the latest answer to the agent, with the remedy. latest,
-    age: when the latest was refused.
+    age: time of the latest refusal.
     """
 
     node: str
@@ -207,15 +208,15 @@ class RefusedMessages(Struct, frozen=True):
 class FleetStatus(Struct, frozen=True):
     """The status of the fleet.
 
-    paused, frozen: why no new mark is set, by operators or by nodeguard itself; empty where marks may be set.
+    paused, frozen: reason of operators or of nodeguard to set no new mark; empty while marks may be set.
     marked: by mark. withheld: requested marks that are not set; reasons: the most frequent. pending: marks in
     their grace period; pending_seconds_left: until the first of these ends. would_mark: marks of checks in
-    observe mode; dry_run: details. budgets: the fleet's, and others that are at least half used, fullest
-    first; budgets_omitted: how many more of these exist. incidents: by state. worst: the most important few.
+    observe mode; dry_run: details. budgets: the fleet's, and others that are at least half used, highest
+    use first; budgets_omitted: number of others of these. incidents: by state. worst: the most important few.
     domains: degraded domains by state of their mark; degraded_domains: the first few, unmarked ones first.
-    suppressed_checks: checks that set no mark for now. repeat_offenders: the worst few. refused_messages: of
-    the latest few nodes; refused_omitted: of how many more. connection_shortage: why not all expected agents
-    can connect, with the remedy; empty where they can. incidents_omitted: see OmittedIncidents.
+    suppressed_checks: checks that set no mark at present. repeat_offenders: the worst few. refused_messages:
+    of the latest few nodes; refused_omitted: number of other nodes. connection_shortage: reason why not all
+    expected agents can connect, with the remedy; empty if all can. incidents_omitted: see OmittedIncidents.
     """
 
     version: Literal[1]
