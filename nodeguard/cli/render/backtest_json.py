@@ -20,7 +20,8 @@ class MarkOutput(Struct, frozen=True):
     """A mark that was set, withheld, or only a dry run, and what happened next.
 
     state: `Marked`, `Withheld` or `DryRun`. from, until: RFC 3339; until is null while the mark is active.
-    ended: how, see marks.End. reasons: why it was withheld. next: see account.Next; lasted in seconds.
+    ended: see mark_tracker.MarkEnd. reasons: why it was withheld. next: see policy_result.Followup; lasted in
+    seconds.
     """
 
     node: str
@@ -46,7 +47,7 @@ class ReasonOutput(Struct, frozen=True):
 
 class PolicyResultOutput(Struct, frozen=True):
     """The marks of a policy. node_hours: for which nodes were marked. max_marked, most_at: the most nodes
-    that were marked at one time, and when (RFC 3339). checks: see account.OfCheck.
+    that were marked at one time, and when (RFC 3339). checks: see policy_result.PolicyCheckResult.
     """
 
     file: str
