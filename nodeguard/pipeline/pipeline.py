@@ -39,8 +39,9 @@ class Pipeline:
     """Evaluates the readings of one node against a catalogue.
 
     signals: every signal that exists. site: what the site configures about the node. families: evaluate only
-    these check families; None for all. one_shot: there may be no later evaluation, see judge.Outlook. state:
-    of an earlier pipeline of this node; the parts of it that survive a reboot are used on a new boot too.
+    these check families; None for all. one_shot: there may be no later evaluation, see judge.JudgeSettings.
+    state: of an earlier pipeline of this node; the parts of it that survive a reboot are used on a new boot
+    too.
     """
 
     def __init__(
@@ -75,12 +76,12 @@ class Pipeline:
             self._catalogue, self._wanted, self.state.derived, readings, instant, self._site
         )
         platform = derivation.platform
-        outlook = JudgeSettings(
+        settings = JudgeSettings(
             platform=platform.id if platform else "",
             expect=platform.expect if platform else {},
             one_shot=self._one_shot,
         )
-        judged, verdict = judge(self._rules, self.state.judged, derivation.readings, instant, outlook)
+        judged, verdict = judge(self._rules, self.state.judged, derivation.readings, instant, settings)
         cursor = self.state.cursor
         for cursor in _cursors(readings, instant.boot_id):  # noqa: B007 - the last one counts
             pass
