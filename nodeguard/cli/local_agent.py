@@ -63,5 +63,6 @@ def request_status(path: str) -> AgentStatus:
 def _unreachable(path: str, error: Exception) -> UsageError:
     if isinstance(error, PermissionError):
         return UsageError(f"{path}: permission denied: run it as root")
-    remedy = "see that nodeguard agent runs here, or name its --socket"
-    return UsageError(f"no agent answers at {path} ({error}): {remedy}")
+    reason = getattr(error, "strerror", None) or error
+    remedy = "start nodeguard agent on this machine, or set --socket"
+    return UsageError(f"no agent answers at {path} ({reason}): {remedy}")

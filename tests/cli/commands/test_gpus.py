@@ -69,11 +69,22 @@ def test_an_invalid_detachment_is_refused(
     assert error in capsys.readouterr().err
 
 
-def test_without_an_agent_the_socket_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = str(tmp_path / "agent.sock")
-    for command in (["gpus", "detach", "-d", "1m"], ["clear", "a", "node"]):
-        assert main([*command, "--socket", path]) == 3
-        assert f"no agent answers at {path}" in capsys.readouterr().err
+def test_missing_agent_is_reported_with_reason_and_remedy(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    missing, stale = str(tmp_path / "missing.sock"), str(tmp_path / "stale.sock")
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(stale)
+    remedy = "start nodeguard agent on this machine, or set --socket"
+    for path, reason in ((missing, "No such file or directory"), (stale, "Connection refused")):
+        for command in (
+            ["gpus", "detach", "-d", "1m"],
+            ["gpus", "attach"],
+            ["clear", "a", "node"],
+            ["status", "--agent"],
+        ):
+            assert main([*command, "--socket", path]) == 3, command
+            assert f"no agent answers at {path} ({reason}): {remedy}\n" in capsys.readouterr().err
 
 
 def test_a_timeout_is_reported_with_a_warning(tmp_path: Path) -> None:
