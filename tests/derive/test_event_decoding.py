@@ -112,7 +112,7 @@ def test_xid_154_without_a_required_action_is_a_sign() -> None:
     assert [event.signal for event in events] == ["gpu.xid.recovery"]
 
 
-def test_a_reading_without_events_is_left_as_it_is() -> None:
+def test_reading_without_events_is_unchanged() -> None:
     quiet = Reading("nvml", 100, (Observation("nvml", GPUS[0], signals={"a": 1}),))
     state, [same] = decode_events(DeriveState(), [quiet], tables(), 580)
     assert (state, same) == (DeriveState(), quiet)

@@ -108,7 +108,7 @@ def test_observation_without_events_is_dropped() -> None:
     assert [observation.signals for observation in after.observations] == [{"gpu.error": "none"}]
 
 
-def test_a_reading_without_xids_is_left_as_it_is() -> None:
+def test_reading_without_xids_is_unchanged() -> None:
     quiet = nvml()
     waiting, [same] = deduplicate_xids(DedupState(), [quiet], {"kmsg": log()}, 100.0)
     assert (waiting, same) == (DedupState(), quiet)

@@ -80,7 +80,7 @@ def test_errors_of_other_links_other_gpus_and_other_days_do_not_count() -> None:
     assert verdicts(events) == ["suspect"] * 5
 
 
-def test_a_reset_or_a_load_of_the_driver_begins_the_count_again() -> None:
+def test_reset_or_driver_load_resets_the_count() -> None:
     for target, sign in ((GPU, "gpu.reset"), (NODE, "driver.load")):
         reset = log(Event(sign, 300.0), target=target)
         state, events = run(log(error(3, 100.0)), log(error(3, 200.0)), reset, log(error(3, 400.0)))
@@ -88,7 +88,7 @@ def test_a_reset_or_a_load_of_the_driver_begins_the_count_again() -> None:
         assert state.link_errors == {GPU: LinkErrors({3: (400.0,)})}
 
 
-def test_a_reset_between_errors_of_one_reading_begins_the_count_again() -> None:
+def test_reset_between_errors_of_one_reading_resets_the_count() -> None:
     reset = Observation("kmsg", GPU, events=(Event("gpu.reset", 300.0),))
     errors = Observation("kmsg", GPU, events=tuple(error(3, at) for at in (100.0, 200.0, 400.0, 500.0)))
     state, events = run(Reading("kmsg", 600.0, (errors, reset)))
@@ -111,7 +111,7 @@ def test_links_that_stay_active_without_an_error_have_recovered_after_five_minut
     assert recoveries(events) == [1110.0]
 
 
-def test_an_inactive_link_a_new_error_or_an_unread_link_begins_the_five_minutes_again() -> None:
+def test_inactive_link_new_error_or_unread_link_restarts_the_five_minutes() -> None:
     for disturbance in (
         nvml(300.0, active=(0, 2)),
         nvml(300.0, replays=8),

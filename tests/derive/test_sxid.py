@@ -53,7 +53,7 @@ def test_warning_keeps_the_action_of_the_guide() -> None:
 
 
 @pytest.mark.parametrize("begin", [10004, 28001, 28003])
-def test_an_alarm_of_temperature_begins_with_one_code_and_ends_with_the_next(begin: int) -> None:
+def test_temperature_alarm_has_a_start_code_and_an_end_code(begin: int) -> None:
     assert decoded(begin) == ("hot", "monitor", "no severity")
     assert decoded(begin + 1) == ("ignored", "none", "no severity")
     end = decode_alarm_end(Event("nvswitch.sxid.line", 12, "text", {"sxid": begin + 1}), tables())

@@ -85,7 +85,7 @@ def test_contained_error_has_the_action_that_the_driver_requests(
     assert verdict(94, f"pid=7194, name=python3, Contained: SM (0x1,0x0). {flags}") == held_as
 
 
-def test_an_uncontained_error_asks_for_a_reset_whatever_its_flags() -> None:
+def test_uncontained_error_requires_a_reset_for_any_flags() -> None:
     for flags in ("RST: No, D-RST: No", ""):
         assert verdict(95, f"pid=7194, name=python3, Uncontained: LTC TAG (0x2,0x0). {flags}") == (
             "fatal",
@@ -154,7 +154,7 @@ def test_link_error_registers_determine_the_action() -> None:
         "NVLink: training failed",
     ],
 )
-def test_a_link_that_failed_to_train_asks_for_a_reset(text: str) -> None:
+def test_link_that_failed_to_train_requires_a_reset(text: str) -> None:
     assert verdict(74, text) == ("fatal", "reset-gpu")
 
 

@@ -35,10 +35,10 @@ def evaluation_context(
     *,
     first: float = 0.0,
     one_shot: bool = False,
-    held: float | None = None,
+    since: float | None = None,
     **signals: Scalar,
 ) -> EvaluationContext:
-    """Return a context in which the condition `key` is true since `held`."""
+    """Return a context in which the condition `key` is true since the time `since`."""
     values = {name.replace("__", "~"): value for name, value in signals.items()}
     return EvaluationContext(
         now=now,
@@ -51,7 +51,7 @@ def evaluation_context(
         counters={},
         events={},
         signs={},
-        true_since={} if held is None else {"key": held},
+        true_since={} if since is None else {"key": since},
         expect={},
         statuses={"kmsg": "read"},
     )
@@ -240,27 +240,27 @@ def test_event_condition_starts_with_the_first_event_in_the_window() -> None:
 
 
 @pytest.mark.parametrize(
-    ("held", "expected"),
+    ("since", "expected"),
     [(None, FALSE), (701.0, FALSE), (700.0, TRUE), (100.0, TRUE)],
     ids=["new", "short", "just", "long"],
 )
-def test_sustained_condition_must_be_true_without_interruption(held: float | None, expected: int) -> None:
-    context = evaluation_context(hot=True, held=held)
+def test_sustained_condition_must_be_true_without_interruption(since: float | None, expected: int) -> None:
+    context = evaluation_context(hot=True, since=since)
     assert outcome(Sustained(HOT, 300), context) == expected
-    assert context.new_true_since == {"key": held or 1000.0}
+    assert context.new_true_since == {"key": since or 1000.0}
 
 
 def test_sustained_condition_starts_with_its_first_true_reading() -> None:
-    context = evaluation_context(hot=True, held=100.0)
+    context = evaluation_context(hot=True, since=100.0)
     assert outcome(Sustained(HOT, 300), context) == TRUE
     assert [item.since for item in context.reasons] == [100]
 
 
 def test_false_reading_resets_a_sustained_condition_and_unread_does_not() -> None:
-    cold = evaluation_context(hot=False, held=900.0)
+    cold = evaluation_context(hot=False, since=900.0)
     assert outcome(Sustained(HOT, 300), cold) == FALSE
     assert cold.new_true_since == {}
-    context = evaluation_context(held=900.0)
+    context = evaluation_context(since=900.0)
     context.unread = {"hot": "refused"}
     assert outcome(Sustained(HOT, 300), context) == UNKNOWN
     assert context.new_true_since == {"key": 900.0}
@@ -278,7 +278,7 @@ def test_false_reading_resets_a_sustained_condition_and_unread_does_not() -> Non
 def test_one_shot_reports_a_condition_true_from_the_first_reading(
     first: float, one_shot: bool, seen_once: bool, expected: int
 ) -> None:
-    context = evaluation_context(hot=True, held=900.0, first=first, one_shot=one_shot)
+    context = evaluation_context(hot=True, since=900.0, first=first, one_shot=one_shot)
     assert outcome(Sustained(HOT, 300, seen_once=seen_once), context) == expected
     assert context.early == ((100, 300) if expected == TRUE else None)
 

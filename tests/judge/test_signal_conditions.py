@@ -96,6 +96,6 @@ def test_sum_of_increases_is_between_zero_and_the_total_read(values: list[int], 
     assert increase_within(counter, over * 2, 10.0 * len(values)) >= risen
 
 
-def test_a_gap_of_more_than_twice_the_window_begins_a_new_baseline() -> None:
+def test_gap_of_more_than_twice_the_window_starts_a_new_baseline() -> None:
     counters = update_counters({}, SPANS, {"n": 1}, None, 0)
     assert update_counters(counters, SPANS, {"n": 4}, 0, 1201)["n"] == CounterState(4, 1201)

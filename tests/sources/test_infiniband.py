@@ -156,7 +156,7 @@ def test_hard_coded_values_of_efa_are_ignored() -> None:
     assert port.component is None
 
 
-def test_efa_is_known_by_driver_or_name_where_the_vendor_is_not() -> None:
+def test_efa_is_identified_by_driver_or_name_if_the_vendor_is_unread() -> None:
     files = {path: text for path, text in efa().items() if not path.endswith("vendor")}
     assert (
         by_target(InfinibandSource(), _machine(files))["port/rdmap16s0/1"].signals["port.link_layer"] == "EFA"

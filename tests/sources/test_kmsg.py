@@ -323,7 +323,7 @@ def test_only_the_beginning_of_a_long_line_is_matched() -> None:
     assert not read(line("a" * 1021 + " end"), patterns=(observation,))
 
 
-def test_the_status_of_a_machine_check_stays_text() -> None:
+def test_status_of_a_machine_check_is_text() -> None:
     _, event = one(line("mce: [Hardware Error]: CPU 6: Machine Check: 0 Bank 5: 9000000000000108"))
     assert (event.fields["status"], event.fields["cpu"]) == ("9000000000000108", 6)
 

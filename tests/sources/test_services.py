@@ -181,7 +181,7 @@ def test_services_are_unknown_in_a_container_with_its_own_namespace() -> None:
     assert "service.running" in observations["service/containerd"].unreadable
 
 
-def test_services_do_not_apply_where_systemd_does_not_run_the_machine() -> None:
+def test_services_do_not_apply_on_a_machine_without_systemd() -> None:
     machine = FakeMachine(unit("kubelet", 800), links=enabled("containerd"))
     assert by_target(ServicesSource(), machine) == {}
     refused = FakeMachine(unit("kubelet", 800), links=enabled("containerd"), errors={BOOTED: errno.EACCES})
@@ -239,7 +239,7 @@ def test_refusals_are_unread_and_not_false() -> None:
     assert observations[NODE].unreadable.keys() == {"service.enabled"}
 
 
-def test_hidden_processes_are_not_taken_for_stopped_services() -> None:
+def test_hidden_processes_are_not_reported_as_stopped_services() -> None:
     files = {"/proc/800/comm": "kubelet\n"}
     machine = systemd(files, links=enabled("containerd"), errors={"/proc/900/comm": errno.EPERM})
     observations = by_target(ServicesSource(), machine)

@@ -70,7 +70,7 @@ def test_a_type_that_is_not_known_is_maintenance() -> None:
     assert (planned.kind, planned.description) == ("maintenance", "Azure Levitate (Host hardware degraded)")
 
 
-def test_invalid_time_is_shown_as_it_is() -> None:
+def test_invalid_time_is_shown_unchanged() -> None:
     [planned] = scheduled(document({**REDEPLOY, "NotBefore": "tomorrow"}))
     assert (planned.starts, planned.unparsed_start) == (None, "tomorrow")
 

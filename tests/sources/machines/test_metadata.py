@@ -99,7 +99,7 @@ def test_connection_is_refused() -> None:
     assert (caught.value.errno, caught.value.filename) == (errno.ECONNREFUSED, PLAIN.call)
 
 
-def test_a_session_asks_for_one_token() -> None:
+def test_session_requests_one_token() -> None:
     with serving({AWS.path: "yes"}) as server:
         metadata = MetadataClient(server.address)
         assert [metadata.fetch(AWS, 5.0), metadata.fetch(AWS, 5.0)] == [MetadataResponse(200, "yes")] * 2

@@ -233,7 +233,7 @@ def test_changed_file_is_recorded_again(tmp_path: Path) -> None:
         {"system": {"nvmlSystemGetDriverVersion": {"error": "stall"}}, "devices": [hopper(links=0)]},
     ],
 )
-def test_gpus_replay_alike(document: dict[str, Any] | None, tmp_path: Path) -> None:
+def test_gpus_replay_with_the_same_observations(document: dict[str, Any] | None, tmp_path: Path) -> None:
     recorded, replayed = record_and_replay(
         tmp_path, Node(nvml=document), lambda machine: list(NvmlSource().read(machine))
     )
@@ -256,7 +256,7 @@ def test_nvml_events_replay_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("failure", ["EIO", "stall", "hang"])
-def test_mounts_replay_alike(failure: str, tmp_path: Path) -> None:
+def test_mounts_replay_with_the_same_observations(failure: str, tmp_path: Path) -> None:
     mounts = "".join(f"/dev/{name} /{name} ext4 rw 0 0\n" for name in ("a", "b", "c"))
     sizes = dict.fromkeys(("f_frsize", "f_blocks", "f_bfree", "f_bavail", "f_files", "f_ffree", "f_flag"), 7)
     calls = {"statvfs(/a)": sizes, "statvfs(/b)": {"error": failure}, "statvfs(/c)": sizes}
@@ -284,7 +284,7 @@ def whole() -> Node:
 
 
 @pytest.mark.parametrize("name", [source.name for source in all_sources(PATTERNS)])
-def test_every_source_replays_alike(name: str, tmp_path: Path) -> None:
+def test_every_source_replays_with_the_same_observations(name: str, tmp_path: Path) -> None:
     live, replay = ({source.name: source for source in all_sources(PATTERNS)}[name] for _ in range(2))
     machine = whole()
     now = machine.now()

@@ -66,7 +66,7 @@ def test_files_have_the_content_of_the_replayed_time(tmp_path: Path) -> None:
         machine.link("/sys/stuck")
 
 
-def test_log_records_come_once(tmp_path: Path) -> None:
+def test_log_records_are_returned_once(tmp_path: Path) -> None:
     machine = replay(
         tmp_path, {"kmsg": f"{ONE}\n", "frames/000010/kmsg": f"{TWO}\n", "frames/000020/kmsg": f"{THREE}\n"}
     )
@@ -77,7 +77,7 @@ def test_log_records_come_once(tmp_path: Path) -> None:
     assert [machine.log(), machine.log()] == [LogRecords((TWO, THREE), last=3), LogRecords((), last=3)]
 
 
-def test_log_records_from_before_a_restart_do_not_come_again(tmp_path: Path) -> None:
+def test_log_records_from_before_a_restart_are_not_returned_again(tmp_path: Path) -> None:
     files = {"kmsg": f"{ONE}\n{TWO}\n", "frames/000010/kmsg": f"{THREE}\n"}
     boot_id = replay(tmp_path, files).now().boot_id
     machine = ReplayMachine(Recording.open(str(tmp_path)), cursor=LogCursor(boot_id, 2))
@@ -103,7 +103,7 @@ def test_boot_restarts_the_log(tmp_path: Path) -> None:
     assert machine.log() == LogRecords((THREE,), last=3)
 
 
-def test_nvml_events_come_once(tmp_path: Path) -> None:
+def test_nvml_events_are_returned_once(tmp_path: Path) -> None:
     event = {"device": 0, "type": 8, "data": 79}
     machine = replay(
         tmp_path,
