@@ -1,6 +1,6 @@
-"""What could not be read is never held against a node, and neither is what it would follow from.
+"""A path or call that cannot be read adds no finding to a healthy machine.
 
-The whole of it, every place of every healthy recording, is `bench/unreadable.py`.
+`bench/unreadable.py` tests every path and call of every healthy recording.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def test_a_healthy_machine_is_healthy_over_time(directory: Path) -> None:
 
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
-def test_one_place_that_cannot_be_read_is_held_against_no_machine(data: st.DataObject) -> None:
+def test_one_unreadable_path_or_call_adds_no_finding(data: st.DataObject) -> None:
     directory = data.draw(st.sampled_from(healthy()))
     shapes = by_shape(trial(directory).damages)
     damage = data.draw(st.sampled_from(shapes[data.draw(st.sampled_from(sorted(shapes)))]))
@@ -51,7 +51,7 @@ def test_one_place_that_cannot_be_read_is_held_against_no_machine(data: st.DataO
 @pytest.mark.parametrize(
     "path", ["", "/sys", "/proc", "/sys/bus/pci", "/sys/class/infiniband", "/sys/fs/cgroup", "/etc"]
 )
-def test_a_tree_that_cannot_be_read_is_held_against_no_machine(path: str, failure: str) -> None:
+def test_unreadable_directory_tree_adds_no_finding(path: str, failure: str) -> None:
     """A process without descriptors, a file system that fails, a container without /sys."""
     assert judge(DGX, Damage(Place("tree", path), failure)) == []
 
