@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from typing import Any
 
-from nodeguard.aggregator.backends.background_tasks import BackgroundTasks, raise_failure
 from nodeguard.aggregator.backends.cluster_watches import ClusterWatches
 from nodeguard.aggregator.backends.kubernetes_actions import PAUSE, UNMARK, KubernetesOperatorActions
 from nodeguard.aggregator.backends.leader import Leader
@@ -46,7 +47,7 @@ class KubernetesBackend:
         self.on_written: Callable[[float], object] = lambda _: None
         # Seconds of the monotonic clock at which the marks of a Node were first issued, by uid.
         self._issued_at: dict[str, float] = {}
-        self._tasks = BackgroundTasks()
+        self._tasks = _BackgroundTasks()
 
     def begin(self) -> None:
         """Start to watch the cluster."""
@@ -68,7 +69,7 @@ class KubernetesBackend:
         leader = self.watches.leader
         # An aggregator without its watches or writers must not lead.
         self._tasks.raise_failure()
-        raise_failure(leader.tasks if leader is not None else ())
+        _raise_failure(leader.tasks if leader is not None else ())
         if leader is not None and (not held or leader.epoch != self._lease.epoch):
             await self._end_session(leader)
         if held and self.watches.leader is None:
@@ -163,3 +164,34 @@ class KubernetesBackend:
             )
         except ApiError as error:
             logger.warning("cannot send the Event about the invalid policy", extra={"error": error.message})
+
+
+def _raise_failure(tasks: Iterable[asyncio.Task[Any]]) -> None:
+    """Raise the exception of the first task that failed."""
+    for task in tasks:
+        if task.done() and not task.cancelled() and (error := task.exception()) is not None:
+            raise error
+
+
+class _BackgroundTasks:
+    """Keeps tasks until they end. A failed one is kept, so that its exception is not lost."""
+
+    def __init__(self) -> None:
+        self._tasks: list[asyncio.Task[Any]] = []
+
+    def start(self, work: Coroutine[Any, Any, Any]) -> None:
+        """Start a task."""
+        self._tasks = [
+            task for task in self._tasks if not task.done() or task.cancelled() or task.exception()
+        ]
+        self._tasks.append(asyncio.create_task(work))
+
+    def raise_failure(self) -> None:
+        """Raise the exception of the first task that failed."""
+        _raise_failure(self._tasks)
+
+    async def stop(self) -> None:
+        """Cancel all tasks, and wait for their ends."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
