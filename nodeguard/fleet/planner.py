@@ -304,4 +304,5 @@ class Planner:
         if record.degraded:
             decision = self.domain_decision(record.degraded[0].domain)
             reason = decision.evidence if decision is not None else ""
-        return node_condition(node.name, record, self.reports.get(node.uid), reason, node.condition)
+        proven = self.releases.proofs.get(node.uid, {})
+        return node_condition(node.name, record, self.reports.get(node.uid), proven, reason, node.condition)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 
+from nodeguard.fleet.decide.release import CauseKey, cause_key
 from nodeguard.fleet.state.latest_report import LatestReport
 from nodeguard.model.finding import Action
 from nodeguard.model.mark import MARK_KINDS, Mark, MarkCause, MarkRecord
@@ -16,14 +17,23 @@ from nodeguard.wire.report import ReportedFinding
 _SHOWN = 2
 _LONGEST = 300
 
+# Follows the details in place of the action: an operator who has carried it out must not do so again.
+_RECOVERING = "No action is needed now: the checks pass, and the soak period runs."
+
 
 def node_condition(
-    node: str, record: MarkRecord, report: LatestReport | None, degraded: str, before: NodeCondition | None
+    node: str,
+    record: MarkRecord,
+    report: LatestReport | None,
+    proven: Container[CauseKey],
+    degraded: str,
+    before: NodeCondition | None,
 ) -> NodeCondition | None:
     """Return the condition for a Node; None for none.
 
-    node: its name. report: the node's latest report, None if there is none. degraded: message about the first
-    domain of the record. before: the Node's current condition of nodeguard, None for none.
+    node: its name. report: the node's latest report, None if there is none. proven: the causes that are over
+    and in their soak period. degraded: message about the first domain of the record. before: the Node's
+    current condition of nodeguard, None for none.
     """
     marks = {cause.mark for cause in record.causes}
     worst = next((mark for mark in Mark if mark in marks), None)
@@ -41,8 +51,13 @@ def node_condition(
         key=lambda item: (item[0].mark != Mark.QUARANTINE, item[0].since, item[0].check, item[0].target)
     )
     details = f"nodeguard describe node {node} ({_faults(cause for cause, _ in findings)})."
-    action = _action([finding for _, finding in findings], details, before)
-    message = f"{_happened(findings)} {_excluded_work(worst)} {DETAILS_PREFIX}{_with_action(details, action)}"
+    # On a node with a hold, a fault that has returned still has its earlier proof.
+    unproven = [
+        finding for cause, finding in findings if finding is not None or cause_key(None, cause) not in proven
+    ]
+    message = (
+        f"{_happened(findings)} {_excluded_work(worst)} {DETAILS_PREFIX}{_advice(unproven, details, before)}"
+    )
     return NodeCondition("False", MARK_KINDS[worst].condition_reason, message)
 
 
@@ -61,19 +76,23 @@ def _with_action(details: str, action: Action | None) -> str:
     return details if action is None else f"{details} To do: {action.phrase}."
 
 
-def _action(
-    findings: list[ReportedFinding | None], details: str, before: NodeCondition | None
-) -> Action | None:
-    """Return the strongest action for the causes of a mark; None if there is none.
+def _advice(findings: list[ReportedFinding | None], details: str, before: NodeCondition | None) -> str:
+    """Return the details with the strongest action for the causes of a mark that are not over.
 
-    Where a cause has no finding now, an action that the condition named before for the same faults counts,
-    too: no check has reported that the fault is over, and a restart must not change the condition.
+    findings: of these causes. Where one has no finding now, an action that the condition named before for the
+    same faults counts, too: no check has reported that the fault is over, and a restart must not change the
+    condition.
     """
+    recovering = f"{details} {_RECOVERING}"
+    if not findings:
+        return recovering
     actions = [finding.action for finding in findings if finding is not None]
     if None in findings and before is not None:
         _, _, named = before.message.rpartition(DETAILS_PREFIX)
+        if named == recovering and not actions:
+            return recovering
         actions += [action for action in Action if named == _with_action(details, action)]
-    return max(actions, key=lambda action: action.rank, default=None)
+    return _with_action(details, max(actions, key=lambda action: action.rank, default=None))
 
 
 def _happened(findings: list[tuple[MarkCause, ReportedFinding | None]]) -> str:

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from nodeguard.model.finding import Action, Health
 from nodeguard.model.mark import MAINTENANCE_ANNOTATION
 from nodeguard.model.node import MAX_CONDITION_MESSAGE, NodeCondition
+from nodeguard.model.policy import SoakPeriod
 from tests.fleet.leaves import FIRST, fails, fleet, wait
 from tests.fleet.scene import AT_ONCE, Fleet, finding, in_order
 
@@ -134,6 +135,31 @@ def test_the_action_stays_while_a_fault_is_not_reported() -> None:
     made.say(0, replace(OTHER, action=Action.CONTACT_SUPPORT), proven=())
     made.carry_out()
     assert condition(made).message.endswith(" To do: contact support.")
+
+
+def test_an_operator_who_has_rebooted_the_node_is_not_asked_to_do_it_again() -> None:
+    made = Fleet(2, replace(AT_ONCE, soak=SoakPeriod()))
+    made.say(0, LOST)
+    made.carry_out()
+    assert condition(made).message.endswith(" To do: reboot the node.")
+    made.say(0)
+    made.carry_out()
+    recovering = condition(made)
+    assert (recovering.status, recovering.reason) == ("False", "Quarantined")
+    assert recovering.message == (
+        "gpu-lost on GPU 0000:3b:00. All new work is kept off. "
+        "Details: nodeguard describe node node-0 (gpu-lost on GPU 0000:3b:00). "
+        "No action is needed now: the checks pass, and the soak period runs."
+    )
+    made.say(0, proven=())
+    made.carry_out()
+    made.reports.clear()
+    made.restart()
+    made.carry_out()
+    assert condition(made) == recovering
+    made.say(0, LOST)
+    made.carry_out()
+    assert condition(made).message.endswith(" To do: reboot the node.")
 
 
 def test_a_condition_of_an_earlier_version_is_rewritten_once() -> None:
