@@ -172,10 +172,10 @@ class Fleet:
         outcomes = {
             "Advised": f"advice: {effect} {'it' if entry['scope'] == f'node {node}' else entry['scope']}",
             "Withheld": f"NO advice: {entry['reason']}",
-            "Recovering": "proven to be over; the advice stays until the soak period ends",
+            "Recovering": "the check passes; the advice stays until the soak period ends",
             "Resolved": "over; it may take work again" if node in self._advised else "over",
         }
-        outcome = outcomes.get(state, "reported; nothing is kept away")
+        outcome = outcomes.get(state, "reported; no scheduling change")
         if state == "Advised":
             self._advised.add(node)
         # The message of a check is printed once.

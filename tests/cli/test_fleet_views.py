@@ -80,7 +80,7 @@ def test_a_storm_in_short() -> None:
              nodeguard describe incident node-1-gpu-0000-3b-00-f750a6f0
 
     FATAL    node-2, GPU 0000:3c:00: gpu-ecc, marked, 14 min old
-             kept until proven to be over by gpu-ecc
+             waits for gpu-ecc to pass with fresh data
              nodeguard describe incident node-2-gpu-0000-3c-00-356027bb
 
     SUSPECT  node-11, GPU 0000:3b:00: gpu-hot, marked, 2 min 10 s old
@@ -173,18 +173,19 @@ def test_a_marked_node() -> None:
     QUARANTINE  gpu-ecc - GPU 0000:3c:00
       component   GPU-1
       since       2023-11-14 22:13:30 UTC, 12 min 50 s ago
-      waiting for gpu-ecc to prove that GPU 0000:3c:00 is in order
+      waiting for gpu-ecc to pass on GPU 0000:3c:00 with fresh data
 
     QUARANTINE  gpu-lost - GPU 0000:3b:00
       component   GPU-1
       since       2023-11-14 22:26:20 UTC, just now
-      waiting for gpu-lost to find it no more; it finds it still
+      waiting for gpu-lost to pass; it still finds the fault
 
     FATAL  gpu-lost - GPU 0000:3b:00
       message     GPU 0000:3b:00 has fallen off the bus: Xid 79
       component   GPU-1
       since       2023-11-14 22:24:10 UTC, 2 min 10 s ago
       evidence    nvml: gone
+      action      reset the GPU
       mark        set
       see         nodeguard explain gpu-lost
 
@@ -208,6 +209,7 @@ def test_a_node_with_a_withheld_mark() -> None:
       component   GPU-1
       since       2023-11-14 22:24:10 UTC, 2 min 10 s ago
       evidence    nvml: gone
+      action      reset the GPU
       mark        withheld: hold on the node: alice debugs it
       see         nodeguard explain gpu-lost
 
@@ -251,13 +253,31 @@ def test_a_gpu_in_its_soak_period_on_a_partially_read_node() -> None:
     QUARANTINE  gpu-lost - GPU 0000:3b:00, as device gpu-0
       component   GPU-1
       since       2023-11-14 22:13:30 UTC, 30 s ago
-      waiting for the soak period to end, while gpu-lost goes on proving it:
+      waiting for the soak period to end, while gpu-lost continues to pass:
                   2023-11-14 22:23:30 UTC, in 9 min 30 s
 
       charged     to the budget of check gpu-lost, device gpu-0, 30 s ago
       budgets     fleet 0 of 1, default pool 0 of 1, check gpu-lost 1 of 15
       not read    infiniband of port mlx5_0/1: permission denied
       incident    node-0-gpu-0000-3b-00-21acaae0 (recovering)
+    """)
+
+
+def test_a_node_with_a_released_mark() -> None:
+    fleet = Fleet(2, AT_ONCE)
+    fleet.say(0, finding())
+    fleet.carry_out()
+    fleet.say(0)
+    fleet.carry_out()
+    assert explained(fleet, 0) == page("""
+    OK  node-0: all checks passed.
+      last report just now
+      hardware    8 GPUs; no pool
+
+      released    gpu-lost at 2023-11-14 22:13:20 UTC; its next soak period is
+                  longer
+      budgets     fleet 0 of 2, default pool 0 of 2
+      incident    node-0-gpu-0000-3b-00-21acaae0 (resolved)
     """)
 
 
@@ -277,6 +297,7 @@ def test_a_stale_node() -> None:
       component   GPU-1
       since       2023-11-14 22:12:20 UTC, 2 min ago
       evidence    nvml: gone
+      action      reset the GPU
       mark        none: a warning marks nothing
       see         nodeguard explain gpu-lost
 
@@ -342,8 +363,8 @@ def test_an_incident_in_full() -> None:
     assert view is not None
     assert look(incident_lines(view)) == page("""
     FATAL  gpu-ecc - GPU 0000:3c:00 of node-2
-      state       marked, new work is kept away: kept until proven to be over by
-                  gpu-ecc
+      state       marked, new work is kept away: waits for gpu-ecc to pass with
+                  fresh data
       scope       node node-2
       since       2023-11-14 22:12:20 UTC, 14 min ago
       changed     2023-11-14 22:26:20 UTC, just now
@@ -355,7 +376,7 @@ def test_an_incident_in_full() -> None:
     QUARANTINE  gpu-ecc - GPU 0000:3c:00
       component   GPU-1
       since       2023-11-14 22:13:30 UTC, 12 min 50 s ago
-      waiting for gpu-ecc to prove that GPU 0000:3c:00 is in order
+      waiting for gpu-ecc to pass on GPU 0000:3c:00 with fresh data
     """)
 
 

@@ -159,9 +159,7 @@ def test_the_mark_of_a_domain_is_shown_on_its_nodes() -> None:
         True,
         "domain",
     )
-    assert (
-        mark.wait.message == f"{FIRST} to be in order: over when fewer than 2 of its nodes show it for 30 min"
-    )
+    assert mark.wait.message == f"{FIRST} to recover: over when fewer than 2 of its nodes show it for 30 min"
     assert {item.node: item.marks for item in list_nodes(made.planner, made.now).nodes}["node-5"] == (
         DEGRADED,
     )

@@ -40,15 +40,15 @@ def wait(fleet: Fleet) -> ReleaseWaitView:
 
 def test_a_mark_waits_for_its_check_to_find_nothing_then_to_prove_it_then_for_the_soak() -> None:
     fleet = marked()
-    assert wait(fleet) == ReleaseWaitView("finding", "gpu-lost to find it no more; it finds it still")
+    assert wait(fleet) == ReleaseWaitView("finding", "gpu-lost to pass; it still finds the fault")
     fleet.say(0, proven=())
     fleet.carry_out()
-    assert wait(fleet) == ReleaseWaitView("proof", "gpu-lost to prove that GPU 0000:3b:00 is in order")
+    assert wait(fleet) == ReleaseWaitView("proof", "gpu-lost to pass on GPU 0000:3b:00 with fresh data")
     fleet.say(0)
     fleet.carry_out()
     fleet.after(100.0)
     fleet.carry_out()
-    says = "the soak period to end, while gpu-lost goes on proving it"
+    says = "the soak period to end, while gpu-lost continues to pass"
     assert wait(fleet) == ReleaseWaitView("soak", says, "2023-11-14T22:23:30Z", 500.0)
     fleet.after(500.0)
     fleet.carry_out()
@@ -67,7 +67,7 @@ def test_the_targets_without_proof_are_named() -> None:
     fleet.say(0, proven=(in_order(targets=slots[:1]),))
     fleet.carry_out()
     assert wait(fleet).message == (
-        "gpu-lost to prove that GPU 0000:3c:00, GPU 0000:3d:00, GPU 0000:3e:00, GPU 0000:3f:00 and 1 more are in order"
+        "gpu-lost to pass on GPU 0000:3c:00, GPU 0000:3d:00, GPU 0000:3e:00, GPU 0000:3f:00 and 1 more with fresh data"
     )
 
 
@@ -79,7 +79,9 @@ def test_marks_wait_for_holds_reports_and_removed_checks() -> None:
     fleet = marked()
     fleet.change(0, annotations={**fleet.nodes["uid-0"].annotations, MAINTENANCE_ANNOTATION: "rack move"})
     fleet.carry_out()
-    assert wait(fleet) == ReleaseWaitView("maintenance", "maintenance to end (rack move), and proof after it")
+    assert wait(fleet) == ReleaseWaitView(
+        "maintenance", "maintenance to end (rack move), and its check to pass after it"
+    )
     fleet = marked()
     fleet.reports.pop("uid-0")
     fleet.after(60.0)
@@ -96,7 +98,7 @@ def test_marks_wait_for_holds_reports_and_removed_checks() -> None:
     fleet = marked()
     fleet.planner.set_policy(replace(LONG, holds=(Hold(checks=("gpu-lost",)),)))
     fleet.planner.record_issued(fleet.plan())
-    assert wait(fleet) == ReleaseWaitView("write", "is being released")
+    assert wait(fleet) == ReleaseWaitView("write", "the write that removes it")
     fleet = Fleet(3, LONG)
     fleet.say(0, finding("site-fans"))
     fleet.after(10.0)
@@ -122,7 +124,7 @@ def test_marks_to_be_written_and_removed_are_shown() -> None:
     fleet.say(0)
     fleet.planner.record_issued(fleet.plan())
     [mark] = page(fleet).marks
-    assert (mark.wait, mark.written) == (ReleaseWaitView("write", "is being released"), True)
+    assert (mark.wait, mark.written) == (ReleaseWaitView("write", "the write that removes it"), True)
 
 
 def test_findings_have_the_decisions_on_their_mark_requests() -> None:

@@ -20,7 +20,7 @@ from nodeguard.cli.render.fleet_text import (
 )
 from nodeguard.cli.render.terminal import StyledLine, format_age
 from nodeguard.fleet_api.schema.node import DEGRADED, ChargeView, FindingView, MarkRequestView, NodeView
-from nodeguard.model.finding import DataStatus
+from nodeguard.model.finding import Action, DataStatus
 from nodeguard.model.incident import IncidentState
 from nodeguard.model.mark import MARK_KINDS, Mark
 from nodeguard.model.target import target_label
@@ -143,20 +143,29 @@ def _finding(finding: FindingView) -> Iterator[StyledLine]:
     yield item_line("since", f"{time_and_age(finding.since, finding.age)}{status}{note}")
     for evidence in finding.evidence:
         yield item_line("evidence", evidence, "dim")
+    # The node needs no repair for a finding that its domain explains.
+    if finding.action != Action.NONE and finding.state != IncidentState.OPEN:
+        yield item_line("action", finding.action.phrase)
+    style = "fatal" if finding.state == IncidentState.WITHHELD else "dim"
+    yield item_line("mark", _mark_state(finding), name_style=style)
+    yield item_line("see", f"nodeguard explain {finding.check}", "dim")
+
+
+def _mark_state(finding: FindingView) -> str:
+    """Return the state of the mark that a finding requests, as text."""
     match finding.state:
         case IncidentState.MARKED:
-            yield item_line("mark", "set")
+            return "set"
         case IncidentState.ADVISED:
-            yield item_line("mark", "advised")
+            return "advised"
         case IncidentState.PENDING:
-            yield item_line("mark", state_text(IncidentState.PENDING, finding.seconds_left))
+            return state_text(IncidentState.PENDING, finding.seconds_left)
         case IncidentState.WITHHELD:
-            yield item_line("mark", f"withheld: {finding.reason}", name_style="fatal")
+            return f"withheld: {finding.reason}"
         case IncidentState.DRY_RUN:
-            yield item_line("mark", f"dry run: {_would(finding.reason)}")
+            return f"dry run: {_would(finding.reason)}"
         case _:
-            yield item_line("mark", f"none: {finding.reason}")
-    yield item_line("see", f"nodeguard explain {finding.check}", "dim")
+            return f"none: {finding.reason}"
 
 
 def _would(reason: str) -> str:
@@ -178,7 +187,7 @@ def _request(state: IncidentState, request: MarkRequestView) -> StyledLine:
 
 def _last(node: NodeView) -> Iterator[StyledLine]:
     for charge in node.charges:
-        yield item_line("charged", _charge(charge))
+        yield _charge(charge)
     if node.budgets:
         yield item_line("budgets", ", ".join(map(budget_text, node.budgets)))
     for unreadable in node.unreadable:
@@ -194,9 +203,12 @@ def _last(node: NodeView) -> Iterator[StyledLine]:
         yield item_line("incident", f"{incident.name} ({incident.state.phrase})")
 
 
-def _charge(charge: ChargeView) -> str:
+def _charge(charge: ChargeView) -> StyledLine:
+    """Return the line of a charge, or of a released mark that makes the next soak period longer."""
     device = f", device {charge.device}" if charge.device else ""
     if not charge.ended:
-        return f"to the budget of check {charge.check}{device}, {format_age(charge.age)}"
+        text = f"to the budget of check {charge.check}{device}, {format_age(charge.age)}"
+        return item_line("charged", text)
     count = f", {charge.count} times recently" if charge.count > 1 else ""
-    return f"to {charge.check}, released {api_time(charge.ended)}{count}; the next soak period is longer"
+    text = f"{charge.check} at {api_time(charge.ended)}{count}; its next soak period is longer"
+    return item_line("released", text)

@@ -92,7 +92,7 @@ class ReleaseWait(Struct, frozen=True):
     until: float = 0.0
 
 
-RELEASING = ReleaseWait("write", "is being released")
+RELEASING = ReleaseWait("write", "the write that removes it")
 NOT_EVALUATED = ReleaseWait(
     "evaluation", "the aggregator to evaluate it, which it has not done since it started"
 )
@@ -165,7 +165,7 @@ def wait_for_all(marks: NodeMarks, wait: ReleaseWait) -> dict[CauseKey, ReleaseW
 
 def still_failing(check: str) -> ReleaseWait:
     """Return the wait of a mark with a check that still finds the fault."""
-    return ReleaseWait("finding", f"{check} to find it no more; it finds it still")
+    return ReleaseWait("finding", f"{check} to pass; it still finds the fault")
 
 
 def no_such_check(check: str) -> ReleaseWait:
@@ -178,17 +178,19 @@ def _wait(evidence: ReleaseEvidence, device: Device | None, cause: MarkCause) ->
     proof = evidence.proven.get(cause_key(device, cause))
     if proof is not None:
         return ReleaseWait(
-            "soak", f"the soak period to end, while {cause.check} goes on proving it", proof.until
+            "soak", f"the soak period to end, while {cause.check} continues to pass", proof.until
         )
     if evidence.report is None:
         return evidence.absent
     if reports_fault(evidence.report.findings, cause):
         return still_failing(cause.check)
-    return ReleaseWait("proof", f"{cause.check} to prove that {_unproven(evidence.report, cause)} in order")
+    return ReleaseWait(
+        "proof", f"{cause.check} to pass on {_unproven(evidence.report, cause)} with fresh data"
+    )
 
 
 def _unproven(report: LatestReport, cause: MarkCause) -> str:
-    """Return the targets that a check has not reported as passing yet."""
+    """Return the targets that a check has not reported as passing yet, as text."""
     unproven = dict.fromkeys(cause.targets or (cause.target,))
     for group in report.proven:
         if cause.check in group.checks:
@@ -197,8 +199,7 @@ def _unproven(report: LatestReport, cause: MarkCause) -> str:
     # Once the check reports all targets as passing, the next plan releases the mark.
     missing = [target_label(target) for target in unproven or cause.targets or (cause.target,)]
     rest = len(missing) - _SHOWN
-    labels = ", ".join(missing[:_SHOWN]) + (f" and {rest} more" if rest > 0 else "")
-    return f"{labels} {'is' if len(missing) == 1 else 'are'}"
+    return ", ".join(missing[:_SHOWN]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def without_causes(

@@ -32,7 +32,7 @@ from nodeguard.model.instant import Instant
 from nodeguard.model.mark import DegradedMark, MarkCause, MarkRecord
 from nodeguard.model.node import Device
 
-_NO_REPORT = ReleaseWait("silence", "the node's agent to report: nothing is released because no report comes")
+_NO_REPORT = ReleaseWait("silence", "the node's agent to report: without a report no mark is released")
 
 
 class ActiveMark(Struct, frozen=True):
@@ -86,7 +86,7 @@ class ReleaseTracker:
             decision = self._domains.decision(mark.domain) if mark in marks.node.degraded else None
             wait = RELEASING
             if decision is not None:
-                wait = ReleaseWait("domain", f"{mark.domain} to be in order: {decision.clears_when}")
+                wait = ReleaseWait("domain", f"{mark.domain} to recover: {decision.clears_when}")
             yield ActiveMark(mark, None, wait, mark in observed.node.degraded)
 
     def _not_planned(self, uid: str, cause: MarkCause) -> ReleaseWait:
@@ -113,7 +113,7 @@ class ReleaseTracker:
         report, absent = self._state.reports.get(uid), _NO_REPORT
         if placement.maintenance:
             absent = ReleaseWait(
-                "maintenance", f"maintenance to end ({placement.maintenance}), and proof after it"
+                "maintenance", f"maintenance to end ({placement.maintenance}), and its check to pass after it"
             )
         if placement.maintenance or uid in stale:
             report = None

@@ -63,7 +63,7 @@ def _done(incident: Incident) -> str:
     work = "new work" if incident.health == Health.FATAL else "new gang work"
     match incident.state:
         case IncidentState.OPEN:
-            return "nothing is kept away" if incident.node else incident.detail
+            return "no scheduling change" if incident.node else incident.detail
         case IncidentState.DRY_RUN:
             return f"dry run: {incident.detail}"
         case IncidentState.WITHHELD:
@@ -74,7 +74,7 @@ def _done(incident: Incident) -> str:
             return f"advice: keep {work} off {incident.scope}"
         case IncidentState.RECOVERING:
             return f"{incident.scope}: {incident.detail}"
-    return incident.detail or "over"
+    return incident.detail or "the fault is over"
 
 
 def resolve(incident: Incident, now: float, detail: str = "") -> Incident:

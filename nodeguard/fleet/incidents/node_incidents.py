@@ -271,16 +271,17 @@ def dry_run_message(mark: Mark, scope: str, reason: str) -> str:
 
 
 def _recovery(
-    situation: NodeSituation, causes: Iterable[tuple[Device | None, MarkCause]]
+    situation: NodeSituation, causes: list[tuple[Device | None, MarkCause]]
 ) -> tuple[IncidentState, str]:
     unproven = sorted(
         {cause.check for device, cause in causes if cause_key(device, cause) not in situation.proofs}
     )
     if not unproven:
-        return IncidentState.RECOVERING, "proven to be over; the soak period runs"
+        passing = "the check passes" if len({cause.check for _, cause in causes}) == 1 else "the checks pass"
+        return IncidentState.RECOVERING, f"{passing}; the soak period runs"
     if situation.report is None:
-        return situation.granted, "kept: the node's agent does not report, so nothing proves that it is over"
-    return situation.granted, f"kept until proven to be over by {', '.join(unproven)}"
+        return situation.granted, "waits for the node's agent to report"
+    return situation.granted, f"waits for {', '.join(unproven)} to pass with fresh data"
 
 
 def _symptom(finding: ReportedFinding) -> Symptom:
