@@ -144,7 +144,8 @@ def _check(options: Namespace) -> int:
         case "yaml":
             print_output(to_yaml(output))
         case _:
-            print_lines(list(policy_lines(options.file, policy, checks, warnings, options.nodes)))
+            name = "standard input" if options.file == STDIN else options.file
+            print_lines(list(policy_lines(name, policy, checks, warnings, options.nodes)))
     return WARNING if warnings else OK
 
 

@@ -216,3 +216,4 @@ def test_a_policy_is_read_from_standard_input(
     assert "standard input:1: defaultMode: 'enforced'" in capsys.readouterr().err
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"defaultMode: observe\n")))
     assert main(["policy", "check", "-"]) == 0
+    assert capsys.readouterr().out.startswith("standard input - ok\n")
