@@ -4,43 +4,44 @@ from __future__ import annotations
 
 import os
 import sys
-from argparse import ArgumentParser
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Iterator, Sequence
+from math import inf
 
 import msgspec
 
 from bench.simulation.episode import BEFORE
-from bench.simulation.rows import FaultRow, RolloutRow, Share
+from bench.simulation.rows import FaultRow, RolloutRow
 from bench.simulation.table import HELD_OUT, TUNING, Inputs, Plan, Table, table
 from nodeguard.cli.check_catalogue import load_catalogue
+from nodeguard.cli.usage import whole_number
 from nodeguard.judge.formatting import format_duration
 from nodeguard.model.policy import default_policy
+from nodeguard.simulate.figures import Share
 
-# Smaller fleets have too few leaves and racks for every kind of shared fault.
-_MIN_NODES = 1100
+# A smaller fleet has only one domain that is large enough for a shared fault.
+_MIN_NODES, _MAX_NODES = 16, 100_000
+_MAX_RUNS = 10_000
 
 
 def main(arguments: Sequence[str]) -> None:
     """Run the evaluation and print its tables."""
     parser = ArgumentParser(prog="python -m bench.simulation", description=__doc__)
-    parser.add_argument("--nodes", type=int, default=2560, help="nodes of an episode (2560)")
-    parser.add_argument("--episodes", type=int, default=20, help="episodes of each shared fault (20)")
-    parser.add_argument(
-        "--before", metavar="SECONDS", type=float, default=BEFORE, help="normal time before a fault (6 h)"
+    add = parser.add_argument
+    nodes, runs = whole_number(_MIN_NODES, _MAX_NODES), whole_number(1, _MAX_RUNS)
+    add("--nodes", metavar="N", type=nodes, help="nodes of the fleet (2560; 7500 on normal days)")
+    add("--episodes", metavar="N", type=runs, default=20, help="episodes of each shared fault (20)")
+    add("--days", metavar="N", type=whole_number(0, _MAX_RUNS), help="normal days (as many as episodes)")
+    add(
+        "--before", metavar="SECONDS", type=_duration, default=BEFORE, help="normal time before a fault (6 h)"
     )
-    parser.add_argument("--held-out", action="store_true", help="use seeds that no constant was chosen by")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    seeds = parser.add_mutually_exclusive_group()
+    seeds.add_argument("--seed", metavar="N", type=whole_number(0, 2**31), help="first seed (1)")
+    seeds.add_argument("--held-out", action="store_true", help="use seeds that no constant was chosen by")
+    add("--jobs", metavar="N", type=whole_number(1, 1024), default=os.cpu_count() or 1, help="processes")
+    add("--json", action="store_true", help="print JSON")
     options = parser.parse_args(arguments)
-    if options.nodes < _MIN_NODES:
-        parser.error(f"--nodes: at least {_MIN_NODES}, so that there is a domain for each fault")
-    plan = Plan(
-        nodes=options.nodes,
-        episodes=options.episodes,
-        days=options.episodes,
-        before=options.before,
-        first=HELD_OUT if options.held_out else TUNING,
-    )
+    plan = plan_of(options)
     catalogue, signals = load_catalogue()
     inputs = Inputs(catalogue, signals, default_policy(catalogue.fault_classes))
     result = table(inputs, plan, options.jobs, lambda step: print(step, file=sys.stderr))
@@ -48,6 +49,30 @@ def main(arguments: Sequence[str]) -> None:
         print(msgspec.json.format(msgspec.json.encode(result), indent=2).decode())
     else:
         print("\n".join(table_lines(result)))
+
+
+def plan_of(options: Namespace) -> Plan:
+    """Return the plan of the options; every option that is set applies to all of it."""
+    default = Plan()
+    first = TUNING if options.seed is None else options.seed
+    return Plan(
+        nodes=options.nodes or default.nodes,
+        quiet_nodes=options.nodes or default.quiet_nodes,
+        episodes=options.episodes,
+        days=options.episodes if options.days is None else options.days,
+        before=options.before,
+        first=HELD_OUT if options.held_out else first,
+    )
+
+
+def _duration(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0.0 <= seconds < inf:
+        raise ArgumentTypeError(f"'{text}' is invalid: expected a number of seconds, such as 21600")
+    return seconds
 
 
 _FAULTS = (
@@ -68,15 +93,17 @@ def table_lines(result: Table) -> Iterator[str]:
     )
     yield ""
     yield from _columns([_FAULTS, *(_fault(row) for row in result.faults)])
+    if result.unfit:
+        yield f"too few domains in this fleet: {', '.join(result.unfit)}"
     yield ""
     yield from _columns([_ROLLOUTS, *(_rollout(row) for row in result.rollouts)])
     quiet = result.quiet
     if quiet is not None:
         yield ""
         yield (
-            f"{quiet.days:g} normal days of 7,500 nodes: {quiet.domains:.2f} false domains a day "
-            f"[{quiet.low:.2f}, {quiet.high:.2f}], {quiet.nodes:.1f} nodes in them, "
-            f"{quiet.suppressed:.2f} suppressed checks a day"
+            f"{quiet.days:g} normal days of {quiet.fleet_nodes:,} nodes: "
+            f"{quiet.domains:.2f} false domains a day [{quiet.low:.2f}, {quiet.high:.2f}], "
+            f"{quiet.nodes:.1f} nodes in them, {quiet.suppressed:.2f} suppressed checks a day"
         )
 
 
@@ -98,7 +125,7 @@ def _rollout(row: RolloutRow) -> tuple[str, ...]:
     return (
         f"{rollout.check} on {rollout.share:.0%} {pace}{order}",
         str(row.max_quarantined),
-        f"{row.suppressed} of {row.runs}",
+        _share(row.suppressed),
         _seconds(row.p50),
         str(row.domains),
     )

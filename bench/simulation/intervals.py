@@ -1,24 +1,9 @@
-"""Means and confidence intervals at 95%. Pure."""
+"""Means, and their confidence intervals at 95%. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import sqrt
 from random import Random
-
-# Of a normal distribution, for 95%.
-_Z = 1.959964
-
-
-def wilson(hits: int, tries: int) -> tuple[float, float]:
-    """Return Wilson's interval for a share; (0, 1) for no tries."""
-    if not tries:
-        return 0.0, 1.0
-    share, square = hits / tries, _Z * _Z
-    middle = (share + square / (2 * tries)) / (1 + square / tries)
-    width = _Z * sqrt(share * (1 - share) / tries + square / (4 * tries * tries)) / (1 + square / tries)
-    low = 0.0 if hits == 0 else max(0.0, middle - width)
-    return low, 1.0 if hits == tries else min(1.0, middle + width)
 
 
 def bootstrap(counts: Sequence[float], seed: int = 1, draws: int = 2000) -> tuple[float, float]:

@@ -7,18 +7,9 @@ from collections.abc import Iterable
 from msgspec import Struct
 
 from bench.simulation.episode import Episode, QuietDays
-from bench.simulation.intervals import bootstrap, mean, wilson
+from bench.simulation.intervals import bootstrap, mean
 from bench.simulation.rollouts import Rollout
-from nodeguard.simulate.figures import quantile
-
-
-class Share(Struct, frozen=True):
-    """A share, with its confidence interval at 95%."""
-
-    hits: int
-    of: int
-    low: float
-    high: float
+from nodeguard.simulate.figures import Share, poisson, quantile, share
 
 
 class FaultRow(Struct, frozen=True):
@@ -44,18 +35,18 @@ class RolloutRow(Struct, frozen=True):
     """
 
     rollout: Rollout
-    runs: int
     max_quarantined: int
-    suppressed: int
+    suppressed: Share
     p50: float | None
     domains: int
 
 
 class QuietRow(Struct, frozen=True):
-    """Normal days of a fleet of REFERENCE_NODES. domains, nodes, suppressed: for each day. low, high: the
+    """Normal days of a fleet of fleet_nodes. domains, nodes, suppressed: for each day. low, high: the
     confidence interval of the mean number of domains, at 95%.
     """
 
+    fleet_nodes: int
     days: float
     domains: float
     low: float
@@ -87,21 +78,23 @@ def rollout_row(rollout: Rollout, episodes: list[Episode]) -> RolloutRow:
     """Return the row of a roll-out."""
     return RolloutRow(
         rollout,
-        len(episodes),
         max((run.max_healthy_quarantined for run in episodes), default=0),
-        sum(run.is_suppressed for run in episodes),
+        share(sum(run.is_suppressed for run in episodes), len(episodes)),
         quantile([at for run in episodes for at in run.detection_seconds], 0.5),
         sum(run.wrong for run in episodes),
     )
 
 
-def quiet_row(runs: list[QuietDays]) -> QuietRow:
-    """Return the row of normal days."""
+def quiet_row(fleet_nodes: int, runs: list[QuietDays]) -> QuietRow:
+    """Return the row of normal days of a fleet."""
     days = sum(run.days for run in runs)
     low, high = bootstrap([run.domains / run.days for run in runs])
     if not high and days:
-        high = _NO_EVENTS_HIGH / days
+        # Resampling shows nothing where no event was seen.
+        _, events = poisson(0)
+        high = events / days
     return QuietRow(
+        fleet_nodes,
         days,
         sum(run.domains for run in runs) / days,
         low,
@@ -109,15 +102,6 @@ def quiet_row(runs: list[QuietDays]) -> QuietRow:
         sum(run.nodes for run in runs) / days,
         sum(run.suppressed for run in runs) / days,
     )
-
-
-# The expected number of events, at most, where none was seen; two-sided, at 95%.
-_NO_EVENTS_HIGH = 3.69
-
-
-def share(hits: int, of: int) -> Share:
-    """Return a share with its interval."""
-    return Share(hits, of, *wilson(hits, of))
 
 
 def _mean(values: Iterable[float]) -> float:

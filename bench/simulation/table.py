@@ -48,12 +48,13 @@ _FEWER_ROLLOUTS = 5
 
 
 class Plan(Struct, frozen=True):
-    """Size of the evaluation. nodes: of an episode's fleet. episodes: of each kind. days: normal ones, of a
-    fleet of REFERENCE_NODES. before: normal seconds before a fault. first: the first seed. kinds: of shared
-    faults.
+    """Size of the evaluation. nodes: of an episode's fleet. quiet_nodes: of the fleet on normal days.
+    episodes: of each kind. days: normal ones. before: normal seconds before a fault. first: the first seed.
+    kinds: of shared faults; those that do not fit the fleet are left out.
     """
 
     nodes: int = 2560
+    quiet_nodes: int = REFERENCE_NODES
     episodes: int = 20
     days: int = 20
     before: float = BEFORE
@@ -63,12 +64,13 @@ class Plan(Struct, frozen=True):
 
 
 class Table(Struct, frozen=True):
-    """Result of the evaluation."""
+    """Result of the evaluation. unfit: kinds of shared faults that do not fit the fleet."""
 
     plan: Plan
     faults: tuple[FaultRow, ...]
     rollouts: tuple[RolloutRow, ...]
     quiet: QuietRow | None
+    unfit: tuple[str, ...] = ()
 
 
 class Inputs(Struct, frozen=True):
@@ -81,10 +83,13 @@ class Inputs(Struct, frozen=True):
 
 def table(inputs: Inputs, plan: Plan, jobs: int, log: Callable[[str], None]) -> Table:
     """Run the evaluation. jobs: number of processes. log: called with the name of each step."""
-    seeds = range(plan.first, plan.first + plan.episodes)
+    seeds, fleet = range(plan.first, plan.first + plan.episodes), simulated_topology(plan.nodes)
+    unfit = tuple(kind for kind in plan.kinds if not SHARED_FAULT_KINDS[kind].fits(fleet))
     with ProcessPoolExecutor(jobs, initializer=_begin, initargs=(inputs,)) as pool:
         faults = []
         for kind in plan.kinds:
+            if kind in unfit:
+                continue
             log(kind)
             tasks = [
                 (kind, seed, plan.nodes, diagnoses, plan.before)
@@ -100,9 +105,9 @@ def table(inputs: Inputs, plan: Plan, jobs: int, log: Callable[[str], None]) -> 
             runs = list(pool.map(_rollout, [(rollout, seed, plan.nodes) for seed in fewer]))
             rollouts.append(rollout_row(rollout, runs))
         log("normal days")
-        days = [(seed, plan.before) for seed in range(plan.first, plan.first + plan.days)]
-        quiet = quiet_row(list(pool.map(_quiet_day, days))) if plan.days else None
-    return Table(plan, tuple(faults), tuple(rollouts), quiet)
+        days = [(plan.quiet_nodes, seed, plan.before) for seed in range(plan.first, plan.first + plan.days)]
+        quiet = quiet_row(plan.quiet_nodes, list(pool.map(_quiet_day, days))) if plan.days else None
+    return Table(plan, tuple(faults), tuple(rollouts), quiet, unfit)
 
 
 # The inputs of this process.
@@ -142,7 +147,7 @@ def _rollout(task: tuple[Rollout, int, int]) -> Episode:
     return rollout_episode(_agent(), _bad_agent(rollout.check), _fleet(nodes), rollout, seed, policy)
 
 
-def _quiet_day(task: tuple[int, float]) -> QuietDays:
-    seed, before = task
+def _quiet_day(task: tuple[int, int, float]) -> QuietDays:
+    nodes, seed, before = task
     policy = enforce_all(_inputs[0].policy)
-    return quiet_days(_agent(), _fleet(REFERENCE_NODES), 1.0, seed, policy, before)
+    return quiet_days(_agent(), _fleet(nodes), 1.0, seed, policy, before)

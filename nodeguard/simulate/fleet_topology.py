@@ -37,6 +37,10 @@ class TopologySizes(Struct, frozen=True):
 
 DEFAULT_SIZES = TopologySizes()
 
+# Fleets with fewer nodes have smaller leaves, so that there are several.
+_SMALL_FLEET = 128
+_SMALL_SIZES = TopologySizes(leaf=8)
+
 
 class SimulatedTopology(Struct, frozen=True):
     """nodes: each with its labels. domains: indexes of the nodes of each domain, by path. node_domains: paths
@@ -54,8 +58,14 @@ class SimulatedTopology(Struct, frozen=True):
         )
 
 
-def simulated_topology(count: int, sizes: TopologySizes = DEFAULT_SIZES) -> SimulatedTopology:
-    """Return the topology of a fleet of so many nodes."""
+def default_sizes(count: int) -> TopologySizes:
+    """Return the sizes of the domains in a fleet of so many nodes."""
+    return _SMALL_SIZES if count < _SMALL_FLEET else DEFAULT_SIZES
+
+
+def simulated_topology(count: int, sizes: TopologySizes | None = None) -> SimulatedTopology:
+    """Return the topology of a fleet of so many nodes, by default with the sizes for such a fleet."""
+    sizes = sizes or default_sizes(count)
     nodes, members = [], defaultdict(list)
     node_domains = []
     for index, (rack, is_nvlink_rack) in enumerate(_racks(count, sizes)):

@@ -48,21 +48,30 @@ class SharedFaultKind(Struct, frozen=True):
     count: int = 1
 
     def fits(self, fleet: SimulatedTopology) -> bool:
-        """Return whether a fleet has enough such domains."""
+        """Return whether a fleet has enough such domains. A fleet needs some nodes outside of a domain: else
+        no diagnosis can distinguish its fault from a check with false alarms.
+        """
         if not self.topology:
-            return True
-        return len(_parents(fleet.domains_at(self.topology, self.depth))) >= self.count
+            return len(fleet.nodes) >= _MIN_NODES
+        return len(_parents(self.candidates(fleet))) >= self.count
+
+    def candidates(self, fleet: SimulatedTopology) -> list[str]:
+        """Return the paths of the domains that may have such a fault."""
+        return [
+            path
+            for path in fleet.domains_at(self.topology, self.depth)
+            if _MIN_NODES <= len(fleet.domains[path]) < len(fleet.nodes)
+        ]
 
 
 def make_shared_fault(name: str, fleet: SimulatedTopology, start: float, chance: Random) -> SharedFault:
-    """Return a fault of a kind in a random domain."""
+    """Return a fault of a kind that fits the fleet, in a random domain."""
     kind = SHARED_FAULT_KINDS[name]
     if not kind.topology:
         all_nodes = tuple(range(len(fleet.nodes)))
         faults = tuple(kind.member_faults("fleet/all", all_nodes, start, chance))
         return SharedFault(name, (), start, max(fault.end for fault in faults), faults, STALE_CHECK)
-    paths = fleet.domains_at(kind.topology, kind.depth)
-    candidates = [path for path in paths if len(fleet.domains[path]) >= _MIN_NODES]
+    candidates = kind.candidates(fleet)
     chosen = [
         chance.choice([path for path in candidates if _parent(path) == parent])
         for parent in chance.sample(sorted(_parents(candidates)), kind.count)

@@ -12,7 +12,7 @@ from nodeguard.model.diagnosis import LOCATION_TOPOLOGIES
 from nodeguard.model.policy import Mode, Policy
 from nodeguard.simulate.agent_reports import SimulatedAgent
 from nodeguard.simulate.faults import SimulatedAgents
-from nodeguard.simulate.figures import quantile
+from nodeguard.simulate.figures import poisson, quantile, wilson
 from nodeguard.simulate.fleet_topology import TOPOLOGY_LABELS, simulated_topology
 from nodeguard.simulate.outcome_counter import CheckSuppressed, OutcomeCounter, score_diagnosis
 from nodeguard.simulate.random_faults import DAY, DEFAULT_RATES, FaultRates, node_faults, shared_faults
@@ -27,6 +27,23 @@ class SimulationSettings(Struct, frozen=True):
     seed: int = 1
 
 
+# The low and the high end of a confidence interval at 95%.
+Interval = tuple[float, float]
+
+
+class Intervals(Struct, frozen=True):
+    """Confidence intervals of the figures of the same name, at 95%; null where there are no tries.
+
+    diagnosis_recall: of diagnosed_shared_faults as a share of shared_faults. correct_quarantines: as a share
+    of quarantines. Those of shares are Wilson's. false_domains_per_day: as of independent events (Poisson).
+    """
+
+    diagnosis_recall: Interval | None
+    diagnosis_precision: Interval | None
+    correct_quarantines: Interval | None
+    false_domains_per_day: Interval
+
+
 class SimulationResult(Struct, frozen=True):
     """Result of a simulation. Fields may be added in version 1; none is removed or changes its meaning.
 
@@ -37,7 +54,7 @@ class SimulationResult(Struct, frozen=True):
     shared_fault_quarantines: of nodes with a shared fault. max_quarantined: nodes at one time.
     justified_capacity_lost, unjustified_capacity_lost: share of all node time in quarantine with a fault, and
     without one. incidents_per_day, domain_incidents_per_day: that opened, and those of domains and checks.
-    suppressed_checks: each suppression of a check.
+    suppressed_checks: each suppression of a check. intervals: of some figures.
     """
 
     version: Literal[1]
@@ -57,6 +74,7 @@ class SimulationResult(Struct, frozen=True):
     incidents_per_day: float
     domain_incidents_per_day: float
     suppressed_checks: tuple[CheckSuppressed, ...]
+    intervals: Intervals
 
 
 def simulate(
@@ -77,6 +95,7 @@ def simulate(
     counter.close(seconds)
     score, node_seconds = score_diagnosis(counter.degraded, shared), settings.nodes * seconds
     diagnosed = score.correct + score.wrong
+    false_low, false_high = poisson(score.wrong)
     return SimulationResult(
         version=1,
         settings=settings,
@@ -95,7 +114,17 @@ def simulate(
         incidents_per_day=counter.incidents / days,
         domain_incidents_per_day=counter.domain_incidents / days,
         suppressed_checks=tuple(counter.suppressed),
+        intervals=Intervals(
+            _share_interval(score.detected, score.expected),
+            _share_interval(score.correct, diagnosed),
+            _share_interval(counter.correct_quarantines, counter.quarantines),
+            (false_low / days, false_high / days),
+        ),
     )
+
+
+def _share_interval(hits: int, tries: int) -> Interval | None:
+    return wilson(hits, tries) if tries else None
 
 
 def enforce_all(policy: Policy) -> Policy:

@@ -47,3 +47,14 @@ def test_two_leaves_at_once_are_in_two_pods() -> None:
     for seed in range(10):
         first, second = make_shared_fault("two leaves at once", FLEET, 0.0, Random(seed)).domains
         assert first.split("/")[1] != second.split("/")[1]
+
+
+@pytest.mark.parametrize("nodes", [1, 7, 8, 16, 40, 130, 512])
+def test_a_shared_fault_of_a_small_fleet_leaves_other_nodes_healthy(nodes: int) -> None:
+    fleet = simulated_topology(nodes)
+    fitting = [name for name, kind in SHARED_FAULT_KINDS.items() if kind.fits(fleet)]
+    for name in fitting:
+        [*domains] = make_shared_fault(name, fleet, 0.0, Random(1)).domains
+        assert all(len(fleet.domains[path]) < nodes for path in domains)
+    assert ("leaf dead" in fitting) == (nodes >= 16)
+    assert "spine degraded" not in fitting

@@ -18,7 +18,13 @@ from nodeguard.judge.formatting import format_duration
 from nodeguard.model.catalogue import Catalogue
 from nodeguard.model.policy import Mode, Policy, default_policy
 from nodeguard.simulate.agent_reports import SimulatedAgent
-from nodeguard.simulate.simulation import SimulationResult, SimulationSettings, enforce_all, simulate
+from nodeguard.simulate.simulation import (
+    Interval,
+    SimulationResult,
+    SimulationSettings,
+    enforce_all,
+    simulate,
+)
 
 _MAX_NODES, _MAX_DAYS = 100_000, 365
 
@@ -35,7 +41,8 @@ def result_lines(result: SimulationResult, policy: Policy | None) -> Iterator[St
     )
     yield field_line("policy", "all marks are enforced" if policy is None else _mode(policy))
     yield field_line("shared faults", _shared_faults(result))
-    yield field_line("false domains", f"{result.false_domains_per_day:.3g} a day")
+    low, high = result.intervals.false_domains_per_day
+    yield field_line("false domains", f"{result.false_domains_per_day:.3g} a day [{low:.2g} to {high:.2g}]")
     checks = sorted({event.check for event in result.suppressed_checks})
     if checks:
         yield field_line("suppressed", f"{len(result.suppressed_checks)} times a check: {', '.join(checks)}")
@@ -43,7 +50,10 @@ def result_lines(result: SimulationResult, policy: Policy | None) -> Iterator[St
         "incidents",
         f"{result.incidents_per_day:.4g} a day, {result.domain_incidents_per_day:.3g} of domains and checks",
     )
-    correct = f", {result.correct_quarantines / result.quarantines:.1%} correct" if result.quarantines else ""
+    correct = ""
+    if result.quarantines:
+        correct_share = result.correct_quarantines / result.quarantines
+        correct = f", {correct_share:.1%}{_interval(result.intervals.correct_quarantines)} correct"
     yield field_line(
         "quarantines", f"{result.quarantines}{correct}; {result.shared_fault_quarantines} for a shared fault"
     )
@@ -52,6 +62,7 @@ def result_lines(result: SimulationResult, policy: Policy | None) -> Iterator[St
         f"{result.justified_capacity_lost:.3%} justified, {result.unjustified_capacity_lost:.3%} unjustified;"
         f" at most {count_noun(result.max_quarantined, 'node')} at a time",
     )
+    yield field_line("intervals", "in brackets, at 95%")
 
 
 def _mode(policy: Policy) -> str:
@@ -73,8 +84,21 @@ def _shared_faults(result: SimulationResult) -> str:
             f" after {format_duration(round(median))} (median), "
             f"{format_duration(round(slowest))} (95th percentile)"
         )
-    precision = "" if result.diagnosis_precision is None else f"; precision {result.diagnosis_precision:.1%}"
-    return f"{result.diagnosed_shared_faults} of {result.shared_faults} diagnosed{times}{precision}"
+    intervals, precision = result.intervals, result.diagnosis_precision
+    recall = (
+        f"{result.diagnosed_shared_faults} of {result.shared_faults}{_interval(intervals.diagnosis_recall)}"
+    )
+    correct = (
+        "" if precision is None else f"; precision {precision:.1%}{_interval(intervals.diagnosis_precision)}"
+    )
+    return f"{recall} diagnosed{times}{correct}"
+
+
+def _interval(interval: Interval | None) -> str:
+    if interval is None:
+        return ""
+    low, high = interval
+    return f" [{low:.0%} to {high:.0%}]"
 
 
 def run(arguments: Sequence[str]) -> int:

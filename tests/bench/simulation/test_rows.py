@@ -5,8 +5,9 @@ import pytest
 from bench.simulation.__main__ import table_lines
 from bench.simulation.episode import Episode, QuietDays
 from bench.simulation.rollouts import Rollout
-from bench.simulation.rows import FaultRow, QuietRow, RolloutRow, fault_row, quiet_row, rollout_row, share
+from bench.simulation.rows import FaultRow, QuietRow, RolloutRow, fault_row, quiet_row, rollout_row
 from bench.simulation.table import HELD_OUT, Plan, Table
+from nodeguard.simulate.figures import share
 from nodeguard.simulate.outcome_counter import CheckSuppressed
 
 
@@ -44,23 +45,27 @@ def test_a_fault_without_a_domain_counts_suppressed_checks() -> None:
 def test_a_rollout_row_shows_the_worst_run() -> None:
     rollout = Rollout("gpu-reset-required", 0.1, 0.0)
     row = rollout_row(rollout, [episode(max_healthy=5), episode(0, (), max_healthy=15, wrong=1)])
-    assert (row.runs, row.max_quarantined, row.suppressed, row.p50, row.domains) == (2, 15, 1, 20.0, 1)
+    assert (row.max_quarantined, row.suppressed, row.p50, row.domains) == (15, share(1, 2), 20.0, 1)
 
 
 def test_quiet_days_are_counted_by_day() -> None:
-    row = quiet_row([QuietDays(2.0, 1, 32, 0), QuietDays(2.0, 0, 0, 2)])
+    row = quiet_row(7500, [QuietDays(2.0, 1, 32, 0), QuietDays(2.0, 0, 0, 2)])
     assert (row.days, row.domains, row.nodes, row.suppressed) == (4.0, 0.25, 8.0, 0.5)
     assert row.low <= 0.25 <= row.high == pytest.approx(0.5)
+    none = quiet_row(64, [QuietDays(1.0, 0, 0, 0)] * 10)
+    assert (none.fleet_nodes, none.low) == (64, 0.0)
+    assert none.high == pytest.approx(0.369, abs=1e-3)
 
 
 def test_the_table_has_a_line_for_each_row() -> None:
     fault = FaultRow("leaf dead", share(9, 10), share(0, 0), 20.0, None, 24.4, 0.0, 0)
-    rollout = RolloutRow(Rollout("gpu-reset-required", 0.1, 1800.0), 4, 5, 3, 50.0, 0)
-    quiet = QuietRow(10.0, 0.1, 0.0, 0.3, 3.2, 0.5)
-    lines = list(table_lines(Table(Plan(first=HELD_OUT), (fault,), (rollout,), quiet)))
+    rollout = RolloutRow(Rollout("gpu-reset-required", 0.1, 1800.0), 5, share(3, 4), 50.0, 0)
+    quiet = QuietRow(7500, 10.0, 0.1, 0.0, 0.3, 3.2, 0.5)
+    lines = list(table_lines(Table(Plan(first=HELD_OUT), (fault,), (rollout,), quiet, ("leaf dead",))))
     assert "held-out seeds, from 10000" in lines[0]
     assert lines[3].startswith("leaf dead     0.90 [0.60, 0.98]")
     assert "20 s / -" in lines[3]
     assert "24.4 -> 0.0" in lines[3]
-    assert lines[6].startswith("gpu-reset-required on 10% over 30 min  5")
-    assert "0.10 false domains a day [0.00, 0.30]" in lines[8]
+    assert lines[4] == "too few domains in this fleet: leaf dead"
+    assert lines[7].startswith("gpu-reset-required on 10% over 30 min  5                0.75 [0.30, 0.95]")
+    assert "days of 7,500 nodes: 0.10 false domains a day [0.00, 0.30]" in lines[9]

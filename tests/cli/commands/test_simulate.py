@@ -14,7 +14,15 @@ def test_text_output(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(SMALL) == 0
     output = capsys.readouterr().out
     assert output.splitlines()[0] == "simulation - 300 nodes, 1 day, seed 1"
-    for name in ("policy", "shared faults", "false domains", "incidents", "quarantines", "capacity lost"):
+    for name in (
+        "policy",
+        "shared faults",
+        "false domains",
+        "incidents",
+        "quarantines",
+        "capacity lost",
+        "intervals",
+    ):
         assert f"\n{name} " in output
 
 
