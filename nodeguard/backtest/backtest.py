@@ -9,7 +9,8 @@ from msgspec import Struct
 
 from nodeguard.backtest.finding_episodes import FindingEpisodes
 from nodeguard.backtest.fleet_replay import FleetReplay
-from nodeguard.backtest.policy_result import MarkResult, PolicyResult, policy_result
+from nodeguard.backtest.mark_results import MarkResult
+from nodeguard.backtest.policy_result import PolicyResult, policy_result
 from nodeguard.fleet.state.history_events import HistoryEvent
 from nodeguard.model.incident import IncidentState
 from nodeguard.model.policy import Policy
@@ -69,7 +70,7 @@ def run_backtest(
         recent_reports=recent,
         last_step=last or 0.0,
         results=tuple(
-            policy_result(replay.marks, episodes, policy, start, end)
+            policy_result(replay.marks, replay.domains, episodes, policy, start, end)
             for replay, policy in zip(replays, policies, strict=True)
         ),
     )

@@ -10,6 +10,7 @@ from math import inf
 
 from msgspec.structs import replace
 
+from nodeguard.backtest.domain_tracker import DomainTracker
 from nodeguard.backtest.mark_tracker import MarkTracker
 from nodeguard.fleet.planner import Planner
 from nodeguard.fleet.policy_rules import check_limit
@@ -48,10 +49,13 @@ _UNHEALTHY = frozenset({Health.SUSPECT, Health.FATAL})
 
 
 class FleetReplay:
-    """A planner that replays the history. marks: the marks that it sets. checks: see Planner."""
+    """A planner that replays the history. marks: the marks that it sets. domains: the degraded domains.
+    checks: see Planner.
+    """
 
     def __init__(self, policy: Policy, checks: Iterable[str]) -> None:
         self.marks = MarkTracker()
+        self.domains = DomainTracker()
         # The replay does not need incidents.
         self._planner = Planner(replace(policy, silences=(Silence(),)), checks)
         self._requests: dict[str, tuple[object, ...]] = {}
@@ -77,6 +81,7 @@ class FleetReplay:
                 self._late.pop(uid, None)
                 self._planner.remove_node(uid)
                 self.marks.node_deleted(uid, at)
+                self.domains.node_deleted(uid, at)
                 self._schedule(at)
             case AgentLivenessChanged(at, uid, _, silent):
                 self._set_heartbeat(uid, _LONG_AGO if silent else inf)
@@ -160,6 +165,7 @@ class FleetReplay:
             for _ in range(_MAX_PLANS):
                 plan = planner.plan(now)
                 self.marks.plan_applied(planner, plan, at)
+                self.domains.plan_applied(planner, plan, at)
                 planner.record_issued(plan)
                 for desired in plan.nodes:
                     planner.update_node(apply_desired(planner.state.nodes[desired.uid], desired))

@@ -17,13 +17,14 @@ from nodeguard.model.mark import Mark, MarkRecord
 class MarkEnd(StrEnum):
     """The end of a mark.
 
-    `proven`, `retracted`, `removed`: see release.ReleasedMark. `finding-ended`: the finding ended before
-    anything was marked. `marked`: the mark was granted later. `replaced`: another mark replaced it.
-    `node-deleted`: its Node was deleted. `open`: it has not ended.
+    `proven`, `retracted`, `superseded`, `removed`: see release.ReleasedMark. `finding-ended`: the finding
+    ended before anything was marked. `marked`: the mark was granted later. `replaced`: another mark replaced
+    it. `node-deleted`: its Node was deleted. `open`: it has not ended.
     """
 
     PROVEN = "proven"
     RETRACTED = "retracted"
+    SUPERSEDED = "superseded"
     REMOVED = "removed"
     FINDING_ENDED = "finding-ended"
     MARKED = "marked"
@@ -46,9 +47,10 @@ class RequestedMark(Struct, frozen=True):
 
 
 class MarkSpan(Struct):
-    """A time in which a mark had one state: `Marked`, `Withheld`, or `DryRun`.
+    """A time in which a mark had one state: `Marked`, `Withheld`, `DryRun`, or `Open`: the mark of a degraded
+    domain covers the node.
 
-    start, end: seconds since the epoch; end is None while it lasts. reasons: why it was withheld, or would
+    start, end: seconds since the epoch; end is None while it lasts. reasons: why it was not set, or would not
     be, each reason once, in their order.
     """
 
@@ -162,7 +164,7 @@ class MarkTracker:
             span.reasons.append(outcome.reason)
 
 
-_RELEASES = frozenset({MarkEnd.PROVEN, MarkEnd.RETRACTED, MarkEnd.REMOVED})
+_RELEASES = frozenset({MarkEnd.PROVEN, MarkEnd.RETRACTED, MarkEnd.SUPERSEDED, MarkEnd.REMOVED})
 
 
 def _end(span: MarkSpan, at: float, reason: MarkEnd) -> None:

@@ -8,7 +8,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from nodeguard.backtest.backtest import BacktestResult, run_backtest
-from nodeguard.backtest.policy_result import MarkResult, PolicyResult
+from nodeguard.backtest.mark_results import MarkResult
+from nodeguard.backtest.policy_result import PolicyResult
 from nodeguard.fleet.state.history_events import (
     AgentLivenessChanged,
     HistoryEvent,

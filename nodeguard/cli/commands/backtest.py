@@ -86,7 +86,7 @@ def _parser() -> ArgumentParser:
         help="the policy; a second one is compared with it")  # fmt: skip
     add("--since", metavar="TIME", type=lambda text: duration(text, _LONGEST), default=0.0,
         help="time range to report, back from now (30d; default: all)")  # fmt: skip
-    add("--all", action="store_true", help="list every mark, not only the latest")
+    add("--all", action="store_true", help="list every mark and degraded domain, not only the latest")
     add_checks(parser)
     add_output(parser, "text", "json", "yaml")
     return parser

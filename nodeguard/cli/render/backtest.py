@@ -6,18 +6,26 @@ from collections.abc import Iterator, Sequence
 
 from nodeguard.backtest.backtest import BacktestResult, PolicyDifference, compare_policies
 from nodeguard.backtest.finding_episodes import EpisodeEnd
+from nodeguard.backtest.mark_results import MarkResult
 from nodeguard.backtest.mark_tracker import MarkEnd
-from nodeguard.backtest.policy_result import MarkResult, PolicyCheckResult, PolicyResult
-from nodeguard.cli.render.fleet_text import MARK_STYLES, count_noun, item_line, target_text, title_line
+from nodeguard.backtest.policy_result import DomainResult, PolicyResult
+from nodeguard.cli.render.backtest_table import check_table, node_hours, table_legend
+from nodeguard.cli.render.fleet_text import (
+    MARK_STYLES,
+    STYLES,
+    count_noun,
+    item_line,
+    target_text,
+    title_line,
+)
 from nodeguard.cli.render.terminal import StyledLine, StyledText, format_time, printable
 from nodeguard.judge.formatting import format_duration
 from nodeguard.model.incident import IncidentState
 from nodeguard.model.policy import Policy
 
-# Marks, reasons and checks in a view without --all.
+# Marks (and degraded domains) and reasons in a view without --all.
 _MARKS = 10
 _REASONS = 6
-_CHECKS = 20
 
 
 def backtest_lines(
@@ -31,7 +39,7 @@ def backtest_lines(
     """Return the lines of the view. columns: of the terminal. everything: all marks, not only the latest."""
     lines = [_headline(files, result), *_time_range(result)]
     for file, policy, account in zip(files, policies, result.results, strict=True):
-        lines += [StyledLine(), *_account(file, policy, account, columns)]
+        lines += [StyledLine(), *_account(file, policy, account, columns, everything=everything)]
     if len(result.results) == 2:
         changes = compare_policies(*result.results)
         lines += [StyledLine(), *_difference(files, result.results, changes, everything=everything)]
@@ -42,10 +50,17 @@ def backtest_lines(
 
 def _headline(files: Sequence[str], result: BacktestResult) -> StyledLine:
     period = format_duration(max(1.0, result.until - result.since))
-    texts = [f"{file} marks {account.nodes}" for file, account in zip(files, result.results, strict=True)]
+    texts = [
+        f"{file} marks {account.nodes}{_in_domains(account)}"
+        for file, account in zip(files, result.results, strict=True)
+    ]
     return title_line(
         "backtest", "strong", f"{count_noun(result.nodes, 'node')} in {period}: {'; '.join(texts)}."
     )
+
+
+def _in_domains(account: PolicyResult) -> str:
+    return f", and {account.domain_nodes} in degraded domains" if account.domain_nodes else ""
 
 
 def _time_range(result: BacktestResult) -> Iterator[StyledLine]:
@@ -59,16 +74,20 @@ def _marked(account: PolicyResult) -> list[MarkResult]:
     return [entry for entry in account.marks if entry.state == IncidentState.MARKED]
 
 
-def _account(file: str, policy: Policy, account: PolicyResult, columns: int) -> Iterator[StyledLine]:
+def _account(
+    file: str, policy: Policy, account: PolicyResult, columns: int, *, everything: bool
+) -> Iterator[StyledLine]:
     yield title_line("policy", "strong", file)
     marked = _marked(account)
     first = f", first at {format_time(account.max_marked_at)}" if account.max_marked else ""
     nodes = count_noun(account.nodes, "node")
-    text = f"{count_noun(len(marked), 'mark')} of {nodes}, {_hours(account.seconds)} node-hours"
+    text = f"{count_noun(len(marked), 'mark')} of {nodes}, {node_hours(account.seconds)} node-hours"
+    nothing = "no single node" if account.domain_nodes else "nothing"
     yield item_line(
         "marked",
-        f"{text}; {count_noun(account.max_marked, 'node')} at one time{first}" if marked else "nothing",
+        f"{text}; {count_noun(account.max_marked, 'node')} at one time{first}" if marked else nothing,
     )
+    yield from _degraded(account)
     withheld = sum(item.state == IncidentState.WITHHELD for item in account.marks)
     if withheld:
         rest = len(account.reasons) - _REASONS
@@ -85,77 +104,64 @@ def _account(file: str, policy: Policy, account: PolicyResult, columns: int) -> 
     settled = sum(item.ended_in_grace for item in account.checks)
     if settled:
         yield item_line("settled", f"{count_noun(settled, 'finding')} over within their grace period")
-    if account.checks:
+    yield from _domains(account.domains, everything=everything)
+    checks = [check for check in account.checks if check.marked + check.withheld + check.dry_run]
+    if checks:
         yield StyledLine()
-        yield from _table(account.checks, columns)
+        yield from check_table(checks, columns)
         yield StyledLine()
-        yield from _legend(policy, account.checks)
+        yield from table_legend(policy, checks)
 
 
-_HEADS = ("CHECK", "MARK", "MARKS", "NODES", "HOURS", "BRIEF", "AGAIN", "WORSE", "UNSET", "SPARED", "MISSED")
-
-# Columns of text; the others are numbers.
-_TEXT_COLUMNS = 2
-
-
-def _table(checks: Sequence[PolicyCheckResult], columns: int) -> Iterator[StyledLine]:
-    """Yield a row for each check; on a narrow terminal its name has a line of its own."""
-    rows = [_cells(check) for check in checks[:_CHECKS]]
-    widths = [max(map(len, cells)) for cells in zip(_HEADS, *rows, strict=True)]
-    narrow = sum(widths) + 2 * len(widths[1:]) > columns
-    if narrow:
-        widths[0] = len(_HEADS[0])
-    yield StyledLine(tuple(StyledText(text, "dim") for text in _spread(_HEADS, widths)))
-    for check, cells in zip(checks, rows, strict=False):
-        styles = ("", MARK_STYLES[check.mark], *("dim" if cell == "-" else "" for cell in cells[2:]))
-        if narrow:
-            yield StyledLine((StyledText(cells[0], "strong"),))
-        texts = _spread(("", *cells[1:]) if narrow else cells, widths)
-        yield StyledLine(tuple(StyledText(text, style) for text, style in zip(texts, styles, strict=True)))
-    if len(checks) > _CHECKS:
-        yield StyledLine(text=f"and {len(checks) - _CHECKS} more checks: -o json lists them", style="dim")
+def _degraded(account: PolicyResult) -> Iterator[StyledLine]:
+    """Yield the line about degraded domains, if there were any, and about the marks that they cover."""
+    if not account.domains:
+        return
+    domains = count_noun(len(account.domains), "domain")
+    text = f"{domains}; no node is marked for {'it' if len(account.domains) == 1 else 'them'}"
+    if account.domain_nodes:
+        nodes = count_noun(account.domain_nodes, "node")
+        text = (
+            f"{domains}; {nodes} marked, {node_hours(account.domain_seconds)} node-hours; "
+            f"{count_noun(account.max_domain_nodes, 'node')} at one time"
+        )
+    yield item_line("degraded", text)
+    covered = sum(check.covered for check in account.checks)
+    if covered:
+        yield item_line(
+            "covered", f"{count_noun(covered, 'mark')} of single nodes, by the mark of their domain"
+        )
 
 
-def _spread(cells: Sequence[str], widths: Sequence[int]) -> list[str]:
-    """Return aligned cells: text to the left, numbers to the right."""
-    return [
-        f"{text:<{width}}  " if column < _TEXT_COLUMNS else f"{text:>{width}}  "
-        for column, (text, width) in enumerate(zip(cells, widths, strict=True))
-    ]
+# State of a degraded domain, with the number of its nodes.
+_DOMAIN_STATES = {
+    IncidentState.MARKED: "gang work is kept off {}",
+    IncidentState.WITHHELD: "withheld; gang work is not kept off {}",
+    IncidentState.DRY_RUN: "dry run; gang work would be kept off {}",
+}
 
 
-def _cells(check: PolicyCheckResult) -> tuple[str, ...]:
-    numbers = (
-        check.brief,
-        check.recurred,
-        check.escalated,
-        check.withheld + check.dry_run,
-        check.spared,
-        check.missed,
-    )
-    marks = (check.marked, check.nodes)
-    return (
-        printable(check.check),
-        check.mark.value,
-        *(str(number) if number else "-" for number in marks),
-        _hours(check.seconds) if check.marked else "-",
-        *(str(number) if number else "-" for number in numbers),
-    )
+def _domains(domains: Sequence[DomainResult], *, everything: bool) -> Iterator[StyledLine]:
+    """Yield degraded domains, latest first."""
+    shown = domains[::-1] if everything else domains[::-1][:_MARKS]
+    for domain in shown:
+        yield StyledLine()
+        yield from _domain(domain)
+    if len(domains) > len(shown):
+        yield StyledLine()
+        yield StyledLine(
+            text=f"and {count_noun(len(domains) - len(shown), 'earlier domain')}: --all lists them"
+        )
 
 
-def _legend(policy: Policy, checks: Sequence[PolicyCheckResult]) -> Iterator[StyledLine]:
-    soak, forget = format_duration(policy.soak.first), format_duration(policy.soak.forget)
-    entries = (
-        ("brief", f"resolved by itself within {soak} of the mark", any(check.brief for check in checks)),
-        ("again", f"the fault returned within {forget}", any(check.recurred for check in checks)),
-        ("worse", f"became fatal, or fatal within {forget}", any(check.escalated for check in checks)),
-        ("unset", "withheld, or a dry run", any(check.withheld + check.dry_run for check in checks)),
-        ("spared", "of these, brief and not again", any(check.spared for check in checks)),
-        ("missed", "of these, again or worse", any(check.missed for check in checks)),
-    )
-    for name, text, is_shown in entries:
-        if is_shown:
-            yield item_line(name, text, "dim")
+def _domain(domain: DomainResult) -> Iterator[StyledLine]:
+    head = (StyledText(f"{'DEGRADED':<10}", STYLES[domain.state]), StyledText("  "))
+    times = f"{format_time(domain.start)} {_lasts(domain.start, domain.end)}"
+    yield StyledLine(head, f"{printable(domain.domain)}, {times}", "strong")
+    nodes = count_noun(domain.nodes or domain.size, "node")
+    texts = [_DOMAIN_STATES[domain.state].format(nodes), *domain.reasons]
+    for text in (f"incident {domain.incident}", printable(domain.evidence), "; ".join(texts)):
+        yield StyledLine((StyledText(" " * 12),), text)
 
 
 def _marks(entries: Sequence[MarkResult], *, everything: bool) -> Iterator[StyledLine]:
@@ -173,9 +179,7 @@ def _marks(entries: Sequence[MarkResult], *, everything: bool) -> Iterator[Style
 def _mark(entry: MarkResult) -> Iterator[StyledLine]:
     request = entry.request
     mark = request.mark.value
-    lasts = (
-        f"for {format_duration(max(entry.end - entry.start, 1.0))}" if entry.end is not None else "to the end"
-    )
+    lasts = _lasts(entry.start, entry.end)
     head = (StyledText(f"{mark.upper():<10}", MARK_STYLES[request.mark]), StyledText("  "))
     yield StyledLine(
         head,
@@ -183,6 +187,10 @@ def _mark(entry: MarkResult) -> Iterator[StyledLine]:
         "strong",
     )
     yield StyledLine((StyledText(" " * 12),), _next(entry))
+
+
+def _lasts(start: float, end: float | None) -> str:
+    return "to the end" if end is None else f"for {format_duration(max(end - start, 1.0))}"
 
 
 _OVER = {
@@ -194,6 +202,7 @@ _OVER = {
 _ENDS = {
     MarkEnd.PROVEN: "released after the check passed",
     MarkEnd.RETRACTED: "released, as its check was suppressed",
+    MarkEnd.SUPERSEDED: "released, as the mark of its domain covers it",
     MarkEnd.REMOVED: "removed by an operator",
     MarkEnd.REPLACED: "replaced by another mark",
     MarkEnd.NODE_DELETED: "removed with its node",
@@ -232,14 +241,9 @@ def _difference(
     yield item_line("both", f"{count_noun(len(changes.both), 'mark')} under both policies")
     yield item_line("no more", f"{count_noun(len(changes.first), 'mark')} under {first} only")
     yield item_line("new", f"{count_noun(len(changes.second), 'mark')} under {second} only")
-    yield item_line("hours", f"{'+' if hours >= 0 else '-'}{_hours(abs(hours))} node-hours")
+    yield item_line("hours", f"{'+' if hours >= 0 else '-'}{node_hours(abs(hours))} node-hours")
     for name, entries in ((first, changes.first), (second, changes.second)):
         if entries:
             yield StyledLine()
             yield StyledLine(text=f"under {name} only:", style="strong")
             yield from _marks(entries, everything=everything)
-
-
-def _hours(seconds: float) -> str:
-    hours = seconds / 3600.0
-    return f"{hours:.1f}" if hours < 100 else f"{hours:.0f}"

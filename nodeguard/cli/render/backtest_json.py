@@ -9,8 +9,9 @@ import msgspec
 from msgspec import Struct
 
 from nodeguard.backtest.backtest import BacktestResult, compare_policies
+from nodeguard.backtest.mark_results import Followup, MarkResult, PolicyCheckResult
 from nodeguard.backtest.mark_tracker import MarkEnd
-from nodeguard.backtest.policy_result import Followup, MarkResult, PolicyCheckResult, PolicyResult
+from nodeguard.backtest.policy_result import DomainResult, PolicyResult
 from nodeguard.model.incident import IncidentState
 from nodeguard.model.instant import rfc3339
 from nodeguard.model.mark import Mark
@@ -19,9 +20,9 @@ from nodeguard.model.mark import Mark
 class MarkOutput(Struct, frozen=True):
     """A mark that was set, withheld, or only a dry run, and what happened next.
 
-    state: `Marked`, `Withheld` or `DryRun`. from, until: RFC 3339; until is null while the mark is active.
-    ended: see mark_tracker.MarkEnd. reasons: why it was withheld. next: see policy_result.Followup; lasted in
-    seconds.
+    state: `Marked`, `Withheld`, `DryRun`, or `Open`: the mark of a degraded domain covers it. from, until:
+    RFC 3339; until is null while the mark is active. ended: see mark_tracker.MarkEnd. reasons: why it was
+    withheld. next: see mark_results.Followup; lasted in seconds.
     """
 
     node: str
@@ -38,6 +39,28 @@ class MarkOutput(Struct, frozen=True):
     next: Followup = Followup()
 
 
+class DomainOutput(Struct, frozen=True):
+    """A degraded domain.
+
+    incident: name of its incident. state: `Marked`, `Withheld` or `DryRun`. from, until: RFC 3339; until is
+    null while it is degraded. size: its nodes; voters: those that showed the fault; nodes: those that were
+    marked, for node_hours in total. reasons: why it was withheld, or would be.
+    """
+
+    incident: str
+    domain: str
+    fault_classes: tuple[str, ...]
+    state: IncidentState
+    size: int
+    voters: int
+    nodes: int
+    node_hours: float
+    evidence: str
+    began: str = msgspec.field(name="from")
+    until: str | None = None
+    reasons: tuple[str, ...] = ()
+
+
 class ReasonOutput(Struct, frozen=True):
     """A reason why marks were withheld, and their number."""
 
@@ -47,7 +70,8 @@ class ReasonOutput(Struct, frozen=True):
 
 class PolicyResultOutput(Struct, frozen=True):
     """The marks of a policy. node_hours: for which nodes were marked. max_marked, most_at: the most nodes
-    that were marked at one time, and when (RFC 3339). checks: see policy_result.PolicyCheckResult.
+    that were marked at one time, and when (RFC 3339). checks: see mark_results.PolicyCheckResult. domains:
+    degraded ones; domain_nodes, domain_node_hours, max_domain_nodes: figures of their marks.
     """
 
     file: str
@@ -58,6 +82,10 @@ class PolicyResultOutput(Struct, frozen=True):
     checks: tuple[PolicyCheckResult, ...]
     reasons: tuple[ReasonOutput, ...]
     marks: tuple[MarkOutput, ...]
+    domains: tuple[DomainOutput, ...]
+    domain_nodes: int
+    domain_node_hours: float
+    max_domain_nodes: int
 
 
 class DifferenceOutput(Struct, frozen=True):
@@ -103,6 +131,27 @@ def _policy(file: str, account: PolicyResult) -> PolicyResultOutput:
         checks=account.checks,
         reasons=tuple(ReasonOutput(reason, count) for reason, count in account.reasons),
         marks=_marks(account.marks),
+        domains=tuple(_domain(domain) for domain in account.domains),
+        domain_nodes=account.domain_nodes,
+        domain_node_hours=round(account.domain_seconds / 3600.0, 3),
+        max_domain_nodes=account.max_domain_nodes,
+    )
+
+
+def _domain(domain: DomainResult) -> DomainOutput:
+    return DomainOutput(
+        incident=domain.incident,
+        domain=domain.domain,
+        fault_classes=domain.fault_classes,
+        state=domain.state,
+        size=domain.size,
+        voters=domain.voters,
+        nodes=domain.nodes,
+        node_hours=round(domain.seconds / 3600.0, 3),
+        evidence=domain.evidence,
+        began=rfc3339(domain.start),
+        until=None if domain.end is None else rfc3339(domain.end),
+        reasons=domain.reasons,
     )
 
 

@@ -14,8 +14,13 @@ from nodeguard.aggregator.history.store import HistoryStore
 from nodeguard.cli.main import main
 from nodeguard.model.finding import Health
 from tests.backtest.scene import START, FleetHistory
+from tests.backtest.test_domain_tracker import leaf_history
 
 FREE = "modeRules: [{check: '*', mode: enforce}]\nbudget: {perCheck: {new: 50, active: 50}, pool: 20%, fleet: 20%, domain: 100%}\n"
+DOMAINS = (
+    "modeRules: [{check: '*', mode: enforce}]\n"
+    "topologies: {fabric: [pod, rack]}\ndiagnosis: {enforce: [fabric]}\n"
+)
 TIGHT = "modeRules: [{check: '*', mode: enforce}]\nbudget: {perCheck: {new: 1, active: 1}}\n"
 
 
@@ -91,9 +96,9 @@ gpu-lost   quarantine      3      2    8.8      1      1      -      -       -  
 port-flap  quarantine      1      1    3.9      -      -      -      -       -       -
 port-flap  suspect         1      1    0.3      -      -      1      -       -       -
 
-  brief       resolved by itself within 10 min of the mark
-  again       the fault returned within 1 d
-  worse       became fatal, or fatal within 1 d
+  brief       resolved by itself within 10 min of the mark: 20% of all marks, 4% to 62% at 95%
+  again       the fault returned within 1 d: 20% of all marks, 4% to 62% at 95%
+  worse       became fatal, or fatal within 1 d: 20% of all marks, 4% to 62% at 95%
 
 QUARANTINE  node-1, GPU 0000:3b:00: gpu-lost, 2023-11-15 00:43:25 UTC to the end
             not resolved
@@ -111,6 +116,34 @@ QUARANTINE  node-1, GPU 0000:3b:00: gpu-lost, 2023-11-14 22:15:05 UTC for 14 min
             resolved by itself after 4 min 54 s; the fault returned; released after the check passed
 """
     )
+
+
+def test_degraded_domains_are_shown_with_their_incident(site: Site) -> None:
+    site.policy("domains.yaml", DOMAINS)
+    path = site.history(leaf_history(), alive=20_000.0)
+    code, out, _ = site.printed(path, policy=("domains.yaml",))
+    assert code == 0
+    assert out.startswith(
+        "BACKTEST  80 nodes in 5 h 33 min: domains.yaml marks 0, and 8 in degraded domains.\n"
+    )
+    shown = out[out.index("  marked ") :]
+    assert shown.startswith(
+        """\
+  marked      no single node
+  degraded    1 domain; 8 nodes marked, 16.0 node-hours; 8 nodes at one time
+  covered     8 marks of single nodes, by the mark of their domain
+
+DEGRADED    fabric/p0/r0, 2023-11-14 22:15:18 UTC for 2 h
+            incident fabric-p0-r0-7e385bdb
+            fabric/p0/r0: 8 of 8 nodes lost a link within 7 s; its 4 siblings did not
+            gang work is kept off 8 nodes
+"""
+    )
+    [policy] = site.json(path, policy=("domains.yaml",))["policies"]
+    assert (policy["domain_nodes"], policy["domain_node_hours"], policy["max_domain_nodes"]) == (8, 16.0, 8)
+    [domain] = policy["domains"]
+    assert (domain["incident"], domain["state"]) == ("fabric-p0-r0-7e385bdb", "Marked")
+    assert [check["covered"] for check in policy["checks"]] == [8]
 
 
 def test_two_policies_are_compared(site: Site) -> None:
