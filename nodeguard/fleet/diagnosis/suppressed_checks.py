@@ -1,95 +1,17 @@
-"""Suppressed checks: they fire on more nodes than chance and shared causes explain. Pure."""
+"""Suppressed checks: their marks are withheld or released while they fire on too many nodes. Pure."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Set
-from functools import partial
 
 from msgspec.structs import replace
 
 from nodeguard.fleet.diagnosis.candidates import common_version
-from nodeguard.fleet.diagnosis.check_firings import PriorRate, UnexplainedFirings
+from nodeguard.fleet.diagnosis.check_firings import UnexplainedFirings
 from nodeguard.fleet.diagnosis.results import Candidate, Recurrence, SuppressedCheck
-from nodeguard.fleet.diagnosis.significance import significance
+from nodeguard.fleet.diagnosis.suspected_checks import suspected_checks
 from nodeguard.fleet.diagnosis.vote_index import VoteIndex
-from nodeguard.fleet.state.topology.members import DomainMembers
-from nodeguard.model.diagnosis import LOCATION_TOPOLOGIES, DiagnosisPolicy
-
-# Nodes of one leaf that count as independent: a gang that starts badly affects many of them.
-_OF_ONE = 2
-
-# Minimum exponent of the bound on chance, one in a thousand, for a domain with more than its share.
-_MIN_SIGNIFICANCE = 6.9
-
-# So many affected domains at once, of different parents, are more than shared hardware that fails.
-_MANY = 3
-
-
-def suspected_checks(
-    checks: Iterable[str],
-    votes: VoteIndex,
-    candidates: Iterable[Candidate],
-    explained: Callable[[str], Set[str]],
-    now: float,
-) -> dict[str, UnexplainedFirings]:
-    """Return the checks to suspect, with the nodes on which nothing explains them.
-
-    candidates: domains that may be degraded. explained: returns the nodes on which a cause explains a check.
-    """
-    candidates, members = tuple(candidates), votes.members
-    suspected = {}
-    for check in checks:
-        firings, classes = votes.firings[check], votes.classes_of(check)
-        topologies = {topology for class_votes in classes.values() for topology in class_votes.vote_rules}
-        usual = max(
-            (class_votes.vote_class.daily_rate * len(members) for class_votes in classes.values()),
-            default=0.0,
-        )
-        own = [candidate for candidate in candidates if candidate.fault_class in classes]
-        excluded = set(explained(check))
-        before = PriorRate(usual, now if votes.began is None else votes.began)
-        unexplained = firings.unexplained(excluded, len, before, now) if _everywhere(own, members) else None
-        if unexplained is None:
-            excluded = excluded.union(*(members.nodes(candidate.domain) for candidate in own))
-            count = partial(_independent_nodes, topologies=topologies, members=members)
-            unexplained = firings.unexplained(excluded, count, before, now)
-            if unexplained is not None and _in_one(unexplained.nodes, members):
-                unexplained = None
-        if unexplained is not None:
-            suspected[check] = unexplained
-    return suspected
-
-
-def _everywhere(candidates: Iterable[Candidate], members: DomainMembers) -> bool:
-    """Return whether domains in too many locations are affected at once."""
-    parents = {members.parent(candidate.domain) or candidate.domain for candidate in candidates}
-    return len(parents) >= _MANY
-
-
-def _independent_nodes(uids: Collection[str], topologies: Set[str], members: DomainMembers) -> int:
-    """Return how many independent nodes some count as: few of any leaf in which the check votes."""
-    counts: Counter[str] = Counter()
-    for uid in uids:
-        leaves = (path for path in members.paths(uid) if not members.children(path))
-        counts[next((path for path in leaves if members.topology_of(path) in topologies), uid)] += 1
-    return sum(min(count, _OF_ONE) for count in counts.values())
-
-
-def _in_one(uids: frozenset[str], members: DomainMembers) -> bool:
-    """Return whether one parent domain has most of the nodes, and more than by chance."""
-    counts: dict[str, int] = {}
-    for uid in uids:
-        for path in members.paths(uid):
-            counts[path] = counts.get(path, 0) + 1
-    return any(
-        count * 2 > len(uids)
-        and members.topology_of(path) in LOCATION_TOPOLOGIES
-        and members.children(path)
-        and significance(count, len(uids), members.size(path) / len(members)) >= _MIN_SIGNIFICANCE
-        for path, count in counts.items()
-    )
-
+from nodeguard.model.diagnosis import DiagnosisPolicy
 
 # Seconds after the start by which all agents have reported.
 _ALL_REPORTED = 60.0
@@ -151,7 +73,7 @@ class SuppressedChecks:
             nodes = set(votes.members.nodes(suppressed.domain)) if suppressed is not None else set()
             return nodes.union(*(explained(fault_class) for fault_class in votes.classes_of(check)))
 
-        self._unexplained = suspected_checks(checks, votes, candidates, excluded, now)
+        self._unexplained = suspected_checks(checks, votes, candidates, excluded, self._rule, now)
         self.suspected = {check: self.suspected.get(check, now) for check in self._unexplained}
 
     def suppress_settled(self, now: float) -> None:
