@@ -218,8 +218,10 @@ class Planner:
         }
         writes = node_writes(self.state, changed, self._condition)
         self._planned = writes.marks
-        # A mark with a proof is released after some time, without another change.
-        self._settled |= {uid for uid in writes.settled if not self.releases.proofs.get(uid)}
+        # A mark with a proof, or a deferred one, is released after some time, without another change.
+        self._settled |= {
+            uid for uid in writes.settled - self.releases.deferred if not self.releases.proofs.get(uid)
+        }
         changes = self._shared_incidents.update(self._incidents, self.policy, marks, decisions, now)
         return Plan(
             tuple(writes.nodes),

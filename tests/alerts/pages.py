@@ -67,7 +67,7 @@ async def aggregator_response(accept: str = "") -> Page:
     ingest.endpoint.requests.update({("report", 200): 1, ("unknown", 401): 2})
     ingest.endpoint.connection_errors["timeout"] += 1
     policy = PolicyReloader(Path("/nowhere"), {}, ())
-    scene.planner.diagnosis.restore_suppression("gpu-lost", "", scene.now.mono)
+    scene.planner.diagnosis.restore_suppression("gpu-lost", "", scene.now.mono, scene.now.mono)
     metrics = AggregatorMetrics(service, ingest, policy, lambda: scene.now)
     service.on_planned(0.003)
     ingest.endpoint.on_handled("report", 0.0002)

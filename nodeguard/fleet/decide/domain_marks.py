@@ -28,6 +28,9 @@ from nodeguard.model.policy import Policy
 # Seconds before the first vote within which a node's own fault still belongs to the degraded domain.
 BEFORE_FIRST_VOTE = 600.0
 
+# Seconds by which the wall clock and the monotonic clock may differ over an episode of a suppressed check.
+_CLOCK_TOLERANCE = 1.0
+
 
 class DomainMarks:
     """The decisions on degraded domains. decisions: by domain, as of the latest plan. epoch: rises with every
@@ -58,7 +61,8 @@ class DomainMarks:
                 before.setdefault(incident.domain, (incident.target, (incident.cause,), incident.first_seen))
             elif incident.is_open and incident.target not in self._restored:
                 self._restored.add(incident.target)
-                diagnosis.restore_suppression(incident.cause, incident.component, now.mono)
+                began = now.mono - max(0.0, now.wall - incident.first_seen)
+                diagnosis.restore_suppression(incident.cause, incident.component, began, now.mono)
         for domain, (name, fault_classes, since) in before.items():
             if domain not in self._restored:
                 self._restored.add(domain)
@@ -172,12 +176,15 @@ class DomainMarks:
                 return mark.domain
         return ""
 
-    def is_retracted(self, cause: MarkCause, uid: str) -> bool:
-        """Return whether a mark is to be released because its check is suppressed and no other source
-        confirms the fault.
+    def is_retracted(self, cause: MarkCause, uid: str, now: Instant) -> bool:
+        """Return whether a mark is to be released because its check is suppressed: the false alarm is wide,
+        the mark was set since it began, and no other source confirms the fault.
         """
         suppression = self._votes.diagnosis.suppression(cause.check, uid)
-        return suppression is not None and not self._votes.is_confirmed(uid, cause.check)
+        if suppression is None or not suppression.retracts:
+            return False
+        began = now.wall - (now.mono - suppression.began)
+        return cause.since >= began - _CLOCK_TOLERANCE and not self._votes.is_confirmed(uid, cause.check)
 
 
 def _degraded(marks: Mapping[str, NodeMarks]) -> Iterator[tuple[str, DegradedMark]]:

@@ -25,6 +25,7 @@ from nodeguard.fleet.decide.release import (
     still_failing,
     wait_for_all,
 )
+from nodeguard.fleet.policy_rules import check_limit
 from nodeguard.fleet.state.fleet_state import FleetState
 from nodeguard.fleet.state.latest_report import reports_fault
 from nodeguard.fleet.state.node_marks import NodeMarks, record_release
@@ -47,7 +48,9 @@ class ActiveMark(Struct, frozen=True):
 
 
 class ReleaseTracker:
-    """Releases marks. proofs: which causes are over, by uid of the node."""
+    """Releases marks. proofs: which causes are over, by uid of the node. deferred: uids of nodes with marks
+    that are released once fewer marks of a suppressed check were released recently.
+    """
 
     def __init__(
         self,
@@ -55,13 +58,17 @@ class ReleaseTracker:
         domains: DomainMarks,
     ) -> None:
         self.proofs: dict[str, dict[CauseKey, Proof]] = {}
+        self.deferred: set[str] = set()
         self._state = state
         self._domains = domains
         self._waits: dict[str, dict[CauseKey, ReleaseWait]] = {}
+        # When the marks of suppressed checks were released, by check and uid.
+        self._retracted: dict[str, dict[str, float]] = {}
 
     def remove_node(self, uid: str) -> None:
         """Remove a Node that no longer exists."""
         self.proofs.pop(uid, None)
+        self.deferred.discard(uid)
         self._waits.pop(uid, None)
 
     def wait(self, uid: str, device: Device | None, cause: MarkCause) -> ReleaseWait:
@@ -103,6 +110,7 @@ class ReleaseTracker:
         """
         state, policy = self._state, self._state.policy
         marks, placement = state.marks(uid), state.placements.get(uid)
+        self.deferred.discard(uid)
         if placement is None:
             self._waits[uid] = wait_for_all(marks, _NO_REPORT)
             return marks
@@ -124,7 +132,7 @@ class ReleaseTracker:
             marks,
             ReleaseEvidence(report, absent, proven),
             lambda device, cause: self._is_removed(uid, device, cause),
-            lambda cause: self._domains.is_retracted(cause, uid),
+            lambda cause: self._retracts(uid, cause, now),
             now,
         )
         marks, self._waits[uid] = release.marks, release.waits
@@ -136,6 +144,24 @@ class ReleaseTracker:
                 if record.charge is not None:
                     marks = record_release(marks, record.charge, policy.soak, now.wall)
         return marks
+
+    def _retracts(self, uid: str, cause: MarkCause, now: Instant) -> bool:
+        """Return whether a mark of a suppressed check is released now: no faster than the check may set
+        marks, so that an operator can intervene.
+        """
+        if not self._domains.is_retracted(cause, uid, now):
+            return False
+        limit = check_limit(self._state.policy, cause.check)
+        recent = {
+            other: at
+            for other, at in self._retracted.get(cause.check, {}).items()
+            if now.mono - at < limit.within
+        }
+        if uid not in recent and len(recent) >= limit.new:
+            self.deferred.add(uid)
+            return False
+        self._retracted[cause.check] = {uid: now.mono, **recent}
+        return True
 
     def _is_removed(self, uid: str, device: Device | None, cause: MarkCause) -> bool:
         """Return whether an operator removed a mark by hand."""

@@ -37,7 +37,7 @@ def mark_restraint(
         return f"hold on check {request.check}: {hold}"
     if diagnosis.suppression(request.check, request.uid) is not None:
         return f"check {request.check} is suppressed: see nodeguard status"
-    if diagnosis.is_suspected(request.check):
+    if diagnosis.is_suspected(request.check, request.uid):
         return f"check {request.check} may be wrong: it fires on more nodes than a failure domain explains"
     if placement.hold:
         return f"hold on the node: {placement.hold}"

@@ -32,11 +32,14 @@ class UnexplainedFirings(NamedTuple):
 
 
 class CheckFirings:
-    """The firings of one check. active: nodes on which it fires now. latest: its last onset, by node."""
+    """The firings of one check. active: nodes on which it fires now. latest: its last onset, by node.
+    kernel_confirmed: nodes where the kernel log and another source agree on the latest onset.
+    """
 
     def __init__(self, rule: DiagnosisPolicy) -> None:
         self.active: set[str] = set()
         self.latest: dict[str, float] = {}
+        self.kernel_confirmed: set[str] = set()
         self._rule = rule
         self._longest = max(rule.suppression_windows)
         self._recent: deque[float] = deque()
@@ -45,6 +48,7 @@ class CheckFirings:
     def record(self, uid: str, at: float) -> None:
         """Record that the check fires on a node."""
         self.active.add(uid)
+        self.kernel_confirmed.discard(uid)
         at = max(at, self.latest.pop(uid, at))
         self.latest[uid] = at  # the latest comes last
         self._recent.append(at)
@@ -53,6 +57,18 @@ class CheckFirings:
         """Remove a node that does not count any more."""
         self.active.discard(uid)
         self.latest.pop(uid, None)
+        self.kernel_confirmed.discard(uid)
+
+    def record_kernel_confirmation(self, uid: str) -> None:
+        """Record that the kernel log and another source agree on the latest onset of a node."""
+        if uid in self.active:
+            self.kernel_confirmed.add(uid)
+
+    def forget_onsets(self) -> None:
+        """Forget all onsets; the usual rate and the nodes on which it fires now stay."""
+        self.latest.clear()
+        self._recent.clear()
+        self.kernel_confirmed &= self.active
 
     def forget(self, began: float, now: float, *, learns: bool) -> None:
         """Forget onsets that are too old. learns: whether they count towards the usual rate. began: when the
@@ -66,6 +82,9 @@ class CheckFirings:
             if at >= now - self._longest:
                 break
             del self.latest[uid]
+        self.kernel_confirmed = {
+            uid for uid in self.kernel_confirmed if uid in self.active or uid in self.latest
+        }
 
     @property
     def is_idle(self) -> bool:
@@ -89,9 +108,12 @@ class CheckFirings:
         self, explained: Set[str], many: Callable[[Collection[str]], int], before: PriorRate, now: float
     ) -> UnexplainedFirings | None:
         """Return the nodes on which it fires more often than by chance and without an explanation; None if
-        there are too few. many: returns how many independent nodes some nodes count as.
+        there are too few. A fault that the kernel log confirms is no false alarm.
+
+        many: returns how many independent nodes some nodes count as.
         """
-        unexplained = {uid: at for uid, at in self.latest.items() if uid not in explained}
+        excluded = self.kernel_confirmed.union(explained)
+        unexplained = {uid: at for uid, at in self.latest.items() if uid not in excluded}
         if len(unexplained) < self._rule.suppression_min_nodes:
             return None
         for window in self._rule.suppression_windows:

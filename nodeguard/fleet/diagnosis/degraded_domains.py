@@ -77,6 +77,10 @@ class DegradedDomains:
         self.clocks = clocks
         return chosen
 
+    def choose_again(self) -> None:
+        """Evaluate all candidates in the next evaluation: votes for them were withdrawn."""
+        self._chose = -SOON
+
     def explained(self, fault_class: str) -> set[str]:
         """Return the nodes of the domains that are degraded for a fault class."""
         nodes: set[str] = set()

@@ -67,14 +67,23 @@ class Diagnosis:
     def record_cleared(self, uid: str, check: str) -> None:
         """Record that a check does not fire on a node any more."""
         self.voting.record_cleared(uid, check)
+        self._checks.record_cleared(uid, check)
+
+    def record_kernel_confirmation(self, uid: str, check: str) -> None:
+        """Record that the kernel log and another source agree in the findings of a check on a node."""
+        firings = self.voting.firings.get(check)
+        if firings is not None:
+            firings.record_kernel_confirmation(uid)
 
     def suppression(self, check: str, uid: str) -> SuppressedCheck | None:
         """Return the suppression of a check on a node; None if it is not suppressed there."""
         return self._checks.suppression(check, uid)
 
-    def is_suspected(self, check: str) -> bool:
-        """Return whether a check fires on more nodes than anything explains, and may soon be suppressed."""
-        return check in self._checks.suspected
+    def is_suspected(self, check: str, uid: str) -> bool:
+        """Return whether a check fires on more nodes than anything explains, and may soon be suppressed on a
+        node.
+        """
+        return self._checks.is_suspected(check, uid)
 
     def has_fault_class(self, check: str, fault_classes: Iterable[str]) -> bool:
         """Return whether a check has voted in one of some fault classes."""
@@ -93,11 +102,11 @@ class Diagnosis:
         """Restore a domain that was degraded before this start, without its votes."""
         self._domains.restore(domain, name, fault_classes, began, now)
 
-    def restore_suppression(self, check: str, domain: str, now: float) -> None:
+    def restore_suppression(self, check: str, domain: str, began: float, now: float) -> None:
         """Restore a check that was suppressed before this start; domain: the only version with the
-        suppression.
+        suppression. began: when.
         """
-        self._checks.restore(check, domain, now)
+        self._checks.restore(check, domain, began, now)
 
     def clear(self, cause: str, now: float) -> None:
         """Clear a domain or a check on an operator's request."""
@@ -121,13 +130,14 @@ class Diagnosis:
             return False
         before = dict(self.degraded_domains), dict(self.suppressed_checks)
         self.voting.forget(self.suppressed_checks, now)
-        candidates = self._domains.choose(self.suppressed_checks, now)
+        candidates = self._domains.choose(frozenset(self._checks.fleet_wide()), now)
         self._checks.update_suspected(candidates, self._domains.explained, now)
-        self._checks.suppress_settled(now)
+        doubted = self._checks.suppress_settled(now) | self._checks.suspected.keys()
         for candidate in list(self._domains.settled_candidates(candidates, now)):
             checks = list(self.voting.checks_of(candidate.fault_class, candidate.voters))
-            # While a check is suspected, no domain becomes degraded for it.
-            if any(self.is_suspected(check) or check in self.suppressed_checks for check in checks):
+            # While a check is suspected, no domain becomes degraded for it. Once it is suppressed, its votes
+            # are withdrawn: those of the other checks of its class decide.
+            if not doubted.isdisjoint(checks):
                 continue
             version = (
                 candidate.domain if self.members.topology_of(candidate.domain) in VERSION_TOPOLOGIES else ""
@@ -138,9 +148,13 @@ class Diagnosis:
                 continue
             self._domains.drop(candidate)
             for check in checks:
-                self._checks.suppress(check, candidate.voters, candidate.window, version, now)
+                if any(self.suppression(check, uid) is None for uid in candidate.voters):
+                    self._checks.suppress(check, candidate.voters, candidate.window, version, now)
+                    doubted.add(check)
         self._domains.clear_recovered(now)
         self._checks.clear_recovered(now)
+        if before[1] != self.suppressed_checks:
+            self._domains.choose_again()
         self.voting.changed_checks.clear()
         self._evaluated = now
         return before != (self.degraded_domains, self.suppressed_checks)

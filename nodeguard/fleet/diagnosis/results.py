@@ -79,21 +79,26 @@ class VoteTally(Struct, frozen=True):
 
 
 class SuppressedCheck(Struct, frozen=True):
-    """A suppressed check. since: seconds of the monotonic clock.
+    """A suppressed check. since, began: when it was suppressed, and the first onset of the episode, in
+    seconds of the monotonic clock.
 
     nodes: uids that nothing explains; limit: their maximum number within `within` seconds. confirmed: whether
     other sources confirm it on many of them. domain: the only version with the suppression, empty for all
-    nodes.
+    nodes. retracts: whether so many nodes are affected that marks of this episode are released. recovered:
+    whether it fires on no new nodes, so that it stays suppressed only on nodes of the episode.
     """
 
     check: str
     since: float
+    began: float
     nodes: tuple[str, ...]
     limit: int
     within: float
     confirmed: bool = False
     domain: str = ""
     times: int = 1
+    retracts: bool = False
+    recovered: bool = False
 
 
 class Recurrence:
@@ -181,6 +186,15 @@ def suppressed_message(check: SuppressedCheck) -> str:
         "other sources confirm it: it is real" if check.confirmed else "no source confirms it: a false alarm"
     )
     return f"it fires on {nodes} that share nothing, where {chance}; {confirmation}"
+
+
+def suppression_effect(check: SuppressedCheck) -> str:
+    """Return what a suppression does to the marks of its check."""
+    if check.recovered:
+        return "it marks nothing on the nodes on which it still fires since then; elsewhere it marks again"
+    if check.retracts:
+        return "it marks nothing new; its marks since it began to fire, without another source, are released"
+    return "it marks nothing new; its marks stay, as too few nodes are affected to release them"
 
 
 def _nodes(many: int) -> str:

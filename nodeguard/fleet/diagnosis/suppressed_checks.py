@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Set
+from math import ceil
 
 from msgspec.structs import replace
 
 from nodeguard.fleet.diagnosis.candidates import common_version
-from nodeguard.fleet.diagnosis.check_firings import UnexplainedFirings
+from nodeguard.fleet.diagnosis.check_firings import CheckFirings, UnexplainedFirings
 from nodeguard.fleet.diagnosis.results import Candidate, Recurrence, SuppressedCheck
 from nodeguard.fleet.diagnosis.suspected_checks import suspected_checks
 from nodeguard.fleet.diagnosis.vote_index import VoteIndex
 from nodeguard.model.diagnosis import DiagnosisPolicy
+
+# Marks are released only if a false alarm is at least this wide: a share of the nodes that may show it, and a
+# number of nodes. Fewer nodes may be stolen credentials; the budget of the check limits the marks that stay.
+_RETRACTION_SHARE = 0.05
+_RETRACTION_NODES = 10
 
 # Seconds after the start by which all agents have reported.
 _ALL_REPORTED = 60.0
@@ -36,94 +42,176 @@ class SuppressedChecks:
         self._recurrence = recurrence
         self._confirmed = confirmed
         self._unexplained: dict[str, UnexplainedFirings] = {}
+        # After the episode: nodes on which the check still fires, by check.
+        self._remaining: dict[str, set[str]] = {}
 
     def suppression(self, check: str, uid: str) -> SuppressedCheck | None:
         """Return the suppression of a check on a node; None if it is not suppressed there."""
         suppressed = self.suppressed.get(check)
-        if suppressed is None:
+        if suppressed is None or self._is_kernel_confirmed(check, uid):
             return None
-        is_covered = not suppressed.domain or uid in self._votes.members.nodes(suppressed.domain)
-        return suppressed if is_covered else None
+        scope = self._scope(suppressed)
+        return suppressed if scope is None or uid in scope else None
 
-    def restore(self, check: str, domain: str, now: float) -> None:
+    def is_suspected(self, check: str, uid: str) -> bool:
+        """Return whether a check is suspected on a node."""
+        return check in self.suspected and not self._is_kernel_confirmed(check, uid)
+
+    def fleet_wide(self) -> Iterator[str]:
+        """Yield the checks that are suppressed on all nodes, or on all nodes of a version."""
+        return (check for check, suppressed in self.suppressed.items() if not suppressed.recovered)
+
+    def record_cleared(self, uid: str, check: str) -> None:
+        """Record that a check does not fire on a node any more."""
+        if check in self._remaining:
+            self._remaining[check].discard(uid)
+
+    def restore(self, check: str, domain: str, began: float, now: float) -> None:
         """Restore a check that was suppressed before this start; domain: the only version with the
         suppression.
         """
-        self.suppressed.setdefault(check, SuppressedCheck(check, now, (), 0, 0.0, domain=domain))
+        self.suppressed.setdefault(check, SuppressedCheck(check, now, began, (), 0, 0.0, domain=domain))
 
     def take_over(self, other: SuppressedChecks) -> None:
         """Continue with the suppressed checks of another diagnosis."""
         self.suppressed.update(other.suppressed)
+        self._remaining.update(other._remaining)
 
     def update_suspected(
         self, candidates: Collection[Candidate], explained: Callable[[str], Set[str]], now: float
     ) -> None:
-        """Update the suspected checks. candidates: domains that may be degraded; explained: returns the nodes
-        of the domains that are degraded for a fault class.
+        """Update the suspected checks, and whether suppressed checks retract marks. candidates: domains that
+        may be degraded; explained: returns the nodes of the domains that are degraded for a fault class.
         """
         votes = self._votes
+        scopes = {check: self._scope(suppressed) for check, suppressed in self.suppressed.items()}
         checks = [
             check
             for check in votes.changed_checks | self.suspected.keys()
-            if check in votes.firings and (check not in self.suppressed or self.suppressed[check].domain)
+            if check in votes.firings and scopes.get(check, ()) is not None
         ]
 
+        def caused(check: str) -> set[str]:
+            return set[str]().union(*(explained(fault_class) for fault_class in votes.classes_of(check)))
+
         def excluded(check: str) -> set[str]:
-            suppressed = self.suppressed.get(check)
-            nodes = set(votes.members.nodes(suppressed.domain)) if suppressed is not None else set()
-            return nodes.union(*(explained(fault_class) for fault_class in votes.classes_of(check)))
+            return caused(check).union(scopes.get(check) or ())
 
         self._unexplained = suspected_checks(checks, votes, candidates, excluded, self._rule, now)
         self.suspected = {check: self.suspected.get(check, now) for check in self._unexplained}
+        for check, suppressed in self.suppressed.items():
+            firings = votes.firings.get(check)
+            if firings is not None and not suppressed.retracts and not suppressed.recovered:
+                retracts = self._is_wide(suppressed, firings, caused(check))
+                self.suppressed[check] = replace(suppressed, retracts=retracts)
 
-    def suppress_settled(self, now: float) -> None:
-        """Suppress the checks that have been suspected for long enough."""
-        for check, since in list(self.suspected.items()):
-            if now - since >= self._rule.grace_period:
-                unexplained = self._unexplained[check]
-                domain = common_version(self._votes.members, unexplained.nodes)
-                self.suppress(check, unexplained.nodes, unexplained.window, domain, now, unexplained.limit)
-                del self.suspected[check]
+    def suppress_settled(self, now: float) -> set[str]:
+        """Suppress the checks that have been suspected for long enough. Returns them."""
+        settled = {check for check, since in self.suspected.items() if now - since >= self._rule.grace_period}
+        for check in settled:
+            unexplained = self._unexplained[check]
+            domain = common_version(self._votes.members, unexplained.nodes)
+            self.suppress(check, unexplained.nodes, unexplained.window, domain, now, unexplained.limit)
+            del self.suspected[check]
+        return settled
 
     def suppress(
         self, check: str, uids: Iterable[str], window: float, domain: str, now: float, limit: int = 0
     ) -> None:
-        """Suppress a check that fires on some nodes. domain: the only version with it, or empty."""
-        uids = sorted(uids)
-        confirmed = sum(1 for uid in uids if self._confirmed(uid, check))
-        self.suppressed[check] = SuppressedCheck(
+        """Suppress a check that fires on some nodes. domain: the only version with it, or empty. A check that
+        is suppressed on other nodes already is suppressed on all.
+        """
+        nodes, firings = set(uids), self._votes.firings.get(check)
+        before = self.suppressed.get(check)
+        latest = firings.latest if firings is not None else {}
+        began = min((latest[uid] for uid in nodes if uid in latest), default=now)
+        if before is not None:
+            scope = self._scope(before)
+            if scope is None or not (domain and scope <= self._votes.members.nodes(domain)):
+                domain = ""
+            nodes |= self._remaining.pop(check, set())
+            began = min(began, before.began)
+        confirmed = sum(1 for uid in nodes if self._confirmed(uid, check))
+        suppressed = SuppressedCheck(
             check=check,
             since=now,
-            nodes=tuple(uids),
+            began=began,
+            nodes=tuple(sorted(nodes)),
             limit=limit,
             within=window,
-            confirmed=confirmed >= max(2, self._rule.confirmed_share * len(uids)),
+            confirmed=confirmed >= max(2, self._rule.confirmed_share * len(nodes)),
             domain=domain,
             times=self._recurrence.times(check, now) + 1,
         )
-        firings = self._votes.firings.get(check)
-        self._votes.withdraw(check, list(firings.latest) if firings is not None and not domain else uids)
+        if firings is not None:
+            suppressed = replace(suppressed, retracts=self._is_wide(suppressed, firings, frozenset()))
+        self.suppressed[check] = suppressed
+        members = self._votes.members.nodes(domain)
+        self._votes.withdraw(check, nodes.union(uid for uid in latest if not domain or uid in members))
 
     def clear(self, check: str, now: float) -> None:
         """Clear a check: its findings count again."""
         if self.suppressed.pop(check, None) is not None:
+            self._remaining.pop(check, None)
             self._recurrence.record_end(check, now)
             self._votes.firings.pop(check, None)
 
     def clear_recovered(self, now: float) -> None:
-        """Clear the checks that have been quiet for long enough."""
+        """End the episodes of checks that began to fire on few nodes for long enough. A check that still
+        fires on many of its nodes stays suppressed there; others are cleared.
+        """
         for check, suppressed in list(self.suppressed.items()):
             firings = self._votes.firings.get(check)
-            waited = self._recurrence.clearing_time(suppressed.times)
             if not suppressed.nodes and firings is not None and now - suppressed.since >= _ALL_REPORTED:
                 # A restored suppression is about the nodes that show the check now.
                 suppressed = replace(suppressed, nodes=tuple(sorted(firings.active)))  # noqa: PLW2901
                 self.suppressed[check] = suppressed
+            waited = self._recurrence.clearing_time(suppressed.times)
+            least = max(2, len(suppressed.nodes) / 2)
+            if suppressed.recovered:
+                if len(self._remaining[check]) < least:
+                    self.clear(check, now)
+                continue
             if now - suppressed.since < waited:
                 continue
             recent, active = 0, set[str]()
             if firings is not None:
                 recent = sum(1 for at in firings.latest.values() if at > now - waited)
-                active = firings.active & set(suppressed.nodes)
-            if max(recent, len(active)) < max(2, len(suppressed.nodes) / 2):
+                active = firings.active.intersection(suppressed.nodes)
+            # A slow episode continues at half of its own rate.
+            part = min(1.0, waited / suppressed.within) if suppressed.within else 1.0
+            if recent >= max(2, len(suppressed.nodes) / 2 * part):
+                continue
+            if len(active) >= least:
+                self._confine(suppressed)
+            else:
                 self.clear(check, now)
+
+    def _confine(self, suppressed: SuppressedCheck) -> None:
+        """Suppress a check only on the nodes on which it still fires: elsewhere its findings count again."""
+        firings, scope = self._votes.firings[suppressed.check], self._scope(suppressed)
+        active = firings.active - firings.kernel_confirmed
+        self._remaining[suppressed.check] = active if scope is None else active & scope
+        self.suppressed[suppressed.check] = replace(suppressed, recovered=True)
+        firings.forget_onsets()
+
+    def _scope(self, suppressed: SuppressedCheck) -> Set[str] | None:
+        """Return the nodes on which a check is suppressed; None for all."""
+        if suppressed.recovered:
+            return self._remaining[suppressed.check]
+        return self._votes.members.nodes(suppressed.domain) if suppressed.domain else None
+
+    def _is_kernel_confirmed(self, check: str, uid: str) -> bool:
+        firings = self._votes.firings.get(check)
+        return firings is not None and uid in firings.kernel_confirmed
+
+    def _is_wide(self, suppressed: SuppressedCheck, firings: CheckFirings, explained: Set[str]) -> bool:
+        """Return whether a check began to fire on so many nodes that its marks of this episode are released.
+        explained: nodes with another cause.
+        """
+        scope = self._scope(suppressed)
+        nodes = {uid for uid, at in firings.latest.items() if at >= suppressed.began}
+        nodes -= firings.kernel_confirmed | explained
+        size = len(self._votes.members) if scope is None else len(scope)
+        affected = len(nodes) if scope is None else len(nodes & scope)
+        return affected >= max(_RETRACTION_NODES, ceil(_RETRACTION_SHARE * size))

@@ -19,6 +19,7 @@ from nodeguard.model.finding import DataStatus, Health
 from nodeguard.model.incident import Symptom
 from nodeguard.model.instant import Instant
 from nodeguard.model.target import target_kind
+from nodeguard.wire.report import ReportedFinding
 
 
 def version_domains(report: LatestReport) -> tuple[str, ...]:
@@ -29,6 +30,14 @@ def version_domains(report: LatestReport) -> tuple[str, ...]:
     return tuple(
         dict.fromkeys(f"{topology}/{_step(version)}" for topology, version in _versions(report) if version)
     )
+
+
+def is_kernel_confirmed(finding: ReportedFinding) -> bool:
+    """Return whether the kernel log and another source agree in a finding: the log has a line about the
+    fault, and a reading shows it too. Two readings may be the two parts of one condition.
+    """
+    sources = {evidence.source for evidence in finding.evidence} - {_DERIVED}
+    return _KERNEL_LOG in sources and len(sources) > 1
 
 
 def _versions(report: LatestReport) -> Iterator[tuple[str, str]]:
@@ -55,6 +64,9 @@ _OLD = 900.0
 
 # Seconds within which the findings of two checks belong together.
 _TOGETHER = 600.0
+
+# The kernel log: a driver writes to it, whatever a check does. Derived signals repeat other sources.
+_KERNEL_LOG, _DERIVED = "kmsg", "derived"
 
 # Maximum number of votes of one node at once, and seconds until it gets one more: no node fails so often for
 # long, and each vote is remembered for a day.
@@ -139,6 +151,13 @@ class VoteCollector:
         for check in fires.keys() - before:
             topologies, age = fires[check]
             self._vote(uid, check, topologies, age if age > _OLD else 0.0)
+        self._record_kernel_confirmations(uid, report)
+
+    def _record_kernel_confirmations(self, uid: str, report: LatestReport) -> None:
+        """Record on which findings the kernel log and another source agree."""
+        for finding in report.findings:
+            if finding.data_status == DataStatus.FRESH and is_kernel_confirmed(finding):
+                self.diagnosis.record_kernel_confirmation(uid, finding.check)
 
     def _firing(self, report: LatestReport) -> dict[str, tuple[tuple[str, ...], float]]:
         """Return the checks that fire with fresh data, with their topologies and their age in seconds."""
@@ -158,6 +177,7 @@ class VoteCollector:
         for check, (topologies, age) in fires.items():
             self._vote(uid, check, topologies, age)
         self._fires[uid] = frozenset(fires)
+        self._record_kernel_confirmations(uid, report)
 
     def _vote(self, uid: str, check: str, topologies: tuple[str, ...], age: float) -> None:
         """Have a node vote, unless it has voted too often. age: seconds since the check began to fire."""
@@ -193,8 +213,9 @@ class VoteCollector:
         self._stale = stale
 
     def is_confirmed(self, uid: str, check: str) -> bool:
-        """Return whether another check, from another source, found something on a node at about the same
-        time; for a stale agent, whether the kubelet is not ready either.
+        """Return whether another source confirms a check on a node: the kernel log and another source agree,
+        or another check, from another source, found something at about the same time. For a stale agent:
+        whether the kubelet is not ready either.
         """
         if check == STALE_CHECK:
             node = self._state.nodes.get(uid)
@@ -205,7 +226,7 @@ class VoteCollector:
         found = list(zip(report.findings, report.began, strict=True))
         own = [(finding, began) for finding, began in found if finding.check == check]
         sources = {evidence.source for finding, _ in own for evidence in finding.evidence}
-        return any(
+        return any(is_kernel_confirmed(finding) for finding, _ in own) or any(
             other.check != check
             and any(evidence.source not in sources for evidence in other.evidence)
             and any(abs(began - since) <= _TOGETHER for _, since in own)

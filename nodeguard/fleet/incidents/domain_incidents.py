@@ -13,7 +13,7 @@ from nodeguard.fleet.decide.admission import MarkDecision
 from nodeguard.fleet.decide.domain_decision import DomainDecision
 from nodeguard.fleet.decide.domain_marks import BEFORE_FIRST_VOTE, DomainMarks
 from nodeguard.fleet.decide.mark_requests import resource
-from nodeguard.fleet.diagnosis.results import CHECK, SuppressedCheck, suppressed_message
+from nodeguard.fleet.diagnosis.results import CHECK, SuppressedCheck, suppressed_message, suppression_effect
 from nodeguard.fleet.diagnosis.vote_collector import VoteCollector
 from nodeguard.fleet.incidents.node_incidents import ParentIncidents
 from nodeguard.fleet.incidents.tracker import IncidentChanges, IncidentTracker
@@ -164,7 +164,7 @@ def check_incident(suppressed: SuppressedCheck, find_symptom: FindSymptom, now: 
         component=suppressed.domain,
         action=Action.MONITOR,
         message=f"check {suppressed.check} is suppressed: {suppressed_message(suppressed)}",
-        detail="it marks nothing new, and its marks that no other source confirms are released",
+        detail=suppression_effect(suppressed),
         symptoms=tuple(_symptoms(suppressed.nodes, (), find_symptom)),
     )
 

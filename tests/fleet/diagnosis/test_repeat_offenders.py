@@ -219,7 +219,7 @@ def test_a_fault_that_a_domain_explains_is_no_fault_of_a_component() -> None:
 def test_a_suppressed_check_makes_no_repeat_offenders() -> None:
     fleet = crowd()
     for _ in range(3):
-        fleet.planner.diagnosis.restore_suppression("gpu-lost", "", fleet.mono)
+        fleet.planner.diagnosis.restore_suppression("gpu-lost", "", fleet.mono, fleet.mono)
         fail(fleet, 0, finding(age=0.0), times=1)
     assert repeat_offenders(fleet.planner, fleet.now) == ()
 

@@ -9,20 +9,25 @@ import pytest
 from msgspec.structs import replace
 
 from nodeguard.model.finding import Action, Health
-from nodeguard.model.policy import Budget, Policy
-from nodeguard.wire.report import Inventory, ReportedComponent, ReportedFinding
+from nodeguard.model.policy import Budget, CheckLimit, Policy
+from nodeguard.wire.report import Inventory, ReportedComponent, ReportedEvidence, ReportedFinding
 from tests.fleet.leaves import ENFORCED, PORT, down, fleet
-from tests.fleet.scene import Fleet
+from tests.fleet.scene import Fleet, finding
 
 # Default budgets.
 USUAL = replace(ENFORCED, budget=Budget())
 
+LOG, NVML = ReportedEvidence("kmsg", "NVRM: Xid 79"), ReportedEvidence("nvml", "gpu.error GPU_IS_LOST")
 FIRMWARE = Inventory(components={PORT: ReportedComponent(firmware="28.39")})
 
 
 def warning(check: str, age: float = 0.0) -> ReportedFinding:
     """Return a warning about a port, which shared hardware of the fabric can cause."""
     return replace(down(age), check=check, health=Health.WARNING, action=Action.MONITOR)
+
+
+def lost(*evidence: ReportedEvidence, age: float = 0.0) -> ReportedFinding:
+    return finding(age=age, evidence=evidence or (NVML,))
 
 
 def advance(made: Fleet, seconds: float, step: float = 5.0) -> None:
@@ -46,9 +51,164 @@ def degraded(made: Fleet) -> list[str]:
     return sorted(made.planner.diagnosis.degraded_domains)
 
 
+def quiet_fleet(size: int, policy: Policy = USUAL, history: float = 900.0) -> Fleet:
+    """Return a fleet without faults that has run for `history` seconds, longer than the shortest window."""
+    made = fleet(size, policy)
+    advance(made, history, history / 15)
+    return made
+
+
 def scattered(made: Fleet, count: int, seed: int = 1) -> list[int]:
     """Return the numbers of some nodes at random."""
     return random.Random(seed).sample(range(len(made.nodes)), count)
+
+
+# Retraction
+
+
+@pytest.mark.parametrize("size", [64, 512])
+def test_five_nodes_release_no_mark_of_another_node(size: int) -> None:
+    made = quiet_fleet(size, ENFORCED)
+    broken = range(0, 40, 8)
+    report_in_turn(made, broken, lost(), 3_600.0 / 4)
+    advance(made, 7_200.0, 600.0)
+    made.say(1, lost())
+    advance(made, 20.0)
+    assert made.marked() == sorted([*broken, 1])
+    report_in_turn(made, range(3, size, size // 5)[:5], lost(), 30.0)
+    advance(made, 600.0)
+    assert suppressed(made) == {"gpu-lost"}
+    assert set(made.marked()) >= {*broken, 1}
+
+
+def test_a_wide_false_alarm_releases_the_marks_since_it_began_only() -> None:
+    made = quiet_fleet(120, ENFORCED)
+    report_in_turn(made, (0, 8), lost(), 60.0)
+    made.say(16, lost(LOG, NVML))
+    advance(made, 90_000.0, 900.0)
+    assert made.marked() == [0, 8, 16]
+    report_in_turn(made, (3, 11, 19, 27, 35, 43, 51, 59, 67, 75, 83, 91), lost(), 10.0)
+    made.say(99, lost(LOG, NVML))
+    advance(made, 120.0)
+    assert suppressed(made) == {"gpu-lost"}
+    assert made.marked() == [0, 8, 16, 99]
+
+
+def test_marks_are_released_no_faster_than_the_check_may_set_them() -> None:
+    limit = CheckLimit(("*",), 2, 600.0, 15)
+    policy = replace(ENFORCED, budget=replace(ENFORCED.budget, check=limit))
+    made = quiet_fleet(200, policy, history=20_000.0)
+    numbers = [7 + 8 * leaf for leaf in range(25)]
+    report_in_turn(made, numbers[:9], lost(), 300.0)
+    before = len(made.marked())
+    assert (before, suppressed(made)) == (5, {"gpu-lost"})
+    for number in numbers[9:]:
+        made.say(number, lost())
+    remaining = []
+    for _ in range(4):
+        advance(made, 60.0)
+        remaining.append(len(made.marked()))
+        advance(made, 540.0)
+    assert remaining == [before - 2, before - 4, 0, 0]
+
+
+# Faults that two sources prove
+
+
+def test_gpus_lost_within_an_hour_stay_out_if_the_kernel_log_and_nvml_agree() -> None:
+    made = quiet_fleet(800, history=20_000.0)
+    report_in_turn(made, scattered(made, 12), lost(LOG, NVML), 300.0)
+    advance(made, 300.0)
+    assert suppressed(made) == set()
+    assert made.marked() == sorted(scattered(made, 12))
+
+
+def test_repaired_gpus_that_two_sources_proved_do_not_count_later() -> None:
+    made = quiet_fleet(800, history=20_000.0)
+    for number in scattered(made, 12):
+        made.say(number, lost(LOG, NVML))
+        advance(made, 120.0)
+        made.say(number)
+        advance(made, 120.0)
+    made.say(799, lost())
+    advance(made, 60.0)
+    assert (made.marked(), suppressed(made)) == ([799], set())
+
+
+def test_a_node_that_two_sources_prove_broken_is_marked_although_its_check_is_suppressed() -> None:
+    made = quiet_fleet(800)
+    for number in scattered(made, 40):
+        made.say(number, lost())
+    advance(made, 30.0)
+    assert suppressed(made) == {"gpu-lost"}
+    other = min(set(range(800)) - set(scattered(made, 40)))
+    made.say(other, lost(LOG, NVML))
+    advance(made, 30.0)
+    assert other in made.marked()
+
+
+# Time and scope
+
+
+def test_a_leaf_is_diagnosed_by_other_checks_while_one_of_its_class_is_suppressed() -> None:
+    made = quiet_fleet(160)
+    for number in range(0, 160, 8):
+        made.say(number, warning("port-link-downed"))
+    advance(made, 60.0)
+    assert suppressed(made) == {"port-link-downed"}
+    for number in range(16, 24):
+        made.say(
+            number,
+            warning("port-symbol-errors"),
+            *([warning("port-link-downed", 60.0)] if number == 16 else []),
+        )
+    advance(made, 60.0)
+    assert degraded(made) == ["fabric/p0/r2"]
+
+
+def test_a_leaf_is_not_diagnosed_from_votes_of_a_check_that_is_suppressed() -> None:
+    made = quiet_fleet(160)
+    for number in (*range(16, 22), *range(0, 160, 8)):
+        made.say(number, down())
+    rest = iter(sorted({*range(160)} - {*range(16, 22), *range(0, 160, 8)}))
+    for _ in range(60):
+        made.say(next(rest), down())
+        advance(made, 1.0, 1.0)
+        assert degraded(made) == []
+    assert suppressed(made) == {"port-down"}
+
+
+def test_a_leaf_is_diagnosed_after_scattered_flaps_have_ended() -> None:
+    made = quiet_fleet(160)
+    for number in range(0, 160, 8):
+        made.say(number, warning("port-link-downed"))
+    advance(made, 2_400.0, 30.0)
+    report_in_turn(made, range(17, 24), warning("port-link-downed"), 30.0)
+    advance(made, 60.0)
+    assert degraded(made) == ["fabric/p0/r2"]
+
+
+def test_a_false_alarm_that_lasts_stays_suppressed_on_its_nodes() -> None:
+    made = quiet_fleet(160)
+    numbers = scattered(made, 20)
+    for number in numbers:
+        made.say(number, lost())
+    advance(made, 8_000.0, 30.0)
+    assert (made.marked(), suppressed(made)) == ([], {"gpu-lost"})
+    other = min(set(range(160)) - set(numbers))
+    made.say(other, lost())
+    advance(made, 60.0)
+    assert made.marked() == [other]
+
+
+def test_a_slow_false_alarm_stays_suppressed_while_it_spreads() -> None:
+    made = quiet_fleet(400, history=20_000.0)
+    marked = 0
+    for number in scattered(made, 40):
+        made.say(number, lost())
+        advance(made, 300.0, 60.0)
+        marked = max(marked, len(made.marked()))
+    assert (marked, made.marked(), suppressed(made)) == (5, [], {"gpu-lost"})
 
 
 # Checks that vote in versions
