@@ -47,13 +47,31 @@ class Fault(Struct, frozen=True):
         return FAULT_KINDS[self.kind_name]
 
 
-EventKind = Literal["fault starts", "report", "agent lost", "agent returns", "fault ends"]
-_ORDER: tuple[EventKind, ...] = ("fault starts", "report", "agent lost", "agent returns", "fault ends")
+class NodeChange(Struct, frozen=True):
+    """A change of a Node by an operator. at: seconds; node: its index. unschedulable: its cordon.
+    maintenance: the reason in its annotation, empty for none.
+    """
+
+    at: float
+    node: int
+    unschedulable: bool = False
+    maintenance: str = ""
+
+
+EventKind = Literal["fault starts", "report", "agent lost", "agent returns", "node changed", "fault ends"]
+_ORDER: tuple[EventKind, ...] = (
+    "fault starts",
+    "report",
+    "agent lost",
+    "agent returns",
+    "node changed",
+    "fault ends",
+)
 
 
 class FleetEvent(Struct, frozen=True):
     """An event of one node. report: of its agent; fault: that starts or ends; is_node_down: whether the node
-    is lost, and not only its agent.
+    is lost, and not only its agent. change: of its Node.
     """
 
     at: float
@@ -62,6 +80,7 @@ class FleetEvent(Struct, frozen=True):
     report: Report | None = None
     fault: Fault | None = None
     is_node_down: bool = False
+    change: NodeChange | None = None
 
 
 class SimulatedAgents:
@@ -77,16 +96,17 @@ class SimulatedAgents:
         faults: Iterable[Fault],
         chance: Random,
         rollouts: Mapping[int, tuple[float, Report]] | None = None,
+        changes: Iterable[NodeChange] = (),
     ) -> list[FleetEvent]:
         """Return all events of some faults, by time. Each agent evaluates at its own offset.
 
-        rollouts: time and report of another catalogue, by node.
+        rollouts: time and report of another catalogue, by node. changes: of Nodes, by operators.
         """
         faults_of: dict[int, list[Fault]] = defaultdict(list)
         for fault in faults:
             faults_of[fault.node].append(fault)
         rollouts = rollouts or {}
-        events: list[FleetEvent] = []
+        events = [FleetEvent(change.at, "node changed", change.node, change=change) for change in changes]
         for node in sorted(faults_of.keys() | rollouts.keys()):
             offset = chance.random() * EVALUATION_SECONDS
             node_faults = sorted(faults_of.get(node, ()), key=_start)

@@ -14,10 +14,10 @@ from nodeguard.fleet.planner import Planner
 from nodeguard.fleet.state.node_marks import apply_desired
 from nodeguard.model.incident import IncidentState
 from nodeguard.model.instant import Instant
-from nodeguard.model.mark import DesiredNode
+from nodeguard.model.mark import MAINTENANCE_ANNOTATION, DesiredNode
 from nodeguard.model.policy import Policy
 from nodeguard.simulate.agent_reports import age_report
-from nodeguard.simulate.faults import FleetEvent, SimulatedAgents
+from nodeguard.simulate.faults import Fault, FleetEvent, NodeChange, SimulatedAgents
 from nodeguard.simulate.fleet_topology import SimulatedTopology
 from nodeguard.simulate.observer import Observer, node_mark_state
 from nodeguard.wire.report import Report
@@ -113,12 +113,29 @@ class SimulatedFleet:
                 self._lost_agents.discard(event.node)
                 self._set_ready(event.node, ready=True)
                 self._receive(event.node, event.at)
-            case "fault starts" if event.fault is not None:
-                for observer in self._observers:
-                    observer.fault_started(event.fault, event.at)
-            case "fault ends" if event.fault is not None:
-                for observer in self._observers:
-                    observer.fault_ended(event.fault, event.at)
+            case "node changed" if event.change is not None:
+                self._change_node(event.change)
+            case "fault starts" | "fault ends" if event.fault is not None:
+                self._report_fault(event.fault, event.at, starts=event.kind == "fault starts")
+
+    def _report_fault(self, fault: Fault, at: float, *, starts: bool) -> None:
+        """Report the start or the end of a fault to the observers."""
+        for observer in self._observers:
+            if starts:
+                observer.fault_started(fault, at)
+            else:
+                observer.fault_ended(fault, at)
+
+    def _change_node(self, change: NodeChange) -> None:
+        """Apply an operator's change of a Node."""
+        node = self._nodes[change.node]
+        annotations = {key: text for key, text in node.annotations.items() if key != MAINTENANCE_ANNOTATION}
+        if change.maintenance:
+            annotations[MAINTENANCE_ANNOTATION] = change.maintenance
+        node = replace(node, unschedulable=change.unschedulable, annotations=annotations)
+        self._nodes[change.node] = node
+        self.planner.update_node(node)
+        self._schedule_plan(change.at)
 
     def _receive(self, index: int, at: float) -> None:
         """Give the planner a node's latest report, and heartbeats for all later times."""

@@ -4,7 +4,7 @@ from random import Random
 
 from nodeguard.model.policy import default_policy
 from nodeguard.simulate.agent_reports import SimulatedAgent
-from nodeguard.simulate.faults import Fault, FleetEvent, SimulatedAgents
+from nodeguard.simulate.faults import Fault, FleetEvent, NodeChange, SimulatedAgents
 from nodeguard.simulate.fleet_topology import simulated_topology
 from nodeguard.simulate.observer import NodeMarkState, Observer
 from nodeguard.simulate.outcome_counter import OutcomeCounter
@@ -124,3 +124,18 @@ def test_healthy_nodes_have_no_events(agent: SimulatedAgent) -> None:
         TOPOLOGY, SimulatedAgents(agent), enforce_all(default_policy(FAULT_CLASSES)), [counter], Random(1)
     ).run(events, HOUR)
     assert (counter.quarantines, counter.incidents) == (0, 0)
+
+
+def test_an_operator_changes_the_cordon_and_the_maintenance_of_a_node(agent: SimulatedAgent) -> None:
+    agents, chance = SimulatedAgents(agent), Random(1)
+    fleet = SimulatedFleet(TOPOLOGY, agents, enforce_all(default_policy(FAULT_CLASSES)), [], chance)
+    changes = [NodeChange(10.0, 3, unschedulable=True, maintenance="a switch"), NodeChange(20.0, 3)]
+    events = agents.events([], chance, changes=changes)
+    uid = TOPOLOGY.nodes[3].uid
+    fleet.run(events[:1], 15.0)
+    placement = fleet.planner.state.placements[uid]
+    assert placement.cordoned_by_user
+    assert "a switch" in placement.maintenance
+    fleet.run(events[1:], 25.0)
+    placement = fleet.planner.state.placements[uid]
+    assert (placement.cordoned_by_user, placement.maintenance) == (False, "")

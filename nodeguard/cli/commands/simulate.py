@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
-from argparse import ArgumentTypeError
-from collections.abc import Iterator, Sequence
+from argparse import ArgumentTypeError, Namespace
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from nodeguard.cli.check_catalogue import load_catalogue
 from nodeguard.cli.options import add_checks, add_output
 from nodeguard.cli.progress import elapsed
 from nodeguard.cli.render.fleet_text import count_noun
+from nodeguard.cli.render.scenario import scenario_lines
 from nodeguard.cli.render.terminal import StyledLine, StyledText, field_line, print_lines
 from nodeguard.cli.streams import print_error, print_output, to_json, to_yaml
 from nodeguard.cli.usage import OK, ArgumentParser, UsageError, whole_number
@@ -18,6 +19,8 @@ from nodeguard.judge.formatting import format_duration
 from nodeguard.model.catalogue import Catalogue
 from nodeguard.model.policy import Mode, Policy, default_policy
 from nodeguard.simulate.agent_reports import SimulatedAgent
+from nodeguard.simulate.scenario_run import run_scenario
+from nodeguard.simulate.scenarios import SCENARIOS
 from nodeguard.simulate.simulation import (
     Interval,
     SimulationResult,
@@ -30,6 +33,10 @@ _MAX_NODES, _MAX_DAYS = 100_000, 365
 
 SUMMARY = "simulate the effect of a policy on a fleet"
 GROUP = "Checks and policy"
+
+
+# Options of a fleet with random faults, with their defaults; a scenario has its own fleet and length.
+_NODES, _DAYS = 7500, 30.0
 
 
 def result_lines(result: SimulationResult, policy: Policy | None) -> Iterator[StyledLine]:
@@ -106,18 +113,37 @@ def run(arguments: Sequence[str]) -> int:
     options = _parser().parse_args(arguments)
     catalogue, signals = load_catalogue(options.checks)
     policy = _policy(options.policy, catalogue)
-    settings = SimulationSettings(options.nodes, options.days, options.seed)
     simulated = policy or enforce_all(default_policy(catalogue.fault_classes))
+    agent = SimulatedAgent(catalogue, signals)
+    if options.scenario:
+        _require_no_fleet(options)
+        names = list(SCENARIOS) if options.scenario == "all" else [options.scenario]
+        with elapsed("simulating"):
+            runs = [run_scenario(agent, name, simulated, options.seed) for name in names]
+        _print(options.output, runs, scenario_lines(runs))
+        return OK
+    settings = SimulationSettings(options.nodes or _NODES, options.days or _DAYS, options.seed)
     with elapsed("simulating"):
-        result = simulate(SimulatedAgent(catalogue, signals), simulated, settings)
-    match options.output:
-        case "json":
-            print_output(to_json(result))
-        case "yaml":
-            print_output(to_yaml(result))
-        case _:
-            print_lines(list(result_lines(result, policy)))
+        result = simulate(agent, simulated, settings)
+    _print(options.output, result, result_lines(result, policy))
     return OK
+
+
+def _require_no_fleet(options: Namespace) -> None:
+    """Raise UsageError for options that a scenario does not have."""
+    for name in ("nodes", "days"):
+        if getattr(options, name) is not None:
+            raise UsageError(f"--{name}: a scenario has its own: omit it, or omit --scenario")
+
+
+def _print(output: str, document: object, lines: Iterable[StyledLine]) -> None:
+    match output:
+        case "json":
+            print_output(to_json(document))
+        case "yaml":
+            print_output(to_yaml(document))
+        case _:
+            print_lines(list(lines))
 
 
 def _parser() -> ArgumentParser:
@@ -127,8 +153,10 @@ def _parser() -> ArgumentParser:
         epilog="Exit codes: 0 success, 3 usage error.",
     )
     add = parser.add_argument
-    add("--nodes", metavar="N", type=whole_number(1, _MAX_NODES), default=7500, help="number of nodes (7500)")
-    add("--days", metavar="D", type=_days, default=30.0, help="days to simulate (30)")
+    add("--nodes", metavar="N", type=whole_number(1, _MAX_NODES), help=f"number of nodes ({_NODES})")
+    add("--days", metavar="D", type=_days, help=f"days to simulate ({_DAYS:g})")
+    add("--scenario", metavar="NAME", choices=("all", *SCENARIOS),
+        help=f"a hard history instead of random faults: {', '.join(SCENARIOS)}, or all")  # fmt: skip
     add("--seed", metavar="N", type=int, default=1, help="random seed (1)")
     add("--policy", metavar="FILE", help="policy file (default: enforce all marks)")
     add_checks(parser)

@@ -1,0 +1,62 @@
+"""The view of nodeguard simulate --scenario. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from nodeguard.cli.render.fleet_text import count_noun, item_line
+from nodeguard.cli.render.terminal import StyledLine, StyledText
+from nodeguard.simulate.scenario_run import Outcome, ScenarioResult
+from nodeguard.simulate.scenarios import Expectation
+
+
+def scenario_lines(results: Sequence[ScenarioResult]) -> Iterator[StyledLine]:
+    """Yield the wanted outcome of each scenario beside the real one."""
+    for result in results:
+        style = "ok" if result.as_expected else "warning"
+        size = f"{count_noun(result.nodes, 'node')}, {result.hours:.1f} h"
+        yield StyledLine(
+            (StyledText(result.scenario, style), StyledText(": ")), f"{result.summary} ({size})", "strong"
+        )
+        yield item_line("wanted", _wanted(result.expected))
+        yield item_line("outcome", _outcome(result.outcome))
+        yield item_line("result", "as wanted" if result.as_expected else "different", style)
+        yield StyledLine()
+    hits = sum(result.as_expected for result in results)
+    yield StyledLine(text=f"{hits} of {len(results)} as wanted", style="strong")
+
+
+def _wanted(expected: Expectation) -> str:
+    others = (
+        f"{count_noun(expected.others, 'node')} quarantined, at most"
+        if expected.others
+        else "no node quarantined"
+    )
+    quarantined = _list("quarantined", expected.quarantined)
+    texts = [
+        _list("degraded", expected.degraded) or "no domain degraded",
+        "any may recover" if expected.any_recovered else _list("recovered", expected.recovered),
+        f"{quarantined}, no other" if quarantined else others,
+        _list("may be suppressed", expected.may_suppress),
+    ]
+    return "; ".join(filter(None, texts))
+
+
+def _outcome(outcome: Outcome) -> str:
+    texts = [
+        _list("degraded", outcome.degraded) or "no domain degraded",
+        _list("recovered", outcome.recovered),
+        _list("quarantined", outcome.quarantined) or "no node quarantined",
+        _list("released again", outcome.released),
+        _list("suppressed", outcome.suppressed),
+    ]
+    return "; ".join(filter(None, texts))
+
+
+# Names that are listed; of more, only their number.
+_LISTED = 3
+
+
+def _list(state: str, names: Sequence[str]) -> str:
+    """Return the names in a state as text; empty for none."""
+    return f"{state}: {', '.join(names) if len(names) <= _LISTED else len(names)}" if names else ""
