@@ -87,7 +87,13 @@ class History:
         """See HistoryRecorder. Only objects that the planner stores anyway wait for the writer."""
         latest = self._planner.reports.get(caller.uid)
         if latest is not None:
-            stored = replace(report, node=caller.node, passing=latest.proven, findings=latest.findings)
+            stored = replace(
+                report,
+                node=caller.node,
+                passing=latest.proven,
+                findings=latest.findings,
+                inventory=latest.inventory,
+            )
             self.writer.put(ReportReceived(now.wall, caller.uid, stored))
 
     def tick(self, now: Instant) -> None:

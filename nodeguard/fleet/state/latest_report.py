@@ -4,13 +4,22 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from sys import intern
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from nodeguard.model.finding import DataStatus, Health
 from nodeguard.model.instant import Instant
 from nodeguard.model.mark import MarkCause
-from nodeguard.wire.report import Inventory, Report, ReportedFinding, ReportedPassing, UnreadableTargets
+from nodeguard.wire.report import (
+    Inventory,
+    Report,
+    ReportedComponent,
+    ReportedFinding,
+    ReportedPassing,
+    UnreadableTargets,
+)
 
 # Maximum findings of one report, the worst first: an agent sends no more. Maximum characters of interned
 # tuples.
@@ -81,11 +90,31 @@ def latest_report(report: Report, instant: Instant, shared: TupleInterner) -> La
             ReportedPassing(shared(group.checks), shared(group.targets)) for group in report.passing
         ),
         unread=report.unreadable,
-        inventory=report.inventory,
-        agent=report.agent,
-        catalogue=report.catalogue,
+        inventory=_intern_inventory(report.inventory),
+        agent=intern(report.agent),
+        catalogue=intern(report.catalogue),
         leaving=report.leaving,
         late=report.age > _LATE,
+    )
+
+
+def _intern_inventory(inventory: Inventory) -> Inventory:
+    """Return an equal inventory that stores targets, models and versions once for all nodes of one model."""
+    return replace(
+        inventory,
+        driver=intern(inventory.driver),
+        kernel=intern(inventory.kernel),
+        platform=intern(inventory.platform),
+        components={
+            intern(target): ReportedComponent(
+                id=component.id,
+                model=intern(component.model),
+                serial=component.serial,
+                vbios=intern(component.vbios),
+                firmware=intern(component.firmware),
+            )
+            for target, component in inventory.components.items()
+        },
     )
 
 
