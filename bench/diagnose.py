@@ -49,7 +49,8 @@ def main() -> None:
 
 def diagnose_from_scratch(check: str, unhealthy: Iterable[int]) -> Diagnosis:
     """Return a diagnosis that has just received everything."""
-    made = Diagnosis(DiagnosisPolicy(classes=load_catalogue()[0].fault_classes), lambda *_: False)
+    rule = DiagnosisPolicy(classes=load_catalogue()[0].fault_classes)
+    made = Diagnosis(rule, lambda *_: False, lambda *_: {})
     for number in range(NODES):
         leaf, rack = number // LEAF, number // RACK
         paths = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import datetime
 
 import msgspec
 from msgspec import Struct, field
@@ -36,6 +37,7 @@ class _Condition(Struct):
     status: str
     reason: str = ""
     message: str = ""
+    changed: str | None = field(name="lastTransitionTime", default=None)  # null for a time that is not set
 
 
 class _Capacity(Struct):
@@ -80,7 +82,19 @@ def decode_node(raw: msgspec.Raw | bytes) -> Node:
         condition=NodeCondition(own[0].status, own[0].reason, own[0].message) if own else None,
         gpus=int(gpus) if _COUNT.match(gpus) else 0,
         ready=all(condition.status == "True" for condition in ready),
+        not_ready_since=max(
+            (_timestamp(condition.changed) for condition in ready if condition.status != "True"), default=0.0
+        ),
     )
+
+
+def _timestamp(text: str | None) -> float:
+    """Return a time of the API in seconds since the epoch; 0 if it is absent or invalid."""
+    try:
+        at = datetime.fromisoformat(text or "")
+    except ValueError:
+        return 0.0
+    return at.timestamp() if at.tzinfo is not None else 0.0
 
 
 def _interned(text: str) -> str:

@@ -53,3 +53,25 @@ async def test_a_node_is_decoded_without_unused_fields(api: ApiClient, controlpl
 def test_the_number_of_gpus_is_read_from_the_capacity(capacity: dict[str, str], gpus: int) -> None:
     raw = {"metadata": {"name": "n", "uid": "u", "resourceVersion": "1"}, "status": {"capacity": capacity}}
     assert decode_node(json.dumps(raw).encode()) == Node("n", "u", "1", gpus=gpus)
+
+
+@pytest.mark.parametrize(
+    ("status", "changed", "expected"),
+    [
+        ("Unknown", "2026-01-01T00:00:10Z", 1_767_225_610.0),
+        ("True", "2026-01-01T00:00:10Z", 0.0),
+        ("False", None, 0.0),
+        ("False", "yesterday", 0.0),
+        ("False", "2026-01-01T00:00:10", 0.0),
+    ],
+)
+def test_the_time_at_which_a_node_became_not_ready_is_read_if_it_is_valid(
+    status: str, changed: str | None, expected: float
+) -> None:
+    condition = {"type": "Ready", "status": status, "lastTransitionTime": changed}
+    raw = {
+        "metadata": {"name": "n", "uid": "u", "resourceVersion": "1"},
+        "status": {"conditions": [condition]},
+    }
+    parsed = decode_node(json.dumps(raw).encode())
+    assert (parsed.ready, parsed.not_ready_since) == (status == "True", expected)

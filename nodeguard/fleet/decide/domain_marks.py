@@ -64,10 +64,15 @@ class DomainMarks:
                 began = now.mono - max(0.0, now.wall - incident.first_seen)
                 diagnosis.restore_suppression(incident.cause, incident.component, began, now.mono)
         for domain, (name, fault_classes, since) in before.items():
-            if domain not in self._restored:
-                self._restored.add(domain)
+            # A domain that widened: its marks are still those of the narrower one.
+            is_widened = any(
+                other_name == name and domain.startswith(f"{other}/")
+                for other, (other_name, *_) in before.items()
+            )
+            if domain not in self._restored and not is_widened:
                 began = now.mono - max(0.0, now.wall - since)
                 diagnosis.restore_domain(domain, name, fault_classes, began, now.mono)
+            self._restored.add(domain)
 
     def decide(
         self,
@@ -168,7 +173,15 @@ class DomainMarks:
         """Return the marked domain that explains a finding of a check since a time; empty for none."""
         diagnosis = self._votes.diagnosis
         for mark in marks.node.degraded:
-            degraded = diagnosis.degraded_domains.get(mark.domain)
+            # A widened domain keeps its name. Its mark stays narrow while the budget withholds a wider one.
+            degraded = next(
+                (
+                    degraded
+                    for degraded in diagnosis.degraded_domains.values()
+                    if degraded.domain == mark.domain or (mark.name and degraded.name == mark.name)
+                ),
+                None,
+            )
             if degraded is None or not diagnosis.has_fault_class(check, degraded.fault_classes):
                 continue
             began = now.wall - (now.mono - degraded.began)

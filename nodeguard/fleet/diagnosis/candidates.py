@@ -49,18 +49,28 @@ def _parent(votes: FaultVotes, domain: str, members: DomainMembers, now: float) 
     return Candidate(votes.vote_class.name, domain, *voters, members.size(domain))
 
 
-def choose_candidates(candidates: Iterable[Candidate], explained: Set[str], least: int) -> list[Candidate]:
+def choose_candidates(
+    candidates: Iterable[Candidate], topologies: Iterable[str], explained: Set[str], least: int
+) -> list[Candidate]:
     """Return the candidates of one fault class that are needed to explain the votes. Of those with nearly the
-    largest share, the one with most voters comes first. explained: uids with an explanation; least: nodes
-    that each candidate has to explain in addition.
+    largest share, the one with most voters comes first; of equal ones, that of the first topology.
+
+    topologies: of the fault class, the likeliest cause first. explained: uids with an explanation; least:
+    nodes that each candidate has to explain in addition.
     """
+    ranks = {topology: rank for rank, topology in enumerate(topologies)}
+
+    def order(candidate: Candidate) -> tuple[int, float, int, str]:
+        rank = ranks[candidate.domain.partition("/")[0]]
+        return -len(candidate.voters), -candidate.share, rank, candidate.domain
+
     left = {candidate.domain: candidate for candidate in candidates}
     covered = set(explained)
     chosen = []
     while left:
         largest = max(candidate.share for candidate in left.values())
         close = [candidate for candidate in left.values() if candidate.share >= _SIMILAR_SHARE * largest]
-        best = min(close, key=lambda candidate: (-len(candidate.voters), -candidate.share, candidate.domain))
+        best = min(close, key=order)
         del left[best.domain]
         if len(best.voters.keys() - covered) >= max(least, -(-len(best.voters) // 2)):
             chosen.append(best)

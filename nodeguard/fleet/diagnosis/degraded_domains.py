@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterable, Iterator, Set
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Set
 
 from msgspec.structs import replace
 
 from nodeguard.fleet.diagnosis.candidates import choose_candidates, significant_domains
-from nodeguard.fleet.diagnosis.results import Candidate, DegradedDomain, Recurrence, fewest_nodes
+from nodeguard.fleet.diagnosis.domain_recovery import DomainRecovery, ShownFaults
+from nodeguard.fleet.diagnosis.results import Candidate, DegradedDomain, Recurrence
 from nodeguard.fleet.diagnosis.vote_index import VoteIndex
 from nodeguard.fleet.diagnosis.votes import FaultVotes
 from nodeguard.model.diagnosis import DiagnosisPolicy
@@ -15,18 +16,25 @@ from nodeguard.model.diagnosis import DiagnosisPolicy
 # Seconds between two evaluations of candidates.
 SOON = 5.0
 
+# Weak candidates with so many parents may be chance, if the others have at least this multiple of the share
+# below which one is weak: a false alarm of a check affects all domains alike.
+_MAX_WEAK, _CLEARLY = 2, 2.0
+
 
 class DegradedDomains:
     """The degraded domains. degraded: by domain. clocks: since when a candidate is chosen, by fault class and
     path.
     """
 
-    def __init__(self, rule: DiagnosisPolicy, votes: VoteIndex, recurrence: Recurrence) -> None:
+    def __init__(
+        self, rule: DiagnosisPolicy, votes: VoteIndex, recurrence: Recurrence, shown_faults: ShownFaults
+    ) -> None:
         self.degraded: dict[str, DegradedDomain] = {}
         self.clocks: dict[tuple[str, str], float] = {}
         self._rule = rule
         self._votes = votes
         self._recurrence = recurrence
+        self._recovery = DomainRecovery(votes, shown_faults)
         self._affected: dict[str, dict[str, Candidate]] = {
             fault_class.name: {} for fault_class in rule.classes
         }
@@ -39,6 +47,7 @@ class DegradedDomains:
                 name for name in degraded.fault_classes if name in self._votes.votes_by_class
             )
             self.degraded[domain] = replace(degraded, fault_classes=fault_classes)
+        self._recovery.take_over(other._recovery)
 
     def restore(self, domain: str, name: str, fault_classes: Iterable[str], began: float, now: float) -> None:
         """Restore a domain that was degraded before this start, without its votes."""
@@ -67,7 +76,9 @@ class DegradedDomains:
                 self._join(candidate)
             candidates = {candidate.domain: candidate for candidate in self._affected[fault_class].values()}
             new = [candidate for candidate in candidates.values() if not self._degraded_for(candidate)]
-            chosen += choose_candidates(new, self.explained(fault_class), self._rule.min_nodes) if new else ()
+            if new:
+                explained = self.explained(fault_class)
+                chosen += choose_candidates(new, votes.vote_rules, explained, self._rule.min_nodes)
         clocks = {(candidate.fault_class, candidate.domain): now for candidate in chosen}
         for (fault_class, domain), since in self.clocks.items():
             # A wider domain that replaces a narrower one continues its clock.
@@ -88,6 +99,28 @@ class DegradedDomains:
             if fault_class in degraded.fault_classes:
                 nodes |= self._votes.members.nodes(domain)
         return nodes
+
+    def explanations(
+        self, candidates: Collection[Candidate], now: float
+    ) -> tuple[Collection[Candidate], Callable[[str], set[str]]]:
+        """Return the candidates that count as affected at once, and a function that returns the explained
+        nodes for a fault class. Few weak candidates beside clearly stronger ones are only explanations.
+        """
+        weak = [
+            candidate
+            for candidate in candidates
+            if self._is_weak(candidate, now - self.clocks[candidate.fault_class, candidate.domain], now)
+        ]
+        parents = {self._votes.members.parent(candidate.domain) or candidate.domain for candidate in weak}
+        strong = [candidate for candidate in candidates if all(candidate is not other for other in weak)]
+        if len(parents) > _MAX_WEAK or any(
+            candidate.share < _CLEARLY * self._rule.weak_share for candidate in strong
+        ):
+            return candidates, self.explained
+        nodes = [(candidate.fault_class, self._votes.members.nodes(candidate.domain)) for candidate in weak]
+        return strong, lambda name: self.explained(name).union(
+            *(uids for fault_class, uids in nodes if fault_class == name)
+        )
 
     def settled_candidates(self, candidates: Collection[Candidate], now: float) -> Iterator[Candidate]:
         """Yield the candidates that have been chosen for long enough."""
@@ -111,6 +144,7 @@ class DegradedDomains:
     def clear(self, domain: str, now: float) -> None:
         """Clear a domain: it is not degraded any more."""
         degraded = self.degraded.pop(domain, None)
+        self._recovery.forget(domain)
         if degraded is not None:
             self._recurrence.record_end(domain, now)
             for fault_class in degraded.fault_classes:
@@ -126,7 +160,8 @@ class DegradedDomains:
         """Clear the domains in which hardly any node has shown a fault for long enough."""
         for domain, degraded in list(self.degraded.items()):
             waited = self._recurrence.clearing_time(degraded.times)
-            if now - degraded.since >= waited and not self._goes_on(degraded, now - waited):
+            goes_on = self._recovery.goes_on(degraded, now - waited, now)
+            if now - degraded.since >= waited and not goes_on:
                 self.clear(domain, now)
 
     def _going_on(
@@ -203,6 +238,7 @@ class DegradedDomains:
         ]
         for part in parts:
             del self.degraded[part.domain]
+            self._recovery.forget(part.domain)
         above = self._votes.members.parent(candidate.domain) or self._votes.members.topology_of(
             candidate.domain
         )
@@ -213,6 +249,7 @@ class DegradedDomains:
                 for sibling in siblings
             )
         )
+        began = min([*candidate.voters.values(), *(part.began for part in parts)])
         first = min(parts, key=lambda part: part.since, default=None)
         fault_classes = [fault_class for part in parts for fault_class in part.fault_classes]
         self.degraded[candidate.domain] = DegradedDomain(
@@ -220,9 +257,9 @@ class DegradedDomains:
             domain=candidate.domain,
             fault_classes=tuple(dict.fromkeys([candidate.fault_class, *fault_classes])),
             since=first.since if first else now,
-            began=min(candidate.voters.values()),
-            within=max(candidate.voters.values()) - min(candidate.voters.values()),
-            voters=tuple(sorted(candidate.voters)),
+            began=began,
+            within=max(candidate.voters.values()) - began,
+            voters=tuple(sorted(candidate.voters.keys() | {uid for part in parts for uid in part.voters})),
             size=candidate.size,
             siblings=len(siblings),
             elsewhere=len(others - self._votes.members.nodes(candidate.domain)),
@@ -236,18 +273,6 @@ class DegradedDomains:
         """Return a name that no other degraded domain has."""
         is_taken = any(degraded.name == name for degraded in self.degraded.values())
         return f"{name} {fault_class}" if is_taken else name
-
-    def _goes_on(self, degraded: DegradedDomain, since: float) -> bool:
-        """Return whether enough nodes of a domain still show its fault classes."""
-        members = self._votes.members.nodes(degraded.domain)
-        for fault_class in degraded.fault_classes:
-            votes = self._votes.votes_by_class[fault_class]
-            least = fewest_nodes(votes.vote_class.share, len(members))
-            if sum(1 for at in votes.latest_votes(degraded.domain).values() if at > since) >= least:
-                return True
-            if votes.vote_class.lasting and len(self._votes.active_nodes(fault_class) & members) >= least:
-                return True
-        return False
 
 
 def _is_in(domain: str, other: str) -> bool:

@@ -10,6 +10,7 @@ from math import inf
 
 from nodeguard.fleet.diagnosis.candidates import new_version
 from nodeguard.fleet.diagnosis.degraded_domains import SOON, DegradedDomains
+from nodeguard.fleet.diagnosis.domain_recovery import ShownFaults
 from nodeguard.fleet.diagnosis.results import DegradedDomain, Recurrence, SuppressedCheck
 from nodeguard.fleet.diagnosis.suppressed_checks import SuppressedChecks
 from nodeguard.fleet.diagnosis.vote_index import VoteIndex
@@ -25,14 +26,17 @@ _PART = 0.1
 class Diagnosis:
     """The degraded domains and suppressed checks of a fleet, and the votes for them.
 
-    confirmed: returns whether another source confirms what a check found on a node.
+    confirmed: returns whether another source confirms what a check found on a node. shown_faults: see
+    `ShownFaults`.
     """
 
-    def __init__(self, rule: DiagnosisPolicy, confirmed: Callable[[str, str], bool]) -> None:
+    def __init__(
+        self, rule: DiagnosisPolicy, confirmed: Callable[[str, str], bool], shown_faults: ShownFaults
+    ) -> None:
         recurrence = self._recurrence = Recurrence(rule)
         self.rule = rule
         self.voting = VoteIndex(rule)
-        self._domains = DegradedDomains(rule, self.voting, recurrence)
+        self._domains = DegradedDomains(rule, self.voting, recurrence, shown_faults)
         self._checks = SuppressedChecks(rule, self.voting, recurrence, confirmed)
         self._evaluated: float | None = None
 
@@ -64,6 +68,10 @@ class Diagnosis:
         if self.voting.record_firing(uid, check, at) and not self.suppression(check, uid):
             self.voting.vote(uid, check, tuple(topologies), at)
 
+    def record_active(self, uid: str, check: str) -> None:
+        """Record that a check fires on a node without an onset: it began before, or is part of a recovery."""
+        self.voting.record_active(uid, check)
+
     def record_cleared(self, uid: str, check: str) -> None:
         """Record that a check does not fire on a node any more."""
         self.voting.record_cleared(uid, check)
@@ -86,8 +94,12 @@ class Diagnosis:
         return self._checks.is_suspected(check, uid)
 
     def has_fault_class(self, check: str, fault_classes: Iterable[str]) -> bool:
-        """Return whether a check has voted in one of some fault classes."""
+        """Return whether a check may vote in one of some fault classes, as far as a report names it."""
         return not self.voting.classes_of(check).keys().isdisjoint(fault_classes)
+
+    def are_related(self, check: str, other: str) -> bool:
+        """Return whether two checks may vote in one fault class."""
+        return self.has_fault_class(check, self.voting.classes_of(other))
 
     def take_over(self, other: Diagnosis) -> None:
         """Continue with the degraded domains, suppressed checks and recurrences of another diagnosis."""
@@ -131,7 +143,7 @@ class Diagnosis:
         before = dict(self.degraded_domains), dict(self.suppressed_checks)
         self.voting.forget(self.suppressed_checks, now)
         candidates = self._domains.choose(frozenset(self._checks.fleet_wide()), now)
-        self._checks.update_suspected(candidates, self._domains.explained, now)
+        self._checks.update_suspected(*self._domains.explanations(candidates, now), now)
         doubted = self._checks.suppress_settled(now) | self._checks.suspected.keys()
         for candidate in list(self._domains.settled_candidates(candidates, now)):
             checks = list(self.voting.checks_of(candidate.fault_class, candidate.voters))

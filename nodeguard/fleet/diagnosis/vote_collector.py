@@ -1,15 +1,19 @@
-"""The votes for the diagnosis, collected from reports and stale agents, with the versions of nodes. Pure.
+"""The votes for the diagnosis, collected from reports and stale agents. Pure.
 
 A node does not vote under maintenance, with an operator's cordon, or before its first report.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Set
+from collections.abc import Collection, Set
+from math import inf
 
 from msgspec.structs import replace
 
 from nodeguard.fleet.diagnosis.diagnosis import Diagnosis
+from nodeguard.fleet.diagnosis.missing_agents import MissingAgents
+from nodeguard.fleet.diagnosis.node_versions import version_domains
+from nodeguard.fleet.diagnosis.recoveries import is_recovery
 from nodeguard.fleet.state.fleet_state import FleetState
 from nodeguard.fleet.state.latest_report import LatestReport
 from nodeguard.fleet.state.node_placement import DOMAIN
@@ -18,18 +22,7 @@ from nodeguard.model.diagnosis import STALE_CHECK, DiagnosisPolicy
 from nodeguard.model.finding import DataStatus, Health
 from nodeguard.model.incident import Symptom
 from nodeguard.model.instant import Instant
-from nodeguard.model.target import target_kind
 from nodeguard.wire.report import ReportedFinding
-
-
-def version_domains(report: LatestReport) -> tuple[str, ...]:
-    """Return every version of a node from its latest report: several of one topology if its parts differ.
-
-    A domain of a version may be most of the fleet: it has no budget.
-    """
-    return tuple(
-        dict.fromkeys(f"{topology}/{_step(version)}" for topology, version in _versions(report) if version)
-    )
 
 
 def is_kernel_confirmed(finding: ReportedFinding) -> bool:
@@ -38,22 +31,6 @@ def is_kernel_confirmed(finding: ReportedFinding) -> bool:
     """
     sources = {evidence.source for evidence in finding.evidence} - {_DERIVED}
     return _KERNEL_LOG in sources and len(sources) > 1
-
-
-def _versions(report: LatestReport) -> Iterator[tuple[str, str]]:
-    inventory = report.inventory
-    yield "driver", inventory.driver
-    parts = sorted(inventory.components.items())
-    yield from (("vbios", part.vbios) for target, part in parts if target_kind(target) == "gpu")
-    yield "kernel", inventory.kernel
-    yield from (("firmware", part.firmware) for target, part in parts if target_kind(target) == "port")
-    yield "agent", report.agent
-    yield "catalogue", report.catalogue
-
-
-def _step(version: str) -> str:
-    """Return a version as a step of a path, which `/` separates."""
-    return version.replace("/", "_")
 
 
 # The topologies in which a node with a stale agent votes.
@@ -80,12 +57,20 @@ class VoteCollector:
 
     def __init__(self, rule: DiagnosisPolicy, state: FleetState) -> None:
         self.domain_members = DomainMembers()
-        self.diagnosis = Diagnosis(rule, self.is_confirmed)
+        self.diagnosis = self._new_diagnosis(rule)
         self._state = state
         self._fires: dict[str, Set[str]] = {}
+        self._findings: dict[str, tuple[ReportedFinding, ...]] = {}  # of the latest report
+        self._excluded: dict[str, float] = {}  # when operators excluded a node, in seconds since the epoch
         self._stale: Set[str] = frozenset()
+        self._missing = MissingAgents(state)
         self._votes: dict[str, tuple[float, float]] = {}
         self._now = Instant(0.0, 0.0, "")
+
+    def _new_diagnosis(self, rule: DiagnosisPolicy) -> Diagnosis:
+        diagnosis = Diagnosis(rule, self.is_confirmed, self.shown_faults)
+        diagnosis.voting.add_check(STALE_CHECK, _OF_SILENCE)
+        return diagnosis
 
     def set_rule(self, rule: DiagnosisPolicy) -> None:
         """Set another rule: the diagnosis starts again; degraded domains and suppressed checks stay until
@@ -94,7 +79,7 @@ class VoteCollector:
         before = self.diagnosis
         if replace(rule, enforce=()) == replace(before.rule, enforce=()):
             return
-        self.diagnosis = Diagnosis(rule, self.is_confirmed)
+        self.diagnosis = self._new_diagnosis(rule)
         self.diagnosis.take_over(before)
         self._fires.clear()
         self._stale = frozenset()
@@ -108,16 +93,23 @@ class VoteCollector:
             return
         paths = tuple(path.removeprefix(DOMAIN) for path in placement.domains)
         self.domain_members.set_domains(uid, paths)
-        has_data = uid in self._state.liveness.last_reports or self._is_marked(uid)
-        votes = has_data and not (placement.cordoned_by_user or placement.maintenance)
+        has_data = uid in self._state.liveness.last_reports or self._is_marked(uid) or uid in self._missing
+        is_excluded = placement.cordoned_by_user or bool(placement.maintenance)
+        if is_excluded:
+            self._excluded.setdefault(uid, self._now.wall)
+        votes = has_data and not is_excluded
         report = self._state.reports.get(uid)
         versions = version_domains(report) if report is not None else ()
+        for finding in report.findings if report is not None else ():
+            self.diagnosis.voting.add_check(finding.check, finding.topologies)
         voted = bool(self.diagnosis.members.paths(uid))
         self.diagnosis.set_domains(uid, (*paths, *versions) if votes else (), self._now.mono)
         if not self.diagnosis.members.paths(uid):
             self._fires.pop(uid, None)
         elif not voted:
             self._vote_for_all(uid)
+        if not is_excluded:
+            self._excluded.pop(uid, None)
 
     def _is_marked(self, uid: str) -> bool:
         """Return whether a node carries the mark of a domain: then it counts before its first report."""
@@ -127,6 +119,9 @@ class VoteCollector:
         """Remove a Node that no longer exists."""
         self.update_node(uid)
         self._fires.pop(uid, None)
+        self._findings.pop(uid, None)
+        self._excluded.pop(uid, None)
+        self._missing.remove_node(uid)
         self._votes.pop(uid, None)
 
     def record_report(self, uid: str, now: Instant) -> None:
@@ -135,6 +130,7 @@ class VoteCollector:
         report = self._state.reports.get(uid)
         if report is None or report.late:
             return
+        before_findings, self._findings[uid] = self._findings.get(uid, ()), report.findings
         self.update_node(uid)
         if not self.diagnosis.members.paths(uid):
             return
@@ -150,7 +146,11 @@ class VoteCollector:
         self._fires[uid] = fires.keys() | (before & reported)
         for check in fires.keys() - before:
             topologies, age = fires[check]
-            self._vote(uid, check, topologies, age if age > _OLD else 0.0)
+            findings = (finding for finding in report.findings if finding.check == check)
+            if is_recovery(findings, before_findings, self.diagnosis.are_related):
+                self.diagnosis.record_active(uid, check)
+            else:
+                self._vote(uid, check, topologies, age if age > _OLD else 0.0)
         self._record_kernel_confirmations(uid, report)
 
     def _record_kernel_confirmations(self, uid: str, report: LatestReport) -> None:
@@ -169,13 +169,18 @@ class VoteCollector:
         return firing
 
     def _vote_for_all(self, uid: str) -> None:
-        """Vote for findings from before the first report, with their onset."""
+        """Vote for findings from before the first report, with their onset; not for those that began after
+        operators excluded the node: the cause may be their work.
+        """
         report = self._state.reports.get(uid)
         if report is None or report.late:
             return
         fires = self._firing(report)
         for check, (topologies, age) in fires.items():
-            self._vote(uid, check, topologies, age)
+            if self._now.wall - age >= self._excluded.get(uid, inf):
+                self.diagnosis.record_active(uid, check)
+            else:
+                self._vote(uid, check, topologies, age)
         self._fires[uid] = frozenset(fires)
         self._record_kernel_confirmations(uid, report)
 
@@ -202,15 +207,22 @@ class VoteCollector:
     def update_stale(self, stale: Set[str], now: Instant) -> None:
         """Set the nodes with stale agents. An agent that announced its end does not vote for that."""
         self._now = now
-        if stale is self._stale:
+        missing = self._missing.update(stale, now)
+        if stale is self._stale and not missing:
             return
-        for uid in stale - self._stale:
-            report = self._state.reports.get(uid)
-            if not report.leaving if report is not None else self._is_marked(uid):
+        for uid in missing:
+            self.update_node(uid)
+        for uid in stale - self._stale | missing:
+            if self._is_silent(uid):
                 self.diagnosis.vote(uid, STALE_CHECK, _OF_SILENCE, now.mono)
         for uid in self._stale - stale:
             self.diagnosis.record_cleared(uid, STALE_CHECK)
         self._stale = stale
+
+    def _is_silent(self, uid: str) -> bool:
+        """Return whether a stale agent once reported, and did not announce its end."""
+        report = self._state.reports.get(uid)
+        return not report.leaving if report is not None else self._is_marked(uid) or uid in self._missing
 
     def is_confirmed(self, uid: str, check: str) -> bool:
         """Return whether another source confirms a check on a node: the kernel log and another source agree,
@@ -232,6 +244,47 @@ class VoteCollector:
             and any(abs(began - since) <= _TOGETHER for _, since in own)
             for other, began in found
         )
+
+    def shown_faults(self, domain: str, fault_classes: Collection[str], now: float) -> dict[str, float]:
+        """Return when each node of a domain last showed any of some fault classes, in seconds of the
+        monotonic clock, by uid.
+
+        A stale node shows the faults of its latest report. A node with the mark of the domain and without any
+        report shows them too: nothing proves that they are over.
+        """
+        shown: dict[str, float] = {}
+        counts_silence = self.diagnosis.has_fault_class(STALE_CHECK, fault_classes)
+        for uid in self.domain_members.nodes(domain):
+            report = self._state.reports.get(uid)
+            if report is None:
+                marks = self._state.observed_marks(uid).node.degraded
+                times = [now for mark in marks if mark.domain == domain]
+            else:
+                times = [
+                    self._last_shown(finding, began, fault_classes, now)
+                    for finding, began in zip(report.findings, report.began, strict=True)
+                    if self.diagnosis.has_fault_class(finding.check, fault_classes)
+                ]
+            if uid in self._stale and self._is_silent(uid) and counts_silence:
+                times.append(now)
+            if times:
+                shown[uid] = max(times)
+        return shown
+
+    def _last_shown(
+        self, finding: ReportedFinding, began: float, fault_classes: Collection[str], now: float
+    ) -> float:
+        """Return when a finding last showed its fault, in seconds of the monotonic clock: now, except for a
+        warning of a past event, such as a lost link, which lasts longer than the fault. began: seconds since
+        the epoch.
+        """
+        classes = self.diagnosis.voting.classes_of(finding.check)
+        if finding.health != Health.WARNING or any(
+            classes[name].vote_class.lasting for name in classes.keys() & set(fault_classes)
+        ):
+            return now
+        latest = began + finding.age - min((item.age for item in finding.evidence), default=finding.age)
+        return self._now.mono - max(0.0, self._now.wall - latest)
 
     def symptom(self, uid: str, fault_classes: tuple[str, ...]) -> Symptom | None:
         """Return the symptom of a node for some fault classes, any if empty; None if it has none."""

@@ -34,8 +34,8 @@ class VoteIndex:
         self.version_changes: dict[tuple[str, str], float] = {}
         self.began: float | None = None
         self._rule = rule
-        self._classes_of_check: dict[str, tuple[FaultVotes, ...]] = {}
-        self._cast: dict[str, dict[str, FaultVotes]] = {}
+        self._classes_of_name: dict[str, tuple[FaultVotes, ...]] = {}
+        self._classes: dict[str, dict[str, FaultVotes]] = {}
 
     def begin(self, now: float) -> None:
         """Begin the evaluation at a time, unless it began before."""
@@ -57,7 +57,9 @@ class VoteIndex:
         for name, votes in self.votes_by_class.items():
             if votes.update_domains(uid):
                 self.new_voters[name].add(uid)
-                self.changed_checks.update(check for check, classes in self._cast.items() if name in classes)
+                self.changed_checks.update(
+                    check for check, classes in self._classes.items() if name in classes
+                )
         if not after:
             for firings in self.firings.values():
                 firings.remove_node(uid)
@@ -72,20 +74,28 @@ class VoteIndex:
         """Record that a check begins to fire on a node. Returns whether the node may vote."""
         if not self.members.paths(uid):
             return False
-        firings = self.firings.get(check)
-        if firings is None:
-            firings = self.firings[check] = CheckFirings(self._rule)
-        firings.record(uid, at)
+        self._firings(check).record(uid, at)
         self.changed_checks.add(check)
         return True
 
     def vote(self, uid: str, check: str, topologies: tuple[str, ...], at: float) -> None:
         """Vote for a check on a node, with a fault that may be shared in some topologies."""
-        for votes in self._voting(check):
+        self.add_check(check, topologies)
+        for name, votes in self.classes_of(check).items():
             if not votes.vote_rules.keys().isdisjoint(topologies):
                 votes.vote(uid, topologies, at)
-                self._cast.setdefault(check, {})[votes.vote_class.name] = votes
-                self.new_voters[votes.vote_class.name].add(uid)
+                self.new_voters[name].add(uid)
+
+    def add_check(self, check: str, topologies: tuple[str, ...]) -> None:
+        """Add a check that an agent reports, with the topologies in which it may vote."""
+        for votes in self._voting(check) if topologies else ():
+            if not votes.vote_rules.keys().isdisjoint(topologies):
+                self._classes.setdefault(check, {})[votes.vote_class.name] = votes
+
+    def record_active(self, uid: str, check: str) -> None:
+        """Record that a check fires on a node, if that node may vote, without an onset."""
+        if self.members.paths(uid):
+            self._firings(check).active.add(uid)
 
     def record_cleared(self, uid: str, check: str) -> None:
         """Record that a check does not fire on a node any more."""
@@ -100,8 +110,8 @@ class VoteIndex:
                 votes.withdraw(uid)
 
     def classes_of(self, check: str) -> Mapping[str, FaultVotes]:
-        """Return the votes that a check has cast, by fault class."""
-        return self._cast.get(check, _NONE)
+        """Return the votes of the fault classes in which a check may vote, by fault class."""
+        return self._classes.get(check, _NONE)
 
     def active_nodes(self, fault_class: str, suppressed: Container[str] = ()) -> set[str]:
         """Return the nodes that show a fault class now, by checks that are not suppressed."""
@@ -152,16 +162,22 @@ class VoteIndex:
             firings.forget(began, now, learns=name not in suppressed)
             if firings.is_idle and name not in suppressed:
                 del self.firings[name]
-        if len(self._classes_of_check) > _NAMES:
-            self._classes_of_check.clear()
-        if len(self._cast) > _NAMES:
-            self._cast = {name: classes for name, classes in self._cast.items() if name in self.firings}
+        if len(self._classes_of_name) > _NAMES:
+            self._classes_of_name.clear()
+        if len(self._classes) > _NAMES:
+            used = self.firings.keys() | {STALE_CHECK}
+            self._classes = {name: classes for name, classes in self._classes.items() if name in used}
+
+    def _firings(self, check: str) -> CheckFirings:
+        if check not in self.firings:
+            self.firings[check] = CheckFirings(self._rule)
+        return self.firings[check]
 
     def _voting(self, check: str) -> tuple[FaultVotes, ...]:
-        voting = self._classes_of_check.get(check)
+        voting = self._classes_of_name.get(check)
         if voting is None:
             # A stale agent is a fault class of its own, whatever the patterns of others.
-            voting = self._classes_of_check[check] = tuple(
+            voting = self._classes_of_name[check] = tuple(
                 votes
                 for votes in self.votes_by_class.values()
                 if check in votes.vote_class.checks

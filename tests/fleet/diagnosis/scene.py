@@ -4,7 +4,7 @@ domain each.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from nodeguard.fleet.diagnosis.diagnosis import Diagnosis
 from nodeguard.model.diagnosis import STALE_CHECK, DiagnosisPolicy
@@ -28,7 +28,9 @@ class Voters:
         self.now = 1_000_000.0
         self.confirmed: set[str] = set()
         self.versions: dict[str, str] = {}
-        self.diagnosis = Diagnosis(rule or diagnosis_policy(), lambda uid, check: uid in self.confirmed)
+        self.diagnosis = Diagnosis(
+            rule or diagnosis_policy(), lambda uid, check: uid in self.confirmed, self.shown_faults
+        )
         self.nodes = [
             f"{pod}-{leaf}-{node}" for pod in range(pods) for leaf in range(LEAVES) for node in range(NODES)
         ]
@@ -53,6 +55,16 @@ class Voters:
             ),
             self.now,
         )
+
+    def shown_faults(self, domain: str, fault_classes: Collection[str], now: float) -> dict[str, float]:
+        """Return the time for each node of a domain on which a check of some fault classes fires."""
+        voting = self.diagnosis.voting
+        return {
+            uid: now
+            for check, firings in voting.firings.items()
+            if not voting.classes_of(check).keys().isdisjoint(fault_classes)
+            for uid in firings.active & voting.members.nodes(domain)
+        }
 
     def leaf(self, pod: int, leaf: int, count: int = NODES) -> list[str]:
         return [f"{pod}-{leaf}-{node}" for node in range(count)]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from itertools import count
 
-from nodeguard.fleet.diagnosis.vote_collector import MAX_VOTES, VOTE_INTERVAL, version_domains
+from nodeguard.fleet.diagnosis.node_versions import version_domains
+from nodeguard.fleet.diagnosis.vote_collector import MAX_VOTES, VOTE_INTERVAL
 from nodeguard.fleet.state.latest_report import TupleInterner, latest_report
-from nodeguard.model.diagnosis import VERSION_TOPOLOGIES
+from nodeguard.model.diagnosis import STALE_CHECK, VERSION_TOPOLOGIES
 from nodeguard.model.finding import Health
 from nodeguard.model.instant import Instant
 from nodeguard.model.policy import NodeLocation, Policy, TopologyLabels
@@ -55,7 +56,8 @@ def test_unused_check_names_are_forgotten() -> None:
         voting.record_cleared("uid-0", f"made-up-{number}")
     voting.forget((), now + 10 * 86_400.0)
     assert voting.firings == {}
-    assert len(voting._classes_of_check) + len(voting._cast) == 0
+    assert len(voting._classes_of_name) == 0
+    assert voting._classes.keys() == {STALE_CHECK}
 
 
 GPUS = {

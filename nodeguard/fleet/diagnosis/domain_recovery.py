@@ -1,0 +1,48 @@
+"""Recovery of degraded domains: when each of their nodes last showed the fault. Pure.
+
+Times are seconds of a clock that never jumps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+
+from nodeguard.fleet.diagnosis.results import DegradedDomain, fewest_nodes
+from nodeguard.fleet.diagnosis.vote_index import VoteIndex
+
+# Returns when each node of a domain last showed any of some fault classes, by uid: from the latest reports,
+# also of nodes that may not vote. The last argument is the time of the evaluation.
+ShownFaults = Callable[[str, Collection[str], float], Mapping[str, float]]
+
+
+class DomainRecovery:
+    """The last time at which each node of a degraded domain showed its fault classes."""
+
+    def __init__(self, votes: VoteIndex, shown_faults: ShownFaults) -> None:
+        self._votes = votes
+        self._shown_faults = shown_faults
+        self._last_shown: dict[str, dict[str, float]] = {}  # by domain and uid
+
+    def take_over(self, other: DomainRecovery) -> None:
+        """Continue with the times of another diagnosis."""
+        self._last_shown.update(other._last_shown)
+
+    def forget(self, domain: str) -> None:
+        """Forget a domain that is not degraded any more."""
+        self._last_shown.pop(domain, None)
+
+    def goes_on(self, degraded: DegradedDomain, since: float, now: float) -> bool:
+        """Return whether enough nodes of a domain have shown its fault classes since a time.
+
+        Call it at every evaluation: a fault that ends between two of them was shown at the first. A node
+        counts even if it may not vote, for example under a cordon: that does not repair the domain.
+        """
+        last_shown = self._last_shown.setdefault(degraded.domain, {})
+        votes = self._votes.latest_votes(degraded.domain, degraded.fault_classes)
+        for shown in (votes, self._shown_faults(degraded.domain, degraded.fault_classes, now)):
+            for uid, at in shown.items():
+                last_shown[uid] = max(at, last_shown.get(uid, at))
+        recent = sum(1 for at in last_shown.values() if at > since)
+        size = max(degraded.size, self._votes.members.size(degraded.domain))
+        shares = (self._votes.votes_by_class[name].vote_class.share for name in degraded.fault_classes)
+        return any(recent >= fewest_nodes(share, size) for share in shares)

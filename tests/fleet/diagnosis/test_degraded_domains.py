@@ -1,0 +1,136 @@
+"""Tests for nodeguard.fleet.diagnosis.degraded_domains, in the plan of a fleet: how long a domain is degraded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from msgspec.structs import replace
+
+from nodeguard.model.finding import Health
+from nodeguard.model.incident import IncidentState
+from nodeguard.wire.report import ReportedEvidence, ReportedFinding
+from tests.fleet.leaves import FIRST, LEAF, domains, down, fails, fleet, wait, well
+from tests.fleet.scene import Fleet
+
+DEGRADED = {("nodeguard.dev/domain-degraded=fabric",)}
+
+
+def slow(age: float = 0.0) -> ReportedFinding:
+    """Return the finding of a slow port, which votes in the class `link` only."""
+    return replace(down(age), check="port-rate", health=Health.SUSPECT)
+
+
+def lost(age: float = 0.0, latest: float = 0.0) -> ReportedFinding:
+    """Return the warning of a lost link: its age, and the age of the latest loss, in seconds."""
+    evidence = (ReportedEvidence("infiniband", "port.link_downed rose by 1 to 1", age=latest),)
+    return replace(down(age), check="port-link-downed", health=Health.WARNING, evidence=evidence)
+
+
+def taints(made: Fleet, numbers: Iterable[int] = range(LEAF)) -> set[tuple[str, ...]]:
+    return {tuple(made.taints(number)) for number in numbers}
+
+
+def aged(made: Fleet, seconds: float) -> None:
+    """Let the findings of all reports be older by some seconds, as a new aggregator receives them."""
+    made.reports = {
+        uid: replace(
+            report,
+            findings=tuple(replace(finding, age=finding.age + seconds) for finding in report.findings),
+        )
+        for uid, report in made.reports.items()
+    }
+
+
+def test_a_domain_stays_degraded_while_its_nodes_show_the_fault() -> None:
+    made = fleet()
+    for number in range(6):
+        made.say(number, slow())
+    wait(made, 4_000.0)
+    assert taints(made) == DEGRADED
+    well(made, range(5))
+    wait(made, 1_700.0)
+    assert taints(made) == DEGRADED, "the soak period begins with the recovery"
+    wait(made, 200.0)
+    assert [incident.state for incident in domains(made)] == [IncidentState.RESOLVED]
+
+
+def test_a_domain_that_flaps_is_degraded_until_it_has_been_quiet_for_the_soak_period() -> None:
+    made = fleet()
+    for number in range(LEAF):
+        made.say(number, lost())
+    wait(made, 30.0)
+    for round_number in range(1, 6):
+        wait(made, 1_200.0)
+        for number in range(LEAF):
+            made.say(number, lost(age=1_200.0 * round_number))
+    assert taints(made) == DEGRADED
+    wait(made, 1_700.0)
+    assert taints(made) == DEGRADED
+    wait(made, 200.0)
+    assert [incident.state for incident in domains(made)] == [IncidentState.RESOLVED]
+
+
+def test_a_warning_of_a_past_fault_does_not_keep_a_domain_degraded() -> None:
+    made = fleet()
+    for number in range(LEAF):
+        made.say(number, lost())
+    wait(made, 2_000.0)
+    assert [incident.state for incident in domains(made)] == [IncidentState.RESOLVED]
+
+
+def test_a_domain_with_cordoned_nodes_stays_degraded_while_they_show_the_fault() -> None:
+    made = fleet()
+    fails(made)
+    wait(made, 20.0)
+    for number in range(LEAF):
+        made.change(number, unschedulable=True)
+    wait(made, 2_400.0)
+    assert taints(made) == DEGRADED
+    assert [incident.state for incident in domains(made)] == [IncidentState.MARKED]
+    aged(made, 2_400.0)
+    made.restart()
+    wait(made, 2_400.0)
+    assert taints(made) == DEGRADED, "a new aggregator sees the fault on cordoned nodes, too"
+    well(made)
+    wait(made, 2_000.0)
+    assert made.marked() == []
+
+
+def test_nodes_without_a_report_keep_their_domain_degraded_after_a_restart() -> None:
+    made = fleet()
+    fails(made)
+    wait(made, 20.0)
+    for number in range(LEAF):
+        del made.reports[f"uid-{number}"]
+    made.restart()
+    wait(made, 2_400.0)
+    assert taints(made) == DEGRADED
+
+
+def test_a_dead_leaf_that_an_aggregator_finds_at_its_start_stays_degraded() -> None:
+    made = fleet()
+    fails(made)
+    aged(made, 400.0)
+    made.restart()
+    wait(made, 60.0)
+    assert set(made.planner.diagnosis.degraded_domains) == {FIRST}
+    wait(made, 2_400.0)
+    assert taints(made) == DEGRADED
+
+
+def test_a_domain_that_widens_beyond_its_budget_keeps_its_mark_in_place_of_node_marks() -> None:
+    made = fleet()
+    fails(made, range(16, 22))
+    wait(made, 2_000.0)
+    fails(made, (4, 6, 9, 33))
+    wait(made, 300.0)
+    assert set(made.planner.diagnosis.degraded_domains) == {"fabric/p0"}
+    assert [incident.state for incident in domains(made)] == [IncidentState.WITHHELD]
+    assert taints(made, range(16, 24)) == DEGRADED
+    incidents = made.planner.incidents[""].values()
+    aged(made, 300.0)
+    made.restart()
+    made.planner.restore_incidents(incidents)
+    wait(made, 300.0)
+    assert set(made.planner.diagnosis.degraded_domains) == {"fabric/p0"}
+    assert taints(made, range(16, 24)) == DEGRADED
