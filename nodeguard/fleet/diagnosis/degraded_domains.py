@@ -160,8 +160,8 @@ class DegradedDomains:
         """Clear the domains in which hardly any node has shown a fault for long enough."""
         for domain, degraded in list(self.degraded.items()):
             waited = self._recurrence.clearing_time(degraded.times)
-            goes_on = self._recovery.goes_on(degraded, now - waited, now)
-            if now - degraded.since >= waited and not goes_on:
+            is_still_shown = self._recovery.is_still_shown(degraded, now - waited, now)
+            if now - degraded.since >= waited and not is_still_shown:
                 self.clear(domain, now)
 
     def _going_on(

@@ -31,7 +31,7 @@ class DomainRecovery:
         """Forget a domain that is not degraded any more."""
         self._last_shown.pop(domain, None)
 
-    def goes_on(self, degraded: DegradedDomain, since: float, now: float) -> bool:
+    def is_still_shown(self, degraded: DegradedDomain, since: float, now: float) -> bool:
         """Return whether enough nodes of a domain have shown its fault classes since a time.
 
         Call it at every evaluation: a fault that ends between two of them was shown at the first. A node
