@@ -14,18 +14,15 @@ POLICY = enforce_all(default_policy(FAULT_CLASSES))
 LEAF_DOWN = Outcome(("leaf",), (), (), (), ())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_a_scenario_compares_the_outcome_with_the_wanted_one(agent: SimulatedAgent, name: str) -> None:
+def test_a_scenario_ends_as_operators_want(agent: SimulatedAgent, name: str) -> None:
     result = run_scenario(agent, name, POLICY, 1)
-    assert result.as_expected == result.outcome.is_as(result.expected)
-    assert set(result.expected.degraded).isdisjoint(result.expected.recovered)
+    assert result.as_expected, result.outcome
 
 
-@pytest.mark.parametrize("name", ["half-fleet", "small-fleet", "one-pod", "two-pods", "recurring-outages"])
-def test_a_domain_of_a_small_fleet_is_diagnosed(agent: SimulatedAgent, name: str) -> None:
-    result = run_scenario(agent, name, POLICY, 1)
-    assert result.as_expected
-    assert result == run_scenario(agent, name, POLICY, 1)
+def test_a_scenario_of_one_seed_always_ends_in_the_same_way(agent: SimulatedAgent) -> None:
+    assert run_scenario(agent, "small-fleet", POLICY, 1) == run_scenario(agent, "small-fleet", POLICY, 1)
 
 
 @pytest.mark.parametrize(
