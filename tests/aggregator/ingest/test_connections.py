@@ -43,6 +43,7 @@ def test_the_oldest_unauthenticated_connection_is_closed_for_an_agent(issuer: Is
         late.close()
 
 
+@pytest.mark.slow
 def test_the_connections_of_one_credential_are_limited(issuer: Issuer, tmp_path: Path) -> None:
     with serving(lambda: tokens(issuer)) as served, ExitStack() as stack:
         other = agent(served, tmp_path / "other", issuer.token("node-b"))
@@ -131,6 +132,7 @@ def test_a_failed_handshake_is_counted_and_not_logged(
     assert caplog.text == ""
 
 
+@pytest.mark.slow
 def test_stalled_handshakes_do_not_block_agents(issuer: Issuer, authority: Authority, tmp_path: Path) -> None:
     context = serving_context(authority)
     with serving(lambda: tokens(issuer), context, LONG_TIMEOUTS) as served, ExitStack() as stalled:

@@ -149,6 +149,7 @@ def test_a_message_of_64_mib_costs_no_memory(issuer: Issuer, authority: Authorit
         assert served.ingest.endpoint.requests["unknown", 413] >= 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chunked", [False, True])
 def test_a_message_that_is_too_large_is_refused(chunked: bool) -> None:
     with serving(lambda: InsecureAuthenticator("127.0.0.1")) as served, connected(served) as sock:

@@ -362,6 +362,7 @@ ANYTHING = st.recursive(
 )
 
 
+@pytest.mark.slow
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=300)
 @given(st.dictionaries(st.sampled_from(PolicySpec.__struct_fields__), ANYTHING, max_size=4))
 def test_any_file_is_read_or_refused_in_one_line(tmp_path: Path, data: Any) -> None:

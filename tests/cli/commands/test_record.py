@@ -52,6 +52,7 @@ def test_a_recording_has_the_verdict_of_the_machine(
     assert replayed.passed == live.passed
 
 
+@pytest.mark.slow
 def test_an_anonymised_recording_gives_the_same_verdict(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
