@@ -151,10 +151,6 @@ def check_results(
 _NOT_GRANTED = frozenset({IncidentState.WITHHELD, IncidentState.DRY_RUN})
 
 
-def _order(result: PolicyCheckResult) -> tuple[int, int, str, str]:
-    return -result.marked, -result.withheld - result.dry_run, result.check, result.mark
-
-
 def seconds_within(start: float, end: float | None, since: float, until: float) -> float:
     """Return the seconds of a mark that are within the time range."""
     return max(0.0, min(until if end is None else end, until) - max(start, since))

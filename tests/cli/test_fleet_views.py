@@ -12,13 +12,12 @@ from nodeguard.fleet.state.rejected_reports import RejectedReport
 from nodeguard.fleet_api.incident import describe_incident, list_incidents
 from nodeguard.fleet_api.node import describe_node
 from nodeguard.fleet_api.status import fleet_status
-from nodeguard.model.finding import DataStatus, Health
+from nodeguard.model.finding import Health
 from nodeguard.model.incident import OperatorDecision
 from nodeguard.model.mark import HOLD_ANNOTATION, MAINTENANCE_ANNOTATION
 from nodeguard.model.policy import Mode, Policy, Pool, TopologyLabels
-from nodeguard.wire.report import Inventory, UnreadableTargets
 from tests.cli.fleet_output import LEADER, explained, look, page
-from tests.fleet.scene import AT_ONCE, Fleet, finding, foreign
+from tests.fleet.scene import AT_ONCE, Fleet, finding
 from tests.policies import diagnosis_policy
 
 PORT = "port/mlx5_0/1"
@@ -225,94 +224,6 @@ def test_a_healthy_node() -> None:
       hardware    8 GPUs; no pool, rack/r625
 
       budgets     fleet 8 of 375, default pool 5 of 375, rack/r625 0 of 2
-    """)
-
-
-def test_a_gpu_in_its_soak_period_on_a_partially_read_node() -> None:
-    fleet = Fleet(2, Policy(mode=Mode.ENFORCE))
-    fleet.publish(0)
-    fleet.say(0, finding())
-    fleet.change(0, taints=(foreign("nodeguard.dev/suspect", "x"),), unschedulable=True)
-    fleet.after(10.0)
-    fleet.carry_out()
-    fleet.say(0)
-    report = replace(fleet.reports["uid-0"], agent="0.1.0", data_status=DataStatus.UNKNOWN, unreadable=(UnreadableTargets("infiniband", "counters", "permission denied", (PORT,)),),
-        inventory=Inventory(driver="580.82.07", platform="dgx-h100"))  # fmt: skip
-    fleet.planner.record_report("uid-0", report, fleet.now)
-    fleet.carry_out()
-    fleet.after(30.0)
-    fleet.carry_out()
-    assert explained(fleet, 0) == page("""
-    OK  node-0: quarantined: its gpu-0; cordoned by an operator.
-      last report just now; part of the data is unknown
-      runs        nodeguard 0.1.0, driver 580.82.07, dgx-h100
-      hardware    8 GPUs; no pool
-      taints      foreign nodeguard.dev taints, left unchanged:
-                  nodeguard.dev/suspect=x
-
-    QUARANTINE  gpu-lost - GPU 0000:3b:00, as device gpu-0
-      component   GPU-1
-      since       2023-11-14 22:13:30 UTC, 30 s ago
-      waiting for the soak period to end, while gpu-lost continues to pass:
-                  2023-11-14 22:23:30 UTC, in 9 min 30 s
-
-      charged     to the budget of check gpu-lost, device gpu-0, 30 s ago
-      budgets     fleet 0 of 1, default pool 0 of 1, check gpu-lost 1 of 15
-      not read    infiniband of port mlx5_0/1: permission denied
-      incident    node-0-gpu-0000-3b-00-21acaae0 (recovering)
-    """)
-
-
-def test_a_node_with_a_released_mark() -> None:
-    fleet = Fleet(2, AT_ONCE)
-    fleet.say(0, finding())
-    fleet.carry_out()
-    fleet.say(0)
-    fleet.carry_out()
-    assert explained(fleet, 0) == page("""
-    OK  node-0: all checks passed.
-      last report just now
-      hardware    8 GPUs; no pool
-
-      released    gpu-lost at 2023-11-14 22:13:20 UTC; its next soak period is
-                  longer
-      budgets     fleet 0 of 2, default pool 0 of 2
-      incident    node-0-gpu-0000-3b-00-21acaae0 (resolved)
-    """)
-
-
-def test_a_stale_node() -> None:
-    fleet = Fleet(20)
-    fleet.say(0, finding(health=Health.WARNING))
-    fleet.reports.pop("uid-0")
-    fleet.after(60.0)
-    fleet.carry_out()
-    assert explained(fleet, 0) == page("""
-    UNKNOWN  node-0: not marked.
-      last report 1 min ago; stale, health then: warning
-      hardware    8 GPUs; no pool
-
-    WARNING  gpu-lost - GPU 0000:3b:00
-      message     gpu-lost at gpu/0000:3b:00
-      component   GPU-1
-      since       2023-11-14 22:12:20 UTC, 2 min ago
-      evidence    nvml: gone
-      action      reset the GPU
-      mark        none: a warning marks nothing
-      see         nodeguard explain gpu-lost
-
-      budgets     fleet 0 of 20, default pool 0 of 20
-      incident    node-0-gpu-0000-3b-00-21acaae0 (open)
-    """)
-    fleet.restart()
-    fleet.carry_out()
-    assert explained(fleet, 0) == page("""
-    UNKNOWN  node-0: health unknown.
-      last report none since this aggregator started: check that the agent runs and
-                  reaches it
-      hardware    8 GPUs; no pool
-
-      budgets     fleet 0 of 20, default pool 0 of 20
     """)
 
 

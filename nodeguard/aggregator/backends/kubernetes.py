@@ -174,7 +174,7 @@ def _raise_failure(tasks: Iterable[asyncio.Task[Any]]) -> None:
 
 
 class _BackgroundTasks:
-    """Keeps tasks until they end. A failed one is kept, so that its exception is not lost."""
+    """The tasks that run. A failed task stays in the list until its exception is raised."""
 
     def __init__(self) -> None:
         self._tasks: list[asyncio.Task[Any]] = []

@@ -190,8 +190,8 @@ class DomainMarks:
         return ""
 
     def is_retracted(self, cause: MarkCause, uid: str, now: Instant) -> bool:
-        """Return whether a mark is to be released because its check is suppressed: the false alarm is wide,
-        the mark was set since it began, and no other source confirms the fault.
+        """Return whether the suppression of its check releases a mark: the false alarm is wide, the mark was
+        set since it began, and no other source confirms the fault.
         """
         suppression = self._votes.diagnosis.suppression(cause.check, uid)
         if suppression is None or not suppression.retracts:
