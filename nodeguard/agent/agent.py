@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from math import inf
 
 from msgspec.structs import replace
 
-from nodeguard.agent.transitions import LoggedVerdict, log_transitions, logged_verdict
-from nodeguard.model.finding import DataStatus, Verdict
+from nodeguard.agent.transitions import LoggedVerdict, log_transitions, logged_verdict, raised_findings
+from nodeguard.model.finding import DataStatus, Health, Verdict
 from nodeguard.model.instant import Instant
 from nodeguard.model.observation import Observation, Reading
 from nodeguard.model.target import NODE
 from nodeguard.pipeline.pipeline import Pipeline
 from nodeguard.pipeline.reader import Reader, build_reading
 from nodeguard.sources.machine import Machine
+from nodeguard.sources.nvml import GpuIdentity, gpu_identities
 from nodeguard.sources.source import Source
 
 logger = logging.getLogger(__name__)
@@ -96,7 +98,8 @@ class Agent:
     the log shows from before a restart.
 
     on_verdict: set before it runs. verdict: the latest, None before the first. evaluations: how many there
-    were. latest: the latest reading of each source.
+    were. findings_raised: number of findings that began, by check and health. latest: the latest reading of
+    each source.
     """
 
     def __init__(
@@ -122,6 +125,7 @@ class Agent:
         self.on_verdict: OnVerdict = lambda verdict, instant, changed: None  # noqa: ARG005 - replaced by its user
         self.verdict: Verdict | None = None
         self.evaluations = 0
+        self.findings_raised: Counter[tuple[str, Health]] = Counter()
         self.latest: dict[str, Reading] = {}
         self.logged = logged
 
@@ -161,6 +165,15 @@ class Agent:
     def has_source(self, name: str) -> bool:
         """Return whether a source of this name is read."""
         return name in self._sources
+
+    @property
+    def xid_events(self) -> Mapping[tuple[str, int], int]:
+        """Return the number of Xids since the start, by target and code; code 0 for unlisted codes."""
+        return self._pipeline.xid_events
+
+    def gpu_identities(self) -> Mapping[str, GpuIdentity]:
+        """Return the names of the GPUs that NVML has listed, by target."""
+        return gpu_identities(self._sources.values())
 
     def is_reading(self, name: str) -> bool:
         """Return whether a source is being read."""
@@ -209,6 +222,8 @@ class Agent:
             return
         self.evaluations += 1
         before, self.logged = self.logged, logged_verdict(self.verdict)
+        raised = raised_findings(before, self.logged)
+        self.findings_raised.update((finding.check, finding.health) for finding in raised)
         self.on_verdict(self.verdict, now, log_transitions(before, self.logged))
 
 

@@ -14,8 +14,9 @@ from nodeguard import __version__
 from nodeguard.agent.agent import Agent
 from nodeguard.agent.reporting.delivery_queue import DeliveryQueue
 from nodeguard.agent.reporting.endpoint_pool import EndpointPool
-from nodeguard.model.finding import Verdict
-from nodeguard.pipeline.verdict_metrics import gauges, verdict_metrics
+from nodeguard.model.finding import Health, Verdict
+from nodeguard.pipeline.verdict_metrics import GPU_LABELS, gauges, gpu_labels, verdict_metrics
+from nodeguard.sources.nvml import GpuIdentity
 
 # Findings with a series of their own, worst first; the rest is counted: series cost memory in Prometheus.
 _MAX_FINDINGS = 20
@@ -26,7 +27,8 @@ class AgentSnapshot(Struct, frozen=True):
 
     read_at: Unix time of each source's latest reading. evaluations: since the start. acked_at: Unix time of
     each aggregator's latest acknowledgement, 0 for never; None without aggregators. spooled: transitions that
-    no aggregator has acknowledged.
+    no aggregator has acknowledged. findings_raised: since the start, by check and health. xid_events: since
+    the start, by target and code, 0 for unlisted codes. gpus: names of the GPUs in NVML, by target.
     """
 
     verdict: Verdict
@@ -34,13 +36,18 @@ class AgentSnapshot(Struct, frozen=True):
     evaluations: int
     acked_at: Mapping[str, float] | None = None
     spooled: int = 0
+    findings_raised: Mapping[tuple[str, Health], int] = {}
+    xid_events: Mapping[tuple[str, int], int] = {}
+    gpus: Mapping[str, GpuIdentity] = {}
 
 
 def metric_families(snapshot: AgentSnapshot) -> Iterator[Metric]:
     """Yield the metrics of an agent."""
     verdict = snapshot.verdict
     findings = verdict.findings[:_MAX_FINDINGS]
-    yield from verdict_metrics(verdict.known_health, verdict.data_status, findings, verdict.read_failures)
+    yield from verdict_metrics(
+        verdict.known_health, verdict.data_status, findings, verdict.read_failures, snapshot.gpus
+    )
     yield GaugeMetricFamily(
         "nodeguard_findings_omitted",
         "Findings without a series of their own.",
@@ -61,6 +68,20 @@ def metric_families(snapshot: AgentSnapshot) -> Iterator[Metric]:
         )
         about = "Transitions that no aggregator has acknowledged."
         yield GaugeMetricFamily("nodeguard_spooled_transitions", about, value=snapshot.spooled)
+    raised = CounterMetricFamily(
+        "nodeguard_findings", "Findings that began since the agent started.", labels=["check", "health"]
+    )
+    for (check, health), count in sorted(snapshot.findings_raised.items()):
+        raised.add_metric([check, health.value], count)
+    yield raised
+    xids = CounterMetricFamily(
+        "nodeguard_xid_events",
+        "Xids since the agent started, and earlier ones of this boot; 0 for a code that is not listed.",
+        labels=["xid", *GPU_LABELS],
+    )
+    for (target, code), count in sorted(snapshot.xid_events.items()):
+        xids.add_metric([str(code), *gpu_labels(target, snapshot.gpus)], count)
+    yield xids
     about = "Evaluations since the agent started."
     yield CounterMetricFamily("nodeguard_evaluations", about, value=snapshot.evaluations)
     yield InfoMetricFamily(
@@ -97,5 +118,14 @@ class AgentMetrics(Collector):
             acked_at = {name: max(0.0, booted + mono) for name, mono in self._endpoints.acked_at().items()}
         spooled = len(self._queue.state.spool)
         yield from metric_families(
-            AgentSnapshot(agent.verdict, read_at, agent.evaluations, acked_at, spooled)
+            AgentSnapshot(
+                verdict=agent.verdict,
+                read_at=read_at,
+                evaluations=agent.evaluations,
+                acked_at=acked_at,
+                spooled=spooled,
+                findings_raised=agent.findings_raised,
+                xid_events=agent.xid_events,
+                gpus=agent.gpu_identities(),
+            )
         )

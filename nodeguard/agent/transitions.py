@@ -37,20 +37,25 @@ def logged_verdict(verdict: Verdict) -> LoggedVerdict:
     return LoggedVerdict(verdict.known_health, verdict.data_status, findings)
 
 
+def raised_findings(before: LoggedVerdict | None, after: LoggedVerdict) -> tuple[LoggedFinding, ...]:
+    """Return the findings that an earlier verdict does not have. before: None at the start."""
+    earlier = _by_key(before)
+    return tuple(finding for key, finding in _by_key(after).items() if key not in earlier)
+
+
 def log_transitions(before: LoggedVerdict | None, after: LoggedVerdict) -> bool:
     """Log each finding that is raised, changed or resolved, and a change of the node's health.
 
     Return whether there was any. before: the verdict that the log shows, None at the start, when everything
     is new. These are changes of state, so their level is `info`; the severity is the field `health`.
     """
-    earlier = {(finding.check, finding.target): finding for finding in before.findings} if before else {}
-    present = {(finding.check, finding.target): finding for finding in after.findings}
-    changes: list[tuple[str, dict[str, str]]] = []
+    earlier, present = _by_key(before), _by_key(after)
+    changes = [("finding raised", _fields(finding)) for finding in raised_findings(before, after)]
     for key, finding in present.items():
         old = earlier.get(key)
         if old is None:
-            changes.append(("finding raised", _fields(finding)))
-        elif (old.health, old.data_status, old.action) != (
+            continue
+        if (old.health, old.data_status, old.action) != (
             finding.health,
             finding.data_status,
             finding.action,
@@ -65,6 +70,11 @@ def log_transitions(before: LoggedVerdict | None, after: LoggedVerdict) -> bool:
     for message, fields in changes:
         logger.info(message, extra=fields)
     return bool(changes)
+
+
+def _by_key(verdict: LoggedVerdict | None) -> dict[tuple[str, str], LoggedFinding]:
+    """Return the findings of a verdict by check and target."""
+    return {(finding.check, finding.target): finding for finding in verdict.findings} if verdict else {}
 
 
 def _logged_finding(finding: Finding) -> LoggedFinding:

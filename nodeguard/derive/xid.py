@@ -7,12 +7,13 @@ error of an application: counted, but no fault of the node), `ignored`, or `inje
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from nodeguard.derive.nvlink_xid import XidMeaning, decode_nvlink5, decode_xid74
 from nodeguard.derive.xid_index import XidIndex, XidRecord, xid_row
 from nodeguard.model.catalogue import Catalogue, Xid
-from nodeguard.model.observation import Event
+from nodeguard.model.observation import Event, Reading
 from nodeguard.model.signal import Scalar
 
 _PREFIX = re.compile(r"(?:pid='?<?[\w-]+>?'?(?:, |$))?(?:name=.*?(?:, |$))?")
@@ -60,6 +61,16 @@ def decode_xid(event: Event, table: Catalogue, driver: int | None, near: XidInde
     if meaning.link >= 0:
         fields["link"] = meaning.link
     return Event(f"gpu.xid.{row.topic}", event.at, event.text, fields, event.count)
+
+
+def xid_events(readings: Iterable[Reading], table: Catalogue) -> Iterator[tuple[str, int, int]]:
+    """Yield target, code and number of the decoded Xids in readings; the code is 0 if the table lacks it."""
+    for reading in readings:
+        for observation in reading.observations:
+            for event in observation.events:
+                if event.signal.startswith("gpu.xid.") and "xid" in event.fields:
+                    code = int(event.fields["xid"])
+                    yield observation.target, code if code in table.xids else 0, event.count
 
 
 def summarize_xid(event: Event) -> XidRecord:

@@ -70,6 +70,13 @@ def unnamed_gpu_target(nvml_index: int) -> str:
     return f"gpu/{_INDEX}{nvml_index}"
 
 
+def nvml_bus_id(target: str) -> str:
+    """Return the PCI address of a GPU target as NVML prints it, `00000000:3B:00.0`; empty if it has none."""
+    head, _, rest = target.partition("/")
+    address = bus_address(rest) if head == "gpu" else None
+    return f"{address:0>14}.0".upper() if address is not None else ""
+
+
 def gpu_index(target: str) -> int | None:
     """Return the NVML index of a GPU target without a PCI address; None for every other target."""
     head, _, rest = target.partition(_INDEX)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
@@ -10,6 +11,7 @@ from msgspec.structs import replace
 from nodeguard.derive.derive import PlatformHints, derive
 from nodeguard.derive.references import forget_inventory
 from nodeguard.derive.state import DeriveState, plan_derivation
+from nodeguard.derive.xid import xid_events
 from nodeguard.judge.clear import ClearRequest, ClearResult, apply_clears, clear
 from nodeguard.judge.judge import JudgeSettings, judge
 from nodeguard.judge.rules import compile_rules
@@ -42,6 +44,8 @@ class Pipeline:
     these check families; None for all. one_shot: there may be no later evaluation, see judge.JudgeSettings.
     state: of an earlier pipeline of this node; the parts of it that survive a reboot are used on a new boot
     too.
+
+    xid_events: number of Xids that were evaluated, by target and code; code 0 for those without a known one.
     """
 
     def __init__(
@@ -58,6 +62,7 @@ class Pipeline:
         self._site = site
         self._one_shot = one_shot
         self.state = state or PipelineState()
+        self.xid_events: Counter[tuple[str, int]] = Counter()
         self.adopt(catalogue, signals)
 
     def adopt(self, catalogue: Catalogue, signals: Mapping[str, Signal]) -> None:
@@ -86,6 +91,8 @@ class Pipeline:
         for cursor in _cursors(readings, instant.boot_id):  # noqa: B007 - the last one counts
             pass
         self.state = PipelineState(cursor, derived, judged)
+        for target, code, count in xid_events(derivation.readings, self._catalogue):
+            self.xid_events[target, code] += count
         return verdict
 
     def clear(self, request: ClearRequest, instant: Instant) -> ClearResult:

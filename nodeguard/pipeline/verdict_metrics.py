@@ -9,12 +9,21 @@ from enum import StrEnum
 from prometheus_client.core import GaugeMetricFamily, Metric
 
 from nodeguard.model.finding import DataStatus, Finding, Health, ReadFailure
+from nodeguard.model.target import nvml_bus_id, parent_target, target_kind
+from nodeguard.sources.nvml import GpuIdentity
+
+# Labels of a GPU, with the names and values of dcgm-exporter, so that its series can be joined.
+GPU_LABELS = ("gpu", "UUID", "pci_bus_id")
 
 
 def verdict_metrics(
-    health: Health | None, data_status: DataStatus, findings: Iterable[Finding], unread: Iterable[ReadFailure]
+    health: Health | None,
+    data_status: DataStatus,
+    findings: Iterable[Finding],
+    unread: Iterable[ReadFailure],
+    gpus: Mapping[str, GpuIdentity],
 ) -> Iterator[Metric]:
-    """Yield the metrics of a verdict. health: None if nothing could be evaluated."""
+    """Yield the metrics of a verdict. health: None if nothing could be evaluated. gpus: names by target."""
     yield _states(
         "nodeguard_node_health",
         "Health of the node: 1 for its state, 0 for all if nothing could be evaluated.",
@@ -29,17 +38,25 @@ def verdict_metrics(
         DataStatus,
         data_status,
     )
-    labels = ["check", "target", "health", "action", "data_status"]
-    family = GaugeMetricFamily("nodeguard_finding", "Finding that is not ok.", labels=labels)
+    labels = ["check", "target", "health", "action", "data_status", *GPU_LABELS]
+    about = "Finding that is not ok; the labels of a GPU are those of dcgm-exporter, empty for other targets."
+    family = GaugeMetricFamily("nodeguard_finding", about, labels=labels)
     for finding in findings:
         values = (finding.check, finding.target, finding.health, finding.action, finding.data_status)
-        family.add_metric(list(map(str, values)), 1)
+        family.add_metric([*map(str, values), *gpu_labels(finding.target, gpus)], 1)
     yield family
     targets = Counter[str]()
     for failure in unread:
         targets[failure.source] += len(failure.targets)
     about = "Targets of which something could not be read."
     yield gauges("nodeguard_unreadable_targets", about, "source", targets)
+
+
+def gpu_labels(target: str, gpus: Mapping[str, GpuIdentity]) -> tuple[str, str, str]:
+    """Return the values of GPU_LABELS for a GPU or one of its NVLinks; empty for any other target."""
+    gpu = parent_target(target) if target_kind(target) == "nvlink" else target
+    identity = gpus.get(gpu, GpuIdentity())
+    return identity.index, identity.uuid, nvml_bus_id(gpu)
 
 
 def gauges(name: str, about: str, label: str, values: Mapping[str, float]) -> Metric:

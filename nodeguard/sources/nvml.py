@@ -7,6 +7,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Any
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from nodeguard.model.observation import DETACHED, Event, Observation, Status
@@ -16,7 +17,7 @@ from nodeguard.sources.machine import Machine
 from nodeguard.sources.nvml_gpu import GPU_ERRORS, observe_gpu
 from nodeguard.sources.nvml_results import NvlinkReader, error_name, nvml_reason
 from nodeguard.sources.nvml_table import GPU, NVLINK
-from nodeguard.sources.source import source
+from nodeguard.sources.source import Source, source
 from nodeguard.worker.nvml_calls import DEVICE_COUNT
 from nodeguard.worker.result import SYSTEM, CallResult, LaneResult
 
@@ -25,6 +26,13 @@ _XID_EVENT = 8
 
 # Errors of a handle that concern the GPU.
 _HANDLE_ERRORS = (*GPU_ERRORS, "NVML_ERROR_NOT_FOUND")
+
+
+class GpuIdentity(Struct, frozen=True):
+    """The names of a GPU in NVML: its index, such as `0`, and its UUID; empty if unknown."""
+
+    index: str = ""
+    uuid: str = ""
 
 
 @source
@@ -72,6 +80,13 @@ class NvmlSource:
     def targets_by_name(self) -> dict[str, str]:
         """Return the targets of the GPUs that were read, by index and by UUID."""
         return {**{str(index): target for index, target in self._targets.items()}, **self._by_uuid}
+
+    def identities(self) -> dict[str, GpuIdentity]:
+        """Return the index and the UUID of the GPUs that were read, by target."""
+        uuids = {target: uuid for uuid, target in self._by_uuid.items()}
+        return {
+            target: GpuIdentity(str(index), uuids.get(target, "")) for index, target in self._targets.items()
+        }
 
     def read(self, machine: Machine) -> Iterator[Observation]:
         """Read once; see Source.read."""
@@ -150,6 +165,11 @@ class NvmlSource:
                 xid, at = event.data, machine.now().mono if event.at is None else event.at
                 line = Event("gpu.xid.line", at, f"NVML event: Xid {xid}", {"xid": xid, "rest": ""})
                 yield Observation(self.name, target, events=(line,))
+
+
+def gpu_identities(sources: Iterable[Source]) -> dict[str, GpuIdentity]:
+    """Return the names of the GPUs that NVML has listed, by target; empty without the source `nvml`."""
+    return next((source.identities() for source in sources if isinstance(source, NvmlSource)), {})
 
 
 def _by_scope(answer: LaneResult) -> dict[int, dict[str, Any]]:

@@ -4,6 +4,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from nodeguard.agent.metrics import AgentSnapshot
 from nodeguard.model.finding import DataStatus, Health, ReadFailure, Verdict
+from nodeguard.sources.nvml import GpuIdentity
 from tests.agent.metrics_text import metrics_text
 from tests.judge.judged_node import finding
 
@@ -26,7 +27,8 @@ def test_metrics_of_health_findings_and_sources() -> None:
     assert values["nodeguard_node_health", "fatal"] == 1
     assert values["nodeguard_node_health", "ok"] == 0
     assert values["nodeguard_node_data_status", "stale"] == 1
-    assert values["nodeguard_finding", "monitor", "a", "fresh", "suspect", "gpu/0000:1b:00"] == 1
+    labels = ("", "monitor", "a", "fresh", "", "suspect", "00000000:1B:00.0", "gpu/0000:1b:00")
+    assert values["nodeguard_finding", *labels] == 1
     assert values["nodeguard_unreadable_targets", "kmsg"] == 2
     assert values["nodeguard_source_last_read_timestamp_seconds", "nvml"] == 3.5
     assert values["nodeguard_evaluations_total",] == 7
@@ -46,3 +48,30 @@ def test_many_findings_are_counted_beyond_the_worst() -> None:
     values = series(Verdict(Health.SUSPECT, DataStatus.FRESH, many))
     assert sum(1 for name, *_ in values if name == "nodeguard_finding") == 20
     assert values["nodeguard_findings_omitted",] == 30
+
+
+def test_findings_and_xids_have_the_labels_of_their_gpu() -> None:
+    snapshot = AgentSnapshot(
+        Verdict(
+            Health.FATAL, DataStatus.FRESH, (finding("a", "gpu/0000:1b:00/nvlink/3"), finding("b", "node"))
+        ),
+        {},
+        1,
+        findings_raised={("a", Health.FATAL): 2},
+        xid_events={("gpu/0000:1b:00", 79): 3, ("gpu/0000:1c:00", 0): 1},
+        gpus={"gpu/0000:1b:00": GpuIdentity("4", "GPU-5c8f")},
+    )
+    families = {
+        family.name: [sample for sample in family.samples if not sample.name.endswith("_created")]
+        for family in text_string_to_metric_families(metrics_text(snapshot))
+    }
+    nvlink, node = (sample.labels for sample in families["nodeguard_finding"])
+    assert (nvlink["gpu"], nvlink["UUID"], nvlink["pci_bus_id"]) == ("4", "GPU-5c8f", "00000000:1B:00.0")
+    assert (node["gpu"], node["UUID"], node["pci_bus_id"]) == ("", "", "")
+    (raised,) = families["nodeguard_findings"]
+    assert (raised.labels, raised.value) == ({"check": "a", "health": "fatal"}, 2)
+    counts = {
+        sample.labels["xid"]: (sample.labels["gpu"], sample.value)
+        for sample in families["nodeguard_xid_events"]
+    }
+    assert counts == {"79": ("4", 3), "0": ("", 1)}

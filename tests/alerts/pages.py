@@ -38,12 +38,21 @@ def verdict() -> Verdict:
 
 def agent_page() -> str:
     """The page of an agent that reports to an aggregator."""
-    return metrics_text(AgentSnapshot(verdict(), {"nvml": 1.0}, 1, {"https://aggregator.example": 1.0}))
+    return metrics_text(
+        AgentSnapshot(
+            verdict(),
+            {"nvml": 1.0},
+            1,
+            {"https://aggregator.example": 1.0},
+            findings_raised={("gpu-lost", Health.FATAL): 1},
+            xid_events={("gpu/0000:3b:00", 79): 1},
+        )
+    )
 
 
 def check_page() -> str:
     """The output of `nodeguard check -o prometheus`."""
-    return as_metrics(verdict(), NOW)
+    return as_metrics(verdict(), NOW, {})
 
 
 async def aggregator_response(accept: str = "") -> Page:

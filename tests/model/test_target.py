@@ -24,6 +24,20 @@ ADDRESSES = st.builds(
 
 
 @pytest.mark.parametrize(
+    ("target", "printed"),
+    [
+        ("gpu/0000:3b:00", "00000000:3B:00.0"),
+        ("gpu/10000:e1:00", "00010000:E1:00.0"),
+        ("gpu/index-3", ""),
+        ("nvswitch/0000:c1:00", ""),
+        ("node", ""),
+    ],
+)
+def test_address_as_nvml_prints_it(target: str, printed: str) -> None:
+    assert slot.nvml_bus_id(target) == printed
+
+
+@pytest.mark.parametrize(
     ("text", "address", "function"),
     [
         ("00000000:3B:00.0", "0000:3b:00", "0000:3b:00.0"),

@@ -183,3 +183,16 @@ def test_a_detached_gpu_is_not_lost() -> None:
     for seconds, reading in ((1010.0, one_left), (1020.0, released())):
         left = at(pipeline, seconds, reading)
         assert (left.findings, left.data_status) == ((), DataStatus.NOT_APPLICABLE)
+
+
+def test_each_xid_counts_once_although_nvml_and_the_kernel_log_report_it() -> None:
+    pipeline = Pipeline(*load_catalogue(), PlatformHints())
+
+    def seen(source: str, code: int, count: int = 1) -> Reading:
+        event = Event("gpu.xid.line", 1.0, "", {"xid": code, "rest": ""}, count)
+        return Reading(source, 0.0, (Observation(source, GPU, events=(event,)),))
+
+    at(pipeline, 10.0, seen("kmsg", 79), seen("nvml", 79))
+    at(pipeline, 12.0, seen("kmsg", 31, count=5), seen("nvml", 31))
+    at(pipeline, 40.0, seen("kmsg", 4_999), seen("nvml", 4_999))
+    assert pipeline.xid_events == {(GPU, 79): 1, (GPU, 31): 5, (GPU, 0): 1}

@@ -176,8 +176,9 @@ def _print(task: CheckTask, result: CheckResult, reason: str) -> None:
             print_output(as_json(result.hostname, verdict, result.instant, result.inventory))
         case "prometheus":
             from nodeguard.cli.render.verdict_metrics import as_metrics  # noqa: PLC0415
+            from nodeguard.sources.nvml import gpu_identities  # noqa: PLC0415
 
-            print_output(as_metrics(verdict, result.instant), end="")
+            print_output(as_metrics(verdict, result.instant, gpu_identities(task.sources)), end="")
         case _:
             if options.quiet and exit_code(verdict, strict=options.strict) == OK:
                 return

@@ -114,6 +114,12 @@ def test_metrics_are_valid_for_prometheus(capsys: pytest.CaptureFixture[str]) ->
     }
     assert available == {"fresh": 1, "not-applicable": 0, "stale": 0, "unknown": 0}
     assert {sample.labels["check"] for sample in families["nodeguard_finding"].samples} >= {"gpu-lost"}
+    (lost,) = [
+        sample.labels
+        for sample in families["nodeguard_finding"].samples
+        if sample.labels["check"] == "gpu-lost"
+    ]
+    assert lost["pci_bus_id"] == f"0000{lost['target'].removeprefix('gpu/').upper()}.0"
 
 
 def test_quiet_prints_nothing_where_all_checks_pass(capsys: pytest.CaptureFixture[str]) -> None:
