@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 
 from prometheus_client import CollectorRegistry, Histogram, ProcessCollector, disable_created_metrics
+from prometheus_client import Counter as PrometheusCounter
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
@@ -13,26 +14,30 @@ from prometheus_client.registry import Collector
 from nodeguard import __version__
 from nodeguard.aggregator.history.history import History
 from nodeguard.aggregator.ingest.server import IngestServer
+from nodeguard.aggregator.mark_counter import MarkCounter
+from nodeguard.aggregator.mark_metrics import mark_families
+from nodeguard.aggregator.metric_families import PREFIX, counter, counters, gauge, gauges
 from nodeguard.aggregator.monitoring_server import Page
 from nodeguard.aggregator.policy.reload import PolicyReloader
 from nodeguard.aggregator.service import AggregatorService
+from nodeguard.fleet.plan import Plan
 from nodeguard.fleet_api.domain import list_topologies
 from nodeguard.fleet_api.incident import all_incidents
-from nodeguard.fleet_api.schema.node import DEGRADED
 from nodeguard.model.diagnosis import LOCATION_TOPOLOGIES
 from nodeguard.model.finding import Health
 from nodeguard.model.incident import IncidentState
 from nodeguard.model.instant import Instant
-from nodeguard.model.mark import Mark
+from nodeguard.wire.report import ReportedFinding
 
-PREFIX = "nodeguard_aggregator_"
-
-# Budgets and suppressed checks with a series each: a fleet has thousands of domains with a budget.
-_MAX_BUDGETS = 20
+# Suppressed checks with a series each.
 _MAX_CHECKS = 20
+
+# Checks with a counter each: their names come from agents, and a forged report has any name.
+_MAX_COUNTED_CHECKS = 500
 
 _PLAN_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _LATENCY_BUCKETS = (0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0)
+_RELEASE_BUCKETS = (60.0, 300.0, 600.0, 1_200.0, 2_400.0, 3_600.0, 7_200.0, 14_400.0, 43_200.0, 86_400.0)
 _REQUEST_BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5)
 
 # The `_created` series of histograms would be gauges without use. The library has no type for this function.
@@ -41,9 +46,9 @@ _disable_created()
 
 
 class AggregatorMetrics:
-    """The registry of one aggregator. now: returns the time of a scrape.
+    """The registry of one aggregator. now: returns the time of a scrape. marks: counts the changes of marks.
 
-    Series of nodes are numbers only: the agents export the series of each node.
+    Series of single nodes are few: the marked and the unprotected. The agents export those of each node.
     """
 
     def __init__(
@@ -79,12 +84,38 @@ class AggregatorMetrics:
             registry=self.registry,
             buckets=_LATENCY_BUCKETS,
         )
+        release_delay = Histogram(
+            PREFIX + "mark_release_delay_seconds",
+            "Time from the first passing result of a check to the removal of its mark, with the soak period.",
+            registry=self.registry,
+            buckets=_RELEASE_BUCKETS,
+        )
+        findings = PrometheusCounter(
+            PREFIX + "findings",
+            "Findings that began on nodes with an earlier report to this aggregator.",
+            ["check", "health"],
+            registry=self.registry,
+        )
+        self.marks, checks = MarkCounter(), set[str]()
+        self.marks.on_released = release_delay.observe
+
+        def on_planned(plan: Plan, planned_at: Instant) -> None:
+            plan_duration.observe(service.plan_seconds)
+            self.marks.plan_made(service.planner, plan, planned_at, acts=service.is_active)
+
+        def on_detected(finding: ReportedFinding, seconds: float) -> None:
+            detection_delay.observe(seconds)
+            listed = finding.check in checks or len(checks) < _MAX_COUNTED_CHECKS
+            check = finding.check if listed else "other"
+            checks.add(check)
+            findings.labels(check, finding.health.value).inc()
+
         service.backend.on_written = write_duration.observe
-        service.handler.on_detected = detection_delay.observe
-        service.on_planned = plan_duration.observe
+        service.handler.on_detected = on_detected
+        service.on_planned = on_planned
         ingest.endpoint.on_handled = lambda kind, seconds: request_duration.labels(kind).observe(seconds)
         ProcessCollector(registry=self.registry)
-        self.registry.register(_ServiceCollector(service, ingest, policy, now))
+        self.registry.register(_ServiceCollector(service, ingest, policy, self.marks, now))
 
     def page(self, accept: str) -> Page:
         """Return the metrics: OpenMetrics if the Accept header asks for it, else Prometheus' text format."""
@@ -100,9 +131,11 @@ class _ServiceCollector(Collector):
         service: AggregatorService,
         ingest: IngestServer,
         policy: PolicyReloader | None,
+        marks: MarkCounter,
         now: Callable[[], Instant],
     ) -> None:
         self._service, self._ingest, self._policy, self._now = service, ingest, policy, now
+        self._marks = marks
 
     def collect(self) -> Iterator[Metric]:
         now = self._now()
@@ -119,14 +152,14 @@ class _ServiceCollector(Collector):
         build = InfoMetricFamily(PREFIX + "build", "Version of the aggregator.")
         build.add_metric([], {"version": __version__})
         yield build
-        yield _gauge("up", "Always 1: for an alert that proves that alerts arrive.", 1)
-        yield _gauge(
+        yield gauge("up", "Always 1: for an alert that proves that alerts arrive.", 1)
+        yield gauge(
             "leader", "1 if this aggregator holds the lease, or runs without one, else 0.", service.is_leader
         )
-        yield _gauge("active", "1 if this aggregator applies its plans, else 0.", service.is_active)
-        yield _counter("plans", "Plans.", service.plans)
-        yield _counter("plan_errors", "Plans that failed; the log has the error.", service.errors)
-        yield _gauge(
+        yield gauge("active", "1 if this aggregator applies its plans, else 0.", service.is_active)
+        yield counter("plans", "Plans.", service.plans)
+        yield counter("plan_errors", "Plans that failed; the log has the error.", service.errors)
+        yield gauge(
             "last_plan_timestamp_seconds",
             "Time of the last plan; before the first, the start time.",
             now.wall - (now.mono - service.planned_at),
@@ -135,17 +168,17 @@ class _ServiceCollector(Collector):
     def _agents(self, now: Instant) -> Iterator[Metric]:
         service, endpoint = self._service, self._ingest.endpoint
         liveness = service.planner.stale_agents
-        yield _gauge("agents_expected", "Agents that should report.", liveness.expected)
-        yield _gauge("agents_stale", "Expected agents without a recent report.", len(liveness.stale))
-        yield _gauge("agents_reporting", "Agents that have reported to this aggregator.", liveness.reported)
-        yield _gauge("agent_connections", "Open connections of agents.", self._ingest.connections)
+        yield gauge("agents_expected", "Agents that should report.", liveness.expected)
+        yield gauge("agents_stale", "Expected agents without a recent report.", len(liveness.stale))
+        yield gauge("agents_reporting", "Agents that have reported to this aggregator.", liveness.reported)
+        yield gauge("agent_connections", "Open connections of agents.", self._ingest.connections)
         if service.capacity is not None:
-            yield _gauge(
+            yield gauge(
                 "agent_connections_limit",
                 "Limit on connections of agents: depends on the limit on open files.",
                 service.capacity.connections,
             )
-        yield _counter("received_bytes", "Bytes of accepted messages.", endpoint.received_bytes)
+        yield counter("received_bytes", "Bytes of accepted messages.", endpoint.received_bytes)
         requests = CounterMetricFamily(
             PREFIX + "requests",
             "Requests of agents by message kind (unknown if refused) and HTTP status.",
@@ -154,81 +187,76 @@ class _ServiceCollector(Collector):
         for (kind, code), count in sorted(endpoint.requests.items()):
             requests.add_metric([kind, str(code)], count)
         yield requests
-        yield _counters("connection_errors", "Failed connections.", "reason", endpoint.connection_errors)
-        yield _counters(
+        yield counters("connection_errors", "Failed connections.", "reason", endpoint.connection_errors)
+        yield counters(
             "refused_messages",
             "Refused messages of authenticated nodes; the log and nodeguard status name the nodes.",
             "reason",
             service.refusals.counts,
         )
-        yield _gauge(
+        yield gauge(
             "refused_nodes",
             "Nodes with a refused message in the past ten minutes.",
             len(service.refusals.recent(now.mono)),
         )
-        yield _gauge(
+        yield gauge(
             "frozen", "1 if too many agents are stale to set new marks, else 0.", bool(liveness.frozen)
         )
 
     def _policy_state(self) -> Iterator[Metric]:
         planner = self._service.planner
         is_paused = bool(planner.paused or planner.policy.pause)
-        yield _gauge("paused", "1 if an operator or the policy has paused new marks, else 0.", is_paused)
+        yield gauge("paused", "1 if an operator or the policy has paused new marks, else 0.", is_paused)
         if self._policy is not None:
-            yield _gauge(
+            yield gauge(
                 "policy_last_reload_successful",
                 "1 if the policy file is in use, 0 if it is invalid and the previous policy is in use.",
                 not self._policy.error,
             )
-            yield _counter("policy_rejected", "Policy files that were invalid.", self._policy.rejected_count)
+            yield counter("policy_rejected", "Policy files that were invalid.", self._policy.rejected_count)
 
     def _fleet(self, now: Instant) -> Iterator[Metric]:
         planner = self._service.planner
         health = Counter(report.health.value for report in planner.reports.values())
         health["unknown"] = max(0, planner.stale_agents.expected - len(planner.reports))
-        yield _gauges(
+        yield gauges(
             "nodes",
             "Nodes by the health in their last report; unknown without a report.",
             "health",
             {state: health[state] for state in (*(state.value for state in Health), "unknown")},
         )
-        marks = Counter(mark for uid in planner.state.marked_nodes() for mark in _marks(self._service, uid))
-        yield _gauges(
-            "marked_nodes", "Marked nodes.", "mark", {mark: marks[mark] for mark in (*Mark, DEGRADED)}
-        )
-        yield _gauge("marked_devices", "Marked devices.", len(planner.state.devices.rules))
         states = Counter(incident.state for incident in all_incidents(planner))
-        yield _gauges(
+        yield gauges(
             "incidents",
             "Open incidents by state.",
             "state",
             {state.slug: states[state] for state in IncidentState if state != IncidentState.RESOLVED},
         )
-        yield _gauge(
+        yield gauge(
             "omitted_incidents",
             "Incidents above the limit of a node or of the fleet; nodeguard status has the number of nodes.",
             sum(map(len, planner.incidents_left_out.values())),
         )
-        yield _counter(
+        yield counter(
             "incidents_omitted", "Incidents above a limit when they began.", planner.incidents_left_out_total
         )
-        yield _gauge(
+        yield gauge(
             "repeat_offenders",
             "Components that fail again and again, more often than others of the fleet.",
             len(planner.component_faults.repeat_offenders(now)),
         )
-        yield from _budgets(self._service)
+        yield from mark_families(planner, self._marks)
 
     def _topologies(self) -> Iterator[Metric]:
         """Yield the metrics of topologies; there are about a dozen."""
         planner, topologies = self._service.planner, list_topologies(self._service.planner)
-        yield _gauges(
+        yield gauges(
             "topology_domains",
             "Failure domains by topology.",
             "topology",
             {topology.topology: topology.domains for topology in topologies},
         )
-        yield _gauges(
+        yield gauges(
             "topology_unplaced_nodes",
             "Nodes without a label or node location that others have; the largest number of any label.",
             "topology",
@@ -251,7 +279,7 @@ class _ServiceCollector(Collector):
             for state in (planner.granted, IncidentState.WITHHELD, IncidentState.DRY_RUN):
                 domains.add_metric([name, state.slug], degraded[name, state])
         yield domains
-        yield _gauges(
+        yield gauges(
             "suppressed_checks",
             f"Suppressed checks, 1 for each; the first {_MAX_CHECKS} by name.",
             "check",
@@ -259,53 +287,13 @@ class _ServiceCollector(Collector):
         )
 
 
-def _budgets(service: AggregatorService) -> Iterator[Metric]:
-    """Yield the use of the budgets."""
-    budgets = service.planner.state.budgets.rows()
-    fullest = sorted(budgets, key=lambda budget: budget[1] / budget[2], reverse=True)[:_MAX_BUDGETS]
-    ratio = {name: used / limit for name, used, limit, _ in fullest}
-    used_nodes = {name: used for name, used, _, _ in fullest}
-    limits = {name: limit for name, _, limit, _ in fullest}
-    which = f"the {_MAX_BUDGETS} budgets with the highest use"
-    yield _gauges("budget_used_ratio", f"Used share of a budget, 1 for all of it; {which}.", "budget", ratio)
-    yield _gauges("budget_used_nodes", f"Used part of a budget in nodes; {which}.", "budget", used_nodes)
-    yield _gauges("budget_limit_nodes", f"Size of a budget in nodes; {which}.", "budget", limits)
-
-
 def _history(history: History) -> Iterator[Metric]:
     writer = history.writer
-    yield _gauge(
+    yield gauge(
         "history_write_ok",
         "1 if the history is written, 0 if the last write failed; the log has the reason.",
         not writer.error,
     )
-    yield _gauge("history_bytes", "Size of the history file.", writer.size)
-    yield _counter("history_transitions", "Transitions written to the history.", writer.added)
-    yield _counter("history_lost", "Transitions that could not be written.", writer.lost)
-
-
-def _marks(service: AggregatorService, uid: str) -> set[str]:
-    node = service.planner.state.observed_marks(uid).node
-    return {*(cause.mark for cause in node.causes), *((DEGRADED,) if node.degraded else ())}
-
-
-def _gauge(name: str, about: str, value: float) -> Metric:
-    return GaugeMetricFamily(PREFIX + name, about, value=value)
-
-
-def _gauges(name: str, about: str, label: str, values: dict[str, float]) -> Metric:
-    family = GaugeMetricFamily(PREFIX + name, about, labels=[label])
-    for key, value in values.items():
-        family.add_metric([key], value)
-    return family
-
-
-def _counter(name: str, about: str, value: float) -> Metric:
-    return CounterMetricFamily(PREFIX + name, about, value=value)
-
-
-def _counters(name: str, about: str, label: str, counts: Counter[str]) -> Metric:
-    family = CounterMetricFamily(PREFIX + name, about, labels=[label])
-    for key, count in sorted(counts.items()):
-        family.add_metric([key], count)
-    return family
+    yield gauge("history_bytes", "Size of the history file.", writer.size)
+    yield counter("history_transitions", "Transitions written to the history.", writer.added)
+    yield counter("history_lost", "Transitions that could not be written.", writer.lost)

@@ -12,7 +12,7 @@ from nodeguard.fleet.planner import Planner
 from nodeguard.fleet.state.rejected_reports import RejectedReports
 from nodeguard.model.instant import Instant
 from nodeguard.wire.instruction import Reply
-from nodeguard.wire.report import VERSION, Heartbeat, Message, Report
+from nodeguard.wire.report import VERSION, Heartbeat, Message, Report, ReportedFinding
 from nodeguard.wire.sequence import REPLACES_AFTER, Acceptance, SequenceState, accept_message
 
 # Seconds after which the reports of a node without a Node are removed.
@@ -42,8 +42,8 @@ class ReportHandler:
 
     planner: is only read here. inputs: receives the reports. outbox: instructions for agents. now: returns
     the time. on_report: is called with the caller and each changed report, before the plan. history: records
-    reports. refusals: refused messages of nodes, of any reason. on_detected: receives the seconds from the
-    first occurrence of each new finding to its report here; findings of a node's first report are not new.
+    reports. refusals: refused messages of nodes, of any reason. on_detected: receives each new finding, and
+    the seconds from its first occurrence to its report here; findings of a node's first report are not new.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class ReportHandler:
         self._on_report = on_report
         self._history = history or NoHistory()
         self.refusals = RejectedReports()
-        self.on_detected: Callable[[float], object] = lambda _: None
+        self.on_detected: Callable[[ReportedFinding, float], object] = lambda *_: None
         self._order: dict[str, SequenceState] = {}
 
     def __call__(self, caller: Caller, message: Message) -> Reply:
@@ -116,7 +116,7 @@ class ReportHandler:
             active = {(finding.check, finding.target) for finding in previous.findings}
             for finding in report.findings:
                 if (finding.check, finding.target) not in active:
-                    self.on_detected(report.age + finding.age)
+                    self.on_detected(finding, report.age + finding.age)
         self._inputs.report_received(caller.uid, report, now)
         self._history.report_received(caller, report, now)
 

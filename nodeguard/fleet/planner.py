@@ -13,7 +13,7 @@ from nodeguard.fleet.decide.domain_marks import DomainMarks
 from nodeguard.fleet.decide.mark_requests import MarkRequest, MarkRequests
 from nodeguard.fleet.decide.release import ReleasedMark
 from nodeguard.fleet.decide.release_tracker import ReleaseTracker
-from nodeguard.fleet.decide.restraints import fleet_restraint, mark_restraint
+from nodeguard.fleet.decide.restraints import Restraint, fleet_restraint, mark_restraint
 from nodeguard.fleet.diagnosis.component_faults import ComponentFaultTracker
 from nodeguard.fleet.diagnosis.diagnosis import Diagnosis
 from nodeguard.fleet.diagnosis.vote_collector import VoteCollector
@@ -296,7 +296,7 @@ class Planner:
         marks, forget = self.state.marks(uid), self.policy.soak.forget
         return marks.is_marked or any(now - past.ended < forget for past in marks.node.past_charges)
 
-    def _forbids(self, request: MarkRequest) -> str:
+    def _forbids(self, request: MarkRequest) -> Restraint | None:
         placement = self.state.placements[request.uid]
         return mark_restraint(request, placement, self.paused, self.policy, self.stale_agents, self.diagnosis)
 

@@ -263,7 +263,7 @@ def test_the_report_of_an_unknown_node_is_removed() -> None:
 def test_the_delay_of_each_new_finding_is_measured() -> None:
     scene = Scene()
     delays: list[float] = []
-    scene.handler.on_detected = delays.append
+    scene.handler.on_detected = lambda _, delay: delays.append(delay)
     scene.handle(report(1, fatal=True))  # a finding of the first report may be from before this aggregator
     scene.handle(report(2, digest="e"))
     assert delays == []

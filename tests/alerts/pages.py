@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from nodeguard.agent.metrics import AgentSnapshot
 from nodeguard.aggregator.history.history import History
 from nodeguard.aggregator.history.writer import HistoryLimits, HistoryWriter
-from nodeguard.aggregator.identity.caller import RequestRefusedError
+from nodeguard.aggregator.identity.caller import Caller, RequestRefusedError
 from nodeguard.aggregator.identity.insecure import InsecureAuthenticator
 from nodeguard.aggregator.ingest.server import IngestServer
 from nodeguard.aggregator.metrics import AggregatorMetrics
@@ -56,30 +56,38 @@ def check_page() -> str:
 
 
 async def aggregator_response(accept: str = "") -> Page:
-    """The response of an aggregator that has marked a node of a rack and suppresses a check.
+    """The response of an aggregator that has marked a node of a rack, has withheld and released marks, and
+    suppresses a check.
 
     accept: the Accept header of the request.
     """
     scene = Scene()
+    service = scene.service
     location = NodeLocation("node-1", {"rack": "r1"})
     scene.planner.set_policy(replace(scene.planner.policy, locations=(location,)))
-    scene.handler(CALLER, report(fatal=True))
+    ingest = IngestServer(InsecureAuthenticator("127.0.0.1"), scene.handler, lambda: None)
+    metrics = AggregatorMetrics(service, ingest, PolicyReloader(Path("/nowhere"), {}, ()), lambda: scene.now)
+    second = Caller("node-2", "node-2")
+    scene.handler(CALLER, report())
+    scene.handler(second, replace(report(), node="node-2"))
     await scene.turn()
+    scene.handler(CALLER, report(2, fatal=True))
     await scene.turn(1.0)
-    service = scene.service
+    scene.planner.paused = "a driver rollout"
+    scene.handler(second, replace(report(2, fatal=True), node="node-2"))
+    await scene.turn(1.0)
+    await scene.turn(1.0)
+    scene.planner.paused = ""
     service.capacity = ConnectionCapacity(1024, 768)
     writer = HistoryWriter("history.sqlite", HistoryLimits(days=30, mib=256))
     service.history = History(scene.planner, dict, writer, started_at=0.0)
     refused = RequestRefusedError(409, "another boot: wait", reason="other-boot")
     scene.handler.message_refused("node-1", refused)
-    ingest = IngestServer(InsecureAuthenticator("127.0.0.1"), scene.handler, lambda: None)
     ingest.endpoint.requests.update({("report", 200): 1, ("unknown", 401): 2})
     ingest.endpoint.connection_errors["timeout"] += 1
-    policy = PolicyReloader(Path("/nowhere"), {}, ())
     scene.planner.diagnosis.restore_suppression("gpu-lost", "", scene.now.mono, scene.now.mono)
-    metrics = AggregatorMetrics(service, ingest, policy, lambda: scene.now)
-    service.on_planned(0.003)
     ingest.endpoint.on_handled("report", 0.0002)
+    metrics.marks.released_marks["quarantine", "proven"] += 1
     return metrics.page(accept)
 
 

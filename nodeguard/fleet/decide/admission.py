@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from typing import Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from nodeguard.fleet.budget_limits import BudgetRefusal
 from nodeguard.fleet.decide.mark_requests import MarkRequest, grace_end, is_marked_for
+from nodeguard.fleet.decide.restraints import Restraint, RestraintKind
 from nodeguard.fleet.policy_rules import mode_of
 from nodeguard.fleet.state.budget_usage import BudgetUsage, NodeUsage
 from nodeguard.fleet.state.node_marks import MAX_CAUSES_BYTES, NodeMarks, encode_record, node_usage
@@ -24,13 +26,15 @@ class MarkDecision(Struct, frozen=True):
     state: `Marked` (`Advised` without a cluster); `Pending`: in its grace period, which ends at `until`,
     seconds since the epoch; `DryRun`: its check is not enforced; `Withheld`; or `Open`: a mark of its domain
     replaces it. reason: why the mark is not set; of a dry run, why it would be withheld, empty if it
-    would be set. refusal: the budget that is used up, if that is the reason.
+    would be set. restraint: the kind of this reason, empty without one. refusal: the budget that is used up,
+    if that is the reason.
     """
 
     request: MarkRequest
     state: IncidentState
     reason: str = ""
     until: float = 0.0
+    restraint: RestraintKind | Literal[""] = ""
     refusal: BudgetRefusal | None = None
 
     @property
@@ -57,7 +61,7 @@ class AdmissionContext(Struct, frozen=True):
     """The inputs of the admission.
 
     placements, marks: of every node with a request, by uid. usage: charges of each node that the
-    budgets count already. restraint: returns why nothing new may be marked on a node, empty if it may.
+    budgets count already. restraint: returns why nothing new may be marked on a node, None if it may.
     now: seconds since the epoch.
     """
 
@@ -65,7 +69,7 @@ class AdmissionContext(Struct, frozen=True):
     placements: Mapping[str, NodePlacement]
     marks: Mapping[str, NodeMarks]
     usage: Mapping[str, NodeUsage]
-    restraint: Callable[[MarkRequest], str]
+    restraint: Callable[[MarkRequest], Restraint | None]
     now: float
 
 
@@ -109,7 +113,7 @@ def admit(
     for name, grant in sorted(already.items(), key=lambda item: (item[1].at, item[1].request.order)):
         if name not in asked:
             state.count(grant)
-        elif not state.no_room_reason(grant.request):
+        elif state.size_restraint(grant.request) is None:
             state.grant(grant.request, grant.at)
     for request in in_order:
         marks = state.marks_of(request.uid)
@@ -117,8 +121,10 @@ def admit(
             decisions.append(MarkDecision(request, granted))
         elif until := grace_end(context.policy, request, context.now):
             decisions.append(MarkDecision(request, IncidentState.PENDING, until=until))
-        elif reason := context.restraint(request) or state.no_room_reason(request):
-            decisions.append(MarkDecision(request, refused_state, reason))
+        elif restraint := context.restraint(request) or state.size_restraint(request):
+            decisions.append(
+                MarkDecision(request, refused_state, restraint.message, restraint=restraint.kind)
+            )
         elif refusal := state.refusal(request):
             over_budget.append((request, refusal))
         else:
@@ -128,7 +134,7 @@ def admit(
     for request, before in over_budget:
         refusal = state.refusal(request) or before
         reason = refusal.message(dry_run=dry_run)
-        decisions.append(MarkDecision(request, refused_state, reason, refusal=refusal))
+        decisions.append(MarkDecision(request, refused_state, reason, restraint="budget", refusal=refusal))
     return Admission(state.marks, state.usage, decisions, state.grants)
 
 
@@ -145,16 +151,17 @@ class _AdmissionState:
     def marks_of(self, uid: str) -> NodeMarks:
         return self.marks.get(uid) or self._context.marks.get(uid) or _EMPTY
 
-    def no_room_reason(self, request: MarkRequest) -> str:
-        """Return why a request cannot be recorded in the annotation; empty if it can."""
+    def size_restraint(self, request: MarkRequest) -> Restraint | None:
+        """Return why a request cannot be recorded in the annotation; None if it can."""
         record = _with_grant(self.marks_of(request.uid), request, 0.0).record_of(request.device)
         # Most records are far below the limit and need no encoding.
         if (
             sum(map(_letters, record.causes)) * _LONGEST < MAX_CAUSES_BYTES
             or len(encode_record(record).encode()) <= MAX_CAUSES_BYTES
         ):
-            return ""
-        return f"the annotation {STATE_ANNOTATION} has no room for another cause"
+            return None
+        reason = f"the annotation {STATE_ANNOTATION} has no room for another cause"
+        return Restraint("annotation-size", reason)
 
     def refusal(self, request: MarkRequest) -> BudgetRefusal | None:
         """Return the budget that is used up for a request; None if all allow it."""

@@ -4,12 +4,36 @@ Pure.
 
 from __future__ import annotations
 
+from typing import Literal
+
+from msgspec import Struct
+
 from nodeguard.fleet.decide.mark_requests import MarkRequest
 from nodeguard.fleet.diagnosis.diagnosis import Diagnosis
 from nodeguard.fleet.policy_rules import hold_on_check
 from nodeguard.fleet.state.liveness import FROZEN, StaleAgents
 from nodeguard.fleet.state.node_placement import NodePlacement
 from nodeguard.model.policy import Policy
+
+# Why a requested mark is not set: a value of the metrics' label `reason`.
+RestraintKind = Literal[
+    "budget",
+    "pause",
+    "check-hold",
+    "suppressed-check",
+    "hold",
+    "maintenance",
+    "stale",
+    "frozen",
+    "annotation-size",
+]
+
+
+class Restraint(Struct, frozen=True):
+    """A reason that forbids a mark. message: as text."""
+
+    kind: RestraintKind
+    message: str
 
 
 def pause_reason(paused: str, policy: Policy) -> str:
@@ -29,20 +53,21 @@ def mark_restraint(
     policy: Policy,
     agents: StaleAgents,
     diagnosis: Diagnosis,
-) -> str:
-    """Return the reason that forbids the requested mark; empty for none. placement: of its node."""
+) -> Restraint | None:
+    """Return the reason that forbids the requested mark; None if it is allowed. placement: of its node."""
     if reason := pause_reason(paused, policy):
-        return reason
+        return Restraint("pause", reason)
     if hold := hold_on_check(policy, request.check):
-        return f"hold on check {request.check}: {hold}"
+        return Restraint("check-hold", f"hold on check {request.check}: {hold}")
     if diagnosis.suppression(request.check, request.uid) is not None:
-        return f"check {request.check} is suppressed: see nodeguard status"
+        return Restraint("suppressed-check", f"check {request.check} is suppressed: see nodeguard status")
     if diagnosis.is_suspected(request.check, request.uid):
-        return f"check {request.check} may be wrong: it fires on more nodes than a failure domain explains"
+        reason = f"check {request.check} may be wrong: it fires on more nodes than a failure domain explains"
+        return Restraint("suppressed-check", reason)
     if placement.hold:
-        return f"hold on the node: {placement.hold}"
+        return Restraint("hold", f"hold on the node: {placement.hold}")
     if placement.maintenance:
-        return f"the node is under maintenance: {placement.maintenance}"
+        return Restraint("maintenance", f"the node is under maintenance: {placement.maintenance}")
     if request.uid in agents.stale:
-        return "the node's agent is stale"
-    return FROZEN if agents.frozen else ""
+        return Restraint("stale", "the node's agent is stale")
+    return Restraint("frozen", FROZEN) if agents.frozen else None

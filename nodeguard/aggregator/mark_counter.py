@@ -1,0 +1,126 @@
+"""Counts of marks that were set, released and withheld, from the observed marks and each plan's decisions."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import NamedTuple
+
+from nodeguard.fleet.plan import Plan
+from nodeguard.fleet.planner import Planner
+from nodeguard.fleet_api.schema.node import DEGRADED
+from nodeguard.model.incident import IncidentState
+from nodeguard.model.instant import Instant
+from nodeguard.model.node import Device
+
+# Seconds between two comparisons of the marks: with many marked nodes one takes a millisecond.
+_INTERVAL = 1.0
+
+
+class _MarkKey(NamedTuple):
+    """A mark of a node or device. target: of the cause, or the degraded domain, which has no check."""
+
+    uid: str
+    device: Device | None
+    check: str
+    target: str
+    mark: str
+
+
+class MarkCounter:
+    """Counts the changes of marks while this aggregator is active.
+
+    set_marks: marks that appeared on Nodes and devices, by mark and check; empty for that of a domain.
+    released_marks: marks that disappeared, by mark and reason: see ReleasedMark, or `replaced`, `recovered`
+    (its domain), `node-deleted`, `unmarked` (by an operator or another client). withheld_requests: requests
+    that became withheld, by mark and kind of restraint. on_released: receives the seconds from the first
+    passing result of a check to the removal of its mark.
+    """
+
+    def __init__(self) -> None:
+        self.set_marks: Counter[tuple[str, str]] = Counter()
+        self.released_marks: Counter[tuple[str, str]] = Counter()
+        self.withheld_requests: Counter[tuple[str, str]] = Counter()
+        self.on_released: Callable[[float], object] = lambda _: None
+        self._marks: set[_MarkKey] | None = None
+        self._withheld: set[tuple[tuple[str, str, str], str, str]] = set()
+        self._reasons: dict[tuple[str, str, str], str] = {}
+        self._passing_since: dict[tuple[str, str, str], float] = {}
+        self._compared_at = float("-inf")
+
+    def plan_made(self, planner: Planner, plan: Plan, now: Instant, *, acts: bool) -> None:
+        """Count the changes since the last call. acts: whether this aggregator applies the plan; the counts
+        begin with the first plan that it applies.
+        """
+        if not acts:
+            self._marks = None
+            self._withheld.clear()
+            return
+        self._reasons.update(
+            ((uid, released.cause.check, released.cause.target), released.reason)
+            for uid, released in plan.released
+        )
+        if self._marks is None or now.mono - self._compared_at >= _INTERVAL:
+            self._compared_at = now.mono
+            self._count_withheld(planner)
+            self._count_marks(planner, now)
+
+    def _count_withheld(self, planner: Planner) -> None:
+        withheld: set[tuple[tuple[str, str, str], str, str]] = {
+            (decision.request.key, decision.request.mark.value, decision.restraint)
+            for decisions in planner.decisions.values()
+            for decision in decisions
+            if decision.state == IncidentState.WITHHELD
+        }
+        self.withheld_requests.update((mark, kind) for _, mark, kind in withheld - self._withheld)
+        self._withheld = withheld
+
+    def _count_marks(self, planner: Planner, now: Instant) -> None:
+        marks = _observed_marks(planner)
+        before, self._marks = self._marks, marks
+        if before is not None:
+            self.set_marks.update((key.mark, key.check) for key in marks - before)
+            for key in before - marks:
+                self._count_release(planner, key, now)
+        present = {(key.uid, key.check, key.target) for key in marks}
+        self._reasons = {key: reason for key, reason in self._reasons.items() if key in present}
+        since = {
+            (uid, check, target): proof.since
+            for uid, proofs in planner.releases.proofs.items()
+            for (_, check, target), proof in proofs.items()
+        }
+        self._passing_since = {
+            key: at for key, at in {**self._passing_since, **since}.items() if key in present
+        }
+
+    def _count_release(self, planner: Planner, key: _MarkKey, now: Instant) -> None:
+        cause = key.uid, key.check, key.target
+        reason = self._reasons.get(cause) or self._other_reason(planner, key)
+        self.released_marks[key.mark, reason] += 1
+        if reason == "proven" and cause in self._passing_since:
+            self.on_released(now.mono - self._passing_since[cause])
+
+    def _other_reason(self, planner: Planner, key: _MarkKey) -> str:
+        """Return why a mark disappeared that no plan has released."""
+        if key.uid not in planner.state.nodes:
+            return "node-deleted"
+        marks = planner.state.observed_marks(key.uid)
+        if key.mark == DEGRADED:
+            return "replaced" if marks.node.degraded else "recovered"
+        is_replaced = any(
+            (cause.check, cause.target) == (key.check, key.target) for _, cause in marks.causes()
+        )
+        return "replaced" if is_replaced else "unmarked"
+
+
+def _observed_marks(planner: Planner) -> set[_MarkKey]:
+    """Return the marks that are observed on Nodes and devices."""
+    marks = set()
+    for uid in planner.state.marked_nodes():
+        observed = planner.state.observed_marks(uid)
+        marks |= {
+            _MarkKey(uid, device, cause.check, cause.target, cause.mark.value)
+            for device, cause in observed.causes()
+        }
+        marks |= {_MarkKey(uid, None, "", degraded.domain, DEGRADED) for degraded in observed.node.degraded}
+    return marks

@@ -1,0 +1,125 @@
+"""Metrics of marks and budgets: marked nodes, unprotected nodes, and what was set, released and withheld."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from nodeguard.aggregator.mark_counter import MarkCounter
+from nodeguard.aggregator.metric_families import PREFIX, gauge, gauges
+from nodeguard.fleet.decide.admission import MarkDecision
+from nodeguard.fleet.planner import Planner
+from nodeguard.fleet_api.schema.node import DEGRADED
+from nodeguard.model.incident import IncidentState
+from nodeguard.model.mark import Mark
+
+# Nodes and budgets with series of their own: a fleet has thousands of domains with a budget each.
+_MAX_NODES = 500
+_MAX_BUDGETS = 20
+
+
+def mark_families(planner: Planner, counter: MarkCounter) -> Iterator[Metric]:
+    """Yield the metrics of marks."""
+    yield from _marked(planner)
+    yield gauge("marked_devices", "Marked devices.", len(planner.state.devices.rules))
+    yield _counters(
+        "marks_set", "Marks that appeared on Nodes and devices.", ("mark", "check"), counter.set_marks
+    )
+    about = "Marks that disappeared from Nodes and devices, by reason."
+    yield _counters("marks_released", about, ("mark", "reason"), counter.released_marks)
+    about = "Mark requests that became withheld, by the reason."
+    yield _counters("mark_requests_withheld", about, ("mark", "reason"), counter.withheld_requests)
+    yield from _unprotected(planner)
+    yield from _budgets(planner)
+
+
+def _marked(planner: Planner) -> Iterator[Metric]:
+    by_node = {
+        planner.state.nodes[uid].name: marks
+        for uid in planner.state.marked_nodes()
+        if uid in planner.state.nodes and (marks := _marks(planner, uid))
+    }
+    counts = Counter(mark for marks in by_node.values() for mark in marks)
+    yield gauges("marked_nodes", "Marked nodes.", "mark", {mark: counts[mark] for mark in (*Mark, DEGRADED)})
+    family = GaugeMetricFamily(
+        PREFIX + "node_mark",
+        f"1 for each mark of a node; the first {_MAX_NODES} marks, quarantine first.",
+        labels=["node", "mark", "fault_class"],
+    )
+    rank = {mark: number for number, mark in enumerate((*Mark, DEGRADED))}
+    rows = sorted((rank[mark], name, mark, marks[mark]) for name, marks in by_node.items() for mark in marks)
+    for _, name, mark, fault_class in rows[:_MAX_NODES]:
+        family.add_metric([name, mark, fault_class], 1)
+    yield family
+
+
+def _marks(planner: Planner, uid: str) -> dict[str, str]:
+    """Return the marks of a node, as far as they are observed, with the fault class of the first cause."""
+    observed = planner.state.observed_marks(uid).node
+    marks = {cause.mark.value: cause.fault_class for cause in reversed(observed.causes)}
+    if observed.degraded:
+        marks[DEGRADED] = ",".join(observed.degraded[0].fault_classes)
+    return marks
+
+
+def _unprotected(planner: Planner) -> Iterator[Metric]:
+    """Yield the metrics of nodes with a fatal finding that may get new work."""
+    rows = sorted(
+        (planner.state.nodes[uid].name, reason)
+        for uid, decisions in planner.decisions.items()
+        if uid in planner.state.nodes
+        and (reason := _unmarked_reason(decisions))
+        and _is_schedulable(planner, uid)
+    )
+    counts = Counter(reason for _, reason in rows)
+    about = "Nodes with a fatal finding that may get new work, by the reason why they are not marked."
+    yield gauges("schedulable_fatal_nodes", about, "reason", dict(sorted(counts.items())))
+    family = GaugeMetricFamily(
+        PREFIX + "schedulable_fatal_node",
+        f"1 for each of these nodes; the first {_MAX_NODES} by name.",
+        labels=["node", "reason"],
+    )
+    for name, reason in rows[:_MAX_NODES]:
+        family.add_metric([name, reason], 1)
+    yield family
+
+
+def _is_schedulable(planner: Planner, uid: str) -> bool:
+    """Return whether neither a cordon nor a mark of nodeguard on the Node or a device keeps work away."""
+    marks = planner.state.observed_marks(uid)
+    return not (planner.state.nodes[uid].unschedulable or marks.is_quarantined or marks.devices)
+
+
+def _unmarked_reason(decisions: Iterable[MarkDecision]) -> str:
+    """Return why the worst quarantine that is requested for a node is not active: what withholds it, its
+    state, or `write` if it is granted; empty if none is requested.
+    """
+    quarantines = (decision for decision in decisions if decision.request.mark == Mark.QUARANTINE)
+    worst = min(quarantines, key=lambda decision: decision.request.order, default=None)
+    if worst is None:
+        return ""
+    if worst.state == IncidentState.WITHHELD:
+        return worst.restraint
+    return "write" if worst.is_granted else worst.state.slug
+
+
+def _budgets(planner: Planner) -> Iterator[Metric]:
+    """Yield the use of the budgets."""
+    budgets = planner.state.budgets.rows()
+    fullest = sorted(budgets, key=lambda budget: budget[1] / budget[2], reverse=True)[:_MAX_BUDGETS]
+    ratio = {name: used / limit for name, used, limit, _ in fullest}
+    used_nodes = {name: used for name, used, _, _ in fullest}
+    limits = {name: limit for name, _, limit, _ in fullest}
+    which = f"the {_MAX_BUDGETS} budgets with the highest use"
+    yield gauges("budget_used_ratio", f"Used share of a budget, 1 for all of it; {which}.", "budget", ratio)
+    yield gauges("budget_used_nodes", f"Used part of a budget in nodes; {which}.", "budget", used_nodes)
+    yield gauges("budget_limit_nodes", f"Size of a budget in nodes; {which}.", "budget", limits)
+
+
+def _counters(name: str, about: str, labels: tuple[str, str], counts: Counter[tuple[str, str]]) -> Metric:
+    family = CounterMetricFamily(PREFIX + name, about, labels=labels)
+    for values, count in sorted(counts.items()):
+        family.add_metric(values, count)
+    return family

@@ -1,0 +1,105 @@
+"""Counts of marks, with a service on the standalone backend."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from nodeguard.aggregator.identity.caller import Caller
+from nodeguard.aggregator.mark_counter import MarkCounter
+from nodeguard.aggregator.mark_metrics import mark_families
+from tests.aggregator.test_report_handler import report
+from tests.aggregator.test_service import CALLER, Scene
+
+
+class CountingScene(Scene):
+    """A service of which the marks are counted. delays: of releases, in seconds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.counter, self.delays = MarkCounter(), list[float]()
+        self.counter.on_released = self.delays.append
+        self.service.on_planned = lambda plan, now: self.counter.plan_made(
+            self.planner, plan, now, acts=self.service.is_active
+        )
+        self.sequence = 0
+
+    async def report(self, *, fatal: bool, seconds: float = 2.0) -> None:
+        """Handle a report of the node, and plan twice: the second plan observes the first."""
+        self.sequence += 1
+        self.handler(CALLER, report(self.sequence, fatal=fatal))
+        await self.turn(seconds)
+        await self.turn(2.0)
+
+    def values(self, name: str) -> dict[tuple[str, ...], float]:
+        """The values of a metric by its labels."""
+        return {
+            tuple(sample.labels.values()): sample.value
+            for family in mark_families(self.planner, self.counter)
+            for sample in family.samples
+            if sample.name == f"nodeguard_aggregator_{name}"
+        }
+
+
+@pytest.fixture
+def scene() -> CountingScene:
+    return CountingScene()
+
+
+async def test_a_mark_is_counted_once_when_it_is_set_and_once_when_it_is_released(
+    scene: CountingScene,
+) -> None:
+    await scene.report(fatal=False)
+    await scene.report(fatal=True)
+    for _ in range(3):
+        await scene.turn(5.0)
+    assert scene.counter.set_marks == {("quarantine", "gpu-lost"): 1}
+    assert scene.values("node_mark") == {("node-1", "quarantine", "gpu-bus"): 1}
+    assert scene.values("schedulable_fatal_node") == {}
+    await scene.report(fatal=False)
+    soak = scene.planner.policy.soak.first
+    await scene.turn(soak)
+    await scene.turn(2.0)
+    assert scene.counter.released_marks == {("quarantine", "proven"): 1}
+    assert [soak <= delay <= soak + 10.0 for delay in scene.delays] == [True]
+    assert scene.values("node_mark") == {}
+
+
+async def test_marks_from_before_this_aggregator_is_active_are_not_counted(scene: CountingScene) -> None:
+    await scene.report(fatal=False)
+    await scene.report(fatal=True)
+    scene.backend.is_leader = False
+    await scene.turn(5.0)
+    scene.backend.is_leader = True
+    await scene.turn(5.0)
+    await scene.turn(5.0)
+    assert scene.counter.set_marks == {("quarantine", "gpu-lost"): 1}
+
+
+async def test_a_request_is_counted_as_withheld_once_for_each_reason(scene: CountingScene) -> None:
+    await scene.report(fatal=False)
+    scene.planner.paused = "a driver rollout"
+    await scene.report(fatal=True)
+    await scene.turn(5.0)
+    assert scene.counter.withheld_requests == {("quarantine", "pause"): 1}
+    assert scene.values("schedulable_fatal_node") == {("node-1", "pause"): 1}
+    assert scene.values("schedulable_fatal_nodes") == {("pause",): 1}
+
+
+async def test_marks_that_an_operator_removes_are_unmarked(scene: CountingScene) -> None:
+    await scene.report(fatal=False)
+    await scene.report(fatal=True)
+    await scene.backend.unmark("an operator")
+    await scene.turn(2.0)
+    await scene.turn(2.0)
+    assert scene.counter.released_marks == {("quarantine", "unmarked"): 1}
+
+
+async def test_the_mark_of_a_deleted_node_is_released(scene: CountingScene) -> None:
+    await scene.report(fatal=False)
+    await scene.report(fatal=True)
+    other = Caller("node-2", "node-2")
+    scene.handler(other, replace(report(), node="node-2"))
+    scene.inputs.node_deleted("node-1")
+    await scene.turn(2.0)
+    assert scene.counter.released_marks == {("quarantine", "node-deleted"): 1}
