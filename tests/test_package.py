@@ -111,6 +111,7 @@ def test_the_wheel_installs_units_manifests_and_alerts(wheel: Path) -> None:
         "daemonset/nodeguard-agent.service",
         "daemonset/kustomization.yaml",
         "daemonset/alerts/agent.yaml",
+        "daemonset/alerts/node.yaml",
     } <= (installed.keys())
 
 

@@ -13,6 +13,7 @@ from prometheus_client.registry import Collector
 
 from nodeguard import __version__
 from nodeguard.aggregator.history.history import History
+from nodeguard.aggregator.incident_metrics import incident_families
 from nodeguard.aggregator.ingest.server import IngestServer
 from nodeguard.aggregator.mark_counter import MarkCounter
 from nodeguard.aggregator.mark_metrics import mark_families
@@ -22,7 +23,6 @@ from nodeguard.aggregator.policy.reload import PolicyReloader
 from nodeguard.aggregator.service import AggregatorService
 from nodeguard.fleet.plan import Plan
 from nodeguard.fleet_api.domain import list_topologies
-from nodeguard.fleet_api.incident import all_incidents
 from nodeguard.model.diagnosis import LOCATION_TOPOLOGIES
 from nodeguard.model.finding import Health
 from nodeguard.model.incident import IncidentState
@@ -225,21 +225,7 @@ class _ServiceCollector(Collector):
             "health",
             {state: health[state] for state in (*(state.value for state in Health), "unknown")},
         )
-        states = Counter(incident.state for incident in all_incidents(planner))
-        yield gauges(
-            "incidents",
-            "Open incidents by state.",
-            "state",
-            {state.slug: states[state] for state in IncidentState if state != IncidentState.RESOLVED},
-        )
-        yield gauge(
-            "omitted_incidents",
-            "Incidents above the limit of a node or of the fleet; nodeguard status has the number of nodes.",
-            sum(map(len, planner.incidents_left_out.values())),
-        )
-        yield counter(
-            "incidents_omitted", "Incidents above a limit when they began.", planner.incidents_left_out_total
-        )
+        yield from incident_families(planner)
         yield gauge(
             "repeat_offenders",
             "Components that fail again and again, more often than others of the fleet.",

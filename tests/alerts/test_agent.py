@@ -1,4 +1,4 @@
-"""Alert rules of the agent use metrics and labels that the agent serves."""
+"""Alert rules on the agent's metrics use metrics and labels that the agent serves."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from tests.alerts.rules import TARGET_LABELS, Promtool, alerts, labels_by_metric
 
 
 def test_promtool_detects_a_rule_that_never_fires(tmp_path: Path, promtool: Promtool) -> None:
-    (tmp_path / "agent.yaml").write_text(rules("agent").read_text().replace("== 1", "== 2"))
+    (tmp_path / "node.yaml").write_text(rules("node").read_text().replace("== 1", "== 2"))
     tests = tmp_path / "tests.yaml"
-    text = unit_tests("agent").read_text()
-    tests.write_text(text.replace("../../daemonset/alerts/agent.yaml", "agent.yaml"))
+    text = unit_tests("node").read_text()
+    tests.write_text(text.replace("../../daemonset/alerts/node.yaml", "node.yaml"))
     assert promtool("test", "rules", str(tests)).returncode == 1
 
 
-@pytest.mark.parametrize("rule", alerts("agent"), ids=lambda rule: rule["alert"])
+@pytest.mark.parametrize("rule", [*alerts("agent"), *alerts("node")], ids=lambda rule: rule["alert"])
 def test_rule_uses_existing_metrics_and_labels(rule: dict[str, Any]) -> None:
     text = f"{rule['expr']} {rule['annotations']['summary']}".replace("\\", "")
     metrics = labels_by_metric(agent_page())

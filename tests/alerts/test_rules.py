@@ -11,7 +11,11 @@ from tests.alerts.rules import MAIN, RUNBOOK, Promtool, alerts, rules, unit_test
 from tests.paths import ROOT
 
 # The dead man's switch has no severity.
-SEVERITIES = {"agent": {"critical", "warning"}, "aggregator": {"critical", "warning", "none"}}
+SEVERITIES = {
+    "agent": {"warning"},
+    "node": {"critical", "warning"},
+    "aggregator": {"critical", "warning", "none"},
+}
 RULES = [(component, rule) for component in SEVERITIES for rule in alerts(component)]
 
 # Sections of each alert in the runbook.

@@ -24,7 +24,7 @@ from tests.e2e.processes import (
 )
 from tests.ports import free_address
 
-RULES = Path(__file__).parents[2] / "daemonset" / "alerts" / "agent.yaml"
+RULES = [Path(__file__).parents[2] / "daemonset" / "alerts" / name for name in ("agent.yaml", "node.yaml")]
 FAULT = "3,4711,1000010000000,-;NVRM: Xid (PCI:0000:1b:00): 79, pid=1, name=x, GPU has fallen off the bus.\n"
 
 # Maximum number of series of a healthy node.
@@ -59,7 +59,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory, promtool: Promtool) -> Itera
         )
         settings: dict[str, Any] = {
             "global": {"scrape_interval": "500ms", "scrape_timeout": "500ms", "evaluation_interval": "500ms"},
-            "rule_files": [str(RULES)],
+            "rule_files": [str(path) for path in RULES],
             "scrape_configs": [{"job_name": "nodeguard", "static_configs": [{"targets": [here, healthy]}]}],
         }
         config, listen, log = directory / "prometheus.yaml", free_address(), directory / "prometheus.log"
@@ -90,7 +90,10 @@ def test_metrics_without_findings_pass_promtool(scene: Scene, promtool: Promtool
 
 def test_the_rules_are_loaded_and_evaluated(scene: Scene) -> None:
     alerts = [
-        rule["alert"] for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]
+        rule["alert"]
+        for path in RULES
+        for group in yaml.safe_load(path.read_text())["groups"]
+        for rule in group["rules"]
     ]
 
     def rules() -> list[dict[str, Any]]:

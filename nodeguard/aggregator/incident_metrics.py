@@ -1,0 +1,67 @@
+"""Metrics of incidents: their number by state, and one series for each incident that an alert may report."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from prometheus_client.core import GaugeMetricFamily, Metric
+
+from nodeguard.aggregator.metric_families import PREFIX, counter, gauge, gauges
+from nodeguard.fleet.planner import Planner
+from nodeguard.fleet_api.incident import all_incidents
+from nodeguard.model.finding import Health
+from nodeguard.model.incident import Incident, IncidentState
+
+# Incidents with a series of their own, the worst first.
+_MAX_INCIDENTS = 500
+
+# An alert on the first four labels fires once for each incident: they do not change while it is open.
+_LABELS = ("incident", "kind", "node", "target", "health", "cause", "action")
+
+
+def incident_families(planner: Planner) -> Iterator[Metric]:
+    """Yield the metrics of incidents."""
+    incidents = list(all_incidents(planner))
+    states = Counter(incident.state for incident in incidents)
+    yield gauges(
+        "incidents",
+        "Open incidents by state.",
+        "state",
+        {state.slug: states[state] for state in IncidentState if state != IncidentState.RESOLVED},
+    )
+    yield gauge(
+        "omitted_incidents",
+        "Incidents above the limit of a node or of the fleet; nodeguard status has the number of nodes.",
+        sum(map(len, planner.incidents_left_out.values())),
+    )
+    yield counter(
+        "incidents_omitted", "Incidents above a limit when they began.", planner.incidents_left_out_total
+    )
+    family = GaugeMetricFamily(
+        PREFIX + "incident",
+        "1 for each suspect or fatal incident that is not in its grace period, not part of another incident, "
+        f"and not on a node under maintenance; the first {_MAX_INCIDENTS}, fatal first.",
+        labels=_LABELS,
+    )
+    reported = (incident for incident in incidents if _is_reported(planner, incident))
+    for incident in sorted(reported, key=_order)[:_MAX_INCIDENTS]:
+        kind = "domain" if incident.domain else "node"
+        values = (incident.health.value, incident.cause, incident.action.value)
+        family.add_metric([incident.name, kind, incident.node, incident.target, *values], 1)
+    yield family
+
+
+def _is_reported(planner: Planner, incident: Incident) -> bool:
+    """Return whether an alert reports an incident by itself."""
+    placement = planner.state.placements.get(incident.uid)
+    return (
+        incident.health in {Health.SUSPECT, Health.FATAL}
+        and incident.state not in {IncidentState.PENDING, IncidentState.RESOLVED}
+        and not incident.parent
+        and (placement is None or not placement.maintenance)
+    )
+
+
+def _order(incident: Incident) -> tuple[bool, bool, float, str]:
+    return incident.health != Health.FATAL, not incident.domain, incident.first_seen, incident.name
