@@ -47,7 +47,8 @@ def selected(arguments: Sequence[str]) -> set[str]:
 
 def missing() -> list[str]:
     """Return the marks of tests that need a tool which this machine lacks."""
-    present = {"promtool": shutil.which("promtool") is not None, "cluster": directory().is_dir()}
+    prometheus = all(map(shutil.which, ("promtool", "prometheus-alertmanager")))
+    present = {"promtool": prometheus, "cluster": directory().is_dir()}
     return [mark for mark in COMMANDS if not present[mark]]
 
 
