@@ -25,12 +25,15 @@ from nodeguard.aggregator.ingest.limits import IngestLimits
 from nodeguard.aggregator.ingest.server import IngestServer
 from nodeguard.aggregator.metrics import AggregatorMetrics
 from nodeguard.aggregator.monitoring_server import Page, serve
+from nodeguard.aggregator.notifications.sender import NotificationSender
+from nodeguard.aggregator.notifications.settings import read_notifications
 from nodeguard.aggregator.options import AggregatorOptions
 from nodeguard.aggregator.outbox import InstructionOutbox
 from nodeguard.aggregator.policy.reload import PolicyReloader, log_policy_warnings
 from nodeguard.aggregator.report_handler import ReportHandler
 from nodeguard.aggregator.service import AggregatorService
 from nodeguard.config.errors import ConfigError
+from nodeguard.fleet.plan import Plan
 from nodeguard.fleet.planner import Planner
 from nodeguard.fleet_api import service_state as service_view
 from nodeguard.local.open_files import connection_capacity, raise_limit
@@ -101,12 +104,15 @@ class AggregatorApp:
             IngestLimits(connections=capacity.connections),
         )
         ingest.endpoint.on_refused = handler.message_refused
-        await _serve_monitoring(options, service, ingest, policy, stack)
+        notifications = _notifications(options, service)
+        await _serve_monitoring(options, service, ingest, policy, notifications, stack)
         if options.socket:
             await _serve_api(options.socket, service, decisions, policy, stack)
         work = [*access.work, service.run(), _serve_agents(options, ingest, certificate)]
         if certificate is not None:
             work.append(certificate.run())
+        if notifications is not None:
+            work.append(notifications.run())
         stack.push_async_callback(ingest.close)
         _log_start(options, len(checks), capacity.connections, capacity.open_files)
         return cls(service, policy, work)
@@ -170,11 +176,28 @@ def _history(
     return History(planner, decisions, writer, current_instant().mono)
 
 
+def _notifications(options: AggregatorOptions, service: AggregatorService) -> NotificationSender | None:
+    """Return the sender of the notification file; None without one. Raises StartError."""
+    if options.notifications is None:
+        return None
+    try:
+        sender = NotificationSender(read_notifications(options.notifications))
+    except ConfigError as error:
+        raise StartError(str(error)) from None
+
+    def plan_made(plan: Plan, _: Instant) -> None:
+        sender.plan_made(service.planner, plan, acts=service.is_active)
+
+    service.plan_listeners.append(plan_made)
+    return sender
+
+
 async def _serve_monitoring(
     options: AggregatorOptions,
     service: AggregatorService,
     ingest: IngestServer,
     policy: PolicyReloader | None,
+    notifications: NotificationSender | None,
     stack: AsyncExitStack,
 ) -> None:
     """Serve /metrics, /healthz and /readyz. Raises StartError."""
@@ -189,7 +212,7 @@ async def _serve_monitoring(
         missing = service.backend.missing_inputs()
         return Page(503, f"not read yet: {missing}\n") if missing else Page(200, "ready\n")
 
-    metrics = AggregatorMetrics(service, ingest, policy, current_instant)
+    metrics = AggregatorMetrics(service, ingest, policy, current_instant, notifications)
     pages = {"/metrics": metrics.page, "/healthz": alive, "/readyz": ready}
     host, port = options.metrics
     try:

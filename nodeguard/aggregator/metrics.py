@@ -19,6 +19,8 @@ from nodeguard.aggregator.mark_counter import MarkCounter
 from nodeguard.aggregator.mark_metrics import mark_families
 from nodeguard.aggregator.metric_families import PREFIX, counter, counters, gauge, gauges
 from nodeguard.aggregator.monitoring_server import Page
+from nodeguard.aggregator.notifications.metrics import NotificationCollector
+from nodeguard.aggregator.notifications.sender import NotificationSender
 from nodeguard.aggregator.policy.reload import PolicyReloader
 from nodeguard.aggregator.service import AggregatorService
 from nodeguard.fleet.plan import Plan
@@ -57,6 +59,7 @@ class AggregatorMetrics:
         ingest: IngestServer,
         policy: PolicyReloader | None,
         now: Callable[[], Instant],
+        notifications: NotificationSender | None = None,
     ) -> None:
         self.registry = CollectorRegistry(auto_describe=False)
         plan_duration = Histogram(
@@ -112,10 +115,12 @@ class AggregatorMetrics:
 
         service.backend.on_written = write_duration.observe
         service.handler.on_detected = on_detected
-        service.on_planned = on_planned
+        service.plan_listeners.append(on_planned)
         ingest.endpoint.on_handled = lambda kind, seconds: request_duration.labels(kind).observe(seconds)
         ProcessCollector(registry=self.registry)
         self.registry.register(_ServiceCollector(service, ingest, policy, self.marks, now))
+        if notifications is not None:
+            self.registry.register(NotificationCollector(notifications))
 
     def page(self, accept: str) -> Page:
         """Return the metrics: OpenMetrics if the Accept header asks for it, else Prometheus' text format."""

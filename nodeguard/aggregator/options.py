@@ -23,6 +23,7 @@ class AggregatorOptions(Struct, frozen=True):
     kubeconfig: path, None inside a pod. namespace, pod: of the aggregator's own pod.
     hosts: names and addresses in the serving certificate.
     history: file or directory of the history, empty for none. history_days, history_mib: its limits.
+    notifications: file with the webhooks for incidents, None for none.
     log_format, log_level: see local.logs.
     """
 
@@ -44,5 +45,6 @@ class AggregatorOptions(Struct, frozen=True):
     history: str
     history_days: float
     history_mib: float
+    notifications: Path | None
     log_format: str
     log_level: str

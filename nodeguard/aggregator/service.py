@@ -48,7 +48,7 @@ class AggregatorService:
     turned_at: time of the last plan and of the last turn. is_leader: whether this aggregator holds the lease;
     is_active: whether it applies its plans. capacity: of agent connections, None for no limit;
     capacity_problem: why not all agents can connect, empty if they can. errors: failed plans: the loop goes
-    on. on_planned: receives each plan and its time. history: records the fleet.
+    on. plan_listeners: receive each plan and its time. history: records the fleet.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class AggregatorService:
         self._reload = reload
         self._wake = wake
 
-        self.on_planned: Callable[[Plan, Instant], object] = lambda *_: None
+        self.plan_listeners: list[Callable[[Plan, Instant], object]] = []
         self.history: HistoryRecorder = history or NoHistory()
         self._ticked = self._forgot = float("-inf")
 
@@ -120,10 +120,11 @@ class AggregatorService:
             logger.exception("internal error in the planner, please report it")
             return
         self.plan_seconds = time.perf_counter() - began
-        self.on_planned(plan, now)
         self.planned_at = now.mono
         self.plans += 1
         self.history.plan_made(plan, now, acts=self.is_active)
+        for listener in self.plan_listeners:
+            listener(plan, now)
         if self.is_active:
             self._apply(plan, now)
 

@@ -19,8 +19,8 @@ class CountingScene(Scene):
         super().__init__()
         self.counter, self.delays = MarkCounter(), list[float]()
         self.counter.on_released = self.delays.append
-        self.service.on_planned = lambda plan, now: self.counter.plan_made(
-            self.planner, plan, now, acts=self.service.is_active
+        self.service.plan_listeners.append(
+            lambda plan, now: self.counter.plan_made(self.planner, plan, now, acts=self.service.is_active)
         )
         self.sequence = 0
 

@@ -14,6 +14,8 @@ from nodeguard.aggregator.identity.insecure import InsecureAuthenticator
 from nodeguard.aggregator.ingest.server import IngestServer
 from nodeguard.aggregator.metrics import AggregatorMetrics
 from nodeguard.aggregator.monitoring_server import Page
+from nodeguard.aggregator.notifications.sender import NotificationSender
+from nodeguard.aggregator.notifications.settings import NotificationSettings
 from nodeguard.aggregator.policy.reload import PolicyReloader
 from nodeguard.cli.render.verdict_metrics import as_metrics
 from nodeguard.local.open_files import ConnectionCapacity
@@ -21,6 +23,7 @@ from nodeguard.model.finding import Action, DataStatus, Finding, Health, ReadFai
 from nodeguard.model.instant import Instant
 from nodeguard.model.policy import NodeLocation
 from tests.agent.metrics_text import metrics_text
+from tests.aggregator.notifications.scene import webhook
 from tests.aggregator.test_report_handler import report
 from tests.aggregator.test_service import CALLER, Scene
 
@@ -66,7 +69,9 @@ async def aggregator_response(accept: str = "") -> Page:
     location = NodeLocation("node-1", {"rack": "r1"})
     scene.planner.set_policy(replace(scene.planner.policy, locations=(location,)))
     ingest = IngestServer(InsecureAuthenticator("127.0.0.1"), scene.handler, lambda: None)
-    metrics = AggregatorMetrics(service, ingest, PolicyReloader(Path("/nowhere"), {}, ()), lambda: scene.now)
+    policy = PolicyReloader(Path("/nowhere"), {}, ())
+    notifications = NotificationSender(NotificationSettings((webhook(),)))
+    metrics = AggregatorMetrics(service, ingest, policy, lambda: scene.now, notifications)
     second = Caller("node-2", "node-2")
     scene.handler(CALLER, report())
     scene.handler(second, replace(report(), node="node-2"))

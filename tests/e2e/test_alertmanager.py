@@ -17,12 +17,12 @@ from nodeguard.model.finding import DataStatus, Health
 from nodeguard.wire.digest import digest
 from nodeguard.wire.encoding import encode
 from nodeguard.wire.report import VERSION, Heartbeat, Message, Report, ReportedPassing
-from tests.e2e.notifications import WebhookReceiver
 from tests.e2e.processes import command_path, running, until
 from tests.e2e.test_standalone import XID, Site, insecure_settings
 from tests.fleet.leaves import PORT, down
 from tests.paths import ROOT
 from tests.ports import free_address
+from tests.webhooks import WebhookReceiver
 
 pytestmark = [pytest.mark.slow, pytest.mark.promtool]
 

@@ -107,6 +107,7 @@ def parse_options(arguments: Sequence[str]) -> AggregatorOptions:
         history=str(Path(parsed.history).absolute()) if parsed.history else "",
         history_days=parsed.history_days,
         history_mib=parsed.history_size,
+        notifications=Path(parsed.notifications) if parsed.notifications else None,
         log_format=parsed.log_format,
         log_level=parsed.log_level,
     )
@@ -202,6 +203,7 @@ def _parser() -> ArgumentParser:
     add("--history", metavar="DIR|FILE", type=directory, help="record the history of the fleet for backtests")
     add("--history-days", metavar="DAYS", type=_days, default=30.0, help="days of history to keep (30)")
     add("--history-size", metavar="MIB", type=_mib, default=256.0, help="maximum size of the history (256)")
+    add("--notifications", metavar="FILE", help="file with webhooks that receive changes of incidents")
     add("--insecure", action="store_true", help="standalone: accept agents without credentials, on loopback")
     add(
         "--log-format",

@@ -11,19 +11,23 @@ from typing import Any
 
 
 class WebhookReceiver:
-    """Receives JSON by POST at `url`, and records the bodies and headers. status: of each response."""
+    """Receives JSON by POST at `url`. status: of each response; bodies, as JSON and as received, and headers are
+    recorded if it is 200.
+    """
 
     def __init__(self) -> None:
         self.bodies: list[dict[str, Any]] = []
+        self.contents: list[bytes] = []
         self.headers: list[dict[str, str]] = []
         self.status = 200
         receiver = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
-                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                content = self.rfile.read(int(self.headers["Content-Length"]))
                 if receiver.status == 200:
-                    receiver.bodies.append(body)
+                    receiver.contents.append(content)
+                    receiver.bodies.append(json.loads(content))
                     receiver.headers.append(dict(self.headers))
                 self.send_response(receiver.status)
                 self.end_headers()

@@ -1,0 +1,1 @@
+"""Notifications of incidents by webhook: settings, formats, the spool, and the sender."""

@@ -1,0 +1,223 @@
+"""The bodies of notifications: JSON, Slack, Microsoft Teams and PagerDuty; and their signature. Pure."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hmac
+from collections.abc import Callable, Mapping
+from hashlib import sha256
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct
+
+from nodeguard.aggregator.notifications.settings import Webhook, WebhookFormat
+from nodeguard.fleet.incidents.events import IncidentEvent
+from nodeguard.model.finding import Action, Health
+from nodeguard.model.incident import Incident, IncidentState
+from nodeguard.model.instant import rfc3339
+
+VERSION = 1
+
+# Characters of a text in a notification: PagerDuty's limit for a summary.
+_TEXT_LENGTH = 1024
+
+_PREFIX = "whsec_"
+
+# What happened to the incident since the last notification about it.
+ChangeKind = Literal["opened", "updated", "resolved"]
+
+
+class Notification(Struct, frozen=True):
+    """One change of an incident, for the spool and as the body of the format `json`.
+
+    id: unique, and the same for each attempt to send it. text: one sentence for people. since, at: RFC 3339,
+    of the incident and of this change. domain: path of the failure domain; empty for a node's incident.
+    """
+
+    id: str
+    change: ChangeKind
+    text: str
+    at: str
+    incident: str
+    node: str
+    domain: str
+    target: str
+    cause: str
+    health: Health
+    state: IncidentState
+    action: Action
+    since: str
+    version: int = VERSION
+
+
+def notification_of(event: IncidentEvent, incident: Incident, *, is_new: bool, now: float) -> Notification:
+    """Return the notification of an incident's change. is_new: whether it is the first. now: seconds since
+    the epoch.
+    """
+    is_resolved = incident.state == IncidentState.RESOLVED
+    where = incident.node or incident.target
+    return Notification(
+        id=f"{incident.name}-{incident.occurrences}-{incident.state.slug}-{now * 1000:.0f}",
+        change="resolved" if is_resolved else "opened" if is_new else "updated",
+        text=f"{where}: {event.message}"[:_TEXT_LENGTH],
+        at=rfc3339(now),
+        incident=incident.name,
+        node=incident.node,
+        domain=incident.domain,
+        target=incident.target,
+        cause=incident.cause,
+        health=incident.health,
+        state=incident.state,
+        action=incident.action,
+        since=rfc3339(incident.first_seen),
+    )
+
+
+def body_of(webhook: Webhook, notification: Notification) -> bytes:
+    """Return the body of a notification in the format of a webhook."""
+    return msgspec.json.encode(_FORMATS[webhook.format](webhook, notification))
+
+
+def signed_headers(webhook: Webhook, notification: Notification, body: bytes, now: float) -> dict[str, str]:
+    """Return the headers of a request, by the Standard Webhooks specification.
+
+    With a secret, the signature is the HMAC-SHA256 of id, time and body. now: seconds since the epoch.
+    """
+    sent = f"{now:.0f}"
+    headers = {
+        "Content-Type": "application/json",
+        "webhook-id": notification.id,
+        "webhook-timestamp": sent,
+    }
+    if webhook.secret:
+        content = f"{notification.id}.{sent}.".encode() + body
+        digest = hmac.new(_key(webhook.secret), content, sha256).digest()
+        headers["webhook-signature"] = f"v1,{base64.b64encode(digest).decode()}"
+    return headers
+
+
+def _key(secret: bytes) -> bytes:
+    """Return the key of a secret: `whsec_` and Base64, or the text itself."""
+    text = secret.decode()
+    if not text.startswith(_PREFIX):
+        return secret
+    try:
+        return base64.b64decode(text.removeprefix(_PREFIX), validate=True)
+    except binascii.Error:
+        return secret
+
+
+def _json(_: Webhook, notification: Notification) -> object:
+    return notification
+
+
+def _title(notification: Notification) -> str:
+    place = notification.node or notification.target
+    return f"{notification.change.upper()} · {notification.health.value} · {place}"
+
+
+def _facts(notification: Notification) -> list[tuple[str, str]]:
+    """Return the facts of a card, in the order in which a person asks for them."""
+    action = [("Action", notification.action.phrase)] if notification.change != "resolved" else []
+    return [
+        ("What", f"{notification.cause} on {notification.target}"),
+        ("Since", notification.since),
+        ("State", notification.state.phrase),
+        *action,
+        ("Incident", notification.incident),
+    ]
+
+
+def _slack(_: Webhook, notification: Notification) -> object:
+    """Return a message with blocks; the text is the fallback of notifications."""
+    fields = [
+        {"type": "mrkdwn", "text": f"*{name}*\n{_escape_slack(value)}"}
+        for name, value in _facts(notification)
+    ]
+    return {
+        "text": _escape_slack(f"{_title(notification)}: {notification.text}"),
+        "blocks": [
+            {"type": "header", "text": {"type": "plain_text", "text": _title(notification)[:150]}},
+            {"type": "section", "text": {"type": "mrkdwn", "text": _escape_slack(notification.text)}},
+            {"type": "section", "fields": fields},
+        ],
+    }
+
+
+def _escape_slack(text: str) -> str:
+    """Return a text without markup of Slack, which a node name or a message could carry."""
+    for character, entity in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;")):
+        text = text.replace(character, entity)
+    return text
+
+
+def _teams(_: Webhook, notification: Notification) -> object:
+    """Return an Adaptive Card, as a workflow of Teams expects it."""
+    colour = {"resolved": "good"}.get(notification.change, "attention")
+    card: Mapping[str, Any] = {
+        "$schema": "http://adaptivecards.io/schemas/adaptive-card.json",
+        "type": "AdaptiveCard",
+        "version": "1.4",
+        "body": [
+            {
+                "type": "TextBlock",
+                "text": _escape_teams(_title(notification)),
+                "weight": "bolder",
+                "color": colour,
+                "wrap": True,
+            },
+            {"type": "TextBlock", "text": _escape_teams(notification.text), "wrap": True},
+            {
+                "type": "FactSet",
+                "facts": [
+                    {"title": name, "value": _escape_teams(value)} for name, value in _facts(notification)
+                ],
+            },
+        ],
+    }
+    attachment = {"contentType": "application/vnd.microsoft.card.adaptive", "content": card}
+    return {"type": "message", "attachments": [attachment]}
+
+
+def _escape_teams(text: str) -> str:
+    """Return a text without Markdown links and emphasis, which Adaptive Cards interpret."""
+    return "".join(f"\\{character}" if character in "\\[]()*_`" else character for character in text)
+
+
+_SEVERITIES = {
+    Health.FATAL: "critical",
+    Health.SUSPECT: "error",
+    Health.WARNING: "warning",
+    Health.OK: "info",
+}
+
+
+def _pagerduty(webhook: Webhook, notification: Notification) -> object:
+    """Return an event of PagerDuty's Events API v2: one PagerDuty incident for each incident of nodeguard."""
+    event: dict[str, object] = {
+        "routing_key": webhook.routing_key,
+        "event_action": "resolve" if notification.change == "resolved" else "trigger",
+        "dedup_key": notification.incident,
+    }
+    if notification.change != "resolved":
+        event["client"] = "nodeguard"
+        event["payload"] = {
+            "summary": notification.text,
+            "source": notification.node or notification.target,
+            "severity": _SEVERITIES[notification.health],
+            "timestamp": notification.at,
+            "component": notification.target,
+            "class": notification.cause,
+            "custom_details": dict(_facts(notification)),
+        }
+    return event
+
+
+_FORMATS: Mapping[WebhookFormat, Callable[[Webhook, Notification], object]] = {
+    "json": _json,
+    "slack": _slack,
+    "teams": _teams,
+    "pagerduty": _pagerduty,
+}

@@ -1,0 +1,136 @@
+"""The notification file: the webhooks that receive changes of incidents, with their secrets from files."""
+
+from __future__ import annotations
+
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Annotated, Literal
+from urllib.parse import urlsplit
+
+from msgspec import Meta, Struct
+
+from nodeguard.aggregator.policy.field_types import Name
+from nodeguard.config.yaml_document import YamlDocument, convert, load_yaml
+from nodeguard.model.finding import Health
+
+WebhookFormat = Literal["json", "slack", "teams", "pagerduty"]
+
+# The Events API v2 of PagerDuty.
+PAGERDUTY_URL = "https://events.pagerduty.com/v2/enqueue"
+
+_FileName = Annotated[str, Meta(min_length=1, max_length=4096)]
+
+# Bytes of a file with a secret.
+_SECRET_LIMIT = 4096
+
+
+class WebhookSpec(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """A webhook in the file. url, urlFile: where to send. secretFile: the key of the signature.
+
+    routingKeyFile: of PagerDuty. minHealth: the lowest health of an incident that is sent.
+    """
+
+    name: Name
+    format: WebhookFormat = "json"
+    url: Annotated[str, Meta(max_length=2048)] = ""
+    url_file: _FileName | None = None
+    secret_file: _FileName | None = None
+    routing_key_file: _FileName | None = None
+    min_health: Literal["warning", "suspect", "fatal"] = "suspect"
+
+
+class NotificationSpec(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """The notification file. spoolDirectory: where unsent notifications survive a restart."""
+
+    webhooks: Annotated[tuple[WebhookSpec, ...], Meta(min_length=1, max_length=20)]
+    spool_directory: _FileName | None = None
+
+
+class Webhook(Struct, frozen=True):
+    """A webhook with its secrets. secret: key of the signature, empty for none. Never log url or secrets."""
+
+    name: str
+    format: WebhookFormat
+    url: str
+    secret: bytes
+    routing_key: str
+    min_health: Health
+
+
+class NotificationSettings(Struct, frozen=True):
+    """The webhooks, and the directory of the spool; None for memory only."""
+
+    webhooks: tuple[Webhook, ...]
+    spool_directory: Path | None = None
+
+
+def read_notifications(path: Path) -> NotificationSettings:
+    """Return the settings in a YAML file. Raises ConfigError with file, line, field and remedy."""
+    document = load_yaml(path)
+    spec = convert(document, NotificationSpec)
+    names = [webhook.name for webhook in spec.webhooks]
+    for number, name in enumerate(names):
+        if name in names[:number]:
+            raise document.error(
+                ("webhooks", number, "name"), f"'{name}' is used twice", "choose another name"
+            )
+    webhooks = tuple(_webhook(document, number, webhook) for number, webhook in enumerate(spec.webhooks))
+    directory = Path(spec.spool_directory) if spec.spool_directory else None
+    if directory is not None and not directory.is_dir():
+        problem = f"{directory} is not a directory"
+        raise document.error(("spoolDirectory",), problem, "create it, or remove this field")
+    return NotificationSettings(webhooks, directory)
+
+
+def _webhook(document: YamlDocument, number: int, spec: WebhookSpec) -> Webhook:
+    field = "urlFile" if spec.url_file else "url"
+    at = ("webhooks", number)
+    if spec.url and spec.url_file:
+        raise document.error((*at, "url"), "url and urlFile exclude each other", "remove either")
+    url = _secret(document, (*at, "urlFile"), spec.url_file) if spec.url_file else spec.url
+    if not url and spec.format == "pagerduty":
+        url = PAGERDUTY_URL
+    if not url:
+        raise document.error(at, "the webhook has no address", "set url, or urlFile if the address is secret")
+    if not _is_safe(url):
+        problem = "the address is neither https:// nor http:// on loopback"
+        raise document.error((*at, field), problem, "use an address with https://")
+    if (spec.format == "pagerduty") != bool(spec.routing_key_file):
+        problem = "routingKeyFile belongs to the format pagerduty"
+        raise document.error(at, problem, "set both, or neither")
+    routing_key = (
+        _secret(document, (*at, "routingKeyFile"), spec.routing_key_file) if spec.routing_key_file else ""
+    )
+    secret = _secret(document, (*at, "secretFile"), spec.secret_file).encode() if spec.secret_file else b""
+    return Webhook(spec.name, spec.format, url, secret, routing_key, Health(spec.min_health))
+
+
+def _secret(document: YamlDocument, at: tuple[str | int, ...], name: str) -> str:
+    """Return the one line of a file with a secret."""
+    path = Path(name) if Path(name).is_absolute() else Path(document.file).parent / name
+    try:
+        with path.open("rb") as file:
+            content = file.read(_SECRET_LIMIT + 1)
+    except OSError as error:
+        problem = f"{path} cannot be read: {error.strerror}"
+        raise document.error(at, problem, "name a readable file") from None
+    text = content.decode("utf-8", "replace").strip()
+    if len(content) > _SECRET_LIMIT or not text or not text.isprintable():
+        raise document.error(at, f"{path} does not have exactly one line of text", "write the secret only")
+    return text
+
+
+def _is_safe(url: str) -> bool:
+    """Return whether nobody on the network can read what is sent to an address."""
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname or ""
+        _ = parts.port
+    except ValueError:
+        return False
+    if parts.scheme == "https":
+        return bool(host)
+    try:
+        return parts.scheme == "http" and (host == "localhost" or ip_address(host).is_loopback)
+    except ValueError:
+        return False

@@ -1,0 +1,91 @@
+"""Bodies and signatures of notifications."""
+
+from __future__ import annotations
+
+import base64
+import hmac
+import json
+from hashlib import sha256
+from typing import Any
+
+import pytest
+
+from nodeguard.aggregator.notifications.formats import body_of, signed_headers
+from nodeguard.aggregator.notifications.settings import WebhookFormat
+from nodeguard.model.incident import IncidentState
+from tests.aggregator.notifications.scene import NOW, notification, webhook
+
+MARKUP = "<script>*bold* [link](https://evil.example) & <@U123>"
+
+
+def body(form: WebhookFormat, state: IncidentState = IncidentState.MARKED, message: str = "lost") -> Any:
+    return json.loads(body_of(webhook(form=form), notification(state, message)))
+
+
+def test_json_has_all_fields_of_the_incident() -> None:
+    content = body("json")
+    assert content.pop("id").startswith("gpu-1-lost-1-marked-")
+    assert content == {
+        "version": 1,
+        "change": "opened",
+        "text": "gpu-1: lost",
+        "at": "2023-11-14T22:13:20Z",
+        "since": "2023-11-14T22:12:20Z",
+        "incident": "gpu-1-lost",
+        "node": "gpu-1",
+        "domain": "",
+        "target": "gpu/0000:3b:00",
+        "cause": "gpu-lost",
+        "health": "fatal",
+        "state": "Marked",
+        "action": "reboot-node",
+    }
+    assert body("json", IncidentState.RESOLVED)["change"] == "resolved"
+
+
+def test_slack_shows_markup_of_others_as_text() -> None:
+    text = json.dumps(body("slack", message=MARKUP))
+    assert "<" not in text
+    assert "&lt;script&gt;" in text
+    content = body("slack")
+    assert content["blocks"][0]["text"] == {"type": "plain_text", "text": "OPENED · fatal · gpu-1"}
+    assert {"type": "mrkdwn", "text": "*Action*\nreboot the node"} in content["blocks"][2]["fields"]
+
+
+def test_teams_is_an_adaptive_card_without_markdown_of_others() -> None:
+    (attachment,) = body("teams", message=MARKUP)["attachments"]
+    assert attachment["contentType"] == "application/vnd.microsoft.card.adaptive"
+    title, text, facts = attachment["content"]["body"]
+    assert (title["text"], title["color"]) == ("OPENED · fatal · gpu-1", "attention")
+    assert "](" not in text["text"].replace("\\]\\(", "")
+    assert {"title": "Action", "value": "reboot the node"} in facts["facts"]
+    (attachment,) = body("teams", IncidentState.RESOLVED)["attachments"]
+    assert attachment["content"]["body"][0]["color"] == "good"
+
+
+def test_pagerduty_triggers_and_resolves_one_incident() -> None:
+    trigger, resolve = body("pagerduty"), body("pagerduty", IncidentState.RESOLVED)
+    assert (trigger["event_action"], trigger["dedup_key"], trigger["routing_key"]) == (
+        "trigger",
+        "gpu-1-lost",
+        "key",
+    )
+    assert trigger["payload"]["severity"] == "critical"
+    assert resolve == {"routing_key": "key", "event_action": "resolve", "dedup_key": "gpu-1-lost"}
+
+
+@pytest.mark.parametrize(
+    ("secret", "key"), [("a text", b"a text"), ("whsec_aGVsbG8=", b"hello"), ("whsec_!", b"whsec_!")]
+)
+def test_signature_follows_standard_webhooks(secret: str, key: bytes) -> None:
+    item = notification()
+    content = body_of(webhook(), item)
+    headers = signed_headers(webhook(secret=secret), item, content, NOW)
+    signed = f"{headers['webhook-id']}.{headers['webhook-timestamp']}.".encode() + content
+    expected = base64.b64encode(hmac.new(key, signed, sha256).digest()).decode()
+    assert headers["webhook-signature"] == f"v1,{expected}"
+    assert headers["webhook-timestamp"] == "1700000000"
+
+
+def test_without_a_secret_nothing_is_signed() -> None:
+    assert "webhook-signature" not in signed_headers(webhook(), notification(), b"{}", NOW)

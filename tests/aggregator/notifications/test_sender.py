@@ -1,0 +1,129 @@
+"""The sender of notifications, with a real receiver."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from nodeguard.aggregator.notifications import sender as sender_module
+from nodeguard.aggregator.notifications.sender import FILE_NAME, NotificationSender
+from nodeguard.aggregator.notifications.settings import NotificationSettings, Webhook
+from tests.aggregator.notifications.scene import notification, webhook
+from tests.aggregator.test_mark_counter import CountingScene
+from tests.logs import LogLines
+from tests.waiting import until_async
+from tests.webhooks import WebhookReceiver
+
+
+@pytest.fixture
+def receiver() -> Iterator[WebhookReceiver]:
+    receiver = WebhookReceiver()
+    with receiver.serving():
+        yield receiver
+
+
+@pytest.fixture(autouse=True)
+def _retry_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("_FIRST_RETRY", "_LONGEST_RETRY", "_SAVE_INTERVAL"):
+        monkeypatch.setattr(sender_module, name, 0.01)
+
+
+def new_sender(*webhooks: Webhook, spool: Path | None = None) -> NotificationSender:
+    return NotificationSender(NotificationSettings(webhooks, spool))
+
+
+@asynccontextmanager
+async def running(sender: NotificationSender) -> AsyncIterator[None]:
+    task = asyncio.create_task(sender.run())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_a_fault_and_its_end_are_notified_once_each(receiver: WebhookReceiver) -> None:
+    scene = CountingScene()
+    sender = new_sender(webhook(url=receiver.url))
+    scene.service.plan_listeners.append(
+        lambda plan, _: sender.plan_made(scene.planner, plan, acts=scene.service.is_active)
+    )
+    async with running(sender):
+        await scene.report(fatal=False)
+        await scene.report(fatal=True)
+        await scene.report(fatal=False)
+        await until_async(lambda: len(receiver.bodies) >= 2)
+        await scene.turn(2.0)
+    assert [(body["change"], body["state"]) for body in receiver.bodies] == [
+        ("opened", "Marked"),
+        ("resolved", "Resolved"),
+    ]
+    assert {body["incident"] for body in receiver.bodies} == {receiver.bodies[0]["incident"]}
+
+
+async def test_a_standby_sends_nothing(receiver: WebhookReceiver) -> None:
+    scene = CountingScene()
+    scene.backend.is_leader = False
+    sender = new_sender(webhook(url=receiver.url))
+    scene.service.plan_listeners.append(
+        lambda plan, _: sender.plan_made(scene.planner, plan, acts=scene.service.is_active)
+    )
+    await scene.report(fatal=True)
+    assert sender.spool.pending("oncall") == 0
+
+
+async def test_a_receiver_that_is_down_gets_everything_in_order_later(
+    receiver: WebhookReceiver, log: LogLines
+) -> None:
+    receiver.status = 503
+    items = [notification(number=number) for number in range(3)]
+    sender = new_sender(webhook(url=receiver.url))
+    async with running(sender):
+        for item in items:
+            sender.add(item)
+        await until_async(lambda: sender.failed["oncall"] >= 2)
+        receiver.status = 200
+        await until_async(lambda: len(receiver.bodies) == 3)
+    assert [body["id"] for body in receiver.bodies] == [item.id for item in items]
+    assert log.messages().count("cannot send a notification, it is sent again") == 1
+    assert (sender.sent["oncall"], sender.refused["oncall"]) == (3, 0)
+
+
+async def test_a_refused_notification_does_not_block_the_others(
+    receiver: WebhookReceiver, log: LogLines
+) -> None:
+    receiver.status = 400
+    sender = new_sender(webhook(url=receiver.url + "T0KEN"))
+    async with running(sender):
+        sender.add(notification())
+        await until_async(lambda: sender.refused["oncall"] == 1)
+    assert sender.spool.pending("oncall") == 0
+    assert log.messages() == ["the receiver refuses a notification, it is not sent again"]
+    assert "T0KEN" not in str(log.lines)
+
+
+async def test_pending_notifications_survive_a_restart(receiver: WebhookReceiver, tmp_path: Path) -> None:
+    receiver.status = 503
+    before = new_sender(webhook(url=receiver.url), spool=tmp_path)
+    async with running(before):
+        before.add(notification())
+        await until_async((tmp_path / FILE_NAME).exists)
+    receiver.status = 200
+    after = new_sender(webhook(url=receiver.url), spool=tmp_path)
+    async with running(after):
+        await until_async(lambda: len(receiver.bodies) == 1)
+        await until_async(lambda: "gpu-1" not in (tmp_path / FILE_NAME).read_text())
+
+
+async def test_a_damaged_spool_is_renamed(receiver: WebhookReceiver, tmp_path: Path, log: LogLines) -> None:
+    (tmp_path / FILE_NAME).write_text("{")
+    sender = new_sender(webhook(url=receiver.url), spool=tmp_path)
+    async with running(sender):
+        await until_async((tmp_path / f"{FILE_NAME}.damaged").exists)
+        sender.add(notification())
+        await until_async(lambda: len(receiver.bodies) == 1)
+    assert log.messages() == ["cannot use the spool of notifications"]

@@ -1,0 +1,70 @@
+"""The notification file: valid settings, and errors with file, line, field and remedy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from nodeguard.aggregator.notifications.settings import PAGERDUTY_URL, Webhook, read_notifications
+from nodeguard.config.errors import ConfigError
+from nodeguard.model.finding import Health
+
+
+def read(directory: Path, text: str) -> tuple[Webhook, ...]:
+    file = directory / "notifications.yaml"
+    file.write_text(text)
+    return read_notifications(file).webhooks
+
+
+def test_secrets_are_read_from_files_beside_it(tmp_path: Path) -> None:
+    (tmp_path / "url").write_text("https://hooks.example/T1/B2/secret\n")
+    (tmp_path / "key").write_text("whsec_aGVsbG8=\n")
+    (tmp_path / "routing").write_text("R123\n")
+    slack, pager = read(
+        tmp_path,
+        "webhooks:\n- {name: chat, format: slack, urlFile: url, secretFile: key, minHealth: warning}\n"
+        "- {name: pager, format: pagerduty, routingKeyFile: routing}\n",
+    )
+    assert (slack.url, slack.secret, slack.min_health) == (
+        "https://hooks.example/T1/B2/secret",
+        b"whsec_aGVsbG8=",
+        Health.WARNING,
+    )
+    assert (pager.url, pager.routing_key, pager.min_health) == (PAGERDUTY_URL, "R123", Health.SUSPECT)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("webhooks: []\n", "webhooks"),
+        (
+            "webhooks:\n- {name: a, url: 'http://hooks.example/x'}\n",
+            "neither https:// nor http:// on loopback",
+        ),
+        ("webhooks:\n- {name: a, url: 'ftp://hooks.example/x'}\n", "use an address with https://"),
+        ("webhooks:\n- {name: a, url: 'https://[/x'}\n", "use an address with https://"),
+        ("webhooks:\n- {name: a}\n", "set url, or urlFile"),
+        ("webhooks:\n- {name: a, url: 'https://a.example', urlFile: url}\n", "exclude each other"),
+        ("webhooks:\n- {name: a, urlFile: missing}\n", "missing cannot be read: No such file or directory"),
+        ("webhooks:\n- {name: a, format: pagerduty}\n", "routingKeyFile"),
+        ("webhooks:\n- {name: a, url: 'https://a.example', routingKeyFile: url}\n", "routingKeyFile"),
+        ("webhooks:\n- {name: a, urlFile: empty}\n", "does not have exactly one line"),
+        (
+            "webhooks:\n- {name: a, url: 'https://a.example'}\n- {name: a, url: 'https://b.example'}\n",
+            "used twice",
+        ),
+        ("webhooks:\n- {name: a, url: 'https://a.example', colour: red}\n", "colour"),
+        (
+            "webhooks:\n- {name: a, url: 'https://a.example'}\nspoolDirectory: /nowhere\n",
+            "/nowhere is not a directory",
+        ),
+    ],
+)
+def test_errors_name_file_line_and_field(tmp_path: Path, text: str, problem: str) -> None:
+    (tmp_path / "url").write_text("https://a.example\n")
+    (tmp_path / "empty").write_text("\n")
+    with pytest.raises(ConfigError) as caught:
+        read(tmp_path, text)
+    assert str(caught.value).startswith(f"{tmp_path}/notifications.yaml:")
+    assert problem in str(caught.value)
