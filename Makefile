@@ -2,7 +2,7 @@
 # make quick     the tests that need no control plane and no Prometheus, without the slow ones: under two minutes
 # make test      every test; ARGS selects: make test ARGS=tests/judge
 # make lint      style, types, layers, and links of the documentation
-# make docs      the reference pages, from the code, and the documentation as a site in build/site
+# make docs      the reference pages and dashboards, from their sources, and the documentation as a site in build/site
 # make fixtures  the synthetic bundles that tests, figures and the demo use
 # make bench     figures, each beside a reference measured in the same run
 .PHONY: demo quick test lint bench fixtures docs environment quick-environment test-environment controlplane catalogue clean
@@ -60,6 +60,7 @@ fixtures: environment
 # The reference pages, from the code; then the site.
 docs: environment catalogue
 	$(BIN)/python -m scripts.reference
+	$(BIN)/python -m scripts.dashboards
 	$(BIN)/mkdocs --quiet build --strict
 
 clean:

@@ -94,9 +94,13 @@ def _is_schedulable(planner: Planner, uid: str) -> bool:
 
 def _unmarked_reason(decisions: Iterable[MarkDecision]) -> str:
     """Return why the worst quarantine that is requested for a node is not active: what withholds it, its
-    state, or `write` if it is granted; empty if none is requested.
+    state, or `write` if it is granted; empty if none is requested, or the mark of its domain replaces it.
     """
-    quarantines = (decision for decision in decisions if decision.request.mark == Mark.QUARANTINE)
+    quarantines = (
+        decision
+        for decision in decisions
+        if decision.request.mark == Mark.QUARANTINE and decision.state != IncidentState.OPEN
+    )
     worst = min(quarantines, key=lambda decision: decision.request.order, default=None)
     if worst is None:
         return ""

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from urllib.parse import quote
 from urllib.request import Request, urlopen
 
 import pytest
@@ -17,7 +18,8 @@ from nodeguard.model.finding import DataStatus, Health
 from nodeguard.wire.digest import digest
 from nodeguard.wire.encoding import encode
 from nodeguard.wire.report import VERSION, Heartbeat, Message, Report, ReportedPassing
-from tests.e2e.processes import command_path, running, until
+from scripts.dashboards import dashboards
+from tests.e2e.processes import command_path, query_prometheus, running, until
 from tests.e2e.test_standalone import XID, Site, insecure_settings
 from tests.fleet.leaves import PORT, down
 from tests.paths import ROOT
@@ -42,6 +44,9 @@ POLICY = {
 
 # The names of the alerts for incidents and fatal nodes.
 ALERTS = {"NodeguardIncident", "NodeguardSuspectIncident", "NodeguardFatalNodeSchedulable"}
+
+# The panels of the fleet without data where marks are set on domains only, and none is withheld.
+EMPTY = ["Fatal nodes that still get work", "Requests withheld", "Budgets"]
 
 
 class ReportingNodes:
@@ -100,10 +105,21 @@ class Monitoring:
     def __init__(self, directory: Path, target: str, receiver: WebhookReceiver) -> None:
         self._directory, self._target, self._receiver = directory, target, receiver
         self.log = directory / "prometheus.log"
+        self.server = free_address()
+
+    def empty_panels(self, dashboard: str) -> list[str]:
+        """Return the panels of a dashboard with a query that has no result. Fails if Prometheus refuses one."""
+        empty = []
+        for panel in json.loads(dict(dashboards())[dashboard])["panels"]:
+            for target in panel["targets"]:
+                data = query_prometheus(self.server, f"query?query={quote(target['expr'])}")
+                if not data["result"]:
+                    empty.append(panel["title"])
+        return empty
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        manager, server = free_address(), free_address()
+        manager, server = free_address(), self.server
         # The shipped rules, which wait seconds in place of minutes: promtool tests them with their own times.
         rules = self._directory / "rules.yaml"
         rules.write_text(RULES.read_text().replace("[2m]", "[3s]").replace("for: 10m", "for: 5s"))
@@ -192,6 +208,7 @@ def test_each_incident_is_notified_once_and_resolved_once(tmp_path: Path, receiv
         leaf = ("NodeguardIncident", "fabric/pod-1/leaf-0")
         nodes.report(range(LEAF), port_down=True)
         until(lambda: leaf in notifications(receiver, "firing"), site.log)
+        until(lambda: monitoring.empty_panels("fleet.json") == EMPTY, monitoring.log)
         nodes.report(range(LEAF))
         until(lambda: leaf in notifications(receiver, "resolved"), site.log)
         assert notifications(receiver, "firing") == notifications(receiver, "resolved") == [lost, leaf]

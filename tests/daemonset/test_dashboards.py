@@ -1,0 +1,83 @@
+"""The dashboards are written from their source, and each query uses metrics and labels that exist."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from scripts.dashboards import DIRECTORY, dashboards
+from tests.alerts.pages import agent_page, aggregator_page
+from tests.alerts.rules import TARGET_LABELS, Promtool, labels_by_metric
+
+# Metrics of a process, which prometheus-client serves.
+PROCESS = {"process_resident_memory_bytes", "process_cpu_seconds_total"}
+
+FUNCTIONS = {
+    "max", "min", "sum", "count", "topk", "by", "and", "on", "or", "vector", "time", "rate", "increase",
+    "histogram_quantile", "job", "instance", "label_values",
+}  # fmt: skip
+
+
+def queries() -> Iterator[tuple[str, str]]:
+    """Yield title and expression of each panel, with values of the variables."""
+    for name, content in dashboards():
+        for panel in json.loads(content)["panels"]:
+            for target in panel["targets"]:
+                yield f"{name}: {panel['title']}", re.sub(r"\$\w+", "x", target["expr"])
+
+
+def unknown_names(query: str, metrics: dict[str, set[str]]) -> set[str]:
+    """Return the metrics and labels of a query that nobody serves."""
+    labels = TARGET_LABELS | {"le", *(label for served in metrics.values() for label in served)}
+    words = set(re.findall(r"[A-Za-z_]\w*", re.sub(r'"[^"]*"|\[\w+\]', "", query)))
+    return words - FUNCTIONS - labels - metrics.keys() - PROCESS
+
+
+def test_the_files_are_written_from_the_source() -> None:
+    assert {path.name: path.read_text() for path in DIRECTORY.glob("*.json")} == dict(dashboards())
+
+
+async def test_each_query_uses_metrics_and_labels_that_are_served() -> None:
+    metrics = labels_by_metric(agent_page()) | labels_by_metric(await aggregator_page())
+    for title, query in queries():
+        assert unknown_names(query, metrics) == set(), title
+        for name, matchers in re.findall(r"(nodeguard_\w+)\{(.*?)\}", query):
+            assert set(re.findall(r"(\w+)[=!]", matchers)) <= metrics[name] | TARGET_LABELS, title
+
+
+def test_a_metric_that_does_not_exist_is_detected() -> None:
+    assert unknown_names('max(nodeguard_nodes{job="x", colour="red"})', {"nodeguard_node": {"health"}}) == {
+        "nodeguard_nodes",
+        "colour",
+    }
+
+
+def test_prometheus_accepts_each_query(tmp_path: Path, promtool: Promtool) -> None:
+    rules = [{"record": f"query_{number}", "expr": query} for number, (_, query) in enumerate(queries())]
+    file = tmp_path / "rules.yaml"
+    file.write_text(yaml.safe_dump({"groups": [{"name": "dashboards", "rules": rules}]}))
+    result = promtool("check", "rules", str(file))
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+@pytest.mark.parametrize(("name", "content"), list(dashboards()))
+def test_panels_have_ids_positions_and_descriptions(name: str, content: str) -> None:
+    dashboard = json.loads(content)
+    assert dashboard["uid"] == f"nodeguard-{name.removesuffix('.json')}"
+    panels = dashboard["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    assert all(panel["description"].endswith(".") for panel in panels)
+    places = [panel["gridPos"] for panel in panels]
+    cells = [
+        (place["x"] + x, place["y"] + y)
+        for place in places
+        for x in range(place["w"])
+        for y in range(place["h"])
+    ]
+    assert len(set(cells)) == len(cells), "two panels overlap"
+    assert max(x for x, _ in cells) < 24
