@@ -57,6 +57,17 @@ class DegradedDomains:
             domain, DegradedDomain(name, domain, classes, now, began, (), size, restored=True)
         )
 
+    def update_node(self, uid: str, paths: Collection[str]) -> None:
+        """Update the evidence against the degraded domains of a node with other domains. paths: its domains,
+        none if the Node no longer exists.
+        """
+        for domain, degraded in list(self.degraded.items()):
+            if any(_is_in(path, domain) for path in paths):
+                voters = degraded.voters
+            else:
+                voters = tuple(voter for voter in degraded.voters if voter != uid)
+            self.degraded[domain] = replace(degraded, voters=voters, size=self._size(domain, voters))
+
     def choose(self, suppressed: Container[str], now: float) -> list[Candidate]:
         """Return the candidates: domains that become degraded after the settling time. suppressed: checks."""
         chosen: list[Candidate] = []
@@ -132,6 +143,12 @@ class DegradedDomains:
     def begin(self, candidate: Candidate, now: float) -> None:
         """Record that a domain is degraded from now on, unless it is already."""
         self.drop(candidate)
+        # Nodes may have left the domain since the candidate was evaluated.
+        members = self._votes.members.nodes(candidate.domain)
+        voters = {uid: at for uid, at in candidate.voters.items() if uid in members}
+        if len(voters) < self._rule.min_nodes:
+            return
+        candidate = replace(candidate, voters=voters, size=len(members))
         if self._degraded_for(candidate):
             self._join(candidate)
         else:
@@ -196,12 +213,13 @@ class DegradedDomains:
         """Add the votes of a candidate to the degraded domain that covers it."""
         degraded = self._degraded_for(candidate)
         if degraded is not None:
+            voters = tuple(sorted(candidate.voters.keys() | set(degraded.voters)))
             self.degraded[degraded.domain] = replace(
                 degraded,
                 fault_classes=tuple(dict.fromkeys([*degraded.fault_classes, candidate.fault_class])),
-                voters=tuple(sorted(candidate.voters.keys() | set(degraded.voters))),
+                voters=voters,
                 restored=False,
-                size=self._votes.members.size(degraded.domain),
+                size=self._size(degraded.domain, voters),
                 began=min(degraded.began, *candidate.voters.values()),
             )
 
@@ -250,6 +268,7 @@ class DegradedDomains:
             )
         )
         began = min([*candidate.voters.values(), *(part.began for part in parts)])
+        voters = tuple(sorted(candidate.voters.keys() | {uid for part in parts for uid in part.voters}))
         first = min(parts, key=lambda part: part.since, default=None)
         fault_classes = [fault_class for part in parts for fault_class in part.fault_classes]
         self.degraded[candidate.domain] = DegradedDomain(
@@ -259,8 +278,8 @@ class DegradedDomains:
             since=first.since if first else now,
             began=began,
             within=max(candidate.voters.values()) - began,
-            voters=tuple(sorted(candidate.voters.keys() | {uid for part in parts for uid in part.voters})),
-            size=candidate.size,
+            voters=voters,
+            size=self._size(candidate.domain, voters),
             siblings=len(siblings),
             elsewhere=len(others - self._votes.members.nodes(candidate.domain)),
             times=self._recurrence.times(candidate.domain, now) + 1,
@@ -268,6 +287,10 @@ class DegradedDomains:
         self._votes.votes_by_class[candidate.fault_class].set_explained(
             self._votes.members.nodes(candidate.domain)
         )
+
+    def _size(self, domain: str, voters: Iterable[str]) -> int:
+        """Return the number of nodes in the evidence: those that may vote, and those that voted before."""
+        return len(self._votes.members.nodes(domain) | frozenset(voters))
 
     def _name(self, name: str, fault_class: str) -> str:
         """Return a name that no other degraded domain has."""

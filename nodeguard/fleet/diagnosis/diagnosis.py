@@ -57,11 +57,14 @@ class Diagnosis:
 
     def set_domains(self, uid: str, paths: Iterable[str], now: float) -> None:
         """Set the domains of a node that may vote; without any, it may not."""
-        self.voting.set_domains(uid, paths, now)
+        before = self.members.paths(uid)
+        if self.voting.set_domains(uid, paths, now):
+            self._domains.update_node(uid, self.members.paths(uid) or before)
 
     def remove_node(self, uid: str, now: float) -> None:
         """Remove a Node that no longer exists."""
         self.voting.remove_node(uid, now)
+        self._domains.update_node(uid, ())
 
     def vote(self, uid: str, check: str, topologies: Iterable[str], at: float) -> None:
         """Record that a check begins to fire on a node, with a fault that some topologies may share."""

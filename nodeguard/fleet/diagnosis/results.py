@@ -33,7 +33,8 @@ class DegradedDomain(Struct, frozen=True):
     """A degraded domain. Times in seconds of the monotonic clock.
 
     name: the path of its first diagnosis, which stays as it widens. since: when it was diagnosed; began: the
-    first vote; within: seconds from then to the last. voters: uids. siblings: number of sibling domains;
+    first vote; within: seconds from then to the last. voters: uids of its nodes that voted and still exist;
+    size: number of its nodes, with them. siblings: number of sibling domains;
     elsewhere: number of their nodes with the same fault. times: number of recent diagnoses. restored: whether
     only marks or incidents report it, from before the start.
     """
@@ -149,6 +150,8 @@ def degraded_message(degraded: DegradedDomain, rule: DiagnosisPolicy) -> str:
         (fault_class.phrase for fault_class in rule.classes if fault_class.name == degraded.fault_classes[0]),
         "show the same",
     )
+    if not degraded.voters:
+        return f"{degraded.domain}: the nodes that {phrase} no longer exist"
     share = f"{len(degraded.voters)} of {degraded.size} nodes"
     message = f"{degraded.domain}: {share} {phrase}{_within(degraded.within)}"
     if not degraded.siblings:

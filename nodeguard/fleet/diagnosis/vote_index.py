@@ -42,11 +42,11 @@ class VoteIndex:
         if self.began is None:
             self.began = now
 
-    def set_domains(self, uid: str, paths: Iterable[str], now: float) -> None:
-        """Set the domains of a node that may vote; without any, it may not."""
+    def set_domains(self, uid: str, paths: Iterable[str], now: float) -> bool:
+        """Set the domains of a node that may vote; without any, it may not. Returns whether they changed."""
         before = self.members.paths(uid)
         if not self.members.set_domains(uid, paths):
-            return
+            return False
         after = self.members.paths(uid)
         if before and after:
             for path in set(after) - set(before):
@@ -63,6 +63,7 @@ class VoteIndex:
         if not after:
             for firings in self.firings.values():
                 firings.remove_node(uid)
+        return True
 
     def remove_node(self, uid: str, now: float) -> None:
         """Remove a Node that no longer exists."""

@@ -6,9 +6,11 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
+from nodeguard.fleet.diagnosis.results import degraded_message
 from nodeguard.model.finding import Health
 from nodeguard.model.incident import IncidentState
 from nodeguard.wire.report import ReportedEvidence, ReportedFinding
+from tests.fleet.diagnosis.scene import Voters
 from tests.fleet.leaves import FIRST, LEAF, domains, down, fails, fleet, wait, well
 from tests.fleet.scene import Fleet
 
@@ -134,3 +136,52 @@ def test_a_domain_that_widens_beyond_its_budget_keeps_its_mark_in_place_of_node_
     wait(made, 300.0)
     assert set(made.planner.diagnosis.degraded_domains) == {"fabric/p0"}
     assert taints(made, range(16, 24)) == DEGRADED
+
+
+def evidence(voters: Voters, domain: str = "fabric/p1/l3") -> str:
+    """Return the shares in the evidence against a degraded domain."""
+    diagnosis = voters.diagnosis
+    return degraded_message(diagnosis.degraded_domains[domain], diagnosis.rule).partition(" lost")[0]
+
+
+def test_the_evidence_counts_the_nodes_that_still_exist() -> None:
+    voters = Voters()
+    leaf = voters.leaf(1, 3)
+    voters.show(leaf[:14])
+    voters.after(20.0)
+    assert evidence(voters) == "fabric/p1/l3: 14 of 16 nodes"
+    voters.diagnosis.remove_node(leaf[0], voters.now)
+    assert evidence(voters) == "fabric/p1/l3: 13 of 15 nodes"
+    voters.diagnosis.remove_node(leaf[15], voters.now)
+    voters.after(20.0)
+    assert evidence(voters) == "fabric/p1/l3: 13 of 14 nodes"
+    for uid in leaf:
+        voters.diagnosis.remove_node(uid, voters.now)
+    assert evidence(voters) == "fabric/p1/l3: the nodes that"
+
+
+def test_a_cordoned_voter_counts_in_the_evidence_and_a_moved_one_does_not() -> None:
+    voters = Voters()
+    leaf = voters.leaf(1, 3)
+    voters.show(leaf)
+    voters.after(20.0)
+    voters.diagnosis.set_domains(leaf[0], (), voters.now)
+    voters.diagnosis.set_domains(leaf[1], ("fabric/p1/l4",), voters.now)
+    voters.show(leaf[2:4], "port-link-downed")
+    voters.after(20.0)
+    assert evidence(voters) == "fabric/p1/l3: 15 of 15 nodes"
+
+
+def test_a_candidate_with_nodes_that_no_longer_exist_is_not_degraded() -> None:
+    voters = Voters()
+    leaf, (first, second, third) = voters.leaf(1, 3, 4), voters.leaf(2, 2, 3)
+    voters.show([first], "port-link-downed", every=3.0)
+    voters.show(leaf, "port-link-downed")
+    voters.after(3.0)
+    voters.show([second], "port-link-downed", every=11.0)
+    for uid in leaf[:2]:
+        voters.diagnosis.remove_node(uid, voters.now)
+    voters.after(1.5)
+    # All candidates are evaluated again later; the clock of this one has run out.
+    voters.show([third], "port-link-downed")
+    assert voters.degraded == []
