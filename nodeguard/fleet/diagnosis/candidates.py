@@ -6,11 +6,11 @@ Pure.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 
 from nodeguard.fleet.diagnosis.results import Candidate
 from nodeguard.fleet.diagnosis.significance import significance
-from nodeguard.fleet.diagnosis.votes import FaultVotes
+from nodeguard.fleet.diagnosis.votes import FaultVotes, most_children
 from nodeguard.fleet.state.topology.members import DomainMembers
 from nodeguard.model.diagnosis import VERSION_TOPOLOGIES
 
@@ -22,31 +22,60 @@ def significant_domains(
     parent that is affected as a whole, or the domain itself.
     """
     candidates: dict[str, Candidate] = {}
-    parents: dict[str, Candidate | None] = {}
+    affected = _AffectedDomains(votes, members, now)
     for leaf in leaves:
-        voters = votes.significant_voters(leaf, now, votes.vote_class.share)
-        if voters is None:
+        candidate, above = affected.candidate(leaf), members.parent(leaf)
+        if candidate is None:
             continue
-        candidate = Candidate(votes.vote_class.name, leaf, *voters, members.size(leaf))
-        above = members.parent(leaf)
-        while above:
-            if above not in parents:
-                parents[above] = _parent(votes, above, members, now)
-            wider = parents[above]
-            if wider is None:
-                break
+        while above and (wider := affected.candidate(above)) is not None:
             candidate, above = wider, members.parent(above)
         candidates[leaf] = candidate
     return candidates
 
 
-def _parent(votes: FaultVotes, domain: str, members: DomainMembers, now: float) -> Candidate | None:
-    """Return the candidate of a domain that is affected as a whole; None if it is not."""
-    rule = votes.vote_rules[members.topology_of(domain)]
-    voters = votes.significant_voters(domain, now, rule.share)
-    if voters is None or not votes.is_spread(domain, rule, voters[1]):
-        return None
-    return Candidate(votes.vote_class.name, domain, *voters, members.size(domain))
+# A parent is affected if so many of its nodes outside of the affected children vote: fewer are single faults
+# beside those of the children.
+_MIN_OTHERS = 5
+
+
+class _AffectedDomains:
+    """The domains that the votes of a fault class affect more than by chance, each evaluated once."""
+
+    def __init__(self, votes: FaultVotes, members: DomainMembers, now: float) -> None:
+        self._votes = votes
+        self._members = members
+        self._now = now
+        self._candidates: dict[str, Candidate | None] = {}
+
+    def candidate(self, domain: str) -> Candidate | None:
+        """Return the candidate of a domain; None if the domain is not affected as a whole."""
+        if domain not in self._candidates:
+            self._candidates[domain] = next(self._evaluated(domain), None)
+        return self._candidates[domain]
+
+    def _evaluated(self, domain: str) -> Iterator[Candidate]:
+        """Yield the candidate of a domain for each window in which it is affected."""
+        votes, members = self._votes, self._members
+        is_parent = bool(members.children(domain))
+        rule = votes.vote_rules[members.topology_of(domain)]
+        share = rule.share if is_parent else votes.vote_class.share
+        for window, voters in votes.significant_votes(domain, self._now, share):
+            if is_parent and not (
+                votes.is_spread(domain, rule, voters) and self._is_whole(domain, window, voters)
+            ):
+                continue
+            yield Candidate(votes.vote_class.name, domain, window, voters, members.size(domain))
+
+    def _is_whole(self, domain: str, window: float, voters: Mapping[str, float]) -> bool:
+        """Return whether most children of a parent domain are affected, or its nodes in the others too."""
+        members = self._members
+        children = members.children(domain)
+        affected = [child for child in children if self.candidate(child) is not None]
+        if len(affected) >= most_children(len(children)):
+            return True
+        others = members.nodes(domain) - set[str]().union(*map(members.nodes, affected))
+        count = len(others & voters.keys())
+        return count >= _MIN_OTHERS and self._votes.is_significant(count, len(others), window, self._now)
 
 
 def choose_candidates(

@@ -110,32 +110,30 @@ class FaultVotes:
         """Yield the lowest domains in which a node's vote counts."""
         return (path for path in self._paths.get(uid, ()) if not self._members.children(path))
 
-    def significant_voters(
+    def significant_votes(
         self, path: str, now: float, share: float
-    ) -> tuple[float, dict[str, float]] | None:
-        """Return the window and the voters if a domain has more votes than chance explains; else None."""
+    ) -> Iterator[tuple[float, dict[str, float]]]:
+        """Yield each window in which a domain has more votes than chance explains, with the voters."""
         size = self._members.size(path)
         if size < self._rule.min_nodes or len(self._by_path.get(path, _NONE)) < self._rule.min_nodes:
-            return None
+            return
         by_share = max(self._rule.min_nodes, -int(-share * size // 1))
-        rate = self._rate.per_node(len(self._members), now, self.vote_class.daily_rate / _DAY)
         for window in self.vote_class.windows:
             voters = self.voters(path, now, window)
-            if len(voters) < by_share:
-                continue
-            if (
-                significance(len(voters), size, self._chance(rate, window))
-                >= self._rule.significance_exponent
-            ):
-                return window, voters
-        return None
+            if len(voters) >= by_share and self.is_significant(len(voters), size, window, now):
+                yield window, voters
+
+    def is_significant(self, voters: int, size: int, window: float, now: float) -> bool:
+        """Return whether so many voters of `size` nodes within a window are more than chance explains."""
+        chance = self._chance(self._usual_rate(now), window)
+        return significance(voters, size, chance) >= self._rule.significance_exponent
 
     def tally(self, path: str, now: float) -> VoteTally:
         """Return the votes in a domain now, within the window in which it is nearest to degraded."""
         size, children = self._members.size(path), self._members.children(path)
         share = self.vote_rules[self._members.topology_of(path)].share if children else self.vote_class.share
         by_share = max(self._rule.min_nodes, -int(-share * size // 1))
-        rate = self._rate.per_node(len(self._members), now, self.vote_class.daily_rate / _DAY)
+        rate = self._usual_rate(now)
         tallies = []
         for window in self.vote_class.windows:
             by_chance = fewest_significant(size, self._chance(rate, window), self._rule.significance_exponent)
@@ -146,6 +144,10 @@ class FaultVotes:
                 )
             )
         return max(tallies, key=lambda tally: len(tally.voters) / max(1, tally.required))
+
+    def _usual_rate(self, now: float) -> float:
+        """Return the onsets of one node a second that are usual."""
+        return self._rate.per_node(len(self._members), now, self.vote_class.daily_rate / _DAY)
 
     def _chance(self, rate: float, window: float) -> float:
         """Return the probability that a node votes within a window by chance."""
@@ -164,7 +166,7 @@ class FaultVotes:
                 return False
             least = 1 if len(nodes) <= _SMALL else rule.votes
             spread += count >= max(least, rule.child * len(nodes))
-        return spread >= (-(-len(children) // 2) if len(children) > 2 else 2)
+        return spread >= most_children(len(children))
 
     def _set(self, uid: str, at: float) -> None:
         self._latest.pop(uid, None)
@@ -184,6 +186,13 @@ class FaultVotes:
             return False
         end = now - self.longest_window
         return sum(1 for at in onsets if end - _DAY <= at < end) >= self._rule.max_daily_onsets
+
+
+def most_children(children: int) -> int:
+    """Return how many of the children of a domain make a fault one of the whole domain: half, or both of
+    two.
+    """
+    return -(-children // 2) if children > 2 else 2
 
 
 # Maximum number of remembered onsets of a node; children of so few nodes need only one vote.

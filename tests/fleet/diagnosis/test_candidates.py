@@ -1,0 +1,63 @@
+"""Tests for nodeguard.fleet.diagnosis.candidates, in the plan of a fleet: when a domain widens to its parent."""
+
+from __future__ import annotations
+
+import pytest
+
+from nodeguard.fleet.diagnosis.results import degraded_message
+from tests.fleet.leaves import fails, fleet, wait
+from tests.fleet.scene import Fleet
+
+# Pods of five leaves of eight nodes: six nodes of the third leaf, and single ones of all others.
+LEAF, SINGLE = range(16, 22), (4, 9, 25, 33)
+
+
+def degraded(made: Fleet) -> set[str]:
+    return set(made.planner.diagnosis.degraded_domains)
+
+
+@pytest.mark.parametrize("seconds", [0.0, 30.0, 240.0])
+def test_single_faults_elsewhere_in_its_pod_do_not_widen_a_leaf(seconds: float) -> None:
+    made = fleet()
+    fails(made, LEAF)
+    for number in SINGLE:
+        wait(made, seconds / len(SINGLE))
+        fails(made, (number,))
+    wait(made, 1_200.0)
+    assert degraded(made) == {"fabric/p0/r2"}
+
+
+def test_single_faults_after_a_leaf_do_not_widen_it() -> None:
+    made = fleet()
+    fails(made, LEAF)
+    wait(made, 2_000.0)
+    fails(made, SINGLE)
+    wait(made, 300.0)
+    assert degraded(made) == {"fabric/p0/r2"}
+
+
+def test_two_leaves_and_single_faults_are_two_domains() -> None:
+    made = fleet()
+    fails(made, (*LEAF, *range(6), *SINGLE[1:]))
+    wait(made, 300.0)
+    assert degraded(made) == {"fabric/p0/r0", "fabric/p0/r2"}
+
+
+def test_a_spine_that_shows_first_in_one_leaf_widens() -> None:
+    made = fleet()
+    fails(made, LEAF)
+    wait(made, 30.0)
+    assert degraded(made) == {"fabric/p0/r2"}
+    fails(made, (*SINGLE, 5, 34))
+    wait(made, 30.0)
+    assert degraded(made) == {"fabric/p0"}
+    [domain] = made.planner.diagnosis.degraded_domains.values()
+    assert degraded_message(domain, made.planner.diagnosis.rule).startswith("fabric/p0: 12 of 40 nodes")
+
+
+@pytest.mark.parametrize(("others", "domain"), [(2, "fabric/p1/r5"), (4, "fabric/p1")])
+def test_a_pod_of_two_leaves_is_degraded_if_both_are_affected(others: int, domain: str) -> None:
+    made = fleet(size=56)
+    fails(made, (*range(40, 46), *range(48, 48 + others)))
+    wait(made, 300.0)
+    assert degraded(made) == {domain}
