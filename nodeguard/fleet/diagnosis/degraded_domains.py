@@ -16,9 +16,9 @@ from nodeguard.model.diagnosis import DiagnosisPolicy
 # Seconds between two evaluations of candidates.
 SOON = 5.0
 
-# Weak candidates with so many parents may be chance, if the others have at least this multiple of the share
-# below which one is weak: a false alarm of a check affects all domains alike.
-_MAX_WEAK, _CLEARLY = 2, 2.0
+# Weak candidates with so many parents may be chance, if the share of every other candidate is larger: a false
+# alarm of a check affects all domains alike.
+_MAX_WEAK = 2
 
 
 class DegradedDomains:
@@ -115,7 +115,7 @@ class DegradedDomains:
         self, candidates: Collection[Candidate], now: float
     ) -> tuple[Collection[Candidate], Callable[[str], set[str]]]:
         """Return the candidates that count as affected at once, and a function that returns the explained
-        nodes for a fault class. Few weak candidates beside clearly stronger ones are only explanations.
+        nodes for a fault class. Few weak candidates beside stronger ones are only explanations.
         """
         weak = [
             candidate
@@ -124,9 +124,7 @@ class DegradedDomains:
         ]
         parents = {self._votes.members.parent(candidate.domain) or candidate.domain for candidate in weak}
         strong = [candidate for candidate in candidates if all(candidate is not other for other in weak)]
-        if len(parents) > _MAX_WEAK or any(
-            candidate.share < _CLEARLY * self._rule.weak_share for candidate in strong
-        ):
+        if len(parents) > _MAX_WEAK or any(candidate.share < self._rule.weak_share for candidate in strong):
             return candidates, self.explained
         nodes = [(candidate.fault_class, self._votes.members.nodes(candidate.domain)) for candidate in weak]
         return strong, lambda name: self.explained(name).union(

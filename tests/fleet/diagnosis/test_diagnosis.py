@@ -294,14 +294,17 @@ def test_a_tie_of_domains_goes_to_the_topology_that_the_class_lists_first() -> N
     assert fleet.degraded == ["power/feed1/r0x"]
 
 
+@pytest.mark.parametrize("down", [4, 5, 7, 16])
 @pytest.mark.parametrize("weak", [1, 2])
-def test_weak_candidates_elsewhere_do_not_hide_a_dead_leaf(weak: int) -> None:
+def test_weak_candidates_elsewhere_do_not_hide_a_leaf_with_a_quarter_of_its_links_down(
+    weak: int, down: int
+) -> None:
     fleet = Voters()
     for pod in range(weak):
         fleet.show(fleet.leaf(2 + pod, 5, 3))
     fleet.after(60.0)
     assert fleet.degraded == []
-    fleet.show(fleet.leaf(1, 3))
+    fleet.show(fleet.leaf(1, 3, down))
     fleet.after(30.0)
     assert (fleet.degraded, fleet.suppressed) == (["fabric/p1/l3"], {})
 
