@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import ceil
 from typing import Any
 
 import msgspec
@@ -10,7 +11,14 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from nodeguard.model.finding import Action, Health
-from nodeguard.model.incident import GRANTED_STATES, Incident, IncidentState, OperatorDecision, Symptom
+from nodeguard.model.incident import (
+    GRANTED_STATES,
+    Confinement,
+    Incident,
+    IncidentState,
+    OperatorDecision,
+    Symptom,
+)
 from nodeguard.model.instant import parse_or_zero, rfc3339
 
 API_VERSION = "nodeguard.dev/v1alpha1"
@@ -51,6 +59,13 @@ class StatusCondition(Struct, frozen=True, rename="camel"):
     observed_generation: int = 0
 
 
+class _Confinement(Struct, frozen=True):
+    """The confinement of a suppressed check, with `since` as a timestamp."""
+
+    since: str
+    nodes: int = 0
+
+
 class IncidentStatus(Struct, frozen=True, rename="camel"):
     """Status of an object; empty fields are absent. subject: the domain or Node, else `check/NAME`.
 
@@ -78,6 +93,7 @@ class IncidentStatus(Struct, frozen=True, rename="camel"):
     occurrences: int = 0
     parent: str = ""
     budget: str = ""
+    confinement: _Confinement | None = None
     conditions: tuple[StatusCondition, ...] = ()
     observed_generation: int = 0
 
@@ -161,6 +177,7 @@ def incident_status(incident: Incident) -> IncidentStatus:
         occurrences=incident.occurrences,
         parent=incident.parent[:MAX_NAME],
         budget=incident.budget[:MAX_NAME],
+        confinement=_confinement(incident.confinement),
         conditions=tuple(_conditions(incident)),
     )
 
@@ -211,9 +228,20 @@ def to_incident(observed: ObservedIncident) -> Incident | None:
             occurrences=status.occurrences,
             parent=status.parent,
             budget=status.budget,
+            confinement=_to_confinement(status.confinement),
         )
     except ValueError:
         return None
+
+
+def _confinement(confinement: Confinement | None) -> _Confinement | None:
+    # A timestamp has seconds: the next one, so that it does not exclude a node.
+    return None if confinement is None else _Confinement(rfc3339(ceil(confinement.since)), confinement.nodes)
+
+
+def _to_confinement(confinement: _Confinement | None) -> Confinement | None:
+    since = parse_or_zero(confinement.since) if confinement is not None else 0.0
+    return Confinement(since, confinement.nodes) if confinement is not None and since else None
 
 
 def new_object(name: str) -> dict[str, Any]:

@@ -53,6 +53,17 @@ class Symptom(Struct, frozen=True, omit_defaults=True, rename="camel"):
     evidence: tuple[str, ...] = ()
 
 
+class Confinement(Struct, frozen=True, omit_defaults=True, rename="camel"):
+    """The confinement of a suppressed check to the nodes on which it has fired since before a time.
+
+    since: that time, in seconds since the epoch. nodes: number of the nodes of the episode. The findings of
+    the nodes have their onsets: an aggregator that starts finds the same nodes by them.
+    """
+
+    since: float
+    nodes: int
+
+
 class Incident(Struct, frozen=True, omit_defaults=True, rename="camel"):
     """The state of one cause; it can be rebuilt from reports, Nodes and operators' decisions.
 
@@ -62,7 +73,8 @@ class Incident(Struct, frozen=True, omit_defaults=True, rename="camel"):
     the check with the most specific finding. first_seen, last_transition, resolved_at: seconds since the
     epoch; resolved_at is 0 while open. occurrences: how often it was opened. parent: name of the incident
     that includes this one, empty for none. budget: the budget that withholds the mark, with its limit; the
-    used amount changes often and is in `detail`.
+    used amount changes often and is in `detail`. confinement: of a suppressed check that fires on no new
+    nodes; None for all nodes.
     """
 
     name: str
@@ -86,6 +98,7 @@ class Incident(Struct, frozen=True, omit_defaults=True, rename="camel"):
     occurrences: int = 1
     parent: str = ""
     budget: str = ""
+    confinement: Confinement | None = None
 
     @property
     def is_open(self) -> bool:

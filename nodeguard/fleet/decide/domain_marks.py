@@ -61,8 +61,7 @@ class DomainMarks:
                 before.setdefault(incident.domain, (incident.target, (incident.cause,), incident.first_seen))
             elif incident.is_open and incident.target not in self._restored:
                 self._restored.add(incident.target)
-                began = now.mono - max(0.0, now.wall - incident.first_seen)
-                diagnosis.restore_suppression(incident.cause, incident.component, began, now.mono)
+                self._restore_suppression(incident, now)
         for domain, (name, fault_classes, since) in before.items():
             # A domain that widened: its marks are still those of the narrower one.
             is_widened = any(
@@ -73,6 +72,16 @@ class DomainMarks:
                 began = now.mono - max(0.0, now.wall - since)
                 diagnosis.restore_domain(domain, name, fault_classes, began, now.mono)
             self._restored.add(domain)
+
+    def _restore_suppression(self, incident: Incident, now: Instant) -> None:
+        """Restore the suppressed check of an incident."""
+        began = now.mono - max(0.0, now.wall - incident.first_seen)
+        confinement, confined_at, size = incident.confinement, None, 0
+        if confinement is not None:
+            confined_at, size = now.mono - max(0.0, now.wall - confinement.since), confinement.nodes
+        self._votes.diagnosis.restore_suppression(
+            incident.cause, incident.component, began, now.mono, confined_at, size
+        )
 
     def decide(
         self,

@@ -64,6 +64,10 @@ class CheckFirings:
         if uid in self.active:
             self.kernel_confirmed.add(uid)
 
+    def forget_onset(self, uid: str) -> None:
+        """Forget the onset on a node on which it still fires."""
+        self.latest.pop(uid, None)
+
     def forget_onsets(self) -> None:
         """Forget all onsets; the usual rate and the nodes on which it fires now stay."""
         self.latest.clear()

@@ -67,7 +67,12 @@ class Diagnosis:
         self._domains.update_node(uid, ())
 
     def vote(self, uid: str, check: str, topologies: Iterable[str], at: float) -> None:
-        """Record that a check begins to fire on a node, with a fault that some topologies may share."""
+        """Record that a check begins to fire on a node, with a fault that some topologies may share. at: the
+        onset, long ago in the first report of a node.
+        """
+        if self.confine(uid, check, at):
+            self.voting.record_active(uid, check)
+            return
         if self.voting.record_firing(uid, check, at) and not self.suppression(check, uid):
             self.voting.vote(uid, check, tuple(topologies), at)
 
@@ -117,11 +122,26 @@ class Diagnosis:
         """Restore a domain that was degraded before this start, without its votes."""
         self._domains.restore(domain, name, fault_classes, began, now)
 
-    def restore_suppression(self, check: str, domain: str, began: float, now: float) -> None:
+    def restore_suppression(
+        self,
+        check: str,
+        domain: str,
+        began: float,
+        now: float,
+        confined_at: float | None = None,
+        size: int = 0,
+    ) -> None:
         """Restore a check that was suppressed before this start; domain: the only version with the
-        suppression. began: when.
+        suppression. began: when. confined_at: since when the suppression is confined to the nodes on which it
+        has fired since before, None for all nodes. size: number of nodes of the episode.
         """
-        self._checks.restore(check, domain, began, now)
+        self._checks.restore(check, domain, began, now, confined_at, size)
+
+    def confine(self, uid: str, check: str, at: float) -> bool:
+        """Add a node to those on which a suppression stays, if the check has fired on it since before the
+        suppression was confined. at: the onset. Returns whether it is one of them.
+        """
+        return self._checks.confine(uid, check, at)
 
     def clear(self, cause: str, now: float) -> None:
         """Clear a domain or a check on an operator's request."""

@@ -85,8 +85,9 @@ class SuppressedCheck(Struct, frozen=True):
 
     nodes: uids that nothing explains; limit: their maximum number within `within` seconds. confirmed: whether
     other sources confirm it on many of them. domain: the only version with the suppression, empty for all
-    nodes. retracts: whether so many nodes are affected that marks of this episode are released. recovered:
-    whether it fires on no new nodes, so that it stays suppressed only on nodes of the episode.
+    nodes. retracts: whether so many nodes are affected that marks of this episode are released. confined_at:
+    since when it stays suppressed only on nodes of the episode, as it fires on no new ones; None before.
+    restored_size: number of these nodes, if only an incident from before the start reports them.
     """
 
     check: str
@@ -99,7 +100,18 @@ class SuppressedCheck(Struct, frozen=True):
     domain: str = ""
     times: int = 1
     retracts: bool = False
-    recovered: bool = False
+    confined_at: float | None = None
+    restored_size: int = 0
+
+    @property
+    def recovered(self) -> bool:
+        """Return whether the episode is over: the check is suppressed only on nodes of the episode."""
+        return self.confined_at is not None
+
+    @property
+    def size(self) -> int:
+        """Return the number of nodes of the episode."""
+        return self.restored_size or len(self.nodes)
 
 
 class Recurrence:

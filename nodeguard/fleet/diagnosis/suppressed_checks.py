@@ -19,6 +19,9 @@ from nodeguard.model.diagnosis import DiagnosisPolicy
 _RETRACTION_SHARE = 0.05
 _RETRACTION_NODES = 10
 
+# Seconds by which the onset of a finding may differ in two reports.
+_CLOCK_TOLERANCE = 1.0
+
 # Seconds after the start by which all agents have reported.
 _ALL_REPORTED = 60.0
 
@@ -66,11 +69,39 @@ class SuppressedChecks:
         if check in self._remaining:
             self._remaining[check].discard(uid)
 
-    def restore(self, check: str, domain: str, began: float, now: float) -> None:
-        """Restore a check that was suppressed before this start; domain: the only version with the
-        suppression.
+    def restore(
+        self, check: str, domain: str, began: float, now: float, confined_at: float | None, size: int
+    ) -> None:
+        """Restore a check that was suppressed before this start; see `Diagnosis.restore_suppression`."""
+        if check in self.suppressed:
+            return
+        self.suppressed[check] = restored = SuppressedCheck(
+            check, now, began, (), 0, 0.0, domain=domain, confined_at=confined_at, restored_size=size
+        )
+        if confined_at is not None:
+            self._remaining[check] = set()
+        # Reports may come before the recorded incidents are read: they voted.
+        firings = self._votes.firings.get(check)
+        if firings is None:
+            return
+        for uid, at in list(firings.latest.items()):
+            if self.confine(uid, check, at):
+                firings.forget_onset(uid)
+        scope = self._scope(restored)
+        self._votes.withdraw(check, firings.active if scope is None else firings.active & scope)
+
+    def confine(self, uid: str, check: str, at: float) -> bool:
+        """Add a node to those on which a suppression stays, if the check fires on it since before that was
+        confined. at: the onset. Returns whether it is one of them.
         """
-        self.suppressed.setdefault(check, SuppressedCheck(check, now, began, (), 0, 0.0, domain=domain))
+        suppressed = self.suppressed.get(check)
+        if suppressed is None or suppressed.confined_at is None:
+            return False
+        is_in_scope = not suppressed.domain or uid in self._votes.members.nodes(suppressed.domain)
+        if not is_in_scope or at > suppressed.confined_at + _CLOCK_TOLERANCE:
+            return False
+        self._remaining[check].add(uid)
+        return True
 
     def take_over(self, other: SuppressedChecks) -> None:
         """Continue with the suppressed checks of another diagnosis."""
@@ -162,14 +193,16 @@ class SuppressedChecks:
         """
         for check, suppressed in list(self.suppressed.items()):
             firings = self._votes.firings.get(check)
-            if not suppressed.nodes and firings is not None and now - suppressed.since >= _ALL_REPORTED:
+            have_reported = now - suppressed.since >= _ALL_REPORTED
+            if not suppressed.nodes and firings is not None and have_reported:
                 # A restored suppression is about the nodes that show the check now.
-                suppressed = replace(suppressed, nodes=tuple(sorted(firings.active)))  # noqa: PLW2901
+                nodes = self._remaining[check] if suppressed.recovered else firings.active
+                suppressed = replace(suppressed, nodes=tuple(sorted(nodes)))  # noqa: PLW2901
                 self.suppressed[check] = suppressed
             waited = self._recurrence.clearing_time(suppressed.times)
-            least = max(2, len(suppressed.nodes) / 2)
+            least = max(2, suppressed.size / 2)
             if suppressed.recovered:
-                if len(self._remaining[check]) < least:
+                if len(self._remaining[check]) < least and have_reported:
                     self.clear(check, now)
                 continue
             if now - suppressed.since < waited:
@@ -183,16 +216,16 @@ class SuppressedChecks:
             if recent >= max(2, len(suppressed.nodes) / 2 * part):
                 continue
             if len(active) >= least:
-                self._confine(suppressed)
+                self._confine(suppressed, now)
             else:
                 self.clear(check, now)
 
-    def _confine(self, suppressed: SuppressedCheck) -> None:
+    def _confine(self, suppressed: SuppressedCheck, now: float) -> None:
         """Suppress a check only on the nodes on which it still fires: elsewhere its findings count again."""
         firings, scope = self._votes.firings[suppressed.check], self._scope(suppressed)
         active = firings.active - firings.kernel_confirmed
         self._remaining[suppressed.check] = active if scope is None else active & scope
-        self.suppressed[suppressed.check] = replace(suppressed, recovered=True)
+        self.suppressed[suppressed.check] = replace(suppressed, confined_at=now)
         firings.forget_onsets()
 
     def _scope(self, suppressed: SuppressedCheck) -> Set[str] | None:

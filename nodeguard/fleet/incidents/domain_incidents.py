@@ -22,7 +22,7 @@ from nodeguard.fleet.state.latest_report import LatestReport
 from nodeguard.fleet.state.node_marks import NodeMarks
 from nodeguard.fleet.state.node_placement import DOMAIN, NodePlacement
 from nodeguard.model.finding import Action, Health
-from nodeguard.model.incident import Incident, IncidentState, Symptom
+from nodeguard.model.incident import Confinement, Incident, IncidentState, Symptom
 from nodeguard.model.instant import Instant
 from nodeguard.model.policy import Policy
 
@@ -150,6 +150,9 @@ def domain_incident(
 
 def check_incident(suppressed: SuppressedCheck, find_symptom: FindSymptom, now: Instant) -> Incident:
     """Return the incident of a suppressed check."""
+    confinement = None
+    if suppressed.confined_at is not None:
+        confinement = Confinement(now.wall - (now.mono - suppressed.confined_at), suppressed.size)
     return Incident(
         name=shared_incident_name(f"{CHECK}{suppressed.check}"),
         node="",
@@ -166,6 +169,7 @@ def check_incident(suppressed: SuppressedCheck, find_symptom: FindSymptom, now: 
         message=f"check {suppressed.check} is suppressed: {suppressed_message(suppressed)}",
         detail=suppression_effect(suppressed),
         symptoms=tuple(_symptoms(suppressed.nodes, (), find_symptom)),
+        confinement=confinement,
     )
 
 

@@ -113,5 +113,6 @@ def _gist(incident: Incident) -> tuple[object, ...]:
         incident.component,
         reason,
         incident.parent,
+        incident.confinement is None,
         frozenset(symptoms) if incident.node else None,
     )
