@@ -1,18 +1,15 @@
-"""Backtest of one policy, or the comparison of two, on the same steps. Pure."""
+"""Backtest of policies on the same steps. Pure."""
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
 from nodeguard.backtest.finding_episodes import FindingEpisodes
 from nodeguard.backtest.fleet_replay import FleetReplay
-from nodeguard.backtest.mark_results import MarkResult
 from nodeguard.backtest.policy_result import PolicyResult, policy_result
 from nodeguard.fleet.state.history_events import HistoryEvent
-from nodeguard.model.incident import IncidentState
 from nodeguard.model.policy import Policy
 
 
@@ -82,45 +79,3 @@ _START = 61.0
 
 def _settle_seconds(policy: Policy) -> float:
     return max(policy.grace.quarantine, policy.grace.suspect, _START) + 1.0
-
-
-class PolicyDifference(Struct, frozen=True):
-    """Marks that only the first or only the second policy set, and pairs of marks that both set at a common
-    time.
-    """
-
-    first: tuple[MarkResult, ...]
-    second: tuple[MarkResult, ...]
-    both: tuple[tuple[MarkResult, MarkResult], ...]
-
-
-def compare_policies(first: PolicyResult, second: PolicyResult) -> PolicyDifference:
-    """Return the difference between the marks of two policies on the same steps."""
-    candidates: dict[tuple[str, str, str, str], list[MarkResult]] = defaultdict(list)
-    for mark in second.marks:
-        if mark.state == IncidentState.MARKED:
-            candidates[_key(mark)].append(mark)
-    only_first, both, matched = [], [], set[int]()
-    for mark in first.marks:
-        if mark.state != IncidentState.MARKED:
-            continue
-        match = next((other for other in candidates[_key(mark)] if _overlap(mark, other)), None)
-        if match is None:
-            only_first.append(mark)
-        else:
-            both.append((mark, match))
-    for mark, _ in both:
-        matched.update(id(other) for other in candidates[_key(mark)] if _overlap(mark, other))
-    only_second = [mark for marks in candidates.values() for mark in marks if id(mark) not in matched]
-    only_second.sort(key=lambda mark: mark.start)
-    return PolicyDifference(tuple(only_first), tuple(only_second), tuple(both))
-
-
-def _key(mark: MarkResult) -> tuple[str, str, str, str]:
-    request = mark.request
-    return request.uid, request.check, request.target, request.mark
-
-
-def _overlap(mark: MarkResult, other: MarkResult) -> bool:
-    mark_end, other_end = (float("inf") if result.end is None else result.end for result in (mark, other))
-    return mark.start < other_end and other.start < mark_end

@@ -22,8 +22,8 @@ from nodeguard.model.policy import Policy
 
 
 class DomainResult(Struct, frozen=True):
-    """A degraded domain within the time range. incident: name of its incident. nodes: that were marked;
-    seconds: for which they were within the time range, in total. Other fields as in DomainSpan.
+    """A degraded domain within the time range. incident: name of its incident. marked_uids: of the nodes that
+    were marked; seconds: for which they were within the time range, in total. Other fields as in DomainSpan.
     """
 
     incident: str
@@ -34,10 +34,20 @@ class DomainResult(Struct, frozen=True):
     end: float | None
     size: int
     voters: int
-    nodes: int
+    marked_uids: frozenset[str]
     seconds: float
     evidence: str
     reasons: tuple[str, ...] = ()
+
+    @property
+    def nodes(self) -> int:
+        """Return the number of nodes that were marked."""
+        return len(self.marked_uids)
+
+    @property
+    def is_marked(self) -> bool:
+        """Return whether its nodes were marked."""
+        return self.state == IncidentState.MARKED
 
 
 class PolicyResult(Struct, frozen=True):
@@ -129,7 +139,7 @@ def _domain_result(span: DomainSpan, since: float, until: float) -> DomainResult
         end=span.end,
         size=span.size,
         voters=span.voters,
-        nodes=len({uid for uid, _, _ in times}),
+        marked_uids=frozenset(uid for uid, _, _ in times),
         seconds=sum(seconds_within(start, end, since, until) for _, start, end in times),
         evidence=span.evidence,
         reasons=tuple(span.reasons),

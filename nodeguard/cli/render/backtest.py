@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from nodeguard.backtest.backtest import BacktestResult, PolicyDifference, compare_policies
+from nodeguard.backtest.backtest import BacktestResult
 from nodeguard.backtest.finding_episodes import EpisodeEnd
 from nodeguard.backtest.mark_results import MarkResult
 from nodeguard.backtest.mark_tracker import MarkEnd
+from nodeguard.backtest.policy_difference import OnlyUnderOne, PolicyDifference, compare_policies
 from nodeguard.backtest.policy_result import DomainResult, PolicyResult
 from nodeguard.cli.render.backtest_table import check_table, node_hours, table_legend
 from nodeguard.cli.render.fleet_text import (
@@ -39,7 +40,10 @@ def backtest_lines(
     """Return the lines of the view. columns: of the terminal. everything: all marks, not only the latest."""
     lines = [_headline(files, result), *_time_range(result)]
     for file, policy, account in zip(files, policies, result.results, strict=True):
-        lines += [StyledLine(), *_account(file, policy, account, columns, everything=everything)]
+        lines += [StyledLine(), *_account(file, account)]
+        if len(result.results) == 1:
+            lines += _domains(account.domains, everything=everything)
+        lines += _checks(policy, account, columns)
     if len(result.results) == 2:
         changes = compare_policies(*result.results)
         lines += [StyledLine(), *_difference(files, result.results, changes, everything=everything)]
@@ -74,9 +78,7 @@ def _marked(account: PolicyResult) -> list[MarkResult]:
     return [entry for entry in account.marks if entry.state == IncidentState.MARKED]
 
 
-def _account(
-    file: str, policy: Policy, account: PolicyResult, columns: int, *, everything: bool
-) -> Iterator[StyledLine]:
+def _account(file: str, account: PolicyResult) -> Iterator[StyledLine]:
     yield title_line("policy", "strong", file)
     marked = _marked(account)
     first = f", first at {format_time(account.max_marked_at)}" if account.max_marked else ""
@@ -104,7 +106,10 @@ def _account(
     settled = sum(item.ended_in_grace for item in account.checks)
     if settled:
         yield item_line("settled", f"{count_noun(settled, 'finding')} over within their grace period")
-    yield from _domains(account.domains, everything=everything)
+
+
+def _checks(policy: Policy, account: PolicyResult, columns: int) -> Iterator[StyledLine]:
+    """Yield the table of checks with its legend, if any check asked for a mark."""
     checks = [check for check in account.checks if check.marked + check.withheld + check.dry_run]
     if checks:
         yield StyledLine()
@@ -236,14 +241,43 @@ def _difference(
     files: Sequence[str], accounts: Sequence[PolicyResult], changes: PolicyDifference, *, everything: bool
 ) -> Iterator[StyledLine]:
     first, second = files
-    hours = accounts[1].seconds - accounts[0].seconds
     yield title_line("difference", "strong", f"{second} against {first}")
-    yield item_line("both", f"{count_noun(len(changes.both), 'mark')} under both policies")
-    yield item_line("no more", f"{count_noun(len(changes.first), 'mark')} under {first} only")
-    yield item_line("new", f"{count_noun(len(changes.second), 'mark')} under {second} only")
-    yield item_line("hours", f"{'+' if hours >= 0 else '-'}{node_hours(abs(hours))} node-hours")
-    for name, entries in ((first, changes.first), (second, changes.second)):
-        if entries:
+    yield item_line("both", f"{count_noun(len(changes.marks), 'mark')} under both policies")
+    yield item_line("no more", _only_marks(changes.first, first, second))
+    yield item_line("new", _only_marks(changes.second, second, first))
+    yield item_line("hours", _more_hours(accounts[1].seconds - accounts[0].seconds))
+    if any(account.domains for account in accounts):
+        yield from _domain_difference(files, accounts, changes)
+    for name, only in ((first, changes.first), (second, changes.second)):
+        if only.domains or only.marks:
             yield StyledLine()
             yield StyledLine(text=f"under {name} only:", style="strong")
-            yield from _marks(entries, everything=everything)
+            yield from _domains(only.domains, everything=everything)
+            yield from _marks(only.marks, everything=everything)
+
+
+def _domain_difference(
+    files: Sequence[str], accounts: Sequence[PolicyResult], changes: PolicyDifference
+) -> Iterator[StyledLine]:
+    """Yield the lines about the domains of either policy, and about the nodes that carry their marks."""
+    first, second = files
+    yield item_line(
+        "domains",
+        f"{changes.domains} under both policies, {len(changes.first.domains)} under {first} only, "
+        f"{len(changes.second.domains)} under {second} only",
+    )
+    yield item_line(
+        "in domains",
+        f"{count_noun(changes.first.domain_nodes, 'node')} marked under {first} only, "
+        f"{changes.second.domain_nodes} under {second} only; "
+        f"{_more_hours(accounts[1].domain_seconds - accounts[0].domain_seconds)}",
+    )
+
+
+def _only_marks(only: OnlyUnderOne, file: str, other: str) -> str:
+    text = f"{count_noun(len(only.marks), 'mark')} under {file} only"
+    return f"{text}; {only.covered} covered by the mark of a domain under {other}" if only.covered else text
+
+
+def _more_hours(seconds: float) -> str:
+    return f"{'+' if seconds >= 0 else '-'}{node_hours(abs(seconds))} node-hours"

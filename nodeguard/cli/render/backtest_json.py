@@ -8,9 +8,10 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
-from nodeguard.backtest.backtest import BacktestResult, compare_policies
+from nodeguard.backtest.backtest import BacktestResult
 from nodeguard.backtest.mark_results import Followup, MarkResult, PolicyCheckResult
 from nodeguard.backtest.mark_tracker import MarkEnd
+from nodeguard.backtest.policy_difference import compare_policies
 from nodeguard.backtest.policy_result import DomainResult, PolicyResult
 from nodeguard.model.incident import IncidentState
 from nodeguard.model.instant import rfc3339
@@ -89,11 +90,25 @@ class PolicyResultOutput(Struct, frozen=True):
 
 
 class DifferenceOutput(Struct, frozen=True):
-    """Marks of the first policy only, of the second only, and the number of marks of both."""
+    """The difference between two policies. first, second: marks of one policy only; both: number of marks of
+    both. first_covered, second_covered: number of these marks where the mark of a domain covers the fault
+    under the other policy.
+
+    first_domains, second_domains: domains that are degraded, or marked, under one policy only; both_domains:
+    number of those under both. first_domain_nodes, second_domain_nodes: number of nodes with the mark of a
+    domain under one policy only.
+    """
 
     first: tuple[MarkOutput, ...]
     second: tuple[MarkOutput, ...]
     both: int
+    first_covered: int
+    second_covered: int
+    first_domains: tuple[DomainOutput, ...]
+    second_domains: tuple[DomainOutput, ...]
+    both_domains: int
+    first_domain_nodes: int
+    second_domain_nodes: int
 
 
 class BacktestOutput(Struct, frozen=True):
@@ -156,8 +171,19 @@ def _domain(domain: DomainResult) -> DomainOutput:
 
 
 def _difference(first: PolicyResult, second: PolicyResult) -> DifferenceOutput:
-    marks = compare_policies(first, second)
-    return DifferenceOutput(_marks(marks.first), _marks(marks.second), len(marks.both))
+    found = compare_policies(first, second)
+    return DifferenceOutput(
+        first=_marks(found.first.marks),
+        second=_marks(found.second.marks),
+        both=len(found.marks),
+        first_covered=found.first.covered,
+        second_covered=found.second.covered,
+        first_domains=tuple(_domain(domain) for domain in found.first.domains),
+        second_domains=tuple(_domain(domain) for domain in found.second.domains),
+        both_domains=found.domains,
+        first_domain_nodes=found.first.domain_nodes,
+        second_domain_nodes=found.second.domain_nodes,
+    )
 
 
 def _marks(entries: Iterable[MarkResult]) -> tuple[MarkOutput, ...]:

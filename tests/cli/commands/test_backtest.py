@@ -162,6 +162,34 @@ def test_two_policies_are_compared(site: Site) -> None:
     assert view["difference"]["second"] == []
 
 
+def test_domains_of_two_policies_are_compared(site: Site) -> None:
+    site.policy("domains.yaml", DOMAINS)
+    path = site.history(leaf_history(), alive=20_000.0)
+    code, out, _ = site.printed(path, policy=("free.yaml", "domains.yaml"))
+    assert code == 0
+    assert (
+        """\
+DIFFERENCE  domains.yaml against free.yaml
+  both        0 marks under both policies
+  no more     8 marks under free.yaml only; 8 covered by the mark of a domain under domains.yaml
+  new         0 marks under domains.yaml only
+  hours       -17.3 node-hours
+  domains     0 under both policies, 0 under free.yaml only, 1 under domains.yaml only
+  in domains  0 nodes marked under free.yaml only, 8 under domains.yaml only; +19.9 node-hours
+
+under free.yaml only:
+
+QUARANTINE  node-7,"""
+        in out
+    )
+    assert "\nunder domains.yaml only:\n\nDEGRADED    fabric/p0/r0, 2023-11-14 22:15:18 UTC" in out
+    difference = site.json(path, policy=("free.yaml", "domains.yaml"))["difference"]
+    [domain] = difference["second_domains"]
+    assert (domain["domain"], domain["nodes"], difference["first_domains"]) == ("fabric/p0/r0", 8, [])
+    assert (difference["first_domain_nodes"], difference["second_domain_nodes"]) == (0, 8)
+    assert (difference["both_domains"], difference["first_covered"]) == (0, 8)
+
+
 def test_json_has_the_same_results(site: Site) -> None:
     view = site.json(site.history(month(), alive=20_000.0))
     assert (view["version"], view["nodes"], view["transitions"], view["difference"]) == (1, 40, 46, None)
