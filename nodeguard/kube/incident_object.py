@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from nodeguard.fleet.incidents.events import mark_message
 from nodeguard.model.finding import Action, Health
 from nodeguard.model.incident import (
     GRANTED_STATES,
@@ -258,9 +259,9 @@ def _conditions(incident: Incident) -> Iterable[StatusCondition]:
     reason = incident.state.value
     active_since = incident.first_seen if incident.is_open else incident.resolved_at
     is_marked = incident.state in _MARKED_STATES
-    message, detail = incident.message[:MAX_MESSAGE], incident.detail[:MAX_MESSAGE]
+    message, mark = incident.message[:MAX_MESSAGE], mark_message(incident)[:MAX_MESSAGE]
     yield StatusCondition("Active", _truth(incident.is_open), reason, rfc3339(active_since), message)
-    yield StatusCondition("Marked", _truth(is_marked), reason, rfc3339(incident.last_transition), detail)
+    yield StatusCondition("Marked", _truth(is_marked), reason, rfc3339(incident.last_transition), mark)
 
 
 def _truth(value: bool) -> str:  # noqa: FBT001 - a condition's status

@@ -14,6 +14,7 @@ from nodeguard.kube.incident_object import (
     observed_status,
     to_incident,
 )
+from nodeguard.model.finding import Health
 from nodeguard.model.incident import IncidentState
 from tests.kube.test_incident_writer import LOST, NOW
 
@@ -42,6 +43,53 @@ def test_conditions_follow_the_state(
 ) -> None:
     incident = replace(LOST, state=state, resolved_at=NOW if state == IncidentState.RESOLVED else 0.0)
     assert conditions(incident_status(incident)) == {"Active": active, "Marked": marked}
+
+
+@pytest.mark.parametrize(
+    ("state", "detail", "message"),
+    [
+        (IncidentState.OPEN, "", "No mark is requested."),
+        (
+            IncidentState.OPEN,
+            "reported as fabric/p0, which is degraded",
+            "No mark: reported as fabric/p0, which is degraded.",
+        ),
+        (IncidentState.DRY_RUN, "would quarantine node gpu-7", "Dry run: would quarantine node gpu-7."),
+        (
+            IncidentState.WITHHELD,
+            "fleet budget used up: 2 of 2 nodes",
+            "Node gpu-7 is not marked: fleet budget used up: 2 of 2 nodes.",
+        ),
+        (IncidentState.MARKED, "", "New work is kept off node gpu-7."),
+        (
+            IncidentState.MARKED,
+            "waits for gpu-lost to pass with fresh data",
+            "New work is kept off node gpu-7; waits for gpu-lost to pass with fresh data.",
+        ),
+        (
+            IncidentState.RECOVERING,
+            "the check passes; the soak period runs",
+            "New work is kept off node gpu-7: the check passes; the soak period runs.",
+        ),
+        (IncidentState.RESOLVED, "", "No mark: the fault is over."),
+        (IncidentState.RESOLVED, "its Node is gone", "No mark: its Node is gone."),
+    ],
+)
+def test_the_condition_of_the_mark_says_what_it_is_or_why_there_is_none(
+    state: IncidentState, detail: str, message: str
+) -> None:
+    incident = replace(LOST, state=state, detail=detail)
+    [marked] = (item for item in incident_status(incident).conditions if item.type == "Marked")
+    assert marked.message == message
+
+
+def test_the_mark_of_a_domain_and_a_suppressed_check_have_a_message() -> None:
+    domain = replace(
+        LOST, node="", uid="", health=Health.SUSPECT, scope="16 nodes of fabric/p0/l3", detail=""
+    )
+    check = replace(LOST, node="", uid="", state=IncidentState.OPEN, scope="", detail="it marks nothing new")
+    messages = [incident_status(incident).conditions[1].message for incident in (domain, check)]
+    assert messages == ["New gang work is kept off 16 nodes of fabric/p0/l3.", "It marks nothing new."]
 
 
 def test_a_condition_keeps_its_time_while_its_status_stays_the_same() -> None:

@@ -58,9 +58,28 @@ def event_of(before: Incident | None, after: Incident) -> IncidentEvent | None:
     return IncidentEvent(after.uid, after.node, reason, message[:1000], warning, after.name)
 
 
+def mark_message(incident: Incident) -> str:
+    """Return which mark is set for an incident, or why none is, as a sentence."""
+    text, detail = _done(incident), incident.detail
+    match incident.state:
+        case IncidentState.OPEN if incident.node:
+            text = f"no mark: {detail}" if detail else "no mark is requested"
+        case IncidentState.MARKED | IncidentState.ADVISED if detail:
+            text = f"{text}; {detail}"
+        case IncidentState.RECOVERING:
+            text = f"{_work(incident)} is kept off {incident.scope}: {detail}"
+        case IncidentState.RESOLVED:
+            text = f"no mark: {text}"
+    return f"{text[:1].upper()}{text[1:].rstrip('.')}."
+
+
+def _work(incident: Incident) -> str:
+    return "new work" if incident.health == Health.FATAL else "new gang work"
+
+
 def _done(incident: Incident) -> str:
     """Return the action on an incident, as text."""
-    work = "new work" if incident.health == Health.FATAL else "new gang work"
+    work = _work(incident)
     match incident.state:
         case IncidentState.OPEN:
             return "no scheduling change" if incident.node else incident.detail
