@@ -59,12 +59,30 @@ def mark_patch(node: Node, desired: DesiredNode, epoch: int) -> dict[str, Any] |
     return {"metadata": meta, "spec": spec} if spec else {"metadata": meta}
 
 
+def unmark_patch(node: Node, hold: str) -> dict[str, Any]:
+    """Return the merge patch that removes all marks of nodeguard from a Node, and holds it, so that none is
+    set again. hold: the reason; a hold of an operator that is on the Node already stays.
+
+    The patch is valid for this version of the Node only.
+    """
+    patch = mark_patch(node, DesiredNode(node.uid, node.name, cordon=False), 0) or {
+        "metadata": {"uid": node.uid, "resourceVersion": node.version, "annotations": {}}
+    }
+    if not _is_held(node):
+        patch["metadata"]["annotations"][HOLD_ANNOTATION] = hold
+    return patch
+
+
+def _is_held(node: Node) -> bool:
+    return node.annotations.get(HOLD_ANNOTATION, "false") != "false"
+
+
 def check_hold(node: Node, desired: DesiredNode) -> None:
     """Verify that no operator holds a Node since the plan. Removing all marks is allowed on a held Node.
 
     Raises MarkError.
     """
-    if node.annotations.get(HOLD_ANNOTATION, "false") != "false" and (desired.taints or desired.state):
+    if _is_held(node) and (desired.taints or desired.state):
         raise MarkError(f"{node.name}: an operator holds the Node since this was planned: it is not changed")
 
 

@@ -214,12 +214,16 @@ def test_decisions_are_carried_out(capsys: pytest.CaptureFixture[str]) -> None:
     assert printed(capsys, "pause", "--reason", "a bad driver", "--by", "alice") == "Done: pause.\n"
     assert json.loads(printed(capsys, "resume", "--by", "bob", "-o", "json")) == {"message": "Done: resume."}
     assert printed(capsys, "unmark", "--all", "--yes", "--by", "bob") == "Done: unmark.\n"
+    assert (
+        printed(capsys, "unmark", "node-1", "--reason", "a false alarm", "--by", "bob") == "Done: unmark.\n"
+    )
     assert printed(capsys, "incidents", "acknowledge", name(), "--by", "bob") == "Done: acknowledge.\n"
     assert printed(capsys, "incidents", "clear", name(), "--by", "bob", "--no-wait") == "Done: clear.\n"
     assert ACTIONS.calls == [
         ("pause", "a bad driver", "alice"),
         ("resume", "bob"),
         ("unmark", "bob"),
+        ("unmark", "node-1", "a false alarm", "bob"),
         ("acknowledge", name(), "bob"),
         ("clear", name(), "bob"),
     ]
@@ -232,7 +236,8 @@ def test_all_marks_are_removed_only_after_a_confirmation(
 ) -> None:
     assert (
         refused(capsys, "unmark")
-        == "nodeguard unmark: add --all to remove all marks; to release one node: kubectl taint node NAME nodeguard.dev/quarantine-\n"
+        == refused(capsys, "unmark", "--all", "node-1")
+        == "nodeguard unmark: name the nodes to unmark, or add --all to remove all marks\n"
     )
     monkeypatch.setattr(sys, "stdin", io.StringIO("yes\n"))
     asks = "this pauses nodeguard and removes the marks of 1 node: add --yes without a terminal"

@@ -5,6 +5,7 @@ import json
 import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from nodeguard.kube.errors import ApiError
 from nodeguard.kube.incident_object import ObservedIncident
 from nodeguard.kube.incident_writer import PATH, IncidentWriter
 from nodeguard.model.finding import Action, Health
-from nodeguard.model.incident import Incident, IncidentState, OperatorDecision, Symptom
+from nodeguard.model.incident import Confinement, Incident, IncidentState, OperatorDecision, Symptom
 from tests.controlplane.cluster import Cluster
 from tests.controlplane.definitions import CRD, define_incidents
 from tests.kube.following import running
@@ -91,6 +92,8 @@ async def test_an_incident_is_created_and_updated(api: ApiClient, defined: Clust
         incident = (await objects(api))[LOST.name]
         assert incident["status"]["subject"] == "gpu-7"
         assert "domain" not in incident["status"]
+        [marked] = (item for item in incident["status"]["conditions"] if item["type"] == "Marked")
+        assert (marked["status"], marked["message"]) == ("True", "New work is kept off node gpu-7.")
 
         for _ in range(3):
             writer.set_desired([LOST], NOW)
@@ -102,6 +105,25 @@ async def test_an_incident_is_created_and_updated(api: ApiClient, defined: Clust
         status = (await objects(api))[LOST.name]["status"]
         assert status["resolvedAt"] == "2027-01-15T08:00:00Z"
         assert "symptoms" not in status
+    assert writers.messages == []
+
+
+async def test_the_confinement_of_a_suppression_is_stored(api: ApiClient, defined: Cluster) -> None:
+    suppressed = replace(
+        LOST,
+        name="check-gpu-lost",
+        node="",
+        uid="",
+        target="check/gpu-lost",
+        state=IncidentState.OPEN,
+        scope="",
+    )
+    async with running_writer(api) as (writers, writer, _):
+        for confinement in (None, Confinement(NOW, 12), None):
+            incident = replace(suppressed, confinement=confinement)
+            writer.set_desired([incident], NOW)
+            await writers.until(partial(lambda wanted: writer.current_incidents() == [wanted], incident))
+            await writers.idle()
     assert writers.messages == []
 
 

@@ -160,8 +160,14 @@ class _Handlers:
         return _answer(ActionResult(await self._context.actions.resume(wanted.by)))
 
     async def unmark(self, request: web.Request) -> web.Response:
-        wanted = await _body(request, UnmarkRequest)
-        return _answer(ActionResult(await self._context.actions.unmark(wanted.by)))
+        wanted, actions = await _body(request, UnmarkRequest), self._context.actions
+        if not wanted.nodes:
+            return _answer(ActionResult(await actions.unmark(wanted.by)))
+        names = tuple(dict.fromkeys(wanted.nodes))
+        for name in names:
+            if self._context.planner.node_named(name) is None:
+                raise _RefusedError(404, f"there is no node '{name}': nothing was changed")
+        return _answer(ActionResult(await actions.unmark_nodes(names, wanted.reason, wanted.by)))
 
 
 @web.middleware

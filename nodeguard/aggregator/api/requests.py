@@ -13,6 +13,9 @@ SOCKET_PATH = "/run/nodeguard-aggregator/aggregator.sock"
 Reason = Annotated[str, Meta(max_length=512)]
 By = Annotated[str, Meta(max_length=128)]
 
+# Names of nodes in one request.
+NodeNames = Annotated[tuple[Annotated[str, Meta(min_length=1, max_length=253)], ...], Meta(max_length=100)]
+
 
 class PauseRequest(Struct, frozen=True, forbid_unknown_fields=True):
     """Set no new marks. reason: for other operators."""
@@ -28,9 +31,13 @@ class ResumeRequest(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class UnmarkRequest(Struct, frozen=True, forbid_unknown_fields=True):
-    """Pause, and remove all marks."""
+    """Pause, and remove all marks. nodes: hold these and remove their marks only, without a pause. reason: of
+    the hold, for other operators.
+    """
 
     by: By = ""
+    nodes: NodeNames = ()
+    reason: Reason = ""
 
 
 class IncidentAction(Struct, frozen=True, forbid_unknown_fields=True):

@@ -80,6 +80,12 @@ class ClusterWatches:
         self._missing = {"Nodes", "NodeIncidents", "decisions", "devices", "rules"}
         self._started_at = monotonic()
 
+    def rules_of(self, node: str) -> tuple[str, ...]:
+        """Return the names of nodeguard's DeviceTaintRules of a Node, by its name."""
+        return tuple(
+            seen.rule.name for seen in self.rules.values() if seen.is_managed and seen.rule.node == node
+        )
+
     def work(self) -> tuple[Coroutine[Any, Any, Any], ...]:
         """Return the coroutines that watch; they run until they are cancelled."""
         node_events = WatchCallbacks(self.node_changed, self.node_deleted, lambda: self.synced("Nodes"))

@@ -43,7 +43,7 @@ class KubernetesBackend:
         self._inputs = inputs
         self._lease = Lease(api, namespace, LEASE_NAME, pod)
         self.watches = ClusterWatches(api, fleet, inputs, self._lease.raise_epoch_above)
-        self.actions = KubernetesOperatorActions(api, namespace, self._fleet_decided)
+        self.actions = KubernetesOperatorActions(api, namespace, self._fleet_decided, self.watches.rules_of)
         self.on_written: Callable[[float], object] = lambda _: None
         # Seconds of the monotonic clock at which the marks of a Node were first issued, by uid.
         self._issued_at: dict[str, float] = {}

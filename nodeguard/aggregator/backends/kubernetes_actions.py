@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from nodeguard.aggregator.backends.operator_actions import (
     OperatorActionError,
     clear_message,
+    format_hold_reason,
     format_pause_reason,
 )
 from nodeguard.kube import incident_writer as incidents
 from nodeguard.kube.client import MERGE_PATCH, ApiClient, ApiError
 from nodeguard.kube.config_map import ConfigMap, ConfigMapObject
 from nodeguard.kube.incident_object import clear_spec, decode_incident, is_shared
+from nodeguard.kube.unmark import unmark_node
 from nodeguard.kube.watch import Watch
 from nodeguard.model.instant import rfc3339
+from nodeguard.model.mark import HOLD_ANNOTATION
 
 logger = logging.getLogger(__name__)
 
@@ -31,10 +34,19 @@ DecisionsChanged = Callable[[Mapping[str, str]], None]
 
 
 class KubernetesOperatorActions:
-    """Carries out operators' actions. on_changed: receives the decisions in use, of any operator."""
+    """Carries out operators' actions. on_changed: receives the decisions in use, of any operator. rules_of:
+    returns the names of the DeviceTaintRules of a Node, by its name.
+    """
 
-    def __init__(self, api: ApiClient, namespace: str, on_changed: DecisionsChanged) -> None:
+    def __init__(
+        self,
+        api: ApiClient,
+        namespace: str,
+        on_changed: DecisionsChanged,
+        rules_of: Callable[[str], Iterable[str]],
+    ) -> None:
         self._api = api
+        self._rules_of = rules_of
         self._on_changed = on_changed
 
         self._config_map = ConfigMap(api, namespace, DECISIONS_NAME)
@@ -62,6 +74,22 @@ class KubernetesOperatorActions:
         await self._change({PAUSE: reason, UNMARK: by or _ANONYMOUS})
         logger.info("new marks are paused", extra={"reason": reason})
         return "paused: all marks are being removed; nodeguard resume sets them again"
+
+    async def unmark_nodes(self, nodes: Sequence[str], reason: str, by: str) -> str:
+        """Remove all marks from some nodes, and hold these, one after another."""
+        hold = format_hold_reason(reason, by)
+        for number, name in enumerate(nodes):
+            try:
+                await unmark_node(self._api, name, self._rules_of(name), hold, time.time())
+            except ApiError as error:
+                done = f"; done: {', '.join(nodes[:number])}" if number else ""
+                raise OperatorActionError(f"{name} is not unmarked: {error}{done}") from None
+            logger.info("all marks of the node are removed", extra={"node": name, "reason": hold})
+        has = "it has" if len(nodes) == 1 else "they have"
+        return (
+            f"the marks of {', '.join(nodes)} are removed, and {has} a hold: nodeguard sets none until "
+            f"kubectl annotate node {' '.join(nodes)} {HOLD_ANNOTATION}-"
+        )
 
     async def unmark_finished(self, by: str) -> None:
         """Delete the request to remove all marks. by: the operator who made it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 
@@ -24,6 +25,9 @@ class OperatorActions(Protocol):
     async def unmark(self, by: str) -> str:
         """Pause, and remove all marks of nodeguard."""
 
+    async def unmark_nodes(self, nodes: Sequence[str], reason: str, by: str) -> str:
+        """Remove all marks of nodeguard from some nodes, and hold these, so that none is set again."""
+
     async def acknowledge(self, name: str, by: str) -> str:
         """Acknowledge an incident."""
 
@@ -36,6 +40,12 @@ def clear_message(name: str, *, of_many: bool) -> str:
     if of_many:
         return f"{name} is cleared: only new findings count, and each unhealthy node is marked by itself"
     return f"the node's agent is asked to clear {name}; nodeguard describe incident {name} shows its answer"
+
+
+def format_hold_reason(reason: str, by: str) -> str:
+    """Return the reason of a hold for every withheld mark: `unmarked by alice: a false alarm`."""
+    operator = f"unmarked by {by}" if by else "unmarked"
+    return f"{operator}: {reason}" if reason else operator
 
 
 def format_pause_reason(reason: str, by: str) -> str:

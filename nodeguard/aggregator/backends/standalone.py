@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Self
 
-from nodeguard.aggregator.backends.operator_actions import clear_message, format_pause_reason
+from nodeguard.aggregator.backends.operator_actions import (
+    OperatorActionError,
+    clear_message,
+    format_pause_reason,
+)
 from nodeguard.aggregator.backends.standalone_state import AdvisedMarks
 from nodeguard.aggregator.backends.standalone_store import StandaloneStore
 from nodeguard.aggregator.fleet_inputs import FleetInputs, FleetView
@@ -132,6 +136,13 @@ class StandaloneBackend:
         await self._store.write()
         logger.info("all marks are removed", extra={"by": by or _ANONYMOUS})
         return "paused: all marks are removed; nodeguard resume advises them again"
+
+    async def unmark_nodes(self, nodes: Sequence[str], _reason: str, _by: str) -> str:
+        """Refuse: without a Node there is no hold that keeps a mark from being advised again."""
+        raise OperatorActionError(
+            f"not done: without Kubernetes the advice about {', '.join(nodes)} would return at once: after "
+            "a repair, clear the incident (nodeguard incidents clear); else hold the check in the policy"
+        )
 
     async def acknowledge(self, name: str, by: str) -> str:
         """Acknowledge an incident."""

@@ -1,4 +1,4 @@
-"""nodeguard unmark: a pause, and the removal of all marks of nodeguard."""
+"""nodeguard unmark: the removal of the marks of some nodes, with a hold, or of all marks, with a pause."""
 
 from __future__ import annotations
 
@@ -13,30 +13,35 @@ from nodeguard.cli.streams import print_error
 from nodeguard.cli.usage import OK, ArgumentParser, UsageError
 from nodeguard.fleet_api.schema.status import FleetStatus
 
-SUMMARY = "remove all nodeguard marks"
+SUMMARY = "remove the marks of nodes, or all nodeguard marks"
 GROUP = "Fleet"
-
-_ONE_NODE = "kubectl taint node NAME nodeguard.dev/quarantine-"
 
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command; returns its exit code. Raises UsageError."""
     parser = ArgumentParser(
         prog="nodeguard unmark",
-        description="Pause, then remove all nodeguard marks from all nodes and GPUs.",
-        epilog=f"To release one node, remove its taint: {_ONE_NODE}. The mark returns if the fault still "
-        f"exists.",
+        description="Remove the nodeguard marks of some nodes and their GPUs, and hold these nodes, so that "
+        "no mark is set again. With --all: pause, then remove all nodeguard marks.",
+        epilog="To end the hold: kubectl annotate node NAME nodeguard.dev/hold-. A fault that still exists "
+        "is marked again then.",
     )
     add = parser.add_argument
-    add("--all", action="store_true", help="confirm that all marks are meant")
+    add("nodes", nargs="*", metavar="NODE", help="name of a node")
+    add("--all", action="store_true", help="remove the marks of all nodes, and pause")
+    add("--reason", default="", metavar="TEXT", help="reason of the hold, for other operators")
     add("-y", "--yes", action="store_true", help="do not ask")
     add_by(parser)
     add_output(parser, "text", "json", "yaml")
     add_socket(parser)
     options = parser.parse_args(arguments)
-    if not options.all:
-        raise UsageError(f"add --all to remove all marks; to release one node: {_ONE_NODE}")
+    if options.all == bool(options.nodes):
+        raise UsageError("name the nodes to unmark, or add --all to remove all marks")
     client = AggregatorClient(options, "unmark", arguments)
+    if options.nodes:
+        request = UnmarkRequest(options.by, tuple(options.nodes), options.reason)
+        client.post_and_print("unmark", request, options.output)
+        return OK
     if not options.yes:
         _confirm(client.get("status", FleetStatus))
     client.post_and_print("unmark", UnmarkRequest(options.by), options.output)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -42,6 +42,9 @@ class RecordingActions:
 
     async def unmark(self, by: str) -> str:
         return self._record("unmark", by)
+
+    async def unmark_nodes(self, nodes: Sequence[str], reason: str, by: str) -> str:
+        return self._record("unmark", *nodes, reason, by)
 
     async def acknowledge(self, name: str, by: str) -> str:
         return self._record("acknowledge", name, by)

@@ -101,6 +101,7 @@ async def test_actions_are_carried_out_and_their_message_returned(tmp_path: Path
             ("pause", {"reason": "a bad driver", "by": "alice"}),
             ("resume", {}),
             ("unmark", {"by": "bob"}),
+            ("unmark", {"by": "bob", "reason": "a false alarm", "nodes": ["node-1", "node-2", "node-1"]}),
             (f"incidents/{name}", {"action": "acknowledge", "by": "bob"}),
             (f"incidents/{name}", {"action": "clear", "by": "bob"}),
         ):
@@ -110,9 +111,17 @@ async def test_actions_are_carried_out_and_their_message_returned(tmp_path: Path
             ("pause", "a bad driver", "alice"),
             ("resume", ""),
             ("unmark", "bob"),
+            ("unmark", "node-1", "node-2", "a false alarm", "bob"),
             ("acknowledge", name, "bob"),
             ("clear", name, "bob"),
         ]
+        actions.calls.clear()
+        assert await query.error("POST", "unmark", json={"nodes": ["node-1", "node-77"]}) == (
+            404,
+            "there is no node 'node-77': nothing was changed",
+        )
+        assert (await query("POST", "unmark", json={"nodes": [""]}))[0] == 400
+        assert actions.calls == []
         actions.error = "replica-1 leads: ask it"
         assert await query.error("POST", "pause") == (409, "replica-1 leads: ask it")
 

@@ -155,6 +155,16 @@ async def test_removed_marks_are_not_set_again_after_a_restart(scene: Scene) -> 
     assert scene.planner.paused == "paused by Ann: all marks are removed"
 
 
+async def test_one_node_is_not_unmarked_as_it_cannot_be_held(scene: Scene) -> None:
+    scene.report("gpu-1", finding())
+    await scene.turn()
+    marked = scene.marked()
+    with pytest.raises(OperatorActionError, match="the advice about gpu-1 would return at once"):
+        await scene.backend.unmark_nodes(["gpu-1"], "a false alarm", "Ann")
+    await scene.turn()
+    assert scene.marked() == marked != {}
+
+
 async def test_decisions_survive_a_restart_and_their_instructions_are_sent_again(scene: Scene) -> None:
     scene.report("gpu-1", finding())
     await scene.turn()

@@ -1,0 +1,45 @@
+"""Removal of all marks of nodeguard from one Node on an operator's request, with a hold of that Node.
+
+An operator's decision is not fenced by the lease: any aggregator carries it out, as kubectl would. The hold
+keeps the leader from setting the marks again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from nodeguard.kube import device_rules, nodes
+from nodeguard.kube.client import MERGE_PATCH, STRATEGIC_MERGE_PATCH, ApiClient
+from nodeguard.kube.errors import ApiError
+from nodeguard.kube.node_patch import condition_patch, unmark_patch
+from nodeguard.model.node import NodeCondition
+
+# Attempts to write a Node that other clients change at the same time.
+_ATTEMPTS = 5
+
+_NO_CONDITION = NodeCondition("", "")
+
+
+async def unmark_node(api: ApiClient, name: str, rules: Iterable[str], hold: str, now: float) -> None:
+    """Hold a Node, and remove all marks of nodeguard from it. rules: names of its DeviceTaintRules. hold: the
+    reason. now: seconds since the epoch. Raises ApiError.
+    """
+    path = f"{nodes.PATH}/{name}"
+    for attempt in range(_ATTEMPTS):
+        node = nodes.decode_node(await api.request("GET", path))
+        patch = unmark_patch(node, hold)
+        try:
+            node = nodes.decode_node(await api.request("PATCH", path, body=patch, content_type=MERGE_PATCH))
+            break
+        except ApiError as error:
+            if error.status != 409 or attempt == _ATTEMPTS - 1:
+                raise
+    condition = condition_patch(node, _NO_CONDITION, now) if node.condition is not None else None
+    if condition is not None:
+        await api.request("PATCH", f"{path}/status", body=condition, content_type=STRATEGIC_MERGE_PATCH)
+    for rule in rules:
+        try:
+            await api.request("DELETE", f"{device_rules.PATH}/{rule}")
+        except ApiError as error:
+            if error.status != 404:
+                raise
