@@ -16,7 +16,7 @@ from nodeguard.fleet.state.node_marks import decode_record, encode_record
 from nodeguard.model.finding import Health
 from nodeguard.model.incident import IncidentState
 from nodeguard.model.mark import STATE_ANNOTATION, Mark
-from nodeguard.model.policy import Budget, CheckLimit, Mode, Policy, Pool, TopologyLabels
+from nodeguard.model.policy import Budget, CheckLimit, Mode, Policy, Pool, SoakPeriod, TopologyLabels
 from tests.fleet.scene import AT_ONCE, Fleet, finding, in_order
 
 pytestmark = pytest.mark.slow
@@ -167,6 +167,48 @@ def test_no_group_is_ever_above_its_printed_limit(
         marks, budgets = fleet.marked(), list(fleet.planner.state.budgets.rows())
         fleet.restart()
         assert (fleet.marked(), list(fleet.planner.state.budgets.rows())) == (marks, budgets)
+
+
+SOAK = SoakPeriod(600.0, 600.0, 0.0)
+timed_histories = st.lists(
+    st.tuples(
+        st.integers(0, 19),
+        st.sampled_from(["other fatal", "recovered"]),
+        st.sampled_from([0.0, 300.0, 700.0]),
+    ),
+    max_size=15,
+)
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.integers(2, 20), timed_histories, budgets)
+def test_a_dry_run_holds_the_capacity_of_its_marks_for_the_soak_period(
+    size: int, history: list[tuple[int, str, float]], budget: Budget
+) -> None:
+    fleets = [
+        Fleet(size, replace(policy_of(budget, mode), soak=SOAK)) for mode in (Mode.ENFORCE, Mode.OBSERVE)
+    ]
+    for number, what, seconds in history:
+        for fleet in fleets:
+            report(fleet, number % size, what)
+            settle(fleet)
+            fleet.after(seconds)
+            settle(fleet)
+        assert granted(fleets[0]) == granted(fleets[1])
+
+
+@pytest.mark.parametrize("mode", Mode)
+def test_the_next_node_waits_for_the_soak_period_of_the_first(mode: Mode) -> None:
+    fleet = Fleet(10, replace(SMALL, mode=mode, soak=SOAK))
+    for number, what, wanted in ((0, "other fatal", "node-0"), (0, "recovered", ""), (1, "other fatal", "")):
+        report(fleet, number, what)
+        settle(fleet)
+        assert {node for node, _, _ in granted(fleet)} == ({wanted} if wanted else set())
+        fleet.after(200.0)
+    settle(fleet)
+    fleet.after(300.0)
+    settle(fleet)
+    assert {node for node, _, _ in granted(fleet)} == {"node-1"}
 
 
 @pytest.mark.parametrize("mode", Mode)

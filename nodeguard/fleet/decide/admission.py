@@ -48,10 +48,13 @@ RequestKey = tuple[str, str, str]
 
 
 class Grant(Struct, frozen=True):
-    """A request that was granted, and when, in seconds since the epoch."""
+    """A request that was granted, and when. ended: when its finding ended; None while it lasts. Times in
+    seconds since the epoch.
+    """
 
     request: MarkRequest
     at: float
+    ended: float | None = None
 
 
 _NONE: dict[RequestKey, Grant] = {}
@@ -97,9 +100,10 @@ def admit(
 
     granted: the state of a request that is granted. `DryRun` counts marks that are not set: there a refused
     request is a dry run too, with the reason that would withhold it. already: requests that an earlier dry
-    run granted. They stay granted while their findings last: they come first, no budget refuses them, and one
-    that became more severe asks for its new mark. Capacity that is released in this plan is not granted
-    again in it, as either may be written first. The same applies to a dry run if a request is withdrawn.
+    run granted. They stay granted while their findings last, and for the first soak period after that: they
+    come first, no budget refuses them, and one that became more severe asks for its new mark. Capacity that
+    is released in this plan is not granted again in it, as either may be written first. The same applies to a
+    dry run if a request is withdrawn.
 
     A quarantined node gets no suspect mark, as quarantine keeps the same work away: the request is granted
     and uses no budget. After the quarantine it is decided like that of any other node.
@@ -112,7 +116,7 @@ def admit(
     asked = {request.key for request in in_order}
     for name, grant in sorted(already.items(), key=lambda item: (item[1].at, item[1].request.order)):
         if name not in asked:
-            state.count(grant)
+            state.grant_ended(grant)
         elif state.size_restraint(grant.request) is None:
             state.grant(grant.request, grant.at)
     for request in in_order:
@@ -174,10 +178,17 @@ class _AdmissionState:
         self.marks[request.uid] = self._charge(request, at)
         self.grants[request.key] = Grant(request, at)
 
-    def count(self, grant: Grant) -> None:
-        """Charge the budgets with a grant that is being released."""
-        if grant.request.uid in self._context.placements:
-            self._charge(grant.request, grant.at)
+    def grant_ended(self, grant: Grant) -> None:
+        """Charge the budgets with a grant after its finding has ended. It lasts for the soak period, and
+        counts in the plan that releases it.
+        """
+        request, now = grant.request, self._context.now
+        if request.uid not in self._context.placements:
+            return
+        marks, ended = self._charge(request, grant.at), now if grant.ended is None else grant.ended
+        if now - ended < self._context.policy.soak.first:
+            self.marks[request.uid] = marks
+            self.grants[request.key] = Grant(request, grant.at, ended)
 
     def _charge(self, request: MarkRequest, at: float) -> NodeMarks:
         before, after, marks = self._cost(request, at)
@@ -282,12 +293,14 @@ class Admissions:
         enforced = [request for request in requests if _is_enforced(policy, context.marks, request)]
         admission = admit(enforced, context, budgets, self._granted)
         self._latest_dry_run = {}
-        if len(enforced) == len(requests):
+        enforced_keys = {request.key for request in enforced}
+        earlier = {key: grant for key, grant in self._dry_run.items() if key not in enforced_keys}
+        if len(enforced) == len(requests) and not earlier:
             return admission.marks, admission.decisions
         marks = {**context.marks, **admission.marks}
         rest = [request for request in requests if not _is_enforced(policy, marks, request)]
         context = replace(context, marks=marks, usage={**context.usage, **admission.usage})
-        dry_run = admit(rest, context, budgets, IncidentState.DRY_RUN, self._dry_run)
+        dry_run = admit(rest, context, budgets, IncidentState.DRY_RUN, earlier)
         self._latest_dry_run = dry_run.grants
         return admission.marks, [*admission.decisions, *dry_run.decisions]
 
