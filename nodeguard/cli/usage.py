@@ -13,6 +13,9 @@ from nodeguard.config.units import parse_fractional_duration
 # Exit codes of the monitoring-plugins convention.
 OK, WARNING, FATAL, UNKNOWN = 0, 1, 2, 3
 
+# The error of a command that needs the aggregator's packages.
+MISSING_EXTRA = "the aggregator needs more packages than the agent: install gpu-nodeguard[aggregator]"
+
 _CHOICE = re.compile(
     r"argument (?P<name>.+?): invalid choice: '(?P<value>.*)' \(choose from (?P<choices>.*)\)"
 )

@@ -32,7 +32,7 @@ def queries() -> Iterator[tuple[str, str]]:
 
 
 def unknown_names(query: str, metrics: dict[str, set[str]]) -> set[str]:
-    """Return the metrics and labels of a query that nobody serves."""
+    """Return the metrics and labels of a query that do not exist."""
     labels = TARGET_LABELS | {"le", *(label for served in metrics.values() for label in served)}
     words = set(re.findall(r"[A-Za-z_]\w*", re.sub(r'"[^"]*"|\[\w+\]', "", query)))
     return words - FUNCTIONS - labels - metrics.keys() - PROCESS

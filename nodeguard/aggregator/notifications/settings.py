@@ -121,7 +121,7 @@ def _secret(document: YamlDocument, at: tuple[str | int, ...], name: str) -> str
 
 
 def _is_safe(url: str) -> bool:
-    """Return whether nobody on the network can read what is sent to an address."""
+    """Return whether an address is encrypted, or on this machine."""
     try:
         parts = urlsplit(url)
         host = parts.hostname or ""

@@ -15,7 +15,7 @@ from nodeguard.aggregator.api.requests import SOCKET_PATH
 from nodeguard.aggregator.options import SERVICE_NAME, AggregatorOptions
 from nodeguard.cli.check_catalogue import load_catalogue
 from nodeguard.cli.options import add_checks, directory
-from nodeguard.cli.usage import OK, UNKNOWN, ArgumentParser, UsageError, address
+from nodeguard.cli.usage import MISSING_EXTRA, OK, UNKNOWN, ArgumentParser, UsageError, address
 from nodeguard.local.logs import FORMATS, LEVELS, start_logging
 
 logger = logging.getLogger(__name__)
@@ -27,9 +27,6 @@ _METRICS = "127.0.0.1:9435"
 _MAX_DAYS = 3650
 _MIN_MIB, _MAX_MIB = 16, 1 << 20
 
-_MISSING_EXTRA = "the aggregator needs more packages than the agent: install gpu-nodeguard[aggregator]"
-
-
 SUMMARY = "collect agent reports and mark unhealthy nodes"
 GROUP = "Fleet"
 
@@ -40,7 +37,7 @@ def run(arguments: Sequence[str]) -> int:
     try:
         import uvloop  # noqa: PLC0415 - for this command only
     except ModuleNotFoundError:
-        raise UsageError(_MISSING_EXTRA) from None
+        raise UsageError(MISSING_EXTRA) from None
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_run(options))
 

@@ -1,0 +1,206 @@
+"""Reads the objects that the checks of a cluster need, with the rights of the user."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Iterable
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Struct, field
+
+from nodeguard.doctor.cluster import (
+    AGGREGATOR,
+    ClusterNode,
+    ClusterObjects,
+    TolerationSpec,
+    Workload,
+)
+from nodeguard.kube.client import ApiClient, Query
+from nodeguard.kube.errors import ApiError
+
+# Objects of one page of a list, and seconds for a request.
+_PAGE = 500
+_TIMEOUT = 30.0
+
+_GPU = "nvidia.com/gpu"
+
+# Rights that the aggregator needs: verb, API group, resource, whether in its namespace.
+RIGHTS = (
+    ("list", "", "nodes", False),
+    ("watch", "", "nodes", False),
+    ("patch", "", "nodes", False),
+    ("patch", "", "nodes/status", False),
+    ("list", "nodeguard.dev", "nodeincidents", False),
+    ("create", "nodeguard.dev", "nodeincidents", False),
+    ("patch", "nodeguard.dev", "nodeincidents/status", False),
+    ("create", "coordination.k8s.io", "leases", True),
+    ("create", "", "events", True),
+)
+
+_Schema = TypeVar("_Schema")
+
+
+class _Metadata(Struct):
+    name: str
+    namespace: str = ""
+    labels: dict[str, str] = {}
+
+
+class _Container(Struct):
+    image: str = ""
+    command: list[str] = []
+    args: list[str] = []
+
+
+class _PodSpec(Struct):
+    containers: list[_Container] = []
+    tolerations: list[TolerationSpec] = []
+
+
+class _PodTemplate(Struct):
+    spec: _PodSpec = field(default_factory=_PodSpec)
+
+
+class _WorkloadSpec(Struct):
+    template: _PodTemplate = field(default_factory=_PodTemplate)
+    replicas: int = 0
+
+
+class _WorkloadStatus(Struct):
+    desired: int = field(name="desiredNumberScheduled", default=0)
+    number_ready: int = field(name="numberReady", default=0)
+    ready_replicas: int = field(name="readyReplicas", default=0)
+
+
+class _WorkloadObject(Struct):
+    metadata: _Metadata
+    spec: _WorkloadSpec = field(default_factory=_WorkloadSpec)
+    status: _WorkloadStatus = field(default_factory=_WorkloadStatus)
+
+
+class _NodeStatus(Struct):
+    allocatable: dict[str, str] = {}
+
+
+class _NodeObject(Struct):
+    metadata: _Metadata
+    status: _NodeStatus = field(default_factory=_NodeStatus)
+
+
+class _ConfigMap(Struct):
+    data: dict[str, str] = {}
+
+
+class _ListMetadata(Struct):
+    next_page: str = field(name="continue", default="")
+
+
+class _List(Struct):
+    metadata: _ListMetadata
+    items: list[msgspec.Raw] = []
+
+
+async def read_cluster(client: ApiClient, namespace: str) -> ClusterObjects:
+    """Return the objects of a cluster. namespace: of nodeguard. Raises ApiError."""
+    daemonsets, deployments = [
+        [_workload(item) async for item in _items(client, f"/apis/apps/v1/{kind}", _WorkloadObject)]
+        for kind in ("daemonsets", "deployments")
+    ]
+    nodes = [_node(item) async for item in _items(client, "/api/v1/nodes", _NodeObject)]
+    deschedulers = {item.namespace for item in deployments if "descheduler" in item.name}
+    return ClusterObjects(
+        minor_version=await _minor_version(client),
+        has_incidents=await _exists(client, "nodeincidents.nodeguard.dev"),
+        daemonsets=tuple(daemonsets),
+        deployments=tuple(deployments),
+        nodes=tuple(nodes),
+        missing_rights=await _missing_rights(client, namespace),
+        descheduler_policies=tuple([text async for text in _policies(client, deschedulers)]),
+    )
+
+
+async def _items(client: ApiClient, path: str, schema: type[_Schema]) -> AsyncIterator[_Schema]:
+    """Yield all objects of a list, page by page."""
+    token = ""
+    while True:
+        query: Query = {"limit": _PAGE, **({"continue": token} if token else {})}
+        response = await client.request("GET", path, query=query, timeout=_TIMEOUT)
+        page = msgspec.json.decode(response, type=_List)
+        for item in page.items:
+            yield msgspec.json.decode(item, type=schema)
+        token = page.metadata.next_page
+        if not token:
+            return
+
+
+def _workload(item: _WorkloadObject) -> Workload:
+    pod = item.spec.template.spec
+    return Workload(
+        namespace=item.metadata.namespace,
+        name=item.metadata.name,
+        words=tuple(word for container in pod.containers for word in (*container.command, *container.args)),
+        images=tuple(container.image for container in pod.containers),
+        tolerations=tuple(pod.tolerations),
+        desired=item.status.desired or item.spec.replicas,
+        ready=item.status.number_ready or item.status.ready_replicas,
+    )
+
+
+def _node(item: _NodeObject) -> ClusterNode:
+    gpus = item.status.allocatable.get(_GPU, "0")
+    return ClusterNode(item.metadata.name, item.metadata.labels, int(gpus) if gpus.isdecimal() else 0)
+
+
+async def _minor_version(client: ApiClient) -> int:
+    version: Any = msgspec.json.decode(await client.request("GET", "/version", timeout=_TIMEOUT))
+    digits = re.match(r"\d+", str(version.get("minor", "")))
+    return int(digits[0]) if digits else 0
+
+
+async def _exists(client: ApiClient, name: str) -> bool:
+    path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}"
+    try:
+        await client.request("GET", path, timeout=_TIMEOUT)
+    except ApiError as error:
+        if error.status == 404:
+            return False
+        raise
+    return True
+
+
+async def _missing_rights(client: ApiClient, namespace: str) -> tuple[str, ...] | None:
+    """Return the rights that the aggregator lacks; None if this user may not ask."""
+    missing = []
+    for verb, group, resource, is_namespaced in RIGHTS:
+        kind, _, subresource = resource.partition("/")
+        attributes = {"verb": verb, "group": group, "resource": kind, "subresource": subresource}
+        if is_namespaced:
+            attributes["namespace"] = namespace
+        user = f"system:serviceaccount:{namespace}:{AGGREGATOR}"
+        groups = ["system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated"]
+        review = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SubjectAccessReview",
+            "spec": {"user": user, "groups": groups, "resourceAttributes": attributes},
+        }
+        path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+        try:
+            response = await client.request("POST", path, body=review, timeout=_TIMEOUT)
+        except ApiError as error:
+            if error.status == 403:
+                return None
+            raise
+        answer: Any = msgspec.json.decode(response)
+        if not answer.get("status", {}).get("allowed"):
+            missing.append(f"{verb} {resource}")
+    return tuple(missing)
+
+
+async def _policies(client: ApiClient, namespaces: Iterable[str]) -> AsyncIterator[str]:
+    """Yield the texts of the ConfigMaps of descheduler."""
+    for namespace in sorted(namespaces):
+        async for item in _items(client, f"/api/v1/namespaces/{namespace}/configmaps", _ConfigMap):
+            for text in item.data.values():
+                if "DeschedulerPolicy" in text:
+                    yield text
