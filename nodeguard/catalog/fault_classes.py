@@ -46,6 +46,7 @@ class FaultClassSchema(Struct, frozen=True, forbid_unknown_fields=True):
     daily_rate: Annotated[float, Meta(gt=0.0, le=1_000.0)] = 0.01
     weak: bool = False
     lasting: bool = False
+    job_start_checks: Annotated[tuple[str, ...], Meta(max_length=100)] = ()
 
 
 def load_fault_classes(folder: Path | Traversable, checks: Iterable[str]) -> tuple[FaultClass, ...]:
@@ -73,9 +74,12 @@ def require_matching_checks(
     """Raise ConfigError for a pattern that matches no check. checks: ids of all checks."""
     names = {*checks, STALE_CHECK}
     for index, fault_class in enumerate(classes):
-        for number, pattern in enumerate(fault_class.checks):
+        patterns = {"checks": fault_class.checks, "job_start_checks": fault_class.job_start_checks}
+        for field, number, pattern in (
+            (field, *item) for field, values in patterns.items() for item in enumerate(values)
+        ):
             if not any(fnmatchcase(name, pattern) for name in names):
-                place = (*path, index, "checks", number)
+                place = (*path, index, field, number)
                 raise document.error(place, f"{pattern!r} matches no check", "see `nodeguard checks`")
 
 
@@ -111,6 +115,7 @@ def _fault_class(document: YamlDocument, path: FieldPath, row: FaultClassSchema)
         row.daily_rate,
         row.weak,
         row.lasting,
+        row.job_start_checks,
     )
 
 

@@ -6,6 +6,7 @@ It reads no clock and does no I/O: the same calls lead to the same plans. Nodes 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from math import inf
 
 from nodeguard.fleet.decide.admission import AdmissionContext, Admissions, MarkDecision
 from nodeguard.fleet.decide.domain_decision import DomainContext, DomainDecision
@@ -16,6 +17,7 @@ from nodeguard.fleet.decide.release_tracker import ReleaseTracker
 from nodeguard.fleet.decide.restraints import Restraint, fleet_restraint, mark_restraint
 from nodeguard.fleet.diagnosis.component_faults import ComponentFaultTracker
 from nodeguard.fleet.diagnosis.diagnosis import Diagnosis
+from nodeguard.fleet.diagnosis.results import JOB
 from nodeguard.fleet.diagnosis.vote_collector import VoteCollector
 from nodeguard.fleet.incidents.condition import node_condition
 from nodeguard.fleet.incidents.domain_incidents import SharedIncidents
@@ -165,6 +167,16 @@ class Planner:
         """Update the devices that are published for a node, by its name."""
         self.state.update_devices(node, devices)
 
+    def job_nodes(self, now: Instant) -> dict[str, float]:
+        """Return the nodes with jobs to read: those that vote, and those with a mark request. Of each node,
+        the time of its latest vote or request, in seconds of the monotonic clock.
+        """
+        nodes = self.diagnosis.voting.current_voters(now.mono)
+        for uid, decisions in self.decisions.items():
+            since = max(decision.request.since for decision in decisions)
+            nodes[uid] = max(now.mono - (now.wall - since), nodes.get(uid, -inf))
+        return nodes
+
     def record_report(self, uid: str, report: Report, now: Instant) -> None:
         """Record the report of a node."""
         latest = self.state.record_report(uid, report, now)
@@ -270,7 +282,8 @@ class Planner:
 
     def clear(self, incident: Incident, now: Instant) -> None:
         """Clear an incident of a domain or a check on an operator's request."""
-        self.diagnosis.clear(incident.domain or incident.cause, now.mono)
+        is_of_job = incident.target.startswith(JOB)
+        self.diagnosis.clear(incident.target if is_of_job else incident.domain or incident.cause, now.mono)
         self._invalidate_diagnosis()
 
     def removal_plan(self) -> Plan:

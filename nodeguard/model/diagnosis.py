@@ -37,7 +37,7 @@ class FaultClass(Struct, frozen=True):
     onsets of one node a day, until the fleet's own rate is known. weak: whether a small share of many nodes
     is only diagnosed after a delay. lasting: whether the fault lasts until it is fixed, so that the domain
     stays degraded as long as its nodes show it. phrase: what the voting nodes do, as in `14 of 16 nodes lost
-    a link`.
+    a link`. job_start_checks: checks of events that the start of a job may cause, too.
     """
 
     name: str
@@ -49,6 +49,7 @@ class FaultClass(Struct, frozen=True):
     daily_rate: float = 0.01
     weak: bool = False
     lasting: bool = False
+    job_start_checks: tuple[str, ...] = ()
 
 
 _MIN, _HOUR, _DAY = 60.0, 3_600.0, 86_400.0

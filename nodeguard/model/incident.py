@@ -74,7 +74,8 @@ class Incident(Struct, frozen=True, omit_defaults=True, rename="camel"):
     epoch; resolved_at is 0 while open. occurrences: how often it was opened. parent: name of the incident
     that includes this one, empty for none. budget: the budget that withholds the mark, with its limit; the
     used amount changes often and is in `detail`. confinement: of a suppressed check that fires on no new
-    nodes; None for all nodes.
+    nodes; None for all nodes. jobs: the jobs on its nodes since it was opened, as far as they were read;
+    jobs_omitted: number of further ones.
     """
 
     name: str
@@ -99,6 +100,8 @@ class Incident(Struct, frozen=True, omit_defaults=True, rename="camel"):
     parent: str = ""
     budget: str = ""
     confinement: Confinement | None = None
+    jobs: tuple[str, ...] = ()
+    jobs_omitted: int = 0
 
     @property
     def is_open(self) -> bool:

@@ -26,7 +26,8 @@ class Fault(Struct, frozen=True):
     """A fault of one node, or a decoy that looks like one. start, end: in seconds.
 
     node: its index. kind_name: of its kind. target_index: of the target that shows it. cause: path of the
-    domain that causes it, or a name for another cause; empty for the node itself.
+    domain that causes it, or a name for another cause; empty for the node itself. job: that runs on the node
+    then, empty for none; job_start: when it started.
     """
 
     start: float
@@ -35,6 +36,8 @@ class Fault(Struct, frozen=True):
     kind_name: str
     target_index: int = 0
     cause: str = ""
+    job: str = ""
+    job_start: float = 0.0
 
     @property
     def duration(self) -> float:

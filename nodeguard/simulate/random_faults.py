@@ -107,7 +107,8 @@ def node_faults(
         for node in fleet.domains[chance.choice(leaves)]:
             if chance.random() < rates.gang_start_flaps:
                 start = at + chance.uniform(0.0, 60.0)
-                yield Fault(start, start + rates.decoy_seconds, node, "port-flap", 0, GANG_START)
+                end, job = start + rates.decoy_seconds, f"training/gang-{at:.0f}"
+                yield Fault(start, end, node, "port-flap", 0, GANG_START, job, at)
 
 
 def shared_faults(

@@ -24,6 +24,9 @@ _LATER = _HOUR
 _LEAF = "fabric/p0/leaf1"
 _FLAP_CHECKS = ("port-flap", "port-link-downed")
 
+# The job of a gang.
+_GANG = "training/gang"
+
 
 class Expectation(Struct, frozen=True):
     """The outcome that operators want; the domains stay degraded, and the nodes quarantined, until the end.
@@ -212,10 +215,13 @@ def _gang_start(fleet: SimulatedTopology, chance: Random) -> Events:
     until = _START + _HOUR
     nodes = chance.sample(range(len(fleet.nodes))[256:768], 51)
     faults = [
-        Fault(_START + chance.uniform(0.0, _MINUTE), until + _LATER, node, "port-flap", 0, "a gang")
+        Fault(
+            _START + chance.uniform(0.0, _MINUTE), until + _LATER, node, "port-flap", 0, "a gang",
+            _GANG, _START,
+        )
         for node in nodes
-    ]
-    return Events(tuple(faults), Expectation(may_suppress=_FLAP_CHECKS), until)
+    ]  # fmt: skip
+    return Events(tuple(faults), Expectation(), until)
 
 
 _SMALL_LEAVES, _TWO_PODS = TopologySizes(leaf=4), TopologySizes(pod=64, leaf=8)

@@ -14,6 +14,7 @@ from nodeguard.fleet.planner import Planner
 from nodeguard.fleet.state.node_marks import apply_desired
 from nodeguard.model.incident import IncidentState
 from nodeguard.model.instant import Instant
+from nodeguard.model.job import NodeJob
 from nodeguard.model.mark import MAINTENANCE_ANNOTATION, DesiredNode
 from nodeguard.model.policy import Policy
 from nodeguard.simulate.agent_reports import age_report
@@ -119,7 +120,10 @@ class SimulatedFleet:
                 self._report_fault(event.fault, event.at, starts=event.kind == "fault starts")
 
     def _report_fault(self, fault: Fault, at: float, *, starts: bool) -> None:
-        """Report the start or the end of a fault to the observers."""
+        """Report the start or the end of a fault to the observers, and the job of its node to the planner."""
+        if fault.job:
+            job = NodeJob(fault.job, (_WALL + fault.job_start,))
+            self.planner.state.update_jobs(self._nodes[fault.node].uid, (job,) if starts else ())
         for observer in self._observers:
             if starts:
                 observer.fault_started(fault, at)

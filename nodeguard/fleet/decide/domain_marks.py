@@ -15,7 +15,7 @@ from nodeguard.fleet.decide.domain_decision import (
 )
 from nodeguard.fleet.decide.mark_requests import MarkRequest
 from nodeguard.fleet.decide.release import ReleasedMark, without_causes
-from nodeguard.fleet.diagnosis.results import CHECK, clearing_message, degraded_message
+from nodeguard.fleet.diagnosis.results import CHECK, JOB, clearing_message, degraded_message
 from nodeguard.fleet.diagnosis.vote_collector import VoteCollector
 from nodeguard.fleet.state.fleet_state import FleetState
 from nodeguard.fleet.state.node_marks import NodeMarks
@@ -61,7 +61,12 @@ class DomainMarks:
                 before.setdefault(incident.domain, (incident.target, (incident.cause,), incident.first_seen))
             elif incident.is_open and incident.target not in self._restored:
                 self._restored.add(incident.target)
-                self._restore_suppression(incident, now)
+                if incident.target.startswith(JOB):
+                    began = now.mono - max(0.0, now.wall - incident.first_seen)
+                    job = incident.target.removeprefix(JOB)
+                    diagnosis.restore_bad_start(job, incident.cause, began, now.mono)
+                else:
+                    self._restore_suppression(incident, now)
         for domain, (name, fault_classes, since) in before.items():
             # A domain that widened: its marks are still those of the narrower one.
             is_widened = any(
@@ -94,6 +99,7 @@ class DomainMarks:
         diagnosis, members = self._votes.diagnosis, self._votes.domain_members
         degraded = diagnosis.degraded_domains
         self._restored |= degraded.keys() | {f"{CHECK}{check}" for check in diagnosis.suppressed_checks}
+        self._restored |= {f"{JOB}{job}" for job in diagnosis.bad_starts}
         active = ActiveDomainMarks.of(_degraded(marks))
         if not (degraded or active.nodes):
             self.decisions = {}

@@ -11,7 +11,14 @@ from math import inf
 from nodeguard.fleet.diagnosis.candidates import new_version
 from nodeguard.fleet.diagnosis.degraded_domains import SOON, DegradedDomains
 from nodeguard.fleet.diagnosis.domain_recovery import ShownFaults
-from nodeguard.fleet.diagnosis.results import DegradedDomain, Recurrence, SuppressedCheck
+from nodeguard.fleet.diagnosis.job_starts import FindJobStarts, JobStarts, no_job_starts
+from nodeguard.fleet.diagnosis.results import (
+    JOB,
+    BadJobStart,
+    DegradedDomain,
+    Recurrence,
+    SuppressedCheck,
+)
 from nodeguard.fleet.diagnosis.suppressed_checks import SuppressedChecks
 from nodeguard.fleet.diagnosis.vote_index import VoteIndex
 from nodeguard.fleet.state.topology.members import DomainMembers
@@ -24,20 +31,25 @@ _PART = 0.1
 
 
 class Diagnosis:
-    """The degraded domains and suppressed checks of a fleet, and the votes for them.
+    """The degraded domains, suppressed checks and bad starts of jobs of a fleet, and the votes for them.
 
     confirmed: returns whether another source confirms what a check found on a node. shown_faults: see
-    `ShownFaults`.
+    `ShownFaults`. find_starts: returns the starts of jobs on a node.
     """
 
     def __init__(
-        self, rule: DiagnosisPolicy, confirmed: Callable[[str, str], bool], shown_faults: ShownFaults
+        self,
+        rule: DiagnosisPolicy,
+        confirmed: Callable[[str, str], bool],
+        shown_faults: ShownFaults,
+        find_starts: FindJobStarts = no_job_starts,
     ) -> None:
         recurrence = self._recurrence = Recurrence(rule)
         self.rule = rule
         self.voting = VoteIndex(rule)
         self._domains = DegradedDomains(rule, self.voting, recurrence, shown_faults)
         self._checks = SuppressedChecks(rule, self.voting, recurrence, confirmed)
+        self._jobs = JobStarts(rule, self.voting, find_starts)
         self._evaluated: float | None = None
 
     @property
@@ -54,6 +66,11 @@ class Diagnosis:
     def suppressed_checks(self) -> Mapping[str, SuppressedCheck]:
         """Return the suppressed checks, by check."""
         return self._checks.suppressed
+
+    @property
+    def bad_starts(self) -> Mapping[str, BadJobStart]:
+        """Return the bad starts of jobs, by job."""
+        return self._jobs.bad_starts
 
     def set_domains(self, uid: str, paths: Iterable[str], now: float) -> None:
         """Set the domains of a node that may vote; without any, it may not."""
@@ -113,6 +130,7 @@ class Diagnosis:
         """Continue with the degraded domains, suppressed checks and recurrences of another diagnosis."""
         self._domains.take_over(other._domains)
         self._checks.take_over(other._checks)
+        self._jobs.take_over(other._jobs)
         self._recurrence.take_over(other._recurrence)
         self.voting.began = other.voting.began
 
@@ -143,15 +161,22 @@ class Diagnosis:
         """
         return self._checks.confine(uid, check, at)
 
+    def restore_bad_start(self, job: str, fault_class: str, began: float, now: float) -> None:
+        """Restore a bad start of a job from before this start, without its votes."""
+        self._jobs.restore(job, fault_class, began, now)
+
     def clear(self, cause: str, now: float) -> None:
-        """Clear a domain or a check on an operator's request."""
+        """Clear a domain, a check, or the bad start of a job (`job/NAME`) on an operator's request."""
+        if cause.startswith(JOB):
+            self._jobs.clear(cause.removeprefix(JOB), now)
+            return
         self._domains.clear(cause, now)
         self._checks.clear(cause, now)
 
     def next_evaluation(self) -> float | None:
         """Return when to evaluate without new votes, in seconds of the clock; None for never."""
-        undecided = self._domains.clocks or self._checks.suspected
-        if not (undecided or self.degraded_domains or self.suppressed_checks):
+        undecided = self._domains.clocks or self._checks.suspected or self._jobs.is_undecided
+        if not (undecided or self.degraded_domains or self.suppressed_checks or self.bad_starts):
             return None
         if self._evaluated is None:
             return -inf
@@ -163,10 +188,16 @@ class Diagnosis:
         due = self.next_evaluation()
         if not self.voting.changed_checks and (due is None or now < due):
             return False
-        before = dict(self.degraded_domains), dict(self.suppressed_checks)
+        before = dict(self.degraded_domains), dict(self.suppressed_checks), self.bad_starts
         self.voting.forget(self.suppressed_checks, now)
+        if self._jobs.update(now):
+            self._domains.choose_again()
+            self._clear_explained(now)
         candidates = self._domains.choose(frozenset(self._checks.fleet_wide()), now)
-        self._checks.update_suspected(*self._domains.explanations(candidates, now), now)
+        affected, explained = self._domains.explanations(candidates, now)
+        self._checks.update_suspected(
+            affected, lambda fault_class: explained(fault_class).union(self._jobs.explained(fault_class)), now
+        )
         doubted = self._checks.suppress_settled(now) | self._checks.suspected.keys()
         for candidate in list(self._domains.settled_candidates(candidates, now)):
             checks = list(self.voting.checks_of(candidate.fault_class, candidate.voters))
@@ -192,4 +223,14 @@ class Diagnosis:
             self._domains.choose_again()
         self.voting.changed_checks.clear()
         self._evaluated = now
-        return before != (self.degraded_domains, self.suppressed_checks)
+        return before != (self.degraded_domains, self.suppressed_checks, self.bad_starts)
+
+    def _clear_explained(self, now: float) -> None:
+        """Clear degraded domains with votes that the start of a job explains: their jobs were not known when
+        the domains were diagnosed.
+        """
+        for domain, degraded in list(self.degraded_domains.items()):
+            explained = set[str]().union(*map(self._jobs.explained, degraded.fault_classes))
+            unexplained = set(degraded.voters) - explained
+            if not degraded.restored and explained and len(unexplained) < self.rule.min_nodes:
+                self._domains.clear(domain, now)

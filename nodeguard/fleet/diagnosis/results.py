@@ -10,8 +10,9 @@ from msgspec import Struct
 from nodeguard.judge.formatting import format_duration
 from nodeguard.model.diagnosis import STALE_CHECK, DiagnosisPolicy
 
-# The resource of an incident of a suppressed check begins with this.
+# The resource of an incident of a suppressed check, and of a job, begins with this.
 CHECK = "check/"
+JOB = "job/"
 
 
 class Candidate(Struct, frozen=True):
@@ -114,6 +115,24 @@ class SuppressedCheck(Struct, frozen=True):
         return self.restored_size or len(self.nodes)
 
 
+class BadJobStart(Struct, frozen=True):
+    """A bad start of a job: many of its nodes lost a link for a short time. Times in seconds of the monotonic
+    clock.
+
+    since: when it was diagnosed; started: when the job started on the first node; began, last: the first and
+    the last vote. voters: uids; none if only an incident reports it, from before this start of the
+    aggregator.
+    """
+
+    job: str
+    fault_class: str
+    since: float
+    started: float
+    began: float
+    last: float
+    voters: tuple[str, ...] = ()
+
+
 class Recurrence:
     """The past diagnoses of domains and checks, by name: how many, and when the last one ended."""
 
@@ -158,10 +177,7 @@ def degraded_message(degraded: DegradedDomain, rule: DiagnosisPolicy) -> str:
     """Return the evidence against a domain, with the counter-evidence."""
     if degraded.restored:
         return f"{degraded.domain} was degraded before this aggregator started; its nodes are evaluated again"
-    phrase = next(
-        (fault_class.phrase for fault_class in rule.classes if fault_class.name == degraded.fault_classes[0]),
-        "show the same",
-    )
+    phrase = _phrase(degraded.fault_classes, rule)
     if not degraded.voters:
         return f"{degraded.domain}: the nodes that {phrase} no longer exist"
     share = f"{len(degraded.voters)} of {degraded.size} nodes"
@@ -210,6 +226,27 @@ def suppression_effect(check: SuppressedCheck) -> str:
     if check.retracts:
         return "it marks nothing new; its marks since it began to fire, without another source, are released"
     return "it marks nothing new; its marks stay, as too few nodes are affected to release them"
+
+
+def bad_start_message(start: BadJobStart, rule: DiagnosisPolicy) -> str:
+    """Return the evidence of a bad start of a job."""
+    if not start.voters:
+        return f"job {start.job} started badly before this aggregator started"
+    after = format_duration(max(1.0, start.last - start.started))
+    phrase = _phrase((start.fault_class,), rule)
+    return f"job {start.job} started badly: {_nodes(len(start.voters))} {phrase} within {after} of its start"
+
+
+def bad_start_effect(rule: DiagnosisPolicy) -> str:
+    """Return what a bad start of a job does to the votes of its nodes."""
+    quiet = format_duration(rule.recovery_initial)
+    return f"these votes count for no switch; over when the job has started without them for {quiet}"
+
+
+def _phrase(fault_classes: tuple[str, ...], rule: DiagnosisPolicy) -> str:
+    """Return what the voting nodes of the first of some fault classes do."""
+    phrases = (item.phrase for item in rule.classes if item.name in fault_classes[:1])
+    return next(phrases, "show the same")
 
 
 def _nodes(many: int) -> str:

@@ -5,23 +5,26 @@ A node does not vote under maintenance, with an operator's cordon, or before its
 
 from __future__ import annotations
 
-from collections.abc import Collection, Set
+from collections.abc import Collection, Iterator, Set
 from math import inf
 
 from msgspec.structs import replace
 
 from nodeguard.fleet.diagnosis.diagnosis import Diagnosis
+from nodeguard.fleet.diagnosis.job_starts import JobStart
 from nodeguard.fleet.diagnosis.missing_agents import MissingAgents
 from nodeguard.fleet.diagnosis.node_versions import version_domains
 from nodeguard.fleet.diagnosis.recoveries import is_recovery
 from nodeguard.fleet.state.fleet_state import FleetState
 from nodeguard.fleet.state.latest_report import LatestReport
+from nodeguard.fleet.state.node_jobs import NodeJobs
 from nodeguard.fleet.state.node_placement import DOMAIN
 from nodeguard.fleet.state.topology.members import DomainMembers
 from nodeguard.model.diagnosis import STALE_CHECK, DiagnosisPolicy
 from nodeguard.model.finding import DataStatus, Health
 from nodeguard.model.incident import Symptom
 from nodeguard.model.instant import Instant
+from nodeguard.model.job import NodeJob
 from nodeguard.wire.report import ReportedFinding
 
 
@@ -65,10 +68,16 @@ class VoteCollector:
         self._stale: Set[str] = frozenset()
         self._missing = MissingAgents(state)
         self._votes: dict[str, tuple[float, float]] = {}
+        self._jobs: dict[str, tuple[NodeJob, ...]] = {}
         self._now = Instant(0.0, 0.0, "")
 
+    @property
+    def jobs(self) -> NodeJobs:
+        """Return the jobs of the nodes."""
+        return self._state.jobs
+
     def _new_diagnosis(self, rule: DiagnosisPolicy) -> Diagnosis:
-        diagnosis = Diagnosis(rule, self.is_confirmed, self.shown_faults)
+        diagnosis = Diagnosis(rule, self.is_confirmed, self.shown_faults, self.job_starts)
         diagnosis.voting.add_check(STALE_CHECK, _OF_SILENCE)
         return diagnosis
 
@@ -110,6 +119,20 @@ class VoteCollector:
             self._vote_for_all(uid)
         if not is_excluded:
             self._excluded.pop(uid, None)
+        self._update_jobs(uid)
+
+    def _update_jobs(self, uid: str) -> None:
+        before, jobs = self._jobs.pop(uid, ()), self._state.jobs.jobs(uid)
+        if jobs:
+            self._jobs[uid] = jobs
+        if jobs != before:
+            self.diagnosis.voting.record_jobs(uid)
+
+    def job_starts(self, uid: str) -> Iterator[JobStart]:
+        """Yield the starts of jobs on a node, in seconds of the monotonic clock."""
+        for job in self._state.jobs.jobs(uid):
+            for at in job.starts:
+                yield JobStart(job.name, self._now.mono - (self._now.wall - at))
 
     def _is_marked(self, uid: str) -> bool:
         """Return whether a node carries the mark of a domain: then it counts before its first report."""
@@ -123,6 +146,7 @@ class VoteCollector:
         self._excluded.pop(uid, None)
         self._missing.remove_node(uid)
         self._votes.pop(uid, None)
+        self._jobs.pop(uid, None)
 
     def record_report(self, uid: str, now: Instant) -> None:
         """Record a node's report, with the checks that fire on it now."""

@@ -114,6 +114,18 @@ class VoteIndex:
         """Return the votes of the fault classes in which a check may vote, by fault class."""
         return self._classes.get(check, _NONE)
 
+    def record_jobs(self, uid: str) -> None:
+        """Record that the jobs of a node changed: the checks that fire on it are to be evaluated again."""
+        self.changed_checks.update(check for check, firings in self.firings.items() if uid in firings.latest)
+
+    def current_voters(self, now: float) -> dict[str, float]:
+        """Return the nodes with a vote that may still count, with their latest vote, by uid."""
+        voters: dict[str, float] = {}
+        for votes in self.votes_by_class.values():
+            for uid, at in votes.current_voters(now).items():
+                voters[uid] = max(at, voters.get(uid, at))
+        return voters
+
     def active_nodes(self, fault_class: str, suppressed: Container[str] = ()) -> set[str]:
         """Return the nodes that show a fault class now, by checks that are not suppressed."""
         nodes: set[str] = set()

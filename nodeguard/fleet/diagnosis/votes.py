@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Set
+from math import inf
 
 from nodeguard.fleet.diagnosis.results import VoteTally
 from nodeguard.fleet.diagnosis.significance import OnsetRate, fewest_significant, significance
@@ -18,12 +19,15 @@ _NONE: dict[str, float] = {}
 
 
 class FaultVotes:
-    """The votes for one fault class: the latest of each node."""
+    """The votes for one fault class: the latest of each node. of_jobs: the time up to which the start of a
+    job explains the votes of a node, by uid: these count for no domain.
+    """
 
     def __init__(self, fault_class: FaultClass, rule: DiagnosisPolicy, members: DomainMembers) -> None:
         self.vote_class = fault_class
         self.vote_rules = {rule.topology: rule for rule in fault_class.topologies}
         self.longest_window = max(fault_class.windows)
+        self.of_jobs: dict[str, float] = {}
         self._rule = rule
         self._members = members
         self._latest: dict[str, float] = {}
@@ -89,14 +93,38 @@ class FaultVotes:
         for uid in uids:
             self._onsets.pop(uid, None)
 
+    def explain_by_jobs(self, times: dict[str, float]) -> bool:
+        """Set up to which time the start of a job explains the votes of each node, by uid. These votes do not
+        count as chance either. Returns whether that changed anything.
+        """
+        before, self.of_jobs = self.of_jobs, times
+        new = {uid: at for uid, at in times.items() if before.get(uid) != at}
+        if new:
+            self._recent = deque((at, uid) for at, uid in self._recent if at > new.get(uid, -inf))
+        for uid, until in new.items():
+            onsets = self._onsets.get(uid, deque())
+            self._onsets[uid] = deque((at for at in onsets if at > until), maxlen=_ONSETS)
+        return before != times
+
     def voters(self, path: str, now: float, within: float) -> dict[str, float]:
-        """Return the voters of a domain, with their latest vote, without nodes that vote all the time."""
+        """Return the voters of a domain, with their latest vote, without nodes that vote all the time, or
+        with a vote that the start of a job explains.
+        """
         since = now - within
         return {
             uid: at
             for uid, at in self._by_path.get(path, _NONE).items()
-            if since < at <= now and not self._repeats(uid, now)
+            if max(since, self.of_jobs.get(uid, since)) < at <= now and not self._repeats(uid, now)
         }
+
+    def current_voters(self, now: float) -> dict[str, float]:
+        """Return all nodes with a vote in the longest window, with their latest vote."""
+        since = now - self.longest_window
+        return {uid: at for uid, at in self._latest.items() if at > since}
+
+    def onsets(self, uid: str) -> Iterable[float]:
+        """Return the onsets of a node that nothing explained, as far as is remembered."""
+        return self._onsets.get(uid, ())
 
     def latest_votes(self, path: str) -> Mapping[str, float]:
         """Return the latest vote of each node of a domain, as far as is remembered."""

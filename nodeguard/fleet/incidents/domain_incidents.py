@@ -1,4 +1,4 @@
-"""Incidents with a shared cause: degraded domains and suppressed checks, and the node faults they explain.
+"""Incidents with a shared cause: degraded domains, suppressed checks and jobs, and node faults they explain.
 
 One incident for each cause. Pure.
 """
@@ -9,12 +9,15 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from hashlib import blake2b
 
+from msgspec.structs import replace
+
 from nodeguard.fleet.decide.admission import MarkDecision
 from nodeguard.fleet.decide.domain_decision import DomainDecision
 from nodeguard.fleet.decide.domain_marks import BEFORE_FIRST_VOTE, DomainMarks
 from nodeguard.fleet.decide.mark_requests import resource
 from nodeguard.fleet.diagnosis.results import CHECK, SuppressedCheck, suppressed_message, suppression_effect
 from nodeguard.fleet.diagnosis.vote_collector import VoteCollector
+from nodeguard.fleet.incidents.job_incidents import explains, hit_jobs, job_incident, job_resource
 from nodeguard.fleet.incidents.node_incidents import ParentIncidents
 from nodeguard.fleet.incidents.tracker import IncidentChanges, IncidentTracker
 from nodeguard.fleet.state.fleet_state import FleetState
@@ -58,12 +61,23 @@ class SharedIncidents:
         return IncidentChanges(changed, events, nodes.transient)
 
     def incidents(self, now: Instant) -> Iterator[Incident]:
-        """Yield the incidents of degraded domains and of suppressed checks."""
+        """Yield the incidents of degraded domains, of suppressed checks, and of bad starts of jobs."""
         for decision in self._domain_marks.decisions.values():
             members = self._votes.domain_members.size(decision.degraded.domain)
-            yield domain_incident(decision, members, self._votes.symptom, now)
+            incident = domain_incident(decision, members, self._votes.symptom, now)
+            yield self._with_jobs(incident, decision.degraded.voters)
         for suppressed in self._votes.diagnosis.suppressed_checks.values():
-            yield check_incident(suppressed, self._votes.symptom, now)
+            yield self._with_jobs(check_incident(suppressed, self._votes.symptom, now), suppressed.nodes)
+        diagnosis = self._votes.diagnosis
+        for start in diagnosis.bad_starts.values():
+            name = shared_incident_name(job_resource(start.job))
+            symptoms = _symptoms(start.voters, (start.fault_class,), self._votes.symptom)
+            yield job_incident(name, start, symptoms, diagnosis.rule, now)
+
+    def _with_jobs(self, incident: Incident, uids: Iterable[str]) -> Incident:
+        """Return an incident with the jobs of its nodes."""
+        names, omitted = hit_jobs(uids, self._votes.jobs)
+        return replace(incident, jobs=names, jobs_omitted=omitted)
 
     def parents(
         self, policy: Policy, placement: NodePlacement, report: LatestReport, now: Instant
@@ -114,6 +128,9 @@ class SharedIncidents:
                 and (degraded.restored or since >= began - BEFORE_FIRST_VOTE)
             ):
                 return shared_incident_name(degraded.name)
+        for start in diagnosis.bad_starts.values():
+            if diagnosis.has_fault_class(check, (start.fault_class,)) and explains(start, uid, since, now):
+                return shared_incident_name(job_resource(start.job))
         return ""
 
 

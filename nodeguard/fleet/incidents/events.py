@@ -5,8 +5,10 @@ from __future__ import annotations
 from msgspec import Struct
 from msgspec.structs import replace
 
+from nodeguard.fleet.diagnosis.results import JOB
 from nodeguard.model.finding import Health
 from nodeguard.model.incident import Incident, IncidentState
+from nodeguard.model.job import add_jobs, jobs_text
 from nodeguard.model.target import target_label
 
 
@@ -54,7 +56,9 @@ def event_of(before: Incident | None, after: Incident) -> IncidentEvent | None:
     # A message about a domain or a check names it.
     place = f"{after.cause} on {target_label(after.target)}: " if after.node else ""
     found = f"{after.message}; " if after.message else ""
-    message = f"{place}{found}{_done(after)} ({after.name})"
+    jobs = jobs_text(after.jobs, after.jobs_omitted)
+    hit = f"; jobs: {jobs}" if jobs and not after.target.startswith(JOB) else ""
+    message = f"{place}{found}{_done(after)}{hit} ({after.name})"
     return IncidentEvent(after.uid, after.node, reason, message[:1000], warning, after.name)
 
 
@@ -116,7 +120,12 @@ def update_incident(before: Incident | None, now: Incident, wall: float) -> Inci
         occurrences=before.occurrences,
         message=now.message or before.message,
     )
-    return before if _gist(same) == _gist(before) else replace(same, last_transition=wall)
+    jobs = add_jobs((before.jobs, before.jobs_omitted), (now.jobs, now.jobs_omitted))
+    same = replace(same, jobs=jobs[0], jobs_omitted=jobs[1])
+    if _gist(same) != _gist(before):
+        return replace(same, last_transition=wall)
+    # The jobs are read after the incident was opened: that is no transition.
+    return before if jobs == (before.jobs, before.jobs_omitted) else same
 
 
 def _gist(incident: Incident) -> tuple[object, ...]:

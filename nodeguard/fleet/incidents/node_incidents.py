@@ -27,6 +27,7 @@ from nodeguard.fleet.state.node_placement import NodePlacement
 from nodeguard.model.finding import Action, Health
 from nodeguard.model.incident import GRANTED_STATES, Incident, IncidentState, Symptom
 from nodeguard.model.instant import Instant
+from nodeguard.model.job import limit_jobs
 from nodeguard.model.mark import MARK_KINDS, Mark, MarkCause
 from nodeguard.model.node import Device
 from nodeguard.model.policy import Policy
@@ -63,7 +64,7 @@ class NodeSituation(Struct, frozen=True):
     """The inputs of the incidents of one node. decisions: on its mark requests. proofs: of its marks.
     granted: the state of an active mark. graced: the end of the grace period, of targets with suspect or
     fatal findings that make no request, as they are late or not fresh, all within the grace period of their
-    mark.
+    mark. jobs: names of the node's jobs.
     """
 
     placement: NodePlacement
@@ -74,6 +75,7 @@ class NodeSituation(Struct, frozen=True):
     shared: ParentIncidents = ParentIncidents()
     granted: IncidentState = IncidentState.MARKED
     graced: Mapping[str, float] = {}
+    jobs: tuple[str, ...] = ()
 
 
 def unconfirmed_until(
@@ -229,6 +231,7 @@ def _incident(
         key=lambda finding: (-finding.health.rank, -finding.action.rank, -finding.age, finding.check),
     )
     worst = findings[0] if findings else None
+    jobs, jobs_omitted = limit_jobs(situation.jobs)
     _, first = min(causes, key=lambda item: item[1].since) if causes else (None, None)
     return Incident(
         name="",
@@ -252,6 +255,8 @@ def _incident(
         detail=detail,
         symptoms=tuple(_symptom(finding) for finding in findings[:_SYMPTOMS]),
         budget=shown.refusal.limit_message() if shown and shown.refusal else "",
+        jobs=jobs,
+        jobs_omitted=jobs_omitted,
     )
 
 

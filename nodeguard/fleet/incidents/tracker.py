@@ -234,7 +234,10 @@ class IncidentTracker:
     ) -> NodeSituation:
         uid = placement.uid
         decisions, proofs = self.decisions.get(uid, ()), self._proofs.get(uid, {})
-        return NodeSituation(placement, report, decisions, marks, proofs, parents, self._granted, graced)
+        jobs = self._state.jobs.names(uid)
+        return NodeSituation(
+            placement, report, decisions, marks, proofs, parents, self._granted, graced, jobs
+        )
 
     def _record(self, uid: str, after: Mapping[str, Incident], limit: int, now: float) -> dict[str, Incident]:
         """Record the incidents of a node up to the limits. Returns these."""

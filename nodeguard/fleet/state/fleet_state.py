@@ -15,10 +15,12 @@ from nodeguard.fleet.state.device_index import DeviceIndex, FindDevice
 from nodeguard.fleet.state.latest_report import KnownChecks, LatestReport, TupleInterner, latest_report
 from nodeguard.fleet.state.liveness import AgentLiveness, StaleAgents
 from nodeguard.fleet.state.mark_index import MarkIndex
+from nodeguard.fleet.state.node_jobs import NodeJobs
 from nodeguard.fleet.state.node_marks import NodeMarks, decode_record, node_usage
 from nodeguard.fleet.state.node_placement import NodePlacement, place_node
 from nodeguard.fleet.state.topology.topologies import Topologies
 from nodeguard.model.instant import Instant
+from nodeguard.model.job import NodeJob
 from nodeguard.model.mark import STATE_ANNOTATION, DeviceRule, MarkRecord
 from nodeguard.model.node import Device, Node
 from nodeguard.model.policy import Policy, TopologyLabels
@@ -30,7 +32,7 @@ class FleetState:
 
     reports: the latest of each node. checks: names of all checks. placements: of the nodes that belong to
     the fleet. usage: of those that use any budget. budgets: the sum of all usage. devices: published devices
-    and device rules. liveness: when each agent reported. topologies: the failure domains.
+    and device rules. liveness: when each agent reported. topologies: the failure domains. jobs: of nodes.
 
     Each change calls `touch`. For the nodes of `take_changed`, all dependent data is computed again.
     """
@@ -47,6 +49,7 @@ class FleetState:
         self.devices = DeviceIndex()
         self.liveness = AgentLiveness(self.placements)
         self.topologies = Topologies(policy)
+        self.jobs = NodeJobs()
         self._marks = MarkIndex()
         self._shared = TupleInterner()
         self._agents: set[str] = set()
@@ -78,6 +81,7 @@ class FleetState:
         self._marks.record_taints(self.nodes.get(node.uid), node, writes_taints=self.policy.marks.taint)
         self.nodes[node.uid] = node
         self._names[node.name] = node.uid
+        self.jobs.update_node(node)
         self._observe(node.uid)
         self._index(node.uid)
 
@@ -89,6 +93,7 @@ class FleetState:
             del self._names[node.name]
         self._marks.remove(uid)
         self._agents.discard(uid)
+        self.jobs.remove_node(uid)
         self._forget_domains(uid)
         self._forget_report(uid)
         self.liveness.forget(uid)
@@ -152,6 +157,14 @@ class FleetState:
         self._unindex(uid)
         self.devices.update_devices(node, devices)
         self._index(uid)
+
+    def update_jobs(self, uid: str, jobs: tuple[NodeJob, ...]) -> None:
+        """Update the jobs of a node's pods."""
+        before = self.jobs.jobs(uid)
+        if uid in self.nodes:
+            self.jobs.update_read(uid, jobs)
+        if self.jobs.jobs(uid) != before:
+            self.touch(uid)
 
     def record_issued(self, uid: str, marks: NodeMarks) -> None:
         """Record that marks of a node are being written. They count together with the observed ones until

@@ -1,0 +1,248 @@
+"""Bad starts of jobs: many nodes of one job lose a link for a short time while it starts. Pure.
+
+Such votes are the job's, and count for no domain: a gang on adjacent nodes would look like their switch.
+docs/concepts/failure-domains.md has the rule. Times are seconds of a clock that never jumps.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from math import inf
+
+from msgspec import Struct
+
+from nodeguard.fleet.diagnosis.results import BadJobStart
+from nodeguard.fleet.diagnosis.vote_index import VoteIndex
+from nodeguard.fleet.diagnosis.votes import FaultVotes
+from nodeguard.fleet.policy_rules import matches_any
+from nodeguard.model.diagnosis import DiagnosisPolicy
+
+# Seconds before and after a start within which a vote may belong to it: the clocks of the API server and of
+# this machine may differ, and a gang of thousands of GPUs needs minutes to connect all of them.
+_BEFORE, _AFTER = 60.0, 300.0
+
+# Seconds between the first and the last node of one start of a job.
+_SPREAD = 600.0
+
+# So many nodes of a leaf with other votes show that the leaf itself has a fault.
+_OTHERS = 2
+
+
+class JobStart(Struct, frozen=True):
+    """A start of a job on a node, and its time."""
+
+    job: str
+    at: float
+
+
+# Returns the starts of jobs on a node, by its uid.
+FindJobStarts = Callable[[str], Iterable[JobStart]]
+
+
+def no_job_starts(_uid: str) -> tuple[JobStart, ...]:
+    """Return no starts: no jobs are known."""
+    return ()
+
+
+class _JobVote(Struct, frozen=True):
+    """A vote of a node that a start of a job may explain."""
+
+    uid: str
+    job: str
+    start: float
+    at: float
+
+
+class JobStarts:
+    """The bad starts of jobs, and the votes that they explain.
+
+    A vote belongs to the start of a job if all of these are true: its check is of an event that passes
+    (`job_start_checks` of the class), the job started on the node shortly before, the node has no other vote
+    from that time or the window before, and its leaf has hardly any. Three nodes of a job are needed.
+    """
+
+    def __init__(self, rule: DiagnosisPolicy, votes: VoteIndex, find_starts: FindJobStarts) -> None:
+        self._rule = rule
+        self._votes = votes
+        self._find_starts = find_starts
+        self._classes = {
+            name: class_votes
+            for name, class_votes in votes.votes_by_class.items()
+            if class_votes.vote_class.job_start_checks
+        }
+        self._explained: dict[str, dict[str, _JobVote]] = {name: {} for name in self._classes}
+        self._starts: dict[str, BadJobStart] = {}  # also those that may still turn out to be a leaf's fault
+        self._past: dict[
+            str, list[float]
+        ] = {}  # the explained starts, by job, and by leaf if it was only one
+        self._cleared: dict[str, float] = {}  # when operators cleared a job
+        self.bad_starts: Mapping[str, BadJobStart] = {}
+
+    @property
+    def is_undecided(self) -> bool:
+        """Return whether a bad start will be reported soon, unless other votes explain it."""
+        return len(self._starts) > len(self.bad_starts)
+
+    def take_over(self, other: JobStarts) -> None:
+        """Continue with the bad starts of another diagnosis. Votes begin again, but not the repetitions."""
+        self._past.update(other._past)
+        self._cleared.update(other._cleared)
+        for start in other.bad_starts.values():
+            self.restore(start.job, start.fault_class, start.began, start.last)
+
+    def restore(self, job: str, fault_class: str, began: float, now: float) -> None:
+        """Restore a bad start from before this start, without its votes."""
+        restored = BadJobStart(job, fault_class, now - self._rule.grace_period, began, began, now)
+        self._starts.setdefault(job, restored)
+        self.bad_starts = {**self.bad_starts, job: self._starts[job]}
+
+    def clear(self, job: str, now: float) -> None:
+        """Clear the bad start of a job: its incident ends. Its votes still count for no domain."""
+        self._cleared[job] = now
+        self._starts.pop(job, None)
+        self.bad_starts = {name: start for name, start in self.bad_starts.items() if name != job}
+
+    def explained(self, fault_class: str) -> Iterable[str]:
+        """Return the nodes with votes for a fault class that the start of a job explains."""
+        return self._explained.get(fault_class, {}).keys()
+
+    def update(self, now: float) -> bool:
+        """Update which votes belong to starts of jobs. Returns whether that changed."""
+        self._forget(now)
+        changed = False
+        found: dict[str, list[BadJobStart]] = defaultdict(list)
+        for name, votes in self._classes.items():
+            explained = {vote.uid: vote for vote in self._explained_votes(votes, now)}
+            self._explained[name] = explained
+            changed |= votes.explain_by_jobs({uid: vote.at for uid, vote in explained.items()})
+            by_job: dict[str, list[_JobVote]] = defaultdict(list)
+            for vote in explained.values():
+                by_job[vote.job].append(vote)
+            for job, job_votes in by_job.items():
+                found[job].append(self._bad_start(job, name, job_votes, now))
+        recent = {
+            job: max(starts, key=_last)
+            for job, starts in found.items()
+            if max(map(_last, starts)) > max(now - self._rule.recovery_initial, self._cleared.get(job, -inf))
+        }
+        restored = {
+            job: start
+            for job, start in self._starts.items()
+            if not start.voters and now - start.last < self._rule.recovery_initial
+        }
+        self._starts = restored | recent
+        self.bad_starts = {
+            job: start for job, start in self._starts.items() if now - start.since >= self._rule.grace_period
+        }
+        return changed
+
+    def _bad_start(self, job: str, fault_class: str, votes: list[_JobVote], now: float) -> BadJobStart:
+        """Return the latest bad start of a job, from the votes that it explains."""
+        latest = _episodes(votes)[-1]
+        before = self._starts.get(job)
+        return BadJobStart(
+            job=job,
+            fault_class=fault_class,
+            since=now if before is None else before.since,
+            started=min(vote.start for vote in latest),
+            began=min(vote.at for vote in latest),
+            last=max(vote.at for vote in latest),
+            voters=tuple(sorted(vote.uid for vote in latest)),
+        )
+
+    def _explained_votes(self, votes: FaultVotes, now: float) -> Iterator[_JobVote]:
+        """Yield the votes of a class that belong to a bad start."""
+        current = votes.current_voters(now)
+        before = self._explained[votes.vote_class.name]
+        # A vote that was withdrawn since then still belongs to its job.
+        possible = {
+            uid: vote
+            for uid, vote in before.items()
+            if current.get(uid, vote.at) == vote.at > now - votes.longest_window
+        }
+        possible |= {vote.uid: vote for vote in self._new_votes(votes, current) if vote.uid not in possible}
+        others: dict[str, list[float]] = defaultdict(list)
+        for uid in current.keys() - possible.keys():
+            for leaf in votes.lowest_domains(uid):
+                others[leaf].append(current[uid])
+        by_job: dict[str, list[_JobVote]] = defaultdict(list)
+        for vote in possible.values():
+            concurrent = (
+                sum(1 for at in others.get(leaf, ()) if at <= vote.start + _AFTER)
+                for leaf in votes.lowest_domains(vote.uid)
+            )
+            if max(concurrent, default=0) < _OTHERS:
+                by_job[vote.job].append(vote)
+        for job, job_votes in by_job.items():
+            for episode in _episodes(job_votes):
+                is_old = any(before.get(vote.uid) == vote for vote in episode)
+                if is_old or self._is_bad_start(job, episode, votes):
+                    yield from episode
+
+    def _new_votes(self, votes: FaultVotes, current: Mapping[str, float]) -> Iterator[_JobVote]:
+        """Yield the latest votes of nodes that a start of a job on the node may explain."""
+        may_be_of_job = matches_any(votes.vote_class.job_start_checks)
+        onsets: dict[str, float] = {}
+        other_onsets: dict[str, float] = {}
+        for check, firings in self._votes.firings.items():
+            if votes.vote_class.name in self._votes.classes_of(check):
+                latest = onsets if may_be_of_job(check) else other_onsets
+                for uid, at in firings.latest.items():
+                    latest[uid] = max(at, latest.get(uid, at))
+        for uid, at in onsets.items():
+            if current.get(uid) != at:
+                continue
+            for start in self._find_starts(uid):
+                first, last = start.at - _BEFORE, start.at + _AFTER
+                earliest = start.at - votes.longest_window
+                if (
+                    first <= at <= last
+                    and not earliest <= other_onsets.get(uid, -inf)
+                    and not any(earliest <= onset < first for onset in votes.onsets(uid))
+                ):
+                    yield _JobVote(uid, start.job, start.at, at)
+                    break
+
+    def _is_bad_start(self, job: str, episode: list[_JobVote], votes: FaultVotes) -> bool:
+        """Return whether enough nodes show a bad start, and no leaf explains it better: a leaf on which a job
+        starts badly again, or this job behind only one leaf; or a job that always starts badly.
+        """
+        if len(episode) < self._rule.min_nodes:
+            return False
+        leaves = {leaf for vote in episode for leaf in votes.lowest_domains(vote.uid)}
+        causes = (job, *leaves) if len(leaves) == 1 else (job,)
+        past = max(len(self._past.get(cause, ())) for cause in causes)
+        if past >= (1 if len(leaves) == 1 else self._rule.max_daily_onsets):
+            return False
+        for cause in causes:
+            self._past.setdefault(cause, []).append(episode[0].start)
+        return True
+
+    def _forget(self, now: float) -> None:
+        """Forget starts and clears from long ago."""
+        gone = now - self._rule.recovery_reset_after
+        for cause, starts in list(self._past.items()):
+            self._past[cause] = [at for at in starts if at > gone]
+            if not self._past[cause]:
+                del self._past[cause]
+        self._cleared = {job: at for job, at in self._cleared.items() if at > gone}
+
+
+def _episodes(votes: Iterable[_JobVote]) -> list[list[_JobVote]]:
+    """Return the votes for one job by start: the starts of its nodes follow one another closely."""
+    episodes: list[list[_JobVote]] = []
+    for vote in sorted(votes, key=_start):
+        if episodes and vote.start - episodes[-1][-1].start <= _SPREAD:
+            episodes[-1].append(vote)
+        else:
+            episodes.append([vote])
+    return episodes
+
+
+def _start(vote: _JobVote) -> float:
+    return vote.start
+
+
+def _last(start: BadJobStart) -> float:
+    return start.last

@@ -1,0 +1,62 @@
+"""Incidents of bad starts of jobs, and the jobs that other incidents name. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from nodeguard.fleet.diagnosis.results import JOB, BadJobStart, bad_start_effect, bad_start_message
+from nodeguard.fleet.state.node_jobs import NodeJobs
+from nodeguard.model.diagnosis import DiagnosisPolicy
+from nodeguard.model.finding import Action, Health
+from nodeguard.model.incident import Incident, IncidentState, Symptom
+from nodeguard.model.instant import Instant
+from nodeguard.model.job import limit_jobs
+
+# Seconds by which the onset of a finding may differ from that of its vote.
+_TOLERANCE = 60.0
+
+
+def job_resource(job: str) -> str:
+    """Return the resource of the incident of a job."""
+    return f"{JOB}{job}"
+
+
+def job_incident(
+    name: str, start: BadJobStart, symptoms: Iterable[Symptom], rule: DiagnosisPolicy, now: Instant
+) -> Incident:
+    """Return the incident of a bad start. name: of the incident."""
+    return Incident(
+        name=name,
+        node="",
+        uid="",
+        target=job_resource(start.job),
+        cause=start.fault_class,
+        health=Health.WARNING,
+        state=IncidentState.OPEN,
+        first_seen=now.wall_of(start.began),
+        last_transition=0.0,
+        fault_class="job",
+        action=Action.MONITOR,
+        message=bad_start_message(start, rule),
+        detail=bad_start_effect(rule),
+        symptoms=tuple(symptoms),
+        jobs=(start.job,),
+    )
+
+
+def explains(start: BadJobStart, uid: str, since: float, now: Instant) -> bool:
+    """Return whether a bad start explains a finding of its fault class on a node. since: when the finding
+    began, in seconds since the epoch.
+    """
+    began, last = now.wall_of(start.began), now.wall_of(start.last)
+    return uid in start.voters and began - _TOLERANCE <= since <= last + _TOLERANCE
+
+
+def hit_jobs(uids: Iterable[str], jobs: NodeJobs) -> tuple[tuple[str, ...], int]:
+    """Return the names of the jobs on some nodes, and how many are beyond the limit of an incident."""
+    return limit_jobs(_names(uids, jobs))
+
+
+def _names(uids: Iterable[str], jobs: NodeJobs) -> Iterator[str]:
+    for uid in uids:
+        yield from jobs.names(uid)

@@ -1,0 +1,217 @@
+"""Tests for nodeguard.fleet.diagnosis.job_starts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+
+from nodeguard.fleet.diagnosis.diagnosis import Diagnosis
+from nodeguard.fleet.diagnosis.job_starts import JobStart
+from tests.fleet.diagnosis.scene import LEAVES, Voters
+from tests.policies import diagnosis_policy
+
+FLAP, DOWN = "port-link-downed", "port-down"
+
+
+class Gangs(Voters):
+    """A fleet of nodes with jobs. starts: of jobs, by node."""
+
+    def __init__(self) -> None:
+        self.starts: dict[str, list[JobStart]] = {}
+        super().__init__()
+        before, self.diagnosis = self.diagnosis, self._new()
+        for uid in self.nodes:
+            self.diagnosis.set_domains(uid, before.members.paths(uid), self.now)
+        self.diagnosis.evaluate(self.now - 3 * 86_400.0)
+
+    def _new(self) -> Diagnosis:
+        return Diagnosis(
+            diagnosis_policy(),
+            lambda uid, check: uid in self.confirmed,
+            self.shown_faults,
+            lambda uid: self.starts.get(uid, ()),
+        )
+
+    def start(self, nodes: Iterable[str], job: str = "a/gang") -> None:
+        """Start a job on nodes now."""
+        for uid in nodes:
+            self.starts[uid] = [JobStart(job, self.now)]
+            self.diagnosis.voting.record_jobs(uid)
+
+    @property
+    def bad_starts(self) -> dict[str, int]:
+        return {job: len(start.voters) for job, start in self.diagnosis.bad_starts.items()}
+
+
+def half_a_pod(fleet: Voters) -> list[str]:
+    """Return every second node of a pod."""
+    return [uid for leaf in range(LEAVES) for uid in fleet.leaf(2, leaf)[::2]]
+
+
+def test_a_gang_that_starts_badly_votes_for_no_switch() -> None:
+    fleet, without_jobs = Gangs(), Voters()
+    nodes = half_a_pod(fleet)
+    without_jobs.show(nodes, FLAP, every=0.5)
+    without_jobs.after(60.0)
+    assert without_jobs.degraded == ["fabric/p2"]
+    fleet.start(nodes)
+    fleet.show(nodes, FLAP, every=0.5)
+    fleet.after(3_000.0)
+    assert (fleet.degraded, fleet.suppressed) == ([], {})
+
+
+def test_the_bad_start_of_a_job_is_reported_until_it_was_quiet_for_the_recovery_time() -> None:
+    fleet = Gangs()
+    nodes = half_a_pod(fleet)
+    fleet.start(nodes)
+    fleet.after(30.0)
+    fleet.show(nodes[:20], FLAP)
+    assert fleet.bad_starts == {}
+    fleet.after(15.0)
+    [start] = fleet.diagnosis.bad_starts.values()
+    assert (start.job, start.fault_class, start.voters) == ("a/gang", "link", tuple(sorted(nodes[:20])))
+    assert start.began - start.started == 30.0
+    fleet.after(1_700.0)
+    assert fleet.bad_starts == {"a/gang": 20}
+    fleet.after(200.0)
+    assert (fleet.bad_starts, fleet.degraded) == ({}, [])
+
+
+def test_a_dead_leaf_under_a_job_that_just_started_is_diagnosed_as_fast_as_without_the_job() -> None:
+    fleet = Gangs()
+    fleet.start(fleet.leaf(1, 3))
+    fleet.show(fleet.leaf(1, 3), DOWN)
+    fleet.after(14.0)
+    assert fleet.degraded == []
+    fleet.after(1.0)
+    assert (fleet.degraded, fleet.bad_starts) == (["fabric/p1/l3"], {})
+
+
+def test_a_job_on_one_leaf_does_not_hide_a_lasting_fault_of_the_leaf() -> None:
+    fleet = Gangs()
+    fleet.start(fleet.leaf(1, 3))
+    fleet.show(fleet.leaf(1, 3, 8), FLAP)
+    fleet.after(30.0)
+    assert (fleet.degraded, fleet.bad_starts) == ([], {"a/gang": 8})
+    fleet.show(fleet.leaf(1, 3)[8:], DOWN)
+    fleet.after(15.0)
+    assert fleet.degraded == ["fabric/p1/l3"]
+
+
+def test_links_that_are_lost_again_after_the_start_vote_for_the_leaf() -> None:
+    fleet = Gangs()
+    fleet.start(fleet.leaf(1, 3))
+    fleet.show(fleet.leaf(1, 3, 8), FLAP)
+    fleet.after(301.0)
+    assert fleet.degraded == []
+    fleet.over(fleet.leaf(1, 3), FLAP)
+    fleet.show(fleet.leaf(1, 3), FLAP)
+    fleet.after(15.0)
+    assert fleet.degraded == ["fabric/p1/l3"]
+
+
+def test_a_leaf_with_other_evidence_keeps_its_votes() -> None:
+    fleet = Gangs()
+    fleet.show(fleet.leaf(1, 3)[8:10], FLAP)
+    fleet.after(120.0)
+    fleet.start(fleet.leaf(1, 3))
+    fleet.show(fleet.leaf(1, 3, 8), FLAP)
+    fleet.after(15.0)
+    assert (fleet.degraded, fleet.bad_starts) == (["fabric/p1/l3"], {})
+
+
+@pytest.mark.parametrize("late", [-61.0, 301.0])
+def test_a_vote_that_is_not_close_to_the_start_is_not_the_jobs(late: float) -> None:
+    fleet = Gangs()
+    fleet.start(fleet.leaf(1, 3))
+    fleet.starts = {uid: [JobStart(start.job, fleet.now - late)] for uid, [start] in fleet.starts.items()}
+    fleet.show(fleet.leaf(1, 3), FLAP)
+    fleet.after(15.0)
+    assert (fleet.degraded, fleet.bad_starts) == (["fabric/p1/l3"], {})
+
+
+def test_two_nodes_are_no_bad_start() -> None:
+    fleet = Gangs()
+    fleet.start(fleet.leaf(1, 3))
+    fleet.show(fleet.leaf(1, 3, 2), FLAP)
+    fleet.after(60.0)
+    assert fleet.bad_starts == {}
+
+
+@pytest.mark.parametrize("next_job", ["a/gang", "a/gang-2"])
+def test_a_leaf_on_which_jobs_start_badly_again_has_a_fault(next_job: str) -> None:
+    fleet = Gangs()
+    fleet.start(fleet.leaf(1, 3))
+    fleet.show(fleet.leaf(1, 3), FLAP)
+    fleet.after(900.0)
+    assert fleet.degraded == []
+    fleet.over(fleet.leaf(1, 3), FLAP)
+    fleet.start(fleet.leaf(1, 3), next_job)
+    fleet.show(fleet.leaf(1, 3), FLAP)
+    fleet.after(15.0)
+    assert fleet.degraded == ["fabric/p1/l3"]
+
+
+def test_a_restarted_gang_on_many_leaves_is_still_a_bad_start_but_not_for_ever() -> None:
+    fleet = Gangs()
+    nodes = half_a_pod(fleet)
+    for times in range(4):
+        fleet.over(nodes, FLAP)
+        fleet.start(nodes)
+        fleet.show(nodes, FLAP)
+        fleet.after(60.0)
+        assert fleet.degraded == ([] if times < 3 else ["fabric/p2"])
+        fleet.after(840.0)
+
+
+def test_jobs_that_are_read_late_end_the_diagnosis_of_a_switch() -> None:
+    fleet = Gangs()
+    nodes = half_a_pod(fleet)
+    at = fleet.now
+    fleet.show(nodes, FLAP)
+    fleet.after(20.0)
+    assert fleet.degraded == ["fabric/p2"]
+    for uid in nodes:
+        fleet.starts[uid] = [JobStart("a/gang", at)]
+        fleet.diagnosis.voting.record_jobs(uid)
+    fleet.look()
+    assert fleet.degraded == []
+    fleet.after(15.0)
+    assert fleet.bad_starts == {"a/gang": len(nodes)}
+
+
+def test_jobs_that_end_leave_their_votes_explained() -> None:
+    fleet = Gangs()
+    nodes = half_a_pod(fleet)
+    fleet.start(nodes)
+    fleet.show(nodes, FLAP)
+    fleet.after(10.0)
+    fleet.starts.clear()
+    fleet.after(3_000.0)
+    assert fleet.degraded == []
+
+
+def test_an_operator_clears_a_bad_start() -> None:
+    fleet = Gangs()
+    nodes = half_a_pod(fleet)
+    fleet.start(nodes)
+    fleet.show(nodes, FLAP)
+    fleet.after(15.0)
+    fleet.diagnosis.clear("job/a/gang", fleet.now)
+    fleet.after(600.0)
+    assert (fleet.bad_starts, fleet.degraded) == ({}, [])
+
+
+def test_another_rule_continues_the_bad_starts() -> None:
+    fleet = Gangs()
+    nodes = half_a_pod(fleet)
+    fleet.start(nodes)
+    fleet.show(nodes, FLAP)
+    fleet.after(15.0)
+    diagnosis = fleet._new()
+    diagnosis.take_over(fleet.diagnosis)
+    assert diagnosis.bad_starts.keys() == {"a/gang"}
+    fleet.diagnosis = diagnosis
+    fleet.after(1_900.0)
+    assert fleet.bad_starts == {}

@@ -1,0 +1,144 @@
+"""Tests for nodeguard.fleet.incidents.job_incidents."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from nodeguard.model.finding import Action, Health
+from nodeguard.model.incident import Incident, IncidentState
+from nodeguard.model.job import NodeJob
+from nodeguard.wire.report import ReportedEvidence, ReportedFinding
+from tests.fleet.leaves import ENFORCED, LEAF, PORT, domains, fails, fleet, wait
+from tests.fleet.scene import Fleet, finding, states
+from tests.policies import diagnosis_policy
+
+LOST = ReportedFinding(
+    "port-link-downed", PORT, Health.WARNING, action=Action.MONITOR, family="infiniband", message="lost its link",
+    evidence=(ReportedEvidence("infiniband", "port.link_downed 1"),), topologies=("fabric",),
+)  # fmt: skip
+JOB = "training/llama"
+
+
+def start(made: Fleet, numbers: range, ago: float = 0.0) -> None:
+    for number in numbers:
+        made.planner.state.update_jobs(f"uid-{number}", (NodeJob(JOB, (made.wall - ago,)),))
+
+
+def bad_start(made: Fleet) -> None:
+    start(made, range(16))
+    made.after(20.0)
+    for number in range(16):
+        made.say(number, LOST)
+
+
+def of_job(made: Fleet) -> Incident:
+    [incident] = [incident for incident in domains(made) if incident.target == f"job/{JOB}"]
+    return incident
+
+
+def test_a_bad_start_is_one_incident_of_the_job_and_marks_nothing() -> None:
+    made = fleet()
+    bad_start(made)
+    wait(made, 120.0)
+    assert domains(made) == [of_job(made)]
+    incident = of_job(made)
+    assert (incident.state, incident.health, incident.domain, incident.jobs) == (
+        IncidentState.OPEN, Health.WARNING, "", (JOB,),
+    )  # fmt: skip
+    assert incident.message == (
+        f"job {JOB} started badly: 16 nodes had trouble with a link within 20 s of its start"
+    )
+    assert len(incident.symptoms) == 8
+    assert not made.marked()
+    assert set(states(made)) == {f"job/{JOB}"}, "its findings have no incidents of their own"
+
+
+def test_without_jobs_the_same_votes_degrade_both_leaves() -> None:
+    made = fleet()
+    for number in range(16):
+        made.say(number, LOST)
+    wait(made, 60.0)
+    assert {incident.domain for incident in domains(made)} == {"fabric/p0/r0", "fabric/p0/r1"}
+
+
+def test_the_incident_of_a_job_resolves_after_the_recovery_time() -> None:
+    made = fleet()
+    bad_start(made)
+    wait(made, 1_900.0)
+    assert of_job(made).state == IncidentState.RESOLVED
+
+
+def test_a_new_aggregator_continues_the_incident_of_a_job() -> None:
+    made = fleet()
+    bad_start(made)
+    wait(made, 60.0)
+    before = of_job(made)
+    incidents = made.planner.all_incidents()
+    made.restart()
+    made.planner.restore_incidents(incidents)
+    made.carry_out()
+    assert of_job(made).state == IncidentState.OPEN
+    start(made, range(16), ago=80.0)
+    wait(made, 60.0)
+    assert (of_job(made).message, of_job(made).occurrences) == (before.message, 1)
+    assert of_job(made).first_seen == pytest.approx(before.first_seen)
+    assert [incident.target for incident in domains(made)] == [f"job/{JOB}"]
+
+
+def test_an_operator_clears_the_incident_of_a_job() -> None:
+    made = fleet()
+    bad_start(made)
+    wait(made, 60.0)
+    made.planner.clear(of_job(made), made.now)
+    wait(made, 60.0)
+    assert of_job(made).state == IncidentState.RESOLVED
+    assert len(domains(made)) == 1
+
+
+def test_a_degraded_domain_names_the_jobs_that_it_hits() -> None:
+    made = fleet()
+    start(made, range(4), ago=9_000.0)
+    fails(made, range(LEAF))
+    wait(made, 60.0)
+    [incident] = domains(made)
+    assert (incident.domain, incident.jobs, incident.jobs_omitted) == ("fabric/p0/r0", (JOB,), 0)
+
+
+def test_an_incident_of_a_node_names_its_job_also_after_the_job_is_gone() -> None:
+    made = Fleet(8)
+    made.say(1, finding())
+    made.carry_out()
+    [incident] = made.planner.all_incidents()
+    assert incident.jobs == ()
+    made.planner.state.update_jobs("uid-1", (NodeJob(JOB),))
+    made.after(1.0)
+    plan = made.carry_out()
+    [named] = plan.incidents
+    assert (named.jobs, named.last_transition, plan.events) == ((JOB,), incident.last_transition, ())
+    made.planner.state.update_jobs("uid-1", ())
+    made.after(1.0)
+    made.carry_out()
+    assert made.planner.all_incidents()[0].jobs == (JOB,)
+
+
+def test_an_event_names_the_jobs_that_are_known_then() -> None:
+    made = Fleet(8)
+    made.planner.state.update_jobs("uid-1", (NodeJob(JOB),))
+    made.say(1, finding())
+    [event] = made.carry_out().events
+    assert f"; jobs: {JOB} (" in event.message
+
+
+def test_jobs_are_read_for_nodes_that_vote_or_request_a_mark_only() -> None:
+    made = fleet(policy=replace(ENFORCED, diagnosis=diagnosis_policy()))
+    made.say(3, LOST)
+    made.say(5, finding())
+    made.say(7, replace(LOST, check="other", topologies=()))
+    made.after(1.0)
+    made.carry_out()
+    nodes = made.planner.job_nodes(made.now)
+    assert nodes.keys() == {"uid-3", "uid-5"}
+    assert nodes["uid-3"] == pytest.approx(made.mono - 1.0)
+    made.after(7_300.0)
+    assert made.planner.job_nodes(made.now).keys() == {"uid-5"}
