@@ -17,6 +17,7 @@ from nodeguard.fleet.plan import Plan
 from nodeguard.fleet.planner import Planner
 from nodeguard.model.incident import Incident, OperatorDecision
 from nodeguard.model.instant import Instant
+from nodeguard.model.job import NodeJob
 from nodeguard.model.mark import DeviceRule
 from nodeguard.model.node import Device, Node
 from nodeguard.model.policy import TopologyLabels
@@ -44,6 +45,11 @@ class FleetView(Protocol):
 
     def removal_plan(self) -> Plan:
         """Return the plan that removes every mark of nodeguard."""
+
+    def job_nodes(self, now: Instant) -> Mapping[str, float]:
+        """Return the nodes with jobs to read, by uid, with the time of their latest vote or mark request in
+        seconds of the monotonic clock.
+        """
 
 
 class FleetInputs:
@@ -111,6 +117,11 @@ class FleetInputs:
     def devices_changed(self, node: str, devices: tuple[Device, ...]) -> None:
         """Handle the devices that are published for a node, by its name."""
         self._planner.update_devices(node, devices)
+        self._wake()
+
+    def jobs_read(self, uid: str, jobs: tuple[NodeJob, ...]) -> None:
+        """Handle the jobs of the pods on a node; none if they are not read any more."""
+        self._planner.state.update_jobs(uid, jobs)
         self._wake()
 
     def topologies_changed(self, topologies: tuple[TopologyLabels, ...]) -> None:

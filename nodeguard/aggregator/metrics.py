@@ -113,6 +113,15 @@ class AggregatorMetrics:
             checks.add(check)
             findings.labels(check, finding.health.value).inc()
 
+        job_reads = PrometheusCounter(
+            PREFIX + "job_reads",
+            "Readings of the jobs of a node that votes in the diagnosis or requests a mark, by result.",
+            ["result"],
+            registry=self.registry,
+        )
+        for result in ("read", "failed"):
+            job_reads.labels(result)
+        service.backend.on_jobs_read = lambda result: job_reads.labels(result).inc()
         service.backend.on_written = write_duration.observe
         service.handler.on_detected = on_detected
         service.plan_listeners.append(on_planned)

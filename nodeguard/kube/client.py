@@ -97,19 +97,20 @@ class ApiClient:
         body: object = None,
         content_type: str = "application/json",
         timeout: float = 5.0,
+        max_bytes: int = MAX_RESPONSE_BYTES,
     ) -> bytes:
         """Send a request and return the body of the response.
 
         path: with its leading slash. body: bytes are sent as they are, None is no body, all else is encoded
         as JSON. content_type: of the body. timeout: seconds for the whole request. Raises ApiError, also for
-        a response of more than MAX_RESPONSE_BYTES.
+        a response of more than max_bytes.
         """
         data = body if body is None or isinstance(body, bytes) else msgspec.json.encode(body)
         headers = {} if data is None else {"Content-Type": content_type}
         limits = ClientTimeout(total=timeout, sock_connect=min(timeout, _CONNECT_TIMEOUT))
         async with self._response(method, path, query, limits, data, headers) as response:
-            content = await _read(response, MAX_RESPONSE_BYTES)
-            if len(content) > MAX_RESPONSE_BYTES:
+            content = await _read(response, max_bytes)
+            if len(content) > max_bytes:
                 raise _TooLargeError
             return content
 

@@ -21,6 +21,7 @@ Right = tuple[str, ...]
 CLUSTER_RIGHTS = {
     *(("", "nodes", verb) for verb in ("get", "list", "watch", "patch")),
     ("", "nodes/status", "patch"),
+    ("", "pods", "list"),
     *(
         ("nodeguard.dev", "nodeincidents", verb)
         for verb in ("get", "list", "watch", "create", "patch", "update", "delete")
@@ -109,6 +110,8 @@ def test_the_aggregator_has_exactly_these_rights(
         (AGGREGATOR, "patch nodes/node-1", "yes"),
         (AGGREGATOR, "delete nodes/node-1", "no"),
         (AGGREGATOR, "create nodes", "no"),
+        (AGGREGATOR, "list pods", "yes"),
+        (AGGREGATOR, "watch pods", "no"),
         (AGGREGATOR, "create pods", "no"),
         (AGGREGATOR, "create pods --subresource=eviction", "no"),
         (AGGREGATOR, "list secrets", "no"),

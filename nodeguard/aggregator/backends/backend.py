@@ -17,10 +17,11 @@ class Backend(Protocol):
     """Kubernetes, or standalone mode. A backend reads the fleet, and sends what it observes to FleetInputs.
 
     on_written: receives the seconds from the plan to the response of the Kubernetes API for each Node with
-    written marks.
+    written marks. on_jobs_read: receives the result of each reading of a node's jobs: `read` or `failed`.
     """
 
     on_written: Callable[[float], object]
+    on_jobs_read: Callable[[str], object]
 
     @property
     def actions(self) -> OperatorActions:

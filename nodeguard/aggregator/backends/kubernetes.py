@@ -8,6 +8,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any
 
 from nodeguard.aggregator.backends.cluster_watches import ClusterWatches
+from nodeguard.aggregator.backends.job_reader import JobReader
 from nodeguard.aggregator.backends.kubernetes_actions import PAUSE, UNMARK, KubernetesOperatorActions
 from nodeguard.aggregator.backends.leader import Leader
 from nodeguard.aggregator.clock import monotonic
@@ -45,13 +46,15 @@ class KubernetesBackend:
         self.watches = ClusterWatches(api, fleet, inputs, self._lease.raise_epoch_above)
         self.actions = KubernetesOperatorActions(api, namespace, self._fleet_decided, self.watches.rules_of)
         self.on_written: Callable[[float], object] = lambda _: None
+        self.on_jobs_read: Callable[[str], object] = lambda _: None
+        self._jobs = JobReader(api, fleet, inputs, self._jobs_read)
         # Seconds of the monotonic clock at which the marks of a Node were first issued, by uid.
         self._issued_at: dict[str, float] = {}
         self._tasks = _BackgroundTasks()
 
     def begin(self) -> None:
-        """Start to watch the cluster."""
-        for work in (*self.watches.work(), self.actions.watch().run()):
+        """Start to watch the cluster, and to read the jobs of nodes that vote."""
+        for work in (*self.watches.work(), self.actions.watch().run(), self._jobs.run()):
             self._tasks.start(work)
 
     @property
@@ -126,6 +129,10 @@ class KubernetesBackend:
         """Handle operators' decisions of the whole fleet."""
         self.watches.synced("decisions")
         self.withdraw(self._inputs.fleet_decided(decisions.get(PAUSE, ""), decisions.get(UNMARK, "")))
+
+    def _jobs_read(self, result: str) -> None:
+        """Report the result of a reading of jobs."""
+        self.on_jobs_read(result)
 
     def _marks_written(self, outcome: WriteOutcome) -> None:
         """Handle the result of a write."""

@@ -49,6 +49,7 @@ class StandaloneBackend:
         self._fleet = fleet
         self._inputs = inputs
         self.on_written: Callable[[float], object] = lambda _: None  # nothing is written
+        self.on_jobs_read: Callable[[str], object] = lambda _: None  # there are no pods
         self._store = StandaloneStore(path, fleet)
         # The incidents as they were logged last, by name.
         self._logged = self._store.restored.incidents
