@@ -59,7 +59,9 @@ def test_fields_have_defaults(tmp_path: Path) -> None:
 
 def test_every_field_is_read(tmp_path: Path) -> None:
     topologies = "[{topology: power, share: 0.3, child_share: 0.15, child_votes: 2, max_child_share: 1.0}]"
-    [fault_class] = load(tmp_path, row(topologies=topologies, daily_rate="0.5", weak="true", lasting="true"))
+    flags = {"daily_rate": "0.5", "weak": "true", "lasting": "true", "job_start_checks": '["fan-slow"]'}
+    [fault_class] = load(tmp_path, row(topologies=topologies, **flags))
+    assert fault_class.job_start_checks == ("fan-slow",)
     assert fault_class.topologies == (VoteTopology("power", 0.3, 0.15, 2, 1.0),)
     assert (fault_class.daily_rate, fault_class.weak, fault_class.lasting) == (0.5, True, True)
 
@@ -75,6 +77,10 @@ def test_every_field_is_read(tmp_path: Path) -> None:
         (
             {"checks": '["fan-*", "pump-*"]'},
             "3: checks[1]: 'pump-*' matches no check: see `nodeguard checks`",
+        ),
+        (
+            {"job_start_checks": '["pump-*"]'},
+            "7: job_start_checks[0]: 'pump-*' matches no check: see `nodeguard checks`",
         ),
         ({"votes": "2"}, "7: votes: is not known here: "),
     ],
@@ -110,3 +116,11 @@ def test_site_replaces_a_class_of_the_same_name(tmp_path: Path) -> None:
 def test_class_of_a_site_without_a_matching_check_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"site.yaml:4: checks\[0\]: 'fan-\*' matches no check"):
         load_site(tmp_path, row())
+
+
+def test_checks_that_the_start_of_a_job_may_cause_are_not_of_a_class_of_lasting_faults() -> None:
+    classes = load_catalogue()[0].fault_classes
+    lasting = {check for fault_class in classes if fault_class.lasting for check in fault_class.checks}
+    of_starts = {check for fault_class in classes for check in fault_class.job_start_checks}
+    assert of_starts == {"port-flap", "port-link-downed"}
+    assert of_starts.isdisjoint(lasting - {"*"})

@@ -1,4 +1,4 @@
-"""Restraints on new marks besides budgets: pause, hold, maintenance, suppressed check, stale agent.
+"""Restraints on new marks besides budgets: pause, hold, maintenance, suppressed check, job, stale agent.
 Pure.
 """
 
@@ -21,6 +21,7 @@ RestraintKind = Literal[
     "pause",
     "check-hold",
     "suppressed-check",
+    "bad-job-start",
     "hold",
     "maintenance",
     "stale",
@@ -59,11 +60,8 @@ def mark_restraint(
         return Restraint("pause", reason)
     if hold := hold_on_check(policy, request.check):
         return Restraint("check-hold", f"hold on check {request.check}: {hold}")
-    if diagnosis.suppression(request.check, request.uid) is not None:
-        return Restraint("suppressed-check", f"check {request.check} is suppressed: see nodeguard status")
-    if diagnosis.is_suspected(request.check, request.uid):
-        reason = f"check {request.check} may be wrong: it fires on more nodes than a failure domain explains"
-        return Restraint("suppressed-check", reason)
+    if restraint := _diagnosis_restraint(request.check, request.uid, diagnosis):
+        return restraint
     if placement.hold:
         return Restraint("hold", f"hold on the node: {placement.hold}")
     if placement.maintenance:
@@ -71,3 +69,14 @@ def mark_restraint(
     if request.uid in agents.stale:
         return Restraint("stale", "the node's agent is stale")
     return Restraint("frozen", FROZEN) if agents.frozen else None
+
+
+def _diagnosis_restraint(check: str, uid: str, diagnosis: Diagnosis) -> Restraint | None:
+    """Return why the diagnosis forbids marks of a check on a node; None if it does not."""
+    if diagnosis.suppression(check, uid) is not None:
+        return Restraint("suppressed-check", f"check {check} is suppressed: see nodeguard status")
+    if diagnosis.is_suspected(check, uid):
+        reason = f"check {check} may be wrong: it fires on more nodes than a failure domain explains"
+        return Restraint("suppressed-check", reason)
+    job = diagnosis.explaining_job(check, uid)
+    return Restraint("bad-job-start", f"it is part of the bad start of job {job}") if job else None

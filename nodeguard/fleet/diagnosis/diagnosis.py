@@ -72,6 +72,10 @@ class Diagnosis:
         """Return the bad starts of jobs, by job."""
         return self._jobs.bad_starts
 
+    def explaining_job(self, check: str, uid: str) -> str:
+        """Return the job that explains, by its start, why a check fires on a node; empty for none."""
+        return self._jobs.explaining_job(check, uid)
+
     def set_domains(self, uid: str, paths: Iterable[str], now: float) -> None:
         """Set the domains of a node that may vote; without any, it may not."""
         before = self.members.paths(uid)

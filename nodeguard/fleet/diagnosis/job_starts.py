@@ -107,6 +107,14 @@ class JobStarts:
         """Return the nodes with votes for a fault class that the start of a job explains."""
         return self._explained.get(fault_class, {}).keys()
 
+    def explaining_job(self, check: str, uid: str) -> str:
+        """Return the job that explains, by its start, why a check fires on a node; empty for none."""
+        for name in self._votes.classes_of(check):
+            vote = self._explained.get(name, {}).get(uid)
+            if vote is not None and matches_any(self._classes[name].vote_class.job_start_checks)(check):
+                return vote.job
+        return ""
+
     def update(self, now: float) -> bool:
         """Update which votes belong to starts of jobs. Returns whether that changed."""
         self._forget(now)
@@ -155,11 +163,11 @@ class JobStarts:
         """Yield the votes of a class that belong to a bad start."""
         current = votes.current_voters(now)
         before = self._explained[votes.vote_class.name]
-        # A vote that was withdrawn since then still belongs to its job.
+        # A vote belongs to its job until the node votes again, also if it was withdrawn or is too old to
+        # count: its finding may last as long.
+        oldest = now - self._rule.recovery_reset_after
         possible = {
-            uid: vote
-            for uid, vote in before.items()
-            if current.get(uid, vote.at) == vote.at > now - votes.longest_window
+            uid: vote for uid, vote in before.items() if current.get(uid, vote.at) == vote.at > oldest
         }
         possible |= {vote.uid: vote for vote in self._new_votes(votes, current) if vote.uid not in possible}
         others: dict[str, list[float]] = defaultdict(list)

@@ -17,7 +17,7 @@ from nodeguard.fleet.decide.domain_marks import BEFORE_FIRST_VOTE, DomainMarks
 from nodeguard.fleet.decide.mark_requests import resource
 from nodeguard.fleet.diagnosis.results import CHECK, SuppressedCheck, suppressed_message, suppression_effect
 from nodeguard.fleet.diagnosis.vote_collector import VoteCollector
-from nodeguard.fleet.incidents.job_incidents import explains, hit_jobs, job_incident, job_resource
+from nodeguard.fleet.incidents.job_incidents import hit_jobs, job_incident, job_resource
 from nodeguard.fleet.incidents.node_incidents import ParentIncidents
 from nodeguard.fleet.incidents.tracker import IncidentChanges, IncidentTracker
 from nodeguard.fleet.state.fleet_state import FleetState
@@ -128,10 +128,8 @@ class SharedIncidents:
                 and (degraded.restored or since >= began - BEFORE_FIRST_VOTE)
             ):
                 return shared_incident_name(degraded.name)
-        for start in diagnosis.bad_starts.values():
-            if diagnosis.has_fault_class(check, (start.fault_class,)) and explains(start, uid, since, now):
-                return shared_incident_name(job_resource(start.job))
-        return ""
+        job = diagnosis.explaining_job(check, uid)
+        return shared_incident_name(job_resource(job)) if job else ""
 
 
 def domain_incident(

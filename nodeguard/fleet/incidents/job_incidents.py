@@ -12,9 +12,6 @@ from nodeguard.model.incident import Incident, IncidentState, Symptom
 from nodeguard.model.instant import Instant
 from nodeguard.model.job import limit_jobs
 
-# Seconds by which the onset of a finding may differ from that of its vote.
-_TOLERANCE = 60.0
-
 
 def job_resource(job: str) -> str:
     """Return the resource of the incident of a job."""
@@ -42,14 +39,6 @@ def job_incident(
         symptoms=tuple(symptoms),
         jobs=(start.job,),
     )
-
-
-def explains(start: BadJobStart, uid: str, since: float, now: Instant) -> bool:
-    """Return whether a bad start explains a finding of its fault class on a node. since: when the finding
-    began, in seconds since the epoch.
-    """
-    began, last = now.wall_of(start.began), now.wall_of(start.last)
-    return uid in start.voters and began - _TOLERANCE <= since <= last + _TOLERANCE
 
 
 def hit_jobs(uids: Iterable[str], jobs: NodeJobs) -> tuple[tuple[str, ...], int]:

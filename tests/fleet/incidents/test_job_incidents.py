@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from nodeguard.model.finding import Action, Health
 from nodeguard.model.incident import Incident, IncidentState
+from nodeguard.model.instant import rfc3339
 from nodeguard.model.job import NodeJob
 from nodeguard.wire.report import ReportedEvidence, ReportedFinding
 from tests.fleet.leaves import ENFORCED, LEAF, PORT, domains, fails, fleet, wait
@@ -142,3 +143,43 @@ def test_jobs_are_read_for_nodes_that_vote_or_request_a_mark_only() -> None:
     assert nodes["uid-3"] == pytest.approx(made.mono - 1.0)
     made.after(7_300.0)
     assert made.planner.job_nodes(made.now).keys() == {"uid-5"}
+
+
+FLAPS = replace(LOST, check="port-flap", health=Health.SUSPECT, action=Action.REPLACE_COMPONENT)
+
+
+def test_findings_of_a_bad_start_set_no_marks_and_cause_no_incidents_as_long_as_they_last() -> None:
+    made = fleet()
+    start(made, range(16))
+    made.after(20.0)
+    for number in range(16):
+        made.say(number, FLAPS)
+    wait(made, 90.0)
+    [decision] = made.planner.decisions["uid-3"]
+    assert (decision.state, decision.reason) == (
+        IncidentState.WITHHELD, f"it is part of the bad start of job {JOB}",
+    )  # fmt: skip
+    wait(made, 3 * 3_600.0)
+    assert not made.marked()
+    assert set(states(made)) == {f"job/{JOB}"}
+    assert of_job(made).state == IncidentState.RESOLVED
+
+
+def test_a_lasting_fault_on_a_node_of_a_bad_start_is_marked() -> None:
+    made = fleet()
+    bad_start(made)
+    wait(made, 60.0)
+    made.say(3, LOST, finding())
+    wait(made, 30.0)
+    assert made.marked() == [3]
+
+
+def test_an_annotated_job_starts_badly_too() -> None:
+    made = fleet()
+    made.after(20.0)
+    begin = rfc3339(made.wall - 20.0)
+    for number in range(16):
+        made.change(number, annotations={"nodeguard.dev/job": "4711", "nodeguard.dev/job-start": begin})
+        made.say(number, LOST)
+    wait(made, 30.0)
+    assert [incident.target for incident in domains(made)] == ["job/4711"]
