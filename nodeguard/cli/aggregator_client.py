@@ -155,7 +155,7 @@ def matching_incidents(incidents: tuple[IncidentSummary, ...], text: str) -> lis
 
 
 def _matches(incident: IncidentSummary, text: str) -> bool:
-    subject = incident.node or incident.domain
+    subject = incident.node or incident.domain or incident.resource
     return bool(text) and (
         incident.name.startswith(text)
         or text in {subject, f"{subject}/{incident.cause}", f"{subject}/{incident.resource}"}

@@ -144,6 +144,7 @@ def describe_domain(planner: Planner, path: str, now: Instant) -> DomainView:
     first_vote = now.wall - (now.mono - degraded.began) if degraded else 0.0
     since = now.wall - (now.mono - degraded.since) if degraded else 0.0
     parent = diagnosis.members.parent(path)
+    incident = planner.incident(shared_incident_name(degraded.name)) if degraded else None
     children = sorted(
         (_summary(planner, child, active) for child in _children(planner, path)),
         key=lambda child: (child.state is None, -child.voters, child.domain),
@@ -193,6 +194,8 @@ def describe_domain(planner: Planner, path: str, now: Instant) -> DomainView:
         children=tuple(children[:_CHILDREN]),
         children_omitted=max(0, len(children) - _CHILDREN),
         suppressed_checks=tuple(check for check in suppressed_checks(planner, now) if check.domain == path),
+        jobs=incident.jobs if incident else (),
+        jobs_omitted=incident.jobs_omitted if incident else 0,
     )
 
 

@@ -126,6 +126,8 @@ def describe_incident(
         clear_message=decision.answer_message,
         until=rfc3339(until) if until else "",
         seconds_left=round(max(0.0, until - now.wall), 1),
+        jobs=incident.jobs,
+        jobs_omitted=incident.jobs_omitted,
     )
 
 

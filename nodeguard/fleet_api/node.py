@@ -145,6 +145,7 @@ def describe_node(planner: Planner, service: ServiceState, name: str, now: Insta
         advisory=planner.granted == IncidentState.ADVISED,
         refused_messages=refused_messages(refusal, now) if refusal is not None else None,
         incidents_omitted=len(planner.incidents_left_out.get(uid, ())),
+        jobs=state.jobs.names(uid),
     )
 
 

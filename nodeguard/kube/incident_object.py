@@ -33,6 +33,7 @@ MAX_DETAIL = 4096
 MAX_SYMPTOMS = 20
 MAX_EVIDENCE = 5
 MAX_LINE = 512
+MAX_JOBS = 16
 
 # States in which the mark is set.
 _MARKED_STATES = frozenset({*GRANTED_STATES, IncidentState.RECOVERING})
@@ -68,7 +69,8 @@ class _Confinement(Struct, frozen=True):
 
 
 class IncidentStatus(Struct, frozen=True, rename="camel"):
-    """Status of an object; empty fields are absent. subject: the domain or Node, else `check/NAME`.
+    """Status of an object; empty fields are absent. subject: the domain or Node, else `check/NAME` or
+    `job/NAME`.
 
     observed_generation: generation of the spec that nodeguard has processed.
     """
@@ -95,6 +97,8 @@ class IncidentStatus(Struct, frozen=True, rename="camel"):
     parent: str = ""
     budget: str = ""
     confinement: _Confinement | None = None
+    jobs: tuple[str, ...] = ()
+    jobs_omitted: int = 0
     conditions: tuple[StatusCondition, ...] = ()
     observed_generation: int = 0
 
@@ -179,6 +183,8 @@ def incident_status(incident: Incident) -> IncidentStatus:
         parent=incident.parent[:MAX_NAME],
         budget=incident.budget[:MAX_NAME],
         confinement=_confinement(incident.confinement),
+        jobs=tuple(job[:MAX_NAME] for job in incident.jobs[:MAX_JOBS]),
+        jobs_omitted=incident.jobs_omitted,
         conditions=tuple(_conditions(incident)),
     )
 
@@ -230,6 +236,8 @@ def to_incident(observed: ObservedIncident) -> Incident | None:
             parent=status.parent,
             budget=status.budget,
             confinement=_to_confinement(status.confinement),
+            jobs=status.jobs,
+            jobs_omitted=status.jobs_omitted,
         )
     except ValueError:
         return None

@@ -7,6 +7,8 @@ import pytest
 from msgspec.structs import replace
 
 from nodeguard.kube.incident_object import (
+    MAX_JOBS,
+    MAX_NAME,
     IncidentStatus,
     clear_spec,
     decode_incident,
@@ -123,3 +125,12 @@ def test_a_status_describes_its_incident() -> None:
     status = incident_status(LOST)
     body = {"metadata": {"name": LOST.name, "uid": "u", "resourceVersion": "7"}, "status": status}
     assert to_incident(decode_incident(msgspec.json.encode(body))) == LOST
+
+
+def test_a_status_names_jobs_within_the_limits_of_an_object() -> None:
+    incident = replace(LOST, jobs=("a/b",), jobs_omitted=7)
+    status = incident_status(incident)
+    body = {"metadata": {"name": LOST.name, "uid": "u", "resourceVersion": "7"}, "status": status}
+    assert to_incident(decode_incident(msgspec.json.encode(body))) == incident
+    many = incident_status(replace(LOST, jobs=tuple(f"a/{'b' * 300}" for _ in range(100))))
+    assert (len(many.jobs), {len(job) for job in many.jobs}) == (MAX_JOBS, {MAX_NAME})

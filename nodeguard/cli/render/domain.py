@@ -22,6 +22,7 @@ from nodeguard.cli.render.terminal import StyledLine, StyledText, format_age
 from nodeguard.fleet_api.schema.domain import DomainList, DomainSummary, DomainView, FaultClassView, VoteView
 from nodeguard.judge.formatting import format_duration
 from nodeguard.model.incident import IncidentState
+from nodeguard.model.job import jobs_text
 
 # Effect of the mark of a degraded domain.
 _EFFECTS = {
@@ -106,6 +107,8 @@ def _facts(domain: DomainView) -> Iterator[StyledLine]:
     for group in domain.member_groups:
         nodes = f"{count_noun(group.nodes, 'node')} ({names_text(group.names, group.nodes)})"
         yield item_line("" if group.can_vote else "no vote", f"{nodes}: {group.reason}")
+    if domain.jobs:
+        yield item_line("jobs", jobs_text(domain.jobs, domain.jobs_omitted))
     yield item_line("source", topology_source(domain.topology))
     for missing in domain.topology.missing_labels:
         yield item_line("missing", missing_label_text(missing), name_style="warning")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from nodeguard.cli.render.terminal import StyledLine, StyledText, format_age
-from nodeguard.fleet.diagnosis.results import CHECK
+from nodeguard.fleet.diagnosis.results import CHECK, JOB
 from nodeguard.fleet.state.node_placement import POOL
 from nodeguard.fleet.state.topology.topologies import PLACES
 from nodeguard.fleet_api.schema.domain import MissingLabelView, SuppressedCheckView, TopologyView
@@ -64,10 +64,17 @@ def target_text(target: str) -> str:
 
 
 def subject_text(node: str, domain: str, resource: str) -> str:
-    """Return the subject of an incident: a target of a node, a domain, or a check."""
+    """Return the subject of an incident: a target of a node, a domain, a check, or a job."""
     if node:
         return f"{node}, {target_text(resource)}"
-    return domain or (f"check {resource.removeprefix(CHECK)}" if resource.startswith(CHECK) else resource)
+    kinds = {CHECK: "check", JOB: "job"}
+    prefix = next((prefix for prefix in kinds if resource.startswith(prefix)), "")
+    return domain or (f"{kinds[prefix]} {resource.removeprefix(prefix)}" if prefix else resource)
+
+
+def shared_subject_state(resource: str) -> str:
+    """Return the state of the subject of an incident of a check or a job, as text."""
+    return "started badly" if resource.startswith(JOB) else "is suppressed"
 
 
 def time_and_age(text: str, age: float) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from nodeguard.cli.render.fleet_text import (
     item_line,
     mark_lines,
+    shared_subject_state,
     state_text,
     subject_text,
     target_text,
@@ -14,9 +15,11 @@ from nodeguard.cli.render.fleet_text import (
     title_line,
 )
 from nodeguard.cli.render.terminal import StyledLine
+from nodeguard.fleet.diagnosis.results import JOB
 from nodeguard.fleet_api.schema.incident import IncidentView
 from nodeguard.model.finding import Action
 from nodeguard.model.incident import ClearAnswer, IncidentState
+from nodeguard.model.job import jobs_text
 from nodeguard.model.mark import Mark
 
 _EFFECTS = {
@@ -49,7 +52,8 @@ def incident_lines(incident: IncidentView) -> list[StyledLine]:
 def _title(incident: IncidentView) -> str:
     if not incident.node:
         subject = subject_text(incident.node, incident.domain, incident.resource)
-        return f"{incident.cause} - {subject}" if incident.domain else f"{subject} is suppressed"
+        state = shared_subject_state(incident.resource)
+        return f"{incident.cause} - {subject}" if incident.domain else f"{subject} {state}"
     node = f"node {incident.node}"
     if incident.resource != "node":
         node = f"{target_text(incident.resource)} of {incident.node}"
@@ -77,6 +81,24 @@ def _symptom_target(target: str) -> str:
 
 
 def _facts(incident: IncidentView) -> Iterator[StyledLine]:
+    yield from _state_facts(incident)
+    if incident.message and not any(symptom.message == incident.message for symptom in incident.symptoms):
+        yield item_line("message", incident.message)
+    if incident.jobs and not incident.resource.startswith(JOB):
+        yield item_line("jobs", jobs_text(incident.jobs, incident.jobs_omitted))
+    if incident.component:
+        yield item_line("component" if incident.node else "only with", incident.component)
+    if incident.action != Action.NONE:
+        yield item_line("action", incident.action.phrase)
+    if incident.acknowledged:
+        yield item_line("ack", f"by {incident.acknowledged}")
+    if incident.clear_request:
+        yield item_line("clear", f"requested by {incident.clear_request}{_clear_result(incident)}")
+    if commands := _commands(incident):
+        yield item_line("see", ", ".join(commands), "dim")
+
+
+def _state_facts(incident: IncidentView) -> Iterator[StyledLine]:
     reason = f": {incident.reason}" if incident.reason else ""
     suspect = incident.marks and all(mark.mark == Mark.SUSPECT for mark in incident.marks)
     effect = _EFFECTS[incident.state].format(
@@ -89,21 +111,15 @@ def _facts(incident: IncidentView) -> Iterator[StyledLine]:
     yield item_line("changed", time_and_age(incident.last_transition, incident.last_transition_age))
     if incident.occurrences > 1:
         yield item_line("opened", f"{incident.occurrences} times")
-    if incident.message and not any(symptom.message == incident.message for symptom in incident.symptoms):
-        yield item_line("message", incident.message)
-    if incident.component:
-        yield item_line("component" if incident.node else "only with", incident.component)
-    if incident.action != Action.NONE:
-        yield item_line("action", incident.action.phrase)
-    if incident.acknowledged:
-        yield item_line("ack", f"by {incident.acknowledged}")
-    if incident.clear_request:
-        yield item_line("clear", f"requested by {incident.clear_request}{_clear_result(incident)}")
+
+
+def _commands(incident: IncidentView) -> list[str]:
+    """Return the commands that show more."""
     commands = [f"nodeguard describe node {incident.node}"] if incident.node else []
     if incident.domain:
         commands.append(f"nodeguard describe domain {incident.domain}")
-    else:
+    elif not incident.resource.startswith(JOB):
         commands.append(f"nodeguard explain {incident.cause}")
     if incident.component and not incident.node:
         commands.append(f"nodeguard describe domain {incident.component}")
-    yield item_line("see", ", ".join(commands), "dim")
+    return commands

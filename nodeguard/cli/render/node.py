@@ -22,6 +22,7 @@ from nodeguard.cli.render.terminal import StyledLine, format_age
 from nodeguard.fleet_api.schema.node import DEGRADED, ChargeView, FindingView, MarkRequestView, NodeView
 from nodeguard.model.finding import Action, DataStatus
 from nodeguard.model.incident import IncidentState
+from nodeguard.model.job import jobs_text
 from nodeguard.model.mark import MARK_KINDS, Mark
 from nodeguard.model.target import target_label
 
@@ -103,6 +104,8 @@ def _facts(node: NodeView) -> Iterator[StyledLine]:
         yield item_line("runs", ", ".join(filter(None, versions)))
     placement = (f"pool {node.pool}" if node.pool else "no pool", *node.domains)
     yield item_line("hardware", f"{count_noun(node.gpus, 'GPU')}; {', '.join(placement)}")
+    if node.jobs:
+        yield item_line("jobs", jobs_text(node.jobs, 0))
     if node.hold:
         yield item_line("hold", f"{node.hold}; nodeguard changes nothing here", name_style="suspect")
     if node.maintenance:

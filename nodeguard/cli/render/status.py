@@ -12,6 +12,7 @@ from nodeguard.cli.render.fleet_text import (
     item_line,
     refused_line,
     repeat_offenders_text,
+    shared_subject_state,
     state_text,
     subject_text,
     suppressed_check_text,
@@ -20,6 +21,7 @@ from nodeguard.cli.render.fleet_text import (
     topology_text,
 )
 from nodeguard.cli.render.terminal import StyledLine, StyledText, format_age
+from nodeguard.fleet.diagnosis.results import JOB
 from nodeguard.fleet_api.schema.status import (
     AgentCounts,
     FleetStatus,
@@ -208,9 +210,10 @@ def _incident(incident: IncidentSummary) -> Iterator[StyledLine]:
     head = (StyledText(f"{health.upper():<7}", health), StyledText("  "))
     cause = f"{incident.cause}, {state_text(incident.state, incident.seconds_left)}{acknowledged}"
     if not (incident.node or incident.domain):
-        cause = "suppressed"
+        cause = "bad start" if incident.resource.startswith(JOB) else "suppressed"
     subject = subject_text(incident.node, incident.domain, incident.resource)
     yield StyledLine(head, f"{subject}: {cause}, {format_duration(incident.age)} old", "strong")
-    repeated = f"{incident.domain}: " if incident.domain else f"{subject} is suppressed: "
+    state = shared_subject_state(incident.resource)
+    repeated = f"{incident.domain}: " if incident.domain else f"{subject} {state}: "
     yield StyledLine((StyledText(" " * 9),), f"{summary.removeprefix(repeated)}{similar}")
     yield StyledLine((StyledText(" " * 9),), f"nodeguard describe incident {incident.name}", "dim")

@@ -100,7 +100,8 @@ class DomainView(Struct, frozen=True):
     began, times_degraded, evidence, clears_when: of a degraded domain. marked: nodes that carry its mark.
     incident: its name. members: nodes; voting: nodes that may vote. member_groups: nodes that do not vote or
     are in a special state. siblings: number of domains beside it; siblings_members, siblings_voters: nodes of
-    these, and those with the same fault. suppressed_checks: checks that are suppressed on this domain.
+    these, and those with the same fault. suppressed_checks: checks that are suppressed on this domain. jobs,
+    jobs_omitted: as of its incident.
     """
 
     version: Literal[1]
@@ -132,6 +133,8 @@ class DomainView(Struct, frozen=True):
     children: tuple[DomainSummary, ...]
     children_omitted: int
     suppressed_checks: tuple[SuppressedCheckView, ...]
+    jobs: tuple[str, ...] = ()
+    jobs_omitted: int = 0
 
 
 class DomainList(Struct, frozen=True):

@@ -30,7 +30,8 @@ class IncidentView(Struct, frozen=True):
     state. occurrences: number of times it opened. reason: of its state. marks: its marks with their waits.
     acknowledged: the operator. clear_request: the operator and the time; clear_result: `waiting`, `done`,
     `partly`, `refused`, None where it is not known; clear_message: the answer of the node's agent. until,
-    seconds_left: as of IncidentSummary.
+    seconds_left: as of IncidentSummary. jobs: the jobs on its nodes, as far as they were read; jobs_omitted:
+    number of further ones.
     """
 
     version: Literal[1]
@@ -62,6 +63,8 @@ class IncidentView(Struct, frozen=True):
     clear_message: str = ""
     until: str = ""
     seconds_left: float = 0.0
+    jobs: tuple[str, ...] = ()
+    jobs_omitted: int = 0
 
 
 class IncidentList(Struct, frozen=True):

@@ -121,7 +121,7 @@ class NodeView(Struct, frozen=True):
     that nodeguard did not set; they stay. would_mark: requests of checks in observe mode; pending: in their
     grace period. advisory: whether marks are advice, as without a cluster. budgets: those that marks of the
     node are charged to. refused_messages: None for none in the past ten minutes. incidents_omitted: number of
-    incidents of the node above the limits.
+    incidents of the node above the limits. jobs: on the node, as far as they were read.
     """
 
     version: Literal[1]
@@ -161,6 +161,7 @@ class NodeView(Struct, frozen=True):
     advisory: bool = False
     refused_messages: RefusedMessages | None = None
     incidents_omitted: int = 0
+    jobs: tuple[str, ...] = ()
 
 
 class NodeSummary(Struct, frozen=True):

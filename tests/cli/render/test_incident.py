@@ -1,0 +1,59 @@
+"""Tests for nodeguard.cli.render.incident: incidents of jobs, and incidents that name jobs."""
+
+from __future__ import annotations
+
+import pytest
+
+from nodeguard.cli.render.domain import domain_lines
+from nodeguard.cli.render.incident import incident_lines
+from nodeguard.cli.render.resources import INCIDENT_TABLE, resource_lines
+from nodeguard.fleet_api.domain import describe_domain
+from nodeguard.fleet_api.incident import describe_incident, list_incidents
+from nodeguard.model.job import NodeJob
+from tests.cli.fleet_output import LEADER, explained, look
+from tests.fleet.incidents.test_job_incidents import JOB, bad_start, of_job, start
+from tests.fleet.leaves import FIRST, fails, fleet, wait
+from tests.fleet.scene import Fleet, finding
+
+
+def shown(made: Fleet, name: str) -> str:
+    view = describe_incident(made.planner, LEADER, name, made.now)
+    assert view is not None
+    return look(incident_lines(view), 120)
+
+
+def test_the_incident_of_a_job() -> None:
+    made = fleet()
+    bad_start(made)
+    wait(made, 30.0)
+    text = shown(made, of_job(made).name)
+    assert text.splitlines()[0] == f"WARNING  job {JOB} started badly"
+    assert "  state       open, report only; no scheduling change: these votes count for no switch" in text
+    assert "nodeguard explain" not in text
+    [row] = look(
+        resource_lines(
+            INCIDENT_TABLE, list_incidents(made.planner, LEADER, made.now).incidents, 120, wide=False
+        ),
+        120,
+    ).splitlines()[1:]
+    assert f"job/{JOB}" in row
+
+
+@pytest.mark.parametrize(("count", "text"), [(1, "a/0"), (6, "a/0, a/1, a/2, a/3 and 2 more")])
+def test_an_incident_names_its_jobs(count: int, text: str) -> None:
+    made = Fleet(8)
+    made.planner.state.update_jobs("uid-1", tuple(NodeJob(f"a/{number}") for number in range(count)))
+    made.say(1, finding())
+    made.carry_out()
+    [incident] = made.planner.all_incidents()
+    assert f"  jobs        {text}\n" in shown(made, incident.name)
+    assert f"  jobs        {text}\n" in explained(made, 1)
+
+
+def test_a_domain_names_the_jobs_of_its_incident() -> None:
+    made = fleet()
+    start(made, range(4), ago=9_000.0)
+    fails(made)
+    wait(made, 60.0)
+    text = look(domain_lines(describe_domain(made.planner, FIRST, made.now)), 120)
+    assert f"  jobs        {JOB}\n" in text
