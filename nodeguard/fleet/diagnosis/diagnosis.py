@@ -194,7 +194,7 @@ class Diagnosis:
             return False
         before = dict(self.degraded_domains), dict(self.suppressed_checks), self.bad_starts
         self.voting.forget(self.suppressed_checks, now)
-        if self._jobs.update(now):
+        if self._jobs.update(self.degraded_domains.values(), now):
             self._domains.choose_again()
             self._clear_explained(now)
         candidates = self._domains.choose(frozenset(self._checks.fleet_wide()), now)

@@ -7,12 +7,12 @@ docs/concepts/failure-domains.md has the rule. Times are seconds of a clock that
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from math import inf
 
 from msgspec import Struct
 
-from nodeguard.fleet.diagnosis.results import BadJobStart
+from nodeguard.fleet.diagnosis.results import BadJobStart, DegradedDomain
 from nodeguard.fleet.diagnosis.vote_index import VoteIndex
 from nodeguard.fleet.diagnosis.votes import FaultVotes
 from nodeguard.fleet.policy_rules import matches_any
@@ -73,9 +73,10 @@ class JobStarts:
         }
         self._explained: dict[str, dict[str, _JobVote]] = {name: {} for name in self._classes}
         self._starts: dict[str, BadJobStart] = {}  # also those that may still turn out to be a leaf's fault
-        self._past: dict[
-            str, list[float]
-        ] = {}  # the explained starts, by job, and by leaf if it was only one
+        # Votes that count for their leaf, with their time, by uid.
+        self._of_leaves: dict[str, dict[str, float]] = {name: {} for name in self._classes}
+        # The explained starts, by job, and by leaf if it was only one.
+        self._past: dict[str, list[float]] = {}
         self._cleared: dict[str, float] = {}  # when operators cleared a job
         self.bad_starts: Mapping[str, BadJobStart] = {}
 
@@ -115,13 +116,16 @@ class JobStarts:
                 return vote.job
         return ""
 
-    def update(self, now: float) -> bool:
-        """Update which votes belong to starts of jobs. Returns whether that changed."""
+    def update(self, degraded: Collection[DegradedDomain], now: float) -> bool:
+        """Update which votes belong to starts of jobs. Returns whether that changed. degraded: domains; a job
+        that starts on one later does not explain its votes.
+        """
         self._forget(now)
         changed = False
         found: dict[str, list[BadJobStart]] = defaultdict(list)
         for name, votes in self._classes.items():
-            explained = {vote.uid: vote for vote in self._explained_votes(votes, now)}
+            faulty_since = self._faulty_since(degraded, name)
+            explained = {vote.uid: vote for vote in self._explained_votes(votes, faulty_since, now)}
             self._explained[name] = explained
             changed |= votes.explain_by_jobs({uid: vote.at for uid, vote in explained.items()})
             by_job: dict[str, list[_JobVote]] = defaultdict(list)
@@ -159,8 +163,19 @@ class JobStarts:
             voters=tuple(sorted(vote.uid for vote in latest)),
         )
 
-    def _explained_votes(self, votes: FaultVotes, now: float) -> Iterator[_JobVote]:
-        """Yield the votes of a class that belong to a bad start."""
+    def _faulty_since(self, degraded: Iterable[DegradedDomain], fault_class: str) -> dict[str, float]:
+        """Return the first vote of the degraded domain of each node with one, by uid."""
+        since: dict[str, float] = {}
+        for domain in degraded:
+            if fault_class in domain.fault_classes:
+                for uid in self._votes.members.nodes(domain.domain):
+                    since[uid] = min(domain.began, since.get(uid, inf))
+        return since
+
+    def _explained_votes(
+        self, votes: FaultVotes, faulty_since: Mapping[str, float], now: float
+    ) -> Iterator[_JobVote]:
+        """Yield the votes of a class that belong to a bad start. faulty_since: see `_faulty_since`."""
         current = votes.current_voters(now)
         before = self._explained[votes.vote_class.name]
         # A vote belongs to its job until the node votes again, also if it was withdrawn or is too old to
@@ -169,7 +184,14 @@ class JobStarts:
         possible = {
             uid: vote for uid, vote in before.items() if current.get(uid, vote.at) == vote.at > oldest
         }
-        possible |= {vote.uid: vote for vote in self._new_votes(votes, current) if vote.uid not in possible}
+        of_leaves = self._of_leaves[votes.vote_class.name]
+        possible |= {
+            vote.uid: vote
+            for vote in self._new_votes(votes, current)
+            if vote.uid not in possible
+            and of_leaves.get(vote.uid) != vote.at
+            and faulty_since.get(vote.uid, inf) >= vote.start - _BEFORE
+        }
         others: dict[str, list[float]] = defaultdict(list)
         for uid in current.keys() - possible.keys():
             for leaf in votes.lowest_domains(uid):
@@ -182,6 +204,8 @@ class JobStarts:
             )
             if max(concurrent, default=0) < _OTHERS:
                 by_job[vote.job].append(vote)
+            else:
+                of_leaves[vote.uid] = vote.at
         for job, job_votes in by_job.items():
             for episode in _episodes(job_votes):
                 is_old = any(before.get(vote.uid) == vote for vote in episode)
@@ -235,6 +259,8 @@ class JobStarts:
             if not self._past[cause]:
                 del self._past[cause]
         self._cleared = {job: at for job, at in self._cleared.items() if at > gone}
+        for name, votes in self._of_leaves.items():
+            self._of_leaves[name] = {uid: at for uid, at in votes.items() if at > gone}
 
 
 def _episodes(votes: Iterable[_JobVote]) -> list[list[_JobVote]]:

@@ -215,3 +215,27 @@ def test_another_rule_continues_the_bad_starts() -> None:
     fleet.diagnosis = diagnosis
     fleet.after(1_900.0)
     assert fleet.bad_starts == {}
+
+
+def test_a_vote_that_counted_for_a_leaf_does_not_become_the_jobs_later() -> None:
+    fleet = Gangs()
+    fleet.show(fleet.leaf(1, 3)[8:10], FLAP)
+    fleet.after(100 * 60.0)
+    fleet.start(fleet.leaf(1, 3))
+    fleet.show(fleet.leaf(1, 3, 8), FLAP)
+    fleet.after(15.0)
+    assert fleet.degraded == ["fabric/p1/l3"]
+    fleet.after(1_500.0)
+    assert (fleet.degraded, fleet.bad_starts) == (["fabric/p1/l3"], {})
+
+
+def test_a_job_that_starts_on_a_degraded_leaf_does_not_end_its_diagnosis() -> None:
+    fleet = Gangs()
+    fleet.show(fleet.leaf(1, 3), FLAP)
+    fleet.after(600.0)
+    assert fleet.degraded == ["fabric/p1/l3"]
+    fleet.over(fleet.leaf(1, 3), FLAP)
+    fleet.start(fleet.leaf(1, 3))
+    fleet.show(fleet.leaf(1, 3), FLAP)
+    fleet.after(60.0)
+    assert (fleet.degraded, fleet.bad_starts) == (["fabric/p1/l3"], {})

@@ -159,7 +159,7 @@ def test_findings_of_a_bad_start_set_no_marks_and_cause_no_incidents_as_long_as_
     assert (decision.state, decision.reason) == (
         IncidentState.WITHHELD, f"it is part of the bad start of job {JOB}",
     )  # fmt: skip
-    wait(made, 3 * 3_600.0)
+    wait(made, 2_400.0)
     assert not made.marked()
     assert set(states(made)) == {f"job/{JOB}"}
     assert of_job(made).state == IncidentState.RESOLVED
