@@ -1,9 +1,11 @@
-"""Memory of an agent's connection in the aggregator, CPU of a new one and of a heartbeat, and delays.
+"""Memory of an agent in the aggregator, CPU of a new connection and of a heartbeat, and delays.
 
-The longest delay is measured while a whole fleet connects at once. The reference is a bare aiohttp handler
-without verification and limits, in the same run. Both serve 2,000 connections by TLS under uvloop, each in a
-process of its own; the agents are another process. Every connection has a token of its own, which is
-verified.
+`python bench/ingest.py [AGENTS]`. The reference is a bare aiohttp handler under uvloop in the same run: it
+has TLS, and verifies and stores nothing. The aggregator runs without a cluster, with tokens as in one: it
+verifies the token of each connection, stores each report and plans. Each server is a process of its own, and
+they run in turn; the agents are another process. All agents connect and send the report of a healthy node
+with 8 GPUs and 8 ports, and then heartbeats at the rate of 7,500 agents. The longest delay of the event loop
+is measured while all agents connect at once.
 """
 
 from __future__ import annotations
@@ -15,6 +17,8 @@ import ssl
 import sys
 import tempfile
 import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from subprocess import PIPE
 from typing import NamedTuple, cast
@@ -24,29 +28,53 @@ import uvloop
 from aiohttp import web
 from cryptography.hazmat.primitives.asymmetric import rsa
 from jwt.algorithms import RSAAlgorithm
+from msgspec.structs import replace
 
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from bench.idle import report
+from nodeguard.aggregator.backends.standalone import StandaloneBackend
 from nodeguard.aggregator.certificates.issue import issue_authority, issue_serving_certificate
 from nodeguard.aggregator.certificates.serving_certificate import ServingCertificate, tls_context
+from nodeguard.aggregator.clock import current_instant
+from nodeguard.aggregator.fleet_inputs import FleetInputs
+from nodeguard.aggregator.identity.caller import Caller
 from nodeguard.aggregator.identity.signing_keys import SigningKeyring
 from nodeguard.aggregator.identity.token import TokenRequirements
 from nodeguard.aggregator.identity.token_authenticator import TokenAuthenticator
 from nodeguard.aggregator.ingest.limits import IngestLimits
 from nodeguard.aggregator.ingest.server import IngestServer
+from nodeguard.aggregator.outbox import InstructionOutbox
+from nodeguard.aggregator.report_handler import ReportHandler
+from nodeguard.aggregator.service import AggregatorService
+from nodeguard.fleet.planner import Planner
 from nodeguard.local.rate_limiter import Rate
+from nodeguard.model.policy import Policy
 from nodeguard.wire.encoding import decode_message, encode
 from nodeguard.wire.instruction import Reply
-from nodeguard.wire.report import VERSION, Heartbeat
+from nodeguard.wire.report import VERSION, Heartbeat, Message, Report
 
-CONNECTIONS = 2000
-BEATS = 20_000
 AT_ONCE = 50
+SECONDS = 15.0
+FLEET = 7500
+INTERVAL = 10.0
 ISSUER = "https://kubernetes.default.svc"
 ACCOUNT = "nodeguard:nodeguard-agent"
+FIRST = 1_000_000_000
+SERVERS = ("bare aiohttp", "nodeguard")
 
-# All connections have one address, and send as fast as possible.
+# All connections have one address.
 LIMITS = IngestLimits(
-    unauthenticated_per_address=CONNECTIONS, connection_rate=Rate(1e6, 1e6), node_rate=Rate(1e6, 1e6)
+    unauthenticated=FLEET,
+    unauthenticated_per_address=FLEET,
+    header_timeout=300.0,
+    connection_rate=Rate(1e6, 1e6),
+    node_rate=Rate(1e6, 1e6),
 )
+
+
+# Tasks of a server, until its end.
+running: list[asyncio.Task[None]] = []
 
 
 class Server(NamedTuple):
@@ -65,10 +93,11 @@ class Server(NamedTuple):
 
 
 class Agent(asyncio.Protocol):
-    """Sends one message again and again; done is set by each answer."""
+    """The connection of an agent. Its sequence numbers have one length, so that all heartbeats have."""
 
-    def __init__(self, request: bytes) -> None:
-        self.request = request
+    def __init__(self, heartbeat: bytes, report: bytes) -> None:
+        self._heartbeat, self._report = heartbeat, report
+        self._sequence = FIRST
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -78,13 +107,23 @@ class Agent(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Part of the protocol."""
-        assert data.startswith(b"HTTP/1.1 200"), data
-        self.done.set_result(None)
+        if data.startswith(b"HTTP/1.1 200"):
+            self.done.set_result(None)
+        else:
+            self.done.set_exception(RuntimeError(data.decode()))
 
-    async def beat(self) -> None:
-        """Send, and wait for the answer."""
+    async def send_heartbeat(self) -> None:
+        """Send a heartbeat, and wait for the answer."""
+        await self._send(self._heartbeat)
+
+    async def send_report(self) -> None:
+        """Send the report, and wait for the answer."""
+        await self._send(self._report)
+
+    async def _send(self, request: bytes) -> None:
         self.done = asyncio.get_running_loop().create_future()
-        self.transport.write(self.request)
+        self._sequence += 1
+        self.transport.write(request.replace(b"%d" % FIRST, b"%d" % self._sequence))
         await self.done
 
 
@@ -96,11 +135,20 @@ async def serve_ours(here: Path, trust: ssl.SSLContext) -> int:
 
     keyring = SigningKeyring(keys)
     identity = TokenAuthenticator(TokenRequirements(frozenset({ACCOUNT})), keyring, time.monotonic)
-    ingest = IngestServer(
-        identity, lambda _, message: Reply(VERSION, message.sequence), lambda: trust, LIMITS
-    )
+    planner, outbox, wake = Planner(Policy(), ()), InstructionOutbox(), asyncio.Event()
+    inputs = FleetInputs(planner, outbox, wake.set)
+    backend = StandaloneBackend(None, planner, inputs)
+    handler = ReportHandler(planner, inputs, outbox, current_instant, backend.node_reported)
+
+    def handle(caller: Caller, message: Message) -> Reply:
+        # Without Kubernetes, the uid of a node is its name.
+        return handler(Caller(caller.node, caller.node), message)
+
+    service = AggregatorService(planner, inputs, backend, handler, lambda _: None, wake)
+    ingest = IngestServer(identity, handle, lambda: trust, LIMITS)
     await keyring.refresh(time.monotonic())
     await ingest.listen("127.0.0.1", 0)
+    running.append(asyncio.create_task(service.run()))
     return ingest.ports[0]
 
 
@@ -143,52 +191,115 @@ async def serve(name: str, here: Path) -> None:
     print(lag.worst, flush=True)
 
 
-async def measure(name: str, here: Path, requests: list[bytes], at_once: int) -> None:
-    """Print the figures of one server. at_once: how many agents connect, or send, at a time."""
+class Fleet:
+    """Agents that are connected to a server."""
+
+    def __init__(self, server: Server, here: Path, messages: list[tuple[bytes, bytes]]) -> None:
+        self._server = server
+        self._trust = ssl.create_default_context(cafile=str(here / "ca"))
+        self._messages = messages
+        self.agents: list[Agent] = []
+
+    async def connect(self, count: int) -> None:
+        """Connect so many agents at once; each sends a heartbeat."""
+        begin = len(self.agents)
+        self.agents += await asyncio.gather(
+            *(self._connected(*messages) for messages in self._messages[begin : begin + count])
+        )
+
+    async def _connected(self, heartbeat: bytes, report: bytes) -> Agent:
+        _, agent = await asyncio.get_running_loop().create_connection(
+            lambda: Agent(heartbeat, report),
+            "127.0.0.1",
+            self._server.port,
+            ssl=self._trust,
+            server_hostname="127.0.0.1",
+        )
+        await agent.send_heartbeat()
+        return agent
+
+    async def report(self) -> None:
+        """Send the report of each agent, some at a time."""
+        for at in range(0, len(self.agents), AT_ONCE):
+            await asyncio.gather(*(agent.send_report() for agent in self.agents[at : at + AT_ONCE]))
+
+    async def send_heartbeats(self, count: int) -> None:
+        """Send heartbeats at the rate of FLEET agents."""
+        began, sent = time.monotonic(), []
+        for number in range(count):
+            await asyncio.sleep(max(0.0, began + number * INTERVAL / FLEET - time.monotonic()))
+            sent.append(asyncio.ensure_future(self.agents[number % len(self.agents)].send_heartbeat()))
+        await asyncio.gather(*sent)
+
+
+@asynccontextmanager
+async def running_server(
+    name: str, here: Path
+) -> AsyncIterator[tuple[Server, Callable[[], Awaitable[float]]]]:
+    """Run a server. Yields it, and a function that ends it and returns its longest delay in seconds."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, __file__, name, str(here), stdin=PIPE, stdout=PIPE
     )
-    assert process.stdout is not None
-    assert process.stdin is not None
-    server = Server(process.pid, int(await process.stdout.readline()))
-    trust = ssl.create_default_context(cafile=str(here / "ca"))
-    loop = asyncio.get_running_loop()
+    output, entry = process.stdout, process.stdin
+    assert output is not None
+    assert entry is not None
 
-    async def connected(request: bytes) -> Agent:
-        _, agent = await loop.create_connection(
-            lambda: Agent(request), "127.0.0.1", server.port, ssl=trust, server_hostname="127.0.0.1"
-        )
-        await agent.beat()
-        return agent
+    async def end() -> float:
+        entry.close()
+        return float(await output.readline())
 
-    first = await asyncio.gather(*(connected(request) for request in requests[:at_once]))
-    memory, cpu = server.memory(), server.cpu()
-    agents = list(first)
-    for at in range(at_once, CONNECTIONS, at_once):
-        agents += await asyncio.gather(*(connected(request) for request in requests[at : at + at_once]))
-    if at_once == CONNECTIONS:
-        process.stdin.close()
-        lag = float(await process.stdout.readline())
-        print(f"{name:<12}{lag * 1e3:8.1f} ms longest delay of its loop while all connect at once")
+    try:
+        yield Server(process.pid, int(await output.readline())), end
+    finally:
+        process.kill()
         await process.wait()
-        return
-    new = CONNECTIONS - at_once
-    size = (server.memory() - memory) / new
-    connection = (server.cpu() - cpu) / new
-    cpu = server.cpu()
-    for at in range(0, BEATS, AT_ONCE):
-        await asyncio.gather(*(agents[(at + offset) % CONNECTIONS].beat() for offset in range(AT_ONCE)))
-    beat = (server.cpu() - cpu) / BEATS
-    print(
-        f"{name:<12}{size:8.1f} KiB a connection   {connection * 1e3:6.2f} ms a new connection   "
-        f"{beat * 1e6:6.1f} µs a heartbeat   {server.memory() / 1024:6.1f} MiB in all"
-    )
-    process.stdin.close()
-    await process.wait()
 
 
-def request(key: rsa.RSAPrivateKey, node: str) -> bytes:
-    """Return a heartbeat of a node, with its token."""
+async def measure(name: str, here: Path, messages: list[tuple[bytes, bytes]]) -> None:
+    """Print the figures of one server."""
+    async with running_server(name, here) as (server, end):
+        fleet = Fleet(server, here, messages)
+        await fleet.connect(AT_ONCE)
+        memory, cpu = server.memory(), server.cpu()
+        while len(fleet.agents) < len(messages):
+            await fleet.connect(AT_ONCE)
+        new = len(messages) - AT_ONCE
+        connected, connection = (server.memory() - memory) / new, (server.cpu() - cpu) / new
+        await fleet.report()
+        size = (server.memory() - memory) / new
+        cpu, count = server.cpu(), int(SECONDS * FLEET / INTERVAL)
+        await fleet.send_heartbeats(count)
+        beat = (server.cpu() - cpu) / count
+        print(
+            f"{name:<14}{connected:5.1f} KiB a connection {size:6.1f} KiB with a report"
+            f"{(memory + size * FLEET) / 1024:6.0f} MiB for {FLEET}{connection * 1e3:7.2f} ms a new one"
+            f"{beat * 1e6:6.0f} µs a heartbeat{beat * FLEET / INTERVAL * 100:6.1f}% of a core for {FLEET}"
+        )
+        await end()
+
+
+async def measure_delay(name: str, here: Path, messages: list[tuple[bytes, bytes]]) -> None:
+    """Print the longest delay of one server while all agents connect at once."""
+    async with running_server(name, here) as (server, end):
+        await Fleet(server, here, messages).connect(len(messages))
+        print(f"{name:<14}{await end() * 1e3:8.1f} ms longest delay of its loop while all connect at once")
+
+
+def request(token: str, message: Message) -> bytes:
+    """Return a request."""
+    body = encode(message)
+    head = [
+        "POST /v1/messages HTTP/1.1",
+        "Host: a",
+        f"Authorization: Bearer {token}",
+        f"Content-Length: {len(body)}",
+        "Content-Type: application/json",
+    ]
+    return "\r\n".join([*head, "", ""]).encode() + body
+
+
+def requests(key: rsa.RSAPrivateKey, node: str, template: Report) -> tuple[bytes, bytes]:
+    """Return a heartbeat and a report of a node, with its token."""
     names = {
         "namespace": "nodeguard",
         "node": {"name": node, "uid": f"uid-of-{node}"},
@@ -204,15 +315,10 @@ def request(key: rsa.RSAPrivateKey, node: str) -> bytes:
         "kubernetes.io": names,
     }
     token = jwt.encode(claims, key, "RS256", headers={"kid": "one"})
-    body = encode(Heartbeat(version=VERSION, node=node, boot_id="b" * 36, sequence=1))
-    head = [
-        "POST /v1/messages HTTP/1.1",
-        "Host: a",
-        f"Authorization: Bearer {token}",
-        f"Content-Length: {len(body)}",
-        "Content-Type: application/json",
-    ]
-    return "\r\n".join([*head, "", ""]).encode() + body
+    beat = Heartbeat(
+        version=VERSION, node=node, boot_id=template.boot_id, sequence=FIRST, digest=template.digest
+    )
+    return request(token, beat), request(token, replace(template, node=node, sequence=FIRST))
 
 
 def main() -> None:
@@ -220,6 +326,8 @@ def main() -> None:
     if len(sys.argv) > 2:
         uvloop.run(serve(sys.argv[1], Path(sys.argv[2])))
         return
+    count = int(sys.argv[1]) if len(sys.argv) > 1 else 2000
+    template = report()
     key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     with tempfile.TemporaryDirectory() as name:
         here = Path(name)
@@ -233,11 +341,15 @@ def main() -> None:
             (here / file).write_text(text)
         public = RSAAlgorithm.to_jwk(key.public_key(), as_dict=True) | {"kid": "one"}
         (here / "keys").write_text(json.dumps({"keys": [public]}))
-        requests = [request(key, f"node-{number}") for number in range(CONNECTIONS)]
-        print(f"{CONNECTIONS} connections by TLS 1.3, {BEATS} requests of {len(requests[0])} bytes")
-        for at_once in (AT_ONCE, CONNECTIONS):
-            for server in ("bare aiohttp", "nodeguard") * 2:
-                uvloop.run(measure(server, here, requests, at_once))
+        messages = [requests(key, f"node-{number}", template) for number in range(count)]
+        heartbeat, full = map(len, messages[0])
+        print(f"{count} agents by TLS 1.3, heartbeats of {heartbeat} bytes and reports of {full} bytes")
+        for server in SERVERS * 2:
+            uvloop.run(measure(server, here, messages))
+        for server in SERVERS * 2:
+            uvloop.run(measure_delay(server, here, messages))
+    print(f"load of the machine in the last minute: {os.getloadavg()[0]:.2f}")
 
 
-main()
+if __name__ == "__main__":
+    main()

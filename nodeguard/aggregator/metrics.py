@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import cache
 
 from prometheus_client import CollectorRegistry, Histogram, ProcessCollector, disable_created_metrics
 from prometheus_client import Counter as PrometheusCounter
@@ -125,7 +126,8 @@ class AggregatorMetrics:
         service.backend.on_written = write_duration.observe
         service.handler.on_detected = on_detected
         service.plan_listeners.append(on_planned)
-        ingest.endpoint.on_handled = lambda kind, seconds: request_duration.labels(kind).observe(seconds)
+        duration_of = cache(request_duration.labels)
+        ingest.endpoint.on_handled = lambda kind, seconds: duration_of(kind).observe(seconds)
         ProcessCollector(registry=self.registry)
         self.registry.register(_ServiceCollector(service, ingest, policy, self.marks, now))
         if notifications is not None:

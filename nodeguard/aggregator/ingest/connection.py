@@ -1,17 +1,24 @@
-"""The connection of an agent: aiohttp's protocol with deadlines, and without client data in any log."""
+"""The connection of an agent: HTTP/1.1 with deadlines and limits, and without client data in any log.
+
+aiohttp parses the requests. A request that is complete and needs no authentication is answered at once,
+without a task. An idle connection has no parser: the headers of its last request would stay in memory.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, cast
 
-from aiohttp import web
-from aiohttp.web_protocol import RequestHandler
+from aiohttp import StreamReader
+from aiohttp.base_protocol import BaseProtocol
+from aiohttp.http import HttpRequestParser, RawRequestMessage
+from aiohttp.http_exceptions import HttpProcessingError
+from aiohttp.web_protocol import RequestPayloadError
 
 from nodeguard.aggregator.ingest.connection_limiter import ConnectionLimiter, ConnectionSlot
 from nodeguard.aggregator.ingest.limits import IngestLimits
+from nodeguard.aggregator.ingest.response import Response, encode_response, text_response
 from nodeguard.wire.encoding import MESSAGE_LIMIT
 
 # Bytes of a request line and of a header, which may have a token, and the number of headers.
@@ -24,65 +31,91 @@ _WHOLE = MESSAGE_LIMIT + 128 * 1024
 # Seconds in which the rest of a refused request is discarded.
 _LINGER = 2.0
 
-# Messages of aiohttp quote client data.
-_NO_LOG = logging.Logger("none", logging.CRITICAL + 1)
+_INVALID = text_response(400, "this is not a request of an agent", closes=True)
 
 
-class AgentConnection(RequestHandler):
+class Request:
+    """A request with its header, while its body may still be incomplete."""
+
+    __slots__ = ("body", "head")
+
+    def __init__(self, head: RawRequestMessage, body: StreamReader) -> None:
+        self.head, self.body = head, body
+
+    def ends_with(self, data: bytes) -> bool:
+        """Return whether the whole request, and nothing after it, ends with this data of its header."""
+        length, end = self.head.headers.get("Content-Length", "0"), data.find(b"\r\n\r\n")
+        return end >= 0 and not self.head.chunked and length.isdigit() and end + 4 + int(length) == len(data)
+
+
+# Returns the response to a request, or a coroutine that returns it later.
+Answer = Callable[["Request", "AgentConnection"], Response | Coroutine[Any, Any, Response]]
+
+
+class AgentConnection(BaseProtocol):
     """One connection. certificate: of the client, if it is trusted; bucket: rate limit of its messages."""
 
     __slots__ = (
-        "_certificate",
+        "_answer",
         "_clock",
         "_connections",
         "_is_between_requests",
+        "_is_closing",
         "_limits",
         "_received",
+        "_request",
+        "_running",
+        "_task",
+        "_wall",
         "bucket",
+        "certificate",
         "slot",
     )
 
     def __init__(
         self,
-        server: web.Server,
         loop: asyncio.AbstractEventLoop,
+        answer: Answer,
+        running: set[asyncio.Task[None]],
         connections: ConnectionLimiter,
         slot: ConnectionSlot,
         limits: IngestLimits,
+        wall: Callable[[], float],
     ) -> None:
-        super().__init__(
-            server,
-            loop=loop,
-            access_log=_NO_LOG,
-            logger=_NO_LOG,
-            max_line_size=_LINE,
-            max_field_size=_HEADER,
-            max_headers=_HEADERS,
-            read_bufsize=_AHEAD,
-            lingering_time=_LINGER,
-            auto_decompress=False,
-        )
+        """answer: responds to requests. running: receives the tasks of responses that take some time.
+        wall: returns seconds since the epoch.
+        """
+        super().__init__(loop)
         self.slot = slot
         self.bucket = limits.connection_rate.bucket()
+        self.certificate: Mapping[str, Any] | None = None
+        self._answer = answer
+        self._running = running
         self._connections = connections
         self._limits = limits
         self._clock = loop.time
-        self._certificate: Mapping[str, Any] | None = None
+        self._wall = wall
+        self._request: Request | None = None
+        self._task: asyncio.Task[None] | None = None
         self._is_between_requests = True
+        self._is_closing = False
         self._received = 0
-
-    @property
-    def certificate(self) -> Mapping[str, Any] | None:
-        """Return the client's certificate, None for none."""
-        return self._certificate
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Part of asyncio's protocol."""
         # Transports of uvloop are no subclasses of asyncio's.
-        self.slot.close = cast("asyncio.Transport", transport).abort
+        self.transport = cast("asyncio.Transport", transport)
+        self.slot.close = self.transport.abort
         self.slot.deadline = self._clock() + self._limits.header_timeout
-        self._certificate = transport.get_extra_info("peercert") or None
-        super().connection_made(transport)
+        self.certificate = transport.get_extra_info("peercert") or None
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """Part of asyncio's protocol."""
+        self._connections.remove(self.slot)
+        if self._task is not None:
+            self._task.cancel()
+        self._request = self._parser = None
+        super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         """Part of asyncio's protocol."""
@@ -93,34 +126,114 @@ class AgentConnection(RequestHandler):
         self._received += len(data)
         if self._received > _WHOLE:
             self.slot.close()
-            return
-        super().data_received(data)
+        elif self.transport is not None and not self.transport.is_closing():
+            self._feed(data)
 
-    def connection_lost(self, exc: BaseException | None) -> None:
-        """Part of asyncio's protocol."""
-        self._connections.remove(self.slot)
-        super().connection_lost(exc)
+    def resume_reading(self, resume_parser: bool = True) -> None:  # noqa: FBT001, FBT002 - of aiohttp
+        """Part of aiohttp's flow control, which also calls it when nothing is paused."""
+        if self._reading_paused:
+            super().resume_reading(resume_parser)
 
-    def begin_request(self) -> None:
-        """Note that the header of a request is complete: the body has its own deadline and size limit."""
+    def _feed(self, data: bytes) -> None:
+        """Parse data, and answer the requests in it, one after the other."""
+        if self._parser is None:
+            self._parser = self._new_parser()
+        while self._parser is not None:
+            before = self._request
+            try:
+                messages, upgraded, _ = self._parser.feed_data(data)
+            except HttpProcessingError:
+                upgraded = True
+            if upgraded:
+                self._refuse()
+                return
+            for head, body in messages:
+                self._begin(Request(head, body), data)
+            self._continue()
+            if self._request is not None or (before is None and not messages):
+                return
+            data = b""
+
+    def _new_parser(self) -> HttpRequestParser:
+        """Return a parser, which stops after each request until it is answered."""
+        return HttpRequestParser(
+            self,
+            self._loop,
+            _AHEAD,
+            max_line_size=_LINE,
+            max_field_size=_HEADER,
+            max_headers=_HEADERS,
+            payload_exception=RequestPayloadError,
+            auto_decompress=False,
+            max_msg_queue_size=1,
+        )
+
+    def _begin(self, request: Request, data: bytes) -> None:
+        """Handle a complete header: the body has its own deadline and size limit."""
+        self._request = request
         self._is_between_requests = self.slot.is_idle = False
         self._received = 0
         self.slot.deadline = self._clock() + self._limits.body_timeout
+        answer = self._answer(request, self)
+        if isinstance(answer, Response):
+            if self._respond(answer, request) and request.ends_with(data):
+                self._parser = None
+        else:
+            self._task = self._loop.create_task(self._respond_later(answer, request))
+            self._running.add(self._task)
+            self._task.add_done_callback(self._running.discard)
 
-    def end_request(self, *, whole: bool) -> None:
-        """Note that a request is answered. whole: whether all of it was received."""
-        self._is_between_requests = self.slot.is_idle = whole
+    async def _respond_later(self, answer: Coroutine[Any, Any, Response], request: Request) -> None:
+        response = await answer
+        self._task = None
+        is_over = self._respond(response, request)
+        if self._buffer_paused:
+            self._resume_reading_for_buffer()
+        if is_over and not self._is_closing:
+            self._feed(b"")
+
+    def _respond(self, response: Response, request: Request) -> bool:
+        """Send a response. Returns whether the request is over: the rest of another one is discarded."""
+        if self.transport is None:
+            return False
+        self._is_closing = response.closes or request.head.should_close
+        self.transport.write(encode_response(response, self._wall(), closes=self._is_closing))
+        if request.body.is_eof():
+            self._end()
+            return True
+        self.slot.deadline = self._clock() + _LINGER
+        return False
+
+    def _continue(self) -> None:
+        """Wait for the end of a request: discard it if it is answered."""
+        if self._request is None:
+            return
+        body = self._request.body
+        if self._task is None:
+            try:
+                body.read_nowait()
+            except RequestPayloadError:
+                self.slot.close()
+                return
+            if body.is_eof():
+                self._end()
+        elif body.is_eof() and not self._buffer_paused:
+            self._pause_reading_for_buffer()
+
+    def _end(self) -> None:
+        """Note that a request is received and answered."""
+        self._request = None
+        self._is_between_requests = self.slot.is_idle = True
         self.slot.deadline = self._clock() + self._limits.idle_timeout
+        if self._is_closing and self.transport is not None:
+            self.transport.close()
+        elif self._parser is not None:
+            self._parser.message_consumed()
 
-    def handle_error(
-        self,
-        request: web.BaseRequest,
-        status: int = 500,
-        exc: BaseException | None = None,
-        message: str | None = None,
-    ) -> web.StreamResponse:
-        """Return the response to invalid HTTP; the response of aiohttp would quote it."""
-        del request, exc, message
-        answer = web.Response(status=status, text="nodeguard: this is not a request of an agent\n")
-        answer.force_close()
-        return answer
+    def _refuse(self) -> None:
+        """Refuse invalid HTTP. The response does not quote it."""
+        if self._request is None and self.transport is not None:
+            self.transport.write(encode_response(_INVALID, self._wall(), closes=True))
+            self.transport.close()
+        else:
+            self.slot.close()

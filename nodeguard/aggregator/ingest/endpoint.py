@@ -7,10 +7,9 @@ import ssl
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine
+from typing import Any
 
-from aiohttp import web
 from aiohttp.web_protocol import RequestPayloadError
 from msgspec.structs import replace
 
@@ -22,63 +21,16 @@ from nodeguard.aggregator.identity.caller import (
     VerifiedIdentity,
     authorize,
 )
-from nodeguard.aggregator.ingest.connection import AgentConnection
+from nodeguard.aggregator.ingest.body import SMALL, BodyMemory, expected_size, read_body
+from nodeguard.aggregator.ingest.connection import AgentConnection, Request
 from nodeguard.aggregator.ingest.connection_limiter import ConnectionLimiter
-from nodeguard.aggregator.ingest.limits import IngestLimits, cost, retry_after
+from nodeguard.aggregator.ingest.limits import IngestLimits, cost
+from nodeguard.aggregator.ingest.response import Response, text_response
 from nodeguard.local.certificate_validity import validity_problem
 from nodeguard.local.rate_limiter import KeyedRateLimiter
-from nodeguard.wire.encoding import MESSAGE_LIMIT, EncodingError, decode_message, encode
+from nodeguard.wire.encoding import EncodingError, decode_message, encode
 from nodeguard.wire.instruction import Reply
 from nodeguard.wire.report import Message
-
-# Messages up to this size do not count against the memory limit.
-SMALL = 16 * 1024
-
-_TOO_LARGE = f"a message has at most {MESSAGE_LIMIT} bytes: check that the sender is a nodeguard agent"
-
-
-class BodyMemory:
-    """Memory for large messages that are being read, of all connections together, in bytes."""
-
-    def __init__(self, most: int) -> None:
-        self._left = most
-
-    @contextmanager
-    def reserved(self, size: int) -> Iterator[None]:
-        """Reserve memory for a message. Raises RequestRefusedError if there is none now."""
-        if size > self._left:
-            raise RequestRefusedError(503, "too many large messages at once: wait", 2.0)
-        self._left -= size
-        try:
-            yield
-        finally:
-            self._left += size
-
-
-def expected_size(request: web.BaseRequest) -> int:
-    """Return the maximum size of a body by the header. Raises RequestRefusedError if it is too large."""
-    if request.headers.get("Content-Encoding", "identity") != "identity":
-        raise RequestRefusedError(415, "messages must not be compressed: check the proxies on the way")
-    length = request.content_length
-    if length is None:
-        return MESSAGE_LIMIT
-    if length > MESSAGE_LIMIT:
-        raise RequestRefusedError(413, _TOO_LARGE)
-    return length
-
-
-async def read_body(request: web.BaseRequest) -> bytes:
-    """Return the body of a request. Raises RequestRefusedError if it is too large."""
-    content = request.content
-    parts, size = [], 0
-    while not content.at_eof():
-        part = await content.readany()
-        size += len(part)
-        if size > MESSAGE_LIMIT:
-            raise RequestRefusedError(413, _TOO_LARGE)
-        parts.append(part)
-    return parts[0] if len(parts) == 1 else b"".join(parts)
-
 
 logger = logging.getLogger(__name__)
 
@@ -138,30 +90,56 @@ class MessageEndpoint:
         self._node_rates = KeyedRateLimiter(limits.node_rate, _NODES)
         self._failure_rates = KeyedRateLimiter(limits.failure_rate, _ADDRESSES)
 
-    async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Return the response to a request."""
-        connection = request.protocol
-        assert isinstance(connection, AgentConnection)
-        connection.begin_request()
+    def __call__(
+        self, request: Request, connection: AgentConnection
+    ) -> Response | Coroutine[Any, Any, Response]:
+        """Return the response to a request at once, if its sender is authenticated and it is complete; else
+        a coroutine that returns it.
+        """
         try:
-            return await self._answer(request, connection)
-        except RequestRefusedError as refused:
-            sender = {"node": refused.node} if refused.node else {"address": connection.slot.address}
-            logger.warning(
-                "request refused", extra={**sender, "status": refused.status, "reason": str(refused)}
-            )
-            if refused.node and refused.status < 500:
-                self.on_refused(refused.node, refused)
-            return self._refusal(refused)
-        except (RequestPayloadError, ConnectionError):
-            return self._refusal(RequestRefusedError(400, "the message is incomplete: send it again"))
+            size = self._check(request, connection)
+            credentials = _credentials(request, connection)
+            identity = self._authenticator.cached(credentials, self._wall())
+            if identity is None or not request.body.is_eof():
+                return self._later(request, connection, size, credentials)
+            self._count_connection(identity, connection)
+            return self._message(identity, request.body.read_nowait())
         except Exception as error:  # noqa: BLE001 - one message must not end the server
-            logger.error(  # noqa: TRY400 - the error may quote the client
-                "internal error in a request, please report it", extra={"error": _location(error)}
-            )
-            return self._refusal(RequestRefusedError(500, "internal error of the aggregator: see its log"))
-        finally:
-            connection.end_request(whole=request.content.is_eof())
+            return self._failure(error, connection)
+
+    async def _later(
+        self, request: Request, connection: AgentConnection, size: int, credentials: PresentedCredentials
+    ) -> Response:
+        """Return the response to a request. size: the maximum of its body in bytes."""
+        try:
+            now = self._wall()
+            identity = self._authenticator.cached(credentials, now)
+            if identity is None:
+                identity = await self._authenticate(credentials, now, connection.slot.address)
+            self._count_connection(identity, connection)
+            if size <= SMALL:
+                return self._message(identity, await read_body(request.body))
+            with self._body_memory.reserved(size):
+                return self._message(identity, await read_body(request.body))
+        except Exception as error:  # noqa: BLE001 - one message must not end the server
+            return self._failure(error, connection)
+
+    def _failure(self, error: Exception, connection: AgentConnection) -> Response:
+        """Log an error of a request. Returns the response."""
+        if isinstance(error, RequestPayloadError | ConnectionError):
+            error = RequestRefusedError(400, "the message is incomplete: send it again")
+        elif isinstance(error, RequestRefusedError):
+            sender = {"node": error.node} if error.node else {"address": connection.slot.address}
+            logger.warning("request refused", extra={**sender, "status": error.status, "reason": str(error)})
+            if error.node and error.status < 500:
+                self.on_refused(error.node, error)
+        else:
+            # The error may quote the client.
+            logger.error("internal error in a request, please report it", extra={"error": _location(error)})
+            error = RequestRefusedError(500, "internal error of the aggregator: see its log")
+        self.requests[_UNKNOWN_KIND, error.status] += 1
+        closes = error.status in {404, 413, 415} or error.reason == _TOO_MANY_REASON
+        return text_response(error.status, str(error), error.retry_after, closes=closes)
 
     def client_certificate_refused(self, address: str, error: ssl.SSLCertVerificationError) -> None:
         """Count and log an invalid client certificate: TLS cannot send the reason to the client."""
@@ -176,37 +154,31 @@ class MessageEndpoint:
         self.connection_errors[LIMIT_REACHED] += 1
         logger.warning("connection rejected", extra={"address": address, "reason": reason})
 
-    async def _answer(self, request: web.BaseRequest, connection: AgentConnection) -> web.StreamResponse:
-        if request.method != "POST" or request.path != MESSAGES_PATH:
+    def _check(self, request: Request, connection: AgentConnection) -> int:
+        """Return the maximum size of a body in bytes. Raises RequestRefusedError by the header."""
+        if request.head.method != "POST" or request.head.path.partition("?")[0] != MESSAGES_PATH:
             raise RequestRefusedError(
                 404, f"messages are accepted by POST at {MESSAGES_PATH}: set this path in the agent's address"
             )
         size = expected_size(request)
         if wait := connection.bucket.take(self._clock(), cost(size)):
             raise RequestRefusedError(429, _TOO_OFTEN, wait)
-        identity = await self._identity(request, connection)
-        node = identity.node_names[0] if identity.node_names else ""
+        return size
+
+    def _message(self, identity: VerifiedIdentity, body: bytes) -> Response:
+        """Return the response to a message of an authenticated sender. Raises RequestRefusedError."""
+        node = _first_node(identity)
         try:
-            message, length = await self._message(request, size)
+            try:
+                message = decode_message(body)
+            except EncodingError as error:
+                raise RequestRefusedError(400, str(error)) from None
             caller = authorize(identity, message.node)
             node = caller.node
-            body = self._reply(caller, message, length)
+            return Response(200, self._reply(caller, message, len(body)))
         except RequestRefusedError as refused:
             refused.node = node
             raise
-        return web.Response(body=body, content_type="application/json")
-
-    async def _message(self, request: web.BaseRequest, size: int) -> tuple[Message, int]:
-        """Return the message of a request and its size in bytes. size: the limit that the header gives."""
-        if size > SMALL:
-            with self._body_memory.reserved(size):
-                body = await read_body(request)
-        else:
-            body = await read_body(request)
-        try:
-            return decode_message(body), len(body)
-        except EncodingError as error:
-            raise RequestRefusedError(400, str(error)) from None
 
     def _reply(self, caller: Caller, message: Message, size: int) -> bytes:
         started = self._clock()
@@ -219,19 +191,13 @@ class MessageEndpoint:
         self.on_handled(kind, self._clock() - started)
         return reply
 
-    async def _identity(self, request: web.BaseRequest, connection: AgentConnection) -> VerifiedIdentity:
-        """Return the sender of a request. Raises RequestRefusedError."""
-        presented = PresentedCredentials(request.headers.get("Authorization", ""), connection.certificate)
-        now = self._wall()
+    def _count_connection(self, identity: VerifiedIdentity, connection: AgentConnection) -> None:
+        """Count a connection for its sender. Raises RequestRefusedError if the sender has too many."""
         slot = connection.slot
-        identity = self._authenticator.cached(presented, now)
-        if identity is None:
-            identity = await self._authenticate(presented, now, slot.address)
         if not slot.is_authenticated and not self._connections.authenticated(slot, _connection_key(identity)):
             refused = RequestRefusedError(429, _TOO_MANY_CONNECTIONS, 1.0, reason=_TOO_MANY_REASON)
-            refused.node = identity.node_names[0] if identity.node_names else ""
+            refused.node = _first_node(identity)
             raise refused
-        return identity
 
     async def _authenticate(
         self, presented: PresentedCredentials, now: float, address: str
@@ -248,13 +214,14 @@ class MessageEndpoint:
         self._failure_rates.refund(address)
         return identity
 
-    def _refusal(self, refused: RequestRefusedError) -> web.Response:
-        self.requests[_UNKNOWN_KIND, refused.status] += 1
-        headers = {"Retry-After": retry_after(refused.retry_after)} if refused.retry_after else None
-        response = web.Response(status=refused.status, text=f"nodeguard: {refused}\n", headers=headers)
-        if refused.status in {404, 413, 415} or refused.reason == _TOO_MANY_REASON:
-            response.force_close()
-        return response
+
+def _credentials(request: Request, connection: AgentConnection) -> PresentedCredentials:
+    return PresentedCredentials(request.head.headers.get("Authorization", ""), connection.certificate)
+
+
+def _first_node(identity: VerifiedIdentity) -> str:
+    """Return the first node that an identity may report for; empty if it may report for any node."""
+    return identity.node_names[0] if identity.node_names else ""
 
 
 def _connection_key(identity: VerifiedIdentity) -> str:

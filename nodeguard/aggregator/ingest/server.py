@@ -7,20 +7,19 @@ not block the event loop.
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import errno
 import logging
 import socket
 import ssl
+import time
 from collections.abc import Callable, Coroutine
-
-from aiohttp import web
 
 from nodeguard.aggregator.identity.caller import Authenticator
 from nodeguard.aggregator.ingest.connection import AgentConnection
 from nodeguard.aggregator.ingest.connection_limiter import ConnectionLimiter, ConnectionSlot
 from nodeguard.aggregator.ingest.endpoint import HANDSHAKE_FAILED, TIMEOUT, MessageEndpoint, MessageHandler
 from nodeguard.aggregator.ingest.limits import IngestLimits
+from nodeguard.aggregator.ingest.tls import TlsProtocol, read_buffer
 
 logger = logging.getLogger(__name__)
 
@@ -45,24 +44,6 @@ _ABORTED = frozenset(
     {errno.ECONNABORTED, errno.EPROTO, errno.ENETDOWN, errno.EHOSTUNREACH, errno.ENETUNREACH}
 )
 
-_M_MMAP_THRESHOLD = -3  # malloc.h of glibc
-
-# Bytes of the read buffer of a TLS connection: SSL_READ_MAX_SIZE of uvloop.
-_TLS_BUFFER = 256 * 1024
-
-
-def map_tls_buffers() -> None:
-    """Have glibc's malloc map the read buffer of each TLS connection on its own. Call it once, at the start.
-
-    By default a freed buffer of that size raises the limit for maps. Later buffers come from the heap, from
-    pages that are already in memory. In a map, only used pages take memory. The cost is 9 microseconds for
-    each message, because uvloop also allocates such a buffer for each read. With another C library the
-    function does nothing.
-    """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None:
-        mallopt(_M_MMAP_THRESHOLD, _TLS_BUFFER)
-
 
 class IngestServer:
     """Serves agents. Create it in its event loop.
@@ -85,7 +66,8 @@ class IngestServer:
             authenticator, handle, self._limits, self._connections, self._loop.time
         )
         self._tls = tls
-        self._server = web.Server(self.endpoint)
+        self._buffer = read_buffer()
+        self._running: set[asyncio.Task[None]] = set()
         self._sockets: list[socket.socket] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._handshakes: dict[ConnectionSlot, float] = {}
@@ -126,8 +108,8 @@ class IngestServer:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         for listener in self._sockets:
             listener.close()
-        self._server.pre_shutdown()
-        await self._server.shutdown(_SHUTDOWN)
+        if self._running:
+            await asyncio.wait(self._running, timeout=_SHUTDOWN)
         self._connections.close_all()
 
     def _start(self, work: Coroutine[None, None, None]) -> None:
@@ -171,27 +153,38 @@ class IngestServer:
         assert task is not None
         slot.close = task.cancel
         self._handshakes[slot] = self._loop.time()
-        connected = False
+        connection = AgentConnection(
+            self._loop, self.endpoint, self._running, self._connections, slot, self._limits, time.time
+        )
         try:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            tls = self._tls()
-            await self._loop.connect_accepted_socket(
-                lambda: AgentConnection(self._server, self._loop, self._connections, slot, self._limits),
-                sock,
-                ssl=tls,
-                ssl_handshake_timeout=self._limits.header_timeout if tls else None,
-                ssl_shutdown_timeout=_SHUTDOWN if tls else None,
-            )
-            connected = True
+            await self._connect(sock, connection)
         except ssl.SSLCertVerificationError as error:
             self.endpoint.client_certificate_refused(slot.address, error)
         except OSError:
             self.endpoint.connection_errors[HANDSHAKE_FAILED] += 1
         finally:
             self._handshakes.pop(slot, None)
-            if not connected:
+            if connection.transport is None:
                 self._connections.remove(slot)
                 sock.close()
+
+    async def _connect(self, sock: socket.socket, connection: AgentConnection) -> None:
+        """Connect a socket to its protocol, after the TLS handshake."""
+        tls = self._tls()
+        if tls is None:
+            await self._loop.connect_accepted_socket(lambda: connection, sock)
+            return
+        done = self._loop.create_future()
+        protocol = TlsProtocol(
+            self._loop, connection, tls, done, self._limits.header_timeout, _SHUTDOWN, self._buffer
+        )
+        transport, _ = await self._loop.connect_accepted_socket(lambda: protocol, sock)
+        try:
+            await done
+        except BaseException:
+            transport.abort()
+            raise
 
     async def _sweep(self) -> None:
         while True:

@@ -44,9 +44,7 @@ def run(arguments: Sequence[str]) -> int:
 
 async def _run(options: AggregatorOptions) -> int:
     from nodeguard.aggregator.app import AggregatorApp, StartError  # noqa: PLC0415 - imports the servers
-    from nodeguard.aggregator.ingest.server import map_tls_buffers  # noqa: PLC0415 - imports the servers
 
-    map_tls_buffers()
     catalogue, _ = load_catalogue(options.checks)
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()

@@ -6,8 +6,6 @@ import http.client
 import logging
 import resource
 import ssl
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -334,33 +332,3 @@ def test_a_closed_server_accepts_no_more_connections(issuer: Issuer, tmp_path: P
         with pytest.raises(TransportError, match="see that it runs"):
             transport.post(heartbeat())
         transport.close()
-
-
-# Buffers of the size of TLS buffers are filled and freed, and the next ones stay empty. Prints KiB.
-EMPTY_BUFFERS = """
-import ctypes, os
-from nodeguard.aggregator.ingest.server import map_tls_buffers
-
-libc, size = ctypes.CDLL(None), 256 * 1024
-libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
-libc.free.argtypes = [ctypes.c_void_p]
-
-def resident():
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-map_tls_buffers()
-libc.free(libc.malloc(8 * 1024 * 1024))
-before = resident()
-for _ in range(64):
-    buffer = libc.malloc(size)
-    ctypes.memset(buffer, 1, size)
-    libc.free(buffer)
-    libc.malloc(size)
-print((resident() - before) // 1024)
-"""
-
-
-def test_the_empty_part_of_tls_buffers_takes_no_memory() -> None:
-    command = [sys.executable, "-c", EMPTY_BUFFERS]
-    assert int(subprocess.run(command, capture_output=True, text=True, check=True).stdout) < 1024
