@@ -40,7 +40,8 @@ class TlsProtocol(SSLProtocol):
             ssl_handshake_timeout=handshake_timeout,  # type: ignore[arg-type]
             ssl_shutdown_timeout=shutdown_timeout,
         )
-        self._ssl_buffer_view = buffer
+        # In place of the buffer of this connection.
+        self._ssl_buffer, self._ssl_buffer_view = bytearray(), buffer
         # A list takes less memory than a deque, and replies hardly ever wait.
         self._write_backlog = []  # type: ignore[assignment]
 

@@ -20,6 +20,7 @@ def test_all_connections_read_into_one_small_buffer(authority: Authority) -> Non
             for _ in range(2)
         ]
         try:
+            assert not any(protocol._ssl_buffer for protocol in protocols)
             return [protocol.get_buffer(256 * 1024) for protocol in protocols]
         finally:
             for protocol in protocols:
