@@ -30,15 +30,15 @@ _MIN_PAUSE = 0.005
 _FORGET = 60.0
 
 # The pause after a plan, in durations of that plan, so that reports and writes go on: with a thousand
-# unhealthy nodes a plan takes long, and each written mark wakes the loop.
+# unhealthy nodes a plan takes long, and each written mark wakes the loop. And its maximum in seconds: the
+# reports of a burst that come during a long pause make the next plan longer, and its pause.
 _PAUSE_FACTOR = 2.0
+_MAX_PAUSE = 0.25
 
 
 def pause_after(took: float) -> float:
-    """Return the seconds between a plan that took `took` seconds and the next: at most a tick, as the process
-    may have been suspended during the plan.
-    """
-    return min(_TICK, max(_MIN_PAUSE, _PAUSE_FACTOR * took))
+    """Return the seconds between a plan that took `took` seconds and the next."""
+    return min(_MAX_PAUSE, max(_MIN_PAUSE, _PAUSE_FACTOR * took))
 
 
 class AggregatorService:

@@ -156,7 +156,7 @@ async def test_a_pause_of_twice_its_duration_follows_a_plan(
 def test_the_pause_after_a_plan_has_limits() -> None:
     assert pause_after(0.0) == 0.005
     assert pause_after(0.03) == 0.06
-    assert pause_after(20.0) == 1.0
+    assert pause_after(20.0) == 0.25
 
 
 async def test_a_failed_plan_is_logged_once_and_the_loop_goes_on(
