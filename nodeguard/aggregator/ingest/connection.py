@@ -7,7 +7,7 @@ without a task. An idle connection has no parser: the headers of its last reques
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, cast
 
 from aiohttp import StreamReader
@@ -48,8 +48,9 @@ class Request:
         return end >= 0 and not self.head.chunked and length.isdigit() and end + 4 + int(length) == len(data)
 
 
-# Returns the response to a request, or a coroutine that returns it later.
-Answer = Callable[["Request", "AgentConnection"], Response | Coroutine[Any, Any, Response]]
+# Returns the response to a request, or a function that waits for it.
+LaterResponse = Callable[[], Awaitable[Response]]
+Answer = Callable[["Request", "AgentConnection"], Response | LaterResponse]
 
 
 class AgentConnection(BaseProtocol):
@@ -124,7 +125,8 @@ class AgentConnection(BaseProtocol):
             self._received = 0
             self.slot.deadline = self._clock() + self._limits.header_timeout
         self._received += len(data)
-        if self._received > _WHOLE:
+        # Too much, or from a client that does not read the responses.
+        if self._received > _WHOLE or self.writing_paused:
             self.slot.close()
         elif self.transport is not None and not self.transport.is_closing():
             self._feed(data)
@@ -183,8 +185,8 @@ class AgentConnection(BaseProtocol):
             self._running.add(self._task)
             self._task.add_done_callback(self._running.discard)
 
-    async def _respond_later(self, answer: Coroutine[Any, Any, Response], request: Request) -> None:
-        response = await answer
+    async def _respond_later(self, answer: LaterResponse, request: Request) -> None:
+        response = await answer()
         self._task = None
         is_over = self._respond(response, request)
         if self._buffer_paused:

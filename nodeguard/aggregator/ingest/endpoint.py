@@ -7,8 +7,8 @@ import ssl
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Coroutine
-from typing import Any
+from collections.abc import Callable
+from functools import partial
 
 from aiohttp.web_protocol import RequestPayloadError
 from msgspec.structs import replace
@@ -22,7 +22,7 @@ from nodeguard.aggregator.identity.caller import (
     authorize,
 )
 from nodeguard.aggregator.ingest.body import SMALL, BodyMemory, expected_size, read_body
-from nodeguard.aggregator.ingest.connection import AgentConnection, Request
+from nodeguard.aggregator.ingest.connection import AgentConnection, LaterResponse, Request
 from nodeguard.aggregator.ingest.connection_limiter import ConnectionLimiter
 from nodeguard.aggregator.ingest.limits import IngestLimits, cost
 from nodeguard.aggregator.ingest.response import Response, text_response
@@ -90,18 +90,16 @@ class MessageEndpoint:
         self._node_rates = KeyedRateLimiter(limits.node_rate, _NODES)
         self._failure_rates = KeyedRateLimiter(limits.failure_rate, _ADDRESSES)
 
-    def __call__(
-        self, request: Request, connection: AgentConnection
-    ) -> Response | Coroutine[Any, Any, Response]:
+    def __call__(self, request: Request, connection: AgentConnection) -> Response | LaterResponse:
         """Return the response to a request at once, if its sender is authenticated and it is complete; else
-        a coroutine that returns it.
+        a function that waits for it.
         """
         try:
             size = self._check(request, connection)
             credentials = _credentials(request, connection)
             identity = self._authenticator.cached(credentials, self._wall())
             if identity is None or not request.body.is_eof():
-                return self._later(request, connection, size, credentials)
+                return partial(self._later, request, connection, size, credentials)
             self._count_connection(identity, connection)
             return self._message(identity, request.body.read_nowait())
         except Exception as error:  # noqa: BLE001 - one message must not end the server
