@@ -62,9 +62,7 @@ class AggregatorClient:
 
     def post_and_print(self, target: str, body: Struct, output: str) -> None:
         """Send a decision, and print its outcome as text, json or yaml. Raises UsageError where it failed."""
-        done = self.post(target, body)
-        formats = {"json": to_json, "yaml": to_yaml}
-        print_output(formats[output](done) if output in formats else done.message)
+        print_result(self.post(target, body), output)
 
     def post(self, target: str, body: Struct) -> ActionResult:
         """Send a decision; return its outcome. Raises UsageError where it failed."""
@@ -106,6 +104,12 @@ class AggregatorClient:
         finally:
             connection.close()
         raise (NotFoundError if response.status == 404 else UsageError)(error)
+
+
+def print_result(result: ActionResult, output: str) -> None:
+    """Print the outcome of a decision as text, json or yaml."""
+    formats = {"json": to_json, "yaml": to_yaml}
+    print_output(formats[output](result) if output in formats else result.message)
 
 
 class _UnixConnection(HTTPConnection):

@@ -31,8 +31,11 @@ _RENEW_SECONDS = 3.0
 _READ_SECONDS = 1.0
 _TIMEOUT = 2.0
 
+# Attempts to take the lease from a holder, which renews it every few seconds.
+_SEIZE_TRIES = 5
+
 # The longest duration of a foreign holder that is respected, in seconds.
-_MAX_DURATION = 300
+MAX_DURATION = 300
 
 _NEVER = float("-inf")
 
@@ -66,8 +69,14 @@ class Lease:
     name: of this process, for operators; `identity` is unique to it. Times are seconds of a monotonic clock.
     """
 
-    def __init__(self, api: ApiClient, namespace: str, lease: str, name: str) -> None:
+    def __init__(
+        self, api: ApiClient, namespace: str, lease: str, name: str, duration: int = LEASE_SECONDS
+    ) -> None:
+        """duration: seconds without a renewal after which another candidate may take the lease; at most
+        MAX_DURATION.
+        """
         self._api = api
+        self._duration = duration
         self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
         self._lease = lease
         self.identity = f"{name}_{secrets.token_hex(4)}"
@@ -120,6 +129,28 @@ class Lease:
                     self._failed(error)
         return self.is_held(now)
 
+    async def seize(self) -> bool:
+        """Take the lease, also from another holder. Returns whether there was one.
+
+        That holder may still write for LEASE_SECONDS. Raises ApiError.
+        """
+        for tries_left in range(_SEIZE_TRIES, 0, -1):
+            try:
+                record = await self._read()
+                if record is None:
+                    self._record = await self._create()
+                    return False
+                before = record.spec.holder
+                epoch = max(record.spec.transitions, self._min_epoch) + 1
+                self._record = await self._write(record, self.identity, epoch, is_new=True)
+            except ApiError as error:
+                # The holder renewed the lease meanwhile.
+                if error.status != 409 or tries_left == 1:
+                    raise
+            else:
+                return before not in {"", self.identity}
+        raise AssertionError
+
     async def release(self) -> None:
         """Release the lease if it is held: another candidate may begin at once. Write nothing after this."""
         was_held, self._held_until = self._held_until != _NEVER, _NEVER
@@ -150,7 +181,7 @@ class Lease:
         self._lost(f"{single_line(spec.holder)} holds it" if spec.holder else "it has no holder")
         if version != self._last_version[0]:
             self._last_version = (version, now)
-        duration = min(max(spec.duration, 1), _MAX_DURATION)
+        duration = min(max(spec.duration, 1), MAX_DURATION)
         return not spec.holder or now >= self._last_version[1] + duration + _TIMEOUT
 
     def _won(self, record: LeaseRecord, now: float) -> None:
@@ -190,7 +221,7 @@ class Lease:
             "apiVersion": "coordination.k8s.io/v1",
             "kind": "Lease",
             "metadata": {"name": self._lease},
-            "spec": _spec(self.identity, self._min_epoch + 1, is_new=True),
+            "spec": _spec(self.identity, self._min_epoch + 1, self._duration, is_new=True),
         }
         response = await self._api.request("POST", self._collection, body=body, timeout=_TIMEOUT)
         return self._decode_written(response)
@@ -200,7 +231,7 @@ class Lease:
     ) -> LeaseRecord:
         body = {
             "metadata": {"resourceVersion": record.metadata.version},
-            "spec": _spec(holder, epoch, is_new=is_new),
+            "spec": _spec(holder, epoch, self._duration, is_new=is_new),
         }
         response = await self._api.request(
             "PATCH", self._path, body=body, content_type=MERGE_PATCH, timeout=_TIMEOUT
@@ -217,11 +248,11 @@ class Lease:
         return f"{self._collection}/{self._lease}"
 
 
-def _spec(holder: str, epoch: int, *, is_new: bool) -> dict[str, str | int]:
+def _spec(holder: str, epoch: int, duration: int, *, is_new: bool) -> dict[str, str | int]:
     now = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%fZ}"
     spec: dict[str, str | int] = {
         "holderIdentity": holder,
-        "leaseDurationSeconds": LEASE_SECONDS,
+        "leaseDurationSeconds": duration,
         "renewTime": now,
         "leaseTransitions": epoch,
     }

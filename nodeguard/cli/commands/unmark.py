@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
+from argparse import Namespace
 from collections.abc import Sequence
 
 from nodeguard.aggregator.api.requests import UnmarkRequest
-from nodeguard.cli.aggregator_client import AggregatorClient, add_socket
+from nodeguard.cli.aggregator_client import AggregatorClient, add_socket, print_result
 from nodeguard.cli.options import add_by, add_output
 from nodeguard.cli.render.fleet_text import count_noun
 from nodeguard.cli.streams import print_error
-from nodeguard.cli.usage import OK, ArgumentParser, UsageError
+from nodeguard.cli.usage import MISSING_EXTRA, OK, ArgumentParser, UsageError
 from nodeguard.fleet_api.schema.status import FleetStatus
 
 SUMMARY = "remove the marks of nodes, or all nodeguard marks"
@@ -31,12 +33,22 @@ def run(arguments: Sequence[str]) -> int:
     add("--all", action="store_true", help="remove the marks of all nodes, and pause")
     add("--reason", default="", metavar="TEXT", help="reason of the hold, for other operators")
     add("-y", "--yes", action="store_true", help="do not ask")
+    add(
+        "--without-aggregator",
+        action="store_true",
+        help="remove them through the Kubernetes API ($KUBECONFIG, or the pod's service account), with no "
+        "pause: before nodeguard is uninstalled",
+    )
     add_by(parser)
     add_output(parser, "text", "json", "yaml")
     add_socket(parser)
     options = parser.parse_args(arguments)
     if options.all == bool(options.nodes):
         raise UsageError("name the nodes to unmark, or add --all to remove all marks")
+    if options.without_aggregator:
+        if not options.all:
+            raise UsageError("--without-aggregator removes all marks: add --all")
+        return _remove_without_aggregator(options)
     client = AggregatorClient(options, "unmark", arguments)
     if options.nodes:
         request = UnmarkRequest(options.by, tuple(options.nodes), options.reason)
@@ -45,6 +57,25 @@ def run(arguments: Sequence[str]) -> int:
     if not options.yes:
         _confirm(client.get("status", FleetStatus))
     client.post_and_print("unmark", UnmarkRequest(options.by), options.output)
+    return OK
+
+
+def _remove_without_aggregator(options: Namespace) -> int:
+    """Remove all marks through the Kubernetes API. Raises UsageError."""
+    if not options.yes:
+        raise UsageError("--without-aggregator removes all marks at once: add --yes")
+    try:
+        from nodeguard.aggregator.mark_removal import (  # noqa: PLC0415 - needs the aggregator's packages
+            RemovalFailedError,
+            remove_marks,
+        )
+    except ModuleNotFoundError:
+        raise UsageError(MISSING_EXTRA) from None
+    try:
+        done = asyncio.run(remove_marks())
+    except RemovalFailedError as error:
+        raise UsageError(str(error)) from None
+    print_result(done, options.output)
     return OK
 
 

@@ -1,0 +1,145 @@
+"""Removal of all marks through the API server, without an aggregator: before nodeguard is uninstalled."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import msgspec
+from msgspec import Struct, field
+
+from nodeguard.kube import device_rules, nodes
+from nodeguard.kube.client import MERGE_PATCH, STRATEGIC_MERGE_PATCH, ApiClient
+from nodeguard.kube.errors import ApiError
+from nodeguard.kube.lease import LEASE_SECONDS, Lease
+from nodeguard.kube.node_patch import condition_patch, mark_patch
+from nodeguard.model.mark import DesiredNode
+from nodeguard.model.node import Node, NodeCondition
+
+# Objects of one response, and seconds for it: a Node may have a quarter of a MiB.
+_PAGE = 100
+_LIST_TIMEOUT = 30.0
+
+# Rounds over all objects, and seconds between two. A round that finds marks is repeated.
+_ROUNDS = 20
+_PAUSE = 0.5
+
+
+class MarkRemovalError(Exception):
+    """Marks are left. The message has the reason and the remedy."""
+
+
+class RemovedMarks(Struct, frozen=True):
+    """Names of the Nodes and of the DeviceTaintRules from which marks were removed."""
+
+    nodes: tuple[str, ...]
+    rules: tuple[str, ...]
+
+
+class _Meta(Struct):
+    next: str = field(name="continue", default="")
+
+
+class _List(Struct):
+    items: list[msgspec.Raw]
+    metadata: _Meta = field(default_factory=_Meta)
+
+
+_DECODER = msgspec.json.Decoder(_List)
+
+
+async def remove_all_marks(
+    api: ApiClient, lease: Lease, sleep: Callable[[float], Awaitable[object]] = asyncio.sleep
+) -> RemovedMarks:
+    """Remove nodeguard's taints, annotations, conditions, cordons and DeviceTaintRules; return their objects.
+
+    lease: of the aggregators. It is taken from its holder, so that no aggregator writes meanwhile, and held
+    for its duration after the end. sleep: waits for some seconds. Raises ApiError, MarkRemovalError.
+    """
+    if await lease.seize():
+        await sleep(LEASE_SECONDS)
+    cleared: set[str] = set()
+    deleted: set[str] = set()
+    for _ in range(_ROUNDS):
+        is_complete = True
+        async for node in _listed_nodes(api):
+            if _has_marks(node):
+                is_complete = False
+                if await _clear(api, node):
+                    cleared.add(node.name)
+        async for rule in _listed_rules(api):
+            is_complete = False
+            if await _delete(api, rule):
+                deleted.add(rule.rule.name)
+        # Also after the last write: aggregators wait for the duration of the lease from now on.
+        await lease.seize()
+        if is_complete:
+            return RemovedMarks(tuple(sorted(cleared)), tuple(sorted(deleted)))
+        await sleep(_PAUSE)
+    raise MarkRemovalError(
+        "marks return as soon as they are removed: look for another program that sets them"
+    )
+
+
+def _desired(node: Node) -> DesiredNode:
+    return DesiredNode(node.uid, node.name, cordon=False, condition=NodeCondition("", ""))
+
+
+def _has_marks(node: Node) -> bool:
+    return mark_patch(node, _desired(node), 0) is not None or node.condition is not None
+
+
+async def _clear(api: ApiClient, node: Node) -> bool:
+    """Remove the marks of a Node. Return whether that succeeded; another writer may have changed the Node."""
+    path = f"{nodes.PATH}/{node.name}"
+    try:
+        if (patch := mark_patch(node, _desired(node), 0)) is not None:
+            await api.request("PATCH", path, body=patch, content_type=MERGE_PATCH)
+        if (status := condition_patch(node, NodeCondition("", ""), 0.0)) is not None:
+            await api.request("PATCH", f"{path}/status", body=status, content_type=STRATEGIC_MERGE_PATCH)
+    except ApiError as error:
+        if error.status not in {404, 409}:
+            raise
+        return False
+    return True
+
+
+async def _delete(api: ApiClient, observed: device_rules.ObservedRule) -> bool:
+    """Delete a rule. Return whether that succeeded."""
+    body = {"preconditions": {"uid": observed.uid}}
+    try:
+        await api.request("DELETE", f"{device_rules.PATH}/{observed.rule.name}", body=body)
+    except ApiError as error:
+        if error.status not in {404, 409}:
+            raise
+        return False
+    return True
+
+
+async def _listed_nodes(api: ApiClient) -> AsyncIterator[Node]:
+    async for item in _listed(api, nodes.PATH, {}):
+        yield nodes.decode_node(item)
+
+
+async def _listed_rules(api: ApiClient) -> AsyncIterator[device_rules.ObservedRule]:
+    selector: dict[str, str | int] = {
+        "labelSelector": f"{device_rules.MANAGED_BY_LABEL}={device_rules.MANAGER}"
+    }
+    try:
+        async for item in _listed(api, device_rules.PATH, selector):
+            yield device_rules.decode_rule(item)
+    except ApiError as error:
+        # Before Kubernetes 1.37 there are no such rules.
+        if error.status != 404:
+            raise
+
+
+async def _listed(api: ApiClient, path: str, query: dict[str, str | int]) -> AsyncIterator[msgspec.Raw]:
+    query = {**query, "limit": _PAGE}
+    while True:
+        page = _DECODER.decode(await api.request("GET", path, query=query, timeout=_LIST_TIMEOUT))
+        for item in page.items:
+            yield item
+        if not page.metadata.next:
+            return
+        query["continue"] = page.metadata.next

@@ -1,0 +1,21 @@
+"""`nodeguard unmark --without-aggregator`; tests/daemonset/test_release.py runs it in a cluster."""
+
+from __future__ import annotations
+
+import pytest
+
+from nodeguard.cli.main import main
+
+
+def test_it_needs_a_confirmation(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["unmark", "--all", "--without-aggregator"]) == 3
+    assert "--without-aggregator removes all marks at once: add --yes" in capsys.readouterr().err
+
+
+def test_it_needs_access_to_a_cluster(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", "/nowhere/kubeconfig")
+    assert main(["unmark", "--all", "--yes", "--without-aggregator"]) == 3
+    expected = "marks may be left: /nowhere/kubeconfig: No such file or directory; run inside a pod with"
+    assert expected in capsys.readouterr().err

@@ -1,0 +1,142 @@
+"""Removal of all marks without an aggregator: nothing of nodeguard is left, and nothing of others is changed."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from nodeguard.kube.client import ApiClient
+from nodeguard.kube.lease import LEASE_SECONDS, MAX_DURATION, Lease
+from nodeguard.kube.mark_removal import MarkRemovalError, RemovedMarks, remove_all_marks
+from tests.controlplane.api import Object
+from tests.controlplane.cluster import Cluster
+from tests.controlplane.objects import node
+
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
+RULES = "/apis/resource.k8s.io/v1/devicetaintrules"
+
+FOREIGN_TAINT = {"key": "example.com/mine", "value": "x", "effect": "NoSchedule"}
+TAINTS = [
+    FOREIGN_TAINT,
+    {"key": "nodeguard.dev/quarantine", "value": "gpu", "effect": "NoSchedule"},
+    {"key": "nodeguard.dev/preflight", "effect": "NoSchedule"},
+]
+ANNOTATIONS = {
+    "example.com/mine": "x",
+    "nodeguard.dev/hold": "by ada",
+    "nodeguard.dev/state": '{"cordoned":true}',
+    "nodeguard.dev/epoch": "4",
+}
+CONDITION = {"type": "NodeguardHealthy", "status": "False", "reason": "Quarantined", "message": "test"}
+
+
+class Sleeper:
+    """Records the waits, and does not wait."""
+
+    def __init__(self) -> None:
+        self.waits: list[float] = []
+
+    async def __call__(self, seconds: float) -> None:
+        self.waits.append(seconds)
+
+
+@pytest_asyncio.fixture
+async def near_api(api_server: Cluster) -> AsyncIterator[ApiClient]:
+    for path in (LEASES, RULES):
+        api_server.api.delete(path)
+    client = await ApiClient.connect(str(api_server.kubeconfig))
+    yield client
+    await client.close()
+
+
+def lease(api: ApiClient, name: str = "remover", duration: int = MAX_DURATION) -> Lease:
+    return Lease(api, "default", "nodeguard", name, duration)
+
+
+def mark(control: Cluster, name: str) -> None:
+    """Create a Node with all that nodeguard writes, and with fields of others."""
+    created = control.api.post("/api/v1/nodes", node(name))
+    path = f"/api/v1/nodes/{name}"
+    control.api.patch(
+        path, {"metadata": {"annotations": ANNOTATIONS}, "spec": {"taints": TAINTS, "unschedulable": True}}
+    )
+    control.api.patch(f"{path}/status", {"status": {"conditions": [CONDITION]}}, "strategic-merge")
+    rule: Object = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "DeviceTaintRule",
+        "metadata": {
+            "name": f"{name}-gpu-0",
+            "labels": {"app.kubernetes.io/managed-by": "nodeguard"},
+            "ownerReferences": [
+                {"apiVersion": "v1", "kind": "Node", "name": name, "uid": created["metadata"]["uid"]}
+            ],
+        },
+        "spec": {
+            "deviceSelector": {"driver": "gpu.nvidia.com", "pool": name, "device": "gpu-0"},
+            "taint": {"key": "nodeguard.dev/quarantine", "value": "gpu", "effect": "NoSchedule"},
+        },
+    }
+    control.api.post(RULES, rule)
+
+
+def fields(control: Cluster, name: str) -> tuple[Any, ...]:
+    """Return the taints, annotations, cordon and own condition of a Node."""
+    found = control.api.get(f"/api/v1/nodes/{name}")
+    spec = found["spec"]
+    taints = [taint["key"] for taint in spec.get("taints", []) if not taint["key"].startswith("node.kub")]
+    conditions = [item["type"] for item in found["status"]["conditions"]]
+    return taints, found["metadata"]["annotations"], spec.get("unschedulable", False), conditions
+
+
+async def test_all_marks_are_removed_and_nothing_else(near_api: ApiClient, api_server: Cluster) -> None:
+    mark(api_server, "node-1")
+    mark(api_server, "node-2")
+    api_server.api.post("/api/v1/nodes", node("clean"))
+    before = api_server.api.get("/api/v1/nodes/clean")["metadata"]["resourceVersion"]
+    sleeper = Sleeper()
+    removed = await remove_all_marks(near_api, lease(near_api), sleeper)
+    assert removed == RemovedMarks(("node-1", "node-2"), ("node-1-gpu-0", "node-2-gpu-0"))
+    for name in ("node-1", "node-2"):
+        annotations = {"example.com/mine": "x", "nodeguard.dev/hold": "by ada"}
+        assert fields(api_server, name) == ([FOREIGN_TAINT["key"]], annotations, False, ["Ready"])
+    assert api_server.api.get(RULES)["items"] == []
+    assert api_server.api.get("/api/v1/nodes/clean")["metadata"]["resourceVersion"] == before
+    # No aggregator held the lease, so only the check of the result has to wait.
+    assert len(sleeper.waits) == 1
+
+
+async def test_without_marks_nothing_is_written(near_api: ApiClient, api_server: Cluster) -> None:
+    api_server.api.post("/api/v1/nodes", node("clean"))
+    sleeper = Sleeper()
+    assert await remove_all_marks(near_api, lease(near_api), sleeper) == RemovedMarks((), ())
+    assert sleeper.waits == []
+
+
+async def test_a_running_aggregator_stops_before_marks_are_removed(
+    near_api: ApiClient, api_server: Cluster
+) -> None:
+    aggregator, standby = lease(near_api, "one", LEASE_SECONDS), lease(near_api, "two", LEASE_SECONDS)
+    assert await aggregator.renew(100.0)
+    sleeper = Sleeper()
+    await remove_all_marks(near_api, lease(near_api), sleeper)
+    assert sleeper.waits[0] == LEASE_SECONDS
+    await aggregator.renew(104.0)  # it finds that its lease has changed
+    for candidate in (aggregator, standby):
+        for now in (105.0, 105.0 + MAX_DURATION):
+            assert not await candidate.renew(now)
+    # If the uninstall failed, the aggregators continue after this time.
+    assert await standby.renew(105.0 + MAX_DURATION + 3.0)
+    assert standby.epoch > aggregator.epoch
+
+
+async def test_marks_that_return_are_an_error(near_api: ApiClient, api_server: Cluster) -> None:
+    mark(api_server, "node-1")
+
+    async def mark_again(_: float) -> None:
+        api_server.api.patch("/api/v1/nodes/node-1", {"spec": {"taints": TAINTS}})
+
+    with pytest.raises(MarkRemovalError, match="marks return"):
+        await remove_all_marks(near_api, lease(near_api), mark_again)
