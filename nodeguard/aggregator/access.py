@@ -14,6 +14,7 @@ from nodeguard.aggregator.backends.standalone import StandaloneBackend
 from nodeguard.aggregator.backends.standalone_state import StandaloneStateError, state_path
 from nodeguard.aggregator.certificates.directory_store import DirectoryStore
 from nodeguard.aggregator.certificates.issue import InvalidHostError
+from nodeguard.aggregator.certificates.published_authority import PublishedCertificate
 from nodeguard.aggregator.certificates.self_signed_authority import SelfSignedAuthority
 from nodeguard.aggregator.certificates.serving_certificate import (
     CertificateRefresher,
@@ -110,8 +111,13 @@ async def kubernetes_access(options: AggregatorOptions, fleet: FleetView, inputs
             raise KeysUnavailableError(str(error)) from None
 
     keyring = SigningKeyring(signing_keys)
+    store = AuthoritySecretStore(api, options.namespace)
     try:
-        authority = SelfSignedAuthority(AuthoritySecretStore(api, options.namespace), options.hosts)
+        authority: PublishedCertificate | SelfSignedAuthority = (
+            PublishedCertificate(FileCertificate(options.certificate, options.key), options.publish_ca, store)
+            if options.certificate
+            else SelfSignedAuthority(store, options.hosts)
+        )
     except InvalidHostError as error:
         raise StartError(str(error)) from None
     return Access(

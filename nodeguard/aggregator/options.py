@@ -17,9 +17,10 @@ class AggregatorOptions(Struct, frozen=True):
     listen: host and port for agents. metrics: host and port for /metrics, /healthz and /readyz.
     policy: the policy file, None for the default policy. socket: path of the API socket, empty for none.
     checks: folders with checks of the site. standalone: run without Kubernetes.
+    certificate, key: PEM files of the serving certificate, empty to issue one.
     For standalone only: state: directory for state and certificates. client_ca: PEM file of the CA that signs
-    the agents' certificates. certificate, key: PEM files of the serving certificate, empty to issue one.
-    insecure: accept agents without credentials.
+    the agents' certificates. insecure: accept agents without credentials.
+    For Kubernetes only: publish_ca: PEM file of the CA that signed the serving certificate.
     kubeconfig: path, None inside a pod. namespace, pod: of the aggregator's own pod.
     hosts: names and addresses in the serving certificate.
     history: file or directory of the history, empty for none. history_days, history_mib: its limits.
@@ -37,6 +38,7 @@ class AggregatorOptions(Struct, frozen=True):
     client_ca: str
     certificate: str
     key: str
+    publish_ca: str
     insecure: bool
     kubeconfig: str | None
     namespace: str

@@ -94,6 +94,7 @@ def parse_options(arguments: Sequence[str]) -> AggregatorOptions:
         client_ca=parsed.client_ca,
         certificate=parsed.certificate,
         key=parsed.key,
+        publish_ca=parsed.publish_ca,
         insecure=parsed.insecure,
         kubeconfig=os.environ.get("KUBECONFIG") or None,
         namespace=namespace,
@@ -110,12 +111,22 @@ def parse_options(arguments: Sequence[str]) -> AggregatorOptions:
 
 def _check_combination(parsed: Namespace) -> None:
     """Check that the options go together. Raises UsageError."""
-    if not parsed.standalone:
-        for name in ("state", "client_ca", "certificate", "key", "insecure"):
+    if parsed.standalone:
+        _check_standalone(parsed)
+    else:
+        for name in ("state", "client_ca", "insecure"):
             if getattr(parsed, name):
                 option = f"--{name.replace('_', '-')}"
                 raise UsageError(f"{option} is for --standalone only: remove it, or add --standalone")
-        return
+        if len({bool(parsed.certificate), bool(parsed.key), bool(parsed.publish_ca)}) > 1:
+            raise UsageError(
+                "--certificate, --key and --publish-ca go together: set all, or none to have one issued"
+            )
+
+
+def _check_standalone(parsed: Namespace) -> None:
+    if parsed.publish_ca:
+        raise UsageError("--publish-ca is for Kubernetes only: remove it, or remove --standalone")
     if not (parsed.insecure or parsed.client_ca):
         raise UsageError(
             "--standalone needs --client-ca, the CA certificate of the agents, or --insecure for this "
@@ -185,9 +196,15 @@ def _parser() -> ArgumentParser:
         "--certificate",
         metavar="FILE",
         default="",
-        help="standalone: serving certificate (PEM); without it one is issued",
+        help="serving certificate (PEM); without it one is issued",
     )
-    add("--key", metavar="FILE", default="", help="standalone: key of the serving certificate (PEM)")
+    add("--key", metavar="FILE", default="", help="key of the serving certificate (PEM)")
+    add(
+        "--publish-ca",
+        metavar="FILE",
+        default="",
+        help="Kubernetes: CA certificate that signed --certificate (PEM), to publish to agents",
+    )
     add(
         "--cert-host",
         metavar="NAME",
