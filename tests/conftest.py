@@ -34,7 +34,7 @@ settings.load_profile("nodeguard")
 
 
 # The tool that a fixture needs, as a mark of the tests that request it.
-_TOOLS = {"new_cluster": "cluster", "promtool": "promtool"}
+_TOOLS = {"new_cluster": "cluster", "helm": "cluster", "promtool": "promtool"}
 
 
 def pytest_configure() -> None:

@@ -46,7 +46,7 @@ def apply(cluster: Cluster) -> list[Object]:
     # An earlier test may have deleted the namespace, which takes some time.
     cluster.until(lambda: not _terminating(cluster), "kube-apiserver")
     output = cluster.kubectl("apply", "--server-side", "-k", str(DAEMONSET), "-o", "json")
-    cluster.until(lambda: _is_served(cluster, _INCIDENTS), "kube-apiserver")
+    cluster.until(lambda: is_served(cluster, _INCIDENTS), "kube-apiserver")
     applied: list[Object] = json.loads(output)["items"]
     return applied
 
@@ -106,7 +106,7 @@ def token(cluster: Cluster, account: str, pod: str | None = None, audience: str 
     return issued
 
 
-def _is_served(cluster: Cluster, path: str) -> bool:
+def is_served(cluster: Cluster, path: str) -> bool:
     """Whether the API server serves a kind of object that was just defined."""
     try:
         cluster.api.get(path)

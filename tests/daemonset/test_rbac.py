@@ -26,6 +26,7 @@ CLUSTER_RIGHTS = {
         ("nodeguard.dev", "nodeincidents", verb)
         for verb in ("get", "list", "watch", "create", "patch", "update", "delete")
     ),
+    ("nodeguard.dev", "marks", "delete"),
     *(("nodeguard.dev", "nodeincidents/status", verb) for verb in ("get", "patch", "update")),
     *(("resource.k8s.io", "resourceslices", verb) for verb in ("list", "watch")),
     *(

@@ -25,6 +25,7 @@ CLUSTER_SCOPED = {
     *("Namespace", "CustomResourceDefinition", "ClusterRole", "ClusterRoleBinding"),
     *("FlowSchema", "PriorityLevelConfiguration"),
     *("MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"),
+    *("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"),
 }
 # Built-in priority classes and namespaces.
 BUILT_IN = {
@@ -68,8 +69,8 @@ def references(made: Object) -> Iterator[Reference]:
             yield "PriorityLevelConfiguration", "", made["spec"]["priorityLevelConfiguration"]["name"]
             for rule in made["spec"]["rules"]:
                 yield from (_subject(subject["serviceAccount"]) for subject in rule["subjects"])
-        case "MutatingAdmissionPolicyBinding":
-            yield "MutatingAdmissionPolicy", "", made["spec"]["policyName"]
+        case "MutatingAdmissionPolicyBinding" | "ValidatingAdmissionPolicyBinding" as binding:
+            yield binding.removesuffix("Binding"), "", made["spec"]["policyName"]
         case "ResourceQuota":
             for scope in made["spec"]["scopeSelector"]["matchExpressions"]:
                 yield from ((scope["scopeName"], "", name) for name in scope["values"])

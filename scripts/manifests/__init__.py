@@ -1,0 +1,1 @@
+"""The plain manifests of daemonset/, rendered from the Helm chart."""

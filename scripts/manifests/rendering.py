@@ -1,0 +1,93 @@
+"""The files that come from the Helm chart: manifests, alert rules, and the schema of its values."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from nodeguard.aggregator.policy.schema import json_schema
+from tests.controlplane.programs import BuildError, program
+
+DAEMONSET = Path(__file__).parents[2] / "daemonset"
+CHART = DAEMONSET / "chart"
+
+# Manifests by the template that they are rendered from. Other templates are for Helm only.
+MANIFESTS = {
+    "admission-policy.yaml": "admission-policy.yaml",
+    "agent.yaml": "agent.yaml",
+    "aggregator.yaml": "aggregator.yaml",
+    "crd-nodeincidents.yaml": "crd-nodeincidents.yaml",
+    "fill.yaml": "fill/fill.yaml",
+    "flow-schema.yaml": "flow-schema.yaml",
+    "namespace.yaml": "namespace.yaml",
+    "network-policy.yaml": "network-policy.yaml",
+    "policy.yaml": "policy.yaml",
+    "rbac.yaml": "rbac.yaml",
+}
+
+# The values that differ from the defaults: manifests include the namespace, and the optional `fill`.
+_VALUES = "createNamespace=true,fill.enabled=true"
+
+_HEADER = (
+    "# Rendered from daemonset/chart by `python -m scripts.manifests`: change the template, not this file.\n"
+)
+_SOURCE = re.compile(r"^# Source: nodeguard/templates/(\S+)\n", re.MULTILINE)
+
+# Patterns of the policy's schema end before a line break, for Python. Helm's `$` is the end of the text.
+_NO_LINE_BREAK = r"(?!\n)"
+
+
+def helm() -> str:
+    """Return the path of Helm: that of the tests, else the installed one. Raises BuildError for none."""
+    try:
+        return program("helm")
+    except BuildError:
+        if installed := shutil.which("helm"):
+            return installed
+        raise
+
+
+def rendered() -> dict[str, str]:
+    """Return the text of each manifest by its name below daemonset/."""
+    command = [helm(), "template", "nodeguard", str(CHART), "--namespace=nodeguard", f"--set={_VALUES}"]
+    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    documents: dict[str, list[str]] = {}
+    for template, document in _documents(output):
+        documents.setdefault(template, []).append(document)
+    return {manifest: _HEADER + "---\n".join(documents[template]) for template, manifest in MANIFESTS.items()}
+
+
+def copies() -> dict[str, str]:
+    """Return the text of each file of alert rules by its name below daemonset/."""
+    return {f"alerts/{file.name}": file.read_text("utf-8") for file in sorted((CHART / "alerts").iterdir())}
+
+
+def values_schema() -> str:
+    """Return the schema of the chart's values, with the current definitions of the policy."""
+    schema = json.loads((CHART / "values.schema.json").read_text("utf-8"))
+    schema["$defs"] = _for_helm(json_schema()["$defs"])
+    return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
+
+
+def _documents(output: str) -> Iterator[tuple[str, str]]:
+    """Yield the template and the text of each document of Helm's output."""
+    for part in re.split(r"^---\n", output, flags=re.MULTILINE):
+        source = _SOURCE.match(part)
+        if source is not None:
+            yield source[1], part[source.end() :].strip("\n") + "\n"
+
+
+def _for_helm(schema: Any) -> Any:
+    match schema:
+        case dict():
+            return {key: _for_helm(value) for key, value in schema.items()}
+        case list():
+            return [_for_helm(item) for item in schema]
+        case str():
+            return schema.removesuffix(_NO_LINE_BREAK)
+    return schema

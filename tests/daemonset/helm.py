@@ -1,0 +1,80 @@
+"""Helm on the chart: rendering, linting, and releases in a cluster."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.controlplane.api import Object
+from tests.controlplane.cluster import Cluster
+from tests.controlplane.programs import program
+from tests.daemonset.manifests import DAEMONSET, NAMESPACE
+
+CHART = DAEMONSET / "chart"
+RELEASE = "nodeguard"
+
+
+class Helm:
+    """Runs Helm with files of its own. directory: for them. cluster: that of releases."""
+
+    def __init__(self, directory: Path, cluster: Cluster | None = None) -> None:
+        self._environment = {
+            "PATH": os.environ["PATH"],
+            **{f"HELM_{kind}_HOME": str(directory / kind.lower()) for kind in ("CACHE", "CONFIG", "DATA")},
+            "KUBECONFIG": str(cluster.kubeconfig) if cluster is not None else os.devnull,
+        }
+
+    def __call__(self, *arguments: str, values: Mapping[str, Any] | None = None) -> str:
+        """Run a command in the namespace of nodeguard; return its output. Raises CalledProcessError."""
+        return subprocess.run(
+            self.command(*arguments, values=values),
+            env=self._environment,
+            input=yaml.safe_dump(dict(values or {})),
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        """Start a command that waits for something that the test does."""
+        return subprocess.Popen(
+            self.command(*arguments),
+            env=self._environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def refusal(self, values: Mapping[str, Any]) -> str:
+        """Return why Helm refuses values of the chart. Fails where it accepts them."""
+        try:
+            self.template(values)
+        except subprocess.CalledProcessError as refused:
+            return str(refused.stderr)
+        raise AssertionError(f"{values} is accepted")
+
+    def template(self, values: Mapping[str, Any] | None = None) -> list[Object]:
+        """Return the objects of the chart without its hooks."""
+        return list(objects(self("template", RELEASE, str(CHART), "--no-hooks", values=values)))
+
+    @staticmethod
+    def command(*arguments: str, values: Mapping[str, Any] | None = None) -> Sequence[str]:
+        """Return the command line. values: of the chart, on standard input."""
+        options = [f"--namespace={NAMESPACE}", *(["--values=-"] if values is not None else [])]
+        return [program("helm"), *arguments, *options]
+
+
+def objects(text: str) -> Iterator[Object]:
+    """Yield the objects of YAML documents."""
+    yield from (document for document in yaml.safe_load_all(text) if document)
+
+
+def pick(found: Sequence[Object], kind: str, name: str) -> Any:
+    """Return the only object of a kind and name."""
+    [match] = [made for made in found if (made["kind"], made["metadata"]["name"]) == (kind, name)]
+    return match

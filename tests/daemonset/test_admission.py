@@ -1,0 +1,282 @@
+"""The admission policies on a real API server: who changes marks, and what the aggregator changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import pytest
+
+from tests.controlplane.api import Api, ApiError, Object, Patch
+from tests.controlplane.cluster import Cluster, NewCluster
+from tests.controlplane.objects import node
+from tests.daemonset.manifests import AGGREGATOR, NAMESPACE, apply, token
+
+pytestmark = pytest.mark.slow
+
+NODES = "/api/v1/nodes"
+RULES = "/apis/resource.k8s.io/v1/devicetaintrules"
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+ADMISSION = "/apis/admissionregistration.k8s.io/v1"
+
+FOREIGN = {"key": "example.com/theirs", "effect": "NoSchedule"}
+MARK = {"key": "nodeguard.dev/quarantine", "value": "gpu", "effect": "NoSchedule"}
+OTHER_MARK = {"key": "nodeguard.dev/suspect", "value": "link", "effect": "NoSchedule"}
+STATE = "nodeguard.dev/state"
+HEALTHY = {"type": "NodeguardHealthy", "status": "False", "reason": "Quarantined", "message": "test"}
+
+
+class Change(NamedTuple):
+    """A change of a Node. status: of its status."""
+
+    body: Object
+    status: bool = False
+    kind: Patch = "merge"
+
+
+def taints(*items: Object) -> Change:
+    return Change({"spec": {"taints": list(items)}})
+
+
+def annotate(**items: str | None) -> Change:
+    return Change(
+        {"metadata": {"annotations": {f"nodeguard.dev/{key}": text for key, text in items.items()}}}
+    )
+
+
+def condition(**fields: str) -> Change:
+    return Change({"status": {"conditions": [fields]}}, status=True, kind="strategic-merge")
+
+
+# What removes or forges a mark.
+MARK_CHANGES = {
+    "taint removed": taints(FOREIGN),
+    "taint changed": taints(FOREIGN, {**MARK, "value": "other"}),
+    "state removed": annotate(state=None),
+    "state removed through the status": Change(annotate(state=None).body, status=True),
+    "state changed": annotate(state="{}"),
+    "epoch forged": annotate(epoch="99999"),
+    "condition changed": condition(**{**HEALTHY, "status": "True"}),
+    "condition removed": Change(
+        {"status": {"conditions": [{"$patch": "delete", "type": "NodeguardHealthy"}]}},
+        True,
+        "strategic-merge",
+    ),
+}
+
+# What leaves the marks as they are.
+OTHER_CHANGES = {
+    "hold": annotate(hold="by ada"),
+    "maintenance": annotate(maintenance="firmware"),
+    "cordon": Change({"spec": {"unschedulable": True}}),
+    "label": Change({"metadata": {"labels": {"example.com/rack": "r1"}}}),
+    "foreign taint removed": taints(MARK),
+    "another taint": taints(FOREIGN, MARK, {"key": "example.com/more", "effect": "NoExecute"}),
+    "heartbeat": condition(type="Ready", status="True", reason="KubeletReady", message="again"),
+}
+
+# What the aggregator writes, and what it must not write.
+OWN_WRITES = {
+    "marks": Change(
+        {
+            "metadata": {"annotations": {STATE: "{}", "nodeguard.dev/epoch": "2"}},
+            "spec": {"taints": [FOREIGN, MARK, OTHER_MARK], "unschedulable": True},
+        }
+    ),
+    "release": Change(
+        {
+            "metadata": {"annotations": {STATE: None, "nodeguard.dev/epoch": None}},
+            "spec": {"taints": [FOREIGN]},
+        }
+    ),
+    "condition": condition(**{**HEALTHY, "status": "True", "reason": "Healthy"}),
+    "condition removed": MARK_CHANGES["condition removed"],
+}
+FOREIGN_WRITES = {
+    "label": OTHER_CHANGES["label"],
+    "label through the status": Change(OTHER_CHANGES["label"].body, status=True),
+    "annotation": Change({"metadata": {"annotations": {"example.com/mine": "x"}}}),
+    "annotation removed": Change({"metadata": {"annotations": {"example.com/theirs": None}}}),
+    "taint removed": OTHER_CHANGES["foreign taint removed"],
+    "taint added": taints(FOREIGN, MARK, {"key": "example.com/more", "effect": "NoSchedule"}),
+    "taint that evicts": taints(FOREIGN, MARK, {**OTHER_MARK, "effect": "NoExecute"}),
+    "provider": Change({"spec": {"providerID": "x://y"}}),
+    "finalizer": Change({"metadata": {"finalizers": ["example.com/x"]}}),
+    "other condition": condition(type="Ready", status="False", reason="Forged", message="x"),
+    "capacity": Change({"status": {"capacity": {"nvidia.com/gpu": "0"}}}, status=True),
+}
+
+
+@pytest.fixture(scope="module")
+def installed(new_cluster: NewCluster) -> Iterator[Cluster]:
+    with new_cluster() as created:
+        apply(created)
+        created.api.post(
+            f"{RBAC}/clusterroles",
+            {
+                "metadata": {"name": "developer"},
+                "rules": [
+                    {"apiGroups": [""], "resources": ["nodes", "nodes/status"], "verbs": ["get", "patch"]},
+                    {
+                        "apiGroups": ["resource.k8s.io"],
+                        "resources": ["devicetaintrules"],
+                        "verbs": ["create", "get", "patch", "delete"],
+                    },
+                ],
+            },
+        )
+        for account, roles in (
+            ("developer", ["developer"]),
+            ("operator", ["developer", "nodeguard-operator"]),
+        ):
+            path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts"
+            created.api.post(path, {"metadata": {"name": account}})
+            for role in roles:
+                bind(created, account, role)
+        mark_node(created, "probe")
+        created.until(lambda: not is_admitted(created, "developer", taints(), "probe"), "kube-apiserver")
+        created.until(
+            lambda: not is_admitted(created, AGGREGATOR, OTHER_CHANGES["label"], "probe"), "kube-apiserver"
+        )
+        yield created
+
+
+class Kubelet(Api):
+    """The client of the kubelet of the Node `probe`: an administrator that impersonates it."""
+
+    def _send(
+        self, connection: Any, method: str, path: str, body: bytes | None, headers: dict[str, str]
+    ) -> str:
+        user = {"Impersonate-User": "system:node:probe", "Impersonate-Group": "system:nodes"}
+        return super()._send(connection, method, path, body, {**headers, **user})
+
+
+def bind(made: Cluster, account: str, role: str) -> None:
+    subject = {"kind": "ServiceAccount", "name": account, "namespace": NAMESPACE}
+    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role}
+    binding = {"metadata": {"name": f"{account}-{role}"}, "roleRef": reference, "subjects": [subject]}
+    made.api.post(f"{RBAC}/clusterrolebindings", binding)
+
+
+def mark_node(made: Cluster, name: str) -> Any:
+    """Create a Node that an aggregator has marked."""
+    body = node(name)
+    body["metadata"]["annotations"] = {STATE: '{"causes":[]}', "example.com/theirs": "x"}
+    body["spec"] = {"taints": [FOREIGN, MARK]}
+    body["status"]["conditions"].append(HEALTHY)
+    return made.api.post(NODES, body)
+
+
+def client(made: Cluster, account: str) -> Api:
+    return Api(int(made.url.rpartition(":")[2]), made.ca, token(made, account))
+
+
+def refusal(made: Cluster, account: str, change: Change, name: str) -> str:
+    """Return why a change is refused; empty where it is admitted. It is a dry run."""
+    path = f"{NODES}/{name}{'/status' if change.status else ''}?dryRun=All"
+    try:
+        client(made, account).patch(path, change.body, change.kind)
+    except ApiError as error:
+        return str(error)
+    return ""
+
+
+def is_admitted(made: Cluster, account: str, change: Change, name: str) -> bool:
+    return not refusal(made, account, change, name)
+
+
+@pytest.mark.parametrize("change", MARK_CHANGES.values(), ids=MARK_CHANGES)
+def test_the_right_to_patch_nodes_does_not_include_marks(installed: Cluster, change: Change) -> None:
+    assert "right `delete` on marks.nodeguard.dev" in refusal(installed, "developer", change, "probe")
+    assert refusal(installed, "operator", change, "probe") == ""
+
+
+@pytest.mark.parametrize("change", OTHER_CHANGES.values(), ids=OTHER_CHANGES)
+def test_changes_that_leave_marks_are_admitted(installed: Cluster, change: Change) -> None:
+    assert refusal(installed, "developer", change, "probe") == ""
+
+
+def test_a_kubelet_updates_its_node_and_no_mark(installed: Cluster) -> None:
+    kubelet = Kubelet(int(installed.url.rpartition(":")[2]), installed.ca, installed.token)
+    path = f"{NODES}/probe/status?dryRun=All"
+    heartbeat = OTHER_CHANGES["heartbeat"]
+    assert kubelet.patch(path, heartbeat.body, heartbeat.kind)
+    for name in ("state removed through the status", "condition changed"):
+        change = MARK_CHANGES[name]
+        with pytest.raises(ApiError, match="right `delete` on marks"):
+            kubelet.patch(path, change.body, change.kind)
+
+
+@pytest.mark.parametrize("change", OWN_WRITES.values(), ids=OWN_WRITES)
+def test_the_aggregator_writes_marks(installed: Cluster, change: Change) -> None:
+    assert refusal(installed, AGGREGATOR, change, "probe") == ""
+
+
+@pytest.mark.parametrize("change", FOREIGN_WRITES.values(), ids=FOREIGN_WRITES)
+def test_the_aggregator_writes_nothing_else(installed: Cluster, change: Change) -> None:
+    assert "the aggregator of nodeguard" in refusal(installed, AGGREGATOR, change, "probe")
+
+
+def rule(name: str, key: str, labels: dict[str, str], owner: Any = None) -> Object:
+    references = (
+        [{"apiVersion": "v1", "kind": "Node", "name": owner["name"], "uid": owner["uid"]}] if owner else []
+    )
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "DeviceTaintRule",
+        "metadata": {"name": name, "labels": labels, "ownerReferences": references},
+        "spec": {
+            "deviceSelector": {"driver": "gpu.nvidia.com", "pool": "probe", "device": "gpu-0"},
+            "taint": {"key": key, "value": "gpu", "effect": "NoSchedule"},
+        },
+    }
+
+
+OWN = {"app.kubernetes.io/managed-by": "nodeguard"}
+
+
+def test_marks_on_devices_have_the_same_protection(installed: Cluster) -> None:
+    aggregator, developer = client(installed, AGGREGATOR), client(installed, "developer")
+    aggregator.post(RULES, rule("ours", "nodeguard.dev/quarantine", OWN))
+    developer.post(RULES, rule("theirs", "example.com/broken", {}))
+    calls: tuple[Callable[[], object], ...] = (
+        lambda: developer.delete(f"{RULES}/ours"),
+        lambda: developer.patch(f"{RULES}/ours", {"metadata": {"labels": {next(iter(OWN)): None}}}),
+        lambda: aggregator.delete(f"{RULES}/theirs"),
+        lambda: aggregator.patch(f"{RULES}/theirs", {"metadata": {"labels": OWN}}),
+        lambda: aggregator.post(RULES, rule("another", "example.com/broken", OWN)),
+    )
+    for call in calls:
+        with pytest.raises(ApiError, match="nodeguard") as refused:
+            call()
+        assert refused.value.code == 403
+    developer.delete(f"{RULES}/theirs")
+    client(installed, "operator").delete(f"{RULES}/ours")
+
+
+def test_the_rules_of_a_deleted_node_are_collected(installed: Cluster) -> None:
+    owner = mark_node(installed, "short-lived")["metadata"]
+    installed.api.post(RULES, rule("orphan", "nodeguard.dev/quarantine", OWN, owner))
+    installed.api.delete(f"{NODES}/short-lived")
+    installed.until(lambda: not installed.has(f"{RULES}/orphan"), "kube-controller-manager")
+
+
+def test_the_expressions_match_the_types_of_the_api(installed: Cluster) -> None:
+    for name in ("nodeguard-marks", "nodeguard-device-marks", "nodeguard-writes"):
+        path = f"{ADMISSION}/validatingadmissionpolicies/{name}"
+
+        def status(path: str = path) -> Any:
+            policy = installed.api.get(path)
+            current = policy.get("status", {})
+            return current if current.get("observedGeneration") == policy["metadata"]["generation"] else None
+
+        checked = installed.until(status, "kube-controller-manager")
+        assert checked.get("typeChecking", {}).get("expressionWarnings", []) == []
+
+
+def test_without_the_bindings_every_change_is_admitted(installed: Cluster) -> None:
+    # The documented way out, if the policies prevent work in an emergency.
+    names = ["nodeguard-marks", "nodeguard-device-marks", "nodeguard-writes"]
+    installed.kubectl("delete", "validatingadmissionpolicybinding", *names)
+    installed.until(lambda: is_admitted(installed, "developer", taints(), "probe"), "kube-apiserver")
+    assert refusal(installed, AGGREGATOR, OTHER_CHANGES["label"], "probe") == ""

@@ -1,0 +1,38 @@
+"""The plain manifests are those that Helm renders from the chart."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+
+from nodeguard import __version__
+from scripts.manifests.rendering import CHART, MANIFESTS, copies, rendered, values_schema
+from tests.daemonset.manifests import DAEMONSET
+
+REMEDY = "run `python -m scripts.manifests`"
+
+
+def test_every_manifest_is_rendered() -> None:
+    plain = {path.name for path in DAEMONSET.glob("*.yaml")} - {"kustomization.yaml"}
+    assert {name for name in MANIFESTS.values() if "/" not in name} == plain
+
+
+@pytest.mark.usefixtures("helm")
+def test_manifests_are_current() -> None:
+    stale = [name for name, text in rendered().items() if (DAEMONSET / name).read_text() != text]
+    assert stale == [], REMEDY
+
+
+def test_alert_rules_are_those_of_the_chart() -> None:
+    assert {f"alerts/{path.name}" for path in (DAEMONSET / "alerts").iterdir()} == set(copies())
+    stale = [name for name, text in copies().items() if (DAEMONSET / name).read_text() != text]
+    assert stale == [], f"change daemonset/chart/alerts, then {REMEDY}"
+
+
+def test_the_schema_of_the_values_has_the_current_policy() -> None:
+    assert (CHART / "values.schema.json").read_text() == values_schema(), REMEDY
+
+
+def test_the_chart_has_the_version_of_nodeguard() -> None:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    assert (chart["version"], chart["appVersion"]) == (__version__, __version__)
