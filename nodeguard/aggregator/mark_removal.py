@@ -33,6 +33,6 @@ async def remove_marks() -> ActionResult:
     except (ApiError, MarkRemovalError) as error:
         raise RemovalFailedError(f"marks may be left: {error}") from None
     return ActionResult(
-        f"removed the marks of {len(removed.nodes)} nodes and {len(removed.rules)} GPUs; "
+        f"removed all marks (nodes: {len(removed.nodes)}, GPUs: {len(removed.rules)}); "
         f"aggregators that run set none for {MAX_DURATION // 60} minutes"
     )

@@ -1,0 +1,175 @@
+"""A release of the chart in a cluster: installed, upgraded, rolled back, and uninstalled without a mark left."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.controlplane.api import Object
+from tests.controlplane.cluster import Cluster, NewCluster
+from tests.controlplane.credentials import write_kubeconfig
+from tests.controlplane.objects import node
+from tests.daemonset.helm import CHART, RELEASE, Helm, objects
+from tests.daemonset.manifests import AGGREGATOR, NAMESPACE, documents, token
+from tests.daemonset.test_admission import mark_node
+
+pytestmark = pytest.mark.slow
+
+SPACE = f"/api/v1/namespaces/{NAMESPACE}"
+INCIDENTS = "/apis/nodeguard.dev/v1alpha1/nodeincidents"
+DEFINITION = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/nodeincidents.nodeguard.dev"
+
+# The pods of the Job that removes all marks.
+UNINSTALLING = f"{SPACE}/pods?labelSelector=app.kubernetes.io/name=nodeguard-uninstall"
+
+
+@pytest.fixture(scope="module")
+def site(new_cluster: NewCluster) -> Iterator[Cluster]:
+    with new_cluster() as made:
+        made.api.post("/api/v1/nodes", node("clean", labels={"kubernetes.io/os": "linux"}))
+        yield made
+
+
+@pytest.fixture
+def release(site: Cluster, tmp_path: Path) -> Helm:
+    return Helm(tmp_path, site)
+
+
+def older_chart(directory: Path) -> Path:
+    """Return the chart as an earlier version may have been: without the messages of incidents."""
+    chart = shutil.copytree(CHART, directory / "older")
+    definition = chart / "templates" / "crd-nodeincidents.yaml"
+    lines = definition.read_text().splitlines(keepends=True)
+    definition.write_text("".join(line for line in lines if "name: Message" not in line))
+    file = chart / "Chart.yaml"
+    file.write_text(re.sub(r"^version: .*", "version: 0.0.9", file.read_text(), flags=re.MULTILINE))
+    return chart
+
+
+def columns(site: Cluster) -> set[str]:
+    [version] = site.api.get(DEFINITION)["spec"]["versions"]
+    return {column["name"] for column in version["additionalPrinterColumns"]}
+
+
+def policy(site: Cluster) -> Any:
+    return yaml.safe_load(site.api.get(f"{SPACE}/configmaps/nodeguard-policy")["data"]["policy.yaml"])
+
+
+def test_install_upgrade_roll_back(site: Cluster, release: Helm, tmp_path: Path) -> None:
+    notes = release("install", RELEASE, str(older_chart(tmp_path)), "--create-namespace")
+    for command in ("kubectl rollout status", "nodeguard status", "kubectl get nodeincidents"):
+        assert command in notes
+    assert "observe mode: it writes nothing to Nodes" in notes
+    incident = {
+        "apiVersion": "nodeguard.dev/v1alpha1",
+        "kind": "NodeIncident",
+        "metadata": {"name": "before"},
+        "spec": {"acknowledged": "ada"},
+    }
+    site.until(lambda: site.has(INCIDENTS), "kube-apiserver")
+    site.api.post(INCIDENTS, incident)
+    assert "Message" not in columns(site)
+
+    values = {"policy": {"defaultMode": "observe", "budget": {"fleet": "2%"}}, "aggregator": {"replicas": 3}}
+    release("upgrade", RELEASE, str(CHART), values=values)
+    assert "Message" in columns(site)
+    assert policy(site) == values["policy"]
+    deployment = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{AGGREGATOR}"
+    assert site.api.get(deployment)["spec"]["replicas"] == 3
+
+    release("rollback", RELEASE, "1")
+    assert "Message" not in columns(site)
+    assert policy(site) == {"defaultMode": "observe"}
+    assert site.api.get(deployment)["spec"]["replicas"] == 2
+    assert site.api.get(f"{INCIDENTS}/before")["spec"] == {"acknowledged": "ada"}
+    release("upgrade", RELEASE, str(CHART))
+
+
+def test_a_release_has_the_objects_of_the_manifests(release: Helm) -> None:
+    deployed = [
+        (made["kind"], made["metadata"]["name"]) for made in objects(release("get", "manifest", RELEASE))
+    ]
+    plain = {(made["kind"], made["metadata"]["name"]) for made in documents()}
+    assert set(deployed) == plain - {("Namespace", NAMESPACE)}
+
+
+def finish(site: Cluster, pod: Any, directory: Path) -> str:
+    """Run the container of a pod as a process, as its kubelet would; return its output."""
+    [container] = pod["spec"]["containers"]
+    name = pod["metadata"]["name"]
+    kubeconfig = directory / "kubeconfig"
+    account = pod["spec"]["serviceAccountName"]
+    write_kubeconfig(kubeconfig, site.url, site.ca, token(site, account, name))
+    fields = {"metadata.namespace": NAMESPACE, "metadata.name": name}
+    variables = {
+        item["name"]: fields[item["valueFrom"]["fieldRef"]["fieldPath"]] for item in container["env"]
+    }
+    output = subprocess.run(
+        [sys.executable, "-m", "nodeguard.cli.main", *container["args"]],
+        env={"PATH": os.environ["PATH"], "KUBECONFIG": str(kubeconfig), **variables},
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
+    site.api.patch(f"{SPACE}/pods/{name}/status", {"status": {"phase": "Succeeded"}})
+    return output
+
+
+def left(site: Cluster, name: str) -> Object:
+    """Return what nodeguard writes on a Node, of a Node."""
+    found = site.api.get(f"/api/v1/nodes/{name}")
+    conditions = found["status"]["conditions"]
+    return {
+        "taints": [taint["key"] for taint in found["spec"].get("taints", []) if "nodeguard" in taint["key"]],
+        "annotations": [key for key in found["metadata"].get("annotations", {}) if "nodeguard" in key],
+        "conditions": [item["type"] for item in conditions if "Nodeguard" in item["type"]],
+    }
+
+
+def test_uninstall_leaves_no_mark(site: Cluster, release: Helm, tmp_path: Path) -> None:
+    mark_node(site, "marked")
+    assert all(left(site, "marked").values())
+    installed = list(objects(release("get", "manifest", RELEASE)))
+    uninstall = release.start("uninstall", RELEASE)
+    try:
+        pod = site.until(lambda: site.api.get(UNINSTALLING)["items"], "kube-controller-manager")[0]
+        # Nothing is deleted before the marks are removed.
+        assert site.has(f"{SPACE}/serviceaccounts/{AGGREGATOR}")
+        assert finish(site, pod, tmp_path).startswith("removed all marks (nodes: 1, GPUs: 0)")
+        output, _ = uninstall.communicate(timeout=60)
+    finally:
+        uninstall.kill()
+    assert uninstall.returncode == 0, output
+    assert left(site, "marked") == {"taints": [], "annotations": [], "conditions": []}
+    assert site.api.get("/api/v1/nodes/marked")["spec"]["taints"] == [
+        {"key": "example.com/theirs", "effect": "NoSchedule"}
+    ]
+    gone = [made for made in installed if made["kind"] != "CustomResourceDefinition"]
+    file = tmp_path / "installed.yaml"
+    file.write_text(yaml.safe_dump_all(gone))
+    site.until(
+        lambda: not site.kubectl("get", "-f", str(file), "--ignore-not-found", "-o", "name"),
+        "kube-controller-manager",
+    )
+    assert site.api.get(f"{INCIDENTS}/before")["spec"] == {"acknowledged": "ada"}
+
+
+def test_it_can_be_installed_again(site: Cluster, release: Helm) -> None:
+    site.until(lambda: not site.api.get(f"{SPACE}/pods")["items"] or _end_pods(site), "kube-apiserver")
+    release("install", RELEASE, str(CHART))
+    assert site.api.get(f"{INCIDENTS}/before")["spec"] == {"acknowledged": "ada"}
+
+
+def _end_pods(site: Cluster) -> bool:
+    """Delete the pods, which no kubelet ends."""
+    site.api.delete(f"{SPACE}/pods")
+    return False
