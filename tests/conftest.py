@@ -9,6 +9,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -16,6 +17,7 @@ from hypothesis import HealthCheck, settings
 from tests.controlplane.cluster import SERVICE_ACCOUNT, Cluster, NewCluster, cluster
 from tests.controlplane.commands import Component
 from tests.controlplane.objects import clear
+from tests.daemonset.helm import Helm
 from tests.leftovers import MARK, keep_mounts, mounts, processes, system_files
 from tests.logs import log
 from tests.waiting import PATIENCE
@@ -91,6 +93,12 @@ def new_cluster() -> NewCluster:
 def shared_cluster(new_cluster: NewCluster) -> Iterator[Cluster]:
     with new_cluster() as running:
         yield running
+
+
+@pytest.fixture
+def helm(tmp_path: Path) -> Helm:
+    """Helm without a cluster. A test that requests it needs the programs of the control plane."""
+    return Helm(tmp_path)
 
 
 @pytest.fixture(scope="session")

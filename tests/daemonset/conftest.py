@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from tests.controlplane.cluster import Cluster
-from tests.daemonset.helm import Helm
 from tests.daemonset.manifests import apply, take_away
 
 
@@ -18,9 +16,3 @@ def applied(controlplane: Cluster) -> Iterator[Cluster]:
     apply(controlplane)
     yield controlplane
     take_away(controlplane)
-
-
-@pytest.fixture
-def helm(tmp_path: Path) -> Helm:
-    """Helm without a cluster. A test that requests it needs the programs of the control plane."""
-    return Helm(tmp_path)

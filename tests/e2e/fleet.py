@@ -167,7 +167,7 @@ class Aggregator(Process):
         self._fleet = fleet
         self.directory = fleet.directory / address
         self.directory.mkdir()
-        self._container = container("Deployment", AGGREGATOR)
+        self._container = fleet.aggregator_container
         # The path of a socket may have 107 bytes.
         shared = {
             str(Path(_POLICY).parent): fleet.policy.parent,
@@ -202,6 +202,10 @@ class Aggregator(Process):
         """Wait until it is ready."""
         self.until(lambda: self.get("/readyz"))
 
+    def local(self, path: str) -> Path:
+        """Return where a path of its container is on this machine."""
+        return self._mounts.local(path)
+
     def query(self, path: str) -> Any:
         """Return the JSON response of the operators' API on its socket."""
         return query_socket(self.socket, path)
@@ -212,6 +216,7 @@ class Fleet:
 
     port, metrics: ports of the aggregators, each of which has its own address. hosts_file: lines of an address and
     the Service's name. ca: the CA that agents trust, see `distribute_ca`. policy: the policy file of the manifest.
+    aggregator_container: that of aggregators that are added.
     """
 
     def __init__(self, cluster: Cluster, directory: Path) -> None:
@@ -224,6 +229,7 @@ class Fleet:
         self.ca.write_bytes(cluster.ca.read_bytes())
         self.policy = directory / "policy.yaml"
         self.policy.write_text(document("ConfigMap", "nodeguard-policy")["data"]["policy.yaml"])
+        self.aggregator_container = container("Deployment", AGGREGATOR)
         self.agents: dict[str, Agent] = {}
         self.aggregators: list[Aggregator] = []
 
