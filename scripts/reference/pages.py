@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from scripts.reference import listings, schemas
+from scripts.reference import chart_values, listings, schemas
 
 PAGES: dict[str, Callable[[], str]] = {
     "docs/decisions/index.md": listings.decisions,
+    "docs/reference/chart-values.md": chart_values.chart_values,
     "docs/reference/check.schema.json": schemas.check_schema,
     "docs/reference/checks.md": listings.checks,
     "docs/reference/cli.md": listings.cli,

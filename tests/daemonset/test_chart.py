@@ -51,7 +51,8 @@ VALUES: dict[str, Mapping[str, Any]] = {
         for part in ("agent", "aggregator")
     },
     "settings": {
-        "policy": {"defaultMode": "observe", "budget": {"fleet": "3%"}},
+        "policy": {"defaultMode": "observe", "nodeLocations": "racks.csv"},
+        "policyFiles": {"racks.csv": "node,rack\ngpu-1,r1\n"},
         "siteChecks": {"site.yaml": SITE_CHECK},
         "agent": {"settings": {"spread": "2m", "log_level": "debug"}, "maxUnavailable": 3},
         "aggregator": {"replicas": 1, "extraArgs": ["--log-level=debug"]},
@@ -124,6 +125,7 @@ def used(values: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
 
 FREE = {
     ("policy",),
+    ("policyFiles",),
     ("siteChecks",),
     ("agent", "settings"),
     ("certificates", "certManager", "issuerRef"),
@@ -207,6 +209,7 @@ REFUSED = {
     "a policy value": ({"policy": {"defaultMode": "on"}}, "must be one of 'enforce', 'observe'"),
     "a setting of the chart": ({"agent": {"settings": {"listen": "x"}}}, "'listen' not allowed"),
     "a digest": ({"agent": {"image": {"digest": "latest"}}}, "/agent/image/digest"),
+    "the policy as a file": ({"policyFiles": {"policy.yaml": "x"}}, "'/policyFiles/policy.yaml'"),
     "a check's file": ({"siteChecks": {"a.txt": "x"}}, "'a.txt' not allowed"),
     "everybody": ({"networkPolicy": {"metricsFrom": []}}, "/networkPolicy/metricsFrom': minItems"),
 }
@@ -245,9 +248,10 @@ def test_the_programs_accept_their_settings(helm: Helm, tmp_path: Path) -> None:
     settings.write_text(pick(rendered, "ConfigMap", AGENT)["data"]["agent.yaml"])
     options = parse_options(["--config", str(settings), "--node=a"])
     assert (options.listen, options.spread, options.log_level) == (("::", 9434), 120.0, "debug")
-    policy = tmp_path / "policy.yaml"
-    policy.write_text(pick(rendered, "ConfigMap", "nodeguard-policy")["data"]["policy.yaml"])
-    assert read_policy(policy, {}, 0.0, ()).warnings == ()
+    for name, text in pick(rendered, "ConfigMap", "nodeguard-policy")["data"].items():
+        (tmp_path / name).write_text(text)
+    policy, warnings = read_policy(tmp_path / "policy.yaml", {}, 0.0, ())
+    assert ([location.node for location in policy.locations], warnings) == (["gpu-1"], ())
     checks = tmp_path / "checks"
     checks.mkdir()
     for name, text in pick(rendered, "ConfigMap", "nodeguard-checks")["data"].items():

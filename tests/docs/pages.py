@@ -25,7 +25,7 @@ PAGES = (
 PROGRAMS = frozenset(
     {
         *("nodeguard", "/opt/nodeguard/bin/nodeguard", "/opt/nodeguard/bin/pip", "python3", "make"),
-        *("kubectl", "docker", "systemctl", "journalctl", "install", "openssl", "curl"),
+        *("kubectl", "helm", "docker", "systemctl", "journalctl", "install", "openssl", "curl"),
         *("echo", "cat", "ln", "my-probe", "mv", "sqlite3"),
     }
 )

@@ -15,6 +15,7 @@ from nodeguard.cli import agent_options
 from nodeguard.cli.commands.aggregator import parse_options as aggregator_options
 from nodeguard.cli.main import main
 from nodeguard.cli.usage import ArgumentParser
+from tests.daemonset.helm import CHART
 from tests.daemonset.manifests import DAEMONSET, NAMESPACE, documents
 from tests.daemonset.pods import pod
 from tests.daemonset.units import BINARY, UNITS, shipped
@@ -23,6 +24,7 @@ from tests.paths import ROOT
 
 Check = Callable[[Sequence[str]], None]
 
+HELM_VERBS = {"install", "upgrade", "rollback", "uninstall", "template"}
 KINDS = {"deploy": "Deployment", "deployment": "Deployment", "ds": "DaemonSet", "daemonset": "DaemonSet"}
 
 
@@ -89,6 +91,25 @@ def kubectl(words: Sequence[str]) -> None:
         assert before[before.index("configmap") + 1] in config_maps()
     if before[0] == "get" and not before[1].startswith("-"):
         assert before[1] in resources()
+
+
+def helm(words: Sequence[str]) -> None:
+    """The chart exists, and so does each value that is set."""
+    verb, release, *rest = words
+    assert (verb in HELM_VERBS, release) == (True, "nodeguard")
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    for option, word in pairwise(rest):
+        if option == "-n":
+            assert word == NAMESPACE
+        elif option in {"--set", "--set-file"}:
+            section: object = values
+            for key in re.split(r"(?<!\\)\.", word.partition("=")[0]):
+                if section == {}:
+                    break  # a map with keys of the site
+                assert isinstance(section, dict)
+                section = section[key]
+    if verb in {"install", "upgrade", "template"}:
+        assert ROOT / rest[0] == CHART
 
 
 def config_maps() -> set[str]:
@@ -160,6 +181,7 @@ CHECKS: dict[str, Check] = {
     BINARY: nodeguard,
     "/opt/nodeguard/bin/pip": pip,
     "kubectl": kubectl,
+    "helm": helm,
     "systemctl": systemctl,
     "journalctl": journalctl,
     "install": install,
