@@ -3,9 +3,10 @@
 # make test      every test; ARGS selects: make test ARGS=tests/judge
 # make lint      style, types, layers, and links of the documentation
 # make docs      the reference pages and dashboards, from their sources, and the documentation as a site in build/site
+# make manifests the manifests of daemonset/ from the Helm chart
 # make fixtures  the synthetic bundles that tests, figures and the demo use
 # make bench     figures, each beside a reference measured in the same run
-.PHONY: demo quick test lint bench fixtures docs environment quick-environment test-environment controlplane catalogue clean
+.PHONY: demo quick test lint bench fixtures docs manifests environment quick-environment test-environment controlplane catalogue clean
 PYTHON ?= python3
 BIN := .venv/bin
 checks := $(wildcard checks/*.yaml checks/*/*.yaml)
@@ -62,6 +63,10 @@ docs: environment catalogue
 	$(BIN)/python -m scripts.reference
 	$(BIN)/python -m scripts.dashboards
 	$(BIN)/mkdocs --quiet build --strict
+
+# With the Helm of `make controlplane`, or the installed one.
+manifests: environment
+	$(BIN)/python -m scripts.manifests
 
 clean:
 	rm -rf .venv build dist *.egg-info checks/compiled.msgpack fixtures/generated

@@ -33,9 +33,7 @@ MANIFESTS = {
 # The values that differ from the defaults: manifests include the namespace, and the optional `fill`.
 _VALUES = "createNamespace=true,fill.enabled=true"
 
-_HEADER = (
-    "# Rendered from daemonset/chart by `python -m scripts.manifests`: change the template, not this file.\n"
-)
+_HEADER = "# Rendered from daemonset/chart by `make manifests`: change the template, not this file.\n"
 _SOURCE = re.compile(r"^# Source: nodeguard/templates/(\S+)\n", re.MULTILINE)
 
 # Patterns of the policy's schema end before a line break, for Python. Helm's `$` is the end of the text.

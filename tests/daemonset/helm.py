@@ -29,10 +29,12 @@ class Helm:
             "KUBECONFIG": str(cluster.kubeconfig) if cluster is not None else os.devnull,
         }
 
-    def __call__(self, *arguments: str, values: Mapping[str, Any] | None = None) -> str:
-        """Run a command in the namespace of nodeguard; return its output. Raises CalledProcessError."""
+    def __call__(
+        self, *arguments: str, values: Mapping[str, Any] | None = None, namespace: str = NAMESPACE
+    ) -> str:
+        """Run a command in a namespace; return its output. Raises CalledProcessError."""
         return subprocess.run(
-            self.command(*arguments, values=values),
+            self.command(*arguments, values=values, namespace=namespace),
             env=self._environment,
             input=yaml.safe_dump(dict(values or {})),
             check=True,
@@ -58,14 +60,17 @@ class Helm:
             return str(refused.stderr)
         raise AssertionError(f"{values} is accepted")
 
-    def template(self, values: Mapping[str, Any] | None = None) -> list[Object]:
+    def template(self, values: Mapping[str, Any] | None = None, namespace: str = NAMESPACE) -> list[Object]:
         """Return the objects of the chart without its hooks."""
-        return list(objects(self("template", RELEASE, str(CHART), "--no-hooks", values=values)))
+        command = ("template", RELEASE, str(CHART), "--no-hooks")
+        return list(objects(self(*command, values=values, namespace=namespace)))
 
     @staticmethod
-    def command(*arguments: str, values: Mapping[str, Any] | None = None) -> Sequence[str]:
+    def command(
+        *arguments: str, values: Mapping[str, Any] | None = None, namespace: str = NAMESPACE
+    ) -> Sequence[str]:
         """Return the command line. values: of the chart, on standard input."""
-        options = [f"--namespace={NAMESPACE}", *(["--values=-"] if values is not None else [])]
+        options = [f"--namespace={namespace}", *(["--values=-"] if values is not None else [])]
         return [program("helm"), *arguments, *options]
 
 

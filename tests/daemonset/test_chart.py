@@ -344,6 +344,21 @@ def test_what_is_switched_off_is_absent(helm: Helm) -> None:
     assert absent == {"Namespace", "CustomResourceDefinition", "NetworkPolicy", *admission}
 
 
+def test_another_namespace_is_used_everywhere(helm: Helm) -> None:
+    values = {**VALUES["cert-manager"], **VALUES["monitoring"]}
+    rendered = helm.template({**values, "createNamespace": True}, namespace="gpu-health")
+    assert {made["metadata"].get("namespace", "gpu-health") for made in rendered} == {"gpu-health", "default"}
+    text = yaml.safe_dump_all(rendered)
+    for name in (
+        "nodeguard-aggregator.gpu-health.svc",
+        "system:serviceaccount:gpu-health:nodeguard-aggregator",
+    ):
+        assert name in text
+    assert not re.search(
+        r"\.nodeguard\.svc|serviceaccount:nodeguard|namespace: nodeguard$", text, re.MULTILINE
+    )
+
+
 def test_an_older_kubernetes_is_refused(helm: Helm) -> None:
     with pytest.raises(subprocess.CalledProcessError) as refused:
         helm("template", str(CHART), "--kube-version=1.29.0")

@@ -15,16 +15,17 @@ import pytest
 import yaml
 
 from tests.controlplane.api import Object
-from tests.controlplane.cluster import Cluster, NewCluster
+from tests.controlplane.cluster import API, Cluster, NewCluster
 from tests.controlplane.credentials import write_kubeconfig
 from tests.controlplane.objects import node
 from tests.daemonset.helm import CHART, RELEASE, Helm, objects
-from tests.daemonset.manifests import AGGREGATOR, NAMESPACE, documents, token
+from tests.daemonset.manifests import AGGREGATOR, NAMESPACE, apply, documents, is_served, token
 from tests.daemonset.test_admission import mark_node
 
 pytestmark = pytest.mark.slow
 
 SPACE = f"/api/v1/namespaces/{NAMESPACE}"
+JOBS = f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs"
 INCIDENTS = "/apis/nodeguard.dev/v1alpha1/nodeincidents"
 DEFINITION = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/nodeincidents.nodeguard.dev"
 
@@ -75,7 +76,7 @@ def test_install_upgrade_roll_back(site: Cluster, release: Helm, tmp_path: Path)
         "metadata": {"name": "before"},
         "spec": {"acknowledged": "ada"},
     }
-    site.until(lambda: site.has(INCIDENTS), "kube-apiserver")
+    site.until(lambda: is_served(site, INCIDENTS), "kube-apiserver")
     site.api.post(INCIDENTS, incident)
     assert "Message" not in columns(site)
 
@@ -124,6 +125,12 @@ def finish(site: Cluster, pod: Any, directory: Path) -> str:
     return output
 
 
+def active_pod(site: Cluster) -> Any:
+    """Return the pod of the Job that has not failed; None for none."""
+    pods = site.api.get(UNINSTALLING)["items"]
+    return next((pod for pod in pods if pod["status"]["phase"] == "Pending"), None)
+
+
 def left(site: Cluster, name: str) -> Object:
     """Return what nodeguard writes on a Node, of a Node."""
     found = site.api.get(f"/api/v1/nodes/{name}")
@@ -135,13 +142,33 @@ def left(site: Cluster, name: str) -> Object:
     }
 
 
+def test_an_uninstall_that_cannot_remove_marks_deletes_nothing(site: Cluster, release: Helm) -> None:
+    installed = list(objects(release("get", "manifest", RELEASE)))
+    uninstall = release.start("uninstall", RELEASE)
+    try:
+        pod = site.until(lambda: site.api.get(UNINSTALLING)["items"], "kube-controller-manager")[0]
+        # Without another attempt.
+        site.api.patch(f"{JOBS}/nodeguard-uninstall", {"spec": {"backoffLimit": 0}})
+        site.api.patch(f"{SPACE}/pods/{pod['metadata']['name']}/status", {"status": {"phase": "Failed"}})
+        output, _ = uninstall.communicate(timeout=60)
+    finally:
+        uninstall.kill()
+    assert uninstall.returncode != 0
+    assert "nodeguard-uninstall" in output
+    assert list(objects(release("get", "manifest", RELEASE))) == installed
+    for kind in ("deployment/nodeguard-aggregator", "serviceaccount/nodeguard-aggregator"):
+        assert site.kubectl("get", "-n", NAMESPACE, kind, "-o", "name")
+    # Its log stays for the operator.
+    assert site.has(f"{JOBS}/nodeguard-uninstall")
+
+
 def test_uninstall_leaves_no_mark(site: Cluster, release: Helm, tmp_path: Path) -> None:
     mark_node(site, "marked")
     assert all(left(site, "marked").values())
     installed = list(objects(release("get", "manifest", RELEASE)))
     uninstall = release.start("uninstall", RELEASE)
     try:
-        pod = site.until(lambda: site.api.get(UNINSTALLING)["items"], "kube-controller-manager")[0]
+        pod = site.until(lambda: active_pod(site), "kube-controller-manager")
         # Nothing is deleted before the marks are removed.
         assert site.has(f"{SPACE}/serviceaccounts/{AGGREGATOR}")
         assert finish(site, pod, tmp_path).startswith("removed all marks (nodes: 1, GPUs: 0)")
@@ -173,3 +200,13 @@ def _end_pods(site: Cluster) -> bool:
     """Delete the pods, which no kubelet ends."""
     site.api.delete(f"{SPACE}/pods")
     return False
+
+
+def test_helm_takes_over_the_plain_manifests(new_cluster: NewCluster, tmp_path: Path) -> None:
+    with new_cluster(API) as cluster:
+        apply(cluster)
+        helm = Helm(tmp_path, cluster)
+        helm("install", RELEASE, str(CHART), "--take-ownership", "--force-conflicts")
+        assert "STATUS: deployed" in helm("status", RELEASE)
+        account = cluster.api.get(f"{SPACE}/serviceaccounts/{AGGREGATOR}")
+        assert account["metadata"]["labels"]["app.kubernetes.io/managed-by"] == "Helm"

@@ -9,7 +9,7 @@ from nodeguard import __version__
 from scripts.manifests.rendering import CHART, MANIFESTS, copies, rendered, values_schema
 from tests.daemonset.manifests import DAEMONSET
 
-REMEDY = "run `python -m scripts.manifests`"
+REMEDY = "run `make manifests`"
 
 
 def test_every_manifest_is_rendered() -> None:
