@@ -25,6 +25,10 @@ _ROUNDS = 20
 _PAUSE = 0.5
 
 
+# Nodes after which the lease is taken again: a large fleet may take longer than the lease lasts.
+_RENEW_AFTER = 500
+
+
 class MarkRemovalError(Exception):
     """Marks are left. The message has the reason and the remedy."""
 
@@ -67,6 +71,8 @@ async def remove_all_marks(
                 is_complete = False
                 if await _clear(api, node):
                     cleared.add(node.name)
+                    if len(cleared) % _RENEW_AFTER == 0:
+                        await lease.seize()
         async for rule in _listed_rules(api):
             is_complete = False
             if await _delete(api, rule):

@@ -9,9 +9,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 
+from nodeguard.agent.options import OptionsFile
 from nodeguard.aggregator.policy.policy_file import read_policy
 from nodeguard.cli.agent_options import parse_options
 from nodeguard.cli.check_catalogue import load_catalogue
@@ -151,6 +153,15 @@ def test_every_value_has_a_default_a_schema_and_a_test() -> None:
         for key in path:
             properties = properties["properties"][key]
         assert properties.keys() & {"type", "enum", "$ref"}, path
+
+
+def test_the_schema_has_the_settings_of_the_agent_that_the_chart_does_not_set(helm: Helm) -> None:
+    own = {"listen", "state", "checks", "aggregator", "node", "socket"}
+    text = pick(helm.template(), "ConfigMap", AGENT)["data"]["agent.yaml"]
+    assert yaml.safe_load(text).keys() <= own
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    settings = schema["properties"]["agent"]["properties"]["settings"]["properties"]
+    assert settings.keys() == {field.encode_name for field in msgspec.structs.fields(OptionsFile)} - own
 
 
 @pytest.fixture(scope="module")

@@ -132,6 +132,17 @@ async def test_a_running_aggregator_stops_before_marks_are_removed(
     assert standby.epoch > aggregator.epoch
 
 
+async def test_the_lease_is_held_for_the_whole_removal(
+    near_api: ApiClient, api_server: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nodeguard.kube.mark_removal._RENEW_AFTER", 2)
+    for number in range(5):
+        mark(api_server, f"node-{number}")
+    await remove_all_marks(near_api, lease(near_api), Sleeper())
+    # At the start, after two and four Nodes, and after both rounds.
+    assert api_server.api.get(f"{LEASES}/nodeguard")["spec"]["leaseTransitions"] == 5
+
+
 async def test_marks_that_return_are_an_error(near_api: ApiClient, api_server: Cluster) -> None:
     mark(api_server, "node-1")
 
