@@ -57,7 +57,10 @@ def rendered() -> dict[str, str]:
     documents: dict[str, list[str]] = {}
     for template, document in _documents(output):
         documents.setdefault(template, []).append(document)
-    return {manifest: _HEADER + "---\n".join(documents[template]) for template, manifest in MANIFESTS.items()}
+    return {
+        manifest: _HEADER + "---\n".join(_in_order(template, documents[template]))
+        for template, manifest in MANIFESTS.items()
+    }
 
 
 def copies() -> dict[str, str]:
@@ -78,6 +81,19 @@ def _documents(output: str) -> Iterator[tuple[str, str]]:
         source = _SOURCE.match(part)
         if source is not None:
             yield source[1], part[source.end() :].strip("\n") + "\n"
+
+
+def _in_order(template: str, documents: list[str]) -> list[str]:
+    """Return documents in the order of their template; Helm sorts them by kind."""
+    text = (CHART / "templates" / template).read_text("utf-8")
+
+    def position(document: str) -> int:
+        header = re.search(r"^(kind: .*\n)metadata:\n  name: .*\n", document, re.MULTILINE)
+        assert header is not None
+        place = text.find(header[0])
+        return place if place >= 0 else text.find(header[1])
+
+    return sorted(documents, key=position)
 
 
 def _for_helm(schema: Any) -> Any:

@@ -210,6 +210,16 @@ def test_the_api_server_accepts_what_is_rendered(
     assert len(applied.splitlines()) == len(rendered)
 
 
+DOCUMENTED = re.findall(
+    r"```yaml\n(.*?)```", (ROOT / "docs" / "install" / "kubernetes.md").read_text(), re.DOTALL
+)
+
+
+@pytest.mark.parametrize("text", DOCUMENTED)
+def test_the_documented_values_are_accepted(text: str, helm: Helm) -> None:
+    assert helm.template(yaml.safe_load(text))
+
+
 REFUSED = {
     "a typo": ({"agent": {"tolerationz": []}}, "'tolerationz' not allowed"),
     "a typo of a section": ({"podMonitor": {}}, "'podMonitor' not allowed"),
