@@ -134,22 +134,15 @@ class Lease:
 
         That holder may still write for LEASE_SECONDS. Raises ApiError.
         """
-        for tries_left in range(_SEIZE_TRIES, 0, -1):
+        conflicts = 0
+        while True:
             try:
-                record = await self._read()
-                if record is None:
-                    self._record = await self._create()
-                    return False
-                before = record.spec.holder
-                epoch = max(record.spec.transitions, self._min_epoch) + 1
-                self._record = await self._write(record, self.identity, epoch, is_new=True)
+                return await self._overwrite()
             except ApiError as error:
                 # The holder renewed the lease meanwhile.
-                if error.status != 409 or tries_left == 1:
+                conflicts += 1
+                if error.status != 409 or conflicts == _SEIZE_TRIES:
                     raise
-            else:
-                return before not in {"", self.identity}
-        raise AssertionError
 
     async def release(self) -> None:
         """Release the lease if it is held: another candidate may begin at once. Write nothing after this."""
@@ -161,6 +154,16 @@ class Lease:
         except ApiError as error:
             self._failed(error)
         self._record = None
+
+    async def _overwrite(self) -> bool:
+        record = await self._read()
+        if record is None:
+            self._record = await self._create()
+            return False
+        before = record.spec.holder
+        epoch = max(record.spec.transitions, self._min_epoch) + 1
+        self._record = await self._write(record, self.identity, epoch, is_new=True)
+        return before not in {"", self.identity}
 
     async def _step(self, now: float) -> None:
         record = self._record or await self._read()

@@ -8,7 +8,8 @@ import pytest
 import pytest_asyncio
 
 from nodeguard.kube.client import ApiClient
-from nodeguard.kube.lease import HOLD_SECONDS, LEASE_SECONDS, Lease
+from nodeguard.kube.errors import ApiError
+from nodeguard.kube.lease import HOLD_SECONDS, LEASE_SECONDS, Lease, LeaseRecord
 from tests.controlplane.api import Object
 from tests.controlplane.cluster import Cluster
 from tests.kube.detour import Detour
@@ -100,6 +101,42 @@ async def test_a_released_lease_is_taken_at_once(near_api: ApiClient, api_server
     assert (second.epoch, second.holder) == (2, "two")
     await first.release()  # nothing to release
     assert spec(api_server)["holderIdentity"] == second.identity
+
+
+class OvertakenLease(Lease):
+    """A candidate that is overtaken: the holder renews the lease between its read and its write, `times` times."""
+
+    def __init__(self, api: ApiClient, holder: Lease, times: int) -> None:
+        super().__init__(api, "default", "nodeguard", "two")
+        self._other, self._times, self._now = holder, times, 100.0
+
+    async def _read(self) -> LeaseRecord | None:
+        record = await super()._read()
+        if self._times:
+            self._times -= 1
+            self._now += 4.0
+            assert await self._other.renew(self._now)
+        return record
+
+
+async def test_a_lease_is_seized_from_a_holder_that_renews_it(
+    near_api: ApiClient, api_server: Cluster
+) -> None:
+    first = candidate(near_api, "one")
+    await first.renew(100.0)
+    second = OvertakenLease(near_api, first, times=3)
+    assert await second.seize()
+    assert (spec(api_server)["holderIdentity"], spec(api_server)["leaseTransitions"]) == (second.identity, 2)
+    # Once more, from itself.
+    assert not await second.seize()
+
+
+async def test_a_lease_that_always_changes_is_not_seized(near_api: ApiClient) -> None:
+    first = candidate(near_api, "one")
+    await first.renew(100.0)
+    with pytest.raises(ApiError) as conflict:
+        await OvertakenLease(near_api, first, times=99).seize()
+    assert conflict.value.status == 409
 
 
 @pytest.mark.usefixtures("near_api")
