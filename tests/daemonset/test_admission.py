@@ -103,6 +103,7 @@ FOREIGN_WRITES = {
     "provider": Change({"spec": {"providerID": "x://y"}}),
     "finalizer": Change({"metadata": {"finalizers": ["example.com/x"]}}),
     "other condition": condition(type="Ready", status="False", reason="Forged", message="x"),
+    "features": Change({"status": {"features": {"supplementalGroupsPolicy": True}}}, status=True),
     "capacity": Change({"status": {"capacity": {"nvidia.com/gpu": "0"}}}, status=True),
 }
 
