@@ -1,4 +1,4 @@
-"""Grafana dashboards: scripts/dashboards.yaml as JSON in daemonset/dashboards."""
+"""Grafana dashboards: scripts/dashboards.yaml as JSON in daemonset/chart/dashboards."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import yaml
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "scripts" / "dashboards.yaml"
-DIRECTORY = ROOT / "daemonset" / "dashboards"
+DIRECTORY = ROOT / "daemonset" / "chart" / "dashboards"
 
 # The scrape jobs have the same names as in the alert rules.
 _NAMES = {
