@@ -60,8 +60,8 @@ class DiagnosisPolicy(Struct, frozen=True):
 
     Degraded domains. enforce: topologies with marks of degraded domains; others are only reported.
     classes: the fault classes, of the catalogue; without them no node votes. min_nodes: minimum number of
-    voting nodes. significance_exponent: maximum probability of chance, as the exponent of Chernoff's
-    bound. rate_margin: factor on the fleet's own rate. grace_period: time for which a domain is a
+    voting nodes. significance_exponent: maximum probability of chance, as its negative
+    logarithm. rate_margin: factor on the fleet's own rate. grace_period: time for which a domain is a
     candidate before it is degraded. weak_share: share of nodes below which a weak class waits for
     `weak_wait`, and needs `min_nodes` voters within `weak_window`. max_daily_onsets: onsets of one node
     in a day above which it does not vote. recovery_initial, recovery_max: time without votes after which
@@ -69,9 +69,9 @@ class DiagnosisPolicy(Struct, frozen=True):
     earlier diagnosis does not count.
 
     Suppressed checks. suppression_min_nodes: minimum number of unexplained nodes. usual_daily_onsets: minimum
-    rate of onsets of a check a day. suppression_significance: probability of a wrong suppression at each
-    evaluation. suppression_windows: in which the nodes are counted. confirmed_share: share of the nodes that
-    another source confirms, above which the suppressed check counts as confirmed.
+    rate of unconfirmed onsets of a check a day. suppression_significance: probability of a wrong suppression
+    at each evaluation. suppression_windows: in which the nodes are counted. confirmed_share: share of the
+    nodes that another source confirms, above which the suppressed check counts as confirmed.
     """
 
     enforce: tuple[str, ...] = ()
@@ -88,7 +88,7 @@ class DiagnosisPolicy(Struct, frozen=True):
     recovery_max: float = 28_800.0
     recovery_reset_after: float = _DAY
     suppression_min_nodes: int = 5
-    usual_daily_onsets: float = 1.0
+    usual_daily_onsets: float = 0.33
     suppression_significance: float = 1e-6
-    suppression_windows: tuple[float, ...] = (10 * _MIN, 2 * _HOUR, _DAY)
+    suppression_windows: tuple[float, ...] = (10 * _MIN, _HOUR, 4 * _HOUR, 8 * _HOUR, _DAY)
     confirmed_share: float = 0.2

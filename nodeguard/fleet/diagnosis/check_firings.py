@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Collection, Set
 from typing import NamedTuple
 
@@ -13,7 +12,7 @@ _DAY = 86_400.0
 
 
 class PriorRate(NamedTuple):
-    """The prior data of a check. usual: onsets a day, while the fleet's own rate is not measured.
+    """The prior data of a check. usual: unconfirmed onsets a day, while the fleet's own rate is not measured.
     began: when the diagnosis started.
     """
 
@@ -42,7 +41,7 @@ class CheckFirings:
         self.kernel_confirmed: set[str] = set()
         self._rule = rule
         self._longest = max(rule.suppression_windows)
-        self._recent: deque[float] = deque()
+        self._unconfirmed: dict[tuple[float, str], None] = {}  # recent onsets: time and node
         self._rate = OnsetRate()
 
     def record(self, uid: str, at: float) -> None:
@@ -51,7 +50,7 @@ class CheckFirings:
         self.kernel_confirmed.discard(uid)
         at = max(at, self.latest.pop(uid, at))
         self.latest[uid] = at  # the latest comes last
-        self._recent.append(at)
+        self._unconfirmed[at, uid] = None
 
     def remove_node(self, uid: str) -> None:
         """Remove a node that does not count any more."""
@@ -63,6 +62,7 @@ class CheckFirings:
         """Record that the kernel log and another source agree on the latest onset of a node."""
         if uid in self.active:
             self.kernel_confirmed.add(uid)
+            self._unconfirmed.pop((self.latest.get(uid, 0.0), uid), None)
 
     def forget_onset(self, uid: str) -> None:
         """Forget the onset on a node on which it still fires."""
@@ -71,15 +71,19 @@ class CheckFirings:
     def forget_onsets(self) -> None:
         """Forget all onsets; the usual rate and the nodes on which it fires now stay."""
         self.latest.clear()
-        self._recent.clear()
+        self._unconfirmed.clear()
         self.kernel_confirmed &= self.active
 
     def forget(self, began: float, now: float, *, learns: bool) -> None:
-        """Forget onsets that are too old. learns: whether they count towards the usual rate. began: when the
-        diagnosis started.
+        """Forget onsets that are too old. learns: whether the unconfirmed ones count towards the usual rate.
+        began: when the diagnosis started.
         """
-        while self._recent and self._recent[0] < now - self._longest:
-            if self._recent.popleft() >= began and learns:
+        while self._unconfirmed:
+            at, uid = next(iter(self._unconfirmed))
+            if at >= now - self._longest:
+                break
+            del self._unconfirmed[at, uid]
+            if at >= began and learns:
                 self._rate.count(now)
         while self.latest:
             uid, at = next(iter(self.latest.items()))
@@ -93,14 +97,17 @@ class CheckFirings:
     @property
     def is_idle(self) -> bool:
         """Return whether the check has no recent firing: then only its usual rate remains."""
-        return not (self.active or self.latest or self._recent)
+        return not (self.active or self.latest or self._unconfirmed)
 
     def limit(self, window: float, before: PriorRate, now: float) -> int:
-        """Return on how many nodes it may fire within a window by chance, from its earlier rate."""
-        recent = sum(1 for at in self._recent if at > now - window)
+        """Return on how many nodes it may fire within a window by chance, from the earlier rate of
+        unconfirmed onsets: faults with a proof do not hide false alarms.
+        """
+        recent = sum(1 for at, _ in self._unconfirmed if at > now - window)
         observed = min(now - before.began, self._longest) - window
         self._rate.begin(before.began + self._longest)
-        onsets = sum(1 for at in self._recent if at >= before.began) - recent, max(0.0, observed)
+        earlier = sum(1 for at, _ in self._unconfirmed if at >= before.began) - recent
+        onsets = earlier, max(0.0, observed)
         rate = self._rate.per_node(1, now, max(before.usual, self._rule.usual_daily_onsets) / _DAY, onsets)
         usual = self._rule.rate_margin * max(self._rule.usual_daily_onsets / _DAY, rate) * window
         return max(
@@ -121,9 +128,8 @@ class CheckFirings:
         if len(unexplained) < self._rule.suppression_min_nodes:
             return None
         for window in self._rule.suppression_windows:
-            # Firings from before the start seem to begin at the start; and a window is only long compared
-            # with a longer one.
-            if now - before.began < 2 * window - self._rule.suppression_windows[0]:
+            # Firings from before the start seem to begin at the start.
+            if now - before.began < window:
                 break
             since = now - window
             nodes = frozenset(uid for uid, at in unexplained.items() if at > since)

@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from math import exp, inf, log
+from math import exp, inf, lgamma, log, log1p
 
 
 def significance(voters: int, members: int, chance: float) -> float:
-    """Return the exponent of Chernoff's bound on the probability of at least so many votes, if each member
-    votes with probability `chance`; 0 for no more votes than expected.
+    """Return the negative logarithm of the probability of at least so many votes, if each member votes with
+    probability `chance`: the tail of a binomial distribution. 0 for no more votes than expected.
     """
-    share = voters / members
-    if share <= chance:
+    if voters <= chance * members:
         return 0.0
     if chance <= 0.0:
         return inf
-    rest = (1.0 - share) * log((1.0 - share) / (1.0 - chance)) if share < 1.0 else 0.0
-    return members * (share * log(share / chance) + rest)
+    rest = members - voters
+    first = lgamma(members + 1) - lgamma(voters + 1) - lgamma(rest + 1)
+    first += voters * log(chance) + rest * log1p(-chance)
+    term = total = 1.0  # of the tail, as a multiple of its first term
+    for votes in range(voters, members):
+        term *= (members - votes) / (votes + 1) * chance / (1.0 - chance)
+        total += term
+        if term < _NEGLIGIBLE * total:
+            break
+    return -(first + log(total))
+
+
+_NEGLIGIBLE = 1e-9
 
 
 def fewest_significant(members: int, chance: float, exponent: float) -> int:

@@ -189,7 +189,7 @@ class SuppressedChecks:
 
     def clear_recovered(self, now: float) -> None:
         """End the episodes of checks that began to fire on few nodes for long enough. A check that still
-        fires on many of its nodes stays suppressed there; others are cleared.
+        fires on many of its nodes may spread on: its episode lasts longer, and it stays suppressed there.
         """
         for check, suppressed in list(self.suppressed.items()):
             firings = self._votes.firings.get(check)
@@ -199,23 +199,22 @@ class SuppressedChecks:
                 nodes = self._remaining[check] if suppressed.recovered else firings.active
                 suppressed = replace(suppressed, nodes=tuple(sorted(nodes)))  # noqa: PLW2901
                 self.suppressed[check] = suppressed
-            waited = self._recurrence.clearing_time(suppressed.times)
             least = max(2, suppressed.size / 2)
             if suppressed.recovered:
                 if len(self._remaining[check]) < least and have_reported:
                     self.clear(check, now)
                 continue
+            still_fires = firings is not None and len(firings.active.intersection(suppressed.nodes)) >= least
+            # A slow episode may be quiet for a while: it has to be over for as long as it took to be seen.
+            waited = max(self._recurrence.clearing_time(suppressed.times), suppressed.within)
+            if still_fires and not self._votes.only_warns(check):
+                waited = max(waited, self._rule.recovery_max)
             if now - suppressed.since < waited:
                 continue
-            recent, active = 0, set[str]()
-            if firings is not None:
-                recent = sum(1 for at in firings.latest.values() if at > now - waited)
-                active = firings.active.intersection(suppressed.nodes)
-            # A slow episode continues at half of its own rate.
-            part = min(1.0, waited / suppressed.within) if suppressed.within else 1.0
-            if recent >= max(2, len(suppressed.nodes) / 2 * part):
+            latest = firings.latest.values() if firings is not None else ()
+            if sum(1 for at in latest if at > now - waited) >= least:
                 continue
-            if len(active) >= least:
+            if still_fires:
                 self._confine(suppressed, now)
             else:
                 self.clear(check, now)

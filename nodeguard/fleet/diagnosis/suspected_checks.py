@@ -52,19 +52,17 @@ def suspected_checks(
             for topology in class_votes.vote_rules
             if topology in LOCATION_TOPOLOGIES
         }
-        usual = max(
-            (class_votes.vote_class.daily_rate * len(members) for class_votes in classes.values()),
-            default=0.0,
-        )
         own = [candidate for candidate in candidates if candidate.fault_class in classes]
         excluded = set(explained(check))
-        before = PriorRate(usual, now if votes.began is None else votes.began)
+        before = PriorRate(
+            votes.usual_rate(check) * len(members), now if votes.began is None else votes.began
+        )
         unexplained = firings.unexplained(excluded, len, before, now) if _everywhere(own, members) else None
         if unexplained is None:
             excluded = excluded.union(*(members.nodes(candidate.domain) for candidate in own))
             count = partial(_independent_nodes, topologies=topologies, members=members)
             unexplained = firings.unexplained(excluded, count, before, now)
-            if unexplained is not None and _in_one(unexplained.nodes, excluded, rule, members):
+            if unexplained is not None and _in_one(unexplained.nodes, excluded, topologies, rule, members):
                 unexplained = None
         if unexplained is not None:
             suspected[check] = unexplained
@@ -93,9 +91,15 @@ def _independent_nodes(uids: Collection[str], topologies: Set[str], members: Dom
     return sum(min(count, _OF_ONE) for count in counts.values())
 
 
-def _in_one(uids: frozenset[str], explained: Set[str], rule: DiagnosisPolicy, members: DomainMembers) -> bool:
+def _in_one(
+    uids: frozenset[str],
+    explained: Set[str],
+    topologies: Set[str],
+    rule: DiagnosisPolicy,
+    members: DomainMembers,
+) -> bool:
     """Return whether one parent domain has most of the nodes, and more than by chance. explained: nodes that
-    do not count.
+    do not count. topologies: those that can cause the fault.
 
     In a domain of half of a fleet, few nodes are never significant. There all of the fewest nodes of a false
     alarm suffice: its next nodes will be elsewhere.
@@ -106,11 +110,7 @@ def _in_one(uids: frozenset[str], explained: Set[str], rule: DiagnosisPolicy, me
             counts[path] = counts.get(path, 0) + 1
     others = max(1, len(members) - len(explained))
     for path, count in counts.items():
-        if (
-            count * 2 > len(uids)
-            and members.topology_of(path) in LOCATION_TOPOLOGIES
-            and members.children(path)
-        ):
+        if count * 2 > len(uids) and members.topology_of(path) in topologies and members.children(path):
             chance = len(members.nodes(path) - explained) / others
             if chance > _MAX_FLEET_SHARE:
                 continue

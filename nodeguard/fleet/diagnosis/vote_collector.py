@@ -78,7 +78,7 @@ class VoteCollector:
 
     def _new_diagnosis(self, rule: DiagnosisPolicy) -> Diagnosis:
         diagnosis = Diagnosis(rule, self.is_confirmed, self.shown_faults, self.job_starts)
-        diagnosis.voting.add_check(STALE_CHECK, _OF_SILENCE)
+        diagnosis.voting.add_check(STALE_CHECK, _OF_SILENCE, warns=True)
         return diagnosis
 
     def set_rule(self, rule: DiagnosisPolicy) -> None:
@@ -110,7 +110,8 @@ class VoteCollector:
         report = self._state.reports.get(uid)
         versions = version_domains(report) if report is not None else ()
         for finding in report.findings if report is not None else ():
-            self.diagnosis.voting.add_check(finding.check, finding.topologies)
+            warns = finding.health == Health.WARNING
+            self.diagnosis.voting.add_check(finding.check, finding.topologies, warns=warns)
         voted = bool(self.diagnosis.members.paths(uid))
         self.diagnosis.set_domains(uid, (*paths, *versions) if votes else (), self._now.mono)
         if not self.diagnosis.members.paths(uid):
