@@ -11,7 +11,7 @@ from math import inf
 import msgspec
 
 from bench.simulation.episode import BEFORE
-from bench.simulation.rows import FaultRow, RolloutRow
+from bench.simulation.rows import FaultRow, RolloutRow, pooled
 from bench.simulation.table import HELD_OUT, TUNING, Inputs, Plan, Table, table
 from nodeguard.cli.check_catalogue import load_catalogue
 from nodeguard.cli.usage import whole_number
@@ -23,15 +23,20 @@ from nodeguard.simulate.figures import Share
 _MIN_NODES, _MAX_NODES = 16, 100_000
 _MAX_RUNS = 10_000
 
+# Roll-outs differ less between runs than faults, and each takes longer: so many times fewer of them.
+_FEWER_ROLLOUTS = 5
+
 
 def main(arguments: Sequence[str]) -> None:
     """Run the evaluation and print its tables."""
     parser = ArgumentParser(prog="python -m bench.simulation", description=__doc__)
     add = parser.add_argument
-    nodes, runs = whole_number(_MIN_NODES, _MAX_NODES), whole_number(1, _MAX_RUNS)
+    nodes, runs = whole_number(_MIN_NODES, _MAX_NODES), whole_number(0, _MAX_RUNS)
     add("--nodes", metavar="N", type=nodes, help="nodes of the fleet (2560; 7500 on normal days)")
     add("--episodes", metavar="N", type=runs, default=20, help="episodes of each shared fault (20)")
-    add("--days", metavar="N", type=whole_number(0, _MAX_RUNS), help="normal days (as many as episodes)")
+    add("--no-comparison", action="store_true", help="do not run each episode again without diagnosis")
+    add("--rollouts", metavar="N", type=runs, help="runs of each roll-out (a fifth of the episodes)")
+    add("--days", metavar="N", type=runs, help="normal days (as many as episodes)")
     add(
         "--before", metavar="SECONDS", type=_duration, default=BEFORE, help="normal time before a fault (6 h)"
     )
@@ -59,6 +64,8 @@ def plan_of(options: Namespace) -> Plan:
         nodes=options.nodes or default.nodes,
         quiet_nodes=options.nodes or default.quiet_nodes,
         episodes=options.episodes,
+        compares=not options.no_comparison,
+        runs=options.episodes // _FEWER_ROLLOUTS if options.rollouts is None else options.rollouts,
         days=options.episodes if options.days is None else options.days,
         before=options.before,
         first=HELD_OUT if options.held_out else first,
@@ -79,7 +86,10 @@ _FAULTS = (
     "shared fault", "recall", "precision", "diagnosis p50/p95", "quarantines without -> with",
     "wrongly suppressed",
 )  # fmt: skip
-_ROLLOUTS = ("roll-out", "max quarantined", "suppressed", "after p50", "degraded domains")
+_ROLLOUTS = (
+    "roll-out", "max quarantined", "suppressed", "after p50", "after the fifth node p50/p95",
+    "degraded domains",
+)  # fmt: skip
 
 
 def table_lines(result: Table) -> Iterator[str]:
@@ -91,12 +101,16 @@ def table_lines(result: Table) -> Iterator[str]:
         f"{format_duration(round(plan.before))} of normal operation; {seeds}, from {plan.first}; "
         "intervals at 95%"
     )
-    yield ""
-    yield from _columns([_FAULTS, *(_fault(row) for row in result.faults)])
+    if result.faults:
+        recall, precision = pooled(result.faults)
+        total = ("all", _share(recall), _share(precision) if precision.of else "-", "", "", "")
+        yield ""
+        yield from _columns([_FAULTS, *(_fault(row) for row in result.faults), total])
     if result.unfit:
         yield f"too few domains in this fleet: {', '.join(result.unfit)}"
-    yield ""
-    yield from _columns([_ROLLOUTS, *(_rollout(row) for row in result.rollouts)])
+    if result.rollouts:
+        yield ""
+        yield from _columns([_ROLLOUTS, *(_rollout(row) for row in result.rollouts)])
     quiet = result.quiet
     if quiet is not None:
         yield ""
@@ -113,7 +127,7 @@ def _fault(row: FaultRow) -> tuple[str, ...]:
         _share(row.recall),
         _share(row.precision) if row.precision.of else "-",
         f"{_seconds(row.p50)} / {_seconds(row.p95)}",
-        f"{row.without:.1f} -> {row.quarantines:.1f}",
+        f"{'-' if row.without is None else f'{row.without:.1f}'} -> {row.quarantines:.1f}",
         str(row.wrongly_suppressed),
     )
 
@@ -127,6 +141,7 @@ def _rollout(row: RolloutRow) -> tuple[str, ...]:
         str(row.max_quarantined),
         _share(row.suppressed),
         _seconds(row.p50),
+        " / ".join(map(_seconds, row.visible)),
         str(row.domains),
     )
 

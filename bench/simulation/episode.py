@@ -24,8 +24,11 @@ from nodeguard.wire.report import Report
 # Normal seconds before a fault by default, and seconds for which a fault is observed.
 BEFORE, AFTER = 6 * 3600.0, 2.5 * 3600.0
 
-# Seconds for which a roll-out is observed at most, and after its end.
-_MAX_ROLLOUT, _AFTER_ROLLOUT = 3 * 3600.0, 1800.0
+# Seconds for which a roll-out is observed after its end.
+_AFTER_ROLLOUT = 1800.0
+
+# Nodes with false alarms from which they are visible: fewer are like single faults.
+_FEWEST = 5
 
 _NO_DIAGNOSIS = DiagnosisPolicy(classes=(), suppression_min_nodes=1_000_000_000)
 
@@ -37,7 +40,8 @@ class Episode(Struct, frozen=True):
     diagnosis, of each. wrong: domains that were diagnosed without the fault. quarantines: of nodes with
     the fault. max_healthy_quarantined: nodes at one time without a fault. suppressed: checks since the fault;
     wrongly_suppressed: those that should not be. is_suppressed: whether the check that should be suppressed
-    was, if there is one.
+    was, if there is one. visible_seconds: from the fifth node with a false alarm to the suppression; empty
+    for fewer nodes, or without suppression.
     """
 
     expected: int
@@ -49,6 +53,7 @@ class Episode(Struct, frozen=True):
     suppressed: tuple[CheckSuppressed, ...]
     wrongly_suppressed: int
     is_suppressed: bool
+    visible_seconds: tuple[float, ...] = ()
 
 
 def without_diagnosis(policy: Policy) -> Policy:
@@ -95,13 +100,15 @@ def rollout_episode(
 ) -> Episode:
     """Run the episode of a roll-out. new_agent: with the catalogue that is rolled out."""
     random = Random(f"{seed} {rollout.check} {rollout.share} {rollout.lasts} {rollout.by_rack}")
-    until = BEFORE + min(rollout.lasts, _MAX_ROLLOUT) + _AFTER_ROLLOUT
+    until = BEFORE + rollout.lasts + _AFTER_ROLLOUT
     normal = list(node_faults(fleet, DEFAULT_RATES, until, random))
     agents = SimulatedAgents(agent)
     reports = rollout_reports(rollout, fleet, agents.healthy_report, new_agent, BEFORE, random)
     counter = _run(agents, fleet, normal, policy, random, until, reports)
     suppressed = _suppressed(counter, BEFORE)
     expected = [event for event in suppressed if event.check == rollout.check]
+    firing = sorted(at for at, report in reports.values() if report.findings)
+    visible = firing[_FEWEST - 1 : _FEWEST]
     return Episode(
         0,
         0,
@@ -112,6 +119,7 @@ def rollout_episode(
         suppressed,
         len(suppressed) - len(expected),
         bool(expected),
+        tuple(max(0.0, event.at - at) for event, at in zip(expected, visible, strict=False)),
     )
 
 

@@ -9,16 +9,19 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nodeguard.model.catalogue import Catalogue
-from nodeguard.model.check import Compare, Condition
+from nodeguard.model.check import Check, Compare, Condition
 from nodeguard.model.signal import Signal
 from nodeguard.simulate.agent_reports import SimulatedAgent
 from nodeguard.simulate.fleet_topology import SimulatedTopology
+from nodeguard.simulate.simulated_machine import SUBSYSTEMS
 from nodeguard.wire.report import Report
 
-# Bad conditions by check: each is true for every healthy GPU.
-BAD_CONDITIONS: Mapping[str, Condition] = {
-    "gpu-reset-required": Compare("gpu.error", "is", "none"),
-    "gpu-thermal-slowdown": Compare("gpu.temperature.margin", "at_most", 100),
+# Bad conditions by the kind of target: each is true for a healthy one.
+_BAD_CONDITIONS: Mapping[str, Condition] = {
+    "gpu": Compare("gpu.error", "is", "none"),
+    "node": Compare("nvml.library", "is", value=True),
+    "nvlink": Compare("nvlink.active", "is", value=True),
+    "port": Compare("port.up", "is", value=True),
 }
 
 # Name of the new catalogue in reports.
@@ -41,11 +44,14 @@ class Rollout(Struct, frozen=True):
 
 def bad_agent(catalogue: Catalogue, signals: Mapping[str, Signal], check_id: str) -> SimulatedAgent:
     """Return an agent with a catalogue in which one check is bad."""
-    checks = tuple(
-        replace(check, when=BAD_CONDITIONS[check_id]) if check.id == check_id else check
-        for check in catalogue.checks
-    )
+    checks = tuple(_bad_check(check) if check.id == check_id else check for check in catalogue.checks)
     return SimulatedAgent(replace(catalogue, checks=checks), signals, NAME)
+
+
+def _bad_check(check: Check) -> Check:
+    """Return a check that fires on healthy targets of its first kind."""
+    condition = _BAD_CONDITIONS[check.targets[0]]
+    return replace(check, when=condition, targets=check.targets[:1], hardware=(), applies_when=None)
 
 
 def rollout_reports(
@@ -60,7 +66,12 @@ def rollout_reports(
 
     Nodes are healthy by all other checks. A random share of them has the finding of the bad check.
     """
-    firing = replace(new_agent.healthy_report("gpu"), passing=())
+    reports = (new_agent.healthy_report(subsystem) for subsystem in SUBSYSTEMS)
+    firing = next(
+        replace(report, passing=())
+        for report in reports
+        if any(finding.check == rollout.check for finding in report.findings)
+    )
     passing = replace(firing, findings=(), health=healthy_report.health, digest=f"{firing.digest} quiet")
     order = list(range(len(fleet.nodes)))
     if rollout.by_rack:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from msgspec import Struct
 
@@ -16,7 +16,8 @@ class FaultRow(Struct, frozen=True):
     """A kind of shared fault. recall: domains with the fault that were diagnosed; where a check should be
     suppressed instead, whether it was. precision: diagnosed domains that had the fault. p50, p95: seconds to
     the diagnosis. without, quarantines: mean number of nodes with the fault that were quarantined in an
-    episode without any diagnosis, and with it. wrongly_suppressed: checks, in all episodes.
+    episode without any diagnosis (None if that was not run), and with it. wrongly_suppressed: checks, in all
+    episodes.
     """
 
     kind: str
@@ -24,20 +25,22 @@ class FaultRow(Struct, frozen=True):
     precision: Share
     p50: float | None
     p95: float | None
-    without: float
+    without: float | None
     quarantines: float
     wrongly_suppressed: int
 
 
 class RolloutRow(Struct, frozen=True):
     """A roll-out. max_quarantined: healthy nodes at one time, in any run. suppressed: runs in which the check
-    was suppressed; p50: seconds until then. domains: diagnosed, in all runs.
+    was suppressed; p50: seconds until then; visible: seconds from the fifth node on which the check fires
+    until then, median and 95%. domains: diagnosed, in all runs.
     """
 
     rollout: Rollout
     max_quarantined: int
     suppressed: Share
     p50: float | None
+    visible: tuple[float | None, float | None]
     domains: int
 
 
@@ -68,19 +71,21 @@ def fault_row(kind: str, episodes: list[Episode], without: list[Episode]) -> Fau
         share(detected, detected + wrong),
         quantile(seconds, 0.5),
         quantile(seconds, 0.95),
-        _mean(run.quarantines for run in without),
-        _mean(run.quarantines for run in episodes),
+        mean([run.quarantines for run in without]),
+        mean([run.quarantines for run in episodes]) or 0.0,
         sum(run.wrongly_suppressed for run in episodes),
     )
 
 
 def rollout_row(rollout: Rollout, episodes: list[Episode]) -> RolloutRow:
     """Return the row of a roll-out."""
+    visible = [seconds for run in episodes for seconds in run.visible_seconds]
     return RolloutRow(
         rollout,
         max((run.max_healthy_quarantined for run in episodes), default=0),
         share(sum(run.is_suppressed for run in episodes), len(episodes)),
         quantile([at for run in episodes for at in run.detection_seconds], 0.5),
+        (quantile(visible, 0.5), quantile(visible, 0.95)),
         sum(run.wrong for run in episodes),
     )
 
@@ -104,5 +109,10 @@ def quiet_row(fleet_nodes: int, runs: list[QuietDays]) -> QuietRow:
     )
 
 
-def _mean(values: Iterable[float]) -> float:
-    return mean(list(values)) or 0.0
+def pooled(rows: Sequence[FaultRow]) -> tuple[Share, Share]:
+    """Return the recall and the precision of all kinds together."""
+    shares = [row.recall for row in rows], [row.precision for row in rows]
+    recall, precision = (
+        share(sum(part.hits for part in parts), sum(part.of for part in parts)) for parts in shares
+    )
+    return recall, precision

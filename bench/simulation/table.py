@@ -33,9 +33,13 @@ TUNING, HELD_OUT = 1, 10_000
 
 _MINUTE, _HOUR = 60.0, 3600.0
 
+# Checks of each way to vote: not at all, for locations, and for versions.
+_CHECKS = ("gpu-reset-required", "port-down", "nvlink-down", "nic-firmware-dead", "driver-library-mismatch")
+
 ROLLOUTS = (
     *(
-        Rollout("gpu-reset-required", share, lasts)
+        Rollout(check, share, lasts)
+        for check in _CHECKS
         for share in (0.01, 0.1, 1.0)
         for lasts in (0.0, 30 * _MINUTE, 2 * _HOUR, 8 * _HOUR)
     ),
@@ -43,19 +47,18 @@ ROLLOUTS = (
 )
 
 
-# Roll-outs differ less between runs than faults, and each takes longer: so many times fewer of them.
-_FEWER_ROLLOUTS = 5
-
-
 class Plan(Struct, frozen=True):
     """Size of the evaluation. nodes: of an episode's fleet. quiet_nodes: of the fleet on normal days.
-    episodes: of each kind. days: normal ones. before: normal seconds before a fault. first: the first seed.
-    kinds: of shared faults; those that do not fit the fleet are left out.
+    episodes: of each kind of fault. compares: whether each runs again without diagnosis. runs: of each
+    roll-out. days: normal ones. before: normal seconds before a fault. first: the first seed. kinds: of
+    shared faults; those that do not fit the fleet are left out.
     """
 
     nodes: int = 2560
     quiet_nodes: int = REFERENCE_NODES
     episodes: int = 20
+    compares: bool = True
+    runs: int = 4
     days: int = 20
     before: float = BEFORE
     first: int = TUNING
@@ -83,27 +86,26 @@ class Inputs(Struct, frozen=True):
 
 def table(inputs: Inputs, plan: Plan, jobs: int, log: Callable[[str], None]) -> Table:
     """Run the evaluation. jobs: number of processes. log: called with the name of each step."""
-    seeds, fleet = range(plan.first, plan.first + plan.episodes), simulated_topology(plan.nodes)
+    fleet = simulated_topology(plan.nodes)
     unfit = tuple(kind for kind in plan.kinds if not SHARED_FAULT_KINDS[kind].fits(fleet))
     with ProcessPoolExecutor(jobs, initializer=_begin, initargs=(inputs,)) as pool:
         faults = []
         for kind in plan.kinds:
-            if kind in unfit:
+            if kind in unfit or not plan.episodes:
                 continue
             log(kind)
             tasks = [
                 (kind, seed, plan.nodes, diagnoses, plan.before)
-                for diagnoses in (True, False)
-                for seed in seeds
+                for diagnoses in ((True, False) if plan.compares else (True,))
+                for seed in range(plan.first, plan.first + plan.episodes)
             ]
             episodes = list(pool.map(_fault, tasks))
             faults.append(fault_row(kind, episodes[: plan.episodes], episodes[plan.episodes :]))
         rollouts = []
-        for rollout in plan.rollouts:
+        for rollout in plan.rollouts if plan.runs else ():
             log(f"roll-out of {rollout.check}")
-            fewer = seeds[: max(1, plan.episodes // _FEWER_ROLLOUTS)]
-            runs = list(pool.map(_rollout, [(rollout, seed, plan.nodes) for seed in fewer]))
-            rollouts.append(rollout_row(rollout, runs))
+            runs = [(rollout, seed, plan.nodes) for seed in range(plan.first, plan.first + plan.runs)]
+            rollouts.append(rollout_row(rollout, list(pool.map(_rollout, runs))))
         log("normal days")
         days = [(plan.quiet_nodes, seed, plan.before) for seed in range(plan.first, plan.first + plan.days)]
         quiet = quiet_row(plan.quiet_nodes, list(pool.map(_quiet_day, days))) if plan.days else None

@@ -37,9 +37,9 @@ class TopologySizes(Struct, frozen=True):
 
 DEFAULT_SIZES = TopologySizes()
 
-# Fleets with fewer nodes have smaller leaves, so that there are several.
+# Fleets with fewer nodes have smaller domains, so that there are several of each.
 _SMALL_FLEET = 128
-_SMALL_SIZES = TopologySizes(leaf=8)
+_SMALL_SIZES = TopologySizes(leaf=8, row=3, feed=2)
 
 
 class SimulatedTopology(Struct, frozen=True):

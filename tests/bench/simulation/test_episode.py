@@ -41,10 +41,10 @@ def test_without_diagnosis_the_nodes_are_quarantined_one_by_one(agent: Simulated
     assert episode.quarantines > 3
 
 
-def test_an_aggregator_without_reports_diagnoses_itself(agent: SimulatedAgent) -> None:
-    episode = fault_episode(
-        agent, FLEET, "observer partition", 10_000, enforce_all(default_policy(FAULT_CLASSES))
-    )
+@pytest.mark.parametrize("nodes", [16, 64, 1600])
+def test_an_aggregator_without_reports_diagnoses_itself(agent: SimulatedAgent, nodes: int) -> None:
+    topology, policy = simulated_topology(nodes), enforce_all(default_policy(FAULT_CLASSES))
+    episode = fault_episode(agent, topology, "observer partition", 10_000, policy)
     assert episode.is_suppressed
     assert (episode.expected, episode.wrong, episode.quarantines) == (0, 0, 0)
 
@@ -58,6 +58,19 @@ def test_a_bad_check_quarantines_no_more_than_its_budget(agent: SimulatedAgent, 
     )
     assert episode.is_suppressed
     assert episode.max_healthy_quarantined <= 5
+
+
+@pytest.mark.parametrize("check", ["gpu-reset-required", "port-down", "nic-firmware-dead"])
+@pytest.mark.parametrize(("nodes", "share"), [(256, 0.1), (2560, 0.01)])
+def test_a_bad_check_that_spreads_for_hours_quarantines_few_nodes(
+    agent: SimulatedAgent, check: str, nodes: int, share: float
+) -> None:
+    rollout = Rollout(check, share, 8 * 3600.0)
+    new_agent = bad_agent(*load_catalogue(), check)
+    policy = enforce_all(default_policy(FAULT_CLASSES))
+    episode = rollout_episode(agent, new_agent, simulated_topology(nodes), rollout, 1, policy)
+    assert episode.is_suppressed
+    assert episode.max_healthy_quarantined <= 8
 
 
 def test_quiet_hours_have_no_wrong_diagnosis(agent: SimulatedAgent) -> None:

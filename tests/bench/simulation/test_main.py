@@ -24,9 +24,10 @@ def plans(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        ([], Plan(2560, 7500, 20, 20, 21_600.0, 1)),
-        (["--nodes", "64", "--episodes", "3"], Plan(64, 64, 3, 3, 21_600.0, 1)),
-        (["--seed", "7", "--days", "0", "--before", "0"], Plan(2560, 7500, 20, 0, 0.0, 7)),
+        ([], Plan(nodes=2560, quiet_nodes=7500, episodes=20, runs=4, days=20, before=21_600.0, first=1)),
+        (["--nodes", "64", "--episodes", "5"], Plan(nodes=64, quiet_nodes=64, episodes=5, runs=1, days=5)),
+        (["--seed", "7", "--days", "0", "--before", "0"], Plan(days=0, before=0.0, first=7)),
+        (["--no-comparison", "--rollouts", "9"], Plan(compares=False, runs=9)),
         (["--held-out"], Plan(first=HELD_OUT)),
     ],
 )
@@ -57,7 +58,9 @@ def test_an_option_that_does_not_apply_is_refused(
 def test_a_fleet_of_16_nodes_is_evaluated() -> None:
     catalogue, signals = load_catalogue()
     inputs = Inputs(catalogue, signals, default_policy(catalogue.fault_classes))
-    result = table(inputs, Plan(16, 16, 1, 1, 0.0, 1, rollouts=()), 1, lambda _: None)
+    result = table(
+        inputs, Plan(nodes=16, quiet_nodes=16, episodes=1, days=1, before=0.0, rollouts=()), 1, lambda _: None
+    )
     assert {"leaf dead", "rack power"} <= {row.kind for row in result.faults}
     assert {"spine degraded", "NVLink tray"} <= set(result.unfit)
     assert result.quiet is not None

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from bench.simulation.__main__ import table_lines
 from bench.simulation.episode import Episode, QuietDays
@@ -46,6 +47,9 @@ def test_a_rollout_row_shows_the_worst_run() -> None:
     rollout = Rollout("gpu-reset-required", 0.1, 0.0)
     row = rollout_row(rollout, [episode(max_healthy=5), episode(0, (), max_healthy=15, wrong=1)])
     assert (row.max_quarantined, row.suppressed, row.p50, row.domains) == (15, share(1, 2), 20.0, 1)
+    assert row.visible == (None, None)
+    seen = replace(episode(), visible_seconds=(16.0,))
+    assert rollout_row(rollout, [seen, episode()]).visible == (16.0, 16.0)
 
 
 def test_quiet_days_are_counted_by_day() -> None:
@@ -59,13 +63,23 @@ def test_quiet_days_are_counted_by_day() -> None:
 
 def test_the_table_has_a_line_for_each_row() -> None:
     fault = FaultRow("leaf dead", share(9, 10), share(0, 0), 20.0, None, 24.4, 0.0, 0)
-    rollout = RolloutRow(Rollout("gpu-reset-required", 0.1, 1800.0), 5, share(3, 4), 50.0, 0)
+    rollout = RolloutRow(Rollout("gpu-reset-required", 0.1, 1800.0), 5, share(3, 4), 50.0, (15.0, None), 0)
     quiet = QuietRow(7500, 10.0, 0.1, 0.0, 0.3, 3.2, 0.5)
-    lines = list(table_lines(Table(Plan(first=HELD_OUT), (fault,), (rollout,), quiet, ("leaf dead",))))
+    other = FaultRow("rack power", share(10, 10), share(10, 10), 20.0, None, None, 0.0, 0)
+    lines = list(table_lines(Table(Plan(first=HELD_OUT), (fault, other), (rollout,), quiet, ("leaf dead",))))
     assert "held-out seeds, from 10000" in lines[0]
     assert lines[3].startswith("leaf dead     0.90 [0.60, 0.98]")
     assert "20 s / -" in lines[3]
     assert "24.4 -> 0.0" in lines[3]
-    assert lines[4] == "too few domains in this fleet: leaf dead"
-    assert lines[7].startswith("gpu-reset-required on 10% over 30 min  5                0.75 [0.30, 0.95]")
-    assert "days of 7,500 nodes: 0.10 false domains a day [0.00, 0.30]" in lines[9]
+    assert " - -> 0.0" in lines[4]
+    assert lines[5].startswith("all           0.95 [0.76, 0.99]  1.00 [0.72, 1.00]")
+    assert lines[6] == "too few domains in this fleet: leaf dead"
+    assert lines[9].startswith("gpu-reset-required on 10% over 30 min  5                0.75 [0.30, 0.95]")
+    assert "15 s / -" in lines[9]
+    assert "days of 7,500 nodes: 0.10 false domains a day [0.00, 0.30]" in lines[11]
+
+
+def test_a_table_has_only_the_parts_that_ran() -> None:
+    quiet = QuietRow(7500, 10.0, 0.1, 0.0, 0.3, 3.2, 0.5)
+    lines = list(table_lines(Table(Plan(episodes=0, runs=0), (), (), quiet)))
+    assert len(lines) == 3
