@@ -34,7 +34,7 @@ def significant_domains(
 
 
 # A parent is affected if so many of its nodes outside of the affected children vote: fewer are single faults
-# beside those of the children.
+# beside those of a child. A second and each further affected child counts as one of them.
 _MIN_OTHERS = 5
 
 
@@ -75,7 +75,8 @@ class _AffectedDomains:
             return True
         others = members.nodes(domain) - set[str]().union(*map(members.nodes, affected))
         count = len(others & voters.keys())
-        return count >= _MIN_OTHERS and self._votes.is_significant(count, len(others), window, self._now)
+        is_spread = count + max(0, len(affected) - 1) >= _MIN_OTHERS
+        return is_spread and self._votes.is_significant(count, len(others), window, self._now)
 
 
 def choose_candidates(

@@ -20,7 +20,7 @@ def confined() -> Fleet:
     made = quiet_fleet(SIZE)
     for number in NODES:
         made.say(number, lost())
-    advance(made, 8_000.0, 30.0)
+    advance(made, 30_000.0, 60.0)
     assert (made.marked(), suppressed(made)) == ([], {"gpu-lost"})
     return made
 
