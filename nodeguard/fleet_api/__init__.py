@@ -1,1 +1,1 @@
-"""Responses of the API and the pages of the CLI: views of nodes, domains, incidents and status. Pure."""
+"""Responses of the API, and the views of nodes, domains, incidents and status that show them. Pure."""

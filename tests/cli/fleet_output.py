@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from textwrap import dedent
 
-from nodeguard.cli.render.node import node_lines
 from nodeguard.cli.render.terminal import StyledLine, wrap_lines
 from nodeguard.fleet_api.node import describe_node
 from nodeguard.fleet_api.service_state import ServiceState
+from nodeguard.fleet_api.text.node import node_lines
 from tests.fleet.scene import Fleet
 
 LEADER = ServiceState(

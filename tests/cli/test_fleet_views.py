@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from nodeguard.cli.render.incident import incident_lines
-from nodeguard.cli.render.node import node_lines
 from nodeguard.cli.render.resources import INCIDENT_TABLE, resource_lines
-from nodeguard.cli.render.status import status_lines
 from nodeguard.fleet.state.rejected_reports import RejectedReport
 from nodeguard.fleet_api.incident import describe_incident, list_incidents
 from nodeguard.fleet_api.node import describe_node
 from nodeguard.fleet_api.status import fleet_status
+from nodeguard.fleet_api.text.incident import incident_lines
+from nodeguard.fleet_api.text.node import node_lines
+from nodeguard.fleet_api.text.status import status_lines
 from nodeguard.model.finding import Health
 from nodeguard.model.incident import OperatorDecision
 from nodeguard.model.mark import HOLD_ANNOTATION, MAINTENANCE_ANNOTATION

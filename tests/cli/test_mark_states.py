@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from nodeguard.cli.render.incident import incident_lines
-from nodeguard.cli.render.status import status_lines
 from nodeguard.fleet_api.incident import describe_incident, list_incidents
 from nodeguard.fleet_api.status import fleet_status
+from nodeguard.fleet_api.text.incident import incident_lines
+from nodeguard.fleet_api.text.status import status_lines
 from nodeguard.model.incident import IncidentState
 from nodeguard.model.policy import Mode, ModeRule, Policy
 from tests.cli.fleet_output import LEADER, explained, look, page

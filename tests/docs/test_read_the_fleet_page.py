@@ -8,16 +8,16 @@ from typing import get_args
 import msgspec
 import pytest
 
-from nodeguard.cli.render.domain import domain_lines
 from nodeguard.fleet.decide.release import WaitKind
 from nodeguard.fleet_api.domain import describe_domain
 from nodeguard.fleet_api.schema import domain as domain_schema
 from nodeguard.fleet_api.schema import incident as incident_schema
 from nodeguard.fleet_api.schema import node as node_schema
 from nodeguard.fleet_api.schema import status as status_schema
+from nodeguard.fleet_api.text.domain import domain_lines
 from tests.cli.fleet_output import look
-from tests.cli.render.test_domain import FABRIC
 from tests.fleet.leaves import FIRST
+from tests.fleet_api.text.test_domain import FABRIC
 from tests.paths import ROOT
 
 PAGE = (ROOT / "docs" / "tasks" / "read-the-fleet.md").read_text("utf-8")

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from nodeguard.cli.check_catalogue import load_catalogue, parse_families
 from nodeguard.cli.options import add_checks, add_family, add_output
 from nodeguard.cli.render.check_text import check_facts
-from nodeguard.cli.render.fleet_text import count_noun
 from nodeguard.cli.render.terminal import StyledLine, StyledText, print_lines
 from nodeguard.cli.streams import print_output, to_json, to_yaml
 from nodeguard.cli.usage import OK, ArgumentParser
+from nodeguard.fleet_api.text.phrases import count_noun
 from nodeguard.model.catalogue import Catalogue
 from nodeguard.model.check import Check
 from nodeguard.model.finding import Health

@@ -15,15 +15,15 @@ from nodeguard.cli.aggregator_client import (
 from nodeguard.cli.commands.status import agent_text_or_raise
 from nodeguard.cli.options import add_output
 from nodeguard.cli.progress import add_watch, print_or_watch
-from nodeguard.cli.render.domain import domain_lines
-from nodeguard.cli.render.incident import incident_lines
-from nodeguard.cli.render.node import node_lines
 from nodeguard.cli.render.terminal import StyledLine, format_lines
 from nodeguard.cli.streams import to_json, to_yaml
 from nodeguard.cli.usage import OK, ArgumentParser, UsageError, did_you_mean
 from nodeguard.fleet_api.schema.domain import DomainList, DomainView
 from nodeguard.fleet_api.schema.incident import IncidentView
 from nodeguard.fleet_api.schema.node import NodeList, NodeView
+from nodeguard.fleet_api.text.domain import domain_lines
+from nodeguard.fleet_api.text.incident import incident_lines
+from nodeguard.fleet_api.text.node import node_lines
 
 SUMMARY = "show a node, incident or domain in detail"
 GROUP = "Fleet"

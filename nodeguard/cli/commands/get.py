@@ -11,7 +11,6 @@ from nodeguard.cli.aggregator_client import AggregatorClient, NotFoundError, add
 from nodeguard.cli.commands.describe import node_not_found
 from nodeguard.cli.options import add_output
 from nodeguard.cli.progress import add_watch, print_or_watch
-from nodeguard.cli.render.domain import domain_list_lines
 from nodeguard.cli.render.resources import (
     BUDGET_TABLE,
     CHECK_TABLE,
@@ -28,6 +27,7 @@ from nodeguard.fleet_api.schema.budget import BudgetList
 from nodeguard.fleet_api.schema.domain import DomainList
 from nodeguard.fleet_api.schema.incident import IncidentList
 from nodeguard.fleet_api.schema.node import NodeList
+from nodeguard.fleet_api.text.domain import domain_list_lines
 from nodeguard.model.finding import Health
 from nodeguard.model.incident import IncidentState
 

@@ -10,11 +10,11 @@ from pathlib import Path
 from nodeguard.cli.check_catalogue import load_catalogue
 from nodeguard.cli.options import add_checks, add_output
 from nodeguard.cli.progress import elapsed
-from nodeguard.cli.render.fleet_text import count_noun
 from nodeguard.cli.render.scenario import scenario_lines
 from nodeguard.cli.render.terminal import StyledLine, StyledText, field_line, print_lines
 from nodeguard.cli.streams import print_error, print_output, to_json, to_yaml
 from nodeguard.cli.usage import OK, ArgumentParser, UsageError, whole_number
+from nodeguard.fleet_api.text.phrases import count_noun
 from nodeguard.judge.formatting import format_duration
 from nodeguard.model.catalogue import Catalogue
 from nodeguard.model.policy import Mode, Policy, default_policy

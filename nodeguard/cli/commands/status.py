@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from nodeguard.cli.aggregator_client import ENVIRONMENT, AggregatorClient, UnreachableError, add_socket
 from nodeguard.cli.options import AGENT_SOCKET_ENVIRONMENT, add_output
 from nodeguard.cli.progress import add_watch, print_or_watch
-from nodeguard.cli.render.status import status_lines
 from nodeguard.cli.render.terminal import format_lines
 from nodeguard.cli.streams import to_json, to_yaml
 from nodeguard.cli.usage import OK, ArgumentParser, UsageError
 from nodeguard.fleet_api.schema.status import FleetStatus
+from nodeguard.fleet_api.text.status import status_lines
 
 SUMMARY = "show the health of the fleet, or of this node"
 GROUP = "Fleet"

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from nodeguard.aggregator.api.requests import UnmarkRequest
 from nodeguard.cli.aggregator_client import AggregatorClient, add_socket, print_result
 from nodeguard.cli.options import add_by, add_output
-from nodeguard.cli.render.fleet_text import count_noun
 from nodeguard.cli.streams import print_error
 from nodeguard.cli.usage import MISSING_EXTRA, OK, ArgumentParser, UsageError
 from nodeguard.fleet_api.schema.status import FleetStatus
+from nodeguard.fleet_api.text.phrases import count_noun
 
 SUMMARY = "remove the marks of nodes, or all nodeguard marks"
 GROUP = "Fleet"

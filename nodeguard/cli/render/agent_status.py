@@ -8,11 +8,11 @@ from typing import Literal
 from msgspec import Struct
 
 from nodeguard.agent.control import AgentStatus
-from nodeguard.cli.render.fleet_text import count_noun
 from nodeguard.cli.render.terminal import StyledLine, StyledText, format_age, format_time
 from nodeguard.cli.render.verdict import VerdictText, verdict_lines
 from nodeguard.cli.render.verdict_json import FindingOutput, HealthOutput, finding_output
 from nodeguard.cli.scope import verdict_data_status
+from nodeguard.fleet_api.text.phrases import count_noun
 from nodeguard.model.finding import DataStatus
 from nodeguard.model.instant import Instant, rfc3339
 from nodeguard.model.target import NODE, target_label

@@ -11,7 +11,8 @@ from nodeguard.backtest.mark_tracker import MarkEnd
 from nodeguard.backtest.policy_difference import OnlyUnderOne, PolicyDifference, compare_policies
 from nodeguard.backtest.policy_result import DomainResult, PolicyResult
 from nodeguard.cli.render.backtest_table import check_table, node_hours, table_legend
-from nodeguard.cli.render.fleet_text import (
+from nodeguard.cli.render.terminal import StyledLine, StyledText, format_time, printable
+from nodeguard.fleet_api.text.phrases import (
     MARK_STYLES,
     STYLES,
     count_noun,
@@ -19,7 +20,6 @@ from nodeguard.cli.render.fleet_text import (
     target_text,
     title_line,
 )
-from nodeguard.cli.render.terminal import StyledLine, StyledText, format_time, printable
 from nodeguard.judge.formatting import format_duration
 from nodeguard.model.incident import IncidentState
 from nodeguard.model.policy import Policy

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from nodeguard.backtest.mark_results import PolicyCheckResult
-from nodeguard.cli.render.fleet_text import MARK_STYLES, item_line
 from nodeguard.cli.render.terminal import StyledLine, StyledText, printable
+from nodeguard.fleet_api.text.phrases import MARK_STYLES, item_line
 from nodeguard.judge.formatting import format_duration
 from nodeguard.model.policy import Policy
 from nodeguard.simulate.figures import wilson

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from nodeguard.cli.render.fleet_text import count_noun, item_line
 from nodeguard.cli.render.terminal import StyledLine, StyledText
+from nodeguard.fleet_api.text.phrases import count_noun, item_line
 from nodeguard.simulate.scenario_run import Outcome, ScenarioResult
 from nodeguard.simulate.scenarios import Expectation
 

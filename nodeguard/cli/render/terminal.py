@@ -7,11 +7,23 @@ import shutil
 import textwrap
 from collections.abc import Iterable, Sequence
 
-from msgspec import Struct
-
 from nodeguard.cli.streams import in_color, is_terminal, print_output
-from nodeguard.judge.formatting import format_duration
+from nodeguard.fleet_api.text.lines import StyledLine, StyledText, format_age, printable
 from nodeguard.model.instant import rfc3339
+
+# The lines come with what prints them.
+__all__ = [
+    "StyledLine",
+    "StyledText",
+    "field_line",
+    "format_age",
+    "format_lines",
+    "format_time",
+    "print_lines",
+    "printable",
+    "terminal_width",
+    "wrap_lines",
+]
 
 # Style to ANSI code.
 _STYLES = {
@@ -35,21 +47,6 @@ _QUANTITY = re.compile(
 _NO_BREAK = "\u00a0"
 
 
-class StyledText(Struct, frozen=True):
-    """A text of one style, empty for none."""
-
-    text: str
-    style: str = ""
-
-
-class StyledLine(Struct, frozen=True):
-    """A line: a head that is never wrapped, then a text that is wrapped beside it."""
-
-    head: tuple[StyledText, ...] = ()
-    text: str = ""
-    style: str = ""
-
-
 def field_line(name: str, text: str) -> StyledLine:
     """Return a line with the name and the value of a field."""
     return StyledLine((StyledText(f"{name:<{_FIELD}}", "dim"),), text)
@@ -71,13 +68,6 @@ def wrap_lines(lines: Iterable[StyledLine], columns: int) -> list[list[StyledTex
         result.append([*line.head, StyledText(pieces[0], line.style)])
         result.extend([StyledText(" " * indent), StyledText(piece, line.style)] for piece in pieces[1:])
     return result
-
-
-def printable(text: str) -> str:
-    """Return a text without control characters: reports repeat the names that processes give themselves."""
-    if text.isprintable():
-        return text
-    return "".join(letter if letter.isprintable() else " " if letter.isspace() else "?" for letter in text)
 
 
 def print_lines(lines: Sequence[StyledLine]) -> None:
@@ -110,8 +100,3 @@ def _colored(row: Iterable[StyledText]) -> str:
 def format_time(wall: float) -> str:
     """Return a time as tables show it: `2026-11-21 09:12:33 UTC`. wall: seconds since the epoch."""
     return rfc3339(wall).replace("T", " ").replace("Z", " UTC")
-
-
-def format_age(seconds: float) -> str:
-    """Return how long ago a time was."""
-    return "just now" if seconds < 1 else f"{format_duration(seconds)} ago"

@@ -1,9 +1,9 @@
 from __future__ import annotations
 
-from nodeguard.cli.render.node import node_lines
-from nodeguard.cli.render.status import status_lines
 from nodeguard.fleet_api.node import describe_node
 from nodeguard.fleet_api.status import fleet_status
+from nodeguard.fleet_api.text.node import node_lines
+from nodeguard.fleet_api.text.status import status_lines
 from tests.cli.fleet_output import LEADER, look
 from tests.fleet.scene import Fleet
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from nodeguard.cli.render.fleet_text import (
+from nodeguard.fleet.diagnosis.results import JOB
+from nodeguard.fleet_api.schema.incident import IncidentView
+from nodeguard.fleet_api.text.lines import StyledLine
+from nodeguard.fleet_api.text.phrases import (
     item_line,
     mark_lines,
     shared_subject_state,
@@ -14,9 +17,6 @@ from nodeguard.cli.render.fleet_text import (
     time_and_age,
     title_line,
 )
-from nodeguard.cli.render.terminal import StyledLine
-from nodeguard.fleet.diagnosis.results import JOB
-from nodeguard.fleet_api.schema.incident import IncidentView
 from nodeguard.model.finding import Action
 from nodeguard.model.incident import ClearAnswer, IncidentState
 from nodeguard.model.job import jobs_text

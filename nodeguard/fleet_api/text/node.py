@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from nodeguard.cli.render.fleet_text import (
+from nodeguard.fleet_api.schema.node import DEGRADED, ChargeView, FindingView, MarkRequestView, NodeView
+from nodeguard.fleet_api.text.lines import StyledLine, format_age
+from nodeguard.fleet_api.text.phrases import (
     api_time,
     budget_text,
     count_noun,
@@ -18,8 +20,6 @@ from nodeguard.cli.render.fleet_text import (
     time_and_age,
     title_line,
 )
-from nodeguard.cli.render.terminal import StyledLine, format_age
-from nodeguard.fleet_api.schema.node import DEGRADED, ChargeView, FindingView, MarkRequestView, NodeView
 from nodeguard.model.finding import Action, DataStatus
 from nodeguard.model.incident import IncidentState
 from nodeguard.model.job import jobs_text

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from nodeguard.cli.render.terminal import StyledLine, StyledText, format_age
 from nodeguard.fleet.diagnosis.results import CHECK, JOB
 from nodeguard.fleet.state.node_placement import POOL
 from nodeguard.fleet.state.topology.topologies import PLACES
@@ -17,6 +16,7 @@ from nodeguard.fleet_api.schema.status import (
     RefusedMessages,
     RepeatOffenderView,
 )
+from nodeguard.fleet_api.text.lines import StyledLine, StyledText, format_age
 from nodeguard.judge.formatting import format_duration
 from nodeguard.model.incident import IncidentState
 from nodeguard.model.mark import MARK_KINDS

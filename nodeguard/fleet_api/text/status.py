@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from nodeguard.cli.render.fleet_text import (
+from nodeguard.fleet.diagnosis.results import JOB
+from nodeguard.fleet_api.schema.status import (
+    AgentCounts,
+    FleetStatus,
+    IncidentSummary,
+    MarkedCounts,
+    NodeCounts,
+    OmittedIncidents,
+    PolicyView,
+)
+from nodeguard.fleet_api.service_state import STANDALONE
+from nodeguard.fleet_api.text.lines import StyledLine, StyledText, format_age
+from nodeguard.fleet_api.text.phrases import (
     budget_text,
     count_noun,
     dry_run_text,
@@ -20,18 +32,6 @@ from nodeguard.cli.render.fleet_text import (
     title_line,
     topology_text,
 )
-from nodeguard.cli.render.terminal import StyledLine, StyledText, format_age
-from nodeguard.fleet.diagnosis.results import JOB
-from nodeguard.fleet_api.schema.status import (
-    AgentCounts,
-    FleetStatus,
-    IncidentSummary,
-    MarkedCounts,
-    NodeCounts,
-    OmittedIncidents,
-    PolicyView,
-)
-from nodeguard.fleet_api.service_state import STANDALONE
 from nodeguard.judge.formatting import format_duration
 from nodeguard.model.incident import IncidentState
 

@@ -1,17 +1,17 @@
-"""Tests for nodeguard.cli.render.domain, and for domains and suppressed checks in other views."""
+"""Tests for nodeguard.fleet_api.text.domain, and for domains and suppressed checks in other views."""
 
 from __future__ import annotations
 
 from msgspec.structs import replace
 
-from nodeguard.cli.render.domain import domain_lines, domain_list_lines
-from nodeguard.cli.render.incident import incident_lines
-from nodeguard.cli.render.node import node_lines
-from nodeguard.cli.render.status import status_lines
 from nodeguard.fleet_api.domain import describe_domain, list_domains
 from nodeguard.fleet_api.incident import describe_incident
 from nodeguard.fleet_api.node import describe_node
 from nodeguard.fleet_api.status import fleet_status
+from nodeguard.fleet_api.text.domain import domain_lines, domain_list_lines
+from nodeguard.fleet_api.text.incident import incident_lines
+from nodeguard.fleet_api.text.node import node_lines
+from nodeguard.fleet_api.text.status import status_lines
 from nodeguard.model.mark import MAINTENANCE_ANNOTATION
 from tests.cli.fleet_output import LEADER, look, page
 from tests.fleet.leaves import ENFORCED, FIRST, fails, wait, well

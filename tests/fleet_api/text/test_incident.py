@@ -1,14 +1,14 @@
-"""Tests for nodeguard.cli.render.incident: incidents of jobs, and incidents that name jobs."""
+"""Tests for nodeguard.fleet_api.text.incident: incidents of jobs, and incidents that name jobs."""
 
 from __future__ import annotations
 
 import pytest
 
-from nodeguard.cli.render.domain import domain_lines
-from nodeguard.cli.render.incident import incident_lines
 from nodeguard.cli.render.resources import INCIDENT_TABLE, resource_lines
 from nodeguard.fleet_api.domain import describe_domain
 from nodeguard.fleet_api.incident import describe_incident, list_incidents
+from nodeguard.fleet_api.text.domain import domain_lines
+from nodeguard.fleet_api.text.incident import incident_lines
 from nodeguard.model.job import NodeJob
 from tests.cli.fleet_output import LEADER, explained, look
 from tests.fleet.incidents.test_job_incidents import JOB, bad_start, of_job, start

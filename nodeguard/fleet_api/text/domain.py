@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from nodeguard.cli.render.fleet_text import (
+from nodeguard.fleet_api.schema.domain import DomainList, DomainSummary, DomainView, FaultClassView, VoteView
+from nodeguard.fleet_api.text.lines import StyledLine, StyledText, format_age
+from nodeguard.fleet_api.text.phrases import (
     STYLES,
     count_noun,
     first_names,
@@ -18,8 +20,6 @@ from nodeguard.cli.render.fleet_text import (
     topology_source,
     topology_text,
 )
-from nodeguard.cli.render.terminal import StyledLine, StyledText, format_age
-from nodeguard.fleet_api.schema.domain import DomainList, DomainSummary, DomainView, FaultClassView, VoteView
 from nodeguard.judge.formatting import format_duration
 from nodeguard.model.incident import IncidentState
 from nodeguard.model.job import jobs_text
