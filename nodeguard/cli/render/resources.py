@@ -11,7 +11,7 @@ from nodeguard.fleet.diagnosis.results import CHECK
 from nodeguard.fleet_api.schema.domain import DomainSummary
 from nodeguard.fleet_api.schema.node import NodeSummary
 from nodeguard.fleet_api.schema.status import BudgetView, IncidentSummary
-from nodeguard.fleet_api.text.phrases import STYLES, budget_name, count_noun, target_text
+from nodeguard.fleet_api.text.phrases import STYLES, budget_name, node_notes, target_text
 from nodeguard.judge.formatting import format_duration
 from nodeguard.model.check import Check
 
@@ -115,17 +115,7 @@ def _number(number: float) -> StyledText:
 
 
 def _node_notes(node: NodeSummary) -> StyledText:
-    notes = [
-        *(["stale"] if node.stale and node.last_report_age is not None else []),
-        *(["no report yet"] if node.last_report_age is None else []),
-        *([f"hold: {node.hold}"] if node.hold else []),
-        *([f"maintenance: {node.maintenance}"] if node.maintenance else []),
-        *([f"{count_noun(node.withheld, 'mark')} withheld"] if node.withheld else []),
-        *([f"{count_noun(node.pending, 'mark')} pending"] if node.pending else []),
-        *([f"dry run: {count_noun(node.would_mark, 'mark')}"] if node.would_mark else []),
-        *([node.message or node.worst] if node.worst else []),
-    ]
-    return StyledText("; ".join(notes))
+    return StyledText(node_notes(node))
 
 
 NODE_TABLE = ResourceTable(

@@ -49,6 +49,13 @@ def incident_lines(incident: IncidentView) -> list[StyledLine]:
     return lines
 
 
+def effect_text(state: IncidentState, domain: str, *, suspect: bool) -> str:
+    """Return what a state means for new work. domain: of the incident, empty for none. suspect: whether the
+    mark keeps only gang work away.
+    """
+    return _EFFECTS[state].format("gang " if domain or suspect else "", "topology" if domain else "check")
+
+
 def _title(incident: IncidentView) -> str:
     if not incident.node:
         subject = subject_text(incident.node, incident.domain, incident.resource)
@@ -100,10 +107,8 @@ def _facts(incident: IncidentView) -> Iterator[StyledLine]:
 
 def _state_facts(incident: IncidentView) -> Iterator[StyledLine]:
     reason = f": {incident.reason}" if incident.reason else ""
-    suspect = incident.marks and all(mark.mark == Mark.SUSPECT for mark in incident.marks)
-    effect = _EFFECTS[incident.state].format(
-        "gang " if incident.domain or suspect else "", "topology" if incident.domain else "check"
-    )
+    suspect = bool(incident.marks) and all(mark.mark == Mark.SUSPECT for mark in incident.marks)
+    effect = effect_text(incident.state, incident.domain, suspect=suspect)
     yield item_line("state", f"{state_text(incident.state, incident.seconds_left)}, {effect}{reason}")
     if incident.scope:
         yield item_line("scope", incident.scope)

@@ -8,7 +8,7 @@ from nodeguard.fleet.diagnosis.results import CHECK, JOB
 from nodeguard.fleet.state.node_placement import POOL
 from nodeguard.fleet.state.topology.topologies import PLACES
 from nodeguard.fleet_api.schema.domain import MissingLabelView, SuppressedCheckView, TopologyView
-from nodeguard.fleet_api.schema.node import DEGRADED, MarkView
+from nodeguard.fleet_api.schema.node import DEGRADED, MarkView, NodeSummary
 from nodeguard.fleet_api.schema.status import (
     BudgetView,
     DryRunView,
@@ -75,6 +75,21 @@ def subject_text(node: str, domain: str, resource: str) -> str:
 def shared_subject_state(resource: str) -> str:
     """Return the state of the subject of an incident of a check or a job, as text."""
     return "started badly" if resource.startswith(JOB) else "is suppressed"
+
+
+def node_notes(node: NodeSummary) -> str:
+    """Return the state of a node in a list: its report, operators' settings, marks, and the worst finding."""
+    notes = (
+        "stale" if node.stale and node.last_report_age is not None else "",
+        "no report yet" if node.last_report_age is None else "",
+        f"hold: {node.hold}" if node.hold else "",
+        f"maintenance: {node.maintenance}" if node.maintenance else "",
+        f"{count_noun(node.withheld, 'mark')} withheld" if node.withheld else "",
+        f"{count_noun(node.pending, 'mark')} pending" if node.pending else "",
+        f"dry run: {count_noun(node.would_mark, 'mark')}" if node.would_mark else "",
+        node.message or node.worst,
+    )
+    return "; ".join(filter(None, notes))
 
 
 def time_and_age(text: str, age: float) -> str:

@@ -38,13 +38,14 @@ from nodeguard.model.incident import IncidentState
 
 def status_lines(status: FleetStatus) -> list[StyledLine]:
     """Return the lines of the view."""
-    lines = [_headline(status), *_obstacles(status), *_reporting_problems(status), *_facts(status)]
+    lines = [headline(status), *obstacle_lines(status), *fact_lines(status)]
     for incident in status.worst:
         lines += [StyledLine(), *_incident(incident)]
     return lines
 
 
-def _headline(status: FleetStatus) -> StyledLine:
+def headline(status: FleetStatus) -> StyledLine:
+    """Return the first line: the worst health, and how many nodes are unhealthy."""
     nodes = status.nodes
     counts = [
         (nodes.fatal, "fatal"),
@@ -62,8 +63,8 @@ def _headline(status: FleetStatus) -> StyledLine:
     return title_line(worst, worst, f"{text}.")
 
 
-def _obstacles(status: FleetStatus) -> Iterator[StyledLine]:
-    """Yield observe mode, and the reasons that prevent new marks."""
+def obstacle_lines(status: FleetStatus) -> Iterator[StyledLine]:
+    """Yield observe mode, the reasons that prevent new marks, and the problems of agents that report."""
     if status.policy.observe_only:
         due = "due yet" if status.pending.marks else "requested"
         text = f"OBSERVE MODE - no new mark is set. {dry_run_text(status.dry_run) or f'No mark is {due}'}."
@@ -83,6 +84,7 @@ def _obstacles(status: FleetStatus) -> Iterator[StyledLine]:
             yield item_line("domain", text, name_style="fatal")
     for check in status.suppressed_checks:
         yield item_line("check", suppressed_check_text(check), name_style="suspect")
+    yield from _reporting_problems(status)
 
 
 def _reporting_problems(status: FleetStatus) -> Iterator[StyledLine]:
@@ -96,8 +98,9 @@ def _reporting_problems(status: FleetStatus) -> Iterator[StyledLine]:
         yield item_line("refused", f"messages of {nodes}: see nodeguard describe node")
 
 
-def _facts(status: FleetStatus) -> Iterator[StyledLine]:
-    yield item_line("agents", _agents(status.agents))
+def fact_lines(status: FleetStatus) -> Iterator[StyledLine]:
+    """Yield the facts: agents, nodes, marks, topologies, budgets, incidents, policy and leader."""
+    yield item_line("agents", agents_text(status.agents))
     yield item_line("nodes", _nodes(status.nodes))
     marked = [
         _marked(mark, counts) for mark, counts in status.marked.items() if counts.nodes or counts.devices
@@ -136,7 +139,7 @@ def _facts(status: FleetStatus) -> Iterator[StyledLine]:
     yield item_line("leader", _leader(status))
 
 
-def _agents(agents: AgentCounts) -> str:
+def agents_text(agents: AgentCounts) -> str:
     """Return how many of the expected agents report, and how many do not."""
     text = f"{agents.reported - agents.stale} of {agents.expected} reporting"
     text += f", {agents.stale} stale" if agents.stale else ""
