@@ -89,6 +89,9 @@ def test_the_wheel_holds_the_catalogue_compiled_and_as_yaml(wheel: Path) -> None
     assert names >= YAML
     assert "nodeguard/py.typed" in names
     assert "nodeguard/aggregator/policy/example.yaml" in names
+    assert {
+        f"nodeguard/aggregator/pages/static/{name}" for name in ("icon.svg", "page.css", "page.js")
+    } <= names
 
 
 def test_no_other_top_level_package_is_installed(wheel: Path) -> None:

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import socket
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import AsyncExitStack
 from typing import Self
 
 from nodeguard import __version__
 from nodeguard.aggregator.access import StartError, Work, kubernetes_access, standalone_access
-from nodeguard.aggregator.api.handlers import ApiContext, serve_api
-from nodeguard.aggregator.certificates.serving_certificate import CertificateRefresher
 from nodeguard.aggregator.clock import current_instant
 from nodeguard.aggregator.fleet_inputs import FleetInputs
 from nodeguard.aggregator.history.component_faults import load_component_faults
@@ -23,8 +19,15 @@ from nodeguard.aggregator.history.history import History
 from nodeguard.aggregator.history.writer import HistoryLimits, HistoryWriter
 from nodeguard.aggregator.ingest.limits import IngestLimits
 from nodeguard.aggregator.ingest.server import IngestServer
-from nodeguard.aggregator.metrics import AggregatorMetrics
-from nodeguard.aggregator.monitoring_server import Page, serve
+from nodeguard.aggregator.listeners import (
+    Decisions,
+    address_text,
+    page_address,
+    serve_agents,
+    serve_monitoring,
+    serve_operators,
+    service_state,
+)
 from nodeguard.aggregator.notifications.sender import NotificationSender
 from nodeguard.aggregator.notifications.settings import read_notifications
 from nodeguard.aggregator.options import AggregatorOptions
@@ -35,7 +38,6 @@ from nodeguard.aggregator.service import AggregatorService
 from nodeguard.config.errors import ConfigError
 from nodeguard.fleet.plan import Plan
 from nodeguard.fleet.planner import Planner
-from nodeguard.fleet_api import service_state as service_view
 from nodeguard.local.open_files import connection_capacity, raise_limit
 from nodeguard.model.catalogue import Catalogue
 from nodeguard.model.incident import IncidentState, OperatorDecision
@@ -45,16 +47,6 @@ from nodeguard.model.policy import Policy, default_policy
 __all__ = ["AggregatorApp", "StartError"]
 
 logger = logging.getLogger(__name__)
-
-# Seconds without a turn of the loop after which the process is not healthy: longer than a turn that waits in
-# vain for an API server.
-_STUCK = 60.0
-
-# Returns operators' decisions with their results, by name of the incident.
-Decisions = Callable[[], dict[str, OperatorDecision]]
-
-# Seconds between two attempts to listen for agents.
-_LISTEN_RETRY = 5.0
 
 
 class AggregatorApp:
@@ -105,10 +97,10 @@ class AggregatorApp:
         )
         ingest.endpoint.on_refused = handler.message_refused
         notifications = _notifications(options, service)
-        await _serve_monitoring(options, service, ingest, policy, notifications, stack)
-        if options.socket:
-            await _serve_api(options.socket, service, decisions, policy, stack)
-        work = [*access.work, service.run(), _serve_agents(options, ingest, certificate)]
+        await serve_monitoring(options, service, ingest, policy, notifications, stack)
+        state = service_state(service, decisions, policy)
+        await serve_operators(options, service, state, catalogue, stack)
+        work = [*access.work, service.run(), serve_agents(options, ingest, certificate)]
         if certificate is not None:
             work.append(certificate.run())
         if notifications is not None:
@@ -132,8 +124,9 @@ def _log_start(options: AggregatorOptions, checks: int, connections: int, open_f
     fields = {
         "version": __version__,
         "mode": "standalone" if options.standalone else "kubernetes",
-        "listen": _address(options.listen),
-        "metrics": f"http://{_address(options.metrics)}/metrics",
+        "listen": address_text(options.listen),
+        "metrics": f"http://{address_text(options.metrics)}/metrics",
+        "page": page_address(options.page),
         "socket": options.socket,
         "policy": str(options.policy)
         if options.policy is not None
@@ -144,11 +137,6 @@ def _log_start(options: AggregatorOptions, checks: int, connections: int, open_f
         "open_files_limit": open_files,
     }
     logger.info("aggregator started", extra=fields)
-
-
-def _address(address: tuple[str, int]) -> str:
-    host, port = address
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _initial_policy(reloader: PolicyReloader | None, catalogue: Catalogue) -> Policy:
@@ -190,102 +178,3 @@ def _notifications(options: AggregatorOptions, service: AggregatorService) -> No
 
     service.plan_listeners.append(plan_made)
     return sender
-
-
-async def _serve_monitoring(
-    options: AggregatorOptions,
-    service: AggregatorService,
-    ingest: IngestServer,
-    policy: PolicyReloader | None,
-    notifications: NotificationSender | None,
-    stack: AsyncExitStack,
-) -> None:
-    """Serve /metrics, /healthz and /readyz. Raises StartError."""
-
-    def alive(_accept: str) -> Page:
-        stuck = current_instant().mono - service.turned_at
-        if stuck < _STUCK:
-            return Page(200, "alive\n")
-        return Page(503, f"no turn of the plan loop for {stuck:.0f} s\n")
-
-    def ready(_accept: str) -> Page:
-        missing = service.backend.missing_inputs()
-        return Page(503, f"not read yet: {missing}\n") if missing else Page(200, "ready\n")
-
-    metrics = AggregatorMetrics(service, ingest, policy, current_instant, notifications)
-    pages = {"/metrics": metrics.page, "/healthz": alive, "/readyz": ready}
-    host, port = options.metrics
-    try:
-        runner = await serve(host, port, pages)
-    except OSError as error:
-        raise StartError(f"--metrics {host}:{port}: cannot listen: {_reason(error)}: name another") from None
-    stack.push_async_callback(runner.cleanup)
-
-
-async def _serve_api(
-    path: str,
-    service: AggregatorService,
-    decisions: Decisions,
-    policy: PolicyReloader | None,
-    stack: AsyncExitStack,
-) -> None:
-    """Serve the API at a socket. The aggregator runs without it if the socket cannot be created."""
-
-    def state() -> service_view.ServiceState:
-        now = current_instant()
-        return service_view.ServiceState(
-            leader=service.backend.leader,
-            is_leader=service.is_leader,
-            inactive_reason=service.inactive_reason(now),
-            started=service.started_at,
-            plan_age=now.mono - service.planned_at if service.plans else None,
-            policy_file=str(policy.file) if policy is not None else "",
-            policy_error=policy.error if policy is not None else "",
-            version=__version__,
-            decisions=decisions(),
-            refused=service.refusals.recent(now.mono),
-            connection_shortage=service.capacity_problem,
-        )
-
-    context = ApiContext(service.planner, state, current_instant, service.backend.actions)
-    try:
-        await stack.enter_async_context(serve_api(path, context))
-    except OSError as error:
-        logger.error(  # noqa: TRY400 - the error has no more than its reason
-            "cannot serve the API socket, nodeguard status and other commands cannot reach this aggregator",
-            extra={"socket": path, "error": error.strerror or str(error), "remedy": "name another --socket"},
-        )
-
-
-async def _serve_agents(
-    options: AggregatorOptions, ingest: IngestServer, certificate: CertificateRefresher | None
-) -> None:
-    """Listen for agents as soon as a serving certificate is available."""
-    if certificate is not None:
-        await certificate.wait_available()
-    host, port = options.listen
-    while True:
-        try:
-            await ingest.listen(host, port)
-            break
-        except OSError as error:
-            logger.error(  # noqa: TRY400 - the reason is a field
-                "cannot listen for agents",
-                extra={
-                    "address": _address(options.listen),
-                    "error": _reason(error),
-                    "remedy": "stop the process that uses this address, or name another --listen",
-                },
-            )
-            await asyncio.sleep(_LISTEN_RETRY)
-    logger.info("listens for agents", extra={"address": _address(options.listen)})
-    await asyncio.Event().wait()
-
-
-def _reason(error: OSError) -> str:
-    """Return the reason of a failed bind. A server's own text repeats the address; a name that cannot be
-    resolved has no error number of the system.
-    """
-    if error.errno and not isinstance(error, socket.gaierror):
-        return os.strerror(error.errno)
-    return error.strerror or str(error)

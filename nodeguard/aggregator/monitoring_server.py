@@ -57,7 +57,7 @@ async def serve(host: str, port: int, pages: Mapping[str, PageSource]) -> web.Se
         body = page.body.encode() if isinstance(page.body, str) else page.body
         return web.Response(status=page.status, body=body, headers={"Content-Type": page.content_type})
 
-    server = _Server(answer, access_log=None, keepalive_timeout=30.0)
+    server = LimitedServer(answer, access_log=None, keepalive_timeout=30.0)
     runner = web.ServerRunner(server, shutdown_timeout=1.0)
     await runner.setup()
     try:
@@ -74,7 +74,7 @@ def _landing_page(paths: Iterable[str]) -> Page:
     return Page(200, _LANDING_PAGE.format(version=__version__, links=links), "text/html; charset=utf-8")
 
 
-class _Server(web.Server):
+class LimitedServer(web.Server):
     """A server with at most MAX_CONNECTIONS: a new connection replaces the oldest."""
 
     def __call__(self) -> RequestHandler:

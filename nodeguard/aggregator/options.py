@@ -15,6 +15,7 @@ class AggregatorOptions(Struct, frozen=True):
     """Settings of one aggregator.
 
     listen: host and port for agents. metrics: host and port for /metrics, /healthz and /readyz.
+    page: where the status page listens: a loopback host and port, or the path of a socket; None for no page.
     policy: the policy file, None for the default policy. socket: path of the API socket, empty for none.
     checks: folders with checks of the site. standalone: run without Kubernetes.
     certificate, key: PEM files of the serving certificate, empty to issue one.
@@ -30,6 +31,7 @@ class AggregatorOptions(Struct, frozen=True):
 
     listen: tuple[str, int]
     metrics: tuple[str, int]
+    page: tuple[str, int] | str | None
     policy: Path | None
     socket: str
     checks: tuple[str, ...]

@@ -139,6 +139,9 @@ def test_the_aggregator_accepts_its_command_line(tmp_path: Path, environment: En
     defaults = aggregator_options([])
     assert options.listen[1] == ports("Deployment", AGGREGATOR)["reports"] == defaults.listen[1]
     assert options.metrics[1] == ports("Deployment", AGGREGATOR)["metrics"] == defaults.metrics[1]
+    # Only `kubectl port-forward` reaches it: no port of the container, no Service.
+    assert options.page == ("127.0.0.1", 9436)
+    assert 9436 not in ports("Deployment", AGGREGATOR).values()
     # `kubectl exec … -- nodeguard status` has no --socket.
     assert options.socket == defaults.socket
     for path in (options.socket, options.history):

@@ -64,7 +64,9 @@ def test_systemd_analyze_accepts_the_unit(unit: str, tmp_path: Path) -> None:
 @EVERY_UNIT
 def test_paths_are_created_by_the_unit_or_installed(unit: str) -> None:
     installed = {*shipped(), *documented_targets()}
-    assert paths(unit) - {*writable(unit), *installed} == set()
+    # A socket is in a directory that systemd makes.
+    left = paths(unit) - {*writable(unit), *installed}
+    assert {path for path in left if str(Path(path).parent) not in writable(unit)} == set()
 
 
 def documented_targets() -> set[str]:

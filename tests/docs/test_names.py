@@ -11,6 +11,7 @@ import yaml
 from nodeguard.agent import control
 from nodeguard.aggregator.api import requests as asking
 from nodeguard.cli import agent_options
+from nodeguard.cli.commands.aggregator import PAGE, PAGE_SOCKET
 from nodeguard.cli.commands.aggregator import parse_options as aggregator_options
 from nodeguard.sources.observations import ObservationsSource
 from tests.daemonset.helm import CHART
@@ -20,7 +21,7 @@ from tests.daemonset.units import UNITS, shipped, writable
 from tests.docs.pages import PAGES, commands, text
 from tests.paths import ROOT
 
-SOCKETS = {control.PATH, asking.SOCKET_PATH}
+SOCKETS = {control.PATH, asking.SOCKET_PATH, PAGE_SOCKET}
 
 # The folder that examples use for site checks; docs/install/agent.md introduces it.
 SITE_CHECKS = "/etc/nodeguard/checks.d"
@@ -80,7 +81,9 @@ def test_a_unit_is_shipped(file: str) -> None:
 @EVERY_FILE
 def test_a_port_is_a_default(file: str) -> None:
     agent, aggregator = agent_options.parse_options([]), aggregator_options([])
-    defaults = {str(listen[1]) for listen in (agent.listen, aggregator.listen, aggregator.metrics)}
+    page = aggregator_options(["--page", PAGE]).page
+    assert page is not None
+    defaults = {str(listen[1]) for listen in (agent.listen, aggregator.listen, aggregator.metrics, page)}
     values = yaml.safe_load((CHART / "values.yaml").read_text())
     api_servers = {str(port) for port in values["networkPolicy"]["apiServerPorts"]}
     assert (

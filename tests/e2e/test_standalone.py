@@ -235,3 +235,27 @@ def test_a_start_error_names_its_remedy(site: Site, options: list[str], problem:
     assert done.returncode == 3
     assert problem.format(here=site.directory) in done.stderr.splitlines()[-1]
     assert "Traceback" not in done.stderr
+
+
+def test_the_status_page_of_a_running_aggregator(site: Site) -> None:
+    page, history = free_address(), f"{site.directory}/history"
+    with site.aggregator("--insecure", "--page", page, "--history", history), ExitStack() as stack:
+        bundle = stack.enter_context(site.node("gpu-1", insecure_settings(site)))
+        site.wait_for_reports(1)
+        assert "1 node: all checks passed" in get_page(page, "/")
+        with (bundle / "kmsg").open("a") as kernel:
+            kernel.write(XID)
+        until(lambda: "advice: keep all new work off it" in get_page(page, "/nodes/gpu-1"), site.log)
+        # The remedy of the check, and the finding in the history.
+        until(lambda: "gpu-gsp-failure: " in get_page(page, "/nodes/gpu-1"), site.log)
+        assert "What to do" in get_page(page, "/nodes/gpu-1")
+        assert f"http://{page}/" in site.log.read_text()
+    assert "Traceback" not in site.log.read_text()
+
+
+def test_an_aggregator_runs_without_its_page_where_it_cannot_listen(site: Site) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        page = f"127.0.0.1:{other.getsockname()[1]}"
+        with site.aggregator("--insecure", "--page", page):
+            assert "cannot serve the status page" in site.log.read_text()
+            assert "name another --page" in site.log.read_text()

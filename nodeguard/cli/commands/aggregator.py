@@ -23,6 +23,11 @@ logger = logging.getLogger(__name__)
 _LISTEN = "127.0.0.1:8443"
 _METRICS = "127.0.0.1:9435"
 
+# Where the status page listens as shipped: in the pod, and under systemd. Hosts at which it may listen.
+PAGE = "127.0.0.1:9436"
+PAGE_SOCKET = "/run/nodeguard-aggregator/page.sock"
+_LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
 # Limits of a history in days and MiB. The current state of 7,500 nodes takes 61 MiB.
 _MAX_DAYS = 3650
 _MIN_MIB, _MAX_MIB = 16, 1 << 20
@@ -86,6 +91,7 @@ def parse_options(arguments: Sequence[str]) -> AggregatorOptions:
     return AggregatorOptions(
         listen=parsed.listen,
         metrics=parsed.metrics,
+        page=parsed.page,
         policy=Path(parsed.policy) if parsed.policy else None,
         socket=parsed.socket,
         checks=tuple(parsed.checks),
@@ -147,6 +153,19 @@ def _check_standalone(parsed: Namespace) -> None:
         )
 
 
+def _page(text: str) -> tuple[str, int] | str:
+    """Return a loopback address, or the path of a socket. Raises ArgumentTypeError."""
+    if "/" in text:
+        return str(Path(text).absolute())
+    host, port = address(text)
+    if host not in _LOOPBACK:
+        raise ArgumentTypeError(
+            f"'{text}' is open to the network, and the page has no login: use 127.0.0.1:{port} with kubectl "
+            "port-forward, ssh -L, or a reverse proxy on this machine that authenticates"
+        )
+    return host, port
+
+
 def _days(text: str) -> float:
     """Return a number of days. Raises ArgumentTypeError."""
     return _number(text, text.removesuffix("d"), "days", 1, _MAX_DAYS)
@@ -176,6 +195,12 @@ def _parser() -> ArgumentParser:
         help=f"address for the reports of agents ({_LISTEN})")  # fmt: skip
     add("--metrics", metavar="HOST:PORT", type=address, default=address(_METRICS),
         help=f"address for /metrics, /healthz and /readyz ({_METRICS})")  # fmt: skip
+    add(
+        "--page",
+        metavar="HOST:PORT|PATH",
+        type=_page,
+        help=f"serve the status page, at a loopback address such as {PAGE}, or at a socket",
+    )
     add("--policy", metavar="FILE", help="policy file (default: observe only, a dry run)")
     add(
         "--socket",

@@ -26,3 +26,32 @@ def test_a_wrong_combination_is_refused(words: str, error: str) -> None:
 def test_a_certificate_of_another_issuer_is_accepted() -> None:
     options = parse_options(["--certificate=a", "--key=b", "--publish-ca=c"])
     assert (options.certificate, options.key, options.publish_ca) == ("a", "b", "c")
+
+
+@pytest.mark.parametrize(
+    ("value", "page"),
+    [
+        ("127.0.0.1:9436", ("127.0.0.1", 9436)),
+        ("localhost:9436", ("localhost", 9436)),
+        ("[::1]:9436", ("::1", 9436)),
+        ("/run/nodeguard-aggregator/page.sock", "/run/nodeguard-aggregator/page.sock"),
+    ],
+)
+def test_the_page_listens_on_this_machine(value: str, page: object) -> None:
+    assert parse_options(["--page", value]).page == page
+
+
+def test_without_the_option_there_is_no_page() -> None:
+    assert parse_options([]).page is None
+
+
+@pytest.mark.parametrize(
+    "value", ["0.0.0.0:9436", "[::]:9436", "10.0.0.7:9436", "127.0.0.1.example.com:9436"]
+)
+def test_a_page_for_the_network_is_refused_with_the_remedy(
+    value: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        parse_options(["--page", value])
+    assert caught.value.code == 3
+    assert "the page has no login: use 127.0.0.1:9436 with kubectl port-forward" in capsys.readouterr().err

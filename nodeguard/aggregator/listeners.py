@@ -1,0 +1,179 @@
+"""The listeners of the aggregator: metrics, operators' commands, the status page, and agents."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+
+from nodeguard import __version__
+from nodeguard.aggregator.access import StartError
+from nodeguard.aggregator.api.handlers import ApiContext, serve_api
+from nodeguard.aggregator.certificates.serving_certificate import CertificateRefresher
+from nodeguard.aggregator.clock import current_instant
+from nodeguard.aggregator.ingest.server import IngestServer
+from nodeguard.aggregator.metrics import AggregatorMetrics
+from nodeguard.aggregator.monitoring_server import Page, serve
+from nodeguard.aggregator.notifications.sender import NotificationSender
+from nodeguard.aggregator.options import AggregatorOptions
+from nodeguard.aggregator.pages.handler import PagesContext, StatusPages
+from nodeguard.aggregator.pages.server import serve_pages
+from nodeguard.aggregator.policy.reload import PolicyReloader
+from nodeguard.aggregator.service import AggregatorService
+from nodeguard.fleet_api.service_state import ServiceState
+from nodeguard.model.catalogue import Catalogue
+from nodeguard.model.incident import OperatorDecision
+
+logger = logging.getLogger(__name__)
+
+# Seconds without a turn of the loop after which the process is not healthy: longer than a turn that waits in
+# vain for an API server.
+_STUCK = 60.0
+
+# Returns operators' decisions with their results, by name of the incident.
+Decisions = Callable[[], dict[str, OperatorDecision]]
+
+# Seconds between two attempts to listen for agents.
+_LISTEN_RETRY = 5.0
+
+
+async def serve_monitoring(
+    options: AggregatorOptions,
+    service: AggregatorService,
+    ingest: IngestServer,
+    policy: PolicyReloader | None,
+    notifications: NotificationSender | None,
+    stack: AsyncExitStack,
+) -> None:
+    """Serve /metrics, /healthz and /readyz. Raises StartError."""
+
+    def alive(_accept: str) -> Page:
+        stuck = current_instant().mono - service.turned_at
+        if stuck < _STUCK:
+            return Page(200, "alive\n")
+        return Page(503, f"no turn of the plan loop for {stuck:.0f} s\n")
+
+    def ready(_accept: str) -> Page:
+        missing = service.backend.missing_inputs()
+        return Page(503, f"not read yet: {missing}\n") if missing else Page(200, "ready\n")
+
+    metrics = AggregatorMetrics(service, ingest, policy, current_instant, notifications)
+    pages = {"/metrics": metrics.page, "/healthz": alive, "/readyz": ready}
+    host, port = options.metrics
+    try:
+        runner = await serve(host, port, pages)
+    except OSError as error:
+        raise StartError(f"--metrics {host}:{port}: cannot listen: {_reason(error)}: name another") from None
+    stack.push_async_callback(runner.cleanup)
+
+
+def service_state(
+    service: AggregatorService, decisions: Decisions, policy: PolicyReloader | None
+) -> Callable[[], ServiceState]:
+    """Return the function that returns the state of the service, for responses."""
+
+    def state() -> ServiceState:
+        now = current_instant()
+        return ServiceState(
+            leader=service.backend.leader,
+            is_leader=service.is_leader,
+            inactive_reason=service.inactive_reason(now),
+            started=service.started_at,
+            plan_age=now.mono - service.planned_at if service.plans else None,
+            policy_file=str(policy.file) if policy is not None else "",
+            policy_error=policy.error if policy is not None else "",
+            version=__version__,
+            decisions=decisions(),
+            refused=service.refusals.recent(now.mono),
+            connection_shortage=service.capacity_problem,
+        )
+
+    return state
+
+
+async def serve_operators(
+    options: AggregatorOptions,
+    service: AggregatorService,
+    state: Callable[[], ServiceState],
+    catalogue: Catalogue,
+    stack: AsyncExitStack,
+) -> None:
+    """Serve the API and the status page. The aggregator also runs if they cannot listen."""
+    if options.socket:
+        api = ApiContext(service.planner, state, current_instant, service.backend.actions)
+        try:
+            await stack.enter_async_context(serve_api(options.socket, api))
+        except OSError as error:
+            logger.error(  # noqa: TRY400 - the error has no more than its reason
+                "cannot serve the API socket, nodeguard status and other commands cannot reach this "
+                "aggregator",
+                extra={
+                    "socket": options.socket,
+                    "error": error.strerror or str(error),
+                    "remedy": "name another --socket",
+                },
+            )
+    if options.page is not None:
+        remedies = {check.id: check.remedy for check in catalogue.checks}
+        pages = PagesContext(service.planner, state, current_instant, remedies, options.history)
+        try:
+            await stack.enter_async_context(serve_pages(options.page, StatusPages(pages)))
+        except OSError as error:
+            logger.error(  # noqa: TRY400 - the error has no more than its reason
+                "cannot serve the status page",
+                extra={
+                    "page": page_address(options.page),
+                    "error": _reason(error),
+                    "remedy": "name another --page",
+                },
+            )
+
+
+def page_address(page: tuple[str, int] | str | None) -> str:
+    """Return the address of the status page as text; empty for none."""
+    if page is None or isinstance(page, str):
+        return page or ""
+    return f"http://{address_text(page)}/"
+
+
+async def serve_agents(
+    options: AggregatorOptions, ingest: IngestServer, certificate: CertificateRefresher | None
+) -> None:
+    """Listen for agents as soon as a serving certificate is available."""
+    if certificate is not None:
+        await certificate.wait_available()
+    host, port = options.listen
+    while True:
+        try:
+            await ingest.listen(host, port)
+            break
+        except OSError as error:
+            logger.error(  # noqa: TRY400 - the reason is a field
+                "cannot listen for agents",
+                extra={
+                    "address": address_text(options.listen),
+                    "error": _reason(error),
+                    "remedy": "stop the process that uses this address, or name another --listen",
+                },
+            )
+            await asyncio.sleep(_LISTEN_RETRY)
+    logger.info("listens for agents", extra={"address": address_text(options.listen)})
+    await asyncio.Event().wait()
+
+
+def _reason(error: OSError) -> str:
+    """Return the reason of a failed bind. A server's own text repeats the address; a name that cannot be
+    resolved has no error number of the system.
+    """
+    if error.errno and not isinstance(error, socket.gaierror):
+        return os.strerror(error.errno)
+    return error.strerror or str(error)
+
+
+def address_text(address: tuple[str, int]) -> str:
+    """Return an address as text: `[::1]:8443`."""
+    host, port = address
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

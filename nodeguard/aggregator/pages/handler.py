@@ -1,0 +1,210 @@
+"""The request handler of the status page: the view of a path, static files, and the stream of changes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import NamedTuple
+from urllib.parse import unquote
+
+from aiohttp import web
+
+from nodeguard.aggregator.history.file import history_path
+from nodeguard.aggregator.history.node_findings import read_finding_periods
+from nodeguard.aggregator.history.reader import HistoryError
+from nodeguard.aggregator.pages.change_feed import ChangeFeed, fingerprint
+from nodeguard.aggregator.pages.html import Html, element
+from nodeguard.aggregator.pages.layout import CONTENT_SECURITY_POLICY, StaticFile, StaticFiles, document
+from nodeguard.aggregator.pages.page_cache import PageCache
+from nodeguard.aggregator.pages.request_check import refusal_of
+from nodeguard.aggregator.pages.timeline import TIMELINE, timeline_section
+from nodeguard.aggregator.pages.views import (
+    Fleet,
+    View,
+    domain_view,
+    domains_view,
+    fleet_view,
+    incident_view,
+    incidents_view,
+    node_view,
+)
+from nodeguard.fleet.planner import Planner
+from nodeguard.fleet_api.service_state import ServiceState
+from nodeguard.fleet_api.text.phrases import api_time
+from nodeguard.model.instant import Instant, rfc3339
+
+logger = logging.getLogger(__name__)
+
+# Streams of changes at a time; other pages are read again instead. Seconds between two comments that show
+# that a stream is alive, before a browser connects again, and for a write to a stuck client.
+MAX_STREAMS = 16
+_HEARTBEAT = 15.0
+_RETRY = 5.0
+_STUCK = 10.0
+
+_SECURITY_HEADERS = {
+    "Content-Security-Policy": CONTENT_SECURITY_POLICY,
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+
+# Bytes from which a response is compressed.
+_COMPRESSED = 2048
+
+
+class PagesContext(NamedTuple):
+    """Inputs of the pages. service, now: return the state of the service and the time, at each call.
+    remedies: what to do, by check. history: path of the history, empty for none.
+    """
+
+    planner: Planner
+    service: Callable[[], ServiceState]
+    now: Callable[[], Instant]
+    remedies: Mapping[str, str]
+    history: str = ""
+
+
+class StatusPages:
+    """Answers the requests."""
+
+    def __init__(self, context: PagesContext, feed: ChangeFeed | None = None) -> None:
+        self._context = context
+        self._static = StaticFiles()
+        self._cache = PageCache()
+        # An empty feed is false.
+        self.feed = feed if feed is not None else ChangeFeed(self._fingerprint)
+
+    def _fingerprint(self) -> int:
+        return fingerprint(self._context.planner, self._context.service(), self._context.now())
+
+    async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Return the response to a request."""
+        refusal = refusal_of(request)
+        if refusal is not None:
+            return _plain(*refusal)
+        try:
+            if request.path == "/events":
+                return await self._events(request)
+            if request.path in self._static.by_path:
+                return _static_response(self._static.by_path[request.path])
+            return await self._page(request)
+        except Exception as error:
+            logger.exception(
+                "internal error in the status page, please report it", extra={"path": request.path[:253]}
+            )
+            return _plain(500, f"{type(error).__name__}: see the aggregator's log")
+
+    async def _page(self, request: web.BaseRequest) -> web.Response:
+        key, status = request.path_qs, 200
+        body = self._cache.get(key)
+        if body is None:
+            view = await self._view(request)
+            if view is None:
+                status, view = 404, _missing_view()
+            body = document(view, request.path, api_time(rfc3339(self._context.now().wall)), self._static)
+            if request.path == "/":
+                self._cache.store(key, body)
+        response = web.Response(body=body, status=status, headers=_SECURITY_HEADERS)
+        response.content_type, response.charset = "text/html", "utf-8"
+        response.headers["Cache-Control"] = "no-store"
+        if len(body) >= _COMPRESSED:
+            response.enable_compression()
+        return response
+
+    async def _view(self, request: web.BaseRequest) -> View | None:
+        """Return the view of a path; None if there is none."""
+        fleet = Fleet(
+            self._context.planner, self._context.service(), self._context.now(), self._context.remedies
+        )
+        kind, _, rest = request.rel_url.raw_path.removeprefix("/").partition("/")
+        name, query = unquote(rest), request.query
+        match kind, name:
+            case "", "":
+                return fleet_view(fleet, query.get("by", ""))
+            case "incidents", "":
+                return incidents_view(fleet, query.get("check", ""), query.get("state", ""))
+            case "incidents", _:
+                return incident_view(fleet, name)
+            case "nodes", _ if uid := self._context.planner.state.uid(name):
+                return node_view(fleet, name, await self._timeline(uid, fleet.now.wall))
+            case "domains", "":
+                return domains_view(fleet)
+            case "domains", _:
+                return domain_view(fleet, name)
+        return None
+
+    async def _timeline(self, uid: str, now: float) -> Html:
+        if not self._context.history:
+            return timeline_section((), now, "no history is recorded: set --history on the aggregator")
+        file = history_path(self._context.history)
+        try:
+            periods = await asyncio.to_thread(read_finding_periods, file, uid, now - TIMELINE)
+        except HistoryError as error:
+            return timeline_section((), now, str(error))
+        return timeline_section(periods, now)
+
+    async def _events(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Send an event for each change until the client or the server ends."""
+        if len(self.feed) >= MAX_STREAMS or self.feed.has_ended():
+            return _plain(503, "too many open pages: this one is read again every 30 s")
+        headers = {**_SECURITY_HEADERS, "Content-Type": "text/event-stream", "Cache-Control": "no-store"}
+        response = web.StreamResponse(headers=headers)
+        if request.method == "HEAD":
+            return response
+        with suppress(ConnectionError), self.feed.subscribe() as changed:
+            await response.prepare(request)
+            await _write(response, f"retry: {_RETRY * 1000:.0f}\n: open\n\n")
+            while not self.feed.has_ended():
+                try:
+                    async with asyncio.timeout(_HEARTBEAT):
+                        await changed.wait()
+                except TimeoutError:
+                    await _write(response, ": alive\n\n")
+                    continue
+                changed.clear()
+                # The browser reads the page at once, and must not get the one before the change.
+                self._cache.clear()
+                await _write(response, "event: change\ndata:\n\n")
+        return response
+
+
+async def _write(response: web.StreamResponse, text: str) -> None:
+    """Write to a stream. Raises ConnectionError if the client does not read."""
+    try:
+        async with asyncio.timeout(_STUCK):
+            await response.write(text.encode())
+    except TimeoutError:
+        raise ConnectionResetError("the client does not read") from None
+
+
+def _missing_view() -> View:
+    hint = element(
+        "p",
+        "The node, incident or domain may be gone. Names are those of ",
+        element("code", "nodeguard get"),
+        ".",
+    )
+    return View("Not found", element("section", element("h1", "Not found"), hint))
+
+
+def _plain(status: int, text: str) -> web.Response:
+    response = web.Response(
+        status=status, text=f"{text}\n", headers={**_SECURITY_HEADERS, "Cache-Control": "no-store"}
+    )
+    if status == 405:
+        response.headers["Allow"] = "GET, HEAD"
+    return response
+
+
+def _static_response(file: StaticFile) -> web.Response:
+    headers = {
+        **_SECURITY_HEADERS,
+        "Content-Type": file.content_type,
+        "Cache-Control": "max-age=31536000, immutable",
+    }
+    return web.Response(body=file.body, headers=headers)

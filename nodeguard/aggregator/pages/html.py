@@ -1,0 +1,63 @@
+"""HTML that is escaped by construction: every text is escaped unless `element` or `join` made it. Pure."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable
+from urllib.parse import quote
+
+from nodeguard.fleet_api.text.lines import printable
+
+_VOID = frozenset({"link", "meta"})
+
+
+class Html(str):
+    """A text that is HTML. Operations of str return plain text, which is escaped when it becomes a child."""
+
+    __slots__ = ()
+
+
+EMPTY = Html("")
+
+
+def escape(text: str) -> Html:
+    """Return a text as HTML, without control characters; HTML as it is."""
+    return text if isinstance(text, Html) else Html(html.escape(printable(text)))
+
+
+def join(parts: Iterable[str]) -> Html:
+    """Return parts as one HTML text: plain texts are escaped."""
+    return Html("".join(map(escape, parts)))
+
+
+def element(tag: str, *children: str, **attributes: str | bool) -> Html:
+    """Return an element. Of the names of attributes a `_` at the end is removed, others become `-`; False is
+    left out.
+    """
+    words = [tag]
+    for name, value in attributes.items():
+        if value is not False:
+            shown = name.rstrip("_").replace("_", "-")
+            words.append(shown if value is True else f'{shown}="{escape(str(value))}"')
+    inner = "".join(map(escape, children))
+    return Html(f"<{' '.join(words)}>" if tag in _VOID else f"<{' '.join(words)}>{inner}</{tag}>")
+
+
+def link(path: str, *children: str, **attributes: str | bool) -> Html:
+    """Return a link to a path of this site."""
+    return element("a", *children, href=path, **attributes)
+
+
+def node_path(name: str) -> str:
+    """Return the path of a node's page."""
+    return f"/nodes/{quote(name, safe='')}"
+
+
+def domain_path(domain: str) -> str:
+    """Return the path of a domain's page. domain: its path, `rack/r7`."""
+    return f"/domains/{quote(domain)}"
+
+
+def incident_path(name: str) -> str:
+    """Return the path of an incident's page."""
+    return f"/incidents/{quote(name, safe='')}"

@@ -1,0 +1,204 @@
+"""The contents of the pages: the fleet, incidents, one incident, a node, domains and one domain. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from nodeguard.aggregator.pages.fleet_map import map_section
+from nodeguard.aggregator.pages.html import EMPTY, Html, domain_path, element, join, link, node_path
+from nodeguard.aggregator.pages.incidents import incident_table
+from nodeguard.aggregator.pages.sections import badge, fields, heading, sections, table
+from nodeguard.fleet.planner import Planner
+from nodeguard.fleet_api.domain import describe_domain, domains_named, list_domains
+from nodeguard.fleet_api.fleet_map import fleet_map, natural_order
+from nodeguard.fleet_api.incident import describe_incident, list_incidents, worst_incidents
+from nodeguard.fleet_api.node import describe_node, known_health
+from nodeguard.fleet_api.schema.domain import DomainSummary
+from nodeguard.fleet_api.service_state import ServiceState
+from nodeguard.fleet_api.status import fleet_status
+from nodeguard.fleet_api.text.domain import domain_lines, domain_list_lines
+from nodeguard.fleet_api.text.incident import incident_lines
+from nodeguard.fleet_api.text.lines import StyledLine
+from nodeguard.fleet_api.text.node import node_lines
+from nodeguard.fleet_api.text.phrases import STYLES, count_noun, item_line
+from nodeguard.fleet_api.text.status import agents_text, fact_lines, headline, obstacle_lines
+from nodeguard.model.incident import IncidentState
+from nodeguard.model.instant import Instant
+
+# Incidents of different checks on the first page, and rows of the lists.
+_WORST = 8
+_INCIDENTS = 200
+_NODES = 500
+
+
+# Facts that come right below the headline: requested marks that are not set, with the reasons.
+_URGENT = ("withheld", "pending", "dry run")
+
+
+class Fleet(NamedTuple):
+    """The inputs of a page at one time. remedies: what to do, by check."""
+
+    planner: Planner
+    service: ServiceState
+    now: Instant
+    remedies: Mapping[str, str]
+
+
+class View(NamedTuple):
+    """The content of a page. title: without HTML, for the window."""
+
+    title: str
+    content: Html
+
+
+def fleet_view(fleet: Fleet, topology: str) -> View:
+    """Return the first page: the headline of `nodeguard status`, the worst incidents, and the map."""
+    status = fleet_status(fleet.planner, fleet.service, fleet.now)
+    first = headline(status)
+    worst = worst_incidents(fleet.planner, fleet.service, fleet.now, _WORST)
+    facts = list(fact_lines(status))
+    urgent = [line for line in facts if _name(line) in _URGENT]
+    obstacles = [*obstacle_lines(status), *urgent]
+    rest = [line for line in facts if line not in urgent]
+    agents = status.agents
+    if agents.not_reporting > agents.stale:
+        # The first minute: what the page does not show is unknown, not healthy.
+        obstacles.append(item_line("agents", agents_text(agents), name_style="warning"))
+    unknown = f" The health of {count_noun(status.nodes.unknown, 'node')} is unknown."
+    incidents = (
+        incident_table(worst, fleet.remedies)
+        if worst
+        else element("p", f"No incidents.{unknown if status.nodes.unknown else ''}")
+    )
+    content = (
+        element("section", heading(first, "h1"), fields(obstacles), class_="head"),
+        element(
+            "section",
+            element("h2", "Worst incidents ", element("small", link("/incidents", "all incidents"))),
+            incidents,
+        ),
+        map_section(fleet_map(fleet.planner, fleet.now, topology)),
+        element("section", element("h2", "Marks, budgets and policy"), fields(rest), id="facts"),
+    )
+    return View(_title(first), join(content))
+
+
+def _name(line: StyledLine) -> str:
+    """Return the name of the field of a line."""
+    return line.head[0].text.strip()
+
+
+def _title(line: StyledLine) -> str:
+    return f"{line.head[0].text} {line.text}".rstrip(".")
+
+
+def incidents_view(fleet: Fleet, check: str, state: str) -> View:
+    """Return the list of unresolved incidents, or of those of a check or in a state, worst first."""
+    by_slug = {item.slug: item for item in IncidentState}
+    states = frozenset({by_slug[state]}) if state in by_slug else frozenset[IncidentState]()
+    listed = list_incidents(fleet.planner, fleet.service, fleet.now, states)
+    incidents = [incident for incident in listed.incidents if not check or incident.cause == check]
+    shown = incidents[:_INCIDENTS]
+    rest = len(incidents) - len(shown) + listed.omitted
+    links = [("unresolved", "/incidents", not states)]
+    links += [(item.phrase, f"/incidents?state={item.slug}", item in states) for item in IncidentState]
+    choices = join(
+        link(path, name, aria_current="true" if current else False) for name, path, current in links
+    )
+    title = f"Incidents of check {check}" if check else "Incidents"
+    content = (
+        element("h1", title),
+        element("nav", choices, class_="choices", aria_label="State of the incidents"),
+        incident_table(shown, fleet.remedies),
+        element("p", f"and {rest} more: see ", element("code", "nodeguard get incidents")) if rest else EMPTY,
+    )
+    return View(title, element("section", *content))
+
+
+def incident_view(fleet: Fleet, name: str) -> View | None:
+    """Return the page of an incident; None if there is none of this name."""
+    incident = describe_incident(fleet.planner, fleet.service, name, fleet.now)
+    if incident is None:
+        return None
+    lines = incident_lines(incident)
+    remedy = fleet.remedies.get(incident.cause, "") if incident.node else ""
+    advice = _advice([(incident.cause, remedy)]) if remedy else EMPTY
+    return View(_title(lines[0]), sections(lines, advice))
+
+
+def node_view(fleet: Fleet, name: str, timeline: Html) -> View | None:
+    """Return the page of a node; None if there is none. timeline: its findings over time."""
+    node = describe_node(fleet.planner, fleet.service, name, fleet.now)
+    if node is None:
+        return None
+    lines = node_lines(node)
+    checks = dict.fromkeys(finding.check for finding in node.findings)
+    advice = _advice([(check, fleet.remedies[check]) for check in checks if check in fleet.remedies])
+    domains = [join((link(domain_path(domain), domain), " ")) for domain in node.domains]
+    open_incidents = [item for item in node.incidents if item.state != IncidentState.RESOLVED]
+    content = (
+        sections(lines, advice),
+        element("section", element("h2", "Incidents"), incident_table(open_incidents, fleet.remedies)),
+        timeline,
+        element("section", element("h2", "Domains"), element("p", *domains)) if domains else EMPTY,
+    )
+    return View(_title(lines[0]), join(content))
+
+
+def _advice(remedies: Sequence[tuple[str, str]]) -> Html:
+    """Return what to do, by check."""
+    if not remedies:
+        return EMPTY
+    rows = (element("div", element("dt", check), element("dd", text)) for check, text in remedies)
+    return element("section", element("h2", "What to do"), element("dl", *rows), class_="advice")
+
+
+def domains_view(fleet: Fleet) -> View:
+    """Return the topologies, and the domains that are degraded or show a fault."""
+    listed = list_domains(fleet.planner, fleet.now)
+    lines = domain_list_lines(listed)
+    rows = [_domain_row(domain) for domain in listed.domains]
+    domains = table(("Domain", "Nodes", "Faulty", "State", "Reason"), rows) if rows else EMPTY
+    return View(_title(lines[0]), join((sections(lines), element("section", domains))))
+
+
+def _domain_row(domain: DomainSummary) -> tuple[str, ...]:
+    if domain.state is None:
+        state = element("span", "not degraded", class_="warning")
+    else:
+        state = element("b", f"degraded, {domain.state.phrase}", class_=STYLES[domain.state])
+    reason = ": ".join(filter(None, (", ".join(domain.fault_classes), domain.reason)))
+    path = link(domain_path(domain.domain), domain.domain)
+    return path, str(domain.members), str(domain.voters), state, reason
+
+
+def domain_view(fleet: Fleet, path: str) -> View | None:
+    """Return the page of a domain; None if there is none of this path."""
+    matches = domains_named(fleet.planner, path)
+    if path not in matches:
+        return None
+    lines = domain_lines(describe_domain(fleet.planner, path, fleet.now))
+    return View(_title(lines[0]), join((sections(lines), _members(fleet, path))))
+
+
+def _members(fleet: Fleet, path: str) -> Html:
+    """Return links to the nodes of a domain, by name, with their health."""
+    planner = fleet.planner
+    uids = planner.vote_collector.domain_members.nodes(path) | planner.diagnosis.members.nodes(path)
+    stale = planner.state.stale_agents(fleet.now).stale
+    placements = [placement for uid in uids if (placement := planner.state.placements.get(uid)) is not None]
+    placements.sort(key=lambda placement: natural_order(placement.name))
+    nodes: Sequence[Html] = [
+        element("li", _health(planner, placement.uid, stale), link(node_path(placement.name), placement.name))
+        for placement in placements[:_NODES]
+    ]
+    rest = len(placements) - len(nodes)
+    more = element("p", f"and {rest} more") if rest else EMPTY
+    return element("section", element("h2", "Nodes"), element("ul", *nodes, class_="nodes"), more)
+
+
+def _health(planner: Planner, uid: str, stale: frozenset[str]) -> Html:
+    health = known_health(planner, uid, stale)
+    word = health.value if health else "unknown"
+    return join((badge(word.upper(), word), " "))

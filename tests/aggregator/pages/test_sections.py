@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+from nodeguard.aggregator.pages.html import element
+from nodeguard.aggregator.pages.sections import fields, sections
+from nodeguard.fleet_api.text.lines import StyledLine
+from nodeguard.fleet_api.text.phrases import item_line, title_line
+
+
+def test_the_first_part_has_the_heading_of_the_page_and_the_advice_follows_it() -> None:
+    lines = [
+        title_line("fatal", "fatal", "node-1: lost"),
+        StyledLine(),
+        title_line("ok", "ok", "fine"),
+        StyledLine(),
+    ]
+    page = sections(lines, element("i", "advice"))
+    assert page.index("<h1>") < page.index("advice") < page.index("<h2>")
+    assert '<h1><b class="badge fatal">FATAL</b> node-1: lost</h1>' in page
+
+
+def test_items_are_a_list_in_which_repeated_names_are_printed_once() -> None:
+    page = fields([item_line("fault", "one"), item_line("fault", "two"), StyledLine(text="all of it")])
+    assert page == (
+        '<dl><div><dt class="dim">fault</dt><dd>one</dd></div>'
+        '<div><dt class="dim"></dt><dd>two</dd></div>'
+        '<div class="wide"><dt></dt><dd>all of it</dd></div></dl>'
+    )
+    assert fields([]) == ""
+
+
+def test_commands_are_code_and_those_that_describe_something_are_links() -> None:
+    text = "nodeguard describe node gpu-1, nodeguard explain gpu-lost, nodeguard describe domain fabric/p0"
+    page = fields([item_line("see", text)])
+    assert '<a href="/nodes/gpu-1"><code>nodeguard describe node gpu-1</code></a>, ' in page
+    assert ", <code>nodeguard explain gpu-lost</code>, " in page
+    assert '<a href="/domains/fabric/p0"><code>' in page

@@ -1,0 +1,262 @@
+"""The status page over real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import stat
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from nodeguard.aggregator.history.store import HistoryStore
+from nodeguard.aggregator.pages import handler as pages_handler
+from nodeguard.aggregator.pages.change_feed import ChangeFeed
+from nodeguard.aggregator.pages.handler import MAX_STREAMS, PagesContext, StatusPages
+from nodeguard.aggregator.pages.layout import CONTENT_SECURITY_POLICY
+from nodeguard.aggregator.pages.server import serve_pages
+from nodeguard.fleet_api.service_state import ServiceState
+from tests.aggregator.history.scene import START, received
+from tests.aggregator.pages.scenes import gpu_name, pages_context, plain_fleet
+from tests.fleet.scene import Fleet, finding
+from tests.logs import LogLines
+from tests.ports import free_ports
+from tests.waiting import PATIENCE, until_async
+
+
+@asynccontextmanager
+async def served(
+    fleet: Fleet, history: str = "", feed: ChangeFeed | None = None
+) -> AsyncIterator[aiohttp.ClientSession]:
+    """Serve the pages of a fleet. Yield a session of a client with their base address."""
+    [port] = free_ports(1)
+    async with (
+        serve_pages(("127.0.0.1", port), StatusPages(pages_context(fleet, history), feed)),
+        aiohttp.ClientSession(f"http://127.0.0.1:{port}") as session,
+    ):
+        yield session
+
+
+@pytest.fixture(scope="module")
+def fleet() -> Fleet:
+    made = plain_fleet(40)
+    made.say(3, finding())
+    made.carry_out()
+    return made
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "text"),
+    [
+        ("/", 200, "40 nodes: 1 fatal"),
+        ("/?by=power", 200, "power/row0"),
+        ("/nodes/gpu-h100-0003", 200, "quarantined: gpu-lost"),
+        ("/nodes/none", 404, "Not found"),
+        ("/incidents", 200, "gpu-lost"),
+        ("/incidents?state=marked&check=gpu-lost", 200, "gpu-lost"),
+        ("/incidents/none", 404, "Not found"),
+        ("/domains", 200, "no domain is degraded"),
+        ("/domains/fabric/p0/r0", 200, "fabric/p0/r0"),
+        ("/domains/none", 404, "Not found"),
+        ("/etc/passwd", 404, "Not found"),
+        ("/static/..%2F..%2Flayout.py", 404, "Not found"),
+        ("/%00%ff//", 404, "Not found"),
+    ],
+)  # fmt: skip
+async def test_pages_are_served_with_a_strict_policy(fleet: Fleet, path: str, status: int, text: str) -> None:
+    async with served(fleet) as session, session.get(path) as response:
+        body = (await response.read()).decode()
+        headers = response.headers
+        assert (response.status, response.content_type) == (status, "text/html")
+        assert text in body
+        assert headers["Content-Security-Policy"] == CONTENT_SECURITY_POLICY
+        assert "unsafe" not in CONTENT_SECURITY_POLICY
+        assert (headers["X-Content-Type-Options"], headers["Cache-Control"]) == ("nosniff", "no-store")
+        assert "Access-Control-Allow-Origin" not in headers
+        assert " style=" not in body
+        assert " on" not in [word[:3] for word in body.split("<")]
+
+
+async def test_static_files_never_change_under_their_path(fleet: Fleet) -> None:
+    async with served(fleet) as session:
+        async with session.get("/") as response:
+            body = (await response.read()).decode()
+        paths = [
+            part.split('"')[0]
+            for part in body.replace('src="', 'href="').split('href="')
+            if part.startswith("/static/")
+        ]
+        assert len(paths) == 3
+        for path in paths:
+            async with session.get(path) as response:
+                assert response.status == 200
+                assert "immutable" in response.headers["Cache-Control"]
+                assert (await response.read()).strip()
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "CONNECT"])
+async def test_only_reading_is_allowed(fleet: Fleet, method: str) -> None:
+    async with served(fleet) as session, session.request(method, "/") as response:
+        assert (response.status, response.headers["Allow"]) == (405, "GET, HEAD")
+
+
+async def test_head_has_no_body(fleet: Fleet) -> None:
+    async with served(fleet) as session, session.head("/") as response:
+        assert (response.status, await response.read()) == (200, b"")
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("localhost", 200),
+        ("LOCALHOST:9436", 200),
+        ("127.0.0.1:1", 200),
+        ("[::1]:9436", 200),
+        ("evil.example", 421),
+        ("localhost.evil.example", 421),
+        ("127.0.0.1.nip.io:9436", 421),
+        ("[::1].evil.example", 421),
+        ("", 421),
+    ],
+)
+async def test_a_web_site_that_resolves_to_this_machine_is_refused(
+    fleet: Fleet, host: str, status: int
+) -> None:
+    async with served(fleet) as session, session.get("/", headers={"Host": host}) as response:
+        assert response.status == status
+        if status == 421:
+            assert "open it as http://localhost:PORT" in (await response.read()).decode()
+
+
+async def test_a_long_page_is_compressed_on_request(fleet: Fleet) -> None:
+    async with served(fleet) as session, session.get("/", headers={"Accept-Encoding": "gzip"}) as response:
+        assert response.headers["Content-Encoding"] == "gzip"
+        assert b"40 nodes" in await response.read()
+
+
+async def status_at(path: Path) -> int:
+    """Return the status of the first page at a socket."""
+    async with (
+        aiohttp.ClientSession(connector=aiohttp.UnixConnector(str(path))) as session,
+        session.get("http://localhost/") as response,
+    ):
+        return response.status
+
+
+async def test_at_a_socket_root_and_the_own_user_may_ask(fleet: Fleet, tmp_path: Path) -> None:
+    path = tmp_path / "page.sock"
+    async with serve_pages(str(path), StatusPages(pages_context(fleet))):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        assert await status_at(path) == 200
+    assert not path.exists()
+
+
+async def test_at_a_socket_other_users_are_refused(
+    fleet: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nodeguard.aggregator.pages.request_check.is_authorized_peer", lambda _: False)
+    path = tmp_path / "page.sock"
+    async with serve_pages(str(path), StatusPages(pages_context(fleet))):
+        assert await status_at(path) == 403
+
+
+async def test_a_change_is_sent_to_open_pages() -> None:
+    fleet = plain_fleet(8)
+    context = pages_context(fleet)
+    feed = ChangeFeed(lambda: len(fleet.planner.incidents), 0.001, 1e6)
+    async with served(fleet, feed=feed) as session, session.get("/events") as response:
+        assert response.content_type == "text/event-stream"
+        assert await response.content.readuntil(b"\n\n") == b"retry: 5000\n: open\n\n"
+        fleet.say(3, finding())
+        fleet.carry_out()
+        async with asyncio.timeout(PATIENCE):
+            assert await response.content.readuntil(b"\n\n") == b"event: change\ndata:\n\n"
+    assert context.planner is fleet.planner
+
+
+async def test_a_quiet_stream_has_heartbeats(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pages_handler, "_HEARTBEAT", 0.001)
+    async with (
+        served(fleet, feed=ChangeFeed(lambda: 0, 1e6, 1e6)) as session,
+        session.get("/events") as response,
+    ):
+        await response.content.readuntil(b"\n\n")
+        assert await response.content.readuntil(b"\n\n") == b": alive\n\n"
+
+
+async def test_streams_are_limited_and_a_closed_page_frees_its_stream(fleet: Fleet) -> None:
+    feed = ChangeFeed(lambda: 0, 1e6, 1e6)
+    async with served(fleet, feed=feed) as session:
+        streams = [await session.get("/events") for _ in range(MAX_STREAMS)]
+        async with session.get("/events") as response:
+            assert response.status == 503
+        streams[0].close()
+        await until_async(lambda: len(feed) < MAX_STREAMS)
+        async with session.get("/events") as response:
+            assert response.status == 200
+        for stream in streams:
+            stream.close()
+
+
+async def test_the_end_of_the_server_ends_its_streams(fleet: Fleet, log: LogLines) -> None:
+    [port] = free_ports(1)
+    feed = ChangeFeed(lambda: 0, 1e6, 1e6)
+    async with aiohttp.ClientSession(f"http://127.0.0.1:{port}") as session:
+        async with serve_pages(("127.0.0.1", port), StatusPages(pages_context(fleet), feed)):
+            stream = await session.get("/events")
+            await stream.content.readuntil(b"\n\n")
+        async with asyncio.timeout(PATIENCE):
+            assert await stream.content.read() == b"event: change\ndata:\n\n"
+    assert log.lines == []
+
+
+async def test_the_findings_of_a_node_come_from_the_history(fleet: Fleet, tmp_path: Path) -> None:
+    store = HistoryStore(str(tmp_path / "history.sqlite"))
+    store.add([received(0.0, 3, 1, finding("gpu-hot", message="89 °C"))], START)
+    store.close()
+    async with served(fleet, str(tmp_path)) as session, session.get(f"/nodes/{gpu_name(3)}") as response:
+        assert "gpu-hot: 89 °C" in (await response.read()).decode()
+    (tmp_path / "history.sqlite").write_bytes(b"damaged" * 999)
+    async with served(fleet, str(tmp_path)) as session, session.get(f"/nodes/{gpu_name(3)}") as response:
+        assert response.status == 200
+        assert "Not available: " in (await response.read()).decode()
+
+
+async def test_an_internal_error_is_logged_and_not_shown(fleet: Fleet, log: LogLines) -> None:
+    def fail() -> None:
+        raise ZeroDivisionError("secret")
+
+    [port] = free_ports(1)
+    broken = PagesContext(fleet.planner, fail, lambda: fleet.now, {})  # type: ignore[arg-type]
+    async with (
+        serve_pages(("127.0.0.1", port), StatusPages(broken)),
+        aiohttp.ClientSession() as session,
+        session.get(f"http://127.0.0.1:{port}/") as response,
+    ):
+        assert (response.status, await response.text()) == (
+            500,
+            "ZeroDivisionError: see the aggregator's log\n",
+        )
+    assert "internal error in the status page" in str(log.lines)
+
+
+async def test_many_viewers_cost_one_page_in_two_seconds(fleet: Fleet) -> None:
+    calls = 0
+    context = pages_context(fleet)
+
+    def service() -> ServiceState:
+        nonlocal calls
+        calls += 1
+        return context.service()
+
+    [port] = free_ports(1)
+    counting = context._replace(service=service)
+    async with (
+        serve_pages(("127.0.0.1", port), StatusPages(counting)),
+        aiohttp.ClientSession(f"http://127.0.0.1:{port}") as session,
+    ):
+        bodies = [await (await session.get("/")).read() for _ in range(5)]
+    assert len(set(bodies)) == 1
+    assert calls < 5

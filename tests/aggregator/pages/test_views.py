@@ -1,0 +1,241 @@
+"""What the pages show of real decisions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import cache
+from html.parser import HTMLParser
+
+import pytest
+from msgspec.structs import replace
+
+from nodeguard.aggregator.pages.fleet_map import MAX_CELLS
+from nodeguard.aggregator.pages.html import EMPTY
+from nodeguard.aggregator.pages.views import (
+    Fleet,
+    View,
+    domain_view,
+    domains_view,
+    fleet_view,
+    incident_view,
+    incidents_view,
+    node_view,
+)
+from nodeguard.fleet_api.status import fleet_status
+from nodeguard.fleet_api.text.status import headline
+from nodeguard.model.mark import HOLD_ANNOTATION, MAINTENANCE_ANNOTATION
+from nodeguard.wire.report import Inventory, ReportedEvidence, UnreadableTargets
+from tests.aggregator.pages import scenes
+from tests.aggregator.pages.scenes import REMEDIES, gpu_name, plain_fleet, service_state
+from tests.fleet.scene import Fleet as Nodes
+from tests.fleet.scene import finding
+
+
+def inputs(fleet: Nodes) -> Fleet:
+    return Fleet(fleet.planner, service_state(fleet), fleet.now, REMEDIES)
+
+
+@cache
+def faulty() -> Fleet:
+    return inputs(scenes.faulty_fleet())
+
+
+class Text(HTMLParser):
+    """The text of a page in order, and its links and elements."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words: list[str] = []
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.words.append(data)
+
+
+def parsed(view: View | None) -> Text:
+    assert view is not None
+    text = Text()
+    text.feed(view.content)
+    return text
+
+
+def text(view: View | None) -> str:
+    return re.sub(r"\s+", " ", " ".join(parsed(view).words))
+
+
+def test_the_headline_is_that_of_nodeguard_status() -> None:
+    fleet = faulty()
+    line = headline(fleet_status(fleet.planner, fleet.service, fleet.now))
+    shown = fleet_view(fleet, "")
+    assert shown.title == f"FATAL {line.text}".rstrip(".")
+    assert line.text in shown.content
+
+
+def test_the_first_page_answers_what_where_since_when_what_nodeguard_did_and_what_to_do() -> None:
+    shown = text(fleet_view(faulty(), ""))
+    assert "gpu-lost and 5 similar GPU 0000:3b:00 fell off the bus (Xid 79)" in shown
+    assert "gpu-h100-0066 GPU 0000:3b:00" in shown
+    assert "23 min 55 s 2023-11-14 22:00:25 UTC" in shown
+    assert (
+        "withheld , the requested mark is not set: hold on the node: alice debugs NCCL, until Friday" in shown
+    )
+    assert "Reboot the node Reboot the node; if the GPU is missing again, reseat or replace it." in shown
+    assert "fabric/p0/r2 degraded marked 6 fatal of 8 nodes" in shown
+
+
+def test_observe_mode_is_shown_below_the_headline() -> None:
+    shown = text(fleet_view(inputs(scenes.observed_fleet()), ""))
+    assert (
+        "OBSERVE MODE - no new mark is set. 12 nodes would be quarantined"
+        in shown.partition("Worst incidents")[0]
+    )
+
+
+def test_the_first_minute_is_not_shown_as_healthy() -> None:
+    shown = text(fleet_view(inputs(scenes.starting_fleet()), ""))
+    assert "37 of 320 reporting, 283 without a report" in shown.partition("Worst incidents")[0]
+    assert "No incidents. The health of 283 nodes is unknown." in shown
+
+
+def test_what_is_withheld_and_why_is_right_below_the_headline() -> None:
+    head = text(fleet_view(faulty(), "")).partition("Worst incidents")[0]
+    assert "withheld 1 mark of 1 node: hold on the node: alice debugs NCCL, until Friday (1)" in head
+
+
+def test_an_empty_fleet_has_a_page() -> None:
+    shown = text(fleet_view(inputs(Nodes(0)), ""))
+    assert "no agent has reported yet." in shown
+    assert "There are no nodes." in shown
+
+
+def cells(view: View) -> dict[str, dict[str, str | None]]:
+    links = [attributes for tag, attributes in parsed(view).elements if tag == "a" and "title" in attributes]
+    return {(attributes["href"] or "").removeprefix("/nodes/"): attributes for attributes in links}
+
+
+def test_the_map_has_a_cell_for_every_node_and_only_faulty_ones_are_tab_stops() -> None:
+    shown = cells(fleet_view(faulty(), ""))
+    assert len(shown) == 320
+    assert shown[gpu_name(5)] == {"href": "/nodes/gpu-h100-0005", "title": gpu_name(5), "tabindex": "-1"}
+    fatal = shown[gpu_name(100)]
+    assert fatal["class"] == "fatal marked"
+    assert (fatal["title"] or "").startswith(
+        "gpu-h100-0100: fatal, marked quarantine; GPU 0000:3b:00 fell off"
+    )
+    assert "tabindex" not in fatal
+    assert shown[gpu_name(66)]["class"] == "fatal"
+    assert "1 mark withheld" in (shown[gpu_name(66)]["title"] or "")
+    assert shown[gpu_name(255)]["class"] == "unknown"
+    assert "stale" in (shown[gpu_name(255)]["title"] or "")
+
+
+def test_the_topology_of_the_map_can_be_chosen() -> None:
+    shown = text(fleet_view(faulty(), "power"))
+    assert "power/row1" in shown
+    assert "fabric/p0/r3" not in shown.partition("Map")[2].partition("Marks, budgets")[0]
+
+
+@pytest.mark.slow
+def test_a_fleet_above_the_limit_shows_faulty_nodes_and_counts_below_a_megabyte() -> None:
+    fleet = Nodes(0, scenes.ENFORCED)
+    names = [f"gpu-h100-eu-west-4a-r{number // 8:04d}-n{number % 8}" for number in range(MAX_CELLS + 100)]
+    for number, name in enumerate(names):
+        fleet.add(number, name=name, labels={"pod": f"p{number // 4000}", "rack": f"r{number // 1000}"})
+    fleet.say(8050, finding())
+    fleet.plan()
+    shown = fleet_view(inputs(fleet), "")
+    assert names[8050] in cells(shown)
+    assert len(cells(shown)) <= MAX_CELLS
+    assert len(shown.content) < 1_000_000
+    assert "1000 more" in text(shown)
+
+
+def test_incidents_of_a_check_or_a_state_are_listed() -> None:
+    shown = text(incidents_view(faulty(), "gpu-lost", ""))
+    assert shown.count("fell off the bus") == 6
+    assert "gpu-ecc" not in shown
+    withheld = text(incidents_view(faulty(), "", "withheld"))
+    assert withheld.count("fell off the bus") == 1
+    assert "gpu-ecc" in text(incidents_view(faulty(), "", "no such state"))
+
+
+def test_the_page_of_an_incident_has_its_reason_and_advice() -> None:
+    fleet = faulty()
+    [name] = fleet.planner.incidents["uid-66"]
+    shown = text(incident_view(fleet, name))
+    assert "withheld, the requested mark is not set: hold on the node" in shown
+    assert REMEDIES["gpu-lost"] in shown
+    assert incident_view(fleet, "no-such-incident") is None
+
+
+def test_the_page_of_a_node_has_its_marks_findings_incidents_and_domains() -> None:
+    shown = parsed(node_view(faulty(), gpu_name(100), EMPTY))
+    words = " ".join(shown.words)
+    assert "quarantined: gpu-lost" in words
+    assert "NVRM: Xid (PCI:0000:3b:00): 79" in words
+    assert REMEDIES["gpu-lost"] in words
+    links = [attributes.get("href") for tag, attributes in shown.elements if tag == "a"]
+    assert "/domains/fabric/p1/r12" in links
+    assert any((path or "").startswith("/incidents/gpu-h100-0100-") for path in links)
+    assert node_view(faulty(), "no-such-node", EMPTY) is None
+
+
+def test_the_pages_of_domains_have_the_degraded_one_and_its_nodes() -> None:
+    assert "1 domain degraded" in text(domains_view(faulty()))
+    assert "fabric/p0/r2 8 6 degraded, marked" in text(domains_view(faulty()))
+    shown = text(domain_view(faulty(), "fabric/p0/r2"))
+    assert "6 of 8 nodes lost a link at once" in shown
+    assert "FATAL gpu-h100-0016" in shown
+    assert domain_view(faulty(), "r2") is None
+
+
+HOSTILE = """<script>alert(1)</script><img src=x onerror=alert(1)>"'>&"""
+
+
+def hostile_fleet() -> Nodes:
+    """A fleet in which every text from outside is an attack."""
+    fleet = plain_fleet(24)
+    labels = {"pod": HOSTILE, "rack": HOSTILE, "row": HOSTILE}
+    annotations = {HOLD_ANNOTATION: HOSTILE, MAINTENANCE_ANNOTATION: HOSTILE}
+    fleet.change(3, name=HOSTILE, labels=labels, annotations=annotations)
+    evil = finding(
+        HOSTILE, HOSTILE, component=HOSTILE, message=HOSTILE, note=HOSTILE, targets=(HOSTILE,),
+        evidence=(ReportedEvidence(HOSTILE, HOSTILE),),
+    )  # fmt: skip
+    fleet.say(3, evil, inventory=Inventory(HOSTILE, HOSTILE, HOSTILE))
+    unread = (UnreadableTargets(HOSTILE, HOSTILE, HOSTILE, (HOSTILE,)),)
+    report = replace(fleet.reports["uid-4"], unreadable=unread, sequence=2)
+    fleet.planner.record_report("uid-4", report, fleet.now)
+    fleet.after(5.0)
+    fleet.plan()
+    return fleet
+
+
+@pytest.mark.parametrize("page", ["fleet", "incidents", "incident", "node", "unread", "domains", "domain"])
+def test_no_text_from_outside_becomes_html(page: str) -> None:
+    fleet = inputs(hostile_fleet())
+    [name] = fleet.planner.incidents["uid-3"]
+    views: dict[str, Callable[[], View | None]] = {
+        "fleet": lambda: fleet_view(fleet, HOSTILE),
+        "incidents": lambda: incidents_view(fleet, HOSTILE, HOSTILE),
+        "incident": lambda: incident_view(fleet, name),
+        "node": lambda: node_view(fleet, HOSTILE, EMPTY),
+        "unread": lambda: node_view(fleet, gpu_name(4), EMPTY),
+        "domains": lambda: domains_view(fleet),
+        "domain": lambda: domain_view(fleet, fleet.planner.vote_collector.domain_members.paths("uid-3")[0]),
+    }
+    shown = parsed(views[page]())
+    assert {tag for tag, _ in shown.elements} <= {
+        "a", "b", "code", "dd", "div", "dl", "dt", "h1", "h2", "h3", "i", "li", "nav", "p", "section", "small", "span",
+        "table", "tbody", "td", "th", "thead", "time", "tr", "ul",
+    }  # fmt: skip
+    assert {name for _, attributes in shown.elements for name in attributes} <= {
+        "aria-current", "aria-hidden", "aria-label", "class", "data-name", "datetime", "href", "id", "scope", "tabindex",
+        "title",
+    }  # fmt: skip
+    # The attack is on the page, as text.
+    assert page == "domains" or any("<script>" in word for word in [*shown.words, str(shown.elements)])
