@@ -36,7 +36,7 @@ settings.load_profile("nodeguard")
 
 
 # The tool that a fixture needs, as a mark of the tests that request it.
-_TOOLS = {"new_cluster": "cluster", "helm": "cluster", "promtool": "promtool"}
+_TOOLS = {"new_cluster": "cluster", "helm": "cluster", "promtool": "promtool", "tab": "browser"}
 
 
 def pytest_configure() -> None:

@@ -1,4 +1,4 @@
-"""Tools of the selected tests, fetched or built before the run: Prometheus, and the control plane.
+"""Tools of the selected tests, fetched or built before the run: Prometheus, Chromium, and the control plane.
 
 `python -m tests.tools [ARGUMENT…]` takes the arguments of pytest. Where a tool is missing, it collects the tests and
 gets the tool only if a selected test has its mark. The control plane takes 10 to 20 minutes, once.
@@ -24,6 +24,7 @@ ROOT = Path(__file__).parent.parent
 COMMANDS: Mapping[str, Sequence[str]] = {
     "promtool": ("scripts/environment", "promtool"),
     "cluster": ("scripts/controlplane",),
+    "browser": ("scripts/environment", "browser"),
 }
 
 
@@ -47,8 +48,11 @@ def selected(arguments: Sequence[str]) -> set[str]:
 
 def missing() -> list[str]:
     """Return the marks of tests that need a tool which this machine lacks."""
-    prometheus = all(map(shutil.which, ("promtool", "prometheus-alertmanager")))
-    present = {"promtool": prometheus, "cluster": directory().is_dir()}
+    present = {
+        "promtool": all(map(shutil.which, ("promtool", "prometheus-alertmanager"))),
+        "cluster": directory().is_dir(),
+        "browser": shutil.which("chromium") is not None,
+    }
     return [mark for mark in COMMANDS if not present[mark]]
 
 

@@ -1,0 +1,198 @@
+"""The status page in a real browser: Chromium without a window."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import ExitStack, asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from nodeguard.aggregator.pages.change_feed import ChangeFeed
+from nodeguard.aggregator.pages.handler import MAX_STREAMS, StatusPages
+from nodeguard.aggregator.pages.server import serve_pages
+from tests.aggregator.pages.scenes import faulty_fleet, gpu_name, pages_context, plain_fleet
+from tests.aggregator.pages.test_views import HOSTILE, hostile_fleet
+from tests.browser import Tab, browser
+from tests.fleet.scene import Fleet, finding
+from tests.ports import free_ports
+
+pytestmark = pytest.mark.slow
+
+TAB, ENTER = ("Tab", 9), ("Enter", 13)
+
+
+@pytest.fixture
+async def tab(tmp_path: Path) -> AsyncIterator[Tab]:
+    """Return a page of a browser. It fails the test if its console has an error, as after a violation of the policy."""
+    async with browser(tmp_path) as opened:
+        yield opened
+        assert opened.messages == []
+
+
+@asynccontextmanager
+async def served(fleet: Fleet, tab: Tab) -> AsyncIterator[str]:
+    """Serve the pages of a fleet, until the browser has ended. The open page is closed at the end."""
+    [port] = free_ports(1)
+    feed = ChangeFeed(lambda: hash(frozenset(fleet.planner.incidents)), 0.01, 1e6)
+    pages = StatusPages(pages_context(fleet), feed)
+    await tab.servers.enter_async_context(serve_pages(("127.0.0.1", port), pages))
+    yield f"http://localhost:{port}"
+    await tab.open("about:blank")
+
+
+@pytest.fixture(scope="module")
+def faulty() -> Fleet:
+    return faulty_fleet()
+
+
+PAGES = ("/", "/incidents", f"/nodes/{gpu_name(100)}", "/domains", "/domains/fabric/p0/r2", "/nodes/none")
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("dark", [False, True])
+async def test_pages_fit_their_width_and_obey_the_policy(
+    tab: Tab, faulty: Fleet, width: int, dark: bool
+) -> None:
+    await tab.view(width, dark=dark)
+    async with served(faulty, tab) as url:
+        for path in PAGES:
+            await tab.open(url + path)
+            await tab.shows("document.getElementById('live').innerText.startsWith('live, as of ')")
+            assert await tab.evaluate("document.documentElement.scrollWidth") <= width
+            background = await tab.evaluate("getComputedStyle(document.body).backgroundColor")
+            assert background == ("rgb(20, 23, 26)" if dark else "rgb(255, 255, 255)")
+        assert await tab.evaluate("document.querySelector('h1').innerText") == "Not found"
+    # The browser reports the status of the page that does not exist.
+    assert all("404" in message for message in tab.messages)
+    tab.messages.clear()
+
+
+# The contrast of two colors: https://www.w3.org/TR/WCAG22/#dfn-contrast-ratio. Text of an element is on the first
+# background that is not transparent; a hatched one has none.
+_CONTRAST = """
+(() => {
+  const light = color => {
+    const [r, g, b] = color.match(/[0-9.]+/g).slice(0, 3).map(Number).map(part => {
+      part /= 255;
+      return part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4;
+    });
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const poor = [];
+  for (const element of document.querySelectorAll("body *")) {
+    const text = [...element.childNodes].some(node => node.nodeType === 3 && node.textContent.trim());
+    if (!text || element.closest(".skip, .unknown, footer svg")) continue;
+    let behind = element;
+    while (behind && getComputedStyle(behind).backgroundColor === "rgba(0, 0, 0, 0)") behind = behind.parentElement;
+    const lights = [getComputedStyle(element).color, getComputedStyle(behind).backgroundColor].map(light).sort();
+    const contrast = (Math.max(...lights) + 0.05) / (Math.min(...lights) + 0.05);
+    if (contrast < 4.5) poor.push(`${element.tagName}.${element.className} ${element.innerText} ${contrast.toFixed(2)}`);
+  }
+  return [...new Set(poor)];
+})()
+"""
+
+
+@pytest.mark.parametrize("dark", [False, True])
+async def test_all_text_has_enough_contrast(tab: Tab, faulty: Fleet, dark: bool) -> None:
+    await tab.view(1280, dark=dark)
+    async with served(faulty, tab) as url:
+        for path in PAGES[:-1]:
+            await tab.open(url + path)
+            assert await tab.evaluate(_CONTRAST) == []
+
+
+async def test_a_change_appears_without_a_reload_and_focus_stays(tab: Tab) -> None:
+    fleet = plain_fleet(40)
+    await tab.view(1280)
+    async with served(fleet, tab) as url:
+        await tab.open(f"{url}/?by=fabric")
+        await tab.shows("document.getElementById('live').innerText.startsWith('live')")
+        await tab.evaluate("document.getElementById('by-power').focus(); window.marker = 1")
+        fleet.say(3, finding(message="the GPU is gone"))
+        fleet.carry_out()
+        await tab.shows("document.getElementById('main').innerText.includes('the GPU is gone')")
+        assert await tab.evaluate("document.activeElement.id") == "by-power"
+        assert await tab.evaluate("document.title.startsWith('FATAL 40 nodes: 1 fatal')")
+        assert await tab.evaluate("window.marker") == 1
+
+
+async def test_a_lost_connection_is_shown(tab: Tab) -> None:
+    fleet = plain_fleet(8)
+    await tab.view(390)
+    [port] = free_ports(1)
+    async with serve_pages(("127.0.0.1", port), StatusPages(pages_context(fleet))):
+        await tab.open(f"http://localhost:{port}/")
+        await tab.shows("document.getElementById('live').innerText.startsWith('live')")
+    await tab.shows(
+        "document.getElementById('live').innerText.startsWith('CONNECTION LOST - this page shows 2023-')"
+    )
+    await tab.open("about:blank")
+    assert all("ERR_" in message for message in tab.messages)
+    tab.messages.clear()
+
+
+async def test_a_page_above_the_limit_of_streams_is_no_lost_connection(tab: Tab) -> None:
+    fleet = plain_fleet(8)
+    feed = ChangeFeed(lambda: 0, 1e6, 1e6)
+    await tab.view(1280)
+    [port] = free_ports(1)
+    async with serve_pages(("127.0.0.1", port), StatusPages(pages_context(fleet), feed)):
+        with ExitStack() as streams:
+            for _ in range(MAX_STREAMS):
+                streams.enter_context(feed.subscribe())
+            await tab.open(f"http://localhost:{port}/")
+            await tab.shows("document.getElementById('live').innerText.startsWith('live')")
+            assert any("503" in message for message in tab.messages)
+            tab.messages.clear()
+        await tab.open("about:blank")
+
+
+async def test_without_scripts_the_page_is_whole_and_is_read_again(tab: Tab, faulty: Fleet) -> None:
+    await tab.view(1280, scripts=False)
+    async with served(faulty, tab) as url:
+        await tab.open(f"{url}/")
+        assert await tab.evaluate("document.querySelectorAll('.cells a').length") == 320
+        reload = await tab.evaluate("document.querySelector('noscript meta[http-equiv=refresh]')?.content")
+        assert reload == "30"
+        assert (await tab.evaluate("document.getElementById('live').innerText")).startswith("as of ")
+
+
+async def test_the_keyboard_reaches_faults_before_healthy_nodes(tab: Tab, faulty: Fleet) -> None:
+    await tab.view(1280)
+    async with served(faulty, tab) as url:
+        await tab.open(f"{url}/")
+        await tab.shows("document.getElementById('live').innerText.startsWith('live')")
+        stops = []
+        for _ in range(40):
+            await tab.press(*TAB)
+            stops.append(await tab.evaluate("document.activeElement.getAttribute('href')"))
+            if len(stops) == 1:
+                # The focus is visible.
+                assert await tab.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+        assert stops[:5] == ["#main", "/", "/incidents", "/domains", "/incidents"]
+        chosen = stops.index("/?by=power#map")
+        assert f"/nodes/{gpu_name(66)}" in stops[:chosen]
+        on_map = stops[chosen:]
+        first = on_map.index("/domains/fabric/p0/r2")
+        assert on_map[first + 1 : first + 7] == [f"/nodes/{gpu_name(number)}" for number in range(16, 22)]
+        assert gpu_name(5) not in str(stops)
+        await tab.evaluate(f"document.querySelector('a[href=\"/nodes/{gpu_name(100)}\"]').focus()")
+        await tab.press(*ENTER)
+        await tab.shows("document.querySelector('h1')?.innerText.includes('quarantined: gpu-lost')")
+
+
+async def test_an_attack_in_every_text_runs_nothing(tab: Tab) -> None:
+    fleet = hostile_fleet()
+    await tab.view(1280)
+    async with served(fleet, tab) as url:
+        for path in ("/", "/incidents", "/domains"):
+            await tab.open(url + path)
+            assert await tab.evaluate("document.querySelectorAll('main script, main img').length") == 0
+        await tab.open(url + "/")
+        await tab.evaluate(
+            f"[...document.querySelectorAll('main a')].find(a => a.title.startsWith({HOSTILE!r})).click()"
+        )
+        await tab.shows("location.pathname.startsWith('/nodes/') && document.readyState === 'complete'")
+        assert HOSTILE in await tab.evaluate("document.querySelector('h1').innerText")
