@@ -47,8 +47,8 @@ class AggregatorService:
     reload: reloads the policy file if it has changed. plan_seconds: duration of the last plan; planned_at,
     turned_at: time of the last plan and of the last turn. is_leader: whether this aggregator holds the lease;
     is_active: whether it applies its plans. capacity: of agent connections, None for no limit;
-    capacity_problem: why not all agents can connect, empty if they can. errors: failed plans: the loop goes
-    on. plan_listeners: receive each plan and its time. history: records the fleet.
+    capacity_problem: why not all agents can connect, empty if they can. errors: failed plans and listeners:
+    the loop goes on. plan_listeners: receive each plan and its time. history: records the fleet.
     """
 
     def __init__(
@@ -123,10 +123,17 @@ class AggregatorService:
         self.planned_at = now.mono
         self.plans += 1
         self.history.plan_made(plan, now, acts=self.is_active)
-        for listener in self.plan_listeners:
-            listener(plan, now)
+        self._notify_listeners(plan, now)
         if self.is_active:
             self._apply(plan, now)
+
+    def _notify_listeners(self, plan: Plan, now: Instant) -> None:
+        for listener in self.plan_listeners:
+            try:
+                listener(plan, now)
+            except Exception:  # metrics and notifications must not stop the marks
+                self.errors += 1
+                logger.exception("internal error in a listener of plans, please report it")
 
     def _apply(self, plan: Plan, now: Instant) -> None:
         """Apply a plan; if an operator asked to remove all marks, remove them instead of its marks."""

@@ -175,6 +175,14 @@ async def test_a_failed_plan_is_logged_once_and_the_loop_goes_on(
     assert scene.backend.plans[0].nodes
 
 
+async def test_an_error_of_a_listener_does_not_stop_the_plans(scene: Scene, log: LogLines) -> None:
+    scene.service.plan_listeners.append(lambda _, __: 1 // 0)
+    scene.handler(CALLER, report(fatal=True))
+    await scene.turn(1.0)
+    assert (scene.service.errors, len(scene.backend.plans)) == (1, 1)
+    assert "internal error in a listener of plans, please report it" in log.messages()
+
+
 async def test_a_fleet_that_exceeds_the_limit_on_connections_is_logged_once(
     scene: Scene, log: LogLines
 ) -> None:
