@@ -7,13 +7,13 @@ import binascii
 import hmac
 from collections.abc import Callable, Mapping
 from hashlib import sha256
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 from msgspec import Struct
 
 from nodeguard.aggregator.notifications.settings import Webhook, WebhookFormat
-from nodeguard.fleet.incidents.events import IncidentEvent
+from nodeguard.aggregator.notifications.subscription import ChangeKind
 from nodeguard.model.finding import Action, Health
 from nodeguard.model.incident import Incident, IncidentState
 from nodeguard.model.instant import rfc3339
@@ -24,9 +24,6 @@ VERSION = 1
 _TEXT_LENGTH = 1024
 
 _PREFIX = "whsec_"
-
-# What happened to the incident since the last notification about it.
-ChangeKind = Literal["opened", "updated", "resolved"]
 
 
 class Notification(Struct, frozen=True):
@@ -52,16 +49,13 @@ class Notification(Struct, frozen=True):
     version: int = VERSION
 
 
-def notification_of(event: IncidentEvent, incident: Incident, *, is_new: bool, now: float) -> Notification:
-    """Return the notification of an incident's change. is_new: whether it is the first. now: seconds since
-    the epoch.
-    """
-    is_resolved = incident.state == IncidentState.RESOLVED
+def notification_of(incident: Incident, change: ChangeKind, message: str, now: float) -> Notification:
+    """Return the notification of an incident's change. message: one sentence. now: seconds since epoch."""
     where = incident.node or incident.target
     return Notification(
         id=f"{incident.name}-{incident.occurrences}-{incident.state.slug}-{now * 1000:.0f}",
-        change="resolved" if is_resolved else "opened" if is_new else "updated",
-        text=f"{where}: {event.message}"[:_TEXT_LENGTH],
+        change=change,
+        text=f"{where}: {message}"[:_TEXT_LENGTH],
         at=rfc3339(now),
         incident=incident.name,
         node=incident.node,

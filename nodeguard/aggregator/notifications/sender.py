@@ -20,10 +20,14 @@ from nodeguard.aggregator.notifications.formats import (
 )
 from nodeguard.aggregator.notifications.settings import NotificationSettings, Webhook
 from nodeguard.aggregator.notifications.spool import FILE_LIMIT, NotificationSpool, SpoolError
+from nodeguard.aggregator.notifications.subscription import Subscription
+from nodeguard.fleet.incidents.events import IncidentEvent, event_of
 from nodeguard.fleet.plan import Plan
 from nodeguard.fleet.planner import Planner
 from nodeguard.local.atomic_write import atomic_write
 from nodeguard.local.backoff import backoff, jittered
+from nodeguard.model.incident import Incident
+from nodeguard.model.target import target_label
 
 logger = logging.getLogger(__name__)
 
@@ -51,35 +55,47 @@ class NotificationSender:
         self.spool = NotificationSpool(webhook.name for webhook in settings.webhooks)
         self.sent, self.failed, self.refused = Counter[str](), Counter[str](), Counter[str]()
         self._wall = wall
-        self._open: set[str] | None = None
+        self._subscriptions = {
+            webhook.name: Subscription(webhook.min_health) for webhook in settings.webhooks
+        }
+        self._is_restored = False
+        # Open incidents on nodes under maintenance: their Nodes' uids by name.
+        self._quiet: dict[str, str] = {}
         self._changed = {webhook.name: asyncio.Event() for webhook in settings.webhooks}
         self._file = settings.spool_directory / FILE_NAME if settings.spool_directory else None
         self._saved = 0
 
     def plan_made(self, planner: Planner, plan: Plan, *, acts: bool) -> None:
-        """Add a notification for each Event of an incident. acts: whether the plan is applied here."""
-        names = {event.incident for event in plan.events}
-        if self._open is None:
-            recorded = (incident.name for incident in planner.all_incidents() if incident.is_open)
-            self._open = {name for name in recorded if name not in names}
-        for event in plan.events:
-            incident = planner.incident(event.incident)
-            if incident is None:
-                continue
-            is_new = incident.name not in self._open
-            if incident.is_open:
-                self._open.add(incident.name)
-            else:
-                self._open.discard(incident.name)
-            if acts:
-                self.add(notification_of(event, incident, is_new=is_new, now=self._wall()))
+        """Add the notifications of changed incidents. acts: whether the plan is applied here."""
+        changed = {incident.name: incident for incident in plan.incidents}
+        if not self._is_restored:
+            self._is_restored = True
+            # An incident that this plan changes was open before, or this plan opens it.
+            recorded = (item for item in planner.all_incidents() if item.is_open != (item.name in changed))
+            before = [item for item in recorded if not item.parent and not _is_quiet(planner, item)]
+            for subscription in self._subscriptions.values():
+                subscription.restore(before)
+        for name, uid in self._quiet.items():
+            incident = planner.incidents.get(uid, {}).get(name)
+            if incident is not None:
+                changed.setdefault(name, incident)
+        self._quiet.clear()
+        events = {event.incident: event for event in plan.events}
+        for incident in changed.values():
+            is_quiet = _is_quiet(planner, incident)
+            if is_quiet and incident.is_open:
+                self._quiet[incident.name] = incident.uid
+            event = events.get(incident.name)
+            for name, subscription in self._subscriptions.items():
+                change = subscription.change(incident, is_news=event is not None, is_quiet=is_quiet)
+                if change is not None and acts:
+                    message = _message(incident, event)
+                    self.add(name, notification_of(incident, change, message, self._wall()))
 
-    def add(self, notification: Notification) -> None:
-        """Add a notification for each webhook that wants incidents of its health."""
-        for webhook in self.webhooks:
-            if notification.health.rank >= webhook.min_health.rank:
-                self.spool.put(webhook.name, notification)
-                self._changed[webhook.name].set()
+    def add(self, webhook: str, notification: Notification) -> None:
+        """Add a notification for the webhook of a name."""
+        self.spool.put(webhook, notification)
+        self._changed[webhook].set()
 
     async def run(self) -> None:
         """Send until cancelled."""
@@ -172,6 +188,20 @@ class NotificationSender:
                         logger.error("cannot write the spool, a restart loses notifications", extra=fields)  # noqa: TRY400
                     problem = str(error)
             await asyncio.sleep(_SAVE_INTERVAL)
+
+
+def _is_quiet(planner: Planner, incident: Incident) -> bool:
+    """Return whether the node of an incident is under maintenance: its faults are expected."""
+    placement = planner.state.placements.get(incident.uid)
+    return placement is not None and bool(placement.maintenance)
+
+
+def _message(incident: Incident, event: IncidentEvent | None) -> str:
+    """Return a change of an incident as a sentence. event: that of the change, if it has one."""
+    if incident.parent:
+        return f"{incident.cause} on {target_label(incident.target)} is part of incident {incident.parent}"
+    event = event or event_of(None, incident)
+    return event.message if event is not None else incident.message
 
 
 def _read(path: Path) -> bytes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nodeguard.aggregator.notifications.formats import Notification, notification_of
 from nodeguard.aggregator.notifications.settings import Webhook, WebhookFormat
-from nodeguard.fleet.incidents.events import IncidentEvent
+from nodeguard.aggregator.notifications.subscription import ChangeKind
 from nodeguard.model.finding import Action, Health
 from nodeguard.model.incident import Incident, IncidentState
 
@@ -27,5 +27,5 @@ def incident(state: IncidentState = IncidentState.MARKED, node: str = "gpu-1") -
 def notification(
     state: IncidentState = IncidentState.MARKED, message: str = "the GPU is lost", number: int = 0
 ) -> Notification:
-    event = IncidentEvent("uid-gpu-1", "gpu-1", "NodeguardMarked", message, incident="gpu-1-lost")
-    return notification_of(event, incident(state), is_new=True, now=NOW + number)
+    change: ChangeKind = "opened" if state != IncidentState.RESOLVED else "resolved"
+    return notification_of(incident(state), change, message, NOW + number)

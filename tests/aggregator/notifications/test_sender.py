@@ -8,12 +8,15 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
+from nodeguard.aggregator.identity.caller import Caller
 from nodeguard.aggregator.notifications import sender as sender_module
 from nodeguard.aggregator.notifications.sender import FILE_NAME, NotificationSender
 from nodeguard.aggregator.notifications.settings import NotificationSettings, Webhook
 from tests.aggregator.notifications.scene import notification, webhook
 from tests.aggregator.test_mark_counter import CountingScene
+from tests.aggregator.test_report_handler import report
 from tests.logs import LogLines
 from tests.waiting import until_async
 from tests.webhooks import WebhookReceiver
@@ -36,6 +39,22 @@ def new_sender(*webhooks: Webhook, spool: Path | None = None) -> NotificationSen
     return NotificationSender(NotificationSettings(webhooks, spool))
 
 
+def listen(scene: CountingScene, sender: NotificationSender) -> None:
+    """Give the plans of a scene to a sender."""
+    scene.service.plan_listeners.append(
+        lambda plan, _: sender.plan_made(scene.planner, plan, acts=scene.service.is_active)
+    )
+
+
+def take_changes(sender: NotificationSender) -> list[str]:
+    """Remove the pending notifications of a webhook and return their changes."""
+    changes: list[str] = []
+    while (item := sender.spool.first("oncall")) is not None:
+        sender.spool.remove("oncall", item)
+        changes.append(item.change)
+    return changes
+
+
 @asynccontextmanager
 async def running(sender: NotificationSender) -> AsyncIterator[None]:
     task = asyncio.create_task(sender.run())
@@ -49,9 +68,7 @@ async def running(sender: NotificationSender) -> AsyncIterator[None]:
 async def test_a_fault_and_its_end_are_notified_once_each(receiver: WebhookReceiver) -> None:
     scene = CountingScene()
     sender = new_sender(webhook(url=receiver.url))
-    scene.service.plan_listeners.append(
-        lambda plan, _: sender.plan_made(scene.planner, plan, acts=scene.service.is_active)
-    )
+    listen(scene, sender)
     async with running(sender):
         await scene.report(fatal=False)
         await scene.report(fatal=True)
@@ -69,11 +86,47 @@ async def test_a_standby_sends_nothing(receiver: WebhookReceiver) -> None:
     scene = CountingScene()
     scene.backend.is_leader = False
     sender = new_sender(webhook(url=receiver.url))
-    scene.service.plan_listeners.append(
-        lambda plan, _: sender.plan_made(scene.planner, plan, acts=scene.service.is_active)
-    )
+    listen(scene, sender)
     await scene.report(fatal=True)
     assert sender.spool.pending("oncall") == 0
+
+
+async def test_the_end_is_notified_when_the_node_is_deleted() -> None:
+    scene, sender = CountingScene(), new_sender(webhook())
+    listen(scene, sender)
+    scene.handler(Caller("node-2", "node-2"), report())
+    await scene.report(fatal=True)
+    scene.planner.remove_node("node-1")
+    await scene.turn(2.0)
+    assert take_changes(sender) == ["opened", "resolved"]
+
+
+async def test_a_fault_under_maintenance_is_notified_if_it_outlasts_the_maintenance() -> None:
+    scene, sender = CountingScene(), new_sender(webhook())
+    listen(scene, sender)
+    await scene.report(fatal=False)
+    node = scene.planner.state.nodes["node-1"]
+    labels = {"nvidia.com/gpu-driver-upgrade-state": "drain-required"}
+    scene.planner.update_node(replace(node, labels={**node.labels, **labels}))
+    await scene.report(fatal=True)
+    assert scene.planner.all_incidents()
+    assert take_changes(sender) == []
+    scene.planner.update_node(node)
+    await scene.turn(2.0)
+    assert take_changes(sender) == ["opened"]
+
+
+async def test_an_incident_of_an_earlier_start_is_resolved() -> None:
+    scene, before, after = CountingScene(), new_sender(webhook()), new_sender(webhook())
+    listen(scene, before)
+    await scene.report(fatal=True)
+    scene.service.plan_listeners.clear()
+    listen(scene, after)
+    await scene.report(fatal=False)
+    await scene.turn(scene.planner.policy.soak.first)
+    await scene.turn(2.0)
+    assert take_changes(after)[-1:] == ["resolved"]
+    assert "opened" not in take_changes(after)
 
 
 async def test_a_receiver_that_is_down_gets_everything_in_order_later(
@@ -84,7 +137,7 @@ async def test_a_receiver_that_is_down_gets_everything_in_order_later(
     sender = new_sender(webhook(url=receiver.url))
     async with running(sender):
         for item in items:
-            sender.add(item)
+            sender.add("oncall", item)
         await until_async(lambda: sender.failed["oncall"] >= 2)
         receiver.status = 200
         await until_async(lambda: len(receiver.bodies) == 3)
@@ -99,7 +152,7 @@ async def test_a_refused_notification_does_not_block_the_others(
     receiver.status = 400
     sender = new_sender(webhook(url=receiver.url + "T0KEN"))
     async with running(sender):
-        sender.add(notification())
+        sender.add("oncall", notification())
         await until_async(lambda: sender.refused["oncall"] == 1)
     assert sender.spool.pending("oncall") == 0
     assert log.messages() == ["the receiver refuses a notification, it is not sent again"]
@@ -110,7 +163,7 @@ async def test_pending_notifications_survive_a_restart(receiver: WebhookReceiver
     receiver.status = 503
     before = new_sender(webhook(url=receiver.url), spool=tmp_path)
     async with running(before):
-        before.add(notification())
+        before.add("oncall", notification())
         await until_async((tmp_path / FILE_NAME).exists)
     receiver.status = 200
     after = new_sender(webhook(url=receiver.url), spool=tmp_path)
@@ -124,6 +177,6 @@ async def test_a_damaged_spool_is_renamed(receiver: WebhookReceiver, tmp_path: P
     sender = new_sender(webhook(url=receiver.url), spool=tmp_path)
     async with running(sender):
         await until_async((tmp_path / f"{FILE_NAME}.damaged").exists)
-        sender.add(notification())
+        sender.add("oncall", notification())
         await until_async(lambda: len(receiver.bodies) == 1)
     assert log.messages() == ["cannot use the spool of notifications"]
