@@ -10,6 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
+from nodeguard.aggregator.notifications.settings import NotificationSpec
 from nodeguard.aggregator.policy.schema import json_schema
 from tests.controlplane.programs import BuildError, program
 
@@ -69,9 +72,12 @@ def copies() -> dict[str, str]:
 
 
 def values_schema() -> str:
-    """Return the schema of the chart's values, with the current definitions of the policy."""
+    """Return the schema of the chart's values, with the current definitions of the policy and of the
+    notification file.
+    """
     schema = json.loads((CHART / "values.schema.json").read_text("utf-8"))
-    schema["$defs"] = _for_helm(json_schema()["$defs"])
+    _, notifications = msgspec.json.schema_components((NotificationSpec,), ref_template="#/$defs/{name}")
+    schema["$defs"] = _for_helm(json_schema()["$defs"] | notifications)
     return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
 
 

@@ -56,9 +56,12 @@ VALUES: dict[str, Mapping[str, Any]] = {
         "policy": {"defaultMode": "observe", "nodeLocations": "racks.csv"},
         "policyFiles": {"racks.csv": "node,rack\ngpu-1,r1\n"},
         "siteChecks": {"site.yaml": SITE_CHECK},
+        "notifications": {"webhooks": [{"name": "chat", "format": "slack", "urlFile": "slack-url"}]},
+        "notificationSecretName": "webhooks",
         "agent": {"settings": {"spread": "2m", "log_level": "debug"}, "maxUnavailable": 3},
         "aggregator": {"replicas": 1, "extraArgs": ["--log-level=debug"]},
         "listenAddress": "[::]",
+        "networkPolicy": {"apiServerPorts": [6443]},
     },
     "cert-manager": {
         "certificates": {
@@ -129,6 +132,7 @@ FREE = {
     ("policy",),
     ("policyFiles",),
     ("siteChecks",),
+    ("notifications",),
     ("agent", "settings"),
     ("certificates", "certManager", "issuerRef"),
     *((part, name) for part in ("agent", "aggregator") for name in ("nodeSelector", "resources", "affinity")),
@@ -232,6 +236,8 @@ REFUSED = {
     "a digest": ({"agent": {"image": {"digest": "latest"}}}, "/agent/image/digest"),
     "the policy as a file": ({"policyFiles": {"policy.yaml": "x"}}, "'/policyFiles/policy.yaml'"),
     "a check's file": ({"siteChecks": {"a.txt": "x"}}, "'a.txt' not allowed"),
+    "a webhook without a name": ({"notifications": {"webhooks": [{}]}}, "missing property 'name'"),
+    "a typo of a webhook": ({"notifications": {"webhook": []}}, "'webhook' not allowed"),
     "everybody": ({"networkPolicy": {"metricsFrom": []}}, "/networkPolicy/metricsFrom': minItems"),
 }
 
@@ -287,7 +293,7 @@ def test_the_programs_accept_their_settings(helm: Helm, tmp_path: Path) -> None:
 
 
 def test_a_change_of_settings_replaces_the_pods(helm: Helm) -> None:
-    def checksums(values: Mapping[str, Any]) -> list[str]:
+    def checksums(values: Mapping[str, Any]) -> list[str | None]:
         templates = workloads(helm.template(values))
         return [
             template["metadata"].get("annotations", {}).get("checksum/settings") for template in templates
@@ -297,6 +303,9 @@ def test_a_change_of_settings_replaces_the_pods(helm: Helm) -> None:
     changed = checksums({**VALUES["settings"], "siteChecks": {"site.yaml": f"{SITE_CHECK}\n# changed"}})
     assert all(before != after for before, after in zip(first, changed, strict=True))
     assert checksums({}) == [None, None]
+    webhooks = {"webhooks": [{"name": "chat", "url": "https://chat.example"}]}
+    agent, aggregator = checksums({"notifications": webhooks})
+    assert (agent, aggregator is None) == (None, False)
 
 
 def test_cert_managers_certificate_is_mounted_and_its_ca_published(helm: Helm) -> None:

@@ -26,6 +26,9 @@ SOCKETS = {control.PATH, asking.SOCKET_PATH, PAGE_SOCKET}
 # The folder that examples use for site checks; docs/install/agent.md introduces it.
 SITE_CHECKS = "/etc/nodeguard/checks.d"
 
+# Where the chart mounts the notification file, if there is one.
+NOTIFICATIONS = "/etc/nodeguard-notifications"
+
 # The files that a site deploys have comments with paths, too.
 FILES = [
     *PAGES,
@@ -63,8 +66,12 @@ def test_a_directory_is_made_by_a_unit_or_mounted(file: str) -> None:
 
 @EVERY_FILE
 def test_a_file_of_etc_is_installed_or_mounted(file: str) -> None:
-    configured = mounted() | installed() | {SITE_CHECKS, "/etc/nodeguard"}
-    in_config_maps = {"/etc/nodeguard/agent.yaml", "/etc/nodeguard/policy.yaml"}
+    configured = mounted() | installed() | {SITE_CHECKS, NOTIFICATIONS, "/etc/nodeguard"}
+    in_config_maps = {
+        "/etc/nodeguard/agent.yaml",
+        "/etc/nodeguard/policy.yaml",
+        f"{NOTIFICATIONS}/notifications.yaml",
+    }
     assert named(file, "/etc") - configured - in_config_maps == set()
 
 
