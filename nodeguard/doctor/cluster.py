@@ -7,7 +7,9 @@ RemovePodsViolatingNodeTaints evicts pods that do not tolerate a NoSchedule tain
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import zip_longest
 
 from msgspec import Struct
 
@@ -49,7 +51,7 @@ class TolerationSpec(Struct, frozen=True, rename="camel"):
 
 
 class Workload(Struct, frozen=True):
-    """A DaemonSet or a Deployment. words: commands and arguments of its containers. desired, ready: pods."""
+    """A DaemonSet, Deployment or CronJob. words: of the commands of its containers. desired, ready: pods."""
 
     namespace: str
     name: str
@@ -71,15 +73,20 @@ class ClusterNode(Struct, frozen=True):
 class ClusterObjects(Struct, frozen=True):
     """The objects of a cluster. has_incidents: whether NodeIncidents are defined. missing_rights: of the
     aggregator; None if this user may not ask. descheduler_policies: texts of the ConfigMaps beside it.
+    namespace: of nodeguard. cronjobs: of all namespaces; descheduler is installed as one. has_locations:
+    whether the policy has node locations or labels of topologies.
     """
 
+    namespace: str
     minor_version: int
     has_incidents: bool
     daemonsets: tuple[Workload, ...]
     deployments: tuple[Workload, ...]
+    cronjobs: tuple[Workload, ...]
     nodes: tuple[ClusterNode, ...]
     missing_rights: tuple[str, ...] | None
     descheduler_policies: tuple[str, ...]
+    has_locations: bool
 
 
 def topology_keys() -> frozenset[str]:
@@ -94,14 +101,14 @@ def check_cluster(objects: ClusterObjects, topology_labels: frozenset[str]) -> I
         yield passed("NodeIncidents", "the custom resource is defined")
     else:
         yield failed("NodeIncidents", "the custom resource is not defined", "install or upgrade the chart")
-    yield _pods("aggregator", AGGREGATOR, objects.deployments)
-    yield _pods("agents", AGENT, objects.daemonsets)
+    yield _pods("aggregator", AGGREGATOR, objects.namespace, objects.deployments)
+    yield _pods("agents", AGENT, objects.namespace, objects.daemonsets)
     yield _rights(objects.missing_rights)
-    yield _labels(objects.nodes, topology_labels)
+    yield _labels(objects.nodes, topology_labels, has_locations=objects.has_locations)
     yield _gpu_daemonsets(objects.daemonsets)
     yield _autoscaler(objects.deployments)
     yield _descheduler(objects)
-    yield _other_tools(objects.daemonsets, objects.deployments)
+    yield _other_tools((*objects.daemonsets, *objects.deployments, *objects.cronjobs))
 
 
 def _version(minor: int) -> Diagnostic:
@@ -111,10 +118,14 @@ def _version(minor: int) -> Diagnostic:
     return failed("version", f"Kubernetes 1.{minor}", remedy)
 
 
-def _pods(name: str, workload: str, workloads: Iterable[Workload]) -> Diagnostic:
-    found = next((item for item in workloads if item.name == workload), None)
+def _pods(name: str, workload: str, namespace: str, workloads: Iterable[Workload]) -> Diagnostic:
+    places = {item.namespace: item for item in workloads if item.name == workload}
+    found = places.get(namespace)
     if found is None:
-        return failed(name, f"there is no {workload}", "install the chart")
+        message = f"there is no {workload} in namespace {namespace}"
+        if places:
+            return failed(name, message, f"it is in {_listed(sorted(places))}: name the namespace with -n")
+        return failed(name, message, "install the chart")
     count = f"{found.ready} of {found.desired} pods of {found.namespace}/{workload} are ready"
     if found.ready == found.desired and found.desired:
         return passed(name, count)
@@ -130,13 +141,19 @@ def _rights(missing: tuple[str, ...] | None) -> Diagnostic:
     return failed("rights", f"the aggregator may not: {_listed(missing)}", "install or upgrade the chart")
 
 
-def _labels(nodes: Iterable[ClusterNode], topology_labels: frozenset[str]) -> Diagnostic:
+def _labels(
+    nodes: Iterable[ClusterNode], topology_labels: frozenset[str], *, has_locations: bool
+) -> Diagnostic:
     with_gpus = [node for node in nodes if node.gpus]
     if not with_gpus:
         return skipped("topology labels", "no node offers nvidia.com/gpu")
     without = [node.name for node in with_gpus if topology_labels.isdisjoint(node.labels)]
     if not without:
         return passed("topology labels", f"all {len(with_gpus)} nodes with GPUs have one")
+    if has_locations:
+        return skipped(
+            "topology labels", "the policy has locations: nodeguard get domains names nodes without one"
+        )
     message = f"{len(without)} of {len(with_gpus)} nodes with GPUs have none: {_listed(without)}"
     remedy = "faults of switches and racks are not diagnosed there: label the nodes, or set nodeLocations"
     return warning("topology labels", message, remedy)
@@ -170,7 +187,7 @@ def _autoscaler(deployments: Iterable[Workload]) -> Diagnostic:
     autoscaler = next((item for item in deployments if _is(item, name)), None)
     if autoscaler is None:
         return skipped(name, "not found")
-    flags = {value for word in autoscaler.words for value in [_taint_flag(word)] if value}
+    flags = {_taint_flag(word, value) for word, value in zip_longest(autoscaler.words, autoscaler.words[1:])}
     unnamed = [key for key in _TAINTS if key not in flags]
     if not unnamed:
         return passed(name, "its flags name nodeguard's taints")
@@ -180,16 +197,23 @@ def _autoscaler(deployments: Iterable[Workload]) -> Diagnostic:
     return warning(name, message, f"add to its arguments: {remedy}")
 
 
-def _taint_flag(word: str) -> str:
-    """Return the taint key that a flag of cluster-autoscaler names; empty for any other word."""
-    flag, _, value = word.lstrip("-").partition("=")
-    return value if flag in {"status-taint", "startup-taint", "ignore-taint"} else ""
+def _taint_flag(word: str, following: str | None) -> str:
+    """Return the taint key that a flag of cluster-autoscaler names; empty for any other word. following: the
+    next argument, which is the value of a flag without `=`.
+    """
+    flag, equals, value = word.lstrip("-").partition("=")
+    if flag not in {"status-taint", "startup-taint", "ignore-taint"}:
+        return ""
+    return value if equals else following or ""
 
 
 def _descheduler(objects: ClusterObjects) -> Diagnostic:
     name = "descheduler"
-    if not any(_is(item, name) for item in objects.deployments) and not objects.descheduler_policies:
+    workloads = (*objects.deployments, *objects.cronjobs)
+    if not any(_is(item, name) for item in workloads) and not objects.descheduler_policies:
         return skipped(name, "not found")
+    if not objects.descheduler_policies:
+        return skipped(name, "found, without a ConfigMap with a DeschedulerPolicy in its namespace")
     risky = [
         policy
         for policy in objects.descheduler_policies
@@ -201,12 +225,12 @@ def _descheduler(objects: ClusterObjects) -> Diagnostic:
     return failed(name, message, f"add excludedTaints: [{', '.join(_TAINTS)}] to the plugin's arguments")
 
 
-def _other_tools(daemonsets: Iterable[Workload], deployments: Iterable[Workload]) -> Diagnostic:
+def _other_tools(workloads: Iterable[Workload]) -> Diagnostic:
     """Report other tools that mark or repair nodes."""
     found = sorted(
         {
             tool
-            for item in (*daemonsets, *deployments)
+            for item in workloads
             for tool in ("node-problem-detector", "nvsentinel", "gpud", "draino", "karpenter")
             if _is(item, tool)
         }
@@ -218,7 +242,9 @@ def _other_tools(daemonsets: Iterable[Workload], deployments: Iterable[Workload]
 
 
 def _is(workload: Workload, tool: str) -> bool:
-    return tool in workload.name or any(tool in image for image in workload.images)
+    """Return whether the name or an image has the name of a tool as whole words: `gpudirect` is not gpud."""
+    name = re.compile(rf"(?<![a-z0-9]){re.escape(tool)}(?![a-z0-9])")
+    return any(name.search(text) for text in (workload.name, *workload.images))
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Iterable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 from msgspec import Struct, field
@@ -24,6 +24,10 @@ _PAGE = 500
 _TIMEOUT = 30.0
 
 _GPU = "nvidia.com/gpu"
+_COUNT = re.compile(r"[0-9]{1,4}")
+
+# The keys of the policy that place nodes in failure domains.
+_LOCATIONS = re.compile(r"^(nodeLocations|topologies):", re.MULTILINE)
 
 # Rights that the aggregator needs: verb, API group, resource, whether in its namespace.
 RIGHTS = (
@@ -67,6 +71,19 @@ class _WorkloadSpec(Struct):
     replicas: int = 0
 
 
+class _JobSpec(Struct):
+    spec: _WorkloadSpec = field(default_factory=_WorkloadSpec)
+
+
+class _CronJobSpec(Struct):
+    job: _JobSpec = field(name="jobTemplate", default_factory=_JobSpec)
+
+
+class _CronJob(Struct):
+    metadata: _Metadata
+    spec: _CronJobSpec = field(default_factory=_CronJobSpec)
+
+
 class _WorkloadStatus(Struct):
     desired: int = field(name="desiredNumberScheduled", default=0)
     number_ready: int = field(name="numberReady", default=0)
@@ -92,6 +109,18 @@ class _ConfigMap(Struct):
     data: dict[str, str] = {}
 
 
+class _Version(Struct):
+    minor: str = ""
+
+
+class _ReviewStatus(Struct):
+    allowed: bool = False
+
+
+class _Review(Struct):
+    status: _ReviewStatus = field(default_factory=_ReviewStatus)
+
+
 class _ListMetadata(Struct):
     next_page: str = field(name="continue", default="")
 
@@ -108,14 +137,21 @@ async def read_cluster(client: ApiClient, namespace: str) -> ClusterObjects:
         for kind in ("daemonsets", "deployments")
     ]
     nodes = [_node(item) async for item in _items(client, "/api/v1/nodes", _NodeObject)]
-    deschedulers = {item.namespace for item in deployments if "descheduler" in item.name}
+    jobs = [
+        _workload(_WorkloadObject(item.metadata, item.spec.job.spec))
+        async for item in _items(client, "/apis/batch/v1/cronjobs", _CronJob)
+    ]
+    deschedulers = {item.namespace for item in (*deployments, *jobs) if "descheduler" in item.name}
     return ClusterObjects(
+        namespace=namespace,
         minor_version=await _minor_version(client),
         has_incidents=await _exists(client, "nodeincidents.nodeguard.dev"),
         daemonsets=tuple(daemonsets),
         deployments=tuple(deployments),
+        cronjobs=tuple(jobs),
         nodes=tuple(nodes),
         missing_rights=await _missing_rights(client, namespace),
+        has_locations=await _has_locations(client, namespace),
         descheduler_policies=tuple([text async for text in _policies(client, deschedulers)]),
     )
 
@@ -126,12 +162,20 @@ async def _items(client: ApiClient, path: str, schema: type[_Schema]) -> AsyncIt
     while True:
         query: Query = {"limit": _PAGE, **({"continue": token} if token else {})}
         response = await client.request("GET", path, query=query, timeout=_TIMEOUT)
-        page = msgspec.json.decode(response, type=_List)
+        page = _decode(response, _List, path)
         for item in page.items:
-            yield msgspec.json.decode(item, type=schema)
+            yield _decode(item, schema, path)
         token = page.metadata.next_page
         if not token:
             return
+
+
+def _decode(content: bytes | msgspec.Raw, schema: type[_Schema], path: str) -> _Schema:
+    """Return an object of the API. Raises ApiError: an aggregated API or a proxy may return another one."""
+    try:
+        return msgspec.json.decode(content, type=schema)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise ApiError(0, "Invalid", f"the response of {path} cannot be used: {error}") from None
 
 
 def _workload(item: _WorkloadObject) -> Workload:
@@ -149,12 +193,12 @@ def _workload(item: _WorkloadObject) -> Workload:
 
 def _node(item: _NodeObject) -> ClusterNode:
     gpus = item.status.allocatable.get(_GPU, "0")
-    return ClusterNode(item.metadata.name, item.metadata.labels, int(gpus) if gpus.isdecimal() else 0)
+    return ClusterNode(item.metadata.name, item.metadata.labels, int(gpus) if _COUNT.fullmatch(gpus) else 0)
 
 
 async def _minor_version(client: ApiClient) -> int:
-    version: Any = msgspec.json.decode(await client.request("GET", "/version", timeout=_TIMEOUT))
-    digits = re.match(r"\d+", str(version.get("minor", "")))
+    response = await client.request("GET", "/version", timeout=_TIMEOUT)
+    digits = re.match(r"[0-9]{1,4}", _decode(response, _Version, "/version").minor)
     return int(digits[0]) if digits else 0
 
 
@@ -167,6 +211,18 @@ async def _exists(client: ApiClient, name: str) -> bool:
             return False
         raise
     return True
+
+
+async def _has_locations(client: ApiClient, namespace: str) -> bool:
+    """Return whether the policy in the cluster defines where nodes are; false if it cannot be read."""
+    path = f"/api/v1/namespaces/{namespace}/configmaps/nodeguard-policy"
+    try:
+        policy = _decode(await client.request("GET", path, timeout=_TIMEOUT), _ConfigMap, path)
+    except ApiError as error:
+        if error.status in {403, 404}:
+            return False
+        raise
+    return any(_LOCATIONS.search(text) for text in policy.data.values())
 
 
 async def _missing_rights(client: ApiClient, namespace: str) -> tuple[str, ...] | None:
@@ -191,8 +247,7 @@ async def _missing_rights(client: ApiClient, namespace: str) -> tuple[str, ...] 
             if error.status == 403:
                 return None
             raise
-        answer: Any = msgspec.json.decode(response)
-        if not answer.get("status", {}).get("allowed"):
+        if not _decode(response, _Review, path).status.allowed:
             missing.append(f"{verb} {resource}")
     return tuple(missing)
 

@@ -23,6 +23,7 @@ from tests.paths import ROOT
 
 EXISTS = (TolerationSpec(operator="Exists"),)
 HEALTHY = ClusterObjects(
+    namespace="nodeguard",
     minor_version=33,
     has_incidents=True,
     daemonsets=(
@@ -30,12 +31,14 @@ HEALTHY = ClusterObjects(
         Workload("gpu-operator", "nvidia-dcgm-exporter", tolerations=EXISTS),
     ),
     deployments=(Workload("nodeguard", "nodeguard-aggregator", desired=2, ready=2),),
+    cronjobs=(),
     nodes=(
         ClusterNode("gpu-1", {"topology.k8s.aws/network-node-layer-3": "n1"}, 8),
         ClusterNode("cpu-1", {}, 0),
     ),
     missing_rights=(),
     descheduler_policies=(),
+    has_locations=False,
 )
 
 
@@ -53,10 +56,18 @@ def test_a_correct_installation_passes() -> None:
         ({"minor_version": 29}, "version", "failed", "1.29"),
         ({"has_incidents": False}, "NodeIncidents", "failed", "not defined"),
         ({"deployments": ()}, "aggregator", "failed", "there is no nodeguard-aggregator"),
+        (
+            {"deployments": (Workload("ops", "nodeguard-aggregator", desired=2, ready=2),)},
+            "aggregator", "failed", "no nodeguard-aggregator in namespace nodeguard",
+        ),
+        ({"cronjobs": (Workload("kube-system", "descheduler"),)}, "descheduler", "skipped", "found, without"),
+        ({"daemonsets": (Workload("kube-system", "nccl-tcpx", images=("nvidia/gpudirect:1",)),)}, "other tools", "passed", "no other"),
+        ({"daemonsets": (Workload("kube-system", "gpud-agent"),)}, "other tools", "warning", "gpud"),
         ({"daemonsets": (Workload("nodeguard", "nodeguard-agent", desired=9, ready=7),)}, "agents", "failed", "7 of 9"),
         ({"missing_rights": ("patch nodes",)}, "rights", "failed", "may not: patch nodes"),
         ({"missing_rights": None}, "rights", "skipped", "SubjectAccessReviews"),
         ({"nodes": (ClusterNode("gpu-1", {"topology.kubernetes.io/zone": "a"}, 8),)}, "topology labels", "warning", "1 of 1"),
+        ({"nodes": (ClusterNode("gpu-1", {}, 8),), "has_locations": True}, "topology labels", "skipped", "the policy has"),
         ({"nodes": ()}, "topology labels", "skipped", "no node"),
         (
             {"daemonsets": (Workload("gpu-operator", "nvidia-device-plugin"),)},
@@ -87,6 +98,8 @@ def test_remedies_of_neighbours_pass_the_check() -> None:
     remedy = check(deployments=(autoscaler,))["cluster-autoscaler"].remedy
     words = tuple(remedy.removeprefix("add to its arguments: ").split())
     fixed = replace(autoscaler, words=(*autoscaler.words, *words))
+    assert check(deployments=(fixed,))["cluster-autoscaler"].status.value == "passed"
+    fixed = replace(autoscaler, words=tuple(part for word in words for part in word.split("=")))
     assert check(deployments=(fixed,))["cluster-autoscaler"].status.value == "passed"
     policy = "kind: DeschedulerPolicy\nplugins: RemovePodsViolatingNodeTaints"
     remedy = check(descheduler_policies=(policy,))["descheduler"].remedy

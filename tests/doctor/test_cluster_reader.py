@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +14,9 @@ from nodeguard.cli.main import main
 from tests.controlplane.cluster import Cluster
 from tests.controlplane.objects import node
 from tests.daemonset.manifests import apply, take_away
+from tests.kube.test_client import plain_kubeconfig
 
+CONTAINERS = [{"name": "a", "image": "dcgm-exporter"}]
 DAEMONSETS = "/apis/apps/v1/namespaces/gpu-operator/daemonsets"
 
 
@@ -30,7 +35,7 @@ def test_a_real_cluster(
     controlplane.api.post("/api/v1/nodes", {**node("gpu-1"), "status": gpus})
     controlplane.kubectl("create", "namespace", "gpu-operator")
     labels = {"app": "dcgm"}
-    pod = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "a", "image": "dcgm-exporter"}]}}
+    pod = {"metadata": {"labels": labels}, "spec": {"containers": CONTAINERS}}
     spec = {"selector": {"matchLabels": labels}, "template": pod}
     controlplane.api.post(DAEMONSETS, {"metadata": {"name": "nvidia-dcgm-exporter"}, "spec": spec})
     code, results = diagnose(capsys)
@@ -48,11 +53,47 @@ def test_a_real_cluster(
         "other tools": "passed",
     }
     assert "gpu-1" in results["topology labels"]["message"]
+    job = {"spec": {"template": {"spec": {"containers": CONTAINERS, "restartPolicy": "Never"}}}}
+    cronjob = {"metadata": {"name": "descheduler"}, "spec": {"schedule": "@hourly", "jobTemplate": job}}
+    controlplane.api.post("/apis/batch/v1/namespaces/gpu-operator/cronjobs", cronjob)
+    policy = {"policy.yaml": "kind: DeschedulerPolicy\nplugins: [RemovePodsViolatingNodeTaints]\n"}
+    config_map = {"metadata": {"name": "descheduler"}, "data": policy}
+    controlplane.api.post("/api/v1/namespaces/gpu-operator/configmaps", config_map)
+    located = '{"data": {"policy.yaml": "topologies:\\n  rack: rack\\n"}}'
+    controlplane.kubectl(
+        "patch", "configmap", "nodeguard-policy", "-n", "nodeguard", "--type=merge", "-p", located
+    )
+    _, results = diagnose(capsys)
+    assert (results["descheduler"]["status"], results["topology labels"]["status"]) == ("failed", "skipped")
     assert "gpu-operator/nvidia-dcgm-exporter" in results["GPU daemons"]["message"]
     controlplane.kubectl("delete", "clusterrolebinding", "nodeguard-aggregator")
     _, results = diagnose(capsys)
     assert results["rights"]["message"].startswith("the aggregator may not: list nodes, watch nodes")
     take_away(controlplane)
+
+
+@pytest.mark.parametrize(
+    "content", ["{", '{"metadata": {}, "items": null}', '{"metadata": {}, "items": [{}]}']
+)
+def test_a_response_that_is_not_kubernetes_is_an_error_with_its_path(
+    content: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(content.encode())
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        monkeypatch.setenv("KUBECONFIG", str(plain_kubeconfig(tmp_path, url)))
+        assert main(["doctor", "--cluster"]) == 3
+        server.shutdown()
+    assert "the response of /apis/apps/v1/daemonsets cannot be used" in capsys.readouterr().err
 
 
 def test_a_cluster_that_cannot_be_reached(

@@ -7,7 +7,6 @@ import os
 import time
 from argparse import Namespace
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
 from nodeguard import __version__
 from nodeguard.agent.options import OptionsFile, read_options_file
@@ -98,7 +97,7 @@ def _check_node(options: Namespace) -> Iterable[Diagnostic]:
 
 def _settings(path: str | None) -> OptionsFile:
     """Return the settings of the agent; the defaults if there is no file. Raises UsageError."""
-    if path is None and not Path(_CONFIG).exists():
+    if path is None and not os.path.exists(_CONFIG):
         return OptionsFile()
     try:
         return read_options_file(path or _CONFIG)
