@@ -23,6 +23,10 @@ VERSION = 1
 # Characters of a text in a notification: PagerDuty's limit for a summary.
 _TEXT_LENGTH = 1024
 
+# Characters of a text in a block of Slack, and of the longest escaped character, `&amp;`.
+_SLACK_LIMIT = 3000
+_LONGEST_ENTITY = 5
+
 _PREFIX = "whsec_"
 
 
@@ -134,10 +138,16 @@ def _slack(_: Webhook, notification: Notification) -> object:
         "text": _escape_slack(f"{_title(notification)}: {notification.text}"),
         "blocks": [
             {"type": "header", "text": {"type": "plain_text", "text": _title(notification)[:150]}},
-            {"type": "section", "text": {"type": "mrkdwn", "text": _escape_slack(notification.text)}},
+            {"type": "section", "text": {"type": "mrkdwn", "text": _slack_text(notification.text)}},
             {"type": "section", "fields": fields},
         ],
     }
+
+
+def _slack_text(text: str) -> str:
+    """Return an escaped text within the limit of Slack."""
+    escaped = _escape_slack(text)
+    return escaped if len(escaped) <= _SLACK_LIMIT else _escape_slack(text[: _SLACK_LIMIT // _LONGEST_ENTITY])
 
 
 def _escape_slack(text: str) -> str:

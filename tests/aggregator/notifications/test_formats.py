@@ -52,6 +52,13 @@ def test_slack_shows_markup_of_others_as_text() -> None:
     assert {"type": "mrkdwn", "text": "*Action*\nreboot the node"} in content["blocks"][2]["fields"]
 
 
+def test_slack_accepts_a_text_that_is_mostly_markup() -> None:
+    text = body("slack", message="&" * 2000)["blocks"][1]["text"]["text"]
+    # Slack refuses more than 3,000 characters, and the notification with them.
+    assert len(text) <= 3000
+    assert text.removeprefix("gpu-1: ").replace("&amp;", "") == ""
+
+
 def test_teams_is_an_adaptive_card_without_markdown_of_others() -> None:
     (attachment,) = body("teams", message=MARKUP)["attachments"]
     assert attachment["contentType"] == "application/vnd.microsoft.card.adaptive"
