@@ -43,7 +43,7 @@ class MarkCounter:
         self.withheld_requests: Counter[tuple[str, str]] = Counter()
         self.on_released: Callable[[float], object] = lambda _: None
         self._marks: set[_MarkKey] | None = None
-        self._withheld: set[tuple[tuple[str, str, str], str, str]] = set()
+        self._withheld: set[tuple[tuple[str, str, str], str, str]] | None = None
         self._reasons: dict[tuple[str, str, str], str] = {}
         self._passing_since: dict[tuple[str, str, str], float] = {}
         self._compared_at = float("-inf")
@@ -53,8 +53,7 @@ class MarkCounter:
         begin with the first plan that it applies.
         """
         if not acts:
-            self._marks = None
-            self._withheld.clear()
+            self._marks = self._withheld = None
             return
         self._reasons.update(
             ((uid, released.cause.check, released.cause.target), released.reason)
@@ -72,8 +71,9 @@ class MarkCounter:
             for decision in decisions
             if decision.state == IncidentState.WITHHELD
         }
-        self.withheld_requests.update((mark, kind) for _, mark, kind in withheld - self._withheld)
-        self._withheld = withheld
+        before, self._withheld = self._withheld, withheld
+        if before is not None:
+            self.withheld_requests.update((mark, kind) for _, mark, kind in withheld - before)
 
     def _count_marks(self, planner: Planner, now: Instant) -> None:
         marks = _observed_marks(planner)

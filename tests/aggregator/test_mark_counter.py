@@ -86,6 +86,18 @@ async def test_a_request_is_counted_as_withheld_once_for_each_reason(scene: Coun
     assert scene.values("schedulable_fatal_nodes") == {("pause",): 1}
 
 
+async def test_requests_from_before_this_aggregator_is_active_are_not_counted(scene: CountingScene) -> None:
+    await scene.report(fatal=False)
+    scene.planner.paused = "a driver rollout"
+    await scene.report(fatal=True)
+    scene.backend.is_leader = False
+    await scene.turn(5.0)
+    scene.backend.is_leader = True
+    await scene.turn(5.0)
+    await scene.turn(5.0)
+    assert scene.counter.withheld_requests == {("quarantine", "pause"): 1}
+
+
 async def test_marks_that_an_operator_removes_are_unmarked(scene: CountingScene) -> None:
     await scene.report(fatal=False)
     await scene.report(fatal=True)
