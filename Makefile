@@ -46,9 +46,9 @@ quick-environment:
 test-environment:
 	@PYTHON=$(PYTHON) scripts/environment cc openssl promtool
 
-# Kubernetes for the tests, without containers: built once, into ~/.cache/nodeguard.
+# Kubernetes for tests and figures: built once, into ~/.cache/nodeguard.
 controlplane: test-environment
-	@scripts/controlplane >/dev/null
+	@scripts/controlplane kubernetes kueue >/dev/null
 
 # The compiled catalogue: what a start reads instead of YAML.
 catalogue: checks/compiled.msgpack

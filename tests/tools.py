@@ -1,7 +1,8 @@
 """Tools of the selected tests, fetched or built before the run: Prometheus, Chromium, and the control plane.
 
 `python -m tests.tools [ARGUMENT…]` takes the arguments of pytest. Where a tool is missing, it collects the tests and
-gets the tool only if a selected test has its mark. The control plane takes 10 to 20 minutes, once.
+gets the tool only if a selected test has its mark. The control plane takes 10 to 20 minutes, once; the kubelet a few
+minutes more if it is built with it.
 """
 
 from __future__ import annotations
@@ -10,21 +11,25 @@ import io
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
 
-from tests.controlplane.programs import directory
+from tests.controlplane.programs import KUBELET, KUBERNETES, KUEUE, Part
 
 ROOT = Path(__file__).parent.parent
 
-# Command that gets a tool, by the mark of the tests that need it.
-COMMANDS: Mapping[str, Sequence[str]] = {
-    "promtool": ("scripts/environment", "promtool"),
-    "cluster": ("scripts/controlplane",),
-    "browser": ("scripts/environment", "browser"),
+# What tests of a mark need: commands that the distribution has, and parts that are built from source.
+PACKAGED: Mapping[str, Sequence[str]] = {
+    "promtool": ("promtool", "prometheus-alertmanager"),
+    "browser": ("chromium",),
+    "kubelet": ("buildah", "containerd", "runc", "debootstrap"),
+}
+BUILT: Mapping[str, Sequence[Part]] = {
+    "cluster": (KUBERNETES, KUEUE),
+    "kubelet": (KUBERNETES, KUBELET),
 }
 
 
@@ -46,26 +51,33 @@ def selected(arguments: Sequence[str]) -> set[str]:
     return selection.marks
 
 
-def missing() -> list[str]:
+def missing() -> set[str]:
     """Return the marks of tests that need a tool which this machine lacks."""
-    present = {
-        "promtool": all(map(shutil.which, ("promtool", "prometheus-alertmanager"))),
-        "cluster": directory().is_dir(),
-        "browser": shutil.which("chromium") is not None,
+    packaged = {mark for mark, commands in PACKAGED.items() if not all(map(shutil.which, commands))}
+    return packaged | {
+        mark for mark, parts in BUILT.items() if not all(part.directory().is_dir() for part in parts)
     }
-    return [mark for mark in COMMANDS if not present[mark]]
+
+
+def commands(marks: Collection[str]) -> list[list[str]]:
+    """Return the commands that get the tools of tests with these marks.
+
+    All parts are built by one command, since they share what Go compiles.
+    """
+    packages = [mark for mark in PACKAGED if mark in marks]
+    parts = dict.fromkeys(part.name for mark in BUILT if mark in marks for part in BUILT[mark])
+    return [
+        *([["scripts/environment", *packages]] if packages else []),
+        *([["scripts/controlplane", *parts]] if parts else []),
+    ]
 
 
 def main(arguments: Sequence[str]) -> int:
     """Get the missing tools of the selected tests. Return the exit code of the first command that fails, else 0."""
     lacking = missing()
-    needed = selected(arguments) if lacking else set()
-    for mark in lacking:
-        if mark in needed and (
-            code := subprocess.run(
-                COMMANDS[mark], cwd=ROOT, stdout=subprocess.DEVNULL, check=False
-            ).returncode
-        ):
+    needed = lacking & selected(arguments) if lacking else set()
+    for command in commands(needed):
+        if code := subprocess.run(command, cwd=ROOT, stdout=subprocess.DEVNULL, check=False).returncode:
             return code
     return 0
 

@@ -8,11 +8,11 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tests.controlplane import toolchain
-from tests.controlplane.programs import PARTS, BuildError, Part, cache, directory
+from tests.controlplane.programs import PARTS, BuildError, Part, cache
 
 # Bytes that a build needs: modules, compiled packages, programs.
 NEEDED = 11 << 30
@@ -24,30 +24,41 @@ _PAUSE = 15.0
 _MAX_AGE = 60.0
 
 
-def build() -> Path:
-    """Build what is missing. Return the directory of the programs. Raises BuildError."""
-    target = directory()
+def build(parts: Sequence[Part] = PARTS) -> list[Path]:
+    """Build the parts that are missing. Return the directories of the programs. Raises BuildError.
+
+    Parts of one call share what Go compiles: the kubelet after the control plane takes a few minutes, not twenty.
+    """
     cache().mkdir(parents=True, exist_ok=True)
     with (cache() / "lock").open("w") as lock:
         _lock(lock.fileno())
-        if not target.is_dir():
+        lacking = [part for part in parts if not part.directory().is_dir()]
+        if lacking:
             work = cache() / "work"
             _check_space(work)
-            output = work / "output"
-            shutil.rmtree(output, ignore_errors=True)
-            for folder in (work / "steps", output / "bin"):
-                folder.mkdir(parents=True, exist_ok=True)
-            least = max(toolchain.version((part.module / "go.mod").read_text()) for part in PARTS)
+            (work / "steps").mkdir(parents=True, exist_ok=True)
+            least = max(toolchain.version((part.module / "go.mod").read_text()) for part in lacking)
             go = toolchain.go(least)
-            _print("building the control plane of the tests, once: 10 to 20 minutes on 2 cores")
-            for part in PARTS:
-                _Build(go, part, work, lock.fileno()).into(output)
-            (output / "bin" / "server").rename(output / "bin" / "etcd")
-            output.rename(target)
+            titles = ", ".join(part.title for part in lacking)
+            _print(f"building for the tests, once: {titles}: up to 20 minutes on 2 cores")
+            for part in lacking:
+                _build_part(go, part, work, lock.fileno())
             shutil.rmtree(work)
             _remove_old()
-        os.utime(target)
-    return target / "bin"
+        for part in parts:
+            os.utime(part.directory())
+    return [part.directory() / "bin" for part in parts]
+
+
+def _build_part(go: str, part: Part, work: Path, lock: int) -> None:
+    """Build one part beside its directory, and rename it when it is whole."""
+    output = work / "output"
+    shutil.rmtree(output, ignore_errors=True)
+    (output / "bin").mkdir(parents=True)
+    _Build(go, part, work, lock).into(output)
+    for built, name in part.programs.items():
+        (output / "bin" / built).rename(output / "bin" / name)
+    output.rename(part.directory())
 
 
 class _Build:
@@ -61,7 +72,7 @@ class _Build:
 
     def into(self, output: Path) -> None:
         """Build the programs into output/bin, and copy the manifests."""
-        name, flags = self._part.name, self._part.flags
+        name, flags = self._part.title, self._part.flags
         started = printed = time.monotonic()
         _print(f"{name}: fetching modules")
         packages = sum(1 for _ in self._run("list", "-deps", *flags, "tool"))
@@ -94,7 +105,7 @@ class _Build:
                 if not line.startswith("go: "):
                     yield lines[-1]
         if running.returncode:
-            raise BuildError(f"{self._part.name}: {failure(arguments[0], lines)}")
+            raise BuildError(f"{self._part.title}: {failure(arguments[0], lines)}")
 
 
 def _copy(manifests: Path, into: Path) -> None:
@@ -112,9 +123,9 @@ def failure(step: str, lines: list[str]) -> str:
     is_network_error = any(text in last for text in network_errors)
     remedy = (
         "A Go module proxy has to be reachable once: set GOPROXY or HTTPS_PROXY,"
-        f" or copy {directory()} from a machine that has it."
+        f" or copy {cache()} from a machine that has it."
         if is_network_error
-        else "The modules are pinned in tests/controlplane: fix what Go names, then run `make controlplane` again."
+        else "The modules are pinned in tests/controlplane: fix what Go names, then run `scripts/controlplane` again."
     )
     return f"`go {step}` failed:\n{last}\n{remedy}"
 
@@ -150,9 +161,17 @@ def _print(text: str) -> None:
     print(f"controlplane: {text}", file=sys.stderr, flush=True)
 
 
+def main(names: Sequence[str]) -> None:
+    """Build parts by name, all if there is no name, and print the directories of their programs."""
+    by_name = {part.name: part for part in PARTS}
+    if unknown := set(names) - by_name.keys():
+        raise BuildError(f"unknown: {', '.join(sorted(unknown))}. The parts are {', '.join(by_name)}.")
+    print(*build([by_name[name] for name in names] or PARTS), sep="\n")
+
+
 if __name__ == "__main__":
     try:
-        print(build())
+        main(sys.argv[1:])
     except BuildError as error:
         sys.exit(f"controlplane: {error}")
     except KeyboardInterrupt:

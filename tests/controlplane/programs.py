@@ -1,7 +1,7 @@
 """The programs of the tests' control plane, and their cache.
 
-The cache is `nodeguard/controlplane` in XDG_CACHE_HOME or ~/.cache. It has one directory for each combination of
-modules, flags and machine, which is created atomically.
+The cache is `nodeguard/controlplane` in XDG_CACHE_HOME or ~/.cache. It has a directory for each part and combination
+of its module, flags and machine, which is created atomically.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import hashlib
 import os
 import platform
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,12 +22,26 @@ class BuildError(Exception):
 
 
 class Part(NamedTuple):
-    """A Go module, and the flags for the build of its tools. manifests: of its packages, copied to the cache."""
+    """A Go module, and the flags for the build of its tools.
+
+    programs: the names of its tools, by the name under which Go builds each. manifests: of its packages, copied to the
+    cache.
+    """
 
     name: str
+    title: str
     module: Path
     flags: tuple[str, ...]
+    programs: Mapping[str, str]
     manifests: tuple[tuple[str, str], ...] = ()
+
+    def directory(self) -> Path:
+        """Return the directory of the build with the current module and flags, which may not exist yet."""
+        key = hashlib.sha256(platform.machine().encode())
+        key.update(repr((self.flags, self.manifests)).encode())
+        for name in ("go.mod", "go.sum"):
+            key.update((self.module / name).read_bytes())
+        return cache() / f"{self.name}-{key.hexdigest()[:16]}"
 
 
 def _stamp() -> str:
@@ -37,46 +52,59 @@ def _stamp() -> str:
     return " ".join(f"-X k8s.io/component-base/version.{name}={value}" for name, value in values.items())
 
 
-PARTS = (
-    Part("etcd, Kubernetes and Helm", HERE, (f"-ldflags=-s -w {_stamp()}",)),
-    Part(
-        "Kueue",
-        HERE / "kueue",
-        ("-ldflags=-s -w", "-tags=exclude_scheduler_library"),
-        manifests=(("sigs.k8s.io/kueue", "config/components"),),
-    ),
+KUBERNETES = Part(
+    "kubernetes",
+    "etcd, Kubernetes and Helm",
+    HERE,
+    (f"-ldflags=-s -w {_stamp()}",),
+    {
+        "server": "etcd",
+        **{
+            name: name
+            for name in (
+                "helm",
+                "kube-apiserver",
+                "kube-controller-manager",
+                "kube-scheduler",
+                "kubectl",
+            )
+        },
+    },
 )
+KUEUE = Part(
+    "kueue",
+    "Kueue",
+    HERE / "kueue",
+    ("-ldflags=-s -w", "-tags=exclude_scheduler_library"),
+    {"kueue": "kueue"},
+    manifests=(("sigs.k8s.io/kueue", "config/components"),),
+)
+KUBELET = Part("kubelet", "the kubelet", HERE / "kubelet", KUBERNETES.flags, {"kubelet": "kubelet"})
+
+PARTS = (KUBERNETES, KUEUE, KUBELET)
 
 
 def cache() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "nodeguard" / "controlplane"
 
 
-def directory() -> Path:
-    """Return the directory of the build with the current modules and flags, which may not exist yet."""
-    key = hashlib.sha256(platform.machine().encode())
-    for part in PARTS:
-        key.update(repr((part.flags, part.manifests)).encode())
-        for name in ("go.mod", "go.sum"):
-            key.update((part.module / name).read_bytes())
-    return cache() / key.hexdigest()[:16]
-
-
 def program(name: str) -> str:
     """Return the path of a built program. Raises BuildError if it is missing."""
-    path = directory() / "bin" / name
+    (part,) = (part for part in PARTS if name in part.programs.values())
+    path = part.directory() / "bin" / name
     if not path.is_file():
         raise BuildError(
-            f"{name} is missing: run `make controlplane`, which builds the control plane of the tests"
+            f"{name} is missing: run `scripts/controlplane {part.name}`, which builds {part.title} for the tests"
         )
     return str(path)
 
 
 def manifests(module: str) -> Path:
     """Return the directory of a Go module's manifests. Raises BuildError if it is missing."""
-    path = directory() / "manifests" / module
+    (part,) = (part for part in PARTS if module in dict(part.manifests))
+    path = part.directory() / "manifests" / module
     if not path.is_dir():
         raise BuildError(
-            f"the manifests of {module} are missing: run `make controlplane`, which copies them to the cache"
+            f"the manifests of {module} are missing: run `scripts/controlplane {part.name}`, which copies them to the cache"
         )
     return path

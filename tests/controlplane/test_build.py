@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.controlplane import build, programs, toolchain
-from tests.controlplane.programs import HERE, PARTS, BuildError
+from tests.controlplane.programs import HERE, KUBELET, KUBERNETES, KUEUE, PARTS, BuildError, Part
 
 UNREACHED = (
     'go: k8s.io/kubernetes@v1.37.1: Get "https://proxy.example/k8s.io/kubernetes/@v/v1.37.1.mod": '
@@ -55,7 +56,7 @@ def test_no_file_names_a_registry() -> None:
 
 
 def test_the_version_of_kubernetes_is_set_by_the_linker() -> None:
-    (flags,) = PARTS[0].flags
+    (flags,) = KUBERNETES.flags
     version = flags.partition("version.gitVersion=")[2].split()[0]
     assert f"k8s.io/kubernetes {version} // indirect\n" in (HERE / "go.mod").read_text()
     assert re.fullmatch(r"v1\.\d+\.\d+", version)
@@ -65,10 +66,30 @@ def test_the_error_of_a_missing_program_names_the_remedy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    with pytest.raises(BuildError, match="etcd is missing: run `make controlplane`"):
+    with pytest.raises(BuildError, match="etcd is missing: run `scripts/controlplane kubernetes`"):
         programs.program("etcd")
-    with pytest.raises(BuildError, match="manifests of example are missing: run `make controlplane`"):
-        programs.manifests("example")
+    with pytest.raises(
+        BuildError, match=r"manifests of sigs\.k8s\.io/kueue are missing: run `scripts/controlplane kueue`"
+    ):
+        programs.manifests("sigs.k8s.io/kueue")
+
+
+def test_a_change_of_one_part_leaves_the_others(tmp_path: Path) -> None:
+    changed = tmp_path / "kueue"
+    shutil.copytree(KUEUE.module, changed)
+    same = KUEUE._replace(module=changed)
+    assert same.directory() == KUEUE.directory()
+    (changed / "go.sum").write_text("")
+    assert same.directory() != KUEUE.directory()
+    assert len({part.directory() for part in PARTS}) == len(PARTS)
+
+
+def test_the_kubelet_has_the_version_of_the_control_plane() -> None:
+    def pinned(part: Part) -> str:
+        (line,) = re.findall(r"k8s\.io/kubernetes v\S+", (part.module / "go.mod").read_text())
+        return str(line)
+
+    assert pinned(KUBELET) == pinned(KUBERNETES)
 
 
 def test_the_error_without_a_network_names_the_settings() -> None:
@@ -96,13 +117,13 @@ def test_a_second_run_waits_for_the_first(tmp_path: Path, monkeypatch: pytest.Mo
     programs.cache().mkdir(parents=True)
     with (programs.cache() / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        command = [sys.executable, "-m", "tests.controlplane.build"]
+        command = [sys.executable, "-m", "tests.controlplane.build", "kueue"]
         with subprocess.Popen(
             command, cwd=HERE.parent.parent, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         ) as second:
             assert second.stderr is not None
             assert "another run builds the control plane" in second.stderr.readline()
-            programs.directory().mkdir()
+            KUEUE.directory().mkdir()
             fcntl.flock(lock, fcntl.LOCK_UN)
-            assert second.communicate()[0] == f"{programs.directory() / 'bin'}\n"
+            assert second.communicate()[0] == f"{KUEUE.directory() / 'bin'}\n"
         assert second.returncode == 0

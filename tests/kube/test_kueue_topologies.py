@@ -21,7 +21,7 @@ from nodeguard.kube.kueue_topologies import (
 from nodeguard.model.policy import TopologyLabels
 from tests.controlplane.api import ApiError, Object
 from tests.controlplane.cluster import Cluster
-from tests.controlplane.programs import directory
+from tests.controlplane.programs import KUEUE
 from tests.logs import LogLines
 from tests.waiting import until_async
 
@@ -32,7 +32,7 @@ V1BETA2, V1BETA1 = (f"{group}/topologies" for group in API_GROUPS)
 
 def definition(**served_versions: bool) -> Object:
     """Return Kueue's own definition with the versions that are served."""
-    bases = directory() / "manifests" / "sigs.k8s.io" / "kueue" / "crd" / "bases"
+    bases = KUEUE.directory() / "manifests" / "sigs.k8s.io" / "kueue" / "crd" / "bases"
     body: Object = yaml.safe_load((bases / "kueue.x-k8s.io_topologies.yaml").read_text())
     for version in body["spec"]["versions"]:
         version["served"] = served_versions.get(version["name"], True)
