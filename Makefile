@@ -16,13 +16,13 @@ demo: environment catalogue
 	@$(BIN)/python scripts/demo.py
 
 quick: quick-environment catalogue
-	$(BIN)/python -m pytest -n auto -m "not cluster and not promtool and not slow" $(ARGS)
+	$(BIN)/python -m pytest -n auto -m "not cluster and not kubelet and not promtool and not slow" $(ARGS)
 
 test: quick-environment catalogue
 	@$(BIN)/python -m tests.tools $(ARGS)
 ifeq ($(strip $(ARGS)),)
-	@$(BIN)/python -m pytest -n auto -m "not cluster"; others=$$?; \
-	$(BIN)/python -m pytest -m cluster && exit $$others
+	@$(BIN)/python -m pytest -n auto -m "not cluster and not kubelet"; others=$$?; \
+	$(BIN)/python -m pytest -m "cluster or kubelet" && exit $$others
 else
 	$(BIN)/python -m pytest $(ARGS)
 endif

@@ -18,6 +18,10 @@ from tests.controlplane.cluster import SERVICE_ACCOUNT, Cluster, NewCluster, clu
 from tests.controlplane.commands import Component
 from tests.controlplane.objects import clear
 from tests.daemonset.helm import Helm
+from tests.images.archives import Archives, build_archives
+from tests.images.store import locked_store
+from tests.kubelet.machine import missing_for_pods
+from tests.kubelet.site import Site, running_site
 from tests.leftovers import MARK, keep_mounts, mounts, processes, system_files
 from tests.logs import log
 from tests.waiting import PATIENCE
@@ -36,7 +40,16 @@ settings.load_profile("nodeguard")
 
 
 # The tool that a fixture needs, as a mark of the tests that request it.
-_TOOLS = {"new_cluster": "cluster", "helm": "cluster", "promtool": "promtool", "tab": "browser"}
+_TOOLS = {
+    "new_cluster": "cluster",
+    "helm": "cluster",
+    "promtool": "promtool",
+    "tab": "browser",
+    "images": "kubelet",
+}
+
+# Fixtures that all tests of a run share, by the group of tests that run in the same process.
+_SHARED = {"shared_cluster": "cluster", "images": "kubelet"}
 
 
 def pytest_configure() -> None:
@@ -47,14 +60,14 @@ def pytest_configure() -> None:
 def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
     """Mark tests with the tools that their fixtures need, and with the group that runs in the same process.
 
-    Tests on the shared cluster are a group, since each clears it. Otherwise a file is a group: its fixtures are
-    made once.
+    Tests on the shared cluster are a group, since each clears it, and so are those of a kubelet, since its images and
+    nodes take half a minute. Otherwise a file is a group: its fixtures are made once.
     """
     for item in items:
         fixtures = set(getattr(item, "fixturenames", ()))
         for fixture in _TOOLS.keys() & fixtures:
             item.add_marker(_TOOLS[fixture])
-        group = "cluster" if "shared_cluster" in fixtures else str(item.path)
+        group = next((_SHARED[name] for name in _SHARED if name in fixtures), str(item.path))
         item.add_marker(pytest.mark.xdist_group(group))
 
 
@@ -99,6 +112,28 @@ def shared_cluster(new_cluster: NewCluster) -> Iterator[Cluster]:
 def helm(tmp_path: Path) -> Helm:
     """Helm without a cluster. A test that requests it needs the programs of the control plane."""
     return Helm(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def images() -> Iterator[Archives]:
+    """The images of the Containerfiles, built. A test that requests them needs root, buildah, and cgroups."""
+    lacking = missing_for_pods()
+    assert not lacking, f"{'; '.join(lacking)}. To leave these tests out: make test ARGS='-m \"not kubelet\"'"
+    with tempfile.TemporaryDirectory() as directory, locked_store() as store:
+        yield build_archives(store, Path(directory))
+
+
+@pytest.fixture(scope="session")
+def shared_site(images: Archives) -> Iterator[Site]:
+    with running_site(images) as running:
+        yield running
+
+
+@pytest.fixture
+def site(shared_site: Site) -> Iterator[Site]:
+    """A cluster with real nodes, the same for all tests, which are in its network."""
+    with shared_site.network.entered():
+        yield shared_site
 
 
 @pytest.fixture(scope="session")

@@ -25,7 +25,7 @@ ROOT = Path(__file__).parent.parent
 PACKAGED: Mapping[str, Sequence[str]] = {
     "promtool": ("promtool", "prometheus-alertmanager"),
     "browser": ("chromium",),
-    "kubelet": ("buildah", "containerd", "runc", "debootstrap"),
+    "kubelet": ("buildah", "containerd", "runc", "debootstrap", "ip"),
 }
 BUILT: Mapping[str, Sequence[Part]] = {
     "cluster": (KUBERNETES, KUEUE),

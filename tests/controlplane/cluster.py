@@ -1,6 +1,6 @@
 """A cluster of real processes: etcd, an API server and, optionally, the controllers and the scheduler.
 
-There is no kubelet: tests create Nodes, and pods are bound but never run.
+Usually there is no kubelet: tests create Nodes, and pods are bound but never run. tests/kubelet has real ones.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TypeVar
 
 from tests.controlplane.api import Api, ApiError
 from tests.controlplane.certificates import Authority, signing_key
-from tests.controlplane.commands import Commands, Component
+from tests.controlplane.commands import SERVICE_PORT, Commands, Component
 from tests.controlplane.credentials import write_kubeconfig, write_tokens
 from tests.controlplane.processes import SupervisedProcesses
 from tests.controlplane.programs import program
@@ -102,11 +102,17 @@ class Cluster:
 
 @contextmanager
 def cluster(
-    components: tuple[Component, ...] = WHOLE, flags: Mapping[Component, Sequence[str]] | None = None
+    components: tuple[Component, ...] = WHOLE,
+    flags: Mapping[Component, Sequence[str]] | None = None,
+    nodes: Sequence[str] = (),
 ) -> Iterator[Cluster]:
-    """Run a new, empty cluster. flags: additional flags by component. Raises BuildError, ClusterError."""
+    """Run a new, empty cluster. flags: additional flags by component. Raises BuildError, ClusterError.
+
+    nodes: names of Nodes that have a kubelet: each has a kubeconfig, and the API server listens at all addresses, at
+    the port of its Service. The cluster then needs a network of its own.
+    """
     with SupervisedProcesses(PREFIX) as processes:
-        yield _started(processes, components, flags or {})
+        yield _started(processes, components, flags or {}, nodes)
 
 
 # Starts a cluster: the function `cluster`, as the fixture `new_cluster` returns it.
@@ -117,18 +123,20 @@ def _started(
     processes: SupervisedProcesses,
     components: tuple[Component, ...],
     flags: Mapping[Component, Sequence[str]],
+    nodes: Sequence[str],
 ) -> Cluster:
     here = processes.directory
     authority = Authority(here)
-    ports = free_ports(3)
+    ports = [SERVICE_PORT, *free_ports(2)] if nodes else free_ports(3)
     url = f"https://127.0.0.1:{ports[0]}"
-    tokens = {
-        user: secrets.token_urlsafe(24) for user in ("admin", "kube-controller-manager", "kube-scheduler")
-    }
+    users = ["admin", "kube-controller-manager", "kube-scheduler", *(f"node:{name}" for name in nodes)]
+    tokens = {user: secrets.token_urlsafe(24) for user in users}
     write_tokens(here / "tokens.csv", tokens)
     for user, token in tokens.items():
         write_kubeconfig(here / f"{user}.kubeconfig", url, authority.certificate, token)
-    commands = Commands(here, ports, authority, signing_key(here / "service-accounts.key")).all()
+    commands = Commands(
+        here, ports, authority, signing_key(here / "service-accounts.key"), has_kubelets=bool(nodes)
+    ).all()
     started = Cluster(
         processes=processes,
         api=Api(ports[0], authority.certificate, tokens["admin"]),

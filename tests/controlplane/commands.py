@@ -10,6 +10,9 @@ from tests.controlplane.certificates import Authority
 
 Component = Literal["etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"]
 
+# The Service of the API server: the first address of the range of Services, and its port.
+SERVICE_ADDRESS, SERVICE_PORT = "10.0.0.1", 443
+
 _GANGS = "--feature-gates=GenericWorkload=true"
 _PLACED = f"{_GANGS},TopologyAwareWorkloadScheduling=true"
 
@@ -25,12 +28,15 @@ GANGS: Mapping[Component, Sequence[str]] = {
 
 
 class Commands(NamedTuple):
-    """ports: of the API server, of etcd's clients and of etcd's peers. signing: key for service account tokens."""
+    """ports: of the API server, of etcd's clients and of etcd's peers. signing: key for service account tokens.
+    has_kubelets: whether Nodes are real.
+    """
 
     directory: Path
     ports: list[int]
     authority: Authority
     signing: Path
+    has_kubelets: bool = False
 
     def all(self) -> dict[Component, list[str]]:
         """Return the arguments by component."""
@@ -42,7 +48,8 @@ class Commands(NamedTuple):
                 f"--service-account-private-key-file={self.signing}",
                 f"--root-ca-file={self.authority.certificate}",
                 "--use-service-account-credentials=true",
-                "--node-monitor-grace-period=24h",  # no kubelet renews a Node's lease
+                # Without a kubelet nothing renews a Node's lease.
+                f"--node-monitor-grace-period={'50s' if self.has_kubelets else '24h'}",
             ],
             "kube-scheduler": self._client("kube-scheduler"),
         }
@@ -62,17 +69,22 @@ class Commands(NamedTuple):
         ]
 
     def _apiserver(self) -> list[str]:
-        serving = self.authority.issue("kube-apiserver", "127.0.0.1", "localhost", "kubernetes.default.svc")
+        serving = self.authority.issue(
+            "kube-apiserver", "127.0.0.1", SERVICE_ADDRESS, "localhost", "kubernetes.default.svc"
+        )
         ca = self.authority.certificate
         return [
             f"--etcd-servers=http://127.0.0.1:{self.ports[1]}",
-            "--bind-address=127.0.0.1",
+            f"--bind-address={'0.0.0.0' if self.has_kubelets else '127.0.0.1'}",
             "--advertise-address=127.0.0.1",
             f"--secure-port={self.ports[0]}",
             "--endpoint-reconciler-type=none",
             f"--tls-cert-file={serving.certificate}",
             f"--tls-private-key-file={serving.key}",
             f"--client-ca-file={ca}",
+            f"--kubelet-client-certificate={serving.certificate}",
+            f"--kubelet-client-key={serving.key}",
+            "--kubelet-preferred-address-types=InternalIP",
             f"--token-auth-file={self.directory / 'tokens.csv'}",
             f"--requestheader-client-ca-file={ca}",
             "--requestheader-allowed-names=front-proxy",
@@ -80,6 +92,7 @@ class Commands(NamedTuple):
             f"--service-account-key-file={self.signing}",
             f"--service-account-signing-key-file={self.signing}",
             "--authorization-mode=Node,RBAC",
+            "--enable-admission-plugins=NodeRestriction",
             "--allow-privileged=true",  # as installers set it
             "--service-cluster-ip-range=10.0.0.0/16",
         ]

@@ -8,14 +8,18 @@ from pathlib import Path
 
 
 def write_tokens(path: Path, tokens: Mapping[str, str]) -> None:
-    """Write the tokens by user. `admin` has all permissions, others those of the system component."""
+    """Write the tokens by user. `admin` has all permissions, `node:NAME` those of a kubelet, others those of the
+    system component.
+    """
     path.touch(mode=0o600)
-    path.write_text(
-        "".join(
-            f"{token},admin,admin,system:masters\n" if user == "admin" else f"{token},system:{user},{user}\n"
-            for user, token in tokens.items()
-        )
-    )
+    path.write_text("".join(_line(user, token) for user, token in tokens.items()))
+
+
+def _line(user: str, token: str) -> str:
+    if user == "admin":
+        return f"{token},admin,admin,system:masters\n"
+    group = ",system:nodes" if user.startswith("node:") else ""
+    return f"{token},system:{user},{user}{group}\n"
 
 
 def write_kubeconfig(path: Path, url: str, ca: Path, token: str) -> None:

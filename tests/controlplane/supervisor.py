@@ -7,11 +7,13 @@ It prints the directory on standard output, then answers each line of JSON with 
     {"start": NAME, "command": [ARGUMENT, ...]}    starts a process, which writes to DIRECTORY/NAME.log: its id
     {"ended": NAME}                                its return code, null while it runs
     {"stop": NAME}                                 kills it: null
-When standard input closes or PARENT has ended, it kills all processes and removes the directory.
+When standard input closes or PARENT has ended, it kills all processes, and removes the directory and cgroups that have
+its name and a hyphen as a prefix.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import os
@@ -21,10 +23,16 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
 _PR_SET_PDEATHSIG = 1
+
+_CGROUPS = Path("/sys/fs/cgroup")
+
+# Seconds in which killed processes leave their cgroups.
+_ENDING = 30.0
 
 _libc = ctypes.CDLL(None)
 
@@ -76,6 +84,18 @@ def _bound() -> None:
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
+def remove_cgroups(prefix: str) -> None:
+    """Remove cgroups at the top of each hierarchy, with those below, after their processes have ended."""
+    tops = [path for pattern in (f"{prefix}*", f"*/{prefix}*") for path in _CGROUPS.glob(pattern)]
+    end = time.monotonic() + _ENDING
+    for top in tops:
+        while top.exists() and time.monotonic() < end:
+            for directory, _, _ in os.walk(top, topdown=False):
+                with contextlib.suppress(OSError):  # a process is still ending
+                    os.rmdir(directory)
+            time.sleep(0.01)
+
+
 def serve(supervisor: Supervisor, parent: int) -> None:
     """Answer requests until the parent has ended."""
     # A child of the parent may hold this standard input open: watch the parent, too.
@@ -107,6 +127,7 @@ def main(prefix: str, parent: int) -> None:
         pass
     finally:
         supervisor.end()
+        remove_cgroups(f"{directory.name}-")
         shutil.rmtree(directory, ignore_errors=True)
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from scripts.wheelhouse import PYTHON
 from tests.daemonset.manifests import AGENT, AGGREGATOR, DAEMONSET, document
 
 pytestmark = pytest.mark.slow
@@ -58,17 +59,25 @@ def test_the_build_context_is_what_is_copied(file: str) -> None:
 @pytest.mark.parametrize("file", FILES)
 def test_extras_exist_and_versions_are_pinned(file: str) -> None:
     defined = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    (line,) = [rest for word, rest in instructions(file) if word == "RUN" and " install " in rest]
-    extras = re.search(r"\[(.*)]", line)
-    assert {*(extras[1].split(",") if extras else ())} <= set(defined)
+    (line,) = [rest for word, rest in instructions(file) if "requirements.py run" in rest]
+    extras = re.search(r"requirements\.py run (\w*) *>", line)
+    assert extras is not None
+    assert {*extras[1].split()} <= set(defined)
     settings = " ".join(rest for word, rest in instructions(file) if word == "ENV")
     assert "PIP_CONSTRAINT=/build/constraints.txt" in settings
 
 
 @pytest.mark.parametrize("file", FILES)
-def test_base_image_names_no_registry(file: str) -> None:
+def test_base_image_is_pinned_by_its_digest_and_names_no_registry(file: str) -> None:
     bases = {rest.split()[0] for word, rest in instructions(file) if word == "FROM"}
-    assert bases == {"python:${PYTHON}-slim"}
+    assert bases == {"scratch", "${BASE}"}
+    (base,) = [rest for word, rest in instructions(file) if word == "ARG" and rest.startswith("BASE=")]
+    assert re.fullmatch(rf"BASE=python:{re.escape(PYTHON)}\.\d+-slim-bookworm@sha256:[0-9a-f]{{64}}", base)
+
+
+def test_both_images_have_the_same_base() -> None:
+    bases = [dict(instructions(file)[:1]) for file in FILES]
+    assert bases[0] == bases[1]
 
 
 def test_user_of_the_aggregator_is_that_of_its_manifest() -> None:

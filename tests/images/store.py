@@ -1,0 +1,192 @@
+"""Images for tests, built with buildah in a store of their own, whose layers are cached by content.
+
+The store is `nodeguard/images` in XDG_CACHE_HOME or ~/.cache. A build has no network: its Python packages come from a
+directory of wheels, and its base is a Debian that debootstrap installs, in place of the image that the Containerfiles
+name, which only a registry has. Both are made once.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from scripts import wheelhouse
+from tests.paths import ROOT
+
+AGENT, AGGREGATOR = "nodeguard-agent", "nodeguard-aggregator"
+TAG = "0.1.0"
+
+# With the versions of the base in the Containerfiles: Python 3.11, glibc 2.36.
+_SUITE = "bookworm"
+_MIRROR = "http://deb.debian.org/debian"
+_PACKAGES = ("busybox-static", "ca-certificates", "python3", "python3-pip", "python3-venv")
+_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+# Files of the base that no image needs.
+_UNUSED = ("var/cache/apt", "var/lib/apt/lists", "usr/share/doc", "usr/share/locale", "usr/share/man")
+
+
+def cache() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "nodeguard" / "images"
+
+
+def overlay_works(directory: Path) -> bool:
+    """Return whether an overlay can be mounted with its layers in a directory. It cannot on another overlay."""
+    with tempfile.TemporaryDirectory(dir=directory) as top:
+        lower, upper, work, merged = (Path(top) / name for name in ("lower", "upper", "work", "merged"))
+        for folder in (lower, upper, work, merged):
+            folder.mkdir()
+        options = f"lowerdir={lower},upperdir={upper},workdir={work}"
+        mount = ["mount", "-t", "overlay", "overlay", "-o", options, str(merged)]
+        if subprocess.run(mount, capture_output=True, check=False).returncode:
+            return False
+        subprocess.run(["umount", str(merged)], check=True)
+        return True
+
+
+class ImageStore:
+    """The store, for one process at a time: use it inside `locked_store`."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._driver = "overlay" if overlay_works(directory) else "vfs"
+
+    @property
+    def base(self) -> str:
+        """Name of the base image."""
+        key = hashlib.sha256(repr((_SUITE, _PACKAGES, _UNUSED)).encode()).hexdigest()[:12]
+        return f"localhost/nodeguard-tests-base:{key}"
+
+    @property
+    def pause(self) -> str:
+        """Name of an image that waits until it is killed."""
+        return self.base.replace("-base:", "-pause:")
+
+    def build(self, image: str) -> None:
+        """Build an image from its Containerfile. Raises CalledProcessError, with buildah's output on standard error."""
+        self._ensure_base()
+        file = ROOT / f"Containerfile.{image.removeprefix('nodeguard-')}"
+        context = [f"--build-context=wheelhouse={self._wheels()}", "--build-arg=PIP_NO_INDEX=1"]
+        options = [
+            "--isolation=chroot",
+            "--network=host",
+            "--pull-never",
+            "--layers",
+            f"--build-arg=BASE={self.base}",
+        ]
+        ignored = f"--ignorefile={ROOT / '.dockerignore'}"
+        # Layers of the first stage stay in the store only while a name leads to them.
+        for stage in (["--target=build", f"--tag=localhost/{image}-build"], [f"--tag={name(image)}"]):
+            command = [*options, *context, ignored, f"--file={file}", *stage, str(ROOT)]
+            # In a network without any interface: nothing is fetched.
+            self._run("build", *command, prefix=("unshare", "--net"))
+        self._run("rmi", "--prune")
+
+    def inspect(self, image: str) -> Any:
+        """Return what buildah reports of an image: its configuration, labels and history."""
+        return json.loads(self._run("inspect", "--type=image", image))
+
+    def size(self, image: str) -> int:
+        """Return the bytes of an image with its base."""
+        (found,) = json.loads(self._run("images", "--json", image))
+        value, unit = found["size"].split()
+        return round(float(value) * {"KB": 10**3, "MB": 10**6, "GB": 10**9}[unit])
+
+    def save(self, image: str, archive: Path) -> None:
+        """Write an image as an archive that `ctr images import` reads."""
+        self._run("push", "--quiet", image, f"docker-archive:{archive}:{image}")
+
+    @contextmanager
+    def files(self, image: str) -> Iterator[Path]:
+        """Yield the root directory of an image."""
+        container = self._run("from", "--pull-never", image).strip()
+        try:
+            yield Path(self._run("mount", container).strip())
+        finally:
+            self._run("rm", container)
+
+    def _ensure_base(self) -> None:
+        if self.base in self._run("images", "--format={{.Name}}:{{.Tag}}").split():
+            return
+        with tempfile.TemporaryDirectory(dir=self._directory) as temporary:
+            tree = Path(temporary) / "base"
+            _print("installing the Debian of the tests' images, once: 1 to 2 minutes")
+            _debootstrap(tree)
+            busybox = Path(temporary) / "pause"
+            busybox.mkdir()
+            shutil.copy(tree / "usr/bin/busybox", busybox)
+            self._commit(self.pause, busybox, "--entrypoint", '["/busybox", "sleep", "2147483647"]')
+            self._commit(self.base, tree, f"--env=PATH={_PATH}")
+
+    def _commit(self, image: str, tree: Path, *settings: str) -> None:
+        container = self._run("from", "scratch").strip()
+        self._run("copy", "--quiet", container, str(tree), "/")
+        self._run("config", *settings, container)
+        self._run("commit", "--quiet", "--rm", container, image)
+
+    def _wheels(self) -> Path:
+        """Return the directory of wheels for the current requirements."""
+        sources = [ROOT / name for name in ("pyproject.toml", "constraints.txt", "scripts/wheelhouse.py")]
+        key = hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()[:12]
+        target = self._directory / f"wheels-{key}"
+        if not target.is_dir():
+            _print("fetching the Python packages of the images, once")
+            for old in self._directory.glob("wheels-*"):
+                shutil.rmtree(old)
+            partial = self._directory / "wheels-partial"
+            wheelhouse.download(partial, os.uname().machine)
+            partial.rename(target)
+        return target
+
+    def _run(self, *arguments: str, prefix: tuple[str, ...] = ()) -> str:
+        store = self._directory / self._driver
+        options = [f"--root={store}", f"--runroot={store / 'run'}", f"--storage-driver={self._driver}"]
+        command = [*prefix, "buildah", *options, *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise AssertionError(f"{' '.join(command)} failed:\n{(done.stdout + done.stderr)[-6000:]}")
+        return done.stdout
+
+
+def name(image: str) -> str:
+    """Return the full name of an image, as containerd completes that of the manifests."""
+    return f"docker.io/library/{image}:{TAG}"
+
+
+@contextmanager
+def locked_store() -> Iterator[ImageStore]:
+    """Open the store. Other processes wait meanwhile."""
+    cache().mkdir(parents=True, exist_ok=True)
+    with (cache() / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield ImageStore(cache())
+
+
+def _debootstrap(tree: Path) -> None:
+    command = [
+        "debootstrap",
+        "--variant=minbase",
+        f"--include={','.join(_PACKAGES)}",
+        _SUITE,
+        str(tree),
+        _MIRROR,
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{' '.join(command)} failed:\n{done.stdout[-3000:]}"
+    (tree / "usr/bin/python").symlink_to("python3")
+    for unused in _UNUSED:
+        shutil.rmtree(tree / unused)
+
+
+def _print(text: str) -> None:
+    print(f"images: {text}", file=sys.stderr, flush=True)

@@ -1,0 +1,29 @@
+"""What a machine needs to run containers in tests."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+_CGROUPS = Path("/sys/fs/cgroup")
+
+
+def missing_for_pods() -> list[str]:
+    """Return what this machine lacks, each with the remedy."""
+    if os.geteuid() != 0:
+        return ["pods need root: run the tests as root, in a container or a virtual machine"]
+    lacking = []
+    unshare = ["unshare", "--mount", "--pid", "--uts", "--ipc", "--net", "--fork", "--mount-proc", "true"]
+    done = subprocess.run(unshare, capture_output=True, text=True, check=False)
+    if done.returncode:
+        lacking.append(f"namespaces cannot be made ({done.stderr.strip()}): allow CAP_SYS_ADMIN")
+    memory = _CGROUPS / "memory"
+    hierarchy = memory if memory.is_dir() else _CGROUPS
+    if not ((_CGROUPS / "cgroup.controllers").exists() or memory.is_dir()):
+        lacking.append("no cgroups: mount them at /sys/fs/cgroup")
+    elif not os.access(hierarchy, os.W_OK):
+        lacking.append(f"{hierarchy} is read-only: mount it writable")
+    if not Path("/dev/kmsg").exists():
+        lacking.append("/dev/kmsg is missing: create it, or run the tests in a virtual machine")
+    return lacking

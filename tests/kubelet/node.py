@@ -1,0 +1,107 @@
+"""A node: containerd and a kubelet in namespaces of their own for processes, mounts and host name."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.controlplane.cluster import Cluster
+from tests.controlplane.programs import program
+from tests.kubelet.settings import SOCKET, NodeSettings
+from tests.waiting import until
+
+_INIT = Path(__file__).with_name("node_init.py")
+_CGROUPS = Path("/sys/fs/cgroup")
+
+
+class Node:
+    """A machine of the cluster, with its disk (`lib`, `log`) and what a reboot empties (`run`)."""
+
+    def __init__(self, cluster: Cluster, settings: NodeSettings) -> None:
+        self._cluster = cluster
+        self.settings = settings
+        self.name = settings.name
+        self.directory = settings.directory
+        for name in ("run", "lib", "log"):
+            (self.directory / name).mkdir(parents=True)
+        settings.write()
+        for hierarchy in _hierarchies():
+            (hierarchy / settings.cgroup.strip("/")).mkdir()
+
+    @property
+    def path(self) -> str:
+        return f"/api/v1/nodes/{self.name}"
+
+    def start(self) -> None:
+        """Power on: a new boot id, an empty /run, and containerd."""
+        shutil.rmtree(self.directory / "run")
+        (self.directory / "run").mkdir()
+        (self.directory / "boot_id").write_text(f"{uuid.uuid4()}\n")
+        (self.directory / "ready").unlink(missing_ok=True)
+        python = [sys.executable, "-I", "-S", str(_INIT), str(self.directory), self.name]
+        namespaces = ["--mount", "--pid", "--uts", "--ipc", "--fork", "--kill-child", "--mount-proc"]
+        self._outer = self._cluster.processes.start(self._process("init"), "unshare", *namespaces, *python)
+        self._wait("init", (self.directory / "ready").exists)
+        self._start("containerd", "containerd", f"--config={self.directory / 'containerd.toml'}")
+        self._wait("containerd", lambda: self._can_run("ctr", "--address", SOCKET, "version"))
+
+    def start_kubelet(self) -> None:
+        kubeconfig = self._cluster.processes.directory / f"node:{self.name}.kubeconfig"
+        self._start("kubelet", program("kubelet"), *self.settings.kubelet_flags(kubeconfig))
+
+    def stop_kubelet(self) -> None:
+        self._cluster.processes.stop(self._process("kubelet"))
+
+    def power_off(self) -> None:
+        """Kill all processes of the node at once, also those of its pods."""
+        self._cluster.processes.stop(self._process("init"))
+        for name in ("containerd", "kubelet"):
+            self._cluster.processes.stop(self._process(name))
+
+    def run(self, *command: str) -> str:
+        """Run a command on the node, and return its output. Fails with its error output."""
+        done = subprocess.run(self._inside(command), capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"{' '.join(command)}: {done.stderr}"
+        return done.stdout
+
+    def import_image(self, archive: Path) -> None:
+        """Load images into containerd, as a pull does."""
+        flags = ["--snapshotter", self.settings.snapshotter]
+        self.run("ctr", "--address", SOCKET, "--namespace=k8s.io", "images", "import", *flags, str(archive))
+
+    def log(self, process: str) -> str:
+        return self._cluster.processes.tail(self._process(process))
+
+    def _start(self, name: str, *command: str) -> None:
+        self._cluster.processes.start(self._process(name), *self._inside(command))
+
+    def _inside(self, command: Sequence[str]) -> list[str]:
+        children = Path(f"/proc/{self._outer}/task/{self._outer}/children").read_text()
+        namespaces = ["--mount", "--pid", "--uts", "--ipc", "--root", "--wd=/"]
+        return ["nsenter", f"--target={children.split()[0]}", *namespaces, *command]
+
+    def _process(self, name: str) -> str:
+        return f"{self.name}-{name}"
+
+    def _can_run(self, *command: str) -> bool:
+        return subprocess.run(self._inside(command), capture_output=True, check=False).returncode == 0
+
+    def _wait(self, process: str, condition: object) -> None:
+        assert callable(condition)
+
+        def has_come() -> bool:
+            assert self._cluster.processes.ended(self._process(process)) is None, self.log(process)
+            return bool(condition())
+
+        until(has_come, lambda: self.log(process), every=0.05)
+
+
+def _hierarchies() -> list[Path]:
+    """Return the directories of the cgroup hierarchies: one for version 2, several for version 1."""
+    if (_CGROUPS / "cgroup.controllers").exists():
+        return [_CGROUPS]
+    return [path for path in _CGROUPS.iterdir() if path.is_dir() and not path.is_symlink()]
