@@ -9,7 +9,6 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -20,6 +19,7 @@ from tests.controlplane.objects import clear
 from tests.daemonset.helm import Helm
 from tests.images.archives import Archives, build_archives
 from tests.images.store import locked_store
+from tests.kubelet.disk import ram_disk
 from tests.kubelet.machine import missing_for_pods
 from tests.kubelet.site import Site, running_site
 from tests.leftovers import MARK, keep_mounts, mounts, processes, system_files
@@ -119,8 +119,8 @@ def images() -> Iterator[Archives]:
     """The images of the Containerfiles, built. A test that requests them needs root, buildah, and cgroups."""
     lacking = missing_for_pods()
     assert not lacking, f"{'; '.join(lacking)}. To leave these tests out: make test ARGS='-m \"not kubelet\"'"
-    with tempfile.TemporaryDirectory() as directory, locked_store() as store:
-        yield build_archives(store, Path(directory))
+    with ram_disk() as directory, locked_store() as store:
+        yield build_archives(store, directory)
 
 
 @pytest.fixture(scope="session")

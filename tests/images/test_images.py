@@ -105,7 +105,7 @@ def run_in_container(site: Site, image: str, *command: str) -> str:
     no_shell = [
         f"--mount=type=bind,src=/dev/null,dst=/usr/bin/{shell},options=bind:ro" for shell in ("dash", "bash")
     ]
-    flags = ["--rm", "--read-only", f"--snapshotter={node.settings.snapshotter}", *no_shell]
+    flags = ["--rm", "--read-only", *no_shell]
     return node.run("ctr", "--namespace=k8s.io", "run", *flags, name(image), f"test-{image}", *command)
 
 

@@ -70,8 +70,7 @@ class Node:
 
     def import_image(self, archive: Path) -> None:
         """Load images into containerd, as a pull does."""
-        flags = ["--snapshotter", self.settings.snapshotter]
-        self.run("ctr", "--address", SOCKET, "--namespace=k8s.io", "images", "import", *flags, str(archive))
+        self.run("ctr", "--address", SOCKET, "--namespace=k8s.io", "images", "import", str(archive))
 
     def log(self, process: str) -> str:
         return self._cluster.processes.tail(self._process(process))

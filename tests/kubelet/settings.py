@@ -20,24 +20,19 @@ _RESOURCES = ("memory.available", "nodefs.available", "imagefs.available", "node
 
 @dataclass(frozen=True)
 class NodeSettings:
-    """name: of the Node. number: from 1, for its addresses. snapshotter: of containerd. pause: image of the pods' first
-    container. directory: of this machine, for files of the node.
+    """name: of the Node. number: from 1, for its addresses. pause: image of the pods' first container. directory: of
+    this machine, for files of the node. cgroup: parent of the cgroups of its pods.
     """
 
     name: str
     number: int
-    snapshotter: str
     pause: str
     directory: Path
+    cgroup: str
 
     @property
     def address(self) -> str:
         return f"172.30.0.{self.number}"
-
-    @property
-    def cgroup(self) -> str:
-        """Parent of the cgroups of the node's pods."""
-        return f"/{self.directory.parent.name}-{self.name}"
 
     def write(self) -> None:
         """Write the files of containerd, the pod network and the kubelet."""
@@ -67,8 +62,6 @@ version = 2
   sandbox_image = "{self.pause}"
   # Without CAP_SYS_RESOURCE a container cannot have a lower oom_score_adj than containerd.
   restrict_oom_score_adj = true
-  [plugins."io.containerd.grpc.v1.cri".containerd]
-    snapshotter = "{self.snapshotter}"
   [plugins."io.containerd.grpc.v1.cri".cni]
     bin_dir = "{_CNI_PLUGINS}"
     conf_dir = "{self.directory / "cni"}"

@@ -14,7 +14,7 @@ from tests.controlplane.api import Object
 from tests.controlplane.cluster import Cluster, cluster
 from tests.controlplane.commands import SERVICE_ADDRESS
 from tests.images.archives import Archives
-from tests.images.store import overlay_works
+from tests.kubelet.disk import ram_disk
 from tests.kubelet.network import PrivateNetwork
 from tests.kubelet.node import Node
 from tests.kubelet.settings import DNS_ADDRESS, NodeSettings
@@ -66,13 +66,14 @@ def running_site(archives: Archives) -> Iterator[Site]:
     addresses = [SERVICE_ADDRESS, DNS_ADDRESS, *(f"172.30.0.{number}" for number in range(1, len(NODES) + 1))]
     with ExitStack() as stack:
         network = stack.enter_context(PrivateNetwork(addresses))
+        disks = stack.enter_context(ram_disk())
         nodes: dict[str, Node] = {}
         with network.entered():
             running = stack.enter_context(cluster(nodes=NODES))
-            here = running.processes.directory
-            snapshotter = "overlayfs" if overlay_works(here) else "native"
             for number, name in enumerate(NODES, 1):
-                settings = NodeSettings(name, number, snapshotter, archives.pause, here / name)
+                settings = NodeSettings(
+                    name, number, archives.pause, disks / name, f"/{running.processes.directory.name}-{name}"
+                )
                 nodes[name] = Node(running, settings)
             dns = [sys.executable, "-m", "tests.kubelet.dns", str(running.kubeconfig), DNS_ADDRESS]
             running.processes.start("dns", "env", "-C", str(ROOT), *dns)
