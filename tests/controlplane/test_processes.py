@@ -15,6 +15,7 @@ import pytest
 
 from tests.controlplane.cluster import API, ClusterError, NewCluster
 from tests.controlplane.processes import SupervisedProcesses
+from tests.kubelet.machine import missing_for_pods
 from tests.paths import ROOT
 from tests.waiting import PATIENCE
 
@@ -86,3 +87,17 @@ def test_the_error_of_a_component_that_cannot_start_has_its_log(new_cluster: New
     error = r"(?s)kube-apiserver ended with code 1:.*unknown flag: --no-such-flag"
     with pytest.raises(ClusterError, match=error), new_cluster(API, {"kube-apiserver": ["--no-such-flag"]}):
         pass
+
+
+@pytest.mark.kubelet
+def test_cgroups_of_a_directory_end_with_its_processes() -> None:
+    assert missing_for_pods() == []
+    version_1 = Path("/sys/fs/cgroup/memory")
+    top = version_1 if version_1.is_dir() else version_1.parent
+    with SupervisedProcesses("nodeguard-processes-") as processes:
+        cgroup = top / f"{processes.directory.name}-node"
+        (cgroup / "pod").mkdir(parents=True)
+        members = cgroup / "pod/cgroup.procs"
+        process = processes.start("sleeper", "sh", "-c", f"echo $$ > {members} && exec sleep 3600")
+        assert wait_for(lambda: str(process) in members.read_text().split())
+    assert not cgroup.exists()

@@ -33,8 +33,8 @@ def mount(*arguments: str) -> None:
 def enter(root: Path) -> None:
     """Make a mount the root of this mount namespace, and detach what was there.
 
-    chroot is not enough: who enters a container of a process whose root is not that of its namespace gets the
-    namespace's. If this process runs in a chroot, entering its own namespace leaves it first.
+    chroot is not enough: a command that runc starts in a container would get the root of the namespace, not that of
+    the container. If this process runs in a chroot, entering its own namespace leaves it first.
     """
     os.chdir(root)
     with open("/proc/self/ns/mnt") as namespace:

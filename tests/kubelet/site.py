@@ -62,7 +62,7 @@ class Site:
 
 @contextmanager
 def running_site(archives: Archives) -> Iterator[Site]:
-    """Run a cluster whose nodes are ready and have the images. All of it ends with the block."""
+    """Run a cluster with nodes that are ready and have the images. All of it ends with the block."""
     addresses = [SERVICE_ADDRESS, DNS_ADDRESS, *(f"172.30.0.{number}" for number in range(1, len(NODES) + 1))]
     with ExitStack() as stack:
         network = stack.enter_context(PrivateNetwork(addresses))

@@ -1,0 +1,154 @@
+"""nodeguard as pods on real nodes: the manifests as shipped, with another policy, and faults that a probe reports."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Literal, TypeVar
+
+from tests.controlplane.api import Object
+from tests.controlplane.objects import GPU
+from tests.daemonset.manifests import AGENT, AGGREGATOR, NAMESPACE, documents, pods
+from tests.e2e.scene import ENFORCED, taints
+from tests.kubelet.node import Node
+from tests.kubelet.site import Site
+
+_WORKLOADS = f"/apis/apps/v1/namespaces/{NAMESPACE}"
+
+# A check of the site: its probe quarantines a node.
+CHECK = """
+family: site
+checks:
+  - id: burn-in-failed
+    title: Burn-in failed
+    target: probe
+    health: fatal
+    action: replace-component
+    when:
+      all:
+        - {signal: probe.name, is: burn-in, evidence: false}
+        - {signal: probe.health, is: fatal}
+    message: "{probe.message}"
+    remedy: Have the GPU replaced.
+    description: Our burn-in compares with a reference.
+    source: Our runbook.
+    symptom_of: [probe-fatal]
+"""
+
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True)
+class PodFleet:
+    """nodeguard on the nodes of a site."""
+
+    site: Site
+
+    def deploy(self) -> None:
+        """Apply the manifests with a policy that enforces, and a check of the site."""
+        objects = list(documents())
+        for item in objects:
+            if (item["kind"], item["metadata"]["name"]) == ("ConfigMap", "nodeguard-policy"):
+                item["data"]["policy.yaml"] = ENFORCED
+        first = [item for item in objects if item["kind"] in {"CustomResourceDefinition", "Namespace"}]
+        self.site.apply(first)
+        self.site.apply(objects)
+
+    def add_check(self) -> None:
+        """Create the ConfigMap with a check of the site. The next start of an agent reads it."""
+        metadata = {"name": "nodeguard-checks", "namespace": NAMESPACE}
+        self.site.apply(
+            [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"site.yaml": CHECK}}]
+        )
+
+    def until(self, condition: Callable[[], Answer]) -> Answer:
+        return self.site.until(condition)
+
+    def settle(self) -> None:
+        """Wait until all pods are ready, each agent reports to the leader, and nothing is marked."""
+        self.until(lambda: self.ready(AGENT) == self.ready(AGGREGATOR) == len(self.site.nodes))
+        self.until(self.is_settled)
+        self.until(lambda: not any(taints(self.site.cluster, name) for name in self.site.nodes))
+
+    def ready(self, workload: str) -> int:
+        """Return how many pods of the current version are ready, 0 while others are left."""
+        kind = "daemonsets" if workload == AGENT else "deployments"
+        made = self.site.cluster.api.get(f"{_WORKLOADS}/{kind}/{workload}")
+        status = made["status"]
+        if status.get("observedGeneration") != made["metadata"]["generation"]:
+            return 0
+        current = status.get("updatedNumberScheduled", status.get("updatedReplicas", 0))
+        total = status.get("currentNumberScheduled", status.get("replicas", 0))
+        ready: int = status.get("numberReady", status.get("readyReplicas", 0))
+        return ready if current == total == len(self.living(workload)) else 0
+
+    def living(self, workload: str) -> list[Object]:
+        """Return the pods of a workload that are not being deleted."""
+        found = pods(self.site.cluster, workload)
+        return [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]
+
+    def agent(self, node: str) -> Object:
+        """Return the agent's pod of a node."""
+        (pod,) = [pod for pod in self.living(AGENT) if pod["spec"].get("nodeName") == node]
+        return pod
+
+    def in_pod(self, pod: Object | str, *command: str) -> str:
+        """Run a command in a pod, and return its output."""
+        name = pod if isinstance(pod, str) else pod["metadata"]["name"]
+        return self.site.kubectl("exec", "-n", NAMESPACE, name, "--", *command)
+
+    def leader(self) -> str:
+        """Return the pod that holds the lease; empty for none."""
+        lease = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/{AGGREGATOR}"
+        if not self.site.cluster.has(lease):
+            return ""
+        holder: str = self.site.cluster.api.get(lease)["spec"].get("holderIdentity") or ""
+        return holder.partition("_")[0]  # each start of a replica has its own suffix
+
+    def is_settled(self) -> bool:
+        """Return whether the leader is active and has a current report of every node, all healthy."""
+        try:
+            status = self._ask("status")
+            nodes = self._ask("get", "nodes")["nodes"]
+        except AssertionError:  # the leader changes
+            return False
+        healthy = [node for node in nodes if node["health"] == "ok" and not node["stale"]]
+        return bool(status["replica"]["is_active"]) and len(healthy) == len(self.site.nodes)
+
+    def fleet_node(self, name: str) -> Any:
+        """Return a node as the leader sees it."""
+        (node,) = [node for node in self._ask("get", "nodes")["nodes"] if node["node"] == name]
+        return node
+
+    def _ask(self, *command: str) -> Any:
+        return json.loads(self.in_pod(self.leader(), "nodeguard", *command, "-o", "json"))
+
+    def metrics(self, pod: Object) -> str:
+        """Return the metrics of an agent, through the API server."""
+        name = pod["metadata"]["name"]
+        return self.site.kubectl(
+            "get", "--raw", f"/api/v1/namespaces/{NAMESPACE}/pods/{name}:9434/proxy/metrics"
+        )
+
+    def report_burn_in(self, node: Node, health: Literal["ok", "fatal"]) -> None:
+        """Write the file of a probe on the node."""
+        directory = node.directory / "run/nodeguard/observations.d"
+        directory.mkdir(parents=True, exist_ok=True)
+        observation = {"name": "burn-in", "health": health, "message": f"results are {health}"}
+        written_at = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        document = {"written_at": written_at, "valid_for": 3600, "observations": [observation]}
+        (directory / ".burn-in").write_text(json.dumps(document))
+        (directory / ".burn-in").rename(directory / "burn-in.json")
+
+    def publish_gpus(self, node: Node, count: int) -> None:
+        """Give a Node GPUs, as a device plugin does."""
+        status = {"status": {"capacity": {GPU: str(count)}, "allocatable": {GPU: str(count)}}}
+        self.site.cluster.api.patch(f"{node.path}/status", status, kind="strategic-merge")
+
+
+def container_status(pod: Object) -> Any:
+    """Return the status of a pod's only container."""
+    (status,) = pod["status"]["containerStatuses"]
+    return status
