@@ -2,8 +2,9 @@
 
     python -m scripts.wheelhouse DIRECTORY [MACHINE]
 
-MACHINE: x86_64 or aarch64, of the images; default: of this machine. The versions are those of constraints.txt.
-The wheels are for Python 3.11 with glibc, as in the base image. Needs an index: pip's configuration applies.
+MACHINE: x86_64 or aarch64, of the images; default: of this machine. The versions are those of
+constraints.txt. The wheels are for Python 3.11 with glibc, as in the base image. Needs an index: pip's
+configuration applies.
 """
 
 from __future__ import annotations

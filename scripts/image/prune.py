@@ -3,8 +3,8 @@
     python prune.py DIRECTORY    DIRECTORY: site-packages of the installation
 
 The library has a class for each kind of object and each group of the API, twice: 120 of its 126 MB. nodeguard
-uses its credentials and sends raw requests (docs/decisions/0016-the-aggregators-libraries.md). The packages import
-these classes by name on first use only, so that all other parts of the library still work.
+uses its credentials and sends raw requests (docs/decisions/0016-the-aggregators-libraries.md). The packages
+import these classes by name on first use only, so that all other parts of the library still work.
 """
 
 from __future__ import annotations

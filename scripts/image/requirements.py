@@ -1,4 +1,4 @@
-"""The requirements of pyproject.toml as lines for pip: the dependencies are a layer of the image of their own.
+"""The requirements of pyproject.toml as lines for pip: the dependencies are a layer of their own.
 
 python requirements.py build          what the build of the wheel needs
 python requirements.py run [EXTRA]    what nodeguard needs at run time, and an extra

@@ -26,8 +26,8 @@ Component = dict[str, Any]
 def bill(name: str, packages: Path, status: Path = DPKG_STATUS, release: Path = OS_RELEASE) -> Component:
     """Return the bill of materials.
 
-    name: of the image. packages: directory of the installed Python distributions. status: the database of dpkg,
-    with the packages of the base. release: os-release(5) of the base.
+    name: of the image. packages: directory of the installed Python distributions. status: the database of
+    dpkg, with the packages of the base. release: os-release(5) of the base.
     """
     python = [_distribution(found) for found in distributions(path=[str(packages)])]
     (version,) = [component["version"] for component in python if component["name"] == PRODUCT]
@@ -49,7 +49,13 @@ def _component(
 ) -> Component:
     """Return a component with its package URL. license_text: an SPDX expression, or free text."""
     purl = f"pkg:{ecosystem}/{quote(name)}@{quote(version, safe='.-_~')}{suffix}"
-    component = {"type": "library", "name": name, "version": version, "purl": purl, "bom-ref": purl}
+    component: Component = {
+        "type": "library",
+        "name": name,
+        "version": version,
+        "purl": purl,
+        "bom-ref": purl,
+    }
     if license_text:
         component["licenses"] = [{"license": {"name": license_text}}]
     return component
@@ -62,7 +68,11 @@ def _distribution(distribution: Distribution) -> Component:
         for text in metadata.get_all("Classifier") or []
         if text.startswith("License :: ")
     ]
-    declared = metadata.get("License-Expression") or metadata.get("License") or ""
+    (declared, *_) = [
+        *(metadata.get_all("License-Expression") or []),
+        *(metadata.get_all("License") or []),
+        "",
+    ]
     # Some distributions have the whole text of their licence in this field.
     license_text = declared if declared and "\n" not in declared else ", ".join(classifiers)
     name = metadata["Name"]

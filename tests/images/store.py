@@ -1,6 +1,7 @@
-"""Images for tests, built with buildah in a store of their own, whose layers are cached by content.
+"""Images for tests, built with buildah in a store of their own, in which layers are cached by content.
 
-The store is `nodeguard/images` in XDG_CACHE_HOME or ~/.cache. A build has no network: its Python packages come from a
+The store is `nodeguard/images` in XDG_CACHE_HOME or ~/.cache; in memory, and only for one run, where no overlay works in
+this directory: the other driver of buildah copies an image for each step, which takes a quarter of an hour. A build has no network: its Python packages come from a
 directory of wheels, and its base is a Debian that debootstrap installs, in place of the image that the Containerfiles
 name, which only a registry has. Both are made once.
 """
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from scripts import wheelhouse
+from tests.kubelet.disk import ram_disk
 from tests.paths import ROOT
 
 AGENT, AGGREGATOR = "nodeguard-agent", "nodeguard-aggregator"
@@ -59,7 +61,6 @@ class ImageStore:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._driver = "overlay" if overlay_works(directory) else "vfs"
 
     @property
     def base(self) -> str:
@@ -138,19 +139,19 @@ class ImageStore:
         """Return the directory of wheels for the current requirements."""
         sources = [ROOT / name for name in ("pyproject.toml", "constraints.txt", "scripts/wheelhouse.py")]
         key = hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()[:12]
-        target = self._directory / f"wheels-{key}"
+        target = cache() / f"wheels-{key}"
         if not target.is_dir():
             _print("fetching the Python packages of the images, once")
-            for old in self._directory.glob("wheels-*"):
+            for old in cache().glob("wheels-*"):
                 shutil.rmtree(old)
-            partial = self._directory / "wheels-partial"
+            partial = cache() / "wheels-partial"
             wheelhouse.download(partial, os.uname().machine)
             partial.rename(target)
         return target
 
     def _run(self, *arguments: str, prefix: tuple[str, ...] = ()) -> str:
-        store = self._directory / self._driver
-        options = [f"--root={store}", f"--runroot={store / 'run'}", f"--storage-driver={self._driver}"]
+        store = self._directory / "store"
+        options = [f"--root={store}", f"--runroot={store / 'run'}", "--storage-driver=overlay"]
         command = [*prefix, "buildah", *options, *arguments]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
@@ -169,7 +170,11 @@ def locked_store() -> Iterator[ImageStore]:
     cache().mkdir(parents=True, exist_ok=True)
     with (cache() / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        yield ImageStore(cache())
+        if overlay_works(cache()):
+            yield ImageStore(cache())
+        else:
+            with ram_disk() as directory:
+                yield ImageStore(directory)
 
 
 def _debootstrap(tree: Path) -> None:
