@@ -166,7 +166,12 @@ def pip(words: Sequence[str]) -> None:
 
 
 def docker(words: Sequence[str]) -> None:
-    assert (ROOT / words[words.index("--file") + 1]).is_file()
+    file = ROOT / words[words.index("--file") + 1]
+    if "--target" in words:
+        assert re.search(rf" AS {words[words.index('--target') + 1]}$", file.read_text(), re.MULTILINE)
+        return
+    arguments = [word.partition("=")[0] for option, word in pairwise(words) if option == "--build-arg"]
+    assert set(arguments) <= set(re.findall(r"^ARG (\w+)", file.read_text(), re.MULTILINE))
     image = words[words.index("--tag") + 1].removeprefix("REGISTRY/")
     images = yaml.safe_load((DAEMONSET / "kustomization.yaml").read_text())["images"]
     assert image in {f"{entry['name']}:{entry['newTag']}" for entry in images}
