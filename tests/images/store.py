@@ -76,6 +76,17 @@ class ImageStore:
     def build(self, image: str) -> None:
         """Build an image from its Containerfile. Raises CalledProcessError, with buildah's output on standard error."""
         self._ensure_base()
+        # Layers of the first stage stay in the store only while a name leads to them.
+        self._build(image, "--target=build", f"--tag=localhost/{image}-build")
+        self._build(image, f"--tag={name(image)}")
+        self._run("rmi", "--prune")
+
+    def write_bill(self, image: str, directory: Path) -> None:
+        """Write the bill of materials of an image to a directory."""
+        self._build(image, "--target=sbom", f"--output={directory}")
+
+    def _build(self, image: str, *stage: str) -> None:
+        """Build a stage in a network without any interface: nothing is fetched."""
         file = ROOT / f"Containerfile.{image.removeprefix('nodeguard-')}"
         context = [f"--build-context=wheelhouse={self._wheels()}", "--build-arg=PIP_NO_INDEX=1"]
         options = [
@@ -86,12 +97,8 @@ class ImageStore:
             f"--build-arg=BASE={self.base}",
         ]
         ignored = f"--ignorefile={ROOT / '.dockerignore'}"
-        # Layers of the first stage stay in the store only while a name leads to them.
-        for stage in (["--target=build", f"--tag=localhost/{image}-build"], [f"--tag={name(image)}"]):
-            command = [*options, *context, ignored, f"--file={file}", *stage, str(ROOT)]
-            # In a network without any interface: nothing is fetched.
-            self._run("build", *command, prefix=("unshare", "--net"))
-        self._run("rmi", "--prune")
+        command = [*options, *context, ignored, f"--file={file}", *stage, str(ROOT)]
+        self._run("build", *command, prefix=("unshare", "--net"))
 
     def inspect(self, image: str) -> Any:
         """Return what buildah reports of an image: its configuration, labels and history."""

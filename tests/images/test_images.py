@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tomllib
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -54,9 +55,11 @@ def test_the_aggregator_is_not_root(images: Archives) -> None:
 
 
 @pytest.mark.parametrize("image", IMAGES)
-def test_the_bill_of_materials_names_what_is_installed(images: Archives, image: str) -> None:
+def test_the_bill_of_materials_names_what_is_installed(images: Archives, image: str, tmp_path: Path) -> None:
+    images.store.write_bill(image, tmp_path)
+    bill = json.loads((tmp_path / f"{image}.cdx.json").read_text())
     with images.store.files(name(image)) as root:
-        bill = json.loads((root / "opt/nodeguard/sbom.cdx.json").read_text())
+        assert json.loads((root / "opt/nodeguard/sbom.cdx.json").read_text()) == bill
         installed = {
             path.name.removesuffix(".dist-info") for path in (root / SITE_PACKAGES).glob("*.dist-info")
         }
