@@ -119,8 +119,10 @@ def images() -> Iterator[Archives]:
     """The images of the Containerfiles, built. A test that requests them needs root, buildah, and cgroups."""
     lacking = missing_for_pods()
     assert not lacking, f"{'; '.join(lacking)}. To leave these tests out: make test ARGS='-m \"not kubelet\"'"
-    with ram_disk() as directory, locked_store() as store:
-        yield build_archives(store, directory)
+    with ram_disk() as directory:
+        with locked_store() as store:
+            archives = build_archives(store, directory)
+        yield archives
 
 
 @pytest.fixture(scope="session")

@@ -63,6 +63,10 @@ class PodFleet:
             [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"site.yaml": CHECK}}]
         )
 
+    def has_check(self) -> bool:
+        """Return whether there is a check of the site."""
+        return self.site.cluster.has(f"/api/v1/namespaces/{NAMESPACE}/configmaps/nodeguard-checks")
+
     def until(self, condition: Callable[[], Answer]) -> Answer:
         return self.site.until(condition)
 

@@ -51,6 +51,15 @@ def node(site: Site) -> Node:
     return site.nodes["node-1"]
 
 
+@pytest.fixture
+def _checked(fleet: PodFleet) -> None:
+    """Give the fleet a check of the site."""
+    if not fleet.has_check():
+        fleet.add_check()
+        fleet.site.kubectl("rollout", "restart", "-n", NAMESPACE, f"daemonset/{AGENT}")
+        fleet.settle()
+
+
 def gpu_pod(fleet: PodFleet, name: str, node: str | None = None) -> None:
     """Create a pod that requests a GPU, on one node or anywhere."""
     image = fleet.site.nodes["node-1"].settings.pause
@@ -77,7 +86,7 @@ def identity(pod: Object) -> tuple[str, str, int]:
 
 
 def test_agents_start_without_the_optional_config_map(fleet: PodFleet) -> None:
-    assert not fleet.site.cluster.has(f"/api/v1/namespaces/{NAMESPACE}/configmaps/nodeguard-checks")
+    assert not fleet.has_check()
     for name in fleet.site.nodes:
         assert container_status(fleet.agent(name))["restartCount"] == 0
 
@@ -166,6 +175,7 @@ def test_a_rolling_update_brings_checks_of_the_site_to_one_node_after_the_other(
     assert "burn-in-failed" in listed
 
 
+@pytest.mark.usefixtures("_checked")
 def test_a_mark_keeps_gpu_pods_off_and_touches_no_running_one(fleet: PodFleet, node: Node) -> None:
     for other in fleet.site.nodes.values():
         fleet.publish_gpus(other, 2)
@@ -190,6 +200,7 @@ def test_a_mark_keeps_gpu_pods_off_and_touches_no_running_one(fleet: PodFleet, n
     fleet.site.cluster.api.delete(_PODS)
 
 
+@pytest.mark.usefixtures("_checked")
 def test_a_reboot_gives_the_agent_a_new_boot_and_releases_nothing_without_proof(
     fleet: PodFleet, node: Node
 ) -> None:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.images.store import AGENT, AGGREGATOR, ImageStore, name
+from tests.images.store import AGENT, AGGREGATOR, BuiltImage, ImageStore, name
 
 
 @dataclass(frozen=True)
 class Archives:
-    """store: where the images are. files: archives of all images. pause: name of the image that only waits."""
+    """images: what each has. files: archives of all images. pause: name of the image that only waits."""
 
-    store: ImageStore
+    images: Mapping[str, BuiltImage]
     files: Sequence[Path]
     pause: str
 
@@ -27,4 +27,4 @@ def build_archives(store: ImageStore, directory: Path) -> Archives:
     for image, full_name in {**names, "pause": store.pause}.items():
         files.append(directory / f"{image}.tar")
         store.save(full_name, files[-1])
-    return Archives(store, files, store.pause)
+    return Archives({image: store.inspect(image) for image in names}, files, store.pause)

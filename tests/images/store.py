@@ -12,14 +12,15 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from scripts import wheelhouse
 from tests.kubelet.disk import ram_disk
@@ -30,9 +31,10 @@ TAG = "0.1.0"
 
 # With the versions of the base in the Containerfiles: Python 3.11, glibc 2.36.
 _SUITE = "bookworm"
-_MIRROR = "http://deb.debian.org/debian"
 _PACKAGES = ("busybox-static", "ca-certificates", "python3", "python3-pip", "python3-venv")
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+_SITE_PACKAGES = "opt/nodeguard/lib/python3.11/site-packages"
 
 # Files of the base that no image needs.
 _UNUSED = ("var/cache/apt", "var/lib/apt/lists", "usr/share/doc", "usr/share/locale", "usr/share/man")
@@ -56,6 +58,20 @@ def overlay_works(directory: Path) -> bool:
         return True
 
 
+@dataclass(frozen=True)
+class BuiltImage:
+    """An image as it was built. user, labels: of its configuration. added_bytes: beyond its base. files: below its
+    site-packages. bill: its bill of materials as a file; embedded_bill: the one in the image.
+    """
+
+    user: str
+    labels: Mapping[str, str]
+    added_bytes: int
+    files: frozenset[str]
+    bill: str
+    embedded_bill: str
+
+
 class ImageStore:
     """The store, for one process at a time: use it inside `locked_store`."""
 
@@ -74,16 +90,12 @@ class ImageStore:
         return self.base.replace("-base:", "-pause:")
 
     def build(self, image: str) -> None:
-        """Build an image from its Containerfile. Raises CalledProcessError, with buildah's output on standard error."""
+        """Build an image from its Containerfile. Fails with the end of buildah's output."""
         self._ensure_base()
         # Layers of the first stage stay in the store only while a name leads to them.
         self._build(image, "--target=build", f"--tag=localhost/{image}-build")
         self._build(image, f"--tag={name(image)}")
         self._run("rmi", "--prune")
-
-    def write_bill(self, image: str, directory: Path) -> None:
-        """Write the bill of materials of an image to a directory."""
-        self._build(image, "--target=sbom", f"--output={directory}")
 
     def _build(self, image: str, *stage: str) -> None:
         """Build a stage in a network without any interface: nothing is fetched."""
@@ -100,12 +112,27 @@ class ImageStore:
         command = [*options, *context, ignored, f"--file={file}", *stage, str(ROOT)]
         self._run("build", *command, prefix=("unshare", "--net"))
 
-    def inspect(self, image: str) -> Any:
-        """Return what buildah reports of an image: its configuration, labels and history."""
-        return json.loads(self._run("inspect", "--type=image", image))
+    def inspect(self, image: str) -> BuiltImage:
+        """Return what an image has."""
+        config = json.loads(self._run("inspect", "--type=image", name(image)))["OCIv1"]["config"]
+        with tempfile.TemporaryDirectory() as directory, self._files(name(image)) as root:
+            self._build(image, "--target=sbom", f"--output={directory}")
+            [bill] = Path(directory).iterdir()
+            packages = root / _SITE_PACKAGES
+            files = frozenset(
+                str(path.relative_to(packages)) for path in packages.rglob("*") if path.is_file()
+            )
+            embedded = (root / "opt/nodeguard/sbom.cdx.json").read_text()
+            return BuiltImage(
+                config["User"],
+                config["Labels"],
+                self._size(name(image)) - self._size(self.base),
+                files,
+                bill.read_text(),
+                embedded,
+            )
 
-    def size(self, image: str) -> int:
-        """Return the bytes of an image with its base."""
+    def _size(self, image: str) -> int:
         (found,) = json.loads(self._run("images", "--json", image))
         value, unit = found["size"].split()
         return round(float(value) * {"KB": 10**3, "MB": 10**6, "GB": 10**9}[unit])
@@ -115,7 +142,7 @@ class ImageStore:
         self._run("push", "--quiet", image, f"docker-archive:{archive}:{image}")
 
     @contextmanager
-    def files(self, image: str) -> Iterator[Path]:
+    def _files(self, image: str) -> Iterator[Path]:
         """Yield the root directory of an image."""
         container = self._run("from", "--pull-never", image).strip()
         try:
@@ -185,19 +212,24 @@ def locked_store() -> Iterator[ImageStore]:
 
 
 def _debootstrap(tree: Path) -> None:
-    command = [
-        "debootstrap",
-        "--variant=minbase",
-        f"--include={','.join(_PACKAGES)}",
-        _SUITE,
-        str(tree),
-        _MIRROR,
-    ]
+    packages = f"--include={','.join(_PACKAGES)}"
+    command = ["debootstrap", "--variant=minbase", packages, _SUITE, str(tree), *_mirror()]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{' '.join(command)} failed:\n{done.stdout[-3000:]}"
     (tree / "usr/bin/python").symlink_to("python3")
     for unused in _UNUSED:
         shutil.rmtree(tree / unused)
+
+
+def _mirror() -> list[str]:
+    """Return the mirror that this machine uses for Debian; nothing if it uses none, for that of debootstrap."""
+    apt = Path("/etc/apt")
+    texts = [
+        path.read_text()
+        for path in (*apt.glob("sources.list"), *apt.glob("sources.list.d/*"))
+        if path.is_file()
+    ]
+    return re.findall(r"\bhttps?://\S+/debian/?(?=\s)", "\n".join(texts))[:1]
 
 
 def _print(text: str) -> None:
