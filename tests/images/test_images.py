@@ -86,6 +86,36 @@ print("imported", len(sys.modules) > 500)
 """
 
 
+# Runs in a container: the library reads a kubeconfig that names a program for the token.
+KUBECONFIG = """
+import asyncio, json
+from nodeguard.kube.access import ApiAccess
+credential = {"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {"token": "secret"}}
+program = {
+    "apiVersion": credential["apiVersion"],
+    "command": "python",
+    "args": ["-c", f"print({json.dumps(credential)!r})"],
+    "interactiveMode": "Never",
+}
+with open("/dev/shm/config", "w") as file:
+    json.dump({
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "site",
+        "clusters": [{"name": "site", "cluster": {"server": "http://192.0.2.1"}}],
+        "users": [{"name": "site", "user": {"exec": program}}],
+        "contexts": [{"name": "site", "context": {"cluster": "site", "user": "site"}}],
+    }, file)
+
+async def load():
+    access = ApiAccess("/dev/shm/config")
+    await access.load()
+    print(access.url, await access.authorization())
+
+asyncio.run(load())
+"""
+
+
 def run_in_container(site: Site, image: str, *command: str) -> str:
     """Run a command in a container on a node: read-only root, no shell, no network."""
     node = site.nodes["node-1"]
@@ -99,6 +129,7 @@ def run_in_container(site: Site, image: str, *command: str) -> str:
 def test_the_aggregator_runs_without_the_generated_classes(site: Site) -> None:
     python = "/opt/nodeguard/bin/python"
     assert run_in_container(site, AGGREGATOR, python, "-c", IMPORTS) == "imported True\n"
+    assert run_in_container(site, AGGREGATOR, python, "-c", KUBECONFIG) == "http://192.0.2.1 Bearer secret\n"
     who = "import os; print(os.getuid(), os.getgid())"
     assert run_in_container(site, AGGREGATOR, python, "-c", who) == "65532 65532\n"
 
