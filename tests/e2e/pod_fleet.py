@@ -112,19 +112,23 @@ class PodFleet:
         return holder.partition("_")[0]  # each start of a replica has its own suffix
 
     def is_settled(self) -> bool:
-        """Return whether the leader is active and has a current report of every node, all healthy."""
+        """Return whether the leader is active and has current reports of all nodes, which are healthy."""
         try:
-            status = self._ask("status")
-            nodes = self._ask("get", "nodes")["nodes"]
+            is_active = self._ask("status")["replica"]["is_active"]
         except AssertionError:  # the leader changes
             return False
-        healthy = [node for node in nodes if node["health"] == "ok" and not node["stale"]]
-        return bool(status["replica"]["is_active"]) and len(healthy) == len(self.site.nodes)
+        return bool(is_active) and self.reporting(health="ok") == set(self.site.nodes)
 
-    def fleet_node(self, name: str) -> Any:
-        """Return a node as the leader sees it."""
-        (node,) = [node for node in self._ask("get", "nodes")["nodes"] if node["node"] == name]
-        return node
+    def reporting(self, health: str = "") -> set[str]:
+        """Return the nodes of which the leader has a current report; none while the leader changes.
+
+        health: only those with this health; empty: any.
+        """
+        try:
+            nodes = self._ask("get", "nodes")["nodes"]
+        except AssertionError:
+            return set()
+        return {node["node"] for node in nodes if not node["stale"] and health in {"", node["health"]}}
 
     def _ask(self, *command: str) -> Any:
         return json.loads(self.in_pod(self.leader(), "nodeguard", *command, "-o", "json"))

@@ -220,7 +220,7 @@ def test_a_reboot_gives_the_agent_a_new_boot_and_releases_nothing_without_proof(
     assert after[0] == agent[0]
     assert after[2] == agent[2] + 1
     # The file of the probe was in /run: nothing proves that the fault is gone.
-    fleet.until(lambda: not fleet.fleet_node(node.name)["stale"])
+    fleet.until(lambda: node.name in fleet.reporting())
     assert is_marked(fleet.site.cluster, node.name)
     fleet.report_burn_in(node, "ok")
     fleet.until(lambda: is_unmarked(fleet.site.cluster, node.name))
@@ -250,7 +250,7 @@ def test_an_agent_that_is_killed_for_memory_comes_back(fleet: PodFleet, node: No
     status = container_status(fleet.agent(node.name))
     assert status["lastState"]["terminated"]["reason"] == "OOMKilled"
     assert fleet.agent(node.name)["metadata"]["uid"] == pod["metadata"]["uid"]
-    fleet.until(lambda: fleet.fleet_node(node.name)["health"] == "ok")
+    fleet.until(lambda: node.name in fleet.reporting(health="ok"))
     assert is_unmarked(fleet.site.cluster, node.name)
 
 
@@ -274,7 +274,7 @@ def test_an_agent_image_that_cannot_be_pulled_stops_at_one_node(fleet: PodFleet)
     assert len(unchanged) == len(before) - 1
     (other,) = unchanged
     assert container_status(fleet.agent(other))["ready"]
-    assert fleet.fleet_node(other)["health"] == "ok"
+    assert other in fleet.reporting(health="ok")
     fleet.site.kubectl("rollout", "undo", "-n", NAMESPACE, workload)
 
 
