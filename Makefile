@@ -1,12 +1,13 @@
 # make demo      a fleet on recorded machines, with faults and their handling, within a minute
 # make quick     the tests that need no control plane and no Prometheus, without the slow ones: under two minutes
-# make test      every test; ARGS selects: make test ARGS=tests/judge
+# make test      all tests without pods; ARGS selects: make test ARGS=tests/judge
+# make test-pods the tests with images, a kubelet and pods: as root, ten minutes
 # make lint      style, types, layers, and links of the documentation
 # make docs      the reference pages and dashboards, from their sources, and the documentation as a site in build/site
 # make manifests the manifests of daemonset/ from the Helm chart
 # make fixtures  the synthetic bundles that tests, figures and the demo use
 # make bench     figures, each beside a reference measured in the same run
-.PHONY: demo quick test lint bench fixtures docs manifests environment quick-environment test-environment controlplane catalogue clean
+.PHONY: demo quick test test-pods lint bench fixtures docs manifests environment quick-environment test-environment controlplane catalogue clean
 PYTHON ?= python3
 BIN := .venv/bin
 checks := $(wildcard checks/*.yaml checks/*/*.yaml)
@@ -19,13 +20,19 @@ quick: quick-environment catalogue
 	$(BIN)/python -m pytest -n auto -m "not cluster and not kubelet and not promtool and not slow" $(ARGS)
 
 test: quick-environment catalogue
-	@$(BIN)/python -m tests.tools $(ARGS)
 ifeq ($(strip $(ARGS)),)
+	@$(BIN)/python -m tests.tools -m "not kubelet"
 	@$(BIN)/python -m pytest -n auto -m "not cluster and not kubelet"; others=$$?; \
-	$(BIN)/python -m pytest -m "cluster or kubelet" && exit $$others
+	$(BIN)/python -m pytest -m "cluster and not kubelet" && exit $$others
+	@echo "The tests with images and pods, which need root, are: make test-pods"
 else
+	@$(BIN)/python -m tests.tools $(ARGS)
 	$(BIN)/python -m pytest $(ARGS)
 endif
+
+test-pods: quick-environment catalogue
+	@$(BIN)/python -m tests.tools -m kubelet
+	$(BIN)/python -m pytest -m kubelet
 
 lint: environment catalogue
 	$(BIN)/ruff check .

@@ -9,6 +9,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -118,7 +119,7 @@ def helm(tmp_path: Path) -> Helm:
 def images() -> Iterator[Archives]:
     """The images of the Containerfiles, built. A test that requests them needs root, buildah, and cgroups."""
     lacking = missing_for_pods()
-    assert not lacking, f"{'; '.join(lacking)}. To leave these tests out: make test ARGS='-m \"not kubelet\"'"
+    assert not lacking, f"{'; '.join(lacking)}. `make test` leaves these tests out"
     with ram_disk() as directory:
         with locked_store() as store:
             archives = build_archives(store, directory)
