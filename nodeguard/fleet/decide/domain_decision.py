@@ -94,7 +94,7 @@ def decide_domains(
             continue
         narrower = next((mark for mark in active.marks.values() if mark.name == domain.name), None)
         reason = context.restraint or ("" if narrower is not None else _rate_refusal(policy, recent))
-        is_first = not marked or narrower is not None
+        is_first = not marked or (narrower is not None and marked <= nodes)
         reason = reason or _nodes_refusal(context, marked, nodes, is_first=is_first)
         if reason:
             withheld = DomainDecision(domain, IncidentState.WITHHELD, reason, narrower, grows=False)
@@ -148,7 +148,8 @@ def _rate_refusal(policy: Policy, recent: int, verb: str = "used up") -> str:
 
 def _nodes_refusal(context: DomainContext, marked: Set[str], nodes: Set[str], *, is_first: bool) -> str:
     """Return why a domain may not be marked; empty if it may. marked: uids in marked domains; nodes: uids of
-    the domain. A Node may be in both. is_first: whether no other domain is marked.
+    the domain. A Node may be in both. is_first: whether no other domain is marked, except
+    parts of this one.
     """
     limits = fleet_limits(context.policy.budget, context.size)
     small = "budget of degraded domains too small"

@@ -65,6 +65,16 @@ def test_a_domain_that_overlaps_a_marked_one_adds_only_its_other_nodes() -> None
     )
 
 
+def test_a_domain_that_widens_beside_a_marked_one_is_not_a_first_domain() -> None:
+    wider = replace(degraded("fabric/p1"), name="fabric/p1/l3")
+    narrower = DegradedMark("fabric/p1/l3", ("link",), NOW.wall, "fabric/p1/l3")
+    other = DegradedMark("fabric/p0", ("link",), NOW.wall)
+    active = ActiveDomainMarks.of([("uid-0", narrower), *((uid, other) for uid in nodes(range(100, 120)))])
+    [decision] = decide_domains([wider], active, {"fabric/p1": nodes(range(20))}, context("fabric"), NOW)
+    assert (decision.state, decision.mark) == (IncidentState.WITHHELD, narrower)
+    assert decision.reason.startswith("budget of degraded domains too small: 21 of 25 nodes used")
+
+
 def test_a_marked_domain_that_grows_adds_only_its_other_nodes() -> None:
     marked = {**OVERLAP, "rack/r1": nodes(range(18, 23))}
     active = {"rack/r1": nodes(range(18, 30))}
