@@ -50,7 +50,7 @@ def main() -> None:
 def diagnose_from_scratch(check: str, unhealthy: Iterable[int]) -> Diagnosis:
     """Return a diagnosis that has just received everything."""
     rule = DiagnosisPolicy(classes=load_catalogue()[0].fault_classes)
-    made = Diagnosis(rule, lambda *_: False, lambda *_: {})
+    made = Diagnosis(rule, lambda *_: False, lambda *_: {}, lambda _: {}, lambda _: set())
     for number in range(NODES):
         leaf, rack = number // LEAF, number // RACK
         paths = (

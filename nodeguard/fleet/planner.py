@@ -190,6 +190,7 @@ class Planner:
 
     def tick(self, now: Instant) -> None:
         """Update which agents are stale, and all state that depends on time. Call it about every second."""
+        self.state.follow_clock(now)
         self._admissions.keep_grants()
         before, self.stale_agents = self.stale_agents.stale, self.state.stale_agents(now)
         for uid in before ^ self.stale_agents.stale:
@@ -201,6 +202,7 @@ class Planner:
 
     def plan(self, now: Instant) -> Plan:
         """Return the plan for now. It stays the same until it is issued or its effect is observed."""
+        self.state.follow_clock(now)
         self._refresh()
         marked, released = self.state.marked_nodes(), list[tuple[str, ReleasedMark]]()
         before = {uid: self.state.marks(uid) for uid in marked}

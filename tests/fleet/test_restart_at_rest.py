@@ -142,8 +142,7 @@ events = st.lists(
 )
 
 
-# Within the settling time of 15 s of a check that fires widely, a restart does change marks: a new aggregator
-# suppresses no check in its first ten minutes, and the budgets bound the difference.
+# tests/worlds has restarts at any time, with other inputs and smaller fleets.
 @settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(events, st.sampled_from([300.0, 3_000.0, SETTLING]))
 def test_a_restart_with_constant_input_changes_no_mark(

@@ -13,7 +13,7 @@ from nodeguard.fleet.decide.domain_decision import (
     DomainDecision,
     decide_domains,
 )
-from nodeguard.fleet.decide.mark_requests import MarkRequest
+from nodeguard.fleet.decide.mark_requests import MarkRequest, is_marked_for
 from nodeguard.fleet.decide.release import ReleasedMark, without_causes
 from nodeguard.fleet.diagnosis.results import CHECK, JOB, clearing_message, degraded_message
 from nodeguard.fleet.diagnosis.vote_collector import VoteCollector
@@ -58,7 +58,9 @@ class DomainMarks:
         diagnosis = self._votes.diagnosis
         for incident in recorded:
             if incident.domain and incident.is_open:
-                before.setdefault(incident.domain, (incident.target, (incident.cause,), incident.first_seen))
+                # An incident has the first vote, a mark only the time of its decision.
+                _, classes, since = before.get(incident.domain, ("", (incident.cause,), incident.first_seen))
+                before[incident.domain] = incident.target, classes, min(since, incident.first_seen)
             elif incident.is_open and incident.target not in self._restored:
                 self._restored.add(incident.target)
                 if incident.target.startswith(JOB):
@@ -176,7 +178,10 @@ class DomainMarks:
         uncovered, covered = [], []
         for request in requests:
             node_marks = marks.get(request.uid, _NO_MARKS)
-            domain = self._covering_domain(node_marks, request.check, request.since, now)
+            is_marked = is_marked_for(node_marks, request)
+            domain = self._covering_domain(
+                node_marks, request.check, request.since, now, trusts_restored=not is_marked
+            )
             if domain:
                 reason = f"reported as {domain}, which is degraded"
                 covered.append(MarkDecision(request, IncidentState.OPEN, reason))
@@ -184,8 +189,14 @@ class DomainMarks:
                 uncovered.append(request)
         return uncovered, covered
 
-    def _covering_domain(self, marks: NodeMarks, check: str, since: float, now: Instant) -> str:
-        """Return the marked domain that explains a finding of a check since a time; empty for none."""
+    def _covering_domain(
+        self, marks: NodeMarks, check: str, since: float, now: Instant, *, trusts_restored: bool = False
+    ) -> str:
+        """Return the marked domain that explains a finding of a check since a time; empty for none.
+
+        trusts_restored: whether a domain from before this start explains older findings, too: when its nodes
+        began to fail is not certain. That sets fewer marks, but must not release any.
+        """
         diagnosis = self._votes.diagnosis
         for mark in marks.node.degraded:
             # A widened domain keeps its name. Its mark stays narrow while the budget withholds a wider one.
@@ -200,19 +211,21 @@ class DomainMarks:
             if degraded is None or not diagnosis.has_fault_class(check, degraded.fault_classes):
                 continue
             began = now.wall - (now.mono - degraded.began)
-            if degraded.restored or since >= began - BEFORE_FIRST_VOTE:
+            if since >= began - BEFORE_FIRST_VOTE or (trusts_restored and degraded.restored):
                 return mark.domain
         return ""
 
     def is_retracted(self, cause: MarkCause, uid: str, now: Instant) -> bool:
         """Return whether the suppression of its check releases a mark: the false alarm is wide, the mark was
-        set since it began, and no other source confirms the fault.
+        set since it began, and no other source confirms the fault. A mark of the future was set before the
+        clock was set back, and may be older.
         """
         suppression = self._votes.diagnosis.suppression(cause.check, uid)
         if suppression is None or not suppression.retracts:
             return False
         began = now.wall - (now.mono - suppression.began)
-        return cause.since >= began - _CLOCK_TOLERANCE and not self._votes.is_confirmed(uid, cause.check)
+        is_of_episode = began - _CLOCK_TOLERANCE <= cause.since <= now.wall + _CLOCK_TOLERANCE
+        return is_of_episode and not self._votes.is_confirmed(uid, cause.check)
 
 
 def _degraded(marks: Mapping[str, NodeMarks]) -> Iterator[tuple[str, DegradedMark]]:

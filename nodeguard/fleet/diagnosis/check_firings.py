@@ -32,21 +32,27 @@ class UnexplainedFirings(NamedTuple):
 
 class CheckFirings:
     """The firings of one check. active: nodes on which it fires now. latest: its last onset, by node.
+    unobserved: nodes with a latest onset that may be older, as their agent had only just started.
     kernel_confirmed: nodes where the kernel log and another source agree on the latest onset.
     """
 
     def __init__(self, rule: DiagnosisPolicy) -> None:
         self.active: set[str] = set()
         self.latest: dict[str, float] = {}
+        self.unobserved: set[str] = set()
         self.kernel_confirmed: set[str] = set()
         self._rule = rule
         self._longest = max(rule.suppression_windows)
         self._unconfirmed: dict[tuple[float, str], None] = {}  # recent onsets: time and node
         self._rate = OnsetRate()
 
-    def record(self, uid: str, at: float) -> None:
-        """Record that the check fires on a node."""
+    def record(self, uid: str, at: float, *, observed: bool = True) -> None:
+        """Record that the check fires on a node. observed: see `unobserved`."""
         self.active.add(uid)
+        if observed:
+            self.unobserved.discard(uid)
+        else:
+            self.unobserved.add(uid)
         self.kernel_confirmed.discard(uid)
         at = max(at, self.latest.pop(uid, at))
         self.latest[uid] = at  # the latest comes last
@@ -56,6 +62,7 @@ class CheckFirings:
         """Remove a node that does not count any more."""
         self.active.discard(uid)
         self.latest.pop(uid, None)
+        self.unobserved.discard(uid)
         self.kernel_confirmed.discard(uid)
 
     def record_kernel_confirmation(self, uid: str) -> None:
@@ -67,11 +74,13 @@ class CheckFirings:
     def forget_onset(self, uid: str) -> None:
         """Forget the onset on a node on which it still fires."""
         self.latest.pop(uid, None)
+        self.unobserved.discard(uid)
 
     def forget_onsets(self) -> None:
         """Forget all onsets; the usual rate and the nodes on which it fires now stay."""
         self.latest.clear()
         self._unconfirmed.clear()
+        self.unobserved.clear()
         self.kernel_confirmed &= self.active
 
     def forget(self, began: float, now: float, *, learns: bool) -> None:
@@ -90,6 +99,7 @@ class CheckFirings:
             if at >= now - self._longest:
                 break
             del self.latest[uid]
+            self.unobserved.discard(uid)
         self.kernel_confirmed = {
             uid for uid in self.kernel_confirmed if uid in self.active or uid in self.latest
         }
@@ -103,10 +113,9 @@ class CheckFirings:
         """Return on how many nodes it may fire within a window by chance, from the earlier rate of
         unconfirmed onsets: faults with a proof do not hide false alarms.
         """
-        recent = sum(1 for at, _ in self._unconfirmed if at > now - window)
         observed = min(now - before.began, self._longest) - window
         self._rate.begin(before.began + self._longest)
-        earlier = sum(1 for at, _ in self._unconfirmed if at >= before.began) - recent
+        earlier = sum(1 for at, _ in self._unconfirmed if before.began <= at <= now - window)
         onsets = earlier, max(0.0, observed)
         rate = self._rate.per_node(1, now, max(before.usual, self._rule.usual_daily_onsets) / _DAY, onsets)
         usual = self._rule.rate_margin * max(self._rule.usual_daily_onsets / _DAY, rate) * window
@@ -128,11 +137,14 @@ class CheckFirings:
         if len(unexplained) < self._rule.suppression_min_nodes:
             return None
         for window in self._rule.suppression_windows:
-            # Firings from before the start seem to begin at the start.
-            if now - before.began < window:
+            # A longer window needs as long a past. In the shortest, the findings of agents that started with
+            # the aggregator seem to begin at the start.
+            is_early = now - before.began < window
+            if is_early and window > self._rule.suppression_windows[0]:
                 break
             since = now - window
-            nodes = frozenset(uid for uid, at in unexplained.items() if at > since)
+            unsure = self.unobserved if is_early else frozenset()
+            nodes = frozenset(uid for uid, at in unexplained.items() if at > since and uid not in unsure)
             if len(nodes) < self._rule.suppression_min_nodes:
                 continue
             limit = self.limit(window, before, now)

@@ -5,7 +5,7 @@ docs/concepts/failure-domains.md has the rule and the reasons for its constants.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from math import inf
 
 from nodeguard.fleet.diagnosis.candidates import new_version
@@ -34,7 +34,8 @@ class Diagnosis:
     """The degraded domains, suppressed checks and bad starts of jobs of a fleet, and the votes for them.
 
     confirmed: returns whether another source confirms what a check found on a node. shown_faults: see
-    `ShownFaults`. find_starts: returns the starts of jobs on a node.
+    `ShownFaults`. nodes_showing: returns the onset of a check on each node that shows it, nodes_of: the nodes
+    of a domain, also those that may not vote. find_starts: returns the starts of jobs on a node.
     """
 
     def __init__(
@@ -42,13 +43,15 @@ class Diagnosis:
         rule: DiagnosisPolicy,
         confirmed: Callable[[str, str], bool],
         shown_faults: ShownFaults,
+        nodes_showing: Callable[[str], Mapping[str, float]],
+        nodes_of: Callable[[str], Set[str]],
         find_starts: FindJobStarts = no_job_starts,
     ) -> None:
         recurrence = self._recurrence = Recurrence(rule)
         self.rule = rule
         self.voting = VoteIndex(rule)
         self._domains = DegradedDomains(rule, self.voting, recurrence, shown_faults)
-        self._checks = SuppressedChecks(rule, self.voting, recurrence, confirmed)
+        self._checks = SuppressedChecks(rule, self.voting, recurrence, confirmed, nodes_showing, nodes_of)
         self._jobs = JobStarts(rule, self.voting, find_starts)
         self._evaluated: float | None = None
 
@@ -87,14 +90,18 @@ class Diagnosis:
         self.voting.remove_node(uid, now)
         self._domains.update_node(uid, ())
 
-    def vote(self, uid: str, check: str, topologies: Iterable[str], at: float) -> None:
+    def vote(
+        self, uid: str, check: str, topologies: Iterable[str], at: float, *, observed: bool = True
+    ) -> None:
         """Record that a check begins to fire on a node, with a fault that some topologies may share. at: the
         onset, long ago in the first report of a node.
+
+        observed: whether the agent observed the onset; an agent that has just started sees old faults begin.
         """
         if self.confine(uid, check, at):
             self.voting.record_active(uid, check)
             return
-        if self.voting.record_firing(uid, check, at) and not self.suppression(check, uid):
+        if self.voting.record_firing(uid, check, at, observed=observed) and not self.suppression(check, uid):
             self.voting.vote(uid, check, tuple(topologies), at)
 
     def record_active(self, uid: str, check: str) -> None:

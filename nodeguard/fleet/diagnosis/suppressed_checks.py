@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set
 from math import ceil
 
 from msgspec.structs import replace
@@ -37,6 +37,8 @@ class SuppressedChecks:
         votes: VoteIndex,
         recurrence: Recurrence,
         confirmed: Callable[[str, str], bool],
+        nodes_showing: Callable[[str], Mapping[str, float]],
+        nodes_of: Callable[[str], Set[str]],
     ) -> None:
         self.suppressed: dict[str, SuppressedCheck] = {}
         self.suspected: dict[str, float] = {}
@@ -44,6 +46,8 @@ class SuppressedChecks:
         self._votes = votes
         self._recurrence = recurrence
         self._confirmed = confirmed
+        self._nodes_showing = nodes_showing
+        self._nodes_of = nodes_of
         self._unexplained: dict[str, UnexplainedFirings] = {}
         # After the episode: nodes on which the check still fires, by check.
         self._remaining: dict[str, set[str]] = {}
@@ -82,13 +86,13 @@ class SuppressedChecks:
             self._remaining[check] = set()
         # Reports may come before the recorded incidents are read: they voted.
         firings = self._votes.firings.get(check)
-        if firings is None:
-            return
-        for uid, at in list(firings.latest.items()):
-            if self.confine(uid, check, at):
+        latest = firings.latest if firings is not None else {}
+        for uid, at in {**latest, **self._nodes_showing(check)}.items():
+            if self.confine(uid, check, at) and firings is not None:
                 firings.forget_onset(uid)
-        scope = self._scope(restored)
-        self._votes.withdraw(check, firings.active if scope is None else firings.active & scope)
+        if firings is not None:
+            scope = self._scope(restored)
+            self._votes.withdraw(check, firings.active if scope is None else firings.active & scope)
 
     def confine(self, uid: str, check: str, at: float) -> bool:
         """Add a node to those on which a suppression stays, if the check fires on it since before that was
@@ -97,7 +101,7 @@ class SuppressedChecks:
         suppressed = self.suppressed.get(check)
         if suppressed is None or suppressed.confined_at is None:
             return False
-        is_in_scope = not suppressed.domain or uid in self._votes.members.nodes(suppressed.domain)
+        is_in_scope = not suppressed.domain or uid in self._nodes_of(suppressed.domain)
         if not is_in_scope or at > suppressed.confined_at + _CLOCK_TOLERANCE:
             return False
         self._remaining[check].add(uid)
@@ -194,9 +198,9 @@ class SuppressedChecks:
         for check, suppressed in list(self.suppressed.items()):
             firings = self._votes.firings.get(check)
             have_reported = now - suppressed.since >= _ALL_REPORTED
-            if not suppressed.nodes and firings is not None and have_reported:
+            if not suppressed.nodes and have_reported:
                 # A restored suppression is about the nodes that show the check now.
-                nodes = self._remaining[check] if suppressed.recovered else firings.active
+                nodes = self._remaining[check] if suppressed.recovered else self._active(check)
                 suppressed = replace(suppressed, nodes=tuple(sorted(nodes)))  # noqa: PLW2901
                 self.suppressed[check] = suppressed
             least = max(2, suppressed.size / 2)
@@ -204,9 +208,11 @@ class SuppressedChecks:
                 if len(self._remaining[check]) < least and have_reported:
                     self.clear(check, now)
                 continue
-            still_fires = firings is not None and len(firings.active.intersection(suppressed.nodes)) >= least
             # A slow episode may be quiet for a while: it has to be over for as long as it took to be seen.
             waited = max(self._recurrence.clearing_time(suppressed.times), suppressed.within)
+            if now - suppressed.since < waited:
+                continue
+            still_fires = len(self._active(check).intersection(suppressed.nodes)) >= least
             if still_fires and not self._votes.only_warns(check):
                 waited = max(waited, self._rule.recovery_max)
             if now - suppressed.since < waited:
@@ -221,17 +227,26 @@ class SuppressedChecks:
 
     def _confine(self, suppressed: SuppressedCheck, now: float) -> None:
         """Suppress a check only on the nodes on which it still fires: elsewhere its findings count again."""
-        firings, scope = self._votes.firings[suppressed.check], self._scope(suppressed)
-        active = firings.active - firings.kernel_confirmed
+        firings, scope = self._votes.firings.get(suppressed.check), self._scope(suppressed)
+        active = self._active(suppressed.check)
+        if firings is not None:
+            active -= firings.kernel_confirmed
+            firings.forget_onsets()
         self._remaining[suppressed.check] = active if scope is None else active & scope
         self.suppressed[suppressed.check] = replace(suppressed, confined_at=now)
-        firings.forget_onsets()
+
+    def _active(self, check: str) -> set[str]:
+        """Return the nodes on which a check fires now, also those that may not vote: a cordon does not make a
+        finding true.
+        """
+        firings = self._votes.firings.get(check)
+        return {*self._nodes_showing(check), *(firings.active if firings is not None else ())}
 
     def _scope(self, suppressed: SuppressedCheck) -> Set[str] | None:
         """Return the nodes on which a check is suppressed; None for all."""
         if suppressed.recovered:
             return self._remaining[suppressed.check]
-        return self._votes.members.nodes(suppressed.domain) if suppressed.domain else None
+        return self._nodes_of(suppressed.domain) if suppressed.domain else None
 
     def _is_kernel_confirmed(self, check: str, uid: str) -> bool:
         firings = self._votes.firings.get(check)

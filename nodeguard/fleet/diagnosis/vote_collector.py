@@ -39,6 +39,10 @@ def is_kernel_confirmed(finding: ReportedFinding) -> bool:
 # The topologies in which a node with a stale agent votes.
 _OF_SILENCE = ("power", "fabric")
 
+# Number of messages of a node since its boot from which it has certainly run for longer than ten minutes: an
+# onset in the past ten minutes was observed then, and does not only seem recent after the agent's start.
+_ESTABLISHED = 60
+
 # Maximum age in seconds of a finding that votes as new in its first report.
 _OLD = 900.0
 
@@ -64,7 +68,7 @@ class VoteCollector:
         self._state = state
         self._fires: dict[str, Set[str]] = {}
         self._findings: dict[str, tuple[ReportedFinding, ...]] = {}  # of the latest report
-        self._excluded: dict[str, float] = {}  # when operators excluded a node, in seconds since the epoch
+        self._excluded: dict[str, float] = {}  # when operators excluded a node
         self._stale: Set[str] = frozenset()
         self._missing = MissingAgents(state)
         self._votes: dict[str, tuple[float, float]] = {}
@@ -77,7 +81,14 @@ class VoteCollector:
         return self._state.jobs
 
     def _new_diagnosis(self, rule: DiagnosisPolicy) -> Diagnosis:
-        diagnosis = Diagnosis(rule, self.is_confirmed, self.shown_faults, self.job_starts)
+        diagnosis = Diagnosis(
+            rule,
+            self.is_confirmed,
+            self.shown_faults,
+            self.nodes_showing,
+            self.domain_members.nodes,
+            self.job_starts,
+        )
         diagnosis.voting.add_check(STALE_CHECK, _OF_SILENCE, warns=True)
         return diagnosis
 
@@ -101,14 +112,14 @@ class VoteCollector:
             self.diagnosis.remove_node(uid, self._now.mono)
             return
         paths = tuple(path.removeprefix(DOMAIN) for path in placement.domains)
-        self.domain_members.set_domains(uid, paths)
         has_data = uid in self._state.liveness.last_reports or self._is_marked(uid) or uid in self._missing
         is_excluded = placement.cordoned_by_user or bool(placement.maintenance)
         if is_excluded:
-            self._excluded.setdefault(uid, self._now.wall)
+            self._excluded.setdefault(uid, self._now.mono)
         votes = has_data and not is_excluded
         report = self._state.reports.get(uid)
         versions = version_domains(report) if report is not None else ()
+        self.domain_members.set_domains(uid, (*paths, *versions))
         for finding in report.findings if report is not None else ():
             warns = finding.health == Health.WARNING
             self.diagnosis.voting.add_check(finding.check, finding.topologies, warns=warns)
@@ -157,15 +168,17 @@ class VoteCollector:
             return
         before_findings, self._findings[uid] = self._findings.get(uid, ()), report.findings
         self.update_node(uid)
+        reported = {finding.check for finding in report.findings}
+        for check in {finding.check for finding in before_findings} - reported:
+            self.diagnosis.record_cleared(uid, check)
+        for check in reported:
+            self.diagnosis.confine(uid, check, self._onset(report, check))
         if not self.diagnosis.members.paths(uid):
             return
         before = self._fires.get(uid)
         if before is None:
             self._vote_for_all(uid)
             return
-        reported = {finding.check for finding in report.findings}
-        for check in before - reported:
-            self.diagnosis.record_cleared(uid, check)
         # A finding that is not fresh has not ended, and is not new when it is fresh again.
         fires = self._firing(report)
         self._fires[uid] = fires.keys() | (before & reported)
@@ -202,7 +215,7 @@ class VoteCollector:
             return
         fires = self._firing(report)
         for check, (topologies, age) in fires.items():
-            if self._now.wall - age >= self._excluded.get(uid, inf):
+            if self._now.mono - age >= self._excluded.get(uid, inf):
                 self.diagnosis.record_active(uid, check)
             else:
                 self._vote(uid, check, topologies, age)
@@ -216,7 +229,9 @@ class VoteCollector:
         left = min(MAX_VOTES, left + max(0.0, now - at) / VOTE_INTERVAL)
         if left >= 1.0:
             left -= 1.0
-            self.diagnosis.vote(uid, check, topologies, now - age)
+            report = self._state.reports.get(uid)
+            observed = report is None or report.sequence >= _ESTABLISHED
+            self.diagnosis.vote(uid, check, topologies, now - age, observed=observed)
         self._votes[uid] = left, now
 
     def onset_times(self, uid: str) -> dict[tuple[str, str], float]:
@@ -274,8 +289,8 @@ class VoteCollector:
         """Return when each node of a domain last showed any of some fault classes, in seconds of the
         monotonic clock, by uid.
 
-        A stale node shows the faults of its latest report. A node with the mark of the domain and without any
-        report shows them too: nothing proves that they are over.
+        A stale node shows the faults of its latest report. Without any report, a node with the mark of the
+        domain shows them too, and one that stopped with the domain: nothing proves that they are over.
         """
         shown: dict[str, float] = {}
         counts_silence = self.diagnosis.has_fault_class(STALE_CHECK, fault_classes)
@@ -283,7 +298,8 @@ class VoteCollector:
             report = self._state.reports.get(uid)
             if report is None:
                 marks = self._state.observed_marks(uid).node.degraded
-                times = [now for mark in marks if mark.domain == domain]
+                is_marked = any(mark.domain == domain for mark in marks)
+                times = [now] if is_marked or (counts_silence and self._stopped_with(uid, domain)) else []
             else:
                 times = [
                     self._last_shown(finding, began, fault_classes, now)
@@ -295,6 +311,30 @@ class VoteCollector:
             if times:
                 shown[uid] = max(times)
         return shown
+
+    def _stopped_with(self, uid: str, domain: str) -> bool:
+        """Return whether the kubelet of a node stopped when a domain became degraded, or later."""
+        node, degraded = self._state.nodes.get(uid), self.diagnosis.degraded_domains.get(domain)
+        if node is None or node.ready or degraded is None:
+            return False
+        began = self._now.wall - (self._now.mono - degraded.began)
+        return node.not_ready_since >= began - _TOGETHER
+
+    def nodes_showing(self, check: str) -> dict[str, float]:
+        """Return the nodes that show a check in their latest report, also those that may not vote, with the
+        onset in seconds of the monotonic clock.
+        """
+        return {
+            uid: self._onset(report, check)
+            for uid, report in self._state.reports.items()
+            if uid in self._state.placements and any(finding.check == check for finding in report.findings)
+        }
+
+    def _onset(self, report: LatestReport, check: str) -> float:
+        """Return when a check began to fire in a report that shows it, in seconds of the monotonic clock."""
+        found = zip(report.findings, report.began, strict=True)
+        began = min(began for finding, began in found if finding.check == check)
+        return self._now.mono - max(0.0, self._now.wall - began)
 
     def _last_shown(
         self, finding: ReportedFinding, began: float, fault_classes: Collection[str], now: float

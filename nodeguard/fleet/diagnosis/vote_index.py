@@ -72,11 +72,13 @@ class VoteIndex:
         for votes in self.votes_by_class.values():
             votes.remove_node(uid)
 
-    def record_firing(self, uid: str, check: str, at: float) -> bool:
-        """Record that a check begins to fire on a node. Returns whether the node may vote."""
+    def record_firing(self, uid: str, check: str, at: float, *, observed: bool = True) -> bool:
+        """Record that a check begins to fire on a node. observed: see CheckFirings. Returns whether the node
+        may vote.
+        """
         if not self.members.paths(uid):
             return False
-        self._firings(check).record(uid, at)
+        self._firings(check).record(uid, at, observed=observed)
         self.changed_checks.add(check)
         return True
 

@@ -176,7 +176,7 @@ def check_incident(suppressed: SuppressedCheck, find_symptom: FindSymptom, now: 
         cause=suppressed.check,
         health=Health.WARNING,
         state=IncidentState.OPEN,
-        first_seen=now.wall - (now.mono - suppressed.since),
+        first_seen=now.wall - (now.mono - suppressed.began),
         last_transition=0.0,
         fault_class="held",
         component=suppressed.domain,

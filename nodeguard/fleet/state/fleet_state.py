@@ -12,7 +12,13 @@ from msgspec.structs import replace
 
 from nodeguard.fleet.state.budget_usage import BudgetUsage, NodeUsage
 from nodeguard.fleet.state.device_index import DeviceIndex, FindDevice
-from nodeguard.fleet.state.latest_report import KnownChecks, LatestReport, TupleInterner, latest_report
+from nodeguard.fleet.state.latest_report import (
+    KnownChecks,
+    LatestReport,
+    TupleInterner,
+    latest_report,
+    move_onsets,
+)
 from nodeguard.fleet.state.liveness import AgentLiveness, StaleAgents
 from nodeguard.fleet.state.mark_index import MarkIndex
 from nodeguard.fleet.state.node_jobs import NodeJobs
@@ -25,6 +31,9 @@ from nodeguard.model.mark import STATE_ANNOTATION, DeviceRule, MarkRecord
 from nodeguard.model.node import Device, Node
 from nodeguard.model.policy import Policy, TopologyLabels
 from nodeguard.wire.report import Report
+
+# Seconds by which the wall clock may move against the monotonic clock before it counts as a jump.
+_CLOCK_JUMP = 1.0
 
 
 class FleetState:
@@ -56,6 +65,7 @@ class FleetState:
         self._names: dict[str, str] = {}
         # A dict, for the order of the changes: the same changes lead to the same plans.
         self._changed: dict[str, None] = {}
+        self._clock_offset: float | None = None
 
     def touch(self, uid: str) -> None:
         """Invalidate the data that depends on a node: votes, mark requests, incidents, settled state."""
@@ -98,8 +108,20 @@ class FleetState:
         self._forget_report(uid)
         self.liveness.forget(uid)
 
+    def follow_clock(self, now: Instant) -> None:
+        """Move the onset of every finding with a jump of the wall clock: its age stays the same."""
+        offset = now.wall - now.mono
+        jump = 0.0 if self._clock_offset is None else offset - self._clock_offset
+        if abs(jump) > _CLOCK_JUMP:
+            for uid, report in list(self.reports.items()):
+                self.reports[uid] = move_onsets(report, jump)
+                self.touch(uid)
+        if abs(jump) > _CLOCK_JUMP or self._clock_offset is None:
+            self._clock_offset = offset
+
     def record_report(self, uid: str, report: Report, now: Instant) -> LatestReport:
         """Record the report of a node; its node belongs to the fleet from then on, even without GPUs."""
+        self.follow_clock(now)
         self.add_agent(uid)
         self._forget_report(uid)
         latest = self.reports[uid] = latest_report(report, now, self._shared)

@@ -36,7 +36,7 @@ class LatestReport(Struct, frozen=True):
     at: seconds of the receiver's monotonic clock when it came. began: seconds since the epoch, by the
     receiver's clock, at which each finding began, in their order. proven: see `proves`. late: whether it
     reports an old state, for example from the spool. Until a heartbeat confirms a late report, it neither
-    sets nor releases a mark.
+    sets nor releases a mark. sequence: number of the message.
     """
 
     at: float
@@ -53,6 +53,7 @@ class LatestReport(Struct, frozen=True):
     catalogue: str
     leaving: bool
     late: bool = False
+    sequence: int = 0
 
 
 class TupleInterner:
@@ -95,7 +96,13 @@ def latest_report(report: Report, instant: Instant, shared: TupleInterner) -> La
         catalogue=intern(report.catalogue),
         leaving=report.leaving,
         late=report.age > _LATE,
+        sequence=report.sequence,
     )
+
+
+def move_onsets(report: LatestReport, seconds: float) -> LatestReport:
+    """Return a report with onsets that are some seconds later by the receiver's wall clock."""
+    return replace(report, began=tuple(max(0.0, began + seconds) for began in report.began))
 
 
 def _intern_inventory(inventory: Inventory) -> Inventory:

@@ -29,7 +29,11 @@ class Voters:
         self.confirmed: set[str] = set()
         self.versions: dict[str, str] = {}
         self.diagnosis = Diagnosis(
-            rule or diagnosis_policy(), lambda uid, check: uid in self.confirmed, self.shown_faults
+            rule or diagnosis_policy(),
+            lambda uid, check: uid in self.confirmed,
+            self.shown_faults,
+            lambda check: {},
+            lambda domain: self.diagnosis.members.nodes(domain),  # noqa: PLW0108 - it does not exist yet
         )
         self.nodes = [
             f"{pod}-{leaf}-{node}" for pod in range(pods) for leaf in range(LEAVES) for node in range(NODES)

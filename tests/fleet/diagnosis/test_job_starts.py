@@ -30,6 +30,8 @@ class Gangs(Voters):
             diagnosis_policy(),
             lambda uid, check: uid in self.confirmed,
             self.shown_faults,
+            lambda check: {},
+            lambda domain: self.diagnosis.members.nodes(domain),  # noqa: PLW0108 - it does not exist yet
             lambda uid: self.starts.get(uid, ()),
         )
 

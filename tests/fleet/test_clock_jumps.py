@@ -1,0 +1,82 @@
+"""Tests for nodeguard.fleet.planner: jumps of the aggregator's wall clock change no decision."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from nodeguard.model.finding import Health
+from nodeguard.model.policy import GracePeriods
+from nodeguard.wire.report import ReportedEvidence
+from tests.fleet.leaves import ENFORCED, FIRST, LEAF, down, fails, fleet, wait
+from tests.fleet.scene import AT_ONCE, Fleet, finding
+from tests.policies import diagnosis_policy
+
+HOUR, DAY = 3_600.0, 86_400.0
+JUMPS = (-DAY, -HOUR, HOUR, DAY)
+
+
+def jump(made: Fleet, seconds: float) -> None:
+    made.wall += seconds
+    made.after(1.0)
+    made.carry_out()
+
+
+@pytest.mark.parametrize("seconds", JUMPS)
+def test_a_grace_period_neither_ends_earlier_nor_later(seconds: float) -> None:
+    made = Fleet(4, replace(AT_ONCE, grace=GracePeriods(60.0, 60.0, 60.0)))
+    made.say(0, finding(age=0.0))
+    made.carry_out()
+    jump(made, seconds)
+    made.after(50.0)
+    made.carry_out()
+    assert made.marked() == []
+    made.after(10.0)
+    made.carry_out()
+    assert made.marked() == [0]
+
+
+@pytest.mark.parametrize("seconds", JUMPS)
+def test_a_domain_with_warnings_of_the_past_recovers(seconds: float) -> None:
+    made = fleet()
+    lost = replace(
+        down(), check="port-link-downed", health=Health.WARNING,
+        evidence=(ReportedEvidence("infiniband", "port.link_downed rose by 1 to 1"),),
+    )  # fmt: skip
+    for number in range(LEAF):
+        made.say(number, lost)
+    wait(made, 30.0)
+    assert set(made.planner.diagnosis.degraded_domains) == {FIRST}
+    jump(made, seconds)
+    wait(made, 600.0)
+    assert made.planner.diagnosis.degraded_domains
+    wait(made, 1_500.0)
+    assert not made.planner.diagnosis.degraded_domains
+
+
+@pytest.mark.parametrize("seconds", JUMPS)
+def test_a_degraded_domain_explains_the_findings_of_its_nodes(seconds: float) -> None:
+    made = fleet()
+    fails(made)
+    wait(made, 120.0)
+    before = made.taints(0)
+    assert before == ["nodeguard.dev/domain-degraded=fabric"]
+    jump(made, seconds)
+    wait(made, 120.0)
+    assert {tuple(made.taints(number)) for number in range(LEAF)} == {tuple(before)}
+
+
+@pytest.mark.parametrize("seconds", JUMPS)
+def test_a_false_alarm_retracts_no_mark_from_before(seconds: float) -> None:
+    made = fleet(48, replace(ENFORCED, diagnosis=diagnosis_policy()))
+    wait(made, 1_500.0)
+    made.say(0, finding(age=0.0))
+    wait(made, 5.0)
+    assert made.marked() == [0]
+    wait(made, 1_500.0)
+    jump(made, seconds)
+    for number in range(1, 48, 4):
+        made.say(number, finding(age=0.0))
+    wait(made, 60.0)
+    assert made.planner.diagnosis.suppressed_checks["gpu-lost"].retracts
+    assert made.marked() == [0]

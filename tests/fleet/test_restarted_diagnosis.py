@@ -1,0 +1,84 @@
+"""Tests for nodeguard.fleet.planner: the diagnosis of an aggregator that has just started."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from nodeguard.model.finding import Health
+from nodeguard.model.mark import HOLD_ANNOTATION
+from nodeguard.model.node import Node
+from nodeguard.wire.report import ReportedFinding
+from tests.fleet.leaves import FIRST, down, fails, fleet, wait
+from tests.fleet.scene import Fleet, finding
+from tests.fleet.test_restored_suppressions import POLICY, pass_time, restart
+
+SPREAD = (0, 9, 17, 26, 34, 43)
+FLAP: ReportedFinding = replace(down(), check="port-flap", health=Health.SUSPECT)
+DOMAIN = "nodeguard.dev/domain-degraded=fabric"
+
+
+def test_a_restored_domain_supersedes_no_older_mark() -> None:
+    made = fleet(80, POLICY)
+    made.say(0, FLAP)
+    pass_time(made, 8_000.0, 100.0)
+    fails(made, range(1, 8))
+    wait(made, 120.0)
+    before = made.taints(0)
+    assert before == [DOMAIN, "nodeguard.dev/suspect=infiniband"]
+    assert set(made.planner.diagnosis.degraded_domains) == {FIRST}
+    restart(made)
+    made.carry_out()
+    assert made.taints(0) == before
+
+
+def test_a_restart_while_a_check_fires_widely_does_not_delay_its_suppression() -> None:
+    made = fleet(48, POLICY)
+    for number in SPREAD:
+        made.say(number, finding(age=0.0))
+    wait(made, 5.0)
+    restart(made)
+    wait(made, 60.0)
+    assert set(made.planner.diagnosis.suppressed_checks) == {"gpu-lost"}
+
+
+def test_old_faults_that_new_agents_report_are_no_false_alarm() -> None:
+    made = Fleet(0, POLICY)
+    for number in range(48):
+        labels = {"pod": f"p{number // 40}", "rack": f"r{number // 8}"}
+        made.see(Node(f"node-{number}", f"uid-{number}", labels=labels, gpus=8))
+        made.say(number, *([finding(age=5.0)] if number in SPREAD else []))
+    wait(made, 120.0)
+    assert not made.planner.diagnosis.suppressed_checks
+
+
+def test_a_restored_domain_explains_findings_that_seem_older_after_a_clock_jump() -> None:
+    made = fleet(80, POLICY)
+    fails(made)
+    wait(made, 60.0)
+    made.wall -= 3_600.0
+    pass_time(made, 8_000.0, 100.0)
+    assert made.taints(0) == [DOMAIN]
+    restart(made)
+    wait(made, 120.0)
+    assert made.taints(0) == [DOMAIN]
+
+
+def test_nodes_without_a_mark_that_stopped_with_the_domain_keep_it_degraded() -> None:
+    made = fleet(80, POLICY)
+    made.change(1, annotations={HOLD_ANNOTATION: "mine"})
+    made.change(2, annotations={HOLD_ANNOTATION: "mine"})
+    silent = {"uid-0", "uid-1", "uid-2"}
+    made.after(60.0, quiet=silent)
+    for number in range(3):
+        made.change(number, ready=False, not_ready_since=made.wall)
+    for _ in range(600):
+        made.after(10.0, quiet=silent)
+        made.carry_out()
+    assert made.taints(0) == [DOMAIN]
+    for uid in silent:
+        del made.reports[uid]
+    restart(made)
+    for _ in range(600):
+        made.after(10.0, quiet=silent)
+        made.carry_out()
+    assert made.taints(0) == [DOMAIN]

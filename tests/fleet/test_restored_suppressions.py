@@ -1,0 +1,107 @@
+"""Tests for nodeguard.fleet.diagnosis.suppressed_checks: suppressions of checks that a restart restores."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from nodeguard.model.finding import Health
+from nodeguard.model.policy import GracePeriods
+from nodeguard.wire.report import Inventory, ReportedFinding
+from tests.fleet.leaves import ENFORCED, LEAF, down, fleet
+from tests.fleet.scene import Fleet, finding
+from tests.policies import diagnosis_policy
+
+POLICY = replace(ENFORCED, diagnosis=diagnosis_policy(enforce=("fabric",)))
+FLAP: ReportedFinding = replace(down(), check="port-flap", health=Health.SUSPECT)
+
+# Longer than a check that still fires on its nodes is suppressed on all nodes.
+LONGEST = 30_000.0
+
+
+def suppressed_fleet(numbers: list[int], fault: ReportedFinding) -> Fleet:
+    """Return a fleet in which a check fires on nodes that share nothing, and is suppressed."""
+    made = fleet(48, POLICY)
+    pass_time(made, 2_000.0, 500.0)
+    for number in numbers:
+        made.say(number, fault)
+    pass_time(made, 60.0, 5.0)
+    assert set(made.planner.diagnosis.suppressed_checks) == {fault.check}
+    return made
+
+
+def pass_time(made: Fleet, seconds: float, turn: float) -> None:
+    for _ in range(int(seconds / turn)):
+        made.after(turn)
+        made.carry_out()
+
+
+def restart(made: Fleet) -> None:
+    """Start a new aggregator with the recorded incidents; the agents report before its first plan."""
+    incidents = made.planner.all_incidents()
+    for uid, report in made.reports.items():
+        seconds = made.mono - made.received[uid].mono
+        older = tuple(replace(found, age=found.age + seconds) for found in report.findings)
+        made.reports[uid] = replace(report, findings=older, sequence=1_000)
+    made.restart()
+    made.planner.restore_incidents(incidents)
+    made.carry_out()
+
+
+def test_a_check_stays_suppressed_on_a_cordoned_node_that_shows_it() -> None:
+    spread = [0, 9, 17, 26, 34]
+    made = suppressed_fleet(spread, finding(age=0.0))
+    made.change(34, unschedulable=True)
+    pass_time(made, LONGEST, 100.0)
+    assert made.marked() == []
+    restart(made)
+    pass_time(made, LONGEST, 100.0)
+    assert made.planner.diagnosis.suppressed_checks["gpu-lost"].recovered
+    assert made.marked() == []
+
+
+def test_a_suppressed_check_does_not_vote_with_reports_from_before_the_first_plan() -> None:
+    # A leaf is among the nodes, and so are others in every leaf.
+    spread = [*range(LEAF), *range(LEAF, 48, 4), *range(LEAF + 1, 48, 4)]
+    made = suppressed_fleet(spread, FLAP)
+    restart(made)
+    pass_time(made, 1_200.0, 5.0)
+    assert not made.planner.diagnosis.degraded_domains
+    assert made.marked() == []
+
+
+def test_a_mark_from_after_the_episode_stays() -> None:
+    made = suppressed_fleet([*range(0, 40, 3)], finding(age=0.0))
+    pass_time(made, LONGEST, 100.0)
+    assert made.planner.diagnosis.suppressed_checks["gpu-lost"].recovered
+    made.say(47, finding(age=0.0))
+    pass_time(made, 30.0, 5.0)
+    assert made.marked() == [47]
+    restart(made)
+    pass_time(made, 1_200.0, 100.0)
+    assert made.marked() == [47]
+
+
+def test_a_check_stays_suppressed_though_no_node_with_it_may_vote() -> None:
+    spread = [0, 9, 17, 26, 34]
+    made = suppressed_fleet(spread, finding(age=0.0))
+    for number in spread:
+        made.change(number, unschedulable=True)
+    pass_time(made, LONGEST, 100.0)
+    restart(made)
+    pass_time(made, LONGEST, 100.0)
+    assert made.marked() == []
+
+
+def test_a_check_that_is_suppressed_for_a_version_is_so_on_a_cordoned_node() -> None:
+    made = fleet(48, replace(POLICY, grace=GracePeriods(60.0, 60.0, 90.0)))
+    broken = replace(finding(age=0.0), check="driver-broken", target="node", topologies=("driver",))
+    for number in range(48):
+        made.say(number, inventory=Inventory(driver="580.2" if number < 8 else "580.1"))
+    pass_time(made, 2_000.0, 100.0)
+    for number in (0, 3, 4, 6, 7):
+        made.say(number, broken, inventory=Inventory(driver="580.2"))
+    pass_time(made, 60.0, 5.0)
+    assert made.planner.diagnosis.suppressed_checks["driver-broken"].domain == "driver/580.2"
+    made.change(6, unschedulable=True)
+    pass_time(made, 60.0, 5.0)
+    assert made.marked() == []
