@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from nodeguard.fleet.plan import Plan
 from nodeguard.fleet.planner import Planner
+from nodeguard.fleet.state.liveness import MAX_START_WAIT, may_act
 from nodeguard.fleet.state.node_marks import apply_desired
 from nodeguard.model.incident import IncidentState
 from nodeguard.model.instant import Instant
@@ -53,7 +54,8 @@ class SimulatedFleet:
         observers: Sequence[Observer],
         chance: Random,
     ) -> None:
-        self.planner = Planner(policy, agents.agent.checks)
+        self._checks = tuple(agents.agent.checks)
+        self.planner = Planner(policy, self._checks)
         self._nodes = list(topology.nodes)
         self._indexes = {node.uid: index for index, node in enumerate(topology.nodes)}
         self._observers, self._chance = observers, chance
@@ -90,6 +92,21 @@ class SimulatedFleet:
                 self._time_out(heappop(self._timeouts)[1], at)
             else:
                 self._plan(at)
+
+    def restart(self, at: float) -> None:
+        """Replace the planner at a time, as after a kill of the aggregator: the new planner reads the Nodes
+        and the recorded incidents, and all agents that run report to it again. Pending writes are lost.
+        """
+        before, self.planner = self.planner, Planner(self.planner.policy, self._checks)
+        for node in self._nodes:
+            self.planner.update_node(node)
+        self.planner.restore_incidents(before.all_incidents())
+        self._writes.clear()
+        for index in range(len(self._nodes)):
+            if index not in self._lost_agents:
+                self._receive(index, at)
+        agents = self.planner.state.stale_agents(self._now(at))
+        self._plan_due = at if may_act(agents, at, at) else at + MAX_START_WAIT
 
     def _now(self, at: float) -> Instant:
         return Instant(_WALL + at, _MONO + at, "aggregator")
