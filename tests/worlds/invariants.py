@@ -1,0 +1,391 @@
+"""Invariants of every plan and every write in a world."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from math import inf
+from typing import TYPE_CHECKING
+
+from nodeguard.fleet.decide.release import ReleasedMark
+from nodeguard.fleet.plan import Plan
+from nodeguard.fleet.policy_rules import hold_on_check, mode_of
+from nodeguard.model.diagnosis import STALE_CHECK, FaultClass
+from nodeguard.model.finding import DataStatus, Health
+from nodeguard.model.incident import IncidentState
+from nodeguard.model.mark import (
+    HOLD_ANNOTATION,
+    MAINTENANCE_ANNOTATION,
+    MARK_OF_HEALTH,
+    DegradedMark,
+    DesiredNode,
+    DeviceRule,
+    Mark,
+    MarkCause,
+    MarkRecord,
+)
+from nodeguard.model.node import PREFIX, Node
+from nodeguard.model.policy import Mode
+from nodeguard.wire.report import Report
+from tests.fleet.plain_silence import silence
+from tests.worlds.usage import BudgetCount, degraded_marks, domains_of, node_record, record_of
+
+if TYPE_CHECKING:
+    from tests.worlds.world import World
+
+
+class BrokenInvariantError(AssertionError):
+    """An invariant does not hold. The message has the invariant, and what breaks it."""
+
+
+def require(condition: object, invariant: str, *details: object) -> None:
+    """Raise BrokenInvariantError unless a condition holds."""
+    if not condition:
+        raise BrokenInvariantError(": ".join([invariant, *(f"{detail}" for detail in details)]))
+
+
+class Invariants:
+    """The invariants of one aggregator's plans and writes."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._aggregator = world.aggregator
+        # Since when each node's latest reports prove that a check passes, by uid, check and target.
+        self._passing: dict[tuple[str, str, str], float] = {}
+
+    # Plans.
+
+    def check_plan(self, plan: Plan) -> None:
+        """Check a plan before it is issued."""
+        self._update_passing()
+        self._check_decisions()
+        if not (plan.nodes or plan.rules or plan.rules_gone or plan.released):
+            return
+        stale = self._stale()
+        records = self._records()
+        released = {(uid, mark.cause.check, mark.cause.target): mark for uid, mark in plan.released}
+        for desired in plan.nodes:
+            node = self._world.cluster.nodes.get(desired.uid)
+            require(node is not None, "a Node that does not exist is not written", desired)
+            assert node is not None
+            require(HOLD_ANNOTATION not in node.annotations, "a Node with a hold is not written", desired)
+            self._check_record(node, records.get(node.uid, ()), record_of(desired.state), stale, released)
+            self._check_degraded(node, record_of(desired.state), desired)
+        for rule in plan.rules:
+            is_new = rule.name not in self._world.cluster.rules
+            for cause in record_of(rule.state).causes if is_new else ():
+                self._check_mark(self._world.cluster.nodes[rule.uid], cause, stale)
+        for uid, mark in plan.released:
+            self._check_release(uid, mark, stale)
+        self._check_budgets(plan, records)
+
+    def _records(self) -> dict[str, tuple[MarkRecord, ...]]:
+        """Return the records that are on each Node, or may be soon."""
+        records: dict[str, tuple[MarkRecord, ...]] = {
+            uid: (record,)
+            for uid, node in self._world.cluster.nodes.items()
+            if (record := node_record(node)) != MarkRecord()
+        }
+        for write, _ in self._world.flying.values():
+            if isinstance(write, DesiredNode):
+                records[write.uid] = (*records.get(write.uid, ()), record_of(write.state))
+        return records
+
+    def _stale(self) -> frozenset[str]:
+        """Return the uids with a stale agent, by the messages that the aggregator accepted."""
+        since = self._world.mono - self._world.policy.stale.after
+        messages = self._aggregator.messages
+        return frozenset(uid for uid in self._world.cluster.nodes if messages.get(uid, -inf) <= since)
+
+    def _update_passing(self) -> None:
+        """Update since when checks pass with fresh data."""
+        now, stale = self._world.mono, self._stale()
+        passing: dict[tuple[str, str, str], float] = {}
+        records = self._records()
+        for uid in records.keys() | {rule.uid for rule in self._world.cluster.rules.values()}:
+            report = self._aggregator.accepted.get(uid)
+            if report is None or uid in stale or not self._counts(uid, report):
+                continue
+            causes = [cause for of in records.get(uid, ()) for cause in of.causes]
+            causes += [
+                cause
+                for rule in self._world.cluster.rules.values()
+                if rule.uid == uid
+                for cause in record_of(rule.state).causes
+            ]
+            for cause in causes:
+                if self._proves(report, cause):
+                    name = uid, cause.check, cause.target
+                    passing[name] = self._passing.get(name, now)
+        self._passing = passing
+
+    def _proves(self, report: Report, cause: MarkCause) -> bool:
+        """Return whether the check of a cause passes on its target, and fires nowhere."""
+        return all(finding.check != cause.check for finding in report.findings) and any(
+            cause.check in group.checks and cause.target in group.targets for group in report.passing
+        )
+
+    def _counts(self, uid: str, report: Report) -> bool:
+        """Return whether a report is not late, or was confirmed by a heartbeat."""
+        return report.age <= 10.0 or uid in self._aggregator.confirmed
+
+    def _check_decisions(self) -> None:
+        planner = self._world.planner
+        for uid, decisions in planner.decisions.items():
+            keys = [decision.request.key for decision in decisions]
+            require(len(keys) == len(set(keys)), "a request has one decision", uid, keys)
+            for decision in decisions:
+                self._world.counts[f"decision {decision.state.slug}"] += 1
+                if decision.state in {IncidentState.WITHHELD, IncidentState.OPEN}:
+                    require(decision.reason, "a mark that is not set has a reason", decision)
+                if decision.state == IncidentState.PENDING:
+                    require(decision.until > self._world.wall, "a grace period ends later", decision)
+        for domain in planner.domain_decisions.values():
+            self._world.counts[f"domain {domain.state.slug}"] += 1
+            if domain.state == IncidentState.WITHHELD:
+                require(domain.reason, "a domain mark that is not set has a reason", domain)
+            require(domain.evidence and domain.clears_when, "a degraded domain has its evidence", domain)
+        self._world.counts["suppressed"] += bool(planner.diagnosis.suppressed_checks)
+        self._world.counts["frozen"] += bool(planner.stale_agents.frozen)
+        self._world.counts["stale"] += bool(planner.stale_agents.stale)
+
+    # New marks.
+
+    def _check_record(
+        self,
+        node: Node,
+        before: tuple[MarkRecord, ...],
+        after: MarkRecord,
+        stale: frozenset[str],
+        released: Mapping[tuple[str, str, str], ReleasedMark],
+    ) -> None:
+        current = {
+            (cause.check, cause.target, mark)
+            for record in before
+            for cause in record.causes
+            for mark in {cause.mark, Mark.SUSPECT}
+        }
+        for cause in after.causes:
+            if (cause.check, cause.target, cause.mark) not in current:
+                self._check_mark(node, cause, stale)
+        remaining = {(cause.check, cause.target) for cause in after.causes}
+        for cause in node_record(node).causes:
+            name = (cause.check, cause.target)
+            flying = any(name not in {(c.check, c.target) for c in record.causes} for record in before)
+            require(
+                name in remaining or (node.uid, *name) in released or flying,
+                "a mark that goes is released for a reason",
+                node.name,
+                cause,
+            )
+
+    def _check_mark(self, node: Node, cause: MarkCause, stale: frozenset[str]) -> None:
+        """Check that a new mark may be set."""
+        world, policy = self._world, self._world.policy
+        what = f"{node.name} {cause.check}"
+        require(not world.paused and not policy.pause, "no new mark during a pause", what)
+        require(
+            mode_of(policy, cause.check, cause.mark) == Mode.ENFORCE, "no new mark of an observed check", what
+        )
+        require(hold_on_check(policy, cause.check) is None, "no new mark of a check on hold", what)
+        require(HOLD_ANNOTATION not in node.annotations, "no new mark on a Node on hold", what)
+        require(MAINTENANCE_ANNOTATION not in node.annotations, "no new mark in maintenance", what)
+        require(node.uid not in stale, "no new mark on a node with a stale agent", what)
+        require(not self._frozen(), "no new mark while too many agents are stale", what)
+        report = self._aggregator.accepted.get(node.uid)
+        require(report is not None, "no new mark without a report", what)
+        assert report is not None
+        require(self._counts(node.uid, report), "no new mark by a late report", what)
+        finding = next(
+            (f for f in report.findings if (f.check, f.target) == (cause.check, cause.target)), None
+        )
+        require(finding is not None, "no new mark without a finding", what)
+        assert finding is not None
+        require(finding.data_status == DataStatus.FRESH, "no new mark by data that is not fresh", what)
+        require(MARK_OF_HEALTH.get(finding.health) == cause.mark, "a mark is that of its finding", what)
+        suppression = world.planner.diagnosis.suppression(cause.check, node.uid)
+        require(suppression is None, "no new mark of a suppressed check", what, suppression)
+        grace = min(policy.grace.quarantine, policy.grace.suspect)
+        age = finding.age + report.age + world.mono - self._aggregator.messages[node.uid]
+        if grace and report.age < 1e9:
+            agent = world.agents[int(node.name.removeprefix("node-"))]
+            fault = agent.faults.get((cause.check, cause.target))
+            if fault is not None and agent.uid == node.uid:
+                age = max(age, world.mono - fault.began)
+            own = policy.grace.quarantine if cause.mark == Mark.QUARANTINE else policy.grace.suspect
+            require(age >= own - 1e-6, "no new mark before its grace period ends", what, age)
+
+    def _frozen(self) -> bool:
+        planner, rule = self._world.planner, self._world.policy.stale
+        state = planner.state
+        return bool(
+            silence(
+                state.placements, state.liveness.last_reports, self._world.mono, rule.after, rule.freeze
+            ).frozen
+        )
+
+    # Releases.
+
+    def _check_release(self, uid: str, mark: ReleasedMark, stale: frozenset[str]) -> None:
+        world, cause = self._world, mark.cause
+        what = f"{uid} {cause.check}"
+        world.counts[f"released {mark.reason}"] += 1
+        node = world.cluster.nodes.get(uid)
+        require(node is not None, "a mark of a Node that exists is released", what)
+        assert node is not None
+        require(HOLD_ANNOTATION not in node.annotations, "no release on a Node on hold", what)
+        if mark.reason == "proven":
+            require(uid not in stale, "no proof by a stale agent", what)
+            since = self._passing.get((uid, cause.check, cause.target))
+            require(since is not None, "a release has a proof", what)
+            assert since is not None
+            soak = world.policy.soak.first
+            require(world.mono - since >= soak - 1e-6, "a proof lasts for the soak period", what)
+        elif mark.reason == "retracted" and hold_on_check(world.policy, cause.check) is None:
+            suppression = world.planner.diagnosis.suppression(cause.check, uid)
+            require(suppression is not None, "only a suppressed check retracts", what)
+            assert suppression is not None
+            require(suppression.retracts, "only a wide suppression retracts", what, suppression)
+            began = world.wall - (world.mono - suppression.began)
+            require(cause.since >= began - 1.0, "only marks of the episode are retracted", what, cause)
+        elif mark.reason == "superseded":
+            require(node_record(node).degraded, "a domain mark that supersedes is written", what)
+        elif mark.reason == "removed":
+            require(all(taint.key != cause.mark.key for taint in node.taints), "a removed mark is gone", what)
+        else:
+            require(mark.reason in {"retracted", "gone"}, "a release has a known reason", what, mark.reason)
+
+    def _check_degraded(self, node: Node, after: MarkRecord, desired: DesiredNode) -> None:
+        """Check the new and the released domain marks of a Node."""
+        world = self._world
+        before = node_record(node).degraded
+        for mark in after.degraded:
+            if mark in before:
+                continue
+            what = f"{node.name} {mark.domain}"
+            require(not world.paused and not world.policy.pause, "no new domain mark during a pause", what)
+            require(not self._frozen(), "no new domain mark while too many agents are stale", what)
+            require(mark.topology in world.policy.diagnosis.enforce, "only enforced topologies mark", what)
+            require(mark.domain in domains_of(node), "a domain mark is on a Node of the domain", what)
+        for mark in before:
+            if mark not in after.degraded and mark.domain in domains_of(node):
+                self._check_domain_release(node, mark, after)
+
+    def _check_domain_release(self, node: Node, mark: DegradedMark, after: MarkRecord) -> None:
+        """A domain mark is released when too few nodes show the fault, unless another replaces it."""
+        world = self._world
+        name = mark.name or mark.domain
+        if any(
+            other.domain == mark.domain or (other.name or other.domain) == name for other in after.degraded
+        ):
+            return
+        if {mark.domain, ""} & world.dismissed or any(
+            mark.domain.startswith(f"{other.domain}/") for other in after.degraded
+        ):
+            return
+        world.counts["released domain"] += 1
+        members = [uid for uid, other in world.cluster.nodes.items() if mark.domain in domains_of(other)]
+        classes = {of.name: of for of in world.policy.diagnosis.classes}
+        for fault_class in (classes[name] for name in mark.fault_classes if name in classes):
+            showing = {uid for uid in members if self._shows(uid, mark.topology, fault_class)}
+            least = max(2.0, fault_class.share / 2 * len(members))
+            require(
+                len(showing) < least,
+                "a domain mark stays while its nodes show the fault",
+                f"{node.name} {mark.domain}",
+                f"{len(showing)} of {len(members)} show {fault_class.name}",
+            )
+
+    def _shows(self, uid: str, topology: str, fault_class: FaultClass) -> bool:
+        report = self._aggregator.accepted.get(uid)
+        if report is None:
+            return False
+        if STALE_CHECK in fault_class.checks:
+            return uid in self._stale() and not report.leaving
+        names = {rule.topology for rule in fault_class.topologies}
+        return any(
+            (finding.check in fault_class.checks or "*" in fault_class.checks)
+            and not names.isdisjoint(finding.topologies)
+            and topology in finding.topologies
+            and (finding.health != Health.WARNING or fault_class.lasting)
+            for finding in report.findings
+        )
+
+    # Budgets.
+
+    def _check_budgets(self, plan: Plan, records: dict[str, tuple[MarkRecord, ...]]) -> None:
+        world, policy = self._world, self._world.policy
+        flying = [write for write, _ in world.flying.values() if isinstance(write, DeviceRule)]
+        rules = {rule.name: rule for rule in (*world.cluster.rules.values(), *flying)}
+        after = dict(records)
+        for desired in plan.nodes:
+            after[desired.uid] = (*records.get(desired.uid, ()), record_of(desired.state))
+        nodes, wall = world.cluster.nodes, world.wall
+        before_count = BudgetCount(nodes, records, rules.values(), policy, wall)
+        rules_after = {**rules, **{rule.name: rule for rule in plan.rules}}
+        after_count = BudgetCount(nodes, after, rules_after.values(), policy, wall)
+        excess = after_count.excess(before_count)
+        require(not excess, "no budget is exceeded", excess)
+        self._check_domain_budget(records, after)
+
+    def _check_domain_budget(
+        self, before: dict[str, tuple[MarkRecord, ...]], after: dict[str, tuple[MarkRecord, ...]]
+    ) -> None:
+        world, budget = self._world, self._world.policy.budget
+        old, new = degraded_marks(before), degraded_marks(after)
+        if not new or new.keys() <= old.keys():
+            return
+        nodes = world.cluster.nodes
+        limit = max(1, int(budget.degraded * len(nodes) + 1e-9))
+        first = max(1, int(budget.first * len(nodes) + 1e-9))
+        marked = {uid for uid in new if uid in nodes}
+        domains = {mark.domain for marks in new.values() for mark in marks}
+        within = min(
+            (
+                sum(1 for node in nodes.values() if domain in domains_of(node))
+                for domain in domains
+                if all(domain in domains_of(nodes[uid]) for uid in marked)
+            ),
+            default=None,
+        )
+        require(
+            len(marked) <= limit or (within is not None and within <= first),
+            "no budget of degraded domains is exceeded",
+            f"{len(marked)} of {limit} nodes, a first domain {first}, domains {sorted(domains)}",
+        )
+        names = {mark.name or mark.domain: mark.since for marks in old.values() for mark in marks}
+        added = {
+            mark.name or mark.domain
+            for marks in new.values()
+            for mark in marks
+            if (mark.name or mark.domain) not in names
+        }
+        recent = sum(1 for since in names.values() if world.wall - since < 3600.0)
+        require(
+            not added or recent + len(added) <= budget.domains,
+            "no more new degraded domains in an hour than their budget",
+            f"{recent} and {sorted(added)} of {budget.domains}",
+        )
+
+    # Writes.
+
+    def check_write(self, before: Node, after: Node) -> None:
+        """Check a write on a Node: the fields of others stay."""
+        theirs = [
+            [taint for taint in node.taints if not taint.key.startswith(PREFIX)] for node in (before, after)
+        ]
+        require(theirs[0] == theirs[1], "taints of others stay", before.name)
+        for key in (HOLD_ANNOTATION, MAINTENANCE_ANNOTATION):
+            require(
+                before.annotations.get(key) == after.annotations.get(key), "annotations stay", before.name
+            )
+        if before.uid in self._world.cluster.cordoned:
+            require(after.unschedulable, "an operator's cordon stays", before.name)
+
+    def unreleased(self) -> Iterator[str]:
+        """Yield the marks with a proof that should be released by now."""
+        longest = self._world.policy.soak.maximum
+        for (uid, check, _), since in self._passing.items():
+            node = self._world.cluster.nodes[uid]
+            blocked = {HOLD_ANNOTATION, MAINTENANCE_ANNOTATION} & node.annotations.keys()
+            if self._world.mono - since > longest + 3_600.0 and not blocked:
+                yield f"{node.name} {check}"

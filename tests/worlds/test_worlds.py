@@ -1,0 +1,35 @@
+"""Random worlds: the invariants hold in each of them, and the worlds reach what they are for."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.worlds.campaign import run_campaign
+from tests.worlds.history import random_history
+
+WORLDS, PARTS = 2_000, 5
+
+# Situations that some world of every part reaches: without them, the invariants would hold of nothing.
+SITUATIONS = (
+    "+ quarantine", "- quarantine", "+ suspect", "- suspect", "+ domain-degraded", "- domain-degraded",
+    "released proven", "released retracted", "released superseded", "released domain",
+    "decision withheld", "decision pending", "decision dry-run", "decision open", "domain marked",
+    "domain withheld", "domain dry-run", "suppressed", "frozen", "stale", "restart", "crash", "clock", "delete",
+    "create", "relabel", "policy", "forge", "refused", "device rule",
+)  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(PARTS))
+def test_invariants_hold_in_every_world(part: int) -> None:
+    worlds = WORLDS // PARTS
+    campaign = run_campaign(part * worlds, worlds)
+    assert not campaign.failures, "\n\n".join(map(str, campaign.failures))
+    assert campaign.counts["worlds"] == worlds
+    assert [name for name in SITUATIONS if not campaign.counts[name]] == []
+
+
+def test_a_seed_has_one_history_and_one_outcome() -> None:
+    assert random_history(3) == random_history(3)
+    assert random_history(3) != random_history(4)
+    assert run_campaign(3, 1).counts == run_campaign(3, 1).counts

@@ -1,0 +1,127 @@
+"""The usage of every budget, counted from the records on Nodes and device rules. Independent of the planner's.
+
+The usage counts each pending write together with what is observed: any write may be carried out first, or lost.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from math import inf
+
+from nodeguard.fleet.state.node_marks import decode_record
+from nodeguard.model.mark import STATE_ANNOTATION, DegradedMark, DeviceRule, Mark, MarkRecord
+from nodeguard.model.node import Node
+from nodeguard.model.policy import Policy
+
+# A node in parts: an eighth is one GPU of eight.
+_NODE, _GPU = 8, 1
+
+
+@lru_cache(maxsize=4096)
+def record_of(text: str) -> MarkRecord:
+    """Return the record of an annotation."""
+    return decode_record(text) or MarkRecord()
+
+
+def node_record(node: Node) -> MarkRecord:
+    """Return the record on a Node."""
+    return record_of(node.annotations.get(STATE_ANNOTATION, ""))
+
+
+def groups_of(node: Node, policy: Policy) -> Iterable[tuple[str, float]]:
+    """Yield the groups of a node that have a budget, each with the share of its nodes."""
+    labels = node.labels
+    yield "fleet", policy.budget.fleet
+    pool = next((pool for pool in policy.pools if pool.labels.items() <= labels.items()), None)
+    share = policy.budget.pool if pool is None or pool.share is None else pool.share
+    yield f"pool {pool.name if pool else ''}", share
+    for path in domains_of(node):
+        yield path, policy.budget.domain
+
+
+def domains_of(node: Node) -> tuple[str, ...]:
+    """Return the failure domains of a node by its labels: leaf and pod, rack, and feed."""
+    labels = node.labels
+    pod = f"fabric/{labels['pod']}"
+    return pod, f"{pod}/{labels['leaf']}", f"rack/{labels['rack']}", f"power/{labels['feed']}"
+
+
+class BudgetCount:
+    """The usage of the budgets, by name: nodes in parts of _NODE, checks in marks."""
+
+    def __init__(
+        self,
+        nodes: Mapping[str, Node],
+        records: Mapping[str, Iterable[MarkRecord]],
+        rules: Iterable[DeviceRule],
+        policy: Policy,
+        now: float,
+    ) -> None:
+        """records: all that may be on a Node after some of its writes, by uid. rules: likewise."""
+        self.used: Counter[str] = Counter()
+        self.limits: dict[str, float] = {}
+        self._policy = policy
+        devices: dict[str, dict[str, MarkRecord]] = defaultdict(dict)
+        for rule in rules:
+            devices[rule.uid][rule.name] = record_of(rule.state)
+        sizes: Counter[str] = Counter()
+        for uid, node in nodes.items():
+            for group, _ in groups_of(node, policy):
+                sizes[group] += 1
+            if uid in records or uid in devices:
+                self._count_node(node, tuple(records.get(uid, ())), devices.get(uid, {}), now)
+        self._set_limits(sizes, nodes.values())
+
+    def _count_node(
+        self, node: Node, records: tuple[MarkRecord, ...], devices: Mapping[str, MarkRecord], now: float
+    ) -> None:
+        marks = {cause.mark for record in records for cause in record.causes}
+        if not (node.unschedulable and not any(record.cordoned for record in records)):
+            suspect = _NODE if Mark.SUSPECT in marks else 0
+            quarantined = _NODE if Mark.QUARANTINE in marks else min(_NODE, _GPU * len(devices))
+            for group, _ in groups_of(node, self._policy):
+                self.used[f"{group} all"] += max(suspect, quarantined)
+                self.used[f"{group} quarantined"] += quarantined
+                self.used[f"{group} suspect"] += suspect
+        # A node and each of its devices have one charge.
+        charges = {record.charge for record in (*records, *devices.values()) if record.charge is not None}
+        past = {(old.check, old.at) for record in records for old in record.past_charges}
+        for charge in charges:
+            self.used[f"active {charge.check}"] += 1
+        for check, at in past | {(charge.check, charge.at) for charge in charges}:
+            limit = self._policy.budget.check
+            count = sum(1 for charge in charges if (charge.check, charge.at) == (check, at))
+            if now - at < limit.within:
+                self.used[f"new {check}"] += max(1, count)
+
+    def _set_limits(self, sizes: Counter[str], nodes: Iterable[Node]) -> None:
+        policy, check = self._policy, self._policy.budget.check
+        shares = {group: share for node in nodes for group, share in groups_of(node, policy)}
+        for group, share in shares.items():
+            limit = max(1, int(share * sizes[group] + 1e-9))
+            # A limit of one node counts suspect and quarantined nodes separately, each with its own limit.
+            self.limits[f"{group} all"] = inf if limit == 1 else limit * _NODE
+            self.limits[f"{group} quarantined"] = limit * _NODE
+            self.limits[f"{group} suspect"] = limit * _NODE
+        suspect = max(1, int(policy.budget.suspect * sizes["fleet"] + 1e-9)) * _NODE
+        self.limits["fleet suspect"] = min(suspect, self.limits.get("fleet suspect", suspect))
+        for key in self.used:
+            if key.startswith("active "):
+                self.limits[key] = check.active
+            elif key.startswith("new "):
+                self.limits[key] = check.new
+
+    def excess(self, before: BudgetCount) -> str:
+        """Return the budget that is exceeded by more than it was; empty for none."""
+        for key, used in self.used.items():
+            if used > max(self.limits[key], before.used[key]):
+                return f"{key}: {used} of {self.limits[key]:g}, before {before.used[key]}"
+        return ""
+
+
+def degraded_marks(records: Mapping[str, Iterable[MarkRecord]]) -> dict[str, set[DegradedMark]]:
+    """Return the marks of domains on each Node that may have one, by uid."""
+    marks = {uid: {mark for record in of for mark in record.degraded} for uid, of in records.items()}
+    return {uid: of for uid, of in marks.items() if of}
