@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.worlds.campaign import run_campaign
-from tests.worlds.history import random_history
+from tests.worlds.campaign import run_campaign, run_world
+from tests.worlds.history import History, Step, random_history
 
 WORLDS, PARTS = 2_000, 5
 
@@ -33,3 +33,13 @@ def test_a_seed_has_one_history_and_one_outcome() -> None:
     assert random_history(3) == random_history(3)
     assert random_history(3) != random_history(4)
     assert run_campaign(3, 1).counts == run_campaign(3, 1).counts
+
+
+def test_a_suppressed_check_of_a_few_nodes_does_not_hide_another_that_fires_widely() -> None:
+    both = (0, 5, 6, 7, 8)
+    steps = (
+        Step("fault", (*both, 12, 16, 17, 21, 26), "driver-broken"),
+        Step("forge", both, "unfamiliar checks"),
+    )
+    world = run_world(History(40, 6, 900.0, (), (), steps))
+    assert world.taints() == set()

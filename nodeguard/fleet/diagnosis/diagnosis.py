@@ -209,6 +209,7 @@ class Diagnosis:
         self._checks.update_suspected(
             affected, lambda fault_class: explained(fault_class).union(self._jobs.explained(fault_class)), now
         )
+        self.voting.changed_checks.clear()
         doubted = self._checks.suppress_settled(now) | self._checks.suspected.keys()
         for candidate in list(self._domains.settled_candidates(candidates, now)):
             checks = list(self.voting.checks_of(candidate.fault_class, candidate.voters))
@@ -232,7 +233,6 @@ class Diagnosis:
         self._checks.clear_recovered(now)
         if before[1] != self.suppressed_checks:
             self._domains.choose_again()
-        self.voting.changed_checks.clear()
         self._evaluated = now
         return before != (self.degraded_domains, self.suppressed_checks, self.bad_starts)
 

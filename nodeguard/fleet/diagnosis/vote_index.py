@@ -114,10 +114,17 @@ class VoteIndex:
             firings.active.discard(uid)
 
     def withdraw(self, check: str, uids: Iterable[str]) -> None:
-        """Withdraw the votes for a check on some nodes."""
-        for votes in self.classes_of(check).values():
-            for uid in uids:
+        """Withdraw the votes for a check on some nodes. Votes for other checks of its classes go with them:
+        these checks are to be evaluated again.
+        """
+        classes = self.classes_of(check)
+        nodes = frozenset(uids)
+        for votes in classes.values():
+            for uid in nodes:
                 votes.withdraw(uid)
+        for other, firings in self.firings.items():
+            if not classes.keys().isdisjoint(self.classes_of(other)) and not nodes.isdisjoint(firings.latest):
+                self.changed_checks.add(other)
 
     def classes_of(self, check: str) -> Mapping[str, FaultVotes]:
         """Return the votes of the fault classes in which a check may vote, by fault class."""
