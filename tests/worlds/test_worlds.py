@@ -43,3 +43,18 @@ def test_a_suppressed_check_of_a_few_nodes_does_not_hide_another_that_fires_wide
     )
     world = run_world(History(40, 6, 900.0, (), (), steps))
     assert world.taints() == set()
+
+
+def test_a_restart_keeps_a_domain_with_silent_nodes_that_a_hold_left_unmarked() -> None:
+    steps = Step("hold", (13, 14)), Step("silent", (12, 13, 14))
+    world = run_world(History(32, 6, 900.0, ("marks of leaves",), (), steps))
+    assert {key for _, key, _ in world.taints()} == {"domain-degraded"}
+
+
+def test_a_restart_does_not_end_a_suppression_on_nodes_that_are_silent() -> None:
+    steps = (
+        Step("fault", (2, 5, 6, 9, 11, 16, 17, 19), "port-flap"),
+        Step("silent", (*range(5), *range(8, 11), *range(13, 16), 17, 19, 22, 23)),
+        Step("silent", (6, 7, *range(13, 18), *range(19, 22)), "with its kubelet"),
+    )
+    assert run_world(History(24, 6, 900.0, (), (), steps)).taints() == set()

@@ -61,6 +61,8 @@ class DomainMarks:
                 # An incident has the first vote, a mark only the time of its decision.
                 _, classes, since = before.get(incident.domain, ("", (incident.cause,), incident.first_seen))
                 before[incident.domain] = incident.target, classes, min(since, incident.first_seen)
+                if incident.domain not in self._restored:
+                    self._votes.restore_symptoms(incident.symptoms)
             elif incident.is_open and incident.target not in self._restored:
                 self._restored.add(incident.target)
                 if incident.target.startswith(JOB):

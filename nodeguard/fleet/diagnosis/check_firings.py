@@ -138,13 +138,14 @@ class CheckFirings:
             return None
         for window in self._rule.suppression_windows:
             # A longer window needs as long a past. In the shortest, the findings of agents that started with
-            # the aggregator seem to begin at the start.
+            # the aggregator seem to begin at the start. Few of them begin to fire with the others.
             is_early = now - before.began < window
             if is_early and window > self._rule.suppression_windows[0]:
                 break
             since = now - window
-            unsure = self.unobserved if is_early else frozenset()
-            nodes = frozenset(uid for uid, at in unexplained.items() if at > since and uid not in unsure)
+            nodes = frozenset(uid for uid, at in unexplained.items() if at > since)
+            if is_early and len(nodes & self.unobserved) * 2 >= len(nodes):
+                nodes -= self.unobserved
             if len(nodes) < self._rule.suppression_min_nodes:
                 continue
             limit = self.limit(window, before, now)

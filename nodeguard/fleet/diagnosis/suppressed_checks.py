@@ -205,7 +205,9 @@ class SuppressedChecks:
                 self.suppressed[check] = suppressed
             least = max(2, suppressed.size / 2)
             if suppressed.recovered:
-                if len(self._remaining[check]) < least and have_reported:
+                # Nothing proves that a node without a report since the start recovered.
+                unproven = self._votes.unreported if suppressed.restored_size else 0
+                if len(self._remaining[check]) + unproven < least and have_reported:
                     self.clear(check, now)
                 continue
             # A slow episode may be quiet for a while: it has to be over for as long as it took to be seen.

@@ -5,7 +5,7 @@ A node does not vote under maintenance, with an operator's cordon, or before its
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Set
+from collections.abc import Collection, Iterable, Iterator, Set
 from math import inf
 
 from msgspec.structs import replace
@@ -70,6 +70,7 @@ class VoteCollector:
         self._findings: dict[str, tuple[ReportedFinding, ...]] = {}  # of the latest report
         self._excluded: dict[str, float] = {}  # when operators excluded a node
         self._stale: Set[str] = frozenset()
+        self._silent_before: set[str] = set()  # names of nodes with stale agents in recorded incidents
         self._missing = MissingAgents(state)
         self._votes: dict[str, tuple[float, float]] = {}
         self._jobs: dict[str, tuple[NodeJob, ...]] = {}
@@ -258,6 +259,7 @@ class VoteCollector:
         for uid in self._stale - stale:
             self.diagnosis.record_cleared(uid, STALE_CHECK)
         self._stale = stale
+        self.diagnosis.voting.unreported = len(stale - self._state.reports.keys())
 
     def _is_silent(self, uid: str) -> bool:
         """Return whether a stale agent once reported, and did not announce its end."""
@@ -299,7 +301,8 @@ class VoteCollector:
             if report is None:
                 marks = self._state.observed_marks(uid).node.degraded
                 is_marked = any(mark.domain == domain for mark in marks)
-                times = [now] if is_marked or (counts_silence and self._stopped_with(uid, domain)) else []
+                stopped = self._was_silent(uid) or self._stopped_with(uid, domain)
+                times = [now] if is_marked or (counts_silence and stopped) else []
             else:
                 times = [
                     self._last_shown(finding, began, fault_classes, now)
@@ -311,6 +314,15 @@ class VoteCollector:
             if times:
                 shown[uid] = max(times)
         return shown
+
+    def restore_symptoms(self, symptoms: Iterable[Symptom]) -> None:
+        """Restore which nodes had a stale agent, from the symptoms of a recorded incident of a domain."""
+        self._silent_before.update(symptom.target for symptom in symptoms if symptom.check == STALE_CHECK)
+
+    def _was_silent(self, uid: str) -> bool:
+        """Return whether a node without any report had a stale agent before this start."""
+        placement = self._state.placements.get(uid)
+        return placement is not None and placement.name in self._silent_before and uid in self._stale
 
     def _stopped_with(self, uid: str, domain: str) -> bool:
         """Return whether the kubelet of a node stopped when a domain became degraded, or later."""
@@ -354,9 +366,9 @@ class VoteCollector:
     def symptom(self, uid: str, fault_classes: tuple[str, ...]) -> Symptom | None:
         """Return the symptom of a node for some fault classes, any if empty; None if it has none."""
         placement, report = self._state.placements.get(uid), self._state.reports.get(uid)
-        if placement is None or report is None:
+        if placement is None or (report is None and not self._was_silent(uid)):
             return None
-        for finding in report.findings:
+        for finding in report.findings if report is not None else ():
             if not fault_classes or self.diagnosis.has_fault_class(finding.check, fault_classes):
                 return Symptom(
                     finding.check, f"{placement.name}, {finding.target}", finding.health, finding.message

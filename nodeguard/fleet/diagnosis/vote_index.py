@@ -20,7 +20,8 @@ class VoteIndex:
     class. firings: by check.
 
     began: time of the first evaluation. changed_checks: checks that fired since the latest; new_voters: uids
-    that voted since, by class. version_changes: when a node got another version, by uid and domain.
+    that voted since, by class. unreported: number of nodes with stale agents that never reported to this
+    aggregator. version_changes: when a node got another version, by uid and domain.
     """
 
     def __init__(self, rule: DiagnosisPolicy) -> None:
@@ -33,6 +34,7 @@ class VoteIndex:
         self.new_voters: dict[str, set[str]] = {fault_class.name: set() for fault_class in rule.classes}
         self.version_changes: dict[tuple[str, str], float] = {}
         self.began: float | None = None
+        self.unreported = 0
         self._rule = rule
         self._classes_of_name: dict[str, tuple[FaultVotes, ...]] = {}
         self._classes: dict[str, dict[str, FaultVotes]] = {}

@@ -63,7 +63,7 @@ class SharedIncidents:
     def incidents(self, now: Instant) -> Iterator[Incident]:
         """Yield the incidents of degraded domains, of suppressed checks, and of bad starts of jobs."""
         for decision in self._domain_marks.decisions.values():
-            members = self._votes.domain_members.size(decision.degraded.domain)
+            members = self._votes.domain_members.nodes(decision.degraded.domain)
             incident = domain_incident(decision, members, self._votes.symptom, now)
             yield self._with_jobs(incident, decision.degraded.voters)
         for suppressed in self._votes.diagnosis.suppressed_checks.values():
@@ -133,13 +133,15 @@ class SharedIncidents:
 
 
 def domain_incident(
-    decision: DomainDecision, members: int, find_symptom: FindSymptom, now: Instant
+    decision: DomainDecision, members: Set[str], find_symptom: FindSymptom, now: Instant
 ) -> Incident:
     """Return the incident of a degraded domain, without the state of an earlier one. members: all of its
     nodes, including those that may not vote.
     """
     degraded, reason = decision.degraded, decision.reason
-    scope = f"{members} nodes of {degraded.domain}"
+    scope = f"{len(members)} nodes of {degraded.domain}"
+    # A domain from before this start has no votes: its nodes that show the fault now are the symptoms.
+    voters = degraded.voters or sorted(members)
     if decision.state == IncidentState.DRY_RUN:
         effect = f"keep new gang work off {scope}"
         reason = f"would not {effect}: {reason}" if reason else f"would {effect}"
@@ -159,7 +161,7 @@ def domain_incident(
         action=Action.CONTACT_SUPPORT,
         message=decision.evidence,
         detail="; ".join(filter(None, (reason, decision.clears_when))),
-        symptoms=tuple(_symptoms(degraded.voters, degraded.fault_classes, find_symptom)),
+        symptoms=tuple(_symptoms(voters, degraded.fault_classes, find_symptom)),
     )
 
 
