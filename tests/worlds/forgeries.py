@@ -45,7 +45,7 @@ def forge(world: World, number: int, agent: WorldAgent, kind: str) -> None:
         since = world.mono - world.aggregator.messages.get(uid, float("-inf"))
         assert reply is None or since > 0.0 or agent.down is not None
     elif kind == "a used sequence":
-        # Without a message of the node, a new aggregator cannot tell that a number was used.
+        # Without a message of the node, a new aggregator does not have its number.
         if uid in world.aggregator.messages:
             world.aggregator.receive(replace(report, sequence=0), node, uid)
     elif kind == "no message":
