@@ -41,7 +41,7 @@ NODES = {
     "gpu-7": "healthy-gcp-a3-ultra",
     "gpu-8": "healthy-h100-nvl",
 }
-STORM = ("gpu-1", "gpu-2", "gpu-4", "gpu-5", "gpu-7", "gpu-8")
+STORM = ("gpu-1", "gpu-2", "gpu-4", "gpu-5")
 
 POLICY = """\
 defaultMode: enforce                          # for a minute: begin with observe
@@ -241,7 +241,7 @@ def _story(fleet: Fleet) -> None:
     fleet.log("gpu-3", XID)
     fleet.watch("Advised")
     time.sleep(2)
-    fleet.announce("A bad driver: six nodes report a failed row remapping at once.")
+    fleet.announce("A bad driver: four nodes report a failed row remapping at once.")
     for node in STORM:
         fleet.remap(node, failed=True)
     fleet.watch("Advised", "Withheld", times=len(STORM))

@@ -101,7 +101,7 @@ def test_the_demo_shows_faults_a_budget_and_a_recovery(complete_demo: Demo, dire
             outcome.startswith("NO advice: budget of check gpu-row-remap-failed used up: 2 of 2 ")
             for outcome in outcomes
         )
-        == 4
+        == 2
     )
     assert outcomes.count("over; it may take work again") == 3
     assert "\n$ nodeguard status\nFATAL  8 nodes: 1 fatal.\n" in output

@@ -203,7 +203,7 @@ def test_a_suppressed_check() -> None:
       leader      nodeguard-aggregator-6f7c9d-x2vbn (this replica), up 1 d 3 h, planned just now;
                   nodeguard 0.1.0
 
-    WARNING  check gpu-lost: suppressed, 0 s old
+    WARNING  check gpu-lost: suppressed, 20 s old
              it fires on 6 nodes that share nothing, where 4 within 10 min may be chance; no source
              confirms it: a false alarm
              nodeguard describe incident check-gpu-lost-b567aef3
@@ -215,7 +215,7 @@ def test_a_suppressed_check() -> None:
     WARNING  check gpu-lost is suppressed
       state       open, report only; no scheduling change: it marks nothing new; its marks stay, as too
                   few nodes are affected to release them
-      since       2023-11-14 22:25:21 UTC, just now
+      since       2023-11-14 22:25:01 UTC, 20 s ago
       changed     2023-11-14 22:25:21 UTC, just now
       message     check gpu-lost is suppressed: it fires on 6 nodes that share nothing, where 4 within
                   10 min may be chance; no source confirms it: a false alarm
