@@ -91,11 +91,10 @@ async def test_a_watch_ends_when_the_server_ends_it(api: ApiClient) -> None:
 async def test_a_line_or_response_that_is_too_large_is_refused(
     api: ApiClient, controlplane: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client, "MAX_RESPONSE_BYTES", 500)
     monkeypatch.setattr(client, "MAX_LINE_BYTES", 500)
     controlplane.api.post("/api/v1/nodes", node("node-1"))
     with pytest.raises(ApiError, match="exceeds nodeguard's size limit") as large:
-        await api.request("GET", "/api/v1/nodes/node-1")
+        await api.request("GET", "/api/v1/nodes/node-1", max_bytes=500)
     assert large.value.reason == "TooLarge"
     with pytest.raises(ApiError, match="exceeds nodeguard's size limit"):
         _ = [line async for line in api.stream("/api/v1/nodes", query={"watch": "1"})]
