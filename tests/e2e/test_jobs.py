@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -127,7 +128,8 @@ def test_a_gang_that_starts_badly_is_an_incident_of_its_job_and_degrades_no_swit
         aggregator.until(lambda: f"job/{job}" in incidents(nodes))
         bad_start = incidents(nodes)[f"job/{job}"]
         assert (bad_start["state"], bad_start["jobs"]) == ("Open", [job])
-        assert bad_start["message"].startswith(f"job {job} started badly: 12 nodes had trouble")
+        # The diagnosis may come before the last reports.
+        assert re.match(rf"job {job} started badly: \d+ nodes had trouble with a link", bad_start["message"])
         aggregator.until(lambda: incidents(nodes).get(other, {}).get("jobs") == [f"{namespace}/single"])
         assert aggregator.metric('nodeguard_aggregator_job_reads_total{result="read"}') >= len(gang) + 1
         assert aggregator.metric('nodeguard_aggregator_job_reads_total{result="failed"}') == 0
