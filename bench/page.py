@@ -10,13 +10,11 @@ import gzip
 import json
 import os
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
-from statistics import median
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
+from bench.plan import row, timed
 from nodeguard.aggregator.pages.change_feed import fingerprint
 from nodeguard.aggregator.pages.layout import StaticFiles, document
 from nodeguard.aggregator.pages.views import Fleet as Inputs
@@ -64,17 +62,6 @@ def large_fleet() -> Fleet:
     fleet.planner.tick(fleet.now)
     fleet.carry_out()
     return fleet
-
-
-def timed(function: Callable[[], object]) -> float:
-    """Return the seconds of a call."""
-    began = time.perf_counter()
-    function()
-    return time.perf_counter() - began
-
-
-def row(name: str, taken: list[float]) -> None:
-    print(f"{name:44}{median(taken) * 1000:9.2f} ms   {max(taken) * 1000:9.2f} ms at most")
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from tests.images.store import locked_store
 from tests.kubelet.disk import ram_disk
 from tests.kubelet.machine import missing_for_pods
 from tests.kubelet.site import Site, running_site
-from tests.leftovers import MARK, keep_mounts, mounts, processes, system_files
+from tests.leftovers import MARK, checkout_entries, keep_mounts, mounts, processes, system_files
 from tests.logs import log
 from tests.waiting import PATIENCE
 
@@ -91,10 +91,10 @@ def _nothing_is_left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
 
 @pytest.fixture(autouse=True)
 def _no_file_of_the_system_is_touched() -> Iterator[None]:
-    """Fail a test that leaves or removes files of nodeguard in /etc, /run or /var/lib."""
-    before = system_files()
+    """Fail a test that leaves or removes files in /etc, /run or /var/lib, or in the checkout."""
+    before = system_files(), checkout_entries()
     yield
-    assert system_files() == before, "the test writes outside its own directories"
+    assert (system_files(), checkout_entries()) == before, "the test writes outside its own directories"
 
 
 @pytest.fixture(scope="session")

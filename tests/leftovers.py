@@ -8,11 +8,18 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from tests.paths import ROOT
+
 # Directories of the system in which nodeguard has directories of its own, by default.
 SYSTEM = (Path("/etc"), Path("/run"), Path("/var/lib"))
 
 # Set for a run of pytest, for the processes that its tests start: the directory of its temporary files.
 MARK = "NODEGUARD_TEST_RUN"
+
+# Caches of tools in the checkout.
+_CACHES = frozenset(
+    {"build", ".hypothesis", ".import_linter_cache", ".mypy_cache", ".pytest_cache", ".ruff_cache"}
+)
 
 _CLONE_NEWNS, _MS_REC, _MS_SLAVE = 0x00020000, 0x4000, 0x80000
 
@@ -31,6 +38,11 @@ def system_files(parents: Iterable[Path] = SYSTEM) -> frozenset[str]:
     """Return nodeguard's files and directories of the system."""
     tops = [path for parent in parents for path in parent.glob("nodeguard*")]
     return frozenset(str(path) for top in tops for path in (top, *top.glob("*")))
+
+
+def checkout_entries(root: Path = ROOT) -> frozenset[str]:
+    """Return the names in the checkout's own directory, without the caches that Git ignores there."""
+    return frozenset(path.name for path in root.iterdir()) - _CACHES
 
 
 def processes(run: str) -> list[str]:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.leftovers import MARK, mounts, processes, system_files
+from tests.leftovers import MARK, checkout_entries, mounts, processes, system_files
 from tests.paths import ROOT
 
 
@@ -22,6 +22,13 @@ def test_files_and_directories_of_nodeguard_are_detected(tmp_path: Path) -> None
     socket.parent.mkdir()
     socket.touch()
     assert system_files([tmp_path]) == {str(socket.parent), str(socket)}
+
+
+def test_a_cache_in_the_checkout_is_detected(tmp_path: Path) -> None:
+    (tmp_path / ".pytest_cache").mkdir()
+    assert checkout_entries(tmp_path) == frozenset()
+    (tmp_path / ".kube").mkdir()
+    assert checkout_entries(tmp_path) == {".kube"}
 
 
 def test_an_orphan_process_is_detected() -> None:

@@ -25,6 +25,8 @@ class Helm:
     def __init__(self, directory: Path, cluster: Cluster | None = None) -> None:
         self._environment = {
             "PATH": os.environ["PATH"],
+            # Helm caches the API of a cluster in the home directory; without one, in the current directory.
+            "HOME": str(directory),
             **{f"HELM_{kind}_HOME": str(directory / kind.lower()) for kind in ("CACHE", "CONFIG", "DATA")},
             "KUBECONFIG": str(cluster.kubeconfig) if cluster is not None else os.devnull,
         }

@@ -258,8 +258,11 @@ def test_marks_on_devices_have_the_same_protection(installed: Cluster) -> None:
 def test_the_rules_of_a_deleted_node_are_collected(installed: Cluster) -> None:
     owner = mark_node(installed, "short-lived")["metadata"]
     installed.api.post(RULES, rule("orphan", "nodeguard.dev/quarantine", OWN, owner))
+    installed.api.post(RULES, rule("other", "nodeguard.dev/quarantine", OWN))
     installed.api.delete(f"{NODES}/short-lived")
     installed.until(lambda: not installed.has(f"{RULES}/orphan"), "kube-controller-manager")
+    assert installed.has(f"{RULES}/other")
+    installed.api.delete(f"{RULES}/other")
 
 
 def test_the_expressions_match_the_types_of_the_api(installed: Cluster) -> None:

@@ -12,7 +12,6 @@ import fcntl
 import hashlib
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -229,7 +228,8 @@ def _mirror() -> list[str]:
         for path in (*apt.glob("sources.list"), *apt.glob("sources.list.d/*"))
         if path.is_file()
     ]
-    return re.findall(r"\bhttps?://\S+/debian/?(?=\s)", "\n".join(texts))[:1]
+    words = (word for text in texts for word in text.split())
+    return [word for word in words if "://" in word and word.rstrip("/").endswith("/debian")][:1]
 
 
 def _print(text: str) -> None:

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 from tests.controlplane.api import Object
@@ -84,7 +85,7 @@ def running_site(archives: Archives) -> Iterator[Site]:
                 node.start_kubelet()
             site = Site(network, running, nodes)
             for node in nodes.values():
-                site.until(lambda node=node: is_ready(site, node))  # type: ignore[misc]
+                site.until(partial(is_ready, site, node))
         yield site
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import ssl
 from asyncio.sslproto import SSLProtocol
+from math import ceil
+from typing import Any
 
 # Bytes of a read. A buffer of OpenSSL in each connection grows to the size of its largest read and stays.
 _READ_SIZE = 4096
@@ -18,6 +20,7 @@ class TlsProtocol(SSLProtocol):
     """TLS of one connection. The event loop passes a read on before it begins the next one."""
 
     max_size = _READ_SIZE
+    _write_backlog: Any
 
     def __init__(
         self,
@@ -36,14 +39,13 @@ class TlsProtocol(SSLProtocol):
             context,
             connected,
             server_side=True,
-            # typeshed has whole seconds.
-            ssl_handshake_timeout=handshake_timeout,  # type: ignore[arg-type]
+            ssl_handshake_timeout=ceil(handshake_timeout),
             ssl_shutdown_timeout=shutdown_timeout,
         )
         # In place of the buffer of this connection.
         self._ssl_buffer, self._ssl_buffer_view = bytearray(), buffer
         # A list takes less memory than a deque, and replies hardly ever wait.
-        self._write_backlog = []  # type: ignore[assignment]
+        self._write_backlog = []
 
     def get_buffer(self, n: int) -> memoryview:
         """Part of asyncio's protocol. n: the size that the event loop suggests."""

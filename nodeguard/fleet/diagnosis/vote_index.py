@@ -117,7 +117,7 @@ class VoteIndex:
 
     def withdraw(self, check: str, uids: Iterable[str]) -> None:
         """Withdraw the votes for a check on some nodes. Votes for other checks of its classes go with them:
-        these checks are to be evaluated again.
+        these checks need another evaluation.
         """
         classes = self.classes_of(check)
         nodes = frozenset(uids)
@@ -133,7 +133,7 @@ class VoteIndex:
         return self._classes.get(check, _NONE)
 
     def record_jobs(self, uid: str) -> None:
-        """Record that the jobs of a node changed: the checks that fire on it are to be evaluated again."""
+        """Record that the jobs of a node changed: the checks that fire on it need another evaluation."""
         self.changed_checks.update(check for check, firings in self.firings.items() if uid in firings.latest)
 
     def current_voters(self, now: float) -> dict[str, float]:

@@ -170,6 +170,8 @@ async def test_pending_notifications_survive_a_restart(receiver: WebhookReceiver
     async with running(after):
         await until_async(lambda: len(receiver.bodies) == 1)
         await until_async(lambda: "gpu-1" not in (tmp_path / FILE_NAME).read_text())
+    assert [body["incident"] for body in receiver.bodies] == ["gpu-1-lost"]
+    assert (after.sent["oncall"], after.spool.pending("oncall")) == (1, 0)
 
 
 async def test_a_damaged_spool_is_renamed(receiver: WebhookReceiver, tmp_path: Path, log: LogLines) -> None:

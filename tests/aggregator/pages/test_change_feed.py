@@ -42,10 +42,12 @@ async def test_a_change_wakes_all_subscribers() -> None:
 
 
 async def test_ages_are_refreshed_without_a_change() -> None:
-    feed = ChangeFeed(Counter(), FAST, 3 * FAST)
+    state = Counter()
+    feed = ChangeFeed(state, FAST, 3 * FAST)
     async with asyncio.timeout(PATIENCE):
         with feed.subscribe() as changed:
             await changed.wait()
+    assert (state.value, state.reads > 1) == (Counter().value, True)
 
 
 async def test_without_subscribers_the_state_is_not_read() -> None:

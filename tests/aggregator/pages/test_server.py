@@ -7,6 +7,7 @@ import stat
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import NoReturn
 
 import aiohttp
 import pytest
@@ -225,11 +226,11 @@ async def test_the_findings_of_a_node_come_from_the_history(fleet: Fleet, tmp_pa
 
 
 async def test_an_internal_error_is_logged_and_not_shown(fleet: Fleet, log: LogLines) -> None:
-    def fail() -> None:
+    def fail() -> NoReturn:
         raise ZeroDivisionError("secret")
 
     [port] = free_ports(1)
-    broken = PagesContext(fleet.planner, fail, lambda: fleet.now, {})  # type: ignore[arg-type]
+    broken = PagesContext(fleet.planner, fail, lambda: fleet.now, {})
     async with (
         serve_pages(("127.0.0.1", port), StatusPages(broken)),
         aiohttp.ClientSession() as session,
