@@ -1,9 +1,10 @@
-"""Quantiles of measured values, and confidence intervals of shares and counts at 95%. Pure."""
+"""Means and quantiles of measured values, and confidence intervals at 95%. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from math import ceil, exp, lgamma, log, sqrt
+from random import Random
 
 from msgspec import Struct
 
@@ -61,3 +62,17 @@ def _mean_of(events: int, probability: float) -> float:
         chances = (exp(count * log(middle) - middle - lgamma(count + 1)) for count in range(events + 1))
         low, high = (middle, high) if sum(chances) > probability else (low, middle)
     return (low + high) / 2
+
+
+def bootstrap(counts: Sequence[float], seed: int = 1, draws: int = 2000) -> tuple[float, float]:
+    """Return the interval of a mean by resampling; (0, 0) for no counts."""
+    if not counts:
+        return 0.0, 0.0
+    random = Random(seed)
+    means = sorted(sum(random.choices(counts, k=len(counts))) / len(counts) for _ in range(draws))
+    return means[int(0.025 * draws)], means[min(draws - 1, int(0.975 * draws))]
+
+
+def mean(values: Sequence[float]) -> float | None:
+    """Return the mean; None for no values."""
+    return sum(values) / len(values) if values else None

@@ -1,4 +1,4 @@
-"""Tables of the evaluation: many episodes of each shared fault and roll-out, and normal days."""
+"""Evaluation of the diagnosis: many episodes of each shared fault and roll-out, and normal days."""
 
 from __future__ import annotations
 
@@ -8,7 +8,11 @@ from functools import cache
 
 from msgspec import Struct
 
-from bench.simulation.episode import (
+from nodeguard.model.catalogue import Catalogue
+from nodeguard.model.policy import Policy
+from nodeguard.model.signal import Signal
+from nodeguard.simulate.agent_reports import SimulatedAgent
+from nodeguard.simulate.evaluation.episode import (
     BEFORE,
     Episode,
     QuietDays,
@@ -17,19 +21,20 @@ from bench.simulation.episode import (
     rollout_episode,
     without_diagnosis,
 )
-from bench.simulation.rollouts import Rollout, bad_agent
-from bench.simulation.rows import FaultRow, QuietRow, RolloutRow, fault_row, quiet_row, rollout_row
-from nodeguard.model.catalogue import Catalogue
-from nodeguard.model.policy import Policy
-from nodeguard.model.signal import Signal
-from nodeguard.simulate.agent_reports import SimulatedAgent
+from nodeguard.simulate.evaluation.rollouts import Rollout, bad_agent
+from nodeguard.simulate.evaluation.rows import (
+    FaultRow,
+    QuietRow,
+    RolloutRow,
+    fault_row,
+    quiet_row,
+    rollout_row,
+)
 from nodeguard.simulate.fleet_topology import SimulatedTopology, simulated_topology
-from nodeguard.simulate.random_faults import REFERENCE_NODES
 from nodeguard.simulate.shared_faults import SHARED_FAULT_KINDS
-from nodeguard.simulate.simulation import enforce_all
 
-# First seed of those that constants may be chosen by, and of those that are only used for figures.
-TUNING, HELD_OUT = 1, 10_000
+# The first seed that no constant of the diagnosis was chosen by: only figures of such seeds are evidence.
+HELD_OUT = 10_000
 
 _MINUTE, _HOUR = 60.0, 3600.0
 
@@ -47,44 +52,46 @@ ROLLOUTS = (
 )
 
 
-class Plan(Struct, frozen=True):
-    """Size of the evaluation. nodes: of an episode's fleet. quiet_nodes: of the fleet on normal days.
-    episodes: of each kind of fault. compares: whether each runs again without diagnosis. runs: of each
-    roll-out. days: normal ones. before: normal seconds before a fault. first: the first seed. kinds: of
-    shared faults; those that do not fit the fleet are left out.
+class EvaluationPlan(Struct, frozen=True):
+    """Size of the evaluation. nodes: of the fleet. episodes: of each kind of fault. compares: whether each
+    runs again without diagnosis. rollout_runs: of each roll-out. days: normal ones. before: normal seconds
+    before a fault. seed: the first; each run has its own. kinds: of shared faults; those that do not fit the
+    fleet are left out.
     """
 
     nodes: int = 2560
-    quiet_nodes: int = REFERENCE_NODES
     episodes: int = 20
-    compares: bool = True
-    runs: int = 4
+    compares: bool = False
+    rollout_runs: int = 4
     days: int = 20
     before: float = BEFORE
-    first: int = TUNING
+    seed: int = 1
     kinds: tuple[str, ...] = tuple(SHARED_FAULT_KINDS)
     rollouts: tuple[Rollout, ...] = ROLLOUTS
 
 
-class Table(Struct, frozen=True):
+class EvaluationResult(Struct, frozen=True):
     """Result of the evaluation. unfit: kinds of shared faults that do not fit the fleet."""
 
-    plan: Plan
+    plan: EvaluationPlan
     faults: tuple[FaultRow, ...]
     rollouts: tuple[RolloutRow, ...]
     quiet: QuietRow | None
     unfit: tuple[str, ...] = ()
+    version: int = 1
 
 
-class Inputs(Struct, frozen=True):
-    """Inputs of every process."""
+class EvaluationInputs(Struct, frozen=True):
+    """Inputs of every process. policy: with the labels of the simulated fleet."""
 
     catalogue: Catalogue
     signals: Mapping[str, Signal]
     policy: Policy
 
 
-def table(inputs: Inputs, plan: Plan, jobs: int, log: Callable[[str], None]) -> Table:
+def evaluate(
+    inputs: EvaluationInputs, plan: EvaluationPlan, jobs: int, log: Callable[[str], None]
+) -> EvaluationResult:
     """Run the evaluation. jobs: number of processes. log: called with the name of each step."""
     fleet = simulated_topology(plan.nodes)
     unfit = tuple(kind for kind in plan.kinds if not SHARED_FAULT_KINDS[kind].fits(fleet))
@@ -93,30 +100,31 @@ def table(inputs: Inputs, plan: Plan, jobs: int, log: Callable[[str], None]) -> 
         for kind in plan.kinds:
             if kind in unfit or not plan.episodes:
                 continue
-            log(kind)
+            log(f"{kind}: {plan.episodes} episodes")
             tasks = [
                 (kind, seed, plan.nodes, diagnoses, plan.before)
                 for diagnoses in ((True, False) if plan.compares else (True,))
-                for seed in range(plan.first, plan.first + plan.episodes)
+                for seed in range(plan.seed, plan.seed + plan.episodes)
             ]
             episodes = list(pool.map(_fault, tasks))
             faults.append(fault_row(kind, episodes[: plan.episodes], episodes[plan.episodes :]))
         rollouts = []
-        for rollout in plan.rollouts if plan.runs else ():
-            log(f"roll-out of {rollout.check}")
-            runs = [(rollout, seed, plan.nodes) for seed in range(plan.first, plan.first + plan.runs)]
+        for rollout in plan.rollouts if plan.rollout_runs else ():
+            log(f"roll-out of {rollout.check} on {rollout.share:.0%}: {plan.rollout_runs} runs")
+            runs = [(rollout, seed, plan.nodes) for seed in range(plan.seed, plan.seed + plan.rollout_runs)]
             rollouts.append(rollout_row(rollout, list(pool.map(_rollout, runs))))
-        log("normal days")
-        days = [(plan.quiet_nodes, seed, plan.before) for seed in range(plan.first, plan.first + plan.days)]
-        quiet = quiet_row(plan.quiet_nodes, list(pool.map(_quiet_day, days))) if plan.days else None
-    return Table(plan, tuple(faults), tuple(rollouts), quiet, unfit)
+        if plan.days:
+            log(f"{plan.days} normal days")
+        days = [(plan.nodes, seed, plan.before) for seed in range(plan.seed, plan.seed + plan.days)]
+        quiet = quiet_row(plan.nodes, list(pool.map(_quiet_day, days))) if plan.days else None
+    return EvaluationResult(plan, tuple(faults), tuple(rollouts), quiet, unfit)
 
 
 # The inputs of this process.
-_inputs: list[Inputs] = []
+_inputs: list[EvaluationInputs] = []
 
 
-def _begin(inputs: Inputs) -> None:
+def _begin(inputs: EvaluationInputs) -> None:
     _inputs[:] = [inputs]
     for cached in (_agent, _fleet, _bad_agent):
         cached.cache_clear()
@@ -139,17 +147,17 @@ def _bad_agent(check: str) -> SimulatedAgent:
 
 def _fault(task: tuple[str, int, int, bool, float]) -> Episode:
     kind, seed, nodes, diagnoses, before = task
-    policy = enforce_all(_inputs[0].policy) if diagnoses else without_diagnosis(_inputs[0].policy)
+    policy = _inputs[0].policy if diagnoses else without_diagnosis(_inputs[0].policy)
     return fault_episode(_agent(), _fleet(nodes), kind, seed, policy, before)
 
 
 def _rollout(task: tuple[Rollout, int, int]) -> Episode:
     rollout, seed, nodes = task
-    policy = enforce_all(_inputs[0].policy)
+    policy = _inputs[0].policy
     return rollout_episode(_agent(), _bad_agent(rollout.check), _fleet(nodes), rollout, seed, policy)
 
 
 def _quiet_day(task: tuple[int, int, float]) -> QuietDays:
     nodes, seed, before = task
-    policy = enforce_all(_inputs[0].policy)
+    policy = _inputs[0].policy
     return quiet_days(_agent(), _fleet(nodes), 1.0, seed, policy, before)

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from bench.simulation.episode import Episode, QuietDays
-from bench.simulation.intervals import bootstrap, mean
-from bench.simulation.rollouts import Rollout
-from nodeguard.simulate.figures import Share, poisson, quantile, share
+from nodeguard.simulate.evaluation.episode import Episode, QuietDays
+from nodeguard.simulate.evaluation.rollouts import Rollout
+from nodeguard.simulate.figures import Share, bootstrap, mean, poisson, quantile, share
 
 
 class FaultRow(Struct, frozen=True):

@@ -1,0 +1,22 @@
+from __future__ import annotations
+
+import pytest
+
+from nodeguard.cli.check_catalogue import load_catalogue
+from nodeguard.model.policy import default_policy
+from nodeguard.simulate.evaluation.evaluate import EvaluationInputs, EvaluationPlan, evaluate
+from nodeguard.simulate.simulation import enforce_all
+
+
+@pytest.mark.slow
+def test_a_fleet_of_16_nodes_is_evaluated() -> None:
+    catalogue, signals = load_catalogue()
+    inputs = EvaluationInputs(catalogue, signals, enforce_all(default_policy(catalogue.fault_classes)))
+    steps: list[str] = []
+    plan = EvaluationPlan(nodes=16, episodes=1, days=1, before=0.0, rollouts=())
+    result = evaluate(inputs, plan, 1, steps.append)
+    assert {"leaf dead", "rack power"} <= {row.kind for row in result.faults}
+    assert {"spine degraded", "NVLink tray"} <= set(result.unfit)
+    assert result.quiet is not None
+    assert result.quiet.fleet_nodes == 16
+    assert steps == [*(f"{row.kind}: 1 episodes" for row in result.faults), "1 normal days"]
