@@ -21,6 +21,7 @@ from nodeguard.model.incident import (
     Symptom,
 )
 from nodeguard.model.instant import parse_or_zero, rfc3339
+from nodeguard.model.mark import Mark
 
 API_VERSION = "nodeguard.dev/v1alpha1"
 KIND = "NodeIncident"
@@ -96,6 +97,7 @@ class IncidentStatus(Struct, frozen=True, rename="camel"):
     occurrences: int = 0
     parent: str = ""
     budget: str = ""
+    mark: str = ""
     confinement: _Confinement | None = None
     jobs: tuple[str, ...] = ()
     jobs_omitted: int = 0
@@ -182,6 +184,7 @@ def incident_status(incident: Incident) -> IncidentStatus:
         occurrences=incident.occurrences,
         parent=incident.parent[:MAX_NAME],
         budget=incident.budget[:MAX_NAME],
+        mark=incident.mark or "",
         confinement=_confinement(incident.confinement),
         jobs=tuple(job[:MAX_NAME] for job in incident.jobs[:MAX_JOBS]),
         jobs_omitted=incident.jobs_omitted,
@@ -235,6 +238,7 @@ def to_incident(observed: ObservedIncident) -> Incident | None:
             occurrences=status.occurrences,
             parent=status.parent,
             budget=status.budget,
+            mark=Mark(status.mark) if status.mark else None,
             confinement=_to_confinement(status.confinement),
             jobs=status.jobs,
             jobs_omitted=status.jobs_omitted,

@@ -7,6 +7,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 from nodeguard.model.finding import Action, Health
+from nodeguard.model.mark import Mark
 
 
 class IncidentState(StrEnum):
@@ -73,7 +74,8 @@ class Incident(Struct, frozen=True, omit_defaults=True, rename="camel"):
     the check with the most specific finding. first_seen, last_transition, resolved_at: seconds since the
     epoch; resolved_at is 0 while open. occurrences: how often it was opened. parent: name of the incident
     that includes this one, empty for none. budget: the budget that withholds the mark, with its limit; the
-    used amount changes often and is in `detail`. confinement: of a suppressed check that fires on no new
+    used amount changes often and is in `detail`. mark: the most severe mark that is set for it, None for none
+    or if unknown. confinement: of a suppressed check that fires on no new
     nodes; None for all nodes. jobs: the jobs on its nodes since it was opened, as far as they were read;
     jobs_omitted: number of further ones.
     """
@@ -99,6 +101,7 @@ class Incident(Struct, frozen=True, omit_defaults=True, rename="camel"):
     occurrences: int = 1
     parent: str = ""
     budget: str = ""
+    mark: Mark | None = None
     confinement: Confinement | None = None
     jobs: tuple[str, ...] = ()
     jobs_omitted: int = 0

@@ -18,6 +18,7 @@ from nodeguard.kube.incident_object import (
 )
 from nodeguard.model.finding import Health
 from nodeguard.model.incident import IncidentState
+from nodeguard.model.mark import Mark
 from tests.kube.test_incident_writer import LOST, NOW
 
 BEGAN, CHANGED, RESOLVED = "2027-01-15T07:59:00Z", "2027-01-15T07:59:30Z", "2027-01-15T08:00:00Z"
@@ -134,3 +135,12 @@ def test_a_status_names_jobs_within_the_limits_of_an_object() -> None:
     assert to_incident(decode_incident(msgspec.json.encode(body))) == incident
     many = incident_status(replace(LOST, jobs=tuple(f"a/{'b' * 300}" for _ in range(100))))
     assert (len(many.jobs), {len(job) for job in many.jobs}) == (MAX_JOBS, {MAX_NAME})
+
+
+@pytest.mark.parametrize("mark", [None, *Mark])
+def test_the_mark_of_an_incident_survives_a_restart(mark: Mark | None) -> None:
+    status = incident_status(replace(LOST, mark=mark))
+    content = {"metadata": {"name": LOST.name, "uid": "u", "resourceVersion": "1"}, "status": status}
+    restored = to_incident(decode_incident(msgspec.json.encode(content)))
+    assert restored is not None
+    assert restored.mark == mark

@@ -7,8 +7,9 @@ from msgspec.structs import replace
 
 from nodeguard.fleet.diagnosis.results import JOB
 from nodeguard.model.finding import Health
-from nodeguard.model.incident import Incident, IncidentState
+from nodeguard.model.incident import GRANTED_STATES, Incident, IncidentState
 from nodeguard.model.job import add_jobs, jobs_text
+from nodeguard.model.mark import Mark
 from nodeguard.model.target import target_label
 
 
@@ -37,20 +38,28 @@ _REASONS = {
 }
 
 
-def _news(incident: Incident) -> tuple[str, ...]:
+def _news(incident: Incident) -> tuple[object, ...]:
     """Return the fields with changes that cause an Event: also the reason of a withheld mark."""
+    is_withheld = incident.state == IncidentState.WITHHELD or _is_marked_too_weakly(incident)
+    reason = (incident.budget or incident.detail) if is_withheld else ""
+    return incident.state, incident.scope, incident.mark, reason
+
+
+def _is_marked_too_weakly(incident: Incident) -> bool:
+    """Return whether a fatal incident has a suspect mark: its quarantine is not set yet."""
     return (
-        incident.state,
-        incident.scope,
-        (incident.budget or incident.detail) if incident.state == IncidentState.WITHHELD else "",
+        incident.state in GRANTED_STATES and incident.health == Health.FATAL and incident.mark == Mark.SUSPECT
     )
 
 
 def event_of(before: Incident | None, after: Incident) -> IncidentEvent | None:
-    """Return the Event of an incident's change; None where only words changed, or its parent has one."""
+    """Return the Event of an incident's change; None where only words changed, its health improved, or its
+    parent has one.
+    """
     if after.parent or after.state not in _REASONS:
         return None
-    if before is not None and _news(before) == _news(after):
+    rose = before is not None and before.is_open and after.health.rank > before.health.rank
+    if before is not None and _news(before) == _news(after) and not rose:
         return None
     reason, warning = _REASONS[after.state]
     # A message about a domain or a check names it.
@@ -58,7 +67,9 @@ def event_of(before: Incident | None, after: Incident) -> IncidentEvent | None:
     found = f"{after.message}; " if after.message else ""
     jobs = jobs_text(after.jobs, after.jobs_omitted)
     hit = f"; jobs: {jobs}" if jobs and not after.target.startswith(JOB) else ""
-    message = f"{place}{found}{_done(after)}{hit} ({after.name})"
+    rise = f"health changed from {before.health.value} to {after.health.value}; " if before and rose else ""
+    refused = f"; {after.detail}" if _is_marked_too_weakly(after) and after.detail else ""
+    message = f"{place}{found}{rise}{_done(after)}{refused}{hit} ({after.name})"
     return IncidentEvent(after.uid, after.node, reason, message[:1000], warning, after.name)
 
 
@@ -78,6 +89,8 @@ def mark_message(incident: Incident) -> str:
 
 
 def _work(incident: Incident) -> str:
+    if incident.mark is not None:
+        return "new gang work" if incident.mark == Mark.SUSPECT else "new work"
     return "new work" if incident.health == Health.FATAL else "new gang work"
 
 
@@ -103,7 +116,13 @@ def _done(incident: Incident) -> str:
 def resolve(incident: Incident, now: float, detail: str = "") -> Incident:
     """Return an incident as resolved. now: seconds since the epoch."""
     return replace(
-        incident, state=IncidentState.RESOLVED, last_transition=now, resolved_at=now, scope="", detail=detail
+        incident,
+        state=IncidentState.RESOLVED,
+        last_transition=now,
+        resolved_at=now,
+        scope="",
+        mark=None,
+        detail=detail,
     )
 
 
@@ -135,6 +154,7 @@ def _gist(incident: Incident) -> tuple[object, ...]:
     return (
         incident.state,
         incident.health,
+        incident.mark,
         incident.cause,
         incident.action,
         incident.scope,

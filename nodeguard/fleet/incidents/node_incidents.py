@@ -184,6 +184,7 @@ def _without_findings(incident: Incident, situation: NodeSituation, now: float) 
             state=IncidentState.OPEN,
             last_transition=now,
             scope="",
+            mark=None,
             detail="no report of the node's agent",
         )
     return incident
@@ -209,8 +210,12 @@ def _incident(
     state = next((state for state in _STATES if state in states), default)
     shown = _shown(decisions, state)
     detail = shown.reason if shown else ""
+    mark = _active_mark(causes, decisions)
     if causes and state not in GRANTED_STATES:
-        state, detail, shown = *_recovery(situation, causes), None
+        if shown and mark == Mark.SUSPECT and shown.request.mark == Mark.QUARANTINE:
+            state, detail = situation.granted, _missing_quarantine(shown)
+        else:
+            state, detail, shown = *_recovery(situation, causes), None
     has_device = any(device is not None for device, _ in causes) or any(
         decision.state == state and decision.request.device is not None for decision in decisions
     )
@@ -255,6 +260,7 @@ def _incident(
         detail=detail,
         symptoms=tuple(_symptom(finding) for finding in findings[:_SYMPTOMS]),
         budget=shown.refusal.limit_message() if shown and shown.refusal else "",
+        mark=mark,
         jobs=jobs,
         jobs_omitted=jobs_omitted,
     )
@@ -287,6 +293,26 @@ def _recovery(
     if situation.report is None:
         return situation.granted, "waits for the node's agent to report"
     return situation.granted, f"waits for {', '.join(unproven)} to pass with fresh data"
+
+
+def _active_mark(
+    causes: list[tuple[Device | None, MarkCause]], decisions: Iterable[MarkDecision]
+) -> Mark | None:
+    """Return the most severe mark that is set, or granted in this plan; None for none."""
+    marks = {cause.mark for _, cause in causes}
+    marks |= {decision.request.mark for decision in decisions if decision.is_granted}
+    return next((mark for mark in Mark if mark in marks), None)
+
+
+def _missing_quarantine(decision: MarkDecision) -> str:
+    """Return why a node with a suspect mark is not quarantined."""
+    reason = f": {decision.reason}" if decision.reason else ""
+    match decision.state:
+        case IncidentState.DRY_RUN:
+            withheld = f", and would be withheld{reason}" if reason else ""
+            return f"quarantine is not enforced{withheld}"
+        case state:
+            return f"quarantine is {state.phrase}{reason}"
 
 
 def _symptom(finding: ReportedFinding) -> Symptom:
