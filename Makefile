@@ -3,7 +3,7 @@
 # make test      all tests without pods; ARGS selects: make test ARGS=tests/judge
 # make test-pods the tests with images, a kubelet and pods: as root, ten minutes
 # make lint      style, types, layers, and links of the documentation
-# make docs      the reference pages and dashboards, from their sources, and the documentation as a site in build/site
+# make docs      the reference pages, dashboards and pictures of output, and the documentation as a site in build/site
 # make manifests the manifests of daemonset/ from the Helm chart
 # make fixtures  the synthetic bundles that tests, figures and the demo use
 # make bench     figures, each beside a reference measured in the same run
@@ -69,6 +69,7 @@ fixtures: environment
 docs: environment catalogue
 	$(BIN)/python -m scripts.reference
 	$(BIN)/python -m scripts.dashboards
+	$(BIN)/python -m scripts.pictures
 	$(BIN)/mkdocs --quiet build --strict
 
 # With the Helm of `make controlplane`, or the installed one.

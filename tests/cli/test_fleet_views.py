@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from msgspec.structs import replace
 
 from nodeguard.cli.render.resources import INCIDENT_TABLE, resource_lines
@@ -251,19 +252,29 @@ def test_incidents_in_a_list() -> None:
     few = replace(few, incidents=(replace(few.incidents[0], acknowledged="alice"), *few.incidents[1:]))
     assert look(resource_lines(INCIDENT_TABLE, few.incidents, 120, wide=False, omitted=3), 120) == page("""
     SEVERITY  NODE      DEVICE          CHECK      STATE     AGE         ACK    MESSAGE
-    fatal     node-1    GPU 0000:3b:00  gpu-lost   withheld  2 min 10 s  alice  GPU 0000:3b:00 has fallen off the bus: Xid …
-    fatal     node-102  port mlx5_0/1   port-down  withheld  2 min 10 s  -      port mlx5_0/1 is down: polling
+    fatal     node-1    GPU 0000:3b:00  gpu-lost   withheld  2 min 10 s  alice  has fallen off the bus: Xid 79
+    fatal     node-102  port mlx5_0/1   port-down  withheld  2 min 10 s  -      is down: polling
     fatal     node-2    GPU 0000:3c:00  gpu-ecc    marked    14 min      -      12 uncorrectable errors in SRAM
     suspect   node-11   GPU 0000:3b:00  gpu-hot    marked    2 min 10 s  -      91 °C, slowed by hardware
     and 3 more: use filters
     """)
     assert look(resource_lines(INCIDENT_TABLE, few.incidents, 160, wide=True), 160) == page("""
     SEVERITY  NODE      DEVICE          CHECK      STATE     AGE         ACK    ACTION     NAME                             MESSAGE
-    fatal     node-1    GPU 0000:3b:00  gpu-lost   withheld  2 min 10 s  alice  reset-gpu  node-1-gpu-0000-3b-00-f750a6f0   GPU 0000:3b:00 has fallen off the bus: …
-    fatal     node-102  port mlx5_0/1   port-down  withheld  2 min 10 s  -      reset-gpu  node-102-port-mlx5-0-1-690d486f  port mlx5_0/1 is down: polling
+    fatal     node-1    GPU 0000:3b:00  gpu-lost   withheld  2 min 10 s  alice  reset-gpu  node-1-gpu-0000-3b-00-f750a6f0   has fallen off the bus: Xid 79
+    fatal     node-102  port mlx5_0/1   port-down  withheld  2 min 10 s  -      reset-gpu  node-102-port-mlx5-0-1-690d486f  is down: polling
     fatal     node-2    GPU 0000:3c:00  gpu-ecc    marked    14 min      -      none       node-2-gpu-0000-3c-00-356027bb   12 uncorrectable errors in SRAM
     suspect   node-11   GPU 0000:3b:00  gpu-hot    marked    2 min 10 s  -      reset-gpu  node-11-gpu-0000-3b-00-6cfda3a9  91 °C, slowed by hardware
     """)
+
+
+@pytest.mark.parametrize(
+    ("age", "text"),
+    [(0.2, "0 s"), (130.0, "2 min 10 s"), (1435.0, "23 min"), (4230.0, "1 h 10 min"), (90_000.0, "1 d 1 h")],
+)
+def test_a_long_age_in_a_table_has_no_small_units(age: float, text: str) -> None:
+    incident = replace(list_incidents(STORM.planner, LEADER, STORM.now).incidents[0], age=age)
+    row = look(resource_lines(INCIDENT_TABLE, [incident], 120, wide=False), 120).splitlines()[1]
+    assert f"withheld  {text}  " in row
 
 
 def test_an_incident_in_full() -> None:

@@ -18,6 +18,9 @@ from nodeguard.model.check import Check
 # Columns below which the last cell gets a line of its own.
 _LEAST = 24
 
+# Seconds from which an age has no smaller unit than that of these seconds.
+_AGE_UNITS = ((36_000.0, 3600.0), (600.0, 60.0))
+
 # The cell of a value that does not exist.
 NONE = StyledText("-", "dim")
 
@@ -103,7 +106,13 @@ def _text(text: str, style: str = "") -> StyledText:
 
 
 def _age(seconds: float | None) -> StyledText:
-    return NONE if seconds is None else StyledText("0 s" if seconds < 1 else format_duration(seconds))
+    """Return an age for a column: the longer it is, the fewer digits it has."""
+    if seconds is None:
+        return NONE
+    unit = next((unit for least, unit in _AGE_UNITS if seconds >= least), 0.0)
+    return StyledText(
+        "0 s" if seconds < 1 else format_duration(seconds - seconds % unit if unit else seconds)
+    )
 
 
 def _health(health: str) -> StyledText:
@@ -146,6 +155,13 @@ def _incident_device(incident: IncidentSummary) -> StyledText:
     return StyledText("(check suppressed)" if incident.resource.startswith(CHECK) else incident.resource)
 
 
+def _incident_message(incident: IncidentSummary) -> StyledText:
+    """Return the message without the device at its beginning, which has a column of its own."""
+    message = incident.message or incident.summary
+    rest = message.removeprefix(_incident_device(incident).text)
+    return StyledText(rest.lstrip(": ") if rest.startswith((" ", ": ")) else message)
+
+
 def _incident_state(incident: IncidentSummary) -> StyledText:
     left = f" {format_duration(round(incident.seconds_left))}" if incident.seconds_left >= 1 else ""
     return StyledText(f"{incident.state.phrase}{left}", STYLES[incident.state])
@@ -165,7 +181,7 @@ INCIDENT_TABLE = ResourceTable(
         Column("ACK", lambda incident: _text(incident.acknowledged)),
         Column("ACTION", lambda incident: _text(incident.action.value), wide=True),
         Column("NAME", lambda incident: StyledText(incident.name), wide=True),
-        Column("MESSAGE", lambda incident: StyledText(incident.message or incident.summary)),
+        Column("MESSAGE", _incident_message),
     ),
 )
 

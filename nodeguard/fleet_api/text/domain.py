@@ -63,7 +63,8 @@ def domain_lines(domain: DomainView) -> list[StyledLine]:
     lines = [_headline(domain), *_facts(domain)]
     if domain.votes:
         lines.append(StyledLine())
-        lines += [item_line(vote.node, _vote(vote)) for vote in domain.votes]
+        width = max(len(vote.node) for vote in domain.votes)
+        lines += [item_line(vote.node, _vote(vote), width=width) for vote in domain.votes]
         if domain.votes_omitted:
             lines.append(StyledLine(text=f"  and {domain.votes_omitted} more nodes"))
     if domain.children:

@@ -41,9 +41,11 @@ STYLES = {
 MARK_STYLES = {DEGRADED: "suspect"} | {mark.value: kind.health.value for mark, kind in MARK_KINDS.items()}
 
 
-def item_line(name: str, text: str, style: str = "", name_style: str = "dim") -> StyledLine:
-    """Return a line with the name and the value of a field, below a headline."""
-    return StyledLine((StyledText(f"  {name:<{_FIELD - 2}}", name_style),), text, style)
+def item_line(
+    name: str, text: str, style: str = "", name_style: str = "dim", width: int = _FIELD - 3
+) -> StyledLine:
+    """Return a line with the name and the value of a field, below a headline. width: of the longest name."""
+    return StyledLine((StyledText(f"  {name:<{max(width, _FIELD - 3)}} ", name_style),), text, style)
 
 
 def title_line(heading: str, style: str, text: str) -> StyledLine:

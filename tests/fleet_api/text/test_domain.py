@@ -225,3 +225,13 @@ def test_a_suppressed_check() -> None:
     FATAL  gpu-lost - node-0, GPU 0000:3b:00
       message     gpu-lost at gpu/0000:3b:00
     """)
+
+
+def test_long_names_of_nodes_are_aligned() -> None:
+    view = describe_domain(FABRIC.planner, FIRST, FABRIC.now)
+    names = "gpu-h100-0001", "gpu-h100-with-a-long-name"
+    votes = tuple(replace(vote, node=name) for name, vote in zip(names, view.votes, strict=False))
+    lines = look(domain_lines(replace(view, votes=votes)), 120).splitlines()
+    assert [line.index(" 25 s ago") > 0 for line in lines if "gpu-h100" in line] == [True, True]
+    assert f"  {names[0]:<25} port-down" in "\n".join(lines)
+    assert f"  {names[1]} 25 s ago" in "\n".join(lines)
