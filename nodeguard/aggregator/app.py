@@ -98,7 +98,7 @@ class AggregatorApp:
         ingest.endpoint.on_refused = handler.message_refused
         notifications = _notifications(options, service)
         await serve_monitoring(options, service, ingest, policy, notifications, stack)
-        state = service_state(service, decisions, policy)
+        state = service_state(service, decisions, policy, notifications)
         await serve_operators(options, service, state, catalogue, stack)
         work = [*access.work, service.run(), serve_agents(options, ingest, certificate)]
         if certificate is not None:
@@ -172,6 +172,8 @@ def _notifications(options: AggregatorOptions, service: AggregatorService) -> No
         sender = NotificationSender(read_notifications(options.notifications))
     except ConfigError as error:
         raise StartError(str(error)) from None
+
+    sender.read_spool()
 
     def plan_made(plan: Plan, _: Instant) -> None:
         sender.plan_made(service.planner, plan, acts=service.is_active)

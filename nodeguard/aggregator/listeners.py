@@ -71,7 +71,10 @@ async def serve_monitoring(
 
 
 def service_state(
-    service: AggregatorService, decisions: Decisions, policy: PolicyReloader | None
+    service: AggregatorService,
+    decisions: Decisions,
+    policy: PolicyReloader | None,
+    notifications: NotificationSender | None = None,
 ) -> Callable[[], ServiceState]:
     """Return the function that returns the state of the service, for responses."""
 
@@ -89,6 +92,7 @@ def service_state(
             decisions=decisions(),
             refused=service.refusals.recent(now.mono),
             connection_shortage=service.capacity_problem,
+            notification_problem=notifications.problem() if notifications is not None else "",
         )
 
     return state

@@ -21,7 +21,8 @@ class ServiceState(Struct, frozen=True):
     monotonic clock. plan_age: seconds since the latest plan, None before the first. policy_file,
     policy_error: path of the policy, and why a newer one is rejected; each empty for none. version: of
     nodeguard. decisions: of operators, by incident name. refused: of the past minutes, latest first.
-    connection_shortage: why not all expected agents can connect; empty where they can.
+    connection_shortage: why not all expected agents can connect; empty where they can. notification_problem:
+    which webhooks do not accept notifications, with the reason; empty for none.
     """
 
     leader: str
@@ -35,6 +36,7 @@ class ServiceState(Struct, frozen=True):
     decisions: Mapping[str, OperatorDecision] = {}
     refused: tuple[RejectedReport, ...] = ()
     connection_shortage: str = ""
+    notification_problem: str = ""
 
 
 # A hundred years: an agent with a broken clock may report more, even infinity.

@@ -83,6 +83,7 @@ def fleet_status(planner: Planner, service: ServiceState, now: Instant) -> Fleet
         refused_messages=tuple(refused_messages(refusal, now) for refusal in service.refused[:_REFUSED]),
         refused_omitted=max(0, len(service.refused) - _REFUSED),
         connection_shortage=service.connection_shortage,
+        notification_problem=service.notification_problem,
         incidents_omitted=_left_out(planner),
     )
 

@@ -98,6 +98,7 @@ class IncidentStatus(Struct, frozen=True, rename="camel"):
     parent: str = ""
     budget: str = ""
     mark: str = ""
+    highest_health: str = ""
     confinement: _Confinement | None = None
     jobs: tuple[str, ...] = ()
     jobs_omitted: int = 0
@@ -185,6 +186,7 @@ def incident_status(incident: Incident) -> IncidentStatus:
         parent=incident.parent[:MAX_NAME],
         budget=incident.budget[:MAX_NAME],
         mark=incident.mark or "",
+        highest_health=incident.highest_health or "",
         confinement=_confinement(incident.confinement),
         jobs=tuple(job[:MAX_NAME] for job in incident.jobs[:MAX_JOBS]),
         jobs_omitted=incident.jobs_omitted,
@@ -239,6 +241,7 @@ def to_incident(observed: ObservedIncident) -> Incident | None:
             parent=status.parent,
             budget=status.budget,
             mark=Mark(status.mark) if status.mark else None,
+            highest_health=Health(status.highest_health) if status.highest_health else None,
             confinement=_to_confinement(status.confinement),
             jobs=status.jobs,
             jobs_omitted=status.jobs_omitted,

@@ -75,9 +75,9 @@ class Incident(Struct, frozen=True, omit_defaults=True, rename="camel"):
     epoch; resolved_at is 0 while open. occurrences: how often it was opened. parent: name of the incident
     that includes this one, empty for none. budget: the budget that withholds the mark, with its limit; the
     used amount changes often and is in `detail`. mark: the most severe mark that is set for it, None for none
-    or if unknown. confinement: of a suppressed check that fires on no new
-    nodes; None for all nodes. jobs: the jobs on its nodes since it was opened, as far as they were read;
-    jobs_omitted: number of further ones.
+    or if unknown. highest_health: the worst health since it was opened, None if that is `health`.
+    confinement: of a suppressed check that fires on no new nodes; None for all nodes. jobs: the jobs on its
+    nodes since it was opened, as far as they were read; jobs_omitted: number of further ones.
     """
 
     name: str
@@ -102,9 +102,15 @@ class Incident(Struct, frozen=True, omit_defaults=True, rename="camel"):
     parent: str = ""
     budget: str = ""
     mark: Mark | None = None
+    highest_health: Health | None = None
     confinement: Confinement | None = None
     jobs: tuple[str, ...] = ()
     jobs_omitted: int = 0
+
+    @property
+    def worst_health(self) -> Health:
+        """Return the worst health that it has had since it was opened."""
+        return self.highest_health or self.health
 
     @property
     def is_open(self) -> bool:

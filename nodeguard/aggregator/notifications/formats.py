@@ -54,10 +54,14 @@ class Notification(Struct, frozen=True):
 
 
 def notification_of(incident: Incident, change: ChangeKind, message: str, now: float) -> Notification:
-    """Return the notification of an incident's change. message: one sentence. now: seconds since epoch."""
+    """Return the notification of an incident's change. message: one sentence. now: seconds since epoch.
+
+    The end of an incident has one id, whichever aggregator notifies it, and however often.
+    """
     where = incident.node or incident.target
+    time = "" if not incident.is_open else f"-{now * 1000:.0f}"
     return Notification(
-        id=f"{incident.name}-{incident.occurrences}-{incident.state.slug}-{now * 1000:.0f}",
+        id=f"{incident.name}-{incident.occurrences}-{incident.state.slug}{time}",
         change=change,
         text=f"{where}: {message}"[:_TEXT_LENGTH],
         at=rfc3339(now),

@@ -15,19 +15,15 @@ import aiohttp
 from nodeguard.aggregator.notifications.formats import (
     Notification,
     body_of,
-    notification_of,
     signed_headers,
 )
 from nodeguard.aggregator.notifications.settings import NotificationSettings, Webhook
 from nodeguard.aggregator.notifications.spool import FILE_LIMIT, NotificationSpool, SpoolError
-from nodeguard.aggregator.notifications.subscription import Subscription
-from nodeguard.fleet.incidents.events import IncidentEvent, event_of
+from nodeguard.aggregator.notifications.subscriptions import Subscriptions
 from nodeguard.fleet.plan import Plan
 from nodeguard.fleet.planner import Planner
 from nodeguard.local.atomic_write import atomic_write
 from nodeguard.local.backoff import backoff, jittered
-from nodeguard.model.incident import Incident
-from nodeguard.model.target import target_label
 
 logger = logging.getLogger(__name__)
 
@@ -55,52 +51,48 @@ class NotificationSender:
         self.spool = NotificationSpool(webhook.name for webhook in settings.webhooks)
         self.sent, self.failed, self.refused = Counter[str](), Counter[str](), Counter[str]()
         self._wall = wall
-        self._subscriptions = {
-            webhook.name: Subscription(webhook.min_health) for webhook in settings.webhooks
-        }
-        self._is_restored = False
-        # Open incidents on nodes under maintenance: their Nodes' uids by name.
-        self._quiet: dict[str, str] = {}
+        self._subscriptions = Subscriptions(settings.webhooks)
+        self._is_read = False
+        # Problem of the latest attempt, by webhook; none where it succeeded.
+        self._problems: dict[str, str] = {}
+        # Webhooks of which notifications were dropped since the receiver accepted one.
+        self._dropping: set[str] = set()
         self._changed = {webhook.name: asyncio.Event() for webhook in settings.webhooks}
         self._file = settings.spool_directory / FILE_NAME if settings.spool_directory else None
-        self._saved = 0
+        self._saved = 0, 0
 
     def plan_made(self, planner: Planner, plan: Plan, *, acts: bool) -> None:
         """Add the notifications of changed incidents. acts: whether the plan is applied here."""
-        changed = {incident.name: incident for incident in plan.incidents}
-        if not self._is_restored:
-            self._is_restored = True
-            # An incident that this plan changes was open before, or this plan opens it.
-            recorded = (item for item in planner.all_incidents() if item.is_open != (item.name in changed))
-            before = [item for item in recorded if not item.parent and not _is_quiet(planner, item)]
-            for subscription in self._subscriptions.values():
-                subscription.restore(before)
-        for name, uid in self._quiet.items():
-            incident = planner.incidents.get(uid, {}).get(name)
-            if incident is not None:
-                changed.setdefault(name, incident)
-        self._quiet.clear()
-        events = {event.incident: event for event in plan.events}
-        for incident in changed.values():
-            is_quiet = _is_quiet(planner, incident)
-            if is_quiet and incident.is_open:
-                self._quiet[incident.name] = incident.uid
-            event = events.get(incident.name)
-            for name, subscription in self._subscriptions.items():
-                change = subscription.change(incident, is_news=event is not None, is_quiet=is_quiet)
-                if change is not None and acts:
-                    message = _message(incident, event)
-                    self.add(name, notification_of(incident, change, message, self._wall()))
+        for webhook, notification in self._subscriptions.plan_made(planner, plan, self._wall(), acts=acts):
+            self.add(webhook, notification)
 
     def add(self, webhook: str, notification: Notification) -> None:
         """Add a notification for the webhook of a name."""
+        dropped = self.spool.dropped[webhook]
         self.spool.put(webhook, notification)
+        self._log_dropped(webhook, dropped)
         self._changed[webhook].set()
+
+    def problem(self) -> str:
+        """Return which webhooks do not accept notifications, and why; empty for none."""
+        return "; ".join(
+            f"webhook {name}: {problem}; {_count(self.spool.pending(name))} pending, "
+            f"{_count(self.spool.dropped[name])} dropped"
+            for name, problem in self._problems.items()
+        )
+
+    def _log_dropped(self, webhook: str, before: int) -> None:
+        """Log that notifications are dropped, once until the receiver accepts one."""
+        if self.spool.dropped[webhook] == before or webhook in self._dropping:
+            return
+        self._dropping.add(webhook)
+        remedy = "repair the receiver or its address; nodeguard get incidents has the state"
+        fields = {"webhook": webhook, "pending": self.spool.pending(webhook), "remedy": remedy}
+        logger.error("the spool is full or old, notifications are dropped", extra=fields)
 
     async def run(self) -> None:
         """Send until cancelled."""
-        if self._file is not None:
-            await self._restore(self._file)
+        self.read_spool()
         timeout = aiohttp.ClientTimeout(total=_TIMEOUT)
         async with aiohttp.ClientSession(timeout=timeout) as session, asyncio.TaskGroup() as tasks:
             for webhook in self.webhooks:
@@ -111,6 +103,9 @@ class NotificationSender:
     async def _serve(self, webhook: Webhook, session: aiohttp.ClientSession) -> None:
         failures = 0
         while True:
+            dropped = self.spool.dropped[webhook.name]
+            self.spool.drop_old(webhook.name, self._wall())
+            self._log_dropped(webhook.name, dropped)
             notification = self.spool.first(webhook.name)
             if notification is None:
                 self._changed[webhook.name].clear()
@@ -119,9 +114,12 @@ class NotificationSender:
             problem, is_final = await self._send(webhook, notification, session)
             if not problem:
                 failures = 0
+                self._problems.pop(webhook.name, None)
+                self._dropping.discard(webhook.name)
                 self.sent[webhook.name] += 1
                 self.spool.remove(webhook.name, notification)
                 continue
+            self._problems[webhook.name] = problem
             fields = {"webhook": webhook.name, "incident": notification.incident, "error": problem}
             if is_final:
                 self.refused[webhook.name] += 1
@@ -157,11 +155,17 @@ class NotificationSender:
             return "", False
         return f"HTTP status {status}", 300 <= status < 500 and status not in _TEMPORARY
 
-    async def _restore(self, path: Path) -> None:
-        """Restore the spool of an earlier start. A file that cannot be used is renamed."""
+    def read_spool(self) -> None:
+        """Restore the spool of an earlier start, once: before the first plan, which needs the open incidents.
+
+        A file that cannot be used is renamed.
+        """
+        path = self._file
+        if path is None or self._is_read:
+            return
+        self._is_read = True
         try:
-            content = await asyncio.to_thread(_read, path)
-            self.spool.restore(content)
+            opened = self.spool.restore(_read(path))
         except FileNotFoundError:
             return
         except (OSError, SpoolError) as error:
@@ -171,14 +175,17 @@ class NotificationSender:
                 "cannot use the spool of notifications",
                 extra={"file": str(path), "error": reason, "remedy": remedy},
             )
-            await asyncio.to_thread(_set_aside, path)
+            _set_aside(path)
+            return
+        self._subscriptions.restore(opened)
 
     async def _save_changes(self, path: Path) -> None:
         """Write the spool after each change, so that a restart sends what is pending."""
         problem = ""
         while True:
-            if self.spool.revision != self._saved:
-                revision, content = self.spool.revision, self.spool.encode()
+            revision = self.spool.revision, self._subscriptions.revision
+            if revision != self._saved:
+                content = self.spool.encode(self._subscriptions.opened())
                 try:
                     await asyncio.to_thread(atomic_write, str(path), [content])
                     self._saved, problem = revision, ""
@@ -190,18 +197,8 @@ class NotificationSender:
             await asyncio.sleep(_SAVE_INTERVAL)
 
 
-def _is_quiet(planner: Planner, incident: Incident) -> bool:
-    """Return whether the node of an incident is under maintenance: its faults are expected."""
-    placement = planner.state.placements.get(incident.uid)
-    return placement is not None and bool(placement.maintenance)
-
-
-def _message(incident: Incident, event: IncidentEvent | None) -> str:
-    """Return a change of an incident as a sentence. event: that of the change, if it has one."""
-    if incident.parent:
-        return f"{incident.cause} on {target_label(incident.target)} is part of incident {incident.parent}"
-    event = event or event_of(None, incident)
-    return event.message if event is not None else incident.message
+def _count(number: int) -> str:
+    return f"{number} notification{'' if number == 1 else 's'}"
 
 
 def _read(path: Path) -> bytes:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Literal
+
+from msgspec.structs import replace
 
 from nodeguard.model.finding import Health
 from nodeguard.model.incident import Incident, IncidentState
@@ -17,18 +19,19 @@ class Subscription:
 
     An incident is opened here when its health reaches min_health. From then on all of its changes are
     received, also with a lower health: a receiver that is not notified of the end has it open for ever.
+
+    open: the incidents that are open here, by name, as of their latest notification and without long texts.
     """
 
     def __init__(self, min_health: Health) -> None:
+        self.open: dict[str, Incident] = {}
         self._min_health = min_health
-        # The health in the latest notification of each incident that is open here, by name.
-        self._open: dict[str, Health] = {}
 
     def restore(self, incidents: Iterable[Incident]) -> None:
-        """Take these incidents as opened here before this start, if their health is high enough."""
-        self._open.update(
-            (incident.name, incident.health) for incident in incidents if self._is_wanted(incident)
-        )
+        """Take these incidents as opened here before this start, if their health was ever high enough."""
+        for incident in incidents:
+            if self._is_wanted(incident, incident.worst_health):
+                self.open.setdefault(incident.name, _brief(incident))
 
     def change(self, incident: Incident, *, is_news: bool, is_quiet: bool) -> ChangeKind | None:
         """Return the change to notify of an incident; None for no notification.
@@ -36,19 +39,36 @@ class Subscription:
         is_news: whether it has an Event. is_quiet: whether it is not opened now. An incident that another
         one explains is resolved here: the other one is notified.
         """
-        sent = self._open.get(incident.name)
+        sent = self.open.get(incident.name)
         if incident.parent or not incident.is_open:
-            self._open.pop(incident.name, None)
+            self.open.pop(incident.name, None)
             return None if sent is None else "resolved"
         if incident.state == IncidentState.PENDING:
             return None
         if sent is None:
-            if is_quiet or not self._is_wanted(incident):
+            if is_quiet or not self._is_wanted(incident, incident.health):
                 return None
-        elif not is_news and incident.health.rank <= sent.rank:
+        elif not is_news and incident.health.rank <= sent.health.rank:
             return None
-        self._open[incident.name] = incident.health
+        self.open[incident.name] = _brief(incident)
         return "opened" if sent is None else "updated"
 
-    def _is_wanted(self, incident: Incident) -> bool:
-        return incident.health.rank >= self._min_health.rank
+    def ended(self, recorded: dict[str, Incident], *, is_complete: bool) -> Iterator[Incident]:
+        """Yield the incidents that are open here and have ended without a change: before this start, or
+        because their record is lost. recorded: all incidents by name, those in their grace period too.
+        is_complete: whether a missing incident is over, as everything has been reported since the start.
+        """
+        for name, sent in self.open.items():
+            incident = recorded.get(name)
+            if incident is None and is_complete:
+                yield sent
+            elif incident is not None and (incident.parent or not incident.is_open):
+                yield incident
+
+    def _is_wanted(self, incident: Incident, health: Health) -> bool:
+        return not incident.parent and health.rank >= self._min_health.rank
+
+
+def _brief(incident: Incident) -> Incident:
+    """Return an incident without the texts that a later notification does not need."""
+    return replace(incident, symptoms=(), jobs=(), detail="", message="")

@@ -138,6 +138,7 @@ def update_incident(before: Incident | None, now: Incident, wall: float) -> Inci
         last_transition=before.last_transition,
         occurrences=before.occurrences,
         message=now.message or before.message,
+        highest_health=before.worst_health if before.worst_health.rank > now.health.rank else None,
     )
     jobs = add_jobs((before.jobs, before.jobs_omitted), (now.jobs, now.jobs_omitted))
     same = replace(same, jobs=jobs[0], jobs_omitted=jobs[1])

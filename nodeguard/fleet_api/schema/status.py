@@ -216,7 +216,8 @@ class FleetStatus(Struct, frozen=True):
     domains: degraded domains by state of their mark; degraded_domains: the first few, unmarked ones first.
     suppressed_checks: checks that set no mark at present. repeat_offenders: the worst few. refused_messages:
     of the latest few nodes; refused_omitted: number of other nodes. connection_shortage: reason why not all
-    expected agents can connect, with the remedy; empty if all can. incidents_omitted: see OmittedIncidents.
+    expected agents can connect, with the remedy; empty if all can. notification_problem: webhooks that do not
+    accept notifications, with the reason; empty for none. incidents_omitted: see OmittedIncidents.
     """
 
     version: Literal[1]
@@ -247,4 +248,5 @@ class FleetStatus(Struct, frozen=True):
     refused_messages: tuple[RefusedMessages, ...] = ()
     refused_omitted: int = 0
     connection_shortage: str = ""
+    notification_problem: str = ""
     incidents_omitted: OmittedIncidents = OmittedIncidents()

@@ -88,9 +88,11 @@ def obstacle_lines(status: FleetStatus) -> Iterator[StyledLine]:
 
 
 def _reporting_problems(status: FleetStatus) -> Iterator[StyledLine]:
-    """Yield the problems that prevent agents from reporting."""
+    """Yield the problems that prevent agents from reporting, and webhooks from receiving."""
     if status.connection_shortage:
         yield item_line("open files", status.connection_shortage, name_style="fatal")
+    if status.notification_problem:
+        yield item_line("webhooks", status.notification_problem, name_style="warning")
     for messages in status.refused_messages:
         yield refused_line(messages)
     if status.refused_omitted:

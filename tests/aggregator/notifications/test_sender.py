@@ -12,9 +12,10 @@ from msgspec.structs import replace
 
 from nodeguard.aggregator.identity.caller import Caller
 from nodeguard.aggregator.notifications import sender as sender_module
+from nodeguard.aggregator.notifications import spool as spool_module
 from nodeguard.aggregator.notifications.sender import FILE_NAME, NotificationSender
 from nodeguard.aggregator.notifications.settings import NotificationSettings, Webhook
-from tests.aggregator.notifications.scene import notification, webhook
+from tests.aggregator.notifications.scene import NOW, notification, webhook
 from tests.aggregator.test_mark_counter import CountingScene
 from tests.aggregator.test_report_handler import report
 from tests.logs import LogLines
@@ -36,7 +37,7 @@ def _retry_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def new_sender(*webhooks: Webhook, spool: Path | None = None) -> NotificationSender:
-    return NotificationSender(NotificationSettings(webhooks, spool))
+    return NotificationSender(NotificationSettings(webhooks, spool), lambda: NOW)
 
 
 def listen(scene: CountingScene, sender: NotificationSender) -> None:
@@ -144,6 +145,25 @@ async def test_a_receiver_that_is_down_gets_everything_in_order_later(
     assert [body["id"] for body in receiver.bodies] == [item.id for item in items]
     assert log.messages().count("cannot send a notification, it is sent again") == 1
     assert (sender.sent["oncall"], sender.refused["oncall"]) == (3, 0)
+
+
+async def test_a_problem_of_a_webhook_is_shown_until_it_accepts(
+    receiver: WebhookReceiver, log: LogLines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spool_module, "MAX_PENDING", 2)
+    receiver.status = 503
+    sender = new_sender(webhook(url=receiver.url))
+    async with running(sender):
+        for number in range(4):
+            sender.add("oncall", notification(number=number))
+        await until_async(lambda: sender.failed["oncall"] >= 1)
+        assert sender.problem() == (
+            "webhook oncall: HTTP status 503; 2 notifications pending, 2 notifications dropped"
+        )
+        receiver.status = 200
+        await until_async(lambda: len(receiver.bodies) == 2)
+        await until_async(lambda: not sender.problem())
+    assert log.messages().count("the spool is full or old, notifications are dropped") == 1
 
 
 async def test_a_refused_notification_does_not_block_the_others(

@@ -1,0 +1,166 @@
+"""The subscriptions of all webhooks: the notifications of each plan, across restarts. No input or output."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from nodeguard.aggregator.notifications.formats import Notification, notification_of
+from nodeguard.aggregator.notifications.settings import Webhook
+from nodeguard.aggregator.notifications.subscription import ChangeKind, Subscription
+from nodeguard.fleet.incidents.events import IncidentEvent, event_of, resolve
+from nodeguard.fleet.plan import Plan
+from nodeguard.fleet.planner import Planner
+from nodeguard.model.incident import Incident, IncidentState
+from nodeguard.model.target import target_label
+
+# Seconds after the first plan until an incident without a record is over: longer than all agents need to
+# report, and than a grace period.
+COMPLETE = 900.0
+
+# Seconds for which a change waits for this aggregator to become active. Later the active one has sent it.
+TAKEOVER = 120.0
+
+# Seconds between two searches for open incidents that have ended without a change.
+_CHECK_INTERVAL = 60.0
+
+
+class _Owed(Struct, frozen=True):
+    """A change that is not sent yet. at: seconds since the epoch."""
+
+    at: float
+    notification: Notification
+    incident: Incident
+
+
+class Subscriptions:
+    """The mutable owner of what each webhook has open. revision: increases with each change of it."""
+
+    def __init__(self, webhooks: Iterable[Webhook]) -> None:
+        self.revision = 0
+        self._subscriptions = {webhook.name: Subscription(webhook.min_health) for webhook in webhooks}
+        self._first_plan: float | None = None
+        self._next_check = 0.0
+        # Open incidents on nodes under maintenance: their Nodes' uids by name.
+        self._quiet: dict[str, str] = {}
+        # Changes of an aggregator that does not act yet, by webhook and incident, oldest first.
+        self._owed: dict[tuple[str, str], _Owed] = {}
+
+    def restore(self, opened: Mapping[str, Mapping[str, Incident]]) -> None:
+        """Restore what was open before this start, by webhook and name. Before the first plan."""
+        for webhook, incidents in opened.items():
+            if webhook in self._subscriptions:
+                self._subscriptions[webhook].open.update(incidents)
+
+    def opened(self) -> dict[str, dict[str, Incident]]:
+        """Return the incidents that are open for each webhook, by name, those with an unsent end included."""
+        opened = {name: dict(subscription.open) for name, subscription in self._subscriptions.items()}
+        for (webhook, name), item in self._owed.items():
+            if item.notification.change == "resolved":
+                opened[webhook].setdefault(name, replace(item.incident, symptoms=()))
+        return opened
+
+    def plan_made(
+        self, planner: Planner, plan: Plan, now: float, *, acts: bool
+    ) -> list[tuple[str, Notification]]:
+        """Return the notifications of a plan, each with its webhook. acts: whether the plan is applied here.
+        now: seconds since the epoch.
+        """
+        events = {event.incident: event for event in plan.events}
+        changed = {incident.name: incident for incident in plan.incidents}
+        if self._first_plan is None:
+            self._first_plan = now
+            self._restore_recorded(planner, changed, events)
+        for incident in self._with_quiet(planner, changed).values():
+            is_quiet = _is_quiet(planner, incident)
+            if is_quiet and incident.is_open:
+                self._quiet[incident.name] = incident.uid
+            event = events.get(incident.name)
+            for name, subscription in self._subscriptions.items():
+                change = subscription.change(incident, is_news=event is not None, is_quiet=is_quiet)
+                if change is not None:
+                    self._owe(name, incident, change, _message(incident, event), now)
+        if now >= self._next_check:
+            self._next_check = now + _CHECK_INTERVAL
+            self._end_unrecorded(planner, now, is_complete=now - self._first_plan > COMPLETE)
+        self._forget_owed(now)
+        if not acts:
+            return []
+        owed, self._owed = self._owed, {}
+        return [(webhook, item.notification) for (webhook, _), item in owed.items()]
+
+    def _restore_recorded(
+        self, planner: Planner, changed: Mapping[str, Incident], events: Mapping[str, IncidentEvent]
+    ) -> None:
+        """Take the recorded incidents that were open before the first plan as open."""
+        before = [
+            incident
+            for incident in planner.all_incidents()
+            if _was_open(incident, incident.name in changed, incident.name in events)
+            and not _is_quiet(planner, incident)
+        ]
+        for subscription in self._subscriptions.values():
+            subscription.restore(before)
+
+    def _with_quiet(self, planner: Planner, changed: dict[str, Incident]) -> dict[str, Incident]:
+        """Return the changed incidents, and those that were under maintenance at the latest plan."""
+        for name, uid in self._quiet.items():
+            incident = planner.incidents.get(uid, {}).get(name)
+            if incident is not None:
+                changed.setdefault(name, incident)
+        self._quiet.clear()
+        return changed
+
+    def _end_unrecorded(self, planner: Planner, now: float, *, is_complete: bool) -> None:
+        """Notify the end of incidents that ended before this start, or that are not recorded any more."""
+        recorded = {incident.name: incident for incident in planner.all_incidents()}
+        for pending in planner.pending.values():
+            recorded = {**pending, **recorded}
+        for name, subscription in self._subscriptions.items():
+            for incident in list(subscription.ended(recorded, is_complete=is_complete)):
+                end = incident
+                if incident.is_open and not incident.parent:
+                    end = resolve(incident, now, "it is no longer recorded")
+                if subscription.change(end, is_news=True, is_quiet=False) == "resolved":
+                    self._owe(name, end, "resolved", _message(end, None), now)
+
+    def _owe(self, webhook: str, incident: Incident, change: ChangeKind, message: str, now: float) -> None:
+        earlier = self._owed.pop((webhook, incident.name), None)
+        if earlier is not None and earlier.notification.change == "opened" and change == "updated":
+            change = "opened"
+        notification = notification_of(incident, change, message, now)
+        self._owed[webhook, incident.name] = _Owed(now, notification, incident)
+        self.revision += 1
+
+    def _forget_owed(self, now: float) -> None:
+        while self._owed:
+            oldest = next(iter(self._owed))
+            if now - self._owed[oldest].at <= TAKEOVER:
+                return
+            del self._owed[oldest]
+            self.revision += 1
+
+
+def _was_open(incident: Incident, is_changed: bool, has_event: bool) -> bool:  # noqa: FBT001 - of one incident
+    """Return whether an incident was open before the first plan, which may have changed or opened it."""
+    if incident.is_open and is_changed:
+        # A new one has an Event, and no history.
+        is_new = has_event and incident.state != IncidentState.RECOVERING
+        return not is_new or incident.highest_health is not None
+    return incident.is_open != is_changed
+
+
+def _is_quiet(planner: Planner, incident: Incident) -> bool:
+    """Return whether the node of an incident is under maintenance: its faults are expected."""
+    placement = planner.state.placements.get(incident.uid)
+    return placement is not None and bool(placement.maintenance)
+
+
+def _message(incident: Incident, event: IncidentEvent | None) -> str:
+    """Return a change of an incident as a sentence. event: that of the change, if it has one."""
+    if incident.parent:
+        return f"{incident.cause} on {target_label(incident.target)} is part of incident {incident.parent}"
+    event = event or event_of(None, incident)
+    return event.message if event is not None else incident.message

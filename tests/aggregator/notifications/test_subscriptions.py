@@ -1,0 +1,126 @@
+"""Every incident that is notified as open is notified as resolved: across restarts, kills and takeovers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+from msgspec.structs import replace
+
+from nodeguard.aggregator.notifications.subscriptions import COMPLETE, TAKEOVER, Subscriptions
+from nodeguard.model.finding import Health
+from nodeguard.model.incident import Incident
+from tests.aggregator.notifications.scene import webhook
+from tests.fleet.scene import Fleet, finding
+
+PAGER = replace(webhook(), min_health=Health.FATAL)
+
+
+class Scene:
+    """A fleet of which the changes are notified to a webhook for fatal incidents."""
+
+    def __init__(self) -> None:
+        self.fleet = Fleet(3)
+        self.subscriptions = Subscriptions((PAGER,))
+        self.ids: list[str] = []
+
+    def plans(self, *, acts: bool = True) -> list[str]:
+        """Plan until nothing is left to do, and return the notified changes."""
+        changes = []
+        for _ in range(3):
+            self.fleet.after(1.0)
+            plan = self.fleet.plan()
+            self.fleet.planner.record_issued(plan)
+            self.fleet.write(plan)
+            for _, item in self.subscriptions.plan_made(self.fleet.planner, plan, self.fleet.wall, acts=acts):
+                changes.append(item.change)
+                self.ids.append(item.id)
+        return changes
+
+    def restart(
+        self, opened: Mapping[str, Mapping[str, Incident]] | None = None, *, recorded: bool = True
+    ) -> None:
+        """Start a new aggregator. opened: of its spool, None without one. recorded: whether it reads the
+        incidents of the earlier one.
+        """
+        incidents = list(self.fleet.planner.all_incidents())
+        self.fleet.restart()
+        if recorded:
+            self.fleet.planner.restore_incidents(incidents)
+        self.subscriptions = Subscriptions((PAGER,))
+        if opened is not None:
+            self.subscriptions.restore(opened)
+
+
+@pytest.fixture
+def scene() -> Scene:
+    scene = Scene()
+    scene.fleet.say(0, finding())
+    assert scene.plans() == ["opened"]
+    return scene
+
+
+@pytest.mark.parametrize("has_spool", [True, False])
+def test_the_end_is_notified_after_the_health_fell_before_a_restart(scene: Scene, has_spool: bool) -> None:
+    scene.fleet.say(0, finding(health=Health.SUSPECT))
+    scene.plans()
+    scene.restart(scene.subscriptions.opened() if has_spool else None)
+    assert "opened" not in scene.plans()
+    scene.fleet.say(0)
+    assert scene.plans() == ["resolved"]
+    assert scene.plans() == []
+
+
+@pytest.mark.parametrize("has_spool", [True, False])
+def test_the_end_is_notified_if_the_fault_ended_while_the_aggregator_was_down(
+    scene: Scene, has_spool: bool
+) -> None:
+    scene.restart(scene.subscriptions.opened() if has_spool else None)
+    scene.fleet.say(0)
+    assert scene.plans() == ["resolved"]
+    assert scene.plans() == []
+
+
+def test_a_kill_after_the_end_was_recorded_does_not_lose_the_notification(scene: Scene) -> None:
+    spool = scene.subscriptions.opened()
+    scene.fleet.say(0)
+    assert scene.plans() == ["resolved"]
+    scene.restart(spool)
+    assert scene.plans() == ["resolved"]
+    # The receiver recognises the second one.
+    assert scene.ids[-1] == scene.ids[-2]
+    assert scene.subscriptions.opened() == {PAGER.name: {}}
+
+
+def test_an_incident_without_a_record_ends_when_every_agent_has_had_time_to_report(scene: Scene) -> None:
+    spool = scene.subscriptions.opened()
+    scene.fleet.say(0)
+    scene.restart(spool, recorded=False)
+    assert scene.plans() == []
+    scene.fleet.after(COMPLETE)
+    assert scene.plans() == ["resolved"]
+    assert scene.plans() == []
+
+
+def test_an_incident_without_a_record_goes_on_if_its_fault_is_reported(scene: Scene) -> None:
+    scene.restart(scene.subscriptions.opened(), recorded=False)
+    assert "opened" not in scene.plans()
+    scene.fleet.after(COMPLETE)
+    assert "resolved" not in scene.plans()
+
+
+def test_an_aggregator_that_becomes_active_sends_what_changed_meanwhile(scene: Scene) -> None:
+    scene.fleet.say(0)
+    scene.fleet.say(1, finding())
+    assert scene.plans(acts=False) == []
+    # A kill now must not lose the end.
+    assert len(scene.subscriptions.opened()[PAGER.name]) == 2
+    assert sorted(scene.plans()) == ["opened", "resolved"]
+
+
+def test_a_standby_leaves_to_the_active_aggregator_what_changed_long_before(scene: Scene) -> None:
+    scene.fleet.say(0)
+    assert scene.plans(acts=False) == []
+    scene.fleet.after(TAKEOVER)
+    assert scene.plans() == []
+    assert scene.subscriptions.opened() == {PAGER.name: {}}
