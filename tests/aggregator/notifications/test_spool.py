@@ -98,7 +98,7 @@ def test_the_ends_of_open_incidents_are_dropped_last(
     spool.put("a", change("opened", "sent"))
     for item in rest:
         of, _, kind = item.partition(" ")
-        spool.put("a", change(kind, of))  # type: ignore[arg-type] - of the table above
+        spool.put("a", change(kind, of))  # type: ignore[arg-type]
     assert left(spool) == ["sent opened", *expected]
     assert spool.dropped == {"a": len(rest) - len(expected)}
 
@@ -114,7 +114,7 @@ def test_what_is_older_than_a_day_is_dropped_except_the_ends_of_open_incidents()
         ("resolved", "delivered", 5.0),
         ("opened", "recent", 100.0),
     ):
-        spool.put("a", change(kind, of, at))  # type: ignore[arg-type] - of the table above
+        spool.put("a", change(kind, of, at))  # type: ignore[arg-type]
     spool.drop_old("a", NOW + MAX_AGE)
     assert (spool.pending("a"), spool.dropped) == (7, {"a": 0})
     spool.drop_old("a", NOW + MAX_AGE + 50.0)

@@ -26,7 +26,7 @@ class Scene:
 
     def plans(self, *, acts: bool = True) -> list[str]:
         """Plan until nothing is left to do, and return the notified changes."""
-        changes = []
+        changes: list[str] = []
         for _ in range(3):
             self.fleet.after(1.0)
             plan = self.fleet.plan()
