@@ -16,7 +16,7 @@ from nodeguard.model.instant import parse_or_zero
 # Notifications for each webhook: those of a bad day. One has less than 6 KiB.
 MAX_PENDING = 1000
 
-# Seconds after which nobody needs a notification, except that of an end.
+# Seconds after which a notification is not sent any more, except that of an end.
 MAX_AGE = 86_400.0
 
 # Bytes of a spool file: of 20 webhooks with MAX_PENDING notifications and with 20,000 open incidents.
