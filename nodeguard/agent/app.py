@@ -17,6 +17,7 @@ from nodeguard import __version__
 from nodeguard.agent import control
 from nodeguard.agent.agent import Agent
 from nodeguard.agent.check_reload import CheckReload, LoadedChecks, adoption_delay
+from nodeguard.agent.injector import Injector, Permission
 from nodeguard.agent.instructions import FindingClearer, GpuDetacher
 from nodeguard.agent.options import AgentOptions, OptionsError, ReportingOptions
 from nodeguard.agent.process import log_loop_error
@@ -119,18 +120,21 @@ async def _run(
     if options.aggregator is not None:
         endpoints = endpoint_pool(options.config, options.aggregator, queue)
     service = Service(agent, reporter, capture, file, node.load_error, endpoints)
+    permission = injection_permission(options, queue, endpoints)
+    injector = Injector(agent, catalogue, permission, nvml.targets_by_name if nvml else dict)
     watch_descriptors(machine, agent)
 
     def adopt(catalogue: Catalogue, signals: dict[str, Signal]) -> None:
         pipeline.adopt(catalogue, signals)
         _skip_unused_counters(node.sources, pipeline)
         reporter.facts = node_facts(options.node, catalogue)
+        injector.catalogue = catalogue
 
     reload = CheckReload(load_checks, adopt, adoption_delay(options.node, options.spread))
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload.request)
     if hangup.is_set():
         reload.request()
-    control_server = await _serve_control(options, service) if options.socket else None
+    control_server = await _serve_control(options, service, injector) if options.socket else None
     _log_start(options, catalogue, node)
     # The objects of the start live until the end: searching them for garbage again and again finds nothing.
     gc.collect()
@@ -175,16 +179,42 @@ async def _serve(service: Service, options: AgentOptions) -> Verdict | None:
         raise OptionsError(f"cannot listen on {host}:{port}: {reason}: name another --listen") from None
 
 
-async def _serve_control(options: AgentOptions, service: Service) -> asyncio.Server | None:
+async def _serve_control(
+    options: AgentOptions, service: Service, injector: Injector
+) -> asyncio.Server | None:
     try:
         return await control.serve_control(
-            options.socket, service.carry_out, service.status, options.socket_group
+            options.socket, service.carry_out, service.status, options.socket_group, injector.carry_out
         )
     except OSError as error:
-        remedy = "nodeguard gpus, clear and status cannot reach this agent; name a --socket"
+        remedy = "nodeguard gpus, clear, inject and status cannot reach this agent; name a --socket"
         fields = {"socket": options.socket, "error": f"{error.strerror or error}: {remedy}"}
         logger.warning("cannot listen on the socket", extra=fields)
         return None
+
+
+# Seconds after the latest reply of an aggregator for which its policy on injected faults is trusted.
+_REPLY_VALID = 120.0
+
+
+def injection_permission(
+    options: AgentOptions, queue: DeliveryQueue, endpoints: EndpointPool | None
+) -> Permission:
+    """Return which checks may be injected: by the aggregator's latest reply, else by the agent's setting."""
+
+    def permission(now: Instant) -> tuple[str, ...] | str:
+        if endpoints is None:
+            setting = "set allow_injection in the agent's options file, or --allow-injection"
+            return ("*",) if options.allow_injection else f"this agent allows no injected faults: {setting}"
+        if queue.injectable is None or now.mono - max(endpoints.acked_at().values()) > _REPLY_VALID:
+            return (
+                f"no aggregator has answered within {_REPLY_VALID:g} s, and its policy decides: "
+                "see nodeguard status --agent"
+            )
+        remedy = "set injection.allowed: true in the policy of the aggregator"
+        return queue.injectable or f"the policy allows no injected faults: {remedy}"
+
+    return permission
 
 
 def endpoint_pool(config: str, aggregator: ReportingOptions, queue: DeliveryQueue) -> EndpointPool:

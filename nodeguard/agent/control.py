@@ -16,9 +16,11 @@ from typing import TypeVar
 import msgspec
 from msgspec import Struct
 
-from nodeguard.local.unix_socket import bind_socket, is_authorized_peer
+from nodeguard.local.unix_socket import bind_socket, is_authorized_peer, peer_user
 from nodeguard.model.finding import Verdict
+from nodeguard.model.injection import Injection
 from nodeguard.wire.instruction import ClearFinding, DetachGpus, Instruction
+from nodeguard.wire.report import Name
 
 PATH = "/run/nodeguard/agent.sock"
 
@@ -29,6 +31,28 @@ _PATIENCE = 5.0
 
 class GetStatus(Struct, frozen=True, tag_field="kind", tag="get-status"):
     """A request for the agent's status."""
+
+
+class InjectFault(Struct, frozen=True, tag_field="kind", tag="inject-fault"):
+    """A request to inject a fault of a check for some seconds. target: empty for the only possible one.
+
+    dry_run: only check whether it is possible. No aggregator can send this request.
+    """
+
+    check: Name
+    target: Name = ""
+    seconds: float = 600.0
+    dry_run: bool = False
+
+
+class EndInjections(Struct, frozen=True, tag_field="kind", tag="end-injections"):
+    """A request to end an injected fault by its id, the only one without an id, or all."""
+
+    id: Name = ""
+    all: bool = False
+
+
+InjectionRequest = InjectFault | EndInjections
 
 
 class InstructionOutcome(Struct, frozen=True):
@@ -44,7 +68,8 @@ class AgentStatus(Struct, frozen=True):
     verdict: None before the first. ages: seconds since each source was read. unread: sources without a
     reading. detached: when the detachment of a GPU ends, by target; NODE for all GPUs. acknowledged_at: when
     each aggregator last acknowledged a message, None for never; empty without aggregators. spooled: number of
-    transitions that no aggregator has acknowledged. state_error: why the state is not on a disk.
+    transitions that no aggregator has acknowledged. state_error: why the state is not on a disk. injections:
+    the faults that are injected.
     """
 
     version: str
@@ -58,7 +83,11 @@ class AgentStatus(Struct, frozen=True):
     acknowledged_at: dict[str, float | None]
     spooled: int
     state_error: str = ""
+    injections: tuple[Injection, ...] = ()
 
+
+# Carries out an injection request of a user id.
+Inject = Callable[[InjectionRequest, int], Awaitable[InstructionOutcome]]
 
 CarryOut = Callable[[Instruction], Awaitable[InstructionOutcome]]
 
@@ -66,7 +95,11 @@ _Response = TypeVar("_Response", bound=Struct)
 
 
 async def serve_control(
-    path: str, carry_out: CarryOut, status: Callable[[], AgentStatus], group: str = ""
+    path: str,
+    carry_out: CarryOut,
+    status: Callable[[], AgentStatus],
+    group: str = "",
+    inject: Inject | None = None,
 ) -> asyncio.Server:
     """Listen at a path; its directory is created if only that is missing. group: see bind_socket.
 
@@ -75,7 +108,7 @@ async def serve_control(
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            response = await _respond(reader, writer.get_extra_info("socket"), carry_out, status)
+            response = await _respond(reader, writer.get_extra_info("socket"), carry_out, status, inject)
             if response is not None:
                 writer.write(msgspec.json.encode(response) + b"\n")
                 await writer.drain()
@@ -92,12 +125,13 @@ async def _respond(
     peer: socket.socket,
     carry_out: CarryOut,
     status: Callable[[], AgentStatus],
+    inject: Inject | None,
 ) -> InstructionOutcome | AgentStatus | None:
     """Return the response; None if the client has left, and then nothing was carried out."""
     async with asyncio.timeout(_PATIENCE):
         line = await reader.readuntil(b"\n")
     try:
-        request = msgspec.json.decode(line, type=ClearFinding | DetachGpus | GetStatus)
+        request = msgspec.json.decode(line, type=ClearFinding | DetachGpus | GetStatus | InjectionRequest)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         return InstructionOutcome(
             done=False, message=f"this is not an instruction ({error}): both sides must have one version"
@@ -106,7 +140,13 @@ async def _respond(
         return status()
     if not is_authorized_peer(peer):
         return InstructionOutcome(done=False, message="permission denied: only root may do this")
-    return None if _has_left(peer) else await carry_out(request)
+    if _has_left(peer):
+        return None
+    if not isinstance(request, InjectFault | EndInjections):
+        return await carry_out(request)
+    if inject is None:
+        return InstructionOutcome(done=False, message="this agent injects no faults")
+    return await inject(request, peer_user(peer))
 
 
 def _has_left(peer: socket.socket) -> bool:
@@ -116,7 +156,9 @@ def _has_left(peer: socket.socket) -> bool:
     return any(events & select.POLLHUP for _, events in poll.poll(0))
 
 
-def send_instruction(path: str, instruction: Instruction, within: float) -> InstructionOutcome:
+def send_instruction(
+    path: str, instruction: Instruction | InjectionRequest, within: float
+) -> InstructionOutcome:
     """Send an instruction to the agent of this machine, and return the outcome.
 
     within: seconds for each step. Raises OSError, or msgspec.DecodeError.
@@ -130,7 +172,10 @@ def get_status(path: str, within: float) -> AgentStatus:
 
 
 def _exchange(
-    path: str, request: Instruction | GetStatus, within: float, response_type: type[_Response]
+    path: str,
+    request: Instruction | InjectionRequest | GetStatus,
+    within: float,
+    response_type: type[_Response],
 ) -> _Response:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as client:
         client.settimeout(within)

@@ -50,6 +50,7 @@ class OptionsFile(Struct, frozen=True, forbid_unknown_fields=True):
     socket_group: _OptionalText = ""
     log_format: LogFormat = "auto"
     log_level: LogLevel = "info"
+    allow_injection: bool = False
     aggregator: ReportingOptions | None = None
 
 
@@ -60,6 +61,7 @@ class AgentOptions(Struct, frozen=True):
     listen: host and port. state: absolute path of a directory, empty for none. spread: seconds. root: the
     directory that is the machine's root. bundle: a recording instead of this machine. socket: path of the
     local socket, empty for none. socket_group: its members may read the status there, empty for none.
+    allow_injection: whether operators may inject faults without an aggregator; with one, its policy decides.
     aggregator: None without an aggregator.
     """
 
@@ -80,6 +82,7 @@ class AgentOptions(Struct, frozen=True):
     socket_group: str
     log_format: str
     log_level: str
+    allow_injection: bool
     aggregator: ReportingOptions | None
 
     def setting_name(self, setting: str) -> str:

@@ -117,6 +117,7 @@ class Service:
             },
             spooled=len(self._queue.state.spool),
             state_error=self._save_error,
+            injections=self._agent.active_injections(now),
         )
 
     async def carry_out(self, instruction: Instruction) -> InstructionOutcome:
@@ -132,7 +133,13 @@ class Service:
     def _on_verdict(self, verdict: Verdict, instant: Instant, changed: bool) -> None:  # noqa: FBT001 - see OnVerdict
         self._evaluated_at = instant
         complete = not any(self._agent.unread_sources())
-        reported = self._reporter.offer(verdict, instant, self._agent.latest.values(), complete=complete)
+        reported = self._reporter.offer(
+            verdict,
+            instant,
+            self._agent.latest.values(),
+            complete=complete,
+            injections=self._agent.active_injections(instant),
+        )
         if (changed or reported) and self._keeper:
             self._keeper.mark_changed()
 

@@ -99,7 +99,9 @@ def _unmarked_reason(decisions: Iterable[MarkDecision]) -> str:
     quarantines = (
         decision
         for decision in decisions
-        if decision.request.mark == Mark.QUARANTINE and decision.state != IncidentState.OPEN
+        if decision.request.mark == Mark.QUARANTINE
+        and decision.state != IncidentState.OPEN
+        and not decision.request.injected
     )
     worst = min(quarantines, key=lambda decision: decision.request.order, default=None)
     if worst is None:

@@ -9,6 +9,7 @@ from nodeguard.aggregator.history.history import HistoryRecorder, NoHistory
 from nodeguard.aggregator.identity.caller import Caller, RequestRefusedError
 from nodeguard.aggregator.outbox import InstructionOutbox
 from nodeguard.fleet.planner import Planner
+from nodeguard.fleet.state.injections import injectable_checks
 from nodeguard.fleet.state.rejected_reports import RejectedReports
 from nodeguard.model.instant import Instant
 from nodeguard.wire.instruction import Reply
@@ -78,7 +79,11 @@ class ReportHandler:
         elif is_new and not resend:
             self._inputs.heartbeat_received(uid, now)
         return Reply(
-            VERSION, acked_sequence=message.sequence, resend=resend, instructions=self._outbox.pending(uid)
+            VERSION,
+            acked_sequence=message.sequence,
+            resend=resend,
+            instructions=self._outbox.pending(uid),
+            injectable=injectable_checks(self._planner.policy.injection),
         )
 
     def forget(self, now: float) -> None:

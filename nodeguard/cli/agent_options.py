@@ -54,6 +54,7 @@ def parse_options(arguments: Sequence[str]) -> AgentOptions:
         socket_group=args.socket_group or file.socket_group,
         log_format=args.log_format or file.log_format,
         log_level=args.log_level or file.log_level,
+        allow_injection=args.allow_injection or file.allow_injection,
         aggregator=file.aggregator,
     )
 
@@ -74,9 +75,11 @@ def _parser() -> ArgumentParser:
         help="store the state that a restart needs in this directory",
     )
     default = f"${AGENT_SOCKET_ENVIRONMENT}, else {PATH}"
-    about = f"listen here for nodeguard status, gpus and clear (default: {default})"
+    about = f"listen here for nodeguard status, gpus, clear and inject (default: {default})"
     add("--socket", metavar="PATH", help=about)
     add("--socket-group", metavar="GROUP", help="let members of this group read the status at the socket")
+    about = "without an aggregator: let root inject faults with nodeguard inject"
+    add("--allow-injection", action="store_true", help=about)
     add("--log-format", choices=FORMATS, help="format of the log (auto: text on a terminal, else JSON)")
     add("--log-level", choices=LEVELS, help="lowest level that is logged (info)")
     add("--node", metavar="NAME", default="", help="name of the node ($NODE_NAME, or the host name)")

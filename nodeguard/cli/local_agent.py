@@ -6,7 +6,7 @@ import os
 
 from msgspec import DecodeError, ValidationError, json
 
-from nodeguard.agent.control import PATH, AgentStatus, get_status, send_instruction
+from nodeguard.agent.control import PATH, AgentStatus, InjectionRequest, get_status, send_instruction
 from nodeguard.cli.options import AGENT_SOCKET_ENVIRONMENT
 from nodeguard.cli.usage import ArgumentParser, UsageError
 from nodeguard.wire.instruction import Instruction
@@ -26,7 +26,7 @@ def add_socket(parser: ArgumentParser) -> None:
     parser.add_argument("--socket", metavar="PATH", default=default_socket(), help=about)
 
 
-def request(path: str, instruction: Instruction, within: float) -> str:
+def request(path: str, instruction: Instruction | InjectionRequest, within: float) -> str:
     """Send an instruction to the agent, and return the message of its outcome.
 
     within: seconds for the answer. Raises UsageError if the instruction is not carried out.

@@ -173,8 +173,11 @@ class Planner:
         """
         nodes = self.diagnosis.voting.current_voters(now.mono)
         for uid, decisions in self.decisions.items():
-            since = max(decision.request.since for decision in decisions)
-            nodes[uid] = max(now.mono - (now.wall - since), nodes.get(uid, -inf))
+            # The jobs of a node are evidence for the diagnosis, and an injected fault is none.
+            since = (decision.request.since for decision in decisions if not decision.request.injected)
+            latest = max(since, default=None)
+            if latest is not None:
+                nodes[uid] = max(now.mono - (now.wall - latest), nodes.get(uid, -inf))
         return nodes
 
     def record_report(self, uid: str, report: Report, now: Instant) -> None:

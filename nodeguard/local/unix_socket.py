@@ -49,8 +49,14 @@ def bind_socket(path: str, who: str, group: str = "") -> socket.socket:
 
 def is_authorized_peer(peer: socket.socket) -> bool:
     """Return whether the peer is root or the user of this process."""
-    user = _CREDENTIALS.unpack(peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))[1]
-    return user in {0, os.geteuid()}
+    return peer_user(peer) in {0, os.geteuid()}
+
+
+def peer_user(peer: socket.socket) -> int:
+    """Return the user id of the peer, as the kernel recorded it when the peer connected."""
+    credentials = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    user: int = _CREDENTIALS.unpack(credentials)[1]
+    return user
 
 
 def _group_id(group: str) -> int:

@@ -77,7 +77,8 @@ class Incident(Struct, frozen=True, omit_defaults=True, rename="camel"):
     used amount changes often and is in `detail`. mark: the most severe mark that is set for it, None for none
     or if unknown. highest_health: the worst health since it was opened, None if that is `health`.
     confinement: of a suppressed check that fires on no new nodes; None for all nodes. jobs: the jobs on its
-    nodes since it was opened, as far as they were read; jobs_omitted: number of further ones.
+    nodes since it was opened, as far as they were read; jobs_omitted: number of further ones. injected:
+    whether operators injected its faults; a real fault of the same target has an incident of its own.
     """
 
     name: str
@@ -106,6 +107,7 @@ class Incident(Struct, frozen=True, omit_defaults=True, rename="camel"):
     confinement: Confinement | None = None
     jobs: tuple[str, ...] = ()
     jobs_omitted: int = 0
+    injected: bool = False
 
     @property
     def worst_health(self) -> Health:

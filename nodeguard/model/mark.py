@@ -63,7 +63,7 @@ class MarkCause(Struct, frozen=True, omit_defaults=True):
     """One cause of a mark: a check's finding.
 
     check, target, targets, component: as in Finding. fault_class: the value of the taint. since: when this
-    cause was added to the mark, seconds since the epoch.
+    cause was added to the mark, seconds since the epoch. injected: whether an operator injected the fault.
     """
 
     mark: Mark
@@ -73,23 +73,26 @@ class MarkCause(Struct, frozen=True, omit_defaults=True):
     since: float
     targets: tuple[str, ...] = ()
     component: str = ""
+    injected: bool = False
 
 
 class Charge(Struct, frozen=True, omit_defaults=True):
     """The budget charge of an active mark: the check that first set it, and when (seconds since the epoch).
 
-    mark: its kind at that time. Node budgets follow from the causes, not from this field.
+    mark: its kind at that time. Node budgets follow from the causes, not from this field. injected: whether
+    every fault of the mark was injected, so that the next soak period is no longer for it.
     """
 
     check: str
     mark: Mark
     at: float
+    injected: bool = False
 
 
 class PastCharge(Struct, frozen=True, omit_defaults=True):
     """A released charge: its check, when it began and ended (seconds since the epoch).
 
-    occurrences: recent charges of this check; the soak period doubles with each.
+    occurrences: recent charges of this check, without injected ones; the soak period doubles with each.
     """
 
     check: str

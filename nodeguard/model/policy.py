@@ -132,6 +132,13 @@ class StalePolicy(Struct, frozen=True):
     freeze: float = 0.10
 
 
+class InjectionPolicy(Struct, frozen=True):
+    """Which faults operators may inject with `nodeguard inject`: if `allowed`, those of these checks."""
+
+    allowed: bool = False
+    checks: tuple[str, ...] = ("*",)
+
+
 class TopologyLabels(Struct, frozen=True):
     """A topology by node labels: keys, coarsest first; a node's values are the path of its domain."""
 
@@ -165,6 +172,7 @@ class Policy(Struct, frozen=True):
     locations: tuple[NodeLocation, ...] = ()
     diagnosis: DiagnosisPolicy = DiagnosisPolicy()
     pause: bool = False
+    injection: InjectionPolicy = InjectionPolicy()
 
 
 def default_policy(fault_classes: tuple[FaultClass, ...]) -> Policy:

@@ -7,7 +7,7 @@ import hashlib
 import msgspec
 from msgspec.structs import replace
 
-from nodeguard.wire.report import Report
+from nodeguard.wire.report import Report, ReportedFinding, ReportedInjection
 
 _ENCODER = msgspec.json.Encoder(order="deterministic")
 
@@ -27,11 +27,7 @@ def digest(report: Report) -> str:
 
 def text_digest(report: Report) -> str:
     """Return the digest of the state with its text and passing checks, but without ages."""
-    findings = tuple(
-        replace(finding, age=0.0, evidence=tuple(replace(evidence, age=0.0) for evidence in finding.evidence))
-        for finding in report.findings
-    )
-    return _hash(replace(_state(report), findings=findings))
+    return _hash(replace(_state(report), findings=tuple(map(_finding_without_ages, report.findings))))
 
 
 def _state(report: Report) -> Report:
@@ -45,6 +41,17 @@ def _state(report: Report) -> Report:
         results=(),
         dropped=0,
         leaving=False,
+        injections=tuple(map(_without_ages, report.injections)),
+    )
+
+
+def _without_ages(injection: ReportedInjection) -> ReportedInjection:
+    return replace(injection, finding=_finding_without_ages(injection.finding), seconds=0.0)
+
+
+def _finding_without_ages(finding: ReportedFinding) -> ReportedFinding:
+    return replace(
+        finding, age=0.0, evidence=tuple(replace(evidence, age=0.0) for evidence in finding.evidence)
     )
 
 

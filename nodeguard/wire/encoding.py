@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Meta, Raw, Struct
 
 from nodeguard.wire.instruction import Instruction, Reply
-from nodeguard.wire.report import VERSION, Count, Message
+from nodeguard.wire.report import VERSION, Count, Message, Name
 
 # Bytes of one message and of one reply.
 MESSAGE_LIMIT = 256 * 1024
@@ -33,6 +33,7 @@ class _Envelope(Struct):
     acked_sequence: Count | None = None
     resend: bool = False
     instructions: tuple[Raw, ...] = ()
+    injectable: tuple[Name, ...] = ()
 
 
 _ENCODER = msgspec.json.Encoder()
@@ -69,7 +70,13 @@ def decode_reply(data: bytes) -> tuple[Reply, tuple[str, ...]]:
             instructions.append(_INSTRUCTION.decode(raw))
         except (msgspec.DecodeError, RecursionError) as error:
             errors.append(f"an instruction is ignored, {_reason(error)}: {_remedy(envelope.version)}")
-    reply = Reply(envelope.version, envelope.acked_sequence, envelope.resend, tuple(instructions))
+    reply = Reply(
+        envelope.version,
+        envelope.acked_sequence,
+        envelope.resend,
+        tuple(instructions),
+        envelope.injectable,
+    )
     return reply, tuple(errors)
 
 

@@ -50,13 +50,15 @@ class Reply(Struct, frozen=True, omit_defaults=True):
 
     acked_sequence: the sequence of the message that it answers; None if the aggregator does not send it.
     resend: the aggregator does not have the report with the heartbeat's digest, so the agent sends it in
-    full. A message that is not applied gets an HTTP error instead of a reply: see wire.sequence.
+    full. injectable: patterns of the checks whose faults operators may inject; none by default. A message
+    that is not applied gets an HTTP error instead of a reply: see wire.sequence.
     """
 
     version: int
     acked_sequence: Count | None = None
     resend: bool = False
     instructions: tuple[Instruction, ...] = ()
+    injectable: tuple[Name, ...] = ()
 
 
 class InstructionInbox(Struct, frozen=True):

@@ -55,6 +55,18 @@ class ReportedFinding(Struct, frozen=True, omit_defaults=True):
     family: Name = ""
 
 
+class ReportedInjection(Struct, frozen=True, omit_defaults=True):
+    """A fault that an operator injected with `nodeguard inject`, apart from the findings of the checks.
+
+    A reader that does not know this field sees no fault at all. finding: as the check would report it. by:
+    the operator. seconds: from the verdict to its end.
+    """
+
+    finding: ReportedFinding
+    by: Name = ""
+    seconds: Seconds = 0.0
+
+
 class UnreadableTargets(Struct, frozen=True, omit_defaults=True):
     """Something that a source could not read: the subject, the reason and the targets."""
 
@@ -107,6 +119,7 @@ class Report(Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="rep
     first; omitted: how many are left out. acknowledged: ids of instructions that the agent has completed;
     results: their outcomes, as far as they are stored. dropped: transitions that the agent lost because no
     aggregator acknowledged for too long. leaving: whether the agent ends. passing: releases marks.
+    injections: faults that operators injected; they are in no other field.
     """
 
     version: int
@@ -128,6 +141,7 @@ class Report(Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="rep
     dropped: Count = 0
     leaving: bool = False
     passing: tuple[ReportedPassing, ...] = ()
+    injections: tuple[ReportedInjection, ...] = ()
 
 
 class Heartbeat(Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="heartbeat", kw_only=True):

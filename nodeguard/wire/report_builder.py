@@ -9,6 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nodeguard.model.finding import Evidence, Finding, Health, Verdict
+from nodeguard.model.injection import Injection
 from nodeguard.model.instant import Instant
 from nodeguard.model.observation import Observation
 from nodeguard.wire.digest import digest
@@ -20,6 +21,7 @@ from nodeguard.wire.report import (
     ReportedComponent,
     ReportedEvidence,
     ReportedFinding,
+    ReportedInjection,
     ReportedPassing,
     UnreadableTargets,
 )
@@ -69,8 +71,17 @@ class NodeFacts(Struct, frozen=True):
     inventory: Inventory = Inventory()
 
 
-def build_report(verdict: Verdict, instant: Instant, facts: NodeFacts, sequence: int = 0) -> Report:
-    """Return the report of a verdict that was reached at an instant; it always fits a message."""
+def build_report(
+    verdict: Verdict,
+    instant: Instant,
+    facts: NodeFacts,
+    sequence: int = 0,
+    injections: Iterable[Injection] = (),
+) -> Report:
+    """Return the report of a verdict that was reached at an instant; it always fits a message.
+
+    injections: the faults that are injected at that instant.
+    """
     active = [finding for finding in verdict.findings if finding.health != Health.OK]
     whole = Report(
         version=VERSION,
@@ -97,6 +108,7 @@ def build_report(verdict: Verdict, instant: Instant, facts: NodeFacts, sequence:
             ReportedPassing(tuple(map(bounded_name, proven.checks)), tuple(map(bounded_name, proven.targets)))
             for proven in verdict.passing
         ),
+        injections=tuple(_injection(item, instant, facts.topologies) for item in injections),
     )
     fitted = _fit(whole)
     return replace(fitted, digest=digest(fitted))
@@ -144,6 +156,16 @@ def _finding(
         topologies=tuple(map(bounded_name, topologies.get(finding.check, ()))),
         note=bounded_text(finding.note),
         family=bounded_name(finding.family),
+    )
+
+
+def _injection(
+    injection: Injection, instant: Instant, topologies: Mapping[str, tuple[str, ...]]
+) -> ReportedInjection:
+    return ReportedInjection(
+        finding=_finding(injection.finding, instant, topologies),
+        by=bounded_name(injection.by),
+        seconds=round(max(0.0, injection.until - instant.wall), 3),
     )
 
 

@@ -127,7 +127,8 @@ class DeliveryQueue:
     state: of before a restart. spools: whether changes wait for an aggregator; else they are dropped.
     on_report: called when there is something to send at once. on_instruction: called when an instruction has
     arrived. latest: the latest report and the time of its verdict; None before the first. stored: ids of
-    instructions that the state file has as done; only these may be acknowledged.
+    instructions that the state file has as done; only these may be acknowledged. injectable: patterns of the
+    checks whose faults operators may inject, as of the latest reply; None before the first.
     """
 
     def __init__(self, state: DeliveryState | None = None, *, spools: bool = True) -> None:
@@ -138,6 +139,7 @@ class DeliveryQueue:
         self._new = list(self.state.inbox.waiting)
         self.latest: tuple[Report, Instant] | None = None
         self.stored = self.state.inbox.done
+        self.injectable: tuple[str, ...] | None = None
         self.on_report: Callable[[], object] = lambda: None
         self.on_instruction: Callable[[], object] = lambda: None
 

@@ -15,6 +15,7 @@ from nodeguard.agent.control import InstructionOutcome
 from nodeguard.agent.reporting.delivery_queue import DeliveryQueue
 from nodeguard.model.catalogue import Catalogue
 from nodeguard.model.finding import Health, Verdict
+from nodeguard.model.injection import Injection
 from nodeguard.model.instant import Instant
 from nodeguard.model.observation import Reading
 from nodeguard.wire.instruction import Instruction
@@ -53,17 +54,25 @@ class Reporter:
         self.facts = facts
         self.executors = dict(executors)
 
-    def offer(self, verdict: Verdict, instant: Instant, latest: Iterable[Reading], *, complete: bool) -> bool:
+    def offer(
+        self,
+        verdict: Verdict,
+        instant: Instant,
+        latest: Iterable[Reading],
+        *,
+        complete: bool,
+        injections: Iterable[Injection] = (),
+    ) -> bool:
         """Queue the report of a verdict. Return whether it is a change.
 
         latest: of each source's readings. complete: whether every source was read; until then the node is not
-        reported as ok.
+        reported as ok. injections: the faults that are injected at the instant.
         """
         if not complete and verdict.health == Health.OK:
             return False
         observations = (observation for reading in latest for observation in reading.observations)
         facts = replace(self.facts, inventory=build_inventory(observations, verdict.platform))
-        return self.queue.offer(build_report(verdict, instant, facts), instant)
+        return self.queue.offer(build_report(verdict, instant, facts, injections=injections), instant)
 
     async def carry_out_all(self) -> bool:
         """Carry out the instructions in the queue. Return whether there were any."""

@@ -205,6 +205,7 @@ class Sender:
                 extra={"endpoint": self.transport.name, "error": message_error},
             )
         self._queue.receive(reply.instructions)
+        self._queue.injectable = reply.injectable
         self._instruction_ids = tuple(instruction.id for instruction in reply.instructions)
         return reply
 

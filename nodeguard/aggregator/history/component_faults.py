@@ -76,7 +76,7 @@ def _faults(connection: sqlite3.Connection) -> list[Incident]:
         key = incident.name, incident.first_seen
         if incident.parent:
             explained.add(key)
-        elif incident.node and is_component_fault(incident, incident.target):
+        elif incident.node and not incident.injected and is_component_fault(incident, incident.target):
             incidents[key] = incident
     began: dict[str, dict[tuple[str, int], float]] = defaultdict(dict)
     for incident in incidents.values():

@@ -31,6 +31,7 @@ from nodeguard.model.policy import (
     CheckLimit,
     GracePeriods,
     Hold,
+    InjectionPolicy,
     MarkWrites,
     ModeRule,
     NodeLocation,
@@ -118,6 +119,7 @@ def _policy(
         locations=locations,
         diagnosis=diagnosis_settings(spec.diagnosis, fault_classes),
         pause=spec.pause,
+        injection=InjectionPolicy(spec.injection.allowed, spec.injection.checks),
     )
 
 

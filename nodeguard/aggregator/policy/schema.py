@@ -32,6 +32,7 @@ from nodeguard.model.policy import (
     Budget,
     CheckLimit,
     GracePeriods,
+    InjectionPolicy,
     MarkWrites,
     Mode,
     Policy,
@@ -41,6 +42,7 @@ from nodeguard.model.policy import (
 
 _BUDGET, _LIMIT, _SOAK = Budget(), CheckLimit(), SoakPeriod()
 _GRACE, _STALE, _MARKS = GracePeriods(), StalePolicy(), MarkWrites()
+_INJECTION = InjectionPolicy()
 
 
 class ModeRuleSpec(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -164,6 +166,16 @@ class MarkWithSpec(Struct, frozen=True, forbid_unknown_fields=True, rename="came
     device_taint: bool = _MARKS.device
 
 
+class InjectionSpec(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """Faults that operators inject with `nodeguard inject`, to rehearse alerts and marks.
+
+    allowed: accept them; otherwise they are refused and mark nothing. checks: of these checks only.
+    """
+
+    allowed: bool = _INJECTION.allowed
+    checks: Annotated[tuple[CheckPattern, ...], Meta(min_length=1, max_length=50)] = _INJECTION.checks
+
+
 class TopologiesSpec(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """Label keys of topologies, coarsest first; they replace the built-in label keys."""
 
@@ -212,6 +224,7 @@ class PolicySpec(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"
     node_locations: NodeLocationsSpec = ()
     diagnosis: DiagnosisSpec = DiagnosisSpec()
     pause: bool = False
+    injection: InjectionSpec = InjectionSpec()
 
 
 def json_schema() -> dict[str, Any]:

@@ -13,7 +13,7 @@ from nodeguard.cli.render.verdict import VerdictText, verdict_lines
 from nodeguard.cli.render.verdict_json import FindingOutput, HealthOutput, finding_output
 from nodeguard.cli.scope import verdict_data_status
 from nodeguard.fleet_api.text.phrases import count_noun
-from nodeguard.model.finding import DataStatus
+from nodeguard.model.finding import DataStatus, Health
 from nodeguard.model.instant import Instant, rfc3339
 from nodeguard.model.target import NODE, target_label
 
@@ -35,12 +35,24 @@ class EndpointOutput(Struct, frozen=True):
     acknowledged_at: str
 
 
+class InjectionOutput(Struct, frozen=True):
+    """A fault that is injected. by: the operator. since, until: RFC 3339."""
+
+    id: str
+    check: str
+    target: str
+    health: Health
+    by: str
+    since: str
+    until: str
+
+
 class AgentStatusOutput(Struct, frozen=True):
     """Output of nodeguard status --agent -o json.
 
     at: RFC 3339. health, data_status: `unknown` before the first evaluation. unread_sources: sources that
     have no reading yet. spooled_transitions: changes that no aggregator has acknowledged. state_error: why
-    the agent's state is not on a disk, empty for no error.
+    the agent's state is not on a disk, empty for no error. injected_faults: not among the findings.
     """
 
     version: Literal[1]
@@ -55,6 +67,7 @@ class AgentStatusOutput(Struct, frozen=True):
     aggregators: tuple[EndpointOutput, ...]
     spooled_transitions: int
     state_error: str
+    injected_faults: tuple[InjectionOutput, ...] = ()
 
 
 def agent_status_output(status: AgentStatus) -> AgentStatusOutput:
@@ -76,6 +89,23 @@ def agent_status_output(status: AgentStatus) -> AgentStatusOutput:
         ),
         spooled_transitions=status.spooled,
         state_error=status.state_error,
+        injected_faults=injection_output(status),
+    )
+
+
+def injection_output(status: AgentStatus) -> tuple[InjectionOutput, ...]:
+    """Return the faults that are injected, the oldest first."""
+    return tuple(
+        InjectionOutput(
+            item.id,
+            item.finding.check,
+            item.finding.target,
+            item.finding.health,
+            item.by,
+            rfc3339(item.finding.since),
+            rfc3339(item.until),
+        )
+        for item in status.injections
     )
 
 
@@ -104,12 +134,27 @@ def detached_lines(status: AgentStatus) -> list[StyledLine]:
     return lines or [_field("detached", "none: the agent reads all GPUs")]
 
 
+def injection_lines(status: AgentStatus) -> list[StyledLine]:
+    """Return a line for each fault that is injected, and one if there is none."""
+    lines = [
+        _field(
+            "injected",
+            f"{item.finding.check} ({item.finding.health.value}) on {target_label(item.finding.target)} "
+            f"until {format_time(item.until)}, by {item.by}; id {item.id}",
+        )
+        for item in status.injections
+    ]
+    return lines or [_field("injected", "none")]
+
+
 def _facts(status: AgentStatus) -> Iterator[StyledLine]:
     yield _field("agent", f"version {status.version}, as of {format_time(status.at)}")
     if status.unread:
         yield _field("not read", f"{', '.join(status.unread)}: no reading since the start")
     if status.detached:
         yield from detached_lines(status)
+    if status.injections:
+        yield from injection_lines(status)
     for name, wall in status.acknowledged_at.items():
         age = "never" if wall is None else format_age(status.at - wall)
         yield _field("aggregator", f"{name}: last acknowledgement {age}")

@@ -242,10 +242,19 @@ def _with_grant(marks: NodeMarks, request: MarkRequest, now: float) -> NodeMarks
     """Return the marks of a node after a grant. A finding that got worse replaces its earlier cause."""
     record = marks.record_of(request.device)
     cause = MarkCause(
-        request.mark, request.check, request.target, request.fault_class, now, request.targets, request.part
+        request.mark,
+        request.check,
+        request.target,
+        request.fault_class,
+        now,
+        request.targets,
+        request.part,
+        request.injected,
     )
     others = (part for part in record.causes if (part.check, part.target) != (request.check, request.target))
-    charge = record.charge or Charge(request.check, request.mark, now)
+    charge = record.charge or Charge(request.check, request.mark, now, request.injected)
+    if not request.injected and charge.injected:
+        charge = replace(charge, injected=False)
     return marks.with_record(request.device, replace(record, causes=(*others, cause), charge=charge))
 
 

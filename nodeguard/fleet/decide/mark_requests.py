@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from nodeguard.fleet.state.device_index import FindDevice
 from nodeguard.fleet.state.fleet_state import FleetState
-from nodeguard.fleet.state.latest_report import LatestReport
+from nodeguard.fleet.state.latest_report import LatestReport, ReportedFault
 from nodeguard.fleet.state.node_marks import NodeMarks
 from nodeguard.fleet.state.node_placement import DOMAIN, NodePlacement
 from nodeguard.model.finding import DataStatus, Health
@@ -32,7 +32,7 @@ class MarkRequest(Struct, frozen=True):
     fault_class: the value of the taint. since: seconds since the epoch at which the finding began.
     confirmations: how many sources and checks report the same resource. device: the one GPU that the fault
     concerns, where the cluster can keep work off that GPU only. shared: whether hardware that the node shares
-    with others may be the cause.
+    with others may be the cause. injected: whether an operator injected the fault.
     """
 
     uid: str
@@ -47,6 +47,7 @@ class MarkRequest(Struct, frozen=True):
     confirmations: int = 1
     device: Device | None = None
     shared: bool = False
+    injected: bool = False
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -54,9 +55,12 @@ class MarkRequest(Struct, frozen=True):
         return self.uid, self.check, self.target
 
     @property
-    def order(self) -> tuple[bool, int, float, str, str, str]:
-        """Return its rank: severity, confirmations, age; then names, so that no two requests are equal."""
+    def order(self) -> tuple[bool, bool, int, float, str, str, str]:
+        """Return its rank: real faults first, so that no injected one uses up their budget; then severity,
+        confirmations, age; then names, so that no two requests are equal.
+        """
         return (
+            self.injected,
             self.mark != Mark.QUARANTINE,
             -self.confirmations,
             self.since,
@@ -85,9 +89,11 @@ def requested_marks(
     """Return the marks that the findings of a node ask for. A finding that is not fresh asks for none."""
     confirmations = _confirmations(report.findings)
     return tuple(
-        _request(placement, active, began, confirmations[resource(active)], find_device)
-        for active, began in zip(report.findings, report.began, strict=True)
-        if not no_request_reason(report, active, began)
+        _request(
+            placement, fault, 1 if fault.injected else confirmations[resource(fault.finding)], find_device
+        )
+        for fault in report.faults()
+        if not no_request_reason(report, fault.finding, fault.began)
     )
 
 
@@ -118,7 +124,7 @@ def unconfirmed_requests(placement: NodePlacement, report: LatestReport) -> tupl
     were fresh. Their device is not looked up.
     """
     return tuple(
-        _request(placement, finding, began)
+        _request(placement, ReportedFault(finding, began))
         for finding, began in zip(report.findings, report.began, strict=True)
         if finding.health in MARK_OF_HEALTH and no_request_reason(report, finding, began)
     )
@@ -126,11 +132,11 @@ def unconfirmed_requests(placement: NodePlacement, report: LatestReport) -> tupl
 
 def _request(
     placement: NodePlacement,
-    active: ReportedFinding,
-    began: float,
+    fault: ReportedFault,
     confirmations: int = 1,
     find_device: FindDevice | None = None,
 ) -> MarkRequest:
+    active = fault.finding
     topologies = {path.removeprefix(DOMAIN).partition("/")[0] for path in placement.domains}
     return MarkRequest(
         uid=placement.uid,
@@ -139,12 +145,13 @@ def _request(
         check=active.check,
         target=active.target,
         fault_class=fault_class(active),
-        since=began,
+        since=fault.began,
         targets=active.targets,
         part=active.component,
         confirmations=confirmations,
         device=None if find_device is None else _device(active, find_device),
         shared=any(topology in topologies for topology in active.topologies),
+        injected=fault.injected,
     )
 
 
@@ -187,10 +194,14 @@ def _device(active: ReportedFinding, find_device: FindDevice) -> Device | None:
 
 
 def is_marked_for(marks: NodeMarks, request: MarkRequest) -> bool:
-    """Return whether an equal or more severe mark for the same finding is active on the node or a device."""
+    """Return whether an equal or more severe mark for the same finding is active on the node or a device.
+
+    The mark of an injected fault is none for a real one: the real fault replaces its cause.
+    """
     return any(
         (cause.check, cause.target) == (request.check, request.target)
         and cause.mark in {request.mark, Mark.QUARANTINE}
+        and (request.injected or not cause.injected)
         for device in marks.carriers
         for cause in marks.record_of(device).causes
     )

@@ -140,7 +140,7 @@ def release_marks(
             return "proven"
         if hold_on_check(policy, cause.check) is not None or suppressed(cause):
             return "retracted"
-        is_reported = evidence.report is not None and reports_fault(evidence.report.findings, cause)
+        is_reported = evidence.report is not None and reports_fault(evidence.report, cause)
         return "removed" if not is_reported and removed(device, cause) else ""
 
     for device in marks.carriers:
@@ -182,7 +182,7 @@ def _wait(evidence: ReleaseEvidence, device: Device | None, cause: MarkCause) ->
         )
     if evidence.report is None:
         return evidence.absent
-    if reports_fault(evidence.report.findings, cause):
+    if reports_fault(evidence.report, cause):
         return still_failing(cause.check)
     return ReleaseWait(
         "proof", f"{cause.check} to pass on {_unproven(evidence.report, cause)} with fresh data"

@@ -99,7 +99,7 @@ class ReleaseTracker:
     def _not_planned(self, uid: str, cause: MarkCause) -> ReleaseWait:
         """Return the wait of a mark that the latest plan did not evaluate."""
         report = self._state.reports.get(uid)
-        is_found = report is not None and reports_fault(report.findings, cause)
+        is_found = report is not None and reports_fault(report, cause)
         return still_failing(cause.check) if is_found or uid in self._waits else NOT_EVALUATED
 
     def release(

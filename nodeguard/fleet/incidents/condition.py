@@ -7,6 +7,7 @@ from collections.abc import Container, Iterable
 from nodeguard.fleet.decide.release import CauseKey, cause_key
 from nodeguard.fleet.state.latest_report import LatestReport
 from nodeguard.model.finding import Action
+from nodeguard.model.injection import PREFIX
 from nodeguard.model.mark import MARK_KINDS, Mark, MarkCause, MarkRecord
 from nodeguard.model.node import DETAILS_PREFIX, NodeCondition
 from nodeguard.model.target import NODE, target_label
@@ -104,9 +105,13 @@ def _happened(findings: list[tuple[MarkCause, ReportedFinding | None]]) -> str:
 
 
 def _finding(cause: MarkCause, report: LatestReport | None) -> ReportedFinding | None:
-    findings = report.findings if report is not None else ()
+    faults = report.faults() if report is not None else ()
     return next(
-        (finding for finding in findings if (finding.check, finding.target) == (cause.check, cause.target)),
+        (
+            fault.finding
+            for fault in faults
+            if (fault.finding.check, fault.finding.target) == (cause.check, cause.target)
+        ),
         None,
     )
 
@@ -115,7 +120,7 @@ def _described(cause: MarkCause, finding: ReportedFinding | None) -> str:
     """Return one cause as text, with its target."""
     target = target_label(cause.target)
     if finding is None or not finding.message:
-        return f"{cause.check} on {_place(cause)}"
+        return f"{PREFIX if cause.injected else ''}{cause.check} on {_place(cause)}"
     text = finding.message[:_LONGEST].rstrip(".")
     return text if cause.target == NODE or target in text else f"{target}: {text}"
 

@@ -64,7 +64,8 @@ def event_of(before: Incident | None, after: Incident) -> IncidentEvent | None:
     reason, warning = _REASONS[after.state]
     # A message about a domain or a check names it.
     place = f"{after.cause} on {target_label(after.target)}: " if after.node else ""
-    found = f"{after.message}; " if after.message else ""
+    message = after.message or ("injected" if after.injected else "")
+    found = f"{message}; " if message else ""
     jobs = jobs_text(after.jobs, after.jobs_omitted)
     hit = f"; jobs: {jobs}" if jobs and not after.target.startswith(JOB) else ""
     rise = f"health changed from {before.health.value} to {after.health.value}; " if before and rose else ""

@@ -137,39 +137,44 @@ def _current(situation: NodeSituation, policy: Policy, now: Instant) -> dict[str
     """Return the incidents that a node shows now, by name, and of each whether another incident covers it, or
     may soon.
     """
-    findings: dict[str, list[ReportedFinding]] = defaultdict(list)
-    began: dict[str, float] = {}
-    if situation.report is not None:
-        for finding, since in zip(situation.report.findings, situation.report.began, strict=True):
-            target = resource(finding)
-            findings[target].append(finding)
-            began[target] = min(since, began.get(target, since))
-    causes: dict[str, list[tuple[Device | None, MarkCause]]] = defaultdict(list)
-    for device in situation.marks.carriers:
-        for cause in situation.marks.record_of(device).causes:
-            causes[resource_of(cause.target)].append((device, cause))
-    decisions = _by_target(situation.decisions)
+    findings: dict[_Subject, list[ReportedFinding]] = defaultdict(list)
+    began: dict[_Subject, float] = {}
+    for finding, since, injected in situation.report.faults() if situation.report is not None else ():
+        subject = resource(finding), injected
+        findings[subject].append(finding)
+        began[subject] = min(since, began.get(subject, since))
+    causes: dict[_Subject, list[tuple[Device | None, MarkCause]]] = defaultdict(list)
+    for device, cause in situation.marks.causes():
+        causes[resource_of(cause.target), cause.injected].append((device, cause))
+    decisions = _by_subject(situation.decisions)
     shown = {}
-    for target in findings.keys() | causes.keys():
+    for subject in findings.keys() | causes.keys():
         incident = _incident(
-            situation, target, findings.get(target, []), causes.get(target, []), decisions.get(target, [])
+            situation, subject, findings.get(subject, []), causes.get(subject, []), decisions.get(subject, [])
         )
         if is_silenced(policy, incident.cause, situation.placement.name, now.wall):
             continue
-        parent = "" if target in causes else situation.shared.parents.get(target, "")
-        is_early = target in situation.shared.early and incident.state != IncidentState.PENDING
-        is_covered = target not in causes and (parent != "" or is_early)
-        since = began[target] if target in began else min(cause.since for _, cause in causes[target])
-        name = incident_name(situation.placement, target)
+        target, injected = subject
+        shared = ParentIncidents() if injected else situation.shared
+        parent = "" if subject in causes else shared.parents.get(target, "")
+        is_early = target in shared.early and incident.state != IncidentState.PENDING
+        is_covered = subject not in causes and (parent != "" or is_early)
+        since = began[subject] if subject in began else min(cause.since for _, cause in causes[subject])
+        name = incident_name(situation.placement, target, injected=injected)
         shown[name] = replace(incident, name=name, first_seen=since, parent=parent), is_covered
     return shown
 
 
-def _by_target(decisions: Iterable[MarkDecision]) -> dict[str, list[MarkDecision]]:
-    by_target: dict[str, list[MarkDecision]] = defaultdict(list)
+# The subject of an incident: its target, and whether its faults are injected. Real faults and injected ones
+# have an incident each, so that neither hides the other.
+_Subject = tuple[str, bool]
+
+
+def _by_subject(decisions: Iterable[MarkDecision]) -> dict[_Subject, list[MarkDecision]]:
+    by_subject: dict[_Subject, list[MarkDecision]] = defaultdict(list)
     for decision in decisions:
-        by_target[resource_of(decision.request.target)].append(decision)
-    return by_target
+        by_subject[resource_of(decision.request.target), decision.request.injected].append(decision)
+    return by_subject
 
 
 def _without_findings(incident: Incident, situation: NodeSituation, now: float) -> Incident:
@@ -190,22 +195,25 @@ def _without_findings(incident: Incident, situation: NodeSituation, now: float) 
     return incident
 
 
-def incident_name(placement: NodePlacement, target: str) -> str:
+def incident_name(placement: NodePlacement, target: str, *, injected: bool = False) -> str:
     """Return the name of the incident of a target in a node, the same in every aggregator."""
     readable = re.sub(r"[^a-z0-9-]+", "-", f"{placement.name[:120]}-{target[:80]}".lower()).strip("-")
-    return f"{readable}-{blake2b(f'{placement.uid} {target}'.encode(), digest_size=4).hexdigest()}"
+    suffix = "-injected" if injected else ""
+    return f"{readable}{suffix}-{blake2b(f'{placement.uid} {target}'.encode(), digest_size=4).hexdigest()}"
 
 
 def _incident(
     situation: NodeSituation,
-    target: str,
+    subject: _Subject,
     findings: list[ReportedFinding],
     causes: list[tuple[Device | None, MarkCause]],
     decisions: list[MarkDecision],
 ) -> Incident:
     """Return the incident of one target as it is now, without its name and times."""
     placement = situation.placement
-    default = IncidentState.PENDING if not decisions and target in situation.graced else IncidentState.OPEN
+    target, injected = subject
+    is_graced = not decisions and not injected and target in situation.graced
+    default = IncidentState.PENDING if is_graced else IncidentState.OPEN
     states = {decision.state for decision in decisions}
     state = next((state for state in _STATES if state in states), default)
     shown = _shown(decisions, state)
@@ -263,6 +271,7 @@ def _incident(
         mark=mark,
         jobs=jobs,
         jobs_omitted=jobs_omitted,
+        injected=injected,
     )
 
 

@@ -195,7 +195,8 @@ class IncidentTracker:
                 changes.changed.extend(self._orphaned(uid, now.wall))
                 continue
             has_incidents = uid in self.incidents or uid in self.pending or uid in self.left_out
-            if (report is None or not report.findings) and uid not in marks and not has_incidents:
+            has_faults = report is not None and bool(report.findings or report.injections)
+            if not has_faults and uid not in marks and not has_incidents:
                 continue
             parents, graced = ParentIncidents(), dict[str, float]()
             if report is not None and report.findings:

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from nodeguard.fleet.state.budget_usage import BudgetUsage, NodeUsage
 from nodeguard.fleet.state.device_index import DeviceIndex, FindDevice
+from nodeguard.fleet.state.injections import apply_policy
 from nodeguard.fleet.state.latest_report import (
     KnownChecks,
     LatestReport,
@@ -84,6 +85,18 @@ class FleetState:
         self.topologies.set_policy(policy)
         for uid in self.nodes:
             self._index(uid)
+        for uid, report in self.reports.items():
+            if report.injections:
+                self.reports[uid] = self._decide_injections(report)
+                self.touch(uid)
+
+    def _decide_injections(self, report: LatestReport) -> LatestReport:
+        """Return a report with its injected faults accepted or refused by the policy."""
+        if not report.injections:
+            return report
+        rule = self.policy.injection
+        decided = apply_policy(report.injections, report.findings, rule, self.checks)
+        return replace(report, injections=decided)
 
     def update_node(self, node: Node) -> None:
         """Update a Node."""
@@ -124,8 +137,9 @@ class FleetState:
         self.follow_clock(now)
         self.add_agent(uid)
         self._forget_report(uid)
-        latest = self.reports[uid] = latest_report(report, now, self._shared)
+        latest = latest_report(report, now, self._shared)
         self.checks.add(group.checks for group in latest.proven)
+        latest = self.reports[uid] = self._decide_injections(latest)
         self.liveness.record_report(uid, now.mono)
         self.touch(uid)
         return latest

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from sys import intern
+from typing import NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from nodeguard.fleet.state.injections import InjectedFault, injected_faults
 from nodeguard.model.finding import DataStatus, Health
 from nodeguard.model.instant import Instant
 from nodeguard.model.mark import MarkCause
@@ -36,7 +38,8 @@ class LatestReport(Struct, frozen=True):
     at: seconds of the receiver's monotonic clock when it came. began: seconds since the epoch, by the
     receiver's clock, at which each finding began, in their order. proven: see `proves`. late: whether it
     reports an old state, for example from the spool. Until a heartbeat confirms a late report, it neither
-    sets nor releases a mark. sequence: number of the message.
+    sets nor releases a mark. sequence: number of the message. injections: faults that operators injected,
+    which are not among the findings.
     """
 
     at: float
@@ -54,6 +57,23 @@ class LatestReport(Struct, frozen=True):
     leaving: bool
     late: bool = False
     sequence: int = 0
+    injections: tuple[InjectedFault, ...] = ()
+
+    def faults(self) -> Iterator[ReportedFault]:
+        """Yield the findings, then the injected faults that the policy accepts."""
+        for finding, began in zip(self.findings, self.began, strict=True):
+            yield ReportedFault(finding, began)
+        for fault in self.injections:
+            if not fault.refusal:
+                yield ReportedFault(fault.finding, fault.began, injected=True)
+
+
+class ReportedFault(NamedTuple):
+    """A finding of a report, and when it began in seconds since the epoch. injected: by an operator."""
+
+    finding: ReportedFinding
+    began: float
+    injected: bool = False
 
 
 class TupleInterner:
@@ -76,7 +96,9 @@ class TupleInterner:
 
 
 def latest_report(report: Report, instant: Instant, shared: TupleInterner) -> LatestReport:
-    """Return the state of a report that was received at an instant."""
+    """Return the state of a report that was received at an instant. Its injected faults are refused until
+    `apply_policy` accepts them.
+    """
     findings = report.findings[:_FINDINGS]
     return LatestReport(
         at=instant.mono,
@@ -97,12 +119,20 @@ def latest_report(report: Report, instant: Instant, shared: TupleInterner) -> La
         leaving=report.leaving,
         late=report.age > _LATE,
         sequence=report.sequence,
+        injections=injected_faults(report.injections, instant.wall - report.age),
     )
 
 
 def move_onsets(report: LatestReport, seconds: float) -> LatestReport:
     """Return a report with onsets that are some seconds later by the receiver's wall clock."""
-    return replace(report, began=tuple(max(0.0, began + seconds) for began in report.began))
+    return replace(
+        report,
+        began=tuple(max(0.0, began + seconds) for began in report.began),
+        injections=tuple(
+            replace(fault, began=max(0.0, fault.began + seconds), until=fault.until + seconds)
+            for fault in report.injections
+        ),
+    )
 
 
 def _intern_inventory(inventory: Inventory) -> Inventory:
@@ -127,7 +157,7 @@ def _intern_inventory(inventory: Inventory) -> Inventory:
 
 def proves(report: LatestReport, cause: MarkCause) -> bool:
     """Return whether the check of a cause reports every target of the cause as passing."""
-    if report.late or reports_fault(report.findings, cause):
+    if report.late or reports_fault(report, cause):
         return False
     targets = set(cause.targets or (cause.target,))
     for group in report.proven:
@@ -136,13 +166,13 @@ def proves(report: LatestReport, cause: MarkCause) -> bool:
     return not targets
 
 
-def reports_fault(findings: Iterable[ReportedFinding], cause: MarkCause) -> bool:
-    """Return whether the check of a cause still finds a fault on one of its targets."""
+def reports_fault(report: LatestReport, cause: MarkCause) -> bool:
+    """Return whether the check of a cause still finds a fault on one of its targets, or it is injected."""
     targets = {cause.target, *cause.targets}
     return any(
-        finding.check == cause.check
-        and (finding.target in targets or not targets.isdisjoint(finding.targets))
-        for finding in findings
+        fault.finding.check == cause.check
+        and (fault.finding.target in targets or not targets.isdisjoint(fault.finding.targets))
+        for fault in report.faults()
     )
 
 

@@ -56,7 +56,9 @@ def decode_record(text: str) -> MarkRecord | None:
     if bool(record.causes) == (record.charge is not None):
         return record
     first = min(record.causes, key=lambda cause: cause.since, default=None)
-    return replace(record, charge=Charge(first.check, first.mark, first.since) if first else None)
+    return replace(
+        record, charge=Charge(first.check, first.mark, first.since, first.injected) if first else None
+    )
 
 
 class NodeMarks(Struct, frozen=True):
@@ -146,7 +148,9 @@ def record_release(marks: NodeMarks, charge: Charge, soak: SoakPeriod, now: floa
         return marks
     occurrences = max((old.occurrences for old in recent if old.check == charge.check), default=0)
     rest = (old for old in recent if old.check != charge.check or now - old.at < _WINDOW)
-    past = (*rest, PastCharge(charge.check, charge.at, now, occurrences + 1))[-_PAST:]
+    # An injected fault is no relapse: the next soak period stays as it is.
+    occurrences += not charge.injected
+    past = (*rest, PastCharge(charge.check, charge.at, now, occurrences))[-_PAST:]
     return replace(marks, node=replace(marks.node, past_charges=past))
 
 

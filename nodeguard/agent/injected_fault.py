@@ -1,0 +1,117 @@
+"""The synthetic finding of an injected fault, and the reasons why a fault cannot be injected. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from fnmatch import fnmatchcase
+from math import isfinite
+
+from nodeguard.judge.formatting import fill_template, format_duration
+from nodeguard.model.catalogue import Catalogue
+from nodeguard.model.check import Check
+from nodeguard.model.finding import DataStatus, Evidence, Finding, Verdict
+from nodeguard.model.injection import MAX_SECONDS, SOURCE
+from nodeguard.model.instant import rfc3339
+from nodeguard.model.observation import Observation
+from nodeguard.model.target import normalize_target, target_label
+
+# Targets that an error lists, and characters of a name that it repeats.
+_MAX_LISTED = 16
+_MAX_QUOTED = 80
+
+
+class InjectionError(Exception):
+    """A fault that cannot be injected; has the reason and the remedy."""
+
+
+def find_check(catalogue: Catalogue, name: str) -> Check:
+    """Return the check of a name. Raises InjectionError."""
+    check = next((check for check in catalogue.checks if check.id == name), None)
+    if check is None:
+        raise InjectionError(f"check {_quoted(name)} does not exist: see nodeguard checks")
+    return check
+
+
+def require_duration(seconds: float) -> None:
+    """Raise InjectionError for a duration that is not positive, or longer than a day."""
+    if not isfinite(seconds) or not 0 < seconds <= MAX_SECONDS:
+        limit = format_duration(MAX_SECONDS)
+        raise InjectionError(f"the duration must be more than 0 s and at most {limit}: set --for")
+
+
+def require_permission(permission: tuple[str, ...] | str, check: str) -> None:
+    """Raise InjectionError for a check that may not be injected. permission: patterns, or why none may."""
+    if isinstance(permission, str):
+        raise InjectionError(permission)
+    if not any(fnmatchcase(check, pattern) for pattern in permission):
+        allowed = ", ".join(permission)
+        raise InjectionError(
+            f"the policy allows no injected fault of {check}; injection.checks has: {allowed}"
+        )
+
+
+def find_target(verdict: Verdict, check: str, name: str, gpu_names: Mapping[str, str]) -> str:
+    """Return the target of a request, where the check passes now. Raises InjectionError.
+
+    Where the check does not pass, no passing result would ever release the mark. name: of the target, or of a
+    GPU by index or UUID; empty for the only possible target. gpu_names: targets of GPUs by these names.
+    """
+    targets = sorted(
+        {target for group in verdict.passing if check in group.checks for target in group.targets}
+    )
+    if not targets:
+        raise InjectionError(
+            f"{check} passes on no target of this node now, so no passing result could release its mark: "
+            "choose another check"
+        )
+    listed = ", ".join(targets[:_MAX_LISTED])
+    if len(targets) > _MAX_LISTED:
+        listed += f" and {len(targets) - _MAX_LISTED} more"
+    if not name:
+        if len(targets) > 1:
+            raise InjectionError(f"{check} has several targets: set --target to one of {listed}")
+        return targets[0]
+    target = next(
+        (alias for alias in (name, normalize_target(name), gpu_names.get(name, "")) if alias in targets), None
+    )
+    if target is None:
+        raise InjectionError(f"{check} does not pass on {_quoted(name)} now; its targets are: {listed}")
+    return target
+
+
+def injected_finding(
+    check: Check, target: str, observations: Iterable[Observation], by: str, since: float, until: float
+) -> Finding:
+    """Return the finding of an injected fault, as the check would report it.
+
+    observations: of this node, for the component and the values in the message. by: the operator. since,
+    until: seconds since the epoch.
+    """
+    component, values = "", dict[str, object]()
+    for observation in observations:
+        if observation.target == target:
+            values.update(observation.signals)
+            if observation.component is not None:
+                component = observation.component.id
+    values.update(target=target_label(target), component=component, count=1)
+    text = f"injected by {by} with nodeguard inject, until {rfc3339(until)}; no hardware failed"
+    return Finding(
+        check=check.id,
+        target=target,
+        component=component,
+        health=check.health,
+        data_status=DataStatus.FRESH,
+        action=check.action,
+        since=since,
+        message=fill_template(check.message, values, {}),
+        evidence=(Evidence(SOURCE, text, since),),
+        family=check.family,
+        title=check.title,
+        remedy=fill_template(check.remedy, values, {}),
+        runbook=check.runbook,
+    )
+
+
+def _quoted(text: str) -> str:
+    """Return a name of a request, cut and without control characters."""
+    return repr(text[:_MAX_QUOTED])

@@ -1,0 +1,83 @@
+"""nodeguard inject: a synthetic fault of this machine, to rehearse alerts, marks and their release."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Sequence
+from functools import partial
+
+from nodeguard.agent.control import EndInjections, InjectFault
+from nodeguard.cli.local_agent import add_socket, request, request_status
+from nodeguard.cli.options import add_output
+from nodeguard.cli.render.agent_status import injection_lines, injection_output
+from nodeguard.cli.render.terminal import format_lines
+from nodeguard.cli.streams import print_output, to_json, to_yaml
+from nodeguard.cli.usage import OK, ArgumentParser, UsageError, duration
+from nodeguard.model.injection import MAX_SECONDS
+
+SUMMARY = "inject a fault on this machine, for a rehearsal"
+GROUP = "Node"
+
+# Seconds for the answer.
+_TIMEOUT = 30.0
+
+_DEFAULT_SECONDS = 600.0
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the command; returns its exit code. Raises UsageError."""
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    ends = options.clear is not None or options.all
+    if sum((bool(options.check), ends, options.list)) != 1:
+        raise UsageError("name a CHECK to inject, or use --list or --clear; see nodeguard inject --help")
+    if options.all and options.clear is None:
+        raise UsageError("--all needs --clear: write nodeguard inject --clear --all")
+    if not options.check and (options.target or options.seconds is not None or options.dry_run):
+        raise UsageError("--target, --for and --dry-run need a CHECK")
+    if options.list:
+        _print_list(options)
+    elif ends:
+        if options.clear and options.all:
+            raise UsageError("--all excludes an ID: remove one of them")
+        print_output(request(options.socket, EndInjections(options.clear, options.all), _TIMEOUT))
+    else:
+        seconds = _DEFAULT_SECONDS if options.seconds is None else options.seconds
+        fault = InjectFault(options.check, options.target, seconds, options.dry_run)
+        print_output(request(options.socket, fault, _TIMEOUT))
+    return OK
+
+
+def _print_list(options: Namespace) -> None:
+    status = request_status(options.socket)
+    match options.output:
+        case "json":
+            print_output(to_json(injection_output(status)))
+        case "yaml":
+            print_output(to_yaml(injection_output(status)))
+        case _:
+            print_output(format_lines(injection_lines(status)))
+
+
+def _parser() -> ArgumentParser:
+    parser = ArgumentParser(
+        prog="nodeguard inject",
+        description="Inject a fault of a check on this machine for a while, without touching hardware: it is"
+        " reported, marked and released like a real one, and called injected everywhere. The policy of the"
+        " aggregator has to allow it.",
+        epilog="Exit codes: 0 done; 3 refused, or the agent did not answer.",
+    )
+    add = parser.add_argument
+    add("check", metavar="CHECK", nargs="?", default="", help="check to inject, such as gpu-lost")
+    add("--target", metavar="TARGET", default="",
+        help="where, such as gpu/0000:3b:00; not needed if the check has one target")  # fmt: skip
+    add("--for", dest="seconds", metavar="TIME", type=partial(duration, longest=MAX_SECONDS),
+        help="how long, at most 1d (10m)")  # fmt: skip
+    add("--dry-run", action="store_true", help="only check whether it is possible")
+    add("--list", action="store_true", help="list the injected faults of this machine")
+    about = "end an injected fault; without an ID, the only one"
+    add("--clear", metavar="ID", nargs="?", const="", help=about)
+    add("--all", action="store_true", help="with --clear: end all injected faults")
+    add_output(parser, "text", "json", "yaml")
+    add_socket(parser)
+    return parser
