@@ -14,7 +14,7 @@ from nodeguard import __version__
 from nodeguard.agent.agent import Agent
 from nodeguard.agent.reporting.delivery_queue import DeliveryQueue
 from nodeguard.agent.reporting.endpoint_pool import EndpointPool
-from nodeguard.model.finding import Health, Verdict
+from nodeguard.model.finding import Finding, Health, Verdict
 from nodeguard.pipeline.verdict_metrics import GPU_LABELS, gauges, gpu_labels, verdict_metrics
 from nodeguard.sources.nvml import GpuIdentity
 
@@ -29,6 +29,7 @@ class AgentSnapshot(Struct, frozen=True):
     each aggregator's latest acknowledgement, 0 for never; None without aggregators. spooled: transitions that
     no aggregator has acknowledged. findings_raised: since the start, by check and health. xid_events: since
     the start, by target and code, 0 for unlisted codes. gpus: names of the GPUs in NVML, by target.
+    injected: findings of the faults that are injected; no counter counts them.
     """
 
     verdict: Verdict
@@ -39,6 +40,7 @@ class AgentSnapshot(Struct, frozen=True):
     findings_raised: Mapping[tuple[str, Health], int] = {}
     xid_events: Mapping[tuple[str, int], int] = {}
     gpus: Mapping[str, GpuIdentity] = {}
+    injected: tuple[Finding, ...] = ()
 
 
 def metric_families(snapshot: AgentSnapshot) -> Iterator[Metric]:
@@ -46,7 +48,12 @@ def metric_families(snapshot: AgentSnapshot) -> Iterator[Metric]:
     verdict = snapshot.verdict
     findings = verdict.findings[:_MAX_FINDINGS]
     yield from verdict_metrics(
-        verdict.known_health, verdict.data_status, findings, verdict.read_failures, snapshot.gpus
+        verdict.known_health,
+        verdict.data_status,
+        findings,
+        verdict.read_failures,
+        snapshot.gpus,
+        snapshot.injected,
     )
     yield GaugeMetricFamily(
         "nodeguard_findings_omitted",
@@ -127,5 +134,6 @@ class AgentMetrics(Collector):
                 findings_raised=agent.findings_raised,
                 xid_events=agent.xid_events,
                 gpus=agent.gpu_identities(),
+                injected=tuple(injection.finding for injection in agent.active_injections(now)),
             )
         )

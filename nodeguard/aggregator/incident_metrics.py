@@ -12,6 +12,7 @@ from nodeguard.fleet.planner import Planner
 from nodeguard.fleet_api.incident import all_incidents
 from nodeguard.model.finding import Health
 from nodeguard.model.incident import Incident, IncidentState
+from nodeguard.pipeline.verdict_metrics import INJECTED, injected_label
 
 # Incidents with a series of their own, the worst first.
 _MAX_INCIDENTS = 500
@@ -23,13 +24,19 @@ _LABELS = ("incident", "kind", "node", "target", "health", "cause", "action")
 def incident_families(planner: Planner) -> Iterator[Metric]:
     """Yield the metrics of incidents."""
     incidents = list(all_incidents(planner))
-    states = Counter(incident.state for incident in incidents)
-    yield gauges(
+    states = Counter(incident.state for incident in incidents if not incident.injected)
+    numbers = gauges(
         "incidents",
-        "Open incidents by state.",
+        f"Open incidents by state; those of injected faults have the label {INJECTED}.",
         "state",
         {state.slug: states[state] for state in IncidentState if state != IncidentState.RESOLVED},
     )
+    injected = Counter(
+        incident.state.slug for incident in incidents if incident.injected and incident.is_open
+    )
+    for state, number in sorted(injected.items()):
+        numbers.add_sample(numbers.name, {"state": state, INJECTED: "true"}, number)
+    yield numbers
     yield gauge(
         "omitted_incidents",
         "Incidents above the limit of a node or of the fleet; nodeguard status has the number of nodes.",
@@ -41,14 +48,16 @@ def incident_families(planner: Planner) -> Iterator[Metric]:
     family = GaugeMetricFamily(
         PREFIX + "incident",
         "1 for each suspect or fatal incident that is not in its grace period, not part of another incident, "
-        f"and not on a node under maintenance; the first {_MAX_INCIDENTS}, fatal first.",
-        labels=_LABELS,
+        f"and not on a node under maintenance; the first {_MAX_INCIDENTS}, fatal first. One of an injected "
+        f"fault has the label {INJECTED}.",
     )
     reported = (incident for incident in incidents if _is_reported(planner, incident))
     for incident in sorted(reported, key=_order)[:_MAX_INCIDENTS]:
         kind = "domain" if incident.domain else "node"
         values = (incident.health.value, incident.cause, incident.action.value)
-        family.add_metric([incident.name, kind, incident.node, incident.target, *values], 1)
+        texts = (incident.name, kind, incident.node, incident.target, *values)
+        labels = dict(zip(_LABELS, texts, strict=True))
+        family.add_sample(family.name, {**labels, **injected_label(injected=incident.injected)}, 1)
     yield family
 
 

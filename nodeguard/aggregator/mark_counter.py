@@ -25,21 +25,23 @@ class _MarkKey(NamedTuple):
     check: str
     target: str
     mark: str
+    injected: bool = False
 
 
 class MarkCounter:
     """Counts the changes of marks while this aggregator is active.
 
-    set_marks: marks that appeared on Nodes and devices, by mark and check; empty for that of a domain.
-    released_marks: marks that disappeared, by mark and reason: see ReleasedMark, or `replaced`, `recovered`
-    (its domain), `node-deleted`, `unmarked` (by an operator or another client). withheld_requests: requests
-    that became withheld, by mark and kind of restraint. on_released: receives the seconds from the first
-    passing result of a check to the removal of its mark.
+    set_marks: marks that appeared on Nodes and devices, by mark, check (empty for that of a domain), and
+    whether the fault was injected. released_marks: marks that disappeared, by mark, reason, and the same: see
+    ReleasedMark, or `replaced`, `recovered` (its domain), `node-deleted`, `unmarked` (by an operator or
+    another client). withheld_requests: requests that became withheld, by mark and kind of restraint, without
+    those of injected faults. on_released: receives the seconds from the first passing result of a check to
+    the removal of its mark.
     """
 
     def __init__(self) -> None:
-        self.set_marks: Counter[tuple[str, str]] = Counter()
-        self.released_marks: Counter[tuple[str, str]] = Counter()
+        self.set_marks: Counter[tuple[str, str, bool]] = Counter()
+        self.released_marks: Counter[tuple[str, str, bool]] = Counter()
         self.withheld_requests: Counter[tuple[str, str]] = Counter()
         self.on_released: Callable[[float], object] = lambda _: None
         self._marks: set[_MarkKey] | None = None
@@ -69,7 +71,7 @@ class MarkCounter:
             (decision.request.key, decision.request.mark.value, decision.restraint)
             for decisions in planner.decisions.values()
             for decision in decisions
-            if decision.state == IncidentState.WITHHELD
+            if decision.state == IncidentState.WITHHELD and not decision.request.injected
         }
         before, self._withheld = self._withheld, withheld
         if before is not None:
@@ -79,7 +81,7 @@ class MarkCounter:
         marks = _observed_marks(planner)
         before, self._marks = self._marks, marks
         if before is not None:
-            self.set_marks.update((key.mark, key.check) for key in marks - before)
+            self.set_marks.update((key.mark, key.check, key.injected) for key in marks - before)
             for key in before - marks:
                 self._count_release(planner, key, now)
         present = {(key.uid, key.check, key.target) for key in marks}
@@ -96,8 +98,8 @@ class MarkCounter:
     def _count_release(self, planner: Planner, key: _MarkKey, now: Instant) -> None:
         cause = key.uid, key.check, key.target
         reason = self._reasons.get(cause) or self._other_reason(planner, key)
-        self.released_marks[key.mark, reason] += 1
-        if reason == "proven" and cause in self._passing_since:
+        self.released_marks[key.mark, reason, key.injected] += 1
+        if reason == "proven" and not key.injected and cause in self._passing_since:
             self.on_released(now.mono - self._passing_since[cause])
 
     def _other_reason(self, planner: Planner, key: _MarkKey) -> str:
@@ -119,7 +121,7 @@ def _observed_marks(planner: Planner) -> set[_MarkKey]:
     for uid in planner.state.marked_nodes():
         observed = planner.state.observed_marks(uid)
         marks |= {
-            _MarkKey(uid, device, cause.check, cause.target, cause.mark.value)
+            _MarkKey(uid, device, cause.check, cause.target, cause.mark.value, cause.injected)
             for device, cause in observed.causes()
         }
         marks |= {_MarkKey(uid, None, "", degraded.domain, DEGRADED) for degraded in observed.node.degraded}

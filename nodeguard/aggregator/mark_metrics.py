@@ -14,6 +14,7 @@ from nodeguard.fleet.planner import Planner
 from nodeguard.fleet_api.schema.node import DEGRADED
 from nodeguard.model.incident import IncidentState
 from nodeguard.model.mark import Mark
+from nodeguard.pipeline.verdict_metrics import INJECTED, injected_label
 
 # Nodes and budgets with series of their own: a fleet has thousands of domains with a budget each.
 _MAX_NODES = 500
@@ -24,13 +25,14 @@ def mark_families(planner: Planner, counter: MarkCounter) -> Iterator[Metric]:
     """Yield the metrics of marks."""
     yield from _marked(planner)
     yield gauge("marked_devices", "Marked devices.", len(planner.state.devices.rules))
-    yield _counters(
-        "marks_set", "Marks that appeared on Nodes and devices.", ("mark", "check"), counter.set_marks
-    )
-    about = "Marks that disappeared from Nodes and devices, by reason."
+    apart = f"those of injected faults have the label {INJECTED}"
+    about = f"Marks that appeared on Nodes and devices; {apart}."
+    yield _counters("marks_set", about, ("mark", "check"), counter.set_marks)
+    about = f"Marks that disappeared from Nodes and devices, by reason; {apart}."
     yield _counters("marks_released", about, ("mark", "reason"), counter.released_marks)
-    about = "Mark requests that became withheld, by the reason."
-    yield _counters("mark_requests_withheld", about, ("mark", "reason"), counter.withheld_requests)
+    about = "Mark requests that became withheld, by the reason, without those of injected faults."
+    withheld = Counter({(*values, False): count for values, count in counter.withheld_requests.items()})
+    yield _counters("mark_requests_withheld", about, ("mark", "reason"), withheld)
     yield from _unprotected(planner)
     yield from _budgets(planner)
 
@@ -124,8 +126,12 @@ def _budgets(planner: Planner) -> Iterator[Metric]:
     yield gauges("budget_limit_nodes", f"Size of a budget in nodes; {which}.", "budget", limits)
 
 
-def _counters(name: str, about: str, labels: tuple[str, str], counts: Counter[tuple[str, str]]) -> Metric:
-    family = CounterMetricFamily(PREFIX + name, about, labels=labels)
-    for values, count in sorted(counts.items()):
-        family.add_metric(values, count)
+def _counters(
+    name: str, about: str, labels: tuple[str, str], counts: Counter[tuple[str, str, bool]]
+) -> Metric:
+    """Return a family of counters. counts: by the values of the labels, and whether faults were injected."""
+    family = CounterMetricFamily(PREFIX + name, about)
+    for (first, second, injected), count in sorted(counts.items()):
+        pairs = {labels[0]: first, labels[1]: second, **injected_label(injected=injected)}
+        family.add_sample(f"{family.name}_total", pairs, count)
     return family

@@ -118,7 +118,7 @@ def describe_incident(
         marks=tuple(
             mark
             for mark in marks_of_node(planner, incident.uid, now)
-            if resource_of(mark.target) == incident.target
+            if resource_of(mark.target) == incident.target and mark.injected == incident.injected
         ),
         acknowledged=decision.acknowledged,
         clear_request=decision.clear,
@@ -128,6 +128,7 @@ def describe_incident(
         seconds_left=round(max(0.0, until - now.wall), 1),
         jobs=incident.jobs,
         jobs_omitted=incident.jobs_omitted,
+        injected=incident.injected,
     )
 
 
@@ -164,13 +165,16 @@ def summarize_incident(
         seconds_left=round(max(0.0, until - now.wall), 1),
         action=incident.action,
         message=incident.message,
+        injected=incident.injected,
     )
 
 
 def _decisions(planner: Planner, incident: Incident) -> Iterator[MarkDecision]:
     """Yield the decisions that an incident of a node shows."""
     for decision in planner.decisions.get(incident.uid, ()) if incident.uid else ():
-        if decision.state == incident.state and resource_of(decision.request.target) == incident.target:
+        request = decision.request
+        subject = resource_of(request.target), request.injected
+        if decision.state == incident.state and subject == (incident.target, incident.injected):
             yield decision
 
 

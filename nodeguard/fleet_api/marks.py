@@ -47,6 +47,7 @@ def _view(mark: ActiveMark, now: Instant) -> MarkView:
         age=seconds,
         written=mark.is_written,
         wait=wait,
+        injected=cause.injected,
     )
 
 

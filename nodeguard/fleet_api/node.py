@@ -23,7 +23,13 @@ from nodeguard.fleet_api.schema.node import (
     NodeView,
     UnreadableView,
 )
-from nodeguard.fleet_api.schema.status import VERSION, BudgetView, RefusedMessages, RepeatOffenderView
+from nodeguard.fleet_api.schema.status import (
+    VERSION,
+    BudgetView,
+    InjectedFaultView,
+    RefusedMessages,
+    RepeatOffenderView,
+)
 from nodeguard.fleet_api.service_state import ServiceState, age
 from nodeguard.model.finding import DataStatus, Health
 from nodeguard.model.incident import IncidentState
@@ -146,6 +152,7 @@ def describe_node(planner: Planner, service: ServiceState, name: str, now: Insta
         refused_messages=refused_messages(refusal, now) if refusal is not None else None,
         incidents_omitted=len(planner.incidents_left_out.get(uid, ())),
         jobs=state.jobs.names(uid),
+        injected_faults=injected_faults(name, report),
     )
 
 
@@ -189,6 +196,33 @@ def _summary(
         platform=inventory.platform,
         gpus=planner.state.nodes[placement.uid].gpus,
         pool=placement.pool,
+        injected=tuple(_injected_checks(planner, placement.uid, report)),
+    )
+
+
+def _injected_checks(planner: Planner, uid: str, report: LatestReport | None) -> dict[str, None]:
+    """Return the checks with an injected fault, or with the mark of one that is over."""
+    reported = report.faults() if report is not None else ()
+    active = [fault.finding.check for fault in reported if fault.injected]
+    marked = [cause.check for _, cause in planner.state.marks(uid).causes() if cause.injected]
+    return dict.fromkeys((*active, *marked))
+
+
+def injected_faults(node: str, report: LatestReport | None) -> tuple[InjectedFaultView, ...]:
+    """Return the faults that operators injected on a node, those that the policy accepts first."""
+    faults = sorted(report.injections, key=lambda fault: fault.refusal != "") if report else ()
+    return tuple(
+        InjectedFaultView(
+            node,
+            fault.finding.check,
+            fault.finding.target,
+            fault.finding.health,
+            fault.by,
+            rfc3339(fault.began),
+            rfc3339(fault.until),
+            fault.refusal,
+        )
+        for fault in faults
     )
 
 
@@ -204,7 +238,7 @@ def _findings(
     report: LatestReport, decisions: tuple[MarkDecision, ...], now: Instant
 ) -> Iterator[FindingView]:
     outcomes_by_finding = {(item.request.check, item.request.target): item for item in decisions}
-    for finding, began in zip(report.findings, report.began, strict=True):
+    for finding, began, injected in report.faults():
         outcome = outcomes_by_finding.get((finding.check, finding.target))
         yield FindingView(
             check=finding.check,
@@ -225,6 +259,7 @@ def _findings(
             else no_request_reason(report, finding, began) or "not planned for yet",
             until=rfc3339(outcome.until) if outcome and outcome.until else "",
             seconds_left=_seconds_left(outcome, now) if outcome else 0.0,
+            injected=injected,
         )
 
 
@@ -244,6 +279,7 @@ def _mark_requests(
                 reason=outcome.reason,
                 until=rfc3339(outcome.until) if outcome.until else "",
                 seconds_left=_seconds_left(outcome, now),
+                injected=request.injected,
             )
 
 

@@ -13,7 +13,7 @@ from nodeguard.fleet.state.liveness import StaleAgents
 from nodeguard.fleet.state.node_placement import FLEET
 from nodeguard.fleet_api.domain import degraded_domains, list_topologies, suppressed_checks
 from nodeguard.fleet_api.incident import all_incidents, worst_incidents
-from nodeguard.fleet_api.node import known_health, refused_messages, repeat_offenders
+from nodeguard.fleet_api.node import injected_faults, known_health, refused_messages, repeat_offenders
 from nodeguard.fleet_api.schema.budget import BudgetList
 from nodeguard.fleet_api.schema.node import DEGRADED
 from nodeguard.fleet_api.schema.status import (
@@ -22,6 +22,7 @@ from nodeguard.fleet_api.schema.status import (
     BudgetView,
     DryRunView,
     FleetStatus,
+    InjectedFaultView,
     MarkCount,
     MarkedCounts,
     NodeCounts,
@@ -52,6 +53,7 @@ def fleet_status(planner: Planner, service: ServiceState, now: Instant) -> Fleet
     stale_agents = planner.state.stale_agents(now)
     states = Counter(incident.state for incident in all_incidents(planner))
     budgets, offenders = _budgets(planner), repeat_offenders(planner, now)
+    injected = _injected_faults(planner)
     decisions = [decision for node_decisions in planner.decisions.values() for decision in node_decisions]
     pending = [decision.until for decision in decisions if decision.state == IncidentState.PENDING]
     return FleetStatus(
@@ -85,7 +87,21 @@ def fleet_status(planner: Planner, service: ServiceState, now: Instant) -> Fleet
         connection_shortage=service.connection_shortage,
         notification_problem=service.notification_problem,
         incidents_omitted=_left_out(planner),
+        injected_faults=injected[:_WORST],
+        injected_faults_omitted=max(0, len(injected) - _WORST),
     )
+
+
+def _injected_faults(planner: Planner) -> tuple[InjectedFaultView, ...]:
+    """Return the injected faults of the fleet, the accepted ones first."""
+    nodes = planner.state.nodes
+    faults = [
+        fault
+        for uid, report in planner.reports.items()
+        if report.injections and uid in nodes
+        for fault in injected_faults(nodes[uid].name, report)
+    ]
+    return tuple(sorted(faults, key=lambda fault: (fault.refusal != "", fault.node)))
 
 
 def _most(reasons: Iterable[str]) -> tuple[ReasonCount, ...]:

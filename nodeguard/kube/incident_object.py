@@ -102,6 +102,7 @@ class IncidentStatus(Struct, frozen=True, rename="camel"):
     confinement: _Confinement | None = None
     jobs: tuple[str, ...] = ()
     jobs_omitted: int = 0
+    injected: bool = False
     conditions: tuple[StatusCondition, ...] = ()
     observed_generation: int = 0
 
@@ -190,6 +191,7 @@ def incident_status(incident: Incident) -> IncidentStatus:
         confinement=_confinement(incident.confinement),
         jobs=tuple(job[:MAX_NAME] for job in incident.jobs[:MAX_JOBS]),
         jobs_omitted=incident.jobs_omitted,
+        injected=incident.injected,
         conditions=tuple(_conditions(incident)),
     )
 
@@ -245,6 +247,7 @@ def to_incident(observed: ObservedIncident) -> Incident | None:
             confinement=_to_confinement(status.confinement),
             jobs=status.jobs,
             jobs_omitted=status.jobs_omitted,
+            injected=status.injected,
         )
     except ValueError:
         return None

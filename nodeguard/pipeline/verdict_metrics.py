@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 
 from prometheus_client.core import GaugeMetricFamily, Metric
@@ -16,21 +16,41 @@ from nodeguard.sources.nvml import GpuIdentity
 GPU_LABELS = ("gpu", "UUID", "pci_bus_id")
 
 
+# The label of series of injected faults; its value is `true`. Other series do not have it, so that they stay
+# the same series.
+INJECTED = "injected"
+
+
+def injected_label(*, injected: bool) -> dict[str, str]:
+    """Return the label of a series of an injected fault; empty for any other."""
+    return {INJECTED: "true"} if injected else {}
+
+
 def verdict_metrics(
     health: Health | None,
     data_status: DataStatus,
     findings: Iterable[Finding],
     unread: Iterable[ReadFailure],
     gpus: Mapping[str, GpuIdentity],
+    injected: Sequence[Finding] = (),
 ) -> Iterator[Metric]:
-    """Yield the metrics of a verdict. health: None if nothing could be evaluated. gpus: names by target."""
-    yield _states(
+    """Yield the metrics of a verdict.
+
+    health: None if nothing could be evaluated. gpus: names by target. injected: findings of injected faults,
+    whose series have the label INJECTED.
+    """
+    health_family = _states(
         "nodeguard_node_health",
-        "Health of the node: 1 for its state, 0 for all if nothing could be evaluated.",
+        "Health of the node: 1 for its state, 0 for all if nothing could be evaluated. Injected faults have "
+        f"series of their own, with the label {INJECTED}.",
         "health",
         Health,
         health,
     )
+    for state in dict.fromkeys(finding.health for finding in injected):
+        state_labels = {"health": state.value, **injected_label(injected=True)}
+        health_family.add_sample(health_family.name, state_labels, 1)
+    yield health_family
     yield _states(
         "nodeguard_node_data_status",
         "Status of the data about the node: 1 for its state.",
@@ -44,6 +64,11 @@ def verdict_metrics(
     for finding in findings:
         values = (finding.check, finding.target, finding.health, finding.action, finding.data_status)
         family.add_metric([*map(str, values), *gpu_labels(finding.target, gpus)], 1)
+    for finding in injected:
+        values = (finding.check, finding.target, finding.health, finding.action, finding.data_status)
+        texts = (*map(str, values), *gpu_labels(finding.target, gpus))
+        pairs = {**dict(zip(labels, texts, strict=True)), **injected_label(injected=True)}
+        family.add_sample(family.name, pairs, 1)
     yield family
     targets = Counter[str]()
     for failure in unread:

@@ -16,6 +16,7 @@ from nodeguard.aggregator.notifications.settings import Webhook, WebhookFormat
 from nodeguard.aggregator.notifications.subscription import ChangeKind
 from nodeguard.model.finding import Action, Health
 from nodeguard.model.incident import Incident, IncidentState
+from nodeguard.model.injection import PREFIX
 from nodeguard.model.instant import rfc3339
 
 VERSION = 1
@@ -35,6 +36,7 @@ class Notification(Struct, frozen=True):
 
     id: unique, and the same for each attempt to send it. text: one sentence for people. since, at: RFC 3339,
     of the incident and of this change. domain: path of the failure domain; empty for a node's incident.
+    injected: whether an operator injected the fault for a rehearsal; then the text says so first.
     """
 
     id: str
@@ -51,6 +53,7 @@ class Notification(Struct, frozen=True):
     action: Action
     since: str
     version: int = VERSION
+    injected: bool = False
 
 
 def notification_of(incident: Incident, change: ChangeKind, message: str, now: float) -> Notification:
@@ -63,7 +66,7 @@ def notification_of(incident: Incident, change: ChangeKind, message: str, now: f
     return Notification(
         id=f"{incident.name}-{incident.occurrences}-{incident.state.slug}{time}",
         change=change,
-        text=f"{where}: {message}"[:_TEXT_LENGTH],
+        text=f"{PREFIX if incident.injected else ''}{where}: {message}"[:_TEXT_LENGTH],
         at=rfc3339(now),
         incident=incident.name,
         node=incident.node,
@@ -74,6 +77,7 @@ def notification_of(incident: Incident, change: ChangeKind, message: str, now: f
         state=incident.state,
         action=incident.action,
         since=rfc3339(incident.first_seen),
+        injected=incident.injected,
     )
 
 
@@ -117,13 +121,16 @@ def _json(_: Webhook, notification: Notification) -> object:
 
 def _title(notification: Notification) -> str:
     place = notification.node or notification.target
-    return f"{notification.change.upper()} · {notification.health.value} · {place}"
+    title = f"{notification.change.upper()} · {notification.health.value} · {place}"
+    return f"INJECTED · {title}" if notification.injected else title
 
 
 def _facts(notification: Notification) -> list[tuple[str, str]]:
     """Return the facts of a card, in the order in which a person asks for them."""
     action = [("Action", notification.action.phrase)] if notification.change != "resolved" else []
+    injected = [("Injected", "yes, for a rehearsal: no hardware failed")] if notification.injected else []
     return [
+        *injected,
         ("What", f"{notification.cause} on {notification.target}"),
         ("Since", notification.since),
         ("State", notification.state.phrase),

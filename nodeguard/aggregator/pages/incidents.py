@@ -17,7 +17,14 @@ from nodeguard.aggregator.pages.html import (
 from nodeguard.aggregator.pages.sections import badge, table
 from nodeguard.fleet_api.schema.status import IncidentSummary
 from nodeguard.fleet_api.text.incident import effect_text
-from nodeguard.fleet_api.text.phrases import STYLES, api_time, state_text, subject_text, target_text
+from nodeguard.fleet_api.text.phrases import (
+    STYLES,
+    api_time,
+    check_name,
+    state_text,
+    subject_text,
+    target_text,
+)
 from nodeguard.judge.formatting import format_duration
 from nodeguard.model.finding import Action, Health
 from nodeguard.model.incident import IncidentState
@@ -50,7 +57,7 @@ def _problem(incident: IncidentSummary) -> Html:
     )
     acknowledged = f" (acknowledged: {incident.acknowledged})" if incident.acknowledged else ""
     health = badge(incident.health.value.upper(), incident.health.value)
-    name = link(incident_path(incident.name), incident.cause)
+    name = link(incident_path(incident.name), check_name(incident.cause, injected=incident.injected))
     message = element("span", incident.message or incident.summary, class_="message")
     return join((health, " ", name, acknowledged, similar, message))
 

@@ -11,7 +11,7 @@ from nodeguard.fleet.diagnosis.results import CHECK
 from nodeguard.fleet_api.schema.domain import DomainSummary
 from nodeguard.fleet_api.schema.node import NodeSummary
 from nodeguard.fleet_api.schema.status import BudgetView, IncidentSummary
-from nodeguard.fleet_api.text.phrases import STYLES, budget_name, node_notes, target_text
+from nodeguard.fleet_api.text.phrases import STYLES, budget_name, check_name, node_notes, target_text
 from nodeguard.judge.formatting import format_duration
 from nodeguard.model.check import Check
 
@@ -162,6 +162,10 @@ def _incident_message(incident: IncidentSummary) -> StyledText:
     return StyledText(rest.lstrip(": ") if rest.startswith((" ", ": ")) else message)
 
 
+def _incident_check(incident: IncidentSummary) -> StyledText:
+    return StyledText(check_name(incident.cause, injected=incident.injected))
+
+
 def _incident_state(incident: IncidentSummary) -> StyledText:
     left = f" {format_duration(round(incident.seconds_left))}" if incident.seconds_left >= 1 else ""
     return StyledText(f"{incident.state.phrase}{left}", STYLES[incident.state])
@@ -175,7 +179,7 @@ INCIDENT_TABLE = ResourceTable(
         Column("SEVERITY", lambda incident: _health(incident.health.value)),
         Column("NODE", lambda incident: _text(incident.node)),
         Column("DEVICE", _incident_device),
-        Column("CHECK", lambda incident: StyledText(incident.cause)),
+        Column("CHECK", _incident_check),
         Column("STATE", _incident_state),
         Column("AGE", lambda incident: _age(incident.age)),
         Column("ACK", lambda incident: _text(incident.acknowledged)),

@@ -31,7 +31,7 @@ class IncidentView(Struct, frozen=True):
     acknowledged: the operator. clear_request: the operator and the time; clear_result: `waiting`, `done`,
     `partly`, `refused`, None where it is not known; clear_message: the answer of the node's agent. until,
     seconds_left: as of IncidentSummary. jobs: the jobs on its nodes, as far as they were read; jobs_omitted:
-    number of further ones.
+    number of further ones. injected: whether an operator injected the fault.
     """
 
     version: Literal[1]
@@ -65,6 +65,7 @@ class IncidentView(Struct, frozen=True):
     seconds_left: float = 0.0
     jobs: tuple[str, ...] = ()
     jobs_omitted: int = 0
+    injected: bool = False
 
 
 class IncidentList(Struct, frozen=True):

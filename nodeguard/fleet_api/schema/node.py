@@ -7,7 +7,13 @@ from typing import Literal
 from msgspec import Struct
 
 from nodeguard.fleet.decide.release import WaitKind
-from nodeguard.fleet_api.schema.status import BudgetView, IncidentSummary, RefusedMessages, RepeatOffenderView
+from nodeguard.fleet_api.schema.status import (
+    BudgetView,
+    IncidentSummary,
+    InjectedFaultView,
+    RefusedMessages,
+    RepeatOffenderView,
+)
 from nodeguard.model.finding import Action, DataStatus, Health
 from nodeguard.model.incident import IncidentState
 from nodeguard.model.mark import Mark
@@ -33,7 +39,7 @@ class MarkView(Struct, frozen=True):
 
     device: the marked GPU, by its name in the cluster; empty for the node. written: whether the Node or the
     device has it already. fault_class: the taint's value. Of DEGRADED, target is the domain, and check
-    the fault class for which the domain is degraded.
+    the fault class for which the domain is degraded. injected: whether an operator injected the fault.
     """
 
     mark: str
@@ -47,6 +53,7 @@ class MarkView(Struct, frozen=True):
     age: float
     written: bool
     wait: ReleaseWaitView
+    injected: bool = False
 
 
 class FindingView(Struct, frozen=True):
@@ -54,7 +61,7 @@ class FindingView(Struct, frozen=True):
 
     state: of the mark that it requests (`Marked`, `Advised`, `Pending`, `Withheld`, `DryRun`, or `Open` where
     the mark of its domain covers it), None where it requests none; reason: of that state. until,
-    seconds_left: end of the grace period of a pending mark.
+    seconds_left: end of the grace period of a pending mark. injected: whether an operator injected it.
     """
 
     check: str
@@ -73,10 +80,11 @@ class FindingView(Struct, frozen=True):
     reason: str
     until: str = ""
     seconds_left: float = 0.0
+    injected: bool = False
 
 
 class MarkRequestView(Struct, frozen=True):
-    """A requested mark that is not set, with the reason. until, seconds_left: see FindingView."""
+    """A requested mark that is not set, with the reason. until, seconds_left, injected: see FindingView."""
 
     mark: Mark
     check: str
@@ -87,6 +95,7 @@ class MarkRequestView(Struct, frozen=True):
     reason: str
     until: str = ""
     seconds_left: float = 0.0
+    injected: bool = False
 
 
 class ChargeView(Struct, frozen=True):
@@ -121,7 +130,8 @@ class NodeView(Struct, frozen=True):
     that nodeguard did not set; they stay. would_mark: requests of checks in observe mode; pending: in their
     grace period. advisory: whether marks are advice, as without a cluster. budgets: those that marks of the
     node are charged to. refused_messages: None for none in the past ten minutes. incidents_omitted: number of
-    incidents of the node above the limits. jobs: on the node, as far as they were read.
+    incidents of the node above the limits. jobs: on the node, as far as they were read. injected_faults: that
+    operators injected, refused ones too; the findings have the accepted ones.
     """
 
     version: Literal[1]
@@ -162,12 +172,14 @@ class NodeView(Struct, frozen=True):
     refused_messages: RefusedMessages | None = None
     incidents_omitted: int = 0
     jobs: tuple[str, ...] = ()
+    injected_faults: tuple[InjectedFaultView, ...] = ()
 
 
 class NodeSummary(Struct, frozen=True):
     """A node in a list. health: see NodeView. marks: of the node and its devices. findings: number of active
     findings; worst: check of the worst finding, empty for none; message: its message. withheld, would_mark,
-    pending: numbers of marks. hold, maintenance: the reason, empty for none.
+    pending: numbers of marks. hold, maintenance: the reason, empty for none. injected: checks whose faults an
+    operator injected, until their marks are released; they are not among the findings.
     """
 
     node: str
@@ -187,6 +199,7 @@ class NodeSummary(Struct, frozen=True):
     platform: str = ""
     gpus: int = 0
     pool: str = ""
+    injected: tuple[str, ...] = ()
 
 
 class NodeList(Struct, frozen=True):

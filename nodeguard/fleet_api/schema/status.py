@@ -142,6 +142,7 @@ class IncidentSummary(Struct, frozen=True):
     operator, empty for none. domain: set for an incident of a failure domain, which has no node; the incident
     of a suppressed check has neither, and its resource is `check/NAME`. until, seconds_left: end of the grace
     period of a pending incident. action: the action that the finding recommends. message: the problem.
+    injected: whether an operator injected the fault.
     """
 
     name: str
@@ -161,6 +162,23 @@ class IncidentSummary(Struct, frozen=True):
     seconds_left: float = 0.0
     action: Action = Action.NONE
     message: str = ""
+    injected: bool = False
+
+
+class InjectedFaultView(Struct, frozen=True):
+    """A fault that an operator injected on a node. by: the operator. until: its end.
+
+    refusal: why it has no effect; empty for an accepted one.
+    """
+
+    node: str
+    check: str
+    target: str
+    health: Health
+    by: str
+    since: str
+    until: str
+    refusal: str
 
 
 class RepeatOffenderView(Struct, frozen=True):
@@ -218,6 +236,8 @@ class FleetStatus(Struct, frozen=True):
     of the latest few nodes; refused_omitted: number of other nodes. connection_shortage: reason why not all
     expected agents can connect, with the remedy; empty if all can. notification_problem: webhooks that do not
     accept notifications, with the reason; empty for none. incidents_omitted: see OmittedIncidents.
+    injected_faults: the first few faults that operators injected, the accepted ones first;
+    injected_faults_omitted: number of others.
     """
 
     version: Literal[1]
@@ -250,3 +270,5 @@ class FleetStatus(Struct, frozen=True):
     connection_shortage: str = ""
     notification_problem: str = ""
     incidents_omitted: OmittedIncidents = OmittedIncidents()
+    injected_faults: tuple[InjectedFaultView, ...] = ()
+    injected_faults_omitted: int = 0

@@ -8,6 +8,7 @@ from nodeguard.fleet.diagnosis.results import JOB
 from nodeguard.fleet_api.schema.incident import IncidentView
 from nodeguard.fleet_api.text.lines import StyledLine
 from nodeguard.fleet_api.text.phrases import (
+    check_name,
     item_line,
     mark_lines,
     shared_subject_state,
@@ -64,7 +65,7 @@ def _title(incident: IncidentView) -> str:
     node = f"node {incident.node}"
     if incident.resource != "node":
         node = f"{target_text(incident.resource)} of {incident.node}"
-    return f"{incident.cause} - {node}"
+    return f"{check_name(incident.cause, injected=incident.injected)} - {node}"
 
 
 def _clear_result(incident: IncidentView) -> str:

@@ -9,8 +9,10 @@ from nodeguard.fleet_api.text.lines import StyledLine, format_age
 from nodeguard.fleet_api.text.phrases import (
     api_time,
     budget_text,
+    check_name,
     count_noun,
     first_names,
+    injected_line,
     item_line,
     mark_lines,
     refused_line,
@@ -22,6 +24,7 @@ from nodeguard.fleet_api.text.phrases import (
 )
 from nodeguard.model.finding import Action, DataStatus
 from nodeguard.model.incident import IncidentState
+from nodeguard.model.injection import PREFIX
 from nodeguard.model.job import jobs_text
 from nodeguard.model.mark import MARK_KINDS, Mark
 from nodeguard.model.target import target_label
@@ -54,7 +57,7 @@ def _summary(node: NodeView) -> str:
     whole = [mark for mark in node.marks if not (mark.device or mark in degraded)]
     devices = dict.fromkeys(mark.device for mark in node.marks if mark.device)
     if whole:
-        checks = first_names(dict.fromkeys(mark.check for mark in whole))
+        checks = first_names(dict.fromkeys(check_name(mark.check, injected=mark.injected) for mark in whole))
         kind = MARK_KINDS[Mark(whole[0].mark)]
         effect = _advice(node, kind.excluded_work, "it") or kind.marked
         text = f"{effect}: {checks}"
@@ -63,6 +66,8 @@ def _summary(node: NodeView) -> str:
         text = f"{_advice(node, 'new gang work', 'it') or 'no new gang work'}: {domains} degraded"
     elif devices:
         names = first_names(devices)
+        if all(mark.injected for mark in node.marks):
+            names = f"{names} ({PREFIX.strip(': ')})"
         text = _advice(node, "new work", f"its {names}") or f"quarantined: its {names}"
     elif node.withheld:
         text = f"not marked ({node.withheld[0].check}): {node.withheld[0].reason}"
@@ -95,6 +100,8 @@ def _facts(node: NodeView) -> Iterator[StyledLine]:
     yield _report_line(node)
     if node.refused_messages is not None:
         yield refused_line(node.refused_messages)
+    for fault in node.injected_faults:
+        yield injected_line(fault, with_node=False)
     versions = (
         node.agent_version and f"nodeguard {node.agent_version}",
         node.driver and f"driver {node.driver}",
@@ -134,7 +141,8 @@ def _report_line(node: NodeView) -> StyledLine:
 
 def _finding(finding: FindingView) -> Iterator[StyledLine]:
     health = finding.health.value
-    yield title_line(health, health, f"{finding.check} - {target_text(finding.target)}")
+    name = check_name(finding.check, injected=finding.injected)
+    yield title_line(health, health, f"{name} - {target_text(finding.target)}")
     if finding.message:
         yield item_line("message", finding.message)
     if finding.targets:
@@ -185,7 +193,8 @@ def _request(state: IncidentState, request: MarkRequestView) -> StyledLine:
     )
     reason = f": {request.reason}" if state == IncidentState.WITHHELD else ""
     target = target_text(request.target)
-    return item_line("requested", f"{request.mark.value} for {request.check} on {target}, {text}{reason}")
+    check = check_name(request.check, injected=request.injected)
+    return item_line("requested", f"{request.mark.value} for {check} on {target}, {text}{reason}")
 
 
 def _last(node: NodeView) -> Iterator[StyledLine]:
@@ -213,5 +222,7 @@ def _charge(charge: ChargeView) -> StyledLine:
         text = f"to the budget of check {charge.check}{device}, {format_age(charge.age)}"
         return item_line("charged", text)
     count = f", {charge.count} times recently" if charge.count > 1 else ""
-    text = f"{charge.check} at {api_time(charge.ended)}{count}; its next soak period is longer"
+    # An injected fault alone makes no soak period longer.
+    longer = "; its next soak period is longer" if charge.count else ""
+    text = f"{charge.check} at {api_time(charge.ended)}{count}{longer}"
     return item_line("released", text)

@@ -13,12 +13,14 @@ from nodeguard.fleet_api.schema.status import (
     BudgetView,
     DryRunView,
     FleetStatus,
+    InjectedFaultView,
     RefusedMessages,
     RepeatOffenderView,
 )
 from nodeguard.fleet_api.text.lines import StyledLine, StyledText, format_age
 from nodeguard.judge.formatting import format_duration
 from nodeguard.model.incident import IncidentState
+from nodeguard.model.injection import PREFIX
 from nodeguard.model.mark import MARK_KINDS
 from nodeguard.model.target import NODE, target_label
 
@@ -89,6 +91,7 @@ def node_notes(node: NodeSummary) -> str:
         f"{count_noun(node.withheld, 'mark')} withheld" if node.withheld else "",
         f"{count_noun(node.pending, 'mark')} pending" if node.pending else "",
         f"dry run: {count_noun(node.would_mark, 'mark')}" if node.would_mark else "",
+        f"{PREFIX}{first_names(node.injected)}" if node.injected else "",
         node.message or node.worst,
     )
     return "; ".join(filter(None, notes))
@@ -172,11 +175,26 @@ def dry_run_text(dry_run: DryRunView) -> str:
     return f"{', '.join(marks)}: {', '.join(counts)}"
 
 
+def check_name(check: str, *, injected: bool) -> str:
+    """Return the name of a check in a title. injected: whether an operator injected its fault."""
+    return f"{PREFIX}{check}" if injected else check
+
+
+def injected_line(fault: InjectedFaultView, *, with_node: bool) -> StyledLine:
+    """Return the line of an injected fault, or why it is refused."""
+    node = f"{fault.node}, " if with_node else ""
+    text = f"{fault.check} on {node}{target_text(fault.target)}, by {fault.by}, until {api_time(fault.until)}"
+    if fault.refusal:
+        return item_line("injected", f"refused, no effect: {text}: {fault.refusal}", name_style="warning")
+    return item_line("injected", f"for a rehearsal: {text}", name_style="suspect")
+
+
 def mark_lines(mark: MarkView) -> list[StyledLine]:
     """Return the lines about a mark: its check, and the condition of its release."""
     device = f", as device {mark.device}" if mark.device else ""
     target = mark.target if mark.mark == DEGRADED else target_text(mark.target)
-    lines = [title_line(mark.mark, MARK_STYLES[mark.mark], f"{mark.check} - {target}{device}")]
+    check = check_name(mark.check, injected=mark.injected)
+    lines = [title_line(mark.mark, MARK_STYLES[mark.mark], f"{check} - {target}{device}")]
     if mark.targets:
         lines.append(item_line("targets", first_names(map(target_label, mark.targets))))
     if mark.component:

@@ -18,9 +18,11 @@ from nodeguard.fleet_api.service_state import STANDALONE
 from nodeguard.fleet_api.text.lines import StyledLine, StyledText, format_age
 from nodeguard.fleet_api.text.phrases import (
     budget_text,
+    check_name,
     count_noun,
     dry_run_text,
     first_names,
+    injected_line,
     item_line,
     refused_line,
     repeat_offenders_text,
@@ -82,9 +84,19 @@ def obstacle_lines(status: FleetStatus) -> Iterator[StyledLine]:
         if domain.state == IncidentState.WITHHELD:
             text = f"{domain.domain} is degraded, and its mark is withheld: {domain.reason}"
             yield item_line("domain", text, name_style="fatal")
+    yield from _injected_faults(status)
     for check in status.suppressed_checks:
         yield item_line("check", suppressed_check_text(check), name_style="suspect")
     yield from _reporting_problems(status)
+
+
+def _injected_faults(status: FleetStatus) -> Iterator[StyledLine]:
+    """Yield the faults that operators injected, and those that are refused."""
+    for fault in status.injected_faults:
+        yield injected_line(fault, with_node=True)
+    if status.injected_faults_omitted:
+        more = count_noun(status.injected_faults_omitted, "more fault")
+        yield item_line("injected", f"{more}: see nodeguard get nodes", name_style="suspect")
 
 
 def _reporting_problems(status: FleetStatus) -> Iterator[StyledLine]:
@@ -213,7 +225,8 @@ def _incident(incident: IncidentSummary) -> Iterator[StyledLine]:
     summary = incident.summary or _EFFECTS.get(incident.state, "")
     acknowledged = f" (acknowledged: {incident.acknowledged})" if incident.acknowledged else ""
     head = (StyledText(f"{health.upper():<7}", health), StyledText("  "))
-    cause = f"{incident.cause}, {state_text(incident.state, incident.seconds_left)}{acknowledged}"
+    name = check_name(incident.cause, injected=incident.injected)
+    cause = f"{name}, {state_text(incident.state, incident.seconds_left)}{acknowledged}"
     if not (incident.node or incident.domain):
         cause = "bad start" if incident.resource.startswith(JOB) else "suppressed"
     subject = subject_text(incident.node, incident.domain, incident.resource)
