@@ -57,14 +57,14 @@ async def test_a_mark_is_counted_once_when_it_is_set_and_once_when_it_is_release
     await scene.report(fatal=True)
     for _ in range(3):
         await scene.turn(5.0)
-    assert scene.counter.set_marks == {("quarantine", "gpu-lost"): 1}
+    assert scene.counter.set_marks == {("quarantine", "gpu-lost", False): 1}
     assert scene.values("node_mark") == {("node-1", "quarantine", "gpu-bus"): 1}
     assert scene.values("schedulable_fatal_node") == {}
     await scene.report(fatal=False)
     soak = scene.planner.policy.soak.first
     await scene.turn(soak)
     await scene.turn(2.0)
-    assert scene.counter.released_marks == {("quarantine", "proven"): 1}
+    assert scene.counter.released_marks == {("quarantine", "proven", False): 1}
     assert [soak <= delay <= soak + 10.0 for delay in scene.delays] == [True]
     assert scene.values("node_mark") == {}
 
@@ -73,7 +73,7 @@ async def test_marks_from_before_this_aggregator_is_active_are_not_counted(scene
     await scene.report(fatal=False)
     await scene.report(fatal=True)
     await scene.lose_and_regain_the_lease()
-    assert scene.counter.set_marks == {("quarantine", "gpu-lost"): 1}
+    assert scene.counter.set_marks == {("quarantine", "gpu-lost", False): 1}
 
 
 async def test_a_request_is_counted_as_withheld_once_for_each_reason(scene: CountingScene) -> None:
@@ -100,7 +100,7 @@ async def test_marks_that_an_operator_removes_are_unmarked(scene: CountingScene)
     await scene.backend.unmark("an operator")
     await scene.turn(2.0)
     await scene.turn(2.0)
-    assert scene.counter.released_marks == {("quarantine", "unmarked"): 1}
+    assert scene.counter.released_marks == {("quarantine", "unmarked", False): 1}
 
 
 async def test_the_mark_of_a_deleted_node_is_released(scene: CountingScene) -> None:
@@ -110,4 +110,4 @@ async def test_the_mark_of_a_deleted_node_is_released(scene: CountingScene) -> N
     scene.handler(other, replace(report(), node="node-2"))
     scene.inputs.node_deleted("node-1")
     await scene.turn(2.0)
-    assert scene.counter.released_marks == {("quarantine", "node-deleted"): 1}
+    assert scene.counter.released_marks == {("quarantine", "node-deleted", False): 1}

@@ -92,7 +92,7 @@ async def aggregator_response(accept: str = "") -> Page:
     ingest.endpoint.connection_errors["timeout"] += 1
     scene.planner.diagnosis.restore_suppression("gpu-lost", "", scene.now.mono, scene.now.mono)
     ingest.endpoint.on_handled("report", 0.0002)
-    metrics.marks.released_marks["quarantine", "proven"] += 1
+    metrics.marks.released_marks["quarantine", "proven", False] += 1
     return metrics.page(accept)
 
 
