@@ -22,6 +22,7 @@ from nodeguard.wire.report import (
     Report,
     ReportedEvidence,
     ReportedFinding,
+    ReportedInjection,
     ReportedPassing,
 )
 from tests.policies import diagnosis_policy
@@ -102,8 +103,11 @@ class Fleet:
         *findings: ReportedFinding,
         proven: tuple[ReportedPassing, ...] | None = None,
         inventory: Inventory = _EMPTY,
+        injected: tuple[ReportedFinding, ...] = (),
     ) -> None:
-        """Report findings and passing checks of a node; all checks pass if there is no finding."""
+        """Report findings and passing checks of a node; all checks pass if there is no finding. injected: faults
+        that an operator injected for ten minutes.
+        """
         uid = f"uid-{number}"
         if proven is None:
             proven = () if findings else (in_order(),)
@@ -113,6 +117,7 @@ class Fleet:
         self.reports[uid] = Report(
             version=VERSION, node=f"node-{number}", boot_id="b", sequence=1, health=health,
             data_status=DataStatus.FRESH, findings=findings, passing=proven, inventory=inventory,
+            injections=tuple(ReportedInjection(fault, "uid 0", 600.0) for fault in injected),
         )  # fmt: skip
         self.received[uid] = self.now
         self.planner.record_report(uid, self.reports[uid], self.now)

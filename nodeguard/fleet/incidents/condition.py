@@ -117,12 +117,12 @@ def _finding(cause: MarkCause, report: LatestReport | None) -> ReportedFinding |
 
 
 def _described(cause: MarkCause, finding: ReportedFinding | None) -> str:
-    """Return one cause as text, with its target."""
-    target = target_label(cause.target)
+    """Return one cause as text, with its target; that of an injected fault begins with PREFIX."""
+    prefix, target = PREFIX if cause.injected else "", target_label(cause.target)
     if finding is None or not finding.message:
-        return f"{PREFIX if cause.injected else ''}{cause.check} on {_place(cause)}"
-    text = finding.message[:_LONGEST].rstrip(".")
-    return text if cause.target == NODE or target in text else f"{target}: {text}"
+        return f"{prefix}{cause.check} on {_place(cause)}"
+    text = finding.message.removeprefix(PREFIX)[:_LONGEST].rstrip(".")
+    return f"{prefix}{text}" if cause.target == NODE or target in text else f"{prefix}{target}: {text}"
 
 
 def _place(cause: MarkCause) -> str:
