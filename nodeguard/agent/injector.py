@@ -86,13 +86,15 @@ class Injector:
 
     def _inject(self, request: InjectFault, by: str) -> str:
         """Inject a fault. Returns a sentence for the operator; raises InjectionError."""
-        now, verdict = self._agent.now(), self._agent.verdict
+        now = self._agent.now()
         check = find_check(self.catalogue, request.check)
         require_duration(request.seconds)
         require_permission(self._permission(now), check.id)
-        if verdict is None or any(self._agent.unread_sources()):
+        if not any(self._agent.unread_sources()):
+            self._agent.evaluate()  # with the latest readings, as they decide where a check passes
+        if self._agent.verdict is None or any(self._agent.unread_sources()):
             raise InjectionError("the agent has not read every source yet: try again in a minute")
-        target = find_target(verdict, check.id, request.target, self._gpu_names())
+        target = find_target(self._agent.verdict, check.id, request.target, self._gpu_names())
         self._require_free(check.id, target)
         what = f"{check.id} on {target_label(target)} for {format_duration(request.seconds)}"
         if request.dry_run:

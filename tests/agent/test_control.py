@@ -14,6 +14,8 @@ import pytest
 from nodeguard.agent.control import (
     AgentStatus,
     GetStatus,
+    InjectFault,
+    InjectionRequest,
     InstructionOutcome,
     get_status,
     send_instruction,
@@ -73,6 +75,34 @@ async def test_an_instruction_gets_its_outcome(tmp_path: Path) -> None:
         outcome = await asyncio.to_thread(send_instruction, path, DETACH, 5.0)
         assert outcome == InstructionOutcome(done=True, message="1")
         assert stat.S_IMODE(Path(path).stat().st_mode) == 0o600
+
+
+async def test_a_fault_is_injected_for_the_user_id_of_the_peer(tmp_path: Path) -> None:
+    path = str(tmp_path / "agent.sock")
+    requests = []
+
+    async def inject(request: InjectionRequest, uid: int) -> InstructionOutcome:
+        requests.append((request, uid))
+        return InstructionOutcome(done=True, message="injected")
+
+    async with await serve_control(path, echo, lambda: STATUS, inject=inject):
+        outcome = await asyncio.to_thread(send_instruction, path, InjectFault("gpu-lost"), 5.0)
+        assert outcome == InstructionOutcome(done=True, message="injected")
+        assert requests == [(InjectFault("gpu-lost"), os.getuid())]
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
+async def test_another_user_injects_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "agent.sock"
+
+    async def inject(request: InjectionRequest, uid: int) -> InstructionOutcome:
+        raise AssertionError((request, uid))
+
+    async with await serve_control(str(path), echo, lambda: STATUS, inject=inject):
+        open_to_all(path.parent)
+        path.chmod(0o666)
+        response = await send_as_other_user(str(path), msgspec.json.encode(InjectFault("gpu-lost")))
+    assert b"permission denied: only root may do this" in response
 
 
 async def test_the_status_is_complete(tmp_path: Path) -> None:
