@@ -8,8 +8,11 @@ from msgspec.structs import replace
 from nodeguard.aggregator.identity.caller import Caller
 from nodeguard.aggregator.mark_counter import MarkCounter
 from nodeguard.aggregator.mark_metrics import mark_families
+from nodeguard.model.policy import InjectionPolicy
+from nodeguard.wire.report import ReportedInjection
 from tests.aggregator.test_report_handler import report
 from tests.aggregator.test_service import CALLER, Scene
+from tests.fleet.scene import finding
 
 
 class CountingScene(Scene):
@@ -111,3 +114,21 @@ async def test_the_mark_of_a_deleted_node_is_released(scene: CountingScene) -> N
     scene.inputs.node_deleted("node-1")
     await scene.turn(2.0)
     assert scene.counter.released_marks == {("quarantine", "node-deleted", False): 1}
+
+
+async def test_the_mark_of_an_injected_fault_is_counted_apart(scene: CountingScene) -> None:
+    scene.planner.set_policy(replace(scene.planner.policy, injection=InjectionPolicy(allowed=True)))
+    scene.handler(CALLER, report(1))
+    await scene.turn(2.0)
+    scene.handler(CALLER, replace(report(2), injections=(ReportedInjection(finding(), "uid 0", 60.0),)))
+    await scene.turn(2.0)
+    await scene.turn(2.0)
+    assert scene.counter.set_marks == {("quarantine", "gpu-lost", True): 1}
+    assert scene.values("schedulable_fatal_nodes") == {}
+    scene.handler(CALLER, report(3))
+    await scene.turn(2.0)
+    await scene.turn(2.0)
+    assert scene.counter.released_marks == {("quarantine", "proven", True): 1}
+    assert scene.delays == []
+    assert scene.values("marks_set_total") == {("quarantine", "gpu-lost", "true"): 1.0}
+    assert scene.values("marks_released_total") == {("quarantine", "proven", "true"): 1.0}

@@ -14,8 +14,9 @@ from nodeguard.model.finding import Health
 from nodeguard.model.incident import ClearAnswer, Incident, IncidentState, OperatorDecision, Symptom
 from nodeguard.model.instant import Instant
 from nodeguard.model.node import Node
+from nodeguard.model.policy import InjectionPolicy
 from nodeguard.wire.instruction import Reply
-from nodeguard.wire.report import VERSION, Heartbeat, InstructionResult, Message, Report
+from nodeguard.wire.report import VERSION, Heartbeat, InstructionResult, Message, Report, ReportedInjection
 from tests.fleet.scene import AT_ONCE, CHECKS, finding, in_order
 
 CALLER = Caller("node-1", "uid-1")
@@ -270,3 +271,23 @@ def test_the_delay_of_each_new_finding_is_measured() -> None:
     scene.handle(replace(report(3, digest="f", fatal=True), age=2.0))
     scene.handle(report(4, digest="g", fatal=True))
     assert delays == [62.0]
+
+
+def test_a_reply_has_the_checks_that_the_policy_allows_to_inject() -> None:
+    scene = Scene()
+    assert scene.handle(report()).injectable == ()
+    allowed = InjectionPolicy(allowed=True, checks=("gpu-*",))
+    scene.planner.set_policy(replace(AT_ONCE, injection=allowed))
+    assert scene.handle(report()).injectable == ("gpu-*",)
+
+
+def test_an_injected_fault_is_no_detected_finding() -> None:
+    scene = Scene()
+    detected: list[str] = []
+    scene.handler.on_detected = lambda finding, _: detected.append(finding.check)
+    scene.handle(report())
+    injected = replace(report(2, digest="other"), injections=(ReportedInjection(finding("gpu-ecc")),))
+    scene.handle(injected)
+    assert detected == []
+    scene.handle(replace(injected, sequence=3, digest="third", findings=(finding(),)))
+    assert detected == ["gpu-lost"]

@@ -21,22 +21,24 @@ from nodeguard.cli.render.verdict_metrics import as_metrics
 from nodeguard.local.open_files import ConnectionCapacity
 from nodeguard.model.finding import Action, DataStatus, Finding, Health, ReadFailure, Verdict
 from nodeguard.model.instant import Instant
-from nodeguard.model.policy import NodeLocation
+from nodeguard.model.policy import InjectionPolicy, NodeLocation
+from nodeguard.wire.report import ReportedInjection
 from tests.agent.metrics_text import metrics_text
 from tests.aggregator.notifications.scene import webhook
 from tests.aggregator.test_report_handler import report
 from tests.aggregator.test_service import CALLER, Scene
+from tests.fleet.scene import finding
 
 NOW = Instant(1e9, 0.0, "")
 
 
 def verdict() -> Verdict:
     """A verdict with a finding and a failed read."""
-    finding = Finding(
+    fault = Finding(
         "a", "node", "", Health.FATAL, DataStatus.FRESH, Action.MONITOR, 0.0, "", (), "", "", "", ""
     )
     failure = ReadFailure("nvml", ("gpu/0000:3b:00",), "temperature", "timed out")
-    return Verdict(Health.FATAL, DataStatus.FRESH, (finding,), read_failures=(failure,), evaluated=1)
+    return Verdict(Health.FATAL, DataStatus.FRESH, (fault,), read_failures=(failure,), evaluated=1)
 
 
 def agent_page() -> str:
@@ -49,6 +51,7 @@ def agent_page() -> str:
             {"https://aggregator.example": 1.0},
             findings_raised={("gpu-lost", Health.FATAL): 1},
             xid_events={("gpu/0000:3b:00", 79): 1},
+            injected=verdict().findings,
         )
     )
 
@@ -67,7 +70,8 @@ async def aggregator_response(accept: str = "") -> Page:
     scene = Scene()
     service = scene.service
     location = NodeLocation("node-1", {"rack": "r1"})
-    scene.planner.set_policy(replace(scene.planner.policy, locations=(location,)))
+    injection = InjectionPolicy(allowed=True)
+    scene.planner.set_policy(replace(scene.planner.policy, locations=(location,), injection=injection))
     ingest = IngestServer(InsecureAuthenticator("127.0.0.1"), scene.handler, lambda: None)
     policy = PolicyReloader(Path("/nowhere"), {}, ())
     notifications = NotificationSender(NotificationSettings((webhook(),)))
@@ -76,7 +80,8 @@ async def aggregator_response(accept: str = "") -> Page:
     scene.handler(CALLER, report())
     scene.handler(second, replace(report(), node="node-2"))
     await scene.turn()
-    scene.handler(CALLER, report(2, fatal=True))
+    injected = ReportedInjection(finding("gpu-ecc", "gpu/0000:3c:00"), "uid 0", 60.0)
+    scene.handler(CALLER, replace(report(2, fatal=True), injections=(injected,)))
     await scene.turn(1.0)
     scene.planner.paused = "a driver rollout"
     scene.handler(second, replace(report(2, fatal=True), node="node-2"))

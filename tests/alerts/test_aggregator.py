@@ -33,6 +33,8 @@ async def test_page_follows_prometheus_conventions(promtool: Promtool) -> None:
         'nodeguard_aggregator_marked_nodes{mark="quarantine"} 1.0',
         'nodeguard_aggregator_node_mark{fault_class="gpu-bus",mark="quarantine",node="node-1"} 1.0',
         'nodeguard_aggregator_marks_set_total{check="gpu-lost",mark="quarantine"} 1.0',
+        'nodeguard_aggregator_marks_set_total{check="gpu-ecc",injected="true",mark="quarantine"} 1.0',
+        'nodeguard_aggregator_incidents{injected="true",state="marked"} 1.0',
         'nodeguard_aggregator_mark_requests_withheld_total{mark="quarantine",reason="pause"} 1.0',
         'nodeguard_aggregator_schedulable_fatal_node{node="node-2",reason="pause"} 1.0',
         'nodeguard_aggregator_findings_total{check="gpu-lost",health="fatal"} 2.0',

@@ -14,6 +14,7 @@ from nodeguard.kube.incident_object import (
     decode_incident,
     incident_status,
     observed_status,
+    status_patch,
     to_incident,
 )
 from nodeguard.model.finding import Health
@@ -144,3 +145,13 @@ def test_the_mark_of_an_incident_survives_a_restart(mark: Mark | None) -> None:
     restored = to_incident(decode_incident(msgspec.json.encode(content)))
     assert restored is not None
     assert restored.mark == mark
+
+
+def test_an_injected_fault_is_one_in_the_object_and_after_a_restart() -> None:
+    status = incident_status(replace(LOST, injected=True))
+    assert status.injected
+    raw = {"metadata": {"name": LOST.name, "uid": "u", "resourceVersion": "1"}, "status": status}
+    restored = to_incident(decode_incident(msgspec.json.encode(raw)))
+    assert restored is not None
+    assert restored.injected
+    assert status_patch(incident_status(LOST))["status"]["injected"] is None

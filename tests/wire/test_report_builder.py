@@ -2,15 +2,18 @@ from __future__ import annotations
 
 from math import inf, nan
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import Struct
 from msgspec.structs import replace
 
 from nodeguard.model.finding import Evidence, Finding, Health, ReadFailure
+from nodeguard.model.injection import Injection
 from nodeguard.wire.digest import digest, text_digest
 from nodeguard.wire.encoding import MESSAGE_LIMIT, decode_message, encode
-from nodeguard.wire.report import Report, ReportedPassing
+from nodeguard.wire.report import Report, ReportedFinding, ReportedPassing
 from nodeguard.wire.report_builder import NodeFacts, build_report
 from tests.wire.scene import FACTS, NOW, finding, verdict
 
@@ -108,3 +111,42 @@ def test_passing_checks_are_reported_and_omitted_before_findings() -> None:
     )
     cut = build_report(replace(verdict(finding()), passing=many), NOW, FACTS)
     assert (cut.passing, len(cut.findings), cut.omitted) == ((), 1, 0)
+
+
+LOST = Injection("1", finding("gpu-lost", health=Health.FATAL), "uid 0", NOW.wall + 60.0)
+
+
+def test_injected_faults_are_apart_from_the_findings() -> None:
+    plain = build_report(verdict(finding()), NOW, FACTS)
+    report = build_report(verdict(finding()), NOW, FACTS, injections=(LOST,))
+    assert decode_message(encode(report)) == report
+    assert (report.findings, report.health) == (plain.findings, plain.health)
+    [injected] = report.injections
+    assert (injected.finding.check, injected.by, injected.seconds) == ("gpu-lost", "uid 0", 60.0)
+    assert report.digest != plain.digest
+    assert b"injections" not in encode(plain)
+
+
+def test_the_digest_does_not_depend_on_the_age_of_an_injected_fault() -> None:
+    first = build_report(verdict(), NOW, FACTS, injections=(LOST,))
+    later = replace(NOW, wall=NOW.wall + 30.0, mono=NOW.mono + 30.0)
+    second = build_report(verdict(), later, FACTS, injections=(LOST,))
+    assert second.injections[0].seconds == 30.0
+    assert (second.digest, text_digest(second)) == (first.digest, text_digest(first))
+
+
+class OldReport(Struct, omit_defaults=True, tag_field="kind", tag="report"):
+    """The fields of a report that a reader without injected faults decodes."""
+
+    findings: tuple[ReportedFinding, ...] = ()
+
+
+def test_a_reader_that_does_not_know_injected_faults_sees_no_fault() -> None:
+    report = build_report(verdict(health=Health.OK), NOW, FACTS, injections=(LOST,))
+    assert msgspec.json.decode(encode(report), type=OldReport).findings == ()
+
+
+def test_injected_faults_of_any_size_fit_a_message() -> None:
+    huge = finding("\U0001f600" * 5000, message="\x00" * 5000, note="\\" * 5000, targets=("x" * 999,) * 99)
+    many = tuple(Injection(str(number), huge, "u" * 9999, inf) for number in range(8))
+    assert len(encode(build_report(verdict(), NOW, FACTS, injections=many))) < MESSAGE_LIMIT

@@ -9,11 +9,12 @@ from hashlib import sha256
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from nodeguard.aggregator.notifications.formats import body_of, signed_headers
+from nodeguard.aggregator.notifications.formats import body_of, notification_of, signed_headers
 from nodeguard.aggregator.notifications.settings import WebhookFormat
 from nodeguard.model.incident import IncidentState
-from tests.aggregator.notifications.scene import NOW, notification, webhook
+from tests.aggregator.notifications.scene import NOW, incident, notification, webhook
 
 MARKUP = "<script>*bold* [link](https://evil.example) & <@U123>"
 
@@ -39,8 +40,23 @@ def test_json_has_all_fields_of_the_incident() -> None:
         "health": "fatal",
         "state": "Marked",
         "action": "reboot-node",
+        "injected": False,
     }
     assert body("json", IncidentState.RESOLVED)["change"] == "resolved"
+
+
+@pytest.mark.parametrize("form", ["json", "slack", "teams", "pagerduty"])
+def test_an_injected_fault_is_called_injected_first(form: WebhookFormat) -> None:
+    change = notification_of(replace(incident(), injected=True), "opened", "the GPU is lost", NOW)
+    content = json.loads(body_of(webhook(form=form), change))
+    text = json.dumps(content)
+    if form == "json":
+        assert (content["injected"], content["text"]) == (True, "injected: gpu-1: the GPU is lost")
+    elif form == "pagerduty":
+        assert content["payload"]["summary"] == "injected: gpu-1: the GPU is lost"
+        assert content["payload"]["custom_details"]["Injected"].startswith("yes, for a rehearsal")
+    else:
+        assert '"INJECTED \\u00b7 OPENED \\u00b7 fatal \\u00b7 gpu-1' in text
 
 
 def test_slack_shows_markup_of_others_as_text() -> None:
