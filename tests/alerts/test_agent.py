@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from nodeguard.pipeline.verdict_metrics import INJECTED
 from tests.alerts.pages import agent_page
 from tests.alerts.rules import TARGET_LABELS, Promtool, alerts, labels_by_metric, rules, unit_tests
 
@@ -28,4 +29,4 @@ def test_rule_uses_existing_metrics_and_labels(rule: dict[str, Any]) -> None:
         assert set(re.findall(r"(\w+)=", matchers)) <= metrics[name] | TARGET_LABELS
     labels = set[str]().union(*(metrics[name] for name in re.findall(r"nodeguard_\w+", text)))
     assert set(re.findall(r"\.Labels\.(\w+)", text)) <= labels
-    assert set(re.findall(r"\$labels\.(\w+)", text)) <= TARGET_LABELS
+    assert set(re.findall(r"\$labels\.(\w+)", text)) <= TARGET_LABELS | {INJECTED}

@@ -109,7 +109,9 @@ class Process:
 
 
 class Agent(Process):
-    """The agent of a Node. bundle: the recording that it reads, which tests change. pod: name of its pod."""
+    """The agent of a Node. bundle: the recording that it reads, which tests change. pod: name of its pod. socket:
+    for commands on its node.
+    """
 
     def __init__(self, fleet: Fleet, node_name: str, pod: str, bundle: Path) -> None:
         super().__init__(fleet.cluster, f"agent-{node_name}", f"127.0.0.1:{free_ports(1)[0]}")
@@ -117,6 +119,7 @@ class Agent(Process):
         self.pod = pod
         self.bundle = bundle
         self.directory = bundle.parent
+        self.socket = self.directory / "socket"
         self._fleet = fleet
         self._container = container("DaemonSet", AGENT)
         self._mounts = Mounts(self._container, self.directory)
@@ -153,7 +156,11 @@ class Agent(Process):
         aggregator = settings["aggregator"]
         addresses = [url.replace(f":{_REPORTS}/", f":{self._fleet.port}/") for url in aggregator["addresses"]]
         assert all(f"https://{HOST}:{self._fleet.port}/" in url for url in addresses)
-        local = {"listen": self.metrics, "aggregator": {**aggregator, "addresses": addresses}}
+        local = {
+            "listen": self.metrics,
+            "socket": str(self.socket),
+            "aggregator": {**aggregator, "addresses": addresses},
+        }
         return {**settings, **local}
 
 
