@@ -36,8 +36,8 @@ def verdict_metrics(
 ) -> Iterator[Metric]:
     """Yield the metrics of a verdict.
 
-    health: None if nothing could be evaluated. gpus: names by target. injected: findings of injected faults,
-    whose series have the label INJECTED.
+    health: None if nothing could be evaluated. gpus: names by target. injected: findings of injected faults;
+    their series have the label INJECTED.
     """
     health_family = _states(
         "nodeguard_node_health",

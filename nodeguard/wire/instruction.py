@@ -50,7 +50,7 @@ class Reply(Struct, frozen=True, omit_defaults=True):
 
     acked_sequence: the sequence of the message that it answers; None if the aggregator does not send it.
     resend: the aggregator does not have the report with the heartbeat's digest, so the agent sends it in
-    full. injectable: patterns of the checks whose faults operators may inject; none by default. A message
+    full. injectable: patterns of the checks that operators may inject; none by default. A message
     that is not applied gets an HTTP error instead of a reply: see wire.sequence.
     """
 

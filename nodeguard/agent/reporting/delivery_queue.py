@@ -128,7 +128,7 @@ class DeliveryQueue:
     on_report: called when there is something to send at once. on_instruction: called when an instruction has
     arrived. latest: the latest report and the time of its verdict; None before the first. stored: ids of
     instructions that the state file has as done; only these may be acknowledged. injectable: patterns of the
-    checks whose faults operators may inject, as of the latest reply; None before the first.
+    checks that operators may inject, as of the latest reply; None before the first.
     """
 
     def __init__(self, state: DeliveryState | None = None, *, spools: bool = True) -> None:

@@ -223,8 +223,8 @@ class PolicySpec(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"
     topologies: TopologiesSpec = TopologiesSpec()
     node_locations: NodeLocationsSpec = ()
     diagnosis: DiagnosisSpec = DiagnosisSpec()
-    pause: bool = False
     injection: InjectionSpec = InjectionSpec()
+    pause: bool = False
 
 
 def json_schema() -> dict[str, Any]:

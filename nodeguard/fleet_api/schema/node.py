@@ -178,8 +178,8 @@ class NodeView(Struct, frozen=True):
 class NodeSummary(Struct, frozen=True):
     """A node in a list. health: see NodeView. marks: of the node and its devices. findings: number of active
     findings; worst: check of the worst finding, empty for none; message: its message. withheld, would_mark,
-    pending: numbers of marks. hold, maintenance: the reason, empty for none. injected: checks whose faults an
-    operator injected, until their marks are released; they are not among the findings.
+    pending: numbers of marks. hold, maintenance: the reason, empty for none. injected: checks of
+    injected faults, until their marks are released; they are not among the findings.
     """
 
     node: str

@@ -222,7 +222,7 @@ def _charge(charge: ChargeView) -> StyledLine:
         text = f"to the budget of check {charge.check}{device}, {format_age(charge.age)}"
         return item_line("charged", text)
     count = f", {charge.count} times recently" if charge.count > 1 else ""
-    # An injected fault alone makes no soak period longer.
+    # An injected fault makes no soak period longer.
     longer = "; its next soak period is longer" if charge.count else ""
     text = f"{charge.check} at {api_time(charge.ended)}{count}{longer}"
     return item_line("released", text)

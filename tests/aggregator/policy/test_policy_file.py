@@ -23,6 +23,7 @@ from nodeguard.model.policy import (
     CheckLimit,
     GracePeriods,
     Hold,
+    InjectionPolicy,
     MarkWrites,
     Mode,
     ModeRule,
@@ -160,6 +161,7 @@ silences:
 staleNodes: {after: 2m, freezeAbove: 25%}
 topologies: {rack: [row, rack], fabric: [example.com/leaf]}
 nodeLocations: [{node: "gpu-r12-*", power: feed-a/r12, zone: hall-2}, {node: gpu-1, power: feed-b}]
+injection: {allowed: true, checks: [gpu-lost, port-*]}
 pause: true
 """
 
@@ -203,6 +205,7 @@ def test_every_field_is_converted(tmp_path: Path) -> None:
             ),
             diagnosis=diagnosis_policy(),
             pause=True,
+            injection=InjectionPolicy(True, ("gpu-lost", "port-*")),
         ),
         (),
     )
@@ -219,7 +222,7 @@ INVALID = {
     "modeRules: [{check: a, checks: [b], mode: enforce}]\n": "check: excludes `checks`: remove one of them",
     "modeRules: [{check: GPU lost, mode: enforce}]\n": "check: 'GPU lost' does not fit: write it like gpu-* or gpu-lost",
     "modeRules: [{check: [a], mode: enforce}]\n": "check: a list does not fit: write it like gpu-* or gpu-lost",
-    "modeRule: []\n": "modeRule: is not known here: use one of defaultMode, modeRules, pools, budget, gracePeriod, soak, markWith, holds, silences, staleNodes, topologies, nodeLocations, diagnosis, pause; did you mean modeRules?",
+    "modeRule: []\n": "modeRule: is not known here: use one of defaultMode, modeRules, pools, budget, gracePeriod, soak, markWith, holds, silences, staleNodes, topologies, nodeLocations, diagnosis, injection, pause; did you mean modeRules?",
     "budget: {fleet: 0.05}\n": "fleet: 0.05 does not fit: write it like 5% or 2.5%",
     "budget: {fleet: 5}\n": "fleet: 5 does not fit: write it like 5% or 2.5%",
     "budget: {fleet: 5 %}\n": "fleet: '5 %' does not fit: write it like 5% or 2.5%",
@@ -271,9 +274,11 @@ INVALID = {
     "silences: [{node: *, check: a}]\n": "is not valid YAML: did not find expected alphabetic or numeric character: write the value out, in quotes where it begins with *, & or !",
     "silences:\n- node: *-7\n": "node: has an anchor, alias or tag: write the value out, in quotes where it begins with *, & or !",
     "markWith: {taint: 1}\n": "taint: 1 does not fit: write true or false",
+    "injection: {allowed: maybe}\n": "allowed: 'maybe' does not fit: write true or false",
+    "injection: {checks: []}\n": "checks: a list does not fit: write a list of length >= 1",
     "pause: yes\n": "pause: 'yes' does not fit: write true or false",
     f"modeRules: [{', '.join(['{check: a, mode: observe}'] * 101)}]\n": "modeRules: a list does not fit: write a list of length <= 100",
-    "defaultMode: observe\nmode: enforce\n": "mode: is not known here: use one of defaultMode, modeRules, pools, budget, gracePeriod, soak, markWith, holds, silences, staleNodes, topologies, nodeLocations, diagnosis, pause; did you mean modeRules?",
+    "defaultMode: observe\nmode: enforce\n": "mode: is not known here: use one of defaultMode, modeRules, pools, budget, gracePeriod, soak, markWith, holds, silences, staleNodes, topologies, nodeLocations, diagnosis, injection, pause; did you mean modeRules?",
     "[]\n": "a list does not fit: write a mapping",
     "": "is empty: write `name: value` lines, or remove the file",
     "# nothing\n": "is empty: write `name: value` lines, or remove the file",
