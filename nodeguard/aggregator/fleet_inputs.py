@@ -140,15 +140,20 @@ class FleetInputs:
         """Handle an operator's decision of one incident.
 
         is_new: whether its clear was made since this aggregator started. An agent carries out a clear once,
-        however often it is sent; one of a domain or a check is carried out here.
+        however often it is sent; one of a domain or a check is carried out here. A backend removes the clear
+        of an incident that opens again, so an earlier one of an open incident was not carried out yet.
         """
         incident = self._planner.incident(decision.incident)
         if incident is None or not incident.is_open:
             return
         self._outbox.clear(incident, decision)
-        if is_new and not incident.node:
+        if incident.node or not decision.clear:
+            return
+        if is_new:
             self._planner.clear(incident, self._now())
-            self._wake()
+        elif not 0.0 < decision.cleared_at < int(incident.first_seen):
+            self._planner.restore_clear(incident, decision.cleared_at)
+        self._wake()
 
     def fleet_decided(self, pause: str, removal_requested_by: str = "") -> tuple[str, ...]:
         """Handle operators' decisions of the whole fleet. pause: the reason; empty for none.

@@ -14,6 +14,7 @@ from nodeguard.fleet.decide.domain_marks import DomainMarks
 from nodeguard.fleet.decide.mark_requests import MarkRequest, MarkRequests
 from nodeguard.fleet.decide.release import ReleasedMark
 from nodeguard.fleet.decide.release_tracker import ReleaseTracker
+from nodeguard.fleet.decide.restored_diagnosis import RestoredDiagnosis
 from nodeguard.fleet.decide.restraints import Restraint, fleet_restraint, mark_restraint
 from nodeguard.fleet.diagnosis.component_faults import ComponentFaultTracker
 from nodeguard.fleet.diagnosis.diagnosis import Diagnosis
@@ -60,6 +61,7 @@ class Planner:
         self._settled: set[str] = set()
         self.vote_collector = VoteCollector(policy.diagnosis, self.state)
         self._domain_marks = DomainMarks(self.vote_collector)
+        self._restored = RestoredDiagnosis(self.vote_collector)
         self.releases = ReleaseTracker(self.state, self._domain_marks)
         self._shared_incidents = SharedIncidents(self.vote_collector, self._domain_marks)
         self.component_faults = ComponentFaultTracker(self._shared_incidents.parent_incident)
@@ -145,7 +147,15 @@ class Planner:
 
     def restore_incidents(self, incidents: Iterable[Incident]) -> None:
         """Restore the incidents that were recorded before this planner started; once, at the start."""
-        self._incidents.restore(incidents)
+        recorded = tuple(incidents)
+        self._incidents.restore(recorded)
+        self._restored.add_incidents(recorded)
+
+    def restore_clear(self, incident: Incident, at: float) -> None:
+        """Restore an operator's clear of an open incident of a domain or a check from before this start. at:
+        seconds since the epoch; 0 if that is not recorded.
+        """
+        self._restored.add_clear(incident.name, at)
 
     def update_node(self, node: Node) -> None:
         """Update a Node; a Node of the same name and another uid is removed."""
@@ -209,7 +219,7 @@ class Planner:
         self._refresh()
         marked, released = self.state.marked_nodes(), list[tuple[str, ReleasedMark]]()
         before = {uid: self.state.marks(uid) for uid in marked}
-        self._domain_marks.restore(before, self.incidents.get(SHARED, {}).values(), now)
+        self._restored.restore(before, now)
         if self.diagnosis.evaluate(now.mono):
             self._invalidate_diagnosis()
         settled = {uid for uid in self._settled & marked if self._stays_settled(uid, now.wall)}

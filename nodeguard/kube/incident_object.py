@@ -15,6 +15,7 @@ from nodeguard.model.finding import Action, Health
 from nodeguard.model.incident import (
     GRANTED_STATES,
     Confinement,
+    DiagnosisRecord,
     Incident,
     IncidentState,
     OperatorDecision,
@@ -35,6 +36,7 @@ MAX_SYMPTOMS = 20
 MAX_EVIDENCE = 5
 MAX_LINE = 512
 MAX_JOBS = 16
+MAX_FAULT_CLASSES = 32
 
 # States in which the mark is set.
 _MARKED_STATES = frozenset({*GRANTED_STATES, IncidentState.RECOVERING})
@@ -69,6 +71,14 @@ class _Confinement(Struct, frozen=True):
     nodes: int = 0
 
 
+class _DiagnosisRecord(Struct, frozen=True, omit_defaults=True, rename="camel"):
+    """The data with which a new aggregator continues a diagnosis, with `recovering_since` as a timestamp."""
+
+    fault_classes: tuple[str, ...] = ()
+    window_seconds: int = 0
+    recovering_since: str = ""
+
+
 class IncidentStatus(Struct, frozen=True, rename="camel"):
     """Status of an object; empty fields are absent. subject: the domain or Node, else `check/NAME` or
     `job/NAME`.
@@ -100,6 +110,7 @@ class IncidentStatus(Struct, frozen=True, rename="camel"):
     mark: str = ""
     highest_health: str = ""
     confinement: _Confinement | None = None
+    diagnosis: _DiagnosisRecord | None = None
     jobs: tuple[str, ...] = ()
     jobs_omitted: int = 0
     injected: bool = False
@@ -189,6 +200,7 @@ def incident_status(incident: Incident) -> IncidentStatus:
         mark=incident.mark or "",
         highest_health=incident.highest_health or "",
         confinement=_confinement(incident.confinement),
+        diagnosis=_diagnosis(incident.diagnosis),
         jobs=tuple(job[:MAX_NAME] for job in incident.jobs[:MAX_JOBS]),
         jobs_omitted=incident.jobs_omitted,
         injected=incident.injected,
@@ -245,6 +257,7 @@ def to_incident(observed: ObservedIncident) -> Incident | None:
             mark=Mark(status.mark) if status.mark else None,
             highest_health=Health(status.highest_health) if status.highest_health else None,
             confinement=_to_confinement(status.confinement),
+            diagnosis=_to_diagnosis(status.diagnosis),
             jobs=status.jobs,
             jobs_omitted=status.jobs_omitted,
             injected=status.injected,
@@ -261,6 +274,21 @@ def _confinement(confinement: Confinement | None) -> _Confinement | None:
 def _to_confinement(confinement: _Confinement | None) -> Confinement | None:
     since = parse_or_zero(confinement.since) if confinement is not None else 0.0
     return Confinement(since, confinement.nodes) if confinement is not None and since else None
+
+
+def _diagnosis(record: DiagnosisRecord | None) -> _DiagnosisRecord | None:
+    if record is None:
+        return None
+    names = tuple(name[:MAX_NAME] for name in record.fault_classes[:MAX_FAULT_CLASSES])
+    since = rfc3339(record.recovering_since) if record.recovering_since else ""
+    return _DiagnosisRecord(names, round(record.window), since)
+
+
+def _to_diagnosis(record: _DiagnosisRecord | None) -> DiagnosisRecord | None:
+    if record is None:
+        return None
+    since = parse_or_zero(record.recovering_since)
+    return DiagnosisRecord(record.fault_classes, float(record.window_seconds), since)
 
 
 def new_object(name: str) -> dict[str, Any]:

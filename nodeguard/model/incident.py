@@ -7,6 +7,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 from nodeguard.model.finding import Action, Health
+from nodeguard.model.instant import parse_or_zero
 from nodeguard.model.mark import Mark
 
 
@@ -65,6 +66,19 @@ class Confinement(Struct, frozen=True, omit_defaults=True, rename="camel"):
     nodes: int
 
 
+class DiagnosisRecord(Struct, frozen=True, omit_defaults=True, rename="camel"):
+    """The data with which a new aggregator continues the diagnosis of a domain or a check.
+
+    fault_classes: all for which a domain is degraded. window: seconds within which a check fired on too many
+    nodes; 0 for a domain. recovering_since: since when so few nodes show the fault that the diagnosis will
+    end, in seconds since the epoch; 0 while enough nodes show it.
+    """
+
+    fault_classes: tuple[str, ...] = ()
+    window: float = 0.0
+    recovering_since: float = 0.0
+
+
 class Incident(Struct, frozen=True, omit_defaults=True, rename="camel"):
     """The state of one cause; it can be rebuilt from reports, Nodes and operators' decisions.
 
@@ -76,9 +90,10 @@ class Incident(Struct, frozen=True, omit_defaults=True, rename="camel"):
     that includes this one, empty for none. budget: the budget that withholds the mark, with its limit; the
     used amount changes often and is in `detail`. mark: the most severe mark that is set for it, None for none
     or if unknown. highest_health: the worst health since it was opened, None if that is `health`.
-    confinement: of a suppressed check that fires on no new nodes; None for all nodes. jobs: the jobs on its
-    nodes since it was opened, as far as they were read; jobs_omitted: number of further ones. injected:
-    whether operators injected its faults; a real fault of the same target has an incident of its own.
+    confinement: of a suppressed check that fires on no new nodes; None for all nodes. diagnosis: of a domain
+    or a check; None for others. jobs: the jobs on its nodes since it was opened, as far as they were read;
+    jobs_omitted: number of further ones. injected: whether operators injected its faults; a real fault of the
+    same target has an incident of its own.
     """
 
     name: str
@@ -105,6 +120,7 @@ class Incident(Struct, frozen=True, omit_defaults=True, rename="camel"):
     mark: Mark | None = None
     highest_health: Health | None = None
     confinement: Confinement | None = None
+    diagnosis: DiagnosisRecord | None = None
     jobs: tuple[str, ...] = ()
     jobs_omitted: int = 0
     injected: bool = False
@@ -145,3 +161,8 @@ class OperatorDecision(Struct, frozen=True, omit_defaults=True, rename="camel"):
     clear: str = ""
     answer: ClearAnswer | None = None
     answer_message: str = ""
+
+    @property
+    def cleared_at(self) -> float:
+        """Return when the clear was requested, in seconds since the epoch; 0 if that is not recorded."""
+        return parse_or_zero(self.clear.rpartition(" at ")[2])

@@ -197,5 +197,12 @@ def age_report(original: Report, seconds: float) -> Report:
     """Return a report as it is sent some seconds later, if nothing has changed on its node."""
     if not seconds or not original.findings:
         return original
-    findings = (replace(finding, age=finding.age + seconds) for finding in original.findings)
+    findings = (
+        replace(
+            finding,
+            age=finding.age + seconds,
+            evidence=tuple(replace(item, age=item.age + seconds) for item in finding.evidence),
+        )
+        for finding in original.findings
+    )
     return replace(original, findings=tuple(findings))

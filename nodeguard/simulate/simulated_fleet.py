@@ -106,6 +106,8 @@ class SimulatedFleet:
             if index not in self._lost_agents:
                 self._receive(index, at)
         agents = self.planner.state.stale_agents(self._now(at))
+        # From then on, agents that have not reported count as stopped.
+        heappush(self._timeouts, (at + MAX_START_WAIT, _NO_NODE))
         self._plan_due = at if may_act(agents, at, at) else at + MAX_START_WAIT
 
     def _now(self, at: float) -> Instant:
@@ -129,7 +131,7 @@ class SimulatedFleet:
                     heappush(self._timeouts, (event.at + _NOT_READY_SECONDS, event.node))
             case "agent returns":
                 self._lost_agents.discard(event.node)
-                self._set_ready(event.node, ready=True)
+                self._set_ready(event.node, event.at, ready=True)
                 self._receive(event.node, event.at)
             case "node changed" if event.change is not None:
                 self._change_node(event.change)
@@ -169,12 +171,13 @@ class SimulatedFleet:
     def _time_out(self, index: int, at: float) -> None:
         """Plan after an agent became stale, or after a node that is down became not ready."""
         if index in self._lost_agents:
-            self._set_ready(index, ready=False)
+            self._set_ready(index, at, ready=False)
         self._schedule_plan(at)
 
-    def _set_ready(self, index: int, *, ready: bool) -> None:
+    def _set_ready(self, index: int, at: float, *, ready: bool) -> None:
         if self._nodes[index].ready != ready:
-            self._nodes[index] = replace(self._nodes[index], ready=ready)
+            not_ready_since = 0.0 if ready else _WALL + at
+            self._nodes[index] = replace(self._nodes[index], ready=ready, not_ready_since=not_ready_since)
             self.planner.update_node(self._nodes[index])
 
     def _write(self, at: float) -> None:

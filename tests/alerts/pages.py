@@ -18,6 +18,7 @@ from nodeguard.aggregator.notifications.sender import NotificationSender
 from nodeguard.aggregator.notifications.settings import NotificationSettings
 from nodeguard.aggregator.policy.reload import PolicyReloader
 from nodeguard.cli.render.verdict_metrics import as_metrics
+from nodeguard.fleet.diagnosis.results import SuppressedCheck
 from nodeguard.local.open_files import ConnectionCapacity
 from nodeguard.model.finding import Action, DataStatus, Finding, Health, ReadFailure, Verdict
 from nodeguard.model.instant import Instant
@@ -95,7 +96,8 @@ async def aggregator_response(accept: str = "") -> Page:
     scene.handler.message_refused("node-1", refused)
     ingest.endpoint.requests.update({("report", 200): 1, ("unknown", 401): 2})
     ingest.endpoint.connection_errors["timeout"] += 1
-    scene.planner.diagnosis.restore_suppression("gpu-lost", "", scene.now.mono, scene.now.mono)
+    suppressed = SuppressedCheck("gpu-lost", scene.now.mono, scene.now.mono, (), 0, 0.0)
+    scene.planner.diagnosis.restore_suppression(suppressed)
     ingest.endpoint.on_handled("report", 0.0002)
     metrics.marks.released_marks["quarantine", "proven", False] += 1
     return metrics.page(accept)

@@ -46,6 +46,8 @@ class WorldAggregator:
         for rule in cluster.rules.values():
             self.inputs.rule_changed(rule)
         self.inputs.incidents_listed(cluster.incidents.values())
+        for decision in cluster.decisions.values():
+            self.inputs.incident_decided(decision, is_new=False)
         self.inputs.fleet_decided(paused)
 
     def receive(self, message: Message, token_node: str, token_uid: str) -> Reply | None:

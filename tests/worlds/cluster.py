@@ -8,7 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from nodeguard.fleet.state.node_marks import apply_desired
-from nodeguard.model.incident import Incident
+from nodeguard.model.incident import Incident, OperatorDecision
 from nodeguard.model.mark import DesiredNode, DeviceRule
 from nodeguard.model.node import Device, Node, Taint
 
@@ -24,6 +24,7 @@ class WorldCluster:
         self.rules: dict[str, DeviceRule] = {}
         self.devices: dict[str, tuple[Device, ...]] = {}
         self.incidents: dict[str, Incident] = {}
+        self.decisions: dict[str, OperatorDecision] = {}
         self.cordoned: set[str] = set()
         self._on_node, self._on_deleted = on_node, on_deleted
         self._version = 0
@@ -46,6 +47,13 @@ class WorldCluster:
     def uid_was_used(self, number: int) -> bool:
         """Return whether a Node of this number existed before."""
         return f"node-{number}" in self.uids
+
+    def record(self, incident: Incident) -> None:
+        """Record an incident; the clear of one that opens again was for its earlier occurrence."""
+        before = self.incidents.get(incident.name)
+        if before is not None and incident.is_open and not before.is_open:
+            self.decisions.pop(incident.name, None)
+        self.incidents[incident.name] = incident
 
     def put(self, node: Node) -> None:
         """Create or update a Node."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from nodeguard.aggregator import report_handler
 from nodeguard.fleet.decide import admission, domain_decision, mark_requests, release, restraints
 from nodeguard.fleet.decide.domain_marks import DomainMarks
 from nodeguard.fleet.decide.release_tracker import ReleaseTracker
+from nodeguard.fleet.decide.restored_diagnosis import RestoredDiagnosis
 from nodeguard.fleet.diagnosis.diagnosis import Diagnosis
 from nodeguard.fleet.diagnosis.domain_recovery import DomainRecovery
 from nodeguard.fleet.state import node_placement
@@ -46,8 +48,8 @@ MUTATIONS: dict[str, tuple[Any, str, Callable[..., Any]]] = {
         "no_request_reason",
         lambda _, active, __: "" if active.health in MARK_OF_HEALTH else "a warning",
     ),
-    "a domain recovers at once": (DomainRecovery, "is_still_shown", lambda *_: False),
-    "a restart loses domains": (DomainMarks, "restore", lambda *_: None),
+    "a domain recovers at once": (DomainRecovery, "last_shown", lambda *_: -inf),
+    "a restart loses domains": (RestoredDiagnosis, "restore", lambda *_: None),
     "a restart loses suppressions": (Diagnosis, "restore_suppression", lambda *_: None),
     "the clock's jumps are ignored": (FleetState, "follow_clock", lambda *_: None),
     "a suppression retracts all": (

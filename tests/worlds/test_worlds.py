@@ -9,10 +9,6 @@ from tests.worlds.history import History, Step, random_history
 
 WORLDS, PARTS = 2_000, 5
 
-# Worlds with a limitation in docs/concepts/failure-domains.md: the suppression of a version ends as its nodes
-# get another version, and a new aggregator diagnoses the check again.
-LIMITATIONS = frozenset({896})
-
 # Situations that some world of every part reaches: without them, the invariants would hold of nothing.
 SITUATIONS = (
     "+ quarantine", "- quarantine", "+ suspect", "- suspect", "+ domain-degraded", "- domain-degraded",
@@ -28,9 +24,8 @@ SITUATIONS = (
 def test_invariants_hold_in_every_world(part: int) -> None:
     worlds = WORLDS // PARTS
     campaign = run_campaign(part * worlds, worlds)
-    failures = [failure for failure in campaign.failures if failure.seed not in LIMITATIONS]
-    assert not failures, "\n\n".join(map(str, failures))
-    assert campaign.counts["worlds"] == worlds - len(campaign.failures)
+    assert not campaign.failures, "\n\n".join(map(str, campaign.failures))
+    assert campaign.counts["worlds"] == worlds
     assert [name for name in SITUATIONS if not campaign.counts[name]] == []
 
 

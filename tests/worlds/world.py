@@ -9,7 +9,7 @@ from random import Random
 
 from nodeguard.fleet.plan import Plan
 from nodeguard.model.incident import OperatorDecision
-from nodeguard.model.instant import Instant
+from nodeguard.model.instant import Instant, rfc3339
 from nodeguard.model.mark import HOLD_ANNOTATION, MAINTENANCE_ANNOTATION, DesiredNode, DeviceRule
 from nodeguard.model.node import PREFIX
 from tests.worlds.agents import FAULTS, WorldAgent
@@ -121,7 +121,7 @@ class World:
 
     def _record(self, plan: Plan) -> None:
         for incident in plan.incidents:
-            self.cluster.incidents[incident.name] = incident
+            self.cluster.record(incident)
 
     def _land(self) -> None:
         """Carry out the pending writes; some are lost."""
@@ -351,7 +351,8 @@ class World:
         for incident in list(self.planner.incidents.get("", {}).values()):
             if incident.is_open:
                 self.dismissed.add(incident.domain)
-                decision = OperatorDecision(incident.name, clear=f"an operator at {self.mono}")
+                decision = OperatorDecision(incident.name, clear=f"an operator at {rfc3339(self.wall)}")
+                self.cluster.decisions[incident.name] = decision
                 self.inputs.incident_decided(decision, is_new=True)
 
     def _wait(self, step: Step) -> None:

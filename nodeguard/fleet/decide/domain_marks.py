@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 
 from msgspec.structs import replace
 
@@ -15,12 +15,13 @@ from nodeguard.fleet.decide.domain_decision import (
 )
 from nodeguard.fleet.decide.mark_requests import MarkRequest, is_marked_for
 from nodeguard.fleet.decide.release import ReleasedMark, without_causes
-from nodeguard.fleet.diagnosis.results import CHECK, JOB, clearing_message, degraded_message
+from nodeguard.fleet.decide.restored_diagnosis import degraded_marks
+from nodeguard.fleet.diagnosis.results import clearing_message, degraded_message
 from nodeguard.fleet.diagnosis.vote_collector import VoteCollector
 from nodeguard.fleet.state.fleet_state import FleetState
 from nodeguard.fleet.state.node_marks import NodeMarks
 from nodeguard.fleet.state.node_placement import NodePlacement
-from nodeguard.model.incident import Incident, IncidentState
+from nodeguard.model.incident import IncidentState
 from nodeguard.model.instant import Instant
 from nodeguard.model.mark import DegradedMark, MarkCause
 from nodeguard.model.policy import Policy
@@ -41,56 +42,10 @@ class DomainMarks:
         self.decisions: dict[str, DomainDecision] = {}
         self.epoch = 0
         self._votes = votes
-        self._restored: set[str] = set()
 
     def invalidate(self) -> None:
         """Record that the degraded domains or the suppressed checks changed."""
         self.epoch += 1
-
-    def restore(self, marks: Mapping[str, NodeMarks], recorded: Iterable[Incident], now: Instant) -> None:
-        """Restore the diagnosis from before this planner: domains that Nodes carry marks of, and domains and
-        checks of recorded incidents that are open. marks: by uid.
-        """
-        before = {
-            degraded.domain: (degraded.name or degraded.domain, degraded.fault_classes, degraded.since)
-            for _, degraded in _degraded(marks)
-        }
-        diagnosis = self._votes.diagnosis
-        for incident in recorded:
-            if incident.domain and incident.is_open:
-                # An incident has the first vote, a mark only the time of its decision.
-                _, classes, since = before.get(incident.domain, ("", (incident.cause,), incident.first_seen))
-                before[incident.domain] = incident.target, classes, min(since, incident.first_seen)
-                if incident.domain not in self._restored:
-                    self._votes.restore_symptoms(incident.symptoms)
-            elif incident.is_open and incident.target not in self._restored:
-                self._restored.add(incident.target)
-                if incident.target.startswith(JOB):
-                    began = now.mono - max(0.0, now.wall - incident.first_seen)
-                    job = incident.target.removeprefix(JOB)
-                    diagnosis.restore_bad_start(job, incident.cause, began, now.mono)
-                else:
-                    self._restore_suppression(incident, now)
-        for domain, (name, fault_classes, since) in before.items():
-            # A domain that widened: its marks are still those of the narrower one.
-            is_widened = any(
-                other_name == name and domain.startswith(f"{other}/")
-                for other, (other_name, *_) in before.items()
-            )
-            if domain not in self._restored and not is_widened:
-                began = now.mono - max(0.0, now.wall - since)
-                diagnosis.restore_domain(domain, name, fault_classes, began, now.mono)
-            self._restored.add(domain)
-
-    def _restore_suppression(self, incident: Incident, now: Instant) -> None:
-        """Restore the suppressed check of an incident."""
-        began = now.mono - max(0.0, now.wall - incident.first_seen)
-        confinement, confined_at, size = incident.confinement, None, 0
-        if confinement is not None:
-            confined_at, size = now.mono - max(0.0, now.wall - confinement.since), confinement.nodes
-        self._votes.diagnosis.restore_suppression(
-            incident.cause, incident.component, began, now.mono, confined_at, size
-        )
 
     def decide(
         self,
@@ -102,9 +57,7 @@ class DomainMarks:
         """Decide on every degraded domain. Returns the marks of the nodes on which they change, by uid."""
         diagnosis, members = self._votes.diagnosis, self._votes.domain_members
         degraded = diagnosis.degraded_domains
-        self._restored |= degraded.keys() | {f"{CHECK}{check}" for check in diagnosis.suppressed_checks}
-        self._restored |= {f"{JOB}{job}" for job in diagnosis.bad_starts}
-        active = ActiveDomainMarks.of(_degraded(marks))
+        active = ActiveDomainMarks.of(degraded_marks(marks))
         if not (degraded or active.nodes):
             self.decisions = {}
             return {}
@@ -228,12 +181,6 @@ class DomainMarks:
         began = now.wall - (now.mono - suppression.began)
         is_of_episode = began - _CLOCK_TOLERANCE <= cause.since <= now.wall + _CLOCK_TOLERANCE
         return is_of_episode and not self._votes.is_confirmed(uid, cause.check)
-
-
-def _degraded(marks: Mapping[str, NodeMarks]) -> Iterator[tuple[str, DegradedMark]]:
-    for uid, node_marks in marks.items():
-        for degraded in node_marks.node.degraded:
-            yield uid, degraded
 
 
 _NO_MARKS = NodeMarks()

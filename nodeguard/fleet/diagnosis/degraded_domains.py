@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from nodeguard.fleet.diagnosis.candidates import choose_candidates, significant_domains
 from nodeguard.fleet.diagnosis.domain_recovery import DomainRecovery, ShownFaults
-from nodeguard.fleet.diagnosis.results import Candidate, DegradedDomain, Recurrence
+from nodeguard.fleet.diagnosis.results import Candidate, DegradedDomain, Recurrence, recovering_since
 from nodeguard.fleet.diagnosis.vote_index import VoteIndex
 from nodeguard.fleet.diagnosis.votes import FaultVotes
 from nodeguard.model.diagnosis import DiagnosisPolicy
@@ -49,13 +49,19 @@ class DegradedDomains:
             self.degraded[domain] = replace(degraded, fault_classes=fault_classes)
         self._recovery.take_over(other._recovery)
 
-    def restore(self, domain: str, name: str, fault_classes: Iterable[str], began: float, now: float) -> None:
+    def restore(self, restored: DegradedDomain) -> None:
         """Restore a domain that was degraded before this start, without its votes."""
-        classes = tuple(name for name in fault_classes if name in self._votes.votes_by_class)
-        size = self._votes.members.size(domain)
+        classes = tuple(name for name in restored.fault_classes if name in self._votes.votes_by_class)
+        size = self._votes.members.size(restored.domain)
         self.degraded.setdefault(
-            domain, DegradedDomain(name, domain, classes, now, began, (), size, restored=True)
+            restored.domain, replace(restored, fault_classes=classes, size=size, restored=True)
         )
+
+    def restore_end(self, domain: str, fault_classes: Iterable[str], at: float) -> None:
+        """Restore the end of a diagnosis from before this start: earlier votes do not count."""
+        for name in fault_classes:
+            if name in self._votes.votes_by_class:
+                self._votes.votes_by_class[name].end(domain, at)
 
     def update_node(self, uid: str, paths: Collection[str]) -> None:
         """Update the evidence against the degraded domains of a node with other domains. paths: its domains,
@@ -167,17 +173,19 @@ class DegradedDomains:
                 self._affected[fault_class] = {
                     leaf: candidate for leaf, candidate in affected.items() if not _is_in(leaf, domain)
                 }
-                votes = self._votes.votes_by_class[fault_class]
-                for uid in list(votes.latest_votes(domain)):
-                    votes.withdraw(uid)
+                self._votes.votes_by_class[fault_class].end(domain, now)
 
     def clear_recovered(self, now: float) -> None:
         """Clear the domains in which hardly any node has shown a fault for long enough."""
         for domain, degraded in list(self.degraded.items()):
             waited = self._recurrence.clearing_time(degraded.times)
-            is_still_shown = self._recovery.is_still_shown(degraded, now - waited, now)
-            if now - degraded.since >= waited and not is_still_shown:
+            last_shown = self._recovery.last_shown(degraded, now)
+            if now - degraded.since >= waited and last_shown <= now - waited:
                 self.clear(domain, now)
+            elif (
+                since := recovering_since(max(degraded.since, last_shown), now)
+            ) != degraded.recovering_since:
+                self.degraded[domain] = replace(degraded, recovering_since=since)
 
     def _going_on(
         self, votes: FaultVotes, leaves: Set[str], suppressed: Container[str]

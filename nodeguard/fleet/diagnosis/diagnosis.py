@@ -143,28 +143,33 @@ class Diagnosis:
         self._checks.take_over(other._checks)
         self._jobs.take_over(other._jobs)
         self._recurrence.take_over(other._recurrence)
-        self.voting.began = other.voting.began
+        self.voting.take_over(other.voting)
 
-    def restore_domain(
-        self, domain: str, name: str, fault_classes: Iterable[str], began: float, now: float
-    ) -> None:
+    def restore_domain(self, restored: DegradedDomain) -> None:
         """Restore a domain that was degraded before this start, without its votes."""
-        self._domains.restore(domain, name, fault_classes, began, now)
+        self._recurrence.restore(restored.domain, restored.times - 1, restored.began)
+        self._domains.restore(restored)
 
-    def restore_suppression(
-        self,
-        check: str,
-        domain: str,
-        began: float,
-        now: float,
-        confined_at: float | None = None,
-        size: int = 0,
+    def restore_suppression(self, restored: SuppressedCheck) -> None:
+        """Restore a check that was suppressed before this start, without its nodes."""
+        self._recurrence.restore(restored.check, restored.times - 1, restored.began)
+        self._checks.restore(restored)
+
+    def restore_domain_end(
+        self, domain: str, fault_classes: Iterable[str], at: float, times: int = 1
     ) -> None:
-        """Restore a check that was suppressed before this start; domain: the only version with the
-        suppression. began: when. confined_at: since when the suppression is confined to the nodes on which it
-        has fired since before, None for all nodes. size: number of nodes of the episode.
+        """Restore that a domain was degraded before this start until a time, as recovered or cleared by an
+        operator: earlier votes in it do not count. times: number of recent diagnoses.
         """
-        self._checks.restore(check, domain, began, now, confined_at, size)
+        self._recurrence.restore(domain, times, at)
+        self._domains.restore_end(domain, fault_classes, at)
+
+    def restore_suppression_end(self, check: str, at: float, times: int = 1) -> None:
+        """Restore that a check was suppressed before this start until a time: earlier onsets do not count.
+        times: number of recent suppressions.
+        """
+        self._recurrence.restore(check, times, at)
+        self.voting.end_suppression(check, at)
 
     def confine(self, uid: str, check: str, at: float) -> bool:
         """Add a node to those on which a suppression stays, if the check has fired on it since before the
@@ -175,6 +180,10 @@ class Diagnosis:
     def restore_bad_start(self, job: str, fault_class: str, began: float, now: float) -> None:
         """Restore a bad start of a job from before this start, without its votes."""
         self._jobs.restore(job, fault_class, began, now)
+
+    def restore_bad_start_end(self, job: str, at: float) -> None:
+        """Restore that the bad start of a job ended before this start."""
+        self._jobs.restore_end(job, at)
 
     def clear(self, cause: str, now: float) -> None:
         """Clear a domain, a check, or the bad start of a job (`job/NAME`) on an operator's request."""

@@ -6,6 +6,8 @@ Times are seconds of a clock that never jumps.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from heapq import nlargest
+from math import ceil, inf
 
 from nodeguard.fleet.diagnosis.results import DegradedDomain, fewest_nodes
 from nodeguard.fleet.diagnosis.vote_index import VoteIndex
@@ -31,8 +33,8 @@ class DomainRecovery:
         """Forget a domain that is not degraded any more."""
         self._last_shown.pop(domain, None)
 
-    def is_still_shown(self, degraded: DegradedDomain, since: float, now: float) -> bool:
-        """Return whether enough nodes of a domain have shown its fault classes since a time.
+    def last_shown(self, degraded: DegradedDomain, now: float) -> float:
+        """Return when enough nodes of a domain last showed a fault class of it; minus infinity for never.
 
         Call it at every evaluation: a fault that ends between two of them was shown at the first. A node
         counts even if it may not vote, for example under a cordon: that does not repair the domain.
@@ -42,7 +44,7 @@ class DomainRecovery:
         for shown in (votes, self._shown_faults(degraded.domain, degraded.fault_classes, now)):
             for uid, at in shown.items():
                 last_shown[uid] = max(at, last_shown.get(uid, at))
-        recent = sum(1 for at in last_shown.values() if at > since)
         size = max(degraded.size, self._votes.members.size(degraded.domain))
-        shares = (self._votes.votes_by_class[name].vote_class.share for name in degraded.fault_classes)
-        return any(recent >= fewest_nodes(share, size) for share in shares)
+        shares = [self._votes.votes_by_class[name].vote_class.share for name in degraded.fault_classes]
+        least = min((ceil(fewest_nodes(share, size)) for share in shares), default=len(last_shown) + 1)
+        return nlargest(least, last_shown.values())[-1] if least <= len(last_shown) else -inf

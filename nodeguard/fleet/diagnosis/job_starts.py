@@ -104,6 +104,10 @@ class JobStarts:
         self._starts.pop(job, None)
         self.bad_starts = {name: start for name, start in self.bad_starts.items() if name != job}
 
+    def restore_end(self, job: str, at: float) -> None:
+        """Restore the end of a bad start from before this start."""
+        self._cleared[job] = max(at, self._cleared.get(job, at))
+
     def explained(self, fault_class: str) -> Iterable[str]:
         """Return the nodes with votes for a fault class that the start of a job explains."""
         return self._explained.get(fault_class, {}).keys()

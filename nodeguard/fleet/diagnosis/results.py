@@ -37,7 +37,8 @@ class DegradedDomain(Struct, frozen=True):
     first vote; within: seconds from then to the last. voters: uids of its nodes that voted and still exist;
     size: number of its nodes, with them. siblings: number of sibling domains;
     elsewhere: number of their nodes with the same fault. times: number of recent diagnoses. restored: whether
-    only marks or incidents report it, from before the start.
+    only marks or incidents report it, from before the start. recovering_since: since when too few nodes show
+    the fault; None while enough do, and in the first minutes.
     """
 
     name: str
@@ -52,6 +53,7 @@ class DegradedDomain(Struct, frozen=True):
     elsewhere: int = 0
     times: int = 1
     restored: bool = False
+    recovering_since: float | None = None
 
     @property
     def topology(self) -> str:
@@ -89,6 +91,8 @@ class SuppressedCheck(Struct, frozen=True):
     nodes. retracts: whether so many nodes are affected that marks of this episode are released. confined_at:
     since when it stays suppressed only on nodes of the episode, as it fires on no new ones; None before.
     restored_size: number of these nodes, if only an incident from before the start reports them.
+    recovering_since: since when it has begun to fire on few nodes; None in the first minutes, and after the
+    episode.
     """
 
     check: str
@@ -103,6 +107,7 @@ class SuppressedCheck(Struct, frozen=True):
     retracts: bool = False
     confined_at: float | None = None
     restored_size: int = 0
+    recovering_since: float | None = None
 
     @property
     def recovered(self) -> bool:
@@ -144,6 +149,13 @@ class Recurrence:
         """Record the end of a diagnosis. now: seconds of a clock that never jumps."""
         self._ended[name] = (self.times(name, now) + 1, now)
 
+    def restore(self, name: str, times: int, at: float) -> None:
+        """Restore the number of past diagnoses from before this start. at: when the last of them ended, or
+        later.
+        """
+        if times > 0:
+            self._ended[name] = (times, at)
+
     def take_over(self, other: Recurrence) -> None:
         """Continue with the recurrences of another diagnosis."""
         self._ended.update(other._ended)
@@ -159,6 +171,16 @@ class Recurrence:
     def clearing_time(self, times: int) -> float:
         """Return the seconds without votes after which a diagnosis ends, for the number of diagnoses."""
         return clearing_time(self._rule, times)
+
+
+def recovering_since(since: float, now: float) -> float | None:
+    """Return since when a diagnosis recovers: None in the first minutes, as that is often not the end."""
+    return since if now - since >= _RECOVERING_AFTER else None
+
+
+# Seconds without enough nodes that show a fault after which its diagnosis counts as recovering. That is
+# recorded, so it must not change with every lost link.
+_RECOVERING_AFTER = 300.0
 
 
 def clearing_time(rule: DiagnosisPolicy, times: int) -> float:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set
-from math import ceil
+from heapq import nlargest
+from math import ceil, inf
 
 from msgspec.structs import replace
 
 from nodeguard.fleet.diagnosis.candidates import common_version
 from nodeguard.fleet.diagnosis.check_firings import CheckFirings, UnexplainedFirings
-from nodeguard.fleet.diagnosis.results import Candidate, Recurrence, SuppressedCheck
+from nodeguard.fleet.diagnosis.results import Candidate, Recurrence, SuppressedCheck, recovering_since
 from nodeguard.fleet.diagnosis.suspected_checks import suspected_checks
 from nodeguard.fleet.diagnosis.vote_index import VoteIndex
 from nodeguard.model.diagnosis import DiagnosisPolicy
@@ -73,16 +74,13 @@ class SuppressedChecks:
         if check in self._remaining:
             self._remaining[check].discard(uid)
 
-    def restore(
-        self, check: str, domain: str, began: float, now: float, confined_at: float | None, size: int
-    ) -> None:
-        """Restore a check that was suppressed before this start; see `Diagnosis.restore_suppression`."""
+    def restore(self, restored: SuppressedCheck) -> None:
+        """Restore a check that was suppressed before this start, without its nodes."""
+        check = restored.check
         if check in self.suppressed:
             return
-        self.suppressed[check] = restored = SuppressedCheck(
-            check, now, began, (), 0, 0.0, domain=domain, confined_at=confined_at, restored_size=size
-        )
-        if confined_at is not None:
+        self.suppressed[check] = restored
+        if restored.recovered:
             self._remaining[check] = set()
         # Reports may come before the recorded incidents are read: they voted.
         firings = self._votes.firings.get(check)
@@ -190,42 +188,55 @@ class SuppressedChecks:
             self._remaining.pop(check, None)
             self._recurrence.record_end(check, now)
             self._votes.firings.pop(check, None)
+            self._votes.end_suppression(check, now)
 
     def clear_recovered(self, now: float) -> None:
         """End the episodes of checks that began to fire on few nodes for long enough. A check that still
         fires on many of its nodes may spread on: its episode lasts longer, and it stays suppressed there.
         """
         for check, suppressed in list(self.suppressed.items()):
-            firings = self._votes.firings.get(check)
             have_reported = now - suppressed.since >= _ALL_REPORTED
             if not suppressed.nodes and have_reported:
                 # A restored suppression is about the nodes that show the check now.
                 nodes = self._remaining[check] if suppressed.recovered else self._active(check)
                 suppressed = replace(suppressed, nodes=tuple(sorted(nodes)))  # noqa: PLW2901
                 self.suppressed[check] = suppressed
-            least = max(2, suppressed.size / 2)
+            least = max(2, ceil(suppressed.size / 2))
             if suppressed.recovered:
                 # Nothing proves that a node without a report since the start recovered.
                 unproven = self._votes.unreported if suppressed.restored_size else 0
                 if len(self._remaining[check]) + unproven < least and have_reported:
                     self.clear(check, now)
                 continue
-            # A slow episode may be quiet for a while: it has to be over for as long as it took to be seen.
-            waited = max(self._recurrence.clearing_time(suppressed.times), suppressed.within)
-            if now - suppressed.since < waited:
+            last = self._last_onset_of(check, least)
+            since = recovering_since(max(suppressed.since, last), now)
+            self.suppressed[check] = replace(suppressed, recovering_since=since)
+            if not self._is_over(suppressed, least, last, now):
                 continue
-            still_fires = len(self._active(check).intersection(suppressed.nodes)) >= least
-            if still_fires and not self._votes.only_warns(check):
-                waited = max(waited, self._rule.recovery_max)
-            if now - suppressed.since < waited:
-                continue
-            latest = firings.latest.values() if firings is not None else ()
-            if sum(1 for at in latest if at > now - waited) >= least:
-                continue
-            if still_fires:
+            if self._still_fires(suppressed, least):
                 self._confine(suppressed, now)
             else:
                 self.clear(check, now)
+
+    def _last_onset_of(self, check: str, nodes: int) -> float:
+        """Return when a check last began to fire on so many nodes; minus infinity for never."""
+        firings = self._votes.firings.get(check)
+        latest = list(firings.latest.values()) if firings is not None else []
+        return nlargest(nodes, latest)[-1] if len(latest) >= nodes else -inf
+
+    def _is_over(self, suppressed: SuppressedCheck, least: int, last: float, now: float) -> bool:
+        """Return whether the episode of a suppressed check is over. last: its last onset on `least` nodes."""
+        # A slow episode may be quiet for a while: it has to be over for as long as it took to be seen.
+        waited = max(self._recurrence.clearing_time(suppressed.times), suppressed.within)
+        if now - suppressed.since < waited:
+            return False
+        if self._still_fires(suppressed, least) and not self._votes.only_warns(suppressed.check):
+            waited = max(waited, self._rule.recovery_max)
+        return now - suppressed.since >= waited and last <= now - waited
+
+    def _still_fires(self, suppressed: SuppressedCheck, least: int) -> bool:
+        """Return whether a suppressed check still fires on many of the nodes of its episode."""
+        return len(self._active(suppressed.check).intersection(suppressed.nodes)) >= least
 
     def _confine(self, suppressed: SuppressedCheck, now: float) -> None:
         """Suppress a check only on the nodes on which it still fires: elsewhere its findings count again."""
@@ -235,7 +246,7 @@ class SuppressedChecks:
             active -= firings.kernel_confirmed
             firings.forget_onsets()
         self._remaining[suppressed.check] = active if scope is None else active & scope
-        self.suppressed[suppressed.check] = replace(suppressed, confined_at=now)
+        self.suppressed[suppressed.check] = replace(suppressed, confined_at=now, recovering_since=None)
 
     def _active(self, check: str) -> set[str]:
         """Return the nodes on which a check fires now, also those that may not vote: a cordon does not make a

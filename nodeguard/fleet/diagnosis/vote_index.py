@@ -6,6 +6,7 @@ Times are seconds of a clock that never jumps.
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping
+from math import inf
 
 from nodeguard.fleet.diagnosis.check_firings import CheckFirings
 from nodeguard.fleet.diagnosis.results import VoteTally
@@ -39,6 +40,7 @@ class VoteIndex:
         self._classes_of_name: dict[str, tuple[FaultVotes, ...]] = {}
         self._classes: dict[str, dict[str, FaultVotes]] = {}
         self._warns: dict[str, bool] = {}
+        self._ended: dict[str, float] = {}  # when the suppression of a check ended
 
     def begin(self, now: float) -> None:
         """Begin the evaluation at a time, unless it began before."""
@@ -76,9 +78,12 @@ class VoteIndex:
 
     def record_firing(self, uid: str, check: str, at: float, *, observed: bool = True) -> bool:
         """Record that a check begins to fire on a node. observed: see CheckFirings. Returns whether the node
-        may vote.
+        may vote: not with an onset from before the end of a suppression.
         """
         if not self.members.paths(uid):
+            return False
+        if at <= self._ended.get(check, -inf):
+            self.record_active(uid, check)
             return False
         self._firings(check).record(uid, at, observed=observed)
         self.changed_checks.add(check)
@@ -114,6 +119,24 @@ class VoteIndex:
         firings = self.firings.get(check)
         if firings is not None:
             firings.active.discard(uid)
+
+    def end_suppression(self, check: str, at: float) -> None:
+        """Record that a suppression ended at a time: earlier onsets of the check do not count, nor their
+        votes. Votes for other checks stay.
+        """
+        self._ended[check] = max(at, self._ended.get(check, at))
+        firings = self.firings.get(check)
+        if firings is None:
+            return
+        for uid in [uid for uid, onset in firings.latest.items() if onset <= at]:
+            firings.forget_onset(uid)
+            for name, votes in self.classes_of(check).items():
+                others = (
+                    other.latest[uid]
+                    for of, other in self.firings.items()
+                    if uid in other.latest and name in self.classes_of(of)
+                )
+                votes.replace_vote(uid, max(others, default=None))
 
     def withdraw(self, check: str, uids: Iterable[str]) -> None:
         """Withdraw the votes for a check on some nodes. Votes for other checks of its classes go with them:
@@ -193,6 +216,13 @@ class VoteIndex:
                 voters.setdefault(path, set()).update(votes.voters(path, now, votes.longest_window))
         return {path: len(uids) for path, uids in voters.items() if uids}
 
+    def take_over(self, other: VoteIndex) -> None:
+        """Continue with the start, and with the ends of diagnoses, of other votes."""
+        self.began = other.began
+        self._ended.update(other._ended)
+        for name in self.votes_by_class.keys() & other.votes_by_class.keys():
+            self.votes_by_class[name].take_over(other.votes_by_class[name])
+
     def forget(self, suppressed: Iterable[str], now: float) -> None:
         """Forget votes and firings that are too old. suppressed: checks that do not count towards usual
         rates.
@@ -200,6 +230,8 @@ class VoteIndex:
         began = now if self.began is None else self.began
         for votes in self.votes_by_class.values():
             votes.forget(began, now)
+        oldest = now - max(self._rule.suppression_windows)
+        self._ended = {check: at for check, at in self._ended.items() if at >= oldest}
         suppressed = frozenset(suppressed)
         for name, firings in list(self.firings.items()):
             firings.forget(began, now, learns=name not in suppressed)

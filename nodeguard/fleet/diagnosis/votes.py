@@ -37,15 +37,24 @@ class FaultVotes:
         self._onsets: dict[str, deque[float]] = {}
         self._recent: deque[tuple[float, str]] = deque()
         self._rate = OnsetRate()
+        self._ended: dict[str, float] = {}  # when domains were last cleared
 
     def vote(self, uid: str, topologies: Iterable[str], at: float) -> None:
-        """Record the vote of a node, with a fault that may be shared in some topologies."""
+        """Record the vote of a node, with a fault that may be shared in some topologies. A vote from before
+        the end of a diagnosis of one of its domains does not count.
+        """
+        if self._has_ended(uid, at):
+            return
         self._onsets.setdefault(uid, deque(maxlen=_ONSETS)).append(at)
         self._recent.append((at, uid))
         self._topologies[uid] = self._topologies.get(uid, frozenset()) | self.vote_rules.keys() & frozenset(
             topologies
         )
         self._set(uid, max(at, self._latest.get(uid, at)))
+
+    def _has_ended(self, uid: str, at: float) -> bool:
+        """Return whether a vote is from before the end of a diagnosis of one of the node's domains."""
+        return any(at <= self._ended.get(path, -inf) for path in self._members.paths(uid))
 
     def update_domains(self, uid: str) -> bool:
         """Update the domains of a node. Returns whether it has a vote."""
@@ -73,6 +82,24 @@ class FaultVotes:
             if not votes:
                 del self._by_path[path]
 
+    def end(self, path: str, at: float) -> None:
+        """Withdraw the votes in a domain up to a time, at which its diagnosis ended."""
+        self._ended[path] = max(at, self._ended.get(path, at))
+        for uid in [uid for uid, vote in self._by_path.get(path, _NONE).items() if vote <= at]:
+            self.withdraw(uid)
+
+    def replace_vote(self, uid: str, at: float | None) -> None:
+        """Replace the vote of a node by an earlier one for another check; None for none."""
+        topologies = self._topologies.get(uid)
+        self.withdraw(uid)
+        if at is not None and topologies is not None and not self._has_ended(uid, at):
+            self._topologies[uid] = topologies
+            self._set(uid, at)
+
+    def take_over(self, other: FaultVotes) -> None:
+        """Continue with the ends of diagnoses of other votes for this fault class."""
+        self._ended.update(other._ended)
+
     def forget(self, began: float, now: float) -> None:
         """Forget old votes; those since the start that nothing explained count towards the usual rate."""
         while self._recent and self._recent[0][0] < now - self.longest_window:
@@ -80,6 +107,7 @@ class FaultVotes:
             if at >= began and not self._repeats(uid, at):
                 self._rate.count(now)
         gone = now - max(self._rule.recovery_max, self.longest_window + _DAY)
+        self._ended = {path: at for path, at in self._ended.items() if at >= gone}
         while self._latest:
             uid, at = next(iter(self._latest.items()))
             if at >= gone:

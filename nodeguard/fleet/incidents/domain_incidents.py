@@ -25,7 +25,7 @@ from nodeguard.fleet.state.latest_report import LatestReport
 from nodeguard.fleet.state.node_marks import NodeMarks
 from nodeguard.fleet.state.node_placement import DOMAIN, NodePlacement
 from nodeguard.model.finding import Action, Health
-from nodeguard.model.incident import Confinement, Incident, IncidentState, Symptom
+from nodeguard.model.incident import Confinement, DiagnosisRecord, Incident, IncidentState, Symptom
 from nodeguard.model.instant import Instant
 from nodeguard.model.policy import Policy
 
@@ -162,6 +162,9 @@ def domain_incident(
         message=decision.evidence,
         detail="; ".join(filter(None, (reason, decision.clears_when))),
         symptoms=tuple(_symptoms(voters, degraded.fault_classes, find_symptom)),
+        diagnosis=DiagnosisRecord(
+            degraded.fault_classes, recovering_since=_wall(degraded.recovering_since, now)
+        ),
     )
 
 
@@ -187,7 +190,15 @@ def check_incident(suppressed: SuppressedCheck, find_symptom: FindSymptom, now: 
         detail=suppression_effect(suppressed),
         symptoms=tuple(_symptoms(suppressed.nodes, (), find_symptom)),
         confinement=confinement,
+        diagnosis=DiagnosisRecord(
+            window=suppressed.within, recovering_since=_wall(suppressed.recovering_since, now)
+        ),
     )
+
+
+def _wall(at: float | None, now: Instant) -> float:
+    """Return a time of the monotonic clock in seconds since the epoch; 0 for None."""
+    return 0.0 if at is None else now.wall_of(at)
 
 
 def shared_incident_name(cause: str) -> str:

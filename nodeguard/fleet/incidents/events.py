@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from nodeguard.fleet.diagnosis.results import JOB
 from nodeguard.model.finding import Health
-from nodeguard.model.incident import GRANTED_STATES, Incident, IncidentState
+from nodeguard.model.incident import GRANTED_STATES, DiagnosisRecord, Incident, IncidentState
 from nodeguard.model.job import add_jobs, jobs_text
 from nodeguard.model.mark import Mark
 from nodeguard.model.target import target_label
@@ -142,11 +142,26 @@ def update_incident(before: Incident | None, now: Incident, wall: float) -> Inci
         highest_health=before.worst_health if before.worst_health.rank > now.health.rank else None,
     )
     jobs = add_jobs((before.jobs, before.jobs_omitted), (now.jobs, now.jobs_omitted))
-    same = replace(same, jobs=jobs[0], jobs_omitted=jobs[1])
+    record = _diagnosis_record(before.diagnosis, now.diagnosis)
+    same = replace(same, jobs=jobs[0], jobs_omitted=jobs[1], diagnosis=record)
     if _gist(same) != _gist(before):
         return replace(same, last_transition=wall)
-    # The jobs are read after the incident was opened: that is no transition.
-    return before if jobs == (before.jobs, before.jobs_omitted) else same
+    # The jobs are read after the incident was opened, and it may begin to recover: that is no transition.
+    is_same = record is before.diagnosis and jobs == (before.jobs, before.jobs_omitted)
+    return before if is_same else same
+
+
+def _diagnosis_record(before: DiagnosisRecord | None, now: DiagnosisRecord | None) -> DiagnosisRecord | None:
+    """Return the current record: the earlier one if only the clocks differ."""
+    if before is None or now is None:
+        return now
+    drift = abs(now.recovering_since - before.recovering_since)
+    adjusted = replace(now, recovering_since=before.recovering_since) if drift < _CLOCK_TOLERANCE else now
+    return before if adjusted == before else now
+
+
+# Seconds by which the wall clock and the monotonic clock may differ.
+_CLOCK_TOLERANCE = 1.0
 
 
 def _gist(incident: Incident) -> tuple[object, ...]:

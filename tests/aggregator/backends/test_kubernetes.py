@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from nodeguard.aggregator.backends.kubernetes import KubernetesBackend
 from nodeguard.aggregator.fleet_inputs import FleetInputs
 from nodeguard.aggregator.outbox import InstructionOutbox
+from nodeguard.fleet.diagnosis.results import SuppressedCheck
 from nodeguard.fleet.planner import Planner
 from nodeguard.kube.client import ApiClient
 from nodeguard.kube.incident_object import ObservedIncident, incident_status
@@ -86,7 +87,7 @@ def observed(version: int, clear: str, acknowledged: str = "") -> ObservedIncide
 
 async def test_each_clear_of_a_suppressed_check_counts_once(scene: Scene) -> None:
     def suppress() -> None:
-        scene.planner.diagnosis.restore_suppression("gpu-lost", "", 0.0, 0.0)
+        scene.planner.diagnosis.restore_suppression(SuppressedCheck("gpu-lost", 0.0, 0.0, (), 0, 0.0))
 
     suppressed = scene.planner.diagnosis.suppressed_checks
     scene.watches.incident_changed(observed(1, "Ann at noon"))

@@ -8,6 +8,7 @@ from math import comb, log
 import pytest
 from msgspec.structs import replace
 
+from nodeguard.fleet.diagnosis.results import DegradedDomain
 from nodeguard.fleet.diagnosis.significance import fewest_significant, significance
 from nodeguard.model.diagnosis import STALE_CHECK
 from tests.fleet.diagnosis.scene import LEAVES, NODES, VIEWS, Voters
@@ -218,8 +219,9 @@ def test_a_suppression_ends_when_the_check_is_quiet() -> None:
 
 def test_a_restored_domain_recovers() -> None:
     fleet = Voters()
+    classes = ("link-down", "unknown")
     fleet.diagnosis.restore_domain(
-        "fabric/p1/l3", "fabric/p1/l3", ("link-down", "unknown"), fleet.now, fleet.now
+        DegradedDomain("fabric/p1/l3", "fabric/p1/l3", classes, fleet.now, fleet.now, (), 0)
     )
     assert fleet.diagnosis.degraded_domains["fabric/p1/l3"].fault_classes == ("link-down",)
     fleet.show(fleet.leaf(1, 3))

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from nodeguard.fleet.diagnosis.component_faults import ComponentFaultTracker
 from nodeguard.fleet.diagnosis.repeat_offenders import DAY, ComponentFaults, FaultHistory
+from nodeguard.fleet.diagnosis.results import SuppressedCheck
 from nodeguard.fleet_api.node import repeat_offenders
 from nodeguard.model.finding import Action, DataStatus, Health
 from nodeguard.model.instant import Instant
@@ -219,7 +220,8 @@ def test_a_fault_that_a_domain_explains_is_no_fault_of_a_component() -> None:
 def test_a_suppressed_check_makes_no_repeat_offenders() -> None:
     fleet = crowd()
     for _ in range(3):
-        fleet.planner.diagnosis.restore_suppression("gpu-lost", "", fleet.mono, fleet.mono)
+        suppressed = SuppressedCheck("gpu-lost", fleet.mono, fleet.mono, (), 0, 0.0)
+        fleet.planner.diagnosis.restore_suppression(suppressed)
         fail(fleet, 0, finding(age=0.0), times=1)
     assert repeat_offenders(fleet.planner, fleet.now) == ()
 

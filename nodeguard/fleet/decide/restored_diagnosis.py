@@ -1,0 +1,142 @@
+"""The diagnosis of an earlier aggregator, restored from the marks on Nodes and the recorded incidents.
+
+A new aggregator continues with open diagnoses. It also restores when others ended, by recovery or by an
+operator: the votes from before then do not count again, though agents still report their findings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from nodeguard.fleet.diagnosis.results import JOB, DegradedDomain, SuppressedCheck
+from nodeguard.fleet.diagnosis.vote_collector import VoteCollector
+from nodeguard.fleet.state.node_marks import NodeMarks
+from nodeguard.model.incident import DiagnosisRecord, Incident
+from nodeguard.model.instant import Instant
+from nodeguard.model.mark import DegradedMark
+
+# Seconds by which a recorded time may be too early: it has no fractions, and clocks are adjusted.
+_CLOCK_TOLERANCE = 1.0
+
+
+class RestoredDiagnosis:
+    """Restores the diagnosis into the votes and the diagnosis of a new aggregator, each cause once."""
+
+    def __init__(self, votes: VoteCollector) -> None:
+        self._votes = votes
+        self._incidents: list[Incident] = []
+        self._clears: dict[str, float] = {}  # when operators cleared incidents that are open, by name
+        self._domains: set[str] = set()  # restored, or degraded since
+        # When the diagnosis of a domain ended, in seconds since the epoch.
+        self._ended: dict[str, float] = {}
+
+    def add_incidents(self, incidents: Iterable[Incident]) -> None:
+        """Add the recorded incidents. Those of single nodes are ignored."""
+        self._incidents += [incident for incident in incidents if not incident.node]
+
+    def add_clear(self, incident: str, at: float) -> None:
+        """Add an operator's clear that no aggregator has carried out. at: seconds since the epoch."""
+        self._clears[incident] = at
+
+    def restore(self, marks: Mapping[str, NodeMarks], now: Instant) -> None:
+        """Restore what was added, and the domains that Nodes carry marks of. marks: by uid."""
+        diagnosis = self._votes.diagnosis
+        # A domain that is degraded since the start is not restored from its marks when it recovers.
+        self._domains |= diagnosis.degraded_domains.keys()
+        incidents, self._incidents = self._incidents, []
+        opened = [
+            incident for incident in incidents if incident.is_open and incident.name not in self._clears
+        ]
+        for incident in incidents:
+            if not incident.is_open or incident.name in self._clears:
+                self._restore_end(incident, now)
+        self._clears.clear()
+        domains: dict[str, DegradedDomain] = {}
+        for _, mark in degraded_marks(marks):
+            if mark.since > self._ended.get(mark.domain, 0.0):
+                name, began = mark.name or mark.domain, _mono(mark.since, now)
+                domains[mark.domain] = DegradedDomain(
+                    name, mark.domain, mark.fault_classes, now.mono, began, (), 0
+                )
+        for incident in opened:
+            if incident.domain:
+                domains[incident.domain] = self._domain(incident, domains.get(incident.domain), now)
+            elif incident.target.startswith(JOB):
+                job = incident.target.removeprefix(JOB)
+                diagnosis.restore_bad_start(job, incident.cause, _mono(incident.first_seen, now), now.mono)
+            else:
+                diagnosis.restore_suppression(_suppression(incident, now))
+        for domain, degraded in domains.items():
+            # A domain that widened: its marks are still those of the narrower one.
+            is_widened = any(
+                other.name == degraded.name and domain.startswith(f"{path}/")
+                for path, other in domains.items()
+            )
+            if domain not in self._domains and not is_widened:
+                diagnosis.restore_domain(degraded)
+            self._domains.add(domain)
+
+    def _domain(self, incident: Incident, marked: DegradedDomain | None, now: Instant) -> DegradedDomain:
+        """Return the degraded domain of an incident. marked: as its marks have it; None without marks."""
+        self._votes.restore_symptoms(incident.symptoms)
+        record = incident.diagnosis or DiagnosisRecord()
+        marked_classes = marked.fault_classes if marked is not None else ()
+        classes = (*record.fault_classes, *marked_classes) or (incident.cause,)
+        # An incident has the first vote, a mark only the time of its decision.
+        began = _mono(incident.first_seen, now)
+        since = _mono(record.recovering_since, now) if record.recovering_since else now.mono
+        return DegradedDomain(
+            incident.target,
+            incident.domain,
+            tuple(dict.fromkeys(classes)),
+            since,
+            began if marked is None else min(began, marked.began),
+            (),
+            0,
+            times=incident.occurrences,
+        )
+
+    def _restore_end(self, incident: Incident, now: Instant) -> None:
+        """Restore the end of the diagnosis of an incident."""
+        diagnosis = self._votes.diagnosis
+        ended = incident.resolved_at or self._clears.get(incident.name, 0.0) or now.wall
+        at = min(now.mono, _mono(ended + _CLOCK_TOLERANCE, now))
+        if incident.domain:
+            classes = incident.diagnosis.fault_classes if incident.diagnosis is not None else ()
+            self._ended[incident.domain] = max(ended, self._ended.get(incident.domain, ended))
+            diagnosis.restore_domain_end(
+                incident.domain, classes or (incident.cause,), at, incident.occurrences
+            )
+        elif incident.target.startswith(JOB):
+            diagnosis.restore_bad_start_end(incident.target.removeprefix(JOB), at)
+        else:
+            diagnosis.restore_suppression_end(incident.cause, at, incident.occurrences)
+
+
+def degraded_marks(marks: Mapping[str, NodeMarks]) -> Iterator[tuple[str, DegradedMark]]:
+    """Yield the domain marks of some nodes, with the uid of each."""
+    for uid, node_marks in marks.items():
+        for degraded in node_marks.node.degraded:
+            yield uid, degraded
+
+
+def _suppression(incident: Incident, now: Instant) -> SuppressedCheck:
+    """Return the suppressed check of an incident."""
+    record, confinement = incident.diagnosis or DiagnosisRecord(), incident.confinement
+    return SuppressedCheck(
+        incident.cause,
+        _mono(record.recovering_since, now) if record.recovering_since else now.mono,
+        _mono(incident.first_seen, now),
+        (),
+        0,
+        record.window,
+        domain=incident.component,
+        times=incident.occurrences,
+        confined_at=_mono(confinement.since, now) if confinement is not None else None,
+        restored_size=confinement.nodes if confinement is not None else 0,
+    )
+
+
+def _mono(at: float, now: Instant) -> float:
+    """Return a past time in seconds of the monotonic clock. at: in seconds since the epoch."""
+    return now.mono - max(0.0, now.wall - at)
