@@ -5,7 +5,9 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from nodeguard.model.finding import Health
+from nodeguard.model.incident import Incident
 from nodeguard.model.policy import GracePeriods
+from nodeguard.simulate.agent_reports import age_report
 from nodeguard.wire.report import Inventory, ReportedFinding
 from tests.fleet.leaves import ENFORCED, LEAF, down, fleet
 from tests.fleet.scene import Fleet, finding
@@ -35,15 +37,17 @@ def pass_time(made: Fleet, seconds: float, turn: float) -> None:
         made.carry_out()
 
 
-def restart(made: Fleet) -> None:
-    """Start a new aggregator with the recorded incidents; the agents report before its first plan."""
+def restart(made: Fleet, *clears: tuple[Incident, float]) -> None:
+    """Start a new aggregator with the recorded incidents; the agents report before its first plan. clears: of
+    open incidents that were not carried out, with their time.
+    """
     incidents = made.planner.all_incidents()
     for uid, report in made.reports.items():
-        seconds = made.mono - made.received[uid].mono
-        older = tuple(replace(found, age=found.age + seconds) for found in report.findings)
-        made.reports[uid] = replace(report, findings=older, sequence=1_000)
+        made.reports[uid] = replace(age_report(report, made.mono - made.received[uid].mono), sequence=1_000)
     made.restart()
     made.planner.restore_incidents(incidents)
+    for incident, at in clears:
+        made.planner.restore_clear(incident, at)
     made.carry_out()
 
 

@@ -1,0 +1,254 @@
+"""Tests for nodeguard.fleet.decide.restored_diagnosis, in the plans of a fleet before and after a restart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from copy import deepcopy
+
+import pytest
+from msgspec.structs import replace
+
+from nodeguard.fleet.diagnosis.results import DegradedDomain, SuppressedCheck
+from nodeguard.model.finding import Health
+from nodeguard.model.incident import Incident, IncidentState
+from nodeguard.simulate.agent_reports import age_report
+from nodeguard.wire.report import ReportedEvidence, ReportedFinding
+from tests.fleet.leaves import FIRST, LEAF, domains, down, fails, fleet, wait, well
+from tests.fleet.scene import Fleet, finding
+from tests.fleet.test_restored_suppressions import POLICY, pass_time, restart
+
+DOMAIN = "nodeguard.dev/domain-degraded=fabric"
+SPREAD = (0, 9, 17, 26, 34, 43)
+
+# Seconds after which a diagnosis of a quiet domain ends, and within which a restarted aggregator agrees.
+RECOVERY, SOON = 1_800.0, 120.0
+
+# A warning of a past event: it lasts for hours.
+LOST: ReportedFinding = replace(
+    down(),
+    check="port-link-downed",
+    health=Health.WARNING,
+    evidence=(ReportedEvidence("infiniband", "port.link_downed rose by 1 to 1"),),
+)
+
+
+def lose_links(made: Fleet, numbers: Iterable[int] = range(LEAF)) -> None:
+    for number in numbers:
+        made.say(number, LOST)
+
+
+def degraded(made: Fleet) -> set[str]:
+    return set(made.planner.diagnosis.degraded_domains)
+
+
+def degraded_and_over() -> Fleet:
+    """Return a fleet with a leaf that lost links and recovered; its agents still report the warnings."""
+    made = fleet(80, POLICY)
+    lose_links(made)
+    wait(made, 60.0)
+    assert degraded(made) == {FIRST}
+    pass_time(made, RECOVERY + 200.0, 100.0)
+    assert degraded(made) == set()
+    return made
+
+
+def cleared(made: Fleet, *, seconds: float = 0.0) -> Incident:
+    """Clear the only open incident of a domain or a check, as an operator does."""
+    [incident] = domains(made, IncidentState.OPEN, IncidentState.MARKED)
+    made.planner.clear(incident, made.now)
+    pass_time(made, seconds, 5.0)
+    return incident
+
+
+def test_votes_from_before_its_recovery_do_not_degrade_a_domain_again() -> None:
+    made = degraded_and_over()
+    restart(made)
+    wait(made, SOON)
+    assert degraded(made) == set()
+    assert made.marked() == []
+
+
+def test_votes_from_before_its_recovery_do_not_count_in_a_report_after_the_first_plan() -> None:
+    made = degraded_and_over()
+    late = {f"uid-{number}": made.reports.pop(f"uid-{number}") for number in range(4)}
+    restart(made)
+    for uid, report in late.items():
+        made.reports[uid] = age_report(report, 2_200.0)
+        made.planner.record_report(uid, made.reports[uid], made.now)
+    wait(made, SOON)
+    assert degraded(made) == set()
+
+
+def test_new_votes_degrade_a_domain_after_its_recovery_and_a_restart() -> None:
+    made = degraded_and_over()
+    restart(made)
+    wait(made, 10.0)
+    fails(made)
+    wait(made, 60.0)
+    assert degraded(made) == {FIRST}
+
+
+def test_a_domain_that_recovers_does_so_at_the_same_time_after_a_restart() -> None:
+    made = fleet(80, POLICY)
+    fails(made)
+    wait(made, 60.0)
+    well(made)
+    pass_time(made, RECOVERY - 300.0, 60.0)
+    restarted = deepcopy(made)
+    restart(restarted)
+    for each in (made, restarted):
+        pass_time(each, 200.0, 20.0)
+        assert degraded(each) == {FIRST}
+        pass_time(each, 200.0, 20.0)
+        assert degraded(each) == set()
+        assert each.marked() == []
+
+
+def test_a_restart_does_not_shorten_the_recovery_of_a_domain() -> None:
+    made = fleet(80, POLICY)
+    fails(made)
+    wait(made, 600.0)
+    restart(made)
+    wait(made, 60.0)
+    well(made)
+    pass_time(made, RECOVERY - 120.0, 60.0)
+    restart(made)
+    pass_time(made, 60.0, 20.0)
+    assert made.taints(0) == [DOMAIN]
+
+
+def test_a_domain_that_was_degraded_before_recovers_as_slowly_after_a_restart() -> None:
+    made = degraded_and_over()
+    restart(made)
+    fails(made)
+    wait(made, 60.0)
+    restart(made)
+    wait(made, 10.0)
+    [state] = made.planner.diagnosis.degraded_domains.values()
+    assert state.times == 2
+    well(made)
+    pass_time(made, RECOVERY + 600.0, 60.0)
+    assert degraded(made) == {FIRST}
+    pass_time(made, RECOVERY, 60.0)
+    assert degraded(made) == set()
+
+
+def test_a_domain_keeps_all_of_its_fault_classes() -> None:
+    made = fleet(80, POLICY)
+    fails(made)
+    wait(made, 60.0)
+    [before] = made.planner.diagnosis.degraded_domains.values()
+    assert set(before.fault_classes) == {"link-down", "link"}
+    incidents = [replace(incident, first_seen=0.0) for incident in made.planner.all_incidents()]
+    made.restart()
+    made.planner.restore_incidents(incidents)
+    made.carry_out()
+    [after] = made.planner.diagnosis.degraded_domains.values()
+    assert set(after.fault_classes) == {"link-down", "link"}
+
+
+def test_the_clear_of_a_domain_survives_a_restart() -> None:
+    made = fleet(80, POLICY)
+    fails(made)
+    wait(made, 60.0)
+    cleared(made, seconds=60.0)
+    assert degraded(made) == set()
+    before = [made.taints(number) for number in range(LEAF)]
+    assert before[0] == ["nodeguard.dev/quarantine=infiniband"]
+    restart(made)
+    pass_time(made, 600.0, 10.0)
+    assert degraded(made) == set()
+    assert [made.taints(number) for number in range(LEAF)] == before
+
+
+def test_the_clear_of_a_check_survives_a_restart() -> None:
+    made = fleet(48, POLICY)
+    pass_time(made, 2_000.0, 500.0)
+    for number in SPREAD:
+        made.say(number, finding(age=0.0))
+    pass_time(made, 60.0, 5.0)
+    assert made.marked() == []
+    cleared(made, seconds=60.0)
+    assert made.marked() == list(SPREAD)
+    restart(made)
+    pass_time(made, 600.0, 10.0)
+    assert not made.planner.diagnosis.suppressed_checks
+    assert made.marked() == list(SPREAD)
+
+
+def test_votes_for_another_check_stay_when_a_suppression_ended_before_a_restart() -> None:
+    made = fleet(48, POLICY)
+    pass_time(made, 2_000.0, 500.0)
+    for number in SPREAD:
+        made.say(number, replace(down(), check="port-flap", health=Health.SUSPECT))
+    pass_time(made, 60.0, 5.0)
+    cleared(made, seconds=5.0)
+    for number in range(LEAF, LEAF + 3):
+        made.say(number, *(made.reports[f"uid-{number}"].findings), replace(LOST, check="port-errors"))
+    made.after(1.0)
+    restart(made)
+    voters = made.planner.diagnosis.voting.votes_by_class["link"].current_voters(made.mono)
+    assert voters.keys() == {f"uid-{number}" for number in range(LEAF, LEAF + 3)}
+
+
+@pytest.mark.parametrize("seconds", [0.0, 20.0])
+def test_a_clear_that_no_aggregator_carried_out_is_carried_out(seconds: float) -> None:
+    made = fleet(80, POLICY)
+    fails(made)
+    wait(made, 60.0)
+    [incident] = domains(made, IncidentState.MARKED)
+    at = made.wall
+    made.after(seconds)
+    restart(made, (incident, at))
+    wait(made, SOON)
+    assert degraded(made) == set()
+    assert made.taints(0) == ["nodeguard.dev/quarantine=infiniband"]
+    assert [after.state for after in domains(made)] == [IncidentState.RESOLVED]
+
+
+def test_marks_of_a_domain_that_ended_do_not_degrade_it_again() -> None:
+    made = fleet(80, POLICY)
+    fails(made)
+    wait(made, 60.0)
+    [incident] = domains(made, IncidentState.MARKED)
+    made.planner.clear(incident, made.now)
+    made.after(1.0)
+    made.plan()
+    assert [after.state for after in domains(made)] == [IncidentState.RESOLVED]
+    assert made.taints(0) == [DOMAIN]
+    restart(made)
+    wait(made, SOON)
+    assert degraded(made) == set()
+    assert made.taints(0) == ["nodeguard.dev/quarantine=infiniband"]
+
+
+def test_marks_that_are_younger_than_the_recorded_end_degrade_their_domain() -> None:
+    made = degraded_and_over()
+    old = made.planner.all_incidents()
+    fails(made)
+    wait(made, 60.0)
+    assert made.taints(0) == [DOMAIN]
+    made.restart()
+    made.planner.restore_incidents(old)
+    made.carry_out()
+    assert degraded(made) == {FIRST}
+    assert made.taints(0) == [DOMAIN]
+
+
+def test_a_restored_suppression_needs_as_long_a_silence_as_before() -> None:
+    made = fleet(48, POLICY)
+    made.planner.diagnosis.restore_suppression(
+        SuppressedCheck("gpu-lost", made.mono, made.mono, (), 0, 14_400.0, times=3)
+    )
+    pass_time(made, 10.0, 5.0)
+    restart(made)
+    [check] = made.planner.diagnosis.suppressed_checks.values()
+    assert (check.within, check.times) == (14_400.0, 1)
+
+
+def test_an_unknown_fault_class_of_a_domain_is_dropped() -> None:
+    made = fleet(80, POLICY)
+    classes = ("unknown", "link")
+    made.planner.diagnosis.restore_domain(DegradedDomain(FIRST, FIRST, classes, made.mono, made.mono, (), 0))
+    [restored] = made.planner.diagnosis.degraded_domains.values()
+    assert (restored.fault_classes, restored.size, restored.restored) == (("link",), LEAF, True)
