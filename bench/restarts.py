@@ -3,7 +3,7 @@
 `python bench/restarts.py --episodes 20`. In each episode one shared fault begins after an hour of normal
 operation. The aggregator is killed at a random time in the next hour. Its successor reads the Nodes and the
 recorded incidents, and receives the latest report of each agent that runs, with its age. After two minutes,
-its degraded domains are compared with those of the same fleet without the restart.
+its degraded domains and suppressed checks are compared with those of the same fleet without the restart.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ NODES, SEED = 1_280, 20_000
 
 
 class Outcome(Struct, frozen=True):
-    """The outcome of one episode. degraded: domains without the restart, two minutes after it. missing: those
-    of them that the restarted aggregator does not have; added: those that it has in addition.
+    """The outcome of one episode. causes: domains and checks without the restart, two minutes after it.
+    missing: those of them that the restarted aggregator does not have; added: those that it has in addition.
     """
 
-    degraded: int
+    causes: int
     missing: int
     added: int
 
@@ -72,7 +72,8 @@ def episode(kind: str, seed: int, nodes: int) -> Outcome:
     found = []
     for run in (fleet, restarted):
         run.run(rest, killed + UNTIL)
-        found.append(run.planner.diagnosis.degraded_domains.keys())
+        diagnosis = run.planner.diagnosis
+        found.append({*diagnosis.degraded_domains, *diagnosis.suppressed_checks})
     return Outcome(len(found[0]), len(found[0] - found[1]), len(found[1] - found[0]))
 
 
@@ -87,7 +88,7 @@ def main() -> None:
     options = parser.parse_args()
     topology = simulated_topology(options.nodes)
     head = f"{'shared fault':<24}{'same':>6}{'of':>6}  {'interval at 95%':<16}"
-    print(f"{head}{'domains':>8}{'missing':>8}{'added':>6}")
+    print(f"{head}{'causes':>8}{'missing':>8}{'added':>6}")
     total: list[Outcome] = []
     with ProcessPoolExecutor(options.jobs) as pool:
         for kind, of in SHARED_FAULT_KINDS.items():
@@ -105,11 +106,11 @@ def row(kind: str, outcomes: list[Outcome]) -> None:
     """Print a row."""
     same = share(sum(not (outcome.missing or outcome.added) for outcome in outcomes), len(outcomes))
     interval = f"[{same.low:.2f}, {same.high:.2f}]"
-    domains, missing, added = (
-        sum(getattr(outcome, name) for outcome in outcomes) for name in ("degraded", "missing", "added")
+    causes, missing, added = (
+        sum(getattr(outcome, name) for outcome in outcomes) for name in ("causes", "missing", "added")
     )
     print(
-        f"{kind:<24}{same.hits:>6}{same.of:>6}  {interval:<16}{domains:>8}{missing:>8}{added:>6}", flush=True
+        f"{kind:<24}{same.hits:>6}{same.of:>6}  {interval:<16}{causes:>8}{missing:>8}{added:>6}", flush=True
     )
 
 

@@ -71,12 +71,15 @@ class _Confinement(Struct, frozen=True):
     nodes: int = 0
 
 
-class _DiagnosisRecord(Struct, frozen=True, omit_defaults=True, rename="camel"):
-    """The data with which a new aggregator continues a diagnosis, with `recovering_since` as a timestamp."""
+class _DiagnosisRecord(Struct, frozen=True, rename="camel"):
+    """The data with which a new aggregator continues a diagnosis, with `recovering_since` as a timestamp.
+
+    None removes an earlier timestamp in a merge patch.
+    """
 
     fault_classes: tuple[str, ...] = ()
     window_seconds: int = 0
-    recovering_since: str = ""
+    recovering_since: str | None = None
 
 
 class IncidentStatus(Struct, frozen=True, rename="camel"):
@@ -280,14 +283,14 @@ def _diagnosis(record: DiagnosisRecord | None) -> _DiagnosisRecord | None:
     if record is None:
         return None
     names = tuple(name[:MAX_NAME] for name in record.fault_classes[:MAX_FAULT_CLASSES])
-    since = rfc3339(record.recovering_since) if record.recovering_since else ""
+    since = rfc3339(record.recovering_since) if record.recovering_since else None
     return _DiagnosisRecord(names, round(record.window), since)
 
 
 def _to_diagnosis(record: _DiagnosisRecord | None) -> DiagnosisRecord | None:
     if record is None:
         return None
-    since = parse_or_zero(record.recovering_since)
+    since = parse_or_zero(record.recovering_since or "")
     return DiagnosisRecord(record.fault_classes, float(record.window_seconds), since)
 
 

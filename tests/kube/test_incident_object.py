@@ -18,7 +18,7 @@ from nodeguard.kube.incident_object import (
     to_incident,
 )
 from nodeguard.model.finding import Health
-from nodeguard.model.incident import IncidentState
+from nodeguard.model.incident import DiagnosisRecord, IncidentState
 from nodeguard.model.mark import Mark
 from tests.kube.test_incident_writer import LOST, NOW
 
@@ -155,3 +155,20 @@ def test_an_injected_fault_is_one_in_the_object_and_after_a_restart() -> None:
     assert restored is not None
     assert restored.injected
     assert status_patch(incident_status(LOST))["status"]["injected"] is None
+
+
+def test_a_status_has_what_a_new_aggregator_needs() -> None:
+    for diagnosis in (DiagnosisRecord(("link-down", "link"), 600.0, NOW), DiagnosisRecord(), None):
+        incident = replace(LOST, diagnosis=diagnosis)
+        body = {
+            "metadata": {"name": LOST.name, "uid": "u", "resourceVersion": "7"},
+            "status": incident_status(incident),
+        }
+        assert to_incident(decode_incident(msgspec.json.encode(body))) == incident
+
+
+def test_the_end_of_a_recovery_is_removed_from_an_object() -> None:
+    recovering = incident_status(replace(LOST, diagnosis=DiagnosisRecord(("link",), 0.0, NOW)))
+    shown = incident_status(replace(LOST, diagnosis=DiagnosisRecord(("link",))))
+    assert status_patch(recovering)["status"]["diagnosis"]["recoveringSince"] == "2027-01-15T08:00:00Z"
+    assert status_patch(shown)["status"]["diagnosis"]["recoveringSince"] is None

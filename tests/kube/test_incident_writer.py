@@ -18,7 +18,14 @@ from nodeguard.kube.errors import ApiError
 from nodeguard.kube.incident_object import ObservedIncident
 from nodeguard.kube.incident_writer import PATH, IncidentWriter
 from nodeguard.model.finding import Action, Health
-from nodeguard.model.incident import Confinement, Incident, IncidentState, OperatorDecision, Symptom
+from nodeguard.model.incident import (
+    Confinement,
+    DiagnosisRecord,
+    Incident,
+    IncidentState,
+    OperatorDecision,
+    Symptom,
+)
 from tests.controlplane.cluster import Cluster
 from tests.controlplane.definitions import CRD, define_incidents
 from tests.kube.following import running
@@ -121,6 +128,17 @@ async def test_the_confinement_of_a_suppression_is_stored(api: ApiClient, define
     async with running_writer(api) as (writers, writer, _):
         for confinement in (None, Confinement(NOW, 12), None):
             incident = replace(suppressed, confinement=confinement)
+            writer.set_desired([incident], NOW)
+            await writers.until(partial(lambda wanted: writer.current_incidents() == [wanted], incident))
+            await writers.idle()
+    assert writers.messages == []
+
+
+async def test_the_data_of_a_diagnosis_is_stored_and_removed(api: ApiClient, defined: Cluster) -> None:
+    domain = replace(LOST, name="leaf-7", node="", uid="", domain="fabric/leaf-7", cause="link")
+    async with running_writer(api) as (writers, writer, _):
+        for since in (0.0, NOW, 0.0):
+            incident = replace(domain, diagnosis=DiagnosisRecord(("link", "link-down"), 0.0, since))
             writer.set_desired([incident], NOW)
             await writers.until(partial(lambda wanted: writer.current_incidents() == [wanted], incident))
             await writers.idle()

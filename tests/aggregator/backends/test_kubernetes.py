@@ -15,6 +15,7 @@ from nodeguard.kube.client import ApiClient
 from nodeguard.kube.incident_object import ObservedIncident, incident_status
 from nodeguard.model.finding import Health
 from nodeguard.model.incident import Incident, IncidentState, OperatorDecision
+from nodeguard.model.instant import Instant
 from nodeguard.model.node import Node, Taint
 from nodeguard.model.policy import TopologyLabels
 from tests.controlplane.certificates import Authority
@@ -104,6 +105,24 @@ async def test_each_clear_of_a_suppressed_check_counts_once(scene: Scene) -> Non
     scene.watches.incident_changed(observed(3, "Bob at one", "Bob knows"))
     scene.watches.incident_changed(observed(4, "", "Bob knows"))
     assert list(suppressed) == ["gpu-lost"]
+
+
+@pytest.mark.parametrize(
+    ("clear", "is_suppressed"),
+    [
+        ("", True),
+        ("Ann", False),
+        ("Ann at 2001-09-09T01:46:40Z", False),
+        ("Ann at 2001-09-09T01:46:39Z", True),  # of an earlier occurrence
+    ],
+)
+async def test_a_clear_that_was_stored_before_the_start_is_carried_out(
+    scene: Scene, clear: str, is_suppressed: bool
+) -> None:
+    scene.watches.incident_changed(observed(1, clear))
+    scene.watches.synced("NodeIncidents")
+    scene.planner.plan(Instant(1e9 + 60.0, 60.0, ""))
+    assert list(scene.planner.diagnosis.suppressed_checks) == (["gpu-lost"] if is_suppressed else [])
 
 
 async def test_imported_topologies_wake_the_plan_loop_and_place_nodes(scene: Scene) -> None:
