@@ -79,6 +79,7 @@ class _DiagnosisRecord(Struct, frozen=True, rename="camel"):
 
     fault_classes: tuple[str, ...] = ()
     window_seconds: int = 0
+    nodes: int = 0
     recovering_since: str | None = None
 
 
@@ -284,14 +285,14 @@ def _diagnosis(record: DiagnosisRecord | None) -> _DiagnosisRecord | None:
         return None
     names = tuple(name[:MAX_NAME] for name in record.fault_classes[:MAX_FAULT_CLASSES])
     since = rfc3339(record.recovering_since) if record.recovering_since else None
-    return _DiagnosisRecord(names, round(record.window), since)
+    return _DiagnosisRecord(names, round(record.window), record.nodes, since)
 
 
 def _to_diagnosis(record: _DiagnosisRecord | None) -> DiagnosisRecord | None:
     if record is None:
         return None
     since = parse_or_zero(record.recovering_since or "")
-    return DiagnosisRecord(record.fault_classes, float(record.window_seconds), since)
+    return DiagnosisRecord(record.fault_classes, float(record.window_seconds), record.nodes, since)
 
 
 def new_object(name: str) -> dict[str, Any]:

@@ -70,12 +70,13 @@ class DiagnosisRecord(Struct, frozen=True, omit_defaults=True, rename="camel"):
     """The data with which a new aggregator continues the diagnosis of a domain or a check.
 
     fault_classes: all for which a domain is degraded. window: seconds within which a check fired on too many
-    nodes; 0 for a domain. recovering_since: since when so few nodes show the fault that the diagnosis will
-    end, in seconds since the epoch; 0 while enough nodes show it.
+    nodes, and nodes: their number; 0 for a domain. recovering_since: since when so few nodes show the fault
+    that the diagnosis will end, in seconds since the epoch; 0 while enough nodes show it.
     """
 
     fault_classes: tuple[str, ...] = ()
     window: float = 0.0
+    nodes: int = 0
     recovering_since: float = 0.0
 
 

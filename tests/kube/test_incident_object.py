@@ -158,7 +158,7 @@ def test_an_injected_fault_is_one_in_the_object_and_after_a_restart() -> None:
 
 
 def test_a_status_has_what_a_new_aggregator_needs() -> None:
-    for diagnosis in (DiagnosisRecord(("link-down", "link"), 600.0, NOW), DiagnosisRecord(), None):
+    for diagnosis in (DiagnosisRecord(("link-down", "link"), 600.0, 12, NOW), DiagnosisRecord(), None):
         incident = replace(LOST, diagnosis=diagnosis)
         body = {
             "metadata": {"name": LOST.name, "uid": "u", "resourceVersion": "7"},
@@ -168,7 +168,7 @@ def test_a_status_has_what_a_new_aggregator_needs() -> None:
 
 
 def test_the_end_of_a_recovery_is_removed_from_an_object() -> None:
-    recovering = incident_status(replace(LOST, diagnosis=DiagnosisRecord(("link",), 0.0, NOW)))
+    recovering = incident_status(replace(LOST, diagnosis=DiagnosisRecord(("link",), recovering_since=NOW)))
     shown = incident_status(replace(LOST, diagnosis=DiagnosisRecord(("link",))))
     assert status_patch(recovering)["status"]["diagnosis"]["recoveringSince"] == "2027-01-15T08:00:00Z"
     assert status_patch(shown)["status"]["diagnosis"]["recoveringSince"] is None

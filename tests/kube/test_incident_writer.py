@@ -138,7 +138,9 @@ async def test_the_data_of_a_diagnosis_is_stored_and_removed(api: ApiClient, def
     domain = replace(LOST, name="leaf-7", node="", uid="", domain="fabric/leaf-7", cause="link")
     async with running_writer(api) as (writers, writer, _):
         for since in (0.0, NOW, 0.0):
-            incident = replace(domain, diagnosis=DiagnosisRecord(("link", "link-down"), 0.0, since))
+            incident = replace(
+                domain, diagnosis=DiagnosisRecord(("link", "link-down"), recovering_since=since)
+            )
             writer.set_desired([incident], NOW)
             await writers.until(partial(lambda wanted: writer.current_incidents() == [wanted], incident))
             await writers.idle()

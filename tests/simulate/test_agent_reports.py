@@ -69,6 +69,8 @@ def test_reports_are_merged_and_age(agent: SimulatedAgent) -> None:
     merged = merge_reports((hot.report, down.report))
     assert [finding.check for finding in merged.findings] == ["port-down", "gpu-thermal-slowdown"]
     assert merged.health == Health.FATAL
+    [older, *_] = age_report(merged, 100.0).findings
+    assert older.evidence[0].age == merged.findings[0].evidence[0].age + 100.0
     assert [timed.age for timed in age_report(merged, 100.0).findings] == [
         finding.age + 100.0 for finding in merged.findings
     ]

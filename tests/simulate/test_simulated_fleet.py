@@ -4,6 +4,7 @@ from random import Random
 
 from nodeguard.model.policy import default_policy
 from nodeguard.simulate.agent_reports import SimulatedAgent
+from nodeguard.simulate.fault_kinds import NODE_DOWN
 from nodeguard.simulate.faults import Fault, FleetEvent, NodeChange, SimulatedAgents
 from nodeguard.simulate.fleet_topology import simulated_topology
 from nodeguard.simulate.observer import NodeMarkState, Observer
@@ -139,3 +140,16 @@ def test_an_operator_changes_the_cordon_and_the_maintenance_of_a_node(agent: Sim
     fleet.run(events[1:], 25.0)
     placement = fleet.planner.state.placements[uid]
     assert (placement.cordoned_by_user, placement.maintenance) == (False, "")
+
+
+def test_a_restarted_aggregator_diagnoses_a_rack_that_lost_power_just_before(agent: SimulatedAgent) -> None:
+    [rack, *_] = TOPOLOGY.domains_at("power", 2)
+    faults = [Fault(HOUR, 2 * HOUR, node, NODE_DOWN, 0, rack) for node in TOPOLOGY.domains[rack]]
+    agents, chance = SimulatedAgents(agent), Random(1)
+    fleet = SimulatedFleet(TOPOLOGY, agents, enforce_all(default_policy(FAULT_CLASSES)), [], chance)
+    events = list(agents.events(faults, chance))
+    killed = HOUR + 24.0
+    fleet.run([event for event in events if event.at <= killed], killed)
+    fleet.restart(killed)
+    fleet.run([event for event in events if event.at > killed], killed + 120.0)
+    assert set(fleet.planner.diagnosis.degraded_domains) == {rack}

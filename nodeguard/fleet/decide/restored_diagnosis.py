@@ -133,7 +133,7 @@ def _suppression(incident: Incident, now: Instant) -> SuppressedCheck:
         domain=incident.component,
         times=incident.occurrences,
         confined_at=_mono(confinement.since, now) if confinement is not None else None,
-        restored_size=confinement.nodes if confinement is not None else 0,
+        restored_size=confinement.nodes if confinement is not None else record.nodes,
     )
 
 

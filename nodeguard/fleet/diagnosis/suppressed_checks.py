@@ -194,18 +194,19 @@ class SuppressedChecks:
         """End the episodes of checks that began to fire on few nodes for long enough. A check that still
         fires on many of its nodes may spread on: its episode lasts longer, and it stays suppressed there.
         """
+        began = now if self._votes.began is None else self._votes.began
+        have_reported = now - began >= _ALL_REPORTED
         for check, suppressed in list(self.suppressed.items()):
-            have_reported = now - suppressed.since >= _ALL_REPORTED
-            if not suppressed.nodes and have_reported:
+            if not suppressed.nodes and not have_reported:
+                continue
+            if not suppressed.nodes:
                 # A restored suppression is about the nodes that show the check now.
                 nodes = self._remaining[check] if suppressed.recovered else self._active(check)
                 suppressed = replace(suppressed, nodes=tuple(sorted(nodes)))  # noqa: PLW2901
                 self.suppressed[check] = suppressed
             least = max(2, ceil(suppressed.size / 2))
             if suppressed.recovered:
-                # Nothing proves that a node without a report since the start recovered.
-                unproven = self._votes.unreported if suppressed.restored_size else 0
-                if len(self._remaining[check]) + unproven < least and have_reported:
+                if len(self._remaining[check]) + self._unproven(suppressed) < least and have_reported:
                     self.clear(check, now)
                 continue
             last = self._last_onset_of(check, least)
@@ -236,7 +237,14 @@ class SuppressedChecks:
 
     def _still_fires(self, suppressed: SuppressedCheck, least: int) -> bool:
         """Return whether a suppressed check still fires on many of the nodes of its episode."""
-        return len(self._active(suppressed.check).intersection(suppressed.nodes)) >= least
+        active = self._active(suppressed.check).intersection(suppressed.nodes)
+        return len(active) + self._unproven(suppressed) >= least
+
+    def _unproven(self, suppressed: SuppressedCheck) -> int:
+        """Return the number of nodes on which a suppressed check may still fire: without a report since the
+        start, nothing proves the opposite.
+        """
+        return self._votes.unreported if suppressed.restored_size else 0
 
     def _confine(self, suppressed: SuppressedCheck, now: float) -> None:
         """Suppress a check only on the nodes on which it still fires: elsewhere its findings count again."""

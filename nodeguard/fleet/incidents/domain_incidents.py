@@ -191,7 +191,9 @@ def check_incident(suppressed: SuppressedCheck, find_symptom: FindSymptom, now: 
         symptoms=tuple(_symptoms(suppressed.nodes, (), find_symptom)),
         confinement=confinement,
         diagnosis=DiagnosisRecord(
-            window=suppressed.within, recovering_since=_wall(suppressed.recovering_since, now)
+            window=suppressed.within,
+            nodes=suppressed.size,
+            recovering_since=_wall(suppressed.recovering_since, now),
         ),
     )
 

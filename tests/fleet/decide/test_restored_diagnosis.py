@@ -9,6 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from nodeguard.fleet.diagnosis.results import DegradedDomain, SuppressedCheck
+from nodeguard.model.diagnosis import STALE_CHECK
 from nodeguard.model.finding import Health
 from nodeguard.model.incident import Incident, IncidentState
 from nodeguard.simulate.agent_reports import age_report
@@ -244,6 +245,22 @@ def test_a_restored_suppression_needs_as_long_a_silence_as_before() -> None:
     restart(made)
     [check] = made.planner.diagnosis.suppressed_checks.values()
     assert (check.within, check.times) == (14_400.0, 1)
+
+
+def test_a_suppression_of_silent_agents_stays_though_they_never_report_to_the_new_aggregator() -> None:
+    made = fleet(48, POLICY)
+    pass_time(made, 2_000.0, 500.0)
+    silent = {f"uid-{number}" for number in range(48) if number % 3}
+    for _ in range(170):
+        made.after(10.0, quiet=silent)
+        made.carry_out()
+    assert set(made.planner.diagnosis.suppressed_checks) == {STALE_CHECK}
+    for uid in silent:
+        del made.reports[uid]
+    restart(made)
+    pass_time(made, 600.0, 10.0)
+    assert set(made.planner.diagnosis.suppressed_checks) == {STALE_CHECK}
+    assert made.marked() == []
 
 
 def test_an_unknown_fault_class_of_a_domain_is_dropped() -> None:
