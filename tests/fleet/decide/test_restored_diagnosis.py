@@ -97,12 +97,12 @@ def test_a_domain_that_recovers_does_so_at_the_same_time_after_a_restart() -> No
     pass_time(made, RECOVERY - 300.0, 60.0)
     restarted = deepcopy(made)
     restart(restarted)
-    for each in (made, restarted):
-        pass_time(each, 200.0, 20.0)
-        assert degraded(each) == {FIRST}
-        pass_time(each, 200.0, 20.0)
-        assert degraded(each) == set()
-        assert each.marked() == []
+    for copy in (made, restarted):
+        pass_time(copy, 200.0, 20.0)
+        assert degraded(copy) == {FIRST}
+        pass_time(copy, 200.0, 20.0)
+        assert degraded(copy) == set()
+        assert copy.marked() == []
 
 
 def test_a_restart_does_not_shorten_the_recovery_of_a_domain() -> None:
