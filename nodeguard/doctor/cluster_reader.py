@@ -9,15 +9,12 @@ from typing import TypeVar
 import msgspec
 from msgspec import Struct, field
 
-from nodeguard.doctor.cluster import (
-    AGGREGATOR,
-    ClusterNode,
-    ClusterObjects,
-    TolerationSpec,
-    Workload,
-)
+from nodeguard.doctor.cluster import AGGREGATOR
+from nodeguard.doctor.cluster_objects import ClusterNode, ClusterObjects, TolerationSpec, Workload
+from nodeguard.doctor.neighbours import DESCHEDULER, MONITOR
 from nodeguard.kube.client import ApiClient, Query
 from nodeguard.kube.errors import ApiError
+from nodeguard.model.node import Taint
 
 # Objects of one page of a list, and seconds for a request.
 _PAGE = 500
@@ -49,6 +46,7 @@ class _Metadata(Struct):
     name: str
     namespace: str = ""
     labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
 
 
 class _Container(Struct):
@@ -100,8 +98,13 @@ class _NodeStatus(Struct):
     allocatable: dict[str, str] = {}
 
 
+class _NodeSpec(Struct):
+    taints: list[Taint] = []
+
+
 class _NodeObject(Struct):
     metadata: _Metadata
+    spec: _NodeSpec = field(default_factory=_NodeSpec)
     status: _NodeStatus = field(default_factory=_NodeStatus)
 
 
@@ -141,7 +144,8 @@ async def read_cluster(client: ApiClient, namespace: str) -> ClusterObjects:
         _workload(_WorkloadObject(item.metadata, item.spec.job.spec))
         async for item in _items(client, "/apis/batch/v1/cronjobs", _CronJob)
     ]
-    deschedulers = {item.namespace for item in (*deployments, *jobs) if "descheduler" in item.name}
+    deschedulers = {item.namespace for item in (*deployments, *jobs) if item.runs(DESCHEDULER)}
+    monitors = {item.namespace for item in (*daemonsets, *deployments) if item.runs(MONITOR)}
     return ClusterObjects(
         namespace=namespace,
         minor_version=await _minor_version(client),
@@ -152,7 +156,10 @@ async def read_cluster(client: ApiClient, namespace: str) -> ClusterObjects:
         nodes=tuple(nodes),
         missing_rights=await _missing_rights(client, namespace),
         has_locations=await _has_locations(client, namespace),
-        descheduler_policies=tuple([text async for text in _policies(client, deschedulers)]),
+        descheduler_policies=tuple(
+            [text async for text in _config_texts(client, deschedulers) if "DeschedulerPolicy" in text]
+        ),
+        monitor_configs=tuple([text async for text in _config_texts(client, monitors)]),
     )
 
 
@@ -193,7 +200,13 @@ def _workload(item: _WorkloadObject) -> Workload:
 
 def _node(item: _NodeObject) -> ClusterNode:
     gpus = item.status.allocatable.get(_GPU, "0")
-    return ClusterNode(item.metadata.name, item.metadata.labels, int(gpus) if _COUNT.fullmatch(gpus) else 0)
+    return ClusterNode(
+        name=item.metadata.name,
+        labels=item.metadata.labels,
+        gpus=int(gpus) if _COUNT.fullmatch(gpus) else 0,
+        annotations=item.metadata.annotations,
+        taints=tuple(item.spec.taints),
+    )
 
 
 async def _minor_version(client: ApiClient) -> int:
@@ -252,10 +265,9 @@ async def _missing_rights(client: ApiClient, namespace: str) -> tuple[str, ...] 
     return tuple(missing)
 
 
-async def _policies(client: ApiClient, namespaces: Iterable[str]) -> AsyncIterator[str]:
-    """Yield the texts of the ConfigMaps of descheduler."""
+async def _config_texts(client: ApiClient, namespaces: Iterable[str]) -> AsyncIterator[str]:
+    """Yield the texts of all ConfigMaps of these namespaces."""
     for namespace in sorted(namespaces):
         async for item in _items(client, f"/api/v1/namespaces/{namespace}/configmaps", _ConfigMap):
             for text in item.data.values():
-                if "DeschedulerPolicy" in text:
-                    yield text
+                yield text

@@ -11,12 +11,15 @@ from typing import Any
 import pytest
 
 from nodeguard.cli.main import main
+from nodeguard.doctor.neighbours import TAINTS
 from tests.controlplane.cluster import Cluster
 from tests.controlplane.objects import node
 from tests.daemonset.manifests import apply, take_away
+from tests.doctor.test_neighbours import EVICTING, RULE
 from tests.kube.test_client import plain_kubeconfig
 
 CONTAINERS = [{"name": "a", "image": "dcgm-exporter"}]
+NEIGHBOURS = ("cluster-autoscaler", "marked nodes", "descheduler", "node-problem-detector")
 DAEMONSETS = "/apis/apps/v1/namespaces/gpu-operator/daemonsets"
 
 
@@ -49,27 +52,66 @@ def test_a_real_cluster(
         "topology labels": "warning",
         "GPU daemons": "warning",
         "cluster-autoscaler": "skipped",
+        "marked nodes": "skipped",
         "descheduler": "skipped",
+        "node-problem-detector": "skipped",
         "other tools": "passed",
     }
     assert "gpu-1" in results["topology labels"]["message"]
-    job = {"spec": {"template": {"spec": {"containers": CONTAINERS, "restartPolicy": "Never"}}}}
-    cronjob = {"metadata": {"name": "descheduler"}, "spec": {"schedule": "@hourly", "jobTemplate": job}}
-    controlplane.api.post("/apis/batch/v1/namespaces/gpu-operator/cronjobs", cronjob)
-    policy = {"policy.yaml": "kind: DeschedulerPolicy\nplugins: [RemovePodsViolatingNodeTaints]\n"}
-    config_map = {"metadata": {"name": "descheduler"}, "data": policy}
-    controlplane.api.post("/api/v1/namespaces/gpu-operator/configmaps", config_map)
     located = '{"data": {"policy.yaml": "topologies:\\n  rack: rack\\n"}}'
     controlplane.kubectl(
         "patch", "configmap", "nodeguard-policy", "-n", "nodeguard", "--type=merge", "-p", located
     )
     _, results = diagnose(capsys)
-    assert (results["descheduler"]["status"], results["topology labels"]["status"]) == ("failed", "skipped")
+    assert results["topology labels"]["status"] == "skipped"
     assert "gpu-operator/nvidia-dcgm-exporter" in results["GPU daemons"]["message"]
     controlplane.kubectl("delete", "clusterrolebinding", "nodeguard-aggregator")
     _, results = diagnose(capsys)
     assert results["rights"]["message"].startswith("the aggregator may not: list nodes, watch nodes")
     take_away(controlplane)
+
+
+def test_neighbours_in_a_real_cluster(
+    controlplane: Cluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(controlplane.kubeconfig))
+    apply(controlplane)
+    pod = {
+        "containers": [
+            {"name": "a", "image": "a", "command": ["./a", "--startup-taint-prefix=nodeguard.dev/"]}
+        ]
+    }
+    workload: dict[str, Any] = {"selector": {"matchLabels": {"app": "a"}}}
+    workload["template"] = {"metadata": {"labels": {"app": "a"}}, "spec": pod}
+    for kind, name in (("deployments", "cluster-autoscaler"), ("daemonsets", "node-problem-detector")):
+        body = {"metadata": {"name": name}, "spec": workload}
+        controlplane.api.post(f"/apis/apps/v1/namespaces/kube-system/{kind}", body)
+    job = {"spec": {"template": {"spec": {**pod, "restartPolicy": "Never"}}}}
+    cronjob = {"metadata": {"name": "descheduler"}, "spec": {"schedule": "@hourly", "jobTemplate": job}}
+    controlplane.api.post("/apis/batch/v1/namespaces/kube-system/cronjobs", cronjob)
+    for name, text in (("descheduler", EVICTING), ("npd", RULE % "/usr/bin/nodeguard")):
+        body = {"metadata": {"name": name}, "data": {"config": text}}
+        controlplane.api.post("/api/v1/namespaces/kube-system/configmaps", body)
+    marked = node("gpu-1", labels={"karpenter.sh/nodepool": "gpus"})
+    marked["spec"] = {"taints": [{"key": TAINTS[0], "value": "gpu", "effect": "NoSchedule"}]}
+    controlplane.api.post("/api/v1/nodes", marked)
+    _, results = diagnose(capsys)
+    assert {name: results[name]["status"] for name in NEIGHBOURS} == {
+        "cluster-autoscaler": "warning",
+        "marked nodes": "warning",
+        "descheduler": "failed",
+        "node-problem-detector": "warning",
+    }
+    assert "Karpenter may delete 1 marked nodes: gpu-1" in results["marked nodes"]["message"]
+    controlplane.kubectl("annotate", "node", "gpu-1", "karpenter.sh/do-not-disrupt=true")
+    _, results = diagnose(capsys)
+    assert "cluster-autoscaler may delete 1 marked nodes: gpu-1" in results["marked nodes"]["message"]
+    take_away(controlplane)
+    for path in ("deployments", "daemonsets"):
+        controlplane.api.delete(f"/apis/apps/v1/namespaces/kube-system/{path}")
+    controlplane.api.delete("/apis/batch/v1/namespaces/kube-system/cronjobs/descheduler")
+    for name in ("descheduler", "npd"):
+        controlplane.api.delete(f"/api/v1/namespaces/kube-system/configmaps/{name}")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,163 @@
+"""Checks for conflicts of other tools in a cluster with nodeguard's marks. Pure.
+
+docs/concepts/neighbours.md has the versions with which each conflict was observed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import zip_longest
+
+from nodeguard.doctor.cluster_objects import ClusterNode, ClusterObjects, Workload
+from nodeguard.doctor.diagnostics import Diagnostic, failed, passed, skipped, warning
+from nodeguard.doctor.neighbour_configs import EvictionPolicy, monitor_conflicts, parse_eviction_policy
+from nodeguard.fleet_api.text.phrases import first_names
+from nodeguard.model.mark import DEGRADED_TAINT, NO_SCHEDULE, Mark
+from nodeguard.model.node import Taint
+
+# Keys of the taints that nodeguard sets.
+TAINTS = (*(mark.key for mark in Mark), DEGRADED_TAINT)
+
+AUTOSCALER, DESCHEDULER, MONITOR = "cluster-autoscaler", "descheduler", "node-problem-detector"
+
+# With the value `true`, these annotations protect a Node from deletion. The label is on Nodes of Karpenter.
+_KEPT_BY_AUTOSCALER = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
+_KEPT_BY_KARPENTER = "karpenter.sh/do-not-disrupt"
+_KARPENTER_POOL = "karpenter.sh/nodepool"
+
+# Parts of the names of DaemonSets that GPU nodes need to work, and of namespaces with such DaemonSets.
+_GPU_DAEMONSETS = ("nvidia", "gpu-operator", "dcgm", "device-plugin", "network-operator", "rdma", "mofed")
+
+_OTHER_TOOLS = (MONITOR, "nvsentinel", "gpud", "draino", "karpenter")
+
+
+def check_neighbours(objects: ClusterObjects) -> Iterator[Diagnostic]:
+    """Check the settings of other tools against nodeguard's marks."""
+    yield _gpu_daemonsets(objects.daemonsets)
+    yield _autoscaler(objects.deployments)
+    yield _deletion(objects)
+    yield _descheduler(objects)
+    yield _monitor(objects)
+    yield _other_tools(objects.workloads)
+
+
+def _gpu_daemonsets(daemonsets: Iterable[Workload]) -> Diagnostic:
+    name = "GPU daemons"
+    relevant = [
+        item
+        for item in daemonsets
+        if any(part in f"{item.namespace}/{item.name}" for part in _GPU_DAEMONSETS)
+        and not item.runs("nodeguard-agent")
+    ]
+    if not relevant:
+        return skipped(name, "no DaemonSet of a GPU or network operator was found")
+    intolerant = [
+        f"{item.namespace}/{item.name}"
+        for item in relevant
+        if not all(
+            any(toleration.tolerates(Taint(key, NO_SCHEDULE, "any")) for toleration in item.tolerations)
+            for key in TAINTS
+        )
+    ]
+    if not intolerant:
+        return passed(name, f"{len(relevant)} DaemonSets tolerate nodeguard's taints")
+    message = f"do not tolerate nodeguard's taints: {first_names(intolerant)}"
+    remedy = f"they do not restart on marked nodes: tolerate {', '.join(TAINTS)} with operator Exists"
+    return warning(name, message, remedy)
+
+
+def _autoscaler(deployments: Iterable[Workload]) -> Diagnostic:
+    autoscaler = next((item for item in deployments if item.runs(AUTOSCALER)), None)
+    if autoscaler is None:
+        return skipped(AUTOSCALER, "not found")
+    place = f"{autoscaler.namespace}/{autoscaler.name}"
+    flags = [_flag(word, value) for word, value in zip_longest(autoscaler.words, autoscaler.words[1:])]
+    startup = [key for key in TAINTS if any(_makes_unready(key, *flag) for flag in flags)]
+    if startup:
+        message = f"{place} considers marked nodes unready, and deletes them: {', '.join(startup)}"
+        remedy = " ".join(f"--status-taint={key}" for key in startup)
+        return warning(AUTOSCALER, message, f"instead of startup taints, use: {remedy}")
+    unnamed = [key for key in TAINTS if ("status-taint", key) not in flags]
+    if unnamed:
+        message = f"{place} copies taints into its templates: {', '.join(unnamed)}"
+        remedy = " ".join(f"--status-taint={key}" for key in unnamed)
+        return warning(AUTOSCALER, message, f"add to its arguments: {remedy}")
+    return passed(AUTOSCALER, "its flags name nodeguard's taints as status taints")
+
+
+def _flag(word: str, following: str | None) -> tuple[str, str]:
+    """Return name and value of a flag; empty for any other word. following: the value if there is no `=`."""
+    if not word.startswith("-"):
+        return "", ""
+    name, equals, value = word.lstrip("-").partition("=")
+    return name, value if equals else following or ""
+
+
+def _makes_unready(key: str, flag: str, value: str) -> bool:
+    """Return whether a flag of cluster-autoscaler makes nodes with this taint unready."""
+    return (flag in {"startup-taint", "ignore-taint"} and value == key) or (
+        flag == "startup-taint-prefix" and bool(value) and key.startswith(value)
+    )
+
+
+def _deletion(objects: ClusterObjects) -> Diagnostic:
+    """Report marked nodes that an autoscaler may delete before their repair."""
+    name = "marked nodes"
+    marked = [node for node in objects.nodes if any(taint.key in TAINTS for taint in node.taints)]
+    if not marked:
+        return skipped(name, "no node is marked")
+    has_autoscaler = any(item.runs(AUTOSCALER) for item in objects.deployments)
+    for annotation, found in (
+        (_KEPT_BY_KARPENTER, [node for node in marked if _KARPENTER_POOL in node.labels]),
+        (_KEPT_BY_AUTOSCALER, [node for node in marked if has_autoscaler]),
+    ):
+        unprotected = [node.name for node in found if not _is_kept(node, annotation)]
+        if unprotected:
+            tool = "Karpenter" if annotation == _KEPT_BY_KARPENTER else AUTOSCALER
+            message = f"{tool} may delete {len(unprotected)} marked nodes: {first_names(unprotected)}"
+            remedy = f"to keep one for its repair: kubectl annotate node NAME {annotation}=true"
+            return warning(name, message, remedy)
+    return passed(name, f"no autoscaler may delete one of {len(marked)}")
+
+
+def _is_kept(node: ClusterNode, annotation: str) -> bool:
+    return node.annotations.get(annotation) == "true"
+
+
+def _descheduler(objects: ClusterObjects) -> Diagnostic:
+    workloads = (*objects.deployments, *objects.cronjobs)
+    if not any(item.runs(DESCHEDULER) for item in workloads) and not objects.descheduler_policies:
+        return skipped(DESCHEDULER, "not found")
+    if not objects.descheduler_policies:
+        return skipped(DESCHEDULER, "found, without a ConfigMap with a DeschedulerPolicy in its namespace")
+    policies = [parse_eviction_policy(text) for text in objects.descheduler_policies]
+    readable = [policy for policy in policies if policy is not None]
+    evicted = sorted({key for policy in readable for key in TAINTS if policy.evicts(key)}, key=TAINTS.index)
+    if evicted:
+        message = (
+            f"its plugin {EvictionPolicy.PLUGIN} evicts running pods from nodes with {', '.join(evicted)}"
+        )
+        remedy = f"set excludedTaints: [{', '.join(TAINTS)}] in the plugin's arguments"
+        return failed(DESCHEDULER, message, remedy)
+    if len(readable) < len(policies):
+        return skipped(DESCHEDULER, "its DeschedulerPolicy cannot be read")
+    return passed(DESCHEDULER, "it does not evict pods for nodeguard's taints")
+
+
+def _monitor(objects: ClusterObjects) -> Diagnostic:
+    if not any(item.runs(MONITOR) for item in objects.workloads):
+        return skipped(MONITOR, "not found")
+    conflicts = [conflict for text in objects.monitor_configs for conflict in monitor_conflicts(text)]
+    if not conflicts:
+        return passed(MONITOR, "no rule conflicts with nodeguard")
+    message = "; ".join(dict.fromkeys(conflict.problem for conflict in conflicts))
+    return warning(MONITOR, message, "; ".join(dict.fromkeys(conflict.remedy for conflict in conflicts)))
+
+
+def _other_tools(workloads: Iterable[Workload]) -> Diagnostic:
+    """Report other tools that mark or repair nodes."""
+    found = sorted({tool for item in workloads for tool in _OTHER_TOOLS if item.runs(tool)})
+    if not found:
+        return passed("other tools", "no other tool that marks or repairs nodes was found")
+    message = f"also mark, drain or repair nodes: {', '.join(found)}"
+    return warning("other tools", message, "let one tool decide: see docs/concepts/neighbours.md")

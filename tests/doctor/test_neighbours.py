@@ -1,0 +1,137 @@
+"""Conflicts of other tools with marks, on objects made by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from nodeguard.doctor.cluster_objects import ClusterNode, ClusterObjects, TolerationSpec, Workload
+from nodeguard.doctor.diagnostics import Diagnostic
+from nodeguard.doctor.neighbours import TAINTS, check_neighbours
+from nodeguard.model.node import Taint
+
+AUTOSCALER = Workload("kube-system", "cluster-autoscaler", words=("./cluster-autoscaler", "--v=4"))
+MONITOR = Workload("kube-system", "npd", images=("registry.k8s.io/node-problem-detector:v1",))
+MARKED = ClusterNode("gpu-1", {}, 8, taints=(Taint("nodeguard.dev/quarantine", "NoSchedule", "gpu"),))
+POOLED = replace(MARKED, labels={"karpenter.sh/nodepool": "gpus"})
+EMPTY = ClusterObjects(
+    namespace="nodeguard",
+    minor_version=33,
+    has_incidents=True,
+    daemonsets=(),
+    deployments=(),
+    cronjobs=(),
+    nodes=(),
+    missing_rights=(),
+    descheduler_policies=(),
+    has_locations=False,
+)
+
+# As the Helm chart of descheduler installs it.
+EVICTING = """
+apiVersion: descheduler/v1alpha2
+kind: DeschedulerPolicy
+profiles:
+- name: default
+  pluginConfig:
+  - name: RemovePodsViolatingNodeTaints
+  plugins: {deschedule: {enabled: [RemovePodsHavingTooManyRestarts, RemovePodsViolatingNodeTaints]}}
+"""
+RULE = '{"plugin": "custom", "rules": [{"type": "permanent", "condition": "GpuProblem", "path": "%s"}]}'
+
+
+def check(**changes: Any) -> dict[str, Diagnostic]:
+    return {result.name: result for result in check_neighbours(replace(EMPTY, **changes))}
+
+
+def autoscaler(*flags: str) -> tuple[Workload, ...]:
+    return (replace(AUTOSCALER, words=(*AUTOSCALER.words, *flags)),)
+
+
+def annotated(node: ClusterNode, annotation: str, value: str = "true") -> tuple[ClusterNode, ...]:
+    return (replace(node, annotations={annotation: value}),)
+
+
+def test_a_cluster_without_neighbours_passes() -> None:
+    assert {result.status.value for result in check().values()} == {"passed", "skipped"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "name", "status", "text"),
+    [
+        (
+            {"daemonsets": (Workload("gpu-operator", "nvidia-device-plugin"),)},
+            "GPU daemons", "warning", "gpu-operator/nvidia-device-plugin",
+        ),
+        ({"deployments": autoscaler()}, "cluster-autoscaler", "warning", "copies taints into its templates"),
+        (
+            {"deployments": autoscaler(*(f"--startup-taint={key}" for key in TAINTS))},
+            "cluster-autoscaler", "warning", "considers marked nodes unready",
+        ),
+        (
+            {"deployments": autoscaler("--startup-taint-prefix", "nodeguard.dev/")},
+            "cluster-autoscaler", "warning", "considers marked nodes unready",
+        ),
+        ({"deployments": autoscaler("--ignore-taint", TAINTS[0])}, "cluster-autoscaler", "warning", "unready"),
+        ({"nodes": (MARKED,), "deployments": autoscaler()}, "marked nodes", "warning", "cluster-autoscaler may delete 1"),
+        ({"nodes": (POOLED,)}, "marked nodes", "warning", "Karpenter may delete 1 marked nodes: gpu-1"),
+        ({"nodes": annotated(POOLED, "karpenter.sh/do-not-disrupt", "no")}, "marked nodes", "warning", "Karpenter"),
+        ({"nodes": annotated(POOLED, "karpenter.sh/do-not-disrupt")}, "marked nodes", "passed", "no autoscaler"),
+        ({"nodes": (MARKED,)}, "marked nodes", "passed", "no autoscaler may delete one of 1"),
+        ({"cronjobs": (Workload("kube-system", "descheduler"),)}, "descheduler", "skipped", "found, without"),
+        ({"descheduler_policies": (EVICTING,)}, "descheduler", "failed", "evicts running pods"),
+        ({"descheduler_policies": ("kind: DeschedulerPolicy\na: *b",)}, "descheduler", "skipped", "cannot be read"),
+        ({"daemonsets": (MONITOR,)}, "node-problem-detector", "passed", "no rule"),
+        (
+            {"daemonsets": (MONITOR,), "monitor_configs": (RULE % "/opt/bin/nodeguard", "not a configuration")},
+            "node-problem-detector", "warning", "exit code 2",
+        ),
+        (
+            {"daemonsets": (MONITOR,), "monitor_configs": ('{"conditions": [{"type": "NodeguardHealthy"}]}',)},
+            "node-problem-detector", "warning", "both tools write it",
+        ),
+        ({"daemonsets": (MONITOR,)}, "other tools", "warning", "node-problem-detector"),
+        ({"daemonsets": (Workload("kube-system", "gpud-agent"),)}, "other tools", "warning", "gpud"),
+        (
+            {"daemonsets": (Workload("kube-system", "nccl-tcpx", images=("nvidia/gpudirect:1",)),)},
+            "other tools", "passed", "no other",
+        ),
+    ],
+)  # fmt: skip
+def test_a_conflict_is_found_with_its_remedy(
+    changes: dict[str, Any], name: str, status: str, text: str
+) -> None:
+    result = check(**changes)[name]
+    assert (result.status.value, text in result.message) == (status, True), result
+    assert bool(result.remedy) == (status in {"warning", "failed"})
+
+
+@pytest.mark.parametrize("flags", [(), tuple(f"--startup-taint={key}" for key in TAINTS)])
+def test_the_remedy_for_the_autoscaler_passes_the_check(flags: tuple[str, ...]) -> None:
+    remedy = check(deployments=autoscaler(*flags))["cluster-autoscaler"].remedy
+    words = remedy[remedy.index("--") :].split()
+    split = [part for word in words for part in word.split("=")]
+    for fixed in (words, split):
+        assert check(deployments=autoscaler(*fixed))["cluster-autoscaler"].status.value == "passed"
+
+
+def test_the_remedy_for_marked_nodes_passes_the_check() -> None:
+    for node in (MARKED, POOLED):
+        deployments = autoscaler() if node is MARKED else ()
+        remedy = check(nodes=(node,), deployments=deployments)["marked nodes"].remedy
+        annotation, _, value = remedy.rpartition(" ")[2].partition("=")
+        nodes = annotated(node, annotation, value)
+        assert check(nodes=nodes, deployments=deployments)["marked nodes"].status.value == "passed"
+
+
+def test_the_remedy_for_gpu_daemons_passes_the_check() -> None:
+    daemon = Workload(
+        "gpu-operator", "nvidia-device-plugin", tolerations=(TolerationSpec("nvidia.com/gpu", "Exists"),)
+    )
+    assert check(daemonsets=(daemon,))["GPU daemons"].status.value == "warning"
+    tolerations = tuple(TolerationSpec(key, "Exists") for key in TAINTS)
+    assert (
+        check(daemonsets=(replace(daemon, tolerations=tolerations),))["GPU daemons"].status.value == "passed"
+    )
