@@ -1,6 +1,7 @@
 """Checks for conflicts of other tools in a cluster with nodeguard's marks. Pure.
 
-docs/concepts/neighbours.md has the versions with which each conflict was observed.
+docs/concepts/neighbours.md says which conflicts were observed, with which versions, and which are only
+documented.
 """
 
 from __future__ import annotations
@@ -62,7 +63,8 @@ def _gpu_daemonsets(daemonsets: Iterable[Workload]) -> Diagnostic:
     if not intolerant:
         return passed(name, f"{len(relevant)} DaemonSets tolerate nodeguard's taints")
     message = f"do not tolerate nodeguard's taints: {first_names(intolerant)}"
-    remedy = f"they do not restart on marked nodes: tolerate {', '.join(TAINTS)} with operator Exists"
+    keys = ", ".join(TAINTS)
+    remedy = f"updates remove their pods from marked nodes: tolerate {keys} with operator Exists"
     return warning(name, message, remedy)
 
 
@@ -74,7 +76,7 @@ def _autoscaler(deployments: Iterable[Workload]) -> Diagnostic:
     flags = [_flag(word, value) for word, value in zip_longest(autoscaler.words, autoscaler.words[1:])]
     startup = [key for key in TAINTS if any(_makes_unready(key, *flag) for flag in flags)]
     if startup:
-        message = f"{place} considers marked nodes unready, and deletes them: {', '.join(startup)}"
+        message = f"{place} considers marked nodes unready: {', '.join(startup)}"
         remedy = " ".join(f"--status-taint={key}" for key in startup)
         return warning(AUTOSCALER, message, f"instead of startup taints, use: {remedy}")
     unnamed = [key for key in TAINTS if ("status-taint", key) not in flags]
