@@ -1,13 +1,14 @@
 """Seconds until 750 of 1,000 nodes that fail at once are tainted, beside a bare loop of patches.
 
-`python bench/burst.py`. Agents of all nodes are connected to the aggregator, which writes 50 marks a second
-after the first 50, without grace periods and without limits of budgets. The patches are made one after the
-other. The times are those of a watch. The control plane, the agents and the aggregator share the processors
-of this machine.
+`python bench/burst.py [--nodes N] [--unhealthy N]`. Agents of all nodes are connected to the aggregator. It
+writes 50 marks a second after the first 50, without grace periods and without limits of budgets. The patches
+are made one after the other. The times are those of a watch, from the time at which all agents have their new
+report. The control plane, the agents and the aggregator share the processors of this machine.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 import time
@@ -37,13 +38,27 @@ gracePeriod: {quarantine: 0s, suspect: 0s}
 
 def main() -> None:
     """Print the figures."""
-    names = [f"gpu-{number:04}" for number in range(NODES)]
+    parser = argparse.ArgumentParser(description="Measure a burst of faults.")
+    parser.add_argument("--nodes", type=int, default=NODES, help="nodes of the fleet (%(default)s)")
+    parser.add_argument(
+        "--unhealthy", type=int, default=UNHEALTHY, help="nodes that fail at once (%(default)s)"
+    )
+    options = parser.parse_args()
+    if not 0 < options.unhealthy <= options.nodes:
+        parser.error("--unhealthy: must be between 1 and the number of nodes")
+    measure(options.nodes, options.unhealthy)
+
+
+def measure(nodes: int, unhealthy: int) -> None:
+    """Print the figures of a fleet. unhealthy: number of nodes that fail at once."""
+    names = [f"gpu-{number:04}" for number in range(nodes)]
+    print(f"{unhealthy} of {nodes} nodes")
     with cluster() as made, deployed_fleet(made) as scene:
         scene.policy.write_text(POLICY)
         uids = make_nodes(made, names)
         wait_until_schedulable(made)
         with Watcher(made) as watcher:
-            row("reference: bare patches", *patched(made, watcher, names[:UNHEALTHY]))
+            row("reference: bare patches", *patched(made, watcher, names[:unhealthy]))
         [aggregator] = scene.add_aggregators(1)
         aggregator.start()
         scene.distribute_ca()
@@ -53,16 +68,20 @@ def main() -> None:
             aggregator.until(lambda: aggregator.metric("nodeguard_aggregator_active") == 1)
             reports = {
                 name: faulty_report(HEALTHY, fatal_finding(CHECKS[place % len(CHECKS)]))
-                for place, name in enumerate(names[:UNHEALTHY])
+                for place, name in enumerate(names[:unhealthy])
             }
-            before, began = cpu(aggregator.pid), time.monotonic()
-            agents.set_reports(reports)
-            received = agents.wait_until_delivered()
-            aggregator.until(lambda: len(watcher.marked()) == UNHEALTHY)
+            before = cpu(aggregator.pid)
+            began = agents.set_reports(reports)
+            watcher.first(lambda state: bool(state.marks))
+            until_first = cpu(aggregator.pid) - before
+            agents.wait_until_delivered()
+            received = time.monotonic() - began
+            aggregator.until(lambda: len(watcher.marked()) == unhealthy)
             times = sorted(state.at - began for state in watcher.marked().values())
-            row("750 faults at once", times[0], times[UNHEALTHY // 2], times[-1])
-            print(f"{'all reports received':34}{received:6.2f} s")
-            print(f"{'processor of the aggregator':34}{cpu(aggregator.pid) - before:6.2f} s")
+            row(f"{unhealthy} faults at once", times[0], times[unhealthy // 2], times[-1])
+            print(f"{'all reports acknowledged':34}{received:6.2f} s")
+            total = cpu(aggregator.pid) - before
+            print(f"{'CPU of the aggregator':34}{total:6.2f} s   until the first taint {until_first:.2f}")
             aggregator.terminate()
     print(f"load of the machine in the last minute: {os.getloadavg()[0]:.2f}")
 

@@ -35,6 +35,9 @@ _FORGET = 60.0
 _PAUSE_FACTOR = 2.0
 _MAX_PAUSE = 0.25
 
+# Nodes with new marks in one plan: as many as the executor may write at once.
+_NEW_MARKS = 50
+
 
 def pause_after(took: float) -> float:
     """Return the seconds between a plan that took `took` seconds and the next."""
@@ -114,7 +117,8 @@ class AggregatorService:
             return
         began = time.perf_counter()
         try:
-            plan = self.planner.plan(now)
+            # Only an active aggregator issues the plan, which makes the rest the next one.
+            plan = self.planner.plan(now, _NEW_MARKS if self.is_active else None)
         except Exception:  # the data of one node must not stop the loop
             self.errors += 1
             logger.exception("internal error in the planner, please report it")
@@ -147,6 +151,8 @@ class AggregatorService:
                 self.backend.marks_removed(by)
         else:
             self.planner.record_issued(plan)
+            if plan.deferred:
+                self._wake.set()
         self.backend.apply_plan(plan, now)
 
     def _check_capacity(self) -> None:

@@ -21,7 +21,8 @@ class Plan(Struct, frozen=True):
     nodes: the desired state of Nodes that differ from it. rules: device rules to create or update;
     rules_gone: names of rules to delete. incidents: those that changed. events: Events to record once.
     released: marks that are released, by uid. transient_incidents: incidents that ended within their grace
-    period; they go to the history only.
+    period; they go to the history only. deferred: number of nodes with a granted mark that a later plan
+    issues.
     """
 
     nodes: tuple[DesiredNode, ...] = ()
@@ -31,11 +32,13 @@ class Plan(Struct, frozen=True):
     events: tuple[IncidentEvent, ...] = ()
     released: tuple[tuple[str, ReleasedMark], ...] = ()
     transient_incidents: tuple[Incident, ...] = ()
+    deferred: int = 0
 
 
 class NodeWrites(Struct):
     """The writes of a plan. nodes, rules, rules_gone: see Plan. marks: of each node that may be written, by
-    uid. settled: uids of the nodes that carry all of these marks, and no device rule.
+    uid. settled: uids of the nodes without a device rule that carry all of these marks, or on which they are
+    being written.
     """
 
     nodes: list[DesiredNode] = []
@@ -55,7 +58,11 @@ def node_writes(
     writes.rules_gone.extend(state.devices.orphaned_rules(state.nodes))
     for uid, planned_marks in planned.items():
         placement, current = state.placements.get(uid), state.marks(uid)
-        if placement is None or placement.hold or (planned_marks == current and state.is_pending(uid)):
+        if placement is None or placement.hold:
+            continue
+        if planned_marks == current and state.is_pending(uid):
+            if not (current.devices or state.devices.rule_names(uid)):
+                writes.settled.add(uid)
             continue
         node, observed = state.nodes[uid], state.observed_marks(uid).node
         marks = writes.marks[uid] = with_cordon(node, observed, planned_marks, state.policy.marks)

@@ -6,6 +6,7 @@ It reads no clock and does no I/O: the same calls lead to the same plans. Nodes 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import islice
 from math import inf
 
 from nodeguard.fleet.decide.admission import AdmissionContext, Admissions, MarkDecision
@@ -213,8 +214,13 @@ class Planner:
         self._incidents.forget(now.wall)
         self.component_faults.tick(now)
 
-    def plan(self, now: Instant) -> Plan:
-        """Return the plan for now. It stays the same until it is issued or its effect is observed."""
+    def plan(self, now: Instant, limit: int | None = None) -> Plan:
+        """Return the plan for now. It stays the same until it is issued or its effect is observed.
+
+        limit: maximum number of nodes with new marks in it, the most severe first; None for no limit. All
+        marks are decided; once this plan is issued, the next one has the rest, so that the first writes do
+        not wait for it.
+        """
         self.state.follow_clock(now)
         self._refresh()
         marked, released = self.state.marked_nodes(), list[tuple[str, ReleasedMark]]()
@@ -237,7 +243,9 @@ class Planner:
             self.policy, self.state.placements, marks, self.state.usage, self._forbids, now.wall
         )
         granted, admitted = self._admissions.admit(uncovered, admission, self.state.budgets.copy())
-        marks, decisions = {**marks, **granted}, [*decisions, *admitted]
+        deferred = frozenset(islice(granted, limit, None)) if limit is not None else frozenset[str]()
+        marks |= {uid: node_marks for uid, node_marks in granted.items() if uid not in deferred}
+        decisions += admitted
         changed = {
             uid: node_marks
             for uid, node_marks in marks.items()
@@ -249,7 +257,7 @@ class Planner:
         self._settled |= {
             uid for uid in writes.settled - self.releases.deferred if not self.releases.proofs.get(uid)
         }
-        changes = self._shared_incidents.update(self._incidents, self.policy, marks, decisions, now)
+        changes = self._shared_incidents.update(self._incidents, self.policy, marks, decisions, deferred, now)
         return Plan(
             tuple(writes.nodes),
             tuple(writes.rules),
@@ -258,6 +266,7 @@ class Planner:
             tuple(changes.events),
             tuple(released),
             tuple(changes.transient),
+            len(deferred),
         )
 
     def record_issued(self, plan: Plan) -> None:

@@ -140,7 +140,7 @@ async def test_a_report_is_planned_for_at_once_and_the_policy_reloaded_each_seco
 async def test_a_pause_of_twice_its_duration_follows_a_plan(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def slow(_: Instant) -> Plan:
+    def slow(_: Instant, _limit: int | None) -> Plan:
         time.sleep(0.02)
         scene.wake.set()
         return Plan()
@@ -164,7 +164,7 @@ async def test_a_failed_plan_is_logged_once_and_the_loop_goes_on(
 ) -> None:
     scene.handler(CALLER, report(fatal=True))
     with monkeypatch.context() as broken:
-        broken.setattr(scene.planner, "plan", lambda _: 1 / 0)
+        broken.setattr(scene.planner, "plan", lambda *_: 1 / 0)
         for _ in range(3):
             await scene.turn(1.0)
     assert (scene.service.errors, scene.service.plans, scene.backend.plans) == (3, 0, [])
@@ -193,6 +193,26 @@ async def test_a_fleet_that_exceeds_the_limit_on_connections_is_logged_once(
     assert scene.service.capacity_problem.startswith("4 agents are expected, and an aggregator accepts 2")
     [line] = log.text()
     assert line.startswith("ERROR not all agents can connect reason=3 agents are expected")
+
+
+async def test_an_active_service_issues_many_new_marks_in_several_plans(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scene.backend, "apply_plan", lambda plan, _: scene.backend.plans.append(plan))
+    for number in range(70):
+        caller = Caller(f"n{number}", f"n{number}")
+        scene.backend.node_reported(caller, report())
+        scene.handler(caller, report(fatal=True))
+    scene.backend.is_leader = False
+    await scene.turn(1.0)
+    assert len(scene.planner.all_incidents()) == 70, "a plan that is not issued is whole"
+    scene.backend.is_leader = True
+    sizes = []
+    for _ in range(3):
+        scene.wake.clear()
+        await scene.turn()
+        sizes.append((len(scene.backend.plans[-1].nodes), scene.wake.is_set()))
+    assert sizes == [(50, True), (20, False), (0, False)]
 
 
 async def test_requested_removals_replace_the_marks_of_a_plan_until_none_is_left(

@@ -91,7 +91,7 @@ class _SimulatedAgent:
         self.connections: list[_Connection] = []
 
     def set_report(self, report: Report) -> None:
-        self.report = replace(report, node=self.name, digest=digest(replace(report, node=self.name)))
+        self.report = report
         self.revision += 1
         self.since = time.monotonic()
         for connection in self.connections:
@@ -247,9 +247,11 @@ class Swarm:
         """Stop agents without a goodbye; all of them by default."""
         self._run(self._end(list(self._agents if names is None else names)))
 
-    def set_reports(self, reports: Mapping[str, Report]) -> None:
-        """Set new reports, by node. The agents send them as soon as they can."""
-        self._in_loop(self._set_reports, reports)
+    def set_reports(self, reports: Mapping[str, Report]) -> float:
+        """Set new reports, by node. The agents send them as soon as they can. Returns the time, in seconds of
+        the monotonic clock.
+        """
+        return self._in_loop(self._set_reports, {name: _of_node(name, of) for name, of in reports.items()})
 
     @property
     def pending(self) -> int:
@@ -271,12 +273,14 @@ class Swarm:
 
     def _prepare(self, report: Report) -> None:
         for agent in self._agents.values():
-            agent.set_report(report)
+            agent.set_report(_of_node(agent.name, report))
             agent.connections = [_Connection(agent, self, address) for address in self._addresses]
 
-    def _set_reports(self, reports: Mapping[str, Report]) -> None:
+    def _set_reports(self, reports: Mapping[str, Report]) -> float:
+        now = time.monotonic()
         for name, report in reports.items():
             self._agents[name].set_report(report)
+        return now
 
     def _begin(self) -> None:
         for name in self._agents.keys() - self._tasks.keys():
@@ -308,6 +312,11 @@ def swarm(fleet: Fleet, uids: Mapping[str, str], report: Report, *aggregators: A
     return Swarm(
         tokens, report, [aggregator.address for aggregator in aggregators], fleet.port, fleet.ca, HOST
     )
+
+
+def _of_node(name: str, report: Report) -> Report:
+    """Return the report of a node, with its digest."""
+    return replace(report, node=name, digest=digest(replace(report, node=name)))
 
 
 def faulty_report(healthy: Report, *findings: ReportedFinding) -> Report:

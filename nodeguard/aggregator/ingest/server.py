@@ -19,7 +19,8 @@ from nodeguard.aggregator.ingest.connection import AgentConnection
 from nodeguard.aggregator.ingest.connection_limiter import ConnectionLimiter, ConnectionSlot
 from nodeguard.aggregator.ingest.endpoint import HANDSHAKE_FAILED, TIMEOUT, MessageEndpoint, MessageHandler
 from nodeguard.aggregator.ingest.limits import IngestLimits
-from nodeguard.aggregator.ingest.tls import TlsProtocol, read_buffer
+from nodeguard.aggregator.ingest.read_turns import ReadTurns
+from nodeguard.aggregator.ingest.tls import TlsProtocol
 
 logger = logging.getLogger(__name__)
 
@@ -66,7 +67,7 @@ class IngestServer:
             authenticator, handle, self._limits, self._connections, self._loop.time
         )
         self._tls = tls
-        self._buffer = read_buffer()
+        self._turns = ReadTurns(self._loop)
         self._running: set[asyncio.Task[None]] = set()
         self._sockets: list[socket.socket] = []
         self._tasks: set[asyncio.Task[None]] = set()
@@ -177,7 +178,13 @@ class IngestServer:
             return
         done = self._loop.create_future()
         protocol = TlsProtocol(
-            self._loop, connection, tls, done, self._limits.header_timeout, _SHUTDOWN, self._buffer
+            self._loop,
+            connection,
+            tls,
+            done,
+            self._limits.header_timeout,
+            _SHUTDOWN,
+            self._turns,
         )
         transport, _ = await self._loop.connect_accepted_socket(lambda: protocol, sock)
         try:

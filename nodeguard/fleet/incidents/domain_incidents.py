@@ -50,11 +50,19 @@ class SharedIncidents:
         policy: Policy,
         marks: Mapping[str, NodeMarks],
         decisions: list[MarkDecision],
+        deferred: Set[str],
         now: Instant,
     ) -> IncidentChanges:
-        """Update all incidents in a tracker, from the marks and decisions of a plan. Returns the changes."""
+        """Update all incidents in a tracker, from the marks and decisions of a plan. Returns the changes.
+        deferred: uids of nodes with a mark that a later plan issues; their incidents change with it.
+        """
         nodes = tracker.update_nodes(
-            policy, marks, decisions, lambda node, report: self.parents(policy, node, report, now), now
+            policy,
+            marks,
+            decisions,
+            deferred,
+            lambda node, report: self.parents(policy, node, report, now),
+            now,
         )
         shared = tracker.update_shared(self.incidents(now), now)
         changed, events = [*nodes.changed, *shared.changed], [*nodes.events, *shared.events]

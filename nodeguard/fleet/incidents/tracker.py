@@ -4,7 +4,7 @@ clock.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 
 from msgspec import Struct
 
@@ -44,6 +44,9 @@ _REMEMBERED = 86_400.0
 
 # Above this share of the limit for incidents without marks, those that were resolved longest ago are removed.
 _FULL = 0.9
+
+_NO_MARKS = NodeMarks()
+_NO_PROOFS: Mapping[CauseKey, Proof] = {}
 
 
 class IncidentChanges(Struct):
@@ -98,7 +101,7 @@ class IncidentTracker:
 
     def touch_all(self) -> None:
         """Record that the degraded domains or suppressed checks changed."""
-        self._dirty |= self.incidents.keys()
+        self._dirty |= self.incidents.keys() | self._situations.keys()
 
     def reset(self) -> None:
         """Evaluate all nodes again, as with another policy."""
@@ -173,20 +176,23 @@ class IncidentTracker:
         policy: Policy,
         marks: Mapping[str, NodeMarks],
         decisions: list[MarkDecision],
+        deferred: Set[str],
         shared: Callable[[NodePlacement, LatestReport], ParentIncidents],
         now: Instant,
     ) -> IncidentChanges:
-        """Return the changes of nodes' incidents. shared: returns the incidents that explain a node's
-        findings.
+        """Return the changes of nodes' incidents. deferred: uids of nodes that a later plan evaluates.
+        shared: returns the incidents that explain a node's findings.
         """
         by_node: dict[str, list[MarkDecision]] = {}
         for decision in decisions:
             by_node.setdefault(decision.request.uid, []).append(decision)
         changes = IncidentChanges()
-        touched = self._dirty | by_node.keys() | marks.keys() | self.decisions.keys()
-        self._dirty = set()
+        dirty, self._dirty = self._dirty, set(deferred)
+        touched = dirty | by_node.keys() | marks.keys() | self.decisions.keys()
         self.decisions = {uid: tuple(items) for uid, items in by_node.items()}
-        for uid in touched - {SHARED}:
+        for uid in touched - deferred - {SHARED}:
+            if uid not in dirty and self._is_unchanged(uid, marks.get(uid, _NO_MARKS)):
+                continue
             placement, report = self._state.placements.get(uid), self._state.reports.get(uid)
             if placement is None:
                 self.pending.pop(uid, None)
@@ -202,7 +208,7 @@ class IncidentTracker:
             if report is not None and report.findings:
                 parents = shared(placement, report)
                 graced = unconfirmed_until(placement, report, policy, now.wall)
-            situation = self._situation(placement, report, marks.get(uid, NodeMarks()), parents, graced)
+            situation = self._situation(placement, report, marks.get(uid, _NO_MARKS), parents, graced)
             if situation.shared.early or situation.graced:
                 # It changes with time, even without another event.
                 self._dirty.add(uid)
@@ -225,6 +231,16 @@ class IncidentTracker:
             changes.transient.extend(incidents.transient)
         return changes
 
+    def _is_unchanged(self, uid: str, marks: NodeMarks) -> bool:
+        """Return whether the parts of a node's situation are unchanged that change without `touch`."""
+        before = self._situations.get(uid)
+        return (
+            before is not None
+            and before.marks == marks
+            and before.decisions == self.decisions.get(uid, ())
+            and before.proofs == self._proofs.get(uid, _NO_PROOFS)
+        )
+
     def _situation(
         self,
         placement: NodePlacement,
@@ -234,7 +250,7 @@ class IncidentTracker:
         graced: Mapping[str, float],
     ) -> NodeSituation:
         uid = placement.uid
-        decisions, proofs = self.decisions.get(uid, ()), self._proofs.get(uid, {})
+        decisions, proofs = self.decisions.get(uid, ()), self._proofs.get(uid, _NO_PROOFS)
         jobs = self._state.jobs.names(uid)
         return NodeSituation(
             placement, report, decisions, marks, proofs, parents, self._granted, graced, jobs

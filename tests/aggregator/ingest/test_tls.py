@@ -5,7 +5,8 @@ from pathlib import Path
 
 import uvloop
 
-from nodeguard.aggregator.ingest.tls import TlsProtocol, read_buffer
+from nodeguard.aggregator.ingest.read_turns import ReadTurns
+from nodeguard.aggregator.ingest.tls import TlsProtocol
 from nodeguard.wire.encoding import MESSAGE_LIMIT, decode_reply
 from tests.aggregator.ingest.scene import agent, heartbeat, serving, serving_context, tokens
 from tests.aggregator.issuer import Issuer
@@ -14,9 +15,10 @@ from tests.controlplane.certificates import Authority
 
 def test_all_connections_read_into_one_small_buffer(authority: Authority) -> None:
     async def buffers() -> list[memoryview]:
-        loop, buffer, context = asyncio.get_running_loop(), read_buffer(), serving_context(authority)
+        loop, context = asyncio.get_running_loop(), serving_context(authority)
+        turns = ReadTurns(loop)
         protocols = [
-            TlsProtocol(loop, asyncio.Protocol(), context, loop.create_future(), 1.0, 1.0, buffer)
+            TlsProtocol(loop, asyncio.Protocol(), context, loop.create_future(), 1.0, 1.0, turns)
             for _ in range(2)
         ]
         try:
