@@ -39,9 +39,12 @@ _MAX_PAUSE = 0.25
 _NEW_MARKS = 50
 
 
-def pause_after(took: float) -> float:
-    """Return the seconds between a plan that took `took` seconds and the next."""
-    return min(_MAX_PAUSE, max(_MIN_PAUSE, _PAUSE_FACTOR * took))
+def pause_after(took: float, *, is_partial: bool = False) -> float:
+    """Return the seconds between a plan that took `took` seconds and the next.
+
+    is_partial: whether it deferred marks: then the executor has work for longer than the maximum.
+    """
+    return _MAX_PAUSE if is_partial else min(_MAX_PAUSE, max(_MIN_PAUSE, _PAUSE_FACTOR * took))
 
 
 class AggregatorService:
@@ -78,7 +81,8 @@ class AggregatorService:
         self.refusals = handler.refusals
         self._reload = reload
         self._wake = wake
-
+        # Whether the latest plan deferred marks.
+        self._is_partial = False
         self.plan_listeners: list[Callable[[Plan, Instant], object]] = []
         self.history: HistoryRecorder = history or NoHistory()
         self._ticked = self._forgot = float("-inf")
@@ -88,7 +92,7 @@ class AggregatorService:
         while True:
             self._wake.clear()
             await self.turn(current_instant())
-            await asyncio.sleep(pause_after(self.plan_seconds))
+            await asyncio.sleep(pause_after(self.plan_seconds, is_partial=self._is_partial))
             try:
                 async with asyncio.timeout(_TICK):
                     await self._wake.wait()
@@ -124,6 +128,7 @@ class AggregatorService:
             logger.exception("internal error in the planner, please report it")
             return
         self.plan_seconds = time.perf_counter() - began
+        self._is_partial = plan.deferred > 0
         self.planned_at = now.mono
         self.plans += 1
         self.history.plan_made(plan, now, acts=self.is_active)

@@ -153,6 +153,10 @@ async def test_a_pause_of_twice_its_duration_follows_a_plan(
     assert time.monotonic() - began >= 5 * (0.02 + pause_after(0.02))
 
 
+def test_a_plan_that_defers_marks_gives_the_executor_time() -> None:
+    assert pause_after(0.01, is_partial=True) == pause_after(60.0)
+
+
 def test_the_pause_after_a_plan_has_limits() -> None:
     assert pause_after(0.0) == 0.005
     assert pause_after(0.03) == 0.06
