@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import json
+import ssl
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
+
+from nodeguard.aggregator.certificates.issue import issue_serving_certificate
+from nodeguard.aggregator.certificates.rotation import CertificateAuthority
 
 
 class WebhookReceiver:
     """Receives JSON by POST at `url`. status: of each response; bodies, as JSON and as received, and headers are
-    recorded if it is 200.
+    recorded if it is 200. address: where it listens.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, address: str = "127.0.0.1") -> None:
         self.bodies: list[dict[str, Any]] = []
         self.contents: list[bytes] = []
         self.headers: list[dict[str, str]] = []
@@ -35,8 +41,20 @@ class WebhookReceiver:
             def log_message(self, *_: object) -> None:
                 pass
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_port}/"
+        self._address = address
+        self._server = ThreadingHTTPServer((address, 0), Handler)
+        self.url = f"http://{address}:{self._server.server_port}/"
+
+    def encrypt(self, authority: CertificateAuthority, directory: Path) -> None:
+        """Serve TLS with a certificate of an authority. directory: for its files."""
+        issued = issue_serving_certificate(authority, [self._address], time.time())
+        files = directory / "receiver.crt", directory / "receiver.key"
+        for file, text in zip(files, (issued.certificate, issued.key), strict=True):
+            file.write_text(text)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(*files)
+        self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
+        self.url = f"https://{self._address}:{self._server.server_port}/"
 
     @contextmanager
     def serving(self) -> Iterator[None]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import ssl
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -94,13 +95,16 @@ class NotificationSender:
         """Send until cancelled."""
         self.read_spool()
         timeout = aiohttp.ClientTimeout(total=_TIMEOUT)
+        trusted = {
+            ca: ssl.create_default_context(cadata=ca or None) for ca in {item.ca for item in self.webhooks}
+        }
         async with aiohttp.ClientSession(timeout=timeout) as session, asyncio.TaskGroup() as tasks:
             for webhook in self.webhooks:
-                tasks.create_task(self._serve(webhook, session))
+                tasks.create_task(self._serve(webhook, session, trusted[webhook.ca]))
             if self._file is not None:
                 tasks.create_task(self._save_changes(self._file))
 
-    async def _serve(self, webhook: Webhook, session: aiohttp.ClientSession) -> None:
+    async def _serve(self, webhook: Webhook, session: aiohttp.ClientSession, trusted: ssl.SSLContext) -> None:
         failures = 0
         while True:
             dropped = self.spool.dropped[webhook.name]
@@ -111,7 +115,7 @@ class NotificationSender:
                 self._changed[webhook.name].clear()
                 await self._changed[webhook.name].wait()
                 continue
-            problem, is_final = await self._send(webhook, notification, session)
+            problem, is_final = await self._send(webhook, notification, session, trusted)
             if not problem:
                 failures = 0
                 self._problems.pop(webhook.name, None)
@@ -134,21 +138,27 @@ class NotificationSender:
             await asyncio.sleep(wait)
 
     async def _send(
-        self, webhook: Webhook, notification: Notification, session: aiohttp.ClientSession
+        self,
+        webhook: Webhook,
+        notification: Notification,
+        session: aiohttp.ClientSession,
+        trusted: ssl.SSLContext,
     ) -> tuple[str, bool]:
         """Send a notification. Returns the problem, empty for none, and whether every attempt would have it.
 
-        The problem never has the address, which may be a secret.
+        trusted: the authorities of the receiver. The problem never has the address, which may be a secret.
         """
         body = body_of(webhook, notification)
         headers = signed_headers(webhook, notification, body, self._wall())
         try:
             async with session.post(
-                webhook.url, data=body, headers=headers, allow_redirects=False
+                webhook.url, data=body, headers=headers, allow_redirects=False, ssl=trusted
             ) as response:
                 status = response.status
         except TimeoutError:
             return f"no response within {_TIMEOUT:g} s", False
+        except aiohttp.ClientConnectorCertificateError:
+            return "the receiver's certificate is not trusted: caFile names an internal authority", False
         except (aiohttp.ClientError, OSError, ValueError) as error:
             return type(error).__name__, False
         if 200 <= status < 300:

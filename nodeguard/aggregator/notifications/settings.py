@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Literal
@@ -20,14 +21,16 @@ PAGERDUTY_URL = "https://events.pagerduty.com/v2/enqueue"
 
 _FileName = Annotated[str, Meta(min_length=1, max_length=4096)]
 
-# Bytes of a file with a secret.
+# Bytes of a file with a secret, and of one with certificates: a bundle of public authorities has 220 kB.
 _SECRET_LIMIT = 4096
+_CERTIFICATES_LIMIT = 1 << 20
 
 
 class WebhookSpec(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """A webhook in the file. url, urlFile: where to send. secretFile: the key of the signature.
 
-    routingKeyFile: of PagerDuty. minHealth: the lowest health of an incident that is sent.
+    caFile: the authorities that may sign the receiver's certificate. routingKeyFile: of PagerDuty. minHealth:
+    the lowest health of an incident that is sent.
     """
 
     name: Name
@@ -35,6 +38,7 @@ class WebhookSpec(Struct, frozen=True, forbid_unknown_fields=True, rename="camel
     url: Annotated[str, Meta(max_length=2048)] = ""
     url_file: _FileName | None = None
     secret_file: _FileName | None = None
+    ca_file: _FileName | None = None
     routing_key_file: _FileName | None = None
     min_health: Literal["warning", "suspect", "fatal"] = "suspect"
 
@@ -47,7 +51,9 @@ class NotificationSpec(Struct, frozen=True, forbid_unknown_fields=True, rename="
 
 
 class Webhook(Struct, frozen=True):
-    """A webhook with its secrets. secret: key of the signature, empty for none. Never log url or secrets."""
+    """A webhook with its secrets. secret: key of the signature, empty for none. ca: the authorities that
+    may sign the receiver's certificate, in PEM; empty for those of the system. Never log url or secrets.
+    """
 
     name: str
     format: WebhookFormat
@@ -55,6 +61,7 @@ class Webhook(Struct, frozen=True):
     secret: bytes
     routing_key: str
     min_health: Health
+    ca: str = ""
 
 
 class NotificationSettings(Struct, frozen=True):
@@ -102,22 +109,48 @@ def _webhook(document: YamlDocument, number: int, spec: WebhookSpec) -> Webhook:
         _secret(document, (*at, "routingKeyFile"), spec.routing_key_file) if spec.routing_key_file else ""
     )
     secret = _secret(document, (*at, "secretFile"), spec.secret_file).encode() if spec.secret_file else b""
-    return Webhook(spec.name, spec.format, url, secret, routing_key, Health(spec.min_health))
+    ca = _certificates(document, (*at, "caFile"), spec.ca_file) if spec.ca_file else ""
+    return Webhook(spec.name, spec.format, url, secret, routing_key, Health(spec.min_health), ca)
 
 
 def _secret(document: YamlDocument, at: tuple[str | int, ...], name: str) -> str:
     """Return the one line of a file with a secret."""
-    path = Path(name) if Path(name).is_absolute() else Path(document.file).parent / name
-    try:
-        with path.open("rb") as file:
-            content = file.read(_SECRET_LIMIT + 1)
-    except OSError as error:
-        problem = f"{path} cannot be read: {error.strerror}"
-        raise document.error(at, problem, "name a readable file") from None
+    path, content = _read(document, at, name, _SECRET_LIMIT)
     text = content.decode("utf-8", "replace").strip()
     if len(content) > _SECRET_LIMIT or not text or not text.isprintable():
         raise document.error(at, f"{path} does not have exactly one line of text", "write the secret only")
     return text
+
+
+def _certificates(document: YamlDocument, at: tuple[str | int, ...], name: str) -> str:
+    """Return the certificates of a file in PEM."""
+    path, content = _read(document, at, name, _CERTIFICATES_LIMIT)
+    text = content.decode("ascii", "replace")
+    if len(content) > _CERTIFICATES_LIMIT or not _has_certificates(text):
+        remedy = "write the certificate of the authority that signs the receiver's, in PEM"
+        raise document.error(at, f"{path} has no usable certificates", remedy)
+    return text
+
+
+def _has_certificates(text: str) -> bool:
+    if not (text and text.isascii()):  # a context without a text has the certificates of the system
+        return False
+    try:
+        ssl.create_default_context(cadata=text)
+    except ssl.SSLError:
+        return False
+    return True
+
+
+def _read(document: YamlDocument, at: tuple[str | int, ...], name: str, limit: int) -> tuple[Path, bytes]:
+    """Return the path and the content of a file, at most a byte more than the limit."""
+    path = Path(name) if Path(name).is_absolute() else Path(document.file).parent / name
+    try:
+        with path.open("rb") as file:
+            return path, file.read(limit + 1)
+    except OSError as error:
+        problem = f"{path} cannot be read: {error.strerror}"
+        raise document.error(at, problem, "name a readable file") from None
 
 
 def _is_safe(url: str) -> bool:

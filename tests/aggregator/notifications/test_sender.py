@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from nodeguard.aggregator.certificates.issue import issue_authority
 from nodeguard.aggregator.identity.caller import Caller
 from nodeguard.aggregator.notifications import sender as sender_module
 from nodeguard.aggregator.notifications import spool as spool_module
@@ -202,3 +204,20 @@ async def test_a_damaged_spool_is_renamed(receiver: WebhookReceiver, tmp_path: P
         sender.add("oncall", notification())
         await until_async(lambda: len(receiver.bodies) == 1)
     assert log.messages() == ["cannot use the spool of notifications"]
+
+
+async def test_a_receiver_of_an_internal_authority_needs_its_certificate(
+    receiver: WebhookReceiver, tmp_path: Path, log: LogLines
+) -> None:
+    authority = issue_authority(time.time())
+    receiver.encrypt(authority, tmp_path)
+    trusting = replace(webhook(url=receiver.url), ca=authority.certificate)
+    sender = new_sender(trusting, webhook("other", url=receiver.url))
+    async with running(sender):
+        sender.add("other", notification())
+        await until_async(lambda: sender.failed["other"] >= 1)
+        sender.add("oncall", notification())
+        await until_async(lambda: sender.sent["oncall"] == 1)
+    assert sender.sent["other"] == 0
+    [line] = log.lines
+    assert "caFile" in str(line)

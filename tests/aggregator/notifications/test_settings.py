@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from nodeguard.aggregator.certificates.issue import issue_authority
 from nodeguard.aggregator.notifications.settings import PAGERDUTY_URL, Webhook, read_notifications
 from nodeguard.config.errors import ConfigError
 from nodeguard.model.finding import Health
@@ -34,6 +35,16 @@ def test_secrets_are_read_from_files_beside_it(tmp_path: Path) -> None:
     assert (pager.url, pager.routing_key, pager.min_health) == (PAGERDUTY_URL, "R123", Health.SUSPECT)
 
 
+def test_the_authorities_of_a_receiver_are_read(tmp_path: Path) -> None:
+    certificate = issue_authority(0.0).certificate
+    (tmp_path / "ca.crt").write_text(certificate)
+    internal, public = read(
+        tmp_path,
+        "webhooks:\n- {name: a, url: 'https://a.example', caFile: ca.crt}\n- {name: b, url: 'https://b.example'}\n",
+    )
+    assert (internal.ca, public.ca) == (certificate, "")
+
+
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
@@ -50,6 +61,10 @@ def test_secrets_are_read_from_files_beside_it(tmp_path: Path) -> None:
         ("webhooks:\n- {name: a, format: pagerduty}\n", "routingKeyFile"),
         ("webhooks:\n- {name: a, url: 'https://a.example', routingKeyFile: url}\n", "routingKeyFile"),
         ("webhooks:\n- {name: a, urlFile: empty}\n", "does not have exactly one line"),
+        ("webhooks:\n- {name: a, url: 'https://a.example', caFile: url}\n", "has no usable certificates"),
+        ("webhooks:\n- {name: a, url: 'https://a.example', caFile: nothing}\n", "has no usable certificates"),
+        ("webhooks:\n- {name: a, url: 'https://a.example', caFile: binary}\n", "in PEM"),
+        ("webhooks:\n- {name: a, url: 'https://a.example', caFile: missing}\n", "missing cannot be read"),
         (
             "webhooks:\n- {name: a, url: 'https://a.example'}\n- {name: a, url: 'https://b.example'}\n",
             "used twice",
@@ -64,6 +79,8 @@ def test_secrets_are_read_from_files_beside_it(tmp_path: Path) -> None:
 def test_errors_name_file_line_and_field(tmp_path: Path, text: str, problem: str) -> None:
     (tmp_path / "url").write_text("https://a.example\n")
     (tmp_path / "empty").write_text("\n")
+    (tmp_path / "nothing").write_text("")
+    (tmp_path / "binary").write_bytes(b"\xff")
     with pytest.raises(ConfigError) as caught:
         read(tmp_path, text)
     assert str(caught.value).startswith(f"{tmp_path}/notifications.yaml:")
