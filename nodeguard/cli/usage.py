@@ -14,7 +14,10 @@ from nodeguard.config.units import parse_fractional_duration
 OK, WARNING, FATAL, UNKNOWN = 0, 1, 2, 3
 
 # The error of a command that needs the aggregator's packages.
-MISSING_EXTRA = "the aggregator needs more packages than the agent: install gpu-nodeguard[aggregator]"
+MISSING_EXTRA = (
+    "the packages of the aggregator are missing: pip install 'gpu-nodeguard[aggregator]', "
+    "in a clone pip install '.[aggregator]'"
+)
 
 _CHOICE = re.compile(
     r"argument (?P<name>.+?): invalid choice: '(?P<value>.*)' \(choose from (?P<choices>.*)\)"
