@@ -7,23 +7,20 @@ import threading
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from urllib.parse import quote
 from urllib.request import Request, urlopen
 
 import pytest
-import yaml
 from msgspec.structs import replace
 
 from nodeguard.model.finding import DataStatus, Health
 from nodeguard.wire.digest import digest
 from nodeguard.wire.encoding import encode
 from nodeguard.wire.report import VERSION, Heartbeat, Message, Report, ReportedPassing
-from scripts.dashboards import dashboards
-from tests.e2e.processes import command_path, query_prometheus, running, until
+from tests.e2e.monitoring import Monitoring, notifications
+from tests.e2e.processes import until
 from tests.e2e.test_standalone import XID, Site, insecure_settings
 from tests.fleet.leaves import PORT, down
 from tests.paths import ROOT
-from tests.ports import free_address
 from tests.webhooks import WebhookReceiver
 
 pytestmark = [pytest.mark.slow, pytest.mark.promtool]
@@ -43,7 +40,7 @@ POLICY = {
 }
 
 # The names of the alerts for incidents and fatal nodes.
-ALERTS = {"NodeguardIncident", "NodeguardSuspectIncident", "NodeguardFatalNodeSchedulable"}
+ALERTS = ["NodeguardIncident", "NodeguardSuspectIncident", "NodeguardFatalNodeSchedulable"]
 
 # The panels of the fleet without data where marks are set on domains only, and none is withheld.
 EMPTY = ["Fatal nodes that still get work", "Requests withheld", "Budgets"]
@@ -99,85 +96,6 @@ class ReportingNodes:
                 assert "acked" in response.read().decode()
 
 
-class Monitoring:
-    """A Prometheus with the shipped rules, and an Alertmanager that sends to a receiver."""
-
-    def __init__(self, directory: Path, target: str, receiver: WebhookReceiver) -> None:
-        self._directory, self._target, self._receiver = directory, target, receiver
-        self.log = directory / "prometheus.log"
-        self.server = free_address()
-
-    def empty_panels(self, dashboard: str) -> list[str]:
-        """Return the panels of a dashboard with a query that has no result. Fails if Prometheus refuses one."""
-        empty = []
-        for panel in json.loads(dict(dashboards())[dashboard])["panels"]:
-            for target in panel["targets"]:
-                data = query_prometheus(self.server, f"query?query={quote(target['expr'])}")
-                if not data["result"]:
-                    empty.append(panel["title"])
-        return empty
-
-    @contextmanager
-    def running(self) -> Iterator[None]:
-        manager, server = free_address(), self.server
-        # The shipped rules, which wait seconds in place of minutes: promtool tests them with their own times.
-        rules = self._directory / "rules.yaml"
-        rules.write_text(RULES.read_text().replace("[2m]", "[3s]").replace("for: 10m", "for: 5s"))
-        route = {"receiver": "pager", "group_by": ["..."], "group_wait": "1s", "group_interval": "1s"}
-        settings = {
-            "route": {
-                "receiver": "none",
-                "routes": [{**route, "matchers": [f'alertname=~"{"|".join(ALERTS)}"']}],
-            },
-            "receivers": [
-                {"name": "none"},
-                {"name": "pager", "webhook_configs": [{"url": self._receiver.url, "send_resolved": True}]},
-            ],
-        }
-        (self._directory / "alertmanager.yaml").write_text(yaml.safe_dump(settings))
-        (self._directory / "prometheus.yaml").write_text(
-            yaml.safe_dump(
-                {
-                    "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
-                    "rule_files": [str(rules)],
-                    "alerting": {"alertmanagers": [{"static_configs": [{"targets": [manager]}]}]},
-                    "scrape_configs": [
-                        {"job_name": "nodeguard-aggregator", "static_configs": [{"targets": [self._target]}]}
-                    ],
-                }
-            )
-        )
-        with (
-            running(
-                self._directory / "alertmanager.log",
-                command_path("prometheus-alertmanager"),
-                f"--config.file={self._directory}/alertmanager.yaml",
-                f"--storage.path={self._directory}/alerts",
-                f"--web.listen-address={manager}",
-                "--cluster.listen-address=",
-            ),
-            running(
-                self.log,
-                command_path("prometheus"),
-                f"--config.file={self._directory}/prometheus.yaml",
-                f"--storage.tsdb.path={self._directory}/series",
-                f"--web.listen-address={server}",
-                "--rules.alert.resend-delay=1s",
-            ),
-        ):
-            yield
-
-
-def notifications(receiver: WebhookReceiver, status: str) -> list[tuple[str, str]]:
-    """The alerts in the received notifications of a status: name, and node or target."""
-    return [
-        (alert["labels"]["alertname"], alert["labels"].get("node") or alert["labels"].get("target", ""))
-        for body in receiver.bodies
-        for alert in body["alerts"]
-        if alert["status"] == status
-    ]
-
-
 @pytest.fixture
 def receiver() -> Iterator[WebhookReceiver]:
     receiver = WebhookReceiver()
@@ -188,7 +106,11 @@ def receiver() -> Iterator[WebhookReceiver]:
 def test_each_incident_is_notified_once_and_resolved_once(tmp_path: Path, receiver: WebhookReceiver) -> None:
     site = Site(tmp_path)
     (tmp_path / "policy.yaml").write_text(json.dumps(POLICY))
-    monitoring = Monitoring(tmp_path, site.metrics, receiver)
+    # The shipped rules, which wait seconds in place of minutes: promtool tests them with their own times.
+    rules = tmp_path / "rules.yaml"
+    rules.write_text(RULES.read_text().replace("[2m]", "[3s]").replace("for: 10m", "for: 5s"))
+    job = {"job_name": "nodeguard-aggregator", "static_configs": [{"targets": [site.metrics]}]}
+    monitoring = Monitoring(tmp_path, [job], [rules], receiver, ALERTS)
     nodes = ReportingNodes(site.listen)
     with ExitStack() as stack:
         stack.enter_context(site.aggregator("--insecure"))
