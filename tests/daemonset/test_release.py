@@ -95,6 +95,16 @@ def test_install_upgrade_roll_back(site: Cluster, release: Helm, tmp_path: Path)
     release("upgrade", RELEASE, str(CHART))
 
 
+def test_an_upgrade_without_the_registry_of_the_installation_is_refused(release: Helm) -> None:
+    release("upgrade", RELEASE, str(CHART), values={"image": {"registry": "registry.example/team"}})
+    with pytest.raises(subprocess.CalledProcessError) as refused:
+        release("upgrade", RELEASE, str(CHART), values={"policy": {"defaultMode": "enforce"}})
+    assert "add image.registry to your values" in refused.value.stderr
+    release("rollback", RELEASE)
+    # Without a registry before, there is none to lose.
+    release("upgrade", RELEASE, str(CHART), values={"policy": {"defaultMode": "observe"}})
+
+
 def test_a_release_has_the_objects_of_the_manifests(release: Helm) -> None:
     deployed = [
         (made["kind"], made["metadata"]["name"]) for made in objects(release("get", "manifest", RELEASE))
