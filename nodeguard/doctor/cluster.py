@@ -15,7 +15,6 @@ AGENT, AGGREGATOR = "nodeguard-agent", "nodeguard-aggregator"
 # The first minor version of Kubernetes 1 with node names in the tokens of pods.
 _MIN_MINOR = 30
 
-
 def topology_keys() -> frozenset[str]:
     """Return the label keys that place a Node in a domain smaller than a zone."""
     return frozenset(key for labels in BUILT_IN if labels.name != "zone" for key in labels.labels)
@@ -53,10 +52,12 @@ def _pods(name: str, workload: str, namespace: str, workloads: Iterable[Workload
             )
         return failed(name, message, "install the chart")
     count = f"{found.ready} of {found.desired} pods of {found.namespace}/{workload} are ready"
-    if found.ready == found.desired and found.desired:
-        return passed(name, count)
     remedy = f"kubectl describe pods -n {found.namespace} -l app.kubernetes.io/name={workload}"
-    return failed(name, count, remedy)
+    if found.ready < found.desired or not found.desired:
+        return failed(name, count, remedy)
+    if found.is_updating:
+        return warning(name, f"{count}, and an update is not complete", f"wait; if it lasts, {remedy}")
+    return passed(name, count)
 
 
 def _rights(missing: tuple[str, ...] | None) -> Diagnostic:

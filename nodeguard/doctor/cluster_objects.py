@@ -28,7 +28,10 @@ class TolerationSpec(Struct, frozen=True, rename="camel"):
 
 
 class Workload(Struct, frozen=True):
-    """A DaemonSet, Deployment or CronJob. words: of the commands of its containers. desired, ready: pods."""
+    """A DaemonSet, Deployment or CronJob. words: of the commands of its containers. desired, ready: pods.
+
+    is_updating: whether pods of an earlier version are left, or new ones are not ready.
+    """
 
     namespace: str
     name: str
@@ -37,6 +40,7 @@ class Workload(Struct, frozen=True):
     tolerations: tuple[TolerationSpec, ...] = ()
     desired: int = 0
     ready: int = 0
+    is_updating: bool = False
 
     def runs(self, tool: str) -> bool:
         """Return whether the name or an image has a tool's name as whole words: `gpudirect` is not gpud."""

@@ -86,6 +86,9 @@ class _WorkloadStatus(Struct):
     desired: int = field(name="desiredNumberScheduled", default=0)
     number_ready: int = field(name="numberReady", default=0)
     ready_replicas: int = field(name="readyReplicas", default=0)
+    replicas: int = 0
+    updated_replicas: int = field(name="updatedReplicas", default=0)
+    updated_number: int = field(name="updatedNumberScheduled", default=0)
 
 
 class _WorkloadObject(Struct):
@@ -187,14 +190,18 @@ def _decode(content: bytes | msgspec.Raw, schema: type[_Schema], path: str) -> _
 
 def _workload(item: _WorkloadObject) -> Workload:
     pod = item.spec.template.spec
+    desired = item.status.desired or item.spec.replicas
+    updated = item.status.updated_number or item.status.updated_replicas
     return Workload(
         namespace=item.metadata.namespace,
         name=item.metadata.name,
         words=tuple(word for container in pod.containers for word in (*container.command, *container.args)),
         images=tuple(container.image for container in pod.containers),
         tolerations=tuple(pod.tolerations),
-        desired=item.status.desired or item.spec.replicas,
+        desired=desired,
         ready=item.status.number_ready or item.status.ready_replicas,
+        # A Deployment may have more pods than desired while it replaces them.
+        is_updating=updated < desired or item.status.replicas > desired,
     )
 
 
