@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import yaml
 
 from scripts.reference.pages import PAGES as GENERATED
 from tests.paths import ROOT
@@ -60,6 +62,22 @@ def commands() -> list[Command]:
 def inline(page: str) -> list[tuple[str, ...]]:
     """Return the nodeguard commands that the sentences of a page mention."""
     return [tuple(shlex.split(found)) for found in re.findall(r"`(nodeguard [^`]+)`", text(page))]
+
+
+def printed_lines(page: str) -> set[str]:
+    """Return the command lines that a page prints, in blocks and in sentences, without comments."""
+    content = text(page)
+    sentences = re.sub(r"^ *```.*?```$", "", content, flags=re.MULTILINE | re.DOTALL)
+    lines = [line for _, line in _printed(content)] + re.findall(r"`([^`]+)`", sentences)
+    return {" ".join(re.sub(r"\s# .*", "", line).split()) for line in lines}
+
+
+def yaml_blocks(page: str) -> list[Any]:
+    """Return the YAML blocks of a page, parsed."""
+    return [
+        yaml.safe_load(block)
+        for block in re.findall(r"^```yaml\n(.*?)^```$", text(page), re.MULTILINE | re.DOTALL)
+    ]
 
 
 def _printed(page: str) -> Iterator[tuple[int, str]]:

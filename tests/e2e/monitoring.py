@@ -12,6 +12,8 @@ from urllib.parse import quote
 import yaml
 
 from scripts.dashboards import dashboards
+from tests.controlplane.cluster import Cluster
+from tests.daemonset.manifests import AGENT, AGGREGATOR, pods
 from tests.e2e.processes import command_path, query_prometheus, running
 from tests.ports import free_address
 from tests.webhooks import WebhookReceiver
@@ -94,6 +96,21 @@ class Monitoring:
 
     def _write(self, name: str, settings: Mapping[str, Any]) -> None:
         (self._directory / f"{name}.yaml").write_text(yaml.safe_dump(dict(settings)))
+
+
+def discovered_targets(cluster: Cluster) -> Iterator[dict[str, Any]]:
+    """Yield the targets of nodeguard's pods with the labels that the discovery of Kubernetes gives them."""
+    meta = "__meta_kubernetes_pod"
+    for workload in (AGENT, AGGREGATOR):
+        for pod in pods(cluster, workload):
+            labels = {
+                f"{meta}_label_app_kubernetes_io_name": pod["metadata"]["labels"]["app.kubernetes.io/name"],
+                f"{meta}_node_name": pod["spec"].get("nodeName", ""),
+            }
+            address = pod["status"].get("podIP")
+            for port in pod["spec"]["containers"][0]["ports"] if address else ():
+                name = {f"{meta}_container_port_name": port["name"]}
+                yield {"targets": [f"{address}:{port['containerPort']}"], "labels": labels | name}
 
 
 def notifications(receiver: WebhookReceiver, status: str) -> list[tuple[str, str]]:

@@ -50,9 +50,10 @@ class Site:
 
     def until(self, condition: Callable[[], Answer]) -> Answer:
         """Wait until a condition holds. The error of a time-out has the pods, the Events and the kubelets' logs."""
-        return until(condition, self._report, every=0.2)
+        return until(condition, self.report, every=0.2)
 
-    def _report(self) -> str:
+    def report(self) -> str:
+        """Return the state of the cluster for an error: the pods, the Events and the kubelets' logs."""
         parts = [
             self.kubectl("get", "pods", "-A", "-o", "wide"),
             self.kubectl("get", "events", "-A", "--sort-by=.lastTimestamp"),
