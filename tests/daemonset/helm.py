@@ -18,6 +18,9 @@ from tests.daemonset.manifests import DAEMONSET, NAMESPACE
 CHART = DAEMONSET / "chart"
 RELEASE = "nodeguard"
 
+# The first version of the chart, from which upgrades are tested until there is a release; charts/README.md.
+EARLIER = Path(__file__).parent / "charts" / "c1bfee15.tgz"
+
 
 class Helm:
     """Runs Helm with files of its own. directory: for them. cluster: that of releases."""
@@ -85,3 +88,9 @@ def pick(found: Sequence[Object], kind: str, name: str) -> Any:
     """Return the only object of a kind and name."""
     [match] = [made for made in found if (made["kind"], made["metadata"]["name"]) == (kind, name)]
     return match
+
+
+def names_jobs(definition: Object) -> bool:
+    """Return whether a definition of NodeIncident has a field for jobs: the earlier chart has none."""
+    [version] = definition["spec"]["versions"]
+    return "jobs" in version["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,7 +16,7 @@ from tests.controlplane.api import Object
 from tests.controlplane.cluster import API, Cluster, NewCluster
 from tests.controlplane.credentials import write_kubeconfig
 from tests.controlplane.objects import node
-from tests.daemonset.helm import CHART, RELEASE, Helm, objects
+from tests.daemonset.helm import CHART, EARLIER, RELEASE, Helm, names_jobs, objects
 from tests.daemonset.manifests import AGGREGATOR, NAMESPACE, apply, documents, is_served, token
 from tests.daemonset.test_admission import mark_node
 
@@ -45,28 +43,12 @@ def release(site: Cluster, tmp_path: Path) -> Helm:
     return Helm(tmp_path, site)
 
 
-def older_chart(directory: Path) -> Path:
-    """Return the chart as an earlier version may have been: without the messages of incidents."""
-    chart = shutil.copytree(CHART, directory / "older")
-    definition = chart / "templates" / "crd-nodeincidents.yaml"
-    lines = definition.read_text().splitlines(keepends=True)
-    definition.write_text("".join(line for line in lines if "name: Message" not in line))
-    file = chart / "Chart.yaml"
-    file.write_text(re.sub(r"^version: .*", "version: 0.0.9", file.read_text(), flags=re.MULTILINE))
-    return chart
-
-
-def columns(site: Cluster) -> set[str]:
-    [version] = site.api.get(DEFINITION)["spec"]["versions"]
-    return {column["name"] for column in version["additionalPrinterColumns"]}
-
-
 def policy(site: Cluster) -> Any:
     return yaml.safe_load(site.api.get(f"{SPACE}/configmaps/nodeguard-policy")["data"]["policy.yaml"])
 
 
-def test_install_upgrade_roll_back(site: Cluster, release: Helm, tmp_path: Path) -> None:
-    notes = release("install", RELEASE, str(older_chart(tmp_path)), "--create-namespace")
+def test_install_upgrade_roll_back(site: Cluster, release: Helm) -> None:
+    notes = release("install", RELEASE, str(EARLIER), "--create-namespace")
     for command in ("kubectl rollout status", "nodeguard status", "kubectl get nodeincidents"):
         assert command in notes
     assert "observe mode: it writes nothing to Nodes" in notes
@@ -78,17 +60,17 @@ def test_install_upgrade_roll_back(site: Cluster, release: Helm, tmp_path: Path)
     }
     site.until(lambda: is_served(site, INCIDENTS), "kube-apiserver")
     site.api.post(INCIDENTS, incident)
-    assert "Message" not in columns(site)
+    assert not names_jobs(site.api.get(DEFINITION))
 
     values = {"policy": {"defaultMode": "observe", "budget": {"fleet": "2%"}}, "aggregator": {"replicas": 3}}
     release("upgrade", RELEASE, str(CHART), values=values)
-    assert "Message" in columns(site)
+    assert names_jobs(site.api.get(DEFINITION))
     assert policy(site) == values["policy"]
     deployment = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{AGGREGATOR}"
     assert site.api.get(deployment)["spec"]["replicas"] == 3
 
     release("rollback", RELEASE, "1")
-    assert "Message" not in columns(site)
+    assert not names_jobs(site.api.get(DEFINITION))
     assert policy(site) == {"defaultMode": "observe"}
     assert site.api.get(deployment)["spec"]["replicas"] == 2
     assert site.api.get(f"{INCIDENTS}/before")["spec"] == {"acknowledged": "ada"}

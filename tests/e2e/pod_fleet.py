@@ -1,16 +1,21 @@
-"""nodeguard as pods on real nodes: the manifests as shipped, with another policy, and faults that a probe reports."""
+"""nodeguard as pods on real nodes: a release of the chart, with another policy, and faults that a probe reports."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import subprocess
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Literal, TypeVar
+
+import yaml
 
 from tests.controlplane.api import Object
 from tests.controlplane.objects import GPU
-from tests.daemonset.manifests import AGENT, AGGREGATOR, NAMESPACE, documents, pods
+from tests.daemonset.helm import CHART, RELEASE, Helm
+from tests.daemonset.manifests import AGENT, AGGREGATOR, NAMESPACE, pods
 from tests.e2e.scene import ENFORCED, taints
 from tests.kubelet.node import Node
 from tests.kubelet.site import Site
@@ -37,6 +42,10 @@ checks:
     symptom_of: [probe-fatal]
 """
 
+# Values of the chart: a policy that enforces, and the same with the check of the site.
+VALUES = {"policy": yaml.safe_load(ENFORCED)}
+CHECKED = {**VALUES, "siteChecks": {"site.yaml": CHECK}}
+
 Answer = TypeVar("Answer")
 
 
@@ -46,22 +55,36 @@ class PodFleet:
 
     site: Site
 
-    def deploy(self) -> None:
-        """Apply the manifests with a policy that enforces, and a check of the site."""
-        objects = list(documents())
-        for item in objects:
-            if (item["kind"], item["metadata"]["name"]) == ("ConfigMap", "nodeguard-policy"):
-                item["data"]["policy.yaml"] = ENFORCED
-        first = [item for item in objects if item["kind"] in {"CustomResourceDefinition", "Namespace"}]
-        self.site.apply(first)
-        self.site.apply(objects)
+    def install(self, values: Mapping[str, Any], chart: Path = CHART) -> None:
+        """Install the chart. An earlier test that failed may have left a release."""
+        if self.helm("list", "--short"):
+            self.uninstall()
+        self.helm("install", RELEASE, str(chart), "--create-namespace", values=values)
 
-    def add_check(self) -> None:
-        """Create the ConfigMap with a check of the site. The next start of an agent reads it."""
-        metadata = {"name": "nodeguard-checks", "namespace": NAMESPACE}
-        self.site.apply(
-            [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"site.yaml": CHECK}}]
-        )
+    def upgrade(self, values: Mapping[str, Any]) -> None:
+        """Upgrade the release to the current chart."""
+        self.helm("upgrade", RELEASE, str(CHART), values=values)
+
+    def rollback(self, revision: int) -> None:
+        """Return to a revision of the release; the first is 1."""
+        self.helm("rollback", RELEASE, str(revision))
+
+    def uninstall(self) -> None:
+        """Uninstall the release, wait until its pods have ended, and delete the lease of the Job that removed marks:
+        the next aggregators would wait five minutes for it.
+        """
+        self.helm("uninstall", RELEASE)
+        self.until(lambda: not self.site.cluster.api.get(f"/api/v1/namespaces/{NAMESPACE}/pods")["items"])
+        self.site.kubectl("delete", "lease", "-n", NAMESPACE, AGGREGATOR)
+
+    def helm(self, *arguments: str, values: Mapping[str, Any] | None = None) -> str:
+        """Run Helm, and return its output. Fails with its error output."""
+        directory = self.site.cluster.processes.directory / "helm"
+        directory.mkdir(exist_ok=True)
+        try:
+            return Helm(directory, self.site.cluster)(*arguments, values=values)
+        except subprocess.CalledProcessError as error:
+            raise AssertionError(f"helm {' '.join(arguments)}: {error.stderr}") from None
 
     def has_check(self) -> bool:
         """Return whether there is a check of the site."""
@@ -70,9 +93,13 @@ class PodFleet:
     def until(self, condition: Callable[[], Answer]) -> Answer:
         return self.site.until(condition)
 
+    def is_rolled_out(self) -> bool:
+        """Return whether all pods have the current version, and are ready."""
+        return self.ready(AGENT) == self.ready(AGGREGATOR) == len(self.site.nodes)
+
     def settle(self) -> None:
         """Wait until all pods are ready, each agent reports to the leader, and nothing is marked."""
-        self.until(lambda: self.ready(AGENT) == self.ready(AGGREGATOR) == len(self.site.nodes))
+        self.until(self.is_rolled_out)
         self.until(self.is_settled)
         self.until(lambda: not any(taints(self.site.cluster, name) for name in self.site.nodes))
 
@@ -92,6 +119,11 @@ class PodFleet:
         """Return the pods of a workload that are not being deleted."""
         found = pods(self.site.cluster, workload)
         return [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]
+
+    def count_ready(self, workload: str) -> int:
+        """Return how many pods of any version are ready, and not being deleted."""
+        statuses = [pod["status"].get("containerStatuses", []) for pod in self.living(workload)]
+        return sum(all(container["ready"] for container in status) for status in statuses if status)
 
     def agent(self, node: str) -> Object:
         """Return the agent's pod of a node."""
@@ -113,11 +145,14 @@ class PodFleet:
 
     def is_settled(self) -> bool:
         """Return whether the leader is active and has current reports of all nodes, which are healthy."""
+        return self.is_active() and self.reporting(health="ok") == set(self.site.nodes)
+
+    def is_active(self) -> bool:
+        """Return whether the leader sets and releases marks; not while the leader changes."""
         try:
-            is_active = self._ask("status")["replica"]["is_active"]
-        except AssertionError:  # the leader changes
+            return bool(self._ask("status")["replica"]["is_active"])
+        except AssertionError:
             return False
-        return bool(is_active) and self.reporting(health="ok") == set(self.site.nodes)
 
     def reporting(self, health: str = "") -> set[str]:
         """Return the nodes of which the leader has a current report; none while the leader changes.

@@ -72,6 +72,10 @@ class Node:
         """Load images into containerd, as a pull does."""
         self.run("ctr", "--address", SOCKET, "--namespace=k8s.io", "images", "import", str(archive))
 
+    def tag_image(self, image: str, other: str) -> None:
+        """Give an image in containerd another name, too."""
+        self.run("ctr", "--address", SOCKET, "--namespace=k8s.io", "images", "tag", image, other)
+
     def log(self, process: str) -> str:
         return self._cluster.processes.tail(self._process(process))
 

@@ -15,6 +15,7 @@ from tests.controlplane.api import Object
 from tests.controlplane.cluster import Cluster, cluster
 from tests.controlplane.commands import SERVICE_ADDRESS
 from tests.images.archives import Archives
+from tests.kubelet.audit import Audit
 from tests.kubelet.disk import ram_disk
 from tests.kubelet.network import PrivateNetwork
 from tests.kubelet.node import Node
@@ -34,6 +35,7 @@ class Site:
     network: PrivateNetwork
     cluster: Cluster
     nodes: Mapping[str, Node]
+    audit: Audit
 
     def kubectl(self, *arguments: str) -> str:
         """Run kubectl as the administrator, and return its output. Fails with its error output."""
@@ -69,9 +71,10 @@ def running_site(archives: Archives) -> Iterator[Site]:
     with ExitStack() as stack:
         network = stack.enter_context(PrivateNetwork(addresses))
         disks = stack.enter_context(ram_disk())
+        audit = Audit(disks)
         nodes: dict[str, Node] = {}
         with network.entered():
-            running = stack.enter_context(cluster(nodes=NODES))
+            running = stack.enter_context(cluster(flags={"kube-apiserver": audit.flags()}, nodes=NODES))
             for number, name in enumerate(NODES, 1):
                 settings = NodeSettings(
                     name, number, archives.pause, disks / name, f"/{running.processes.directory.name}-{name}"
@@ -84,7 +87,7 @@ def running_site(archives: Archives) -> Iterator[Site]:
                 for archive in archives.files:
                     node.import_image(archive)
                 node.start_kubelet()
-            site = Site(network, running, nodes)
+            site = Site(network, running, nodes, audit)
             for node in nodes.values():
                 site.until(partial(is_ready, site, node))
         yield site

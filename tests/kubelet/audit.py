@@ -1,0 +1,64 @@
+"""The audit log of the API server: each request of the aggregators, with its outcome."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.controlplane.api import Object
+from tests.daemonset.manifests import AGGREGATOR, NAMESPACE
+
+# Only the aggregators: thousands of requests of kubelets and controllers would be written otherwise.
+_POLICY: Object = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": ["RequestReceived", "ResponseStarted"],
+    "rules": [
+        {"level": "Metadata", "users": [f"system:serviceaccount:{NAMESPACE}:{AGGREGATOR}"]},
+        {"level": "None"},
+    ],
+}
+
+_FORBIDDEN = 403
+
+
+class Audit:
+    """The log in a directory, which exists."""
+
+    def __init__(self, directory: Path) -> None:
+        self._policy = directory / "audit-policy.json"
+        self._log = directory / "audit.log"
+        self._policy.write_text(json.dumps(_POLICY))
+        self._log.touch()
+
+    def flags(self) -> Sequence[str]:
+        """Return the flags of the API server."""
+        return [f"--audit-policy-file={self._policy}", f"--audit-log-path={self._log}"]
+
+    def size(self) -> int:
+        """Return the length of the log in bytes."""
+        return self._log.stat().st_size
+
+    def requests(self, since: int = 0) -> set[str]:
+        """Return what was requested, such as `patch nodes`, without the first `since` bytes of the log."""
+        return {_action(event) for event in self._events(since) if "objectRef" in event}
+
+    def forbidden(self, since: int = 0) -> list[str]:
+        """Return the requests that were refused for a missing right, each with the message."""
+        return [
+            f"{_action(event)}: {event['responseStatus'].get('message')}"
+            for event in self._events(since)
+            if event.get("responseStatus", {}).get("code") == _FORBIDDEN
+        ]
+
+    def _events(self, since: int) -> list[Object]:
+        # The API server may be writing the last line.
+        lines = self._log.read_bytes()[since:].rpartition(b"\n")[0].splitlines()
+        return [json.loads(line) for line in lines]
+
+
+def _action(event: Object) -> str:
+    target = event.get("objectRef", {})
+    resource = "/".join(filter(None, (target.get("resource"), target.get("subresource"))))
+    return f"{event['verb']} {resource or event['requestURI']}"
