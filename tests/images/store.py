@@ -1,9 +1,10 @@
 """Images for tests, built with buildah in a store of their own, in which layers are cached by content.
 
 The store is `nodeguard/images` in XDG_CACHE_HOME or ~/.cache; in memory, and only for one run, where no overlay works in
-this directory: the other driver of buildah copies an image for each step, which takes a quarter of an hour. A build has no network: its Python packages come from a
-directory of wheels, and its base is a Debian that debootstrap installs, in place of the image that the Containerfiles
-name, which only a registry has. Both are made once.
+this directory: the other driver of buildah copies an image for each step, which takes a quarter of an hour. A build has
+no network: its Python packages come from a directory of wheels, and its base is a Debian that debootstrap installs, in
+place of the image that the Containerfiles name, which only a registry has. Both are made once, and kept in that
+directory.
 """
 
 from __future__ import annotations
@@ -152,6 +153,21 @@ class ImageStore:
     def _ensure_base(self) -> None:
         if self.base in self._run("images", "--format={{.Name}}:{{.Tag}}").split():
             return
+        archives = {image: cache() / f"{image.rpartition('/')[2]}.tar" for image in (self.base, self.pause)}
+        if not all(archive.is_file() for archive in archives.values()):
+            self._install_base()
+            for old in cache().glob("nodeguard-tests-*.tar"):
+                old.unlink()
+            for image, archive in archives.items():
+                partial = archive.with_suffix(".partial")
+                partial.unlink(missing_ok=True)
+                self.save(image, partial)
+                partial.rename(archive)
+            return
+        for image, archive in archives.items():
+            self._run("pull", "--quiet", f"docker-archive:{archive}:{image}")
+
+    def _install_base(self) -> None:
         with tempfile.TemporaryDirectory(dir=self._directory) as temporary:
             tree = Path(temporary) / "base"
             _print("installing the Debian of the tests' images, once: 1 to 2 minutes")
