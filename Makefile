@@ -1,7 +1,7 @@
 # make demo      a fleet on recorded machines, with faults and their handling, within a minute
 # make quick     the tests that need no control plane and no Prometheus, without the slow ones: under two minutes
-# make test      all tests without pods; ARGS selects: make test ARGS=tests/judge
-# make test-pods the tests with images, a kubelet and pods: as root, ten minutes
+# make test      all tests; ARGS selects: make test ARGS=tests/judge
+# make test-pods only the tests with images, a kubelet and pods: as root
 # make lint      style, types, layers, and links of the documentation
 # make docs      the reference pages, dashboards and pictures of output, and the documentation as a site in build/site
 # make manifests the manifests of daemonset/ from the Helm chart
@@ -21,10 +21,7 @@ quick: quick-environment catalogue
 
 test: quick-environment catalogue
 ifeq ($(strip $(ARGS)),)
-	@$(BIN)/python -m tests.tools -m "not kubelet"
-	@$(BIN)/python -m pytest -n auto -m "not cluster and not kubelet"; others=$$?; \
-	$(BIN)/python -m pytest -m "cluster and not kubelet" && exit $$others
-	@echo "The tests with images and pods, which need root, are: make test-pods"
+	@scripts/test
 else
 	@$(BIN)/python -m tests.tools $(ARGS)
 	$(BIN)/python -m pytest $(ARGS)

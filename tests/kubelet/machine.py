@@ -1,4 +1,7 @@
-"""What a machine needs to run containers in tests."""
+"""What a machine needs to run containers in tests.
+
+`python -m tests.kubelet.machine` prints nothing, or that the tests in pods do not run, with each reason.
+"""
 
 from __future__ import annotations
 
@@ -27,3 +30,14 @@ def missing_for_pods() -> list[str]:
     if not Path("/dev/kmsg").exists():
         lacking.append("/dev/kmsg is missing: create it, or run the tests in a virtual machine")
     return lacking
+
+
+def main() -> None:
+    """Print which tests this machine cannot run."""
+    if lacking := missing_for_pods():
+        print("NOT RUN: the tests with images and pods (make test-pods). This machine cannot run pods:")
+        print(*(f"  - {reason}" for reason in lacking), sep="\n")
+
+
+if __name__ == "__main__":
+    main()
