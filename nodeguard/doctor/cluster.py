@@ -15,6 +15,7 @@ AGENT, AGGREGATOR = "nodeguard-agent", "nodeguard-aggregator"
 # The first minor version of Kubernetes 1 with node names in the tokens of pods.
 _MIN_MINOR = 30
 
+
 def topology_keys() -> frozenset[str]:
     """Return the label keys that place a Node in a domain smaller than a zone."""
     return frozenset(key for labels in BUILT_IN if labels.name != "zone" for key in labels.labels)
