@@ -47,7 +47,9 @@ def status_lines(status: FleetStatus) -> list[StyledLine]:
 
 
 def headline(status: FleetStatus) -> StyledLine:
-    """Return the first line: the worst health, and how many nodes are unhealthy."""
+    """Return the first line: the worst health, and how many nodes are unhealthy. Injected faults are counted
+    beside: they make no node unhealthy.
+    """
     nodes = status.nodes
     counts = [
         (nodes.fatal, "fatal"),
@@ -59,6 +61,9 @@ def headline(status: FleetStatus) -> StyledLine:
     text = f"{count_noun(status.agents.expected, 'node')}: {', '.join(unhealthy) or 'all checks passed'}"
     if status.withheld.marks:
         text += f"; {count_noun(status.withheld.marks, 'mark')} withheld"
+    injected = sum(not fault.refusal for fault in status.injected_faults) + status.injected_faults_omitted
+    if injected:
+        text += f"; {count_noun(injected, 'injected fault')}"
     if not status.agents.expected:
         text = "no agent has reported yet"
     worst = next((health for count, health in counts if count), "ok" if nodes.ok else "unknown")

@@ -25,6 +25,7 @@ from nodeguard.aggregator.pages.views import (
 from nodeguard.fleet_api.status import fleet_status
 from nodeguard.fleet_api.text.status import headline
 from nodeguard.model.mark import HOLD_ANNOTATION, MAINTENANCE_ANNOTATION
+from nodeguard.model.policy import InjectionPolicy
 from nodeguard.wire.report import Inventory, ReportedEvidence, UnreadableTargets
 from tests.aggregator.pages import scenes
 from tests.aggregator.pages.scenes import REMEDIES, gpu_name, plain_fleet, service_state
@@ -85,6 +86,15 @@ def test_the_first_page_answers_what_where_since_when_what_nodeguard_did_and_wha
     )
     assert "Reboot the node Reboot the node; if the GPU is missing again, reseat or replace it." in shown
     assert "fabric/p0/r2 degraded marked 6 fatal of 8 nodes" in shown
+
+
+def test_an_injected_fault_is_in_the_headline() -> None:
+    fleet = plain_fleet(2, replace(scenes.ENFORCED, injection=InjectionPolicy(allowed=True)))
+    fleet.say(0, injected=(finding("gpu-lost"),))
+    fleet.carry_out()
+    head = text(fleet_view(inputs(fleet), "")).partition("Worst incidents")[0]
+    assert "2 nodes: all checks passed; 1 injected fault" in head
+    assert "injected for a rehearsal: " in head
 
 
 def test_observe_mode_is_shown_below_the_headline() -> None:
