@@ -153,7 +153,9 @@ class ImageStore:
     def _ensure_base(self) -> None:
         if self.base in self._run("images", "--format={{.Name}}:{{.Tag}}").split():
             return
-        archives = {image: cache() / f"{image.rpartition('/')[2]}.tar" for image in (self.base, self.pause)}
+        # A colon would end the path of an archive.
+        names = {image: image.rpartition("/")[2].replace(":", "-") for image in (self.base, self.pause)}
+        archives = {image: cache() / f"{file}.tar" for image, file in names.items()}
         if not all(archive.is_file() for archive in archives.values()):
             self._install_base()
             for old in cache().glob("nodeguard-tests-*.tar"):
