@@ -73,8 +73,9 @@ def _unmatched(located: YamlDocument, policy: Policy, checks: Mapping[str, Healt
         ),
         *((("holds", at), hold.checks) for at, hold in enumerate(policy.holds)),
         *((("silences", at), silence.checks) for at, silence in enumerate(policy.silences)),
-        (("injection",), policy.injection.checks),
     ]
+    if ("injection", "checks") in located.lines:
+        rows.append((("injection",), policy.injection.checks))
     for place, patterns in rows:
         for at, pattern in enumerate(patterns):
             if not any(fnmatchcase(check, pattern) for check in checks):
