@@ -228,6 +228,7 @@ class Planner:
         self._restored.restore(before, now)
         if self.diagnosis.evaluate(now.mono):
             self._invalidate_diagnosis()
+        self._restored.record_degraded()
         settled = {uid for uid in self._settled & marked if self._stays_settled(uid, now.wall)}
         stale = self.stale_agents.stale
         marks = {

@@ -41,8 +41,6 @@ class RestoredDiagnosis:
     def restore(self, marks: Mapping[str, NodeMarks], now: Instant) -> None:
         """Restore what was added, and the domains that Nodes carry marks of. marks: by uid."""
         diagnosis = self._votes.diagnosis
-        # A domain that is degraded since the start is not restored from its marks when it recovers.
-        self._domains |= diagnosis.degraded_domains.keys()
         incidents, self._incidents = self._incidents, []
         opened = [
             incident for incident in incidents if incident.is_open and incident.name not in self._clears
@@ -75,6 +73,10 @@ class RestoredDiagnosis:
             if domain not in self._domains and not is_widened:
                 diagnosis.restore_domain(degraded)
             self._domains.add(domain)
+
+    def record_degraded(self) -> None:
+        """Record which domains are degraded: they are not restored from their marks when they recover."""
+        self._domains |= self._votes.diagnosis.degraded_domains.keys()
 
     def _domain(self, incident: Incident, marked: DegradedDomain | None, now: Instant) -> DegradedDomain:
         """Return the degraded domain of an incident. marked: as its marks have it; None without marks."""

@@ -8,7 +8,13 @@ from msgspec.structs import replace
 
 from nodeguard.fleet.diagnosis.candidates import choose_candidates, significant_domains
 from nodeguard.fleet.diagnosis.domain_recovery import DomainRecovery, ShownFaults
-from nodeguard.fleet.diagnosis.results import Candidate, DegradedDomain, Recurrence, recovering_since
+from nodeguard.fleet.diagnosis.results import (
+    ALL_REPORTED,
+    Candidate,
+    DegradedDomain,
+    Recurrence,
+    recovering_since,
+)
 from nodeguard.fleet.diagnosis.vote_index import VoteIndex
 from nodeguard.fleet.diagnosis.votes import FaultVotes
 from nodeguard.model.diagnosis import DiagnosisPolicy
@@ -176,10 +182,15 @@ class DegradedDomains:
                 self._votes.votes_by_class[fault_class].end(domain, now)
 
     def clear_recovered(self, now: float) -> None:
-        """Clear the domains in which hardly any node has shown a fault for long enough."""
+        """Clear the domains in which hardly any node has shown a fault for long enough. A restored one waits
+        for the first reports of all agents: until then, its nodes show nothing.
+        """
+        began = now if self._votes.began is None else self._votes.began
         for domain, degraded in list(self.degraded.items()):
             waited = self._recurrence.clearing_time(degraded.times)
             last_shown = self._recovery.last_shown(degraded, now)
+            if degraded.restored and now - began < ALL_REPORTED:
+                continue
             if now - degraded.since >= waited and last_shown <= now - waited:
                 self.clear(domain, now)
             elif (

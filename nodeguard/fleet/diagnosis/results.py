@@ -173,6 +173,10 @@ class Recurrence:
         return clearing_time(self._rule, times)
 
 
+# Seconds after the start by which all agents have reported.
+ALL_REPORTED = 60.0
+
+
 def recovering_since(since: float, now: float) -> float | None:
     """Return since when a diagnosis recovers: None in the first minutes, as that is often not the end."""
     return since if now - since >= _RECOVERING_AFTER else None

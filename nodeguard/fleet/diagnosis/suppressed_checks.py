@@ -10,7 +10,13 @@ from msgspec.structs import replace
 
 from nodeguard.fleet.diagnosis.candidates import common_version
 from nodeguard.fleet.diagnosis.check_firings import CheckFirings, UnexplainedFirings
-from nodeguard.fleet.diagnosis.results import Candidate, Recurrence, SuppressedCheck, recovering_since
+from nodeguard.fleet.diagnosis.results import (
+    ALL_REPORTED,
+    Candidate,
+    Recurrence,
+    SuppressedCheck,
+    recovering_since,
+)
 from nodeguard.fleet.diagnosis.suspected_checks import suspected_checks
 from nodeguard.fleet.diagnosis.vote_index import VoteIndex
 from nodeguard.model.diagnosis import DiagnosisPolicy
@@ -22,9 +28,6 @@ _RETRACTION_NODES = 10
 
 # Seconds by which the onset of a finding may differ in two reports.
 _CLOCK_TOLERANCE = 1.0
-
-# Seconds after the start by which all agents have reported.
-_ALL_REPORTED = 60.0
 
 
 class SuppressedChecks:
@@ -195,7 +198,7 @@ class SuppressedChecks:
         fires on many of its nodes may spread on: its episode lasts longer, and it stays suppressed there.
         """
         began = now if self._votes.began is None else self._votes.began
-        have_reported = now - began >= _ALL_REPORTED
+        have_reported = now - began >= ALL_REPORTED
         for check, suppressed in list(self.suppressed.items()):
             if not suppressed.nodes and not have_reported:
                 continue

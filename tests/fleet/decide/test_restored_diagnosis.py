@@ -17,6 +17,7 @@ from nodeguard.wire.report import ReportedEvidence, ReportedFinding
 from tests.fleet.leaves import FIRST, LEAF, domains, down, fails, fleet, wait, well
 from tests.fleet.scene import Fleet, finding
 from tests.fleet.test_restored_suppressions import POLICY, pass_time, restart
+from tests.policies import diagnosis_policy
 
 DOMAIN = "nodeguard.dev/domain-degraded=fabric"
 SPREAD = (0, 9, 17, 26, 34, 43)
@@ -269,3 +270,40 @@ def test_an_unknown_fault_class_of_a_domain_is_dropped() -> None:
     made.planner.diagnosis.restore_domain(DegradedDomain(FIRST, FIRST, classes, made.mono, made.mono, (), 0))
     [restored] = made.planner.diagnosis.degraded_domains.values()
     assert (restored.fault_classes, restored.size, restored.restored) == (("link",), LEAF, True)
+
+
+def test_a_restored_domain_does_not_recover_before_its_agents_have_reported() -> None:
+    made = fleet(80, replace(POLICY, diagnosis=diagnosis_policy(enforce=())))
+    fails(made)
+    wait(made, 60.0)
+    well(made)
+    pass_time(made, 900.0, 60.0)
+    assert degraded(made) == {FIRST}
+    recorded = made.planner.all_incidents()
+    # The fault is back while no aggregator runs. Its agents report a little later than the others.
+    made.after(1_200.0)
+    for number in range(LEAF):
+        del made.reports[f"uid-{number}"]
+    made.restart()
+    made.planner.restore_incidents(recorded)
+    made.planner.tick(made.now)
+    assert [event for event in made.plan().events if "is over" in event.message] == []
+    for number in range(LEAF):
+        made.say(number, down(age=900.0))
+    wait(made, SOON)
+    assert degraded(made) == {FIRST}
+
+
+def test_a_clear_after_the_first_plan_of_a_domain_is_final() -> None:
+    made = fleet(80, POLICY)
+    fails(made)
+    plan = made.plan()
+    while not degraded(made):
+        made.after(1.0)
+        plan = made.plan()
+        made.planner.record_issued(plan)
+    [incident] = (item for item in made.planner.all_incidents() if not item.node)
+    made.planner.clear(incident, made.now)
+    made.write(plan)
+    wait(made, 30.0)
+    assert degraded(made) == set()
