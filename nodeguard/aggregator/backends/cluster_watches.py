@@ -165,7 +165,7 @@ class ClusterWatches:
 
     def _incident_decided(self, decision: OperatorDecision) -> None:
         before, self._clears[decision.incident] = self._clears.get(decision.incident, ""), decision.clear
-        # The clears of the first list were carried out before this aggregator started.
+        # The clears of the first list are not new: see FleetInputs.incident_decided.
         is_new = decision.clear not in {"", before} and "NodeIncidents" not in self._missing
         self._inputs.incident_decided(decision, is_new=is_new)
 

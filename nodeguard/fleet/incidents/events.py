@@ -58,6 +58,7 @@ def event_of(before: Incident | None, after: Incident) -> IncidentEvent | None:
     """
     if after.parent or after.state not in _REASONS:
         return None
+    before = _with_known_mark(before, after)
     rose = before is not None and before.is_open and after.health.rank > before.health.rank
     if before is not None and _news(before) == _news(after) and not rose:
         return None
@@ -133,6 +134,7 @@ def update_incident(before: Incident | None, now: Incident, wall: float) -> Inci
         return replace(now, last_transition=wall)
     if before.state == IncidentState.RESOLVED:
         return replace(now, last_transition=wall, occurrences=before.occurrences + 1)
+    recorded, before = before, _with_known_mark(before, now) or before
     same = replace(
         now,
         first_seen=before.first_seen,
@@ -148,7 +150,15 @@ def update_incident(before: Incident | None, now: Incident, wall: float) -> Inci
         return replace(same, last_transition=wall)
     # The jobs are read after the incident was opened, and it may begin to recover: that is no transition.
     is_same = record is before.diagnosis and jobs == (before.jobs, before.jobs_omitted)
-    return before if is_same else same
+    return recorded if is_same and before is recorded else same
+
+
+def _with_known_mark(before: Incident | None, now: Incident) -> Incident | None:
+    """Return the earlier incident with the current mark, if its record has none though one was set."""
+    has_mark = {*GRANTED_STATES, IncidentState.RECOVERING}
+    if before is None or before.mark is not None or before.state not in has_mark or now.state not in has_mark:
+        return before
+    return replace(before, mark=now.mark)
 
 
 def _diagnosis_record(before: DiagnosisRecord | None, now: DiagnosisRecord | None) -> DiagnosisRecord | None:

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from nodeguard.fleet.incidents.events import event_of, mark_message, update_incident
 from nodeguard.model.finding import Health
 from nodeguard.model.incident import Incident, IncidentState
+from nodeguard.model.mark import Mark
 from nodeguard.model.policy import GracePeriods, Mode, SoakPeriod
 from tests.fleet.scene import AT_ONCE, Fleet, finding
 
@@ -100,3 +101,19 @@ def incident(health: Health) -> Incident:
         name="node-0-gpu", node="node-0", uid="uid-0", target="gpu/0000:3b:00", cause="gpu-lost",
         health=health, state=IncidentState.OPEN, first_seen=1.0, last_transition=0.0,
     )  # fmt: skip
+
+
+def test_a_record_without_its_mark_is_completed_without_an_event() -> None:
+    fleet = Fleet(3)
+    fleet.say(0, finding())
+    fleet.carry_out()
+    [incident] = fleet.planner.all_incidents()
+    fleet.after(60.0)
+    fleet.restart()
+    fleet.planner.restore_incidents([replace(incident, mark=None)])
+    plan = fleet.plan()
+    assert [(item.mark, item.last_transition) for item in plan.incidents] == [
+        (Mark.QUARANTINE, incident.last_transition)
+    ]
+    assert plan.events == ()
+    assert fleet.plan().incidents == ()
