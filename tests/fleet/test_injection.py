@@ -224,3 +224,16 @@ def test_the_jobs_of_a_node_are_not_read_for_an_injected_fault() -> None:
     fleet.carry_out()
     assert fleet.planner.decisions
     assert fleet.planner.job_nodes(fleet.now) == {}
+
+
+def test_a_real_fault_that_joins_an_injected_mark_has_the_charge() -> None:
+    fleet = Fleet(3, ALLOWED)
+    inject(fleet, "gpu-ecc")
+    fleet.carry_out()
+    fleet.after(5.0)
+    fleet.say(0, finding("gpu-lost"), injected=(finding("gpu-ecc", age=5.0),))
+    fleet.carry_out()
+    fleet.say(0)
+    fleet.carry_out()
+    assert fleet.marked() == []
+    assert [(past.check, past.occurrences) for past in record(fleet).past_charges] == [("gpu-lost", 1)]

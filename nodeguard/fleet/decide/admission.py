@@ -254,7 +254,8 @@ def _with_grant(marks: NodeMarks, request: MarkRequest, now: float) -> NodeMarks
     others = (part for part in record.causes if (part.check, part.target) != (request.check, request.target))
     charge = record.charge or Charge(request.check, request.mark, now, request.injected)
     if not request.injected and charge.injected:
-        charge = replace(charge, injected=False)
+        # The real fault takes over the charge: the check of the injected one has found nothing.
+        charge = Charge(request.check, request.mark, charge.at)
     return marks.with_record(request.device, replace(record, causes=(*others, cause), charge=charge))
 
 
