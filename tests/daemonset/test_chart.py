@@ -160,7 +160,8 @@ def test_every_value_has_a_default_a_schema_and_a_test() -> None:
 
 
 def test_the_schema_has_the_settings_of_the_agent_that_the_chart_does_not_set(helm: Helm) -> None:
-    own = {"listen", "state", "checks", "aggregator", "node", "socket"}
+    # The policy of the aggregator decides about injected faults.
+    own = {"listen", "state", "checks", "aggregator", "node", "socket", "allow_injection"}
     text = pick(helm.template(), "ConfigMap", AGENT)["data"]["agent.yaml"]
     assert yaml.safe_load(text).keys() <= own
     schema = json.loads((CHART / "values.schema.json").read_text())
