@@ -33,7 +33,7 @@ _FEWEST = 5
 _NO_DIAGNOSIS = DiagnosisPolicy(classes=(), suppression_min_nodes=1_000_000_000)
 
 
-class Episode(Struct, frozen=True):
+class Episode(Struct, frozen=True, kw_only=True):
     """Result of an episode.
 
     expected, detected: domains with the fault, and those that were diagnosed; detection_seconds: until the
@@ -78,15 +78,15 @@ def fault_episode(
     suppressed = _suppressed(counter, before)
     expected = [event for event in suppressed if event.check == fault.check and not event.domain]
     return Episode(
-        score.expected,
-        score.detected,
-        score.detection_seconds or tuple(event.at - before for event in expected[:1]),
-        score.wrong,
-        counter.shared_fault_quarantines.total(),
-        counter.max_healthy_quarantined,
-        suppressed,
-        len(suppressed) - len(expected),
-        bool(expected) or not fault.check,
+        expected=score.expected,
+        detected=score.detected,
+        detection_seconds=score.detection_seconds or tuple(event.at - before for event in expected[:1]),
+        wrong=score.wrong,
+        quarantines=counter.shared_fault_quarantines.total(),
+        max_healthy_quarantined=counter.max_healthy_quarantined,
+        suppressed=suppressed,
+        wrongly_suppressed=len(suppressed) - len(expected),
+        is_suppressed=bool(expected) or not fault.check,
     )
 
 
@@ -110,20 +110,20 @@ def rollout_episode(
     firing = sorted(at for at, report in reports.values() if report.findings)
     visible = firing[_FEWEST - 1 : _FEWEST]
     return Episode(
-        0,
-        0,
-        tuple(event.at - BEFORE for event in expected[:1]),
-        len({diagnosis.domain for diagnosis in counter.degraded}),
-        0,
-        counter.max_healthy_quarantined,
-        suppressed,
-        len(suppressed) - len(expected),
-        bool(expected),
-        tuple(max(0.0, event.at - at) for event, at in zip(expected, visible, strict=False)),
+        expected=0,
+        detected=0,
+        detection_seconds=tuple(event.at - BEFORE for event in expected[:1]),
+        wrong=len({diagnosis.domain for diagnosis in counter.degraded}),
+        quarantines=0,
+        max_healthy_quarantined=counter.max_healthy_quarantined,
+        suppressed=suppressed,
+        wrongly_suppressed=len(suppressed) - len(expected),
+        is_suppressed=bool(expected),
+        visible_seconds=tuple(max(0.0, event.at - at) for event, at in zip(expected, visible, strict=False)),
     )
 
 
-class QuietDays(Struct, frozen=True):
+class QuietDays(Struct, frozen=True, kw_only=True):
     """Days without shared faults. domains, nodes: diagnosed, and the nodes in them. suppressed: checks."""
 
     days: float
@@ -147,7 +147,9 @@ def quiet_days(
     counter = _run(SimulatedAgents(agent), fleet, normal, policy, random, until)
     domains = {diagnosis.domain for diagnosis in counter.degraded if diagnosis.at >= before}
     nodes = sum(len(fleet.domains.get(domain, ())) for domain in domains)
-    return QuietDays(days, len(domains), nodes, len(_suppressed(counter, before)))
+    return QuietDays(
+        days=days, domains=len(domains), nodes=nodes, suppressed=len(_suppressed(counter, before))
+    )
 
 
 def _run(

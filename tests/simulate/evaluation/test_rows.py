@@ -10,19 +10,31 @@ from nodeguard.simulate.figures import share
 from nodeguard.simulate.outcome_counter import CheckSuppressed
 
 
-def episode(detected: int = 1, seconds: tuple[float, ...] = (20.0,), **counts: int) -> Episode:
-    values = {"expected": 1, "wrong": 0, "quarantines": 0, "max_healthy": 0, "wrongly": 0, **counts}
+def episode(
+    detected: int = 1,
+    seconds: tuple[float, ...] = (20.0,),
+    *,
+    expected: int = 1,
+    wrong: int = 0,
+    quarantines: int = 0,
+    max_healthy: int = 0,
+    wrongly: int = 0,
+) -> Episode:
     return Episode(
-        values["expected"],
-        detected,
-        seconds,
-        values["wrong"],
-        values["quarantines"],
-        values["max_healthy"],
-        (CheckSuppressed("port-down", 1.0, real=False, domain=""),) * values["wrongly"],
-        values["wrongly"],
+        expected=expected,
+        detected=detected,
+        detection_seconds=seconds,
+        wrong=wrong,
+        quarantines=quarantines,
+        max_healthy_quarantined=max_healthy,
+        suppressed=(CheckSuppressed("port-down", 1.0, real=False, domain=""),) * wrongly,
+        wrongly_suppressed=wrongly,
         is_suppressed=bool(detected),
     )
+
+
+def quiet(days: float, domains: int = 0, nodes: int = 0, suppressed: int = 0) -> QuietDays:
+    return QuietDays(days=days, domains=domains, nodes=nodes, suppressed=suppressed)
 
 
 def test_a_fault_row_counts_detected_and_wrong_domains() -> None:
@@ -51,9 +63,9 @@ def test_a_rollout_row_shows_the_worst_run() -> None:
 
 
 def test_quiet_days_are_counted_by_day() -> None:
-    row = quiet_row(7500, [QuietDays(2.0, 1, 32, 0), QuietDays(2.0, 0, 0, 2)])
+    row = quiet_row(7500, [quiet(2.0, domains=1, nodes=32), quiet(2.0, suppressed=2)])
     assert (row.days, row.domains, row.nodes, row.suppressed) == (4.0, 0.25, 8.0, 0.5)
     assert row.low <= 0.25 <= row.high == pytest.approx(0.5)
-    none = quiet_row(64, [QuietDays(1.0, 0, 0, 0)] * 10)
+    none = quiet_row(64, [quiet(1.0)] * 10)
     assert (none.fleet_nodes, none.low) == (64, 0.0)
     assert none.high == pytest.approx(0.369, abs=1e-3)
