@@ -86,7 +86,7 @@ class FakeMachine:
         return recorded_response(self.calls.get(request.call), request.call)
 
     def log(self, within: float = math.inf) -> LogRecords:
-        raise NotImplementedError
+        raise AssertionError("this machine has no kernel log")
 
     def statvfs(self, mounts: tuple[str, ...], within: float = math.inf) -> LaneResult:
         if self.answer is not None:
@@ -99,10 +99,10 @@ class FakeMachine:
         )
 
     def nvml(self, within: float = math.inf, leave: frozenset[int] = frozenset()) -> LaneResult:
-        raise NotImplementedError
+        raise AssertionError("this machine has no NVML")
 
     def nvml_events(self) -> tuple[DeviceEvent, ...]:
-        raise NotImplementedError
+        raise AssertionError("this machine has no NVML")
 
     def later(self, seconds: float) -> None:
         """Let time pass."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec import convert
 from msgspec.structs import replace
 
 from nodeguard.aggregator.notifications import spool as spool_module
@@ -65,8 +66,13 @@ def test_a_damaged_file_is_refused(content: bytes) -> None:
         NotificationSpool(("a",)).restore(content)
 
 
-def change(kind: ChangeKind, of: str, at: float = 0.0) -> Notification:
-    return replace(notification(), id=f"{of}-{kind}-{at}", change=kind, incident=of, at=rfc3339(NOW + at))
+def change(text: str, at: float = 0.0) -> Notification:
+    """Return a notification from the name of an incident and its change, such as `1 opened`."""
+    incident, _, name = text.partition(" ")
+    kind: ChangeKind = convert(name, ChangeKind)
+    return replace(
+        notification(), id=f"{incident}-{kind}-{at}", change=kind, incident=incident, at=rfc3339(NOW + at)
+    )
 
 
 def left(spool: NotificationSpool) -> list[str]:
@@ -95,26 +101,25 @@ def test_the_ends_of_open_incidents_are_dropped_last(
 ) -> None:
     monkeypatch.setattr(spool_module, "MAX_PENDING", 3)
     spool = NotificationSpool(("a",))
-    spool.put("a", change("opened", "sent"))
+    spool.put("a", change("sent opened"))
     for item in rest:
-        of, _, kind = item.partition(" ")
-        spool.put("a", change(kind, of))  # type: ignore[arg-type]
+        spool.put("a", change(item))
     assert left(spool) == ["sent opened", *expected]
     assert spool.dropped == {"a": len(rest) - len(expected)}
 
 
 def test_what_is_older_than_a_day_is_dropped_except_the_ends_of_open_incidents() -> None:
     spool = NotificationSpool(("a",))
-    for kind, of, at in (
-        ("resolved", "delivered", 0.0),
-        ("opened", "delivered", 1.0),
-        ("updated", "delivered", 2.0),
-        ("opened", "unseen", 3.0),
-        ("resolved", "unseen", 4.0),
-        ("resolved", "delivered", 5.0),
-        ("opened", "recent", 100.0),
+    for text, at in (
+        ("delivered resolved", 0.0),
+        ("delivered opened", 1.0),
+        ("delivered updated", 2.0),
+        ("unseen opened", 3.0),
+        ("unseen resolved", 4.0),
+        ("delivered resolved", 5.0),
+        ("recent opened", 100.0),
     ):
-        spool.put("a", change(kind, of, at))  # type: ignore[arg-type]
+        spool.put("a", change(text, at))
     spool.drop_old("a", NOW + MAX_AGE)
     assert (spool.pending("a"), spool.dropped) == (7, {"a": 0})
     spool.drop_old("a", NOW + MAX_AGE + 50.0)
