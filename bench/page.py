@@ -58,7 +58,7 @@ def large_fleet() -> Fleet:
         labels = {"pod": f"p{number // 512}", "rack": f"r{number // 8}", "row": f"row{number // 96}"}
         fleet.add(number, name=f"gpu-h100-eu-west-4a-{number:04d}", labels=labels)
     for number in range(FAULTS):
-        fleet.say(number * NODES // FAULTS, finding(CHECKS[number % len(CHECKS)]))
+        fleet.report(number * NODES // FAULTS, finding(CHECKS[number % len(CHECKS)]))
     fleet.planner.tick(fleet.now)
     fleet.carry_out()
     return fleet

@@ -45,7 +45,7 @@ def main() -> None:
     ):
         fleet = Fleet(NODES, policy)
         for number in range(unhealthy):
-            fleet.say(number, finding(CHECKS[number % len(CHECKS)]))
+            fleet.report(number, finding(CHECKS[number % len(CHECKS)]))
         fleet.planner.tick(fleet.now)
         fleet.carry_out()
         row(f"{name}: from scratch", [plan_from_scratch(fleet) for _ in range(RUNS)])
@@ -68,9 +68,9 @@ def changes(fleet: Fleet) -> list[float]:
     for number in range(CHANGES):
         node = NODES - 1 - number // 2
         if number % 2:
-            fleet.say(node, proven=(in_order(),))
+            fleet.report(node, proven=(in_order(),))
         else:
-            fleet.say(node, finding(CHECKS[number % len(CHECKS)]))
+            fleet.report(node, finding(CHECKS[number % len(CHECKS)]))
         taken.append(timed(fleet.plan))
     fleet.carry_out()
     return taken

@@ -15,7 +15,7 @@ from tests.paths import ROOT
 BANNED = {
     r"told|tells? (?:of|that)|telling": "report, message, log, output",
     r"heard|hears?": "receive, last report",
-    r"said|saying": "message, output",
+    r"said|saying|says? so": "message, output, report, show, name",
     r"befalls?|befell": "happens to, affects",
     r"anew": "again",
     r"whose": "of which, with",

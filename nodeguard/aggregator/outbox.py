@@ -105,8 +105,8 @@ class InstructionOutbox:
             answer = ClearAnswer.DONE
         else:
             answer = ClearAnswer.PARTLY if done else ClearAnswer.REFUSED
-        says = "; ".join(dict.fromkeys(answer.message for answer in answers if answer.message))
-        return replace(decision, answer=answer, answer_message=says)
+        message = "; ".join(dict.fromkeys(answer.message for answer in answers if answer.message))
+        return replace(decision, answer=answer, answer_message=message)
 
     def forget(self, uid: str) -> None:
         """Remove the instructions of a deleted node."""

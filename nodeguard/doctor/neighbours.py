@@ -1,6 +1,6 @@
 """Checks for conflicts of other tools in a cluster with nodeguard's marks. Pure.
 
-docs/concepts/neighbours.md says which conflicts were observed, with which versions, and which are only
+docs/concepts/neighbours.md lists the conflicts that were observed, with the versions, and those that are only
 documented.
 """
 

@@ -29,8 +29,8 @@ class LaneResult(Struct, frozen=True):
     results: all results, in the order of the calls. A call without a result, such as one that opens a device,
     is present only if it failed.
     stalled: calls without an answer until SIGKILL ended their process, and calls that ended it themselves
-    (the result then says how). Later rounds skip their scopes. Field values that are read together are one
-    call, `nvmlDeviceGetFieldValues`.
+    (the result then has the reason). Later rounds skip their scopes. Field values that are read together are
+    one call, `nvmlDeviceGetFieldValues`.
     hung: a call that did not end on SIGKILL. Nothing after it was read, and nothing will be in this boot.
     missing: why there is nothing to call, such as a library that is not on the machine.
     skipped: calls that stalled in earlier rounds; this round skipped their scopes.

@@ -41,9 +41,9 @@ class Scripted:
         self.name, self.interval, self.deadline = name, interval, deadline
         self.paths = (f"/{name}",)
         self.rounds = 0
-        self._read = read or (lambda _: iter([self.says(n=1)]))
+        self._read = read or (lambda _: iter([self.observation(n=1)]))
 
-    def says(self, slot: str = NODE, **signals: int) -> Observation:
+    def observation(self, slot: str = NODE, **signals: int) -> Observation:
         """An observation of this source."""
         return Observation(self.name, slot, signals=dict(signals))
 

@@ -44,14 +44,14 @@ class FleetHistory:
         self._sequence = 0
         for number in range(size):
             self.see(0.0, number)
-            self.say(0.0, number)
+            self.report(0.0, number)
 
     def see(self, at: float, number: int, **more: Any) -> None:
         labels = {"rack": f"r{number // 8}"}
         node = Node(f"node-{number}", f"uid-{number}", labels=labels, gpus=8)
         self.steps.append(NodeObserved(START + at, replace(node, **more)))
 
-    def say(self, at: float, number: int, *findings: ReportedFinding, **more: Any) -> None:
+    def report(self, at: float, number: int, *findings: ReportedFinding, **more: Any) -> None:
         self._sequence += 1
         values: dict[str, Any] = {
             "version": VERSION, "node": f"node-{number}", "boot_id": "b1", "sequence": self._sequence,
@@ -62,7 +62,7 @@ class FleetHistory:
         self.steps.append(ReportReceived(START + at, f"uid-{number}", replace(made, digest=digest(made))))
 
     def fault(self, at: float, number: int, check: str = "gpu-lost", **more: Any) -> None:
-        self.say(at, number, finding(check, **{"age": 0.0, **more}))
+        self.report(at, number, finding(check, **{"age": 0.0, **more}))
 
     def change_last(self, **changes: Any) -> None:
         """Change fields of the report that was added last."""

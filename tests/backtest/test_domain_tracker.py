@@ -19,11 +19,11 @@ def leaf_history(size: int = 80, *, recovers: bool = True) -> FleetHistory:
     history = FleetHistory(0)
     for number in range(size):
         history.see(0.0, number, labels={"pod": f"p{number // 40}", "rack": f"r{number // LEAF}"})
-        history.say(0.0, number)
+        history.report(0.0, number)
     for number in range(LEAF):
-        history.say(100.0 + number, number, down())
+        history.report(100.0 + number, number, down())
         if recovers:
-            history.say(7300.0, number, passing=(in_order(), in_order(("port-down",), (PORT,))))
+            history.report(7300.0, number, passing=(in_order(), in_order(("port-down",), (PORT,))))
     return history
 
 

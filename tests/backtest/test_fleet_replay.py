@@ -18,7 +18,7 @@ TWO = replace(FREE, budget=replace(WIDE, check=CheckLimit(("*",), 2, 600.0, 100)
 def test_a_mark_is_set_after_the_grace_period_and_released_after_the_soak_period() -> None:
     history = FleetHistory()
     history.fault(100.0, 1)
-    history.say(400.0, 1)
+    history.report(400.0, 1)
     history.fault(3000.0, 2, health=Health.SUSPECT)
     result = history.result(until=5000.0)
     assert shown(result.marks) == [("node-1", 105, 1001, "proven"), ("node-2", 3060, None, "open")]
@@ -29,7 +29,7 @@ def test_a_soak_is_longer_when_a_fault_comes_back() -> None:
     history = FleetHistory()
     for at in (100.0, 2000.0):
         history.fault(at, 1)
-        history.say(at + 100.0, 1)
+        history.report(at + 100.0, 1)
     result = history.result(until=9000.0)
     assert shown(result.marks) == [("node-1", 105, 801, "proven"), ("node-1", 2005, 3301, "proven")]
     assert [
@@ -44,7 +44,7 @@ def test_a_mark_is_withheld_until_the_budget_allows_it() -> None:
     history = FleetHistory()
     for number in range(4):
         history.fault(100.0, number)
-    history.say(300.0, 3)
+    history.report(300.0, 3)
     result = history.result(TWO, until=2000.0)
     assert shown(result.marks) == [
         ("node-0", 105, None, "open"),
@@ -65,7 +65,7 @@ def test_the_budget_of_a_domain_rests_on_labels() -> None:
     history = FleetHistory(0)
     for number in range(8):
         history.see(0.0, number, labels={"network.topology.nvidia.com/leaf": "l1"})
-        history.say(0.0, number)
+        history.report(0.0, number)
         history.fault(100.0, number)
     result = history.result(policy, until=1000.0)
     assert len(shown(result.marks)) == 2
@@ -75,9 +75,9 @@ def test_the_budget_of_a_domain_rests_on_labels() -> None:
 def test_findings_that_end_in_their_grace_period_are_counted_separately() -> None:
     history = FleetHistory()
     history.fault(100.0, 1)
-    history.say(102.0, 1)
+    history.report(102.0, 1)
     history.fault(200.0, 2, health=Health.SUSPECT)
-    history.say(230.0, 2)
+    history.report(230.0, 2)
     history.fault(300.0, 3)
     result = history.result(until=1000.0)
     assert shown(result.marks) == [("node-3", 305, None, "open")]
@@ -87,7 +87,7 @@ def test_findings_that_end_in_their_grace_period_are_counted_separately() -> Non
 def test_observe_mode_reports_findings_and_marks_nothing() -> None:
     history = FleetHistory()
     history.fault(100.0, 1)
-    history.say(400.0, 1)
+    history.report(400.0, 1)
     result = history.result(Policy(), until=5000.0)
     assert shown(result.marks) == []
     assert shown(result.marks, IncidentState.DRY_RUN) == [("node-1", 105, 401, "finding-ended")]
@@ -97,7 +97,7 @@ def test_observe_mode_reports_findings_and_marks_nothing() -> None:
 def test_an_escalated_finding_is_reported() -> None:
     history = FleetHistory()
     history.fault(100.0, 1, "gpu-hot", health=Health.SUSPECT)
-    history.say(500.0, 1, finding("gpu-hot", age=0.0, health=Health.SUSPECT), finding("gpu-lost", age=0.0))
+    history.report(500.0, 1, finding("gpu-hot", age=0.0, health=Health.SUSPECT), finding("gpu-lost", age=0.0))
     history.fault(100.0, 2, "gpu-hot", health=Health.SUSPECT)
     result = history.result(until=1000.0)
     assert [(mark.request.node, mark.request.check, mark.followup.escalated) for mark in result.marks] == [
@@ -110,14 +110,14 @@ def test_an_escalated_finding_is_reported() -> None:
 def test_a_reboot_or_another_component_ends_a_finding_with_its_own_reason() -> None:
     history = FleetHistory()
     history.fault(100.0, 1)
-    history.say(200.0, 1, boot_id="b2")
+    history.report(200.0, 1, boot_id="b2")
     first, second = (
         Inventory(components={"gpu/0000:3b:00": ReportedComponent(name)}) for name in ("GPU-1", "GPU-2")
     )
-    history.say(90.0, 2, inventory=first)
+    history.report(90.0, 2, inventory=first)
     history.fault(100.0, 2, "gpu-ecc")
     history.change_last(inventory=first)
-    history.say(200.0, 2, inventory=second)
+    history.report(200.0, 2, inventory=second)
     result = history.result(until=400.0)
     assert {mark.request.node: (mark.followup.finding_end, mark.followup.brief) for mark in result.marks} == {
         "node-1": (EpisodeEnd.REBOOT, False),
@@ -186,7 +186,7 @@ def test_a_mark_with_nodeguards_cordon_is_released() -> None:
     history = FleetHistory()
     history.fault(100.0, 1)
     history.see(200.0, 1, labels={"rack": "r7"})
-    history.say(300.0, 1)
+    history.report(300.0, 1)
     policy = replace(FREE, marks=replace(FREE.marks, cordon=True))
     assert shown(history.result(policy, until=2000.0).marks) == [("node-1", 105, 901, "proven")]
 
@@ -195,7 +195,7 @@ def test_marks_before_the_period_are_left_out_and_affect_later_ones() -> None:
     history = FleetHistory()
     for at in (100.0, 5000.0):
         history.fault(at, 1)
-        history.say(at + 100.0, 1)
+        history.report(at + 100.0, 1)
     tested = history.run(FREE, since=4000.0, until=9000.0)
     [result] = tested.results
     assert shown(result.marks) == [("node-1", 5005, 6301, "proven")]
@@ -216,7 +216,7 @@ def test_released_budget_is_used_again() -> None:
     history = FleetHistory()
     history.fault(100.0, 1)
     history.fault(110.0, 2)
-    history.say(700.0, 1)
+    history.report(700.0, 1)
     policy = replace(
         FREE, budget=Budget(fleet=0.1, reserve=0.0, pool=1.0, domain=1.0, check=CheckLimit(new=9))
     )

@@ -30,7 +30,7 @@ def test_two_policies_are_compared_mark_by_mark() -> None:
     history = FleetHistory()
     history.fault(100.0, 1)
     history.fault(100.0, 2)
-    history.say(200.0, 2)
+    history.report(200.0, 2)
     history.fault(1000.0, 3, "gpu-ecc")
     tested = history.run(FREE, SLOW, until=5000.0)
     found = compare_policies(*tested.results)

@@ -192,7 +192,7 @@ def test_states_between_frames_are_shared(tmp_path: Path) -> None:
     assert first.nvml is later.nvml
 
 
-def test_a_source_is_recorded_where_the_manifest_says_so(tmp_path: Path) -> None:
+def test_a_source_is_recorded_if_the_manifest_lists_it(tmp_path: Path) -> None:
     manifest = MANIFEST + "sources: {nvml: recorded, pci: not-recorded}\n"
     recording = opened(tmp_path, {"bundle.yaml": manifest, "sys/bus/pci/x": ""})
     assert recording.is_recorded("nvml", ["nvml.json"])

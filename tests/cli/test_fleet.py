@@ -29,7 +29,7 @@ ACTIONS = RecordingActions()
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The socket of an aggregator with an unhealthy node."""
-    FLEET.say(1, finding())
+    FLEET.report(1, finding())
     FLEET.after(10.0)
     FLEET.carry_out()
     with running_api(tmp_path_factory.mktemp("run"), FLEET, ACTIONS) as address:

@@ -33,15 +33,17 @@ def storm() -> Fleet:
         diagnosis=diagnosis_policy(suppression_min_nodes=10_000),
     )
     fleet = Fleet(7500, policy)
-    fleet.say(2, finding("gpu-ecc", "gpu/0000:3c:00", message="12 uncorrectable errors in SRAM"))
+    fleet.report(2, finding("gpu-ecc", "gpu/0000:3c:00", message="12 uncorrectable errors in SRAM"))
     fleet.after(10.0)
     fleet.carry_out()
     fleet.after(700.0)
     for number in range(100, 512):
-        fleet.say(number, finding("port-down", PORT, family="port", message="port mlx5_0/1 is down: polling"))
+        fleet.report(
+            number, finding("port-down", PORT, family="port", message="port mlx5_0/1 is down: polling")
+        )
     for number in (0, 1, 2, 3, 7):
-        fleet.say(number, finding(message="GPU 0000:3b:00 has fallen off the bus: Xid 79"))
-    fleet.say(11, finding("gpu-hot", health=Health.SUSPECT, message="91 °C, slowed by hardware"))
+        fleet.report(number, finding(message="GPU 0000:3b:00 has fallen off the bus: Xid 79"))
+    fleet.report(11, finding("gpu-hot", health=Health.SUSPECT, message="91 °C, slowed by hardware"))
     fleet.change(7, annotations={HOLD_ANNOTATION: "alice debugs it"})
     fleet.change(8, annotations={MAINTENANCE_ANNOTATION: "rack move"})
     fleet.after(70.0)
@@ -120,7 +122,7 @@ def test_a_fleet_without_reports() -> None:
 
 def test_obstacles_come_first() -> None:
     fleet = Fleet(4, replace(AT_ONCE, mode=Mode.OBSERVE))
-    fleet.say(1, finding())
+    fleet.report(1, finding())
     fleet.reports.pop("uid-0")
     fleet.after(60.0)
     fleet.carry_out()
@@ -230,7 +232,7 @@ def test_a_healthy_node() -> None:
 
 def test_names_of_agents_cannot_control_the_terminal() -> None:
     fleet = Fleet(2)
-    fleet.say(0, finding("\x1b[2J\x9b1m", message="\x1b]0;owned\x07", health=Health.WARNING))
+    fleet.report(0, finding("\x1b[2J\x9b1m", message="\x1b]0;owned\x07", health=Health.WARNING))
     fleet.after(10.0)
     fleet.carry_out()
     view = list_incidents(fleet.planner, LEADER, fleet.now)

@@ -18,7 +18,7 @@ def lost(policy: Policy, age: float = 60.0) -> Fleet:
     """Three nodes with a lost GPU each."""
     fleet = Fleet(3, policy)
     for number in range(3):
-        fleet.say(number, finding(message="GPU 0000:3b:00 has fallen off the bus: Xid 79", age=age))
+        fleet.report(number, finding(message="GPU 0000:3b:00 has fallen off the bus: Xid 79", age=age))
     fleet.planner.tick(fleet.now)
     fleet.carry_out()
     return fleet
@@ -73,7 +73,7 @@ def test_dry_run_and_enforced_marks_are_listed_apart() -> None:
 def test_without_a_cluster_marks_are_advised() -> None:
     fleet = Fleet(2)
     fleet.restart(IncidentState.ADVISED)
-    fleet.say(0, finding())
+    fleet.report(0, finding())
     fleet.carry_out()
     view = fleet_status(fleet.planner, replace(LEADER, leader="standalone"), fleet.now)
     text = look(status_lines(view))

@@ -16,11 +16,11 @@ PORT = "port/mlx5_0/1"
 def test_a_gpu_in_its_soak_period_on_a_partially_read_node() -> None:
     fleet = Fleet(2, Policy(mode=Mode.ENFORCE))
     fleet.publish(0)
-    fleet.say(0, finding())
+    fleet.report(0, finding())
     fleet.change(0, taints=(foreign("nodeguard.dev/suspect", "x"),), unschedulable=True)
     fleet.after(10.0)
     fleet.carry_out()
-    fleet.say(0)
+    fleet.report(0)
     report = replace(fleet.reports["uid-0"], agent="0.1.0", data_status=DataStatus.UNKNOWN, unreadable=(UnreadableTargets("infiniband", "counters", "permission denied", (PORT,)),),
         inventory=Inventory(driver="580.82.07", platform="dgx-h100"))  # fmt: skip
     fleet.planner.record_report("uid-0", report, fleet.now)
@@ -50,9 +50,9 @@ def test_a_gpu_in_its_soak_period_on_a_partially_read_node() -> None:
 
 def test_a_node_with_a_released_mark() -> None:
     fleet = Fleet(2, AT_ONCE)
-    fleet.say(0, finding())
+    fleet.report(0, finding())
     fleet.carry_out()
-    fleet.say(0)
+    fleet.report(0)
     fleet.carry_out()
     assert explained(fleet, 0) == page("""
     OK  node-0: all checks passed.
@@ -68,7 +68,7 @@ def test_a_node_with_a_released_mark() -> None:
 
 def test_a_stale_node() -> None:
     fleet = Fleet(20)
-    fleet.say(0, finding(health=Health.WARNING))
+    fleet.report(0, finding(health=Health.WARNING))
     fleet.reports.pop("uid-0")
     fleet.after(60.0)
     fleet.carry_out()

@@ -84,12 +84,12 @@ def test_platform_can_list_its_fabric_ports_by_device_name() -> None:
     assert expected_ports(node(0, 2), platform) == {"p1": "platform"}
 
 
-@pytest.mark.parametrize(("platform", "says"), [(None, None), (EIGHT, True)])
+@pytest.mark.parametrize(("platform", "in_fabric"), [(None, None), (EIGHT, True)])
 def test_fabric_membership_of_a_port_is_known_from_the_platform(
-    platform: Platform | None, says: bool | None
+    platform: Platform | None, in_fabric: bool | None
 ) -> None:
     result = derived(node(4), *port_derivations(platform, {}))
-    assert {item.get("port.in_fabric") for item in result.values()} == {says}
+    assert {item.get("port.in_fabric") for item in result.values()} == {in_fabric}
 
 
 def test_port_is_expected_from_the_inventory_if_the_fabric_ports_are_unread() -> None:

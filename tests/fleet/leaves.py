@@ -45,12 +45,12 @@ def fleet(size: int = 80, policy: Policy = ENFORCED) -> Fleet:
 
 def fails(made: Fleet, numbers: Iterable[int] = range(LEAF)) -> None:
     for number in numbers:
-        made.say(number, down())
+        made.report(number, down())
 
 
 def well(made: Fleet, numbers: Iterable[int] = range(LEAF)) -> None:
     for number in numbers:
-        made.say(number, proven=(in_order(), in_order(("port-down",), (PORT,))))
+        made.report(number, proven=(in_order(), in_order(("port-down",), (PORT,))))
 
 
 def wait(made: Fleet, seconds: float) -> None:

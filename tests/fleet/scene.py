@@ -81,7 +81,7 @@ class Fleet:
         uid = f"uid-{number}"
         labels = {"rack": f"r{number // 8}", "pool": "a" if number % 2 else "b"}
         self.see(Node(**{"name": f"node-{number}", "uid": uid, "labels": labels, "gpus": 8, **more}))
-        self.say(number)
+        self.report(number)
         return uid
 
     def see(self, node: Node) -> None:
@@ -97,7 +97,7 @@ class Fleet:
         """Change a Node as another client does."""
         self.see(replace(self.nodes[f"uid-{number}"], **more))
 
-    def say(
+    def report(
         self,
         number: int,
         *findings: ReportedFinding,

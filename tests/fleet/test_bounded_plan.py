@@ -36,9 +36,9 @@ def incidents(fleet: Fleet) -> dict[str, tuple[IncidentState, str]]:
 def test_a_plan_sets_so_many_new_marks_the_most_severe_first() -> None:
     fleet = Fleet(8)
     for number in range(3):
-        fleet.say(number, SUSPECT)
+        fleet.report(number, SUSPECT)
     for number in range(3, 7):
-        fleet.say(number, finding(age=float(number)))
+        fleet.report(number, finding(age=float(number)))
     plan = fleet.planner.plan(fleet.now, 3)
     assert [node.uid for node in plan.nodes] == ["uid-6", "uid-5", "uid-4"]
     assert plan.deferred == 4
@@ -52,8 +52,8 @@ def test_a_plan_sets_so_many_new_marks_the_most_severe_first() -> None:
 
 def test_a_deferred_mark_is_decided_and_its_incident_follows() -> None:
     fleet = Fleet(3)
-    fleet.say(0, finding(age=2.0))
-    fleet.say(1, finding(age=1.0))
+    fleet.report(0, finding(age=2.0))
+    fleet.report(1, finding(age=1.0))
     first = fleet.planner.plan(fleet.now, 1)
     fleet.planner.record_issued(first)
     [decision] = fleet.planner.decisions["uid-1"]
@@ -67,12 +67,12 @@ def test_a_deferred_mark_is_decided_and_its_incident_follows() -> None:
 
 def test_a_later_and_more_severe_request_precedes_a_deferred_one() -> None:
     fleet = Fleet(20, replace(AT_ONCE, budget=replace(AT_ONCE.budget, fleet=0.1)))
-    fleet.say(0, finding())
-    fleet.say(1, SUSPECT)
+    fleet.report(0, finding())
+    fleet.report(1, SUSPECT)
     plan = fleet.planner.plan(fleet.now, 1)
     fleet.planner.record_issued(plan)
     assert plan.deferred == 1
-    fleet.say(2, finding())
+    fleet.report(2, finding())
     marks_in_parts(fleet, 1)
     assert {node.uid for node in plan.nodes} == {"uid-0"}
     assert (fleet.taints(1), len(fleet.taints(2))) == ([], 1)
@@ -128,7 +128,7 @@ def test_the_parts_of_a_plan_set_the_marks_of_the_whole_plan(
     for fleet in fleets:
         for number, (check, health, age) in enumerate(faults):
             # Some nodes have two faults.
-            fleet.say(number % 32, finding(check, health=health, age=float(age)))
+            fleet.report(number % 32, finding(check, health=health, age=float(age)))
     whole, parts = fleets
     whole.carry_out()
     marks_in_parts(parts, limit)

@@ -42,7 +42,7 @@ REPORTS = {
 def report(fleet: Fleet, number: int, what: str) -> None:
     found = REPORTS[what]
     fine = tuple(check for check in ("gpu-ecc", "gpu-lost") if all(check != active.check for active in found))
-    fleet.say(number, *found, proven=(in_order(fine),))
+    fleet.report(number, *found, proven=(in_order(fine),))
 
 
 def policy_of(budget: Budget, mode: Mode = Mode.ENFORCE) -> Policy:

@@ -150,9 +150,9 @@ def test_the_order_of_marks_in_a_small_fleet_does_not_matter(size: int) -> None:
 @pytest.mark.parametrize("size", [2, 3, 20, 39, 40, 41, 100])
 def test_the_planner_marks_a_suspect_node_at_any_size(size: int) -> None:
     fleet = Fleet(size, replace(AT_ONCE, budget=Budget()))
-    fleet.say(0, finding("gpu-ecc", health=Health.SUSPECT))
+    fleet.report(0, finding("gpu-ecc", health=Health.SUSPECT))
     fleet.carry_out()
-    fleet.say(1, finding("gpu-lost"))
+    fleet.report(1, finding("gpu-lost"))
     fleet.carry_out()
     assert fleet.marked() == [0, 1]
 
@@ -160,8 +160,8 @@ def test_the_planner_marks_a_suspect_node_at_any_size(size: int) -> None:
 def test_a_second_suspect_node_of_a_small_fleet_is_withheld_with_the_used_amount_and_the_limit() -> None:
     fleet = Fleet(3, replace(AT_ONCE, budget=Budget()))
     for number in range(2):
-        fleet.say(number, finding("gpu-ecc", health=Health.SUSPECT))
-    fleet.say(2, finding("gpu-lost"))
+        fleet.report(number, finding("gpu-ecc", health=Health.SUSPECT))
+    fleet.report(2, finding("gpu-lost"))
     fleet.carry_out()
     reasons = [
         decision.reason for found in fleet.planner.decisions.values() for decision in found if decision.reason
@@ -172,7 +172,7 @@ def test_a_second_suspect_node_of_a_small_fleet_is_withheld_with_the_used_amount
 def test_a_third_fatal_node_is_withheld_with_the_used_amount_and_the_limit() -> None:
     fleet = Fleet(3, replace(AT_ONCE, budget=Budget()))
     for number in range(3):
-        fleet.say(number, finding("gpu-lost"))
+        fleet.report(number, finding("gpu-lost"))
     fleet.carry_out()
     outcomes = [decision for found in fleet.planner.decisions.values() for decision in found]
     withheld = [decision for decision in outcomes if decision.state == IncidentState.WITHHELD]
@@ -187,7 +187,7 @@ def test_a_third_fatal_node_is_withheld_with_the_used_amount_and_the_limit() -> 
 def test_a_suspect_node_never_uses_the_reserve() -> None:
     fleet = Fleet(40, replace(AT_ONCE, budget=Budget(suspect=1.0)))
     for number in range(3):
-        fleet.say(number, finding("gpu-ecc", health=Health.SUSPECT))
+        fleet.report(number, finding("gpu-ecc", health=Health.SUSPECT))
     fleet.carry_out()
     reasons = {
         decision.reason for found in fleet.planner.decisions.values() for decision in found if decision.reason

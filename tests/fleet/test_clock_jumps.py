@@ -25,7 +25,7 @@ def jump(made: Fleet, seconds: float) -> None:
 @pytest.mark.parametrize("seconds", JUMPS)
 def test_a_grace_period_neither_ends_earlier_nor_later(seconds: float) -> None:
     made = Fleet(4, replace(AT_ONCE, grace=GracePeriods(60.0, 60.0, 60.0)))
-    made.say(0, finding(age=0.0))
+    made.report(0, finding(age=0.0))
     made.carry_out()
     jump(made, seconds)
     made.after(50.0)
@@ -44,7 +44,7 @@ def test_a_domain_with_warnings_of_the_past_recovers(seconds: float) -> None:
         evidence=(ReportedEvidence("infiniband", "port.link_downed rose by 1 to 1"),),
     )  # fmt: skip
     for number in range(LEAF):
-        made.say(number, lost)
+        made.report(number, lost)
     wait(made, 30.0)
     assert set(made.planner.diagnosis.degraded_domains) == {FIRST}
     jump(made, seconds)
@@ -70,13 +70,13 @@ def test_a_degraded_domain_explains_the_findings_of_its_nodes(seconds: float) ->
 def test_a_false_alarm_retracts_no_mark_from_before(seconds: float) -> None:
     made = fleet(48, replace(ENFORCED, diagnosis=diagnosis_policy()))
     wait(made, 1_500.0)
-    made.say(0, finding(age=0.0))
+    made.report(0, finding(age=0.0))
     wait(made, 5.0)
     assert made.marked() == [0]
     wait(made, 1_500.0)
     jump(made, seconds)
     for number in range(1, 48, 4):
-        made.say(number, finding(age=0.0))
+        made.report(number, finding(age=0.0))
     wait(made, 60.0)
     assert made.planner.diagnosis.suppressed_checks["gpu-lost"].retracts
     assert made.marked() == [0]

@@ -44,10 +44,10 @@ def reported(plans: list[Plan]) -> list[Any]:
 
 def test_a_fault_that_ends_within_its_grace_period_leaves_no_event_and_no_incident() -> None:
     fleet = Fleet(3, WAITS)
-    fleet.say(0, finding(age=0.0))
+    fleet.report(0, finding(age=0.0))
     plans = run(fleet, 10.0)
     assert {decision.state for decision in decisions(fleet)} == {IncidentState.PENDING}
-    fleet.say(0)
+    fleet.report(0)
     plans += run(fleet, 60.0)
     assert reported(plans) == []
     assert (fleet.planner.incidents, fleet.planner.pending) == ({}, {})
@@ -57,24 +57,24 @@ def test_a_fault_that_ends_within_its_grace_period_leaves_no_event_and_no_incide
 
 def test_the_same_in_observe_mode() -> None:
     fleet = Fleet(3, replace(WAITS, mode=Mode.OBSERVE))
-    fleet.say(0, finding(age=0.0))
+    fleet.report(0, finding(age=0.0))
     plans = run(fleet, 10.0)
-    fleet.say(0)
+    fleet.report(0)
     assert reported(plans + run(fleet, 60.0)) == []
 
 
 def test_a_fault_of_shared_hardware_waits_longer_and_leaves_no_trace_either() -> None:
     fleet = Fleet(3, replace(WAITS, topologies=(TopologyLabels("rack", ("rack",)),)))
-    fleet.say(0, finding(age=0.0, topologies=("rack",)))
+    fleet.report(0, finding(age=0.0, topologies=("rack",)))
     plans = run(fleet, 80.0)
     assert {decision.state for decision in decisions(fleet)} == {IncidentState.PENDING}
-    fleet.say(0)
+    fleet.report(0)
     assert reported(plans + run(fleet, 60.0)) == []
 
 
 def test_a_pending_mark_is_shown_with_the_time_left_and_is_not_withheld() -> None:
     fleet = Fleet(3, WAITS)
-    fleet.say(0, finding(age=0.0))
+    fleet.report(0, finding(age=0.0))
     run(fleet, 10.0)
     status = fleet_status(fleet.planner, LEADER, fleet.now)
     assert (
@@ -112,7 +112,7 @@ def test_a_late_report_of_a_short_fault_leaves_no_event_and_no_incident() -> Non
     assert (incident.state, decisions(fleet)) == (IncidentState.PENDING, [])
     [line] = list_incidents(fleet.planner, LEADER, fleet.now).incidents
     assert (line.state, line.seconds_left) == (IncidentState.PENDING, 28.0)
-    fleet.say(0)
+    fleet.report(0)
     plans += run(fleet, 60.0)
     assert reported(plans) == []
     assert [incident.cause for plan in plans for incident in plan.transient_incidents] == ["gpu-lost"]
@@ -121,15 +121,15 @@ def test_a_late_report_of_a_short_fault_leaves_no_event_and_no_incident() -> Non
 def test_a_short_fault_that_is_not_known_to_last_leaves_no_event_and_no_incident() -> None:
     fleet = Fleet(3, WAITS_A_MINUTE)
     for status in (DataStatus.STALE, DataStatus.UNKNOWN):
-        fleet.say(0, finding(age=2.0, data_status=status))
+        fleet.report(0, finding(age=2.0, data_status=status))
         plans = run(fleet, 10.0)
-        fleet.say(0)
+        fleet.report(0)
         assert reported(plans + run(fleet, 60.0)) == []
 
 
 def test_an_unconfirmed_fault_is_reported_after_its_grace_period() -> None:
     fleet = Fleet(3, WAITS_A_MINUTE)
-    fleet.say(0, finding(age=2.0, data_status=DataStatus.STALE))
+    fleet.report(0, finding(age=2.0, data_status=DataStatus.STALE))
     assert reported(run(fleet, 57.0)) == []
     plans = run(fleet, 5.0)
     assert [event.reason for plan in plans for event in plan.events] == ["NodeguardFinding"]
@@ -140,7 +140,7 @@ def test_an_unconfirmed_fault_is_reported_after_its_grace_period() -> None:
 def test_an_old_stale_fault_is_reported_beside_a_new_one() -> None:
     fleet = Fleet(3, WAITS_A_MINUTE)
     old = finding("gpu-ecc", age=600.0, data_status=DataStatus.STALE)
-    fleet.say(0, old, finding(age=2.0, data_status=DataStatus.STALE))
+    fleet.report(0, old, finding(age=2.0, data_status=DataStatus.STALE))
     assert [incident.state for incident in fleet.carry_out().incidents] == [IncidentState.OPEN]
 
 
@@ -157,17 +157,17 @@ def test_a_late_report_that_the_node_confirms_asks_for_its_mark() -> None:
 
 def test_each_short_fault_of_a_target_is_in_the_history() -> None:
     fleet = Fleet(3, WAITS_A_MINUTE)
-    fleet.say(0, finding())
+    fleet.report(0, finding())
     fleet.carry_out()
-    fleet.say(0)
+    fleet.report(0)
     run(fleet, 2.0)
     assert [incident.state for incident in fleet.planner.incidents["uid-0"].values()] == [
         IncidentState.RESOLVED
     ]
     for _ in range(2):
-        fleet.say(0, finding(age=2.0))
+        fleet.report(0, finding(age=2.0))
         plans = run(fleet, 5.0)
-        fleet.say(0)
+        fleet.report(0)
         plans += run(fleet, 5.0)
         assert reported(plans) == []
         assert [incident.state for plan in plans for incident in plan.transient_incidents] == [
@@ -177,7 +177,7 @@ def test_each_short_fault_of_a_target_is_in_the_history() -> None:
 
 def test_a_pending_incident_is_found_by_its_name_until_its_grace_period_ends() -> None:
     fleet = Fleet(3, WAITS)
-    fleet.say(0, finding(age=0.0))
+    fleet.report(0, finding(age=0.0))
     run(fleet, 10.0)
     [(name, incident)] = fleet.planner.pending["uid-0"].items()
     assert fleet.planner.pending_incident(name) is incident
@@ -191,7 +191,7 @@ def test_a_pending_incident_is_found_by_its_name_until_its_grace_period_ends() -
 def test_a_pause_withholds_a_mark_only_when_its_grace_period_is_over() -> None:
     fleet = Fleet(3, WAITS)
     fleet.planner.paused = "paused by alice: a bad driver"
-    fleet.say(0, finding(age=0.0))
+    fleet.report(0, finding(age=0.0))
     run(fleet, 10.0)
     assert [(decision.state, decision.reason) for decision in decisions(fleet)] == [
         (IncidentState.PENDING, "")
@@ -204,22 +204,22 @@ def test_a_pause_withholds_a_mark_only_when_its_grace_period_is_over() -> None:
 
 def test_a_pending_fault_leaves_an_open_incident_of_the_same_part_as_it_is() -> None:
     fleet = Fleet(3, WAITS)
-    fleet.say(0, finding("gpu-hot", health=Health.WARNING))
+    fleet.report(0, finding("gpu-hot", health=Health.WARNING))
     [opened] = fleet.carry_out().incidents
-    fleet.say(0, finding("gpu-hot", health=Health.WARNING), finding(age=0.0))
+    fleet.report(0, finding("gpu-hot", health=Health.WARNING), finding(age=0.0))
     plans = run(fleet, 10.0)
     [line] = list_incidents(fleet.planner, LEADER, fleet.now).incidents
     assert (line.name, line.state, line.cause) == (opened.name, IncidentState.PENDING, "gpu-lost")
-    fleet.say(0, finding("gpu-hot", health=Health.WARNING))
+    fleet.report(0, finding("gpu-hot", health=Health.WARNING))
     assert reported(plans + run(fleet, 5.0)) == []
     assert list_incidents(fleet.planner, LEADER, fleet.now).incidents[0].state == IncidentState.OPEN
 
 
 def test_an_active_mark_is_not_pending_for_another_fault() -> None:
     fleet = Fleet(3, WAITS)
-    fleet.say(0, finding())
+    fleet.report(0, finding())
     fleet.carry_out()
-    fleet.say(0, finding(), finding("gpu-ecc", age=0.0))
+    fleet.report(0, finding(), finding("gpu-ecc", age=0.0))
     fleet.carry_out()
     assert [incident.state for incident in list_incidents(fleet.planner, LEADER, fleet.now).incidents] == [
         IncidentState.MARKED
@@ -228,9 +228,9 @@ def test_an_active_mark_is_not_pending_for_another_fault() -> None:
 
 def test_a_mark_that_is_released_ends_its_incident_though_another_fault_is_pending() -> None:
     fleet = Fleet(3, WAITS)
-    fleet.say(0, finding())
+    fleet.report(0, finding())
     fleet.carry_out()
-    fleet.say(0, finding("gpu-ecc", age=0.0), proven=fleet.reports["uid-1"].passing)
+    fleet.report(0, finding("gpu-ecc", age=0.0), proven=fleet.reports["uid-1"].passing)
     plans = run(fleet, 5.0)
     assert fleet.marked() == []
     assert [incident.state for plan in plans for incident in plan.incidents] == [IncidentState.RESOLVED]
@@ -242,7 +242,7 @@ def test_a_mark_that_is_released_ends_its_incident_though_another_fault_is_pendi
 def test_in_observe_mode_each_request_is_a_dry_run_with_what_would_withhold_it() -> None:
     fleet = Fleet(3, replace(AT_ONCE, mode=Mode.OBSERVE, budget=Budget()))
     for number in range(3):
-        fleet.say(number, finding())
+        fleet.report(number, finding())
     plan = fleet.carry_out()
     assert {decision.state for decision in decisions(fleet)} == {IncidentState.DRY_RUN}
     full = "fleet budget would be used up: 1 of 1 nodes quarantined"
@@ -271,7 +271,7 @@ def test_a_hold_or_a_pause_is_the_reason_of_a_dry_run_in_observe_mode() -> None:
     fleet = Fleet(3, replace(AT_ONCE, mode=Mode.OBSERVE))
     fleet.change(0, annotations={HOLD_ANNOTATION: "alice"})
     for number in range(2):
-        fleet.say(number, finding())
+        fleet.report(number, finding())
     fleet.carry_out()
     assert sorted((decision.state, decision.reason) for decision in decisions(fleet)) == [
         (IncidentState.DRY_RUN, ""),
@@ -284,9 +284,9 @@ def test_a_hold_or_a_pause_is_the_reason_of_a_dry_run_in_observe_mode() -> None:
 def test_a_check_that_is_not_enforced_is_a_dry_run_beside_one_that_is() -> None:
     rules = (ModeRule(("gpu-lost",), Mode.ENFORCE),)
     fleet = Fleet(20, replace(AT_ONCE, mode=Mode.OBSERVE, modes=rules, budget=replace(WIDE, fleet=0.05)))
-    fleet.say(0, finding())
-    fleet.say(1, finding("port-down", "port/mlx5_0/1", health=Health.SUSPECT))
-    fleet.say(2, finding("gpu-ecc"))
+    fleet.report(0, finding())
+    fleet.report(1, finding("port-down", "port/mlx5_0/1", health=Health.SUSPECT))
+    fleet.report(2, finding("gpu-ecc"))
     fleet.carry_out()
     assert {decision.request.check: decision.state for decision in decisions(fleet)} == {
         "gpu-lost": IncidentState.MARKED,
@@ -305,7 +305,7 @@ def test_a_check_that_is_not_enforced_is_a_dry_run_beside_one_that_is() -> None:
 def test_without_a_cluster_a_mark_that_is_granted_is_advised() -> None:
     fleet = Fleet(3)
     fleet.restart(IncidentState.ADVISED)
-    fleet.say(0, finding())
+    fleet.report(0, finding())
     plan = fleet.carry_out()
     assert [incident.state for incident in plan.incidents] == [IncidentState.ADVISED]
     assert {decision.state for decision in decisions(fleet)} == {IncidentState.ADVISED}
@@ -315,15 +315,15 @@ def test_a_used_amount_that_changes_is_no_change_of_an_incident() -> None:
     """A GPU that is marked beside changes the used amount of the budget, not why the others are withheld."""
     fleet = Fleet(40, replace(AT_ONCE, budget=replace(WIDE, fleet=0.05)))
     fleet.publish(2)
-    fleet.say(0, finding())
+    fleet.report(0, finding())
     fleet.carry_out()
-    fleet.say(2, finding("gpu-ecc", "gpu/0000:3c:00", component="GPU-1"))
+    fleet.report(2, finding("gpu-ecc", "gpu/0000:3c:00", component="GPU-1"))
     fleet.carry_out()
-    fleet.say(1, finding("port-down", "port/mlx5_0/1"))
+    fleet.report(1, finding("port-down", "port/mlx5_0/1"))
     fleet.carry_out()
     [line] = list_incidents(fleet.planner, LEADER, fleet.now, {IncidentState.WITHHELD}).incidents
     assert line.summary == "fleet budget used up: 1.125 of 2 nodes marked"
-    fleet.say(
+    fleet.report(
         2, finding("gpu-ecc", "gpu/0000:3c:00"), finding("gpu-ecc", "gpu/0000:3d:00", component="GPU-2")
     )
     plan = fleet.carry_out()
@@ -352,7 +352,7 @@ def test_only_what_is_enforced_is_granted_or_withheld(
     fleet = Fleet(6, policy)
     fleet.planner.paused = "paused by alice" if paused else ""
     for number, check, age in faults:
-        fleet.say(number, finding(check, age=age))
+        fleet.report(number, finding(check, age=age))
     fleet.carry_out()
     for decision in decisions(fleet):
         rules = [
@@ -372,14 +372,14 @@ def test_only_what_is_enforced_is_granted_or_withheld(
 def test_a_node_is_charged_until_its_uncordon_is_observed() -> None:
     budget = replace(WIDE, fleet=0.1)
     fleet = Fleet(10, replace(AT_ONCE, budget=budget, marks=MarkWrites(cordon=True)))
-    fleet.say(0, finding())
+    fleet.report(0, finding())
     fleet.carry_out()
     assert fleet.nodes["uid-0"].unschedulable
-    fleet.say(0)
+    fleet.report(0)
     release = fleet.plan()
     assert [desired.cordon for desired in release.nodes] == [False]
     fleet.planner.record_issued(release)
-    fleet.say(1, finding())
+    fleet.report(1, finding())
     # Either may be written first: until the release is seen, it spares no budget.
     assert [desired.uid for desired in fleet.plan().nodes] == []
     fleet.write(release)

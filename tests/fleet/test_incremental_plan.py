@@ -95,7 +95,7 @@ class Incremental(Life):
         """Some nodes are marked and settled at the start: later changes have to reach them."""
         super().begin(policy, devices)
         for number in unhealthy:
-            self.fleet.say(number, finding(CHECKS[number % len(CHECKS)]))
+            self.fleet.report(number, finding(CHECKS[number % len(CHECKS)]))
         self.settle(0.0)
 
     @rule(number=numbers, under_maintenance=st.booleans())
@@ -157,7 +157,7 @@ class Incremental(Life):
         """A marked node reports something else."""
         if marked := self.fleet.marked():
             number = marked[index % len(marked)]
-            self.fleet.say(number, *(() if passing else findings), proven=ALL_PROVEN if passing else ())
+            self.fleet.report(number, *(() if passing else findings), proven=ALL_PROVEN if passing else ())
             self.compare()
 
     @rule(index=numbers, text=st.sampled_from(["", "mine"]))
@@ -230,7 +230,7 @@ class Diagnosed(Incremental):
     @rule(rack=st.integers(0, SIZE // 8 - 1), members=st.integers(3, 8), port=ports, wait=st.booleans())
     def degrade(self, rack: int, members: int, port: ReportedFinding, wait: bool) -> None:
         for number in range(rack * 8, rack * 8 + members):
-            self.fleet.say(number, port)
+            self.fleet.report(number, port)
         if wait:
             self.fleet.after(5.0)
             self.fleet.after(10.0)
@@ -238,18 +238,18 @@ class Diagnosed(Incremental):
     @rule(nodes=st.sets(numbers, min_size=5, max_size=12), port=ports)
     def false_alarm(self, nodes: set[int], port: ReportedFinding) -> None:
         for number in nodes:
-            self.fleet.say(number, port)
+            self.fleet.report(number, port)
 
     @rule(nodes=st.sets(numbers, min_size=1), driver=st.sampled_from(["580.1", "580.2"]))
     def roll_out(self, nodes: set[int], driver: str) -> None:
         for number in nodes:
-            self.fleet.say(number, inventory=Inventory(driver=driver))
+            self.fleet.report(number, inventory=Inventory(driver=driver))
 
     @rule(rack=st.integers(0, SIZE // 8 - 1))
     def repair(self, rack: int) -> None:
         passing = (in_order(), in_order(("port-down", "port-errors"), (PORT,)))
         for number in range(rack * 8, rack * 8 + 8):
-            self.fleet.say(number, proven=passing)
+            self.fleet.report(number, proven=passing)
 
     def every_release_has_a_reason(self, plan: Plan) -> None:
         """Marks are also superseded by a domain here; test_domain_marks has the reasons."""

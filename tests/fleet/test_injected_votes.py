@@ -72,8 +72,8 @@ def test_injected_faults_change_no_diagnosis_and_no_statistics(seed: int, is_wid
             component = ReportedComponent(f"GPU-{number}", "H100")
             inventory = Inventory(components={SLOTS[0]: component})
             proven = (in_order(targets=SLOTS),) if not real else ()
-            plain.say(number, *real, proven=proven, inventory=inventory)
-            rehearsed.say(number, *real, proven=proven, inventory=inventory, injected=injected)
+            plain.report(number, *real, proven=proven, inventory=inventory)
+            rehearsed.report(number, *real, proven=proven, inventory=inventory, injected=injected)
         seconds = source.choice([1.0, 20.0, 120.0, 700.0])
         for fleet in (plain, rehearsed):
             fleet.after(seconds)

@@ -29,7 +29,7 @@ def incidents(fleet: Fleet, number: int = 0) -> list[Incident]:
 
 def inject(fleet: Fleet, *faults: str, number: int = 0) -> None:
     injected = tuple(finding(check, age=0.0) for check in faults)
-    fleet.say(number, proven=(in_order(),), injected=injected)
+    fleet.report(number, proven=(in_order(),), injected=injected)
 
 
 def test_an_injected_fault_is_marked_and_released_after_its_check_passed() -> None:
@@ -51,7 +51,7 @@ def test_an_injected_fault_is_marked_and_released_after_its_check_passed() -> No
     fleet.after(300.0)
     fleet.carry_out()
     assert fleet.marked() == [0]  # the passing results of the check itself release nothing meanwhile
-    fleet.say(0)
+    fleet.report(0)
     fleet.carry_out()
     assert [item.state for item in incidents(fleet)] == [IncidentState.RECOVERING]
     fleet.after(61.0)
@@ -113,7 +113,7 @@ def test_an_injected_fault_obeys_the_policy(policy: Policy) -> None:
 
 def test_a_real_fault_is_not_hidden_by_an_injected_one_of_its_check() -> None:
     fleet = Fleet(1, ALLOWED)
-    fleet.say(0, finding(), injected=(finding(message="another text"),))
+    fleet.report(0, finding(), injected=(finding(message="another text"),))
     fleet.carry_out()
     [incident] = incidents(fleet)
     assert (incident.injected, incident.message) == (False, f"gpu-lost at {GPU}")
@@ -126,14 +126,14 @@ def test_a_real_fault_takes_over_the_mark_of_an_injected_one() -> None:
     fleet = Fleet(1, ALLOWED)
     inject(fleet, "gpu-lost")
     fleet.carry_out()
-    fleet.say(0, finding(), injected=(finding(),))
+    fleet.report(0, finding(), injected=(finding(),))
     fleet.carry_out()
     [cause] = record(fleet).causes
     assert (cause.injected, fleet.marked()) == (False, [0])
     charge = record(fleet).charge
     assert charge is not None
     assert not charge.injected
-    fleet.say(0, finding())  # the rehearsal ends, the fault does not
+    fleet.report(0, finding())  # the rehearsal ends, the fault does not
     fleet.carry_out()
     assert fleet.marked() == [0]
     assert {item.injected: item.state for item in incidents(fleet)} == {
@@ -144,13 +144,13 @@ def test_a_real_fault_takes_over_the_mark_of_an_injected_one() -> None:
 
 def test_an_injected_fault_releases_no_mark_of_a_real_one() -> None:
     fleet = Fleet(1, ALLOWED)
-    fleet.say(0, finding("gpu-ecc"))
+    fleet.report(0, finding("gpu-ecc"))
     fleet.carry_out()
-    fleet.say(0, finding("gpu-ecc"), proven=(), injected=(finding("gpu-lost"),))
+    fleet.report(0, finding("gpu-ecc"), proven=(), injected=(finding("gpu-lost"),))
     fleet.carry_out()
-    fleet.say(0, proven=(), injected=(finding("gpu-ecc"),))
+    fleet.report(0, proven=(), injected=(finding("gpu-ecc"),))
     fleet.carry_out()
-    fleet.say(0, proven=())
+    fleet.report(0, proven=())
     fleet.carry_out()
     assert [(cause.check, cause.injected) for cause in record(fleet).causes] == [
         ("gpu-ecc", False),
@@ -160,7 +160,7 @@ def test_an_injected_fault_releases_no_mark_of_a_real_one() -> None:
 
 def test_a_target_with_a_real_and_an_injected_fault_has_two_incidents() -> None:
     fleet = Fleet(1, ALLOWED)
-    fleet.say(0, finding("gpu-ecc"), injected=(finding("gpu-lost"),))
+    fleet.report(0, finding("gpu-ecc"), injected=(finding("gpu-lost"),))
     fleet.carry_out()
     assert {item.injected: item.cause for item in incidents(fleet)} == {False: "gpu-ecc", True: "gpu-lost"}
 
@@ -170,7 +170,7 @@ def test_an_injected_fault_makes_no_later_soak_period_longer() -> None:
     for _ in range(3):
         inject(fleet, "gpu-lost")
         fleet.carry_out()
-        fleet.say(0)
+        fleet.report(0)
         fleet.carry_out()
         fleet.after(61.0)
         fleet.carry_out()
@@ -182,7 +182,7 @@ def test_a_real_fault_gets_the_budget_before_an_injected_one() -> None:
     budget = replace(AT_ONCE.budget, fleet=0.01)
     fleet = Fleet(8, replace(ALLOWED, budget=budget))
     inject(fleet, "gpu-lost", number=1)
-    fleet.say(2, finding("gpu-ecc", health=Health.FATAL, age=1.0))
+    fleet.report(2, finding("gpu-ecc", health=Health.FATAL, age=1.0))
     fleet.carry_out()
     assert fleet.marked() == [2]
     assert [item.state for item in incidents(fleet, 1)] == [IncidentState.WITHHELD]
@@ -192,14 +192,16 @@ def test_a_real_fault_gets_the_budget_before_an_injected_one() -> None:
 def test_only_a_real_fault_counts_against_its_component(is_injected: bool) -> None:
     fleet = Fleet(40, ALLOWED)
     for number in range(40):
-        fleet.say(number, inventory=Inventory(components={GPU: ReportedComponent(f"GPU-{number}", "H100")}))
+        fleet.report(
+            number, inventory=Inventory(components={GPU: ReportedComponent(f"GPU-{number}", "H100")})
+        )
     inventory = fleet.reports["uid-0"].inventory
     for _ in range(8):
         fault = (finding(age=0.0, component="GPU-0"),)
         real, injected = ((), fault) if is_injected else (fault, ())
-        fleet.say(0, *real, proven=(), inventory=inventory, injected=injected)
+        fleet.report(0, *real, proven=(), inventory=inventory, injected=injected)
         fleet.after(700.0)
-        fleet.say(0, inventory=inventory)
+        fleet.report(0, inventory=inventory)
         fleet.after(700.0)
     offenders = fleet.planner.component_faults.repeat_offenders(fleet.now)
     assert [offender.part for offender in offenders] == ([] if is_injected else ["GPU-0"])
@@ -213,7 +215,7 @@ def test_a_restarted_aggregator_keeps_the_mark_and_releases_it() -> None:
     fleet.carry_out()
     assert fleet.marked() == [0]
     assert [item.injected for item in incidents(fleet)] == [True]
-    fleet.say(0)
+    fleet.report(0)
     fleet.carry_out()
     assert fleet.marked() == []
 
@@ -231,9 +233,9 @@ def test_a_real_fault_that_joins_an_injected_mark_has_the_charge() -> None:
     inject(fleet, "gpu-ecc")
     fleet.carry_out()
     fleet.after(5.0)
-    fleet.say(0, finding("gpu-lost"), injected=(finding("gpu-ecc", age=5.0),))
+    fleet.report(0, finding("gpu-lost"), injected=(finding("gpu-ecc", age=5.0),))
     fleet.carry_out()
-    fleet.say(0)
+    fleet.report(0)
     fleet.carry_out()
     assert fleet.marked() == []
     assert [(past.check, past.occurrences) for past in record(fleet).past_charges] == [("gpu-lost", 1)]

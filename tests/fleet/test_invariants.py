@@ -148,16 +148,16 @@ class Life(RuleBasedStateMachine):
 
     @rule(number=numbers, found=findings)
     def fault(self, number: int, found: list[Any]) -> None:
-        self.fleet.say(number, *found)
+        self.fleet.report(number, *found)
 
     @rule(number=numbers, proven=st.booleans())
     def recover(self, number: int, proven: bool) -> None:
-        self.fleet.say(number, proven=ALL_PROVEN if proven else ())
+        self.fleet.report(number, proven=ALL_PROVEN if proven else ())
 
     @rule(first=numbers, found=findings)
     def storm(self, first: int, found: list[Any]) -> None:
         for number in range(first, SIZE):
-            self.fleet.say(number, *found)
+            self.fleet.report(number, *found)
 
     @rule(number=numbers)
     def cordon(self, number: int) -> None:
@@ -293,7 +293,7 @@ def test_the_order_of_arrival_does_not_matter(
     for order_of_arrival in (list(latest.items()), shuffled):
         fleet = Fleet(SIZE, policy)
         for number, found in order_of_arrival:
-            fleet.say(number, *found)
+            fleet.report(number, *found)
         plan = fleet.plan()
         plans.append((set(plan.nodes), {(device_rule.name, device_rule.state) for device_rule in plan.rules}))
     assert plans[0] == plans[1]

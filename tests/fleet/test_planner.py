@@ -16,7 +16,7 @@ QUARANTINE = "nodeguard.dev/quarantine=gpu-bus"
 
 def test_a_fatal_finding_becomes_a_taint_a_condition_and_an_incident() -> None:
     fleet = Fleet(3)
-    fleet.say(1, finding())
+    fleet.report(1, finding())
     plan = fleet.carry_out()
     assert fleet.taints(1) == [QUARANTINE]
     condition = fleet.nodes["uid-1"].condition
@@ -32,8 +32,8 @@ def test_a_fatal_finding_becomes_a_taint_a_condition_and_an_incident() -> None:
 
 def test_a_suspect_mark_keeps_gangs_away_and_a_warning_marks_nothing() -> None:
     fleet = Fleet(2)
-    fleet.say(0, finding(health=Health.SUSPECT))
-    fleet.say(1, finding(health=Health.WARNING))
+    fleet.report(0, finding(health=Health.SUSPECT))
+    fleet.report(1, finding(health=Health.WARNING))
     fleet.carry_out()
     assert fleet.taints(0) == ["nodeguard.dev/suspect=gpu-bus"]
     assert fleet.taints(1) == []
@@ -42,7 +42,7 @@ def test_a_suspect_mark_keeps_gangs_away_and_a_warning_marks_nothing() -> None:
 
 def test_observe_mode_writes_nothing_and_reports_a_dry_run() -> None:
     fleet = Fleet(3, replace(AT_ONCE, mode=Mode.OBSERVE))
-    fleet.say(1, finding())
+    fleet.report(1, finding())
     plan = fleet.carry_out()
     assert (plan.nodes, plan.rules) == ((), ())
     assert [incident.state for incident in plan.incidents] == [IncidentState.DRY_RUN]
@@ -53,7 +53,7 @@ def test_observe_mode_writes_nothing_and_reports_a_dry_run() -> None:
 def test_a_restart_gives_the_same_plan() -> None:
     fleet = Fleet(100, Policy(mode=Mode.ENFORCE, grace=GracePeriods(0.0, 0.0)))
     for number in range(20):
-        fleet.say(number, finding(age=100.0 + number))
+        fleet.report(number, finding(age=100.0 + number))
     fleet.carry_out()
     before = fleet.marked()
     assert len(before) == 5
@@ -65,10 +65,10 @@ def test_a_restart_gives_the_same_plan() -> None:
 
 def test_a_pending_plan_counts() -> None:
     fleet = Fleet(20, replace(AT_ONCE, budget=replace(WIDE, fleet=0.05)))
-    fleet.say(0, finding(age=10.0))
+    fleet.report(0, finding(age=10.0))
     first = fleet.plan()
     fleet.planner.record_issued(first)
-    fleet.say(1, finding(age=1000.0))
+    fleet.report(1, finding(age=1000.0))
     second = fleet.plan()
     assert [node.name for node in first.nodes] == ["node-0"]
     assert second.nodes == ()
@@ -78,7 +78,7 @@ def test_a_pending_plan_counts() -> None:
 
 def test_a_node_with_the_same_name_and_another_uid_is_new() -> None:
     fleet = Fleet(2)
-    fleet.say(0, finding())
+    fleet.report(0, finding())
     fleet.carry_out()
     other = replace(fleet.nodes.pop("uid-0"), uid="uid-9", taints=(), annotations={}, condition=None)
     fleet.reports.pop("uid-0")
@@ -94,7 +94,7 @@ def test_unmark_leaves_nothing() -> None:
     fleet = Fleet(3, replace(AT_ONCE, marks=MarkWrites(cordon=True)))
     fleet.publish(2)
     for number in range(3):
-        fleet.say(number, finding())
+        fleet.report(number, finding())
     fleet.change(1, taints=(foreign(),))
     fleet.carry_out()
     fleet.planner.paused = "unmarked"
@@ -108,7 +108,7 @@ def test_unmark_leaves_nothing() -> None:
 
 def test_restored_incidents_continue_and_those_of_deleted_nodes_end() -> None:
     fleet = Fleet(2)
-    fleet.say(0, finding())
+    fleet.report(0, finding())
     fleet.carry_out()
     [incident] = fleet.planner.incidents["uid-0"].values()
     fleet.restart()
@@ -123,7 +123,7 @@ def test_restored_incidents_continue_and_those_of_deleted_nodes_end() -> None:
 
 def test_a_restored_incident_stays_until_its_node_reports() -> None:
     fleet = Fleet(1, replace(AT_ONCE, mode=Mode.OBSERVE))
-    fleet.say(0, finding())
+    fleet.report(0, finding())
     [incident] = fleet.carry_out().incidents
     assert incident.state == IncidentState.DRY_RUN
 
@@ -131,9 +131,9 @@ def test_a_restored_incident_stays_until_its_node_reports() -> None:
     fleet.planner.restore_incidents([incident])
     fleet.see(fleet.nodes["uid-0"])
     assert fleet.plan().incidents == ()
-    fleet.say(0, finding())
+    fleet.report(0, finding())
     assert fleet.carry_out().incidents == ()
-    fleet.say(0)
+    fleet.report(0)
     [over] = fleet.carry_out().incidents
     assert (over.state, over.occurrences) == (IncidentState.RESOLVED, 1)
 
@@ -141,18 +141,18 @@ def test_a_restored_incident_stays_until_its_node_reports() -> None:
 def test_an_edited_rule_stays_and_blocks_nothing() -> None:
     fleet = Fleet(2)
     fleet.publish(0)
-    fleet.say(0, finding())
+    fleet.report(0, finding())
     fleet.carry_out()
     [rule] = fleet.rules.values()
     for state in ("", "{", '{"causes":[]}', rule.state.replace("quarantine", "suspect")):
         fleet.rules[rule.name] = replace(rule, state=state)
         fleet.restart()
-        fleet.say(0)
-        fleet.say(1, finding())
+        fleet.report(0)
+        fleet.report(1, finding())
         plan = fleet.carry_out()
         assert plan.rules_gone == ()
         assert fleet.marked() == [1]
-    fleet.say(0, finding())
+    fleet.report(0, finding())
     fleet.carry_out()
     assert decode_record(fleet.rules[rule.name].state)
 
@@ -161,17 +161,17 @@ def test_a_written_node_does_not_confirm_its_device_rules() -> None:
     fleet = Fleet(20, replace(AT_ONCE, budget=replace(WIDE, fleet=0.05)))
     fleet.publish(0)
     every = [f"gpu/0000:{0x3B + at:02x}:00" for at in range(8)]
-    fleet.say(0, *(finding(target=slot, component="") for slot in every[:7]))
+    fleet.report(0, *(finding(target=slot, component="") for slot in every[:7]))
     fleet.carry_out()
     first = tuple(finding(target=slot, component="") for slot in every[1:])
-    fleet.say(0, *first, proven=(in_order(targets=every[:1]),))
+    fleet.report(0, *first, proven=(in_order(targets=every[:1]),))
     plan = fleet.plan()
     assert (len(plan.nodes), len(plan.rules), len(plan.rules_gone)) == (1, 1, 1)
     fleet.planner.record_issued(plan)
     fleet.planner.record_written("uid-0", plan.nodes[0].state)
     fleet.mark(plan.nodes[0])
     fleet.publish(1)
-    fleet.say(1, *(finding(target=slot, component="") for slot in every))
+    fleet.report(1, *(finding(target=slot, component="") for slot in every))
     assert fleet.plan().rules == ()
     assert fleet.plan().nodes == ()
 
@@ -179,9 +179,9 @@ def test_a_written_node_does_not_confirm_its_device_rules() -> None:
 def test_a_device_mark_is_released_once_even_if_its_rule_is_deleted_late() -> None:
     fleet = Fleet(1)
     fleet.publish(0)
-    fleet.say(0, finding())
+    fleet.report(0, finding())
     fleet.carry_out()
-    fleet.say(0)
+    fleet.report(0)
     plan = fleet.plan()
     fleet.planner.record_issued(plan)
     for node in plan.nodes:
@@ -198,30 +198,30 @@ def test_a_device_mark_is_released_once_even_if_its_rule_is_deleted_late() -> No
 def test_a_marked_node_is_charged_though_its_driver_is_dead_and_its_agent_silent() -> None:
     fleet = Fleet(40, replace(AT_ONCE, budget=replace(WIDE, fleet=0.05)))
     for number in range(2):
-        fleet.say(number, finding())
+        fleet.report(number, finding())
     fleet.carry_out()
     for number in range(2):
         fleet.change(number, gpus=0)
         del fleet.reports[f"uid-{number}"]
     fleet.restart()
-    fleet.say(2, finding())
+    fleet.report(2, finding())
     fleet.carry_out()
     assert fleet.marked() == [0, 1]
 
 
 def test_an_earlier_write_does_not_confirm_a_pending_one() -> None:
     fleet = Fleet(20, replace(AT_ONCE, budget=replace(WIDE, fleet=0.05)))
-    fleet.say(0, finding())
+    fleet.report(0, finding())
     fleet.carry_out()
-    fleet.say(0)
+    fleet.report(0)
     away = fleet.plan()
     fleet.planner.record_issued(away)
-    fleet.say(0, finding("gpu-ecc"))
+    fleet.report(0, finding("gpu-ecc"))
     fleet.planner.record_issued(again := fleet.plan())
     assert again.nodes
     fleet.planner.record_written("uid-0", away.nodes[0].state)
     fleet.mark(away.nodes[0])
-    fleet.say(1, finding())
+    fleet.report(1, finding())
     assert fleet.plan().nodes == ()
 
 
@@ -232,7 +232,7 @@ def test_the_data_of_one_agent_is_bounded_and_its_mark_is_released() -> None:
         [finding(check=f"a check of its own {number}" * 9, target="node") for number in range(128)],
     ):
         fleet = Fleet(20)
-        fleet.say(0, *found)
+        fleet.report(0, *found)
         fleet.carry_out()
         assert fleet.marked() == [0]
         record = decode_record(fleet.nodes["uid-0"].annotations[STATE_ANNOTATION])
@@ -241,18 +241,18 @@ def test_the_data_of_one_agent_is_bounded_and_its_mark_is_released() -> None:
         assert fleet.plan().nodes == ()
         fleet.restart()
         slots = {*found[0].targets, *(active.target for active in found)}
-        fleet.say(0, proven=(in_order((active.check for active in found), slots),))
+        fleet.report(0, proven=(in_order((active.check for active in found), slots),))
         fleet.carry_out()
         assert fleet.marked() == []
 
 
 def test_ages_and_families_may_have_any_value() -> None:
     fleet = Fleet(20)
-    fleet.say(0, finding(age=1.7e308, family="gp\u00fc\u00b2"))
+    fleet.report(0, finding(age=1.7e308, family="gp\u00fc\u00b2"))
     plan = fleet.carry_out()
     assert fleet.taints(0) == ["nodeguard.dev/quarantine=gp"]
     assert [incident.first_seen for incident in plan.incidents] == [0.0]
-    fleet.say(1, finding(age=1.7e308, health=Health.WARNING))
+    fleet.report(1, finding(age=1.7e308, health=Health.WARNING))
     assert [incident.first_seen for incident in fleet.plan().incidents] == [0.0]
 
 
@@ -267,9 +267,9 @@ def test_interned_tuples_are_bounded() -> None:
 
 def test_a_taint_that_was_never_written_was_not_removed() -> None:
     fleet = Fleet(1, replace(AT_ONCE, marks=MarkWrites(taint=False)))
-    fleet.say(0, finding())
+    fleet.report(0, finding())
     fleet.carry_out()
-    fleet.say(0, proven=())
+    fleet.report(0, proven=())
     for policy in (AT_ONCE, replace(AT_ONCE, marks=MarkWrites(taint=False)), AT_ONCE):
         fleet.planner.set_policy(policy)
         assert fleet.carry_out().released == ()
@@ -279,7 +279,7 @@ def test_a_taint_that_was_never_written_was_not_removed() -> None:
 def test_a_device_that_comes_back_is_marked_again() -> None:
     fleet = Fleet(20, replace(AT_ONCE, budget=replace(WIDE, check=CheckLimit(new=1, within=600.0))))
     fleet.publish(0)
-    fleet.say(0, finding(component=""))
+    fleet.report(0, finding(component=""))
     fleet.carry_out()
     fleet.planner.update_devices("node-0", fleet.devices["node-0"][1:])
     plan = fleet.carry_out()
@@ -295,7 +295,7 @@ def test_a_device_that_comes_back_is_marked_again() -> None:
 
 def test_a_clock_that_was_set_back_delays_no_mark() -> None:
     fleet = Fleet(1, replace(AT_ONCE, grace=GracePeriods(5.0, 60.0)))
-    fleet.say(0, finding(age=0.0))
+    fleet.report(0, finding(age=0.0))
     fleet.carry_out()
     assert fleet.marked() == []
     fleet.wall -= 7200.0
@@ -307,9 +307,9 @@ def test_a_clock_that_was_set_back_delays_no_mark() -> None:
 def test_forgotten_charges_leave_the_budgets() -> None:
     fleet = Fleet(1, replace(AT_ONCE, soak=SoakPeriod(0.0, 0.0, 60.0)))
     for _ in range(3):
-        fleet.say(0, finding())
+        fleet.report(0, finding())
         fleet.carry_out()
-        fleet.say(0)
+        fleet.report(0)
         fleet.carry_out()
         fleet.after(61.0)
         fleet.carry_out()
@@ -318,22 +318,22 @@ def test_forgotten_charges_leave_the_budgets() -> None:
 
 def test_an_edited_record_has_a_charge_if_it_has_a_cause() -> None:
     fleet = Fleet(20, replace(AT_ONCE, budget=replace(WIDE, fleet=0.05)))
-    fleet.say(0, finding())
+    fleet.report(0, finding())
     fleet.carry_out()
     whole = decode_record(fleet.nodes["uid-0"].annotations[STATE_ANNOTATION]) or MarkRecord()
     fleet.change(0, annotations={STATE_ANNOTATION: encode_record(replace(whole, charge=None))})
-    fleet.say(1, finding())
+    fleet.report(1, finding())
     fleet.carry_out()
     assert fleet.marked() == [0]
     fleet.change(0, annotations={STATE_ANNOTATION: encode_record(replace(whole, causes=()))}, taints=())
-    fleet.say(0)
+    fleet.report(0)
     fleet.carry_out()
     assert fleet.marked() == [1]
 
 
 def test_a_late_report_counts_after_a_heartbeat_confirms_it() -> None:
     fleet = Fleet(1)
-    fleet.say(0, finding())
+    fleet.report(0, finding())
     fleet.carry_out()
     fleet.planner.record_report(
         "uid-0", replace(fleet.reports["uid-0"], findings=(), passing=(in_order(),), age=900.0), fleet.now
@@ -354,7 +354,7 @@ def test_a_late_report_counts_after_a_heartbeat_confirms_it() -> None:
 def test_a_changed_reason_of_a_withheld_mark_is_reported() -> None:
     fleet = Fleet(20, replace(AT_ONCE, grace=GracePeriods(60.0, 60.0), budget=replace(WIDE, fleet=0.05)))
     for number in range(2):
-        fleet.say(number, finding(age=0.0))
+        fleet.report(number, finding(age=0.0))
     fleet.after(60.0)
     assert {event.message.partition("; ")[2].partition(" (")[0] for event in fleet.carry_out().events} == {
         "new work is kept off node node-0",
@@ -368,17 +368,17 @@ def test_a_changed_reason_of_a_withheld_mark_is_reported() -> None:
 
 def test_a_taint_in_removal_is_not_foreign() -> None:
     fleet = Fleet(2)
-    fleet.say(0, finding())
+    fleet.report(0, finding())
     fleet.after(1.0)
     fleet.carry_out()
-    fleet.say(0)
+    fleet.report(0)
     fleet.after(1.0)
     plan = fleet.plan()
     fleet.planner.record_issued(plan)
     [gone] = plan.nodes
     assert gone.taints == ()
     # Before that is written, there is news.
-    fleet.say(0, finding("gpu-hot", health=Health.SUSPECT))
+    fleet.report(0, finding("gpu-hot", health=Health.SUSPECT))
     fleet.after(1.0)
     [node] = fleet.plan().nodes
     assert [taint.key for taint in node.taints] == [Mark.SUSPECT.key]

@@ -71,7 +71,7 @@ class World:
             elif kind in FAULTS and number not in self.dark:
                 # A fault that goes on is not younger in a later report.
                 if FAULTS[kind] not in made.reports[f"uid-{number}"].findings:
-                    made.say(number, FAULTS[kind])
+                    made.report(number, FAULTS[kind])
             elif kind == "recover":
                 self.dark.pop(number, None)
                 made.change(number, ready=True, not_ready_since=0.0)

@@ -19,7 +19,7 @@ DOMAIN = "nodeguard.dev/domain-degraded=fabric"
 
 def test_a_restored_domain_supersedes_no_older_mark() -> None:
     made = fleet(80, POLICY)
-    made.say(0, FLAP)
+    made.report(0, FLAP)
     pass_time(made, 8_000.0, 100.0)
     fails(made, range(1, 8))
     wait(made, 120.0)
@@ -34,7 +34,7 @@ def test_a_restored_domain_supersedes_no_older_mark() -> None:
 def test_a_restart_while_a_check_fires_widely_does_not_delay_its_suppression() -> None:
     made = fleet(48, POLICY)
     for number in SPREAD:
-        made.say(number, finding(age=0.0))
+        made.report(number, finding(age=0.0))
     wait(made, 5.0)
     restart(made)
     wait(made, 60.0)
@@ -46,7 +46,7 @@ def test_old_faults_that_new_agents_report_are_no_false_alarm() -> None:
     for number in range(48):
         labels = {"pod": f"p{number // 40}", "rack": f"r{number // 8}"}
         made.see(Node(f"node-{number}", f"uid-{number}", labels=labels, gpus=8))
-        made.say(number, *([finding(age=5.0)] if number in SPREAD else []))
+        made.report(number, *([finding(age=5.0)] if number in SPREAD else []))
     wait(made, 120.0)
     assert not made.planner.diagnosis.suppressed_checks
 

@@ -25,7 +25,7 @@ def suppressed_fleet(numbers: list[int], fault: ReportedFinding) -> Fleet:
     made = fleet(48, POLICY)
     pass_time(made, 2_000.0, 500.0)
     for number in numbers:
-        made.say(number, fault)
+        made.report(number, fault)
     pass_time(made, 60.0, 5.0)
     assert set(made.planner.diagnosis.suppressed_checks) == {fault.check}
     return made
@@ -77,7 +77,7 @@ def test_a_mark_from_after_the_episode_stays() -> None:
     made = suppressed_fleet([*range(0, 40, 3)], finding(age=0.0))
     pass_time(made, LONGEST, 100.0)
     assert made.planner.diagnosis.suppressed_checks["gpu-lost"].recovered
-    made.say(47, finding(age=0.0))
+    made.report(47, finding(age=0.0))
     pass_time(made, 30.0, 5.0)
     assert made.marked() == [47]
     restart(made)
@@ -100,10 +100,10 @@ def test_a_check_that_is_suppressed_for_a_version_is_so_on_a_cordoned_node() -> 
     made = fleet(48, replace(POLICY, grace=GracePeriods(60.0, 60.0, 90.0)))
     broken = replace(finding(age=0.0), check="driver-broken", target="node", topologies=("driver",))
     for number in range(48):
-        made.say(number, inventory=Inventory(driver="580.2" if number < 8 else "580.1"))
+        made.report(number, inventory=Inventory(driver="580.2" if number < 8 else "580.1"))
     pass_time(made, 2_000.0, 100.0)
     for number in (0, 3, 4, 6, 7):
-        made.say(number, broken, inventory=Inventory(driver="580.2"))
+        made.report(number, broken, inventory=Inventory(driver="580.2"))
     pass_time(made, 60.0, 5.0)
     assert made.planner.diagnosis.suppressed_checks["driver-broken"].domain == "driver/580.2"
     made.change(6, unschedulable=True)

@@ -8,9 +8,9 @@ from tests.fleet.scene import Fleet, finding
 
 def test_past_charges_stay_until_they_are_forgotten() -> None:
     fleet = Fleet(2)
-    fleet.say(0, finding())
+    fleet.report(0, finding())
     fleet.carry_out()
-    fleet.say(0)
+    fleet.report(0)
     fleet.carry_out()
     assert fleet.nodes["uid-0"].annotations[STATE_ANNOTATION]
     fleet.after(86_399.0)
@@ -24,9 +24,9 @@ def test_past_charges_stay_until_they_are_forgotten() -> None:
 
 def test_released_marks_are_forgotten_without_another_change() -> None:
     fleet = Fleet(3)
-    fleet.say(1, finding())
+    fleet.report(1, finding())
     fleet.carry_out()
-    fleet.say(1)
+    fleet.report(1)
     fleet.carry_out()
     for _ in range(3):
         assert fleet.nodes["uid-1"].annotations[STATE_ANNOTATION]

@@ -178,7 +178,7 @@ def test_a_suppressed_check_has_its_reason() -> None:
     made = fleet(120, replace(ENFORCED, diagnosis=diagnosis_policy()))
     wait(made, 700.0)
     for number in (0, 9, 41, 49, 89, 97):
-        made.say(number, finding(age=0.0))
+        made.report(number, finding(age=0.0))
         wait(made, 5.0)
     wait(made, 20.0)
     [held] = fleet_status(made.planner, LEADER, made.now).suppressed_checks
@@ -199,7 +199,7 @@ def test_a_check_that_fires_on_one_version_only() -> None:
     for number in range(120):
         runs(number, "570.1" if number % 3 else "580.95")
     for number in (0, 9, 18, 27, 42, 51, 60, 81, 99, 111):
-        made.say(number, finding(age=0.0))
+        made.report(number, finding(age=0.0))
         runs(number, "580.95")
         wait(made, 5.0)
     wait(made, 20.0)

@@ -25,9 +25,9 @@ def test_every_node_is_in_its_lowest_domain() -> None:
 
 def test_degraded_then_faulty_domains_come_first_and_faulty_nodes_first_in_them() -> None:
     fleet = leaves(80)
-    fleet.say(77, finding("gpu-hot", health=Health.WARNING))
-    fleet.say(43, finding())
-    fleet.say(46, finding())
+    fleet.report(77, finding("gpu-hot", health=Health.WARNING))
+    fleet.report(43, finding())
+    fleet.report(46, finding())
     fails(fleet, range(6))
     wait(fleet, 20.0)
     shown = fleet_map(fleet.planner, fleet.now)

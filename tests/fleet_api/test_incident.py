@@ -17,12 +17,12 @@ LEADER = ServiceState("replica-0", is_leader=True, started=9_000.0)
 
 def scene() -> Fleet:
     fleet = Fleet(6)
-    fleet.say(0, finding(health=Health.WARNING))
-    fleet.say(1, finding(), finding("port-down", "port/mlx5_0/1", health=Health.SUSPECT))
-    fleet.say(2, finding())
+    fleet.report(0, finding(health=Health.WARNING))
+    fleet.report(1, finding(), finding("port-down", "port/mlx5_0/1", health=Health.SUSPECT))
+    fleet.report(2, finding())
     fleet.after(10.0)
     fleet.carry_out()
-    fleet.say(2)
+    fleet.report(2)
     fleet.carry_out()
     return fleet
 

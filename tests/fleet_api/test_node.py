@@ -21,7 +21,7 @@ LONG = replace(AT_ONCE, soak=SoakPeriod(600.0, 28_800.0, 86_400.0))
 
 def marked(policy: Any = LONG, *more: Any) -> Fleet:
     fleet = Fleet(40, policy)
-    fleet.say(0, finding(), *more)
+    fleet.report(0, finding(), *more)
     fleet.after(10.0)
     fleet.carry_out()
     return fleet
@@ -41,15 +41,15 @@ def wait(fleet: Fleet) -> ReleaseWaitView:
 def test_a_mark_waits_for_its_check_to_find_nothing_then_to_prove_it_then_for_the_soak() -> None:
     fleet = marked()
     assert wait(fleet) == ReleaseWaitView("finding", "gpu-lost to pass; it still finds the fault")
-    fleet.say(0, proven=())
+    fleet.report(0, proven=())
     fleet.carry_out()
     assert wait(fleet) == ReleaseWaitView("proof", "gpu-lost to pass on GPU 0000:3b:00 with fresh data")
-    fleet.say(0)
+    fleet.report(0)
     fleet.carry_out()
     fleet.after(100.0)
     fleet.carry_out()
-    says = "the soak period to end, while gpu-lost continues to pass"
-    assert wait(fleet) == ReleaseWaitView("soak", says, "2023-11-14T22:23:30Z", 500.0)
+    text = "the soak period to end, while gpu-lost continues to pass"
+    assert wait(fleet) == ReleaseWaitView("soak", text, "2023-11-14T22:23:30Z", 500.0)
     fleet.after(500.0)
     fleet.carry_out()
     view = page(fleet)
@@ -61,10 +61,10 @@ def test_a_mark_waits_for_its_check_to_find_nothing_then_to_prove_it_then_for_th
 def test_the_targets_without_proof_are_named() -> None:
     fleet = Fleet(3)
     slots = tuple(f"gpu/0000:{bus}:00" for bus in ("3b", "3c", "3d", "3e", "3f", "40"))
-    fleet.say(0, finding(target="node", targets=slots))
+    fleet.report(0, finding(target="node", targets=slots))
     fleet.after(10.0)
     fleet.carry_out()
-    fleet.say(0, proven=(in_order(targets=slots[:1]),))
+    fleet.report(0, proven=(in_order(targets=slots[:1]),))
     fleet.carry_out()
     assert wait(fleet).message == (
         "gpu-lost to pass on GPU 0000:3c:00, GPU 0000:3d:00, GPU 0000:3e:00, GPU 0000:3f:00 and 1 more with fresh data"
@@ -100,20 +100,20 @@ def test_marks_wait_for_holds_reports_and_removed_checks() -> None:
     fleet.planner.record_issued(fleet.plan())
     assert wait(fleet) == ReleaseWaitView("write", "the write that removes it")
     fleet = Fleet(3, LONG)
-    fleet.say(0, finding("site-fans"))
+    fleet.report(0, finding("site-fans"))
     fleet.after(10.0)
     fleet.carry_out()
-    fleet.say(0)
+    fleet.report(0)
     fleet.carry_out()
     assert wait(fleet).on == "check"
-    fleet.say(1, proven=(in_order(("site-fans",)),))
+    fleet.report(1, proven=(in_order(("site-fans",)),))
     fleet.carry_out()
     assert wait(fleet).on == "proof"
 
 
 def test_marks_to_be_written_and_removed_are_shown() -> None:
     fleet = Fleet(3)
-    fleet.say(0, finding())
+    fleet.report(0, finding())
     fleet.after(10.0)
     plan = fleet.plan()
     assert page(fleet).marks == ()
@@ -121,7 +121,7 @@ def test_marks_to_be_written_and_removed_are_shown() -> None:
     assert [mark.written for mark in page(fleet).marks] == [False]
     fleet.write(plan)
     assert [mark.written for mark in page(fleet).marks] == [True]
-    fleet.say(0)
+    fleet.report(0)
     fleet.planner.record_issued(fleet.plan())
     [mark] = page(fleet).marks
     assert (mark.wait, mark.written) == (ReleaseWaitView("write", "the write that removes it"), True)
@@ -130,7 +130,7 @@ def test_marks_to_be_written_and_removed_are_shown() -> None:
 def test_findings_have_the_decisions_on_their_mark_requests() -> None:
     fleet = Fleet(4, replace(AT_ONCE, holds=(Hold(checks=("gpu-ecc",), reason="false alarms"),)))
     slots = [f"gpu/0000:{bus}:00" for bus in ("3b", "3c", "3d", "3e")]
-    fleet.say(
+    fleet.report(
         0,
         finding("gpu-lost", slots[0]),
         finding("gpu-ecc", slots[1]),
@@ -168,7 +168,7 @@ def test_a_node_has_the_budgets_of_its_placement_and_its_checks() -> None:
     assert [(item.name, item.used) for item in view.budgets] == [
         ("fleet", 1.0), ("pool/", 1.0), ("domain/rack/r0", 1.0), ("check/gpu-lost", 1),
     ]  # fmt: skip
-    fleet.say(9, finding(health=Health.SUSPECT))
+    fleet.report(9, finding(health=Health.SUSPECT))
     fleet.after(10.0)
     fleet.carry_out()
     assert ("suspect", 1.0) in [(item.name, item.used) for item in page(fleet, 9).budgets]
@@ -178,7 +178,7 @@ def test_a_node_has_the_budgets_of_its_placement_and_its_checks() -> None:
 def test_devices_cordons_and_unknown_taints_are_shown() -> None:
     fleet = Fleet(3)
     fleet.publish(0)
-    fleet.say(0, finding())
+    fleet.report(0, finding())
     fleet.change(1, taints=(foreign(), foreign("nodeguard.dev/quarantine", "x")), unschedulable=True)
     fleet.after(10.0)
     fleet.carry_out()
@@ -228,7 +228,7 @@ def test_before_the_first_plan_a_mark_has_not_been_evaluated() -> None:
     fleet.reports.update(reports)
     fleet.restart()
     assert wait(fleet).on == "finding"
-    fleet.say(0)
+    fleet.report(0)
     assert wait(fleet).on == "evaluation"
     fleet.carry_out()
     assert wait(fleet).on == "soak"

@@ -20,9 +20,9 @@ LEADER = ServiceState("replica-0", is_leader=True, started=9_000.0, plan_age=0.4
 
 def test_nodes_are_counted_by_health() -> None:
     fleet = Fleet(8)
-    fleet.say(0, finding())
-    fleet.say(1, finding(health=Health.SUSPECT))
-    fleet.say(2, finding(health=Health.WARNING))
+    fleet.report(0, finding())
+    fleet.report(1, finding(health=Health.SUSPECT))
+    fleet.report(2, finding(health=Health.WARNING))
     for number, more in (
         (
             3,
@@ -48,7 +48,7 @@ def test_nodes_are_counted_by_health() -> None:
 
 def test_a_stale_node_is_unknown() -> None:
     fleet = Fleet(3)
-    fleet.say(0, finding())
+    fleet.report(0, finding())
     fleet.reports.pop("uid-0")
     fleet.after(60.0)
     view = fleet_status(fleet.planner, LEADER, fleet.now)
@@ -67,9 +67,9 @@ def test_a_stale_node_is_unknown() -> None:
 def test_marks_are_counted_on_nodes_and_devices() -> None:
     fleet = Fleet(4)
     fleet.publish(0)
-    fleet.say(0, finding(), finding("gpu-ecc", "gpu/0000:3c:00", component="GPU-x"))
-    fleet.say(1, finding(), finding("port-down", "port/mlx5_0/1", health=Health.SUSPECT))
-    fleet.say(2, finding(health=Health.SUSPECT))
+    fleet.report(0, finding(), finding("gpu-ecc", "gpu/0000:3c:00", component="GPU-x"))
+    fleet.report(1, finding(), finding("port-down", "port/mlx5_0/1", health=Health.SUSPECT))
+    fleet.report(2, finding(health=Health.SUSPECT))
     fleet.after(10.0)
     fleet.carry_out()
     view = fleet_status(fleet.planner, LEADER, fleet.now)
@@ -86,7 +86,7 @@ def test_withheld_marks_have_reasons_and_full_budgets_are_listed() -> None:
     limit = CheckLimit(("*",), 10_000, 600.0, 2)
     fleet = Fleet(10, replace(AT_ONCE, budget=replace(WIDE, check=limit)))
     for number in range(5):
-        fleet.say(number, finding())
+        fleet.report(number, finding())
     fleet.after(10.0)
     fleet.carry_out()
     view = fleet_status(fleet.planner, LEADER, fleet.now)
@@ -101,7 +101,7 @@ def test_withheld_marks_have_reasons_and_full_budgets_are_listed() -> None:
 
 def test_observe_mode_shows_the_dry_run() -> None:
     fleet = Fleet(2, replace(AT_ONCE, mode=Mode.OBSERVE, modes=(ModeRule(("port-*",), Mode.ENFORCE),)))
-    fleet.say(0, finding(), finding("gpu-ecc"))
+    fleet.report(0, finding(), finding("gpu-ecc"))
     fleet.after(10.0)
     fleet.carry_out()
     view = fleet_status(fleet.planner, LEADER, fleet.now)
@@ -113,11 +113,11 @@ def test_observe_mode_shows_the_dry_run() -> None:
 def test_the_worst_incident_of_each_kind_comes_first_acknowledged_ones_last() -> None:
     fleet = Fleet(20)
     for number in range(3):
-        fleet.say(number, finding("gpu-ecc"))
-    fleet.say(3, finding())
-    fleet.say(4, finding("port-down", "port/mlx5_0/1", health=Health.SUSPECT))
+        fleet.report(number, finding("gpu-ecc"))
+    fleet.report(3, finding())
+    fleet.report(4, finding("port-down", "port/mlx5_0/1", health=Health.SUSPECT))
     for number, check in enumerate(("gpu-hot", "a", "b", "c"), 5):
-        fleet.say(number, finding(check, health=Health.WARNING))
+        fleet.report(number, finding(check, health=Health.WARNING))
     fleet.after(10.0)
     fleet.carry_out()
     view = fleet_status(fleet.planner, LEADER, fleet.now)

@@ -6,7 +6,7 @@
  * hexadecimal, the memory that one output argument is filled with. A call that is not there returns NOT_SUPPORTED.
  * Where another file has taken its place, nvmlSystemGetDriverVersion, the first call of a round, reads it.
  *
- * events, a FIFO:    DEVICE TYPE DATA    an event, told to a set in which the device is registered for its type
+ * events, a FIFO:    DEVICE TYPE DATA    an event, sent to a set in which the device is registered for its type
  *                    error CODE 0        a wait that ends like this
  */
 #define _GNU_SOURCE
@@ -139,7 +139,7 @@ static int versioned(int scope, const char *call, uint32_t *memory) {
     return SUCCESS;
 }
 
-/* Lists: the first output is their length, the others are arrays; a caller who has no room is told the length. */
+/* Lists: the first output is their length, the others are arrays; a caller who has no room gets the length. */
 static int list(int scope, const char *call, uint32_t *length, void *first, void *second) {
     int code;
     row *found = find(scope, call, &code);
@@ -269,16 +269,16 @@ int nvmlEventSetFree(event_set *set) {
     free(set);
     return SUCCESS;
 }
-int nvmlEventSetWait_v2(event_set *set, event *told, unsigned milliseconds) {
+int nvmlEventSetWait_v2(event_set *set, event *occurred, unsigned milliseconds) {
     struct pollfd news = {set->fifo, POLLIN, 0};
     while (poll(&news, 1, (int)milliseconds) > 0) {
         char line[64] = {0}, word[16];
         for (size_t i = 0; i < sizeof line - 1 && read(set->fifo, line + i, 1) == 1 && line[i] != '\n'; i++) {}
-        if (sscanf(line, "%15s %llu %llu", word, &told->type, &told->data) != 3) continue;
-        if (!strcmp(word, "error")) return (int)told->type;
+        if (sscanf(line, "%15s %llu %llu", word, &occurred->type, &occurred->data) != 3) continue;
+        if (!strcmp(word, "error")) return (int)occurred->type;
         int index = atoi(word);
-        if (!(set->types[index] & told->type)) continue;
-        told->d = (device)(intptr_t)(index + 1);
+        if (!(set->types[index] & occurred->type)) continue;
+        occurred->d = (device)(intptr_t)(index + 1);
         return SUCCESS;
     }
     return TIMEOUT;

@@ -47,11 +47,11 @@ class Handler(BaseHTTPRequestHandler):
         self._note()
         headers = self.headers
         if self.path.startswith("/latest/") and headers["X-aws-ec2-metadata-token"] != self.server.tokens[-1]:
-            self.say(401)
+            self.send(401)
         elif self.path.startswith("/metadata/") and headers["Metadata"] != "true":
-            self.say(400)
+            self.send(400)
         elif self.path.startswith("/computeMetadata/") and headers["Metadata-Flavor"] != "Google":
-            self.say(403)
+            self.send(403)
         else:
             self._answer(self.server.answers.get(self.path, 404))
 
@@ -63,9 +63,9 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         self._note()
-        self.say(405)
+        self.send(405)
 
-    def say(self, status: int, body: bytes = b"", **headers: str) -> None:
+    def send(self, status: int, body: bytes = b"", **headers: str) -> None:
         self.send_response(status)
         for name, value in {"Content_Length": str(len(body)), **headers}.items():
             self.send_header(name.replace("_", "-"), value)
@@ -82,9 +82,9 @@ class Handler(BaseHTTPRequestHandler):
     def _answer(self, answer: Answer) -> None:
         match answer:
             case str():
-                self.say(200, answer.encode())
+                self.send(200, answer.encode())
             case int():
-                self.say(answer, b"why")
+                self.send(answer, b"why")
             case bytes():
                 self.wfile.write(answer)
             case _:
@@ -104,7 +104,7 @@ def dripping(handler: Handler) -> None:
 
 
 def redirecting(handler: Handler) -> None:
-    handler.say(302, Location=f"http://127.0.0.1:{handler.server.server_port}/elsewhere")
+    handler.send(302, Location=f"http://127.0.0.1:{handler.server.server_port}/elsewhere")
 
 
 def endless(handler: Handler) -> None:

@@ -36,7 +36,7 @@ class Notification(Struct, frozen=True):
 
     id: unique, and the same for each attempt to send it. text: one sentence for people. since, at: RFC 3339,
     of the incident and of this change. domain: path of the failure domain; empty for a node's incident.
-    injected: whether an operator injected the fault for a rehearsal; then the text says so first.
+    injected: whether an operator injected the fault for a rehearsal; then the text begins with `injected:`.
     """
 
     id: str

@@ -62,7 +62,7 @@ def test_without_aggregators_the_spool_is_dropped() -> None:
     queue = DeliveryQueue(spools=False)
     assert [queue.offer(report, NOW) for report in (HEALTHY, FAULTY, FAULTY)] == [True, True, False]
     assert (len(queue.state.spool), queue.state.spool.dropped) == (0, 0)
-    assert not DeliveryQueue(queue.state).offer(FAULTY, NOW), "a restart tells nothing twice"
+    assert not DeliveryQueue(queue.state).offer(FAULTY, NOW), "a restart reports nothing twice"
     waited = DeliveryQueue()
     waited.offer(HEALTHY, NOW)
     without = DeliveryQueue(waited.state, spools=False)

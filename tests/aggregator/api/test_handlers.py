@@ -54,7 +54,7 @@ async def client(tmp_path: Path, fleet: Fleet, actions: RecordingActions) -> Asy
 
 def fleet_with_fault(policy: Policy = AT_ONCE) -> Fleet:
     fleet = Fleet(3, policy)
-    fleet.say(1, finding())
+    fleet.report(1, finding())
     fleet.after(10.0)
     fleet.carry_out()
     return fleet
@@ -128,11 +128,11 @@ async def test_actions_are_carried_out_and_their_message_returned(tmp_path: Path
 
 async def test_an_action_on_a_pending_or_resolved_incident_is_refused(tmp_path: Path) -> None:
     fleet, actions = Fleet(8, replace(AT_ONCE, grace=GracePeriods(60.0, 60.0, 60.0))), RecordingActions()
-    fleet.say(2, finding(age=80.0))
+    fleet.report(2, finding(age=80.0))
     fleet.carry_out()
     [over] = fleet.planner.incidents["uid-2"]
-    fleet.say(2)
-    fleet.say(1, finding(age=1.0))
+    fleet.report(2)
+    fleet.report(1, finding(age=1.0))
     fleet.carry_out()
     [pending] = fleet.planner.pending["uid-1"]
     async with client(tmp_path, fleet, actions) as query:

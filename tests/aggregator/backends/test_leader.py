@@ -140,7 +140,7 @@ async def test_the_event_of_a_domain_is_about_its_incident(
     define_incidents(controlplane)
     scene = fleet()
     for number in range(7):
-        scene.say(number, down())
+        scene.report(number, down())
     events: list[IncidentEvent] = []
     for _ in range(4):
         scene.after(5.0)

@@ -55,18 +55,18 @@ class Scene:
 @pytest.fixture
 def scene() -> Scene:
     scene = Scene()
-    scene.fleet.say(0, finding())
+    scene.fleet.report(0, finding())
     assert scene.plans() == ["opened"]
     return scene
 
 
 @pytest.mark.parametrize("has_spool", [True, False])
 def test_the_end_is_notified_after_the_health_fell_before_a_restart(scene: Scene, has_spool: bool) -> None:
-    scene.fleet.say(0, finding(health=Health.SUSPECT))
+    scene.fleet.report(0, finding(health=Health.SUSPECT))
     scene.plans()
     scene.restart(scene.subscriptions.opened() if has_spool else None)
     assert "opened" not in scene.plans()
-    scene.fleet.say(0)
+    scene.fleet.report(0)
     assert scene.plans() == ["resolved"]
     assert scene.plans() == []
 
@@ -76,14 +76,14 @@ def test_the_end_is_notified_if_the_fault_ended_while_the_aggregator_was_down(
     scene: Scene, has_spool: bool
 ) -> None:
     scene.restart(scene.subscriptions.opened() if has_spool else None)
-    scene.fleet.say(0)
+    scene.fleet.report(0)
     assert scene.plans() == ["resolved"]
     assert scene.plans() == []
 
 
 def test_a_kill_after_the_end_was_recorded_does_not_lose_the_notification(scene: Scene) -> None:
     spool = scene.subscriptions.opened()
-    scene.fleet.say(0)
+    scene.fleet.report(0)
     assert scene.plans() == ["resolved"]
     scene.restart(spool)
     assert scene.plans() == ["resolved"]
@@ -94,7 +94,7 @@ def test_a_kill_after_the_end_was_recorded_does_not_lose_the_notification(scene:
 
 def test_an_incident_without_a_record_ends_when_every_agent_has_had_time_to_report(scene: Scene) -> None:
     spool = scene.subscriptions.opened()
-    scene.fleet.say(0)
+    scene.fleet.report(0)
     scene.restart(spool, recorded=False)
     assert scene.plans() == []
     scene.fleet.after(COMPLETE)
@@ -110,8 +110,8 @@ def test_an_incident_without_a_record_goes_on_if_its_fault_is_reported(scene: Sc
 
 
 def test_an_aggregator_that_becomes_active_sends_what_changed_meanwhile(scene: Scene) -> None:
-    scene.fleet.say(0)
-    scene.fleet.say(1, finding())
+    scene.fleet.report(0)
+    scene.fleet.report(1, finding())
     assert scene.plans(acts=False) == []
     # A kill now must not lose the end.
     assert len(scene.subscriptions.opened()[PAGER.name]) == 2
@@ -119,7 +119,7 @@ def test_an_aggregator_that_becomes_active_sends_what_changed_meanwhile(scene: S
 
 
 def test_a_standby_leaves_to_the_active_aggregator_what_changed_long_before(scene: Scene) -> None:
-    scene.fleet.say(0)
+    scene.fleet.report(0)
     assert scene.plans(acts=False) == []
     scene.fleet.after(TAKEOVER)
     assert scene.plans() == []

@@ -49,7 +49,7 @@ def plain_fleet(size: int, policy: Policy = ENFORCED) -> Fleet:
         rack = number // _NODES
         labels = {"pod": f"p{rack // _RACKS}", "rack": f"r{rack}", "row": f"row{number // 96}"}
         fleet.add(number, name=gpu_name(number), labels=labels)
-        fleet.say(number, inventory=INVENTORY)
+        fleet.report(number, inventory=INVENTORY)
     fleet.after(5.0)
     fleet.carry_out()
     return fleet
@@ -68,25 +68,25 @@ def faulty_fleet(size: int = 320, policy: Policy = ENFORCED) -> Fleet:
         "age": 780.0,
     }
     for number in (100, 133, 201, 242, 290):
-        fleet.say(number, finding("gpu-lost", **{**lost, "age": 780.0 + number}), inventory=INVENTORY)
-    fleet.say(66, finding("gpu-lost", **lost), inventory=INVENTORY)
+        fleet.report(number, finding("gpu-lost", **{**lost, "age": 780.0 + number}), inventory=INVENTORY)
+    fleet.report(66, finding("gpu-lost", **lost), inventory=INVENTORY)
     ecc: dict[str, Any] = {
         "health": Health.SUSPECT,
         "message": "12 uncorrectable ECC errors in 10 min",
         "age": 3600.0,
     }
-    fleet.say(150, finding("gpu-ecc", "gpu/0000:9a:00", **ecc), inventory=INVENTORY)
+    fleet.report(150, finding("gpu-ecc", "gpu/0000:9a:00", **ecc), inventory=INVENTORY)
     hot: dict[str, Any] = {
         "health": Health.WARNING,
         "message": "the GPU throttles at 89 °C",
         "action": Action.MONITOR,
     }
     for number in (12, 13, 181):
-        fleet.say(number, finding("gpu-hot", **hot), inventory=INVENTORY)
+        fleet.report(number, finding("gpu-hot", **hot), inventory=INVENTORY)
     fleet.after(5.0)
     fleet.carry_out()
     for number in range(16, 22):
-        fleet.say(number, down())
+        fleet.report(number, down())
     for _ in range(10):
         fleet.after(5.0)
         fleet.carry_out()

@@ -110,7 +110,7 @@ async def test_a_change_appears_without_a_reload_and_focus_stays(tab: Tab) -> No
         await tab.open(f"{url}/?by=fabric")
         await tab.shows("document.getElementById('live').innerText.startsWith('live')")
         await tab.evaluate("document.getElementById('by-power').focus(); window.marker = 1")
-        fleet.say(3, finding(message="the GPU is gone"))
+        fleet.report(3, finding(message="the GPU is gone"))
         fleet.carry_out()
         await tab.shows("document.getElementById('main').innerText.includes('the GPU is gone')")
         assert await tab.evaluate("document.activeElement.id") == "by-power"

@@ -77,7 +77,7 @@ def test_the_fingerprint_changes_with_the_fleet_and_not_with_the_time() -> None:
     fleet.after(10.0)
     fleet.carry_out()
     assert number(fleet) == before
-    fleet.say(3, finding())
+    fleet.report(3, finding())
     fleet.carry_out()
     faulty = number(fleet)
     assert faulty != before

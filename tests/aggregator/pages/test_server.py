@@ -43,7 +43,7 @@ async def served(
 @pytest.fixture(scope="module")
 def fleet() -> Fleet:
     made = plain_fleet(40)
-    made.say(3, finding())
+    made.report(3, finding())
     made.carry_out()
     return made
 
@@ -170,7 +170,7 @@ async def test_a_change_is_sent_to_open_pages() -> None:
     async with served(fleet, feed=feed) as session, session.get("/events") as response:
         assert response.content_type == "text/event-stream"
         assert await response.content.readuntil(b"\n\n") == b"retry: 5000\n: open\n\n"
-        fleet.say(3, finding())
+        fleet.report(3, finding())
         fleet.carry_out()
         async with asyncio.timeout(PATIENCE):
             assert await response.content.readuntil(b"\n\n") == b"event: change\ndata:\n\n"

@@ -90,7 +90,7 @@ def test_the_first_page_answers_what_where_since_when_what_nodeguard_did_and_wha
 
 def test_an_injected_fault_is_in_the_headline() -> None:
     fleet = plain_fleet(2, replace(scenes.ENFORCED, injection=InjectionPolicy(allowed=True)))
-    fleet.say(0, injected=(finding("gpu-lost"),))
+    fleet.report(0, injected=(finding("gpu-lost"),))
     fleet.carry_out()
     head = text(fleet_view(inputs(fleet), "")).partition("Worst incidents")[0]
     assert "2 nodes: all checks passed; 1 injected fault" in head
@@ -155,7 +155,7 @@ def test_a_fleet_above_the_limit_shows_faulty_nodes_and_counts_below_a_megabyte(
     names = [f"gpu-h100-eu-west-4a-r{number // 8:04d}-n{number % 8}" for number in range(MAX_CELLS + 100)]
     for number, name in enumerate(names):
         fleet.add(number, name=name, labels={"pod": f"p{number // 4000}", "rack": f"r{number // 1000}"})
-    fleet.say(8050, finding())
+    fleet.report(8050, finding())
     fleet.plan()
     shown = fleet_view(inputs(fleet), "")
     assert names[8050] in cells(shown)
@@ -216,7 +216,7 @@ def hostile_fleet() -> Nodes:
         HOSTILE, HOSTILE, component=HOSTILE, message=HOSTILE, note=HOSTILE, targets=(HOSTILE,),
         evidence=(ReportedEvidence(HOSTILE, HOSTILE),),
     )  # fmt: skip
-    fleet.say(3, evil, inventory=Inventory(HOSTILE, HOSTILE, HOSTILE))
+    fleet.report(3, evil, inventory=Inventory(HOSTILE, HOSTILE, HOSTILE))
     unread = (UnreadableTargets(HOSTILE, HOSTILE, HOSTILE, (HOSTILE,)),)
     report = replace(fleet.reports["uid-4"], unreadable=unread, sequence=2)
     fleet.planner.record_report("uid-4", report, fleet.now)

@@ -70,7 +70,7 @@ def month() -> FleetHistory:
     """Return a history with two nodes that are unhealthy for a while, one of them twice, and one that gets worse."""
     view = FleetHistory(40)
     view.fault(100.0, 1)
-    view.say(400.0, 1)
+    view.report(400.0, 1)
     view.fault(9000.0, 1)
     view.fault(100.0, 2)
     view.fault(5000.0, 3, "port-flap", health=Health.SUSPECT)

@@ -87,11 +87,11 @@ def test_a_domain_mark_supersedes_node_marks_that_return_for_nodes_still_unhealt
 
 def test_another_fault_of_a_node_stays_marked_in_a_degraded_domain() -> None:
     made = fleet()
-    made.say(3, finding())
+    made.report(3, finding())
     wait(made, 70.0)
     assert made.taints(3) == ["nodeguard.dev/quarantine=gpu-bus"]
     for number in range(LEAF):
-        made.say(number, down(), *([finding()] if number == 3 else []))
+        made.report(number, down(), *([finding()] if number == 3 else []))
     wait(made, 20.0)
     assert made.taints(3) == ["nodeguard.dev/domain-degraded=fabric", "nodeguard.dev/quarantine=gpu-bus"]
 
@@ -178,16 +178,16 @@ def test_a_suppressed_check_releases_marks_that_no_other_source_confirms() -> No
     made = fleet(120)
     wait(made, 700.0)
     for number in (0, 9, 17, 25):
-        made.say(number, finding(age=0.0))
+        made.report(number, finding(age=0.0))
         wait(made, 5.0)
     assert made.marked() == [0, 9, 17, 25]
-    made.say(
+    made.report(
         25,
         finding(age=5.0),
         finding("gpu-ecc", age=5.0, evidence=(ReportedEvidence("kernel log", "Xid 48"),)),
     )
     for number in (41, 49, 57, 65, 73, 89, 97):
-        made.say(number, finding(age=0.0))
+        made.report(number, finding(age=0.0))
     wait(made, 30.0)
     assert made.marked() == [25]
     [domain] = domains(made)
@@ -234,8 +234,8 @@ def test_an_earlier_fault_stays_marked_when_its_leaf_is_degraded() -> None:
     fails(made, [0])
     wait(made, 660.0)
     for number in range(1, LEAF):
-        made.say(number, down())
-    made.say(0, down(age=660.0))
+        made.report(number, down())
+    made.report(0, down(age=660.0))
     wait(made, 60.0)
     marks = ["nodeguard.dev/domain-degraded=fabric", "nodeguard.dev/quarantine=infiniband"]
     assert made.taints(0) == marks
@@ -252,16 +252,16 @@ def test_a_stale_finding_is_not_new_when_it_is_fresh_again() -> None:
     wait(made, 700.0)
     unhealthy = range(0, 160, 20)
     for number in unhealthy:
-        made.say(number, finding(age=0.0))
+        made.report(number, finding(age=0.0))
         wait(made, 900.0)
     marked = made.marked()
     wait(made, 7_200.0)
     for number in unhealthy:
         age = made.wall - made.planner.reports[f"uid-{number}"].began[0]
-        made.say(number, finding(age=age, data_status=DataStatus.STALE))
+        made.report(number, finding(age=age, data_status=DataStatus.STALE))
     wait(made, 30.0)
     for number in unhealthy:
-        made.say(number, finding(age=7_300.0))
+        made.report(number, finding(age=7_300.0))
     wait(made, 30.0)
     assert (made.marked(), dict(made.planner.diagnosis.suppressed_checks)) == (marked, {})
     assert len(marked) == 8
@@ -292,7 +292,7 @@ def test_a_change_of_policy_keeps_degraded_domains_and_suppressed_checks() -> No
     made = fleet(120)
     wait(made, 700.0)
     for number in (0, 9, 41, 49, 89, 97):
-        made.say(number, finding(age=0.0))
+        made.report(number, finding(age=0.0))
     fails(made, range(16, 24))
     wait(made, 30.0)
     before = (

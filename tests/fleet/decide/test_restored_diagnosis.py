@@ -36,7 +36,7 @@ LOST: ReportedFinding = replace(
 
 def lose_links(made: Fleet, numbers: Iterable[int] = range(LEAF)) -> None:
     for number in numbers:
-        made.say(number, LOST)
+        made.report(number, LOST)
 
 
 def degraded(made: Fleet) -> set[str]:
@@ -167,7 +167,7 @@ def test_the_clear_of_a_check_survives_a_restart() -> None:
     made = fleet(48, POLICY)
     pass_time(made, 2_000.0, 500.0)
     for number in SPREAD:
-        made.say(number, finding(age=0.0))
+        made.report(number, finding(age=0.0))
     pass_time(made, 60.0, 5.0)
     assert made.marked() == []
     cleared(made, seconds=60.0)
@@ -182,11 +182,11 @@ def test_votes_for_another_check_stay_when_a_suppression_ended_before_a_restart(
     made = fleet(48, POLICY)
     pass_time(made, 2_000.0, 500.0)
     for number in SPREAD:
-        made.say(number, replace(down(), check="port-flap", health=Health.SUSPECT))
+        made.report(number, replace(down(), check="port-flap", health=Health.SUSPECT))
     pass_time(made, 60.0, 5.0)
     cleared(made, seconds=5.0)
     for number in range(LEAF, LEAF + 3):
-        made.say(number, *(made.reports[f"uid-{number}"].findings), replace(LOST, check="port-errors"))
+        made.report(number, *(made.reports[f"uid-{number}"].findings), replace(LOST, check="port-errors"))
     made.after(1.0)
     restart(made)
     voters = made.planner.diagnosis.voting.votes_by_class["link"].current_voters(made.mono)
@@ -289,7 +289,7 @@ def test_a_restored_domain_does_not_recover_before_its_agents_have_reported() ->
     made.planner.tick(made.now)
     assert [event for event in made.plan().events if "is over" in event.message] == []
     for number in range(LEAF):
-        made.say(number, down(age=900.0))
+        made.report(number, down(age=900.0))
     wait(made, SOON)
     assert degraded(made) == {FIRST}
 

@@ -19,7 +19,7 @@ def confined() -> Fleet:
     """Return a fleet with a false alarm that lasts: its check is suppressed on the 20 nodes only."""
     made = quiet_fleet(SIZE)
     for number in NODES:
-        made.say(number, lost())
+        made.report(number, lost())
     advance(made, 30_000.0, 60.0)
     assert (made.marked(), suppressed(made)) == ([], {"gpu-lost"})
     return made
@@ -60,10 +60,10 @@ def stored(incident: Incident) -> Incident:
 def test_a_restart_confines_a_suppression_to_the_same_nodes() -> None:
     for reports_first in (True, False):
         made = confined()
-        made.say(OTHERS[0], lost())
+        made.report(OTHERS[0], lost())
         advance(made, 60.0)
         restart(made, list(map(stored, made.planner.all_incidents())), reports_first=reports_first)
-        made.say(OTHERS[1], lost())
+        made.report(OTHERS[1], lost())
         advance(made, 60.0)
         assert (made.marked(), suppressed(made)) == (OTHERS[:2], {"gpu-lost"})
 
@@ -78,23 +78,23 @@ def test_a_standalone_aggregator_reads_the_confinement_back() -> None:
 def test_a_suppression_that_was_stored_without_its_confinement_applies_to_all_nodes() -> None:
     made = confined()
     restart(made, [replace(incident, confinement=None) for incident in made.planner.all_incidents()])
-    made.say(OTHERS[0], lost())
+    made.report(OTHERS[0], lost())
     advance(made, 60.0)
     assert (made.marked(), suppressed(made)) == ([], {"gpu-lost"})
 
 
 def test_a_node_that_recovered_is_not_in_the_confinement_after_a_restart() -> None:
     made = confined()
-    made.say(NODES[0])
+    made.report(NODES[0])
     advance(made, 60.0)
-    made.say(NODES[0], lost())
+    made.report(NODES[0], lost())
     advance(made, 60.0)
     assert made.marked() == [NODES[0]]
     restart(made)
     assert made.marked() == [NODES[0]]
-    made.say(NODES[1])
+    made.report(NODES[1])
     advance(made, 60.0)
-    made.say(NODES[1], lost())
+    made.report(NODES[1], lost())
     advance(made, 60.0)
     assert (made.marked(), suppressed(made)) == (NODES[:2], {"gpu-lost"})
 
@@ -102,12 +102,12 @@ def test_a_node_that_recovered_is_not_in_the_confinement_after_a_restart() -> No
 def test_a_confined_suppression_ends_after_a_restart_when_half_of_its_nodes_are_left() -> None:
     made = confined()
     for number in NODES[:8]:
-        made.say(number)
+        made.report(number)
     advance(made, 60.0)
     restart(made)
     assert suppressed(made) == {"gpu-lost"}
     for number in NODES[8:11]:
-        made.say(number)
+        made.report(number)
     advance(made, 60.0)
     assert suppressed(made) == set()
     # The budget of the check limits the marks.

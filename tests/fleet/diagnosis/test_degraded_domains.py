@@ -46,7 +46,7 @@ def aged(made: Fleet, seconds: float) -> None:
 def test_a_domain_stays_degraded_while_its_nodes_show_the_fault() -> None:
     made = fleet()
     for number in range(6):
-        made.say(number, slow())
+        made.report(number, slow())
     wait(made, 4_000.0)
     assert taints(made) == DEGRADED
     well(made, range(5))
@@ -59,12 +59,12 @@ def test_a_domain_stays_degraded_while_its_nodes_show_the_fault() -> None:
 def test_a_domain_that_flaps_is_degraded_until_it_has_been_quiet_for_the_soak_period() -> None:
     made = fleet()
     for number in range(LEAF):
-        made.say(number, lost())
+        made.report(number, lost())
     wait(made, 30.0)
     for round_number in range(1, 6):
         wait(made, 1_200.0)
         for number in range(LEAF):
-            made.say(number, lost(age=1_200.0 * round_number))
+            made.report(number, lost(age=1_200.0 * round_number))
     assert taints(made) == DEGRADED
     wait(made, 1_700.0)
     assert taints(made) == DEGRADED
@@ -75,7 +75,7 @@ def test_a_domain_that_flaps_is_degraded_until_it_has_been_quiet_for_the_soak_pe
 def test_a_warning_of_a_past_fault_does_not_keep_a_domain_degraded() -> None:
     made = fleet()
     for number in range(LEAF):
-        made.say(number, lost())
+        made.report(number, lost())
     wait(made, 2_000.0)
     assert [incident.state for incident in domains(made)] == [IncidentState.RESOLVED]
 

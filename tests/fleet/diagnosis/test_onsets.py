@@ -31,11 +31,11 @@ def test_the_warning_that_remains_after_a_recovery_is_no_onset(check: str) -> No
     made = fleet()
     for number in range(4):
         health = Health.FATAL if check == "port-down" else Health.SUSPECT
-        made.say(number, replace(down(), check=check, health=health))
+        made.report(number, replace(down(), check=check, health=health))
         wait(made, 60.0)
         made.after(HOURS)
     for number in range(4):
-        made.say(number, lost())
+        made.report(number, lost())
     wait(made, 700.0)
     assert degraded(made) == set()
 
@@ -43,11 +43,11 @@ def test_the_warning_that_remains_after_a_recovery_is_no_onset(check: str) -> No
 def test_a_fault_that_gets_worse_is_an_onset() -> None:
     made = fleet()
     for number in range(4):
-        made.say(number, lost())
+        made.report(number, lost())
         wait(made, 60.0)
         made.after(HOURS)
     for number in range(4):
-        made.say(number, down())
+        made.report(number, down())
     wait(made, 700.0)
     assert degraded(made) == {FIRST}
 
@@ -67,14 +67,14 @@ def test_a_finding_that_began_during_maintenance_is_no_onset_after_it(
         made.change(number, **begin)
     wait(made, 10.0)
     for number in range(LEAF):
-        made.say(number, lost())
+        made.report(number, lost())
     wait(made, 600.0)
     for number in range(LEAF):
         made.change(number, **end)
     wait(made, 700.0)
     assert degraded(made) == set()
     for number in range(LEAF):
-        made.say(number, down())
+        made.report(number, down())
     wait(made, 30.0)
     assert degraded(made) == {FIRST}
 

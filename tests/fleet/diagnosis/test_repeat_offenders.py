@@ -149,9 +149,9 @@ def crowd(size: int = 1) -> Fleet:
 def fail(fleet: Fleet, number: int, *findings: ReportedFinding, times: int = 3) -> None:
     """Report findings that end after an hour, each day."""
     for _ in range(times):
-        fleet.say(number, *findings)
+        fleet.report(number, *findings)
         fleet.after(3600.0)
-        fleet.say(number)
+        fleet.report(number)
         fleet.after(DAY - 3600.0)
 
 
@@ -165,7 +165,7 @@ def test_a_planner_has_repeat_offenders() -> None:
 def test_a_lasting_fault_counts_once() -> None:
     fleet = crowd()
     for hour in range(100):
-        fleet.say(0, finding(age=3600.0 * hour), finding("gpu-ecc" if hour % 2 else "gpu-hot", age=0.0))
+        fleet.report(0, finding(age=3600.0 * hour), finding("gpu-ecc" if hour % 2 else "gpu-hot", age=0.0))
         fleet.after(3600.0)
     assert repeat_offenders(fleet.planner, fleet.now) == ()
 

@@ -41,7 +41,7 @@ def advance(made: Fleet, seconds: float, step: float = 5.0) -> None:
 
 def report_in_turn(made: Fleet, numbers: Iterable[int], item: ReportedFinding, every: float) -> None:
     for number in numbers:
-        made.say(number, item)
+        made.report(number, item)
         advance(made, every)
 
 
@@ -74,7 +74,7 @@ def test_five_nodes_release_no_mark_of_another_node(size: int) -> None:
     broken = range(0, 40, 8)
     report_in_turn(made, broken, lost(), 3_600.0 / 4)
     advance(made, 7_200.0, 600.0)
-    made.say(1, lost())
+    made.report(1, lost())
     advance(made, 20.0)
     assert made.marked() == sorted([*broken, 1])
     report_in_turn(made, range(3, size, size // 5)[:5], lost(), 30.0)
@@ -86,11 +86,11 @@ def test_five_nodes_release_no_mark_of_another_node(size: int) -> None:
 def test_a_wide_false_alarm_releases_the_marks_since_it_began_only() -> None:
     made = quiet_fleet(120, ENFORCED)
     report_in_turn(made, (0, 8), lost(), 60.0)
-    made.say(16, lost(LOG, NVML))
+    made.report(16, lost(LOG, NVML))
     advance(made, 90_000.0, 900.0)
     assert made.marked() == [0, 8, 16]
     report_in_turn(made, (3, 11, 19, 27, 35, 43, 51, 59, 67, 75, 83, 91), lost(), 10.0)
-    made.say(99, lost(LOG, NVML))
+    made.report(99, lost(LOG, NVML))
     advance(made, 120.0)
     assert suppressed(made) == {"gpu-lost"}
     assert made.marked() == [0, 8, 16, 99]
@@ -105,7 +105,7 @@ def test_marks_are_released_no_faster_than_the_check_may_set_them() -> None:
     before = len(made.marked())
     assert (before, suppressed(made)) == (4, {"gpu-lost"})
     for number in numbers[9:]:
-        made.say(number, lost())
+        made.report(number, lost())
     remaining = []
     for _ in range(4):
         advance(made, 60.0)
@@ -128,11 +128,11 @@ def test_gpus_lost_within_an_hour_stay_out_if_the_kernel_log_and_nvml_agree() ->
 def test_repaired_gpus_that_two_sources_proved_do_not_count_later() -> None:
     made = quiet_fleet(800, history=20_000.0)
     for number in scattered(made, 12):
-        made.say(number, lost(LOG, NVML))
+        made.report(number, lost(LOG, NVML))
         advance(made, 120.0)
-        made.say(number)
+        made.report(number)
         advance(made, 120.0)
-    made.say(799, lost())
+    made.report(799, lost())
     advance(made, 60.0)
     assert (made.marked(), suppressed(made)) == ([799], set())
 
@@ -140,11 +140,11 @@ def test_repaired_gpus_that_two_sources_proved_do_not_count_later() -> None:
 def test_a_node_that_two_sources_prove_broken_is_marked_although_its_check_is_suppressed() -> None:
     made = quiet_fleet(800)
     for number in scattered(made, 40):
-        made.say(number, lost())
+        made.report(number, lost())
     advance(made, 30.0)
     assert suppressed(made) == {"gpu-lost"}
     other = min(set(range(800)) - set(scattered(made, 40)))
-    made.say(other, lost(LOG, NVML))
+    made.report(other, lost(LOG, NVML))
     advance(made, 30.0)
     assert other in made.marked()
 
@@ -155,11 +155,11 @@ def test_a_node_that_two_sources_prove_broken_is_marked_although_its_check_is_su
 def test_a_leaf_is_diagnosed_by_other_checks_while_one_of_its_class_is_suppressed() -> None:
     made = quiet_fleet(160)
     for number in range(0, 160, 8):
-        made.say(number, warning("port-link-downed"))
+        made.report(number, warning("port-link-downed"))
     advance(made, 60.0)
     assert suppressed(made) == {"port-link-downed"}
     for number in range(16, 24):
-        made.say(
+        made.report(
             number,
             warning("port-symbol-errors"),
             *([warning("port-link-downed", 60.0)] if number == 16 else []),
@@ -171,10 +171,10 @@ def test_a_leaf_is_diagnosed_by_other_checks_while_one_of_its_class_is_suppresse
 def test_a_leaf_is_not_diagnosed_from_votes_of_a_check_that_is_suppressed() -> None:
     made = quiet_fleet(160)
     for number in (*range(16, 22), *range(0, 160, 8)):
-        made.say(number, down())
+        made.report(number, down())
     rest = iter(sorted({*range(160)} - {*range(16, 22), *range(0, 160, 8)}))
     for _ in range(60):
-        made.say(next(rest), down())
+        made.report(next(rest), down())
         advance(made, 1.0, 1.0)
         assert degraded(made) == []
     assert suppressed(made) == {"port-down"}
@@ -183,7 +183,7 @@ def test_a_leaf_is_not_diagnosed_from_votes_of_a_check_that_is_suppressed() -> N
 def test_a_leaf_is_diagnosed_after_scattered_flaps_have_ended() -> None:
     made = quiet_fleet(160)
     for number in range(0, 160, 8):
-        made.say(number, warning("port-link-downed"))
+        made.report(number, warning("port-link-downed"))
     advance(made, 2_400.0, 30.0)
     report_in_turn(made, range(17, 24), warning("port-link-downed"), 30.0)
     advance(made, 60.0)
@@ -194,11 +194,11 @@ def test_a_false_alarm_that_lasts_stays_suppressed_on_its_nodes() -> None:
     made = quiet_fleet(160)
     numbers = scattered(made, 20)
     for number in numbers:
-        made.say(number, lost())
+        made.report(number, lost())
     advance(made, 30_000.0, 40.0)
     assert (made.marked(), suppressed(made)) == ([], {"gpu-lost"})
     other = min(set(range(160)) - set(numbers))
-    made.say(other, lost())
+    made.report(other, lost())
     advance(made, 60.0)
     assert made.marked() == [other]
 
@@ -207,7 +207,7 @@ def test_a_slow_false_alarm_stays_suppressed_while_it_spreads() -> None:
     made = quiet_fleet(400, history=20_000.0)
     marked = 0
     for number in scattered(made, 40):
-        made.say(number, lost())
+        made.report(number, lost())
         advance(made, 300.0, 60.0)
         marked = max(marked, len(made.marked()))
     assert (marked, made.marked(), suppressed(made)) == (4, [], {"gpu-lost"})
@@ -220,7 +220,7 @@ def test_a_slow_false_alarm_stays_suppressed_while_it_spreads() -> None:
 def test_a_false_alarm_that_spreads_for_hours_marks_few_nodes(finding: ReportedFinding, every: float) -> None:
     made = quiet_fleet(800, history=20_000.0)
     for number in scattered(made, 14):
-        made.say(number, finding)
+        made.report(number, finding)
         advance(made, every, 120.0)
     assert suppressed(made) == {finding.check}
     assert 4 <= len(made.marked()) <= 8
@@ -230,9 +230,9 @@ def test_faults_that_two_sources_prove_do_not_hide_a_false_alarm() -> None:
     made = quiet_fleet(800, history=20_000.0)
     proven, false = scattered(made, 24)[:12], scattered(made, 24)[12:]
     for number in proven:
-        made.say(number, lost(LOG, NVML))
+        made.report(number, lost(LOG, NVML))
         advance(made, 3_600.0, 120.0)
-        made.say(number)
+        made.report(number)
     report_in_turn(made, false, lost(), 600.0)
     assert suppressed(made) == {"gpu-lost"}
     assert len(set(made.marked()) & set(false)) <= 5
@@ -241,7 +241,7 @@ def test_faults_that_two_sources_prove_do_not_hide_a_false_alarm() -> None:
 def test_warnings_are_more_frequent_than_faults() -> None:
     made = quiet_fleet(800, history=20_000.0)
     for number in scattered(made, 12):
-        made.say(number, replace(warning("gpu-ecc-corrected"), topologies=()))
+        made.report(number, replace(warning("gpu-ecc-corrected"), topologies=()))
         advance(made, 1_200.0, 120.0)
     assert suppressed(made) == set()
 
@@ -253,10 +253,10 @@ def test_warnings_are_more_frequent_than_faults() -> None:
 def test_a_check_that_votes_in_versions_is_suppressed_at_every_share(share: float) -> None:
     made = fleet(400, USUAL)
     for number in range(400):
-        made.say(number, inventory=FIRMWARE)
+        made.report(number, inventory=FIRMWARE)
     advance(made, 900.0, 60.0)
     for number in scattered(made, int(400 * share)):
-        made.say(number, FIRMWARE_DEAD, inventory=FIRMWARE)
+        made.report(number, FIRMWARE_DEAD, inventory=FIRMWARE)
     advance(made, 60.0)
     assert suppressed(made) == {"nic-firmware-dead"}
     assert made.marked() == []
@@ -299,7 +299,7 @@ def test_one_of_two_leaves_is_diagnosed_in_a_fleet_of_one_pod(size: int, every: 
 def test_a_false_alarm_in_a_small_fleet_is_suppressed(pods: int, share: float) -> None:
     made = spines(pods, 8, 16)
     for number in scattered(made, int(len(made.nodes) * share)):
-        made.say(number, down())
+        made.report(number, down())
     advance(made, 300.0)
     assert (degraded(made), suppressed(made)) == ([], {"port-down"})
     assert made.marked() == []

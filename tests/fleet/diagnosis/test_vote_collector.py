@@ -34,16 +34,16 @@ def test_the_votes_of_a_node_with_ever_new_checks_are_limited() -> None:
     made = Fleet(8, Policy(locations=(NodeLocation("node-*", {"rack": "r1"}),)))
     names = count()
     for _ in range(60):
-        made.say(0, *(finding(f"made-up-{next(names)}", topologies=("rack",)) for _ in range(128)))
+        made.report(0, *(finding(f"made-up-{next(names)}", topologies=("rack",)) for _ in range(128)))
         made.after(1.0)
         made.plan()
     watches = made.planner.diagnosis.voting.firings
     assert MAX_VOTES - 2 <= len(watches) <= MAX_VOTES + 60 / VOTE_INTERVAL + 2
     # Another node's votes count as before, and its own count again after a while.
-    made.say(1, finding("gpu-lost"))
+    made.report(1, finding("gpu-lost"))
     assert watches["gpu-lost"].active == {"uid-1"}
     made.after(2 * VOTE_INTERVAL)
-    made.say(0, finding("gpu-lost"))
+    made.report(0, finding("gpu-lost"))
     assert watches["gpu-lost"].active == {"uid-0", "uid-1"}
 
 

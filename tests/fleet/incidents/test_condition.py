@@ -26,7 +26,7 @@ def condition(made: Fleet, number: int = 0) -> NodeCondition:
 
 def test_a_condition_has_the_fault_and_the_action() -> None:
     made = Fleet(2)
-    made.say(0, LOST)
+    made.report(0, LOST)
     made.carry_out()
     assert condition(made) == NodeCondition(
         "False",
@@ -39,7 +39,7 @@ def test_a_condition_has_the_fault_and_the_action() -> None:
 def test_several_faults_with_their_slots_and_the_strongest_action() -> None:
     made = Fleet(2)
     hot = finding("gpu-hot", "gpu/0000:3c:00", message="91 °C", action=Action.MONITOR, age=20.0)
-    made.say(0, LOST, DOWN, hot)
+    made.report(0, LOST, DOWN, hot)
     made.carry_out()
     assert condition(made).message == (
         "GPU 0000:3c:00: 91 °C; GPU 0000:3b:00 has fallen off the bus: Xid 79; and 1 more. "
@@ -50,7 +50,7 @@ def test_several_faults_with_their_slots_and_the_strongest_action() -> None:
 
 def test_a_suspect_node_keeps_single_node_work() -> None:
     made = Fleet(2)
-    made.say(0, replace(DOWN, health=Health.SUSPECT))
+    made.report(0, replace(DOWN, health=Health.SUSPECT))
     made.carry_out()
     assert condition(made).message == (
         "port mlx5_0/1: the port is down: polling. New gang work is kept off. "
@@ -60,18 +60,18 @@ def test_a_suspect_node_keeps_single_node_work() -> None:
 
 def test_a_condition_is_written_for_another_cause_and_not_for_another_reading() -> None:
     made = Fleet(2)
-    made.say(0, LOST)
+    made.report(0, LOST)
     made.carry_out()
-    made.say(0, replace(LOST, message="GPU 0000:3b:00 does not answer"))
+    made.report(0, replace(LOST, message="GPU 0000:3b:00 does not answer"))
     assert made.carry_out().nodes == ()
-    made.say(0, LOST, DOWN)
+    made.report(0, LOST, DOWN)
     made.carry_out()
     assert "(gpu-lost on GPU 0000:3b:00, port-down on port mlx5_0/1)" in condition(made).message
 
 
 def test_without_a_report_the_checks_and_slots_are_named() -> None:
     made = Fleet(2, replace(AT_ONCE))
-    made.say(0, LOST)
+    made.report(0, LOST)
     made.carry_out()
     made.reports.clear()
     made.change(0, condition=NodeCondition("True", "Healthy"))
@@ -93,13 +93,15 @@ OTHER = finding(
 
 def test_the_condition_names_the_gpu_that_is_still_lost() -> None:
     made = Fleet(2)
-    made.say(0, LOST)
+    made.report(0, LOST)
     made.carry_out()
     made.after(5.0)
-    made.say(0, LOST, OTHER)
+    made.report(0, LOST, OTHER)
     made.carry_out()
     made.after(5.0)
-    made.say(0, replace(OTHER, action=Action.REPLACE_COMPONENT), proven=(in_order(targets=(LOST.target,)),))
+    made.report(
+        0, replace(OTHER, action=Action.REPLACE_COMPONENT), proven=(in_order(targets=(LOST.target,)),)
+    )
     made.carry_out()
     assert condition(made).message == (
         "GPU 0000:4c:00 has fallen off the bus. All new work is kept off. Details: nodeguard describe node node-0 "
@@ -110,9 +112,9 @@ def test_the_condition_names_the_gpu_that_is_still_lost() -> None:
 @pytest.mark.parametrize("action", [Action.REPLACE_COMPONENT, Action.MONITOR])
 def test_another_action_is_written(action: Action) -> None:
     made = Fleet(2)
-    made.say(0, LOST)
+    made.report(0, LOST)
     made.carry_out()
-    made.say(0, replace(LOST, action=action, message="GPU 0000:3b:00 does not answer"))
+    made.report(0, replace(LOST, action=action, message="GPU 0000:3b:00 does not answer"))
     made.carry_out()
     assert condition(made).message.startswith("GPU 0000:3b:00 does not answer. ")
     assert condition(made).message.endswith(f" To do: {action.phrase}.")
@@ -120,29 +122,29 @@ def test_another_action_is_written(action: Action) -> None:
 
 def test_the_action_stays_while_a_fault_is_not_reported() -> None:
     made = Fleet(2)
-    made.say(0, LOST, OTHER)
+    made.report(0, LOST, OTHER)
     made.carry_out()
     before = condition(made)
     assert before.message.endswith(" To do: reboot the node.")
     for findings in ((), (OTHER,), (LOST,), (LOST, OTHER)):
-        made.say(0, *findings, proven=())
+        made.report(0, *findings, proven=())
         made.carry_out()
         assert condition(made) == before
     made.reports.clear()
     made.restart()
     made.carry_out()
     assert condition(made) == before
-    made.say(0, replace(OTHER, action=Action.CONTACT_SUPPORT), proven=())
+    made.report(0, replace(OTHER, action=Action.CONTACT_SUPPORT), proven=())
     made.carry_out()
     assert condition(made).message.endswith(" To do: contact support.")
 
 
 def test_an_operator_who_has_rebooted_the_node_is_not_asked_to_do_it_again() -> None:
     made = Fleet(2, replace(AT_ONCE, soak=SoakPeriod()))
-    made.say(0, LOST)
+    made.report(0, LOST)
     made.carry_out()
     assert condition(made).message.endswith(" To do: reboot the node.")
-    made.say(0)
+    made.report(0)
     made.carry_out()
     recovering = condition(made)
     assert (recovering.status, recovering.reason) == ("False", "Quarantined")
@@ -151,20 +153,20 @@ def test_an_operator_who_has_rebooted_the_node_is_not_asked_to_do_it_again() -> 
         "Details: nodeguard describe node node-0 (gpu-lost on GPU 0000:3b:00). "
         "No action is needed now: the checks pass, and the soak period runs."
     )
-    made.say(0, proven=())
+    made.report(0, proven=())
     made.carry_out()
     made.reports.clear()
     made.restart()
     made.carry_out()
     assert condition(made) == recovering
-    made.say(0, LOST)
+    made.report(0, LOST)
     made.carry_out()
     assert condition(made).message.endswith(" To do: reboot the node.")
 
 
 def test_a_condition_of_an_earlier_version_is_rewritten_once() -> None:
     made = Fleet(2)
-    made.say(0, LOST)
+    made.report(0, LOST)
     made.carry_out()
     wanted = condition(made)
     earlier = (
@@ -180,7 +182,7 @@ def test_a_condition_of_an_earlier_version_is_rewritten_once() -> None:
 def test_a_condition_with_many_long_faults_is_stable() -> None:
     made = Fleet(2)
     slots = [f"fs:/{'x' * 200}{at}" for at in range(20)]
-    made.say(0, *(finding("fs-read-only", slot, message="y" * 500) for slot in slots))
+    made.report(0, *(finding("fs-read-only", slot, message="y" * 500) for slot in slots))
     made.carry_out()
     assert len(condition(made).message) <= MAX_CONDITION_MESSAGE
     assert "…, 20 faults in all). To do: reset the GPU." in condition(made).message
@@ -189,9 +191,9 @@ def test_a_condition_with_many_long_faults_is_stable() -> None:
 
 def test_a_node_that_is_released_is_healthy() -> None:
     made = Fleet(2)
-    made.say(0, LOST)
+    made.report(0, LOST)
     made.carry_out()
-    made.say(0)
+    made.report(0)
     made.carry_out()
     assert condition(made) == NodeCondition("True", "Healthy", "no mark is active")
 

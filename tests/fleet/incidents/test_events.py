@@ -16,9 +16,9 @@ from tests.fleet.scene import AT_ONCE, Fleet, finding
 
 def test_the_events_of_a_fault_describe_its_effect() -> None:
     fleet = Fleet(2, replace(AT_ONCE, soak=SoakPeriod(10.0, 10.0)))
-    fleet.say(0, finding(message="GPU 0000:3b:00 is lost"))
+    fleet.report(0, finding(message="GPU 0000:3b:00 is lost"))
     events = [*fleet.carry_out().events]
-    fleet.say(0)
+    fleet.report(0)
     events += fleet.carry_out().events
     fleet.after(11.0)
     events += fleet.carry_out().events
@@ -37,12 +37,12 @@ FATAL = {"health": Health.FATAL, "message": "GPU 0000:3b:00 is lost"}
 
 def rise(fleet: Fleet, **after: Any) -> list[tuple[str, str]]:
     """Return the Events of an incident with a mark that becomes fatal, without the first Event."""
-    fleet.say(0, finding(**SUSPECT))
+    fleet.report(0, finding(**SUSPECT))
     [first] = fleet.carry_out().events
     for name, value in after.items():
         setattr(fleet.planner, name, value)
     fleet.after(1.0)
-    fleet.say(0, finding(**FATAL))
+    fleet.report(0, finding(**FATAL))
     events = [*fleet.carry_out().events]
     for _ in range(3):
         fleet.after(30.0)
@@ -105,7 +105,7 @@ def incident(health: Health) -> Incident:
 
 def test_a_record_without_its_mark_is_completed_without_an_event() -> None:
     fleet = Fleet(3)
-    fleet.say(0, finding())
+    fleet.report(0, finding())
     fleet.carry_out()
     [incident] = fleet.planner.all_incidents()
     fleet.after(60.0)

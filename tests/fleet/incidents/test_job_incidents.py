@@ -30,7 +30,7 @@ def bad_start(made: Fleet) -> None:
     start(made, range(16))
     made.after(20.0)
     for number in range(16):
-        made.say(number, LOST)
+        made.report(number, LOST)
 
 
 def of_job(made: Fleet) -> Incident:
@@ -58,7 +58,7 @@ def test_a_bad_start_is_one_incident_of_the_job_and_marks_nothing() -> None:
 def test_without_jobs_the_same_votes_degrade_both_leaves() -> None:
     made = fleet()
     for number in range(16):
-        made.say(number, LOST)
+        made.report(number, LOST)
     wait(made, 60.0)
     assert {incident.domain for incident in domains(made)} == {"fabric/p0/r0", "fabric/p0/r1"}
 
@@ -108,7 +108,7 @@ def test_a_degraded_domain_names_the_jobs_that_it_hits() -> None:
 
 def test_an_incident_of_a_node_names_its_job_also_after_the_job_is_gone() -> None:
     made = Fleet(8)
-    made.say(1, finding())
+    made.report(1, finding())
     made.carry_out()
     [incident] = made.planner.all_incidents()
     assert incident.jobs == ()
@@ -126,16 +126,16 @@ def test_an_incident_of_a_node_names_its_job_also_after_the_job_is_gone() -> Non
 def test_an_event_names_the_jobs_that_are_known_then() -> None:
     made = Fleet(8)
     made.planner.state.update_jobs("uid-1", (NodeJob(JOB),))
-    made.say(1, finding())
+    made.report(1, finding())
     [event] = made.carry_out().events
     assert f"; jobs: {JOB} (" in event.message
 
 
 def test_jobs_are_read_for_nodes_that_vote_or_request_a_mark_only() -> None:
     made = fleet(policy=replace(ENFORCED, diagnosis=diagnosis_policy()))
-    made.say(3, LOST)
-    made.say(5, finding())
-    made.say(7, replace(LOST, check="other", topologies=()))
+    made.report(3, LOST)
+    made.report(5, finding())
+    made.report(7, replace(LOST, check="other", topologies=()))
     made.after(1.0)
     made.carry_out()
     nodes = made.planner.job_nodes(made.now)
@@ -153,7 +153,7 @@ def test_findings_of_a_bad_start_set_no_marks_and_cause_no_incidents_as_long_as_
     start(made, range(16))
     made.after(20.0)
     for number in range(16):
-        made.say(number, FLAPS)
+        made.report(number, FLAPS)
     wait(made, 90.0)
     [decision] = made.planner.decisions["uid-3"]
     assert (decision.state, decision.reason) == (
@@ -169,7 +169,7 @@ def test_a_lasting_fault_on_a_node_of_a_bad_start_is_marked() -> None:
     made = fleet()
     bad_start(made)
     wait(made, 60.0)
-    made.say(3, LOST, finding())
+    made.report(3, LOST, finding())
     wait(made, 30.0)
     assert made.marked() == [3]
 
@@ -180,6 +180,6 @@ def test_an_annotated_job_starts_badly_too() -> None:
     begin = rfc3339(made.wall - 20.0)
     for number in range(16):
         made.change(number, annotations={"nodeguard.dev/job": "4711", "nodeguard.dev/job-start": begin})
-        made.say(number, LOST)
+        made.report(number, LOST)
     wait(made, 30.0)
     assert [incident.target for incident in domains(made)] == ["job/4711"]

@@ -98,9 +98,9 @@ def ever_new(many: int) -> list[ReportedFinding]:
 @pytest.mark.slow
 def test_the_incidents_of_a_node_with_ever_new_targets_are_limited() -> None:
     fleet = Fleet(8)
-    fleet.say(1, finding())
+    fleet.report(1, finding())
     for _ in range(40):
-        fleet.say(0, *ever_new(100))
+        fleet.report(0, *ever_new(100))
         fleet.after(0.5)
         plan = fleet.plan()
         assert len(plan.incidents) <= 2 * MAX_PER_NODE
@@ -130,11 +130,11 @@ def test_the_incidents_resolved_longest_ago_are_removed_first() -> None:
     fleet = Fleet(40)
     fleet.planner._incidents.max_total = 50
     for number in range(40):
-        fleet.say(number, *ever_new(1))
+        fleet.report(number, *ever_new(1))
     fleet.plan()
     assert sum(map(len, fleet.planner.incidents.values())) == 40
     for number in range(40):
-        fleet.say(number, *ever_new(1))
+        fleet.report(number, *ever_new(1))
     fleet.plan()
     assert sum(map(len, fleet.planner.incidents.values())) == 50
     assert len(fleet.planner.incidents_left_out) == 30
@@ -155,12 +155,12 @@ def test_warnings_of_the_fleet_leave_room_for_the_incident_of_a_new_mark() -> No
     fleet = Fleet(30)
     fleet.planner._incidents.max_total = 20
     for number in range(25):
-        fleet.say(number, *warnings(1))
+        fleet.report(number, *warnings(1))
     fleet.carry_out()
     assert sum(map(len, fleet.planner.incidents.values())) == 15
     assert len(fleet.planner.incidents_left_out) == 10
 
-    fleet.say(29, finding())
+    fleet.report(29, finding())
     plan = fleet.carry_out()
     assert [(event.node, event.reason) for event in plan.events] == [("node-29", "NodeguardMarked")]
     assert [incident.state for incident in fleet.planner.incidents["uid-29"].values()] == [
@@ -177,11 +177,11 @@ def test_warnings_of_the_fleet_leave_room_for_the_incident_of_a_new_mark() -> No
 
 def test_warnings_of_a_node_leave_room_for_the_incident_of_its_mark() -> None:
     fleet = Fleet(8)
-    fleet.say(0, *warnings(MAX_PER_NODE))
+    fleet.report(0, *warnings(MAX_PER_NODE))
     fleet.carry_out()
     assert len(fleet.planner.incidents["uid-0"]) == limit_without_mark(MAX_PER_NODE)
 
-    fleet.say(0, finding(), *warnings(MAX_PER_NODE - 1))
+    fleet.report(0, finding(), *warnings(MAX_PER_NODE - 1))
     plan = fleet.carry_out()
     assert "NodeguardMarked" in {event.reason for event in plan.events}
     incidents = fleet.planner.incidents["uid-0"].values()
@@ -194,11 +194,11 @@ def test_a_left_out_incident_that_ends_is_not_left_out_any_more() -> None:
     fleet = Fleet(4)
     fleet.planner._incidents.max_total = 2
     for number in range(4):
-        fleet.say(number, *warnings(1))
+        fleet.report(number, *warnings(1))
     fleet.carry_out()
     assert len(fleet.planner.incidents_left_out) == 3
     for number in range(4):
-        fleet.say(number)
+        fleet.report(number)
     fleet.carry_out()
     assert fleet.planner.incidents_left_out == {}
     assert fleet_status(fleet.planner, LEADER, fleet.now).incidents_omitted == OmittedIncidents(0, 0, ())
@@ -208,12 +208,12 @@ def test_a_left_out_warning_is_recorded_when_another_one_was_resolved_long_ago()
     fleet = Fleet(4)
     fleet.planner._incidents.max_total = 4
     for number in range(4):
-        fleet.say(number, *warnings(1))
+        fleet.report(number, *warnings(1))
     fleet.carry_out()
     [left_out] = fleet.planner.incidents_left_out
     for number in range(4):
         if f"uid-{number}" != left_out:
-            fleet.say(number)
+            fleet.report(number)
     fleet.carry_out()
     for _ in range(3):
         fleet.after(31.0)
@@ -226,7 +226,7 @@ def test_nodes_without_room_are_not_evaluated_again_until_there_is_some() -> Non
     fleet = Fleet(8)
     fleet.planner._incidents.max_total = 4
     for number in range(8):
-        fleet.say(number, *warnings(1))
+        fleet.report(number, *warnings(1))
     fleet.carry_out()
     assert sum(map(len, fleet.planner.incidents.values())) == 3
     fleet.planner.tick(fleet.now)
@@ -236,7 +236,7 @@ def test_nodes_without_room_are_not_evaluated_again_until_there_is_some() -> Non
 def test_texts_of_an_incident_are_bounded() -> None:
     fleet = Fleet(1)
     long = "x" * 2048
-    fleet.say(0, finding(message=long, evidence=tuple(ReportedEvidence("nvml", long) for _ in range(50))))
+    fleet.report(0, finding(message=long, evidence=tuple(ReportedEvidence("nvml", long) for _ in range(50))))
     fleet.plan()
     [incident] = fleet.planner.incidents["uid-0"].values()
     assert len(incident.message) == 512

@@ -14,10 +14,10 @@ from tests.fleet.scene import AT_ONCE, Fleet, finding
 
 def test_a_stale_agent_proves_nothing_and_marks_nothing() -> None:
     fleet = Fleet(30)
-    fleet.say(0, finding())
+    fleet.report(0, finding())
     fleet.carry_out()
-    fleet.say(0)
-    fleet.say(1, finding())
+    fleet.report(0)
+    fleet.report(1, finding())
     fleet.mono += 46.0
     fleet.wall += 46.0
     for number in range(2, 30):
@@ -36,7 +36,7 @@ def test_many_stale_agents_freeze_new_marks_unless_a_domain_explains_them() -> N
         for number in set(range(32)) - set(lost):
             fleet.planner.record_heartbeat(f"uid-{number}", fleet.now)
         fleet.planner.tick(fleet.now)
-        fleet.say(20, finding())
+        fleet.report(20, finding())
         fleet.carry_out()
         assert fleet.marked() == marked
 
@@ -65,7 +65,7 @@ def test_stale_agents_equal_a_check_of_every_node(steps: list[tuple[str, int, fl
             case "for good":
                 planner.record_heartbeat(uid, replace(fleet.now, mono=inf))
             case "say":
-                fleet.say(number)
+                fleet.report(number)
             case "leave":
                 planner.remove_node(uid)
             case "come" | "bare":

@@ -11,9 +11,9 @@ def test_foreign_taints_stay_and_so_does_nodeguards_taint_set_by_an_operator() -
     fleet = Fleet(2)
     fleet.change(0, taints=(foreign(), foreign("nodeguard.dev/quarantine", "by-hand")))
     fleet.change(1, taints=(foreign(),))
-    fleet.say(1, finding())
+    fleet.report(1, finding())
     fleet.carry_out()
-    fleet.say(1)
+    fleet.report(1)
     fleet.carry_out()
     assert fleet.taints(0) == ["nvidia.com/gpu=present", "nodeguard.dev/quarantine=by-hand"]
     assert fleet.taints(1) == ["nvidia.com/gpu=present"]
@@ -23,7 +23,7 @@ def test_nodeguards_cordon_is_removed_and_an_operators_stays() -> None:
     fleet = Fleet(3, replace(AT_ONCE, marks=MarkWrites(cordon=True)))
     fleet.change(1, unschedulable=True)
     for number in range(3):
-        fleet.say(number, finding())
+        fleet.report(number, finding())
     fleet.carry_out()
     assert all(node.unschedulable for node in fleet.nodes.values())
     fleet.change(2, unschedulable=False)
@@ -31,7 +31,7 @@ def test_nodeguards_cordon_is_removed_and_an_operators_stays() -> None:
     assert not fleet.nodes["uid-2"].unschedulable
     fleet.restart()
     for number in range(3):
-        fleet.say(number)
+        fleet.report(number)
     fleet.carry_out()
     assert [node.unschedulable for node in fleet.nodes.values()] == [False, True, False]
     assert fleet.marked() == []
@@ -40,7 +40,7 @@ def test_nodeguards_cordon_is_removed_and_an_operators_stays() -> None:
 def test_a_fault_of_one_gpu_marks_only_that_device() -> None:
     fleet = Fleet(20, replace(AT_ONCE, budget=replace(WIDE, fleet=0.05)))
     fleet.publish(0)
-    fleet.say(0, *(finding(target=f"gpu/0000:{0x3B + at:02x}:00", component="") for at in range(2)))
+    fleet.report(0, *(finding(target=f"gpu/0000:{0x3B + at:02x}:00", component="") for at in range(2)))
     fleet.carry_out()
     assert fleet.marked() == []
     assert sorted(rule.device for rule in fleet.rules.values()) == ["gpu-0", "gpu-1"]
@@ -48,7 +48,7 @@ def test_a_fault_of_one_gpu_marks_only_that_device() -> None:
     assert ("fleet", 0.25, 1.0, 0.0) in fleet.planner.state.budgets.rows()
     fleet.restart()
     assert not fleet.plan().rules
-    fleet.say(0, proven=(in_order(targets=("gpu/0000:3b:00", "gpu/0000:3c:00")),))
+    fleet.report(0, proven=(in_order(targets=("gpu/0000:3b:00", "gpu/0000:3c:00")),))
     fleet.carry_out()
     assert fleet.rules == {}
 
@@ -57,8 +57,8 @@ def test_a_fault_of_a_link_or_of_an_unknown_gpu_marks_the_node() -> None:
     fleet = Fleet(2)
     fleet.publish(0)
     fleet.publish(1)
-    fleet.say(0, finding(target="gpu/0000:3b:00/nvlink/3"))
-    fleet.say(1, finding(target="gpu/0000:ff:00", component="GPU-9"))
+    fleet.report(0, finding(target="gpu/0000:3b:00/nvlink/3"))
+    fleet.report(1, finding(target="gpu/0000:ff:00", component="GPU-9"))
     fleet.carry_out()
     assert (fleet.marked(), fleet.rules) == ([0, 1], {})
 
@@ -67,11 +67,11 @@ def test_orphaned_rules_are_removed() -> None:
     fleet = Fleet(2)
     for number in range(2):
         fleet.publish(number)
-        fleet.say(number, finding())
+        fleet.report(number, finding())
     fleet.carry_out()
     assert len(fleet.rules) == 2
     fleet.planner.update_devices("node-0", ())
-    fleet.say(0, proven=())
+    fleet.report(0, proven=())
     assert fleet.plan().rules_gone == ()
     fleet.planner.update_devices("node-0", fleet.devices["node-0"][1:])
     fleet.planner.remove_node("uid-1")
@@ -83,5 +83,5 @@ def test_gpus_that_only_a_driver_publishes_are_charged() -> None:
     for number in range(2):
         fleet.change(number, gpus=0)
         fleet.publish(number)
-        fleet.say(number, finding())
+        fleet.report(number, finding())
     assert len(fleet.carry_out().rules) == 2

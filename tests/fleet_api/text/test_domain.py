@@ -186,7 +186,7 @@ def test_a_suppressed_check() -> None:
     fleet = leaves(120, replace(ENFORCED, diagnosis=diagnosis_policy()))
     wait(fleet, 700.0)
     for number in (0, 9, 41, 49, 89, 97):
-        fleet.say(number, finding(age=0.0))
+        fleet.report(number, finding(age=0.0))
     wait(fleet, 20.0)
     assert look(status_lines(fleet_status(fleet.planner, LEADER, fleet.now)), 100) == page("""
     FATAL  120 nodes: 6 fatal; 6 marks withheld.

@@ -43,7 +43,7 @@ def test_the_incident_of_a_job() -> None:
 def test_an_incident_names_its_jobs(count: int, text: str) -> None:
     made = Fleet(8)
     made.planner.state.update_jobs("uid-1", tuple(NodeJob(f"a/{number}") for number in range(count)))
-    made.say(1, finding())
+    made.report(1, finding())
     made.carry_out()
     [incident] = made.planner.all_incidents()
     assert f"  jobs        {text}\n" in shown(made, incident.name)
