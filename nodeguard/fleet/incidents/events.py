@@ -156,7 +156,9 @@ def update_incident(before: Incident | None, now: Incident, wall: float) -> Inci
 def _with_known_mark(before: Incident | None, now: Incident) -> Incident | None:
     """Return the earlier incident with the current mark, if its record has none though one was set."""
     has_mark = {*GRANTED_STATES, IncidentState.RECOVERING}
-    if before is None or before.mark is not None or before.state not in has_mark or now.state not in has_mark:
+    if before is None or before.mark is not None or now.mark is None:
+        return before
+    if before.state not in has_mark or now.state not in has_mark:
         return before
     return replace(before, mark=now.mark)
 

@@ -56,6 +56,14 @@ def test_a_domain_stays_degraded_while_its_nodes_show_the_fault() -> None:
     assert [incident.state for incident in domains(made)] == [IncidentState.RESOLVED]
 
 
+def test_the_incident_of_a_marked_domain_is_reported_once() -> None:
+    made = fleet()
+    fails(made)
+    wait(made, 60.0)
+    assert [incident.state for incident in domains(made)] == [IncidentState.MARKED]
+    assert made.plan().incidents == ()
+
+
 def test_a_domain_that_flaps_is_degraded_until_it_has_been_quiet_for_the_soak_period() -> None:
     made = fleet()
     for number in range(LEAF):
