@@ -6,13 +6,13 @@ Pure.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 
 from nodeguard.fleet.diagnosis.results import Candidate
 from nodeguard.fleet.diagnosis.significance import significance
 from nodeguard.fleet.diagnosis.votes import FaultVotes, most_children
 from nodeguard.fleet.state.topology.members import DomainMembers
-from nodeguard.model.diagnosis import VERSION_TOPOLOGIES
+from nodeguard.model.diagnosis import VERSION_TOPOLOGIES, VoteTopology
 
 
 def significant_domains(
@@ -60,19 +60,19 @@ class _AffectedDomains:
         rule = votes.vote_rules[members.topology_of(domain)]
         share = rule.share if is_parent else votes.vote_class.share
         for window, voters in votes.significant_votes(domain, self._now, share):
-            if is_parent and not (
-                votes.is_spread(domain, rule, voters) and self._is_whole(domain, window, voters)
-            ):
+            if is_parent and not self._is_whole(domain, rule, window, voters):
                 continue
             yield Candidate(votes.vote_class.name, domain, window, voters, members.size(domain))
 
-    def _is_whole(self, domain: str, window: float, voters: Mapping[str, float]) -> bool:
+    def _is_whole(self, domain: str, rule: VoteTopology, window: float, voters: Mapping[str, float]) -> bool:
         """Return whether most children of a parent domain are affected, or its nodes in the others too."""
         members = self._members
         children = members.children(domain)
         affected = [child for child in children if self.candidate(child) is not None]
         if len(affected) >= most_children(len(children)):
             return True
+        if not self._votes.is_spread(domain, rule, voters):
+            return False
         others = members.nodes(domain) - set[str]().union(*map(members.nodes, affected))
         count = len(others & voters.keys())
         is_spread = count + max(0, len(affected) - 1) >= _MIN_OTHERS
@@ -80,13 +80,16 @@ class _AffectedDomains:
 
 
 def choose_candidates(
-    candidates: Iterable[Candidate], topologies: Iterable[str], explained: Set[str], least: int
+    candidates: Iterable[Candidate],
+    topologies: Iterable[str],
+    explained: Callable[[Candidate], Set[str]],
+    least: int,
 ) -> list[Candidate]:
     """Return the candidates of one fault class that are needed to explain the votes. Of those with nearly the
     largest share, the one with most voters comes first; of equal ones, that of the first topology.
 
-    topologies: of the fault class, the likeliest cause first. explained: uids with an explanation; least:
-    nodes that each candidate has to explain in addition.
+    topologies: of the fault class, the likeliest cause first. explained: returns the uids with an explanation
+    beside a candidate; least: nodes that each candidate has to explain in addition.
     """
     ranks = {topology: rank for rank, topology in enumerate(topologies)}
 
@@ -95,14 +98,14 @@ def choose_candidates(
         return -len(candidate.voters), -candidate.share, rank, candidate.domain
 
     left = {candidate.domain: candidate for candidate in candidates}
-    covered = set(explained)
+    covered: set[str] = set()
     chosen = []
     while left:
         largest = max(candidate.share for candidate in left.values())
         close = [candidate for candidate in left.values() if candidate.share >= _SIMILAR_SHARE * largest]
         best = min(close, key=order)
         del left[best.domain]
-        if len(best.voters.keys() - covered) >= max(least, -(-len(best.voters) // 2)):
+        if len(best.voters.keys() - covered - explained(best)) >= max(least, -(-len(best.voters) // 2)):
             chosen.append(best)
             covered |= best.voters.keys()
     return chosen

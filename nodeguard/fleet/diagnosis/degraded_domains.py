@@ -16,7 +16,7 @@ from nodeguard.fleet.diagnosis.results import (
     recovering_since,
 )
 from nodeguard.fleet.diagnosis.vote_index import VoteIndex
-from nodeguard.fleet.diagnosis.votes import FaultVotes
+from nodeguard.fleet.diagnosis.votes import FaultVotes, most_children
 from nodeguard.model.diagnosis import DiagnosisPolicy
 
 # Seconds between two evaluations of candidates.
@@ -100,8 +100,7 @@ class DegradedDomains:
             candidates = {candidate.domain: candidate for candidate in self._affected[fault_class].values()}
             new = [candidate for candidate in candidates.values() if not self._degraded_for(candidate)]
             if new:
-                explained = self.explained(fault_class)
-                chosen += choose_candidates(new, votes.vote_rules, explained, self._rule.min_nodes)
+                chosen += choose_candidates(new, votes.vote_rules, self._explained_for, self._rule.min_nodes)
         clocks = {(candidate.fault_class, candidate.domain): now for candidate in chosen}
         for (fault_class, domain), since in self.clocks.items():
             # A wider domain that replaces a narrower one continues its clock.
@@ -115,13 +114,20 @@ class DegradedDomains:
         """Evaluate all candidates in the next evaluation: votes for them were withdrawn."""
         self._chose = -SOON
 
-    def explained(self, fault_class: str) -> set[str]:
-        """Return the nodes of the domains that are degraded for a fault class."""
+    def explained(self, fault_class: str, except_in: str = "") -> set[str]:
+        """Return the nodes of the domains that are degraded for a fault class, except in a domain."""
         nodes: set[str] = set()
         for domain, degraded in self.degraded.items():
-            if fault_class in degraded.fault_classes:
+            if fault_class in degraded.fault_classes and not _is_in(domain, except_in):
                 nodes |= self._votes.members.nodes(domain)
         return nodes
+
+    def _explained_for(self, candidate: Candidate) -> set[str]:
+        """Return the nodes of which degraded domains explain the votes. A candidate with mostly
+        affected children replaces those that are degraded: one cause explains all of their votes.
+        """
+        is_whole = self._are_parts_affected(candidate)
+        return self.explained(candidate.fault_class, candidate.domain if is_whole else "")
 
     def explanations(
         self, candidates: Collection[Candidate], now: float
@@ -225,6 +231,17 @@ class DegradedDomains:
             ):
                 return degraded
         return None
+
+    def _are_parts_affected(self, candidate: Candidate) -> bool:
+        """Return whether most children of a candidate are affected or degraded by the same kind of fault."""
+        children = self._votes.members.children(candidate.domain)
+        affected = [
+            child
+            for child in children
+            if (child in self.degraded and self._are_alike(candidate.fault_class, self.degraded[child]))
+            or any(_is_in(leaf, child) for leaf in self._affected[candidate.fault_class])
+        ]
+        return bool(children) and len(affected) >= most_children(len(children))
 
     def _join(self, candidate: Candidate) -> None:
         """Add the votes of a candidate to the degraded domain that covers it."""

@@ -73,6 +73,18 @@ def test_an_incident_that_widens_stays_the_same() -> None:
     assert (degraded.domain, degraded.name, degraded.since) == ("fabric/p2", "fabric/p2/l0", began)
 
 
+@pytest.mark.parametrize(("racks", "degraded"), [(2, ["rack/row0"]), (8, ["rack/row0/r0", "rack/row0/r1"])])
+def test_a_row_is_degraded_after_most_of_its_racks_are(racks: int, degraded: list[str]) -> None:
+    fleet = Voters()
+    first, second, *others = (fleet.nodes[start : start + 8] for start in range(0, 64, 8))
+    for uid in [uid for rack in others[racks - 2 :] for uid in rack]:
+        fleet.diagnosis.set_domains(uid, (), fleet.now)
+    for rack in (first, second[:5]):
+        fleet.show(rack, "gpu-thermal-slowdown")
+        fleet.after(60.0)
+    assert fleet.degraded == degraded
+
+
 def test_a_rack_without_power_is_distinguished_from_a_leaf() -> None:
     fleet = Voters()
     fleet.show(fleet.leaf(1, 3, 8), STALE_CHECK)
