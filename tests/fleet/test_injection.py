@@ -142,6 +142,26 @@ def test_a_real_fault_takes_over_the_mark_of_an_injected_one() -> None:
     }
 
 
+def test_an_injected_fault_keeps_no_mark_of_a_real_one() -> None:
+    fleet = Fleet(1, replace(ALLOWED, soak=SoakPeriod(60.0, 600.0, 86_400.0)))
+    fleet.report(0, finding(), injected=(finding(),))
+    fleet.carry_out()
+    inject(fleet, "gpu-lost")
+    fleet.carry_out()
+    assert {item.injected: item.state for item in incidents(fleet)} == {
+        False: IncidentState.RECOVERING,
+        True: IncidentState.MARKED,
+    }
+    fleet.after(61.0)
+    fleet.carry_out()
+    assert [cause.injected for cause in record(fleet).causes] == [True]
+    assert fleet.marked() == [0]
+    assert {item.injected: item.state for item in incidents(fleet)} == {
+        False: IncidentState.RESOLVED,
+        True: IncidentState.MARKED,
+    }
+
+
 def test_an_injected_fault_releases_no_mark_of_a_real_one() -> None:
     fleet = Fleet(1, ALLOWED)
     fleet.report(0, finding("gpu-ecc"))
@@ -186,6 +206,15 @@ def test_a_real_fault_gets_the_budget_before_an_injected_one() -> None:
     fleet.carry_out()
     assert fleet.marked() == [2]
     assert [item.state for item in incidents(fleet, 1)] == [IncidentState.WITHHELD]
+
+
+def test_an_injected_fault_confirms_no_real_one() -> None:
+    budget = replace(AT_ONCE.budget, fleet=0.01)
+    fleet = Fleet(8, replace(ALLOWED, budget=budget))
+    fleet.report(1, finding("gpu-ecc", age=1.0), injected=(finding("gpu-lost"),))
+    fleet.report(2, finding("gpu-ecc", age=2.0))
+    fleet.carry_out()
+    assert fleet.marked() == [2]  # the older of two faults with as many confirmations
 
 
 @pytest.mark.parametrize("is_injected", [False, True])

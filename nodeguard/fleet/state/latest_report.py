@@ -167,10 +167,13 @@ def proves(report: LatestReport, cause: MarkCause) -> bool:
 
 
 def reports_fault(report: LatestReport, cause: MarkCause) -> bool:
-    """Return whether the check of a cause still finds a fault on one of its targets, or it is injected."""
+    """Return whether the check of a cause still finds a fault on one of its targets. For the cause of an
+    injected fault, one that is still injected counts, too; it keeps no mark of a real fault.
+    """
     targets = {cause.target, *cause.targets}
     return any(
         fault.finding.check == cause.check
+        and (cause.injected or not fault.injected)
         and (fault.finding.target in targets or not targets.isdisjoint(fault.finding.targets))
         for fault in report.faults()
     )
