@@ -19,6 +19,7 @@ from nodeguard.fleet.decide.restored_diagnosis import degraded_marks
 from nodeguard.fleet.diagnosis.results import clearing_message, degraded_message
 from nodeguard.fleet.diagnosis.vote_collector import VoteCollector
 from nodeguard.fleet.state.fleet_state import FleetState
+from nodeguard.fleet.state.latest_report import LatestReport
 from nodeguard.fleet.state.node_marks import NodeMarks
 from nodeguard.fleet.state.node_placement import NodePlacement
 from nodeguard.model.incident import IncidentState
@@ -107,12 +108,12 @@ class DomainMarks:
             placement = state.placements.get(uid)
             if placement is None or placement.hold or not node_marks.node.causes:
                 continue
-            observed, onsets = state.observed_marks(uid), self._votes.onset_times(uid)
+            observed, report = state.observed_marks(uid), state.reports.get(uid)
             # The onset decides, as it does for requests; without a finding there is no onset.
             covered = [
                 cause
                 for cause in node_marks.node.causes
-                if (onset := onsets.get((cause.check, cause.target))) is not None
+                if (onset := _onset(report, cause)) is not None
                 and self._covering_domain(observed, cause.check, onset, now)
             ]
             if covered:
@@ -184,3 +185,14 @@ class DomainMarks:
 
 
 _NO_MARKS = NodeMarks()
+
+
+def _onset(report: LatestReport | None, cause: MarkCause) -> float | None:
+    """Return when the fault of a cause began, in seconds since the epoch; None if it is not reported. An
+    injected fault is none for the cause of a real one.
+    """
+    for fault in report.faults() if report is not None else ():
+        is_same = (fault.finding.check, fault.finding.target) == (cause.check, cause.target)
+        if is_same and (cause.injected or not fault.injected):
+            return fault.began
+    return None

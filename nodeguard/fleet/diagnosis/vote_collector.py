@@ -235,16 +235,6 @@ class VoteCollector:
             self.diagnosis.vote(uid, check, topologies, now - age, observed=observed)
         self._votes[uid] = left, now
 
-    def onset_times(self, uid: str) -> dict[tuple[str, str], float]:
-        """Return the onset of each finding of a node, in seconds since the epoch, by check and target."""
-        report = self._state.reports.get(uid)
-        if report is None:
-            return {}
-        return {
-            (finding.check, finding.target): at
-            for finding, at in zip(report.findings, report.began, strict=True)
-        }
-
     def update_stale(self, stale: Set[str], now: Instant) -> None:
         """Set the nodes with stale agents. An agent that announced its end does not vote for that."""
         self._now = now
