@@ -23,6 +23,7 @@ from nodeguard.fleet.diagnosis.results import JOB
 from nodeguard.fleet.diagnosis.vote_collector import VoteCollector
 from nodeguard.fleet.incidents.condition import node_condition
 from nodeguard.fleet.incidents.domain_incidents import SharedIncidents
+from nodeguard.fleet.incidents.node_incidents import Subject
 from nodeguard.fleet.incidents.tracker import SHARED, IncidentTracker
 from nodeguard.fleet.plan import Plan, node_writes, removal_plan
 from nodeguard.fleet.state.fleet_state import FleetState
@@ -107,11 +108,11 @@ class Planner:
         """Return the decision on a domain, as of the latest plan; None if it is not degraded any more."""
         return self._domain_marks.decision(domain)
 
-    def grace_end(self, uid: str, target: str) -> float:
-        """Return when the grace period of a target without a mark request ends, as of the latest plan, in
+    def grace_end(self, uid: str, subject: Subject) -> float:
+        """Return when the grace period of a subject without a mark request ends, as of the latest plan, in
         seconds since the epoch; 0 if it is in none.
         """
-        return self._incidents.grace_end(uid, target)
+        return self._incidents.grace_end(uid, subject)
 
     def all_incidents(self) -> list[Incident]:
         """Return the incidents of all Nodes, domains and checks."""

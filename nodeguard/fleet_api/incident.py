@@ -183,7 +183,8 @@ def _until(planner: Planner, incident: Incident) -> float:
     if incident.state != IncidentState.PENDING:
         return 0.0
     ends = [decision.until for decision in _decisions(planner, incident)]
-    return min(ends, default=planner.grace_end(incident.uid, incident.target))
+    subject = incident.target, incident.injected
+    return min(ends, default=planner.grace_end(incident.uid, subject))
 
 
 def _reason(planner: Planner, incident: Incident) -> str:

@@ -104,9 +104,10 @@ class Fleet:
         proven: tuple[ReportedPassing, ...] | None = None,
         inventory: Inventory = _EMPTY,
         injected: tuple[ReportedFinding, ...] = (),
+        age: float = 0.0,
     ) -> None:
         """Report findings and passing checks of a node; all checks pass if there is no finding. injected: faults
-        that an operator injected for ten minutes.
+        that an operator injected for ten minutes. age: seconds since the verdict.
         """
         uid = f"uid-{number}"
         if proven is None:
@@ -116,7 +117,7 @@ class Fleet:
         )
         self.reports[uid] = Report(
             version=VERSION, node=f"node-{number}", boot_id="b", sequence=1, health=health,
-            data_status=DataStatus.FRESH, findings=findings, passing=proven, inventory=inventory,
+            data_status=DataStatus.FRESH, findings=findings, passing=proven, inventory=inventory, age=age,
             injections=tuple(ReportedInjection(fault, "uid 0", 600.0) for fault in injected),
         )  # fmt: skip
         self.received[uid] = self.now

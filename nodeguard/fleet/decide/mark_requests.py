@@ -124,9 +124,9 @@ def unconfirmed_requests(placement: NodePlacement, report: LatestReport) -> tupl
     were fresh. Their device is not looked up.
     """
     return tuple(
-        _request(placement, ReportedFault(finding, began))
-        for finding, began in zip(report.findings, report.began, strict=True)
-        if finding.health in MARK_OF_HEALTH and no_request_reason(report, finding, began)
+        _request(placement, fault)
+        for fault in report.faults()
+        if fault.finding.health in MARK_OF_HEALTH and no_request_reason(report, fault.finding, fault.began)
     )
 
 

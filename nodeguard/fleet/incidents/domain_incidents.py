@@ -18,7 +18,7 @@ from nodeguard.fleet.decide.mark_requests import resource
 from nodeguard.fleet.diagnosis.results import CHECK, SuppressedCheck, suppressed_message, suppression_effect
 from nodeguard.fleet.diagnosis.vote_collector import VoteCollector
 from nodeguard.fleet.incidents.job_incidents import hit_jobs, job_incident, job_resource
-from nodeguard.fleet.incidents.node_incidents import ParentIncidents
+from nodeguard.fleet.incidents.node_incidents import ParentIncidents, Subject
 from nodeguard.fleet.incidents.tracker import IncidentChanges, IncidentTracker
 from nodeguard.fleet.state.fleet_state import FleetState
 from nodeguard.fleet.state.latest_report import LatestReport
@@ -98,19 +98,22 @@ class SharedIncidents:
         if cached is not None and cached[0] is placement and cached[1] is report:
             return cached[2]
         names: dict[str, set[str]] = {}
-        early: dict[str, bool] = {}
+        early: dict[Subject, bool] = {}
         topologies = {path.removeprefix(DOMAIN).partition("/")[0] for path in placement.domains}
-        for finding, began in zip(report.findings, report.began, strict=True):
+        for finding, began, injected in report.faults():
             failed = resource(finding)
-            name = self.parent_incident(placement.uid, finding.check, began, now)
-            names.setdefault(failed, set()).add(name)
+            if not injected:
+                name = self.parent_incident(placement.uid, finding.check, began, now)
+                names.setdefault(failed, set()).add(name)
             is_young = now.wall - began < policy.grace.shared and not topologies.isdisjoint(
                 finding.topologies
             )
-            early[failed] = early.get(failed, True) and is_young
+            early[failed, injected] = early.get((failed, injected), True) and is_young
         # A fault that several incidents explain, or one in part, has an incident of its own.
         parents = {failed: name for failed, (name, *others) in names.items() if name and not others}
-        found = ParentIncidents(parents, frozenset(failed for failed, is_early in early.items() if is_early))
+        found = ParentIncidents(
+            parents, frozenset(subject for subject, is_early in early.items() if is_early)
+        )
         if not found.early:
             # An early fault changes with time only.
             self._parents[placement.uid] = placement, report, found

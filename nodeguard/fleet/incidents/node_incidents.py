@@ -51,19 +51,25 @@ _STATES = (
 )
 
 
+# The subject of an incident: its target, and whether its faults are injected. Real faults and injected ones
+# have an incident each, so that neither hides the other.
+Subject = tuple[str, bool]
+
+
 class ParentIncidents(Struct, frozen=True):
-    """The incidents that explain findings of a node, by target. parents: their names. early: targets that
-    an incident may explain soon; they are not reported before that is clear.
+    """The incidents that explain findings of a node, by target. parents: their names. early: subjects that
+    an incident may explain soon; they are not reported before that is clear. An injected fault waits as long
+    as a real one, but no incident explains it.
     """
 
     parents: Mapping[str, str] = {}
-    early: frozenset[str] = frozenset()
+    early: frozenset[Subject] = frozenset()
 
 
 class NodeSituation(Struct, frozen=True):
     """The inputs of the incidents of one node. decisions: on its mark requests. proofs: of its marks.
-    granted: the state of an active mark. graced: the end of the grace period, of targets with suspect or
-    fatal findings that make no request, as they are late or not fresh, all within the grace period of their
+    granted: the state of an active mark. graced: the end of the grace period, of subjects with suspect
+    or fatal faults that make no request, as they are late or not fresh, all within the grace period of their
     mark. jobs: names of the node's jobs.
     """
 
@@ -74,22 +80,23 @@ class NodeSituation(Struct, frozen=True):
     proofs: Mapping[CauseKey, Proof]
     shared: ParentIncidents = ParentIncidents()
     granted: IncidentState = IncidentState.MARKED
-    graced: Mapping[str, float] = {}
+    graced: Mapping[Subject, float] = {}
     jobs: tuple[str, ...] = ()
 
 
 def unconfirmed_until(
     placement: NodePlacement, report: LatestReport, policy: Policy, now: float
-) -> dict[str, float]:
-    """Return when the first grace period of a target's unconfirmed findings ends, in seconds since the epoch.
+) -> dict[Subject, float]:
+    """Return when the first grace period of a subject's unconfirmed faults ends, in seconds since the epoch.
 
-    A target is left out if one of them has lasted for longer. now: seconds since the epoch.
+    A subject is left out if one of them has lasted for longer. now: seconds since the epoch.
     """
-    ends: dict[str, float] = {}
+    ends: dict[Subject, float] = {}
     for request in unconfirmed_requests(placement, report):
-        target, end = resource_of(request.target), grace_end(policy, request, now)
-        ends[target] = min(end, ends.get(target, end))
-    return {target: end for target, end in ends.items() if end}
+        subject = resource_of(request.target), request.injected
+        end = grace_end(policy, request, now)
+        ends[subject] = min(end, ends.get(subject, end))
+    return {subject: end for subject, end in ends.items() if end}
 
 
 class NodeIncidents(Struct, frozen=True):
@@ -137,13 +144,13 @@ def _current(situation: NodeSituation, policy: Policy, now: Instant) -> dict[str
     """Return the incidents that a node shows now, by name, and of each whether another incident covers it, or
     may soon.
     """
-    findings: dict[_Subject, list[ReportedFinding]] = defaultdict(list)
-    began: dict[_Subject, float] = {}
+    findings: dict[Subject, list[ReportedFinding]] = defaultdict(list)
+    began: dict[Subject, float] = {}
     for finding, since, injected in situation.report.faults() if situation.report is not None else ():
         subject = resource(finding), injected
         findings[subject].append(finding)
         began[subject] = min(since, began.get(subject, since))
-    causes: dict[_Subject, list[tuple[Device | None, MarkCause]]] = defaultdict(list)
+    causes: dict[Subject, list[tuple[Device | None, MarkCause]]] = defaultdict(list)
     for device, cause in situation.marks.causes():
         causes[resource_of(cause.target), cause.injected].append((device, cause))
     decisions = _by_subject(situation.decisions)
@@ -155,9 +162,8 @@ def _current(situation: NodeSituation, policy: Policy, now: Instant) -> dict[str
         if is_silenced(policy, incident.cause, situation.placement.name, now.wall):
             continue
         target, injected = subject
-        shared = ParentIncidents() if injected else situation.shared
-        parent = "" if subject in causes else shared.parents.get(target, "")
-        is_early = target in shared.early and incident.state != IncidentState.PENDING
+        parent = "" if injected or subject in causes else situation.shared.parents.get(target, "")
+        is_early = subject in situation.shared.early and incident.state != IncidentState.PENDING
         is_covered = subject not in causes and (parent != "" or is_early)
         since = began[subject] if subject in began else min(cause.since for _, cause in causes[subject])
         name = incident_name(situation.placement, target, injected=injected)
@@ -165,13 +171,8 @@ def _current(situation: NodeSituation, policy: Policy, now: Instant) -> dict[str
     return shown
 
 
-# The subject of an incident: its target, and whether its faults are injected. Real faults and injected ones
-# have an incident each, so that neither hides the other.
-_Subject = tuple[str, bool]
-
-
-def _by_subject(decisions: Iterable[MarkDecision]) -> dict[_Subject, list[MarkDecision]]:
-    by_subject: dict[_Subject, list[MarkDecision]] = defaultdict(list)
+def _by_subject(decisions: Iterable[MarkDecision]) -> dict[Subject, list[MarkDecision]]:
+    by_subject: dict[Subject, list[MarkDecision]] = defaultdict(list)
     for decision in decisions:
         by_subject[resource_of(decision.request.target), decision.request.injected].append(decision)
     return by_subject
@@ -204,7 +205,7 @@ def incident_name(placement: NodePlacement, target: str, *, injected: bool = Fal
 
 def _incident(
     situation: NodeSituation,
-    subject: _Subject,
+    subject: Subject,
     findings: list[ReportedFinding],
     causes: list[tuple[Device | None, MarkCause]],
     decisions: list[MarkDecision],
@@ -212,7 +213,7 @@ def _incident(
     """Return the incident of one target as it is now, without its name and times."""
     placement = situation.placement
     target, injected = subject
-    is_graced = not decisions and not injected and target in situation.graced
+    is_graced = not decisions and subject in situation.graced
     default = IncidentState.PENDING if is_graced else IncidentState.OPEN
     states = {decision.state for decision in decisions}
     state = next((state for state in _STATES if state in states), default)

@@ -25,6 +25,7 @@ from nodeguard.fleet.incidents.node_incidents import (
     NodeIncidents,
     NodeSituation,
     ParentIncidents,
+    Subject,
     incidents_of,
     unconfirmed_until,
 )
@@ -164,12 +165,12 @@ class IncidentTracker:
         """Return the pending incident of a name; None if no incident of that name is in its grace period."""
         return next((incidents[name] for incidents in self.pending.values() if name in incidents), None)
 
-    def grace_end(self, uid: str, target: str) -> float:
-        """Return when the grace period of a target without a mark request ends, as of the latest plan, in
+    def grace_end(self, uid: str, subject: Subject) -> float:
+        """Return when the grace period of a subject without a mark request ends, as of the latest plan, in
         seconds since the epoch; 0 if it is in none.
         """
         situation = self._situations.get(uid)
-        return situation.graced.get(target, 0.0) if situation is not None else 0.0
+        return situation.graced.get(subject, 0.0) if situation is not None else 0.0
 
     def update_nodes(
         self,
@@ -204,8 +205,8 @@ class IncidentTracker:
             has_faults = report is not None and bool(report.findings or report.injections)
             if not has_faults and uid not in marks and not has_incidents:
                 continue
-            parents, graced = ParentIncidents(), dict[str, float]()
-            if report is not None and report.findings:
+            parents, graced = ParentIncidents(), dict[Subject, float]()
+            if report is not None and has_faults:
                 parents = shared(placement, report)
                 graced = unconfirmed_until(placement, report, policy, now.wall)
             situation = self._situation(placement, report, marks.get(uid, _NO_MARKS), parents, graced)
@@ -247,7 +248,7 @@ class IncidentTracker:
         report: LatestReport | None,
         marks: NodeMarks,
         parents: ParentIncidents,
-        graced: Mapping[str, float],
+        graced: Mapping[Subject, float],
     ) -> NodeSituation:
         uid = placement.uid
         decisions, proofs = self.decisions.get(uid, ()), self._proofs.get(uid, _NO_PROOFS)
