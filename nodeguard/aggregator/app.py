@@ -176,7 +176,9 @@ def _notifications(options: AggregatorOptions, service: AggregatorService) -> No
     sender.read_spool()
 
     def plan_made(plan: Plan, _: Instant) -> None:
-        sender.plan_made(service.planner, plan, acts=service.is_active)
+        sender.plan_made(
+            service.planner, plan, acts=service.is_active, has_leader=bool(service.backend.leader)
+        )
 
     service.plan_listeners.append(plan_made)
     return sender

@@ -39,7 +39,7 @@ from nodeguard.model.mark import Mark
 from nodeguard.model.node import Device
 from nodeguard.model.policy import Mode, Policy
 
-NO_LEADER = "no aggregator is the leader yet"
+NO_LEADER = "no aggregator is the leader"
 
 _WORST = 5
 _BUDGETS = 6

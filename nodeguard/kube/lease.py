@@ -84,15 +84,18 @@ class Lease:
         self._record: LeaseRecord | None = None  # None: read it before the next write
         self._holder = ""  # identity of the holder when the lease was last read
         self._last_version = ("", 0.0)  # the lease's version, and when it was first seen
+        self._other_until = _NEVER  # until when the lease belongs to another holder without a renewal
         self._due = _NEVER
         self._held_until = _NEVER
         self._min_epoch = 0
         self.epoch = 0
 
-    @property
-    def holder(self) -> str:
-        """Return the name of the holder when the lease was last read or written; empty for none."""
-        return self._holder.rpartition("_")[0]
+    def holder(self, now: float) -> str:
+        """Return the name of the holder when the lease was last read or written; empty for none, and if the
+        holder has not renewed it in time.
+        """
+        until = self._held_until if self._holder == self.identity else self._other_until
+        return self._holder.rpartition("_")[0] if now < until else ""
 
     def is_held(self, now: float) -> bool:
         """Return whether a write may begin now, which may take 5 s at most."""
@@ -185,7 +188,8 @@ class Lease:
         if version != self._last_version[0]:
             self._last_version = (version, now)
         duration = min(max(spec.duration, 1), MAX_DURATION)
-        return not spec.holder or now >= self._last_version[1] + duration + _TIMEOUT
+        self._other_until = self._last_version[1] + duration + _TIMEOUT
+        return not spec.holder or now >= self._other_until
 
     def _won(self, record: LeaseRecord, now: float) -> None:
         if self._held_until == _NEVER or self.epoch != record.spec.transitions:

@@ -142,7 +142,7 @@ def test_the_reason_of_inactivity_is_shown() -> None:
     assert view.inactive_reason == "not known yet: Nodes"
     for leader, waiting in (
         ("replica-1", "replica-1 is the leader"),
-        ("", "no aggregator is the leader yet"),
+        ("", "no aggregator is the leader"),
     ):
         other = replace(LEADER, leader=leader, is_leader=False)
         assert fleet_status(fleet.planner, other, fleet.now).replica.inactive_reason == waiting

@@ -50,7 +50,7 @@ async def test_one_of_two_candidates_holds_the_lease(
     for now in range(101, 140):
         assert await first.renew(float(now))
         assert not await second.renew(float(now))
-        assert (first.holder, second.holder) == ("one", "one")
+        assert (first.holder(now), second.holder(now)) == ("one", "one")
     assert (first.epoch, second.epoch, second.is_held(139.0)) == (1, 0, False)
 
 
@@ -79,6 +79,20 @@ async def test_a_holder_that_freezes_stops_before_another_begins(
     assert spec(api_server)["leaseTransitions"] == 2
 
 
+async def test_a_holder_that_cannot_renew_is_not_the_holder_any_more(
+    far_api: ApiClient, near_api: ApiClient, detour: Detour
+) -> None:
+    first, second = candidate(near_api, "one"), candidate(far_api, "two")
+    await first.renew(100.0)
+    await second.renew(100.0)
+    detour.cut()
+    for now in (101.0, 100.0 + PATIENCE):
+        await second.renew(now)
+        assert second.holder(now - 0.01) == "one"
+    assert second.holder(100.0 + PATIENCE) == ""
+    assert (first.holder(100.0 + HOLD_SECONDS - 0.01), first.holder(100.0 + HOLD_SECONDS)) == ("one", "")
+
+
 async def test_a_renewed_lease_has_no_other_holder(near_api: ApiClient) -> None:
     first, second = candidate(near_api, "one"), candidate(near_api, "two")
     now = 0.0
@@ -96,9 +110,9 @@ async def test_a_released_lease_is_taken_at_once(near_api: ApiClient, api_server
     await first.release()
     assert not first.is_held(100.0)
     assert spec(api_server)["holderIdentity"] == ""
-    assert (first.holder, second.holder) == ("", "one")
+    assert (first.holder(100.0), second.holder(100.0)) == ("", "one")
     assert await second.renew(101.0)
-    assert (second.epoch, second.holder) == (2, "two")
+    assert (second.epoch, second.holder(101.0)) == (2, "two")
     await first.release()  # nothing to release
     assert spec(api_server)["holderIdentity"] == second.identity
 

@@ -60,7 +60,7 @@ class KubernetesBackend:
     @property
     def leader(self) -> str:
         """Return the name of the aggregator that writes; empty for none."""
-        return self._pod if self._lease.is_held(monotonic()) else self._lease.holder
+        return self._lease.holder(monotonic())
 
     def missing_inputs(self) -> str:
         """Return the names of inputs that were not read yet; empty for none. See Backend."""

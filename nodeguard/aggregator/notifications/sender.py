@@ -62,9 +62,13 @@ class NotificationSender:
         self._file = settings.spool_directory / FILE_NAME if settings.spool_directory else None
         self._saved = 0, 0
 
-    def plan_made(self, planner: Planner, plan: Plan, *, acts: bool) -> None:
-        """Add the notifications of changed incidents. acts: whether the plan is applied here."""
-        for webhook, notification in self._subscriptions.plan_made(planner, plan, self._wall(), acts=acts):
+    def plan_made(self, planner: Planner, plan: Plan, *, acts: bool, has_leader: bool) -> None:
+        """Add the notifications of changed incidents. acts: whether the plan is applied here. has_leader:
+        whether any aggregator leads.
+        """
+        for webhook, notification in self._subscriptions.plan_made(
+            planner, plan, self._wall(), acts=acts, has_leader=has_leader
+        ):
             self.add(webhook, notification)
 
     def add(self, webhook: str, notification: Notification) -> None:

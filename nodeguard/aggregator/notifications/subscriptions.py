@@ -20,15 +20,15 @@ from nodeguard.model.target import target_label
 # report, and than a grace period.
 COMPLETE = 900.0
 
-# Seconds for which a change waits for this aggregator to become active. Later the active one has sent it.
+# Seconds of another aggregator's lead after which it has sent a change that waits in this one.
 TAKEOVER = 120.0
 
 # Seconds between two searches for open incidents that have ended without a change.
 _CHECK_INTERVAL = 60.0
 
 
-class _Owed(Struct, frozen=True):
-    """A change that is not sent yet. at: seconds since the epoch."""
+class _UnsentChange(Struct, frozen=True):
+    """A change that this aggregator has not sent. at: seconds since the epoch."""
 
     at: float
     notification: Notification
@@ -45,8 +45,10 @@ class Subscriptions:
         self._next_check = 0.0
         # Open incidents on nodes under maintenance: their Nodes' uids by name.
         self._quiet: dict[str, str] = {}
-        # Changes of an aggregator that does not act yet, by webhook and incident, oldest first.
-        self._owed: dict[tuple[str, str], _Owed] = {}
+        # Since when another aggregator has been the leader; None if there is none.
+        self._other_leads_since: float | None = None
+        # Changes since this aggregator was active, by webhook and incident, oldest first.
+        self._unsent: dict[tuple[str, str], _UnsentChange] = {}
 
     def restore(self, opened: Mapping[str, Mapping[str, Incident]]) -> None:
         """Restore what was open before this start, by webhook and name. Before the first plan."""
@@ -57,16 +59,16 @@ class Subscriptions:
     def opened(self) -> dict[str, dict[str, Incident]]:
         """Return the incidents that are open for each webhook, by name, those with an unsent end included."""
         opened = {name: dict(subscription.open) for name, subscription in self._subscriptions.items()}
-        for (webhook, name), item in self._owed.items():
-            if item.notification.change == "resolved":
-                opened[webhook].setdefault(name, replace(item.incident, symptoms=()))
+        for (webhook, name), change in self._unsent.items():
+            if change.notification.change == "resolved":
+                opened[webhook].setdefault(name, replace(change.incident, symptoms=()))
         return opened
 
     def plan_made(
-        self, planner: Planner, plan: Plan, now: float, *, acts: bool
+        self, planner: Planner, plan: Plan, now: float, *, acts: bool, has_leader: bool
     ) -> list[tuple[str, Notification]]:
         """Return the notifications of a plan, each with its webhook. acts: whether the plan is applied here.
-        now: seconds since the epoch.
+        has_leader: whether any aggregator leads. now: seconds since the epoch.
         """
         events = {event.incident: event for event in plan.events}
         changed = {incident.name: incident for incident in plan.incidents}
@@ -81,15 +83,17 @@ class Subscriptions:
             for name, subscription in self._subscriptions.items():
                 change = subscription.change(incident, is_news=event is not None, is_quiet=is_quiet)
                 if change is not None:
-                    self._owe(name, incident, change, _message(incident, event), now)
+                    self._keep_unsent(name, incident, change, _message(incident, event), now)
         if now >= self._next_check:
             self._next_check = now + _CHECK_INTERVAL
             self._end_unrecorded(planner, now, is_complete=now - self._first_plan > COMPLETE)
-        self._forget_owed(now)
+        self._forget_sent(now)
         if not acts:
+            self._other_leads_since = (self._other_leads_since or now) if has_leader else None
             return []
-        owed, self._owed = self._owed, {}
-        return [(webhook, item.notification) for (webhook, _), item in owed.items()]
+        self._other_leads_since = None
+        unsent, self._unsent = self._unsent, {}
+        return [(webhook, change.notification) for (webhook, _), change in unsent.items()]
 
     def _restore_recorded(
         self, planner: Planner, changed: Mapping[str, Incident], events: Mapping[str, IncidentEvent]
@@ -124,22 +128,27 @@ class Subscriptions:
                 if incident.is_open and not incident.parent:
                     end = resolve(incident, now, "it is no longer recorded")
                 if subscription.change(end, is_news=True, is_quiet=False) == "resolved":
-                    self._owe(name, end, "resolved", _message(end, None), now)
+                    self._keep_unsent(name, end, "resolved", _message(end, None), now)
 
-    def _owe(self, webhook: str, incident: Incident, change: ChangeKind, message: str, now: float) -> None:
-        earlier = self._owed.pop((webhook, incident.name), None)
+    def _keep_unsent(
+        self, webhook: str, incident: Incident, change: ChangeKind, message: str, now: float
+    ) -> None:
+        earlier = self._unsent.pop((webhook, incident.name), None)
         if earlier is not None and earlier.notification.change == "opened" and change == "updated":
             change = "opened"
         notification = notification_of(incident, change, message, now)
-        self._owed[webhook, incident.name] = _Owed(now, notification, incident)
+        self._unsent[webhook, incident.name] = _UnsentChange(now, notification, incident)
         self.revision += 1
 
-    def _forget_owed(self, now: float) -> None:
-        while self._owed:
-            oldest = next(iter(self._owed))
-            if now - self._owed[oldest].at <= TAKEOVER:
+    def _forget_sent(self, now: float) -> None:
+        """Forget the changes that another aggregator has sent. Without a leader nothing is sent."""
+        if self._other_leads_since is None:
+            return
+        while self._unsent:
+            oldest = next(iter(self._unsent))
+            if now - max(self._unsent[oldest].at, self._other_leads_since) <= TAKEOVER:
                 return
-            del self._owed[oldest]
+            del self._unsent[oldest]
             self.revision += 1
 
 

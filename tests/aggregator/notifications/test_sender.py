@@ -45,7 +45,7 @@ def new_sender(*webhooks: Webhook, spool: Path | None = None) -> NotificationSen
 def listen(scene: CountingScene, sender: NotificationSender) -> None:
     """Give the plans of a scene to a sender."""
     scene.service.plan_listeners.append(
-        lambda plan, _: sender.plan_made(scene.planner, plan, acts=scene.service.is_active)
+        lambda plan, _: sender.plan_made(scene.planner, plan, acts=scene.service.is_active, has_leader=True)
     )
 
 

@@ -24,15 +24,19 @@ class Scene:
         self.subscriptions = Subscriptions((PAGER,))
         self.ids: list[str] = []
 
-    def plans(self, *, acts: bool = True) -> list[str]:
-        """Plan until nothing is left to do, and return the notified changes."""
+    def plans(self, *, acts: bool = True, has_leader: bool = True) -> list[str]:
+        """Plan until nothing is left to do, and return the notified changes. acts, has_leader: see
+        Subscriptions.plan_made.
+        """
         changes: list[str] = []
         for _ in range(3):
             self.fleet.after(1.0)
             plan = self.fleet.plan()
             self.fleet.planner.record_issued(plan)
             self.fleet.write(plan)
-            for _, item in self.subscriptions.plan_made(self.fleet.planner, plan, self.fleet.wall, acts=acts):
+            for _, item in self.subscriptions.plan_made(
+                self.fleet.planner, plan, self.fleet.wall, acts=acts, has_leader=has_leader
+            ):
                 changes.append(item.change)
                 self.ids.append(item.id)
         return changes
@@ -124,3 +128,26 @@ def test_a_standby_leaves_to_the_active_aggregator_what_changed_long_before(scen
     scene.fleet.after(TAKEOVER)
     assert scene.plans() == []
     assert scene.subscriptions.opened() == {PAGER.name: {}}
+
+
+def test_a_change_without_a_leader_waits_for_one(scene: Scene) -> None:
+    scene.plans(acts=False)
+    scene.fleet.report(1, finding())
+    for _ in range(3):
+        assert scene.plans(acts=False, has_leader=False) == []
+        scene.fleet.after(TAKEOVER)
+    assert scene.plans() == ["opened"]
+
+
+def test_a_change_without_a_leader_is_sent_once_by_the_next_one(scene: Scene) -> None:
+    scene.plans(acts=False, has_leader=False)
+    scene.fleet.report(0)
+    for has_leader in (False, True):
+        scene.fleet.after(TAKEOVER)
+        assert scene.plans(acts=False, has_leader=has_leader) == []
+    scene.fleet.after(TAKEOVER - 10.0)
+    # A kill of the new leader now must not lose the end.
+    scene.plans(acts=False)
+    assert len(scene.subscriptions.opened()[PAGER.name]) == 1
+    scene.fleet.after(10.0)
+    assert scene.plans() == []
