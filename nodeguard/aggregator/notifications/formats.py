@@ -30,6 +30,8 @@ _LONGEST_ENTITY = 5
 
 _PREFIX = "whsec_"
 
+_MINUTE = 60.0
+
 
 class Notification(Struct, frozen=True):
     """One change of an incident, for the spool and as the body of the format `json`.
@@ -59,12 +61,13 @@ class Notification(Struct, frozen=True):
 def notification_of(incident: Incident, change: ChangeKind, message: str, now: float) -> Notification:
     """Return the notification of an incident's change. message: one sentence. now: seconds since epoch.
 
-    The end of an incident has one id, whichever aggregator notifies it, and however often.
+    The end of an incident has one id, whichever aggregator notifies it, and however often. It has the minute
+    in which the incident began: aggregators compute it from the age in a report, so their seconds differ.
     """
     where = incident.node or incident.target
-    time = "" if not incident.is_open else f"-{now * 1000:.0f}"
+    time = now * 1000 if incident.is_open else incident.first_seen // _MINUTE
     return Notification(
-        id=f"{incident.name}-{incident.occurrences}-{incident.state.slug}{time}",
+        id=f"{incident.name}-{incident.occurrences}-{incident.state.slug}-{time:.0f}",
         change=change,
         text=f"{PREFIX if incident.injected else ''}{where}: {message}"[:_TEXT_LENGTH],
         at=rfc3339(now),

@@ -45,6 +45,24 @@ def test_json_has_all_fields_of_the_incident() -> None:
     assert body("json", IncidentState.RESOLVED)["change"] == "resolved"
 
 
+def test_each_end_has_its_own_id_which_all_aggregators_know() -> None:
+    """A receiver that ignores known ids gets the end of each incident, and not a second time."""
+    end = incident(IncidentState.RESOLVED)
+
+    def ids(*first_seen: float) -> set[str]:
+        return {
+            notification_of(
+                replace(end, first_seen=NOW + seconds), "resolved", "over", NOW + 300.0 * number
+            ).id
+            for number, seconds in enumerate(first_seen)
+        }
+
+    # After a day without the fault its occurrences are counted from 1 again.
+    assert len(ids(0.0, 36 * 3600.0)) == 2
+    # A replica computes the start from the age in a report; an incident in the cluster has whole seconds.
+    assert len(ids(0.9, 0.93, 0.0)) == 1
+
+
 @pytest.mark.parametrize("form", ["json", "slack", "teams", "pagerduty"])
 def test_an_injected_fault_is_called_injected_first(form: WebhookFormat) -> None:
     change = notification_of(replace(incident(), injected=True), "opened", "the GPU is lost", NOW)
