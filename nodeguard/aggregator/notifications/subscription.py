@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Literal
 
 from msgspec.structs import replace
@@ -53,14 +53,16 @@ class Subscription:
         self.open[incident.name] = _brief(incident)
         return "opened" if sent is None else "updated"
 
-    def ended(self, recorded: dict[str, Incident], *, is_complete: bool) -> Iterator[Incident]:
+    def ended(
+        self, recorded: Mapping[str, Incident], is_over: Callable[[Incident], bool]
+    ) -> Iterator[Incident]:
         """Yield the incidents that are open here and have ended without a change: before this start, or
         because their record is lost. recorded: all incidents by name, those in their grace period too.
-        is_complete: whether a missing incident is over, as everything has been reported since the start.
+        is_over: returns whether an incident that is not recorded is over.
         """
         for name, sent in self.open.items():
             incident = recorded.get(name)
-            if incident is None and is_complete:
+            if incident is None and is_over(sent):
                 yield sent
             elif incident is not None and (incident.parent or not incident.is_open):
                 yield incident

@@ -13,11 +13,12 @@ from nodeguard.aggregator.notifications.subscription import ChangeKind, Subscrip
 from nodeguard.fleet.incidents.events import IncidentEvent, event_of, resolve
 from nodeguard.fleet.plan import Plan
 from nodeguard.fleet.planner import Planner
+from nodeguard.fleet.state.liveness import MIN_REPORTING_SHARE
 from nodeguard.model.incident import Incident, IncidentState
 from nodeguard.model.target import target_label
 
-# Seconds after the first plan until an incident without a record is over: longer than all agents need to
-# report, and than a grace period.
+# Seconds after the first plan until an incident without a record may be over: longer than a grace period, in
+# which a fault that is reported is not recorded.
 COMPLETE = 900.0
 
 # Seconds of another aggregator's lead after which it has sent a change that waits in this one.
@@ -86,7 +87,7 @@ class Subscriptions:
                     self._keep_unsent(name, incident, change, _message(incident, event), now)
         if now >= self._next_check:
             self._next_check = now + _CHECK_INTERVAL
-            self._end_unrecorded(planner, now, is_complete=now - self._first_plan > COMPLETE)
+            self._end_unrecorded(planner, now, may_be_over=now - self._first_plan > COMPLETE)
         self._forget_sent(now)
         if not acts:
             self._other_leads_since = (self._other_leads_since or now) if has_leader else None
@@ -117,13 +118,18 @@ class Subscriptions:
         self._quiet.clear()
         return changed
 
-    def _end_unrecorded(self, planner: Planner, now: float, *, is_complete: bool) -> None:
-        """Notify the end of incidents that ended before this start, or that are not recorded any more."""
+    def _end_unrecorded(self, planner: Planner, now: float, *, may_be_over: bool) -> None:
+        """Notify the end of incidents that ended before this start, or that are not recorded any more.
+        may_be_over: whether an incident without a record may be over.
+        """
         recorded = {incident.name: incident for incident in planner.all_incidents()}
         for pending in planner.pending.values():
             recorded = {**pending, **recorded}
         for name, subscription in self._subscriptions.items():
-            for incident in list(subscription.ended(recorded, is_complete=is_complete)):
+            ended = subscription.ended(
+                recorded, lambda incident: may_be_over and _would_be_recorded(planner, incident)
+            )
+            for incident in list(ended):
                 end = incident
                 if incident.is_open and not incident.parent:
                     end = resolve(incident, now, "it is no longer recorded")
@@ -159,6 +165,21 @@ def _was_open(incident: Incident, is_changed: bool, has_event: bool) -> bool:  #
         is_new = has_event and incident.state != IncidentState.RECOVERING
         return not is_new or incident.highest_health is not None
     return incident.is_open != is_changed
+
+
+def _would_be_recorded(planner: Planner, incident: Incident) -> bool:
+    """Return whether an incident would be recorded if it was not over: enough of its nodes have reported
+    since the start, or its Node no longer exists, and it does not exceed the limits.
+    """
+    if incident.name in planner.incidents_left_out.get(incident.uid, ()):
+        return False
+    if incident.node:
+        return incident.uid in planner.reports or planner.node(incident.uid) is None
+    # Reports of most of the fleet clear a check, but not a rack without power.
+    groups = planner.state.placements, planner.vote_collector.domain_members.nodes(incident.domain)
+    return all(
+        sum(uid in planner.reports for uid in uids) >= MIN_REPORTING_SHARE * len(uids) for uids in groups
+    )
 
 
 def _is_quiet(planner: Planner, incident: Incident) -> bool:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import pytest
 from msgspec.structs import replace
 
 from nodeguard.aggregator.notifications.subscriptions import COMPLETE, TAKEOVER, Subscriptions
+from nodeguard.fleet.incidents import tracker
 from nodeguard.model.finding import Health
-from nodeguard.model.incident import Incident
+from nodeguard.model.incident import Incident, IncidentState
+from nodeguard.model.policy import TopologyLabels
 from tests.aggregator.notifications.scene import webhook
 from tests.fleet.scene import Fleet, finding
 
@@ -42,12 +44,19 @@ class Scene:
         return changes
 
     def restart(
-        self, opened: Mapping[str, Mapping[str, Incident]] | None = None, *, recorded: bool = True
+        self,
+        opened: Mapping[str, Mapping[str, Incident]] | None = None,
+        *,
+        recorded: bool = True,
+        unreported: Iterable[int] = (),
     ) -> None:
         """Start a new aggregator. opened: of its spool, None without one. recorded: whether it reads the
-        incidents of the earlier one.
+        incidents of the earlier one. unreported: nodes that do not report to it; they have no marks.
         """
         incidents = list(self.fleet.planner.all_incidents())
+        for number in unreported:
+            self.fleet.reports.pop(f"uid-{number}")
+            self.fleet.change(number, annotations={}, taints=())
         self.fleet.restart()
         if recorded:
             self.fleet.planner.restore_incidents(incidents)
@@ -103,6 +112,41 @@ def test_an_incident_without_a_record_ends_when_every_agent_has_had_time_to_repo
     assert scene.plans() == []
     scene.fleet.after(COMPLETE)
     assert scene.plans() == ["resolved"]
+    assert scene.plans() == []
+
+
+def test_an_incident_without_a_record_goes_on_while_its_node_does_not_report(scene: Scene) -> None:
+    scene.restart(scene.subscriptions.opened(), recorded=False, unreported=[0])
+    scene.plans()
+    scene.fleet.after(2 * COMPLETE, quiet=["uid-0"])
+    assert scene.plans() == []
+    scene.fleet.planner.remove_node("uid-0")
+    scene.fleet.after(60.0, quiet=["uid-0"])
+    assert scene.plans() == ["resolved"]
+
+
+@pytest.mark.parametrize(("unreported", "expected"), [(1, []), (9, ["resolved"])])
+def test_a_degraded_domain_without_a_record_ends_when_its_nodes_have_reported(
+    scene: Scene, unreported: int, expected: list[str]
+) -> None:
+    for number in range(8, 24):  # in other racks
+        scene.fleet.add(number)
+    scene.fleet.declare(TopologyLabels("rack", ("rack",)))
+    rack = Incident(
+        "rack-r0", "", "", "rack/r0", "port-down", Health.FATAL, IncidentState.OPEN,
+        scene.fleet.wall, scene.fleet.wall, domain="rack/r0",
+    )  # fmt: skip
+    scene.restart({PAGER.name: {rack.name: rack}}, recorded=False, unreported=[unreported])
+    scene.plans()
+    scene.fleet.after(COMPLETE)
+    assert scene.plans() == expected
+
+
+def test_an_incident_beyond_the_limits_goes_on(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tracker, "MAX_TOTAL", 0)
+    scene.restart(scene.subscriptions.opened(), recorded=False)
+    scene.plans()
+    scene.fleet.after(COMPLETE)
     assert scene.plans() == []
 
 
