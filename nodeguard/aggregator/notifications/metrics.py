@@ -30,7 +30,7 @@ class NotificationCollector(Collector):
             ("notifications_refused", "Notifications that the receiver refuses for good.", sender.refused),
             (
                 "notifications_dropped",
-                "Notifications that were dropped: the spool was full, or they were older than a day.",
+                "Notifications that were dropped: the spool was full, or their incident ended a day ago.",
                 sender.spool.dropped,
             ),
         ):

@@ -67,15 +67,19 @@ class NotificationSender:
         whether any aggregator leads.
         """
         for webhook, notification in self._subscriptions.plan_made(
-            planner, plan, self._wall(), acts=acts, has_leader=has_leader
+            planner, plan, self._wall(), acts=acts, has_leader=has_leader, room=self.spool.room()
         ):
             self.add(webhook, notification)
+        for item in self.webhooks:
+            self.spool.drop_ended(item.name, self._subscriptions.unsent_ends(item.name))
 
     def add(self, webhook: str, notification: Notification) -> None:
         """Add a notification for the webhook of a name."""
-        dropped = self.spool.dropped[webhook]
-        self.spool.put(webhook, notification)
-        self._log_dropped(webhook, dropped)
+        before = self.spool.dropped[webhook]
+        dropped = self.spool.put(webhook, notification)
+        if dropped is not None:
+            self._subscriptions.notify_again(webhook, dropped)
+        self._log_dropped(webhook, before)
         self._changed[webhook].set()
 
     def problem(self) -> str:
@@ -93,7 +97,9 @@ class NotificationSender:
         self._dropping.add(webhook)
         remedy = "repair the receiver or its address; nodeguard get incidents has the state"
         fields = {"webhook": webhook, "pending": self.spool.pending(webhook), "remedy": remedy}
-        logger.error("the spool is full or old, notifications are dropped", extra=fields)
+        logger.error(
+            "notifications are dropped: the spool is full, or they are older than a day", extra=fields
+        )
 
     async def run(self) -> None:
         """Send until cancelled."""
@@ -179,7 +185,7 @@ class NotificationSender:
             return
         self._is_read = True
         try:
-            opened = self.spool.restore(_read(path))
+            states = self.spool.restore(_read(path))
         except FileNotFoundError:
             return
         except (OSError, SpoolError) as error:
@@ -191,7 +197,7 @@ class NotificationSender:
             )
             _set_aside(path)
             return
-        self._subscriptions.restore(opened)
+        self._subscriptions.restore(states)
 
     async def _save_changes(self, path: Path) -> None:
         """Write the spool after each change, so that a restart sends what is pending."""
@@ -199,7 +205,7 @@ class NotificationSender:
         while True:
             revision = self.spool.revision, self._subscriptions.revision
             if revision != self._saved:
-                content = self.spool.encode(self._subscriptions.opened())
+                content = self.spool.encode(self._subscriptions.states())
                 try:
                     await asyncio.to_thread(atomic_write, str(path), [content])
                     self._saved, problem = revision, ""

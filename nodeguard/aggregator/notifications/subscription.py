@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
 from typing import Literal
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from nodeguard.model.finding import Health
@@ -14,51 +16,90 @@ from nodeguard.model.incident import Incident, IncidentState
 ChangeKind = Literal["opened", "updated", "resolved"]
 
 
+class SubscriptionState(Struct, frozen=True):
+    """The data of a subscription that survives a restart; see Subscription."""
+
+    open: Mapping[str, Incident] = {}
+    waiting: Mapping[str, str] = {}
+
+
 class Subscription:
     """Decides which changes of incidents a webhook receives: opened, updated, and resolved in this order.
 
-    An incident is opened here when its health reaches min_health. From then on all of its changes are
-    received, also with a lower health: a receiver that is not notified of the end has it open for ever.
+    An incident is opened for the webhook when its health reaches min_health. From then on all of its changes
+    are received, also with a lower health: a receiver that is not notified of the end has it open for ever.
 
-    open: the incidents that are open here, by name, as of their latest notification and without long texts.
+    open: the incidents that are open for the webhook, by name, as of their latest notification and without
+    long texts. waiting: those to notify later, under maintenance or after a notification was dropped: the
+    uids of their Nodes by name.
     """
 
     def __init__(self, min_health: Health) -> None:
         self.open: dict[str, Incident] = {}
+        self.waiting: dict[str, str] = {}
         self._min_health = min_health
 
-    def restore(self, incidents: Iterable[Incident]) -> None:
-        """Take these incidents as opened here before this start, if their health was ever high enough."""
-        for incident in incidents:
-            if self._is_wanted(incident, incident.worst_health):
-                self.open.setdefault(incident.name, _brief(incident))
+    def restore(self, incident: Incident, *, in_maintenance: bool) -> None:
+        """Take an incident as open from before this start, if its health was ever high enough; under
+        maintenance it waits.
+        """
+        if not self._is_wanted(incident, incident.worst_health):
+            return
+        if incident.name in self.open or incident.name in self.waiting:
+            return
+        if in_maintenance:
+            self.waiting[incident.name] = incident.uid
+        else:
+            self.open[incident.name] = _brief(incident)
 
-    def change(self, incident: Incident, *, is_news: bool, is_quiet: bool) -> ChangeKind | None:
+    def take_waiting(self, limit: int) -> dict[str, str]:
+        """Remove incidents that wait, and return the uids of their Nodes by name. limit: the maximum number,
+        the oldest first.
+        """
+        due = dict(islice(self.waiting.items(), limit))
+        for name in due:
+            del self.waiting[name]
+        return due
+
+    def change(self, incident: Incident, *, is_news: bool, in_maintenance: bool) -> ChangeKind | None:
         """Return the change to notify of an incident; None for no notification.
 
-        is_news: whether it has an Event. is_quiet: whether it is not opened now. An incident that another
-        one explains is resolved here: the other one is notified.
+        is_news: whether it has an Event. in_maintenance: whether its node is under maintenance: it is not
+        opened now. An incident that another one explains is resolved for the webhook: the other one is
+        notified.
         """
         sent = self.open.get(incident.name)
+        is_due = self.waiting.pop(incident.name, None) is not None or is_news
         if incident.parent or not incident.is_open:
             self.open.pop(incident.name, None)
             return None if sent is None else "resolved"
         if incident.state == IncidentState.PENDING:
             return None
         if sent is None:
-            if is_quiet or not self._is_wanted(incident, incident.health):
+            if not self._is_wanted(incident, incident.health):
                 return None
-        elif not is_news and incident.health.rank <= sent.health.rank:
+            if in_maintenance:
+                self.waiting[incident.name] = incident.uid
+                return None
+        elif not is_due and incident.health.rank <= sent.health.rank:
             return None
         self.open[incident.name] = _brief(incident)
         return "opened" if sent is None else "updated"
 
+    def notify_again(self, name: str, change: ChangeKind) -> None:
+        """Notify an incident again later, as the latest notification of it was dropped. change: of that."""
+        sent = self.open.get(name)
+        if sent is not None:
+            self.waiting[name] = sent.uid
+            if change == "opened":
+                del self.open[name]
+
     def ended(
         self, recorded: Mapping[str, Incident], is_over: Callable[[Incident], bool]
     ) -> Iterator[Incident]:
-        """Yield the incidents that are open here and have ended without a change: before this start, or
-        because their record is lost. recorded: all incidents by name, those in their grace period too.
-        is_over: returns whether an incident that is not recorded is over.
+        """Yield the incidents that are open for the webhook and have ended without a change: before this
+        start, or because their record is lost. recorded: all incidents by name, those in their grace period
+        too. is_over: returns whether an incident that is not recorded is over.
         """
         for name, sent in self.open.items():
             incident = recorded.get(name)

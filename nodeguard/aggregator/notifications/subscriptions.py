@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from nodeguard.aggregator.notifications.formats import Notification, notification_of
 from nodeguard.aggregator.notifications.settings import Webhook
-from nodeguard.aggregator.notifications.subscription import ChangeKind, Subscription
+from nodeguard.aggregator.notifications.subscription import ChangeKind, Subscription, SubscriptionState
 from nodeguard.fleet.incidents.events import IncidentEvent, event_of, resolve
 from nodeguard.fleet.plan import Plan
 from nodeguard.fleet.planner import Planner
@@ -44,45 +44,63 @@ class Subscriptions:
         self._subscriptions = {webhook.name: Subscription(webhook.min_health) for webhook in webhooks}
         self._first_plan: float | None = None
         self._next_check = 0.0
-        # Open incidents on nodes under maintenance: their Nodes' uids by name.
-        self._quiet: dict[str, str] = {}
         # Since when another aggregator has been the leader; None if there is none.
         self._other_leads_since: float | None = None
         # Changes since this aggregator was active, by webhook and incident, oldest first.
         self._unsent: dict[tuple[str, str], _UnsentChange] = {}
 
-    def restore(self, opened: Mapping[str, Mapping[str, Incident]]) -> None:
-        """Restore what was open before this start, by webhook and name. Before the first plan."""
-        for webhook, incidents in opened.items():
+    def restore(self, states: Mapping[str, SubscriptionState]) -> None:
+        """Restore what was open before this start, by webhook. Before the first plan."""
+        for webhook, state in states.items():
             if webhook in self._subscriptions:
-                self._subscriptions[webhook].open.update(incidents)
+                self._subscriptions[webhook].open.update(state.open)
+                self._subscriptions[webhook].waiting.update(state.waiting)
 
-    def opened(self) -> dict[str, dict[str, Incident]]:
-        """Return the incidents that are open for each webhook, by name, those with an unsent end included."""
-        opened = {name: dict(subscription.open) for name, subscription in self._subscriptions.items()}
-        for (webhook, name), change in self._unsent.items():
-            if change.notification.change == "resolved":
-                opened[webhook].setdefault(name, replace(change.incident, symptoms=()))
-        return opened
+    def states(self) -> dict[str, SubscriptionState]:
+        """Return what survives a restart, by webhook. Incidents with an unsent end are open."""
+        return {
+            name: SubscriptionState(
+                {**self.unsent_ends(name), **subscription.open}, dict(subscription.waiting)
+            )
+            for name, subscription in self._subscriptions.items()
+        }
+
+    def unsent_ends(self, webhook: str) -> dict[str, Incident]:
+        """Return the incidents with an end that this aggregator has not sent, by name."""
+        return {
+            name: replace(change.incident, symptoms=())
+            for (receiver, name), change in self._unsent.items()
+            if receiver == webhook and change.notification.change == "resolved"
+        }
 
     def plan_made(
-        self, planner: Planner, plan: Plan, now: float, *, acts: bool, has_leader: bool
+        self,
+        planner: Planner,
+        plan: Plan,
+        now: float,
+        *,
+        acts: bool,
+        has_leader: bool,
+        room: Mapping[str, int],
     ) -> list[tuple[str, Notification]]:
         """Return the notifications of a plan, each with its webhook. acts: whether the plan is applied here.
-        has_leader: whether any aggregator leads. now: seconds since the epoch.
+        has_leader: whether any aggregator leads. room: for how many more notifications of each webhook the
+        spool has room. now: seconds since the epoch.
         """
         events = {event.incident: event for event in plan.events}
         changed = {incident.name: incident for incident in plan.incidents}
         if self._first_plan is None:
             self._first_plan = now
             self._restore_recorded(planner, changed, events)
-        for incident in self._with_quiet(planner, changed).values():
-            is_quiet = _is_quiet(planner, incident)
-            if is_quiet and incident.is_open:
-                self._quiet[incident.name] = incident.uid
-            event = events.get(incident.name)
-            for name, subscription in self._subscriptions.items():
-                change = subscription.change(incident, is_news=event is not None, is_quiet=is_quiet)
+        for name, subscription in self._subscriptions.items():
+            due = subscription.take_waiting(room[name])
+            for incident in _candidates(planner, changed, due):
+                event = events.get(incident.name)
+                change = subscription.change(
+                    incident,
+                    is_news=event is not None or incident.name in due,
+                    in_maintenance=_is_in_maintenance(planner, incident),
+                )
                 if change is not None:
                     self._keep_unsent(name, incident, change, _message(incident, event), now)
         if now >= self._next_check:
@@ -96,27 +114,20 @@ class Subscriptions:
         unsent, self._unsent = self._unsent, {}
         return [(webhook, change.notification) for (webhook, _), change in unsent.items()]
 
+    def notify_again(self, webhook: str, dropped: Notification) -> None:
+        """Notify an incident again later, as the latest notification of it was dropped."""
+        self._subscriptions[webhook].notify_again(dropped.incident, dropped.change)
+        self.revision += 1
+
     def _restore_recorded(
         self, planner: Planner, changed: Mapping[str, Incident], events: Mapping[str, IncidentEvent]
     ) -> None:
         """Take the recorded incidents that were open before the first plan as open."""
-        before = [
-            incident
-            for incident in planner.all_incidents()
-            if _was_open(incident, incident.name in changed, incident.name in events)
-            and not _is_quiet(planner, incident)
-        ]
-        for subscription in self._subscriptions.values():
-            subscription.restore(before)
-
-    def _with_quiet(self, planner: Planner, changed: dict[str, Incident]) -> dict[str, Incident]:
-        """Return the changed incidents, and those that were under maintenance at the latest plan."""
-        for name, uid in self._quiet.items():
-            incident = planner.incidents.get(uid, {}).get(name)
-            if incident is not None:
-                changed.setdefault(name, incident)
-        self._quiet.clear()
-        return changed
+        for incident in planner.all_incidents():
+            if _was_open(incident, incident.name in changed, incident.name in events):
+                in_maintenance = _is_in_maintenance(planner, incident)
+                for subscription in self._subscriptions.values():
+                    subscription.restore(incident, in_maintenance=in_maintenance)
 
     def _end_unrecorded(self, planner: Planner, now: float, *, may_be_over: bool) -> None:
         """Notify the end of incidents that ended before this start, or that are not recorded any more.
@@ -133,7 +144,7 @@ class Subscriptions:
                 end = incident
                 if incident.is_open and not incident.parent:
                     end = resolve(incident, now, "it is no longer recorded")
-                if subscription.change(end, is_news=True, is_quiet=False) == "resolved":
+                if subscription.change(end, is_news=True, in_maintenance=False) == "resolved":
                     self._keep_unsent(name, end, "resolved", _message(end, None), now)
 
     def _keep_unsent(
@@ -156,6 +167,17 @@ class Subscriptions:
                 return
             del self._unsent[oldest]
             self.revision += 1
+
+
+def _candidates(
+    planner: Planner, changed: Mapping[str, Incident], due: Mapping[str, str]
+) -> Iterator[Incident]:
+    """Yield the changed incidents, and the recorded ones that are due. due: uids of their Nodes by name."""
+    yield from changed.values()
+    for name, uid in due.items():
+        incident = planner.incidents.get(uid, {}).get(name)
+        if incident is not None and name not in changed:
+            yield incident
 
 
 def _was_open(incident: Incident, is_changed: bool, has_event: bool) -> bool:  # noqa: FBT001 - of one incident
@@ -182,7 +204,7 @@ def _would_be_recorded(planner: Planner, incident: Incident) -> bool:
     )
 
 
-def _is_quiet(planner: Planner, incident: Incident) -> bool:
+def _is_in_maintenance(planner: Planner, incident: Incident) -> bool:
     """Return whether the node of an incident is under maintenance: its faults are expected."""
     placement = planner.state.placements.get(incident.uid)
     return placement is not None and bool(placement.maintenance)

@@ -20,6 +20,7 @@ from nodeguard.aggregator.notifications.settings import NotificationSettings, We
 from tests.aggregator.notifications.scene import NOW, notification, webhook
 from tests.aggregator.test_mark_counter import CountingScene
 from tests.aggregator.test_report_handler import report
+from tests.fleet.scene import Fleet, finding
 from tests.logs import LogLines
 from tests.waiting import until_async
 from tests.webhooks import WebhookReceiver
@@ -119,6 +120,43 @@ async def test_a_fault_under_maintenance_is_notified_if_it_outlasts_the_maintena
     assert take_changes(sender) == ["opened"]
 
 
+def plan(sender: NotificationSender, fleet: Fleet, *, acts: bool = True) -> None:
+    """Plan until nothing is left to do."""
+    for _ in range(3):
+        fleet.after(1.0)
+        plan = fleet.plan()
+        fleet.planner.record_issued(plan)
+        fleet.write(plan)
+        sender.plan_made(fleet.planner, plan, acts=acts, has_leader=True)
+
+
+def test_a_receiver_that_was_down_gets_each_open_incident(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spool_module, "MAX_PENDING", 3)
+    fleet, sender = Fleet(8), new_sender(webhook())
+    for number in range(7):
+        fleet.report(number, finding())
+        plan(sender, fleet)
+    fleet.report(6)
+    plan(sender, fleet)
+    assert (sender.spool.pending("oncall"), sender.spool.dropped["oncall"]) == (3, 6)
+    incidents: list[str] = []
+    while (item := sender.spool.first("oncall")) is not None:
+        sender.spool.remove("oncall", item)
+        incidents.append(f"{item.node} {item.change}")
+        plan(sender, fleet)
+    assert sorted(incidents) == [f"node-{number} opened" for number in range(6)]
+
+
+def test_a_beginning_is_not_sent_after_the_end_that_another_aggregator_sends() -> None:
+    fleet, sender = Fleet(2), new_sender(webhook())
+    fleet.report(0, finding())
+    plan(sender, fleet)
+    assert sender.spool.pending("oncall") == 1
+    fleet.report(0)
+    plan(sender, fleet, acts=False)
+    assert sender.spool.pending("oncall") == 0
+
+
 async def test_an_incident_of_an_earlier_start_is_resolved() -> None:
     scene, before, after = CountingScene(), new_sender(webhook()), new_sender(webhook())
     listen(scene, before)
@@ -143,7 +181,7 @@ async def test_a_receiver_that_is_down_gets_everything_in_order_later(
             sender.add("oncall", item)
         await until_async(lambda: sender.failed["oncall"] >= 2)
         receiver.status = 200
-        await until_async(lambda: len(receiver.bodies) == 3)
+        await until_async(lambda: sender.sent["oncall"] == 3)
     assert [body["id"] for body in receiver.bodies] == [item.id for item in items]
     assert log.messages().count("cannot send a notification, it is sent again") == 1
     assert (sender.sent["oncall"], sender.refused["oncall"]) == (3, 0)
@@ -165,7 +203,8 @@ async def test_a_problem_of_a_webhook_is_shown_until_it_accepts(
         receiver.status = 200
         await until_async(lambda: len(receiver.bodies) == 2)
         await until_async(lambda: not sender.problem())
-    assert log.messages().count("the spool is full or old, notifications are dropped") == 1
+    message = "notifications are dropped: the spool is full, or they are older than a day"
+    assert log.messages().count(message) == 1
 
 
 async def test_a_refused_notification_does_not_block_the_others(

@@ -15,7 +15,7 @@ from nodeguard.aggregator.notifications.spool import (
     NotificationSpool,
     SpoolError,
 )
-from nodeguard.aggregator.notifications.subscription import ChangeKind
+from nodeguard.aggregator.notifications.subscription import ChangeKind, SubscriptionState
 from nodeguard.model.instant import rfc3339
 from tests.aggregator.notifications.scene import NOW, incident, notification
 
@@ -85,46 +85,62 @@ def left(spool: NotificationSpool) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("rest", "expected"),
+    ("rest", "expected", "again"),
     [
         # A later notification has the state of an update.
-        (["2 opened", "1 updated", "2 resolved"], ["2 opened", "2 resolved"]),
+        (["2 updated", "1 updated", "1 updated"], ["2 updated", "1 updated"], ""),
+        (["2 updated", "1 updated", "1 resolved"], ["2 updated", "1 resolved"], ""),
         # It began and ended unseen.
-        (["2 opened", "1 resolved", "2 resolved"], ["1 resolved"]),
-        # The receiver has 1 open: it needs its end most.
-        (["1 resolved", "2 opened", "3 opened"], ["1 resolved", "3 opened"]),
-        (["1 resolved", "2 resolved", "3 resolved"], ["2 resolved", "3 resolved"]),
+        (["1 updated", "2 opened", "2 resolved"], ["1 updated"], ""),
+        (["2 opened", "1 resolved", "2 resolved"], ["1 resolved"], ""),
+        # The receiver needs all of them, an end most.
+        (["1 opened", "2 updated", "3 updated"], ["1 opened", "3 updated"], "2 updated"),
+        (["1 resolved", "2 opened", "3 opened"], ["1 resolved", "3 opened"], "2 opened"),
+        (["1 resolved", "2 resolved", "3 resolved"], ["2 resolved", "3 resolved"], ""),
     ],
 )
-def test_the_ends_of_open_incidents_are_dropped_last(
-    monkeypatch: pytest.MonkeyPatch, rest: list[str], expected: list[str]
+def test_a_full_spool_drops_first_what_a_receiver_needs_least(
+    monkeypatch: pytest.MonkeyPatch, rest: list[str], expected: list[str], again: str
 ) -> None:
     monkeypatch.setattr(spool_module, "MAX_PENDING", 3)
     spool = NotificationSpool(("a",))
     spool.put("a", change("sent opened"))
-    for item in rest:
-        spool.put("a", change(item))
+    *_, dropped = [spool.put("a", change(item, float(number))) for number, item in enumerate(rest)]
+    assert (f"{dropped.incident} {dropped.change}" if dropped else "") == again
+    assert spool.room() == {"a": 3 - spool.pending("a")}
     assert left(spool) == ["sent opened", *expected]
     assert spool.dropped == {"a": len(rest) - len(expected)}
 
 
-def test_what_is_older_than_a_day_is_dropped_except_the_ends_of_open_incidents() -> None:
+def test_an_incident_that_began_and_ended_unseen_is_dropped_a_day_after_its_end() -> None:
     spool = NotificationSpool(("a",))
     for text, at in (
         ("delivered resolved", 0.0),
-        ("delivered opened", 1.0),
-        ("delivered updated", 2.0),
-        ("unseen opened", 3.0),
-        ("unseen resolved", 4.0),
-        ("delivered resolved", 5.0),
-        ("recent opened", 100.0),
+        ("worse updated", 1.0),
+        ("open opened", 2.0),
+        ("delivered opened", 3.0),
+        ("delivered updated", 4.0),
+        ("unseen opened", 5.0),
+        ("unseen resolved", 6.0),
+        ("delivered resolved", 7.0),
+        ("long opened", 8.0),
+        ("long resolved", 100.0),
     ):
         spool.put("a", change(text, at))
     spool.drop_old("a", NOW + MAX_AGE)
-    assert (spool.pending("a"), spool.dropped) == (7, {"a": 0})
+    assert (spool.pending("a"), spool.dropped) == (10, {"a": 0})
     spool.drop_old("a", NOW + MAX_AGE + 50.0)
-    assert left(spool) == ["delivered resolved", "recent opened"]
     assert spool.dropped == {"a": 5}
+    spool.drop_old("a", NOW + 2 * MAX_AGE)
+    assert left(spool) == ["delivered resolved", "worse updated", "open opened"]
+
+
+def test_the_beginnings_of_incidents_of_which_others_notify_the_end_are_dropped() -> None:
+    spool = NotificationSpool(("a",))
+    for item in ("1 opened", "2 opened", "1 updated"):
+        spool.put("a", change(item))
+    spool.drop_ended("a", {"1"})
+    assert (left(spool), spool.dropped) == (["2 opened"], {"a": 2})
 
 
 def test_the_largest_spool_can_be_read_again() -> None:
@@ -132,10 +148,14 @@ def test_the_largest_spool_can_be_read_again() -> None:
     largest = replace(notification(), text=text, id="i" * 300, incident="n" * 256, target="t" * 256)
     for number in range(100):
         spool.put("a", replace(largest, id=f"{number:0300}"))
-    opened = {"a": {f"{number:0256}": replace(incident(), name=f"{number:0256}") for number in range(100)}}
-    pending, single, double = (
-        len(spool.encode(items)) for items in ({}, opened, opened | {"b": opened["a"]})
+    opened = {f"{number:0256}": replace(incident(), name=f"{number:0256}") for number in range(100)}
+    waiting = dict.fromkeys((f"{number:0256}" for number in range(100)), "u" * 36)
+    state, later = SubscriptionState(opened), SubscriptionState(waiting=waiting)
+    pending, single, double, waits = (
+        len(spool.encode(states)) for states in ({}, {"a": state}, {"a": state, "b": state}, {"a": later})
     )
-    per_webhook = pending / 100 * MAX_PENDING + (double - single) / 100 * 20_000
+    of_one = max(double - single, waits - pending)
+    per_webhook = pending / 100 * MAX_PENDING + of_one / 100 * 20_000
     assert 20 * per_webhook + (single - pending) / 100 * 20_000 < FILE_LIMIT
-    assert spool.restore(spool.encode(opened)) == opened
+    for restored in ({"a": state}, {"a": later}):
+        assert spool.restore(spool.encode(restored)) == restored

@@ -7,19 +7,19 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from nodeguard.aggregator.notifications.subscription import Subscription
+from nodeguard.aggregator.notifications.subscription import ChangeKind, Subscription
 from nodeguard.model.finding import Health
 from nodeguard.model.incident import IncidentState
 from tests.aggregator.notifications.scene import incident
 
 
 def changes(subscription: Subscription, *steps: dict[str, Any]) -> list[str | None]:
-    """Return the changes of one incident. steps: its fields, `news` (an Event), `quiet` (maintenance)."""
+    """Return the changes of one incident. steps: its fields, `news` (an Event), `maintenance`."""
     return [
         subscription.change(
             replace(incident(), **{name: step[name] for name in step.keys() & {"state", "health", "parent"}}),
             is_news=step.get("news", True),
-            is_quiet=step.get("quiet", False),
+            in_maintenance=step.get("maintenance", False),
         )
         for step in steps
     ]
@@ -28,6 +28,7 @@ def changes(subscription: Subscription, *steps: dict[str, Any]) -> list[str | No
 SUSPECT, FATAL = {"health": Health.SUSPECT}, {"health": Health.FATAL}
 RESOLVED = {"state": IncidentState.RESOLVED}
 SILENT = {"news": False}
+MAINTENANCE = {"maintenance": True}
 
 
 @pytest.mark.parametrize(
@@ -44,9 +45,9 @@ SILENT = {"news": False}
         ([FATAL, FATAL | RESOLVED | SILENT], ["opened", "resolved"]),
         ([FATAL | {"state": IncidentState.PENDING}, FATAL], [None, "opened"]),
         # Under maintenance nothing is opened; the end of an earlier one is received.
-        ([FATAL | {"quiet": True}, FATAL | RESOLVED], [None, None]),
-        ([FATAL | {"quiet": True}, FATAL | SILENT], [None, "opened"]),
-        ([FATAL, FATAL | RESOLVED | {"quiet": True}], ["opened", "resolved"]),
+        ([FATAL | MAINTENANCE, FATAL | RESOLVED], [None, None]),
+        ([FATAL | MAINTENANCE, FATAL | SILENT], [None, "opened"]),
+        ([FATAL, FATAL | RESOLVED | MAINTENANCE], ["opened", "resolved"]),
     ],
 )  # fmt: skip
 def test_a_receiver_of_fatal_incidents_gets_their_beginning_and_end(
@@ -62,8 +63,34 @@ def test_more_severe_is_an_update_without_an_event() -> None:
 
 def test_an_incident_from_before_the_start_is_resolved() -> None:
     subscription = Subscription(Health.FATAL)
-    subscription.restore([incident(), replace(incident(node="gpu-2"), health=Health.SUSPECT)])
+    for item in (incident(), replace(incident(node="gpu-2"), health=Health.SUSPECT)):
+        subscription.restore(item, in_maintenance=False)
     assert changes(subscription, RESOLVED) == ["resolved"]
-    assert (
-        subscription.change(incident(IncidentState.RESOLVED, "gpu-2"), is_news=True, is_quiet=False) is None
-    )
+    other = incident(IncidentState.RESOLVED, "gpu-2")
+    assert subscription.change(other, is_news=True, in_maintenance=False) is None
+
+
+def test_an_incident_from_before_the_start_waits_for_the_end_of_the_maintenance() -> None:
+    subscription = Subscription(Health.FATAL)
+    subscription.restore(incident(), in_maintenance=True)
+    assert subscription.waiting == {incident().name: incident().uid}
+    assert changes(subscription, SILENT | MAINTENANCE, SILENT, RESOLVED) == [None, "opened", "resolved"]
+
+
+@pytest.mark.parametrize(
+    ("dropped", "steps", "expected"),
+    [
+        ("opened", [SILENT], ["opened"]),
+        ("opened", [RESOLVED], [None]),
+        ("updated", [SILENT, SILENT], ["updated", None]),
+        ("updated", [RESOLVED], ["resolved"]),
+    ],
+)
+def test_an_incident_with_a_dropped_notification_is_notified_again(
+    dropped: ChangeKind, steps: list[dict[str, Any]], expected: list[str | None]
+) -> None:
+    subscription = Subscription(Health.SUSPECT)
+    assert changes(subscription, SUSPECT, FATAL | SILENT) == ["opened", "updated"]
+    subscription.notify_again(incident().name, dropped)
+    assert changes(subscription, *steps) == expected
+    assert subscription.waiting == {}

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping
 import pytest
 from msgspec.structs import replace
 
+from nodeguard.aggregator.notifications.formats import Notification
+from nodeguard.aggregator.notifications.subscription import SubscriptionState
 from nodeguard.aggregator.notifications.subscriptions import COMPLETE, TAKEOVER, Subscriptions
 from nodeguard.fleet.incidents import tracker
 from nodeguard.model.finding import Health
@@ -24,7 +26,8 @@ class Scene:
     def __init__(self) -> None:
         self.fleet = Fleet(3)
         self.subscriptions = Subscriptions((PAGER,))
-        self.ids: list[str] = []
+        self.sent: list[Notification] = []
+        self.room = 1000
 
     def plans(self, *, acts: bool = True, has_leader: bool = True) -> list[str]:
         """Plan until nothing is left to do, and return the notified changes. acts, has_leader: see
@@ -37,20 +40,25 @@ class Scene:
             self.fleet.planner.record_issued(plan)
             self.fleet.write(plan)
             for _, item in self.subscriptions.plan_made(
-                self.fleet.planner, plan, self.fleet.wall, acts=acts, has_leader=has_leader
+                self.fleet.planner,
+                plan,
+                self.fleet.wall,
+                acts=acts,
+                has_leader=has_leader,
+                room={PAGER.name: self.room},
             ):
                 changes.append(item.change)
-                self.ids.append(item.id)
+                self.sent.append(item)
         return changes
 
     def restart(
         self,
-        opened: Mapping[str, Mapping[str, Incident]] | None = None,
+        states: Mapping[str, SubscriptionState] | None = None,
         *,
         recorded: bool = True,
         unreported: Iterable[int] = (),
     ) -> None:
-        """Start a new aggregator. opened: of its spool, None without one. recorded: whether it reads the
+        """Start a new aggregator. states: of its spool, None without one. recorded: whether it reads the
         incidents of the earlier one. unreported: nodes that do not report to it; they have no marks.
         """
         incidents = list(self.fleet.planner.all_incidents())
@@ -61,8 +69,8 @@ class Scene:
         if recorded:
             self.fleet.planner.restore_incidents(incidents)
         self.subscriptions = Subscriptions((PAGER,))
-        if opened is not None:
-            self.subscriptions.restore(opened)
+        if states is not None:
+            self.subscriptions.restore(states)
 
 
 @pytest.fixture
@@ -77,7 +85,7 @@ def scene() -> Scene:
 def test_the_end_is_notified_after_the_health_fell_before_a_restart(scene: Scene, has_spool: bool) -> None:
     scene.fleet.report(0, finding(health=Health.SUSPECT))
     scene.plans()
-    scene.restart(scene.subscriptions.opened() if has_spool else None)
+    scene.restart(scene.subscriptions.states() if has_spool else None)
     assert "opened" not in scene.plans()
     scene.fleet.report(0)
     assert scene.plans() == ["resolved"]
@@ -88,25 +96,25 @@ def test_the_end_is_notified_after_the_health_fell_before_a_restart(scene: Scene
 def test_the_end_is_notified_if_the_fault_ended_while_the_aggregator_was_down(
     scene: Scene, has_spool: bool
 ) -> None:
-    scene.restart(scene.subscriptions.opened() if has_spool else None)
+    scene.restart(scene.subscriptions.states() if has_spool else None)
     scene.fleet.report(0)
     assert scene.plans() == ["resolved"]
     assert scene.plans() == []
 
 
 def test_a_kill_after_the_end_was_recorded_does_not_lose_the_notification(scene: Scene) -> None:
-    spool = scene.subscriptions.opened()
+    spool = scene.subscriptions.states()
     scene.fleet.report(0)
     assert scene.plans() == ["resolved"]
     scene.restart(spool)
     assert scene.plans() == ["resolved"]
     # The receiver recognises the second one.
-    assert scene.ids[-1] == scene.ids[-2]
-    assert scene.subscriptions.opened() == {PAGER.name: {}}
+    assert scene.sent[-1].id == scene.sent[-2].id
+    assert scene.subscriptions.states() == {PAGER.name: SubscriptionState()}
 
 
 def test_an_incident_without_a_record_ends_when_every_agent_has_had_time_to_report(scene: Scene) -> None:
-    spool = scene.subscriptions.opened()
+    spool = scene.subscriptions.states()
     scene.fleet.report(0)
     scene.restart(spool, recorded=False)
     assert scene.plans() == []
@@ -116,7 +124,7 @@ def test_an_incident_without_a_record_ends_when_every_agent_has_had_time_to_repo
 
 
 def test_an_incident_without_a_record_goes_on_while_its_node_does_not_report(scene: Scene) -> None:
-    scene.restart(scene.subscriptions.opened(), recorded=False, unreported=[0])
+    scene.restart(scene.subscriptions.states(), recorded=False, unreported=[0])
     scene.plans()
     scene.fleet.after(2 * COMPLETE, quiet=["uid-0"])
     assert scene.plans() == []
@@ -136,7 +144,7 @@ def test_a_degraded_domain_without_a_record_ends_when_its_nodes_have_reported(
         "rack-r0", "", "", "rack/r0", "port-down", Health.FATAL, IncidentState.OPEN,
         scene.fleet.wall, scene.fleet.wall, domain="rack/r0",
     )  # fmt: skip
-    scene.restart({PAGER.name: {rack.name: rack}}, recorded=False, unreported=[unreported])
+    scene.restart({PAGER.name: SubscriptionState({rack.name: rack})}, recorded=False, unreported=[unreported])
     scene.plans()
     scene.fleet.after(COMPLETE)
     assert scene.plans() == expected
@@ -144,14 +152,14 @@ def test_a_degraded_domain_without_a_record_ends_when_its_nodes_have_reported(
 
 def test_an_incident_beyond_the_limits_goes_on(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tracker, "MAX_TOTAL", 0)
-    scene.restart(scene.subscriptions.opened(), recorded=False)
+    scene.restart(scene.subscriptions.states(), recorded=False)
     scene.plans()
     scene.fleet.after(COMPLETE)
     assert scene.plans() == []
 
 
 def test_an_incident_without_a_record_goes_on_if_its_fault_is_reported(scene: Scene) -> None:
-    scene.restart(scene.subscriptions.opened(), recorded=False)
+    scene.restart(scene.subscriptions.states(), recorded=False)
     assert "opened" not in scene.plans()
     scene.fleet.after(COMPLETE)
     assert "resolved" not in scene.plans()
@@ -162,7 +170,7 @@ def test_an_aggregator_that_becomes_active_sends_what_changed_meanwhile(scene: S
     scene.fleet.report(1, finding())
     assert scene.plans(acts=False) == []
     # A kill now must not lose the end.
-    assert len(scene.subscriptions.opened()[PAGER.name]) == 2
+    assert len(scene.subscriptions.states()[PAGER.name].open) == 2
     assert sorted(scene.plans()) == ["opened", "resolved"]
 
 
@@ -171,7 +179,7 @@ def test_a_standby_leaves_to_the_active_aggregator_what_changed_long_before(scen
     assert scene.plans(acts=False) == []
     scene.fleet.after(TAKEOVER)
     assert scene.plans() == []
-    assert scene.subscriptions.opened() == {PAGER.name: {}}
+    assert scene.subscriptions.states() == {PAGER.name: SubscriptionState()}
 
 
 def test_a_change_without_a_leader_waits_for_one(scene: Scene) -> None:
@@ -192,6 +200,31 @@ def test_a_change_without_a_leader_is_sent_once_by_the_next_one(scene: Scene) ->
     scene.fleet.after(TAKEOVER - 10.0)
     # A kill of the new leader now must not lose the end.
     scene.plans(acts=False)
-    assert len(scene.subscriptions.opened()[PAGER.name]) == 1
+    assert len(scene.subscriptions.states()[PAGER.name].open) == 1
     scene.fleet.after(10.0)
     assert scene.plans() == []
+
+
+def test_an_incident_of_which_the_beginning_was_dropped_is_opened_when_the_spool_has_room(
+    scene: Scene,
+) -> None:
+    (dropped,) = scene.sent
+    scene.room = 0
+    scene.subscriptions.notify_again(PAGER.name, dropped)
+    assert scene.plans() == []
+    # Also after a restart, which takes other recorded incidents as notified.
+    scene.restart(scene.subscriptions.states())
+    assert scene.plans() == []
+    scene.room = 1
+    assert scene.plans() == ["opened"]
+    assert scene.plans() == []
+
+
+def test_an_incident_that_ends_while_it_waits_is_not_notified(scene: Scene) -> None:
+    scene.subscriptions.notify_again(PAGER.name, scene.sent[0])
+    scene.room = 0
+    scene.fleet.report(0)
+    scene.plans()
+    scene.room = 1
+    assert scene.plans() == []
+    assert scene.subscriptions.states() == {PAGER.name: SubscriptionState()}
