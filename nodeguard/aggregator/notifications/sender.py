@@ -23,6 +23,7 @@ from nodeguard.aggregator.notifications.spool import FILE_LIMIT, NotificationSpo
 from nodeguard.aggregator.notifications.subscriptions import Subscriptions
 from nodeguard.fleet.plan import Plan
 from nodeguard.fleet.planner import Planner
+from nodeguard.fleet_api.text.phrases import count_noun
 from nodeguard.local.atomic_write import atomic_write
 from nodeguard.local.backoff import backoff, jittered
 
@@ -85,8 +86,8 @@ class NotificationSender:
     def problem(self) -> str:
         """Return which webhooks do not accept notifications, and why; empty for none."""
         return "; ".join(
-            f"webhook {name}: {problem}; {_count(self.spool.pending(name))} pending, "
-            f"{_count(self.spool.dropped[name])} dropped"
+            f"webhook {name}: {problem}; {count_noun(self.spool.pending(name), 'notification')} pending, "
+            f"{count_noun(self.spool.dropped[name], 'notification')} dropped"
             for name, problem in self._problems.items()
         )
 
@@ -168,9 +169,12 @@ class NotificationSender:
         except TimeoutError:
             return f"no response within {_TIMEOUT:g} s", False
         except aiohttp.ClientConnectorCertificateError:
-            return "the receiver's certificate is not trusted: caFile names an internal authority", False
+            return (
+                "the receiver's certificate is not trusted: set caFile to the CA certificate that signed it",
+                False,
+            )
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            return type(error).__name__, False
+            return f"cannot send ({type(error).__name__}): check the url and the network", False
         if 200 <= status < 300:
             return "", False
         return f"HTTP status {status}", 300 <= status < 500 and status not in _TEMPORARY
@@ -215,10 +219,6 @@ class NotificationSender:
                         logger.error("cannot write the spool, a restart loses notifications", extra=fields)  # noqa: TRY400
                     problem = str(error)
             await asyncio.sleep(_SAVE_INTERVAL)
-
-
-def _count(number: int) -> str:
-    return f"{number} notification{'' if number == 1 else 's'}"
 
 
 def _read(path: Path) -> bytes:

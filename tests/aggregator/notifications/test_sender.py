@@ -207,6 +207,17 @@ async def test_a_problem_of_a_webhook_is_shown_until_it_accepts(
     assert log.messages().count(message) == 1
 
 
+async def test_a_problem_without_a_response_has_a_remedy_and_not_the_address() -> None:
+    sender = new_sender(webhook(url="http://127.0.0.1:1/T0KEN"))
+    async with running(sender):
+        sender.add("oncall", notification())
+        await until_async(lambda: sender.failed["oncall"] >= 1)
+    assert sender.problem() == (
+        "webhook oncall: cannot send (ClientConnectorError): check the url and the network; "
+        "1 notification pending, 0 notifications dropped"
+    )
+
+
 async def test_a_refused_notification_does_not_block_the_others(
     receiver: WebhookReceiver, log: LogLines
 ) -> None:
@@ -259,4 +270,4 @@ async def test_a_receiver_of_an_internal_authority_needs_its_certificate(
         await until_async(lambda: sender.sent["oncall"] == 1)
     assert sender.sent["other"] == 0
     [line] = log.lines
-    assert "caFile" in str(line)
+    assert "set caFile to the CA certificate that signed it" in str(line)
