@@ -197,7 +197,7 @@ def _would_be_recorded(planner: Planner, incident: Incident) -> bool:
         return False
     if incident.node:
         return incident.uid in planner.reports or planner.node(incident.uid) is None
-    # Reports of most of the fleet clear a check, but not a rack without power.
+    # Reports of most of the fleet clear a check or a version, but not a rack without power.
     groups = planner.state.placements, planner.vote_collector.domain_members.nodes(incident.domain)
     return all(
         sum(uid in planner.reports for uid in uids) >= MIN_REPORTING_SHARE * len(uids) for uids in groups

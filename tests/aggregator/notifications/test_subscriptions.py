@@ -133,9 +133,17 @@ def test_an_incident_without_a_record_goes_on_while_its_node_does_not_report(sce
     assert scene.plans() == ["resolved"]
 
 
-@pytest.mark.parametrize(("unreported", "expected"), [(1, []), (9, ["resolved"])])
-def test_a_degraded_domain_without_a_record_ends_when_its_nodes_have_reported(
-    scene: Scene, unreported: int, expected: list[str]
+@pytest.mark.parametrize(
+    ("unreported", "expected"),
+    [
+        ([9], ["resolved"]),
+        # Too few of the domain, and of the fleet: the cause may be a version that only reports have.
+        ([1], []),
+        ([9, 10], []),
+    ],
+)
+def test_a_degraded_domain_without_a_record_ends_when_most_nodes_have_reported(
+    scene: Scene, unreported: list[int], expected: list[str]
 ) -> None:
     for number in range(8, 24):  # in other racks
         scene.fleet.add(number)
@@ -144,7 +152,7 @@ def test_a_degraded_domain_without_a_record_ends_when_its_nodes_have_reported(
         "rack-r0", "", "", "rack/r0", "port-down", Health.FATAL, IncidentState.OPEN,
         scene.fleet.wall, scene.fleet.wall, domain="rack/r0",
     )  # fmt: skip
-    scene.restart({PAGER.name: SubscriptionState({rack.name: rack})}, recorded=False, unreported=[unreported])
+    scene.restart({PAGER.name: SubscriptionState({rack.name: rack})}, recorded=False, unreported=unreported)
     scene.plans()
     scene.fleet.after(COMPLETE)
     assert scene.plans() == expected
