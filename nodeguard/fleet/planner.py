@@ -9,7 +9,8 @@ from collections.abc import Iterable, Mapping
 from itertools import islice
 from math import inf
 
-from nodeguard.fleet.decide.admission import AdmissionContext, Admissions, MarkDecision
+from nodeguard.fleet.decide.admission import Admissions, MarkDecision
+from nodeguard.fleet.decide.admission_state import AdmissionContext
 from nodeguard.fleet.decide.domain_decision import DomainContext, DomainDecision
 from nodeguard.fleet.decide.domain_marks import DomainMarks
 from nodeguard.fleet.decide.mark_requests import MarkRequest, MarkRequests
@@ -244,10 +245,13 @@ class Planner:
         admission = AdmissionContext(
             self.policy, self.state.placements, marks, self.state.usage, self._forbids, now.wall
         )
-        granted, admitted = self._admissions.admit(uncovered, admission, self.state.budgets.copy())
+        admitted = self._admissions.admit(uncovered, admission, self.state.budgets.copy())
+        granted = admitted.granted
         deferred = frozenset(islice(granted, limit, None)) if limit is not None else frozenset[str]()
         marks |= {uid: node_marks for uid, node_marks in granted.items() if uid not in deferred}
-        decisions += admitted
+        marks |= admitted.preempted
+        released += admitted.released
+        decisions += admitted.decisions
         changed = {
             uid: node_marks
             for uid, node_marks in marks.items()

@@ -80,7 +80,7 @@ class Charge(Struct, frozen=True, omit_defaults=True):
     """The budget charge of an active mark: the check that first set it, and when (seconds since the epoch).
 
     mark: its kind at that time. Node budgets follow from the causes, not from this field. injected: whether
-    every fault of the mark was injected, so that the next soak period is no longer for it.
+    every fault of the mark was injected, so that its charge is forgotten with the mark.
     """
 
     check: str
@@ -92,7 +92,7 @@ class Charge(Struct, frozen=True, omit_defaults=True):
 class PastCharge(Struct, frozen=True, omit_defaults=True):
     """A released charge: its check, when it began and ended (seconds since the epoch).
 
-    occurrences: recent charges of this check, without injected ones; the soak period doubles with each.
+    occurrences: recent charges of this check; the soak period doubles with each.
     """
 
     check: str

@@ -18,6 +18,7 @@ from nodeguard.wire.report import (
     Report,
     ReportedEvidence,
     ReportedFinding,
+    ReportedInjection,
     ReportedPassing,
 )
 
@@ -68,8 +69,8 @@ class ActiveFault(Struct, frozen=True):
 class WorldAgent:
     """The agent of one node.
 
-    uid: of the Node that its token names. booted: when the boot began. faults: by check and target. unread:
-    whether its data is not fresh. down: since when it sends nothing; None while it does. kubelet_stops:
+    uid: of the Node that its token names. booted: when the boot began. faults: by check and target.
+    injections: likewise, of faults that an operator injected. unread: whether its data is not fresh. down: since when it sends nothing; None while it does. kubelet_stops:
     whether its Node is about to be not ready. changes: counts its reports. sent: when it sent a heartbeat.
     """
 
@@ -77,6 +78,7 @@ class WorldAgent:
         self.name, self.uid = f"node-{number}", uid
         self.boot, self.sequence, self.booted = 1, 0, now
         self.faults: dict[tuple[str, str], ActiveFault] = {}
+        self.injections: dict[tuple[str, str], ActiveFault] = {}
         self.unread = False
         self.driver = "580.1"
         self.down: float | None = None
@@ -96,14 +98,22 @@ class WorldAgent:
         began = self.faults[key].began if key in self.faults else now
         self.faults[key] = ActiveFault(replace(finding, health=health or finding.health), began)
 
+    def inject(self, name: str, now: float) -> None:
+        """Inject a fault, unless its check finds one."""
+        finding = FAULTS[name]
+        if all(check != finding.check for check, _ in self.faults):
+            self.injections[finding.check, finding.target] = ActiveFault(finding, now)
+
     def end(self, name: str) -> None:
-        """End a fault, or all."""
-        keys = [key for key in self.faults if not name or key[0] == FAULTS[name].check]
-        for key in keys:
-            del self.faults[key]
+        """End a fault, or all; injected ones, too."""
+        for faults in (self.faults, self.injections):
+            keys = [key for key in faults if not name or key[0] == FAULTS[name].check]
+            for key in keys:
+                del faults[key]
 
     def restart(self, now: float) -> None:
-        """Reboot: sequence numbers start again."""
+        """Reboot: sequence numbers start again, and injected faults end."""
+        self.injections.clear()
         self.boot, self.sequence, self.booted = self.boot + 1, 0, now
         self.sent = -inf
 
@@ -127,6 +137,10 @@ class WorldAgent:
             replace(fault.finding, age=max(0.0, now - fault.began - age), data_status=status)
             for fault in self.faults.values()
         )
+        injections = tuple(
+            ReportedInjection(replace(fault.finding, age=max(0.0, now - fault.began - age)), "uid 0", 600.0)
+            for fault in self.injections.values()
+        )
         firing = {check for check, _ in self.faults}
         passing = tuple(check for check in _ALL if check not in firing)
         made = decode_message(encode(Report(
@@ -134,7 +148,7 @@ class WorldAgent:
             health=max((f.health for f in findings), key=lambda health: health.rank, default=Health.OK),
             data_status=status, digest=self._digest, agent="1.0", catalogue="1", findings=findings,
             inventory=Inventory(driver=self.driver, kernel="6.8"), leaving=leaving,
-            passing=() if self.unread else (ReportedPassing(passing, TARGETS),),
+            passing=() if self.unread else (ReportedPassing(passing, TARGETS),), injections=injections,
         )))  # fmt: skip
         assert isinstance(made, Report)
         return made

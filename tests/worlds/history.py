@@ -98,12 +98,15 @@ def random_history(seed: int) -> History:
         steps.append(step)
     # The first aggregator of a fleet is more careful in its first minutes than its successors.
     age = 900.0 if "crash" in kinds else random.choice((5.0, 900.0))
+    if random.random() < _REHEARSED:
+        for _ in range(random.randint(1, 3)):
+            steps.insert(random.randrange(len(steps) + 1), _step("inject", nodes, leaf, random))
     return History(nodes, leaf, age, tuple(dict.fromkeys(options)), tuple(sorted(devices)), tuple(steps))
 
 
-# The share of the worlds that run a second time, in which the aggregator restarts at the step `crash`; and of
-# the steps on the nodes of the step before.
-_COMPARED, _SAME_NODES = 0.25, 0.35
+# The share of the worlds that run a second time, in which the aggregator restarts at the step `crash`; of
+# those with injected faults; and of the steps on the nodes of the step before.
+_COMPARED, _REHEARSED, _SAME_NODES = 0.25, 0.3, 0.35
 _RARE = frozenset({"observe", "paused"})
 
 
@@ -139,7 +142,7 @@ def _nodes(kind: str, nodes: int, leaf: int, random: Random) -> tuple[int, ...]:
 
 
 def _value(kind: str, random: Random) -> str:
-    if kind in {"fault", "escalate"}:
+    if kind in {"fault", "inject", "escalate"}:
         return random.choice(list(FAULTS))
     if kind == "clear":
         return random.choice(("", *FAULTS))

@@ -119,7 +119,12 @@ class Invariants:
         self._passing = passing
 
     def _proves(self, report: Report, cause: MarkCause) -> bool:
-        """Return whether the check of a cause passes on its target, and fires nowhere."""
+        """Return whether the check of a cause passes on its target, and fires nowhere; and whether no fault of
+        it is injected there.
+        """
+        key = cause.check, cause.target
+        if any((fault.finding.check, fault.finding.target) == key for fault in report.injections):
+            return False
         return all(finding.check != cause.check for finding in report.findings) and any(
             cause.check in group.checks and cause.target in group.targets for group in report.passing
         )
@@ -195,9 +200,8 @@ class Invariants:
         require(report is not None, "no new mark without a report", what)
         assert report is not None
         require(self._counts(node.uid, report), "no new mark by a late report", what)
-        finding = next(
-            (f for f in report.findings if (f.check, f.target) == (cause.check, cause.target)), None
-        )
+        findings = [fault.finding for fault in report.injections] if cause.injected else list(report.findings)
+        finding = next((f for f in findings if (f.check, f.target) == (cause.check, cause.target)), None)
         require(finding is not None, "no new mark without a finding", what)
         assert finding is not None
         require(finding.data_status == DataStatus.FRESH, "no new mark by data that is not fresh", what)
@@ -208,7 +212,8 @@ class Invariants:
         age = finding.age + report.age + world.mono - self._aggregator.messages[node.uid]
         if grace and report.age < 1e9:
             agent = world.agents[int(node.name.removeprefix("node-"))]
-            fault = agent.faults.get((cause.check, cause.target))
+            faults = agent.injections if cause.injected else agent.faults
+            fault = faults.get((cause.check, cause.target))
             if fault is not None and agent.uid == node.uid:
                 age = max(age, world.mono - fault.began)
             own = policy.grace.quarantine if cause.mark == Mark.QUARANTINE else policy.grace.suspect
@@ -247,6 +252,15 @@ class Invariants:
             require(suppression.retracts, "only a wide suppression retracts", what, suppression)
             began = world.wall - (world.mono - suppression.began)
             require(cause.since >= began - 1.0, "only marks of the episode are retracted", what, cause)
+        elif mark.reason == "preempted":
+            require(cause.injected, "only the mark of an injected fault is preempted", what)
+            waits = (
+                decision
+                for decisions in world.planner.decisions.values()
+                for decision in decisions
+                if decision.restraint == "budget" and not decision.request.injected
+            )
+            require(any(waits), "a real fault waits for the budget of a preempted mark", what)
         elif mark.reason == "superseded":
             require(node_record(node).degraded, "a domain mark that supersedes is written", what)
         elif mark.reason == "removed":

@@ -13,6 +13,7 @@ from nodeguard.model.policy import (
     CheckLimit,
     GracePeriods,
     Hold,
+    InjectionPolicy,
     MarkWrites,
     Mode,
     ModeRule,
@@ -31,6 +32,7 @@ BASE = Policy(
         TopologyLabels("power", ("feed",)),
     ),
     diagnosis=diagnosis_policy(),
+    injection=InjectionPolicy(allowed=True),
 )
 _WIDE = Budget(1.0, 0.0, 1.0, 1.0, 1.0, CheckLimit(("*",), 1000, 600.0, 1000), (), 1.0, 1.0, 20)
 _MEDIUM = Budget(0.3, 0.2, 0.5, 0.5, 0.3, CheckLimit(("*",), 9, 600.0, 12), (), 0.5, 0.5)

@@ -12,10 +12,10 @@ WORLDS, PARTS = 2_000, 5
 # Situations that some world of every part reaches: without them, the invariants would hold of nothing.
 SITUATIONS = (
     "+ quarantine", "- quarantine", "+ suspect", "- suspect", "+ domain-degraded", "- domain-degraded",
-    "released proven", "released retracted", "released superseded", "released domain",
+    "released proven", "released retracted", "released superseded", "released preempted", "released domain",
     "decision withheld", "decision pending", "decision dry-run", "decision open", "domain marked",
     "domain withheld", "domain dry-run", "suppressed", "frozen", "stale", "restart", "crash", "clock", "delete",
-    "create", "relabel", "policy", "forge", "refused", "device rule",
+    "inject", "create", "relabel", "policy", "forge", "refused", "device rule",
 )  # fmt: skip
 
 

@@ -182,6 +182,11 @@ class World:
             agent.begin(step.value, self.mono)
             self._report(agent)
 
+    def _inject(self, step: Step) -> None:
+        for _, agent in self._agents_of(step):
+            agent.inject(step.value, self.mono)
+            self._report(agent)
+
     def _escalate(self, step: Step) -> None:
         health = FAULTS["gpu-lost"].health
         for _, agent in self._agents_of(step):

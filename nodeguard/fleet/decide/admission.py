@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from nodeguard.fleet.budget_limits import BudgetRefusal
+from nodeguard.fleet.decide.admission_state import AdmissionContext, AdmissionState, Grant, RequestKey
 from nodeguard.fleet.decide.mark_requests import MarkRequest, grace_end, is_marked_for
-from nodeguard.fleet.decide.restraints import Restraint, RestraintKind
+from nodeguard.fleet.decide.preemption import Preemption, preempt
+from nodeguard.fleet.decide.release import ReleasedMark
+from nodeguard.fleet.decide.restraints import RestraintKind
 from nodeguard.fleet.policy_rules import mode_of
 from nodeguard.fleet.state.budget_usage import BudgetUsage, NodeUsage
-from nodeguard.fleet.state.node_marks import MAX_CAUSES_BYTES, NodeMarks, encode_record, node_usage
-from nodeguard.fleet.state.node_placement import NodePlacement
+from nodeguard.fleet.state.node_marks import NodeMarks
 from nodeguard.model.incident import GRANTED_STATES, IncidentState
-from nodeguard.model.mark import STATE_ANNOTATION, Charge, Mark, MarkCause
+from nodeguard.model.mark import Mark
 from nodeguard.model.policy import Mode, Policy
 
 
@@ -43,50 +45,22 @@ class MarkDecision(Struct, frozen=True):
         return self.state in GRANTED_STATES
 
 
-# The key of a request: see MarkRequest.key.
-RequestKey = tuple[str, str, str]
-
-
-class Grant(Struct, frozen=True):
-    """A request that was granted, and when. ended: when its finding ended; None while it lasts. Times in
-    seconds since the epoch.
-    """
-
-    request: MarkRequest
-    at: float
-    ended: float | None = None
-
-
-_NONE: dict[RequestKey, Grant] = {}
-
-
-class AdmissionContext(Struct, frozen=True):
-    """The inputs of the admission.
-
-    placements, marks: of every node with a request, by uid. usage: charges of each node that the
-    budgets count already. restraint: returns why nothing new may be marked on a node, None if it may.
-    now: seconds since the epoch.
-    """
-
-    policy: Policy
-    placements: Mapping[str, NodePlacement]
-    marks: Mapping[str, NodeMarks]
-    usage: Mapping[str, NodeUsage]
-    restraint: Callable[[MarkRequest], Restraint | None]
-    now: float
-
-
 class Admission(Struct, frozen=True):
     """The result of the admission.
 
     marks: of each node that gets a mark. usage: what these nodes then use of the budgets. decisions: one for
-    each request. grants: the requests that were granted, those of earlier plans too.
+    each request. grants: the requests that were granted, those of earlier plans too. preemption: marks of
+    injected faults that are released for requests of real ones.
     """
 
     marks: dict[str, NodeMarks]
     usage: dict[str, NodeUsage]
     decisions: list[MarkDecision]
     grants: dict[RequestKey, Grant]
+    preemption: Preemption
+
+
+_NONE: dict[RequestKey, Grant] = {}
 
 
 def admit(
@@ -107,172 +81,122 @@ def admit(
 
     A quarantined node gets no suspect mark, as quarantine keeps the same work away: the request is granted
     and uses no budget. After the quarantine it is decided like that of any other node.
+
+    Injected faults come last, after the preemption of their marks by real ones.
     """
-    state = _AdmissionState(context, budgets)
-    dry_run = granted == IncidentState.DRY_RUN
-    refused_state = IncidentState.DRY_RUN if dry_run else IncidentState.WITHHELD
-    decisions, over_budget = [], []
+    progress = _Progress(context, budgets, granted, already)
     in_order = sorted(requests, key=lambda request: request.order)
-    asked = {request.key for request in in_order}
-    for name, grant in sorted(already.items(), key=lambda item: (item[1].at, item[1].request.order)):
-        if name not in asked:
-            state.grant_ended(grant)
-        elif state.size_restraint(grant.request) is None:
-            state.grant(grant.request, grant.at)
-    for request in in_order:
+    progress.continue_grants({request.key for request in in_order})
+    real = [request for request in in_order if not request.injected]
+    for request in real:
+        progress.decide(request)
+    injected = in_order[len(real) :]
+    progress.preempt(has_injected=bool(injected))
+    for request in injected:
+        progress.decide(request)
+    return progress.result()
+
+
+class _Progress:
+    """An admission in progress."""
+
+    def __init__(
+        self,
+        context: AdmissionContext,
+        budgets: BudgetUsage,
+        granted: IncidentState,
+        already: Mapping[RequestKey, Grant],
+    ) -> None:
+        self._context, self._granted = context, granted
+        # An injected fault keeps no budget from a real one.
+        self._already = {key: grant for key, grant in already.items() if not grant.request.injected}
+        self._state = AdmissionState(context, budgets)
+        self._is_dry_run = granted == IncidentState.DRY_RUN
+        self._refused_state = IncidentState.DRY_RUN if self._is_dry_run else IncidentState.WITHHELD
+        self._decisions: list[MarkDecision] = []
+        self._over_budget: list[tuple[MarkRequest, BudgetRefusal]] = []
+        self._preemption = Preemption()
+
+    def continue_grants(self, asked: set[RequestKey]) -> None:
+        """Grant the requests that an earlier dry run granted. asked: the keys of all requests now."""
+        for key, grant in sorted(self._already.items(), key=lambda item: (item[1].at, item[1].request.order)):
+            if key not in asked:
+                self._state.grant_ended(grant)
+            elif self._state.size_restraint(grant.request) is None:
+                self._state.grant(grant.request, grant.at)
+
+    def decide(self, request: MarkRequest) -> None:
+        """Decide on a request; on one that a budget refuses, `result` does."""
+        context, state, preemption = self._context, self._state, self._preemption
         marks = state.marks_of(request.uid)
-        if is_marked_for(marks, request) or (request.mark == Mark.SUSPECT and marks.is_quarantined):
-            decisions.append(MarkDecision(request, granted))
+        if request.injected and request.uid in preemption.marks:
+            self._withhold_for(request, preemption.preempted_by[request.uid])
+        elif is_marked_for(marks, request) or (request.mark == Mark.SUSPECT and marks.is_quarantined):
+            self._decisions.append(MarkDecision(request, self._granted))
         elif until := grace_end(context.policy, request, context.now):
-            decisions.append(MarkDecision(request, IncidentState.PENDING, until=until))
+            self._decisions.append(MarkDecision(request, IncidentState.PENDING, until=until))
         elif restraint := context.restraint(request) or state.size_restraint(request):
-            decisions.append(
-                MarkDecision(request, refused_state, restraint.message, restraint=restraint.kind)
+            self._decisions.append(
+                MarkDecision(request, self._refused_state, restraint.message, restraint=restraint.kind)
             )
+        elif request.injected and preemption.waiting:
+            self._withhold_for(request, preemption.waiting[0])
         elif refusal := state.refusal(request):
-            over_budget.append((request, refusal))
+            self._over_budget.append((request, refusal))
         else:
-            state.grant(request, already[request.key].at if request.key in already else context.now)
-            decisions.append(MarkDecision(request, granted))
-    # Asked again at the end, so that the next plan names the same budget.
-    for request, before in over_budget:
-        refusal = state.refusal(request) or before
-        reason = refusal.message(dry_run=dry_run)
-        decisions.append(MarkDecision(request, refused_state, reason, restraint="budget", refusal=refusal))
-    return Admission(state.marks, state.usage, decisions, state.grants)
+            self._grant(request)
 
+    def _grant(self, request: MarkRequest) -> None:
+        grant = self._already.get(request.key)
+        self._state.grant(request, self._context.now if grant is None else grant.at)
+        self._decisions.append(MarkDecision(request, self._granted))
 
-class _AdmissionState:
-    """The admission in progress. marks, usage, grants: see Admission."""
-
-    def __init__(self, context: AdmissionContext, budgets: BudgetUsage) -> None:
-        self.marks: dict[str, NodeMarks] = {}
-        self._context, self._budgets = context, budgets
-        self.usage: dict[str, NodeUsage] = {}
-        self.grants: dict[RequestKey, Grant] = {}
-        self._refusals: dict[object, BudgetRefusal | None] = {}
-
-    def marks_of(self, uid: str) -> NodeMarks:
-        return self.marks.get(uid) or self._context.marks.get(uid) or _EMPTY
-
-    def size_restraint(self, request: MarkRequest) -> Restraint | None:
-        """Return why a request cannot be recorded in the annotation; None if it can."""
-        record = _with_grant(self.marks_of(request.uid), request, 0.0).record_of(request.device)
-        # Most records are far below the limit and need no encoding.
-        if (
-            sum(map(_letters, record.causes)) * _LONGEST < MAX_CAUSES_BYTES
-            or len(encode_record(record).encode()) <= MAX_CAUSES_BYTES
-        ):
-            return None
-        reason = f"the annotation {STATE_ANNOTATION} has no room for another cause"
-        return Restraint("annotation-size", reason)
-
-    def refusal(self, request: MarkRequest) -> BudgetRefusal | None:
-        """Return the budget that is used up for a request; None if all allow it."""
-        if self.marks_of(request.uid) is _EMPTY and request.uid not in self.usage:
-            return self._refusal_of_unmarked_node(request)
-        before, after, _ = self._cost(request, self._context.now)
-        return self._budgets.refusal(before, after, self._context.now)
-
-    def grant(self, request: MarkRequest, at: float) -> None:
-        self.marks[request.uid] = self._charge(request, at)
-        self.grants[request.key] = Grant(request, at)
-
-    def grant_ended(self, grant: Grant) -> None:
-        """Charge the budgets with a grant after its finding has ended. It lasts for the soak period, and
-        counts in the plan that releases it.
-        """
-        request, now = grant.request, self._context.now
-        if request.uid not in self._context.placements:
-            return
-        marks, ended = self._charge(request, grant.at), now if grant.ended is None else grant.ended
-        if now - ended < self._context.policy.soak.first:
-            self.marks[request.uid] = marks
-            self.grants[request.key] = Grant(request, grant.at, ended)
-
-    def _charge(self, request: MarkRequest, at: float) -> NodeMarks:
-        before, after, marks = self._cost(request, at)
-        self._budgets.charge(before, -1)
-        self._budgets.charge(after)
-        self.usage[request.uid] = after
-        self._refusals.clear()
-        return marks
-
-    def _refusal_of_unmarked_node(self, request: MarkRequest) -> BudgetRefusal | None:
-        """Return the refusal for a node without marks: it is equal for many nodes, until the next grant."""
-        placement, suspect = self._context.placements[request.uid], request.mark == Mark.SUSPECT
-        if request.check not in self._refusals:
-            self._refusals[request.check] = self._budgets.check_refusal(request.check, self._context.now)
-        spent = self._refusals[request.check]
-        if spent is not None or placement.cordoned_by_user:
-            return spent
-        alike = placement.budgets, placement.gpus if request.device else 0, suspect
-        if alike not in self._refusals:
-            quarantined = frozenset() if suspect else frozenset({request.device})
-            self._refusals[alike] = self._budgets.nodes_refusal(
-                NodeUsage(placement), NodeUsage(placement, quarantined, suspect)
-            )
-        return self._refusals[alike]
-
-    def _cost(self, request: MarkRequest, at: float) -> tuple[NodeUsage, NodeUsage, NodeMarks]:
-        placement, marks = self._context.placements[request.uid], self.marks_of(request.uid)
-        before = (
-            self.usage.get(request.uid)
-            or self._context.usage.get(request.uid)
-            or node_usage(placement, marks)
+    def _withhold_for(self, request: MarkRequest, real: tuple[MarkRequest, BudgetRefusal]) -> None:
+        """Withhold the mark of an injected fault for a real one."""
+        other, refusal = real
+        reason = f"preempted by a real fault: {other.check} on {other.node} needs the {refusal.budget}"
+        self._decisions.append(
+            MarkDecision(request, self._refused_state, reason, restraint="budget", refusal=refusal)
         )
-        after = _with_grant(marks, request, at)
-        return before, _charged(placement, before, marks, after), after
+
+    def preempt(self, *, has_injected: bool) -> None:
+        """Release marks of injected faults for the requests of real ones that the budgets refused. A dry run
+        releases none: it grants these requests. has_injected: whether any injected fault asks for a mark.
+        """
+        preemption = preempt(self._over_budget, self._context, self._state, has_injected=has_injected)
+        if not self._is_dry_run:
+            self._preemption = preemption
+            return
+        for request, refusal in preemption.waiting:
+            self._over_budget.remove((request, refusal))
+            self._grant(request)
+
+    def result(self) -> Admission:
+        """Return the result, once all requests are decided."""
+        state, waiting = self._state, {request.key for request, _ in self._preemption.waiting}
+        # Asked again at the end, so that the next plan names the same budget.
+        for request, before in self._over_budget:
+            refusal = state.refusal(request) or before
+            reason = refusal.message(dry_run=self._is_dry_run)
+            if request.key in waiting and self._preemption.marks:
+                reason = f"{reason}; marks of injected faults are removed first"
+            self._decisions.append(
+                MarkDecision(request, self._refused_state, reason, restraint="budget", refusal=refusal)
+            )
+        return Admission(state.marks, state.usage, self._decisions, state.grants, self._preemption)
 
 
-_EMPTY = NodeMarks()
+class Admitted(Struct, frozen=True):
+    """The result of the admission of all requests of a plan.
 
+    granted: the marks of the nodes that get one, without those of the dry run. preempted: those of the nodes
+    that lose marks of injected faults; released: these marks, by uid.
+    """
 
-# Maximum bytes of a character in an annotation's JSON.
-_LONGEST = 6
-
-
-def _letters(cause: MarkCause) -> int:
-    """Return an upper bound of the length of a cause, in characters."""
-    words = cause.check, cause.target, cause.fault_class, cause.component, *cause.targets
-    return 64 + sum(len(part) + 4 for part in words)
-
-
-def _with_grant(marks: NodeMarks, request: MarkRequest, now: float) -> NodeMarks:
-    """Return the marks of a node after a grant. A finding that got worse replaces its earlier cause."""
-    record = marks.record_of(request.device)
-    cause = MarkCause(
-        request.mark,
-        request.check,
-        request.target,
-        request.fault_class,
-        now,
-        request.targets,
-        request.part,
-        request.injected,
-    )
-    others = (part for part in record.causes if (part.check, part.target) != (request.check, request.target))
-    charge = record.charge or Charge(request.check, request.mark, now, request.injected)
-    if not request.injected and charge.injected:
-        # The real fault takes over the charge: the check of the injected one has found nothing.
-        charge = Charge(request.check, request.mark, charge.at)
-    return marks.with_record(request.device, replace(record, causes=(*others, cause), charge=charge))
-
-
-def _charged(placement: NodePlacement, before: NodeUsage, marks: NodeMarks, after: NodeMarks) -> NodeUsage:
-    """Return the usage after a grant: earlier charges stay, and a new charge comes last."""
-    new = [
-        charge
-        for device in after.carriers
-        if (charge := after.record_of(device).charge) is not None and marks.record_of(device).charge is None
-    ]
-    grown = node_usage(placement, after)
-    return replace(
-        before,
-        quarantined=before.quarantined | grown.quarantined,
-        suspect=before.suspect or grown.suspect,
-        charges=(*before.charges, *new),
-    )
+    granted: dict[str, NodeMarks]
+    decisions: list[MarkDecision]
+    preempted: Mapping[str, NodeMarks]
+    released: tuple[tuple[str, ReleasedMark], ...]
 
 
 class Admissions:
@@ -291,28 +215,23 @@ class Admissions:
         """Let the next dry run continue with the grants of the latest one."""
         self._dry_run = self._latest_dry_run
 
-    def admit(
-        self, requests: list[MarkRequest], context: AdmissionContext, budgets: BudgetUsage
-    ) -> tuple[dict[str, NodeMarks], list[MarkDecision]]:
-        """Decide on all requests. Returns the marks of the nodes that get one, without those of the dry run,
-        and the decisions.
-
-        budgets: the granted requests are charged to them.
-        """
+    def admit(self, requests: list[MarkRequest], context: AdmissionContext, budgets: BudgetUsage) -> Admitted:
+        """Decide on all requests. budgets: the granted requests are charged to them."""
         policy = context.policy
         enforced = [request for request in requests if _is_enforced(policy, context.marks, request)]
         admission = admit(enforced, context, budgets, self._granted)
+        decisions, preemption = admission.decisions, admission.preemption
         self._latest_dry_run = {}
         enforced_keys = {request.key for request in enforced}
         earlier = {key: grant for key, grant in self._dry_run.items() if key not in enforced_keys}
-        if len(enforced) == len(requests) and not earlier:
-            return admission.marks, admission.decisions
-        marks = {**context.marks, **admission.marks}
-        rest = [request for request in requests if not _is_enforced(policy, marks, request)]
-        context = replace(context, marks=marks, usage={**context.usage, **admission.usage})
-        dry_run = admit(rest, context, budgets, IncidentState.DRY_RUN, earlier)
-        self._latest_dry_run = dry_run.grants
-        return admission.marks, [*admission.decisions, *dry_run.decisions]
+        if len(enforced) != len(requests) or earlier:
+            marks = {**context.marks, **admission.marks}
+            rest = [request for request in requests if not _is_enforced(policy, marks, request)]
+            context = replace(context, marks=marks, usage={**context.usage, **admission.usage})
+            dry_run = admit(rest, context, budgets, IncidentState.DRY_RUN, earlier)
+            self._latest_dry_run = dry_run.grants
+            decisions = [*decisions, *dry_run.decisions]
+        return Admitted(admission.marks, decisions, preemption.marks, preemption.released)
 
 
 def _is_enforced(policy: Policy, marks: Mapping[str, NodeMarks], request: MarkRequest) -> bool:

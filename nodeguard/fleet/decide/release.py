@@ -37,8 +37,9 @@ class Proof(Struct, frozen=True):
 
 class ReleasedMark(Struct, frozen=True):
     """A cause with a released mark, and the reason: `proven`, `retracted` (its check is suppressed),
-    `superseded` (the mark of a domain covers the node), `removed` (by an operator, and the check finds
-    nothing any more), or `gone` (with its device).
+    `superseded` (the mark of a domain covers the node), `preempted` (its fault is injected, and a real one
+    needs the budget), `removed` (by an operator, and the check finds nothing any more), or `gone` (with its
+    device).
     """
 
     cause: MarkCause

@@ -141,16 +141,18 @@ def node_usage(placement: NodePlacement, observed: NodeMarks, pending: NodeMarks
 
 
 def record_release(marks: NodeMarks, charge: Charge, soak: SoakPeriod, now: float) -> NodeMarks:
-    """Return the marks with a released charge among the past ones. now: seconds since the epoch."""
+    """Return the marks with a released charge among the past ones. That of an injected fault is forgotten:
+    its check has found nothing. now: seconds since the epoch.
+    """
+    if charge.injected:
+        return marks
     recent = [old for old in marks.node.past_charges if now - old.ended < soak.forget]
     # It was released before, and its object still exists, such as a rule that is not deleted yet.
     if any((old.check, old.at) == (charge.check, charge.at) for old in recent):
         return marks
     occurrences = max((old.occurrences for old in recent if old.check == charge.check), default=0)
     rest = (old for old in recent if old.check != charge.check or now - old.at < _WINDOW)
-    # An injected fault is no relapse: the next soak period stays as it is.
-    occurrences += not charge.injected
-    past = (*rest, PastCharge(charge.check, charge.at, now, occurrences))[-_PAST:]
+    past = (*rest, PastCharge(charge.check, charge.at, now, occurrences + 1))[-_PAST:]
     return replace(marks, node=replace(marks.node, past_charges=past))
 
 
