@@ -195,5 +195,5 @@ def withdraw_writes(planner: Planner, backend: Backend) -> None:
     pending, is_paused = planner.state.pending_nodes(), planner.policy.pause
     withdrawn = [uid for uid in pending if is_paused or not backend.is_writing(uid)]
     for uid in withdrawn:
-        planner.record_failed(uid)
+        planner.state.record_failed(uid)
     backend.withdraw(withdrawn)

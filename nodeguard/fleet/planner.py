@@ -6,7 +6,6 @@ It reads no clock and does no I/O: the same calls lead to the same plans. Nodes 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from itertools import islice
 from math import inf
 
 from nodeguard.fleet.decide.admission import Admissions, MarkDecision
@@ -62,6 +61,8 @@ class Planner:
         self._planned: dict[str, NodeMarks] = {}
         # Nodes with the desired marks: the plan skips them until their inputs change.
         self._settled: set[str] = set()
+        # Nodes with a failed latest write, in the order of the failures.
+        self._failed: dict[str, None] = {}
         self.vote_collector = VoteCollector(policy.diagnosis, self.state)
         self._domain_marks = DomainMarks(self.vote_collector)
         self._restored = RestoredDiagnosis(self.vote_collector)
@@ -175,6 +176,7 @@ class Planner:
         self.releases.remove_node(uid)
         self.component_faults.remove_node(uid)
         self._incidents.remove_node(uid)
+        self._failed.pop(uid, None)
 
     def update_devices(self, node: str, devices: Iterable[Device]) -> None:
         """Update the devices that are published for a node, by its name."""
@@ -219,9 +221,9 @@ class Planner:
     def plan(self, now: Instant, limit: int | None = None) -> Plan:
         """Return the plan for now. It stays the same until it is issued or its effect is observed.
 
-        limit: maximum number of nodes with new marks in it, the most severe first; None for no limit. All
-        marks are decided; once this plan is issued, the next one has the rest, so that the first writes do
-        not wait for it.
+        limit: maximum number of nodes with new marks in it, the most severe first, and those with a failed
+        latest write last; None for no limit. All marks are decided; once this plan is issued, the next one
+        has the rest, so that the first writes do not wait for it.
         """
         self.state.follow_clock(now)
         self._refresh()
@@ -247,7 +249,8 @@ class Planner:
         )
         admitted = self._admissions.admit(uncovered, admission, self.state.budgets.copy())
         granted = admitted.granted
-        deferred = frozenset(islice(granted, limit, None)) if limit is not None else frozenset[str]()
+        first = len(granted) if limit is None else limit
+        deferred = frozenset(self._in_order_of_writes(granted)[first:])
         marks |= {uid: node_marks for uid, node_marks in granted.items() if uid not in deferred}
         marks |= admitted.preempted
         released += admitted.released
@@ -287,10 +290,13 @@ class Planner:
 
     def record_written(self, uid: str, state: str) -> None:
         """Record that the write for a node succeeded. state: the state annotation of its Desired."""
+        self._failed.pop(uid, None)
         self.state.record_written(uid, state)
 
     def record_failed(self, uid: str) -> None:
         """Record that the write for a node failed."""
+        self._failed.pop(uid, None)
+        self._failed[uid] = None
         self.state.record_failed(uid)
 
     def drop_issued(self) -> tuple[str, ...]:
@@ -319,6 +325,13 @@ class Planner:
     def removal_plan(self) -> Plan:
         """Return the plan that removes every mark of nodeguard. Pause first, or the marks are set again."""
         return removal_plan(self.state)
+
+    def _in_order_of_writes(self, uids: Iterable[str]) -> list[str]:
+        """Return nodes in the order in which they are written: those with a failed latest write last, the
+        latest failure at the end. A Node that can never be written keeps no other from its mark.
+        """
+        turns = {uid: turn for turn, uid in enumerate(self._failed)}
+        return sorted(uids, key=lambda uid: turns.get(uid, -1))
 
     def _refresh(self) -> None:
         """Update the votes, mark requests and incidents of the nodes that changed."""

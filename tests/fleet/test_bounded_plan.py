@@ -78,6 +78,31 @@ def test_a_later_and_more_severe_request_precedes_a_deferred_one() -> None:
     assert (fleet.taints(1), len(fleet.taints(2))) == ([], 1)
 
 
+def test_nodes_that_cannot_be_written_keep_no_other_node_from_its_mark() -> None:
+    fleet = Fleet(20)
+    for number in range(12):
+        fleet.report(number, finding(age=100.0 - number))
+    unwritable = set(range(4))
+    attempts = dict.fromkeys(unwritable, 0)
+    for _ in range(8):
+        plan = fleet.planner.plan(fleet.now, 3)
+        fleet.planner.record_issued(plan)
+        for node in plan.nodes:
+            number = int(node.uid.removeprefix("uid-"))
+            if number in unwritable:
+                attempts[number] += 1
+                fleet.planner.record_failed(node.uid)
+            else:
+                fleet.planner.record_written(node.uid, node.state)
+                fleet.mark(node)
+        fleet.after(1.0)
+    assert fleet.marked() == list(range(4, 12))
+    assert min(attempts.values()) >= 3, "they take turns"
+    unwritable.clear()
+    marks_in_parts(fleet, 3)
+    assert fleet.marked() == list(range(12))
+
+
 def test_a_fault_in_shared_hardware_is_diagnosed_while_its_reports_arrive_in_parts() -> None:
     made = leaves.fleet()
     for number in range(leaves.LEAF):

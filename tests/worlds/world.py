@@ -298,7 +298,7 @@ class World:
         self.policy = policy_of(self.options)
         self.planner.set_policy(self.policy)
         for uid in self.planner.state.pending_nodes():
-            self.planner.record_failed(uid)
+            self.planner.state.record_failed(uid)
         self.flying.clear()
 
     def _withdraw(self, uid: str) -> None:
