@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from fnmatch import translate
 from functools import lru_cache
+from math import inf
 
 from nodeguard.model.mark import HOLD_ANNOTATION, MAINTENANCE_ANNOTATION, Mark
 from nodeguard.model.node import Node
@@ -94,14 +95,16 @@ def pool_of(policy: Policy, node: Node) -> Pool | None:
     return next((pool for pool in policy.pools if _has(node, pool.labels)), None)
 
 
-def is_silenced(policy: Policy, check: str, node: str, now: float) -> bool:
-    """Return whether a silence applies to a check on a node, by its name. now: seconds since the epoch."""
-    return any(
-        (not silence.until or now < silence.until)
-        and matches_any(silence.checks)(check)
-        and _matcher(silence.node)(node)
+def silence_end(policy: Policy, check: str, node: str, now: float) -> float:
+    """Return when the silence of a check on a node, by its name, ends: infinity for one without an end, 0 if
+    it is not silenced now. All times in seconds since the epoch.
+    """
+    ends = (
+        silence.until or inf
         for silence in policy.silences
+        if matches_any(silence.checks)(check) and _matcher(silence.node)(node)
     )
+    return max((end for end in ends if now < end), default=0.0)
 
 
 def _annotated_reason(node: Node, annotation: str) -> str | None:

@@ -13,10 +13,10 @@ from nodeguard.fleet.policy_rules import (
     check_limit,
     hold_on_check,
     hold_on_node,
-    is_silenced,
     maintenance_reason,
     mode_of,
     pool_of,
+    silence_end,
 )
 from nodeguard.model.mark import HOLD_ANNOTATION, MAINTENANCE_ANNOTATION, Mark
 from nodeguard.model.node import Node
@@ -150,11 +150,11 @@ def test_the_first_matching_pool_is_used() -> None:
 
 def test_a_silence_applies_to_checks_on_nodes_until_its_end() -> None:
     policy = Policy(silences=(Silence(("gpu-*",), "gpu-1*", until=100.0), Silence(("disk-full",))))
-    assert is_silenced(policy, "gpu-lost", "gpu-12", 99.9)
-    assert not is_silenced(policy, "gpu-lost", "gpu-12", 100.0)
-    assert not is_silenced(policy, "gpu-lost", "gpu-2", 0.0)
-    assert not is_silenced(policy, "clock", "gpu-12", 0.0)
-    assert is_silenced(policy, "disk-full", "any", 1e12)
+    assert silence_end(policy, "gpu-lost", "gpu-12", 99.9)
+    assert not silence_end(policy, "gpu-lost", "gpu-12", 100.0)
+    assert not silence_end(policy, "gpu-lost", "gpu-2", 0.0)
+    assert not silence_end(policy, "clock", "gpu-12", 0.0)
+    assert silence_end(policy, "disk-full", "any", 1e12)
 
 
 PATTERNS = st.lists(st.text("ab-*?[]!", max_size=8), max_size=4)
@@ -179,5 +179,5 @@ def test_the_rules_of_the_policy_are_fast() -> None:
         hold_on_node(policy, node_)
         maintenance_reason(node_)
         pool_of(policy, node_)
-        is_silenced(policy, "gpu-lost", node_.name, 0.0)
+        silence_end(policy, "gpu-lost", node_.name, 0.0)
     assert process_time() - began < 2.0

@@ -6,6 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from hashlib import blake2b
+from math import inf
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -20,7 +21,7 @@ from nodeguard.fleet.decide.mark_requests import (
 )
 from nodeguard.fleet.decide.release import CauseKey, Proof, cause_key
 from nodeguard.fleet.incidents.events import resolve, update_incident
-from nodeguard.fleet.policy_rules import is_silenced
+from nodeguard.fleet.policy_rules import silence_end
 from nodeguard.fleet.state.latest_report import LatestReport
 from nodeguard.fleet.state.node_marks import NodeMarks
 from nodeguard.fleet.state.node_placement import NodePlacement
@@ -68,9 +69,10 @@ class ParentIncidents(Struct, frozen=True):
 
 class NodeSituation(Struct, frozen=True):
     """The inputs of the incidents of one node. decisions: on its mark requests. proofs: of its marks.
-    granted: the state of an active mark. graced: the end of the grace period, of subjects with suspect
-    or fatal faults that make no request, as they are late or not fresh, all within the grace period of their
-    mark. jobs: names of the node's jobs.
+    granted: the state of an active mark. graced: the end of the grace period, of subjects with suspect or
+    fatal faults that make no request, as they are late or not fresh, all within the grace period of their
+    mark. silenced: the end of the silence of each silenced check. jobs: names of the node's jobs. Times in
+    seconds since the epoch.
     """
 
     placement: NodePlacement
@@ -81,7 +83,14 @@ class NodeSituation(Struct, frozen=True):
     shared: ParentIncidents = ParentIncidents()
     granted: IncidentState = IncidentState.MARKED
     graced: Mapping[Subject, float] = {}
+    silenced: Mapping[str, float] = {}
     jobs: tuple[str, ...] = ()
+
+    @property
+    def changes_with_time(self) -> bool:
+        """Return whether it changes with time, even without another event."""
+        ends = self.silenced.values()
+        return bool(self.shared.early or self.graced) or any(end < inf for end in ends)
 
 
 def unconfirmed_until(
@@ -99,6 +108,20 @@ def unconfirmed_until(
     return {subject: end for subject, end in ends.items() if end}
 
 
+def silenced_checks(
+    placement: NodePlacement, report: LatestReport | None, marks: NodeMarks, policy: Policy, now: float
+) -> dict[str, float]:
+    """Return the silenced checks among the faults and marks of a node, each with the end of its silence:
+    seconds since the epoch, infinity for one without an end. now: seconds since the epoch.
+    """
+    if not policy.silences:
+        return {}
+    checks = {cause.check for _, cause in marks.causes()}
+    checks |= {fault.finding.check for fault in (report.faults() if report is not None else ())}
+    ends = {check: silence_end(policy, check, placement.name, now) for check in checks}
+    return {check: end for check, end in ends.items() if end}
+
+
 class NodeIncidents(Struct, frozen=True):
     """The incidents of one node, by name.
 
@@ -113,16 +136,14 @@ class NodeIncidents(Struct, frozen=True):
     transient: tuple[Incident, ...] = ()
 
 
-def incidents_of(
-    situation: NodeSituation, before: NodeIncidents, policy: Policy, now: Instant
-) -> NodeIncidents:
+def incidents_of(situation: NodeSituation, before: NodeIncidents, now: Instant) -> NodeIncidents:
     """Return the incidents of a node. before: as of the plan before.
 
     An incident changes with its state, health, cause, action or reason; another message is no change.
     """
     pending: dict[str, Incident] = {}
     recorded: dict[str, Incident] = {}
-    current = _current(situation, policy, now)
+    current = _current(situation)
     for name, (incident, is_covered) in current.items():
         if name in before.recorded or not is_covered:
             target = pending if incident.state == IncidentState.PENDING else recorded
@@ -140,7 +161,7 @@ def incidents_of(
 _OF_MARKS = frozenset({*GRANTED_STATES, IncidentState.RECOVERING})
 
 
-def _current(situation: NodeSituation, policy: Policy, now: Instant) -> dict[str, tuple[Incident, bool]]:
+def _current(situation: NodeSituation) -> dict[str, tuple[Incident, bool]]:
     """Return the incidents that a node shows now, by name, and of each whether another incident covers it, or
     may soon.
     """
@@ -159,7 +180,7 @@ def _current(situation: NodeSituation, policy: Policy, now: Instant) -> dict[str
         incident = _incident(
             situation, subject, findings.get(subject, []), causes.get(subject, []), decisions.get(subject, [])
         )
-        if is_silenced(policy, incident.cause, situation.placement.name, now.wall):
+        if incident.cause in situation.silenced:
             continue
         target, injected = subject
         parent = "" if injected or subject in causes else situation.shared.parents.get(target, "")

@@ -27,6 +27,7 @@ from nodeguard.fleet.incidents.node_incidents import (
     ParentIncidents,
     Subject,
     incidents_of,
+    silenced_checks,
     unconfirmed_until,
 )
 from nodeguard.fleet.state.fleet_state import FleetState
@@ -192,8 +193,6 @@ class IncidentTracker:
         touched = dirty | by_node.keys() | marks.keys() | self.decisions.keys()
         self.decisions = {uid: tuple(items) for uid, items in by_node.items()}
         for uid in touched - deferred - {SHARED}:
-            if uid not in dirty and self._is_unchanged(uid, marks.get(uid, _NO_MARKS)):
-                continue
             placement, report = self._state.placements.get(uid), self._state.reports.get(uid)
             if placement is None:
                 self.pending.pop(uid, None)
@@ -205,19 +204,30 @@ class IncidentTracker:
             has_faults = report is not None and bool(report.findings or report.injections)
             if not has_faults and uid not in marks and not has_incidents:
                 continue
+            node_marks = marks.get(uid, _NO_MARKS)
             parents, graced = ParentIncidents(), dict[Subject, float]()
             if report is not None and has_faults:
                 parents = shared(placement, report)
                 graced = unconfirmed_until(placement, report, policy, now.wall)
-            situation = self._situation(placement, report, marks.get(uid, _NO_MARKS), parents, graced)
-            if situation.shared.early or situation.graced:
-                # It changes with time, even without another event.
+            situation = NodeSituation(
+                placement=placement,
+                report=report,
+                decisions=self.decisions.get(uid, ()),
+                marks=node_marks,
+                proofs=self._proofs.get(uid, _NO_PROOFS),
+                shared=parents,
+                granted=self._granted,
+                graced=graced,
+                silenced=silenced_checks(placement, report, node_marks, policy, now.wall),
+                jobs=self._state.jobs.names(uid),
+            )
+            if situation.changes_with_time:
                 self._dirty.add(uid)
             if situation == self._situations.get(uid):
                 continue
             self._situations[uid] = situation
             before = NodeIncidents(self.incidents.get(uid, {}), self.pending.get(uid, {}))
-            incidents = incidents_of(situation, before, policy, now)
+            incidents = incidents_of(situation, before, now)
             recorded = self._record(uid, incidents.recorded, MAX_PER_NODE, now.wall)
             if incidents.pending:
                 self.pending[uid] = incidents.pending
@@ -231,31 +241,6 @@ class IncidentTracker:
             changes.events.extend(event for event in events if event is not None)
             changes.transient.extend(incidents.transient)
         return changes
-
-    def _is_unchanged(self, uid: str, marks: NodeMarks) -> bool:
-        """Return whether the parts of a node's situation are unchanged that change without `touch`."""
-        before = self._situations.get(uid)
-        return (
-            before is not None
-            and before.marks == marks
-            and before.decisions == self.decisions.get(uid, ())
-            and before.proofs == self._proofs.get(uid, _NO_PROOFS)
-        )
-
-    def _situation(
-        self,
-        placement: NodePlacement,
-        report: LatestReport | None,
-        marks: NodeMarks,
-        parents: ParentIncidents,
-        graced: Mapping[Subject, float],
-    ) -> NodeSituation:
-        uid = placement.uid
-        decisions, proofs = self.decisions.get(uid, ()), self._proofs.get(uid, _NO_PROOFS)
-        jobs = self._state.jobs.names(uid)
-        return NodeSituation(
-            placement, report, decisions, marks, proofs, parents, self._granted, graced, jobs
-        )
 
     def _record(self, uid: str, after: Mapping[str, Incident], limit: int, now: float) -> dict[str, Incident]:
         """Record the incidents of a node up to the limits. Returns these."""
