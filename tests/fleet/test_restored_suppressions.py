@@ -85,6 +85,32 @@ def test_a_mark_from_after_the_episode_stays() -> None:
     assert made.marked() == [47]
 
 
+def test_the_end_of_a_suppression_of_one_version_is_the_same_after_a_restart() -> None:
+    for is_restarted in (False, True):
+        spread = [0, 9, 17, 26, 34, 43]
+        made = fleet(48, POLICY)
+        for number in range(48):
+            made.report(number, inventory=Inventory(driver="580.2" if number in spread else "580.1"))
+        pass_time(made, 2_000.0, 500.0)
+        for number in spread:
+            made.report(number, FLAP, inventory=Inventory(driver="580.2"))
+        pass_time(made, 60.0, 5.0)
+        assert made.planner.diagnosis.suppressed_checks["port-flap"].domain == "driver/580.2"
+        for number in (2, 3):
+            made.report(number, FLAP, inventory=Inventory(driver="580.1"))
+        pass_time(made, 30.0, 5.0)
+        [incident] = (item for item in made.planner.incidents[""].values() if item.cause == "port-flap")
+        if is_restarted:
+            restart(made, (incident, made.wall))
+        else:
+            made.planner.clear(incident, made.now)
+            made.carry_out()
+        voting = made.planner.diagnosis.voting
+        # The findings elsewhere were never suppressed: they count on.
+        assert sorted(voting.current_voters(made.mono)) == ["uid-2", "uid-3"]
+        assert sorted(voting.firings["port-flap"].latest) == ["uid-2", "uid-3"]
+
+
 def test_a_check_stays_suppressed_though_no_node_with_it_may_vote() -> None:
     spread = [0, 9, 17, 26, 34]
     made = suppressed_fleet(spread, finding(age=0.0))

@@ -7,6 +7,7 @@ operator: the votes from before then do not count again, though agents still rep
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from math import inf
 
 from nodeguard.fleet.diagnosis.results import JOB, DegradedDomain, SuppressedCheck
 from nodeguard.fleet.diagnosis.vote_collector import VoteCollector
@@ -112,7 +113,12 @@ class RestoredDiagnosis:
         elif incident.target.startswith(JOB):
             diagnosis.restore_bad_start_end(incident.target.removeprefix(JOB), at)
         else:
-            diagnosis.restore_suppression_end(incident.cause, at, incident.occurrences)
+            confined_at = inf
+            if incident.confinement is not None:
+                confined_at = _mono(incident.confinement.since + _CLOCK_TOLERANCE, now)
+            diagnosis.restore_suppression_end(
+                incident.cause, at, incident.occurrences, incident.component, confined_at
+            )
 
 
 def degraded_marks(marks: Mapping[str, NodeMarks]) -> Iterator[tuple[str, DegradedMark]]:

@@ -73,7 +73,7 @@ class CheckFirings:
 
     def forget_onset(self, uid: str) -> None:
         """Forget the onset on a node on which it still fires."""
-        self.latest.pop(uid, None)
+        self._unconfirmed.pop((self.latest.pop(uid, 0.0), uid), None)
         self.unobserved.discard(uid)
 
     def forget_onsets(self) -> None:

@@ -164,12 +164,15 @@ class Diagnosis:
         self._recurrence.restore(domain, times, at)
         self._domains.restore_end(domain, fault_classes, at)
 
-    def restore_suppression_end(self, check: str, at: float, times: int = 1) -> None:
-        """Restore that a check was suppressed before this start until a time: earlier onsets do not count.
-        times: number of recent suppressions.
+    def restore_suppression_end(
+        self, check: str, at: float, times: int = 1, domain: str = "", until: float = inf
+    ) -> None:
+        """Restore that a check was suppressed before this start until a time, on the nodes of a domain, empty
+        for all: earlier onsets do not count there. times: number of recent suppressions. until: the time of
+        its confinement: later onsets count.
         """
         self._recurrence.restore(check, times, at)
-        self.voting.end_suppression(check, at)
+        self.voting.end_suppression(check, min(at, until), domain)
 
     def confine(self, uid: str, check: str, at: float) -> bool:
         """Add a node to those on which a suppression stays, if the check has fired on it since before the

@@ -186,12 +186,16 @@ class SuppressedChecks:
         self._votes.withdraw(check, nodes.union(uid for uid in latest if not domain or uid in members))
 
     def clear(self, check: str, now: float) -> None:
-        """Clear a check: its findings count again."""
-        if self.suppressed.pop(check, None) is not None:
-            self._remaining.pop(check, None)
-            self._recurrence.record_end(check, now)
+        """Clear a check: its new findings count again where it was suppressed."""
+        suppressed = self.suppressed.pop(check, None)
+        if suppressed is None:
+            return
+        self._remaining.pop(check, None)
+        self._recurrence.record_end(check, now)
+        confined_at = inf if suppressed.confined_at is None else suppressed.confined_at + _CLOCK_TOLERANCE
+        self._votes.end_suppression(check, min(now, confined_at), suppressed.domain)
+        if not suppressed.domain and not suppressed.recovered:
             self._votes.firings.pop(check, None)
-            self._votes.end_suppression(check, now)
 
     def clear_recovered(self, now: float) -> None:
         """End the episodes of checks that began to fire on few nodes for long enough. A check that still

@@ -40,7 +40,8 @@ class VoteIndex:
         self._classes_of_name: dict[str, tuple[FaultVotes, ...]] = {}
         self._classes: dict[str, dict[str, FaultVotes]] = {}
         self._warns: dict[str, bool] = {}
-        self._ended: dict[str, float] = {}  # when the suppression of a check ended
+        # When the suppression of a check ended, by check and domain; empty for all nodes.
+        self._ended: dict[tuple[str, str], float] = {}
 
     def begin(self, now: float) -> None:
         """Begin the evaluation at a time, unless it began before."""
@@ -82,7 +83,10 @@ class VoteIndex:
         """
         if not self.members.paths(uid):
             return False
-        if at <= self._ended.get(check, -inf):
+        ends = (
+            end for (name, domain), end in self._ended.items() if name == check and self._is_in(uid, domain)
+        )
+        if at <= max(ends, default=-inf):
             self.record_active(uid, check)
             return False
         self._firings(check).record(uid, at, observed=observed)
@@ -120,15 +124,16 @@ class VoteIndex:
         if firings is not None:
             firings.active.discard(uid)
 
-    def end_suppression(self, check: str, at: float) -> None:
-        """Record that a suppression ended at a time: earlier onsets of the check do not count, nor their
-        votes. Votes for other checks stay.
+    def end_suppression(self, check: str, at: float, domain: str) -> None:
+        """Record that the suppression of a check on the nodes of a domain, empty for all, ended: onsets up to
+        a time do not count there, nor their votes. Votes for other checks stay.
         """
-        self._ended[check] = max(at, self._ended.get(check, at))
+        self._ended[check, domain] = max(at, self._ended.get((check, domain), at))
         firings = self.firings.get(check)
         if firings is None:
             return
-        for uid in [uid for uid, onset in firings.latest.items() if onset <= at]:
+        onsets = list(firings.latest.items())
+        for uid in [uid for uid, onset in onsets if onset <= at and self._is_in(uid, domain)]:
             firings.forget_onset(uid)
             for name, votes in self.classes_of(check).items():
                 others = (
@@ -137,6 +142,9 @@ class VoteIndex:
                     if uid in other.latest and name in self.classes_of(of)
                 )
                 votes.replace_vote(uid, max(others, default=None))
+
+    def _is_in(self, uid: str, domain: str) -> bool:
+        return not domain or uid in self.members.nodes(domain)
 
     def withdraw(self, check: str, uids: Iterable[str]) -> None:
         """Withdraw the votes for a check on some nodes. Votes for other checks of its classes go with them:
@@ -231,7 +239,7 @@ class VoteIndex:
         for votes in self.votes_by_class.values():
             votes.forget(began, now)
         oldest = now - max(self._rule.suppression_windows)
-        self._ended = {check: at for check, at in self._ended.items() if at >= oldest}
+        self._ended = {key: at for key, at in self._ended.items() if at >= oldest}
         suppressed = frozenset(suppressed)
         for name, firings in list(self.firings.items()):
             firings.forget(began, now, learns=name not in suppressed)
