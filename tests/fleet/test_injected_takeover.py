@@ -51,10 +51,10 @@ class Rehearsal:
             if acts:
                 self.fleet.planner.record_issued(plan)
                 self.fleet.write(plan)
-            planner, wall = self.fleet.planner, self.fleet.wall
-            self.notifications += [
-                item for _, item in self.subscriptions.plan_made(planner, plan, wall, acts=acts)
-            ]
+            notified = self.subscriptions.plan_made(
+                self.fleet.planner, plan, self.fleet.wall, acts=acts, has_leader=True, room={PAGER.name: 100}
+            )
+            self.notifications += [item for _, item in notified]
 
     def pass_time(self, seconds: float) -> None:
         self.fleet.after(seconds)
@@ -65,7 +65,7 @@ class Rehearsal:
 
         recorded: whether it reads the incidents; has_spool: and the spool of notifications.
         """
-        incidents, opened = self.fleet.planner.all_incidents(), self.subscriptions.opened()
+        incidents, states = self.fleet.planner.all_incidents(), self.subscriptions.states()
         self.fleet.wall += down
         self.fleet.mono += down
         self.fleet.report(0)
@@ -74,7 +74,7 @@ class Rehearsal:
         if recorded:
             self.fleet.planner.restore_incidents(incidents)
         if has_spool:
-            self.subscriptions.restore(opened)
+            self.subscriptions.restore(states)
 
 
 @pytest.mark.parametrize("has_spool", [True, False])
