@@ -64,20 +64,30 @@ def list_incidents(
 def worst_incidents(
     planner: Planner, service: ServiceState, now: Instant, limit: int
 ) -> tuple[IncidentSummary, ...]:
-    """Return the worst incidents: of those with the same check and health only the worst."""
+    """Return the worst incidents: of those with the same check and health only the worst, and those of
+    injected faults apart.
+    """
     incidents = sorted(
         (incident for incident in all_incidents(planner) if incident.is_open and not incident.parent),
         key=lambda incident: _rank(incident, service),
     )
-    kinds = Counter((incident.cause, incident.health) for incident in incidents)
-    first: dict[tuple[str, Health], Incident] = {}
+    kinds = Counter(map(_kind, incidents))
+    first: dict[_Kind, Incident] = {}
     for incident in incidents:
-        first.setdefault((incident.cause, incident.health), incident)
-    worst = sorted(first, key=lambda kind: (*_rank(first[kind], service)[:3], -kinds[kind]))
+        first.setdefault(_kind(incident), incident)
+    worst = sorted(first, key=lambda kind: (*_rank(first[kind], service)[:4], -kinds[kind]))
     return tuple(
         replace(summarize_incident(planner, first[kind], service, now), similar=kinds[kind] - 1)
         for kind in worst[:limit]
     )
+
+
+# The check, the health, and whether the fault is injected.
+_Kind = tuple[str, Health, bool]
+
+
+def _kind(incident: Incident) -> _Kind:
+    return incident.cause, incident.health, incident.injected
 
 
 def describe_incident(
@@ -206,11 +216,14 @@ def _summary(incident: Incident, reason: str) -> str:
     return "; ".join(filter(None, (incident.message, shown_reason)))
 
 
-def _rank(incident: Incident, service: ServiceState) -> tuple[bool, int, int, float, str]:
-    """Return the sort key: acknowledged incidents come last; among equal ones the newest comes first."""
+def _rank(incident: Incident, service: ServiceState) -> tuple[bool, bool, int, int, float, str]:
+    """Return the sort key: acknowledged incidents come last, and those of injected faults before them; among
+    equal ones the newest comes first.
+    """
     acknowledged = service.decisions.get(incident.name, _NO_DECISION).acknowledged != ""
     return (
         acknowledged or incident.state == IncidentState.RESOLVED,
+        incident.injected,
         -incident.health.rank,
         _ORDER.index(incident.state),
         -incident.first_seen,

@@ -138,10 +138,11 @@ class BudgetView(Struct, frozen=True):
 class IncidentSummary(Struct, frozen=True):
     """An incident in a list.
 
-    similar: number of incidents of the same check and health that this one represents. acknowledged: the
-    operator, empty for none. domain: set for an incident of a failure domain, which has no node; the incident
-    of a suppressed check has neither, and its resource is `check/NAME`. until, seconds_left: end of the grace
-    period of a pending incident. action: the action that the finding recommends. message: the problem.
+    similar: number of incidents of the same check and health that this one represents; real and injected
+    faults are apart. acknowledged: the operator, empty for none. domain: set for an incident of a failure
+    domain, which has no node; the incident of a suppressed check has neither, and its resource is
+    `check/NAME`. until, seconds_left: end of the grace period of a pending incident. action: the action that
+    the finding recommends. message: the problem.
     injected: whether an operator injected the fault.
     """
 
