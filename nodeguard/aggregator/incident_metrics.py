@@ -39,17 +39,20 @@ def incident_families(planner: Planner) -> Iterator[Metric]:
     yield numbers
     yield gauge(
         "omitted_incidents",
-        "Incidents above the limit of a node or of the fleet; nodeguard status has the number of nodes.",
+        "Incidents above the limit of a node or of the fleet, without those of injected faults; nodeguard "
+        "status has the number of nodes.",
         sum(map(len, planner.incidents_left_out.values())),
     )
     yield counter(
-        "incidents_omitted", "Incidents above a limit when they began.", planner.incidents_left_out_total
+        "incidents_omitted",
+        "Incidents above a limit when they began, without those of injected faults.",
+        planner.incidents_left_out_total,
     )
     family = GaugeMetricFamily(
         PREFIX + "incident",
         "1 for each suspect or fatal incident that is not in its grace period, not part of another incident, "
         f"and not on a node under maintenance; the first {_MAX_INCIDENTS}, fatal first. One of an injected "
-        f"fault has the label {INJECTED}.",
+        f"fault has the label {INJECTED}, and comes after all real ones.",
     )
     reported = (incident for incident in incidents if _is_reported(planner, incident))
     for incident in sorted(reported, key=_order)[:_MAX_INCIDENTS]:
@@ -72,5 +75,6 @@ def _is_reported(planner: Planner, incident: Incident) -> bool:
     )
 
 
-def _order(incident: Incident) -> tuple[bool, bool, float, str]:
-    return incident.health != Health.FATAL, not incident.domain, incident.first_seen, incident.name
+def _order(incident: Incident) -> tuple[bool, bool, bool, float, str]:
+    is_fatal = incident.health == Health.FATAL
+    return incident.injected, not is_fatal, not incident.domain, incident.first_seen, incident.name

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Mapping
 
+from msgspec import Struct
+
 from nodeguard.model.finding import Health
 from nodeguard.model.incident import GRANTED_STATES, Incident, IncidentState
 
@@ -13,6 +15,11 @@ from nodeguard.model.incident import GRANTED_STATES, Incident, IncidentState
 MAX_PER_NODE = 128
 MAX_TOTAL = 20_000
 MAX_SHARED = 2_000
+
+# Incidents of injected faults have limits of their own, so that they take no room of real ones. Of one node:
+# several times as many as can be injected at once. In all: a rehearsal on many nodes.
+MAX_INJECTED_PER_NODE = 32
+MAX_INJECTED = 1_000
 
 # Seconds for which a resolved incident is always recorded, so that its end is written everywhere.
 _MIN_RESOLVED_AGE = 60.0
@@ -25,6 +32,20 @@ _WITHOUT_MARK = 0.75
 _MARKED = frozenset({*GRANTED_STATES, IncidentState.RECOVERING})
 _OF_REQUESTS = _MARKED | {IncidentState.PENDING, IncidentState.DRY_RUN, IncidentState.WITHHELD}
 _SEVERE = frozenset({Health.SUSPECT, Health.FATAL})
+
+
+class IncidentKind(Struct, frozen=True):
+    """The facts about an incident that decide on its limits. injected: whether its faults are injected. asks:
+    see asks_for_mark.
+    """
+
+    injected: bool
+    asks: bool
+
+
+def incident_kind(incident: Incident) -> IncidentKind:
+    """Return the kind of an incident."""
+    return IncidentKind(incident.injected, asks_for_mark(incident))
 
 
 def limit_without_mark(most: int) -> int:
@@ -40,7 +61,8 @@ def asks_for_mark(incident: Incident) -> bool:
 def limit_incidents(
     before: Mapping[str, Incident], after: Mapping[str, Incident], most: int, fewer: int, now: float
 ) -> tuple[dict[str, Incident], dict[str, Incident]]:
-    """Return the incidents of a node to record, and the new ones beyond the limit, by name.
+    """Return the incidents of a node to record, and the new ones beyond the limit, by name: the real ones, or
+    those of injected faults.
 
     before, after: by name, before this plan and after it. most: how many may be recorded; fewer than before
     admits no new one, and removes only those that were resolved long ago. fewer: the same for a new one that

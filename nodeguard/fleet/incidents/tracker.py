@@ -4,7 +4,8 @@ clock.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set
 
 from msgspec import Struct
 
@@ -12,10 +13,13 @@ from nodeguard.fleet.decide.admission import MarkDecision
 from nodeguard.fleet.decide.release import CauseKey, Proof
 from nodeguard.fleet.incidents.events import IncidentEvent, event_of, resolve, update_incident
 from nodeguard.fleet.incidents.limits import (
+    MAX_INJECTED,
+    MAX_INJECTED_PER_NODE,
     MAX_PER_NODE,
     MAX_SHARED,
     MAX_TOTAL,
-    asks_for_mark,
+    IncidentKind,
+    incident_kind,
     is_removable,
     limit_incidents,
     limit_without_mark,
@@ -61,9 +65,10 @@ class IncidentChanges(Struct):
 
 class IncidentTracker:
     """Tracks incidents. incidents: the recorded ones, by uid of their Node, and by name; at most MAX_PER_NODE
-    of a Node, and max_total. pending: those with a mark in its grace period, in the same way, see
-    NodeIncidents. left_out: names of those beyond the limits now, by uid; left_out_total: since the start.
-    decisions: on the mark requests of the latest plan, by uid.
+    of a Node, and max_total; those of injected faults have a limit of their own, max_injected. pending: those
+    with a mark in its grace period, in the same way, see NodeIncidents. left_out: names of the real ones
+    beyond the limits now, by uid; left_out_total: since the start. decisions: on the mark requests of the
+    latest plan, by uid.
     """
 
     def __init__(
@@ -79,12 +84,14 @@ class IncidentTracker:
         self.left_out_total = 0
         self.decisions: dict[str, tuple[MarkDecision, ...]] = {}
         self.max_total = MAX_TOTAL
-        self._count = 0
+        self.max_injected = MAX_INJECTED
+        # Number of recorded incidents: of injected faults, and of real ones.
+        self._counts: Counter[bool] = Counter()
         self._state = state
         self._proofs = proofs
         self._granted = granted
-        # Nodes with a left-out incident that asks for a mark.
-        self._short_of_room: set[str] = set()
+        # The kinds of the left-out incidents, by uid.
+        self._left_out_kinds: dict[str, frozenset[IncidentKind]] = {}
         self._dirty: set[str] = set()
         self._situations: dict[str, NodeSituation] = {}
         # No resolved incident is old enough before then, in seconds since the epoch.
@@ -95,7 +102,7 @@ class IncidentTracker:
         for incident in incidents:
             self.incidents.setdefault(incident.uid, {})[incident.name] = incident
             self.touch(incident.uid)
-        self._count = sum(map(len, self.incidents.values()))
+        self._update_counts()
 
     def touch(self, uid: str) -> None:
         """Record that the inputs of a node changed."""
@@ -114,7 +121,7 @@ class IncidentTracker:
         self.decisions.pop(uid, None)
         self.pending.pop(uid, None)
         self._situations.pop(uid, None)
-        self._set_left_out(uid, {})
+        self._set_left_out(uid, ())
 
     def forget(self, now: float) -> None:
         """Remove incidents that were resolved long ago, or longest ago if there are many, and evaluate nodes
@@ -122,32 +129,47 @@ class IncidentTracker:
         """
         if now >= self._next_forget:
             self._forget(lambda incident: not _is_remembered(incident, now))
-            resolved = (
-                incident.resolved_at
-                for incidents in self.incidents.values()
-                for incident in incidents.values()
-                if not incident.is_open
-            )
+            resolved = (incident.resolved_at for incident in self._every() if not incident.is_open)
             self._next_forget = min(resolved, default=now) + _REMEMBERED
-        full = int(_FULL * limit_without_mark(self.max_total))
-        if self._count > full:
-            every = (incident for incidents in self.incidents.values() for incident in incidents.values())
-            gone = surplus(every, full, now)
-            if gone:
-                self._forget(lambda incident: incident.name in gone)
-        for uid in self.left_out:
+        for injected in (False, True):
+            full = int(_FULL * limit_without_mark(self._most(injected=injected)))
+            if self._counts[injected] > full:
+                every = (incident for incident in self._every() if incident.injected == injected)
+                self._remove(surplus(every, full, now))
+        for uid in self._left_out_kinds:
             if self._has_room(uid, now):
                 self._situations.pop(uid, None)
                 self._dirty.add(uid)
 
+    def _remove(self, names: Set[str]) -> None:
+        if names:
+            self._forget(lambda incident: incident.name in names)
+
+    def _every(self) -> Iterator[Incident]:
+        for incidents in self.incidents.values():
+            yield from incidents.values()
+
+    def _most(self, *, injected: bool) -> int:
+        return self.max_injected if injected else self.max_total
+
+    def _update_counts(self) -> None:
+        self._counts = Counter(incident.injected for incident in self._every())
+
     def _has_room(self, uid: str, now: float) -> bool:
         """Return whether one of the left-out incidents of a node may be recorded now."""
-        in_all, of_node = self.max_total, MAX_PER_NODE
-        if uid not in self._short_of_room:
-            in_all, of_node = limit_without_mark(in_all), limit_without_mark(of_node)
-        incidents = self.incidents.get(uid, {})
-        stay = len(incidents) - sum(is_removable(incident, now) for incident in incidents.values())
-        return self._count < in_all and stay < of_node
+        stay = Counter(
+            incident.injected
+            for incident in self.incidents.get(uid, {}).values()
+            if not is_removable(incident, now)
+        )
+        for kind in self._left_out_kinds[uid]:
+            in_all = self._most(injected=kind.injected)
+            of_node = MAX_INJECTED_PER_NODE if kind.injected else MAX_PER_NODE
+            if not kind.asks:
+                in_all, of_node = limit_without_mark(in_all), limit_without_mark(of_node)
+            if self._counts[kind.injected] < in_all and stay[kind.injected] < of_node:
+                return True
+        return False
 
     def _forget(self, is_gone: Callable[[Incident], bool]) -> None:
         for uid, incidents in list(self.incidents.items()):
@@ -156,7 +178,7 @@ class IncidentTracker:
             }
             if not self.incidents[uid]:
                 del self.incidents[uid]
-        self._count = sum(map(len, self.incidents.values()))
+        self._update_counts()
 
     def incident(self, name: str) -> Incident | None:
         """Return the incident of a name; None if there is none."""
@@ -197,10 +219,10 @@ class IncidentTracker:
             if placement is None:
                 self.pending.pop(uid, None)
                 self._situations.pop(uid, None)
-                self._set_left_out(uid, {})
+                self._set_left_out(uid, ())
                 changes.changed.extend(self._orphaned(uid, now.wall))
                 continue
-            has_incidents = uid in self.incidents or uid in self.pending or uid in self.left_out
+            has_incidents = uid in self.incidents or uid in self.pending or uid in self._left_out_kinds
             has_faults = report is not None and bool(report.findings or report.injections)
             if not has_faults and uid not in marks and not has_incidents:
                 continue
@@ -243,30 +265,51 @@ class IncidentTracker:
         return changes
 
     def _record(self, uid: str, after: Mapping[str, Incident], limit: int, now: float) -> dict[str, Incident]:
-        """Record the incidents of a node up to the limits. Returns these."""
+        """Record the incidents of a node up to the limits. Returns these. limit: of real ones."""
         before = self.incidents.get(uid, {})
-        others = self._count - len(before)
-        room = min(limit, len(before) + max(0, self.max_total - self._count))
-        fewer = min(limit_without_mark(limit), limit_without_mark(self.max_total) - others)
-        recorded, left_out = limit_incidents(before, after, room, fewer, now)
-        self.left_out_total += len(left_out.keys() - self.left_out.get(uid, frozenset()))
-        self._set_left_out(uid, left_out)
-        self._count += len(recorded) - len(before)
+        recorded, left_out = self._limit(before, after, limit, now, injected=False)
+        if any(incident.injected for incident in (*before.values(), *after.values())):
+            kept, beyond = self._limit(before, after, MAX_INJECTED_PER_NODE, now, injected=True)
+            recorded, left_out = {**recorded, **kept}, {**left_out, **beyond}
+        past = self.left_out.get(uid, frozenset())
+        self._set_left_out(uid, left_out.values())
+        self.left_out_total += len(self.left_out.get(uid, frozenset()) - past)
         if recorded:
             self.incidents[uid] = recorded
         else:
             self.incidents.pop(uid, None)
         return recorded
 
-    def _set_left_out(self, uid: str, incidents: Mapping[str, Incident]) -> None:
-        if incidents:
-            self.left_out[uid] = frozenset(incidents)
-        else:
-            self.left_out.pop(uid, None)
-        if any(map(asks_for_mark, incidents.values())):
-            self._short_of_room.add(uid)
-        else:
-            self._short_of_room.discard(uid)
+    def _limit(
+        self,
+        before: Mapping[str, Incident],
+        after: Mapping[str, Incident],
+        limit: int,
+        now: float,
+        *,
+        injected: bool,
+    ) -> tuple[dict[str, Incident], dict[str, Incident]]:
+        """Return the incidents of a node to record, and those beyond the limits: of injected faults, or of
+        real ones. Counts the recorded ones.
+        """
+        before = {name: incident for name, incident in before.items() if incident.injected == injected}
+        after = {name: incident for name, incident in after.items() if incident.injected == injected}
+        most, count = self._most(injected=injected), self._counts[injected]
+        room = min(limit, len(before) + max(0, most - count))
+        fewer = min(limit_without_mark(limit), limit_without_mark(most) - count + len(before))
+        recorded, left_out = limit_incidents(before, after, room, fewer, now)
+        self._counts[injected] += len(recorded) - len(before)
+        return recorded, left_out
+
+    def _set_left_out(self, uid: str, incidents: Collection[Incident]) -> None:
+        real = frozenset(incident.name for incident in incidents if not incident.injected)
+        kinds = frozenset(map(incident_kind, incidents))
+        self.left_out.pop(uid, None)
+        self._left_out_kinds.pop(uid, None)
+        if real:
+            self.left_out[uid] = real
+        if kinds:
+            self._left_out_kinds[uid] = kinds
 
     def _orphaned(self, uid: str, now: float) -> list[Incident]:
         """Resolve the incidents of a Node that no longer exists. Returns these."""
