@@ -47,22 +47,31 @@ def _marked(planner: Planner) -> Iterator[Metric]:
     yield gauges("marked_nodes", "Marked nodes.", "mark", {mark: counts[mark] for mark in (*Mark, DEGRADED)})
     family = GaugeMetricFamily(
         PREFIX + "node_mark",
-        f"1 for each mark of a node; the first {_MAX_NODES} marks, quarantine first.",
-        labels=["node", "mark", "fault_class"],
+        f"1 for each mark of a node; the first {_MAX_NODES} marks, quarantine first. A mark that only "
+        f"injected faults cause has the label {INJECTED}, and comes after all others.",
     )
     rank = {mark: number for number, mark in enumerate((*Mark, DEGRADED))}
-    rows = sorted((rank[mark], name, mark, marks[mark]) for name, marks in by_node.items() for mark in marks)
-    for _, name, mark, fault_class in rows[:_MAX_NODES]:
-        family.add_metric([name, mark, fault_class], 1)
+    rows = sorted(
+        (injected, rank[mark], name, mark, fault_class)
+        for name, marks in by_node.items()
+        for mark, (fault_class, injected) in marks.items()
+    )
+    for injected, _, name, mark, fault_class in rows[:_MAX_NODES]:
+        pairs = {"node": name, "mark": mark, "fault_class": fault_class}
+        family.add_sample(family.name, {**pairs, **injected_label(injected=injected)}, 1)
     yield family
 
 
-def _marks(planner: Planner, uid: str) -> dict[str, str]:
-    """Return the marks of a node, as far as they are observed, with the fault class of the first cause."""
+def _marks(planner: Planner, uid: str) -> dict[str, tuple[str, bool]]:
+    """Return the marks of a node, as far as they are observed, with the fault class of the first cause, and
+    whether all causes are injected. The real causes come first.
+    """
     observed = planner.state.observed_marks(uid).node
-    marks = {cause.mark.value: cause.fault_class for cause in reversed(observed.causes)}
+    marks: dict[str, tuple[str, bool]] = {}
+    for cause in sorted(observed.causes, key=lambda cause: cause.injected):
+        marks.setdefault(cause.mark.value, (cause.fault_class, cause.injected))
     if observed.degraded:
-        marks[DEGRADED] = ",".join(observed.degraded[0].fault_classes)
+        marks[DEGRADED] = ",".join(observed.degraded[0].fault_classes), False
     return marks
 
 

@@ -5,14 +5,17 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from nodeguard.aggregator import mark_metrics
 from nodeguard.aggregator.identity.caller import Caller
 from nodeguard.aggregator.mark_counter import MarkCounter
 from nodeguard.aggregator.mark_metrics import mark_families
+from nodeguard.model.finding import Health
 from nodeguard.model.policy import InjectionPolicy
 from nodeguard.wire.report import ReportedInjection
 from tests.aggregator.test_report_handler import report
 from tests.aggregator.test_service import CALLER, Scene
-from tests.fleet.scene import finding
+from tests.fleet.scene import Fleet, finding
+from tests.fleet.test_injection import ALLOWED, inject
 
 
 class CountingScene(Scene):
@@ -70,6 +73,27 @@ async def test_a_mark_is_counted_once_when_it_is_set_and_once_when_it_is_release
     assert scene.counter.released_marks == {("quarantine", "proven", False): 1}
     assert [soak <= delay <= soak + 10.0 for delay in scene.delays] == [True]
     assert scene.values("node_mark") == {}
+
+
+def test_a_mark_that_only_injected_faults_cause_has_a_label_and_takes_no_series_of_a_real_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(mark_metrics, "_MAX_NODES", 2)
+    fleet = Fleet(4, ALLOWED)
+    inject(fleet, "gpu-lost", number=0)
+    fleet.carry_out()
+    fleet.report(2, finding("gpu-ecc", family="gpu-memory"), injected=(finding("gpu-lost", age=90.0),))
+    fleet.report(3, finding("port-down", health=Health.SUSPECT))
+    fleet.carry_out()
+
+    def marks() -> list[list[str]]:
+        families = mark_metrics.mark_families(fleet.planner, MarkCounter())
+        [family] = (family for family in families if family.name.endswith("_node_mark"))
+        return [list(sample.labels.values()) for sample in family.samples]
+
+    assert marks() == [["node-2", "quarantine", "gpu-memory"], ["node-3", "suspect", "gpu-bus"]]
+    monkeypatch.setattr(mark_metrics, "_MAX_NODES", 3)
+    assert marks()[2] == ["node-0", "quarantine", "gpu-bus", "true"]
 
 
 async def test_marks_from_before_this_aggregator_is_active_are_not_counted(scene: CountingScene) -> None:

@@ -63,8 +63,8 @@ def check_page() -> str:
 
 
 async def aggregator_response(accept: str = "") -> Page:
-    """The response of an aggregator that has marked a node of a rack, has withheld and released marks, and
-    suppresses a check.
+    """The response of an aggregator that has marked a node of a rack and one with an injected fault, has
+    withheld and released marks, and suppresses a check.
 
     accept: the Accept header of the request.
     """
@@ -79,10 +79,13 @@ async def aggregator_response(accept: str = "") -> Page:
     metrics = AggregatorMetrics(service, ingest, policy, lambda: scene.now, notifications)
     second = Caller("node-2", "node-2")
     scene.handler(CALLER, report())
-    scene.handler(second, replace(report(), node="node-2"))
+    third = Caller("node-3", "node-3")
+    for caller in (second, third):
+        scene.handler(caller, replace(report(), node=caller.node))
     await scene.turn()
     injected = ReportedInjection(finding("gpu-ecc", "gpu/0000:3c:00"), "uid 0", 60.0)
-    scene.handler(CALLER, replace(report(2, fatal=True), injections=(injected,)))
+    scene.handler(CALLER, report(2, fatal=True))
+    scene.handler(third, replace(report(2), node="node-3", injections=(injected,)))
     await scene.turn(1.0)
     scene.planner.paused = "a driver rollout"
     scene.handler(second, replace(report(2, fatal=True), node="node-2"))
@@ -99,7 +102,8 @@ async def aggregator_response(accept: str = "") -> Page:
     suppressed = SuppressedCheck("gpu-lost", scene.now.mono, scene.now.mono, (), 0, 0.0)
     scene.planner.diagnosis.restore_suppression(suppressed)
     ingest.endpoint.on_handled("report", 0.0002)
-    metrics.marks.released_marks["quarantine", "proven", False] += 1
+    for is_injected in (False, True):
+        metrics.marks.released_marks["quarantine", "proven", is_injected] += 1
     return metrics.page(accept)
 
 

@@ -30,8 +30,9 @@ async def test_page_follows_prometheus_conventions(promtool: Promtool) -> None:
         'nodeguard_aggregator_connection_errors_total{reason="timeout"} 1.0',
         'nodeguard_aggregator_plan_duration_seconds_bucket{le="10.0"} 4.0',
         'nodeguard_aggregator_message_duration_seconds_count{kind="report"} 1.0',
-        'nodeguard_aggregator_marked_nodes{mark="quarantine"} 1.0',
+        'nodeguard_aggregator_marked_nodes{mark="quarantine"} 2.0',
         'nodeguard_aggregator_node_mark{fault_class="gpu-bus",mark="quarantine",node="node-1"} 1.0',
+        'nodeguard_aggregator_node_mark{fault_class="gpu-bus",injected="true",mark="quarantine",node="node-3"} 1.0',
         'nodeguard_aggregator_marks_set_total{check="gpu-lost",mark="quarantine"} 1.0',
         'nodeguard_aggregator_marks_set_total{check="gpu-ecc",injected="true",mark="quarantine"} 1.0',
         'nodeguard_aggregator_incidents{injected="true",state="marked"} 1.0',
@@ -40,8 +41,8 @@ async def test_page_follows_prometheus_conventions(promtool: Promtool) -> None:
         'nodeguard_aggregator_findings_total{check="gpu-lost",health="fatal"} 2.0',
         'nodeguard_aggregator_nodes{health="unknown"} 0.0',
         'nodeguard_aggregator_incidents{state="marked"} 1.0',
-        'nodeguard_aggregator_budget_used_ratio{budget="fleet"} 0.5',
-        'nodeguard_aggregator_budget_limit_nodes{budget="fleet"} 2.0',
+        'nodeguard_aggregator_budget_used_ratio{budget="fleet"} 0.6666666666666666',
+        'nodeguard_aggregator_budget_limit_nodes{budget="fleet"} 3.0',
         'nodeguard_aggregator_degraded_domains{state="marked",topology="rack"} 0.0',
         'nodeguard_aggregator_suppressed_checks{check="gpu-lost"} 1.0',
         "nodeguard_aggregator_repeat_offenders 0.0",
@@ -50,7 +51,7 @@ async def test_page_follows_prometheus_conventions(promtool: Promtool) -> None:
         "nodeguard_aggregator_agent_connections_limit 768.0",
         "nodeguard_aggregator_incidents_omitted_total 0.0",
         'nodeguard_aggregator_topology_domains{topology="rack"} 1.0',
-        'nodeguard_aggregator_topology_unplaced_nodes{topology="rack"} 1.0',
+        'nodeguard_aggregator_topology_unplaced_nodes{topology="rack"} 2.0',
     ):
         assert line in page.splitlines()
     names = set(re.findall(r"^# TYPE (\w+)", page, re.MULTILINE))

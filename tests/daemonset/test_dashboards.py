@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from nodeguard.pipeline.verdict_metrics import INJECTED
 from scripts.dashboards import DIRECTORY, dashboards
 from tests.alerts.pages import agent_page, aggregator_page
 from tests.alerts.rules import TARGET_LABELS, Promtool, labels_by_metric
@@ -81,3 +82,13 @@ def test_panels_have_ids_positions_and_descriptions(name: str, content: str) -> 
     ]
     assert len(set(cells)) == len(cells), "two panels overlap"
     assert max(x for x, _ in cells) < 24
+
+
+async def test_no_panel_shows_an_injected_fault_as_a_real_one() -> None:
+    metrics = labels_by_metric(agent_page()) | labels_by_metric(await aggregator_page())
+    apart = {name for name, labels in metrics.items() if INJECTED in labels}
+    shown = [(title, query) for title, query in queries() if apart & set(re.findall(r"nodeguard_\w+", query))]
+    assert len(shown) >= 10
+    for title, query in shown:
+        grouped = re.search(rf"by \([^)]*\b{INJECTED}\b[^)]*\)", query)
+        assert grouped or re.search(rf'{INJECTED}="(true)?"', query), title
