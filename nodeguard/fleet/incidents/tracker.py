@@ -269,8 +269,8 @@ class IncidentTracker:
         before = self.incidents.get(uid, {})
         recorded, left_out = self._limit(before, after, limit, now, injected=False)
         if any(incident.injected for incident in (*before.values(), *after.values())):
-            kept, beyond = self._limit(before, after, MAX_INJECTED_PER_NODE, now, injected=True)
-            recorded, left_out = {**recorded, **kept}, {**left_out, **beyond}
+            injected, beyond = self._limit(before, after, MAX_INJECTED_PER_NODE, now, injected=True)
+            recorded, left_out = {**recorded, **injected}, {**left_out, **beyond}
         past = self.left_out.get(uid, frozenset())
         self._set_left_out(uid, left_out.values())
         self.left_out_total += len(self.left_out.get(uid, frozenset()) - past)
