@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Set
 
 from nodeguard.fleet.decide.admission import MarkDecision
@@ -173,7 +174,8 @@ def _summary(
     planner: Planner, placement: NodePlacement, stale: Set[str], now: Instant, marks: tuple[str, ...]
 ) -> NodeSummary:
     health = known_health(planner, placement.uid, stale)
-    decisions = planner.decisions.get(placement.uid, ())
+    requests = planner.decisions.get(placement.uid, ())
+    states = Counter(outcome.state for outcome in requests if not outcome.request.injected)
     report, last = planner.reports.get(placement.uid), planner.last_reports.get(placement.uid)
     findings = report.findings if report else ()
     worst = max(findings, key=lambda finding: finding.health.rank, default=None)
@@ -183,11 +185,11 @@ def _summary(
         health=health.value if health else UNKNOWN,
         stale=placement.uid in stale,
         marks=marks,
-        withheld=sum(1 for outcome in decisions if outcome.state == IncidentState.WITHHELD),
-        would_mark=sum(1 for outcome in decisions if outcome.state == IncidentState.DRY_RUN),
+        withheld=states[IncidentState.WITHHELD],
+        would_mark=states[IncidentState.DRY_RUN],
         hold=placement.hold,
         maintenance=placement.maintenance,
-        pending=sum(1 for outcome in decisions if outcome.state == IncidentState.PENDING),
+        pending=states[IncidentState.PENDING],
         findings=len(findings),
         worst=worst.check if worst else "",
         message=worst.message if worst else "",
@@ -293,10 +295,11 @@ def _charges(marks: NodeMarks, now: Instant) -> Iterator[ChargeView]:
         charge = marks.record_of(place).charge
         if charge is not None:
             device = place.name if place else ""
-            yield ChargeView(charge.check, device, rfc3339(charge.at), age(now, charge.at))
+            at = rfc3339(charge.at)
+            yield ChargeView(charge.check, device, at, age(now, charge.at), injected=charge.injected)
     for past in marks.node.past_charges:
-        ended = rfc3339(past.ended)
-        yield ChargeView(past.check, "", rfc3339(past.at), age(now, past.at), ended, past.occurrences)
+        at, ended = rfc3339(past.at), rfc3339(past.ended)
+        yield ChargeView(past.check, "", at, age(now, past.at), ended, past.occurrences)
 
 
 def _budgets(planner: Planner, uid: str) -> Iterator[BudgetView]:

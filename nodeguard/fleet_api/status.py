@@ -51,10 +51,12 @@ def fleet_status(planner: Planner, service: ServiceState, now: Instant) -> Fleet
     """Return the status of the fleet at one time."""
     # All counts are of one time: right after a start many reports arrive between two plans.
     stale_agents = planner.state.stale_agents(now)
-    states = Counter(incident.state for incident in all_incidents(planner))
+    # A rehearsal is no evidence about the fleet or the policy: it is counted apart.
+    states = Counter(incident.state for incident in all_incidents(planner) if not incident.injected)
     budgets, offenders = _budgets(planner), repeat_offenders(planner, now)
     injected = _injected_faults(planner)
-    decisions = [decision for node_decisions in planner.decisions.values() for decision in node_decisions]
+    by_node = [_real(decisions) for decisions in planner.decisions.values()]
+    decisions = [decision for node_decisions in by_node for decision in node_decisions]
     pending = [decision.until for decision in decisions if decision.state == IncidentState.PENDING]
     return FleetStatus(
         version=VERSION,
@@ -66,9 +68,9 @@ def fleet_status(planner: Planner, service: ServiceState, now: Instant) -> Fleet
         paused=pause_reason(planner.paused, planner.policy),
         frozen=stale_agents.frozen,
         marked=_marked(planner),
-        withheld=_count(planner, IncidentState.WITHHELD),
+        withheld=_count(by_node, IncidentState.WITHHELD),
         reasons=_most(decision.reason for decision in decisions if decision.state == IncidentState.WITHHELD),
-        would_mark=_count(planner, IncidentState.DRY_RUN),
+        would_mark=_count(by_node, IncidentState.DRY_RUN),
         budgets=tuple(budgets[:_BUDGETS]),
         budgets_omitted=max(0, len(budgets) - _BUDGETS),
         incidents={state: states[state] for state in IncidentState},
@@ -79,7 +81,7 @@ def fleet_status(planner: Planner, service: ServiceState, now: Instant) -> Fleet
         suppressed_checks=suppressed_checks(planner, now),
         repeat_offenders=offenders[:_WORST],
         repeat_offenders_omitted=max(0, len(offenders) - _WORST),
-        pending=_count(planner, IncidentState.PENDING),
+        pending=_count(by_node, IncidentState.PENDING),
         pending_seconds_left=round(max(0.0, min(pending) - now.wall), 1) if pending else 0.0,
         dry_run=_dry_run(decision for decision in decisions if decision.state == IncidentState.DRY_RUN),
         refused_messages=tuple(refused_messages(refusal, now) for refusal in service.refused[:_REFUSED]),
@@ -89,6 +91,7 @@ def fleet_status(planner: Planner, service: ServiceState, now: Instant) -> Fleet
         incidents_omitted=_left_out(planner),
         injected_faults=injected[:_WORST],
         injected_faults_omitted=max(0, len(injected) - _WORST),
+        injected_faults_accepted=sum(not fault.refusal for fault in injected),
     )
 
 
@@ -205,11 +208,13 @@ def _left_out(planner: Planner) -> OmittedIncidents:
     return OmittedIncidents(counts.total(), len(counts), most)
 
 
-def _count(planner: Planner, state: IncidentState) -> MarkCount:
-    counts = [
-        sum(1 for decision in decisions if decision.state == state)
-        for decisions in planner.decisions.values()
-    ]
+def _real(decisions: Iterable[MarkDecision]) -> list[MarkDecision]:
+    """Return the decisions on requests of real faults."""
+    return [decision for decision in decisions if not decision.request.injected]
+
+
+def _count(by_node: Iterable[Iterable[MarkDecision]], state: IncidentState) -> MarkCount:
+    counts = [sum(1 for decision in decisions if decision.state == state) for decisions in by_node]
     return MarkCount(sum(counts), sum(1 for count in counts if count))
 
 

@@ -100,7 +100,8 @@ class MarkRequestView(Struct, frozen=True):
 
 class ChargeView(Struct, frozen=True):
     """A charge to the budget of a check. device: see MarkView. ended: time of the release of the mark,
-    empty while the charge is active. count: recent releases; each doubles the soak period.
+    empty while the charge is active. count: recent releases; each doubles the soak period. injected: whether
+    every fault of the mark is injected.
     """
 
     check: str
@@ -109,6 +110,7 @@ class ChargeView(Struct, frozen=True):
     age: float
     ended: str = ""
     count: int = 0
+    injected: bool = False
 
 
 class UnreadableView(Struct, frozen=True):
@@ -178,8 +180,8 @@ class NodeView(Struct, frozen=True):
 class NodeSummary(Struct, frozen=True):
     """A node in a list. health: see NodeView. marks: of the node and its devices. findings: number of active
     findings; worst: check of the worst finding, empty for none; message: its message. withheld, would_mark,
-    pending: numbers of marks. hold, maintenance: the reason, empty for none. injected: checks of
-    injected faults, until their marks are released; they are not among the findings.
+    pending: numbers of requested marks. hold, maintenance: the reason, empty for none. injected: checks of
+    injected faults, until their marks are released; they are not among the findings and requested marks.
     """
 
     node: str

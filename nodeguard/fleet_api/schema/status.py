@@ -238,7 +238,8 @@ class FleetStatus(Struct, frozen=True):
     expected agents can connect, with the remedy; empty if all can. notification_problem: webhooks that do not
     accept notifications, with the reason; empty for none. incidents_omitted: see OmittedIncidents.
     injected_faults: the first few faults that operators injected, the accepted ones first;
-    injected_faults_omitted: number of others.
+    injected_faults_omitted: number of others; injected_faults_accepted: number of all accepted ones.
+    incidents, withheld, reasons, pending, would_mark and dry_run are without those of injected faults.
     """
 
     version: Literal[1]
@@ -273,3 +274,4 @@ class FleetStatus(Struct, frozen=True):
     incidents_omitted: OmittedIncidents = OmittedIncidents()
     injected_faults: tuple[InjectedFaultView, ...] = ()
     injected_faults_omitted: int = 0
+    injected_faults_accepted: int = 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from nodeguard.fleet_api.schema.node import DEGRADED, ChargeView, FindingView, MarkRequestView, NodeView
 from nodeguard.fleet_api.text.lines import StyledLine, format_age
@@ -69,13 +69,8 @@ def _summary(node: NodeView) -> str:
         if all(mark.injected for mark in node.marks):
             names = f"{names} ({PREFIX.strip(': ')})"
         text = _advice(node, "new work", f"its {names}") or f"quarantined: its {names}"
-    elif node.withheld:
-        text = f"not marked ({node.withheld[0].check}): {node.withheld[0].reason}"
-    elif node.pending:
-        first = min(node.pending, key=lambda request: request.seconds_left)
-        text = f"mark requested by {first.check}: {state_text(IncidentState.PENDING, first.seconds_left)}"
-    elif node.would_mark:
-        text = _dry_run(node.would_mark)
+    elif requested := _requested(node, injected=False) or _requested(node, injected=True):
+        text = requested
     elif node.findings:
         text = "not marked"
     else:
@@ -83,12 +78,30 @@ def _summary(node: NodeView) -> str:
     return f"{text}; cordoned by an operator" if node.cordoned_by_user else text
 
 
-def _dry_run(requests: tuple[MarkRequestView, ...]) -> str:
+def _requested(node: NodeView, *, injected: bool) -> str:
+    """Return the state of the requested marks, of real faults or of injected ones; empty for none."""
+    withheld, pending, would_mark = (
+        [request for request in requests if request.injected == injected]
+        for requests in (node.withheld, node.pending, node.would_mark)
+    )
+    if withheld:
+        return f"not marked ({_check(withheld[0])}): {withheld[0].reason}"
+    if pending:
+        first = min(pending, key=lambda request: request.seconds_left)
+        return f"mark requested by {_check(first)}: {state_text(IncidentState.PENDING, first.seconds_left)}"
+    return _dry_run(would_mark) if would_mark else ""
+
+
+def _dry_run(requests: Sequence[MarkRequestView]) -> str:
     """Return the effect of enforcement on the node: its worst mark, else why that would be withheld."""
     first = min(requests, key=lambda request: (request.reason != "", request.mark != Mark.QUARANTINE))
     if first.reason:
-        return f"dry run: the mark of {first.check} would be withheld: {first.reason}"
-    return f"dry run: it would be {MARK_KINDS[Mark(first.mark)].marked}: {first.check}"
+        return f"dry run: the mark of {_check(first)} would be withheld: {first.reason}"
+    return f"dry run: it would be {MARK_KINDS[Mark(first.mark)].marked}: {_check(first)}"
+
+
+def _check(request: MarkRequestView) -> str:
+    return check_name(request.check, injected=request.injected)
 
 
 def _advice(node: NodeView, work: str, subject: str) -> str:
@@ -193,8 +206,7 @@ def _request(state: IncidentState, request: MarkRequestView) -> StyledLine:
     )
     reason = f": {request.reason}" if state == IncidentState.WITHHELD else ""
     target = target_text(request.target)
-    check = check_name(request.check, injected=request.injected)
-    return item_line("requested", f"{request.mark.value} for {check} on {target}, {text}{reason}")
+    return item_line("requested", f"{request.mark.value} for {_check(request)} on {target}, {text}{reason}")
 
 
 def _last(node: NodeView) -> Iterator[StyledLine]:
@@ -218,11 +230,10 @@ def _last(node: NodeView) -> Iterator[StyledLine]:
 def _charge(charge: ChargeView) -> StyledLine:
     """Return the line of a charge, or of a released mark that makes the next soak period longer."""
     device = f", device {charge.device}" if charge.device else ""
+    prefix = PREFIX if charge.injected else ""
     if not charge.ended:
-        text = f"to the budget of check {charge.check}{device}, {format_age(charge.age)}"
+        text = f"{prefix}to the budget of check {charge.check}{device}, {format_age(charge.age)}"
         return item_line("charged", text)
     count = f", {charge.count} times recently" if charge.count > 1 else ""
-    # An injected fault makes no soak period longer.
-    longer = "; its next soak period is longer" if charge.count else ""
-    text = f"{charge.check} at {api_time(charge.ended)}{count}{longer}"
+    text = f"{charge.check} at {api_time(charge.ended)}{count}; its next soak period is longer"
     return item_line("released", text)

@@ -47,8 +47,8 @@ def status_lines(status: FleetStatus) -> list[StyledLine]:
 
 
 def headline(status: FleetStatus) -> StyledLine:
-    """Return the first line: the worst health, and how many nodes are unhealthy. Injected faults are counted
-    beside: they make no node unhealthy.
+    """Return the first line: the worst health, and how many nodes are unhealthy. Accepted injected faults are
+    counted beside: they make no node unhealthy.
     """
     nodes = status.nodes
     counts = [
@@ -61,9 +61,8 @@ def headline(status: FleetStatus) -> StyledLine:
     text = f"{count_noun(status.agents.expected, 'node')}: {', '.join(unhealthy) or 'all checks passed'}"
     if status.withheld.marks:
         text += f"; {count_noun(status.withheld.marks, 'mark')} withheld"
-    injected = sum(not fault.refusal for fault in status.injected_faults) + status.injected_faults_omitted
-    if injected:
-        text += f"; {count_noun(injected, 'injected fault')}"
+    if status.injected_faults_accepted:
+        text += f"; {count_noun(status.injected_faults_accepted, 'injected fault')}"
     if not status.agents.expected:
         text = "no agent has reported yet"
     worst = next((health for count, health in counts if count), "ok" if nodes.ok else "unknown")
@@ -74,7 +73,8 @@ def obstacle_lines(status: FleetStatus) -> Iterator[StyledLine]:
     """Yield observe mode, the reasons that prevent new marks, and the problems of agents that report."""
     if status.policy.observe_only:
         due = "due yet" if status.pending.marks else "requested"
-        text = f"OBSERVE MODE - no new mark is set. {dry_run_text(status.dry_run) or f'No mark is {due}'}."
+        of_what = "No mark of a real fault" if status.injected_faults_accepted else "No mark"
+        text = f"OBSERVE MODE - no new mark is set. {dry_run_text(status.dry_run) or f'{of_what} is {due}'}."
         yield StyledLine(text=text, style="warning")
     if status.paused:
         yield item_line("paused", f"no new mark is set: {status.paused}", name_style="suspect")
