@@ -32,21 +32,18 @@ def verdict_metrics(
     findings: Iterable[Finding],
     unread: Iterable[ReadFailure],
     gpus: Mapping[str, GpuIdentity],
-    injected: Sequence[Finding] = (),
+    injected: Sequence[Finding] | None = None,
 ) -> Iterator[Metric]:
     """Yield the metrics of a verdict.
 
     health: None if nothing could be evaluated. gpus: names by target. injected: findings of injected faults;
-    their series have the label INJECTED.
+    their series have the label INJECTED. None where faults cannot be injected.
     """
-    health_family = _states(
-        "nodeguard_node_health",
-        "Health of the node: 1 for its state, 0 for all if nothing could be evaluated. Injected faults have "
-        f"series of their own, with the label {INJECTED}.",
-        "health",
-        Health,
-        health,
-    )
+    about = "Health of the node: 1 for its state, 0 for all if nothing could be evaluated."
+    if injected is not None:
+        about += f" Injected faults have series of their own, with the label {INJECTED}."
+    health_family = _states("nodeguard_node_health", about, "health", Health, health)
+    injected = injected or ()
     for state in dict.fromkeys(finding.health for finding in injected):
         state_labels = {"health": state.value, **injected_label(injected=True)}
         health_family.add_sample(health_family.name, state_labels, 1)

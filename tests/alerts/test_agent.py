@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from nodeguard.pipeline.verdict_metrics import INJECTED
-from tests.alerts.pages import agent_page
+from tests.alerts.pages import agent_page, check_page
 from tests.alerts.rules import TARGET_LABELS, Promtool, alerts, labels_by_metric, rules, unit_tests
 
 
@@ -30,3 +30,8 @@ def test_rule_uses_existing_metrics_and_labels(rule: dict[str, Any]) -> None:
     labels = set[str]().union(*(metrics[name] for name in re.findall(r"nodeguard_\w+", text)))
     assert set(re.findall(r"\.Labels\.(\w+)", text)) <= labels
     assert set(re.findall(r"\$labels\.(\w+)", text)) <= TARGET_LABELS | {INJECTED}
+
+
+def test_only_the_agent_describes_series_of_injected_faults() -> None:
+    assert INJECTED in agent_page()
+    assert INJECTED not in check_page()

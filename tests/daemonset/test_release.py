@@ -81,7 +81,7 @@ def test_an_upgrade_without_the_registry_of_the_installation_is_refused(release:
     release("upgrade", RELEASE, str(CHART), values={"image": {"registry": "registry.example/team"}})
     with pytest.raises(subprocess.CalledProcessError) as refused:
         release("upgrade", RELEASE, str(CHART), values={"policy": {"defaultMode": "enforce"}})
-    assert "add image.registry to your values" in refused.value.stderr
+    assert "set image.registry in your values file, or upgrade with --reset" in refused.value.stderr
     release("rollback", RELEASE)
     # Without a registry before, there is none to lose.
     release("upgrade", RELEASE, str(CHART), values={"policy": {"defaultMode": "observe"}})
