@@ -39,6 +39,7 @@ BANNED = {
     r"so long": "for this time",
     r"of all but": "of every other",
     r"alone": "only",
+    r"roll-outs?": "rollout",
 }
 WORDS = re.compile(r"(?<![\w-])(?:" + "|".join(BANNED) + r")(?![\w-])", re.IGNORECASE)
 

@@ -38,7 +38,7 @@ _MAX_NODES, _MAX_DAYS, _MAX_RUNS = 100_000, 365, 10_000
 # A smaller fleet has only one domain that is large enough for a shared fault.
 _FEWEST_NODES = 16
 
-# Roll-outs differ less between runs than faults, and each takes longer: so many times fewer of them.
+# Rollouts differ less between runs than faults, and each takes longer: so many times fewer of them.
 _FEWER_ROLLOUTS = 5
 
 _TABLE_OPTIONS = ("episodes", "rollouts", "before", "compare", "jobs")
@@ -175,9 +175,11 @@ def _require_applicable(options: Namespace) -> None:
                 raise UsageError(f"--{name}: a scenario has its own: omit it, or omit --scenario")
     if not options.table:
         if options.days == 0.0:
-            raise UsageError("--days: 0 is out of range: only --table has a use for it")
+            remedy = "use more than 0, or add --table, which then leaves out the normal days"
+            raise UsageError(f"--days: 0 is out of range: {remedy}")
         for name in _TABLE_OPTIONS:
-            if getattr(options, name):
+            value = getattr(options, name)
+            if value is not None and value is not False:
                 raise UsageError(f"--{name}: applies to --table only: add --table, or omit it")
 
 
@@ -220,7 +222,7 @@ def _parser() -> ArgumentParser:
         "--rollouts",
         metavar="N",
         type=runs,
-        help="with --table: runs of each roll-out (a fifth of the episodes)",
+        help="with --table: runs of each rollout (a fifth of the episodes)",
     )
     add("--before", metavar="TIME", type=duration, help="with --table: normal time before a fault (6h)")
     add("--compare", action="store_true", help="with --table: run each episode again without diagnosis")

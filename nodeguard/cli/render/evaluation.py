@@ -12,27 +12,27 @@ from nodeguard.simulate.evaluation.rows import FaultRow, QuietRow, RolloutRow, p
 from nodeguard.simulate.figures import Share
 
 _FAULT_HEADS = (
-    "SHARED FAULT", "RECALL", "PRECISION", "MEDIAN", "95%", "QUARANTINED", "WITHOUT DIAGNOSIS",
+    "SHARED FAULT", "RECALL", "PRECISION", "DELAY 50%", "DELAY 95%", "QUARANTINED", "WITHOUT DIAGNOSIS",
     "WRONGLY SUPPRESSED",
 )  # fmt: skip
 _ROLLOUT_HEADS = (
-    "FALSE ALARMS",
-    "QUARANTINED",
-    "SUPPRESSED",
-    "MEDIAN",
-    "FROM THE FIFTH NODE",
-    "95%",
+    "FALSE ALARMS", "QUARANTINED", "SUPPRESSED", "DELAY 50%", "FROM 5TH NODE 50%", "FROM 5TH NODE 95%",
     "DOMAINS",
+)  # fmt: skip
+
+_CHOSEN_WITH = (
+    "; the constants of the diagnosis were chosen with these seeds: "
+    f"use --seed {HELD_OUT} or more for evidence"
 )
 
 
 def evaluation_lines(result: EvaluationResult) -> Iterator[StyledLine]:
-    """Yield the tables of the shared faults and of the roll-outs, and the figures of normal days."""
+    """Yield the tables of the shared faults and of the rollouts, and the figures of normal days."""
     plan = result.plan
-    seeds = "" if plan.seed >= HELD_OUT else ", of which constants of the diagnosis were chosen"
+    remark = "" if plan.seed >= HELD_OUT else _CHOSEN_WITH
     yield StyledLine(
         (StyledText("evaluation - ", "strong"),),
-        f"{count_noun(plan.nodes, 'node')}, seeds from {plan.seed}{seeds}; intervals at 95%",
+        f"{count_noun(plan.nodes, 'node')}, seeds from {plan.seed}; intervals at 95%{remark}",
     )
     if result.faults:
         recall, precision = pooled(result.faults)
@@ -44,10 +44,11 @@ def evaluation_lines(result: EvaluationResult) -> Iterator[StyledLine]:
         )
         yield from _table(_FAULT_HEADS, [*map(_fault, result.faults), total])
     if result.unfit and plan.episodes:
-        yield StyledLine(text=f"too few domains in this fleet: {', '.join(result.unfit)}", style="dim")
+        unfit = f"not evaluated, as the fleet has too few domains: {', '.join(result.unfit)}"
+        yield StyledLine(text=f"{unfit}; use more --nodes", style="dim")
     if result.rollouts:
         yield StyledLine()
-        yield StyledLine(text=f"{count_noun(plan.rollout_runs, 'run')} of each roll-out")
+        yield StyledLine(text=f"{count_noun(plan.rollout_runs, 'run')} of each rollout")
         yield from _table(_ROLLOUT_HEADS, [*map(_rollout, result.rollouts)])
     if result.quiet is not None:
         yield StyledLine()

@@ -1,4 +1,4 @@
-"""Episodes: some normal hours, then one shared fault or roll-out, and the diagnoses that follow."""
+"""Episodes: some normal hours, then one shared fault or rollout, and the diagnoses that follow."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from nodeguard.wire.report import Report
 # Normal seconds before a fault by default, and seconds for which a fault is observed.
 BEFORE, AFTER = 6 * 3600.0, 2.5 * 3600.0
 
-# Seconds for which a roll-out is observed after its end.
+# Seconds for which a rollout is observed after its end.
 _AFTER_ROLLOUT = 1800.0
 
 # Nodes with false alarms from which they are visible: fewer are like single faults.
@@ -98,7 +98,7 @@ def rollout_episode(
     seed: int,
     policy: Policy,
 ) -> Episode:
-    """Run the episode of a roll-out. new_agent: with the catalogue that is rolled out."""
+    """Run the episode of a rollout. new_agent: with the catalogue that is rolled out."""
     random = Random(f"{seed} {rollout.check} {rollout.share} {rollout.lasts} {rollout.by_rack}")
     until = BEFORE + rollout.lasts + _AFTER_ROLLOUT
     normal = list(node_faults(fleet, DEFAULT_RATES, until, random))

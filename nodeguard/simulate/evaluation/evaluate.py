@@ -1,4 +1,4 @@
-"""Evaluation of the diagnosis: many episodes of each shared fault and roll-out, and normal days."""
+"""Evaluation of the diagnosis: many episodes of each shared fault and rollout, and normal days."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ ROLLOUTS = (
 
 class EvaluationPlan(Struct, frozen=True):
     """Size of the evaluation. nodes: of the fleet. episodes: of each kind of fault. compares: whether each
-    runs again without diagnosis. rollout_runs: of each roll-out. days: normal ones. before: normal seconds
+    runs again without diagnosis. rollout_runs: of each rollout. days: normal ones. before: normal seconds
     before a fault. seed: the first; each run has its own. kinds: of shared faults; those that do not fit the
     fleet are left out.
     """
@@ -110,7 +110,7 @@ def evaluate(
             faults.append(fault_row(kind, episodes[: plan.episodes], episodes[plan.episodes :]))
         rollouts = []
         for rollout in plan.rollouts if plan.rollout_runs else ():
-            log(f"roll-out of {rollout.check} on {rollout.share:.0%}: {plan.rollout_runs} runs")
+            log(f"rollout of {rollout.check} on {rollout.share:.0%}: {plan.rollout_runs} runs")
             runs = [(rollout, seed, plan.nodes) for seed in range(plan.seed, plan.seed + plan.rollout_runs)]
             rollouts.append(rollout_row(rollout, list(pool.map(_rollout, runs))))
         if plan.days:

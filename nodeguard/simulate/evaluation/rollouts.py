@@ -1,4 +1,4 @@
-"""Roll-outs of a bad catalogue: a check that fires on healthy nodes. Pure."""
+"""Rollouts of a bad catalogue: a check that fires on healthy nodes. Pure."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _EVALUATION_SECONDS = 10.0
 
 
 class Rollout(Struct, frozen=True):
-    """A roll-out. check: the bad one. share: of the nodes on which it fires. lasts: seconds from the first
+    """A rollout. check: the bad one. share: of the nodes on which it fires. lasts: seconds from the first
     node to the last. by_rack: rack after rack; else in random order.
     """
 

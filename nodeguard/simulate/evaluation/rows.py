@@ -30,7 +30,7 @@ class FaultRow(Struct, frozen=True):
 
 
 class RolloutRow(Struct, frozen=True):
-    """A roll-out. max_quarantined: healthy nodes at one time, in any run. suppressed: runs in which the check
+    """A rollout. max_quarantined: healthy nodes at one time, in any run. suppressed: runs in which the check
     was suppressed; p50: seconds until then; visible: seconds from the fifth node on which the check fires
     until then, median and 95%. domains: diagnosed, in all runs.
     """
@@ -77,7 +77,7 @@ def fault_row(kind: str, episodes: list[Episode], without: list[Episode]) -> Fau
 
 
 def rollout_row(rollout: Rollout, episodes: list[Episode]) -> RolloutRow:
-    """Return the row of a roll-out."""
+    """Return the row of a rollout."""
     visible = [seconds for run in episodes for seconds in run.visible_seconds]
     return RolloutRow(
         rollout,

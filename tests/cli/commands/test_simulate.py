@@ -108,7 +108,7 @@ def test_a_table_of_a_small_fleet_with_a_policy(tmp_path: Path, capsys: pytest.C
     options = ["--nodes", "16", "--episodes", "1", "--rollouts", "0", "--days", "0", "--jobs", "1"]
     assert main(["simulate", "--table", *options, "--policy", str(tmp_path / "policy.yaml")]) == 0
     captured = capsys.readouterr()
-    assert captured.out.startswith("evaluation - 16 nodes, seeds from 1, ")
+    assert captured.out.startswith("evaluation - 16 nodes, seeds from 1; ")
     assert "\nleaf dead  " in captured.out
     assert "leaf dead: 1 episodes\n" in captured.err
 
@@ -120,11 +120,14 @@ def test_a_table_of_a_small_fleet_with_a_policy(tmp_path: Path, capsys: pytest.C
         (["--scenario", "one-pod", "--days", "2"], "--days: a scenario has its own: omit it"),
         (["--scenario", "no-pod"], "--scenario: 'no-pod' is invalid: did you mean one-pod or two-pods?"),
         (["--nodes", "0"], "'0' is out of range: expected 1 to 100000"),
-        (["--days", "0"], "--days: 0 is out of range: only --table has a use for it"),
+        (["--days", "0"], "--days: 0 is out of range: use more than 0, or add --table"),
         (["--table", "--nodes", "15"], "--nodes: 15 is out of range: --table needs 16 or more"),
         (["--table", "--days", "0.5"], "--days: 0.5 is not a whole number, as --table needs it"),
         (["--table", "--scenario", "one-pod"], "--scenario: not allowed with argument --table"),
         (["--episodes", "5"], "--episodes: applies to --table only: add --table, or omit it"),
+        (["--episodes", "0"], "--episodes: applies to --table only: add --table, or omit it"),
+        (["--rollouts", "0"], "--rollouts: applies to --table only: add --table, or omit it"),
+        (["--scenario", "one-pod", "--rollouts", "0"], "--rollouts: applies to --table only"),
         (["--compare"], "--compare: applies to --table only"),
         (["--days", "-1"], "'-1' is invalid: expected a number of days up to 365"),
         (["--policy", "/nowhere/policy.yaml"], "/nowhere/policy.yaml"),

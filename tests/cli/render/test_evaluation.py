@@ -23,15 +23,15 @@ def test_the_tables_have_a_line_for_each_row() -> None:
         "evaluation - 7500 nodes, seeds from 10000; intervals at 95%",
         "",
         "20 episodes of each kind, after 6 h of normal operation",
-        "SHARED FAULT  RECALL             PRECISION          MEDIAN  QUARANTINED  WITHOUT DIAGNOSIS  WRONGLY SUPPRESSED",
-        "leaf dead     0.90 [0.60, 0.98]  -                  20 s    0.0          24.4               0",
-        "rack power    1.00 [0.72, 1.00]  1.00 [0.72, 1.00]  20 s    0.0          -                  0",
+        "SHARED FAULT  RECALL             PRECISION          DELAY 50%  QUARANTINED  WITHOUT DIAGNOSIS  WRONGLY SUPPRESSED",
+        "leaf dead     0.90 [0.60, 0.98]  -                  20 s       0.0          24.4               0",
+        "rack power    1.00 [0.72, 1.00]  1.00 [0.72, 1.00]  20 s       0.0          -                  0",
         "all           0.95 [0.76, 0.99]  1.00 [0.72, 1.00]",
-        "too few domains in this fleet: NVLink tray",
+        "not evaluated, as the fleet has too few domains: NVLink tray; use more --nodes",
         "",
-        "4 runs of each roll-out",
-        "FALSE ALARMS                           QUARANTINED  SUPPRESSED         MEDIAN  FROM THE FIFTH NODE  DOMAINS",
-        "gpu-reset-required on 10% over 30 min  5            0.75 [0.30, 0.95]  50 s    15 s                 0",
+        "4 runs of each rollout",
+        "FALSE ALARMS                           QUARANTINED  SUPPRESSED         DELAY 50%  FROM 5TH NODE 50%  DOMAINS",
+        "gpu-reset-required on 10% over 30 min  5            0.75 [0.30, 0.95]  50 s       15 s               0",
         "",
         "10 normal days: 0.10 false domains a day [0.00, 0.30], 0.50 suppressed checks",
     ]
@@ -40,6 +40,7 @@ def test_the_tables_have_a_line_for_each_row() -> None:
 def test_figures_of_seeds_that_constants_were_chosen_of_are_no_evidence() -> None:
     first, *rest = lines(EvaluationResult(EvaluationPlan(nodes=64), (), (), None, ("NVLink tray",)))
     assert first == (
-        "evaluation - 64 nodes, seeds from 1, of which constants of the diagnosis were chosen; intervals at 95%"
+        "evaluation - 64 nodes, seeds from 1; intervals at 95%; the constants of the diagnosis were chosen with "
+        "these seeds: use --seed 10000 or more for evidence"
     )
-    assert rest == ["too few domains in this fleet: NVLink tray"]
+    assert rest == ["not evaluated, as the fleet has too few domains: NVLink tray; use more --nodes"]
