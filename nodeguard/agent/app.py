@@ -121,14 +121,13 @@ async def _run(
         endpoints = endpoint_pool(options.config, options.aggregator, queue)
     service = Service(agent, reporter, capture, file, node.load_error, endpoints)
     permission = injection_permission(options, queue, endpoints)
-    injector = Injector(agent, catalogue, permission, nvml.targets_by_name if nvml else dict)
+    injector = Injector(agent, pipeline, permission, nvml.targets_by_name if nvml else dict)
     watch_descriptors(machine, agent)
 
     def adopt(catalogue: Catalogue, signals: dict[str, Signal]) -> None:
         pipeline.adopt(catalogue, signals)
         _skip_unused_counters(node.sources, pipeline)
         reporter.facts = node_facts(options.node, catalogue)
-        injector.catalogue = catalogue
 
     reload = CheckReload(load_checks, adopt, adoption_delay(options.node, options.spread))
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload.request)

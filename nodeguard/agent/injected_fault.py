@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from math import isfinite
 
-from nodeguard.judge.formatting import fill_template, format_duration
+from nodeguard.judge.formatting import fill_template, format_duration, placeholders
 from nodeguard.model.catalogue import Catalogue
 from nodeguard.model.check import Check
 from nodeguard.model.finding import DataStatus, Evidence, Finding, Verdict
@@ -80,12 +80,21 @@ def find_target(verdict: Verdict, check: str, name: str, gpu_names: Mapping[str,
 
 
 def injected_finding(
-    check: Check, target: str, observations: Iterable[Observation], by: str, since: float, until: float
+    check: Check,
+    target: str,
+    observations: Iterable[Observation],
+    units: Mapping[str, str],
+    by: str,
+    since: float,
+    until: float,
 ) -> Finding:
     """Return the finding of an injected fault, as the check would report it.
 
-    observations: of this node, for the component and the values in the message. by: the operator. since,
-    until: seconds since the epoch.
+    The message is the title of the check if it needs a value that no source has read, for example of an
+    event. In the remedy such a value is a name to fill in, as in `nodeguard explain xid XID`.
+
+    observations: of this node, for the component and the values in the message. units: by signal. by: the
+    operator. since, until: seconds since the epoch.
     """
     component, values = "", dict[str, object]()
     for observation in observations:
@@ -94,6 +103,8 @@ def injected_finding(
             if observation.component is not None:
                 component = observation.component.id
     values.update(target=target_label(target), component=component, count=1)
+    has_values = values.keys() >= set(placeholders(check.message))
+    names = {name: name.upper() for name in placeholders(check.remedy)}
     text = f"injected by {by} with nodeguard inject, until {rfc3339(until)}; no hardware failed"
     return Finding(
         check=check.id,
@@ -103,11 +114,11 @@ def injected_finding(
         data_status=DataStatus.FRESH,
         action=check.action,
         since=since,
-        message=fill_template(check.message, values, {}),
+        message=fill_template(check.message, values, units) if has_values else check.title,
         evidence=(Evidence(SOURCE, text, since),),
         family=check.family,
         title=check.title,
-        remedy=fill_template(check.remedy, values, {}),
+        remedy=fill_template(check.remedy, names | values, units),
         runbook=check.runbook,
     )
 

@@ -23,10 +23,10 @@ from nodeguard.agent.injected_fault import (
     require_permission,
 )
 from nodeguard.judge.formatting import format_duration
-from nodeguard.model.catalogue import Catalogue
 from nodeguard.model.injection import MAX_INJECTIONS, Injection
 from nodeguard.model.instant import Instant, rfc3339
 from nodeguard.model.target import target_label
+from nodeguard.pipeline.pipeline import Pipeline
 
 logger = logging.getLogger(__name__)
 
@@ -48,19 +48,19 @@ class _Active(Struct, frozen=True):
 class Injector:
     """Injects faults into the reports and metrics of an agent.
 
-    catalogue: replaced when the agent adopts other checks. permission: see Permission. gpu_names: returns the
-    targets of GPUs by index and UUID.
+    pipeline: of the agent, for the present checks. permission: see Permission. gpu_names: returns the targets
+    of GPUs by index and UUID.
     """
 
     def __init__(
         self,
         agent: Agent,
-        catalogue: Catalogue,
+        pipeline: Pipeline,
         permission: Permission,
         gpu_names: Callable[[], Mapping[str, str]],
     ) -> None:
-        self.catalogue = catalogue
         self._agent = agent
+        self._pipeline = pipeline
         self._permission = permission
         self._gpu_names = gpu_names
         self._active: dict[str, _Active] = {}
@@ -87,7 +87,7 @@ class Injector:
     def _inject(self, request: InjectFault, by: str) -> str:
         """Inject a fault. Returns a sentence for the operator; raises InjectionError."""
         now = self._agent.now()
-        check = find_check(self.catalogue, request.check)
+        check = find_check(self._pipeline.catalogue, request.check)
         require_duration(request.seconds)
         require_permission(self._permission(now), check.id)
         if not any(self._agent.unread_sources()):
@@ -102,7 +102,8 @@ class Injector:
         self._number += 1
         name, until = str(self._number), now.wall + request.seconds
         observations = (item for reading in self._agent.latest.values() for item in reading.observations)
-        finding = injected_finding(check, target, observations, by, now.wall, until)
+        units = self._pipeline.units
+        finding = injected_finding(check, target, observations, units, by, now.wall, until)
         injection = Injection(name, finding, by, until)
         self._active[name] = _Active(injection, now.mono + request.seconds, now.boot_id)
         logger.warning("fault injected", extra=_fields(injection))

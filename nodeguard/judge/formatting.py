@@ -61,6 +61,11 @@ def fill_template(template: str, values: Mapping[str, object], units: Mapping[st
     return _PLACEHOLDER.sub(replacement, template)
 
 
+def placeholders(template: str) -> list[str]:
+    """Return the names of the values that a message needs, in their order."""
+    return _PLACEHOLDER.findall(template)
+
+
 def unit_of(name: str, units: Mapping[str, str]) -> str:
     """Return the unit of a signal or of its reference: `gpu.power.limit~peers` is in watts as well."""
     return units.get(name.partition("~")[0], "")

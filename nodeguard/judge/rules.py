@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from math import inf
 
@@ -17,6 +16,7 @@ from nodeguard.judge.context import (
     ConditionTest,
     EvaluationContext,
 )
+from nodeguard.judge.formatting import placeholders
 from nodeguard.judge.signal_conditions import compile_comparison, compile_event_condition, compile_increase
 from nodeguard.model.catalogue import Catalogue
 from nodeguard.model.check import (
@@ -164,8 +164,6 @@ def _sustained(condition: Sustained, inner: ConditionTest, key: str) -> Conditio
 # Signals that name a target's dependency: the disk of a file system, the PCI function of a port.
 DEPENDENCY_SIGNALS = ("fs.disk", "port.pci")
 
-_PLACEHOLDER = re.compile(r"\{([^}]*)\}")
-
 
 class Rule(Struct, frozen=True):
     """A check and its compiled condition.
@@ -250,7 +248,7 @@ def _signals(check: Check) -> Iterator[str]:
     """Yield the signals that a check uses in conditions and messages, with references such as
     `port.rate~peers`.
     """
-    yield from _PLACEHOLDER.findall(check.message + check.remedy)
+    yield from placeholders(check.message + check.remedy)
     for leaf in (*check.leaves(), *([check.applies_when] if check.applies_when else [])):
         if isinstance(leaf, EventOccurred):
             continue

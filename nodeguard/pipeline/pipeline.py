@@ -45,7 +45,8 @@ class Pipeline:
     state: of an earlier pipeline of this node; the parts of it that survive a reboot are used on a new boot
     too.
 
-    xid_events: number of Xids that were evaluated, by target and code; code 0 for those without a known one.
+    catalogue: the present one. xid_events: number of Xids that were evaluated, by target and code; code 0 for
+    those without a known one.
     """
 
     def __init__(
@@ -67,7 +68,7 @@ class Pipeline:
 
     def adopt(self, catalogue: Catalogue, signals: Mapping[str, Signal]) -> None:
         """Replace the catalogue; the state of the node stays."""
-        self._catalogue = catalogue
+        self.catalogue = catalogue
         self._rules = compile_rules(catalogue, signals, self._families)
         self._wanted = plan_derivation(catalogue, signals)
         # Signals of a port that a check or a derived signal uses.
@@ -75,10 +76,15 @@ class Pipeline:
         # Settled results were computed with the old rules.
         self.state = replace(self.state, judged=replace(self.state.judged, settled={}))
 
+    @property
+    def units(self) -> Mapping[str, str]:
+        """The units of the signals that have one, by signal."""
+        return self._rules.units
+
     def evaluate(self, readings: Sequence[Reading], instant: Instant) -> Verdict:
         """Return the verdict after some more readings. If a stage raises, the state does not change."""
         derived, derivation = derive(
-            self._catalogue, self._wanted, self.state.derived, readings, instant, self._site
+            self.catalogue, self._wanted, self.state.derived, readings, instant, self._site
         )
         platform = derivation.platform
         settings = JudgeSettings(
@@ -91,7 +97,7 @@ class Pipeline:
         for cursor in _cursors(readings, instant.boot_id):  # noqa: B007 - the last one counts
             pass
         self.state = PipelineState(cursor, derived, judged)
-        for target, code, count in xid_events(derivation.readings, self._catalogue):
+        for target, code, count in xid_events(derivation.readings, self.catalogue):
             self.xid_events[target, code] += count
         return verdict
 
@@ -106,7 +112,7 @@ class Pipeline:
             self.state = replace(self.state, judged=judged)
             return clearing
         before = self.state
-        [check] = (check for check in self._catalogue.checks if check.id == request.check)
+        [check] = (check for check in self.catalogue.checks if check.id == request.check)
         targets = [target for name, target in clearing.still_active if name == check.id]
         reference = forget_inventory(before.derived.best, check, targets)
         if reference == before.derived.best:

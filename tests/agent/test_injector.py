@@ -42,7 +42,7 @@ class Node:
         ]
         pipeline = Pipeline(catalogue, signals, PlatformHints(manifest.platform, manifest.instance_type))
         self.agent = Agent(LiveReplayMachine(bundle), sources, pipeline, 0.0)
-        self.injector = Injector(self.agent, catalogue, permission, lambda: {"3": GPU})
+        self.injector = Injector(self.agent, pipeline, permission, lambda: {"3": GPU})
         self.seen: list[tuple[Injection, ...]] = []
         self.agent.on_verdict = self._on_verdict
 
