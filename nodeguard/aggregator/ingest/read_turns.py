@@ -31,31 +31,35 @@ class ReadTurns:
         self.buffer = memoryview(bytearray(READ_SIZE))
         self._loop = loop
         self._clock = clock
+        # The end of the present turn; set exactly while the next one is scheduled.
         self._end: float | None = None
         self._waiting: deque[Callable[[], object]] = deque()
 
-    def must_wait(self) -> bool:
-        """Return whether this iteration has no time left for more data."""
-        if self._waiting:
-            return True
-        if self._end is None:
-            self._end = self._clock() + _TURN
-            self._loop.call_soon(self._begin)
-            return False
-        return self._clock() >= self._end
+    def begin_turn(self) -> bool:
+        """Return whether new data may be processed now; it begins a turn if there is none.
+
+        If not, call `wait`.
+        """
+        end = self._begin() if self._end is None else self._end
+        return not self._waiting and self._clock() < end
 
     def wait(self, proceed: Callable[[], object]) -> None:
         """Call a function in a later iteration: it processes the data of a connection."""
         self._waiting.append(proceed)
 
-    def _begin(self) -> None:
-        """Begin the next turn, after the data of all readable sockets and before the tasks that they woke."""
-        self._end = None
+    def _begin(self) -> float:
+        """Begin a turn, and schedule the next one. Return its end."""
+        self._loop.call_soon(self._continue)
+        self._end = end = self._clock() + _TURN
+        return end
+
+    def _continue(self) -> None:
+        """Process waiting data, after that of all readable sockets and before the tasks that it woke."""
         if not self._waiting:
+            self._end = None
             return
         # First, so that an error of a connection does not stop the others.
-        self._loop.call_soon(self._begin)
-        end = self._clock() + _TURN
+        end = self._begin()
         while self._waiting:
             self._waiting.popleft()()
             if self._clock() >= end:

@@ -58,7 +58,7 @@ class TlsProtocol(SSLProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """Part of asyncio's protocol. Without time for it now, the data waits, encrypted."""
-        if not self._turns.must_wait():
+        if self._turns.begin_turn():
             super().buffer_updated(nbytes)
             return
         self._incoming.write(self._ssl_buffer_view[:nbytes])

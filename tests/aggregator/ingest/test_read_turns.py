@@ -36,10 +36,10 @@ class Work:
     def read(self, *names: str) -> None:
         """Read data of connections, in one iteration of the event loop."""
         for name in names:
-            if self.turns.must_wait():
-                self.turns.wait(self.of(name))
-            else:
+            if self.turns.begin_turn():
                 self.of(name)()
+            else:
+                self.turns.wait(self.of(name))
 
 
 async def test_a_turn_ends_after_its_time_and_the_rest_follows_in_order() -> None:
@@ -78,6 +78,19 @@ async def test_each_turn_begins_with_its_whole_time() -> None:
         work.read(str(number))
         await asyncio.sleep(0)
         assert work.done[-1] == str(number)
+
+
+async def test_data_after_a_turn_that_ended_early_begins_no_second_turn() -> None:
+    work = Work()
+    work.read(*"abcd")
+    await asyncio.sleep(0)
+    assert work.done == [*"abcd"]
+    work.read(*"efghijklmno")
+    assert work.done == [*"abcdef"], "the rest of the turn"
+    await asyncio.sleep(0)
+    assert work.done == [*"abcdefghi"]
+    await asyncio.sleep(0)
+    assert work.done == [*"abcdefghijkl"]
 
 
 async def test_an_error_of_one_connection_does_not_stop_the_others() -> None:
