@@ -58,11 +58,18 @@ class ClusterNode(Struct, frozen=True):
     taints: tuple[Taint, ...] = ()
 
 
+class ConfigTexts(Struct, frozen=True):
+    """The texts of ConfigMaps, and the namespaces in which this user may not read any."""
+
+    texts: tuple[str, ...] = ()
+    forbidden: tuple[str, ...] = ()
+
+
 class ClusterObjects(Struct, frozen=True):
     """The objects of a cluster. has_incidents: whether NodeIncidents are defined. missing_rights: of the
     aggregator; None if this user may not ask. namespace: of nodeguard. cronjobs: of all namespaces;
     descheduler is installed as one. has_locations: whether the policy has node locations or labels of
-    topologies. descheduler_policies, monitor_configs: texts of the ConfigMaps beside descheduler and beside
+    topologies. descheduler_policies, monitor_configs: of the ConfigMaps beside descheduler and beside
     node-problem-detector.
     """
 
@@ -74,9 +81,9 @@ class ClusterObjects(Struct, frozen=True):
     cronjobs: tuple[Workload, ...]
     nodes: tuple[ClusterNode, ...]
     missing_rights: tuple[str, ...] | None
-    descheduler_policies: tuple[str, ...]
+    descheduler_policies: ConfigTexts
     has_locations: bool
-    monitor_configs: tuple[str, ...] = ()
+    monitor_configs: ConfigTexts = ConfigTexts()
 
     @property
     def workloads(self) -> tuple[Workload, ...]:

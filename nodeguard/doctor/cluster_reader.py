@@ -10,7 +10,13 @@ import msgspec
 from msgspec import Struct, field
 
 from nodeguard.doctor.cluster import AGGREGATOR
-from nodeguard.doctor.cluster_objects import ClusterNode, ClusterObjects, TolerationSpec, Workload
+from nodeguard.doctor.cluster_objects import (
+    ClusterNode,
+    ClusterObjects,
+    ConfigTexts,
+    TolerationSpec,
+    Workload,
+)
 from nodeguard.doctor.neighbours import DESCHEDULER, MONITOR
 from nodeguard.kube.client import ApiClient, Query
 from nodeguard.kube.errors import ApiError
@@ -159,10 +165,8 @@ async def read_cluster(client: ApiClient, namespace: str) -> ClusterObjects:
         nodes=tuple(nodes),
         missing_rights=await _missing_rights(client, namespace),
         has_locations=await _has_locations(client, namespace),
-        descheduler_policies=tuple(
-            [text async for text in _config_texts(client, deschedulers) if "DeschedulerPolicy" in text]
-        ),
-        monitor_configs=tuple([text async for text in _config_texts(client, monitors)]),
+        descheduler_policies=await _config_texts(client, deschedulers, "DeschedulerPolicy"),
+        monitor_configs=await _config_texts(client, monitors),
     )
 
 
@@ -272,9 +276,16 @@ async def _missing_rights(client: ApiClient, namespace: str) -> tuple[str, ...] 
     return tuple(missing)
 
 
-async def _config_texts(client: ApiClient, namespaces: Iterable[str]) -> AsyncIterator[str]:
-    """Yield the texts of all ConfigMaps of these namespaces."""
+async def _config_texts(client: ApiClient, namespaces: Iterable[str], word: str = "") -> ConfigTexts:
+    """Return the texts with a word of all ConfigMaps of these namespaces."""
+    texts: list[str] = []
+    forbidden = []
     for namespace in sorted(namespaces):
-        async for item in _items(client, f"/api/v1/namespaces/{namespace}/configmaps", _ConfigMap):
-            for text in item.data.values():
-                yield text
+        try:
+            async for item in _items(client, f"/api/v1/namespaces/{namespace}/configmaps", _ConfigMap):
+                texts.extend(text for text in item.data.values() if word in text)
+        except ApiError as error:
+            if error.status != 403:
+                raise
+            forbidden.append(namespace)
+    return ConfigTexts(tuple(texts), tuple(forbidden))

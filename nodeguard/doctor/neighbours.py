@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import zip_longest
 
-from nodeguard.doctor.cluster_objects import ClusterNode, ClusterObjects, Workload
+from nodeguard.doctor.cluster_objects import ClusterNode, ClusterObjects, ConfigTexts, Workload
 from nodeguard.doctor.diagnostics import Diagnostic, failed, passed, skipped, warning
 from nodeguard.doctor.neighbour_configs import EvictionPolicy, monitor_conflicts, parse_eviction_policy
 from nodeguard.fleet_api.text.phrases import first_names
@@ -127,12 +127,10 @@ def _is_kept(node: ClusterNode, annotation: str) -> bool:
 
 
 def _descheduler(objects: ClusterObjects) -> Diagnostic:
-    workloads = (*objects.deployments, *objects.cronjobs)
-    if not any(item.runs(DESCHEDULER) for item in workloads) and not objects.descheduler_policies:
+    workloads, configs = (*objects.deployments, *objects.cronjobs), objects.descheduler_policies
+    if not any(item.runs(DESCHEDULER) for item in workloads) and not configs.texts:
         return skipped(DESCHEDULER, "not found")
-    if not objects.descheduler_policies:
-        return skipped(DESCHEDULER, "found, without a ConfigMap with a DeschedulerPolicy in its namespace")
-    policies = [parse_eviction_policy(text) for text in objects.descheduler_policies]
+    policies = [parse_eviction_policy(text) for text in configs.texts]
     readable = [policy for policy in policies if policy is not None]
     evicted = sorted({key for policy in readable for key in TAINTS if policy.evicts(key)}, key=TAINTS.index)
     if evicted:
@@ -141,6 +139,10 @@ def _descheduler(objects: ClusterObjects) -> Diagnostic:
         )
         remedy = f"set excludedTaints: [{', '.join(TAINTS)}] in the plugin's arguments"
         return failed(DESCHEDULER, message, remedy)
+    if configs.forbidden:
+        return skipped(DESCHEDULER, _forbidden(configs))
+    if not policies:
+        return skipped(DESCHEDULER, "found, without a ConfigMap with a DeschedulerPolicy in its namespace")
     if len(readable) < len(policies):
         return skipped(DESCHEDULER, "its DeschedulerPolicy cannot be read")
     return passed(DESCHEDULER, "it does not evict pods for nodeguard's taints")
@@ -149,11 +151,18 @@ def _descheduler(objects: ClusterObjects) -> Diagnostic:
 def _monitor(objects: ClusterObjects) -> Diagnostic:
     if not any(item.runs(MONITOR) for item in objects.workloads):
         return skipped(MONITOR, "not found")
-    conflicts = [conflict for text in objects.monitor_configs for conflict in monitor_conflicts(text)]
+    configs = objects.monitor_configs
+    conflicts = [conflict for text in configs.texts for conflict in monitor_conflicts(text)]
     if not conflicts:
+        if configs.forbidden:
+            return skipped(MONITOR, _forbidden(configs))
         return passed(MONITOR, "no rule conflicts with nodeguard")
     message = "; ".join(dict.fromkeys(conflict.problem for conflict in conflicts))
     return warning(MONITOR, message, "; ".join(dict.fromkeys(conflict.remedy for conflict in conflicts)))
+
+
+def _forbidden(configs: ConfigTexts) -> str:
+    return f"this user may not read ConfigMaps in {first_names(configs.forbidden)}"
 
 
 def _other_tools(workloads: Iterable[Workload]) -> Diagnostic:

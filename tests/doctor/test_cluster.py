@@ -9,7 +9,13 @@ import yaml
 from msgspec.structs import replace
 
 from nodeguard.doctor.cluster import check_cluster, topology_keys
-from nodeguard.doctor.cluster_objects import ClusterNode, ClusterObjects, TolerationSpec, Workload
+from nodeguard.doctor.cluster_objects import (
+    ClusterNode,
+    ClusterObjects,
+    ConfigTexts,
+    TolerationSpec,
+    Workload,
+)
 from nodeguard.doctor.cluster_reader import RIGHTS
 from nodeguard.doctor.diagnostics import Diagnostic
 from tests.paths import ROOT
@@ -30,7 +36,7 @@ HEALTHY = ClusterObjects(
         ClusterNode("cpu-1", {}, 0),
     ),
     missing_rights=(),
-    descheduler_policies=(),
+    descheduler_policies=ConfigTexts(),
     has_locations=False,
 )
 

@@ -13,6 +13,7 @@ import pytest
 from nodeguard.cli.main import main
 from nodeguard.doctor.neighbours import TAINTS
 from tests.controlplane.cluster import Cluster
+from tests.controlplane.credentials import write_kubeconfig
 from tests.controlplane.objects import node
 from tests.daemonset.manifests import apply, take_away
 from tests.doctor.test_neighbours import EVICTING, RULE
@@ -27,6 +28,20 @@ def diagnose(capsys: pytest.CaptureFixture[str]) -> tuple[int, dict[str, Any]]:
     """Run the command. Returns its exit code, and the results by name."""
     code = main(["doctor", "--cluster", "-o", "json"])
     return code, {result["name"]: result for result in json.loads(capsys.readouterr().out)}
+
+
+def limited_kubeconfig(cluster: Cluster, directory: Path) -> Path:
+    """Return the kubeconfig of a user that may read no ConfigMaps."""
+    rule = (
+        "nodes,daemonsets.apps,deployments.apps,cronjobs.batch,customresourcedefinitions.apiextensions.k8s.io"
+    )
+    cluster.kubectl("create", "clusterrole", "limited", "--verb=get,list", f"--resource={rule}")
+    account = "--serviceaccount=nodeguard:default"
+    cluster.kubectl("create", "clusterrolebinding", "limited", "--clusterrole=limited", account)
+    token = cluster.kubectl("create", "token", "default", "-n", "nodeguard").strip()
+    path = directory / "kubeconfig"
+    write_kubeconfig(path, cluster.url, cluster.ca, token)
+    return path
 
 
 def test_a_real_cluster(
@@ -72,7 +87,10 @@ def test_a_real_cluster(
 
 
 def test_neighbours_in_a_real_cluster(
-    controlplane: Cluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    controlplane: Cluster,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
 ) -> None:
     monkeypatch.setenv("KUBECONFIG", str(controlplane.kubeconfig))
     apply(controlplane)
@@ -106,6 +124,12 @@ def test_neighbours_in_a_real_cluster(
     controlplane.kubectl("annotate", "node", "gpu-1", "karpenter.sh/do-not-disrupt=true")
     _, results = diagnose(capsys)
     assert "cluster-autoscaler may delete 1 marked nodes: gpu-1" in results["marked nodes"]["message"]
+    monkeypatch.setenv("KUBECONFIG", str(limited_kubeconfig(controlplane, tmp_path)))
+    _, results = diagnose(capsys)
+    for name in ("descheduler", "node-problem-detector"):
+        assert results[name]["status"] == "skipped"
+        assert results[name]["message"] == "this user may not read ConfigMaps in kube-system"
+    controlplane.kubectl("delete", "clusterrole/limited", "clusterrolebinding/limited")
     take_away(controlplane)
     for path in ("deployments", "daemonsets"):
         controlplane.api.delete(f"/apis/apps/v1/namespaces/kube-system/{path}")

@@ -7,7 +7,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from nodeguard.doctor.cluster_objects import ClusterNode, ClusterObjects, TolerationSpec, Workload
+from nodeguard.doctor.cluster_objects import (
+    ClusterNode,
+    ClusterObjects,
+    ConfigTexts,
+    TolerationSpec,
+    Workload,
+)
 from nodeguard.doctor.diagnostics import Diagnostic
 from nodeguard.doctor.neighbours import TAINTS, check_neighbours
 from nodeguard.model.node import Taint
@@ -25,7 +31,7 @@ EMPTY = ClusterObjects(
     cronjobs=(),
     nodes=(),
     missing_rights=(),
-    descheduler_policies=(),
+    descheduler_policies=ConfigTexts(),
     has_locations=False,
 )
 
@@ -81,16 +87,28 @@ def test_a_cluster_without_neighbours_passes() -> None:
         ({"nodes": annotated(POOLED, "karpenter.sh/do-not-disrupt")}, "marked nodes", "passed", "no autoscaler"),
         ({"nodes": (MARKED,)}, "marked nodes", "passed", "no autoscaler may delete one of 1"),
         ({"cronjobs": (Workload("kube-system", "descheduler"),)}, "descheduler", "skipped", "found, without"),
-        ({"descheduler_policies": (EVICTING,)}, "descheduler", "failed", "evicts running pods"),
-        ({"descheduler_policies": ("kind: DeschedulerPolicy\na: *b",)}, "descheduler", "skipped", "cannot be read"),
+        ({"descheduler_policies": ConfigTexts((EVICTING,))}, "descheduler", "failed", "evicts running pods"),
+        ({"descheduler_policies": ConfigTexts(("kind: DeschedulerPolicy\na: *b",))}, "descheduler", "skipped", "cannot be read"),
         ({"daemonsets": (MONITOR,)}, "node-problem-detector", "passed", "no rule"),
         (
-            {"daemonsets": (MONITOR,), "monitor_configs": (RULE % "/opt/bin/nodeguard", "not a configuration")},
+            {"daemonsets": (MONITOR,), "monitor_configs": ConfigTexts((RULE % "/opt/bin/nodeguard", "not a configuration"))},
             "node-problem-detector", "warning", "exit code 2",
         ),
         (
-            {"daemonsets": (MONITOR,), "monitor_configs": ('{"conditions": [{"type": "NodeguardHealthy"}]}',)},
+            {"daemonsets": (MONITOR,), "monitor_configs": ConfigTexts(('{"conditions": [{"type": "NodeguardHealthy"}]}',))},
             "node-problem-detector", "warning", "both tools write it",
+        ),
+        (
+            {"cronjobs": (Workload("ops", "descheduler"),), "descheduler_policies": ConfigTexts(forbidden=("ops",))},
+            "descheduler", "skipped", "this user may not read ConfigMaps in ops",
+        ),
+        (
+            {"daemonsets": (MONITOR,), "monitor_configs": ConfigTexts(forbidden=("kube-system",))},
+            "node-problem-detector", "skipped", "this user may not read ConfigMaps in kube-system",
+        ),
+        (
+            {"daemonsets": (MONITOR,), "monitor_configs": ConfigTexts((RULE % "/opt/bin/nodeguard",), ("ops",))},
+            "node-problem-detector", "warning", "exit code 2",
         ),
         ({"daemonsets": (MONITOR,)}, "other tools", "warning", "node-problem-detector"),
         ({"daemonsets": (Workload("kube-system", "gpud-agent"),)}, "other tools", "warning", "gpud"),
