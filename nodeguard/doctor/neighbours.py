@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import zip_longest
 
-from nodeguard.doctor.cluster_objects import ClusterNode, ClusterObjects, ConfigTexts, Workload
+from nodeguard.doctor.cluster_objects import ClusterObjects, ConfigTexts, Workload
 from nodeguard.doctor.diagnostics import Diagnostic, failed, passed, skipped, warning
 from nodeguard.doctor.neighbour_configs import EvictionPolicy, monitor_conflicts, parse_eviction_policy
 from nodeguard.fleet_api.text.phrases import first_names
@@ -64,7 +64,10 @@ def _gpu_daemonsets(daemonsets: Iterable[Workload]) -> Diagnostic:
         return passed(name, f"{len(relevant)} DaemonSets tolerate nodeguard's taints")
     message = f"do not tolerate nodeguard's taints: {first_names(intolerant)}"
     keys = ", ".join(TAINTS)
-    remedy = f"updates remove their pods from marked nodes: tolerate {keys} with operator Exists"
+    remedy = (
+        "an update does not start their pods again on marked nodes: "
+        f"add tolerations with operator Exists for {keys}"
+    )
     return warning(name, message, remedy)
 
 
@@ -109,21 +112,22 @@ def _deletion(objects: ClusterObjects) -> Diagnostic:
     if not marked:
         return skipped(name, "no node is marked")
     has_autoscaler = any(item.runs(AUTOSCALER) for item in objects.deployments)
-    for annotation, found in (
-        (_KEPT_BY_KARPENTER, [node for node in marked if _KARPENTER_POOL in node.labels]),
-        (_KEPT_BY_AUTOSCALER, [node for node in marked if has_autoscaler]),
-    ):
-        unprotected = [node.name for node in found if not _is_kept(node, annotation)]
-        if unprotected:
-            tool = "Karpenter" if annotation == _KEPT_BY_KARPENTER else AUTOSCALER
-            message = f"{tool} may delete {len(unprotected)} marked nodes: {first_names(unprotected)}"
-            remedy = f"to keep one for its repair: kubectl annotate node NAME {annotation}=true"
-            return warning(name, message, remedy)
-    return passed(name, f"no autoscaler may delete one of {len(marked)}")
-
-
-def _is_kept(node: ClusterNode, annotation: str) -> bool:
-    return node.annotations.get(annotation) == "true"
+    risks = (
+        ("Karpenter", _KEPT_BY_KARPENTER, [node for node in marked if _KARPENTER_POOL in node.labels]),
+        (AUTOSCALER, _KEPT_BY_AUTOSCALER, marked if has_autoscaler else []),
+    )
+    deletable = [
+        (tool, annotation, unprotected)
+        for tool, annotation, nodes in risks
+        if (unprotected := [node.name for node in nodes if node.annotations.get(annotation) != "true"])
+    ]
+    if not deletable:
+        return passed(name, f"no autoscaler may delete any of the {len(marked)} marked nodes")
+    message = "; ".join(
+        f"{tool} may delete {len(nodes)} marked nodes: {first_names(nodes)}" for tool, _, nodes in deletable
+    )
+    annotations = " ".join(f"{annotation}=true" for _, annotation, _ in deletable)
+    return warning(name, message, f"to keep one for its repair: kubectl annotate node NAME {annotations}")
 
 
 def _descheduler(objects: ClusterObjects) -> Diagnostic:

@@ -56,8 +56,8 @@ def autoscaler(*flags: str) -> tuple[Workload, ...]:
     return (replace(AUTOSCALER, words=(*AUTOSCALER.words, *flags)),)
 
 
-def annotated(node: ClusterNode, annotation: str, value: str = "true") -> tuple[ClusterNode, ...]:
-    return (replace(node, annotations={annotation: value}),)
+def annotated(node: ClusterNode, *annotations: str, value: str = "true") -> tuple[ClusterNode, ...]:
+    return (replace(node, annotations=dict.fromkeys(annotations, value)),)
 
 
 def test_a_cluster_without_neighbours_passes() -> None:
@@ -83,9 +83,9 @@ def test_a_cluster_without_neighbours_passes() -> None:
         ({"deployments": autoscaler("--ignore-taint", TAINTS[0])}, "cluster-autoscaler", "warning", "unready"),
         ({"nodes": (MARKED,), "deployments": autoscaler()}, "marked nodes", "warning", "cluster-autoscaler may delete 1"),
         ({"nodes": (POOLED,)}, "marked nodes", "warning", "Karpenter may delete 1 marked nodes: gpu-1"),
-        ({"nodes": annotated(POOLED, "karpenter.sh/do-not-disrupt", "no")}, "marked nodes", "warning", "Karpenter"),
+        ({"nodes": annotated(POOLED, "karpenter.sh/do-not-disrupt", value="no")}, "marked nodes", "warning", "Karpenter"),
         ({"nodes": annotated(POOLED, "karpenter.sh/do-not-disrupt")}, "marked nodes", "passed", "no autoscaler"),
-        ({"nodes": (MARKED,)}, "marked nodes", "passed", "no autoscaler may delete one of 1"),
+        ({"nodes": (MARKED,)}, "marked nodes", "passed", "no autoscaler may delete any of the 1 marked nodes"),
         ({"cronjobs": (Workload("kube-system", "descheduler"),)}, "descheduler", "skipped", "found, without"),
         ({"descheduler_policies": ConfigTexts((EVICTING,))}, "descheduler", "failed", "evicts running pods"),
         ({"descheduler_policies": ConfigTexts(("kind: DeschedulerPolicy\na: *b",))}, "descheduler", "skipped", "cannot be read"),
@@ -136,12 +136,20 @@ def test_the_remedy_for_the_autoscaler_passes_the_check(flags: tuple[str, ...]) 
 
 
 def test_the_remedy_for_marked_nodes_passes_the_check() -> None:
-    for node in (MARKED, POOLED):
-        deployments = autoscaler() if node is MARKED else ()
+    for node, deployments in ((MARKED, autoscaler()), (POOLED, ()), (POOLED, autoscaler())):
         remedy = check(nodes=(node,), deployments=deployments)["marked nodes"].remedy
-        annotation, _, value = remedy.rpartition(" ")[2].partition("=")
-        nodes = annotated(node, annotation, value)
+        annotations = [word.removesuffix("=true") for word in remedy.split() if word.endswith("=true")]
+        nodes = annotated(node, *annotations)
         assert check(nodes=nodes, deployments=deployments)["marked nodes"].status.value == "passed"
+
+
+def test_each_autoscaler_that_may_delete_marked_nodes_is_reported() -> None:
+    other = replace(MARKED, name="gpu-2")
+    result = check(nodes=(POOLED, other), deployments=autoscaler())["marked nodes"]
+    assert result.message == (
+        "Karpenter may delete 1 marked nodes: gpu-1; "
+        "cluster-autoscaler may delete 2 marked nodes: gpu-1, gpu-2"
+    )
 
 
 def test_the_remedy_for_gpu_daemons_passes_the_check() -> None:
