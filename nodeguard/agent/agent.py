@@ -13,7 +13,6 @@ from msgspec.structs import replace
 
 from nodeguard.agent.transitions import LoggedVerdict, log_transitions, logged_verdict, raised_findings
 from nodeguard.model.finding import DataStatus, Health, Verdict
-from nodeguard.model.injection import Injection
 from nodeguard.model.instant import Instant
 from nodeguard.model.observation import Observation, Reading
 from nodeguard.model.target import NODE
@@ -98,9 +97,9 @@ class Agent:
     offset: see SourceSchedule. speed: seconds of the machine in one of the clock's. logged: the verdict that
     the log shows from before a restart.
 
-    on_verdict: set before it runs. active_injections: returns the faults that are injected at a time.
-    verdict: the latest, None before the first. evaluations: how many there were. findings_raised: number of
-    findings that began, by check and health. latest: the latest reading of each source.
+    on_verdict: set before it runs. verdict: the latest, None before the first. evaluations: how many there
+    were. findings_raised: number of findings that began, by check and health. latest: the latest reading of
+    each source.
     """
 
     def __init__(
@@ -124,7 +123,6 @@ class Agent:
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopped = asyncio.Event()
         self.on_verdict: OnVerdict = lambda verdict, instant, changed: None  # noqa: ARG005 - replaced by its user
-        self.active_injections: Callable[[Instant], tuple[Injection, ...]] = lambda _: ()
         self.verdict: Verdict | None = None
         self.evaluations = 0
         self.findings_raised: Counter[tuple[str, Health]] = Counter()

@@ -17,7 +17,8 @@ from nodeguard import __version__
 from nodeguard.agent import control
 from nodeguard.agent.agent import Agent
 from nodeguard.agent.check_reload import CheckReload, LoadedChecks, adoption_delay
-from nodeguard.agent.injector import Injector, Permission
+from nodeguard.agent.injected_fault import allowed_patterns
+from nodeguard.agent.injector import Injector
 from nodeguard.agent.instructions import FindingClearer, GpuDetacher
 from nodeguard.agent.options import AgentOptions, OptionsError, ReportingOptions
 from nodeguard.agent.process import log_loop_error
@@ -119,9 +120,13 @@ async def _run(
     endpoints = None
     if options.aggregator is not None:
         endpoints = endpoint_pool(options.config, options.aggregator, queue)
-    service = Service(agent, reporter, capture, file, node.load_error, endpoints)
-    permission = injection_permission(options, queue, endpoints)
+
+    def permission(now: Instant) -> tuple[str, ...]:
+        policy = queue.policy if options.aggregator is not None else None
+        return allowed_patterns(policy, now.mono, by_options=options.allow_injection)
+
     injector = Injector(agent, pipeline, permission, nvml.targets_by_name if nvml else dict)
+    service = Service(agent, reporter, capture, injector.active, file, node.load_error, endpoints)
     watch_descriptors(machine, agent)
 
     def adopt(catalogue: Catalogue, signals: dict[str, Signal]) -> None:
@@ -190,30 +195,6 @@ async def _serve_control(
         fields = {"socket": options.socket, "error": f"{error.strerror or error}: {remedy}"}
         logger.warning("cannot listen on the socket", extra=fields)
         return None
-
-
-# Seconds after the latest reply of an aggregator for which its policy on injected faults is trusted.
-_REPLY_VALID = 120.0
-
-
-def injection_permission(
-    options: AgentOptions, queue: DeliveryQueue, endpoints: EndpointPool | None
-) -> Permission:
-    """Return which checks may be injected: by the aggregator's latest reply, else by the agent's setting."""
-
-    def permission(now: Instant) -> tuple[str, ...] | str:
-        if endpoints is None:
-            setting = "set allow_injection in the agent's options file, or --allow-injection"
-            return ("*",) if options.allow_injection else f"this agent allows no injected faults: {setting}"
-        if queue.injectable is None or now.mono - max(endpoints.acked_at().values()) > _REPLY_VALID:
-            return (
-                f"no aggregator has answered within {_REPLY_VALID:g} s, and its policy decides: "
-                "see nodeguard status --agent"
-            )
-        remedy = "set injection.allowed: true in the policy of the aggregator"
-        return queue.injectable or f"the policy allows no injected faults: {remedy}"
-
-    return permission
 
 
 def endpoint_pool(config: str, aggregator: ReportingOptions, queue: DeliveryQueue) -> EndpointPool:

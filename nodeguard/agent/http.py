@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from nodeguard import __version__
 from nodeguard.agent.agent import Agent
+from nodeguard.agent.injector import ActiveInjections
 from nodeguard.agent.reporting.delivery_queue import DeliveryQueue
 from nodeguard.agent.reporting.endpoint_pool import EndpointPool
 
@@ -45,7 +46,11 @@ PageSource = Callable[[str], HttpPage]
 
 
 def agent_pages(
-    agent: Agent, queue: DeliveryQueue, endpoints: EndpointPool | None, node: str
+    agent: Agent,
+    queue: DeliveryQueue,
+    endpoints: EndpointPool | None,
+    injections: ActiveInjections,
+    node: str,
 ) -> dict[str, PageSource]:
     """Return the agent's pages by path. node: its name.
 
@@ -53,7 +58,7 @@ def agent_pages(
     """
     from nodeguard.agent.metrics import AgentMetrics  # noqa: PLC0415 - prometheus_client costs 2 MiB
 
-    metrics = AgentMetrics(agent, queue, endpoints)
+    metrics = AgentMetrics(agent, queue, endpoints, injections)
 
     def render_metrics(accept: str) -> HttpPage:
         if agent.verdict is None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from math import isfinite
 
+from nodeguard.agent.reporting.delivery_queue import InjectionReply
 from nodeguard.judge.formatting import fill_template, format_duration, placeholders
 from nodeguard.model.catalogue import Catalogue
 from nodeguard.model.check import Check
@@ -14,6 +15,9 @@ from nodeguard.model.injection import MAX_SECONDS, SOURCE
 from nodeguard.model.instant import rfc3339
 from nodeguard.model.observation import Observation
 from nodeguard.model.target import normalize_target, target_label
+
+# Seconds after the latest reply of an aggregator for which its policy on injected faults is valid.
+_REPLY_VALID = 120.0
 
 # Targets that an error lists, and characters of a name that it repeats.
 _MAX_LISTED = 16
@@ -39,12 +43,32 @@ def require_duration(seconds: float) -> None:
         raise InjectionError(f"the duration must be more than 0 s and at most {limit}: set --for")
 
 
-def require_permission(permission: tuple[str, ...] | str, check: str) -> None:
-    """Raise InjectionError for a check that may not be injected. permission: patterns, or why none may."""
-    if isinstance(permission, str):
-        raise InjectionError(permission)
-    if not any(fnmatchcase(check, pattern) for pattern in permission):
-        allowed = ", ".join(permission)
+def allowed_patterns(policy: InjectionReply | None, now: float, *, by_options: bool) -> tuple[str, ...]:
+    """Return the patterns of the checks that may be injected. Raises InjectionError if there are none.
+
+    policy: of the aggregator, None without one: then the options of the agent decide. now: seconds since
+    boot.
+    """
+    if policy is None:
+        if by_options:
+            return ("*",)
+        setting = "set allow_injection in the agent's options file, or --allow-injection"
+        raise InjectionError(f"this agent allows no injected faults: {setting}")
+    if now - policy.at > _REPLY_VALID:
+        raise InjectionError(
+            f"no aggregator has answered within {_REPLY_VALID:g} s, and its policy decides: "
+            "see nodeguard status --agent"
+        )
+    if not policy.patterns:
+        remedy = "set injection.allowed: true in the policy of the aggregator"
+        raise InjectionError(f"the policy allows no injected faults: {remedy}")
+    return policy.patterns
+
+
+def require_permission(patterns: tuple[str, ...], check: str) -> None:
+    """Raise InjectionError for a check that matches none of the patterns."""
+    if not any(fnmatchcase(check, pattern) for pattern in patterns):
+        allowed = ", ".join(patterns)
         raise InjectionError(
             f"the policy allows no injected fault of {check}; injection.checks has: {allowed}"
         )

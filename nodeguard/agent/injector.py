@@ -30,8 +30,11 @@ from nodeguard.pipeline.pipeline import Pipeline
 
 logger = logging.getLogger(__name__)
 
-# Returns the patterns of the checks that may be injected at a time, or why none may.
-Permission = Callable[[Instant], tuple[str, ...] | str]
+# Returns the patterns of the checks that may be injected at a time. Raises InjectionError if there are none.
+Permission = Callable[[Instant], tuple[str, ...]]
+
+# Returns the faults that are injected at a time.
+ActiveInjections = Callable[[Instant], tuple[Injection, ...]]
 
 
 class _Active(Struct, frozen=True):
@@ -66,7 +69,6 @@ class Injector:
         self._active: dict[str, _Active] = {}
         self._number = 0
         self._timer: asyncio.TimerHandle | None = None
-        agent.active_injections = self.active
 
     def active(self, now: Instant) -> tuple[Injection, ...]:
         """Return the faults that are injected at a time, the oldest first."""

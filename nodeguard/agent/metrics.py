@@ -12,6 +12,7 @@ from prometheus_client.registry import Collector
 
 from nodeguard import __version__
 from nodeguard.agent.agent import Agent
+from nodeguard.agent.injector import ActiveInjections
 from nodeguard.agent.reporting.delivery_queue import DeliveryQueue
 from nodeguard.agent.reporting.endpoint_pool import EndpointPool
 from nodeguard.model.finding import Finding, Health, Verdict
@@ -101,8 +102,15 @@ def metric_families(snapshot: AgentSnapshot) -> Iterator[Metric]:
 class AgentMetrics(Collector):
     """The registry of one agent: its own metrics and those of its process, collected at each scrape."""
 
-    def __init__(self, agent: Agent, queue: DeliveryQueue, endpoints: EndpointPool | None) -> None:
+    def __init__(
+        self,
+        agent: Agent,
+        queue: DeliveryQueue,
+        endpoints: EndpointPool | None,
+        injections: ActiveInjections,
+    ) -> None:
         self._agent, self._queue, self._endpoints = agent, queue, endpoints
+        self._injections = injections
         self._registry = CollectorRegistry(auto_describe=False)
         ProcessCollector(registry=self._registry)
         self._registry.register(self)
@@ -134,6 +142,6 @@ class AgentMetrics(Collector):
                 findings_raised=agent.findings_raised,
                 xid_events=agent.xid_events,
                 gpus=agent.gpu_identities(),
-                injected=tuple(injection.finding for injection in agent.active_injections(now)),
+                injected=tuple(injection.finding for injection in self._injections(now)),
             )
         )

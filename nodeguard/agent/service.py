@@ -13,6 +13,7 @@ from nodeguard import __version__
 from nodeguard.agent.agent import Agent
 from nodeguard.agent.control import AgentStatus, InstructionOutcome
 from nodeguard.agent.http import PageSource, agent_pages, serve_http
+from nodeguard.agent.injector import ActiveInjections
 from nodeguard.agent.instructions import detached_targets
 from nodeguard.agent.process import notify_systemd, watchdog_interval
 from nodeguard.agent.reporting.endpoint_pool import EndpointPool
@@ -34,8 +35,9 @@ class Service:
     """Runs one agent.
 
     reporter: also needed without an aggregator. capture: returns the state after an evaluation at an instant.
-    file: where the state is stored; None for nowhere. load_error: why and when, by the wall clock, an earlier
-    state could not be used. endpoints: None without an aggregator.
+    injections: returns the injected faults. file: where the state is stored; None for nowhere. load_error:
+    why and when, by the wall clock, an earlier state could not be used. endpoints: None without an
+    aggregator.
     """
 
     def __init__(
@@ -43,6 +45,7 @@ class Service:
         agent: Agent,
         reporter: Reporter,
         capture: Callable[[Instant], AgentState],
+        injections: ActiveInjections,
         file: StateFile | None = None,
         load_error: tuple[str, float] = ("", 0.0),
         endpoints: EndpointPool | None = None,
@@ -51,6 +54,7 @@ class Service:
         self._reporter = reporter
         self._queue = reporter.queue
         self._capture = capture
+        self._injections = injections
         self._endpoints = endpoints
         self._keeper = StateKeeper(file, self._state, self._stored) if file else None
         self._evaluated_at: Instant | None = None
@@ -95,7 +99,9 @@ class Service:
         return self._agent.verdict
 
     def _pages(self) -> dict[str, PageSource]:
-        return agent_pages(self._agent, self._queue, self._endpoints, self._reporter.facts.node)
+        return agent_pages(
+            self._agent, self._queue, self._endpoints, self._injections, self._reporter.facts.node
+        )
 
     def status(self) -> AgentStatus:
         """Return the present status, for the local socket."""
@@ -117,7 +123,7 @@ class Service:
             },
             spooled=len(self._queue.state.spool),
             state_error=self._save_error,
-            injections=self._agent.active_injections(now),
+            injections=self._injections(now),
         )
 
     async def carry_out(self, instruction: Instruction) -> InstructionOutcome:
@@ -138,7 +144,7 @@ class Service:
             instant,
             self._agent.latest.values(),
             complete=complete,
-            injections=self._agent.active_injections(instant),
+            injections=self._injections(instant),
         )
         if (changed or reported) and self._keeper:
             self._keeper.mark_changed()

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from fixtures.bundles import bundle_path
 from nodeguard.agent.agent import Agent
 from nodeguard.agent.control import EndInjections, InjectFault
+from nodeguard.agent.injected_fault import InjectionError
 from nodeguard.agent.injector import Injector, Permission
 from nodeguard.agent.watched_node import LiveReplayMachine
 from nodeguard.bundle.watched import WatchedBundle
@@ -49,7 +50,7 @@ class Node:
     def _on_verdict(self, verdict: Verdict, instant: Instant, changed: bool) -> None:
         assert verdict.health == Health.OK
         assert verdict.findings == ()
-        self.seen.append(self.agent.active_injections(instant))
+        self.seen.append(self.injector.active(instant))
 
     async def ask(self, request: InjectFault | EndInjections) -> tuple[bool, str]:
         outcome = await self.injector.carry_out(request, 0)
@@ -136,7 +137,11 @@ async def test_the_policy_decides_which_checks_may_be_injected() -> None:
             False,
             "the policy allows no injected fault of gpu-lost; injection.checks has: port-*",
         )
-    async with watching(lambda _: "the policy allows no injected faults: ask its owner") as node:
+
+    def refuse(_: Instant) -> tuple[str, ...]:
+        raise InjectionError("the policy allows no injected faults: ask its owner")
+
+    async with watching(refuse) as node:
         assert await node.ask(LOST) == (False, "the policy allows no injected faults: ask its owner")
 
 

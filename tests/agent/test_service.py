@@ -60,7 +60,7 @@ class Node:
         self.reporter = Reporter(queue, node_facts("node-1", Catalogue()), {ClearFinding: self.clear})
         file = StateFile(str(path / "state"), filesystem_lane())
         capture = lambda instant: capture_state(judge.state, instant, LaneHangs())  # noqa: E731
-        self.service = Service(self.agent, self.reporter, capture, file, lost, endpoints)
+        self.service = Service(self.agent, self.reporter, capture, lambda _: (), file, lost, endpoints)
 
     def read(self, _: Machine) -> Iterator[Observation]:
         yield Observation("memory", "node", signals={"a.level": self.level})

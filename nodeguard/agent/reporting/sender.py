@@ -124,7 +124,7 @@ class Sender:
         try:
             response = await self.transport.post(encode(message), limit)
             retry_after = response.retry_after
-            reply = self._receive(response, message)
+            reply = self._receive(response, message, now().mono)
         except (EncodingError, ReplyError, TransportError) as error:
             self._is_failing = True
             logger.warning(
@@ -191,8 +191,8 @@ class Sender:
             digest=report.digest,
         )
 
-    def _receive(self, response: HttpResponse, message: Message) -> Reply:
-        """Return the reply to a message, and queue its instructions. Raises ReplyError."""
+    def _receive(self, response: HttpResponse, message: Message, now: float) -> Reply:
+        """Return the reply to a message, and queue what it has for the agent. Raises ReplyError."""
         try:
             reply, errors = read_reply(response, message)
         except ReplyError as error:
@@ -205,7 +205,7 @@ class Sender:
                 extra={"endpoint": self.transport.name, "error": message_error},
             )
         self._queue.receive(reply.instructions)
-        self._queue.injectable = reply.injectable
+        self._queue.record_policy(reply.injectable, now)
         self._instruction_ids = tuple(instruction.id for instruction in reply.instructions)
         return reply
 

@@ -39,6 +39,7 @@ class Receiver:
         self.connections = 0
         self.tokens: list[str | None] = []
         self.instructions: dict[str, Instruction] = {}
+        self.injectable: tuple[str, ...] = ()
         self.late: list[bytes] = []
         self.over = threading.Event()
         self.address = ""
@@ -60,7 +61,7 @@ class Receiver:
             self.beats += 1
             of_node = [report for report in self.applied if report.node == message.node]
             resend = not of_node or of_node[-1].digest != message.digest
-        return Reply(VERSION, message.sequence, resend, instructions=tuple(self.instructions.values()))
+        return Reply(VERSION, message.sequence, resend, tuple(self.instructions.values()), self.injectable)
 
 
 # Faults by what they do to the answer: its content, and its status and headers.

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+from math import inf
 from pathlib import Path
 from random import Random
 
 import pytest
 from msgspec.structs import replace
 
-from nodeguard.agent.reporting.delivery_queue import DeliveryState, Spool, append
+from nodeguard.agent.reporting.delivery_queue import DeliveryState, InjectionReply, Spool, append
 from nodeguard.agent.reporting.endpoint_pool import EndpointPool
 from nodeguard.agent.reporting.http1 import HttpResponse
 from nodeguard.agent.reporting.sender import ReplyError, Sender, read_reply
@@ -35,6 +36,26 @@ async def test_a_change_is_reported_in_full_and_then_heartbeats_follow(
         await agent.turn()
         assert len(receiver.applied[-1].findings) == 2
         assert (receiver.connections, log.errors(), len(agent.spool)) == (1, [], 0)
+        await agent.close()
+
+
+async def test_each_reply_has_the_policy_on_injected_faults(tmp_path: Path) -> None:
+    with receiving() as receiver:
+        receiver.injectable = ("gpu-*",)
+        agent = Agent(tmp_path, [receiver.address])
+        assert agent.queue.policy == InjectionReply((), -inf)
+        agent.offer("a")
+        await agent.turn()
+        first = agent.queue.policy
+        assert (first.patterns, first.at <= agent.now.mono) == (("gpu-*",), True)
+        receiver.injectable = ()
+        await agent.run(30.0)
+        assert agent.queue.policy.patterns == ()
+        assert agent.queue.policy.at > first.at
+        receiver.fault = lambda: "busy"
+        receiver.injectable, before = ("*",), agent.queue.policy
+        await agent.run(30.0)
+        assert agent.queue.policy == before
         await agent.close()
 
 
