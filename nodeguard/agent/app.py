@@ -188,7 +188,7 @@ async def _serve_control(
 ) -> asyncio.Server | None:
     try:
         return await control.serve_control(
-            options.socket, service.carry_out, service.status, options.socket_group, injector.carry_out
+            options.socket, service.carry_out, injector.carry_out, service.status, options.socket_group
         )
     except OSError as error:
         remedy = "nodeguard gpus, clear, inject and status cannot reach this agent; name a --socket"

@@ -97,9 +97,9 @@ _Response = TypeVar("_Response", bound=Struct)
 async def serve_control(
     path: str,
     carry_out: CarryOut,
+    inject: Inject,
     status: Callable[[], AgentStatus],
     group: str = "",
-    inject: Inject | None = None,
 ) -> asyncio.Server:
     """Listen at a path; its directory is created if only that is missing. group: see bind_socket.
 
@@ -108,7 +108,7 @@ async def serve_control(
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            response = await _respond(reader, writer.get_extra_info("socket"), carry_out, status, inject)
+            response = await _respond(reader, writer.get_extra_info("socket"), carry_out, inject, status)
             if response is not None:
                 writer.write(msgspec.json.encode(response) + b"\n")
                 await writer.drain()
@@ -124,8 +124,8 @@ async def _respond(
     reader: asyncio.StreamReader,
     peer: socket.socket,
     carry_out: CarryOut,
+    inject: Inject,
     status: Callable[[], AgentStatus],
-    inject: Inject | None,
 ) -> InstructionOutcome | AgentStatus | None:
     """Return the response; None if the client has left, and then nothing was carried out."""
     async with asyncio.timeout(_PATIENCE):
@@ -142,11 +142,9 @@ async def _respond(
         return InstructionOutcome(done=False, message="permission denied: only root may do this")
     if _has_left(peer):
         return None
-    if not isinstance(request, InjectFault | EndInjections):
-        return await carry_out(request)
-    if inject is None:
-        return InstructionOutcome(done=False, message="this agent injects no faults")
-    return await inject(request, peer_user(peer))
+    if isinstance(request, InjectFault | EndInjections):
+        return await inject(request, peer_user(peer))
+    return await carry_out(request)
 
 
 def _has_left(peer: socket.socket) -> bool:

@@ -32,7 +32,7 @@ def find_check(catalogue: Catalogue, name: str) -> Check:
     """Return the check of a name. Raises InjectionError."""
     check = next((check for check in catalogue.checks if check.id == name), None)
     if check is None:
-        raise InjectionError(f"check {_quoted(name)} does not exist: see nodeguard checks")
+        raise InjectionError(f"check {quoted(name)} does not exist: see nodeguard checks")
     return check
 
 
@@ -99,7 +99,7 @@ def find_target(verdict: Verdict, check: str, name: str, gpu_names: Mapping[str,
         (alias for alias in (name, normalize_target(name), gpu_names.get(name, "")) if alias in targets), None
     )
     if target is None:
-        raise InjectionError(f"{check} does not pass on {_quoted(name)} now; its targets are: {listed}")
+        raise InjectionError(f"{check} does not pass on {quoted(name)} now; its targets are: {listed}")
     return target
 
 
@@ -147,6 +147,6 @@ def injected_finding(
     )
 
 
-def _quoted(text: str) -> str:
+def quoted(text: str) -> str:
     """Return a name of a request, cut and without control characters."""
     return repr(text[:_MAX_QUOTED])

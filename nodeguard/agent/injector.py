@@ -19,6 +19,7 @@ from nodeguard.agent.injected_fault import (
     find_check,
     find_target,
     injected_finding,
+    quoted,
     require_duration,
     require_permission,
 )
@@ -129,7 +130,7 @@ class Injector:
         present = ", ".join(self._active)
         if request.id and request.id not in self._active:
             raise InjectionError(
-                f"no injected fault has the id {request.id[:80]!r}; the ids are: {present or 'none'}"
+                f"no injected fault has the id {quoted(request.id)}; the ids are: {present or 'none'}"
             )
         if not (request.id or request.all) and len(self._active) > 1:
             raise InjectionError(f"several faults are injected: name one of {present}, or use --all")

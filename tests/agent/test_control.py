@@ -44,8 +44,12 @@ async def echo(instruction: Instruction) -> InstructionOutcome:
     return InstructionOutcome(done=True, message=instruction.id)
 
 
+async def refuse(request: InjectionRequest, uid: int) -> InstructionOutcome:
+    raise AssertionError((request, uid))
+
+
 def control(path: str, group: str = "") -> asyncio.Future[asyncio.Server]:
-    return asyncio.ensure_future(serve_control(path, echo, lambda: STATUS, group))
+    return asyncio.ensure_future(serve_control(path, echo, refuse, lambda: STATUS, group))
 
 
 async def send_as_other_user(path: str, request: bytes) -> bytes:
@@ -85,7 +89,7 @@ async def test_a_fault_is_injected_for_the_user_id_of_the_peer(tmp_path: Path) -
         requests.append((request, uid))
         return InstructionOutcome(done=True, message="injected")
 
-    async with await serve_control(path, echo, lambda: STATUS, inject=inject):
+    async with await serve_control(path, echo, inject, lambda: STATUS):
         outcome = await asyncio.to_thread(send_instruction, path, InjectFault("gpu-lost"), 5.0)
         assert outcome == InstructionOutcome(done=True, message="injected")
         assert requests == [(InjectFault("gpu-lost"), os.getuid())]
@@ -94,11 +98,7 @@ async def test_a_fault_is_injected_for_the_user_id_of_the_peer(tmp_path: Path) -
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
 async def test_another_user_injects_nothing(tmp_path: Path) -> None:
     path = tmp_path / "agent.sock"
-
-    async def inject(request: InjectionRequest, uid: int) -> InstructionOutcome:
-        raise AssertionError((request, uid))
-
-    async with await serve_control(str(path), echo, lambda: STATUS, inject=inject):
+    async with await serve_control(str(path), echo, refuse, lambda: STATUS):
         open_to_all(path.parent)
         path.chmod(0o666)
         response = await send_as_other_user(str(path), msgspec.json.encode(InjectFault("gpu-lost")))
@@ -204,7 +204,7 @@ async def test_an_instruction_of_a_client_that_has_left_is_not_carried_out(tmp_p
         ids.append(instruction.id)
         return InstructionOutcome(done=True, message=instruction.id)
 
-    async with await serve_control(path, carry_out, lambda: STATUS):
+    async with await serve_control(path, carry_out, refuse, lambda: STATUS):
         with socket.socket(socket.AF_UNIX) as left:
             left.connect(path)
             left.sendall(msgspec.json.encode(DetachGpus("left", 60.0)) + b"\n")

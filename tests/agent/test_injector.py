@@ -116,6 +116,7 @@ async def test_a_gpu_is_named_by_its_index_and_the_only_target_need_not_be_named
         (InjectFault("gpu-lost", GPU, 0.0), "the duration must be more than 0 s and at most 1 d: set --for"),
         (InjectFault("gpu-lost", GPU, -5.0), "the duration must be more than 0 s and at most 1 d: set --for"),
         (InjectFault("gpu-lost", GPU, 86_401.0), "the duration must be more than 0 s and at most 1 d"),
+        (EndInjections("x" * 999), f"no injected fault has the id '{'x' * 80}'; the ids are: none"),
         (EndInjections("7"), "no injected fault has the id '7'; the ids are: none"),
     ],
 )
