@@ -56,8 +56,8 @@ def allowed_patterns(policy: InjectionReply | None, now: float, *, by_options: b
         raise InjectionError(f"this agent allows no injected faults: {setting}")
     if now - policy.at > _REPLY_VALID:
         raise InjectionError(
-            f"no aggregator has answered within {_REPLY_VALID:g} s, and its policy decides: "
-            "see nodeguard status --agent"
+            "the policy of the aggregator decides, and no aggregator has answered within "
+            f"{_REPLY_VALID:g} s: nodeguard status --agent shows the last acknowledgements"
         )
     if not policy.patterns:
         remedy = "set injection.allowed: true in the policy of the aggregator"
@@ -70,7 +70,8 @@ def require_permission(patterns: tuple[str, ...], check: str) -> None:
     if not any(fnmatchcase(check, pattern) for pattern in patterns):
         allowed = ", ".join(patterns)
         raise InjectionError(
-            f"the policy allows no injected fault of {check}; injection.checks has: {allowed}"
+            f"the policy allows no injected fault of {check}: add it to injection.checks in the policy of "
+            f"the aggregator, which has: {allowed}"
         )
 
 

@@ -40,8 +40,12 @@ def test_the_policy_decides_and_without_an_aggregator_the_options(
     ("policy", "by_options", "message"),
     [
         (None, False, "this agent allows no injected faults: set allow_injection"),
-        (InjectionReply(), True, "no aggregator has answered within 120 s"),
-        (InjectionReply(("gpu-*",), 879.9), True, "no aggregator has answered within 120 s"),
+        (InjectionReply(), True, "no aggregator has answered within 120 s: nodeguard status --agent shows"),
+        (
+            InjectionReply(("gpu-*",), 879.9),
+            True,
+            "no aggregator has answered within 120 s: nodeguard status --agent shows",
+        ),
         (InjectionReply((), 1000.0), True, "the policy allows no injected faults: set injection.allowed"),
     ],
 )

@@ -136,7 +136,10 @@ async def test_the_policy_decides_which_checks_may_be_injected() -> None:
     async with watching(lambda _: ("port-*",)) as node:
         assert await node.ask(LOST) == (
             False,
-            "the policy allows no injected fault of gpu-lost; injection.checks has: port-*",
+            (
+                "the policy allows no injected fault of gpu-lost: add it to injection.checks in the policy of "
+                "the aggregator, which has: port-*"
+            ),
         )
 
     def refuse(_: Instant) -> tuple[str, ...]:
