@@ -8,7 +8,7 @@ from nodeguard.cli.render.terminal import StyledLine, StyledText
 from nodeguard.fleet_api.text.phrases import count_noun
 from nodeguard.judge.formatting import format_duration
 from nodeguard.simulate.evaluation.evaluate import HELD_OUT, EvaluationResult
-from nodeguard.simulate.evaluation.rows import FaultRow, QuietRow, RolloutRow, pooled
+from nodeguard.simulate.evaluation.rows import FaultRow, NormalDaysRow, RolloutRow, pooled
 from nodeguard.simulate.figures import Share
 
 _FAULT_HEADS = (
@@ -50,9 +50,9 @@ def evaluation_lines(result: EvaluationResult) -> Iterator[StyledLine]:
         yield StyledLine()
         yield StyledLine(text=f"{count_noun(plan.rollout_runs, 'run')} of each rollout")
         yield from _table(_ROLLOUT_HEADS, [*map(_rollout, result.rollouts)])
-    if result.quiet is not None:
+    if result.normal_days is not None:
         yield StyledLine()
-        yield StyledLine(text=_quiet(result.quiet))
+        yield StyledLine(text=_normal_days(result.normal_days))
 
 
 def _fault(row: FaultRow) -> tuple[str, ...]:
@@ -82,7 +82,7 @@ def _rollout(row: RolloutRow) -> tuple[str, ...]:
     )
 
 
-def _quiet(row: QuietRow) -> str:
+def _normal_days(row: NormalDaysRow) -> str:
     return (
         f"{count_noun(row.days, 'normal day')}: {row.domains:.2f} false domains a day "
         f"[{row.low:.2f}, {row.high:.2f}], {row.suppressed:.2f} suppressed checks"

@@ -123,7 +123,7 @@ def rollout_episode(
     )
 
 
-class QuietDays(Struct, frozen=True, kw_only=True):
+class NormalDays(Struct, frozen=True, kw_only=True):
     """Days without shared faults. domains, nodes: diagnosed, and the nodes in them. suppressed: checks."""
 
     days: float
@@ -132,14 +132,14 @@ class QuietDays(Struct, frozen=True, kw_only=True):
     suppressed: int
 
 
-def quiet_days(
+def normal_days(
     agent: SimulatedAgent,
     fleet: SimulatedTopology,
     days: float,
     seed: int,
     policy: Policy,
     before: float = BEFORE,
-) -> QuietDays:
+) -> NormalDays:
     """Run normal days. before: seconds that do not count. A domain that is diagnosed twice counts once."""
     random = Random(f"{seed} noise")
     until = before + days * DAY
@@ -147,7 +147,7 @@ def quiet_days(
     counter = _run(SimulatedAgents(agent), fleet, normal, policy, random, until)
     domains = {diagnosis.domain for diagnosis in counter.degraded if diagnosis.at >= before}
     nodes = sum(len(fleet.domains.get(domain, ())) for domain in domains)
-    return QuietDays(
+    return NormalDays(
         days=days, domains=len(domains), nodes=nodes, suppressed=len(_suppressed(counter, before))
     )
 

@@ -15,19 +15,19 @@ from nodeguard.simulate.agent_reports import SimulatedAgent
 from nodeguard.simulate.evaluation.episode import (
     BEFORE,
     Episode,
-    QuietDays,
+    NormalDays,
     fault_episode,
-    quiet_days,
+    normal_days,
     rollout_episode,
     without_diagnosis,
 )
 from nodeguard.simulate.evaluation.rollouts import Rollout, bad_agent
 from nodeguard.simulate.evaluation.rows import (
     FaultRow,
-    QuietRow,
+    NormalDaysRow,
     RolloutRow,
     fault_row,
-    quiet_row,
+    normal_days_row,
     rollout_row,
 )
 from nodeguard.simulate.fleet_topology import SimulatedTopology, simulated_topology
@@ -76,7 +76,7 @@ class EvaluationResult(Struct, frozen=True):
     plan: EvaluationPlan
     faults: tuple[FaultRow, ...]
     rollouts: tuple[RolloutRow, ...]
-    quiet: QuietRow | None
+    normal_days: NormalDaysRow | None
     unfit: tuple[str, ...] = ()
     version: int = 1
 
@@ -116,8 +116,8 @@ def evaluate(
         if plan.days:
             log(f"{plan.days} normal days")
         days = [(plan.nodes, seed, plan.before) for seed in range(plan.seed, plan.seed + plan.days)]
-        quiet = quiet_row(plan.nodes, list(pool.map(_quiet_day, days))) if plan.days else None
-    return EvaluationResult(plan, tuple(faults), tuple(rollouts), quiet, unfit)
+        normal = normal_days_row(plan.nodes, list(pool.map(_normal_day, days))) if plan.days else None
+    return EvaluationResult(plan, tuple(faults), tuple(rollouts), normal, unfit)
 
 
 # The inputs of this process.
@@ -157,7 +157,7 @@ def _rollout(task: tuple[Rollout, int, int]) -> Episode:
     return rollout_episode(_agent(), _bad_agent(rollout.check), _fleet(nodes), rollout, seed, policy)
 
 
-def _quiet_day(task: tuple[int, int, float]) -> QuietDays:
+def _normal_day(task: tuple[int, int, float]) -> NormalDays:
     nodes, seed, before = task
     policy = _inputs[0].policy
-    return quiet_days(_agent(), _fleet(nodes), 1.0, seed, policy, before)
+    return normal_days(_agent(), _fleet(nodes), 1.0, seed, policy, before)

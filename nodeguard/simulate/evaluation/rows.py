@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from nodeguard.simulate.evaluation.episode import Episode, QuietDays
+from nodeguard.simulate.evaluation.episode import Episode, NormalDays
 from nodeguard.simulate.evaluation.rollouts import Rollout
 from nodeguard.simulate.figures import Share, bootstrap, mean, poisson, quantile, share
 
@@ -43,7 +43,7 @@ class RolloutRow(Struct, frozen=True):
     domains: int
 
 
-class QuietRow(Struct, frozen=True):
+class NormalDaysRow(Struct, frozen=True):
     """Normal days of a fleet of fleet_nodes. domains, nodes, suppressed: for each day. low, high: the
     confidence interval of the mean number of domains, at 95%.
     """
@@ -89,7 +89,7 @@ def rollout_row(rollout: Rollout, episodes: list[Episode]) -> RolloutRow:
     )
 
 
-def quiet_row(fleet_nodes: int, runs: list[QuietDays]) -> QuietRow:
+def normal_days_row(fleet_nodes: int, runs: list[NormalDays]) -> NormalDaysRow:
     """Return the row of normal days of a fleet."""
     days = sum(run.days for run in runs)
     low, high = bootstrap([run.domains / run.days for run in runs])
@@ -97,7 +97,7 @@ def quiet_row(fleet_nodes: int, runs: list[QuietDays]) -> QuietRow:
         # Resampling shows nothing where no event was seen.
         _, events = poisson(0)
         high = events / days
-    return QuietRow(
+    return NormalDaysRow(
         fleet_nodes,
         days,
         sum(run.domains for run in runs) / days,

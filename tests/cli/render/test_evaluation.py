@@ -4,10 +4,10 @@ from nodeguard.cli.render.evaluation import evaluation_lines
 from nodeguard.cli.render.terminal import format_lines
 from nodeguard.simulate.evaluation.evaluate import HELD_OUT, EvaluationPlan, EvaluationResult
 from nodeguard.simulate.evaluation.rollouts import Rollout
-from nodeguard.simulate.evaluation.rows import FaultRow, QuietRow, RolloutRow
+from nodeguard.simulate.evaluation.rows import FaultRow, NormalDaysRow, RolloutRow
 from nodeguard.simulate.figures import share
 
-QUIET = QuietRow(7500, 10.0, 0.1, 0.0, 0.3, 3.2, 0.5)
+NORMAL_DAYS = NormalDaysRow(7500, 10.0, 0.1, 0.0, 0.3, 3.2, 0.5)
 
 
 def lines(result: EvaluationResult) -> list[str]:
@@ -19,7 +19,7 @@ def test_the_tables_have_a_line_for_each_row() -> None:
     other = FaultRow("rack power", share(10, 10), share(10, 10), 20.0, None, None, 0.0, 0)
     rollout = RolloutRow(Rollout("gpu-reset-required", 0.1, 1800.0), 5, share(3, 4), 50.0, (15.0, None), 0)
     plan = EvaluationPlan(nodes=7500, seed=HELD_OUT)
-    assert lines(EvaluationResult(plan, (fault, other), (rollout,), QUIET, ("NVLink tray",))) == [
+    assert lines(EvaluationResult(plan, (fault, other), (rollout,), NORMAL_DAYS, ("NVLink tray",))) == [
         "evaluation - 7500 nodes, seeds from 10000; intervals at 95%",
         "",
         "20 episodes of each kind, after 6 h of normal operation",

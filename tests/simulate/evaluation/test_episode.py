@@ -7,7 +7,7 @@ from nodeguard.model.policy import default_policy
 from nodeguard.simulate.agent_reports import SimulatedAgent
 from nodeguard.simulate.evaluation.episode import (
     fault_episode,
-    quiet_days,
+    normal_days,
     rollout_episode,
     without_diagnosis,
 )
@@ -78,6 +78,6 @@ def test_a_bad_check_that_spreads_for_hours_quarantines_few_nodes(
     assert episode.max_healthy_quarantined <= 8
 
 
-def test_quiet_hours_have_no_wrong_diagnosis(agent: SimulatedAgent) -> None:
-    quiet = quiet_days(agent, FLEET, 0.1, 10_000, enforce_all(default_policy(FAULT_CLASSES)))
-    assert (quiet.days, quiet.domains, quiet.nodes) == (0.1, 0, 0)
+def test_normal_hours_have_no_wrong_diagnosis(agent: SimulatedAgent) -> None:
+    result = normal_days(agent, FLEET, 0.1, 10_000, enforce_all(default_policy(FAULT_CLASSES)))
+    assert (result.days, result.domains, result.nodes) == (0.1, 0, 0)

@@ -17,6 +17,6 @@ def test_a_fleet_of_16_nodes_is_evaluated() -> None:
     result = evaluate(inputs, plan, 1, steps.append)
     assert {"leaf dead", "rack power"} <= {row.kind for row in result.faults}
     assert {"spine degraded", "NVLink tray"} <= set(result.unfit)
-    assert result.quiet is not None
-    assert result.quiet.fleet_nodes == 16
+    assert result.normal_days is not None
+    assert result.normal_days.fleet_nodes == 16
     assert steps == [*(f"{row.kind}: 1 episodes" for row in result.faults), "1 normal days"]

@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from nodeguard.simulate.evaluation.episode import Episode, QuietDays
+from nodeguard.simulate.evaluation.episode import Episode, NormalDays
 from nodeguard.simulate.evaluation.rollouts import Rollout
-from nodeguard.simulate.evaluation.rows import fault_row, quiet_row, rollout_row
+from nodeguard.simulate.evaluation.rows import fault_row, normal_days_row, rollout_row
 from nodeguard.simulate.figures import share
 from nodeguard.simulate.outcome_counter import CheckSuppressed
 
@@ -33,8 +33,8 @@ def episode(
     )
 
 
-def quiet(days: float, domains: int = 0, nodes: int = 0, suppressed: int = 0) -> QuietDays:
-    return QuietDays(days=days, domains=domains, nodes=nodes, suppressed=suppressed)
+def normal(days: float, domains: int = 0, nodes: int = 0, suppressed: int = 0) -> NormalDays:
+    return NormalDays(days=days, domains=domains, nodes=nodes, suppressed=suppressed)
 
 
 def test_a_fault_row_counts_detected_and_wrong_domains() -> None:
@@ -62,10 +62,10 @@ def test_a_rollout_row_shows_the_worst_run() -> None:
     assert rollout_row(rollout, [seen, episode()]).visible == (16.0, 16.0)
 
 
-def test_quiet_days_are_counted_by_day() -> None:
-    row = quiet_row(7500, [quiet(2.0, domains=1, nodes=32), quiet(2.0, suppressed=2)])
+def test_normal_days_are_counted_by_day() -> None:
+    row = normal_days_row(7500, [normal(2.0, domains=1, nodes=32), normal(2.0, suppressed=2)])
     assert (row.days, row.domains, row.nodes, row.suppressed) == (4.0, 0.25, 8.0, 0.5)
     assert row.low <= 0.25 <= row.high == pytest.approx(0.5)
-    none = quiet_row(64, [quiet(1.0)] * 10)
+    none = normal_days_row(64, [normal(1.0)] * 10)
     assert (none.fleet_nodes, none.low) == (64, 0.0)
     assert none.high == pytest.approx(0.369, abs=1e-3)
