@@ -21,7 +21,7 @@ TAINTS = (*(mark.key for mark in Mark), DEGRADED_TAINT)
 
 AUTOSCALER, DESCHEDULER, MONITOR = "cluster-autoscaler", "descheduler", "node-problem-detector"
 
-# With the value `true`, these annotations protect a Node from deletion. The label is on Nodes of Karpenter.
+# With the value `true`, these annotations protect a Node from scale-down. The label is on Nodes of Karpenter.
 _KEPT_BY_AUTOSCALER = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
 _KEPT_BY_KARPENTER = "karpenter.sh/do-not-disrupt"
 _KARPENTER_POOL = "karpenter.sh/nodepool"
@@ -113,21 +113,30 @@ def _deletion(objects: ClusterObjects) -> Diagnostic:
         return skipped(name, "no node is marked")
     has_autoscaler = any(item.runs(AUTOSCALER) for item in objects.deployments)
     risks = (
-        ("Karpenter", _KEPT_BY_KARPENTER, [node for node in marked if _KARPENTER_POOL in node.labels]),
-        (AUTOSCALER, _KEPT_BY_AUTOSCALER, marked if has_autoscaler else []),
+        (
+            "Karpenter",
+            _KEPT_BY_KARPENTER,
+            "expireAfter, which still deletes it",
+            [node for node in marked if _KARPENTER_POOL in node.labels],
+        ),
+        (AUTOSCALER, _KEPT_BY_AUTOSCALER, "its repair", marked if has_autoscaler else []),
     )
-    deletable = [
-        (tool, annotation, unprotected)
-        for tool, annotation, nodes in risks
+    conflicts = [
+        (tool, annotation, end, unprotected)
+        for tool, annotation, end, nodes in risks
         if (unprotected := [node.name for node in nodes if node.annotations.get(annotation) != "true"])
     ]
-    if not deletable:
-        return passed(name, f"no autoscaler may delete any of the {len(marked)} marked nodes")
-    message = "; ".join(
-        f"{tool} may delete {len(nodes)} marked nodes: {first_names(nodes)}" for tool, _, nodes in deletable
-    )
-    annotations = " ".join(f"{annotation}=true" for _, annotation, _ in deletable)
-    return warning(name, message, f"to keep one for its repair: kubectl annotate node NAME {annotations}")
+    if not conflicts:
+        return passed(name, f"no autoscaler may scale down any of the {len(marked)} marked nodes")
+    messages = [
+        f"{tool} may delete {len(nodes)} marked nodes, empty or with few running pods: {first_names(nodes)}"
+        for tool, _, _, nodes in conflicts
+    ]
+    remedies = [
+        f"to keep one until {end}: kubectl annotate node NAME {annotation}=true"
+        for _, annotation, end, _ in conflicts
+    ]
+    return warning(name, "; ".join(messages), "; ".join(remedies))
 
 
 def _descheduler(objects: ClusterObjects) -> Diagnostic:

@@ -81,11 +81,19 @@ def test_a_cluster_without_neighbours_passes() -> None:
             "cluster-autoscaler", "warning", "considers marked nodes unready",
         ),
         ({"deployments": autoscaler("--ignore-taint", TAINTS[0])}, "cluster-autoscaler", "warning", "unready"),
-        ({"nodes": (MARKED,), "deployments": autoscaler()}, "marked nodes", "warning", "cluster-autoscaler may delete 1"),
-        ({"nodes": (POOLED,)}, "marked nodes", "warning", "Karpenter may delete 1 marked nodes: gpu-1"),
+        (
+            {"nodes": (MARKED,), "deployments": autoscaler()},
+            "marked nodes", "warning",
+            "cluster-autoscaler may delete 1 marked nodes, empty or with few running pods: gpu-1",
+        ),
+        (
+            {"nodes": (POOLED,)},
+            "marked nodes", "warning",
+            "Karpenter may delete 1 marked nodes, empty or with few running pods: gpu-1",
+        ),
         ({"nodes": annotated(POOLED, "karpenter.sh/do-not-disrupt", value="no")}, "marked nodes", "warning", "Karpenter"),
         ({"nodes": annotated(POOLED, "karpenter.sh/do-not-disrupt")}, "marked nodes", "passed", "no autoscaler"),
-        ({"nodes": (MARKED,)}, "marked nodes", "passed", "no autoscaler may delete any of the 1 marked nodes"),
+        ({"nodes": (MARKED,)}, "marked nodes", "passed", "no autoscaler may scale down any of the 1 marked nodes"),
         ({"cronjobs": (Workload("kube-system", "descheduler"),)}, "descheduler", "skipped", "found, without"),
         ({"descheduler_policies": ConfigTexts((EVICTING,))}, "descheduler", "failed", "evicts running pods"),
         ({"descheduler_policies": ConfigTexts(("kind: DeschedulerPolicy\na: *b",))}, "descheduler", "skipped", "cannot be read"),
@@ -138,7 +146,7 @@ def test_the_remedy_for_the_autoscaler_passes_the_check(flags: tuple[str, ...]) 
 def test_the_remedy_for_marked_nodes_passes_the_check() -> None:
     for node, deployments in ((MARKED, autoscaler()), (POOLED, ()), (POOLED, autoscaler())):
         remedy = check(nodes=(node,), deployments=deployments)["marked nodes"].remedy
-        annotations = [word.removesuffix("=true") for word in remedy.split() if word.endswith("=true")]
+        annotations = [word.partition("=")[0] for word in remedy.split() if "=true" in word]
         nodes = annotated(node, *annotations)
         assert check(nodes=nodes, deployments=deployments)["marked nodes"].status.value == "passed"
 
@@ -147,9 +155,16 @@ def test_each_autoscaler_that_may_delete_marked_nodes_is_reported() -> None:
     other = replace(MARKED, name="gpu-2")
     result = check(nodes=(POOLED, other), deployments=autoscaler())["marked nodes"]
     assert result.message == (
-        "Karpenter may delete 1 marked nodes: gpu-1; "
-        "cluster-autoscaler may delete 2 marked nodes: gpu-1, gpu-2"
+        "Karpenter may delete 1 marked nodes, empty or with few running pods: gpu-1; "
+        "cluster-autoscaler may delete 2 marked nodes, empty or with few running pods: gpu-1, gpu-2"
     )
+
+
+def test_the_remedy_for_nodes_of_karpenter_names_the_expiration_that_it_does_not_stop() -> None:
+    remedies = [
+        check(nodes=(node,), deployments=autoscaler())["marked nodes"].remedy for node in (POOLED, MARKED)
+    ]
+    assert ["expireAfter" in remedy for remedy in remedies] == [True, False]
 
 
 def test_the_remedy_for_gpu_daemons_passes_the_check() -> None:
