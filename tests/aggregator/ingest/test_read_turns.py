@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -128,13 +129,14 @@ def test_tasks_run_while_many_agents_send_at_once(
             counts.append(len(served.received))
         return counts
 
-    with serving(lambda: tokens(issuer), serving_context(authority)) as served:
+    with serving(lambda: tokens(issuer), serving_context(authority)) as served, ExitStack() as connections:
         served.handle = busy
         names = [f"node-{number}" for number in range(30)]
-        agents = [
-            agent(served, tmp_path / f"token-{name}", issuer.token(name), authority.certificate)
-            for name in names
-        ]
+        agents = []
+        for name in names:
+            transport = agent(served, tmp_path / f"token-{name}", issuer.token(name), authority.certificate)
+            connections.callback(transport.close)
+            agents.append(transport)
         for name, transport in zip(names, agents, strict=True):
             assert transport.post(heartbeat(name)).status == 200
         future = asyncio.run_coroutine_threadsafe(blocked(served), served.loop)
@@ -147,6 +149,4 @@ def test_tasks_run_while_many_agents_send_at_once(
         counts = future.result(30.0)
         steps = [after - before for before, after in zip([30, *counts], counts, strict=False)]
         assert max(steps) <= 4
-        for transport in agents:
-            transport.close()
     assert log.text() == []
