@@ -65,7 +65,7 @@ def test_a_run_with_leftovers_fails(kind: str, tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text(conftest)
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     (tmp_path / "test_leaving.py").write_text(f"def test_leaving() -> None:\n    {LEAVING[kind]}\n")
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)]
+    command = [sys.executable, "-m", "pytest", "-q", "--color=no", "-p", "no:cacheprovider", str(tmp_path)]
     command.append(f"--basetemp={tmp_path}/inner")
     environment = {**os.environ, "PYTHONPATH": str(root)}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
