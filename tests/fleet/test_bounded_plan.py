@@ -19,13 +19,14 @@ SUSPECT = finding("gpu-ecc", health=Health.SUSPECT)
 def marks_in_parts(fleet: Fleet, limit: int) -> list[int]:
     """Issue and write plans with a limit until no mark is deferred. Returns the numbers of writes."""
     sizes = []
-    while True:
+    for _ in range(100):
         plan = fleet.planner.plan(fleet.now, limit)
         fleet.planner.record_issued(plan)
         fleet.write(plan)
         sizes.append(len(plan.nodes))
         if not plan.deferred:
             return sizes
+    raise AssertionError(f"marks are deferred without end: {sizes}")
 
 
 def incidents(fleet: Fleet) -> dict[str, tuple[IncidentState, str]]:
