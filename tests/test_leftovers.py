@@ -52,6 +52,7 @@ def test_mount_points_below_a_directory_are_detected(tmp_path: Path) -> None:
 
 
 LEAVING = {
+    "entry of the checkout": "import pathlib; pathlib.Path(__file__).with_name('left').touch()",
     "file": "import tempfile; tempfile.mkdtemp()",
     "process": "import subprocess; subprocess.Popen(['sleep', '60'], stdout=subprocess.DEVNULL)",
 }
@@ -62,6 +63,7 @@ LEAVING = {
 def test_a_run_with_leftovers_fails(kind: str, tmp_path: Path) -> None:
     root = ROOT
     conftest = (root / "tests" / "conftest.py").read_text().replace("_ENDING = 30.0", "_ENDING = 0.0")
+    conftest = conftest.replace("checkout_entries()", f"checkout_entries(Path({str(tmp_path)!r}))")
     (tmp_path / "conftest.py").write_text(conftest)
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     (tmp_path / "test_leaving.py").write_text(f"def test_leaving() -> None:\n    {LEAVING[kind]}\n")
