@@ -9,11 +9,13 @@ from __future__ import annotations
 import fcntl
 import os
 import pty
+import select
 import struct
 import subprocess
 import sys
 import tempfile
 import termios
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -78,8 +80,11 @@ def picture_svg(picture: Picture, options: tuple[str, ...] = ()) -> str:
     return terminal_svg(picture.about, prompt + output, COLUMNS)
 
 
-def terminal_output(command: list[str]) -> tuple[str, int]:
-    """Return what a command writes to a terminal, and its exit code. Its errors go to standard error."""
+def terminal_output(command: list[str], timeout: float = _TIMEOUT) -> tuple[str, int]:
+    """Return what a command writes to a terminal, and its exit code. Its errors go to standard error.
+
+    timeout: seconds until the command is killed. Raises TimeoutError.
+    """
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 60, COLUMNS, 0, 0))
     variables = ("NO_COLOR", "FORCE_COLOR", "CLICOLOR_FORCE", "COLUMNS", "LINES")
@@ -89,14 +94,21 @@ def terminal_output(command: list[str]) -> tuple[str, int]:
         command, stdin=subprocess.DEVNULL, stdout=theirs, cwd=ROOT, env=environment
     ) as process:
         os.close(theirs)
-        output = b"".join(_read(ours))
-        os.close(ours)
-        code = process.wait(_TIMEOUT)
+        end = time.monotonic() + timeout
+        try:
+            output = b"".join(_read(ours, end))
+            code = process.wait(max(end - time.monotonic(), 0.0))
+        except (TimeoutError, subprocess.TimeoutExpired):
+            process.kill()
+            raise TimeoutError(f"{' '.join(command)}: not finished after {timeout:g} s") from None
+        finally:
+            os.close(ours)
     return output.decode(), code
 
 
-def _read(terminal: int) -> Iterator[bytes]:
-    while True:
+def _read(terminal: int, end: float) -> Iterator[bytes]:
+    """Yield output until the other end is closed. end: monotonic time, in seconds. Raises TimeoutError."""
+    while select.select([terminal], [], [], max(end - time.monotonic(), 0.0))[0]:
         try:
             content = os.read(terminal, 65_536)
         except OSError:  # EIO: the other end is closed
@@ -104,6 +116,7 @@ def _read(terminal: int) -> Iterator[bytes]:
         if not content:
             return
         yield content
+    raise TimeoutError
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from scripts.pictures import IMAGES, PICTURES, ROOT, Picture, fleet_setting, picture_svg
+from scripts.pictures import IMAGES, PICTURES, ROOT, Picture, fleet_setting, picture_svg, terminal_output
 from scripts.terminal_svg import UnknownSequenceError, terminal_svg
 
 _MOST_BYTES = 30_000
@@ -52,6 +52,12 @@ def test_a_picture_is_small_and_loads_nothing(picture: Picture) -> None:
 def test_a_picture_has_the_output_of_today(picture: Picture, fleet: tuple[str, ...]) -> None:
     options = fleet if picture.setting == "fleet" else ()
     assert picture.path.read_text() == picture_svg(picture, options), "run `python -m scripts.pictures`"
+
+
+@pytest.mark.parametrize("command", ["exec sleep 600", "exec sleep 600 >/dev/null"])
+def test_a_command_that_does_not_end_is_killed(command: str) -> None:
+    with pytest.raises(TimeoutError, match=r"sleep 600.*: not finished after 0\.2 s"):
+        terminal_output(["sh", "-c", command], 0.2)
 
 
 def texts(svg: str) -> list[tuple[str, str, str]]:
