@@ -68,7 +68,8 @@ def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
         fixtures = set(getattr(item, "fixturenames", ()))
         for fixture in _TOOLS.keys() & fixtures:
             item.add_marker(_TOOLS[fixture])
-        group = next((_SHARED[name] for name in _SHARED if name in fixtures), item.location[0])
+        file = item.nodeid.partition("::")[0]
+        group = next((_SHARED[name] for name in _SHARED if name in fixtures), file)
         item.add_marker(pytest.mark.xdist_group(group))
 
 

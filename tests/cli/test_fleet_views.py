@@ -24,6 +24,7 @@ from tests.policies import diagnosis_policy
 PORT = "port/mlx5_0/1"
 
 
+@pytest.fixture(scope="module")
 def storm() -> Fleet:
     """A fleet of 7,500 nodes: a switch takes the ports of 412 down, some GPUs are lost."""
     policy = Policy(
@@ -51,11 +52,8 @@ def storm() -> Fleet:
     return fleet
 
 
-STORM = storm()
-
-
-def test_a_storm_in_short() -> None:
-    view = fleet_status(STORM.planner, LEADER, STORM.now)
+def test_a_storm_in_short(storm: Fleet) -> None:
+    view = fleet_status(storm.planner, LEADER, storm.now)
     assert look(status_lines(view)) == page("""
     FATAL  7500 nodes: 417 fatal, 1 suspect; 410 marks withheld.
       agents      7500 of 7500 reporting
@@ -91,10 +89,10 @@ def test_a_storm_in_short() -> None:
     """)
 
 
-def test_no_view_of_a_storm_is_too_wide() -> None:
+def test_no_view_of_a_storm_is_too_wide(storm: Fleet) -> None:
     for columns in (80, 100, 120):
-        lines = status_lines(fleet_status(STORM.planner, LEADER, STORM.now))
-        incidents = list_incidents(STORM.planner, LEADER, STORM.now).incidents
+        lines = status_lines(fleet_status(storm.planner, LEADER, storm.now))
+        incidents = list_incidents(storm.planner, LEADER, storm.now).incidents
         lines += resource_lines(INCIDENT_TABLE, incidents, columns, wide=False)
         assert max(map(len, look(lines, columns).splitlines())) <= columns
 
@@ -166,8 +164,8 @@ def test_a_standby_names_the_leader() -> None:
     assert "  leader      standalone, up 1 d 3 h" in look(status_lines(view))
 
 
-def test_a_marked_node() -> None:
-    assert explained(STORM, 2) == page("""
+def test_a_marked_node(storm: Fleet) -> None:
+    assert explained(storm, 2) == page("""
     FATAL  node-2: quarantined: gpu-ecc, gpu-lost.
       last report just now
       hardware    8 GPUs; no pool, rack/r0
@@ -199,8 +197,8 @@ def test_a_marked_node() -> None:
     """)
 
 
-def test_a_node_with_a_withheld_mark() -> None:
-    assert explained(STORM, 7) == page("""
+def test_a_node_with_a_withheld_mark(storm: Fleet) -> None:
+    assert explained(storm, 7) == page("""
     FATAL  node-7: not marked (gpu-lost): hold on the node: alice debugs it.
       last report just now
       hardware    8 GPUs; pool training, rack/r0
@@ -220,8 +218,8 @@ def test_a_node_with_a_withheld_mark() -> None:
     """)
 
 
-def test_a_healthy_node() -> None:
-    assert explained(STORM, 5000) == page("""
+def test_a_healthy_node(storm: Fleet) -> None:
+    assert explained(storm, 5000) == page("""
     OK  node-5000: all checks passed.
       last report just now
       hardware    8 GPUs; no pool, rack/r625
@@ -248,8 +246,8 @@ def test_names_of_agents_cannot_control_the_terminal() -> None:
         assert "?[2J?1m" in text
 
 
-def test_incidents_in_a_list() -> None:
-    view = list_incidents(STORM.planner, LEADER, STORM.now)
+def test_incidents_in_a_list(storm: Fleet) -> None:
+    view = list_incidents(storm.planner, LEADER, storm.now)
     few = replace(view, incidents=(*view.incidents[:2], *view.incidents[-2:]), omitted=3)
     few = replace(few, incidents=(replace(few.incidents[0], acknowledged="alice"), *few.incidents[1:]))
     assert look(resource_lines(INCIDENT_TABLE, few.incidents, 120, wide=False, omitted=3), 120) == page("""
@@ -273,16 +271,16 @@ def test_incidents_in_a_list() -> None:
     ("age", "text"),
     [(0.2, "0 s"), (130.0, "2 min 10 s"), (1435.0, "23 min"), (4230.0, "1 h 10 min"), (90_000.0, "1 d 1 h")],
 )
-def test_a_long_age_in_a_table_has_no_small_units(age: float, text: str) -> None:
-    incident = replace(list_incidents(STORM.planner, LEADER, STORM.now).incidents[0], age=age)
+def test_a_long_age_in_a_table_has_no_small_units(storm: Fleet, age: float, text: str) -> None:
+    incident = replace(list_incidents(storm.planner, LEADER, storm.now).incidents[0], age=age)
     row = look(resource_lines(INCIDENT_TABLE, [incident], 120, wide=False), 120).splitlines()[1]
     assert f"withheld  {text}  " in row
 
 
-def test_an_incident_in_full() -> None:
-    name = next(name for name, item in STORM.planner.incidents["uid-2"].items() if item.cause == "gpu-ecc")
+def test_an_incident_in_full(storm: Fleet) -> None:
+    name = next(name for name, item in storm.planner.incidents["uid-2"].items() if item.cause == "gpu-ecc")
     view = describe_incident(
-        STORM.planner, replace(LEADER, decisions={name: OperatorDecision(name, "alice", "")}), name, STORM.now
+        storm.planner, replace(LEADER, decisions={name: OperatorDecision(name, "alice", "")}), name, storm.now
     )
     assert view is not None
     assert look(incident_lines(view)) == page("""
@@ -304,9 +302,9 @@ def test_an_incident_in_full() -> None:
     """)
 
 
-def test_a_suspect_mark_keeps_only_gangs_away() -> None:
-    [name] = STORM.planner.incidents["uid-11"]
-    view = describe_incident(STORM.planner, LEADER, name, STORM.now)
+def test_a_suspect_mark_keeps_only_gangs_away(storm: Fleet) -> None:
+    [name] = storm.planner.incidents["uid-11"]
+    view = describe_incident(storm.planner, LEADER, name, storm.now)
     assert view is not None
     assert "  state       marked, new gang work is kept away\n  scope       node node-11\n" in look(
         incident_lines(view)
