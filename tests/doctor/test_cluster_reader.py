@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,18 @@ from tests.kube.test_client import plain_kubeconfig
 CONTAINERS = [{"name": "a", "image": "dcgm-exporter"}]
 NEIGHBOURS = ("cluster-autoscaler", "marked nodes", "descheduler", "node-problem-detector")
 DAEMONSETS = "/apis/apps/v1/namespaces/gpu-operator/daemonsets"
+
+
+@pytest.fixture
+def controlplane(controlplane: Cluster) -> Iterator[Cluster]:
+    """A control plane with the manifests applied. What the tests create in its namespaces is deleted at the end."""
+    apply(controlplane)
+    yield controlplane
+    take_away(controlplane)
+    delete = ("delete", "-n", "kube-system", "--ignore-not-found")
+    controlplane.kubectl(*delete, "deployments,daemonsets,cronjobs", "--all")
+    controlplane.kubectl(*delete, "configmaps", "descheduler", "npd")
+    controlplane.kubectl("delete", "--ignore-not-found", "clusterrole/limited", "clusterrolebinding/limited")
 
 
 def diagnose(capsys: pytest.CaptureFixture[str]) -> tuple[int, dict[str, Any]]:
@@ -48,7 +61,6 @@ def test_a_real_cluster(
     controlplane: Cluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("KUBECONFIG", str(controlplane.kubeconfig))
-    apply(controlplane)
     gpus = {"allocatable": {"nvidia.com/gpu": "8"}, "capacity": {"nvidia.com/gpu": "8"}}
     controlplane.api.post("/api/v1/nodes", {**node("gpu-1"), "status": gpus})
     controlplane.kubectl("create", "namespace", "gpu-operator")
@@ -83,7 +95,6 @@ def test_a_real_cluster(
     controlplane.kubectl("delete", "clusterrolebinding", "nodeguard-aggregator")
     _, results = diagnose(capsys)
     assert results["rights"]["message"].startswith("the aggregator may not: list nodes, watch nodes")
-    take_away(controlplane)
 
 
 def test_neighbours_in_a_real_cluster(
@@ -93,7 +104,6 @@ def test_neighbours_in_a_real_cluster(
     tmp_path: Path,
 ) -> None:
     monkeypatch.setenv("KUBECONFIG", str(controlplane.kubeconfig))
-    apply(controlplane)
     pod = {
         "containers": [
             {"name": "a", "image": "a", "command": ["./a", "--startup-taint-prefix=nodeguard.dev/"]}
@@ -129,13 +139,6 @@ def test_neighbours_in_a_real_cluster(
     for name in ("descheduler", "node-problem-detector"):
         assert results[name]["status"] == "skipped"
         assert results[name]["message"] == "this user may not read ConfigMaps in kube-system"
-    controlplane.kubectl("delete", "clusterrole/limited", "clusterrolebinding/limited")
-    take_away(controlplane)
-    for path in ("deployments", "daemonsets"):
-        controlplane.api.delete(f"/apis/apps/v1/namespaces/kube-system/{path}")
-    controlplane.api.delete("/apis/batch/v1/namespaces/kube-system/cronjobs/descheduler")
-    for name in ("descheduler", "npd"):
-        controlplane.api.delete(f"/api/v1/namespaces/kube-system/configmaps/{name}")
 
 
 @pytest.mark.parametrize(

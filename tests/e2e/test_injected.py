@@ -14,6 +14,7 @@ from tests.controlplane.objects import clear
 from tests.e2e import scene
 from tests.e2e.fleet import Fleet
 from tests.e2e.scene import ENFORCED, running_fleet
+from tests.waiting import PATIENCE
 
 GPU = f"gpu/{scene.GPUS[0]}"
 LOST = ("gpu-lost", "--target", GPU)
@@ -30,7 +31,7 @@ def inject(fleet: Fleet, *arguments: str) -> tuple[int, str]:
     """Run nodeguard inject on a node; returns its exit code and its output."""
     socket = str(fleet.agents["rehearsed"].socket)
     command = [sys.executable, "-m", "nodeguard.cli.main", "inject", *arguments, "--socket", socket]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
     return done.returncode, done.stdout + done.stderr
 
 
