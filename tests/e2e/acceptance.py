@@ -22,9 +22,11 @@ from tests.e2e.operator import NO_NAMES, Operator
 from tests.e2e.pod_fleet import PodFleet
 from tests.e2e.processes import get_page
 from tests.e2e.waits import Waits
-from tests.kubelet.settings import SOCKET
+from tests.images.store import TAG
+from tests.images.store import name as image_name
 from tests.kubelet.site import Site
 from tests.paths import ROOT
+from tests.waiting import PATIENCE
 from tests.webhooks import WebhookReceiver
 
 QUICK_START = "docs/quickstart/kubernetes.md"
@@ -71,7 +73,7 @@ class Acceptance:
     def __init__(self, site: Site, directory: Path) -> None:
         self.site = site
         self.waits = Waits(site.report)
-        self.operator = Operator(site.cluster, directory, NAMES)
+        self.operator = Operator(site, directory, NAMES)
         self.fleet = PodFleet(site)
         authority = issue_authority(time.time())
         self.tickets = WebhookReceiver(site.nodes[NODE].settings.address)
@@ -102,8 +104,7 @@ class Acceptance:
     def install(self) -> None:
         for node in self.site.nodes.values():
             for image in (AGENT, AGGREGATOR):
-                names = [f"{registry}/{image}:0.1.0" for registry in ("docker.io/library", REGISTRY)]
-                node.run("ctr", "--address", SOCKET, "--namespace=k8s.io", "images", "tag", "--force", *names)
+                node.tag_image(image_name(image), f"{REGISTRY}/{image}:{TAG}")
         command = "helm install nodeguard daemonset/chart -n nodeguard --create-namespace --set image.registry=REGISTRY"
         with self.waits.step("helm install"):
             notes = self.operator.run(QUICK_START, command)
@@ -298,6 +299,15 @@ class Acceptance:
 
     def delete_pods(self) -> None:
         self.site.cluster.api.delete(_PODS)
+
+    def delete_objects(self) -> None:
+        """Delete the incidents, and the namespace with all that is in it."""
+        delete = ("delete", "--ignore-not-found", f"--timeout={PATIENCE:g}s")
+        self.site.kubectl(*delete, "customresourcedefinition", "nodeincidents.nodeguard.dev")
+        self.site.kubectl(*delete, "namespace", NAMESPACE)
+
+    def release_hold(self) -> None:
+        self.site.kubectl("annotate", "node", OTHER, "nodeguard.dev/hold-")
 
     def _ask(self, page: str, printed: str, names: Mapping[str, str] = NO_NAMES) -> str:
         return self.operator.run_in(IN_AGGREGATOR, page, printed, names)

@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
 
-from tests.controlplane.cluster import Cluster
 from tests.controlplane.programs import program
 from tests.docs.pages import printed_lines, text
+from tests.kubelet.site import Site
 from tests.paths import ROOT
 from tests.waiting import PATIENCE, PROMPTLY
 
@@ -26,7 +26,8 @@ class Operator:
     names: placeholders of the pages and what the operator writes instead, such as {"gpu-7": "node-1"}.
     """
 
-    def __init__(self, cluster: Cluster, directory: Path, names: Mapping[str, str]) -> None:
+    def __init__(self, site: Site, directory: Path, names: Mapping[str, str]) -> None:
+        self._site = site
         self._names = names
         self._directory = directory / "clone"
         self._directory.mkdir()
@@ -44,7 +45,7 @@ class Operator:
             "PYTHONPATH": str(ROOT),
             "HOME": str(directory),
             "KUBECACHEDIR": str(directory / "kubectl"),
-            "KUBECONFIG": str(cluster.kubeconfig),
+            "KUBECONFIG": str(site.cluster.kubeconfig),
         }
 
     def write(self, name: str, content: str) -> None:
@@ -94,15 +95,21 @@ class Operator:
         return command
 
     def _run(self, command: str, accept: Collection[int]) -> str:
-        done = subprocess.run(
-            ["bash", "-o", "pipefail", "-c", command],
-            cwd=self._directory,
-            env=self._environment,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE,
-            check=False,
-        )
+        try:
+            done = subprocess.run(
+                ["bash", "-o", "pipefail", "-c", command],
+                cwd=self._directory,
+                env=self._environment,
+                capture_output=True,
+                text=True,
+                timeout=PATIENCE,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            output = b"".join(filter(None, (error.stdout, error.stderr))).decode(errors="replace")
+            raise AssertionError(
+                f"{command}: not finished after {PATIENCE:g} s\n{output}{self._site.report()}"
+            ) from None
         assert done.returncode in accept, (
             f"{command}: exit code {done.returncode}\n{done.stdout}{done.stderr}"
         )

@@ -57,8 +57,7 @@ class PodFleet:
 
     def install(self, values: Mapping[str, Any], chart: Path = CHART) -> None:
         """Install the chart. An earlier test that failed may have left a release."""
-        if self.helm("list", "--short"):
-            self.uninstall()
+        self.uninstall_leftover()
         self.helm("install", RELEASE, str(chart), "--create-namespace", values=values)
 
     def upgrade(self, values: Mapping[str, Any]) -> None:
@@ -75,7 +74,12 @@ class PodFleet:
         """
         self.helm("uninstall", RELEASE)
         self.until(lambda: not self.site.cluster.api.get(f"/api/v1/namespaces/{NAMESPACE}/pods")["items"])
-        self.site.kubectl("delete", "lease", "-n", NAMESPACE, AGGREGATOR)
+        self.site.kubectl("delete", "lease", "-n", NAMESPACE, AGGREGATOR, "--ignore-not-found")
+
+    def uninstall_leftover(self) -> None:
+        """Uninstall a release that is left from an earlier test."""
+        if self.helm("list", "--short"):
+            self.uninstall()
 
     def helm(self, *arguments: str, values: Mapping[str, Any] | None = None) -> str:
         """Run Helm, and return its output. Fails with its error output."""
@@ -187,7 +191,14 @@ class PodFleet:
 
     def publish_gpus(self, node: Node, count: int) -> None:
         """Give a Node GPUs, as a device plugin does."""
-        status = {"status": {"capacity": {GPU: str(count)}, "allocatable": {GPU: str(count)}}}
+        self._patch_gpus(node, str(count))
+
+    def remove_gpus(self, node: Node) -> None:
+        """Remove the GPUs that `publish_gpus` gave a Node."""
+        self._patch_gpus(node, None)
+
+    def _patch_gpus(self, node: Node, count: str | None) -> None:
+        status = {"status": {"capacity": {GPU: count}, "allocatable": {GPU: count}}}
         self.site.cluster.api.patch(f"{node.path}/status", status, kind="strategic-merge")
 
 

@@ -20,12 +20,23 @@ TABLE = ROOT / "build" / "acceptance.txt"
 
 @pytest.fixture
 def acceptance(site: Site, tmp_path: Path) -> Iterator[Acceptance]:
-    """A site without nodeguard, with GPUs on its nodes, Prometheus and Alertmanager."""
+    """A site without nodeguard, with GPUs on its nodes, Prometheus and Alertmanager. After the test, or where it
+    fails, the site is without nodeguard and GPUs again.
+    """
     accepted = Acceptance(site, tmp_path)
-    for node in site.nodes.values():
-        accepted.fleet.publish_gpus(node, 2)
+    accepted.fleet.uninstall_leftover()
+    accepted.delete_objects()
     with ExitStack() as stack:
-        stack.callback(accepted.delete_pods)
+        for node in site.nodes.values():
+            stack.callback(accepted.fleet.remove_gpus, node)
+            accepted.fleet.publish_gpus(node, 2)
+        for clean in (
+            accepted.delete_objects,
+            accepted.release_hold,
+            accepted.fleet.uninstall_leftover,
+            accepted.delete_pods,
+        ):
+            stack.callback(clean)
         stack.enter_context(accepted.tickets.serving())
         stack.enter_context(accepted.pager.serving())
         stack.enter_context(accepted.monitoring().running())

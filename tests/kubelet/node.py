@@ -73,8 +73,8 @@ class Node:
         self.run("ctr", "--address", SOCKET, "--namespace=k8s.io", "images", "import", str(archive))
 
     def tag_image(self, image: str, other: str) -> None:
-        """Give an image in containerd another name, too."""
-        self.run("ctr", "--address", SOCKET, "--namespace=k8s.io", "images", "tag", image, other)
+        """Give an image in containerd another name, too. Another image loses this name."""
+        self.run("ctr", "--address", SOCKET, "--namespace=k8s.io", "images", "tag", "--force", image, other)
 
     def log(self, process: str) -> str:
         return self._cluster.processes.tail(self._process(process))
