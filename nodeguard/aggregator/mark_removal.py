@@ -6,6 +6,7 @@ import os
 
 from nodeguard.aggregator.api.requests import ActionResult
 from nodeguard.aggregator.backends.kubernetes import LEASE_NAME
+from nodeguard.kube.access import user_kubeconfig
 from nodeguard.kube.client import ApiClient, ApiError
 from nodeguard.kube.lease import MAX_DURATION, Lease
 from nodeguard.kube.mark_removal import MarkRemovalError, remove_all_marks
@@ -20,12 +21,12 @@ class RemovalFailedError(Exception):
 async def remove_marks() -> ActionResult:
     """Remove all marks of the cluster. Raises RemovalFailedError.
 
-    As for an aggregator, the environment has the pod's name and namespace, and the path of the kubeconfig.
+    As for an aggregator, the environment has the pod's name and namespace. The kubeconfig is that of kubectl.
     """
     namespace = os.environ.get("POD_NAMESPACE", "nodeguard")
     name = os.environ.get("POD_NAME") or os.uname().nodename
     try:
-        api = await ApiClient.connect(os.environ.get("KUBECONFIG") or None)
+        api = await ApiClient.connect(user_kubeconfig())
         try:
             removed = await remove_all_marks(api, Lease(api, namespace, LEASE_NAME, name, MAX_DURATION))
         finally:

@@ -15,6 +15,9 @@ _LOAD_TIMEOUT = 30.0
 
 _REMEDY = "run inside a pod with a service account, or name a kubeconfig"
 
+# The kubeconfig that kubectl uses where no variable names one.
+_USER_KUBECONFIG = "~/.kube/config"
+
 
 # The library has no types for these.
 _load_from_pod: Callable[[Configuration], None] = load_incluster_config
@@ -25,8 +28,21 @@ class AccessError(Exception):
     """There are no usable credentials. The message names the reason and the remedy, and never a token."""
 
 
+def user_kubeconfig() -> str | None:
+    """Return the kubeconfig of a command that an operator runs, as kubectl finds it.
+
+    That is `$KUBECONFIG`, or the file in the home directory if it exists; None for the pod's credentials.
+    """
+    path = os.path.expanduser(_USER_KUBECONFIG)
+    return os.environ.get("KUBECONFIG") or (path if os.path.exists(path) else None)
+
+
 class ApiAccess:
-    """Address and credentials of one API server. ssl_context: None for plain HTTP."""
+    """Address and credentials of one API server.
+
+    kubeconfig: path of a file, or several with `:` between them, of which those that exist are merged; None
+    for the pod's service account. ssl_context: None for plain HTTP.
+    """
 
     def __init__(self, kubeconfig: str | None) -> None:
         self._kubeconfig = kubeconfig
@@ -56,8 +72,7 @@ class ApiAccess:
             if self._kubeconfig is None:
                 _load_from_pod(configuration)
             else:
-                # The library only warns of a missing file.
-                os.stat(self._kubeconfig)
+                _check_existence(self._kubeconfig)
                 async with asyncio.timeout(_LOAD_TIMEOUT):
                     await _load_from_file(
                         self._kubeconfig, client_configuration=configuration, persist_config=False
@@ -66,7 +81,7 @@ class ApiAccess:
                 self.ssl_context = _ssl_context(configuration)
             _valid_token(configuration.api_key.get("BearerToken", ""))
         except ConfigException as error:
-            raise AccessError(f"{self._name}: {error}; {_REMEDY}") from None
+            raise AccessError(f"{self._name}: {str(error).rstrip('.')}; {_REMEDY}") from None
         except TimeoutError:
             raise AccessError(
                 f"{self._name}: its credential program returned no token within {_LOAD_TIMEOUT:g} s"
@@ -105,6 +120,13 @@ class ApiAccess:
     @property
     def _name(self) -> str:
         return self._kubeconfig or "the pod's service account"
+
+
+def _check_existence(kubeconfig: str) -> None:
+    """Check that one of the files exists: the library only warns of missing ones. Raises OSError."""
+    paths = [os.path.expanduser(path) for path in kubeconfig.split(os.pathsep) if path]
+    if not any(map(os.path.exists, paths)):
+        os.stat(paths[0] if paths else kubeconfig)
 
 
 def _valid_token(token: str) -> str:

@@ -68,7 +68,7 @@ class ApiClient:
     async def connect(cls, kubeconfig: str | None) -> Self:
         """Load the server's address and the credentials. No request is sent yet.
 
-        kubeconfig: path of a file, None for the pod's service account. Raises ApiError if neither is usable.
+        kubeconfig: as of ApiAccess, None for the pod's service account. Raises ApiError if neither is usable.
         """
         access = ApiAccess(kubeconfig)
         try:

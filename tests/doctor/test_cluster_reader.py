@@ -19,6 +19,7 @@ from tests.controlplane.objects import node
 from tests.daemonset.manifests import apply, take_away
 from tests.doctor.test_neighbours import EVICTING, RULE
 from tests.kube.test_client import plain_kubeconfig
+from tests.ports import free_ports
 
 CONTAINERS = [{"name": "a", "image": "dcgm-exporter"}]
 NEIGHBOURS = ("cluster-autoscaler", "marked nodes", "descheduler", "node-problem-detector")
@@ -171,3 +172,15 @@ def test_a_cluster_that_cannot_be_reached(
     monkeypatch.setenv("KUBECONFIG", "/nowhere/config")
     assert main(["doctor", "--cluster"]) == 3
     assert "nodeguard doctor: the cluster cannot be read: /nowhere/config" in capsys.readouterr().err
+
+
+def test_without_a_variable_the_kubeconfig_is_that_of_the_home_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    [port] = free_ports(1)
+    (tmp_path / ".kube").mkdir()
+    plain_kubeconfig(tmp_path, f"http://127.0.0.1:{port}").rename(tmp_path / ".kube" / "config")
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert main(["doctor", "--cluster"]) == 3
+    assert f"http://127.0.0.1:{port}" in capsys.readouterr().err

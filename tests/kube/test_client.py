@@ -185,6 +185,15 @@ async def test_an_unusable_kubeconfig_is_refused(tmp_path: Path, text: str | Non
     assert str(path) in str(refused.value)
 
 
+async def test_of_a_list_of_kubeconfigs_those_that_exist_are_merged(tmp_path: Path) -> None:
+    existing = plain_kubeconfig(tmp_path, "http://192.0.2.1")
+    api = await ApiClient.connect(f"/nowhere/config:{existing}")
+    assert api.url == "http://192.0.2.1"
+    await api.close()
+    with pytest.raises(ApiError, match="/nowhere/config: No such file or directory"):
+        await ApiClient.connect("/nowhere/config:/nowhere/other")
+
+
 async def test_outside_of_a_pod_the_error_names_a_kubeconfig(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     with pytest.raises(ApiError, match="or name a kubeconfig"):

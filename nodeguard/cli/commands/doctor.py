@@ -58,7 +58,7 @@ def _parser() -> ArgumentParser:
         epilog="Exit codes: 0 passed, 1 warning, 2 failed, 3 usage error.",
     )
     add = parser.add_argument
-    add("--cluster", action="store_true", help="check the installation in a cluster, with $KUBECONFIG")
+    add("--cluster", action="store_true", help="check the installation in a cluster, as kubectl reaches it")
     add("-n", "--namespace", default="nodeguard", metavar="NAME", help="namespace of nodeguard (nodeguard)")
     add("--config", metavar="FILE", help=f"settings of the agent (default: {_CONFIG} if it exists)")
     add("--root", metavar="DIR", type=directory, help="directory that is the machine's root (/)")
@@ -109,11 +109,12 @@ async def _check_cluster(options: Namespace) -> Iterable[Diagnostic]:
     try:
         from nodeguard.doctor.cluster import check_cluster, topology_keys  # noqa: PLC0415 - needs the aggregator's packages
         from nodeguard.doctor.cluster_reader import read_cluster  # noqa: PLC0415
+        from nodeguard.kube.access import user_kubeconfig  # noqa: PLC0415
         from nodeguard.kube.client import ApiClient, ApiError  # noqa: PLC0415
     except ModuleNotFoundError:
         raise UsageError(MISSING_EXTRA) from None
     try:
-        client = await ApiClient.connect(os.environ.get("KUBECONFIG") or None)
+        client = await ApiClient.connect(user_kubeconfig())
         try:
             objects = await read_cluster(client, options.namespace)
         finally:

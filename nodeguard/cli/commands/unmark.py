@@ -36,8 +36,8 @@ def run(arguments: Sequence[str]) -> int:
     add(
         "--without-aggregator",
         action="store_true",
-        help="remove them through the Kubernetes API ($KUBECONFIG, or the pod's service account), with no "
-        "pause: before nodeguard is uninstalled",
+        help="remove them through the Kubernetes API (with the kubeconfig of kubectl, or the pod's service "
+        "account), with no pause: before nodeguard is uninstalled",
     )
     add_by(parser)
     add_output(parser, "text", "json", "yaml")
