@@ -1,4 +1,4 @@
-"""Terminal output with ANSI colors as an SVG image with text that can be selected. Pure."""
+"""Terminal output with ANSI colors as an SVG image. Pure."""
 
 from __future__ import annotations
 
