@@ -8,6 +8,7 @@ from nodeguard.cli.render.terminal import StyledLine, StyledText
 from nodeguard.fleet_api.text.phrases import count_noun
 from nodeguard.judge.formatting import format_duration
 from nodeguard.simulate.evaluation.evaluate import HELD_OUT, EvaluationResult
+from nodeguard.simulate.evaluation.rollouts import rollout_title
 from nodeguard.simulate.evaluation.rows import FaultRow, NormalDaysRow, RolloutRow, pooled
 from nodeguard.simulate.figures import Share
 
@@ -69,11 +70,8 @@ def _fault(row: FaultRow) -> tuple[str, ...]:
 
 
 def _rollout(row: RolloutRow) -> tuple[str, ...]:
-    rollout = row.rollout
-    pace = "at once" if not rollout.lasts else f"over {format_duration(round(rollout.lasts))}"
-    order = ", rack by rack" if rollout.by_rack else ""
     return (
-        f"{rollout.check} on {rollout.share:.0%} {pace}{order}",
+        rollout_title(row.rollout),
         str(row.max_quarantined),
         _share(row.suppressed),
         _seconds(row.p50),

@@ -8,6 +8,7 @@ from functools import cache
 
 from msgspec import Struct
 
+from nodeguard.fleet_api.text.phrases import count_noun
 from nodeguard.model.catalogue import Catalogue
 from nodeguard.model.policy import Policy
 from nodeguard.model.signal import Signal
@@ -21,7 +22,7 @@ from nodeguard.simulate.evaluation.episode import (
     rollout_episode,
     without_diagnosis,
 )
-from nodeguard.simulate.evaluation.rollouts import Rollout, bad_agent
+from nodeguard.simulate.evaluation.rollouts import Rollout, bad_agent, rollout_title
 from nodeguard.simulate.evaluation.rows import (
     FaultRow,
     NormalDaysRow,
@@ -100,7 +101,7 @@ def evaluate(
         for kind in plan.kinds:
             if kind in unfit or not plan.episodes:
                 continue
-            log(f"{kind}: {plan.episodes} episodes")
+            log(f"{kind}: {count_noun(plan.episodes, 'episode')}")
             tasks = [
                 (kind, seed, plan.nodes, diagnoses, plan.before)
                 for diagnoses in ((True, False) if plan.compares else (True,))
@@ -110,11 +111,11 @@ def evaluate(
             faults.append(fault_row(kind, episodes[: plan.episodes], episodes[plan.episodes :]))
         rollouts = []
         for rollout in plan.rollouts if plan.rollout_runs else ():
-            log(f"rollout of {rollout.check} on {rollout.share:.0%}: {plan.rollout_runs} runs")
+            log(f"rollout of {rollout_title(rollout)}: {count_noun(plan.rollout_runs, 'run')}")
             runs = [(rollout, seed, plan.nodes) for seed in range(plan.seed, plan.seed + plan.rollout_runs)]
             rollouts.append(rollout_row(rollout, list(pool.map(_rollout, runs))))
         if plan.days:
-            log(f"{plan.days} normal days")
+            log(count_noun(plan.days, "normal day"))
         days = [(plan.nodes, seed, plan.before) for seed in range(plan.seed, plan.seed + plan.days)]
         normal = normal_days_row(plan.nodes, list(pool.map(_normal_day, days))) if plan.days else None
     return EvaluationResult(plan, tuple(faults), tuple(rollouts), normal, unfit)

@@ -8,6 +8,7 @@ from random import Random
 from msgspec import Struct
 from msgspec.structs import replace
 
+from nodeguard.judge.formatting import format_duration
 from nodeguard.model.catalogue import Catalogue
 from nodeguard.model.check import Check, Compare, Condition
 from nodeguard.model.signal import Signal
@@ -40,6 +41,13 @@ class Rollout(Struct, frozen=True):
     share: float
     lasts: float
     by_rack: bool = False
+
+
+def rollout_title(rollout: Rollout) -> str:
+    """Return check, share, duration and order of a rollout: `port-down on 10% over 2 h`."""
+    pace = f"over {format_duration(round(rollout.lasts))}" if rollout.lasts else "at once"
+    order = ", rack by rack" if rollout.by_rack else ""
+    return f"{rollout.check} on {rollout.share:.0%} {pace}{order}"
 
 
 def bad_agent(catalogue: Catalogue, signals: Mapping[str, Signal], check_id: str) -> SimulatedAgent:

@@ -4,7 +4,8 @@ import pytest
 
 from nodeguard.cli.check_catalogue import load_catalogue
 from nodeguard.model.policy import default_policy
-from nodeguard.simulate.evaluation.evaluate import EvaluationInputs, EvaluationPlan, evaluate
+from nodeguard.simulate.evaluation.evaluate import ROLLOUTS, EvaluationInputs, EvaluationPlan, evaluate
+from nodeguard.simulate.evaluation.rollouts import Rollout, rollout_title
 from nodeguard.simulate.simulation import enforce_all
 
 
@@ -19,4 +20,13 @@ def test_a_fleet_of_16_nodes_is_evaluated() -> None:
     assert {"spine degraded", "NVLink tray"} <= set(result.unfit)
     assert result.normal_days is not None
     assert result.normal_days.fleet_nodes == 16
-    assert steps == [*(f"{row.kind}: 1 episodes" for row in result.faults), "1 normal days"]
+    assert steps == [*(f"{row.kind}: 1 episode" for row in result.faults), "1 normal day"]
+
+
+def test_each_rollout_has_a_title_of_its_own() -> None:
+    assert rollout_title(Rollout("port-down", 0.1, 0.0)) == "port-down on 10% at once"
+    assert (
+        rollout_title(Rollout("port-down", 1.0, 7200.0, by_rack=True))
+        == "port-down on 100% over 2 h, rack by rack"
+    )
+    assert len(set(map(rollout_title, ROLLOUTS))) == len(ROLLOUTS)
