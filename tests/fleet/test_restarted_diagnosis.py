@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
 from msgspec.structs import replace
 
 from nodeguard.model.finding import Health
 from nodeguard.model.mark import HOLD_ANNOTATION
 from nodeguard.model.node import Node
+from nodeguard.model.policy import Mode
 from nodeguard.wire.report import ReportedFinding
-from tests.fleet.leaves import FIRST, down, fails, fleet, wait
+from tests.fleet.leaves import FIRST, down, fails, fleet, wait, well
 from tests.fleet.scene import Fleet, finding
 from tests.fleet.test_restored_suppressions import POLICY, pass_time, restart
 
@@ -49,6 +51,55 @@ def test_old_faults_that_new_agents_report_are_no_false_alarm() -> None:
         made.report(number, *([finding(age=5.0)] if number in SPREAD else []))
     wait(made, 120.0)
     assert not made.planner.diagnosis.suppressed_checks
+
+
+@pytest.mark.parametrize("returns_healthy", [False, True])
+def test_a_domain_without_marks_stays_degraded_until_its_nodes_report(returns_healthy: bool) -> None:
+    made = fleet(80, replace(POLICY, mode=Mode.OBSERVE, diagnosis=replace(POLICY.diagnosis, enforce=())))
+    fails(made)
+    wait(made, 120.0)
+    assert (set(made.planner.diagnosis.degraded_domains), made.taints(0)) == ({FIRST}, [])
+    silent = {f"uid-{number}" for number in range(8)}
+    for uid in silent:
+        del made.reports[uid]
+    restart(made)
+    for _ in range(400):
+        made.after(10.0, quiet=silent)
+        made.carry_out()
+    assert set(made.planner.diagnosis.degraded_domains) == {FIRST}
+    if returns_healthy:
+        well(made)
+    else:  # their Nodes are deleted
+        for uid in silent:
+            made.planner.remove_node(uid)
+            made.nodes.pop(uid)
+    pass_time(made, 8_000.0, 100.0)
+    assert not made.planner.diagnosis.degraded_domains
+
+
+def test_a_restart_does_not_delay_the_recovery_of_a_domain_without_marks() -> None:
+    ends = []
+    for is_restarted in (False, True):
+        made = fleet(80, replace(POLICY, mode=Mode.OBSERVE, diagnosis=replace(POLICY.diagnosis, enforce=())))
+        fails(made)
+        wait(made, 120.0)
+        well(made)
+        pass_time(made, 1_000.0, 10.0)
+        if is_restarted:
+            reports, made.reports = made.reports, {}
+            restart(made)
+            made.after(10.0)
+            made.carry_out()
+            made.reports = reports
+            for uid, report in reports.items():
+                made.planner.record_report(uid, report, made.now)
+        else:
+            made.after(10.0)
+        while made.planner.diagnosis.degraded_domains:
+            made.after(10.0)
+            made.carry_out()
+        ends.append(made.mono)
+    assert ends[1] - ends[0] <= 60.0
 
 
 def test_a_restored_domain_explains_findings_that_seem_older_after_a_clock_jump() -> None:

@@ -15,6 +15,7 @@ from nodeguard.fleet.diagnosis.job_starts import JobStart
 from nodeguard.fleet.diagnosis.missing_agents import MissingAgents
 from nodeguard.fleet.diagnosis.node_versions import version_domains
 from nodeguard.fleet.diagnosis.recoveries import is_recovery
+from nodeguard.fleet.diagnosis.results import ALL_REPORTED
 from nodeguard.fleet.state.fleet_state import FleetState
 from nodeguard.fleet.state.latest_report import LatestReport
 from nodeguard.fleet.state.node_jobs import NodeJobs
@@ -282,9 +283,13 @@ class VoteCollector:
         monotonic clock, by uid.
 
         A stale node shows the faults of its latest report. Without any report, a node with the mark of the
-        domain shows them too, and one that stopped with the domain: nothing proves that they are over.
+        domain shows them too, and one that stopped with the domain: nothing proves that they are over. The
+        same applies to each node of a restored domain, once all agents had the time to report.
         """
         shown: dict[str, float] = {}
+        degraded, began = self.diagnosis.degraded_domains.get(domain), self.diagnosis.voting.began
+        is_restored = degraded is not None and degraded.restored
+        is_unproven = is_restored and began is not None and now - began >= ALL_REPORTED
         counts_silence = self.diagnosis.has_fault_class(STALE_CHECK, fault_classes)
         for uid in self.domain_members.nodes(domain):
             report = self._state.reports.get(uid)
@@ -292,7 +297,7 @@ class VoteCollector:
                 marks = self._state.observed_marks(uid).node.degraded
                 is_marked = any(mark.domain == domain for mark in marks)
                 stopped = self._was_silent(uid) or self._stopped_with(uid, domain)
-                times = [now] if is_marked or (counts_silence and stopped) else []
+                times = [now] if is_unproven or is_marked or (counts_silence and stopped) else []
             else:
                 times = [
                     self._last_shown(finding, began, fault_classes, now)
