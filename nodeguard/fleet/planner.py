@@ -192,7 +192,7 @@ class Planner:
             since = (decision.request.since for decision in decisions if not decision.request.injected)
             latest = max(since, default=None)
             if latest is not None:
-                nodes[uid] = max(now.mono - (now.wall - latest), nodes.get(uid, -inf))
+                nodes[uid] = max(now.mono_of(latest), nodes.get(uid, -inf))
         return nodes
 
     def record_report(self, uid: str, report: Report, now: Instant) -> None:

@@ -141,8 +141,8 @@ def describe_domain(planner: Planner, path: str, now: Instant) -> DomainView:
         planner, path
     )
     siblings = _siblings(planner, path)
-    first_vote = now.wall - (now.mono - degraded.began) if degraded else 0.0
-    since = now.wall - (now.mono - degraded.since) if degraded else 0.0
+    first_vote = now.wall_of(degraded.began) if degraded else 0.0
+    since = now.wall_of(degraded.since) if degraded else 0.0
     parent = diagnosis.members.parent(path)
     incident = planner.incident(shared_incident_name(degraded.name)) if degraded else None
     children = sorted(

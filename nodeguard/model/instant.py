@@ -27,6 +27,10 @@ class Instant(Struct, frozen=True):
         """Return an earlier time of this boot in seconds since the epoch, as this clock sees it."""
         return self.wall - (self.mono - mono)
 
+    def mono_of(self, wall: float) -> float:
+        """Return a time in seconds since the epoch, as this clock sees it, in seconds of `mono`."""
+        return self.mono - (self.wall - wall)
+
 
 # A broken clock may show times that no calendar has. The text is then the nearest time that a calendar has.
 _EARLIEST, _LATEST = 0.0, 253_402_300_799.0

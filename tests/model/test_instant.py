@@ -6,7 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeguard.model.instant import parse_http_date, parse_or_zero, parse_rfc3339, precise_rfc3339, rfc3339
+from nodeguard.model.instant import (
+    Instant,
+    parse_http_date,
+    parse_or_zero,
+    parse_rfc3339,
+    precise_rfc3339,
+    rfc3339,
+)
 
 LAST = 253_402_300_799
 
@@ -51,6 +58,11 @@ def test_forms_of_rfc_3339(text: str, wall: float) -> None:
 def test_anything_else_is_rejected(text: object) -> None:
     with pytest.raises(ValueError, match=r".*"):
         parse_rfc3339(text)
+
+
+def test_the_two_clocks_of_an_instant_convert_into_each_other() -> None:
+    now = Instant(wall=1_000.0, mono=50.0, boot_id="b")
+    assert (now.wall_of(40.0), now.mono_of(990.0)) == (990.0, 40.0)
 
 
 def test_an_http_date_needs_no_weekday() -> None:

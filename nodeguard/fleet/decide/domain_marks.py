@@ -166,8 +166,9 @@ class DomainMarks:
             )
             if degraded is None or not diagnosis.has_fault_class(check, degraded.fault_classes):
                 continue
-            began = now.wall - (now.mono - degraded.began)
-            if since >= began - BEFORE_FIRST_VOTE or (trusts_restored and degraded.restored):
+            if since >= now.wall_of(degraded.began) - BEFORE_FIRST_VOTE or (
+                trusts_restored and degraded.restored
+            ):
                 return mark.domain
         return ""
 
@@ -179,7 +180,7 @@ class DomainMarks:
         suppression = self._votes.diagnosis.suppression(cause.check, uid)
         if suppression is None or not suppression.retracts:
             return False
-        began = now.wall - (now.mono - suppression.began)
+        began = now.wall_of(suppression.began)
         is_of_episode = began - _CLOCK_TOLERANCE <= cause.since <= now.wall + _CLOCK_TOLERANCE
         return is_of_episode and not self._votes.is_confirmed(uid, cause.check)
 

@@ -147,4 +147,4 @@ def _suppression(incident: Incident, now: Instant) -> SuppressedCheck:
 
 def _mono(at: float, now: Instant) -> float:
     """Return a past time in seconds of the monotonic clock. at: in seconds since the epoch."""
-    return now.mono - max(0.0, now.wall - at)
+    return min(now.mono, now.mono_of(at))

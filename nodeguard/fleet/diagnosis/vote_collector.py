@@ -146,7 +146,7 @@ class VoteCollector:
         """Yield the starts of jobs on a node, in seconds of the monotonic clock."""
         for job in self._state.jobs.jobs(uid):
             for at in job.starts:
-                yield JobStart(job.name, self._now.mono - (self._now.wall - at))
+                yield JobStart(job.name, self._now.mono_of(at))
 
     def _is_marked(self, uid: str) -> bool:
         """Return whether a node carries the mark of a domain: then it counts before its first report."""
@@ -324,8 +324,7 @@ class VoteCollector:
         node, degraded = self._state.nodes.get(uid), self.diagnosis.degraded_domains.get(domain)
         if node is None or node.ready or degraded is None:
             return False
-        began = self._now.wall - (self._now.mono - degraded.began)
-        return node.not_ready_since >= began - _TOGETHER
+        return node.not_ready_since >= self._now.wall_of(degraded.began) - _TOGETHER
 
     def nodes_showing(self, check: str) -> dict[str, float]:
         """Return the nodes that show a check in their latest report, also those that may not vote, with the
@@ -341,7 +340,7 @@ class VoteCollector:
         """Return when a check began to fire in a report that shows it, in seconds of the monotonic clock."""
         found = zip(report.findings, report.began, strict=True)
         began = min(began for finding, began in found if finding.check == check)
-        return self._now.mono - max(0.0, self._now.wall - began)
+        return min(self._now.mono, self._now.mono_of(began))
 
     def _last_shown(
         self, finding: ReportedFinding, began: float, fault_classes: Collection[str], now: float
@@ -356,7 +355,7 @@ class VoteCollector:
         ):
             return now
         latest = began + finding.age - min((item.age for item in finding.evidence), default=finding.age)
-        return self._now.mono - max(0.0, self._now.wall - latest)
+        return min(self._now.mono, self._now.mono_of(latest))
 
     def symptom(self, uid: str, fault_classes: tuple[str, ...]) -> Symptom | None:
         """Return the symptom of a node for some fault classes, any if empty; None if it has none."""

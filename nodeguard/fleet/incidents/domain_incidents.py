@@ -132,7 +132,7 @@ class SharedIncidents:
         if diagnosis.suppression(check, uid):
             return shared_incident_name(f"{CHECK}{check}")
         for domain, degraded in diagnosis.degraded_domains.items():
-            began = now.wall - (now.mono - degraded.began)
+            began = now.wall_of(degraded.began)
             if (
                 uid in self._votes.domain_members.nodes(domain)
                 and diagnosis.has_fault_class(check, degraded.fault_classes)
@@ -164,7 +164,7 @@ def domain_incident(
         cause=degraded.fault_classes[0] if degraded.fault_classes else "domain-degraded",
         health=Health.SUSPECT,
         state=decision.state,
-        first_seen=now.wall - (now.mono - degraded.began),
+        first_seen=now.wall_of(degraded.began),
         last_transition=0.0,
         domain=degraded.domain,
         scope=scope,
@@ -183,7 +183,7 @@ def check_incident(suppressed: SuppressedCheck, find_symptom: FindSymptom, now: 
     """Return the incident of a suppressed check."""
     confinement = None
     if suppressed.confined_at is not None:
-        confinement = Confinement(now.wall - (now.mono - suppressed.confined_at), suppressed.size)
+        confinement = Confinement(now.wall_of(suppressed.confined_at), suppressed.size)
     return Incident(
         name=shared_incident_name(f"{CHECK}{suppressed.check}"),
         node="",
@@ -192,7 +192,7 @@ def check_incident(suppressed: SuppressedCheck, find_symptom: FindSymptom, now: 
         cause=suppressed.check,
         health=Health.WARNING,
         state=IncidentState.OPEN,
-        first_seen=now.wall - (now.mono - suppressed.began),
+        first_seen=now.wall_of(suppressed.began),
         last_transition=0.0,
         fault_class="held",
         component=suppressed.domain,

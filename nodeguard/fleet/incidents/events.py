@@ -9,7 +9,7 @@ from nodeguard.fleet.diagnosis.results import JOB
 from nodeguard.model.finding import Health
 from nodeguard.model.incident import GRANTED_STATES, DiagnosisRecord, Incident, IncidentState
 from nodeguard.model.job import add_jobs, jobs_text
-from nodeguard.model.mark import Mark
+from nodeguard.model.mark import MARK_OF_HEALTH, Mark
 from nodeguard.model.target import target_label
 
 
@@ -58,7 +58,6 @@ def event_of(before: Incident | None, after: Incident) -> IncidentEvent | None:
     """
     if after.parent or after.state not in _REASONS:
         return None
-    before = _with_known_mark(before, after)
     rose = before is not None and before.is_open and after.health.rank > before.health.rank
     if before is not None and _news(before) == _news(after) and not rose:
         return None
@@ -134,33 +133,34 @@ def update_incident(before: Incident | None, now: Incident, wall: float) -> Inci
         return replace(now, last_transition=wall)
     if before.state == IncidentState.RESOLVED:
         return replace(now, last_transition=wall, occurrences=before.occurrences + 1)
-    recorded, before = before, _with_known_mark(before, now) or before
-    same = replace(
+    jobs, jobs_omitted = add_jobs((before.jobs, before.jobs_omitted), (now.jobs, now.jobs_omitted))
+    record = _diagnosis_record(before.diagnosis, now.diagnosis)
+    updated = replace(
         now,
         first_seen=before.first_seen,
         last_transition=before.last_transition,
         occurrences=before.occurrences,
         message=now.message or before.message,
         highest_health=before.worst_health if before.worst_health.rank > now.health.rank else None,
+        jobs=jobs,
+        jobs_omitted=jobs_omitted,
+        diagnosis=record,
     )
-    jobs = add_jobs((before.jobs, before.jobs_omitted), (now.jobs, now.jobs_omitted))
-    record = _diagnosis_record(before.diagnosis, now.diagnosis)
-    same = replace(same, jobs=jobs[0], jobs_omitted=jobs[1], diagnosis=record)
-    if _gist(same) != _gist(before):
-        return replace(same, last_transition=wall)
+    if _gist(updated) != _gist(before):
+        return replace(updated, last_transition=wall)
     # The jobs are read after the incident was opened, and it may begin to recover: that is no transition.
-    is_same = record is before.diagnosis and jobs == (before.jobs, before.jobs_omitted)
-    return recorded if is_same and before is recorded else same
+    is_same = record is before.diagnosis and (jobs, jobs_omitted) == (before.jobs, before.jobs_omitted)
+    return before if is_same else updated
 
 
-def _with_known_mark(before: Incident | None, now: Incident) -> Incident | None:
-    """Return the earlier incident with the current mark, if its record has none though one was set."""
-    has_mark = {*GRANTED_STATES, IncidentState.RECOVERING}
-    if before is None or before.mark is not None or now.mark is None:
-        return before
-    if before.state not in has_mark or now.state not in has_mark:
-        return before
-    return replace(before, mark=now.mark)
+def with_mark(incident: Incident) -> Incident:
+    """Return a recorded incident of a node with its mark: the record of an earlier version has none, and its
+    health names it.
+    """
+    has_mark = incident.state in GRANTED_STATES or incident.state == IncidentState.RECOVERING
+    if incident.mark is not None or not incident.node or not has_mark:
+        return incident
+    return replace(incident, mark=MARK_OF_HEALTH.get(incident.health))
 
 
 def _diagnosis_record(before: DiagnosisRecord | None, now: DiagnosisRecord | None) -> DiagnosisRecord | None:

@@ -11,7 +11,13 @@ from msgspec import Struct
 
 from nodeguard.fleet.decide.admission import MarkDecision
 from nodeguard.fleet.decide.release import CauseKey, Proof
-from nodeguard.fleet.incidents.events import IncidentEvent, event_of, resolve, update_incident
+from nodeguard.fleet.incidents.events import (
+    IncidentEvent,
+    event_of,
+    resolve,
+    update_incident,
+    with_mark,
+)
 from nodeguard.fleet.incidents.limits import (
     MAX_INJECTED,
     MAX_INJECTED_PER_NODE,
@@ -99,7 +105,7 @@ class IncidentTracker:
 
     def restore(self, incidents: Iterable[Incident]) -> None:
         """Restore the incidents from before this start."""
-        for incident in incidents:
+        for incident in map(with_mark, incidents):
             self.incidents.setdefault(incident.uid, {})[incident.name] = incident
             self.touch(incident.uid)
         self._update_counts()
