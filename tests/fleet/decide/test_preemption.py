@@ -250,9 +250,9 @@ def test_rehearsals_change_no_mark_of_a_real_fault(
         pools=(Pool("a", {"pool": "a"}), Pool("b", {"pool": "b"}, 0.5)),
         topologies=(TopologyLabels("rack", ("rack",)),),
     )
-    alone, mixed = Fleet(24, policy), Fleet(24, policy)
+    plain, mixed = Fleet(24, policy), Fleet(24, policy)
     for kind, (number, check, health) in steps:
-        for fleet in (alone, mixed):
+        for fleet in (plain, mixed):
             fleet.after(10.0)
             if kind == "end":
                 fleet.report(number)
@@ -262,8 +262,8 @@ def test_rehearsals_change_no_mark_of_a_real_fault(
                 inject(fleet, number, check, health)
             fleet.carry_out(12)
         real = {uid: node.taints for uid, node in mixed.nodes.items() if int(uid.removeprefix("uid-")) % 3}
-        assert real == {uid: node.taints for uid, node in alone.nodes.items() if uid in real}
+        assert real == {uid: node.taints for uid, node in plain.nodes.items() if uid in real}
         mixed.after(10.0)
         rest = mixed.plan()
         assert (rest.nodes, rest.released) == ((), ())
-        alone.after(10.0)
+        plain.after(10.0)
