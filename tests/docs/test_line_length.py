@@ -1,0 +1,20 @@
+"""Prose that people write has lines of at most 120 characters; tables and code blocks may be wider."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.docs.pages import PAGES, text
+from tests.paths import ROOT
+
+_MOST = 120
+_RECORDS = [str(path.relative_to(ROOT)) for path in sorted(ROOT.glob("docs/decisions/*.md"))]
+_FENCED = re.compile(r"^ *```.*?^ *```", re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("page", ["CHANGELOG.md", *PAGES, *_RECORDS])
+def test_prose_has_short_lines(page: str) -> None:
+    prose = _FENCED.sub("", text(page)).splitlines()
+    assert [line for line in prose if len(line) > _MOST and not line.startswith(("|", "    "))] == []
