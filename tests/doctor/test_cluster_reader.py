@@ -131,10 +131,10 @@ def test_neighbours_in_a_real_cluster(
         "descheduler": "failed",
         "node-problem-detector": "warning",
     }
-    assert "Karpenter may delete 1 marked nodes" in results["marked nodes"]["message"]
+    assert "Karpenter may delete 1 of 1 marked nodes" in results["marked nodes"]["message"]
     controlplane.kubectl("annotate", "node", "gpu-1", "karpenter.sh/do-not-disrupt=true")
     _, results = diagnose(capsys)
-    assert "cluster-autoscaler may delete 1 marked nodes" in results["marked nodes"]["message"]
+    assert "cluster-autoscaler may delete 1 of 1 marked nodes" in results["marked nodes"]["message"]
     monkeypatch.setenv("KUBECONFIG", str(limited_kubeconfig(controlplane, tmp_path)))
     _, results = diagnose(capsys)
     for name in ("descheduler", "node-problem-detector"):

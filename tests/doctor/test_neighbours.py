@@ -84,16 +84,16 @@ def test_a_cluster_without_neighbours_passes() -> None:
         (
             {"nodes": (MARKED,), "deployments": autoscaler()},
             "marked nodes", "warning",
-            "cluster-autoscaler may delete 1 marked nodes, empty or with few running pods: gpu-1",
+            "cluster-autoscaler may delete 1 of 1 marked nodes, empty or with few running pods: gpu-1",
         ),
         (
             {"nodes": (POOLED,)},
             "marked nodes", "warning",
-            "Karpenter may delete 1 marked nodes, empty or with few running pods: gpu-1",
+            "Karpenter may delete 1 of 1 marked nodes, empty or with few running pods: gpu-1",
         ),
         ({"nodes": annotated(POOLED, "karpenter.sh/do-not-disrupt", value="no")}, "marked nodes", "warning", "Karpenter"),
         ({"nodes": annotated(POOLED, "karpenter.sh/do-not-disrupt")}, "marked nodes", "passed", "no autoscaler"),
-        ({"nodes": (MARKED,)}, "marked nodes", "passed", "no autoscaler may scale down any of the 1 marked nodes"),
+        ({"nodes": (MARKED,)}, "marked nodes", "passed", "no autoscaler may scale down a marked node"),
         ({"cronjobs": (Workload("kube-system", "descheduler"),)}, "descheduler", "skipped", "found, without"),
         ({"descheduler_policies": ConfigTexts((EVICTING,))}, "descheduler", "failed", "evicts running pods"),
         ({"descheduler_policies": ConfigTexts(("kind: DeschedulerPolicy\na: *b",))}, "descheduler", "skipped", "cannot be read"),
@@ -155,8 +155,8 @@ def test_each_autoscaler_that_may_delete_marked_nodes_is_reported() -> None:
     other = replace(MARKED, name="gpu-2")
     result = check(nodes=(POOLED, other), deployments=autoscaler())["marked nodes"]
     assert result.message == (
-        "Karpenter may delete 1 marked nodes, empty or with few running pods: gpu-1; "
-        "cluster-autoscaler may delete 2 marked nodes, empty or with few running pods: gpu-1, gpu-2"
+        "Karpenter may delete 1 of 2 marked nodes, empty or with few running pods: gpu-1; "
+        "cluster-autoscaler may delete 2 of 2 marked nodes, empty or with few running pods: gpu-1, gpu-2"
     )
 
 
