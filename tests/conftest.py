@@ -62,15 +62,14 @@ def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
     """Mark tests with the tools that their fixtures need, and with the group that runs in the same process.
 
     Tests on the shared cluster are a group, since each clears it, and so are those of a kubelet, since its images and
-    nodes take half a minute. Otherwise a file is a group: its fixtures are made once.
+    nodes take half a minute. The other tests of a file run in any process: some files take minutes.
     """
     for item in items:
         fixtures = set(getattr(item, "fixturenames", ()))
         for fixture in _TOOLS.keys() & fixtures:
             item.add_marker(_TOOLS[fixture])
-        file = item.nodeid.partition("::")[0]
-        group = next((_SHARED[name] for name in _SHARED if name in fixtures), file)
-        item.add_marker(pytest.mark.xdist_group(group))
+        for group in {_SHARED[name] for name in _SHARED.keys() & fixtures}:
+            item.add_marker(pytest.mark.xdist_group(group))
 
 
 @pytest.fixture(scope="session", autouse=True)

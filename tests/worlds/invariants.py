@@ -119,11 +119,12 @@ class Invariants:
         self._passing = passing
 
     def _proves(self, report: Report, cause: MarkCause) -> bool:
-        """Return whether the check of a cause passes on its target, and fires nowhere; and whether no fault of
-        it is injected there.
+        """Return whether the check of a cause passes on its target, and fires nowhere; and, of the cause of an
+        injected fault, whether it is injected no more. An injected fault keeps no mark of a real one.
         """
         key = cause.check, cause.target
-        if any((fault.finding.check, fault.finding.target) == key for fault in report.injections):
+        injected = (fault.finding for fault in report.injections)
+        if cause.injected and any((finding.check, finding.target) == key for finding in injected):
             return False
         return all(finding.check != cause.check for finding in report.findings) and any(
             cause.check in group.checks and cause.target in group.targets for group in report.passing
@@ -254,6 +255,7 @@ class Invariants:
             require(cause.since >= began - 1.0, "only marks of the episode are retracted", what, cause)
         elif mark.reason == "preempted":
             require(cause.injected, "only the mark of an injected fault is preempted", what)
+            world.preempted.add(node.name)
             waits = (
                 decision
                 for decisions in world.planner.decisions.values()

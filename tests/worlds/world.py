@@ -28,7 +28,7 @@ _HEARTBEAT, _NOT_READY_AFTER = 10.0, 45.0
 
 class World:
     """One world. counts: steps and situations so far. changes: `+` and `-` for each taint of nodeguard that
-    was set and removed, by Node and key.
+    was set and removed, by Node and key. preempted: Nodes that lost the mark of an injected fault to a real one.
     """
 
     def __init__(self, history: History, *, crashes: bool = False) -> None:
@@ -40,6 +40,7 @@ class World:
         self.cluster = WorldCluster(lambda node: None, lambda uid: None)
         self.counts: Counter[str] = Counter()
         self.changes: dict[tuple[str, str], str] = {}
+        self.preempted: set[str] = set()
         self.flying: dict[str, tuple[DesiredNode | DeviceRule | str, str]] = {}
         self.lost = self.slow = 0
         self.dismissed: set[str] = set()

@@ -110,7 +110,7 @@ def test_a_table_of_a_small_fleet_with_a_policy(tmp_path: Path, capsys: pytest.C
     captured = capsys.readouterr()
     assert captured.out.startswith("evaluation - 16 nodes, seeds from 1; ")
     assert "\nleaf dead  " in captured.out
-    assert "leaf dead: 1 episodes\n" in captured.err
+    assert "leaf dead: 1 episode\n" in captured.err
 
 
 @pytest.mark.parametrize(
