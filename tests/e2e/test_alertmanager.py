@@ -42,8 +42,8 @@ POLICY = {
 # The names of the alerts for incidents and fatal nodes.
 ALERTS = ["NodeguardIncident", "NodeguardSuspectIncident", "NodeguardFatalNodeSchedulable"]
 
-# The panels of the fleet without data where marks are set on domains only, and none is withheld.
-EMPTY = ["Fatal nodes that still get work", "Requests withheld", "Budgets"]
+# The panels of the fleet with a query without data: marks are set on domains only, none is withheld or injected.
+EMPTY = ["Fatal nodes that still get work", "Marks set", "Marks released", "Requests withheld", "Budgets"]
 
 
 class ReportingNodes:
