@@ -127,9 +127,10 @@ def _deletion(objects: ClusterObjects) -> Diagnostic:
         if (unprotected := [node.name for node in nodes if node.annotations.get(annotation) != "true"])
     ]
     if not conflicts:
-        return passed(name, f"no autoscaler may scale down a marked node")
+        return passed(name, "no autoscaler may scale down a marked node")
     messages = [
-        f"{tool} may delete {len(nodes)} of {len(marked)} marked nodes, empty or with few running pods: {first_names(nodes)}"
+        f"{tool} may delete {len(nodes)} of {len(marked)} marked nodes, empty or with few running pods: "
+        f"{first_names(nodes)}"
         for tool, _, _, nodes in conflicts
     ]
     remedies = [
