@@ -181,7 +181,8 @@ class Acceptance:
         )
         assert scene.nodeguard_fields(self.site.cluster, NODE) == []
         status = " ".join(self._ask(ENFORCE, "nodeguard status").split())
-        assert "OBSERVE MODE - no new mark is set. 1 node would be quarantined, within budget" in status
+        assert "OBSERVE MODE - no new mark is set. No mark of a real fault is requested" in status
+        assert f"injected: {CHECK}, dry run" in status
         described = self._ask(ENFORCE, "nodeguard describe node gpu-7", _for(NODE))
         assert "dry run" in described
         events = " ".join(self.operator.run(ENFORCE, DESCRIBE_NODE, _for(NODE)).split())
