@@ -46,7 +46,7 @@ class Pipeline:
     too.
 
     catalogue: the present one. xid_events: number of Xids that were evaluated, by target and code; code 0 for
-    those without a known one.
+    an Xid that the catalogue does not have.
     """
 
     def __init__(
