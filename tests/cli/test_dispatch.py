@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
 from importlib import import_module
@@ -71,7 +70,6 @@ def completions(script: Path, *words: str) -> set[str]:
     return set(ran.stdout.split())
 
 
-@pytest.mark.skipif(shutil.which("bash") is None, reason="no bash")
 def test_bash_completes_commands_options_and_values(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

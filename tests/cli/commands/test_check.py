@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
@@ -19,6 +18,7 @@ from nodeguard.cli.render.verdict_json import CheckOutput
 from nodeguard.cli.streams import in_color
 from nodeguard.model.finding import DataStatus
 from tests.paths import ROOT
+from tests.root import needs_root
 
 HEALTHY = str(bundle_path("healthy-dgx-h100"))
 LOST = str(bundle_path("gpu-off-bus"))
@@ -247,7 +247,7 @@ def test_a_closed_pipe_prints_no_traceback() -> None:
         assert running.stderr.read() == b""
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="becoming another user takes root")
+@needs_root
 def test_without_privileges_it_checks_what_it_can() -> None:
     become = "import os, sys; os.setgroups([]); os.setgid(65534); os.setuid(65534); sys.argv = ['nodeguard', 'check'];"
     code = f"{become} from nodeguard.cli.main import main; sys.exit(main())"
