@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import pytest
 from msgspec.structs import replace
 
 from nodeguard.fleet.planner import Planner
@@ -12,11 +11,9 @@ from nodeguard.model.mark import STATE_ANNOTATION, Mark, MarkRecord
 from nodeguard.model.policy import (
     CheckLimit,
     GracePeriods,
-    InjectionPolicy,
     MarkWrites,
     Mode,
     Policy,
-    Silence,
     SoakPeriod,
 )
 from tests.fleet.scene import AT_ONCE, CHECKS, WIDE, Fleet, finding, foreign, in_order, states
@@ -146,63 +143,6 @@ def test_a_restored_incident_stays_until_its_node_reports() -> None:
     fleet.report(0)
     [over] = fleet.carry_out().incidents
     assert (over.state, over.occurrences) == (IncidentState.RESOLVED, 1)
-
-
-def test_an_edited_rule_stays_and_blocks_nothing() -> None:
-    fleet = Fleet(2)
-    fleet.publish(0)
-    fleet.report(0, finding())
-    fleet.carry_out()
-    [rule] = fleet.rules.values()
-    for state in ("", "{", '{"causes":[]}', rule.state.replace("quarantine", "suspect")):
-        fleet.rules[rule.name] = replace(rule, state=state)
-        fleet.restart()
-        fleet.report(0)
-        fleet.report(1, finding())
-        plan = fleet.carry_out()
-        assert plan.rules_gone == ()
-        assert fleet.marked() == [1]
-    fleet.report(0, finding())
-    fleet.carry_out()
-    assert decode_record(fleet.rules[rule.name].state)
-
-
-def test_a_written_node_does_not_confirm_its_device_rules() -> None:
-    fleet = Fleet(20, replace(AT_ONCE, budget=replace(WIDE, fleet=0.05)))
-    fleet.publish(0)
-    every = [f"gpu/0000:{0x3B + at:02x}:00" for at in range(8)]
-    fleet.report(0, *(finding(target=slot, component="") for slot in every[:7]))
-    fleet.carry_out()
-    first = tuple(finding(target=slot, component="") for slot in every[1:])
-    fleet.report(0, *first, proven=(in_order(targets=every[:1]),))
-    plan = fleet.plan()
-    assert (len(plan.nodes), len(plan.rules), len(plan.rules_gone)) == (1, 1, 1)
-    fleet.planner.record_issued(plan)
-    fleet.planner.record_written("uid-0", plan.nodes[0].state)
-    fleet.mark(plan.nodes[0])
-    fleet.publish(1)
-    fleet.report(1, *(finding(target=slot, component="") for slot in every))
-    assert fleet.plan().rules == ()
-    assert fleet.plan().nodes == ()
-
-
-def test_a_device_mark_is_released_once_even_if_its_rule_is_deleted_late() -> None:
-    fleet = Fleet(1)
-    fleet.publish(0)
-    fleet.report(0, finding())
-    fleet.carry_out()
-    fleet.report(0)
-    plan = fleet.plan()
-    fleet.planner.record_issued(plan)
-    for node in plan.nodes:
-        fleet.planner.record_written(node.uid, node.state)
-        fleet.mark(node)
-    assert fleet.plan().nodes == ()
-    fleet.restart()
-    plan = fleet.plan()
-    assert (plan.nodes, len(plan.rules_gone)) == ((), 1)
-    [past] = (decode_record(fleet.nodes["uid-0"].annotations[STATE_ANNOTATION]) or MarkRecord()).past_charges
-    assert past.occurrences == 1
 
 
 def test_a_marked_node_is_charged_though_its_driver_is_dead_and_its_agent_silent() -> None:
@@ -392,30 +332,3 @@ def test_a_taint_in_removal_is_not_foreign() -> None:
     fleet.after(1.0)
     [node] = fleet.plan().nodes
     assert [taint.key for taint in node.taints] == [Mark.SUSPECT.key]
-
-
-@pytest.mark.parametrize("injected", [False, True])
-def test_a_silence_ends_for_a_fault_that_is_there(injected: bool) -> None:
-    silence = Silence(node="node-1", until=1_700_000_100.0)
-    policy = replace(AT_ONCE, silences=(silence,), injection=InjectionPolicy(allowed=True))
-    fleet = Fleet(20, policy)
-    faults = (finding("gpu-lost"),)
-    fleet.report(1, *(() if injected else faults), injected=faults if injected else ())
-    fleet.carry_out()
-    fleet.after(99.0)
-    plan = fleet.carry_out()
-    assert (fleet.marked(), plan.incidents, fleet.planner.incidents) == ([1], (), {})
-    fleet.after(1.0)
-    plan = fleet.carry_out()
-    [incident] = plan.incidents
-    assert (incident.state, incident.cause) == (IncidentState.MARKED, "gpu-lost")
-    assert len(plan.events) == 1
-
-
-def test_a_silence_ends_for_a_warning() -> None:
-    silence = Silence(checks=("gpu-hot",), until=1_700_000_100.0)
-    fleet = Fleet(2, replace(AT_ONCE, silences=(silence, Silence(checks=("gpu-ecc",)))))
-    fleet.report(1, finding("gpu-hot", health=Health.WARNING), finding("gpu-ecc", "node"))
-    fleet.carry_out()
-    fleet.after(100.0)
-    assert [incident.cause for incident in fleet.carry_out().incidents] == ["gpu-hot"]

@@ -63,9 +63,7 @@ def test_a_domain_without_marks_stays_degraded_until_its_nodes_report(returns_he
     for uid in silent:
         del made.reports[uid]
     restart(made)
-    for _ in range(400):
-        made.after(10.0, quiet=silent)
-        made.carry_out()
+    pass_time(made, 4_000.0, 10.0, silent)
     assert set(made.planner.diagnosis.degraded_domains) == {FIRST}
     if returns_healthy:
         well(made)
@@ -122,14 +120,10 @@ def test_nodes_without_a_mark_that_stopped_with_the_domain_keep_it_degraded() ->
     made.after(60.0, quiet=silent)
     for number in range(3):
         made.change(number, ready=False, not_ready_since=made.wall)
-    for _ in range(600):
-        made.after(10.0, quiet=silent)
-        made.carry_out()
+    pass_time(made, 6_000.0, 10.0, silent)
     assert made.taints(0) == [DOMAIN]
     for uid in silent:
         del made.reports[uid]
     restart(made)
-    for _ in range(600):
-        made.after(10.0, quiet=silent)
-        made.carry_out()
+    pass_time(made, 6_000.0, 10.0, silent)
     assert made.taints(0) == [DOMAIN]

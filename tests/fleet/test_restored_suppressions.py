@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from msgspec.structs import replace
 
 from nodeguard.model.finding import Health
@@ -31,9 +33,9 @@ def suppressed_fleet(numbers: list[int], fault: ReportedFinding) -> Fleet:
     return made
 
 
-def pass_time(made: Fleet, seconds: float, turn: float) -> None:
+def pass_time(made: Fleet, seconds: float, turn: float, quiet: Collection[str] = ()) -> None:
     for _ in range(int(seconds / turn)):
-        made.after(turn)
+        made.after(turn, quiet)
         made.carry_out()
 
 

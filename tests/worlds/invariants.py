@@ -27,7 +27,7 @@ from nodeguard.model.node import PREFIX, Node
 from nodeguard.model.policy import Mode
 from nodeguard.wire.report import Report
 from tests.fleet.plain_silence import silence
-from tests.worlds.usage import BudgetCount, degraded_marks, domains_of, node_record, record_of
+from tests.worlds.usage import BudgetCount, domain_budget_excess, domains_of, node_record, record_of
 
 if TYPE_CHECKING:
     from tests.worlds.world import World
@@ -341,46 +341,8 @@ class Invariants:
         after_count = BudgetCount(nodes, after, rules_after.values(), policy, wall)
         excess = after_count.excess(before_count)
         require(not excess, "no budget is exceeded", excess)
-        self._check_domain_budget(records, after)
-
-    def _check_domain_budget(
-        self, before: dict[str, tuple[MarkRecord, ...]], after: dict[str, tuple[MarkRecord, ...]]
-    ) -> None:
-        world, budget = self._world, self._world.policy.budget
-        old, new = degraded_marks(before), degraded_marks(after)
-        if not new or new.keys() <= old.keys():
-            return
-        nodes = world.cluster.nodes
-        limit = max(1, int(budget.degraded * len(nodes) + 1e-9))
-        first = max(1, int(budget.first * len(nodes) + 1e-9))
-        marked = {uid for uid in new if uid in nodes}
-        domains = {mark.domain for marks in new.values() for mark in marks}
-        within = min(
-            (
-                sum(1 for node in nodes.values() if domain in domains_of(node))
-                for domain in domains
-                if all(domain in domains_of(nodes[uid]) for uid in marked)
-            ),
-            default=None,
-        )
-        require(
-            len(marked) <= limit or (within is not None and within <= first),
-            "no budget of degraded domains is exceeded",
-            f"{len(marked)} of {limit} nodes, a first domain {first}, domains {sorted(domains)}",
-        )
-        names = {mark.name or mark.domain: mark.since for marks in old.values() for mark in marks}
-        added = {
-            mark.name or mark.domain
-            for marks in new.values()
-            for mark in marks
-            if (mark.name or mark.domain) not in names
-        }
-        recent = sum(1 for since in names.values() if world.wall - since < 3600.0)
-        require(
-            not added or recent + len(added) <= budget.domains,
-            "no more new degraded domains in an hour than their budget",
-            f"{recent} and {sorted(added)} of {budget.domains}",
-        )
+        for invariant, excess in domain_budget_excess(records, after, nodes, policy.budget, wall):
+            require(not excess, invariant, excess)
 
     # Writes.
 

@@ -6,14 +6,14 @@ The usage counts each pending write together with what is observed: any write ma
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from math import inf
 
 from nodeguard.fleet.state.node_marks import decode_record
 from nodeguard.model.mark import STATE_ANNOTATION, DegradedMark, DeviceRule, Mark, MarkRecord
 from nodeguard.model.node import Node
-from nodeguard.model.policy import Policy
+from nodeguard.model.policy import Budget, Policy
 
 # A node in parts: an eighth is one GPU of eight.
 _NODE, _GPU = 8, 1
@@ -125,3 +125,40 @@ def degraded_marks(records: Mapping[str, Iterable[MarkRecord]]) -> dict[str, set
     """Return the marks of domains on each Node that may have one, by uid."""
     marks = {uid: {mark for record in of for mark in record.degraded} for uid, of in records.items()}
     return {uid: of for uid, of in marks.items() if of}
+
+
+def domain_budget_excess(
+    before: Mapping[str, tuple[MarkRecord, ...]],
+    after: Mapping[str, tuple[MarkRecord, ...]],
+    nodes: Mapping[str, Node],
+    budget: Budget,
+    wall: float,
+) -> Iterator[tuple[str, str]]:
+    """Yield what exceeds the budget of degraded domains, with the broken invariant.
+
+    before, after: the records of Nodes by uid, with pending writes. wall: seconds since the epoch.
+    """
+    old, new = degraded_marks(before), degraded_marks(after)
+    if not new or new.keys() <= old.keys():
+        return
+    limit = max(1, int(budget.degraded * len(nodes) + 1e-9))
+    first = max(1, int(budget.first * len(nodes) + 1e-9))
+    marked = {uid for uid in new if uid in nodes}
+    domains = {mark.domain for marks in new.values() for mark in marks}
+    within = min(
+        (
+            sum(1 for node in nodes.values() if domain in domains_of(node))
+            for domain in domains
+            if all(domain in domains_of(nodes[uid]) for uid in marked)
+        ),
+        default=None,
+    )
+    if len(marked) > limit and (within is None or within > first):
+        detail = f"{len(marked)} of {limit} nodes, a first domain {first}, domains {sorted(domains)}"
+        yield "no budget of degraded domains is exceeded", detail
+    names = {mark.name or mark.domain: mark.since for marks in old.values() for mark in marks}
+    added = {mark.name or mark.domain for marks in new.values() for mark in marks} - names.keys()
+    recent = sum(1 for since in names.values() if wall - since < 3600.0)
+    if added and recent + len(added) > budget.domains:
+        detail = f"{recent} and {sorted(added)} of {budget.domains}"
+        yield "no more new degraded domains in an hour than their budget", detail
