@@ -157,13 +157,7 @@ class DeviceRuleWriter:
 
     def changed(self, thing: ObservedRule) -> None:
         """Handle a rule that is new or has changed."""
-        before = self._observed.get(thing.rule.name)
-        if (
-            before is None
-            or before.uid != thing.uid
-            or version_number(before.version) < version_number(thing.version)
-        ):
-            self._store(thing)
+        self._store(thing)
         self._compare(thing.rule.name)
 
     def gone(self, uid: str) -> None:
@@ -253,9 +247,16 @@ class DeviceRuleWriter:
         raise error
 
     def _store(self, observed: ObservedRule) -> None:
-        """Store a rule from the watch, or from a response before the watch delivers it."""
-        self._observed[observed.rule.name] = observed
-        self._names[observed.uid] = observed.rule.name
+        """Store a rule from the watch or from a response, whichever is newer: they arrive in any order."""
+        name = observed.rule.name
+        before = self._observed.get(name)
+        if (
+            before is None
+            or before.uid != observed.uid
+            or version_number(before.version) < version_number(observed.version)
+        ):
+            self._observed[name] = observed
+            self._names[observed.uid] = name
 
     def _drop(self, observed: ObservedRule) -> None:
         if self._observed.get(observed.rule.name) is observed:

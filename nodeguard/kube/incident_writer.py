@@ -141,9 +141,11 @@ class IncidentWriter:
                 raise
             self._observed.pop(name, None)
             raise ConflictError from None
-        # The watch delivers this later; until then it must not be written again.
-        self._observed[name] = replace(answer, decision=decision, generation=generation)
-        self._names[answer.uid] = name
+        # The watch delivers this later, unless it was faster; until then it must not be written again.
+        latest = self._observed.get(name)
+        if latest is None or not _is_newer(latest, answer):
+            self._observed[name] = replace(answer, decision=decision, generation=generation)
+            self._names[answer.uid] = name
 
     async def _create(self, name: str) -> int:
         """Create an object and return its generation; 0 if it exists already."""

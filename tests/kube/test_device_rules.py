@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import pytest
 from msgspec.structs import replace
 
 from nodeguard.kube import device_rules
@@ -72,6 +73,35 @@ async def test_rules_are_created_changed_and_deleted(api: ApiClient, controlplan
         for _ in range(3):
             rules.set_desired([other])
         assert writers.first.pending == 0
+        rules.set_desired([])
+        await until_there(api, {})
+    assert writers.messages == []
+
+
+async def test_a_response_that_arrives_after_a_newer_event_is_not_used(
+    api: ApiClient, controlplane: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted_rule = await rule(api, controlplane)
+    async with running_writer(api) as (writers, rules):
+        write = writers.client.write
+
+        async def delayed(method: str, *arguments: Any) -> bytes:
+            response = await write(method, *arguments)
+            if method == "POST":
+                body = {"metadata": {"annotations": {STATE_ANNOTATION: "changed"}}}
+                await api.request("PATCH", f"{PATH}/{wanted_rule.name}", body=body, content_type=MERGE_PATCH)
+                await writers.until(
+                    lambda: [current.state for current in rules.current_rules()] == ["changed"]
+                )
+            return response
+
+        monkeypatch.setattr(writers.client, "write", delayed)
+        rules.set_desired([wanted_rule])
+        await writers.idle()
+        rules.set_desired([wanted_rule])
+        await writers.until(lambda: rules.current_rules() == [wanted_rule])
+        annotations = (await objects(api))[wanted_rule.name]["metadata"]["annotations"]
+        assert annotations[STATE_ANNOTATION] == wanted_rule.state
         rules.set_desired([])
         await until_there(api, {})
     assert writers.messages == []

@@ -319,6 +319,8 @@ async def test_a_missing_definition_is_logged_once(api: ApiClient, controlplane:
         controlplane.kubectl("delete", "crd", "nodeincidents.nodeguard.dev", "--ignore-not-found")
     except subprocess.CalledProcessError as error:
         pytest.fail(error.stderr)
+    # Until then, the server answers that the definition is being deleted.
+    controlplane.until(lambda: not controlplane.has(PATH), "kube-apiserver")
     async with writing(api) as writers:
         writer = IncidentWriter(writers.client, writers.later)
         writer.synced()
