@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import signal
 
 from nodeguard.aggregator.api.requests import ActionResult
 from nodeguard.aggregator.backends.kubernetes import LEASE_NAME
@@ -19,12 +21,15 @@ class RemovalFailedError(Exception):
 
 
 async def remove_marks() -> ActionResult:
-    """Remove all marks of the cluster. Raises RemovalFailedError.
+    """Remove all marks of the cluster. SIGTERM stops it and releases the lease. Raises RemovalFailedError.
 
     As for an aggregator, the environment has the pod's name and namespace. The kubeconfig is that of kubectl.
     """
     namespace = os.environ.get("POD_NAMESPACE", "nodeguard")
     name = os.environ.get("POD_NAME") or os.uname().nodename
+    task = asyncio.current_task()
+    assert task is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     try:
         api = await ApiClient.connect(user_kubeconfig())
         try:
@@ -33,6 +38,8 @@ async def remove_marks() -> ActionResult:
             await api.close()
     except (ApiError, MarkRemovalError) as error:
         raise RemovalFailedError(f"marks may be left: {error}") from None
+    except asyncio.CancelledError:
+        raise RemovalFailedError("marks may be left: the command was stopped; run it again") from None
     return ActionResult(
         f"removed all marks (nodes: {len(removed.nodes)}, GPUs: {len(removed.rules)}); "
         f"aggregators that run set none for {MAX_DURATION // 60} minutes"

@@ -135,7 +135,8 @@ class Lease:
     async def seize(self) -> bool:
         """Take the lease, also from another holder. Returns whether there was one.
 
-        That holder may still write for LEASE_SECONDS. Raises ApiError.
+        That holder may still write for LEASE_SECONDS. The lease lasts for its duration, or until `release`.
+        Raises ApiError.
         """
         conflicts = 0
         while True:
@@ -148,10 +149,12 @@ class Lease:
                     raise
 
     async def release(self) -> None:
-        """Release the lease if it is held: another candidate may begin at once. Write nothing after this."""
-        was_held, self._held_until = self._held_until != _NEVER, _NEVER
+        """Release the lease if it is held or seized: another candidate may begin at once. Write nothing after
+        this.
+        """
+        is_holder, self._held_until = self._holder == self.identity, _NEVER
         try:
-            record = (self._record or await self._read()) if was_held else None
+            record = (self._record or await self._read()) if is_holder else None
             if record is not None and record.spec.holder == self.identity:
                 await self._write(record, "", record.spec.transitions)
         except ApiError as error:
@@ -160,6 +163,8 @@ class Lease:
 
     async def _overwrite(self) -> bool:
         record = await self._read()
+        # If the write ends without a response, `release` reads whether it has taken the lease.
+        self._record, self._holder = None, self.identity
         if record is None:
             self._record = await self._create()
             return False

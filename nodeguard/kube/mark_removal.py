@@ -58,8 +58,19 @@ async def remove_all_marks(
     """Remove nodeguard's taints, annotations, conditions, cordons and DeviceTaintRules; return their objects.
 
     lease: of the aggregators. It is taken from its holder, so that no aggregator writes meanwhile, and held
-    for its duration after the end. sleep: waits for some seconds. Raises ApiError, MarkRemovalError.
+    for its duration after the end. After an error or a cancellation it is released: the aggregators continue.
+    sleep: waits for some seconds. Raises ApiError, MarkRemovalError.
     """
+    try:
+        return await _remove_all_marks(api, lease, sleep)
+    except BaseException:
+        await lease.release()
+        raise
+
+
+async def _remove_all_marks(
+    api: ApiClient, lease: Lease, sleep: Callable[[float], Awaitable[object]]
+) -> RemovedMarks:
     if await lease.seize():
         await sleep(LEASE_SECONDS)
     cleared: set[str] = set()

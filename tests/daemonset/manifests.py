@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from copy import deepcopy
+from functools import cache
 from typing import Any
 
 import yaml
@@ -31,14 +33,19 @@ def listed() -> list[str]:
 
 def documents() -> Iterator[Object]:
     """Every object that is applied."""
-    for name in listed():
-        yield from yaml.safe_load_all((DAEMONSET / name).read_text())
+    return map(deepcopy, _parsed())
 
 
 def document(kind: str, name: str) -> Any:
     """One object."""
-    [match] = [made for made in documents() if (made["kind"], made["metadata"]["name"]) == (kind, name)]
-    return match
+    [match] = [made for made in _parsed() if (made["kind"], made["metadata"]["name"]) == (kind, name)]
+    return deepcopy(match)
+
+
+@cache
+def _parsed() -> tuple[Object, ...]:
+    """Every object that is applied, the same for each caller."""
+    return tuple(made for name in listed() for made in yaml.safe_load_all((DAEMONSET / name).read_text()))
 
 
 def apply(cluster: Cluster) -> list[Object]:

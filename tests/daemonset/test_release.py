@@ -25,6 +25,7 @@ pytestmark = pytest.mark.slow
 SPACE = f"/api/v1/namespaces/{NAMESPACE}"
 JOBS = f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs"
 INCIDENTS = "/apis/nodeguard.dev/v1alpha1/nodeincidents"
+LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/{AGGREGATOR}"
 DEFINITION = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/nodeincidents.nodeguard.dev"
 
 # The pods of the Job that removes all marks.
@@ -164,6 +165,8 @@ def test_uninstall_leaves_no_mark(site: Cluster, release: Helm, tmp_path: Path) 
         # Nothing is deleted before the marks are removed.
         assert site.has(f"{SPACE}/serviceaccounts/{AGGREGATOR}")
         assert finish(site, pod, tmp_path).startswith("removed all marks (nodes: 1, GPUs: 0)")
+        # No aggregator sets marks again before Helm deletes the aggregators.
+        assert site.api.get(LEASE)["spec"]["holderIdentity"].startswith(pod["metadata"]["name"])
         output, _ = uninstall.communicate(timeout=60)
     finally:
         uninstall.kill()
@@ -180,6 +183,8 @@ def test_uninstall_leaves_no_mark(site: Cluster, release: Helm, tmp_path: Path) 
         "kube-controller-manager",
     )
     assert site.api.get(f"{INCIDENTS}/before")["spec"] == {"acknowledged": "ada"}
+    # The aggregators of the next installation need not wait for the lease of the Job.
+    assert not site.has(LEASE)
 
 
 def test_it_can_be_installed_again(site: Cluster, release: Helm) -> None:

@@ -69,17 +69,19 @@ class PodFleet:
         self.helm("rollback", RELEASE, str(revision))
 
     def uninstall(self) -> None:
-        """Uninstall the release, wait until its pods have ended, and delete the lease of the Job that removed marks:
-        the next aggregators would wait five minutes for it.
-        """
+        """Uninstall the release, and wait until its pods have ended."""
         self.helm("uninstall", RELEASE)
         self.until(lambda: not self.site.cluster.api.get(f"/api/v1/namespaces/{NAMESPACE}/pods")["items"])
-        self.site.kubectl("delete", "lease", "-n", NAMESPACE, AGGREGATOR, "--ignore-not-found")
 
     def uninstall_leftover(self) -> None:
         """Uninstall a release that is left from an earlier test."""
         if self.helm("list", "--short"):
-            self.uninstall()
+            self.uninstall_earlier()
+
+    def uninstall_earlier(self) -> None:
+        """Uninstall a release of the earlier chart, which leaves the lease: the next aggregators would wait for it."""
+        self.uninstall()
+        self.site.kubectl("delete", "lease", "-n", NAMESPACE, AGGREGATOR, "--ignore-not-found")
 
     def helm(self, *arguments: str, values: Mapping[str, Any] | None = None) -> str:
         """Run Helm, and return its output. Fails with its error output."""

@@ -9,11 +9,10 @@ import sys
 import time
 
 import pytest
-import yaml
 
 from nodeguard.aggregator.certificates.issue import issue_authority, issue_serving_certificate
 from tests.controlplane.cluster import Cluster
-from tests.daemonset.helm import CHART, RELEASE, Helm, pick
+from tests.daemonset.helm import CHART, RELEASE, Helm, objects, pick
 from tests.daemonset.manifests import AGGREGATOR, NAMESPACE
 from tests.e2e import scene
 from tests.e2e.devices import device_taints, published_devices
@@ -58,7 +57,8 @@ def test_agents_trust_the_certificate_of_cert_manager(controlplane: Cluster, hel
 def remove_marks(fleet: Fleet, helm: Helm) -> str:
     """Run the command of the chart's Job with the token of an aggregator, and return its output."""
     rendered = helm("template", RELEASE, str(CHART), "--show-only=templates/uninstall.yaml")
-    [container] = yaml.safe_load(rendered)["spec"]["template"]["spec"]["containers"]
+    job = pick(list(objects(rendered)), "Job", "nodeguard-uninstall")
+    [container] = job["spec"]["template"]["spec"]["containers"]
     [aggregator] = fleet.aggregators
     variables = {"POD_NAMESPACE": NAMESPACE, "POD_NAME": "nodeguard-uninstall"}
     assert {variable["name"] for variable in container["env"]} == variables.keys()

@@ -145,6 +145,55 @@ async def test_a_lease_is_seized_from_a_holder_that_renews_it(
     assert not await second.seize()
 
 
+async def test_a_seized_lease_is_released(near_api: ApiClient, api_server: Cluster) -> None:
+    first, second = candidate(near_api, "one"), candidate(near_api, "two")
+    await first.renew(100.0)
+    await second.seize()
+    await second.release()
+    assert spec(api_server)["holderIdentity"] == ""
+    await first.renew(104.0)  # it finds that its lease has changed
+    assert await first.renew(105.0)
+    assert first.epoch == 3
+    await second.release()  # nothing to release
+    assert spec(api_server)["holderIdentity"] == first.identity
+
+
+class UnansweredLease(Lease):
+    """A candidate: each of its writes is carried out, but the first response never arrives."""
+
+    def __init__(self, api: ApiClient) -> None:
+        super().__init__(api, "default", "nodeguard", "two")
+        self._answered = False
+
+    async def _write(
+        self, record: LeaseRecord, holder: str, epoch: int, *, is_new: bool = False
+    ) -> LeaseRecord:
+        return self._unless_first(await super()._write(record, holder, epoch, is_new=is_new))
+
+    async def _create(self) -> LeaseRecord:
+        return self._unless_first(await super()._create())
+
+    def _unless_first(self, written: LeaseRecord) -> LeaseRecord:
+        if not self._answered:
+            self._answered = True
+            raise ApiError(0, "Timeout", "no response")
+        return written
+
+
+@pytest.mark.parametrize("exists", [True, False])
+async def test_a_lease_is_released_after_a_seizing_write_without_a_response(
+    near_api: ApiClient, api_server: Cluster, exists: bool
+) -> None:
+    first, second = candidate(near_api, "one"), UnansweredLease(near_api)
+    if exists:
+        await first.renew(100.0)
+    with pytest.raises(ApiError, match="no response"):
+        await second.seize()
+    assert spec(api_server)["holderIdentity"] == second.identity
+    await second.release()
+    assert spec(api_server)["holderIdentity"] == ""
+
+
 async def test_a_lease_that_always_changes_is_not_seized(near_api: ApiClient) -> None:
     first = candidate(near_api, "one")
     await first.renew(100.0)

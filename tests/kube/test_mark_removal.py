@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import subprocess
+import sys
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import pytest_asyncio
 
+from nodeguard.aggregator.backends.kubernetes import LEASE_NAME
 from nodeguard.kube.client import ApiClient
 from nodeguard.kube.lease import LEASE_SECONDS, MAX_DURATION, Lease
 from nodeguard.kube.mark_removal import MarkRemovalError, RemovedMarks, remove_all_marks
@@ -91,6 +97,10 @@ def fields(control: Cluster, name: str) -> tuple[Any, ...]:
     return taints, found["metadata"]["annotations"], spec.get("unschedulable", False), conditions
 
 
+def holder(control: Cluster, name: str = "nodeguard") -> str:
+    return str(control.api.get(f"{LEASES}/{name}")["spec"]["holderIdentity"])
+
+
 async def test_all_marks_are_removed_and_nothing_else(near_api: ApiClient, api_server: Cluster) -> None:
     mark(api_server, "node-1")
     mark(api_server, "node-2")
@@ -127,7 +137,7 @@ async def test_a_running_aggregator_stops_before_marks_are_removed(
     for candidate in (aggregator, standby):
         for now in (105.0, 105.0 + MAX_DURATION):
             assert not await candidate.renew(now)
-    # If the uninstall failed, the aggregators continue after this time.
+    # If Helm fails to delete them, the aggregators continue after this time.
     assert await standby.renew(105.0 + MAX_DURATION + 3.0)
     assert standby.epoch > aggregator.epoch
 
@@ -151,3 +161,49 @@ async def test_marks_that_return_are_an_error(near_api: ApiClient, api_server: C
 
     with pytest.raises(MarkRemovalError, match="marks return"):
         await remove_all_marks(near_api, lease(near_api), mark_again)
+    assert holder(api_server) == ""
+
+
+async def test_aggregators_continue_at_once_after_a_removal_that_is_stopped(
+    near_api: ApiClient, api_server: Cluster
+) -> None:
+    mark(api_server, "node-1")
+    is_waiting = asyncio.Event()
+
+    async def wait(_: float) -> None:
+        is_waiting.set()
+        await asyncio.Event().wait()
+
+    removal = asyncio.create_task(remove_all_marks(near_api, lease(near_api), wait))
+    await is_waiting.wait()
+    assert holder(api_server).startswith("remover_")
+    removal.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await removal
+    assert holder(api_server) == ""
+    assert await lease(near_api, "one", LEASE_SECONDS).renew(100.0)
+
+
+async def test_sigterm_releases_the_lease(near_api: ApiClient, api_server: Cluster, tmp_path: Path) -> None:
+    aggregator = Lease(near_api, "default", LEASE_NAME, "one")
+    await aggregator.renew(100.0)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "nodeguard", "unmark", "--all", "--yes", "--without-aggregator"],
+        env={
+            "PATH": os.environ["PATH"],
+            "HOME": str(tmp_path),
+            "KUBECONFIG": str(api_server.kubeconfig),
+            "POD_NAMESPACE": "default",
+            "POD_NAME": "remover",
+        },
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    # It waits until the writes of the aggregator have ended.
+    await asyncio.to_thread(
+        api_server.until, lambda: holder(api_server, LEASE_NAME).startswith("remover_"), "kube-apiserver"
+    )
+    process.terminate()
+    _, errors = await asyncio.to_thread(process.communicate)
+    assert "marks may be left: the command was stopped" in errors
+    assert (process.returncode, holder(api_server, LEASE_NAME)) == (3, "")
