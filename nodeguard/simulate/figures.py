@@ -64,13 +64,17 @@ def _mean_of(events: int, probability: float) -> float:
     return (low + high) / 2
 
 
-def bootstrap(counts: Sequence[float], seed: int = 1, draws: int = 2000) -> tuple[float, float]:
+# Samples of a resampling, and their seed.
+_DRAWS, _SEED = 2000, 1
+
+
+def bootstrap(counts: Sequence[float]) -> tuple[float, float]:
     """Return the interval of a mean by resampling; (0, 0) for no counts."""
     if not counts:
         return 0.0, 0.0
-    random = Random(seed)
-    means = sorted(sum(random.choices(counts, k=len(counts))) / len(counts) for _ in range(draws))
-    return means[int(0.025 * draws)], means[min(draws - 1, int(0.975 * draws))]
+    random = Random(_SEED)
+    means = sorted(sum(random.choices(counts, k=len(counts))) / len(counts) for _ in range(_DRAWS))
+    return means[int(0.025 * _DRAWS)], means[int(0.975 * _DRAWS)]
 
 
 def mean(values: Sequence[float]) -> float | None:

@@ -43,13 +43,10 @@ _SMALL_SIZES = TopologySizes(leaf=8, row=3, feed=2)
 
 
 class SimulatedTopology(Struct, frozen=True):
-    """nodes: each with its labels. domains: indexes of the nodes of each domain, by path. node_domains: paths
-    of each node's domains.
-    """
+    """nodes: each with its labels. domains: indexes of the nodes of each domain, by path."""
 
     nodes: tuple[Node, ...]
     domains: Mapping[str, tuple[int, ...]]
-    node_domains: tuple[tuple[str, ...], ...]
 
     def domains_at(self, topology: str, depth: int) -> tuple[str, ...]:
         """Return the paths of a topology's domains at a depth: 1 for the widest."""
@@ -67,7 +64,6 @@ def simulated_topology(count: int, sizes: TopologySizes | None = None) -> Simula
     """Return the topology of a fleet of so many nodes, by default with the sizes for such a fleet."""
     sizes = sizes or default_sizes(count)
     nodes, members = [], defaultdict(list)
-    node_domains = []
     for index, (rack, is_nvlink_rack) in enumerate(_racks(count, sizes)):
         pod, leaf = index // sizes.pod, index % sizes.pod // sizes.leaf
         row, feed = rack // sizes.row, rack // sizes.feed
@@ -91,10 +87,9 @@ def simulated_topology(count: int, sizes: TopologySizes | None = None) -> Simula
             paths.append(f"nvlink/c{rack}")
         for path in paths:
             members[path].append(index)
-        node_domains.append(tuple(paths))
         nodes.append(Node(f"node-{index:05}", f"uid-{index}", labels=labels, gpus=8))
     domains = {path: tuple(indexes) for path, indexes in members.items()}
-    return SimulatedTopology(tuple(nodes), domains, tuple(node_domains))
+    return SimulatedTopology(tuple(nodes), domains)
 
 
 def _racks(count: int, sizes: TopologySizes) -> list[tuple[int, bool]]:

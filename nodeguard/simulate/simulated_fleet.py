@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Sequence
 from heapq import heappop, heappush
 from math import inf
@@ -26,6 +27,9 @@ from nodeguard.wire.report import Report
 
 # Seconds between two heartbeats of an agent, between two plans at least, and between two writes.
 HEARTBEAT_SECONDS, _PLAN_SECONDS, WRITE_SECONDS = 10.0, 1.0, 0.02
+
+# Seconds from the start of a fault until the jobs of its node are read, and between two of these readings.
+_READING_DELAY, _READING_SECONDS = 1.0, 0.05
 
 # Each so many nodes with mark requests delay the next plan by a second.
 _NODES_PER_SECOND = 100
@@ -62,6 +66,8 @@ class SimulatedFleet:
         self._reports: dict[int, tuple[float, Report]] = {}
         self._lost_agents: set[int] = set()
         self._writes: dict[str, DesiredNode] = {}
+        self._jobs: dict[int, NodeJob] = {}
+        self._readings: deque[tuple[float, int]] = deque()  # of jobs
         self._timeouts: list[tuple[float, int]] = []
         self._healthy_report = agents.healthy_report
         self._last_write = self._last_plan = -inf
@@ -80,7 +86,8 @@ class SimulatedFleet:
             write_at = max(self._last_write + WRITE_SECONDS, self._writes_since) if self._writes else inf
             timeout_at = self._timeouts[0][0] if self._timeouts else inf
             event_at = event.at if event is not None else inf
-            at = min(event_at, write_at, timeout_at, self._plan_due)
+            reading_at = self._readings[0][0] if self._readings else inf
+            at = min(event_at, write_at, timeout_at, reading_at, self._plan_due)
             if at > until:
                 return
             if event is not None and event_at == at:
@@ -90,6 +97,8 @@ class SimulatedFleet:
                 self._write(at)
             elif timeout_at == at:
                 self._time_out(heappop(self._timeouts)[1], at)
+            elif reading_at == at:
+                self._read_job(self._readings.popleft()[1], at)
             else:
                 self._plan(at)
 
@@ -105,6 +114,9 @@ class SimulatedFleet:
         for index in range(len(self._nodes)):
             if index not in self._lost_agents:
                 self._receive(index, at)
+        self._readings.clear()
+        for index in self._jobs:
+            self._schedule_reading(index, at)
         agents = self.planner.state.stale_agents(self._now(at))
         # From then on, agents that have not reported count as stopped.
         heappush(self._timeouts, (at + MAX_START_WAIT, _NO_NODE))
@@ -139,15 +151,28 @@ class SimulatedFleet:
                 self._report_fault(event.fault, event.at, starts=event.kind == "fault starts")
 
     def _report_fault(self, fault: Fault, at: float, *, starts: bool) -> None:
-        """Report the start or the end of a fault to the observers, and the job of its node to the planner."""
-        if fault.job:
-            job = NodeJob(fault.job, (_WALL + fault.job_start,))
-            self.planner.state.update_jobs(self._nodes[fault.node].uid, (job,) if starts else ())
+        """Report the start or the end of a fault to the observers. The job of its node is read soon."""
+        if fault.job and starts:
+            self._jobs[fault.node] = NodeJob(fault.job, (_WALL + fault.job_start,))
+            self._schedule_reading(fault.node, at)
+        elif fault.job:
+            self._jobs.pop(fault.node, None)
+            self.planner.state.update_jobs(self._nodes[fault.node].uid, ())
         for observer in self._observers:
             if starts:
                 observer.fault_started(fault, at)
             else:
                 observer.fault_ended(fault, at)
+
+    def _schedule_reading(self, index: int, at: float) -> None:
+        """Read the job of a node after those that wait already: as a job reader does, at a limited rate."""
+        latest = self._readings[-1][0] if self._readings else -inf
+        self._readings.append((max(at + _READING_DELAY, latest + _READING_SECONDS), index))
+
+    def _read_job(self, index: int, at: float) -> None:
+        if index in self._jobs:
+            self.planner.state.update_jobs(self._nodes[index].uid, (self._jobs[index],))
+            self._schedule_plan(at)
 
     def _change_node(self, change: NodeChange) -> None:
         """Apply an operator's change of a Node."""

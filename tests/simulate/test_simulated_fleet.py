@@ -9,6 +9,7 @@ from nodeguard.simulate.faults import Fault, FleetEvent, NodeChange, SimulatedAg
 from nodeguard.simulate.fleet_topology import simulated_topology
 from nodeguard.simulate.observer import NodeMarkState, Observer
 from nodeguard.simulate.outcome_counter import OutcomeCounter
+from nodeguard.simulate.random_faults import GANG_START
 from nodeguard.simulate.simulated_fleet import SimulatedFleet
 from nodeguard.simulate.simulation import enforce_all
 from tests.policies import FAULT_CLASSES
@@ -153,3 +154,27 @@ def test_a_restarted_aggregator_diagnoses_a_rack_that_lost_power_just_before(age
     fleet.restart(killed)
     fleet.run([event for event in events if event.at > killed], killed + 120.0)
     assert set(fleet.planner.diagnosis.degraded_domains) == {rack}
+
+
+def test_the_jobs_of_a_gang_are_read_one_after_the_other_and_again_by_a_new_aggregator(
+    agent: SimulatedAgent,
+) -> None:
+    leaf = TOPOLOGY.domains[TOPOLOGY.domains_at("fabric", 2)[0]][:10]
+    gang = [Fault(100.0, HOUR, node, "port-flap", 0, GANG_START, "a/gang", 90.0) for node in leaf]
+    agents, chance = SimulatedAgents(agent), Random(1)
+    fleet = SimulatedFleet(TOPOLOGY, agents, enforce_all(default_policy(FAULT_CLASSES)), (), chance)
+    events = list(agents.events(gang, chance))
+
+    def nodes_with_job() -> int:
+        jobs = fleet.planner.state.jobs
+        return sum(jobs.names(TOPOLOGY.nodes[node].uid) == ("a/gang",) for node in leaf)
+
+    fleet.run([event for event in events if event.at < 101.2], 101.2)
+    assert nodes_with_job() == 5
+    fleet.run([event for event in events if event.at >= 101.2], 600.0)
+    assert nodes_with_job() == 10
+    fleet.restart(600.0)
+    assert nodes_with_job() == 0
+    fleet.run([], 700.0)
+    assert nodes_with_job() == 10
+    assert fleet.planner.diagnosis.degraded_domains == {}

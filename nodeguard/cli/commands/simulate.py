@@ -13,8 +13,8 @@ from nodeguard.cli.options import add_checks, add_output
 from nodeguard.cli.progress import elapsed
 from nodeguard.cli.render.evaluation import evaluation_lines
 from nodeguard.cli.render.scenario import scenario_lines
-from nodeguard.cli.render.terminal import StyledLine, StyledText, field_line, print_lines
-from nodeguard.cli.streams import print_error, print_output, to_json, to_yaml
+from nodeguard.cli.render.terminal import StyledLine, StyledText, field_line, format_lines
+from nodeguard.cli.streams import as_document, print_error, print_output
 from nodeguard.cli.usage import OK, ArgumentParser, UsageError, duration, whole_number
 from nodeguard.fleet_api.text.phrases import count_noun
 from nodeguard.judge.formatting import format_duration
@@ -184,13 +184,7 @@ def _require_applicable(options: Namespace) -> None:
 
 
 def _print(output: str, document: object, lines: Iterable[StyledLine]) -> None:
-    match output:
-        case "json":
-            print_output(to_json(document))
-        case "yaml":
-            print_output(to_yaml(document))
-        case _:
-            print_lines(list(lines))
+    print_output(as_document(document, output) or format_lines(list(lines)))
 
 
 def _parser() -> ArgumentParser:

@@ -28,6 +28,10 @@ _SPREAD = 600.0
 # So many nodes of a leaf with other votes show that the leaf itself has a fault.
 _OTHERS = 2
 
+# Seconds after a vote by which the jobs of its node are read. The job reader needs up to 103 s for 2,048
+# nodes, and pauses for 60 s after an error. Until then, the vote may belong to the same job.
+_READ_WITHIN = 180.0
+
 
 class JobStart(Struct, frozen=True):
     """A start of a job on a node, and its time."""
@@ -54,6 +58,15 @@ class _JobVote(Struct, frozen=True):
     at: float
 
 
+class _OtherVote(Struct, frozen=True):
+    """A vote of a node that no start of a job explains, at least not yet. seen: when it was first evaluated;
+    at: the time of the vote then.
+    """
+
+    seen: float
+    at: float
+
+
 class JobStarts:
     """The bad starts of jobs, and the votes that they explain.
 
@@ -72,6 +85,8 @@ class JobStarts:
             if class_votes.vote_class.job_start_checks
         }
         self._explained: dict[str, dict[str, _JobVote]] = {name: {} for name in self._classes}
+        self._others: dict[str, dict[str, _OtherVote]] = {name: {} for name in self._classes}
+        self._is_waiting = False  # for the jobs of nodes with other votes
         self._starts: dict[str, BadJobStart] = {}  # also those that may still turn out to be a leaf's fault
         # Votes that count for their leaf, with their time, by uid.
         self._of_leaves: dict[str, dict[str, float]] = {name: {} for name in self._classes}
@@ -83,7 +98,7 @@ class JobStarts:
     @property
     def is_undecided(self) -> bool:
         """Return whether a bad start will be reported soon, unless other votes explain it."""
-        return len(self._starts) > len(self.bad_starts)
+        return self._is_waiting or len(self._starts) > len(self.bad_starts)
 
     def take_over(self, other: JobStarts) -> None:
         """Continue with the bad starts of another diagnosis. Votes begin again, but not the repetitions."""
@@ -125,7 +140,7 @@ class JobStarts:
         that starts on one later does not explain its votes.
         """
         self._forget(now)
-        changed = False
+        self._is_waiting = changed = False
         found: dict[str, list[BadJobStart]] = defaultdict(list)
         for name, votes in self._classes.items():
             faulty_since = self._faulty_since(degraded, name)
@@ -196,20 +211,29 @@ class JobStarts:
             and of_leaves.get(vote.uid) != vote.at
             and faulty_since.get(vote.uid, inf) >= vote.start - _BEFORE
         }
-        others: dict[str, list[float]] = defaultdict(list)
-        for uid in current.keys() - possible.keys():
+        others_before = self._others[votes.vote_class.name]
+        others = {
+            uid: others_before.get(uid) or _OtherVote(now, current[uid])
+            for uid in current.keys() - possible.keys()
+        }
+        self._others[votes.vote_class.name] = others
+        by_leaf: dict[str, list[_OtherVote]] = defaultdict(list)
+        for uid, other in others.items():
             for leaf in votes.lowest_domains(uid):
-                others[leaf].append(current[uid])
+                by_leaf[leaf].append(other)
         by_job: dict[str, list[_JobVote]] = defaultdict(list)
         for vote in possible.values():
-            concurrent = (
-                sum(1 for at in others.get(leaf, ()) if at <= vote.start + _AFTER)
+            concurrent = [
+                [now - other.seen for other in by_leaf.get(leaf, ()) if other.at <= vote.start + _AFTER]
                 for leaf in votes.lowest_domains(vote.uid)
-            )
-            if max(concurrent, default=0) < _OTHERS:
-                by_job[vote.job].append(vote)
-            else:
+            ]
+            settled_count = max((sum(age >= _READ_WITHIN for age in ages) for ages in concurrent), default=0)
+            other_count = max(map(len, concurrent), default=0)
+            self._is_waiting |= other_count >= _OTHERS > settled_count
+            if settled_count >= _OTHERS:
                 of_leaves[vote.uid] = vote.at
+            elif before.get(vote.uid) == vote or other_count < _OTHERS:
+                by_job[vote.job].append(vote)
         for job, job_votes in by_job.items():
             for episode in _episodes(job_votes):
                 is_old = any(before.get(vote.uid) == vote for vote in episode)

@@ -8,7 +8,7 @@ import pytest
 
 from nodeguard.fleet.diagnosis.diagnosis import Diagnosis
 from nodeguard.fleet.diagnosis.job_starts import JobStart
-from tests.fleet.diagnosis.scene import LEAVES, Voters
+from tests.fleet.diagnosis.scene import LEAVES, VIEWS, Voters
 from tests.policies import diagnosis_policy
 
 FLAP, DOWN = "port-link-downed", "port-down"
@@ -240,4 +240,73 @@ def test_a_job_that_starts_on_a_degraded_leaf_does_not_end_its_diagnosis() -> No
     fleet.start(fleet.leaf(1, 3))
     fleet.show(fleet.leaf(1, 3), FLAP)
     fleet.after(60.0)
+    assert (fleet.degraded, fleet.bad_starts) == (["fabric/p1/l3"], {})
+
+
+def test_the_jobs_of_nodes_may_be_known_one_after_the_other() -> None:
+    fleet = Gangs()
+    gang = fleet.leaf(1, 3, 8)
+    fleet.show(gang, FLAP)
+    for number in range(0, 8, 2):
+        fleet.start(gang[number : number + 2])
+        fleet.look()
+        fleet.after(1.0)
+    fleet.after(60.0)
+    assert (fleet.degraded, fleet.bad_starts) == ([], {"a/gang": 8})
+
+
+def test_more_nodes_of_the_same_job_do_not_interrupt_its_incident_until_their_job_is_known() -> None:
+    fleet = Gangs()
+    gang = fleet.leaf(1, 3, 8)
+    fleet.start(gang[:5])
+    fleet.show(gang[:5], FLAP)
+    fleet.after(100.0)
+    assert fleet.bad_starts == {"a/gang": 5}
+    fleet.show(gang[5:], FLAP)
+    for _ in range(3):
+        fleet.after(1.0)
+        assert (fleet.degraded, fleet.bad_starts) == ([], {"a/gang": 5})
+    fleet.start(gang[5:])
+    fleet.after(60.0)
+    assert (fleet.degraded, fleet.bad_starts) == ([], {"a/gang": 8})
+
+
+def test_votes_of_other_nodes_are_evidence_against_the_leaf_once_their_jobs_had_time_to_be_known() -> None:
+    fleet = Gangs()
+    gang = fleet.leaf(1, 3, 8)
+    fleet.start(gang[:5])
+    fleet.show(gang[:5], FLAP)
+    fleet.after(100.0)
+    fleet.show(gang[5:], FLAP)
+    fleet.after(179.0)
+    assert fleet.bad_starts == {"a/gang": 5}
+    fleet.after(20.0)
+    assert (fleet.degraded, fleet.bad_starts) == (["fabric/p1/l3"], {})
+
+
+def test_after_a_restart_the_jobs_of_old_votes_may_be_known_one_after_the_other() -> None:
+    fleet = Gangs()
+    gang, began = fleet.leaf(1, 3, 8), fleet.now - 600.0
+    for uid in gang:
+        fleet.diagnosis.vote(uid, FLAP, VIEWS[FLAP], began, observed=False)
+    fleet.look()
+    for uid in gang:
+        fleet.starts[uid] = [JobStart("a/gang", began - 10.0)]
+        fleet.diagnosis.voting.record_jobs(uid)
+        fleet.look()
+        fleet.after(1.0)
+    fleet.after(200.0)
+    assert (fleet.degraded, fleet.bad_starts) == ([], {"a/gang": 8})
+
+
+def test_other_nodes_that_vote_again_and_again_are_evidence_against_the_leaf() -> None:
+    fleet = Gangs()
+    leaf = fleet.leaf(1, 3)
+    fleet.start(leaf[:5])
+    fleet.show(leaf[:5], FLAP)
+    for _ in range(5):
+        fleet.show(leaf[5:7], FLAP)
+        fleet.after(85.0)
+        fleet.over(leaf[5:7], FLAP)
+        fleet.after(5.0)
     assert (fleet.degraded, fleet.bad_starts) == (["fabric/p1/l3"], {})
