@@ -36,6 +36,9 @@ from nodeguard.model.node import Device, Node, NodeCondition
 from nodeguard.model.policy import Policy
 from nodeguard.wire.report import Report
 
+# Seconds after which a write that is still pending counts as failed: the server can restart in less.
+_WRITE_LIMIT = 60.0
+
 
 class Planner:
     """Plans the marks of the fleet from its state.
@@ -63,6 +66,9 @@ class Planner:
         self._settled: set[str] = set()
         # Nodes with a failed latest write, in the order of the failures.
         self._failed: dict[str, None] = {}
+        # Since when each node has a pending write, by uid, in seconds of the monotonic clock, as of the
+        # latest `tick`.
+        self._pending_since: dict[str, float] = {}
         self.vote_collector = VoteCollector(policy.diagnosis, self.state)
         self._domain_marks = DomainMarks(self.vote_collector)
         self._restored = RestoredDiagnosis(self.vote_collector)
@@ -217,6 +223,8 @@ class Planner:
         self.vote_collector.update_stale(self.stale_agents.stale, now)
         self._incidents.forget(now.wall)
         self.component_faults.tick(now)
+        since = self._pending_since
+        self._pending_since = {uid: since.get(uid, now.mono) for uid in self.state.pending_nodes()}
 
     def plan(self, now: Instant, limit: int | None = None) -> Plan:
         """Return the plan for now. It stays the same until it is issued or its effect is observed.
@@ -245,7 +253,13 @@ class Planner:
         released += self._domain_marks.supersede(self.policy, self.state, marks, now)
         uncovered, decisions = self._domain_marks.unexplained_requests(self._requests, marks, now)
         admission = AdmissionContext(
-            self.policy, self.state.placements, marks, self.state.usage, self._forbids, now.wall
+            self.policy,
+            self.state.placements,
+            marks,
+            self.state.usage,
+            self._forbids,
+            now.wall,
+            self._unwritable(now),
         )
         admitted = self._admissions.admit(uncovered, admission, self.state.budgets.copy())
         granted = admitted.granted
@@ -332,6 +346,13 @@ class Planner:
         """
         turns = {uid: turn for turn, uid in enumerate(self._failed)}
         return sorted(uids, key=lambda uid: turns.get(uid, -1))
+
+    def _unwritable(self, now: Instant) -> list[str]:
+        """Return the nodes with a failed latest write, the latest failure last, then those with a write that
+        is pending for too long.
+        """
+        late = (uid for uid, since in self._pending_since.items() if now.mono - since >= _WRITE_LIMIT)
+        return list(dict.fromkeys([*self._failed, *late]))
 
     def _refresh(self) -> None:
         """Update the votes, mark requests and incidents of the nodes that changed."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -35,7 +35,8 @@ class AdmissionContext(Struct, frozen=True):
 
     placements, marks: of every node with a request, by uid. usage: charges of each node that the
     budgets count already. restraint: returns why nothing new may be marked on a node, None if it may.
-    now: seconds since the epoch.
+    now: seconds since the epoch. unwritable: nodes with a write that failed or takes too long, by uid, in the
+    order in which they are tried again.
     """
 
     policy: Policy
@@ -44,6 +45,7 @@ class AdmissionContext(Struct, frozen=True):
     usage: Mapping[str, NodeUsage]
     restraint: Callable[[MarkRequest], Restraint | None]
     now: float
+    unwritable: Sequence[str] = ()
 
 
 class AdmissionState:

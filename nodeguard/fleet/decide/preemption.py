@@ -45,7 +45,9 @@ def preempt(
 
     A mark is released only if its budget is then enough for a request: never for one that real faults keep
     from its mark as well. So each release is followed by the mark of a real fault. The latest injected faults
-    are preempted first, and only as many as needed. A node on hold keeps its marks.
+    are preempted first, and only as many as needed. A node on hold keeps its marks. Unwritable nodes come
+    last, and their pending releases do not count: a Node that can never be written keeps no real fault from
+    the budget of another injected one.
     """
     refused = list(refused)
     if not refused:
@@ -61,10 +63,16 @@ def preempt(
     ]
     if not (candidates or has_injected):
         return _NONE
+    turns = {uid: turn for turn, uid in enumerate(context.unwritable)}
     # The latest first.
-    candidates.sort(key=lambda uid: (-_latest_injection(planned[uid]), context.placements[uid].name))
-    settled = _settled_state(context, state, planned)
-    without = AdmissionState(replace(context, marks=planned, usage={}), settled.budgets.copy())
+    candidates.sort(
+        key=lambda uid: (
+            turns.get(uid, -1),
+            -_latest_injection(planned[uid]),
+            context.placements[uid].name,
+        )
+    )
+    settled, without = (_settled_state(context, state, planned) for _ in range(2))
     for uid in candidates:
         without.set_marks(uid, without_injected(planned[uid]))
     waiting: list[tuple[MarkRequest, BudgetRefusal]] = []
@@ -109,12 +117,16 @@ def _latest_injection(marks: NodeMarks) -> float:
 def _settled_state(
     context: AdmissionContext, state: AdmissionState, planned: Mapping[str, NodeMarks]
 ) -> AdmissionState:
-    """Return the state of the budgets once all writes are carried out, with the releases of this plan."""
+    """Return the state of the budgets once all writes are carried out, with the releases of this plan.
+    Unwritable nodes keep their usage.
+    """
     budgets = state.budgets.copy()
-    for uid, before in {**context.usage, **state.usage}.items():
+    usage = {**context.usage, **state.usage}
+    unwritable = {uid: usage.pop(uid) for uid in context.unwritable if uid in usage}
+    for uid, before in usage.items():
         budgets.charge(before, -1)
         budgets.charge(node_usage(context.placements[uid], planned.get(uid, NodeMarks())))
-    return AdmissionState(replace(context, marks=planned, usage={}), budgets)
+    return AdmissionState(replace(context, marks=planned, usage=unwritable), budgets)
 
 
 def _make_room(request: MarkRequest, settled: AdmissionState, candidates: list[str]) -> list[str] | None:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from nodeguard.fleet.state.node_marks import decode_record
 from nodeguard.model.finding import Health
 from nodeguard.model.incident import IncidentState
-from nodeguard.model.mark import HOLD_ANNOTATION, STATE_ANNOTATION, MarkRecord
+from nodeguard.model.mark import HOLD_ANNOTATION, STATE_ANNOTATION, DesiredNode, MarkRecord
 from nodeguard.model.policy import (
     Budget,
     CheckLimit,
@@ -193,6 +193,81 @@ def test_a_node_on_hold_keeps_its_mark() -> None:
     fleet.report(2, finding())
     plan = fleet.carry_out()
     assert (plan.released, fleet.marked()) == ((), [1])
+
+
+def carry_out_except(fleet: Fleet, number: int, *, retries: bool) -> None:
+    """Carry out plans for some minutes, without the writes of one Node. retries: whether the executor retries
+    these writes; else it refuses them.
+    """
+    uid = f"uid-{number}"
+    for _ in range(12):
+        plan = fleet.plan()
+        fleet.planner.record_issued(plan)
+        fleet.write(replace(plan, nodes=tuple(node for node in plan.nodes if node.uid != uid)))
+        if not retries and any(node.uid == uid for node in plan.nodes):
+            fleet.planner.record_failed(uid)
+        fleet.after(15.0)
+
+
+@pytest.mark.parametrize("retries", [True, False])
+def test_a_node_that_cannot_be_written_does_not_block_the_preemption_of_another(retries: bool) -> None:
+    fleet = Fleet(40, replace(ALLOWED, budget=replace(WIDE, fleet=0.05)))
+    for number in range(2):
+        inject(fleet, number)
+        fleet.carry_out()
+        fleet.after(10.0)
+    fleet.report(9, finding())
+    carry_out_except(fleet, 1, retries=retries)
+    assert fleet.marked() == [1, 9]
+    fleet.report(10, finding())
+    carry_out_except(fleet, 1, retries=retries)
+    assert fleet.marked() == [1, 9]
+    reason = "fleet budget used up: 2 of 2 nodes marked"
+    assert decision(fleet, 10)[1].partition(";")[0] == reason
+    fleet.carry_out()
+    if retries:  # the executor writes its latest plan for the Node
+        fleet.mark(DesiredNode("uid-1", "node-1"))
+        fleet.carry_out()
+    assert fleet.marked() == [9, 10]
+
+
+def test_a_device_rule_that_cannot_be_deleted_does_not_block_the_preemption_of_another() -> None:
+    fleet = Fleet(40, replace(ALLOWED, budget=replace(WIDE, fleet=0.025), marks=MarkWrites(device=True)))
+    for number in range(8):
+        fleet.publish(number)
+        inject(fleet, number)
+        fleet.carry_out()
+        fleet.after(10.0)
+    fleet.publish(9)
+    fleet.report(9, finding())
+    [stuck_rule] = fleet.plan().rules_gone
+    for _ in range(12):
+        plan = fleet.plan()
+        fleet.planner.record_issued(plan)
+        fleet.write(replace(plan, rules_gone=tuple(name for name in plan.rules_gone if name != stuck_rule)))
+        fleet.after(15.0)
+    assert stuck_rule in fleet.rules
+    assert sorted(rule.node for rule in fleet.rules.values()) == [
+        *(f"node-{number}" for number in range(8) if number != 6),
+        "node-9",
+    ]
+
+
+def test_a_write_that_takes_some_time_preempts_no_other_mark() -> None:
+    fleet = Fleet(40, replace(ALLOWED, budget=replace(WIDE, fleet=0.05)))
+    for number in range(2):
+        inject(fleet, number)
+        fleet.carry_out()
+        fleet.after(10.0)
+    fleet.report(9, finding())
+    plan = fleet.plan()
+    fleet.planner.record_issued(plan)
+    for _ in range(2):
+        fleet.after(20.0)
+        assert not fleet.plan().nodes
+    fleet.write(plan)
+    fleet.carry_out()
+    assert fleet.marked() == [0, 9]
 
 
 def test_a_dry_run_reports_that_the_real_fault_would_get_the_budget() -> None:
