@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from typing import Protocol
 
 from msgspec import Struct
 
@@ -52,18 +53,25 @@ def seconds_until_change(detached: DetachedGpus, now: Instant) -> float | None:
     return min(left, default=None)
 
 
+class CloseDevices(Protocol):
+    """A function that closes the GPU devices."""
+
+    def __call__(self, *, ends_stalls: bool) -> None:
+        """Close them. ends_stalls: whether the next reading calls stalled GPUs again."""
+
+
 class GpuDetacher:
     """Detaches GPUs from the agent, so that an operator can reset them or change their driver.
 
-    source: reads the GPUs; None without an NVIDIA driver. close_devices: closes /dev/nvidia*; it may block
-    for as long as a reading. detached: the GPUs that were detached before a restart.
+    source: reads the GPUs; None without an NVIDIA driver. close_devices: closes /dev/nvidia* until the next
+    reading; it may block for as long as a reading. detached: the GPUs that were detached before a restart.
     """
 
     def __init__(
         self,
         agent: Agent,
         source: NvmlSource | None,
-        close_devices: Callable[[], None],
+        close_devices: CloseDevices,
         detached: DetachedGpus,
     ) -> None:
         self._agent = agent
@@ -85,7 +93,11 @@ class GpuDetacher:
             self._timer = asyncio.get_running_loop().call_later(wait / self._agent.speed, self._read)
 
     async def carry_out(self, instruction: DetachGpus) -> InstructionOutcome:
-        """Detach GPUs, or attach all of them for 0 seconds. Return once the devices are closed."""
+        """Detach GPUs, or attach all of them for 0 seconds. Return once the devices are closed.
+
+        GPUs with a stalled call are read again once all GPUs are attached, or if all are detached: an
+        operator may have reset them. If only some are detached, another that does not answer stays unread.
+        """
         if self._source is None:
             return InstructionOutcome(
                 done=False, message="this agent reads no NVIDIA driver: there is nothing to detach"
@@ -110,11 +122,11 @@ class GpuDetacher:
             DetachedGpus() if is_attach else detach(self.detached, targets, instruction.seconds, now)
         )
         self.apply()
-        if self._source.detached:
-            # A reading that began before may still open them.
-            while self._agent.is_reading(NvmlSource.name):
-                await asyncio.sleep(_POLL_SECONDS)
-            await asyncio.to_thread(self._close_devices)
+        # A reading that began before may still open them.
+        while self._agent.is_reading(NvmlSource.name):
+            await asyncio.sleep(_POLL_SECONDS)
+        ends_stalls = is_attach or not targets
+        await asyncio.to_thread(self._close_devices, ends_stalls=ends_stalls)
         self._read()
         return InstructionOutcome(done=True, message=", ".join(targets) or "all GPUs")
 

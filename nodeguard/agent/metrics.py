@@ -129,8 +129,9 @@ class AgentMetrics(Collector):
         read_at = {name: now.wall - age for name, age in agent.ages().items()}
         acked_at: dict[str, float] | None = None
         if self._endpoints:
-            booted = now.wall - now.mono
-            acked_at = {name: max(0.0, booted + mono) for name, mono in self._endpoints.acked_at().items()}
+            acked_at = {
+                name: max(0.0, now.wall_of(mono)) for name, mono in self._endpoints.acked_at().items()
+            }
         spooled = len(self._queue.state.spool)
         yield from metric_families(
             AgentSnapshot(

@@ -92,7 +92,7 @@ class AgentOptions(Struct, frozen=True):
 
 
 def read_options_file(path: str) -> OptionsFile:
-    """Return the settings in a file. Raises CatalogueError with file, line, field and remedy."""
+    """Return the settings in a file. Raises ConfigError with file, line, field and remedy."""
     located, settings = read_yaml(Path(path), OptionsFile, hidden=("aggregator",))
     if (aggregator := settings.aggregator) is not None:
         _check_authentication(located, aggregator)
@@ -100,7 +100,7 @@ def read_options_file(path: str) -> OptionsFile:
 
 
 def _check_authentication(located: YamlDocument, aggregator: ReportingOptions) -> None:
-    """Raise CatalogueError unless exactly one way of authentication is configured."""
+    """Raise ConfigError unless exactly one way of authentication is configured."""
     has_certificate = bool(aggregator.certificate_file), bool(aggregator.key_file)
     if any(has_certificate) and not all(has_certificate):
         missing = "key_file" if has_certificate[0] else "certificate_file"

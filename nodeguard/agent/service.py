@@ -106,7 +106,6 @@ class Service:
     def status(self) -> AgentStatus:
         """Return the present status, for the local socket."""
         now = self._agent.now()
-        booted = now.wall - now.mono
         detached = self._capture(now).detached
         acked_at = self._endpoints.acked_at() if self._endpoints else {}
         return AgentStatus(
@@ -117,9 +116,11 @@ class Service:
             verdict=self._agent.verdict,
             ages=self._agent.ages(),
             unread=tuple(self._agent.unread_sources()),
-            detached={target: booted + detached.until[target] for target in detached_targets(detached, now)},
+            detached={
+                target: now.wall_of(detached.until[target]) for target in detached_targets(detached, now)
+            },
             acknowledged_at={
-                name: None if mono == -inf else max(0.0, booted + mono) for name, mono in acked_at.items()
+                name: None if mono == -inf else max(0.0, now.wall_of(mono)) for name, mono in acked_at.items()
             },
             spooled=len(self._queue.state.spool),
             state_error=self._save_error,

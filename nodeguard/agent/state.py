@@ -48,14 +48,13 @@ _encode = msgspec.msgpack.Encoder().encode
 class AgentState(Struct, frozen=True):
     """The state that the agent stores after an evaluation, to continue after a restart.
 
-    boot_id, mono, wall: the time of that evaluation, as in Instant. hangs: calls behind which no second
+    boot_id, mono: the time of that evaluation, as in Instant. hangs: calls behind which no second
     worker may start in this boot. logged: the verdict that the log shows. load_error, load_error_at: why an
     earlier state could not be used, and when that was, by the wall clock.
     """
 
     boot_id: str = ""
     mono: float = 0.0
-    wall: float = 0.0
     hangs: LaneHangs = LaneHangs()
     pipeline: PipelineState = PipelineState()
     delivery: DeliveryState = DeliveryState()
@@ -72,7 +71,6 @@ def capture_state(
     return AgentState(
         boot_id=instant.boot_id,
         mono=instant.mono,
-        wall=instant.wall,
         hangs=hangs,
         pipeline=pipeline,
         detached=detached or DetachedGpus(),

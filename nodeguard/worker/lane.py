@@ -19,7 +19,7 @@ from typing import Self
 from msgspec.structs import replace
 
 from nodeguard.worker.device_events import DeviceEventQueue
-from nodeguard.worker.lane_state import Hang, Key, LaneState
+from nodeguard.worker.lane_state import Hang, LaneState
 from nodeguard.worker.process import WorkerProcess
 from nodeguard.worker.progress import START, Deadlines, GarbledLogError, GroupResults, RunPace, RunProgress
 from nodeguard.worker.result import CallResult, FileRequest, LaneResult
@@ -47,14 +47,14 @@ def nvml_lane(
 
 
 def filesystem_lane(
-    root: str = "", deadlines: Deadlines | None = None, *, debug: bool = False, hang: Hang | None = None
+    root: str = "", deadlines: Deadlines | None = None, *, hang: Hang | None = None
 ) -> WorkerLane:
     """Return a file-system lane: statvfs of mounts; files of the agent are read and written.
 
-    root, debug, hang: see nvml_lane; the agent's own files are not under root. A disk that hangs blocks its
+    root, hang: see nvml_lane; the agent's own files are not under root. A disk that hangs blocks its
     lane, so the agent's files need a lane of their own.
     """
-    return WorkerLane(partial(WorkerProcess, "filesystem", "", root, debug=debug), deadlines, hang=hang)
+    return WorkerLane(partial(WorkerProcess, "filesystem", "", root), deadlines, hang=hang)
 
 
 def _hung(answer: LaneResult) -> LaneResult:
@@ -195,16 +195,15 @@ class WorkerLane:
         """The call in which the lane hangs for the rest of the boot."""
         return self._state.hang
 
-    def retry_scope(self, key: Key | None = None) -> None:
-        """Call one device (by index), one mount (by path), or all again in the next round."""
-        self._state.retry_scope(key)
-
-    def stop_worker(self) -> None:
+    def stop_worker(self, *, ends_stalls: bool = False) -> None:
         """Stop the worker, after a round in progress has ended; the next round starts another.
 
-        This closes its devices. A worker that hangs stays.
+        This closes its devices. ends_stalls: whether the next round calls stalled devices again. A worker
+        that hangs stays.
         """
         with self._in_round:
+            if ends_stalls:
+                self._state.end_stalls()
             if self._worker is not None and self._state.hang is None:
                 self._drop(self._worker, self._deadlines.grace)
 

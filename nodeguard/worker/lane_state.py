@@ -14,8 +14,8 @@ from nodeguard.worker.result import SYSTEM, CallResult, LaneResult
 # Key of a scope: a device's index, or a mount point, because its index changes with the list of mounts.
 Key = int | str
 
-# A stalled scope is called again when one of these results changes. The last two are the last calls of the
-# system scope: without either of them that scope was not read completely.
+# A stalled scope is called again when one of these results changes, or after end_stalls. The last two are the
+# last calls of the system scope: without either of them that scope was not read completely.
 _SYSTEM_CALLS = (DRIVER_VERSION, DEVICE_COUNT, "nvmlInit")
 
 
@@ -43,12 +43,9 @@ class LaneState:
         self._stalls: dict[Key, Stall] = {}
         self.hang = hang
 
-    def retry_scope(self, key: Key | None = None) -> None:
-        """Call one device (by index), one mount (by path), or all again in the next round."""
-        if key is None:
-            self._stalls.clear()
-        else:
-            self._stalls.pop(key, None)
+    def end_stalls(self) -> None:
+        """Call the stalled scopes again in the next round."""
+        self._stalls.clear()
 
     def hung(self, mounts: Sequence[str] = ()) -> CallResult | None:
         """Return the hung call, its scope as an index into these mounts; SYSTEM for another mount."""

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-SUCCESS = 0
-
 NAMES = {
     1: "NVML_ERROR_UNINITIALIZED",
     2: "NVML_ERROR_INVALID_ARGUMENT",

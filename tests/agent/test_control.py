@@ -24,7 +24,6 @@ from nodeguard.agent.control import (
 from nodeguard.model.finding import DataStatus, Health, Verdict
 from nodeguard.wire.instruction import DetachGpus, Instruction
 from tests.judge.judged_node import finding
-from tests.root import needs_root
 
 DETACH = DetachGpus("1", 60.0, ("gpu/0000:1b:00",))
 STATUS = AgentStatus(
@@ -96,7 +95,7 @@ async def test_a_fault_is_injected_for_the_user_id_of_the_peer(tmp_path: Path) -
         assert requests == [(InjectFault("gpu-lost"), os.getuid())]
 
 
-@needs_root
+@pytest.mark.root
 async def test_another_user_injects_nothing(tmp_path: Path) -> None:
     path = tmp_path / "agent.sock"
     async with await serve_control(str(path), echo, refuse, lambda: STATUS):
@@ -145,7 +144,7 @@ async def test_a_request_without_an_end_gets_no_response(tmp_path: Path) -> None
         writer.close()
 
 
-@needs_root
+@pytest.mark.root
 async def test_other_users_may_read_the_status_and_send_no_instruction(tmp_path: Path) -> None:
     path = str(tmp_path / "agent.sock")
     open_to_all(tmp_path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +36,9 @@ from nodeguard.sources.machines.live import LiveMachine
 from nodeguard.sources.nvml import NvmlSource
 from nodeguard.wire.instruction import ClearFinding, DetachGpus
 from nodeguard.worker.lane import WorkerLane, nvml_lane
+from nodeguard.worker.progress import Deadlines
 from tests.agent.scene import Scripted, workers
-from tests.nvml_double import Build
+from tests.nvml_double import Build, Double
 from tests.pipeline.test_pipeline import LOW, judgement
 from tests.sources.fake_machine import FakeMachine
 from tests.waiting import PATIENCE, until_async
@@ -83,15 +85,22 @@ async def watching(root: Path, detached: DetachedGpus = DetachedGpus()) -> Async
         node.machine.close()
 
 
-@pytest.fixture
-def double(nvml_double: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+def driver(second: dict[str, Any] | None = None) -> dict[str, Any]:
+    """The driver of two GPUs. second: additional results of the second."""
     devices = [recordings.hopper(index, links=0) for index in range(2)]
-    path = str(nvml_double({"system": recordings.SYSTEM, "devices": devices}).path)
+    devices[1] |= second or {}
+    return {"system": recordings.SYSTEM, "devices": devices}
+
+
+@pytest.fixture
+def double(nvml_double: Build, monkeypatch: pytest.MonkeyPatch) -> Double:
+    double = nvml_double(driver())
 
     def lane(**more: Any) -> WorkerLane:
-        return nvml_lane(path, **more)
+        return nvml_lane(str(double.path), **more)
 
     monkeypatch.setattr(live, "nvml_lane", lane)
+    return double
 
 
 @pytest.mark.usefixtures("double")
@@ -121,6 +130,23 @@ async def test_one_detached_gpu_and_the_others_are_read(tmp_path: Path) -> None:
         await until_async(lambda: node.statuses() == {"node": "read", GPU: "detached", OTHER: "detached"})
 
 
+@pytest.mark.parametrize("detaches", [True, False], ids=["another one detached", "only attached"])
+async def test_a_stalled_gpu_is_read_again_after_attach(
+    double: Double, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, detaches: bool
+) -> None:
+    deadlines = Deadlines(call=0.5, first=PATIENCE, grace=PATIENCE)
+    monkeypatch.setattr(live, "nvml_lane", partial(nvml_lane, str(double.path), deadlines=deadlines))
+    double.answer(driver({"nvmlDeviceGetEccMode": {"error": "stall"}}))
+    async with watching(tmp_path) as node:
+        assert node.statuses() == {"node": "read", GPU: "read", OTHER: "hung"}
+        if detaches:
+            assert (await node.gpus.carry_out(DetachGpus("1", 60.0, (GPU,)))).done
+            await until_async(lambda: node.statuses() == {"node": "read", GPU: "detached", OTHER: "hung"})
+        double.answer(driver())
+        assert (await node.gpus.carry_out(DetachGpus("2", 0.0))).done
+        await until_async(lambda: node.statuses() == {"node": "read", GPU: "read", OTHER: "read"})
+
+
 @pytest.mark.usefixtures("double")
 async def test_a_detachment_ends_by_itself_and_survives_a_restart(tmp_path: Path) -> None:
     hour = LiveMachine().now().mono + 3600.0
@@ -140,7 +166,7 @@ async def test_invalid_instructions_are_refused(tmp_path: Path) -> None:
         assert unknown.message == f"99:00 is not a GPU of this node; the GPUs are: {GPU}, {OTHER}"
         assert not (await node.gpus.carry_out(DetachGpus("1", 1e6))).done
         assert node.gpus.detached == DetachedGpus()
-        none = GpuDetacher(node.agent, None, lambda: None, DetachedGpus())
+        none = GpuDetacher(node.agent, None, node.machine.detach_gpus, DetachedGpus())
         assert "there is nothing to detach" in (await none.carry_out(DetachGpus("1", 60.0))).message
 
 

@@ -44,7 +44,6 @@ SLOT = TargetState(first_seen=1.0, events={"kmsg a.b": EVENT}, true_since={"c": 
 STATE = AgentState(
     boot_id="boot",
     mono=100.0,
-    wall=1e9,
     hangs=LaneHangs(filesystem=Hang("/data", "statvfs(/data)")),
     pipeline=PipelineState(
         cursor=LogCursor("boot", 7),

@@ -27,7 +27,7 @@ from tests.fuse import Manner, Server, _call
 from tests.waiting import PATIENCE, until_async
 
 NOW = Instant(1e9, 100.0, "boot")
-STATE = AgentState("boot", 90.0, 1e9, pipeline=PipelineState(LogCursor("boot", 7)))
+STATE = AgentState("boot", 90.0, pipeline=PipelineState(LogCursor("boot", 7)))
 _MS_RDONLY, _MNT_DETACH = 1, 2
 
 
@@ -209,7 +209,7 @@ class CountingKeeper:
 
     def capture(self) -> AgentState | None:
         return (
-            AgentState("boot", 1.0, 1e9, pipeline=PipelineState(LogCursor("boot", self.sequence)))
+            AgentState("boot", 1.0, pipeline=PipelineState(LogCursor("boot", self.sequence)))
             if self.sequence
             else None
         )

@@ -139,7 +139,7 @@ def test_a_worker_that_sigkill_ends_is_stalled(fuse_mount: Callable[[Manner], Se
         second = lane.round(mounts)
         assert [entry.scope for entry in second.results] == [0, 2]
         assert (second.stalled, second.skipped) == ((), first.stalled), "it is not read again"
-        lane.retry_scope(server.path)
+        lane.stop_worker(ends_stalls=True)
         assert lane.round(mounts).stalled
 
 

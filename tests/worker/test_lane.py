@@ -79,9 +79,16 @@ def test_after_a_stall_a_new_worker_continues(stage: Stage) -> None:
     assert stage.worker.requests[-1] == ([1], ())
     stage.worker.does(over=True)
     stage.lane.step()
-    stage.lane.retry_scope(1)
+    stage.lane.stop_worker()
     stage.lane.begin()
-    assert stage.worker.requests[-1] == ([], ())
+    assert len(stage.workers) == 3
+    assert stage.worker.requests == [([1], ())], "the device still stalls"
+    stage.worker.does(over=True)
+    stage.lane.step()
+    stage.lane.stop_worker(ends_stalls=True)
+    stage.lane.begin()
+    assert len(stage.workers) == 4
+    assert stage.worker.requests == [([], ())]
 
 
 def test_a_stall_of_the_system_ends_the_round(stage: Stage) -> None:
@@ -113,7 +120,7 @@ def test_a_worker_that_survives_sigkill_hangs_for_the_boot(stage: Stage) -> None
     assert stage.later(3.9) is None
     hung = CallResult(1, _NAME)
     assert stage.later(0.1) == LaneResult((CallResult(0, _NAME, "a"),), hung=hung)
-    stage.lane.retry_scope()
+    stage.lane.stop_worker()
     stage.worker.dies(-9)
     assert stage.lane.begin() == LaneResult(hung=hung)
     assert len(stage.workers) == 1

@@ -27,17 +27,14 @@ def test_the_next_run_skips_stalled_and_read_scopes() -> None:
     assert answer == LaneResult((*_system(), name, other), (CallResult(1, "nvmlDeviceGetName"),))
 
 
-def test_stalled_scope_is_skipped_until_it_is_retried() -> None:
+def test_stalled_scopes_are_skipped_until_their_stalls_end() -> None:
     memory = LaneState()
     _stalled(memory, 1)
     _stalled(memory, 3)
     skipped = memory.begin().end(_system()).skipped
     assert skipped == (CallResult(1, "nvmlDeviceGetName"), CallResult(3, "nvmlDeviceGetName"))
     assert memory.begin().skip() == {1, 3}
-    memory.retry_scope(1)
-    assert memory.begin().skip() == {3}
-    memory.retry_scope(7)
-    memory.retry_scope()
+    memory.end_stalls()
     assert memory.begin().skip() == frozenset()
 
 
@@ -75,7 +72,7 @@ def test_a_hang_lasts_for_the_boot() -> None:
     answer = played.hang([CallResult(1, "nvmlDeviceGetName", "b")], hung)
     assert answer.results[-1] == CallResult(1, "nvmlDeviceGetName", "b")
     assert (answer.stalled, answer.hung) == ((CallResult(0, "nvmlDeviceGetName"),), hung)
-    memory.retry_scope()
+    memory.end_stalls()
     assert memory.hung() == hung
 
 
@@ -90,13 +87,6 @@ def test_mount_is_skipped_by_its_path() -> None:
     assert later.end().skipped == (CallResult(0, "statvfs(/nfs)"),)
     assert memory.begin(("/",)).skip() == frozenset()
     assert memory.begin(("/", "/nfs")).skip() == frozenset(), "it was mounted again"
-
-
-def test_mount_is_retried_by_its_path() -> None:
-    memory = LaneState()
-    memory.begin(("/nfs",)).stall([], CallResult(0, "statvfs(/nfs)"))
-    memory.retry_scope("/nfs")
-    assert memory.begin(("/nfs",)).skip() == frozenset()
 
 
 def test_a_hung_mount_has_its_present_index() -> None:

@@ -107,9 +107,9 @@ def group_by_replica(resolved: Iterable[tuple[int, str]]) -> tuple[ReplicaIps, .
 
 
 def select_replicas(
-    resolved: Iterable[ReplicaIps], current: Mapping[ReplicaIps, bool], most: int = MAX_REPLICAS
+    resolved: Iterable[ReplicaIps], current: Mapping[ReplicaIps, bool]
 ) -> tuple[ReplicaIps, ...]:
-    """Return the replicas to report to, at most a number of them.
+    """Return the replicas to report to, at most MAX_REPLICAS.
 
     resolved: the present answer of the name service; an empty answer changes nothing, since the name service
     may be down. current: the replicas until now, and whether they acknowledge. A replica that acknowledges
@@ -123,7 +123,7 @@ def select_replicas(
     new = [ips for ips in replicas if ips not in current]
     all_ips = {ip for ips in replicas for ip in ips}
     unresolved = [ips for ips, acknowledges in current.items() if acknowledges and all_ips.isdisjoint(ips)]
-    return tuple([*present, *new, *unresolved][:most])
+    return tuple([*present, *new, *unresolved][:MAX_REPLICAS])
 
 
 def resolve_error(error: OSError | ValueError) -> str:

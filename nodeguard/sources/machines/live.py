@@ -185,10 +185,13 @@ class LiveMachine:
             self._gpus = nvml_lane(root=self._root, hang=self._hangs.nvml, events=self._events)
         return self._gpus.round(within=within, leave=leave)
 
-    def detach_gpus(self) -> None:
-        """Close all GPU devices, after a round in progress has ended; the next round opens them again."""
+    def detach_gpus(self, *, ends_stalls: bool) -> None:
+        """Close all GPU devices, after a round in progress has ended; the next round opens them again.
+
+        ends_stalls: whether it calls GPUs with a stalled call again, since a reset may have repaired them.
+        """
         if self._gpus is not None:
-            self._gpus.stop_worker()
+            self._gpus.stop_worker(ends_stalls=ends_stalls)
 
     def hangs(self) -> LaneHangs:
         """Return the calls in which the lanes hang, for the next agent in this boot."""

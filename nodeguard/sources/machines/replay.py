@@ -117,8 +117,10 @@ class ReplayMachine:
         """See Machine.nvml."""
         return replay_nvml(self._gpus, self.state().nvml, leave)
 
-    def detach_gpus(self) -> None:
-        """Do nothing: a recording has no open GPU device."""
+    def detach_gpus(self, *, ends_stalls: bool) -> None:
+        """See LiveMachine.detach_gpus; a recording has no open GPU device."""
+        if ends_stalls:
+            self._gpus.end_stalls()
 
     def hangs(self) -> LaneHangs:
         """Return the calls in which the lanes hang, for the next agent in this boot."""

@@ -197,8 +197,8 @@ def test_any_file_of_a_driver_starts_the_nvml_process(
             asked.extend([within, *leave])
             return LaneResult()
 
-        def stop_worker(self) -> None:
-            asked.append("stop worker")
+        def stop_worker(self, *, ends_stalls: bool) -> None:
+            asked.append(f"stop worker, ends_stalls={ends_stalls}")
 
         def close(self) -> None:
             asked.append("closed")
@@ -208,10 +208,10 @@ def test_any_file_of_a_driver_starts_the_nvml_process(
     with LiveMachine(f"{root}/", hangs=before) as machine:
         assert machine.hangs() == before
         assert [machine.nvml(), machine.nvml(7.0, frozenset({3}))] == [LaneResult(), LaneResult()]
-        machine.detach_gpus()
+        machine.detach_gpus(ends_stalls=True)
         assert machine.hangs() == LaneHangs(nvml=Lane.hang, filesystem=before.filesystem)
         assert descriptors == [machine.events_descriptor()]
-    assert asked == [str(root), math.inf, 7.0, 3, "stop worker", "closed"]
+    assert asked == [str(root), math.inf, 7.0, 3, "stop worker, ends_stalls=True", "closed"]
 
 
 def test_other_library_does_not_count_as_a_driver(machine: LiveMachine, root: Path) -> None:

@@ -119,6 +119,15 @@ def test_nvml_events_are_returned_once(tmp_path: Path) -> None:
     assert machine.nvml_events() == ()
 
 
+def test_detached_gpus_are_called_again_after_a_stall(tmp_path: Path) -> None:
+    machine = replay(tmp_path, {"nvml.json": {"devices": [{"nvmlDeviceGetEccMode": {"error": "stall"}}]}})
+    assert [bool(machine.nvml().stalled) for _ in range(2)] == [True, False]
+    machine.detach_gpus(ends_stalls=False)
+    assert not machine.nvml().stalled
+    machine.detach_gpus(ends_stalls=True)
+    assert machine.nvml().stalled
+
+
 def test_without_nvml_json_there_is_no_library(tmp_path: Path) -> None:
     machine = replay(tmp_path, {})
     assert "libnvidia-ml.so.1" in machine.nvml().missing
