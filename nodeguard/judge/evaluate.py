@@ -67,7 +67,7 @@ def evaluate_target(
             if target != NODE or _can_pass_on_node(check, background.kinds):
                 passed |= 1 << index
             if (state.events and rule.events) or clear is not None:
-                past.extend(_past_findings(rule, target, component, context, clear))
+                past.extend(_past_findings(rule, target, component, context, clear, rules.units))
         elif outcome == UNKNOWN and check.id in state.active:
             is_new = len(context.unreadable) > unreadable_before
             reason = context.unreadable[-1][1] if is_new else ""
@@ -123,7 +123,12 @@ def _since(context: EvaluationContext, active: ActiveFinding | None) -> float:
 
 
 def _past_findings(
-    rule: Rule, target: str, component: str, context: EvaluationContext, clear: OperatorClear | None
+    rule: Rule,
+    target: str,
+    component: str,
+    context: EvaluationContext,
+    clear: OperatorClear | None,
+    units: Mapping[str, str],
 ) -> Iterable[Finding]:
     """Yield the past finding of a check with cleared events, or of an operator's clear of the last day."""
     check, by = rule.check, clear.by if clear is not None else ""
@@ -135,10 +140,10 @@ def _past_findings(
         )
     ]
     if events:
-        yield make_past_finding(check, target, component, context, events)
+        yield make_past_finding(check, target, component, context, events, units)
     elif clear is not None and clear.at > context.now - UNCORROBORATED_LIMIT:
         event = RememberedEvent("", "operator", clear.at, clear.at, 1, f"cleared by {by}", {}, ())
-        yield make_past_finding(check, target, component, context, [(event, event.text)])
+        yield make_past_finding(check, target, component, context, [(event, event.text)], units)
 
 
 def _applies(test: ConditionTest, context: EvaluationContext) -> bool:

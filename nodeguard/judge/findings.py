@@ -69,10 +69,11 @@ def make_past_finding(
     component: str,
     context: EvaluationContext,
     events: Sequence[tuple[RememberedEvent, str]],
+    units: Mapping[str, str],
 ) -> Finding:
     """Return a finding of health `ok` for the latest of a check's cleared events.
 
-    events: each with the clause that names what cleared it.
+    events: each with the clause that names what cleared it. units: by signal.
     """
     event, clause = max(events, key=lambda row: row[0].last)
     values = {
@@ -91,7 +92,7 @@ def make_past_finding(
         data_status=DataStatus.FRESH,
         action=Action.NONE,
         since=context.to_wall_clock(event.first),
-        message=f"{fill_template(check.message, values, {})}; {clause}",
+        message=f"{fill_template(check.message, values, units)}; {clause}",
         evidence=(Evidence(event.source, event.text or event.signal, at, event.count),),
         family=check.family,
         title=check.title,

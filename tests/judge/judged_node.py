@@ -12,7 +12,7 @@ from nodeguard.model.check import Check, Condition
 from nodeguard.model.finding import Action, DataStatus, Evidence, Finding, Health, Verdict
 from nodeguard.model.instant import Instant
 from nodeguard.model.observation import Component, Event, Observation, Reading
-from nodeguard.model.signal import Scalar
+from nodeguard.model.signal import Scalar, Signal
 from nodeguard.model.target import NODE
 
 # Seconds since the epoch when the machine of these tests booted.
@@ -72,8 +72,8 @@ def logged(target: str, *events: Event) -> Observation:
 class JudgedNode:
     """A node with its checks and the state of the judge."""
 
-    def __init__(self, *checks: Check, one_shot: bool = False) -> None:
-        self.rules = compile_rules(Catalogue(checks=checks), {})
+    def __init__(self, *checks: Check, one_shot: bool = False, signals: tuple[Signal, ...] = ()) -> None:
+        self.rules = compile_rules(Catalogue(checks=checks), {signal.name: signal for signal in signals})
         self.state = JudgeState()
         self.settings = JudgeSettings(one_shot=one_shot)
 

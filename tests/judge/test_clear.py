@@ -12,6 +12,7 @@ from nodeguard.model.check import AnyOf, Check, Compare, EventOccurred, Increase
 from nodeguard.model.finding import Verdict
 from nodeguard.model.instant import Instant
 from nodeguard.model.observation import Event, Observation
+from nodeguard.model.signal import Signal
 from nodeguard.model.target import NODE, gpu_target, nvlink_target
 from nodeguard.pipeline.pipeline import PipelineState
 from tests.judge.judged_node import BOOTED, JudgedNode, check, logged, observe, unread
@@ -133,6 +134,17 @@ def test_counter_increases_are_counted_after_the_clear() -> None:
     assert active_findings(after) == []
     assert [finding.message for finding in after.informational] == ["node; cleared by ann"]
     assert active_findings(node.round(130, observe(a__errors=8))) == [("one", NODE)]
+
+
+def test_message_of_a_cleared_finding_has_the_units_of_its_values() -> None:
+    rises = check(Increase("a.errors", 3, 3600.0), message="at {a.temperature}")
+    node = JudgedNode(rises, signals=(Signal("a.temperature", "gauge", "", "celsius"),))
+    node.round(100, observe(a__errors=0, a__temperature=91))
+    [active] = node.round(110, observe(a__errors=5, a__temperature=91)).findings
+    assert active.message == "at 91 °C"
+    clear_finding(node, 115)
+    [past] = node.round(120, observe(a__errors=5, a__temperature=62)).informational
+    assert past.message == "at 62 °C; cleared by ann"
 
 
 def test_active_condition_is_not_cleared() -> None:
