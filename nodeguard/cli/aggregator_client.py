@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from nodeguard.aggregator.api.requests import SOCKET_PATH, ActionResult, ErrorResponse
-from nodeguard.cli.streams import print_output, to_json, to_yaml
+from nodeguard.cli.streams import as_document, print_output
 from nodeguard.cli.usage import ArgumentParser, UsageError, did_you_mean
 from nodeguard.fleet_api.schema.incident import IncidentList, IncidentView
 from nodeguard.fleet_api.schema.status import IncidentSummary
@@ -108,8 +108,7 @@ class AggregatorClient:
 
 def print_result(result: ActionResult, output: str) -> None:
     """Print the outcome of a decision as text, json or yaml."""
-    formats = {"json": to_json, "yaml": to_yaml}
-    print_output(formats[output](result) if output in formats else result.message)
+    print_output(as_document(result, output) or result.message)
 
 
 class _UnixConnection(HTTPConnection):

@@ -91,6 +91,16 @@ def _replace_with_null(stream: TextIO | None) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
+def as_document(document: Any, output: str) -> str | None:
+    """Return a document as JSON or YAML, by the name of the output; None for another output."""
+    match output:
+        case "json":
+            return to_json(document)
+        case "yaml":
+            return to_yaml(document)
+    return None
+
+
 def to_json(document: Any) -> str:
     """Return a document as indented JSON."""
     import msgspec  # noqa: PLC0415 - slow to import, and not needed for text

@@ -314,7 +314,7 @@ def test_a_suspect_mark_keeps_only_gangs_away(storm: Fleet) -> None:
 def test_refused_messages_of_a_node_are_shown_first() -> None:
     fleet = Fleet(8)
     refusal = RejectedReport(
-        "node-0", "other-boot", "another boot of this node is reporting: wait 30 s", 0.0, fleet.mono - 12.0, 3
+        "node-0", "other-boot", "another boot of this node is reporting: wait 30 s", fleet.mono - 12.0, 3
     )
     service = replace(LEADER, refused=(refusal,))
     line = "  refused     3 messages of node-0 in the past minutes, latest 12 s ago: another boot of this node is reporting: wait 30 s"

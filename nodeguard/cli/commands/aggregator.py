@@ -25,7 +25,6 @@ _METRICS = "127.0.0.1:9435"
 
 # Where the status page listens as shipped: in the pod, and under systemd. Hosts at which it may listen.
 PAGE = "127.0.0.1:9436"
-PAGE_SOCKET = "/run/nodeguard-aggregator/page.sock"
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 # Limits of a history in days and MiB. The current state of 7,500 nodes takes 61 MiB.

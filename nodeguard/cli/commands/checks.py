@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from nodeguard.cli.check_catalogue import load_catalogue, parse_families
 from nodeguard.cli.options import add_checks, add_family, add_output
 from nodeguard.cli.render.check_text import check_facts
-from nodeguard.cli.render.terminal import StyledLine, StyledText, print_lines
-from nodeguard.cli.streams import print_output, to_json, to_yaml
+from nodeguard.cli.render.terminal import StyledLine, StyledText, format_lines
+from nodeguard.cli.streams import as_document, print_output
 from nodeguard.cli.usage import OK, ArgumentParser
 from nodeguard.fleet_api.text.phrases import count_noun
 from nodeguard.model.catalogue import Catalogue
@@ -30,17 +30,11 @@ def run(arguments: Sequence[str]) -> int:
         if (families is None or check.family in families)
         and (not options.health or check.health.value in options.health)
     ]
-    match options.output:
-        case "json":
-            print_output(to_json(checks))
-        case "yaml":
-            print_output(to_yaml(checks))
-        case "markdown":
-            print_output("\n".join(markdown(checks)))
-        case _:
-            print_lines(
-                list(_table(catalogue, checks, show_disabled=families is None and not options.health))
-            )
+    if options.output == "markdown":
+        print_output("\n".join(markdown(checks)))
+        return OK
+    table = _table(catalogue, checks, show_disabled=families is None and not options.health)
+    print_output(as_document(checks, options.output) or format_lines(list(table)))
     return OK
 
 

@@ -16,7 +16,7 @@ from nodeguard.cli.commands.status import agent_text_or_raise
 from nodeguard.cli.options import add_output
 from nodeguard.cli.progress import add_watch, print_or_watch
 from nodeguard.cli.render.terminal import StyledLine, format_lines
-from nodeguard.cli.streams import to_json, to_yaml
+from nodeguard.cli.streams import as_document
 from nodeguard.cli.usage import OK, ArgumentParser, UsageError, did_you_mean
 from nodeguard.fleet_api.schema.domain import DomainList, DomainView
 from nodeguard.fleet_api.schema.incident import IncidentView
@@ -49,12 +49,7 @@ def run(arguments: Sequence[str]) -> int:
             if options.kind != "node":
                 raise
             return agent_text_or_raise(options, unreachable, options.name)
-        match options.output:
-            case "json":
-                return to_json(view)
-            case "yaml":
-                return to_yaml(view)
-        return format_lines(_lines(view))
+        return as_document(view, options.output) or format_lines(_lines(view))
 
     print_or_watch(render, options)
     return OK

@@ -15,7 +15,7 @@ from nodeguard.cli.local_agent import add_socket, request_status
 from nodeguard.cli.options import add_output, directory
 from nodeguard.cli.render.doctor import diagnostic_lines
 from nodeguard.cli.render.terminal import format_lines
-from nodeguard.cli.streams import print_output, to_json, to_yaml
+from nodeguard.cli.streams import as_document, print_output
 from nodeguard.cli.usage import FATAL, MISSING_EXTRA, OK, UNKNOWN, WARNING, ArgumentParser, UsageError
 from nodeguard.config.errors import ConfigError
 from nodeguard.doctor.diagnostics import Diagnostic, DiagnosticStatus
@@ -41,13 +41,7 @@ def run(arguments: Sequence[str]) -> int:
     """Run the command; returns its exit code. Raises UsageError."""
     options = _parser().parse_args(arguments)
     results = list(asyncio.run(_check_cluster(options)) if options.cluster else _check_node(options))
-    match options.output:
-        case "json":
-            print_output(to_json(results))
-        case "yaml":
-            print_output(to_yaml(results))
-        case _:
-            print_output(format_lines(diagnostic_lines(results)))
+    print_output(as_document(results, options.output) or format_lines(diagnostic_lines(results)))
     return max((_EXIT_CODES[result.status] for result in results), default=UNKNOWN)
 
 

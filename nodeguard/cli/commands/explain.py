@@ -10,7 +10,7 @@ from msgspec import Struct
 from nodeguard.cli.check_catalogue import load_catalogue
 from nodeguard.cli.options import add_checks, add_output
 from nodeguard.cli.render.check_text import check_facts
-from nodeguard.cli.render.terminal import StyledLine, StyledText, field_line, print_lines
+from nodeguard.cli.render.terminal import StyledLine, StyledText, field_line, format_lines
 from nodeguard.cli.render.xid import (
     CodeOutput,
     parse_code,
@@ -19,7 +19,7 @@ from nodeguard.cli.render.xid import (
     xid_lines,
     xid_output,
 )
-from nodeguard.cli.streams import print_output, to_json, to_yaml
+from nodeguard.cli.streams import as_document, print_output
 from nodeguard.cli.usage import OK, ArgumentParser, UsageError, did_you_mean
 from nodeguard.model.catalogue import Catalogue
 from nodeguard.model.check import Check
@@ -79,13 +79,7 @@ def _parser() -> ArgumentParser:
 
 
 def _print(document: object, lines: Sequence[StyledLine], output: str) -> None:
-    match output:
-        case "json":
-            print_output(to_json(document))
-        case "yaml":
-            print_output(to_yaml(document))
-        case _:
-            print_lines(lines)
+    print_output(as_document(document, output) or format_lines(lines))
 
 
 def _check(catalogue: Catalogue, name: str) -> Check | None:

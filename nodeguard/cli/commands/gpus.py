@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from argparse import Namespace
 from collections.abc import Sequence
 
-from nodeguard.cli.gpu_names import gpu_name
 from nodeguard.cli.local_agent import add_socket, request, request_status
 from nodeguard.cli.options import add_output
 from nodeguard.cli.render.agent_status import detached_lines, detached_output
 from nodeguard.cli.render.terminal import format_lines
-from nodeguard.cli.streams import print_output, to_json, to_yaml
-from nodeguard.cli.usage import OK, ArgumentParser, duration
+from nodeguard.cli.streams import as_document, print_output
+from nodeguard.cli.usage import OK, ArgumentParser, UsageError, duration
 from nodeguard.model.instant import rfc3339
 from nodeguard.wire.instruction import DetachGpus
 
@@ -22,6 +22,14 @@ GROUP = "Node"
 
 # Seconds: detaching waits for the driver's current answer, and for the end of the worker that reads it.
 _TIMEOUT = 150.0
+
+# Names of GPUs: the forms that nodeguard, lspci and nvidia-smi print.
+_ADDRESS = re.compile(
+    r"(?:gpu[/ ])?(?:(?P<domain>[0-9a-f]{4,8}):)?(?P<bus>[0-9a-f]{2}):(?P<device>[0-9a-f]{2})(?:\.0)?",
+    re.IGNORECASE,
+)
+_INDEX = re.compile(r"(?:gpu )?(?P<index>[0-9]{1,3})", re.IGNORECASE)
+_UUID = re.compile(r"GPU-(?P<id>[0-9a-f-]{8,40})", re.IGNORECASE)
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -45,15 +53,30 @@ def _detach(options: Namespace) -> None:
     print_output(f"The agent is detached from {gpus} until {until}; to end this: nodeguard gpus attach")
 
 
+def gpu_name(text: str) -> str:
+    """Return a GPU in the form that the agent uses: its PCI address `0000:3b:00`, its index `3` or its UUID.
+
+    text: `0000:3b:00`, `gpu/0000:3b:00`, `GPU 0000:3b:00`, `3b:00.0`, or `00000000:3B:00.0`, `3`, `GPU 3` and
+    `GPU-5c8f0005-...` of nvidia-smi. Raises UsageError for any other.
+    """
+    name = text.strip()
+    if (match := _ADDRESS.fullmatch(name)) is not None:
+        domain = (match["domain"] or "0").lower()
+        return f"{int(domain, 16):04x}:{match['bus'].lower()}:{match['device'].lower()}"
+    if (match := _INDEX.fullmatch(name)) is not None:
+        return str(int(match["index"]))
+    if (match := _UUID.fullmatch(name)) is not None:
+        return f"GPU-{match['id'].lower()}"
+    raise UsageError(
+        f"GPU '{text}' is not an index, UUID or PCI address: write it like 3, GPU-5c8f0005-... or "
+        "0000:3b:00; nvidia-smi --query-gpu=index,uuid,pci.bus_id --format=csv lists them"
+    )
+
+
 def _print_status(options: Namespace) -> None:
     status = request_status(options.socket)
-    match options.output:
-        case "json":
-            print_output(to_json(detached_output(status)))
-        case "yaml":
-            print_output(to_yaml(detached_output(status)))
-        case _:
-            print_output(format_lines(detached_lines(status)))
+    document = as_document(detached_output(status), options.output)
+    print_output(document or format_lines(detached_lines(status)))
 
 
 def _id() -> str:
@@ -82,7 +105,7 @@ def _parser() -> ArgumentParser:
     attach = verbs.add_parser(
         "attach",
         help="read the GPUs again now",
-        description="Read the GPUs again now, before the time is over.",
+        description="Read all GPUs again now, before the time is over, also those that did not answer.",
     )
     status = verbs.add_parser(
         "status",

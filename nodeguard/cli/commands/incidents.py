@@ -12,7 +12,7 @@ from nodeguard.cli.aggregator_client import AggregatorClient, add_socket, quote_
 from nodeguard.cli.options import add_by, add_output
 from nodeguard.cli.progress import progress
 from nodeguard.cli.render.terminal import printable
-from nodeguard.cli.streams import print_output, to_json, to_yaml
+from nodeguard.cli.streams import as_document, print_output
 from nodeguard.cli.usage import OK, ArgumentParser, UsageError
 from nodeguard.fleet_api.schema.incident import IncidentView
 from nodeguard.model.incident import ClearAnswer
@@ -89,11 +89,8 @@ def _clear(client: AggregatorClient, target: str, decision: IncidentAction, outp
         raise UsageError(f"{before.name} is not cleared: {message}")
     if result == ClearAnswer.PARTLY:
         raise UsageError(f"{before.name} is only partly cleared: {message}")
-    formats = {"json": to_json, "yaml": to_yaml}
-    if output in formats:
-        print_output(formats[output](ClearOutput(done.message, result, message)))
-    else:
-        print_output(message if result == ClearAnswer.DONE and message else done.message)
+    text = message if result == ClearAnswer.DONE and message else done.message
+    print_output(as_document(ClearOutput(done.message, result, message), output) or text)
 
 
 def _wait_for_answer(client: AggregatorClient, target: str, before: IncidentView) -> IncidentView | None:

@@ -11,7 +11,7 @@ from nodeguard.cli.local_agent import add_socket, request, request_status
 from nodeguard.cli.options import add_output
 from nodeguard.cli.render.agent_status import injection_lines, injection_output
 from nodeguard.cli.render.terminal import format_lines
-from nodeguard.cli.streams import print_output, to_json, to_yaml
+from nodeguard.cli.streams import as_document, print_output
 from nodeguard.cli.usage import OK, ArgumentParser, UsageError, duration
 from nodeguard.model.injection import MAX_SECONDS
 
@@ -50,13 +50,8 @@ def run(arguments: Sequence[str]) -> int:
 
 def _print_list(options: Namespace) -> None:
     status = request_status(options.socket)
-    match options.output:
-        case "json":
-            print_output(to_json(injection_output(status)))
-        case "yaml":
-            print_output(to_yaml(injection_output(status)))
-        case _:
-            print_output(format_lines(injection_lines(status)))
+    document = as_document(injection_output(status), options.output)
+    print_output(document or format_lines(injection_lines(status)))
 
 
 def _parser() -> ArgumentParser:

@@ -17,8 +17,8 @@ from msgspec import Struct
 from nodeguard.cli.check_catalogue import STDIN, load_catalogue
 from nodeguard.cli.options import add_checks, add_output
 from nodeguard.cli.render.policy import enforced_checks, policy_lines
-from nodeguard.cli.render.terminal import print_lines
-from nodeguard.cli.streams import print_output, to_json, to_yaml
+from nodeguard.cli.render.terminal import format_lines
+from nodeguard.cli.streams import as_document, print_output, to_json
 from nodeguard.cli.usage import OK, WARNING, ArgumentParser, UsageError, whole_number
 from nodeguard.fleet.budget_limits import fleet_limits
 from nodeguard.model.mark import Mark
@@ -138,14 +138,9 @@ def _check(options: Namespace) -> int:
         ],
         nodes=nodes_output(policy, options.nodes),
     )
-    match options.output:
-        case "json":
-            print_output(to_json(output))
-        case "yaml":
-            print_output(to_yaml(output))
-        case _:
-            name = "standard input" if options.file == STDIN else options.file
-            print_lines(list(policy_lines(name, policy, checks, warnings, options.nodes)))
+    name = "standard input" if options.file == STDIN else options.file
+    lines = policy_lines(name, policy, checks, warnings, options.nodes)
+    print_output(as_document(output, options.output) or format_lines(list(lines)))
     return WARNING if warnings else OK
 
 

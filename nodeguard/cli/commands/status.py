@@ -9,7 +9,7 @@ from nodeguard.cli.aggregator_client import ENVIRONMENT, AggregatorClient, Unrea
 from nodeguard.cli.options import AGENT_SOCKET_ENVIRONMENT, add_output
 from nodeguard.cli.progress import add_watch, print_or_watch
 from nodeguard.cli.render.terminal import format_lines
-from nodeguard.cli.streams import to_json, to_yaml
+from nodeguard.cli.streams import as_document
 from nodeguard.cli.usage import OK, ArgumentParser, UsageError
 from nodeguard.fleet_api.schema.status import FleetStatus
 from nodeguard.fleet_api.text.status import status_lines
@@ -50,12 +50,7 @@ def run(arguments: Sequence[str]) -> int:
 
 def _fleet_text(client: AggregatorClient, options: Namespace) -> str:
     status = client.get("status", FleetStatus)
-    match options.output:
-        case "json":
-            return to_json(status)
-        case "yaml":
-            return to_yaml(status)
-    return format_lines(status_lines(status))
+    return as_document(status, options.output) or format_lines(status_lines(status))
 
 
 def agent_text(path: str | None, output: str, name: str = "") -> str:
@@ -69,12 +64,7 @@ def agent_text(path: str | None, output: str, name: str = "") -> str:
     status = request_status(path or default_socket())
     if name and name != status.node:
         raise UsageError(f"the agent of this machine is that of node '{status.node}', not '{name}'")
-    match output:
-        case "json":
-            return to_json(agent_status_output(status))
-        case "yaml":
-            return to_yaml(agent_status_output(status))
-    return format_lines(agent_status_lines(status))
+    return as_document(agent_status_output(status), output) or format_lines(agent_status_lines(status))
 
 
 def agent_text_or_raise(options: Namespace, unreachable: UnreachableError, name: str = "") -> str:

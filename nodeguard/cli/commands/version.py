@@ -10,7 +10,7 @@ from msgspec import Struct
 from nodeguard import __version__
 from nodeguard.cli.check_catalogue import load_catalogue
 from nodeguard.cli.options import add_output
-from nodeguard.cli.streams import print_output, to_json, to_yaml
+from nodeguard.cli.streams import as_document, print_output
 from nodeguard.cli.usage import OK, ArgumentParser
 
 SUMMARY = "print the version"
@@ -32,11 +32,6 @@ def run(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     catalogue, _ = load_catalogue()
     output = VersionOutput(__version__, len(catalogue.checks), platform.python_version())
-    match options.output:
-        case "json":
-            print_output(to_json(output))
-        case "yaml":
-            print_output(to_yaml(output))
-        case _:
-            print_output(f"nodeguard {output.nodeguard}, {output.checks} checks, Python {output.python}")
+    text = f"nodeguard {output.nodeguard}, {output.checks} checks, Python {output.python}"
+    print_output(as_document(output, options.output) or text)
     return OK

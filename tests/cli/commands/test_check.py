@@ -12,13 +12,12 @@ import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from fixtures.bundles import bundle_names, bundle_path
+from fixtures.bundles import bundle_path
 from nodeguard.cli.main import main
 from nodeguard.cli.render.verdict_json import CheckOutput
 from nodeguard.cli.streams import in_color
 from nodeguard.model.finding import DataStatus
 from tests.paths import ROOT
-from tests.root import needs_root
 
 HEALTHY = str(bundle_path("healthy-dgx-h100"))
 LOST = str(bundle_path("gpu-off-bus"))
@@ -44,16 +43,14 @@ def test_a_finding_has_message_evidence_and_action(capsys: pytest.CaptureFixture
     assert "checks passed" in printed
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", bundle_names())
-def test_a_table_fits_eighty_columns(
-    name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def test_a_table_fits_the_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """tests/test_fixtures.py checks the tables of all bundles."""
     monkeypatch.setenv("COLUMNS", "80")
-    main(["check", "--from", str(bundle_path(name))])
+    main(["check", "--from", LOST])
     _, *rest = capsys.readouterr().out.splitlines()
-    for line in rest:
-        assert len(line) <= 80 or " " not in line.strip(), line
+    assert 70 < max(len(line) for line in rest if " " in line.strip()) <= 80
 
 
 def test_json_is_of_its_schema(capsys: pytest.CaptureFixture[str]) -> None:
@@ -247,7 +244,7 @@ def test_a_closed_pipe_prints_no_traceback() -> None:
         assert running.stderr.read() == b""
 
 
-@needs_root
+@pytest.mark.root
 def test_without_privileges_it_checks_what_it_can() -> None:
     become = "import os, sys; os.setgroups([]); os.setgid(65534); os.setuid(65534); sys.argv = ['nodeguard', 'check'];"
     code = f"{become} from nodeguard.cli.main import main; sys.exit(main())"
