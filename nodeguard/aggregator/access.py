@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Coroutine
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import Any, NamedTuple
 
 from nodeguard.aggregator.backends.backend import Backend
@@ -27,13 +28,12 @@ from nodeguard.aggregator.fleet_inputs import FleetInputs, FleetView
 from nodeguard.aggregator.identity.caller import Authenticator
 from nodeguard.aggregator.identity.certificate import CertificateAuthenticator
 from nodeguard.aggregator.identity.insecure import InsecureAuthenticator, NotLoopbackError
-from nodeguard.aggregator.identity.signing_keys import KeysUnavailableError, SigningKeyring
+from nodeguard.aggregator.identity.signing_keys import SigningKeyring, fetch_keys
 from nodeguard.aggregator.identity.token import TokenRequirements
 from nodeguard.aggregator.identity.token_authenticator import TokenAuthenticator
 from nodeguard.aggregator.options import AGENT_ACCOUNT, AggregatorOptions
 from nodeguard.kube.authority_store import AuthoritySecretStore
 from nodeguard.kube.client import ApiClient, ApiError
-from nodeguard.kube.tokens import UnreadableError, published_keys
 from nodeguard.local.unix_socket import acquire_state_lock
 
 Work = Coroutine[Any, Any, Any]
@@ -103,14 +103,7 @@ async def kubernetes_access(options: AggregatorOptions, fleet: FleetView, inputs
     backend = KubernetesBackend(api, options.namespace, options.pod, fleet, inputs)
     backend.begin()
     requirements = TokenRequirements(frozenset({f"{options.namespace}:{AGENT_ACCOUNT}"}))
-
-    async def signing_keys() -> tuple[str, bytes]:
-        try:
-            return await published_keys(api)
-        except (ApiError, UnreadableError) as error:
-            raise KeysUnavailableError(str(error)) from None
-
-    keyring = SigningKeyring(signing_keys)
+    keyring = SigningKeyring(partial(fetch_keys, api))
     store = AuthoritySecretStore(api, options.namespace)
     try:
         authority: PublishedCertificate | SelfSignedAuthority = (

@@ -19,8 +19,7 @@ from nodeguard.aggregator.metrics import AggregatorMetrics
 from nodeguard.aggregator.monitoring_server import Page, serve
 from nodeguard.aggregator.notifications.sender import NotificationSender
 from nodeguard.aggregator.options import AggregatorOptions
-from nodeguard.aggregator.pages.handler import PagesContext, StatusPages
-from nodeguard.aggregator.pages.server import serve_pages
+from nodeguard.aggregator.pages.handler import PagesContext, StatusPages, serve_pages
 from nodeguard.aggregator.policy.reload import PolicyReloader
 from nodeguard.aggregator.service import AggregatorService
 from nodeguard.fleet_api.service_state import ServiceState
@@ -62,12 +61,11 @@ async def serve_monitoring(
 
     metrics = AggregatorMetrics(service, ingest, policy, current_instant, notifications)
     pages = {"/metrics": metrics.page, "/healthz": alive, "/readyz": ready}
-    host, port = options.metrics
     try:
-        runner = await serve(host, port, pages)
+        await stack.enter_async_context(serve(options.metrics, pages))
     except OSError as error:
+        host, port = options.metrics
         raise StartError(f"--metrics {host}:{port}: cannot listen: {_reason(error)}: name another") from None
-    stack.push_async_callback(runner.cleanup)
 
 
 def service_state(

@@ -178,7 +178,7 @@ class _ServiceCollector(Collector):
         yield gauge(
             "last_plan_timestamp_seconds",
             "Time of the last plan; before the first, the start time.",
-            now.wall - (now.mono - service.planned_at),
+            now.wall_of(service.planned_at),
         )
 
     def _agents(self, now: Instant) -> Iterator[Metric]:

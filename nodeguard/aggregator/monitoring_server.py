@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
 from typing import NamedTuple
 
 from aiohttp import web
-from aiohttp.web_protocol import RequestHandler
 
 from nodeguard import __version__
-
-# Connections at a time. Any client may connect, and must not use up the open files that agents need.
-MAX_CONNECTIONS = 64
+from nodeguard.aggregator.http_listener import LimitedServer, listening
 
 _TEXT = "text/plain; charset=utf-8"
 
@@ -41,8 +39,9 @@ class Page(NamedTuple):
 PageSource = Callable[[str], Page]
 
 
-async def serve(host: str, port: int, pages: Mapping[str, PageSource]) -> web.ServerRunner:
-    """Serve pages by path, and a landing page, for GET and HEAD; stop it with `cleanup`. Raises OSError if it
+@asynccontextmanager
+async def serve(address: tuple[str, int], pages: Mapping[str, PageSource]) -> AsyncIterator[LimitedServer]:
+    """Serve pages by path, and a landing page, for GET and HEAD, until the context ends. Raises OSError if it
     cannot listen.
     """
     sources = {"/": lambda _: _landing_page(pages), **pages}
@@ -58,27 +57,11 @@ async def serve(host: str, port: int, pages: Mapping[str, PageSource]) -> web.Se
         return web.Response(status=page.status, body=body, headers={"Content-Type": page.content_type})
 
     server = LimitedServer(answer, access_log=None, keepalive_timeout=30.0)
-    runner = web.ServerRunner(server, shutdown_timeout=1.0)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, host or None, port).start()
-    except BaseException:
-        await runner.cleanup()
-        raise
-    return runner
+    async with listening(web.ServerRunner(server, shutdown_timeout=1.0), address):
+        yield server
 
 
 def _landing_page(paths: Iterable[str]) -> Page:
     """Return the page at `/`, with links to the others."""
     links = "\n".join(f'<li><a href="{path}">{path}</a></li>' for path in paths)
     return Page(200, _LANDING_PAGE.format(version=__version__, links=links), "text/html; charset=utf-8")
-
-
-class LimitedServer(web.Server):
-    """A server with at most MAX_CONNECTIONS: a new connection replaces the oldest."""
-
-    def __call__(self) -> RequestHandler:
-        """Return the protocol of a new connection. Part of aiohttp."""
-        for oldest in self.connections[: max(0, len(self.connections) - MAX_CONNECTIONS + 1)]:
-            oldest.force_close()
-        return super().__call__()

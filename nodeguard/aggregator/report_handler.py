@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from nodeguard.aggregator.fleet_inputs import FleetInputs
-from nodeguard.aggregator.history.history import HistoryRecorder, NoHistory
+from nodeguard.aggregator.history.history import History
 from nodeguard.aggregator.identity.caller import Caller, RequestRefusedError
 from nodeguard.aggregator.outbox import InstructionOutbox
 from nodeguard.fleet.planner import Planner
@@ -54,14 +54,14 @@ class ReportHandler:
         outbox: InstructionOutbox,
         now: Callable[[], Instant],
         on_report: Callable[[Caller, Report], object] = lambda *_: None,
-        history: HistoryRecorder | None = None,
+        history: History | None = None,
     ) -> None:
         self._planner = planner
         self._inputs = inputs
         self._outbox = outbox
         self._now = now
         self._on_report = on_report
-        self._history = history or NoHistory()
+        self._history = history
         self.refusals = RejectedReports()
         self.on_detected: Callable[[ReportedFinding, float], object] = lambda *_: None
         self._order: dict[str, SequenceState] = {}
@@ -123,7 +123,8 @@ class ReportHandler:
                 if (finding.check, finding.target) not in active:
                     self.on_detected(finding, report.age + finding.age)
         self._inputs.report_received(caller.uid, report, now)
-        self._history.report_received(caller, report, now)
+        if self._history is not None:
+            self._history.report_received(caller, report, now)
 
     def _is_known(self, uid: str, beat: Heartbeat) -> bool:
         """Return whether the report that a heartbeat confirms is the latest report of the node."""

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from nodeguard.aggregator.backends.backend import Backend
 from nodeguard.aggregator.clock import current_instant
 from nodeguard.aggregator.fleet_inputs import FleetInputs
-from nodeguard.aggregator.history.history import HistoryRecorder, NoHistory
+from nodeguard.aggregator.history.history import History
 from nodeguard.aggregator.report_handler import ReportHandler
 from nodeguard.fleet.plan import Plan
 from nodeguard.fleet.planner import Planner
@@ -56,7 +56,7 @@ class AggregatorService:
     turned_at: time of the last plan and of the last turn. is_leader: whether this aggregator holds the lease;
     is_active: whether it applies its plans. capacity: of agent connections, None for no limit;
     capacity_problem: why not all agents can connect, empty if they can. errors: failed plans and listeners:
-    the loop goes on. plan_listeners: receive each plan and its time. history: records the fleet.
+    the loop goes on. plan_listeners: receive each plan and its time. history: records the fleet, if set.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class AggregatorService:
         handler: ReportHandler,
         reload: Callable[[Instant], object],
         wake: asyncio.Event,
-        history: HistoryRecorder | None = None,
+        history: History | None = None,
     ) -> None:
         self.planner = planner
         self.backend = backend
@@ -86,7 +86,7 @@ class AggregatorService:
         # Whether the latest plan deferred marks.
         self._is_partial = False
         self.plan_listeners: list[Callable[[Plan, Instant], object]] = []
-        self.history: HistoryRecorder = history or NoHistory()
+        self.history = history
         self._ticked = self._forgot = float("-inf")
 
     async def run(self) -> None:
@@ -112,7 +112,8 @@ class AggregatorService:
                 withdraw_writes(self.planner, self.backend)
             self.planner.tick(now)
             self._check_capacity()
-            self.history.tick(now)
+            if self.history is not None:
+                self.history.tick(now)
         if now.mono - self._forgot >= _FORGET:
             self._forgot = now.mono
             self.handler.forget(now.mono)
@@ -133,7 +134,8 @@ class AggregatorService:
         self._is_partial = plan.deferred > 0
         self.planned_at = now.mono
         self.plans += 1
-        self.history.plan_made(plan, now, acts=self.is_active)
+        if self.history is not None:
+            self.history.plan_made(plan, now, acts=self.is_active)
         self._notify_listeners(plan, now)
         if self.is_active:
             self._apply(plan, now)

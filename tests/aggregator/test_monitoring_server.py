@@ -3,7 +3,8 @@ from __future__ import annotations
 import asyncio
 
 from nodeguard import __version__
-from nodeguard.aggregator.monitoring_server import MAX_CONNECTIONS, Page, serve
+from nodeguard.aggregator.http_listener import MAX_CONNECTIONS
+from nodeguard.aggregator.monitoring_server import Page, serve
 from tests.ports import free_ports
 
 
@@ -18,14 +19,10 @@ async def send(port: int, request: str) -> bytes:
 
 async def test_pages_are_served_for_get_requests() -> None:
     [port] = free_ports(1)
-    runner = await serve(
-        "127.0.0.1",
-        port,
-        {"/metrics": lambda accept: Page(200, b"up 1\n", "text/x"), "/readyz": lambda _: Page(503, "no\n")},
-    )
+    pages = {"/metrics": lambda _: Page(200, b"up 1\n", "text/x"), "/readyz": lambda _: Page(503, "no\n")}
     requests = ("GET /metrics", "GET /readyz", "GET /x", "PUT /metrics", "GET /")
-    responses = [await send(port, request) for request in requests]
-    await runner.cleanup()
+    async with serve(("127.0.0.1", port), pages):
+        responses = [await send(port, request) for request in requests]
     assert [response.split()[1] for response in responses] == [b"200", b"503", b"404", b"405", b"200"]
     assert responses[0].endswith(b"\r\n\r\nup 1\n")
     assert b"Content-Type: text/x" in responses[0]
@@ -34,9 +31,8 @@ async def test_pages_are_served_for_get_requests() -> None:
 async def test_the_landing_page_has_the_version_and_links_to_the_pages() -> None:
     [port] = free_ports(1)
     pages = {"/metrics": lambda _: Page(200, ""), "/healthz": lambda _: Page(200, "")}
-    runner = await serve("127.0.0.1", port, pages)
-    response = await send(port, "GET /")
-    await runner.cleanup()
+    async with serve(("127.0.0.1", port), pages):
+        response = await send(port, "GET /")
     assert b"Content-Type: text/html" in response
     assert f"Version {__version__}".encode() in response
     assert [f'<a href="{path}">'.encode() in response for path in pages] == [True, True]
@@ -44,12 +40,10 @@ async def test_the_landing_page_has_the_version_and_links_to_the_pages() -> None
 
 async def test_idle_connections_do_not_block_requests() -> None:
     [port] = free_ports(1)
-    runner = await serve("127.0.0.1", port, {"/healthz": lambda _: Page(200, "alive\n")})
-    idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3 * MAX_CONNECTIONS)]
-    assert b"alive" in await send(port, "GET /healthz")
-    assert runner.server is not None
-    assert len(runner.server.connections) <= MAX_CONNECTIONS
-    assert await idle[0][0].read() == b""
-    for _, writer in idle:
-        writer.close()
-    await runner.cleanup()
+    async with serve(("127.0.0.1", port), {"/healthz": lambda _: Page(200, "alive\n")}) as server:
+        idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3 * MAX_CONNECTIONS)]
+        assert b"alive" in await send(port, "GET /healthz")
+        assert len(server.connections) <= MAX_CONNECTIONS
+        assert await idle[0][0].read() == b""
+        for _, writer in idle:
+            writer.close()

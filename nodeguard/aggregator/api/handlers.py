@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import TypeVar
 
 import msgspec
@@ -21,13 +20,14 @@ from nodeguard.aggregator.api.requests import (
     UnmarkRequest,
 )
 from nodeguard.aggregator.backends.operator_actions import OperatorActionError, OperatorActions
+from nodeguard.aggregator.http_listener import listening
 from nodeguard.fleet.planner import Planner
 from nodeguard.fleet_api.domain import describe_domain, domains_named, list_domains
 from nodeguard.fleet_api.incident import describe_incident, list_incidents
 from nodeguard.fleet_api.node import describe_node, list_nodes
 from nodeguard.fleet_api.service_state import ServiceState
 from nodeguard.fleet_api.status import fleet_status, list_budgets
-from nodeguard.local.unix_socket import bind_socket, is_authorized_peer
+from nodeguard.local.unix_socket import is_authorized_peer
 from nodeguard.model.incident import IncidentState
 from nodeguard.model.instant import Instant
 
@@ -246,22 +246,9 @@ _KEEPALIVE = 15.0
 
 @asynccontextmanager
 async def serve_api(path: str, context: ApiContext) -> AsyncIterator[None]:
-    """Serve the API at a socket path until the context ends. Raises OSError if it cannot listen, or if
-    the path is used by another aggregator or is not a socket.
-    """
-    listener = bind_socket(path, "aggregator")
-    created = os.lstat(path)
+    """Serve the API at a socket path until the context ends. Raises OSError, see listening."""
     runner = web.AppRunner(
         application(context), access_log=None, keepalive_timeout=_KEEPALIVE, shutdown_timeout=_SHUTDOWN
     )
-    try:
-        await runner.setup()
-        await web.SockSite(runner, listener).start()
+    async with listening(runner, path):
         yield
-    finally:
-        await runner.cleanup()
-        listener.close()
-        with suppress(OSError):
-            # Another aggregator may have replaced the socket.
-            if os.path.samestat(created, os.lstat(path)):
-                os.unlink(path)

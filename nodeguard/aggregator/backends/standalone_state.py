@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nodeguard.local.atomic_write import atomic_write
+from nodeguard.local.daemon_thread import DaemonThread
 from nodeguard.model.incident import Incident, OperatorDecision
 from nodeguard.model.node import Taint
 
@@ -156,6 +156,8 @@ class StandaloneStateWriter:
     def __init__(self, write: Callable[[StandaloneState], int], done: Callable[[str, int], object]) -> None:
         self._write = write
         self._done = done
+        # The process can stop while the thread hangs on its disk.
+        self._thread = DaemonThread("state")
         self._next: StandaloneState | None = None
         self._waiting: list[asyncio.Future[str]] = []
         self._task: asyncio.Task[None] | None = None
@@ -179,28 +181,14 @@ class StandaloneStateWriter:
         if self._task is not None:
             await asyncio.wait([self._task], timeout=within)
 
-    def _in_thread(self, state: StandaloneState) -> asyncio.Future[tuple[str, int]]:
-        """Write a state in a daemon thread: the process can stop while the thread hangs on its disk."""
-        loop = asyncio.get_running_loop()
-        result: asyncio.Future[tuple[str, int]] = loop.create_future()
-
-        def finish(error: str, omitted: int) -> None:
-            if not result.done():
-                result.set_result((error, omitted))
-
-        def work() -> None:
-            error, omitted = self._attempt(state)
-            with suppress(RuntimeError):  # the loop is closed
-                loop.call_soon_threadsafe(finish, error, omitted)
-
-        threading.Thread(target=work, name="state", daemon=True).start()
-        return result
-
-    def _attempt(self, state: StandaloneState) -> tuple[str, int]:
+    async def _attempt(self, state: StandaloneState) -> tuple[str, int]:
+        """Write a state; return the error, empty for none, and the number of omitted incidents."""
         try:
-            return "", self._write(state)
+            return "", await self._thread.run(partial(self._write, state))
         except StandaloneStateError as error:
             return str(error), 0
+        except OSError as error:  # no thread can be started
+            return error.strerror or str(error), 0
         except Exception as error:  # noqa: BLE001 - the next write may succeed
             problem = f"{type(error).__name__}: {error}"
             return f"internal error, please report it: {problem}", 0
@@ -209,7 +197,7 @@ class StandaloneStateWriter:
         while self._next is not None:
             state, self._next = self._next, None
             waiting, self._waiting = self._waiting, []
-            error, omitted = await self._in_thread(state)
+            error, omitted = await self._attempt(state)
             self._done(error, omitted)
             for future in waiting:
                 if not future.done():

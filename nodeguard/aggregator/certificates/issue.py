@@ -50,9 +50,9 @@ def issue_authority(now: float, lifetime: float = AUTHORITY_LIFETIME) -> Certifi
 
 
 def issue_serving_certificate(
-    by: CertificateAuthority, hosts: Sequence[str], now: float, lifetime: float = SERVING_LIFETIME
+    by: CertificateAuthority, hosts: Sequence[str], now: float
 ) -> ServingCertificate:
-    """Issue a certificate for a server. hosts: names and addresses; now, lifetime: in seconds.
+    """Issue a certificate for a server. hosts: names and addresses; now: in seconds.
 
     Raises SigningError if the authority is unusable, and InvalidHostError.
     """
@@ -64,7 +64,7 @@ def issue_serving_certificate(
     if not isinstance(signing, ec.EllipticCurvePrivateKey) or issuer.public_key() != signing.public_key():
         raise SigningError("the authority's key does not match its certificate")
     key = ec.generate_private_key(ec.SECP256R1())
-    until = min(now + lifetime, _end(issuer))
+    until = min(now + SERVING_LIFETIME, _end(issuer))
     builder = (
         _builder(
             _named("nodeguard-aggregator"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Protocol
 
 import msgspec
 from msgspec.structs import replace
@@ -32,32 +31,6 @@ from nodeguard.wire.report import Report
 _DECISIONS = 10.0
 
 
-class HistoryRecorder(Protocol):
-    """Receives the events of the fleet."""
-
-    def report_received(self, caller: Caller, report: Report, now: Instant) -> None:
-        """Record a report that the planner has accepted."""
-
-    def tick(self, now: Instant) -> None:
-        """Record changes of Nodes, of stale agents and of decisions; called every second."""
-
-    def plan_made(self, plan: Plan, now: Instant, *, acts: bool) -> None:
-        """Record a plan. acts: whether this aggregator applies it."""
-
-
-class NoHistory:
-    """Records nothing."""
-
-    def report_received(self, caller: Caller, report: Report, now: Instant) -> None:
-        """Record nothing."""
-
-    def tick(self, now: Instant) -> None:
-        """Record nothing."""
-
-    def plan_made(self, plan: Plan, now: Instant, *, acts: bool) -> None:
-        """Record nothing."""
-
-
 class History:
     """Records the fleet in a file.
 
@@ -84,7 +57,10 @@ class History:
         self._decisions_read_at = float("-inf")
 
     def report_received(self, caller: Caller, report: Report, now: Instant) -> None:
-        """See HistoryRecorder. Only objects that the planner stores anyway wait for the writer."""
+        """Record a report that the planner has accepted.
+
+        Only objects that the planner stores anyway wait for the writer.
+        """
         latest = self._planner.reports.get(caller.uid)
         if latest is not None:
             stored = replace(
@@ -97,7 +73,7 @@ class History:
             self.writer.put(ReportReceived(now.wall, caller.uid, stored))
 
     def tick(self, now: Instant) -> None:
-        """See HistoryRecorder."""
+        """Record changes of Nodes, of stale agents and of decisions; called every second."""
         self.writer.check_progress()
         self._record_nodes(now.wall)
         self._record_stale(now)
@@ -106,7 +82,10 @@ class History:
             self._record_decisions(now.wall)
 
     def plan_made(self, plan: Plan, now: Instant, *, acts: bool) -> None:
-        """See HistoryRecorder. Each replica records incidents; only the active one records marks."""
+        """Record a plan. Each replica records incidents; only the active one records marks.
+
+        acts: whether this aggregator applies the plan.
+        """
         for incident in (*plan.incidents, *plan.transient_incidents):
             self._add_note(now.wall, NoteKind.INCIDENT, incident.name, incident.node, incident)
         if not acts:

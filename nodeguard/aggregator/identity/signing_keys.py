@@ -11,11 +11,14 @@ import msgspec
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from msgspec import Struct
 
+from nodeguard.kube.client import ApiClient, ApiError
+
 logger = logging.getLogger(__name__)
 
-# Keys of one cluster, and bytes of their document.
+# Keys of one cluster, and bytes of their document and of the cluster's discovery document.
 MOST_KEYS = 64
 DOCUMENT_LIMIT = 256 * 1024
+_DISCOVERY_LIMIT = 1024 * 1024
 
 # Seconds: between two requests at least, and between two requests while no key is missing.
 MIN_REFRESH_INTERVAL = 10.0
@@ -46,12 +49,38 @@ class SigningKeys(Struct, frozen=True):
     by_id: Mapping[str, SigningKey]
 
 
+class _Discovery(Struct, frozen=True):
+    issuer: str
+
+
 class _Document(Struct):
     keys: list[dict[str, object]]
 
 
 # Returns the issuer and the document of keys. Raises KeysUnavailableError.
 Fetch = Callable[[], Awaitable[tuple[str, bytes]]]
+
+
+async def fetch_keys(api: ApiClient) -> tuple[str, bytes]:
+    """Return the issuer of the cluster's tokens, and the document of its keys, as the API server publishes
+    them. Raises KeysUnavailableError.
+    """
+    try:
+        discovery = await api.request("GET", "/.well-known/openid-configuration")
+        document = await api.request("GET", "/openid/v1/jwks")
+    except ApiError as error:
+        raise KeysUnavailableError(str(error)) from None
+    if len(discovery) > _DISCOVERY_LIMIT:
+        raise KeysUnavailableError(
+            f"/.well-known/openid-configuration has more than {_DISCOVERY_LIMIT} bytes"
+        )
+    try:
+        return msgspec.json.decode(discovery, type=_Discovery).issuer, document
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise KeysUnavailableError(
+            "/.well-known/openid-configuration is not a response of the Kubernetes API:"
+            " check the address of the API server"
+        ) from None
 
 
 def parse_signing_keys(issuer: str, document: bytes) -> SigningKeys:

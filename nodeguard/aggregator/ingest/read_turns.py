@@ -2,6 +2,9 @@
 
 An event loop passes on the data of all readable sockets before it runs any task. When a thousand agents
 report at once, the first plan would wait for the last report.
+
+TLS connections take turns. Plain HTTP (`--standalone --insecure`, a demonstration) does not: it is for agents
+of this machine only.
 """
 
 from __future__ import annotations

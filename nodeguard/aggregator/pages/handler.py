@@ -1,11 +1,11 @@
-"""The request handler of the status page: the view of a path, static files, and the stream of changes."""
+"""The status page over HTTP: the view of a path, static files, the stream of changes, and the server."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
 from typing import NamedTuple
 from urllib.parse import unquote
 
@@ -14,6 +14,7 @@ from aiohttp import web
 from nodeguard.aggregator.history.file import history_path
 from nodeguard.aggregator.history.node_findings import read_finding_periods
 from nodeguard.aggregator.history.reader import HistoryError
+from nodeguard.aggregator.http_listener import LimitedServer, listening
 from nodeguard.aggregator.pages.change_feed import ChangeFeed, fingerprint
 from nodeguard.aggregator.pages.html import Html, element
 from nodeguard.aggregator.pages.layout import CONTENT_SECURITY_POLICY, StaticFile, StaticFiles, document
@@ -171,6 +172,20 @@ class StatusPages:
                 self._cache.clear()
                 await _write(response, "event: change\ndata:\n\n")
         return response
+
+
+@asynccontextmanager
+async def serve_pages(address: tuple[str, int] | str, pages: StatusPages) -> AsyncIterator[None]:
+    """Serve the pages until the context ends. address: host and port, or the path of a Unix socket. Raises
+    OSError if it cannot listen.
+    """
+    # A closed page ends its stream at once: the number of streams is limited.
+    server = LimitedServer(pages, access_log=None, keepalive_timeout=30.0, handler_cancellation=True)
+    async with listening(web.ServerRunner(server, shutdown_timeout=1.0), address):
+        try:
+            yield
+        finally:
+            pages.feed.close()
 
 
 async def _write(response: web.StreamResponse, text: str) -> None:

@@ -5,15 +5,14 @@ from __future__ import annotations
 import asyncio
 
 # Seconds for which a page is current, and pages at a time. Without requests nothing is stored.
-LIFETIME = 2.0
+_LIFETIME = 2.0
 _PAGES = 8
 
 
 class PageCache:
-    """Rendered pages by path and query, each for `lifetime` seconds."""
+    """Rendered pages by path and query, each for a short time."""
 
-    def __init__(self, lifetime: float = LIFETIME) -> None:
-        self._lifetime = lifetime
+    def __init__(self) -> None:
         self._bodies: dict[str, bytes] = {}
 
     def __len__(self) -> int:
@@ -32,4 +31,4 @@ class PageCache:
         """Store a page, unless there are too many."""
         if len(self._bodies) < _PAGES:
             self._bodies[key] = body
-            asyncio.get_running_loop().call_later(self._lifetime, self._bodies.pop, key, None)
+            asyncio.get_running_loop().call_later(_LIFETIME, self._bodies.pop, key, None)

@@ -36,7 +36,7 @@ class _Row(NamedTuple):
 def resolve_node_locations(located: YamlDocument, spec: NodeLocationsSpec) -> tuple[NodeLocation, ...]:
     """Return the node locations of a policy file and of its tables, in their order.
 
-    Raises CatalogueError with file, line, field or column, and remedy.
+    Raises ConfigError with file, line, field or column, and remedy.
     """
     seen: dict[tuple[str, str], _Row] = {}
     locations = []
@@ -93,7 +93,7 @@ def _rows(located: YamlDocument, spec: NodeLocationsSpec) -> Iterator[_Row]:
 
 
 def _table(located: YamlDocument, position: Position, name: str) -> Iterator[_Row]:
-    """Yield the rows of a table. Raises CatalogueError."""
+    """Yield the rows of a table. Raises ConfigError."""
     file = Path(located.file).parent / name
     try:
         with file.open("rb") as stream:

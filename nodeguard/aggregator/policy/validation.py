@@ -28,7 +28,7 @@ _LABEL_PREFIX = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*
 
 
 def validate_policy(located: YamlDocument, spec: PolicySpec) -> None:
-    """Validate a policy. Raises CatalogueError for the first contradiction or value out of range."""
+    """Validate a policy. Raises ConfigError for the first contradiction or value out of range."""
     for place, text in _shares(spec):
         _validate_share(located, place, text)
     for place, duration in _durations(spec):
@@ -178,7 +178,7 @@ def _validate_topologies(located: YamlDocument, spec: PolicySpec) -> None:
 
 def validate_labels(located: YamlDocument) -> None:
     """Validate the labels of pools and holds, with better messages than the schema has. Raises
-    CatalogueError for a label that no Node can have.
+    ConfigError for a label that no Node can have.
     """
     for place, labels in _labels(located.data):
         for key, value in labels.items():

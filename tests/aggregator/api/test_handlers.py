@@ -21,7 +21,6 @@ from nodeguard.fleet_api.schema.status import FleetStatus
 from nodeguard.model.policy import GracePeriods, Policy, TopologyLabels
 from tests.aggregator.api.service import RecordingActions, api_context
 from tests.fleet.scene import AT_ONCE, Fleet, finding
-from tests.root import needs_root
 
 
 class Client:
@@ -213,7 +212,7 @@ async def test_the_socket_of_another_aggregator_is_not_removed(tmp_path: Path) -
     other.close()
 
 
-@needs_root
+@pytest.mark.root
 async def test_other_users_are_refused(tmp_path: Path) -> None:
     path = str(tmp_path / "aggregator.sock")
     for folder in (tmp_path, *tmp_path.parents):

@@ -20,6 +20,7 @@ from nodeguard.aggregator.backends.standalone_state import (
 )
 from nodeguard.model.finding import Health
 from nodeguard.model.incident import Incident, IncidentState, OperatorDecision
+from tests.agent.test_agent import TOO_LARGE
 
 names = st.text(max_size=8)
 some_incidents = st.builds(
@@ -141,3 +142,16 @@ async def test_an_internal_error_does_not_end_the_writer() -> None:
     writer = StandaloneStateWriter(broken, lambda *_: None)
     assert "please report it: ValueError: x" in await writer.put(StandaloneState())
     assert await writer.put(StandaloneState()) == ""
+
+
+async def test_a_thread_that_cannot_be_started_is_an_error_of_its_write() -> None:
+    disk = Disk()
+    disk.responds.set()
+    writer = StandaloneStateWriter(disk.write, lambda *_: None)
+    before = threading.stack_size(TOO_LARGE)
+    try:
+        error = await writer.put(StandaloneState(pause="x"))
+    finally:
+        threading.stack_size(before)
+    assert "raise the limit on processes" in error
+    assert await writer.put(StandaloneState(pause="y")) == ""

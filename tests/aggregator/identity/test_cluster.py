@@ -6,6 +6,7 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 
 import jwt
@@ -15,12 +16,11 @@ import pytest_asyncio
 from nodeguard.agent.reporting.credentials import TokenFile
 from nodeguard.agent.reporting.http1 import HttpResponse
 from nodeguard.aggregator.identity.caller import Caller, PresentedCredentials, RequestRefusedError
-from nodeguard.aggregator.identity.signing_keys import KeysUnavailableError, SigningKeyring
+from nodeguard.aggregator.identity.signing_keys import SigningKeyring, fetch_keys
 from nodeguard.aggregator.identity.token import TokenRequirements
 from nodeguard.aggregator.identity.token_authenticator import TokenAuthenticator
 from nodeguard.aggregator.ingest.server import IngestServer
-from nodeguard.kube.client import ApiClient, ApiError
-from nodeguard.kube.tokens import published_keys
+from nodeguard.kube.client import ApiClient
 from nodeguard.wire.instruction import Reply
 from nodeguard.wire.report import VERSION
 from tests.agent.reporting.blocking import BlockingTransport
@@ -46,14 +46,8 @@ class Scene:
         self.pods = {name: self.pod(f"agent-{name}", name) for name in self.uids}
         expected = TokenRequirements(frozenset({f"{namespace}:agent"}))
         self.api = api
-        self.keyring = SigningKeyring(self.keys)
+        self.keyring = SigningKeyring(partial(fetch_keys, api))
         self.tokens = TokenAuthenticator(expected, self.keyring, time.monotonic)
-
-    async def keys(self) -> tuple[str, bytes]:
-        try:
-            return await published_keys(self.api)
-        except ApiError as error:
-            raise KeysUnavailableError(str(error)) from None
 
     def pod(self, name: str, on: str = "", account: str = "agent") -> str:
         made = pod(name, gpus=0)
@@ -133,7 +127,7 @@ async def test_a_token_of_a_cluster_without_node_claims_is_refused(scene: Scene)
 
 
 async def test_the_signing_keys_are_read_from_the_cluster(scene: Scene) -> None:
-    issuer, document = await scene.keys()
+    issuer, document = await fetch_keys(scene.api)
     assert issuer == "https://kubernetes.default.svc"
     assert json.loads(document)["keys"][0]["alg"] == "RS256"
 

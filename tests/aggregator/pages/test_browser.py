@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from nodeguard.aggregator.pages.change_feed import ChangeFeed
-from nodeguard.aggregator.pages.handler import MAX_STREAMS, StatusPages
-from nodeguard.aggregator.pages.server import serve_pages
+from nodeguard.aggregator.pages.handler import MAX_STREAMS, StatusPages, serve_pages
 from tests.aggregator.pages.scenes import faulty_fleet, gpu_name, pages_context, plain_fleet
 from tests.aggregator.pages.test_views import HOSTILE, hostile_fleet
 from tests.browser import Tab, browser

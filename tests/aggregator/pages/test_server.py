@@ -15,9 +15,8 @@ import pytest
 from nodeguard.aggregator.history.store import HistoryStore
 from nodeguard.aggregator.pages import handler as pages_handler
 from nodeguard.aggregator.pages.change_feed import ChangeFeed
-from nodeguard.aggregator.pages.handler import MAX_STREAMS, PagesContext, StatusPages
+from nodeguard.aggregator.pages.handler import MAX_STREAMS, PagesContext, StatusPages, serve_pages
 from nodeguard.aggregator.pages.layout import CONTENT_SECURITY_POLICY
-from nodeguard.aggregator.pages.server import serve_pages
 from nodeguard.fleet_api.service_state import ServiceState
 from tests.aggregator.history.scene import START, received
 from tests.aggregator.pages.scenes import gpu_name, pages_context, plain_fleet

@@ -211,7 +211,6 @@ def test_every_field_is_converted(tmp_path: Path) -> None:
     )
 
 
-ACCEPTS = "write up to 63 letters, digits, '-', '_' and '.', a letter or digit first and last"
 INVALID = {
     "defaultMode: enforced\n": "defaultMode: 'enforced' is none of observe, enforce: use one of these; did you mean enforce?",
     "defaultMode:\n": "defaultMode: nothing does not fit: write text",

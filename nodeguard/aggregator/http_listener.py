@@ -1,0 +1,53 @@
+"""HTTP listeners of the aggregator: at an address or a Unix socket, and a server with a connection limit."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+from aiohttp import web
+from aiohttp.web_protocol import RequestHandler
+
+from nodeguard.local.unix_socket import bind_socket
+
+# Connections at a time. Any client may connect, and must not use up the open files that agents need.
+MAX_CONNECTIONS = 64
+
+
+class LimitedServer(web.Server):
+    """A server with at most MAX_CONNECTIONS: a new connection replaces the oldest."""
+
+    def __call__(self) -> RequestHandler:
+        """Return the protocol of a new connection. Part of aiohttp."""
+        for oldest in self.connections[: max(0, len(self.connections) - MAX_CONNECTIONS + 1)]:
+            oldest.force_close()
+        return super().__call__()
+
+
+@asynccontextmanager
+async def listening(runner: web.BaseRunner, address: tuple[str, int] | str) -> AsyncIterator[None]:
+    """Set up a runner and listen until the context ends. address: host and port, no host for all; or the path
+    of a Unix socket. Raises OSError if it cannot listen, or if the path is used by another aggregator or is
+    not a socket.
+    """
+    listener: socket.socket | None = None
+    await runner.setup()
+    try:
+        if isinstance(address, str):
+            listener = bind_socket(address, "aggregator")
+            created = os.lstat(address)
+            await web.SockSite(runner, listener).start()
+        else:
+            host, port = address
+            await web.TCPSite(runner, host or None, port).start()
+        yield
+    finally:
+        await runner.cleanup()
+        if isinstance(address, str) and listener is not None:
+            listener.close()
+            with suppress(OSError):
+                # Another aggregator may have replaced the socket.
+                if os.path.samestat(created, os.lstat(address)):
+                    os.unlink(address)
