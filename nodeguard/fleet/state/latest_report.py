@@ -35,14 +35,12 @@ _LATE = 10.0
 class LatestReport(Struct, frozen=True):
     """The latest report of a node.
 
-    at: seconds of the receiver's monotonic clock when it came. began: seconds since the epoch, by the
-    receiver's clock, at which each finding began, in their order. proven: see `proves`. late: whether it
-    reports an old state, for example from the spool. Until a heartbeat confirms a late report, it neither
-    sets nor releases a mark. sequence: number of the message. injections: faults that operators injected,
-    which are not among the findings.
+    began: seconds since the epoch, by the receiver's clock, at which each finding began, in their order.
+    proven: see `proves`. late: whether it reports an old state, for example from the spool. Until a heartbeat
+    confirms a late report, it neither sets nor releases a mark. sequence: number of the message. injections:
+    faults that operators injected, which are not among the findings.
     """
 
-    at: float
     boot_id: str
     digest: str
     health: Health
@@ -101,7 +99,6 @@ def latest_report(report: Report, instant: Instant, shared: TupleInterner) -> La
     """
     findings = report.findings[:_FINDINGS]
     return LatestReport(
-        at=instant.mono,
         boot_id=report.boot_id,
         digest=report.digest,
         health=report.health,

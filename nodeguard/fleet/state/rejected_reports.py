@@ -16,14 +16,13 @@ class RejectedReport(Struct, frozen=True):
     """The rejection of a node's messages.
 
     node: its name. reason: one of few values, for metrics. message: the answer to the agent, with the remedy.
-    since, last: when the first and the latest of these messages came, in seconds of the receiver's monotonic
-    clock; count: how many came. The count starts again after SHOWN_FOR without one.
+    last: when the latest of these messages came, in seconds of the receiver's monotonic clock; count: how
+    many came. The count starts again after SHOWN_FOR without one.
     """
 
     node: str
     reason: str
     message: str
-    since: float
     last: float
     count: int = 1
 
@@ -40,7 +39,7 @@ class RejectedReports:
         self.counts[reason] += 1
         before = self._latest.pop(node, None)
         if before is None or now - before.last > SHOWN_FOR:
-            self._latest[node] = RejectedReport(node, reason, message, now, now)
+            self._latest[node] = RejectedReport(node, reason, message, now)
         else:
             self._latest[node] = replace(
                 before, reason=reason, message=message, last=now, count=before.count + 1

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Set
+from functools import lru_cache
+from itertools import chain
 
 _NO_NODES: frozenset[str] = frozenset()
 
@@ -28,7 +30,7 @@ class DomainMembers:
 
         The parents of a path need not be named.
         """
-        after = tuple(dict.fromkeys(above for path in paths for above in path_prefixes(path)))
+        after = tuple(dict.fromkeys(chain.from_iterable(map(path_prefixes, paths))))
         before = self._paths.get(uid, ())
         if after == before:
             return False
@@ -93,9 +95,16 @@ class DomainMembers:
                 del self._beneath[above]
 
 
-def path_prefixes(path: str) -> Iterator[str]:
-    """Yield every domain of a path, from the coarsest to the path itself; none for an empty path."""
+@lru_cache(maxsize=65_536)
+def path_prefixes(path: str) -> tuple[str, ...]:
+    """Return every domain of a path, from the coarsest to the path itself; none for an empty path.
+
+    Cached, since nodes report far more often than a fleet has new domains; the nodes of a domain share the
+    strings.
+    """
+    prefixes = []
     end = path.find("/")
     while end >= 0:
         end = path.find("/", end + 1)
-        yield path if end < 0 else path[:end]
+        prefixes.append(path if end < 0 else path[:end])
+    return tuple(prefixes)

@@ -103,7 +103,6 @@ class Topologies:
         self._imported: tuple[TopologyLabels, ...] = ()
         self._nodes: dict[str, _LabeledNode] = {}
         self._lacking: dict[tuple[str, str], set[str]] = {}
-        self._prefixes: dict[str, tuple[str, ...]] = {}
         self._begin()
 
     def set_policy(self, policy: Policy) -> None:
@@ -224,7 +223,6 @@ class Topologies:
         return any(moved)
 
     def _place_all(self) -> None:
-        self._prefixes.clear()
         for uid, node in self._nodes.items():
             self._place(uid, node)
 
@@ -233,21 +231,14 @@ class Topologies:
         lacks: list[tuple[str, str]] = []
         for topology in self._locations.topologies:
             path = self._locations.path(topology, node.name)
-            paths += self._down_to(path)
+            paths += path_prefixes(path)
             if not path:
                 lacks.append((topology, PLACES))
         for choice in self._choices:
-            paths += self._down_to(choice.path(node.values))
+            paths += path_prefixes(choice.path(node.values))
             lacks += [(choice.topology, key) for key in choice.keys if not node.labels.get(key)]
         node.paths = tuple(paths)
         self._set_lacks(uid, node, tuple(lacks))
-
-    def _down_to(self, path: str) -> tuple[str, ...]:
-        """Return a path after all its parents: the same strings for all nodes of one domain."""
-        found = self._prefixes.get(path)
-        if found is None:
-            found = self._prefixes[path] = tuple(path_prefixes(path))
-        return found
 
     def _set_lacks(self, uid: str, node: _LabeledNode, lacks: tuple[tuple[str, str], ...]) -> None:
         if lacks == node.lacks:
