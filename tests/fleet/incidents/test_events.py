@@ -65,6 +65,21 @@ def test_a_dry_run_that_becomes_fatal_has_one_event() -> None:
     ]
 
 
+def test_a_dry_run_has_an_event_when_the_reason_to_withhold_its_mark_changes() -> None:
+    fleet = Fleet(2, replace(AT_ONCE, mode=Mode.OBSERVE))
+    fleet.planner.paused = "a rollout"
+    fleet.report(0, finding())
+    events = [*fleet.carry_out().events]
+    fleet.planner.paused = ""
+    for _ in range(3):
+        fleet.after(1.0)
+        events += fleet.carry_out().events
+    assert [(event.reason, event.message.split("dry run: ")[1].rpartition(" (")[0]) for event in events] == [
+        ("NodeguardDryRun", "would not quarantine node node-0: a rollout"),
+        ("NodeguardDryRun", "would quarantine node node-0"),
+    ]
+
+
 def test_a_quarantine_in_its_grace_period_is_not_reported_as_set() -> None:
     fleet = Fleet(2, replace(AT_ONCE, grace=GracePeriods(120.0, 0.0, 0.0)))
     suspect = "new gang work is kept off node node-0"
