@@ -20,10 +20,9 @@ _REMEDY = "write it like 6,1024,5000000,-;text, a continuation with a space befo
 
 
 class LogLines(Struct, frozen=True):
-    """Records of a growing log. left_out: number of invalid lines; defect: the first of them."""
+    """Records of a growing log, without invalid lines. defect: the first of these."""
 
     records: tuple[str, ...] = ()
-    left_out: int = 0
     defect: BundleError | None = None
 
 
@@ -58,7 +57,7 @@ def parse_lines(lines: Iterable[bytes], file: str, first: int) -> LogLines:
     skipped.
     """
     records: list[str] = []
-    defects: list[int] = []
+    defect: BundleError | None = None
     for number, raw in enumerate(lines, first):
         line = raw.decode(errors="replace")
         if line.startswith(" "):
@@ -67,6 +66,5 @@ def parse_lines(lines: Iterable[bytes], file: str, first: int) -> LogLines:
         elif is_record(line):
             records.append(line)
         elif line:
-            defects.append(number)
-    defect = BundleError(file, f"line {defects[0]}", _PROBLEM, _REMEDY) if defects else None
-    return LogLines(tuple(records), len(defects), defect)
+            defect = defect or BundleError(file, f"line {number}", _PROBLEM, _REMEDY)
+    return LogLines(tuple(records), defect)

@@ -121,11 +121,6 @@ class _Nvlink5Row(Nvlink5Rule, frozen=True, kw_only=True, forbid_unknown_fields=
     errstatus: tuple[Uint32, ...]
 
 
-class _Nvlink5File(Struct, forbid_unknown_fields=True):
-    rules: tuple[_Nvlink5Row, ...]
-    link_down_reasons: dict[int, str]
-
-
 class _Xid74Row(Xid74Bits, frozen=True, kw_only=True, forbid_unknown_fields=True):
     register: Annotated[int, Meta(ge=1, le=7)]
     bits: tuple[Annotated[int, Meta(ge=0, le=31)], ...]
@@ -148,12 +143,10 @@ def load_tables(folder: Path | Traversable) -> Catalogue:
     Raises ConfigError for a missing or invalid file.
     """
     responses = _responses(folder)
-    rules, reasons = _nvlink5(folder, responses)
     return Catalogue(
         xids=_xids(folder, responses),
         sxids=_sxids(folder, responses),
-        nvlink5=rules,
-        link_down_reasons=reasons,
+        nvlink5=_nvlink5(folder, responses),
         responses=responses,
         patterns=load_log_patterns(folder),
         xid74=_xid74(folder, responses),
@@ -184,21 +177,15 @@ def _sxids(folder: Path | Traversable, responses: Responses) -> dict[int, Sxid]:
     return {row.code: _as_model(Sxid, row, block=block.block) for block in blocks for row in block.codes}
 
 
-def _nvlink5(
-    folder: Path | Traversable, responses: Responses
-) -> tuple[tuple[Nvlink5Rule, ...], dict[int, str]]:
-    document, file = read_yaml(folder / "nvlink5.yaml", _Nvlink5File)
-    for index, row in enumerate(file.rules):
-        _require_response(
-            document, ("rules", index), responses, action=row.action, investigate=row.investigate
-        )
+def _nvlink5(folder: Path | Traversable, responses: Responses) -> tuple[Nvlink5Rule, ...]:
+    document, rows = read_yaml(folder / "nvlink5.yaml", tuple[_Nvlink5Row, ...])
+    for index, row in enumerate(rows):
+        _require_response(document, (index,), responses, action=row.action, investigate=row.investigate)
         for field, (mask, value) in (("v1", row.v1), ("v2", row.v2)):
             if value & ~mask:
                 problem = f"the value 0x{value:08x} has bits that the mask 0x{mask:08x} takes away"
-                raise document.error(
-                    ("rules", index, field), problem, "correct one of them: it can never match"
-                )
-    return tuple(_as_model(Nvlink5Rule, row) for row in file.rules), file.link_down_reasons
+                raise document.error((index, field), problem, "correct one of them: it can never match")
+    return tuple(_as_model(Nvlink5Rule, row) for row in rows)
 
 
 def _xid74(folder: Path | Traversable, responses: Responses) -> tuple[Xid74Bits, ...]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from nodeguard.config.error_messages import explain_validation_error
-from nodeguard.config.errors import ConfigError, ConfigProblem, FieldPath, field_name, parse_field_path
+from nodeguard.config.errors import ConfigError, FieldPath, field_name, parse_field_path
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
@@ -51,10 +51,6 @@ class YamlDocument:
         while path not in self.lines:
             path = path[:-1]
         return self.lines[path]
-
-    def problem(self, path: FieldPath, message: str, remedy: str) -> ConfigProblem:
-        """Return a problem at a field, for a warning."""
-        return ConfigProblem(self.file, self.line(path), field_name(path), message, remedy)
 
     def error(self, path: FieldPath, problem: str, remedy: str) -> ConfigError:
         """Return an error at a field."""

@@ -30,8 +30,8 @@ class DeriveState(Struct, frozen=True):
     platform: id of the node's platform, empty where it is not known. latest: each source's latest reading.
     lines: Xid lines of each GPU within the window in which they explain each other. xids: their codes. best:
     the last good inventory, by target. driver_changed_at: last load or unload of the driver, in seconds since
-    boot. starts: see services. heartbeats: see port_counters. traps: see repeated_traps. dedup: see
-    event_dedup. owners: see attribution. link_errors: see the module of this name.
+    boot. starts: see host. heartbeats: see ports. traps: see repeated_traps. dedup: see event_dedup. owners:
+    see attribution. link_errors: see the module of this name.
     """
 
     boot_id: str = ""

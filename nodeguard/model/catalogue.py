@@ -130,7 +130,6 @@ class Catalogue(Struct, frozen=True):
     xids: dict[int, Xid] = {}
     sxids: dict[int, Sxid] = {}
     nvlink5: tuple[Nvlink5Rule, ...] = ()
-    link_down_reasons: dict[int, str] = {}
     responses: dict[str, ActionResponse] = {}
     patterns: tuple[LogPattern, ...] = ()
     platforms: tuple[Platform, ...] = ()

@@ -24,7 +24,7 @@ class Instant(Struct, frozen=True):
     boot_id: str
 
     def wall_of(self, mono: float) -> float:
-        """Return an earlier time of this boot in seconds since the epoch, as this clock sees it."""
+        """Return a time of this boot in seconds since the epoch, as this clock sees it."""
         return self.wall - (self.mono - mono)
 
     def mono_of(self, wall: float) -> float:

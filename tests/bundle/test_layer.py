@@ -19,7 +19,6 @@ from nodeguard.bundle.layer import (
     scan_layer,
 )
 from tests.bundle.bundles import lay
-from tests.root import needs_root
 
 
 def base(directory: Path, room: int = MAX_FILES) -> Layer:
@@ -81,7 +80,7 @@ def test_unsupported_file_type_is_rejected(tmp_path: Path) -> None:
         assert refusal(tmp_path) == "B/sys/socket: is neither file, directory nor link: remove it"
 
 
-@needs_root
+@pytest.mark.root
 def test_a_device_node_is_refused(tmp_path: Path) -> None:
     os.mknod(tmp_path / "zero", 0o600 | 0o020000, os.makedev(1, 5))
     assert refusal(tmp_path) == "B/zero: is neither file, directory nor link: remove it"

@@ -96,12 +96,12 @@ def test_no_check_of_the_built_in_catalogue_is_written_twice() -> None:
 def compiled_with(folder: Path, made_from: module.Fingerprint) -> None:
     """Puts a compiled catalogue in a folder that its YAML does not say."""
     (folder / COMPILED).write_bytes(
-        encode_catalogue(Catalogue(link_down_reasons={1: "from the compiled file"}), made_from)
+        encode_catalogue(Catalogue(disabled={"a-check": "from the compiled file"}), made_from)
     )
 
 
 def is_read_from_yaml(catalogue: Catalogue) -> bool:
-    return catalogue.link_down_reasons != {1: "from the compiled file"}
+    return catalogue.disabled != {"a-check": "from the compiled file"}
 
 
 def test_a_compiled_catalogue_that_is_true_is_taken(folder: Path) -> None:
