@@ -46,10 +46,10 @@ def run_world(history: History) -> World:
     for step in history.steps:
         world.apply(step)
     settle(world)
-    before = world.taints()
+    possible = world.taints() | world.withheld_domain_taints()
     _restart_at_rest(world)
     if _crashes_later(history):
-        _compare_with_crash(history, before)
+        _compare_with_crash(history, possible)
     return world
 
 
@@ -91,7 +91,9 @@ def _restart_at_rest(world: World) -> None:
 
 
 def _compare_with_crash(history: History, marks: set[tuple[str, str, str]]) -> None:
-    """Run the history again with a restart before its end: there are no more marks when it has settled."""
+    """Run the history again with a restart before its end: when it has settled, there are no other marks. marks: of the
+    history without the restart, and of its degraded domains that the budget withheld: it may choose another of them.
+    """
     world = World(history, crashes=True)
     for step in history.steps:
         world.apply(step)

@@ -58,3 +58,16 @@ def test_a_restart_does_not_end_a_suppression_on_nodes_that_are_silent() -> None
         Step("silent", (6, 7, *range(13, 18), *range(19, 22)), "with its kubelet"),
     )
     assert run_world(History(24, 6, 900.0, (), (), steps)).taints() == set()
+
+
+def test_after_a_restart_the_budget_may_mark_another_of_two_degraded_domains() -> None:
+    steps = (
+        Step("silent", tuple(range(8, 14)), "with its kubelet", 60.0),
+        Step("crash", (), "", 5.0),
+        Step("silent", tuple(range(24, 28)), "", 20.0),
+        Step("wait", seconds=700.0),
+    )
+    world = run_world(History(60, 8, 900.0, ("marks of domains",), (), steps))
+    marked, withheld = world.taints(), world.withheld_domain_taints()
+    assert {name for name, _, _ in marked} == {f"node-{number}" for number in range(8, 16)}
+    assert {name for name, _, _ in withheld} == {f"node-{number}" for number in range(24, 32)}

@@ -8,9 +8,15 @@ from math import inf
 from random import Random
 
 from nodeguard.fleet.plan import Plan
-from nodeguard.model.incident import OperatorDecision
+from nodeguard.model.incident import IncidentState, OperatorDecision
 from nodeguard.model.instant import Instant, rfc3339
-from nodeguard.model.mark import HOLD_ANNOTATION, MAINTENANCE_ANNOTATION, DesiredNode, DeviceRule
+from nodeguard.model.mark import (
+    DEGRADED_TAINT,
+    HOLD_ANNOTATION,
+    MAINTENANCE_ANNOTATION,
+    DesiredNode,
+    DeviceRule,
+)
 from nodeguard.model.node import PREFIX
 from tests.worlds.agents import FAULTS, WorldAgent
 from tests.worlds.aggregator import WorldAggregator
@@ -375,3 +381,14 @@ class World:
             if taint.key.startswith(PREFIX)
         }
         return taints | {(rule.node, "device", rule.device) for rule in self.cluster.rules.values()}
+
+    def withheld_domain_taints(self) -> set[tuple[str, str, str]]:
+        """Return the taints of degraded domains that a budget withholds, with the names of their Nodes."""
+        members, nodes = self.planner.vote_collector.domain_members, self.cluster.nodes
+        return {
+            (nodes[uid].name, DEGRADED_TAINT.removeprefix(PREFIX), domain.degraded.topology)
+            for domain in self.planner.domain_decisions.values()
+            if domain.state == IncidentState.WITHHELD and "budget" in domain.reason
+            for uid in members.nodes(domain.degraded.domain)
+            if uid in nodes
+        }
