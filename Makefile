@@ -1,5 +1,5 @@
 # make demo      a fleet on recorded machines, with faults and their handling, within a minute
-# make quick     the tests that need no control plane and no Prometheus, without the slow ones: two to three minutes
+# make quick     the tests that need no control plane, Prometheus or root, without the slow ones: two to three minutes
 # make test      all tests, those in pods where the machine can run pods; ARGS selects: make test ARGS=tests/judge
 # make test-pods only the tests with images, a kubelet and pods: as root
 # make lint      style, types, layers, and links of the documentation
@@ -19,7 +19,7 @@ demo: environment catalogue
 	@$(BIN)/python scripts/demo.py
 
 quick: quick-environment catalogue
-	$(BIN)/python -m pytest -n auto -m "not cluster and not kubelet and not promtool and not slow" $(ARGS)
+	$(BIN)/python -m pytest -n auto -m "not cluster and not kubelet and not promtool and not root and not slow" $(ARGS)
 
 test: quick-environment catalogue
 ifeq ($(strip $(ARGS)),)

@@ -15,14 +15,14 @@ from statistics import median
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from tests.fuzz.unreadable import Trial, by_shape, healthy
+from tests.fuzz.unreadable import Trial, healthy
 
 
 def judged(task: tuple[Path, bool]) -> tuple[str, int, float, float, list[str]]:
     """Return the name of a recording, its damages, seconds of a healthy and a damaged trial, and findings."""
     directory, every = task
     trial = Trial(directory)
-    shapes = by_shape(trial.damages)
+    shapes = trial.damages_by_shape
     damages = trial.damages if every else [members[len(members) // 2] for members in shapes.values()]
     began = time.perf_counter()
     complaints = [f"healthy: {finding.check}" for _, finding in trial.judged(None)]

@@ -11,8 +11,7 @@ import tempfile
 from pathlib import Path
 
 from nodeguard.aggregator.history.store import HistoryStore
-from nodeguard.aggregator.pages.handler import StatusPages
-from nodeguard.aggregator.pages.server import serve_pages
+from nodeguard.aggregator.pages.handler import StatusPages, serve_pages
 from nodeguard.fleet.state.history_events import HistoryEvent, ReportReceived
 from nodeguard.model.finding import Health
 from tests.aggregator.history.scene import received

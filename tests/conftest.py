@@ -62,13 +62,18 @@ def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
     """Mark tests with the tools that their fixtures need, and with the group that runs in the same process.
 
     Tests on the shared cluster are a group, since each clears it, and so are those of a kubelet, since its images and
-    nodes take half a minute. The other tests of a file run in any process: some files take minutes.
+    nodes take half a minute. The other tests of a file with a cluster are a group too: they often share theirs. All
+    others run in any process: some files take minutes.
     """
     for item in items:
         fixtures = set(getattr(item, "fixturenames", ()))
-        for fixture in _TOOLS.keys() & fixtures:
-            item.add_marker(_TOOLS[fixture])
-        for group in {_SHARED[name] for name in _SHARED.keys() & fixtures}:
+        tools = {_TOOLS[name] for name in _TOOLS.keys() & fixtures}
+        for tool in tools:
+            item.add_marker(tool)
+        groups = {_SHARED[name] for name in _SHARED.keys() & fixtures}
+        if not groups and "new_cluster" in fixtures:
+            groups = {item.nodeid.partition("::")[0]}
+        for group in groups:
             item.add_marker(pytest.mark.xdist_group(group))
 
 

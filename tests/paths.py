@@ -3,4 +3,3 @@
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-FIXTURES = ROOT / "fixtures"

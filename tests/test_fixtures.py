@@ -4,29 +4,29 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-from functools import cache
 from pathlib import Path
 
 import pytest
 
 from fixtures import bundles
 from fixtures.bundles import ROOT, build, bundle_names, bundle_path, scenarios
-from fixtures.verdicts import agreed, expected, judged
+from fixtures.verdicts import agreed, expected, verdict_text
 from nodeguard.cli.check_catalogue import load_catalogue
-from nodeguard.model.finding import Verdict
+from nodeguard.cli.render.terminal import wrap_lines
+from nodeguard.cli.render.verdict import verdict_lines
 from nodeguard.pipeline.signal_registry import AGENT_SOURCE as OWN
 
 TRACKED = [name for name in bundle_names() if (ROOT / name).is_dir()]
 
 
-@cache
-def verdict(name: str) -> Verdict:
-    return judged(bundle_path(name))
-
-
 @pytest.mark.parametrize("name", bundle_names())
-def test_a_bundle_has_its_expected_verdict(name: str) -> None:
-    assert expected(verdict(name)) == agreed(name)
+def test_a_bundle_has_its_expected_verdict_in_eighty_columns(name: str) -> None:
+    text = verdict_text(bundle_path(name))
+    assert expected(text.verdict) == agreed(name)
+    _, *lines = verdict_lines(text)  # the first is not wrapped
+    for row in wrap_lines(lines, 80):
+        printed = "".join(part.text for part in row).rstrip()
+        assert len(printed) <= 80 or " " not in printed.strip(), printed
 
 
 def test_each_expected_verdict_belongs_to_a_bundle() -> None:
@@ -35,18 +35,17 @@ def test_each_expected_verdict_belongs_to_a_bundle() -> None:
 
 @pytest.mark.parametrize("name", [name for name in bundle_names() if name.startswith("healthy-")])
 def test_a_healthy_machine_has_no_findings(name: str) -> None:
-    verdict_of_healthy = expected(verdict(name))
-    assert verdict_of_healthy["exit"] == 0
-    assert (verdict_of_healthy["findings"], verdict_of_healthy["unreadable"]) == ([], [])
+    verdict = agreed(name)
+    assert (verdict["exit"], verdict["findings"], verdict["unreadable"]) == (0, [], [])
 
 
-@pytest.mark.slow
 def test_every_check_of_the_machine_fires_in_some_bundle() -> None:
     catalogue, _ = load_catalogue()
+    verdicts = [agreed(name) for name in bundle_names()]
     fired = {
-        finding.check
-        for name in bundle_names()
-        for finding in (*verdict(name).findings, *verdict(name).informational)
+        finding["check"]
+        for verdict in verdicts
+        for finding in (*verdict["findings"], *verdict["informational"])
     }
     of_machine = {check.id for check in catalogue.checks if check.family != OWN}
     assert sorted(of_machine - fired) == []

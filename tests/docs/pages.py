@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator
+from functools import cache
 from typing import Any, NamedTuple
 
 import yaml
@@ -49,14 +50,15 @@ def text(page: str) -> str:
     return (ROOT / page).read_text("utf-8")
 
 
-def commands() -> list[Command]:
+@cache
+def commands() -> tuple[Command, ...]:
     """Return every command in the blocks of the pages."""
-    return [
+    return tuple(
         Command(page, line, words)
         for page in PAGES
         for line, printed in _printed(text(page))
         for words in _split(printed)
-    ]
+    )
 
 
 def inline(page: str) -> list[tuple[str, ...]]:

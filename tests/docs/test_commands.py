@@ -205,6 +205,10 @@ def _cut(words: Sequence[str], at: str) -> tuple[Sequence[str], bool, Sequence[s
     return words[:place], True, words[place + 1 :]
 
 
+def starts_a_service(command: Command) -> bool:
+    return command.words[:2] in {("nodeguard", "agent"), ("nodeguard", "aggregator")}
+
+
 @pytest.mark.usefixtures("parse_only")
 @pytest.mark.parametrize("command", commands(), ids=str)
 def test_a_printed_command_is_accepted(command: Command) -> None:
@@ -214,14 +218,14 @@ def test_a_printed_command_is_accepted(command: Command) -> None:
         CHECKS[program](words)  # asserts
 
 
-@pytest.mark.parametrize("command", commands(), ids=str)
+@pytest.mark.parametrize("command", [command for command in commands() if starts_a_service(command)], ids=str)
 def test_the_options_of_the_services_fit_together(command: Command) -> None:
     files = shipped()
-    match command.words:
-        case ["nodeguard", "agent", *words]:
-            assert agent_options.parse_options([str(files.get(word, word)) for word in words])
-        case ["nodeguard", "aggregator", *words]:
-            assert aggregator_options(words)
+    _, service, *words = command.words
+    if service == "agent":
+        assert agent_options.parse_options([str(files.get(word, word)) for word in words])
+    else:
+        assert aggregator_options(words)
 
 
 @pytest.mark.usefixtures("parse_only")

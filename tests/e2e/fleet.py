@@ -279,11 +279,6 @@ class Fleet:
         lines = self.hosts_file.read_text().splitlines()
         self._write_hosts(dict.fromkeys([*lines, *(f"{address} {HOST}" for address in addresses)]))
 
-    def withdraw_address(self, *addresses: str) -> None:
-        """Remove addresses from the Service's name."""
-        removed = {f"{address} {HOST}" for address in addresses}
-        self._write_hosts(line for line in self.hosts_file.read_text().splitlines() if line not in removed)
-
     def distribute_ca(self) -> None:
         """Give the agents the CA certificate that the aggregators have published."""
         path = f"/api/v1/namespaces/{NAMESPACE}/configmaps/nodeguard-ca"

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.fuzz.unreadable import ERRNOS, NVML_ERRORS, Damage, Place, Trial, by_shape, healthy
+from tests.fuzz.unreadable import ERRNOS, NVML_ERRORS, Damage, Place, Trial, healthy
 
 pytestmark = pytest.mark.slow
 
@@ -42,7 +42,7 @@ def test_a_healthy_machine_is_healthy_over_time(directory: Path) -> None:
 @given(st.data())
 def test_one_unreadable_path_or_call_adds_no_finding(data: st.DataObject) -> None:
     directory = data.draw(st.sampled_from(healthy()))
-    shapes = by_shape(trial(directory).damages)
+    shapes = trial(directory).damages_by_shape
     damage = data.draw(st.sampled_from(shapes[data.draw(st.sampled_from(sorted(shapes)))]))
     assert judge(directory, damage) == [], str(damage)
 

@@ -11,6 +11,7 @@ import errno
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from nodeguard.cli.check_catalogue import load_catalogue
 from nodeguard.derive.derive import PlatformHints
 from nodeguard.model.finding import Finding, Health
 from nodeguard.model.observation import Reading
-from nodeguard.pipeline.pipeline import Pipeline
+from nodeguard.pipeline.pipeline import Pipeline, PipelineState
 from nodeguard.pipeline.reader import read_source
 from nodeguard.sources.machines.replay import ReplayMachine
 from nodeguard.sources.registry import all_sources
@@ -211,7 +212,12 @@ class Trial:
         self.name = directory.name
         self._recording = Recording.open(str(directory))
         manifest = self._recording.manifest
-        self._site = PlatformHints(manifest.platform, manifest.instance_type)
+        hints = PlatformHints(manifest.platform, manifest.instance_type)
+        # Seconds of the looks, and the pipeline that evaluates them.
+        self._evaluations = (
+            ((LOOKS[0],), Pipeline(CATALOGUE, SIGNALS, hints, one_shot=True)),
+            (LOOKS, Pipeline(CATALOGUE, SIGNALS, hints)),
+        )
         self._healthy: dict[str, dict[float, Reading]] = {}
         self._sources: dict[Place, set[str]] = {}
         answers: dict[Place, Any] = {}
@@ -228,6 +234,14 @@ class Trial:
             for failure in _failures(place, answer)
         )
         self.damages = tuple(damage for damage in every if not damage.is_a_sign)
+
+    @cached_property
+    def damages_by_shape(self) -> dict[tuple[str, str], list[Damage]]:
+        """The damages that differ only in a number, together."""
+        shapes: dict[tuple[str, str], list[Damage]] = {}
+        for damage in self.damages:
+            shapes.setdefault((damage.place.shape, damage.failure), []).append(damage)
+        return shapes
 
     def _read(self, name: str, machine: DamagedMachine) -> dict[float, Reading]:
         source = next(source for source in all_sources(CATALOGUE.patterns) if source.name == name)
@@ -247,8 +261,8 @@ class Trial:
         for name in hit:
             readings[name] = self._read(name, DamagedMachine(self._recording, damage))
         findings: list[tuple[float, Finding]] = []
-        for looks in ((LOOKS[0],), LOOKS):
-            judgement = Pipeline(CATALOGUE, SIGNALS, self._site, one_shot=len(looks) == 1)
+        for looks, judgement in self._evaluations:
+            judgement.state = PipelineState()
             for at in looks:
                 instant = self._recording.state_at(at).instant
                 verdict = judgement.evaluate([rounds[at] for rounds in readings.values()], instant)
@@ -263,11 +277,3 @@ class Trial:
 def healthy() -> list[Path]:
     """The recordings of healthy machines."""
     return [bundle_path(name) for name in bundle_names() if name.startswith("healthy-")]
-
-
-def by_shape(damages: tuple[Damage, ...]) -> dict[tuple[str, str], list[Damage]]:
-    """Return damages that differ only in a number, together."""
-    shapes: dict[tuple[str, str], list[Damage]] = {}
-    for damage in damages:
-        shapes.setdefault((damage.place.shape, damage.failure), []).append(damage)
-    return shapes

@@ -15,7 +15,9 @@ _CGROUPS = Path("/sys/fs/cgroup")
 def missing_for_pods() -> list[str]:
     """Return what this machine lacks, each with the remedy."""
     if os.geteuid() != 0:
-        return ["pods need root: run the tests as root, in a container or a virtual machine"]
+        return [
+            "pods, and tests with the mark root, need root: run the tests as root, in a container or a virtual machine"
+        ]
     lacking = []
     unshare = ["unshare", "--mount", "--pid", "--uts", "--ipc", "--net", "--fork", "--mount-proc", "true"]
     done = subprocess.run(unshare, capture_output=True, text=True, check=False)
