@@ -85,15 +85,20 @@ class BudgetCount:
                 self.used[f"{group} all"] += max(suspect, quarantined)
                 self.used[f"{group} quarantined"] += quarantined
                 self.used[f"{group} suspect"] += suspect
-        # A node and each of its devices have one charge.
-        charges = {record.charge for record in (*records, *devices.values()) if record.charge is not None}
+        # A node and each of its devices have one charge of a check, and another one while a write is pending.
+        carriers = [(None, record) for record in records] + list(devices.items())
+        charges = {
+            (carrier, charge.check, charge.at)
+            for carrier, record in carriers
+            if (charge := record.charge) is not None
+        }
+        for _, check in {(carrier, check) for carrier, check, _ in charges}:
+            self.used[f"active {check}"] += 1
         past = {(old.check, old.at) for record in records for old in record.past_charges}
-        for charge in charges:
-            self.used[f"active {charge.check}"] += 1
-        for check, at in past | {(charge.check, charge.at) for charge in charges}:
-            limit = self._policy.budget.check
-            count = sum(1 for charge in charges if (charge.check, charge.at) == (check, at))
+        limit = self._policy.budget.check
+        for check, at in past | {(check, at) for _, check, at in charges}:
             if now - at < limit.within:
+                count = sum(1 for _, *charge in charges if charge == [check, at])
                 self.used[f"new {check}"] += max(1, count)
 
     def _set_limits(self, sizes: Counter[str], nodes: Iterable[Node]) -> None:

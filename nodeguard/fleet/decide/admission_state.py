@@ -179,16 +179,20 @@ def _with_grant(marks: NodeMarks, request: MarkRequest, now: float) -> NodeMarks
     charge = record.charge or Charge(request.check, request.mark, now, request.injected)
     if not request.injected and charge.injected:
         # The real fault takes over the charge: the check of the injected one has found nothing.
-        charge = Charge(request.check, request.mark, charge.at)
+        at = charge.at if charge.check == request.check else now
+        charge = Charge(request.check, request.mark, at)
     return marks.with_record(request.device, replace(record, causes=(*others, cause), charge=charge))
 
 
 def _charged(placement: NodePlacement, before: NodeUsage, marks: NodeMarks, after: NodeMarks) -> NodeUsage:
-    """Return the usage after a grant: earlier charges stay, and a new charge comes last."""
+    """Return the usage after a grant: earlier charges stay, as the write may fail, and a new charge comes last.
+    A charge that a real fault takes over from an injected one is new, unless both are of one check.
+    """
     new = [
         charge
         for device in after.carriers
-        if (charge := after.record_of(device).charge) is not None and marks.record_of(device).charge is None
+        if (charge := after.record_of(device).charge) is not None
+        and ((earlier := marks.record_of(device).charge) is None or earlier.check != charge.check)
     ]
     grown = node_usage(placement, after)
     return replace(

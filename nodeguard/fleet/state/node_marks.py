@@ -112,7 +112,7 @@ def node_usage(placement: NodePlacement, observed: NodeMarks, pending: NodeMarks
         return NodeUsage(placement, free=placement.cordoned_by_user)
     versions = (observed,) if pending is None else (pending, observed)
     charges = {
-        device: charge
+        (device, charge.check): charge
         for marks in versions
         for device in marks.carriers
         if (charge := marks.record_of(device).charge) is not None

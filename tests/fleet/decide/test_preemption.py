@@ -149,6 +149,24 @@ def test_the_budget_of_a_check_is_free_of_injected_faults_at_once(limit: CheckLi
     assert fleet.marked() == [2, 3]
 
 
+def test_a_real_fault_on_a_node_with_an_injected_mark_needs_the_budget_of_its_check() -> None:
+    limit = CheckLimit(("*",), 1, 600.0, 1)
+    fleet = Fleet(20, replace(ALLOWED, budget=replace(WIDE, check=limit)))
+    inject(fleet, 1, "gpu-ecc")
+    fleet.carry_out()
+    fleet.report(2, finding())
+    fleet.carry_out()
+    fleet.after(1.0)
+    fleet.report(1, finding(), proven=(in_order(),), injected=(finding("gpu-ecc", age=1.0),))
+    fleet.carry_out()
+    states = {made.request.check: (made.state, made.reason) for made in fleet.planner.decisions["uid-1"]}
+    assert states["gpu-lost"] == (
+        IncidentState.WITHHELD,
+        "budget of check gpu-lost used up: 1 of 1 active marks",
+    )
+    assert [cause.check for cause in record(fleet, 1).causes] == ["gpu-ecc"]
+
+
 def test_past_rehearsals_use_no_budget_of_new_marks() -> None:
     limit = CheckLimit(("*",), 2, 600.0, 9)
     fleet = Fleet(40, replace(ALLOWED, budget=replace(WIDE, check=limit)))
