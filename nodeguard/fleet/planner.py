@@ -331,7 +331,10 @@ class Planner:
         return tuple(incident for name, incident in self.incidents.get(SHARED, {}).items() if name in names)
 
     def clear(self, incident: Incident, now: Instant) -> None:
-        """Clear an incident of a domain or a check on an operator's request."""
+        """Clear an incident of a domain or a check on an operator's request. One that is not restored yet is
+        restored as cleared.
+        """
+        self._restored.add_clear(incident.name, now.wall)
         is_of_job = incident.target.startswith(JOB)
         self.diagnosis.clear(incident.target if is_of_job else incident.domain or incident.cause, now.mono)
         self._invalidate_diagnosis()

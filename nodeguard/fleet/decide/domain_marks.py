@@ -22,6 +22,7 @@ from nodeguard.fleet.state.fleet_state import FleetState
 from nodeguard.fleet.state.latest_report import LatestReport
 from nodeguard.fleet.state.node_marks import NodeMarks
 from nodeguard.fleet.state.node_placement import NodePlacement
+from nodeguard.fleet.state.topology.members import is_within
 from nodeguard.model.incident import IncidentState
 from nodeguard.model.instant import Instant
 from nodeguard.model.mark import DegradedMark, MarkCause
@@ -76,10 +77,10 @@ class DomainMarks:
         }
         wanted: dict[str, list[DegradedMark]] = {}
         for decision in decisions:
-            if decision.mark is not None:
-                for uid in members.nodes(decision.mark.domain):
-                    if decision.grows or decision.mark in marks.get(uid, _NO_MARKS).node.degraded:
-                        wanted.setdefault(uid, []).append(decision.mark)
+            for mark in decision.marks:
+                for uid in members.nodes(mark.domain):
+                    if decision.grows or mark in marks.get(uid, _NO_MARKS).node.degraded:
+                        wanted.setdefault(uid, []).append(mark)
         changed = {}
         for uid in wanted.keys() | active.nodes:
             placement, before = placements.get(uid), marks.get(uid, _NO_MARKS)
@@ -155,21 +156,15 @@ class DomainMarks:
         """
         diagnosis = self._votes.diagnosis
         for mark in marks.node.degraded:
-            # A widened domain keeps its name. Its mark stays narrow while the budget withholds a wider one.
-            degraded = next(
-                (
-                    degraded
-                    for degraded in diagnosis.degraded_domains.values()
-                    if degraded.domain == mark.domain or (mark.name and degraded.name == mark.name)
-                ),
-                None,
-            )
-            if degraded is None or not diagnosis.has_fault_class(check, degraded.fault_classes):
-                continue
-            if since >= now.wall_of(degraded.began) - BEFORE_FIRST_VOTE or (
-                trusts_restored and degraded.restored
-            ):
-                return mark.domain
+            # The marks of parts stay while that of the domain that replaces them is withheld.
+            for degraded in diagnosis.degraded_domains.values():
+                is_marked = is_within(mark.domain, degraded.domain) or mark.name == degraded.name
+                if not is_marked or not diagnosis.has_fault_class(check, degraded.fault_classes):
+                    continue
+                if since >= now.wall_of(degraded.began) - BEFORE_FIRST_VOTE or (
+                    trusts_restored and degraded.restored
+                ):
+                    return mark.domain
         return ""
 
     def is_retracted(self, cause: MarkCause, uid: str, now: Instant) -> bool:

@@ -26,7 +26,7 @@ class RestoredDiagnosis:
     def __init__(self, votes: VoteCollector) -> None:
         self._votes = votes
         self._incidents: list[Incident] = []
-        self._clears: dict[str, float] = {}  # when operators cleared incidents that are open, by name
+        self._clears: dict[str, float] = {}  # when operators cleared incidents that wait, by name
         self._domains: set[str] = set()  # restored, or degraded since
         # When the diagnosis of a domain ended, in seconds since the epoch.
         self._ended: dict[str, float] = {}
@@ -36,8 +36,11 @@ class RestoredDiagnosis:
         self._incidents += [incident for incident in incidents if not incident.node]
 
     def add_clear(self, incident: str, at: float) -> None:
-        """Add an operator's clear that no aggregator has carried out. at: seconds since the epoch."""
-        self._clears[incident] = at
+        """Add an operator's clear of an incident that waits to be restored; others are ignored. at: seconds
+        since the epoch.
+        """
+        if any(waiting.name == incident for waiting in self._incidents):
+            self._clears[incident] = at
 
     def restore(self, marks: Mapping[str, NodeMarks], now: Instant) -> None:
         """Restore what was added, and the domains that Nodes carry marks of. marks: by uid."""

@@ -17,6 +17,7 @@ from nodeguard.fleet.diagnosis.results import (
 )
 from nodeguard.fleet.diagnosis.vote_index import VoteIndex
 from nodeguard.fleet.diagnosis.votes import FaultVotes, most_children
+from nodeguard.fleet.state.topology.members import is_within
 from nodeguard.model.diagnosis import DiagnosisPolicy
 
 # Seconds between two evaluations of candidates.
@@ -74,7 +75,7 @@ class DegradedDomains:
         none if the Node no longer exists.
         """
         for domain, degraded in list(self.degraded.items()):
-            if any(_is_in(path, domain) for path in paths):
+            if any(is_within(path, domain) for path in paths):
                 voters = degraded.voters
             else:
                 voters = tuple(voter for voter in degraded.voters if voter != uid)
@@ -105,7 +106,7 @@ class DegradedDomains:
         for (fault_class, domain), since in self.clocks.items():
             # A wider domain that replaces a narrower one continues its clock.
             for candidate in chosen:
-                if candidate.fault_class == fault_class and _is_in(domain, candidate.domain):
+                if candidate.fault_class == fault_class and is_within(domain, candidate.domain):
                     clocks[fault_class, candidate.domain] = min(since, clocks[fault_class, candidate.domain])
         self.clocks = clocks
         return chosen
@@ -118,7 +119,7 @@ class DegradedDomains:
         """Return the nodes of the domains that are degraded for a fault class, except in a domain."""
         nodes: set[str] = set()
         for domain, degraded in self.degraded.items():
-            if fault_class in degraded.fault_classes and not _is_in(domain, except_in):
+            if fault_class in degraded.fault_classes and not is_within(domain, except_in):
                 nodes |= self._votes.members.nodes(domain)
         return nodes
 
@@ -183,7 +184,7 @@ class DegradedDomains:
             for fault_class in degraded.fault_classes:
                 affected = self._affected[fault_class]
                 self._affected[fault_class] = {
-                    leaf: candidate for leaf, candidate in affected.items() if not _is_in(leaf, domain)
+                    leaf: candidate for leaf, candidate in affected.items() if not is_within(leaf, domain)
                 }
                 self._votes.votes_by_class[fault_class].end(domain, now)
 
@@ -227,7 +228,7 @@ class DegradedDomains:
         """Return the degraded domain that covers a candidate already: itself, or a parent of it."""
         for domain, degraded in self.degraded.items():
             if candidate.domain == domain or (
-                _is_in(candidate.domain, domain) and self._are_alike(candidate.fault_class, degraded)
+                is_within(candidate.domain, domain) and self._are_alike(candidate.fault_class, degraded)
             ):
                 return degraded
         return None
@@ -239,7 +240,7 @@ class DegradedDomains:
             child
             for child in children
             if (child in self.degraded and self._are_alike(candidate.fault_class, self.degraded[child]))
-            or any(_is_in(leaf, child) for leaf in self._affected[candidate.fault_class])
+            or any(is_within(leaf, child) for leaf in self._affected[candidate.fault_class])
         ]
         return bool(children) and len(affected) >= most_children(len(children))
 
@@ -286,7 +287,7 @@ class DegradedDomains:
         parts = [
             part
             for part in self.degraded.values()
-            if _is_in(part.domain, candidate.domain) and self._are_alike(candidate.fault_class, part)
+            if is_within(part.domain, candidate.domain) and self._are_alike(candidate.fault_class, part)
         ]
         for part in parts:
             del self.degraded[part.domain]
@@ -330,8 +331,3 @@ class DegradedDomains:
         """Return a name that no other degraded domain has."""
         is_taken = any(degraded.name == name for degraded in self.degraded.values())
         return f"{name} {fault_class}" if is_taken else name
-
-
-def _is_in(domain: str, other: str) -> bool:
-    """Return whether a domain is another, or a part of it."""
-    return f"{domain}/".startswith(f"{other}/")

@@ -29,6 +29,8 @@ _RETRACTION_NODES = 10
 # Seconds by which the onset of a finding may differ in two reports.
 _CLOCK_TOLERANCE = 1.0
 
+_NO_CAUSE = frozenset[str](), frozenset[str]()
+
 
 class SuppressedChecks:
     """The suppressed checks. suppressed: by check. suspected: since when, by check; suppressed soon, unless
@@ -53,6 +55,7 @@ class SuppressedChecks:
         self._nodes_showing = nodes_showing
         self._nodes_of = nodes_of
         self._unexplained: dict[str, UnexplainedFirings] = {}
+        self._causes: dict[str, tuple[frozenset[str], frozenset[str]]] = {}
         # After the episode: nodes on which the check still fires, by check.
         self._remaining: dict[str, set[str]] = {}
 
@@ -121,10 +124,25 @@ class SuppressedChecks:
         """
         votes = self._votes
         scopes = {check: self._scope(suppressed) for check, suppressed in self.suppressed.items()}
+        # The candidates of a fault class, and the nodes on which a cause explains it.
+        causes = {
+            name: (
+                frozenset(candidate.domain for candidate in candidates if candidate.fault_class == name),
+                frozenset(explained(name)),
+            )
+            for name in votes.votes_by_class
+        }
+        changed = {name for name, cause in causes.items() if cause != self._causes.get(name, _NO_CAUSE)}
+        self._causes = causes
         checks = [
             check
-            for check in votes.changed_checks | self.suspected.keys()
-            if check in votes.firings and scopes.get(check, ()) is not None
+            for check in votes.firings
+            if scopes.get(check, ()) is not None
+            and (
+                check in votes.changed_checks
+                or check in self.suspected
+                or not changed.isdisjoint(votes.classes_of(check))
+            )
         ]
 
         def caused(check: str) -> set[str]:

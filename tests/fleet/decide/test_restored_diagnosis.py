@@ -208,6 +208,20 @@ def test_a_clear_that_no_aggregator_carried_out_is_carried_out(seconds: float) -
     assert [after.state for after in domains(made)] == [IncidentState.RESOLVED]
 
 
+def test_a_clear_before_the_first_plan_is_carried_out() -> None:
+    made = fleet(80, POLICY)
+    fails(made)
+    wait(made, 60.0)
+    [incident] = domains(made, IncidentState.MARKED)
+    recorded = made.planner.all_incidents()
+    made.restart()
+    made.planner.restore_incidents(recorded)
+    made.planner.clear(incident, made.now)
+    wait(made, SOON)
+    assert degraded(made) == set()
+    assert [after.state for after in domains(made)] == [IncidentState.RESOLVED]
+
+
 def test_marks_of_a_domain_that_ended_do_not_degrade_it_again() -> None:
     made = fleet(80, POLICY)
     fails(made)

@@ -108,3 +108,8 @@ def path_prefixes(path: str) -> tuple[str, ...]:
         end = path.find("/", end + 1)
         prefixes.append(path if end < 0 else path[:end])
     return tuple(prefixes)
+
+
+def is_within(domain: str, other: str) -> bool:
+    """Return whether a domain is another, or a part of it."""
+    return f"{domain}/".startswith(f"{other}/")
