@@ -151,6 +151,12 @@ class Invariants:
                 require(domain.reason, "a domain mark that is not set has a reason", domain)
             require(domain.evidence and domain.clears_when, "a degraded domain has its evidence", domain)
         self._world.counts["suppressed"] += bool(planner.diagnosis.suppressed_checks)
+        shortest = min(self._world.policy.diagnosis.suppression_windows)
+        self._world.slowly_suppressed.update(
+            check
+            for check, suppressed in planner.diagnosis.suppressed_checks.items()
+            if suppressed.limit and suppressed.within > shortest
+        )
         self._world.counts["frozen"] += bool(planner.stale_agents.frozen)
         self._world.counts["stale"] += bool(planner.stale_agents.stale)
 

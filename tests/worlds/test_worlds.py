@@ -71,3 +71,50 @@ def test_after_a_restart_the_budget_may_mark_another_of_two_degraded_domains() -
     marked, withheld = world.taints(), world.withheld_domain_taints()
     assert {name for name, _, _ in marked} == {f"node-{number}" for number in range(8, 16)}
     assert {name for name, _, _ in withheld} == {f"node-{number}" for number in range(24, 32)}
+
+
+def test_a_check_is_suppressed_when_the_votes_of_another_affect_one_domain_too_many() -> None:
+    steps = (
+        Step("fault", (0, 1, 3, 9, 11, *range(15, 19)), "gpu-hot"),
+        Step("escalate", (10,), "gpu-warm"),
+        Step("crash"),
+        Step("fault", (11,), "port-flap"),
+    )
+    world = run_world(History(24, 8, 900.0, (), (), steps))
+    assert world.taints() == {("node-10", "quarantine", "gpu-warm"), ("node-11", "suspect", "port-flap")}
+
+
+def test_a_jump_of_the_clock_does_not_end_a_suppression_at_the_next_restart() -> None:
+    steps = (
+        Step("late", tuple(range(5)), "", 8_000.0),
+        Step("clock", (), "-3600", 16_000.0),
+        Step("restart", (), "", 8_000.0),
+        Step("clock", (), "86400"),
+    )
+    assert run_world(History(16, 8, 900.0, (), (), steps)).taints() == set()
+
+
+def test_a_suppression_in_one_version_ends_on_a_node_that_gets_another() -> None:
+    nodes = (1, 2, 4, 6, 11, 12, 13, 15, 16, 20)
+    steps = Step("fault", nodes, "driver-broken", 40_000.0), Step("driver", (4,), "580.2")
+    world = run_world(History(24, 4, 900.0, (), (), steps))
+    assert world.taints() == {("node-4", "quarantine", "driver-broken")}
+
+
+def test_a_suspect_node_is_not_quarantined_beyond_the_budget() -> None:
+    steps = (
+        Step("fault", (4, 5, 6), "driver-broken"),
+        Step("inject", (0,), "gpu-hot", 60.0),
+        Step("cordon", (4, 6), "", 400.0),
+        Step("uncordon", (4, 5, 6)),
+        Step("inject", (0,), "site-probe"),
+    )
+    world = run_world(History(8, 4, 900.0, ("medium budgets",), (), steps))
+    assert ("node-0", "suspect", "gpu-hot") in world.taints()
+
+
+def test_agents_that_announced_their_end_do_not_vote_after_a_restart() -> None:
+    steps = Step("fault", (16, 17, 18), "gpu-warm"), Step("leave", (16, 17, 18))
+    options = "marks of domains", "medium budgets"
+    world = run_world(History(32, 8, 900.0, options, (), steps))
+    assert {value for _, _, value in world.taints()} == {"rack"}

@@ -185,8 +185,8 @@ def _with_grant(marks: NodeMarks, request: MarkRequest, now: float) -> NodeMarks
 
 
 def _charged(placement: NodePlacement, before: NodeUsage, marks: NodeMarks, after: NodeMarks) -> NodeUsage:
-    """Return the usage after a grant: earlier charges stay, as the write may fail, and a new charge comes last.
-    A charge that a real fault takes over from an injected one is new, unless both are of one check.
+    """Return the usage after a grant: earlier charges stay, as the write may fail, and new ones come last. A
+    charge that a real fault takes over from an injected one is new, unless both are of one check.
     """
     new = [
         charge

@@ -20,9 +20,9 @@ _HOUR = 3_600.0
 
 class DomainDecision(Struct, frozen=True):
     """The decision on a degraded domain. reason: why it is not marked; of a dry run, why the mark would be
-    withheld. marks: those on its Nodes: its own or, while that is withheld, those of its parts. grows: whether
-    Nodes without the mark get it. granted_at: when a dry run granted the mark, in seconds since the epoch; else 0. evidence: why the domain
-    is degraded; clears_when: the condition that ends it.
+    withheld. marks: those on its Nodes: its own, or those of its parts while that is withheld. grows: whether
+    Nodes without the mark get it. granted_at: when a dry run granted the mark, in seconds since the epoch;
+    else 0. evidence: why the domain is degraded; clears_when: the condition that ends it.
     """
 
     degraded: DegradedDomain
@@ -90,7 +90,8 @@ def decide_domains(
             refusal = _nodes_refusal(context, marked, nodes, is_first=marked <= nodes)
             grows = domain.topology in policy.diagnosis.enforce and not refusal
             marked |= nodes if grows else set()
-            decisions.append(DomainDecision(domain, granted, refusal if nodes - marked else "", (mark,), grows))
+            reason = refusal if nodes - marked else ""
+            decisions.append(DomainDecision(domain, granted, reason, (mark,), grows))
             continue
         if domain.topology not in policy.diagnosis.enforce:
             dry_run.append(domain)

@@ -111,6 +111,15 @@ class SuppressedChecks:
         self._remaining[check].add(uid)
         return True
 
+    def leave_versions(self, uid: str, versions: Set[str]) -> Set[str]:
+        """End the suppressions of some versions on a node that has others now: what it still finds has
+        another cause. Returns their checks.
+        """
+        checks = {check for check, suppressed in self.suppressed.items() if suppressed.domain in versions}
+        for check in checks & self._remaining.keys():
+            self._remaining[check].discard(uid)
+        return checks
+
     def take_over(self, other: SuppressedChecks) -> None:
         """Continue with the suppressed checks of another diagnosis."""
         self.suppressed.update(other.suppressed)

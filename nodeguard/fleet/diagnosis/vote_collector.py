@@ -121,7 +121,9 @@ class VoteCollector:
         votes = has_data and not is_excluded
         report = self._state.reports.get(uid)
         versions = version_domains(report) if report is not None else ()
+        before = self.domain_members.paths(uid)
         self.domain_members.set_domains(uid, (*paths, *versions))
+        changed = set(before) - set(self.domain_members.paths(uid))
         for finding in report.findings if report is not None else ():
             warns = finding.health == Health.WARNING
             self.diagnosis.voting.add_check(finding.check, finding.topologies, warns=warns)
@@ -131,6 +133,8 @@ class VoteCollector:
             self._fires.pop(uid, None)
         elif not voted:
             self._vote_for_all(uid)
+        elif report is not None and changed:
+            self._vote_in_another_version(uid, report, self.diagnosis.leave_versions(uid, changed))
         if not is_excluded:
             self._excluded.pop(uid, None)
         self._update_jobs(uid)
@@ -224,6 +228,14 @@ class VoteCollector:
         self._fires[uid] = frozenset(fires)
         self._record_kernel_confirmations(uid, report)
 
+    def _vote_in_another_version(self, uid: str, report: LatestReport, checks: Collection[str]) -> None:
+        """Vote for findings that are not suppressed any more, as the node has another version."""
+        if report.late:
+            return
+        fires = self._firing(report)
+        for check in fires.keys() & checks & self._fires.get(uid, frozenset()):
+            self._vote(uid, check, *fires[check])
+
     def _vote(self, uid: str, check: str, topologies: tuple[str, ...], age: float) -> None:
         """Have a node vote, unless it has voted too often. age: seconds since the check began to fire."""
         now = self._now.mono
@@ -253,9 +265,11 @@ class VoteCollector:
         self.diagnosis.voting.unreported = len(stale - self._state.reports.keys())
 
     def _is_silent(self, uid: str) -> bool:
-        """Return whether a stale agent once reported, and did not announce its end."""
+        """Return whether a stale agent once reported, and did not announce its end. Of the agents without a
+        report to this aggregator, those that stopped when it started: others may have announced their end.
+        """
         report = self._state.reports.get(uid)
-        return not report.leaving if report is not None else self._is_marked(uid) or uid in self._missing
+        return not report.leaving if report is not None else uid in self._missing
 
     def is_confirmed(self, uid: str, check: str) -> bool:
         """Return whether another source confirms a check on a node: the kernel log and another source agree,

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from nodeguard.fleet.diagnosis.results import JOB
 from nodeguard.model.finding import Health
-from nodeguard.model.incident import GRANTED_STATES, DiagnosisRecord, Incident, IncidentState
+from nodeguard.model.incident import GRANTED_STATES, Confinement, DiagnosisRecord, Incident, IncidentState
 from nodeguard.model.job import add_jobs, jobs_text
 from nodeguard.model.mark import MARK_OF_HEALTH, Mark
 from nodeguard.model.target import target_label
@@ -139,6 +139,7 @@ def update_incident(before: Incident | None, now: Incident, wall: float) -> Inci
         return replace(now, last_transition=wall, occurrences=before.occurrences + 1)
     jobs, jobs_omitted = add_jobs((before.jobs, before.jobs_omitted), (now.jobs, now.jobs_omitted))
     record = _diagnosis_record(before.diagnosis, now.diagnosis)
+    confinement = _confinement(before.confinement, now.confinement)
     updated = replace(
         now,
         first_seen=before.first_seen,
@@ -149,12 +150,13 @@ def update_incident(before: Incident | None, now: Incident, wall: float) -> Inci
         jobs=jobs,
         jobs_omitted=jobs_omitted,
         diagnosis=record,
+        confinement=confinement,
     )
     if _gist(updated) != _gist(before):
         return replace(updated, last_transition=wall)
     # The jobs are read after the incident was opened, and it may begin to recover: that is no transition.
-    is_same = record is before.diagnosis and (jobs, jobs_omitted) == (before.jobs, before.jobs_omitted)
-    return before if is_same else updated
+    is_same = record is before.diagnosis and confinement is before.confinement
+    return before if is_same and (jobs, jobs_omitted) == (before.jobs, before.jobs_omitted) else updated
 
 
 def with_mark(incident: Incident) -> Incident:
@@ -174,6 +176,15 @@ def _diagnosis_record(before: DiagnosisRecord | None, now: DiagnosisRecord | Non
     drift = abs(now.recovering_since - before.recovering_since)
     adjusted = replace(now, recovering_since=before.recovering_since) if drift < _CLOCK_TOLERANCE else now
     return before if adjusted == before else now
+
+
+def _confinement(before: Confinement | None, now: Confinement | None) -> Confinement | None:
+    """Return the current confinement: the earlier one if only the clocks differ. After a jump of the wall
+    clock the recorded time is that of the new clock, as the times of agents are.
+    """
+    if before is None or now is None:
+        return now
+    return before if abs(before.since - now.since) < _CLOCK_TOLERANCE else now
 
 
 # Seconds by which the wall clock and the monotonic clock may differ.

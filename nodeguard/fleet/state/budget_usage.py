@@ -142,7 +142,8 @@ class BudgetUsage:
         """Return the budget of nodes that refuses a change of a node's usage; None if all allow it.
 
         A second kind of mark on a marked node needs budget too. Exception: a quarantine of a suspect node,
-        where the budget counts both together, as the node is counted already.
+        where the budget counts both together, as the node is counted already. The quarantined nodes alone
+        never exceed a limit.
         """
         if after.free:
             return None
@@ -155,7 +156,7 @@ class BudgetUsage:
             if self._limit(key).separate:
                 refusal = self._separate_refusal(key, quarantined, suspect=suspect)
             else:
-                refusal = self._common_refusal(key, after.parts - before.parts, suspect=suspect)
+                refusal = self._common_refusal(key, after.parts - before.parts, quarantined, suspect=suspect)
             if refusal is not None:
                 return refusal
         return None
@@ -168,8 +169,13 @@ class BudgetUsage:
             return BudgetRefusal(_name(key), used / WHOLE, limit.nodes, "nodes quarantined")
         return None
 
-    def _common_refusal(self, key: str, more: int, *, suspect: bool) -> BudgetRefusal | None:
+    def _common_refusal(
+        self, key: str, more: int, quarantined: int, *, suspect: bool
+    ) -> BudgetRefusal | None:
         limit, used = self._limit(key), self._used[key]
+        # After an uncordon or with a smaller limit, more nodes may be marked than the limit allows.
+        if quarantined > 0 and self._quarantined[key] + quarantined > limit.nodes * WHOLE:
+            return BudgetRefusal(_name(key), used / WHOLE, limit.nodes, "nodes marked")
         allowed = limit.suspect if suspect else limit.nodes
         # Suspect nodes may not use the reserve, not even one that was quarantined until now.
         if (more <= 0 and not suspect) or used + more <= allowed * WHOLE:

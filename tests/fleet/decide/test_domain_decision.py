@@ -77,7 +77,9 @@ def test_a_domain_that_widens_beside_a_marked_one_is_not_a_first_domain() -> Non
 
 def test_the_parts_of_a_withheld_domain_keep_their_marks() -> None:
     wider = replace(degraded("fabric/p1"), name="fabric/p1/l3")
-    parts = [DegradedMark(f"fabric/p1/{leaf}", ("link",), NOW.wall, f"fabric/p1/{leaf}") for leaf in ("l3", "l4")]
+    parts = [
+        DegradedMark(f"fabric/p1/{leaf}", ("link",), NOW.wall, f"fabric/p1/{leaf}") for leaf in ("l3", "l4")
+    ]
     active = ActiveDomainMarks.of([("uid-0", parts[0]), ("uid-9", parts[1])])
     forbidden = context("fabric", restraint="too many agents are stale")
     [decision] = decide_domains([wider], active, {"fabric/p1": nodes(range(20))}, forbidden, NOW)
