@@ -58,13 +58,13 @@ def run_world(history: History) -> World:
 
 def _crashes_later(history: History) -> bool:
     """Return whether the aggregator crashes when all agents have run for ten minutes: for a new aggregator, the
-    faults of younger ones may be old. And whether no node got a new driver before, which a new aggregator cannot see,
-    and no operator clears an incident later: a diagnosis comes a little later after a crash, and a clear only ends one
-    that is there.
+    faults of younger ones may be old. And whether no node got a new driver before, nor reported a fault that an
+    attacker invented and that ended, as a new aggregator sees neither; and no operator clears an incident later: a
+    diagnosis comes a little later after a crash, and a clear only ends one that is there.
     """
     ran = OBSERVING
     for index, step in enumerate(history.steps):
-        if step.kind == "driver":
+        if step.kind in {"driver", "forge"}:
             return False
         if step.kind == "crash":
             return ran >= OBSERVING and all(later.kind != "dismiss" for later in history.steps[index:])
