@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+import pytest
 from msgspec.structs import replace
 
 from nodeguard.model.finding import Health
@@ -137,3 +138,49 @@ def test_a_check_that_is_suppressed_for_a_version_is_so_on_a_cordoned_node() -> 
     made.change(6, unschedulable=True)
     pass_time(made, 60.0, 5.0)
     assert made.marked() == []
+
+
+OLD, NEW = Inventory(driver="580.1"), Inventory(driver="580.2")
+WRONG = range(0, 40, 3)
+
+
+def suppressed_in_one_version() -> Fleet:
+    """Return a fleet with a false alarm on 14 of the 40 nodes with the old driver, which lasts for hours."""
+    made = fleet(80, POLICY)
+    for number in range(80):
+        made.report(number, inventory=OLD if number < 40 else NEW)
+    pass_time(made, 2_000.0, 500.0)
+    for number in WRONG:
+        made.report(number, finding(age=0.0), inventory=OLD)
+    pass_time(made, LONGEST, 100.0)
+    [suppressed] = made.planner.diagnosis.suppressed_checks.values()
+    assert (suppressed.domain, suppressed.recovered, made.marked()) == ("driver/580.1", True, [])
+    return made
+
+
+@pytest.mark.parametrize("cordoned", [True, False])
+def test_a_node_that_gets_another_version_leaves_a_suppression(cordoned: bool) -> None:
+    made = suppressed_in_one_version()
+    made.change(3, unschedulable=cordoned)
+    pass_time(made, 60.0, 5.0)
+    made.report(3, finding(age=LONGEST), inventory=NEW)
+    pass_time(made, 60.0, 5.0)
+    made.change(3, unschedulable=False)
+    pass_time(made, 600.0, 20.0)
+    assert made.marked() == [3]
+
+
+def test_a_report_without_a_version_does_not_end_a_suppression() -> None:
+    made = suppressed_in_one_version()
+    made.report(6, finding(age=LONGEST), inventory=Inventory())
+    pass_time(made, 60.0, 5.0)
+    assert made.marked() == []
+
+
+def test_a_false_alarm_that_lasts_in_the_next_version_is_suppressed_there() -> None:
+    made = suppressed_in_one_version()
+    for number in WRONG:
+        made.report(number, finding(age=LONGEST), inventory=NEW)
+    pass_time(made, 600.0, 5.0)
+    assert made.marked() == []
+    assert made.planner.diagnosis.suppressed_checks["gpu-lost"].domain == ""

@@ -57,10 +57,11 @@ def run_world(history: History) -> World:
 
 
 def _crashes_later(history: History) -> bool:
-    """Return whether the aggregator crashes when all agents have run for ten minutes: for a new aggregator, the
-    faults of younger ones may be old. And whether no node got a new driver before, nor reported a fault that an
-    attacker invented and that ended, as a new aggregator sees neither; and no operator clears an incident later: a
-    diagnosis comes a little later after a crash, and a clear only ends one that is there.
+    """Return whether a new aggregator after the crash knows as much as the one before, and is asked the same:
+
+    - All agents have run for ten minutes. The faults of younger ones may be old.
+    - No node got a new driver before, and no attacker reported a fault: these are over when it starts.
+    - No operator clears an incident afterwards: it may diagnose the fault a little later than the clear.
     """
     ran = OBSERVING
     for index, step in enumerate(history.steps):
@@ -107,12 +108,13 @@ def _restart_at_rest(world: World) -> None:
 def _compare_with_crash(history: History, marks: set[tuple[str, str, str]], slow: set[str]) -> None:
     """Run the history again with a restart before its end: when it has settled, there are no other marks. marks: of the
     history without the restart, and of its degraded domains that the budget withheld: it may choose another of them.
-    slow: its checks that were suppressed for firing slowly. A new aggregator has not seen enough of the past for that.
+    slow: its checks that were suppressed for firing slowly: a new aggregator has too short a past for that, so there
+    may be other marks.
     """
     world = World(history, crashes=True)
     for step in history.steps:
         world.apply(step)
-    settle(world)
+    settle(world)  # checks the invariants
     if slow:
         return
     more = _marked_nodes(world.taints()) - marks

@@ -8,7 +8,6 @@ from msgspec import Struct
 
 from nodeguard.fleet.budget_limits import fleet_limits
 from nodeguard.fleet.diagnosis.results import DegradedDomain
-from nodeguard.fleet.state.topology.members import is_within
 from nodeguard.judge.formatting import format_duration
 from nodeguard.model.incident import IncidentState
 from nodeguard.model.instant import Instant
@@ -20,15 +19,17 @@ _HOUR = 3_600.0
 
 class DomainDecision(Struct, frozen=True):
     """The decision on a degraded domain. reason: why it is not marked; of a dry run, why the mark would be
-    withheld. marks: those on its Nodes: its own, or those of its parts while that is withheld. grows: whether
-    Nodes without the mark get it. granted_at: when a dry run granted the mark, in seconds since the epoch;
-    else 0. evidence: why the domain is degraded; clears_when: the condition that ends it.
+    withheld. mark: the mark on its Nodes; None for none. parts: the marks of degraded parts that it replaced;
+    a Node keeps them until it gets the mark of the domain. grows: whether Nodes without that get it.
+    granted_at: when a dry run granted the mark, in seconds since the epoch; else 0. evidence: why the domain
+    is degraded; clears_when: the condition that ends it.
     """
 
     degraded: DegradedDomain
     state: IncidentState
     reason: str = ""
-    marks: tuple[DegradedMark, ...] = ()
+    mark: DegradedMark | None = None
+    parts: tuple[DegradedMark, ...] = ()
     grows: bool = True
     granted_at: float = 0.0
     evidence: str = ""
@@ -81,38 +82,31 @@ def decide_domains(
     recent = sum(1 for mark in active.marks.values() if now.wall - mark.since < _HOUR)
     decisions: list[DomainDecision] = []
     dry_run: list[DegradedDomain] = []
-    in_order = sorted(degraded, key=lambda domain: (domain.since, domain.domain))
-    separate = {domain.domain for domain in in_order}
-    for domain in in_order:
+    for domain in sorted(degraded, key=lambda domain: (domain.since, domain.domain)):
         nodes = members[domain.domain]
         mark = active.marks.get(domain.domain)
+        parts = tuple(part for part in active.marks.values() if part != mark and domain.has_mark(part))
         if mark is not None:
             refusal = _nodes_refusal(context, marked, nodes, is_first=marked <= nodes)
             grows = domain.topology in policy.diagnosis.enforce and not refusal
             marked |= nodes if grows else set()
             reason = refusal if nodes - marked else ""
-            decisions.append(DomainDecision(domain, granted, reason, (mark,), grows))
+            decisions.append(DomainDecision(domain, granted, reason, mark, parts, grows))
             continue
         if domain.topology not in policy.diagnosis.enforce:
             dry_run.append(domain)
             continue
         # A domain that replaces its parts is not a new one.
-        parts = tuple(
-            mark
-            for mark in active.marks.values()
-            if mark.domain not in separate
-            and (mark.name == domain.name or is_within(mark.domain, domain.domain))
-        )
         reason = context.restraint or ("" if parts else _rate_refusal(policy, recent))
         is_first = not marked or (bool(parts) and marked <= nodes)
         reason = reason or _nodes_refusal(context, marked, nodes, is_first=is_first)
         if reason:
-            withheld = DomainDecision(domain, IncidentState.WITHHELD, reason, parts, grows=False)
+            withheld = DomainDecision(domain, IncidentState.WITHHELD, reason, parts=parts, grows=False)
             decisions.append(withheld)
             continue
         marked, recent = marked | nodes, recent + (not parts)
         mark = DegradedMark(domain.domain, domain.fault_classes, now.wall, domain.name)
-        decisions.append(DomainDecision(domain, granted, marks=(mark,)))
+        decisions.append(DomainDecision(domain, granted, mark=mark, parts=parts))
     return (*decisions, *_dry_run(dry_run, marked, recent, members, context, now, already))
 
 

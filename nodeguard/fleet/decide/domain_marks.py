@@ -22,7 +22,6 @@ from nodeguard.fleet.state.fleet_state import FleetState
 from nodeguard.fleet.state.latest_report import LatestReport
 from nodeguard.fleet.state.node_marks import NodeMarks
 from nodeguard.fleet.state.node_placement import NodePlacement
-from nodeguard.fleet.state.topology.members import is_within
 from nodeguard.model.incident import IncidentState
 from nodeguard.model.instant import Instant
 from nodeguard.model.mark import DegradedMark, MarkCause
@@ -77,18 +76,19 @@ class DomainMarks:
         }
         wanted: dict[str, list[DegradedMark]] = {}
         for decision in decisions:
-            for mark in decision.marks:
-                for uid in members.nodes(mark.domain):
-                    if decision.grows or mark in marks.get(uid, _NO_MARKS).node.degraded:
-                        wanted.setdefault(uid, []).append(mark)
+            own, grows = decision.mark, decision.grows and not context.restraint
+            for uid in nodes[decision.degraded.domain]:
+                current = marks.get(uid, _NO_MARKS).node.degraded
+                if own is not None and (grows or own in current):
+                    wanted.setdefault(uid, []).append(own)
+                else:
+                    wanted.setdefault(uid, []).extend(part for part in decision.parts if part in current)
         changed = {}
         for uid in wanted.keys() | active.nodes:
             placement, before = placements.get(uid), marks.get(uid, _NO_MARKS)
             if placement is None or placement.hold:
                 continue
             after = tuple(sorted(wanted.get(uid, ()), key=lambda mark: (mark.since, mark.domain)))
-            if context.restraint:
-                after = tuple(mark for mark in after if mark in before.node.degraded)
             if after != before.node.degraded:
                 changed[uid] = replace(before, node=replace(before.node, degraded=after))
         return changed
@@ -158,8 +158,9 @@ class DomainMarks:
         for mark in marks.node.degraded:
             # The marks of parts stay while that of the domain that replaces them is withheld.
             for degraded in diagnosis.degraded_domains.values():
-                is_marked = is_within(mark.domain, degraded.domain) or mark.name == degraded.name
-                if not is_marked or not diagnosis.has_fault_class(check, degraded.fault_classes):
+                if not degraded.has_mark(mark) or not diagnosis.has_fault_class(
+                    check, degraded.fault_classes
+                ):
                     continue
                 if since >= now.wall_of(degraded.began) - BEFORE_FIRST_VOTE or (
                     trusts_restored and degraded.restored

@@ -6,12 +6,15 @@ operator: the votes from before then do not count again, though agents still rep
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from math import inf
+
+from msgspec.structs import replace
 
 from nodeguard.fleet.diagnosis.results import JOB, DegradedDomain, SuppressedCheck
 from nodeguard.fleet.diagnosis.vote_collector import VoteCollector
 from nodeguard.fleet.state.node_marks import NodeMarks
+from nodeguard.fleet.state.topology.members import is_within
 from nodeguard.model.incident import DiagnosisRecord, Incident
 from nodeguard.model.instant import Instant
 from nodeguard.model.mark import DegradedMark
@@ -68,15 +71,10 @@ class RestoredDiagnosis:
                 diagnosis.restore_bad_start(job, incident.cause, _mono(incident.first_seen, now), now.mono)
             else:
                 diagnosis.restore_suppression(_suppression(incident, now))
-        for domain, degraded in domains.items():
-            # A domain that widened: its marks are still those of the narrower one.
-            is_widened = any(
-                other.name == degraded.name and domain.startswith(f"{path}/")
-                for path, other in domains.items()
-            )
-            if domain not in self._domains and not is_widened:
+        for degraded in _without_parts(domains, {incident.domain for incident in opened}):
+            if degraded.domain not in self._domains:
                 diagnosis.restore_domain(degraded)
-            self._domains.add(domain)
+        self._domains |= domains.keys()
 
     def record_degraded(self) -> None:
         """Record which domains are degraded: they are not restored from their marks when they recover."""
@@ -122,6 +120,22 @@ class RestoredDiagnosis:
             diagnosis.restore_suppression_end(
                 incident.cause, at, incident.occurrences, incident.component, confined_at
             )
+
+
+def _without_parts(domains: Mapping[str, DegradedDomain], diagnosed: Set[str]) -> Iterator[DegradedDomain]:
+    """Yield the degraded domains, each with the parts that it replaced, as their marks stay for now.
+    diagnosed: domains with an open incident. A part has none, and a fault class of the wider domain.
+    """
+    parts: dict[str, list[str]] = {}
+    for domain, degraded in domains.items():
+        for path, other in domains.items():
+            is_alike = domain not in diagnosed and set(other.fault_classes) & set(degraded.fault_classes)
+            if path != domain and is_within(domain, path) and (other.name == degraded.name or is_alike):
+                parts.setdefault(path, []).append(domain)
+    replaced = {domain for of_one in parts.values() for domain in of_one}
+    for domain, degraded in domains.items():
+        if domain not in replaced:
+            yield replace(degraded, parts=tuple(parts.get(domain, ())))
 
 
 def degraded_marks(marks: Mapping[str, NodeMarks]) -> Iterator[tuple[str, DegradedMark]]:

@@ -66,9 +66,7 @@ class DegradedDomains:
 
     def restore_end(self, domain: str, fault_classes: Iterable[str], at: float) -> None:
         """Restore the end of a diagnosis from before this start: earlier votes do not count."""
-        for name in fault_classes:
-            if name in self._votes.votes_by_class:
-                self._votes.votes_by_class[name].end(domain, at)
+        self._votes.end_domain(domain, fault_classes, at)
 
     def update_node(self, uid: str, paths: Collection[str]) -> None:
         """Update the evidence against the degraded domains of a node with other domains. paths: its domains,
@@ -186,7 +184,7 @@ class DegradedDomains:
                 self._affected[fault_class] = {
                     leaf: candidate for leaf, candidate in affected.items() if not is_within(leaf, domain)
                 }
-                self._votes.votes_by_class[fault_class].end(domain, now)
+            self._votes.end_domain(domain, degraded.fault_classes, now)
 
     def clear_recovered(self, now: float) -> None:
         """Clear the domains in which hardly any node has shown a fault for long enough. A restored one waits
@@ -306,6 +304,7 @@ class DegradedDomains:
         voters = tuple(sorted(candidate.voters.keys() | {uid for part in parts for uid in part.voters}))
         first = min(parts, key=lambda part: part.since, default=None)
         fault_classes = [fault_class for part in parts for fault_class in part.fault_classes]
+        replaced = [domain for part in parts for domain in (part.domain, *part.parts)]
         self.degraded[candidate.domain] = DegradedDomain(
             name=self._name(first.name if first else candidate.domain, candidate.fault_class),
             domain=candidate.domain,
@@ -318,6 +317,7 @@ class DegradedDomains:
             siblings=len(siblings),
             elsewhere=len(others - self._votes.members.nodes(candidate.domain)),
             times=self._recurrence.times(candidate.domain, now) + 1,
+            parts=tuple(dict.fromkeys(replaced)),
         )
         self._votes.votes_by_class[candidate.fault_class].set_explained(
             self._votes.members.nodes(candidate.domain)

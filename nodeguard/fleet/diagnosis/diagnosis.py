@@ -85,10 +85,6 @@ class Diagnosis:
         if self.voting.set_domains(uid, paths, now):
             self._domains.update_node(uid, self.members.paths(uid) or before)
 
-    def leave_versions(self, uid: str, versions: Set[str]) -> Set[str]:
-        """End the suppressions of some versions on a node that has others now. Returns their checks."""
-        return self._checks.leave_versions(uid, versions)
-
     def remove_node(self, uid: str, now: float) -> None:
         """Remove a Node that no longer exists."""
         self.voting.remove_node(uid, now)

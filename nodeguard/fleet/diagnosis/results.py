@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from nodeguard.judge.formatting import format_duration
 from nodeguard.model.diagnosis import STALE_CHECK, DiagnosisPolicy
+from nodeguard.model.mark import DegradedMark
 
 # The resource of an incident of a suppressed check, and of a job, begins with this.
 CHECK = "check/"
@@ -38,7 +39,7 @@ class DegradedDomain(Struct, frozen=True):
     size: number of its nodes, with them. siblings: number of sibling domains;
     elsewhere: number of their nodes with the same fault. times: number of recent diagnoses. restored: whether
     only marks or incidents report it, from before the start. recovering_since: since when too few nodes show
-    the fault; None while enough do, and in the first minutes.
+    the fault; None while enough do, and in the first minutes. parts: degraded domains that it replaced.
     """
 
     name: str
@@ -54,11 +55,18 @@ class DegradedDomain(Struct, frozen=True):
     times: int = 1
     restored: bool = False
     recovering_since: float | None = None
+    parts: tuple[str, ...] = ()
 
     @property
     def topology(self) -> str:
         """Return its topology."""
         return self.domain.partition("/")[0]
+
+    def has_mark(self, mark: DegradedMark) -> bool:
+        """Return whether a mark is of this domain, or of a part that it replaced: the name stays as it
+        widens.
+        """
+        return mark.domain in (self.domain, *self.parts) or (mark.name != "" and mark.name == self.name)
 
 
 class VoteTally(Struct, frozen=True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set
 from heapq import nlargest
 from math import ceil, inf
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -29,7 +30,14 @@ _RETRACTION_NODES = 10
 # Seconds by which the onset of a finding may differ in two reports.
 _CLOCK_TOLERANCE = 1.0
 
-_NO_CAUSE = frozenset[str](), frozenset[str]()
+
+class _Explanation(NamedTuple):
+    """What explains the votes of a fault class. candidates: domains that may be degraded; nodes: uids with
+    another cause.
+    """
+
+    candidates: frozenset[str]
+    nodes: frozenset[str]
 
 
 class SuppressedChecks:
@@ -55,7 +63,7 @@ class SuppressedChecks:
         self._nodes_showing = nodes_showing
         self._nodes_of = nodes_of
         self._unexplained: dict[str, UnexplainedFirings] = {}
-        self._causes: dict[str, tuple[frozenset[str], frozenset[str]]] = {}
+        self._explanations: dict[str, _Explanation] = {}
         # After the episode: nodes on which the check still fires, by check.
         self._remaining: dict[str, set[str]] = {}
 
@@ -111,15 +119,6 @@ class SuppressedChecks:
         self._remaining[check].add(uid)
         return True
 
-    def leave_versions(self, uid: str, versions: Set[str]) -> Set[str]:
-        """End the suppressions of some versions on a node that has others now: what it still finds has
-        another cause. Returns their checks.
-        """
-        checks = {check for check, suppressed in self.suppressed.items() if suppressed.domain in versions}
-        for check in checks & self._remaining.keys():
-            self._remaining[check].discard(uid)
-        return checks
-
     def take_over(self, other: SuppressedChecks) -> None:
         """Continue with the suppressed checks of another diagnosis."""
         self.suppressed.update(other.suppressed)
@@ -133,20 +132,20 @@ class SuppressedChecks:
         """
         votes = self._votes
         scopes = {check: self._scope(suppressed) for check, suppressed in self.suppressed.items()}
-        # The candidates of a fault class, and the nodes on which a cause explains it.
-        causes = {
-            name: (
+        explanations = {
+            name: _Explanation(
                 frozenset(candidate.domain for candidate in candidates if candidate.fault_class == name),
                 frozenset(explained(name)),
             )
             for name in votes.votes_by_class
         }
-        changed = {name for name, cause in causes.items() if cause != self._causes.get(name, _NO_CAUSE)}
-        self._causes = causes
+        changed = {name for name in explanations if explanations[name] != self._explanations.get(name)}
+        self._explanations = explanations
         checks = [
             check
-            for check in votes.firings
-            if scopes.get(check, ()) is not None
+            for check, firings in votes.firings.items()
+            if len(firings.latest) >= self._rule.suppression_min_nodes
+            and scopes.get(check, ()) is not None
             and (
                 check in votes.changed_checks
                 or check in self.suspected
@@ -155,7 +154,7 @@ class SuppressedChecks:
         ]
 
         def caused(check: str) -> set[str]:
-            return set[str]().union(*(explained(fault_class) for fault_class in votes.classes_of(check)))
+            return set[str]().union(*(explanations[name].nodes for name in votes.classes_of(check)))
 
         def excluded(check: str) -> set[str]:
             return caused(check).union(scopes.get(check) or ())
@@ -299,9 +298,11 @@ class SuppressedChecks:
 
     def _scope(self, suppressed: SuppressedCheck) -> Set[str] | None:
         """Return the nodes on which a check is suppressed; None for all."""
-        if suppressed.recovered:
-            return self._remaining[suppressed.check]
-        return self._nodes_of(suppressed.domain) if suppressed.domain else None
+        nodes = self._nodes_of(suppressed.domain) if suppressed.domain else None
+        if not suppressed.recovered:
+            return nodes
+        remaining = self._remaining[suppressed.check]
+        return remaining if nodes is None else remaining & nodes
 
     def _is_kernel_confirmed(self, check: str, uid: str) -> bool:
         firings = self._votes.firings.get(check)

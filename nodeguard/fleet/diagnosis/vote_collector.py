@@ -75,6 +75,7 @@ class VoteCollector:
         self._missing = MissingAgents(state)
         self._votes: dict[str, tuple[float, float]] = {}
         self._jobs: dict[str, tuple[NodeJob, ...]] = {}
+        self._versions: dict[str, tuple[str, ...]] = {}
         self._now = Instant(0.0, 0.0, "")
 
     @property
@@ -120,10 +121,9 @@ class VoteCollector:
             self._excluded.setdefault(uid, self._now.mono)
         votes = has_data and not is_excluded
         report = self._state.reports.get(uid)
-        versions = version_domains(report) if report is not None else ()
-        before = self.domain_members.paths(uid)
+        before, versions = self._versions.get(uid, ()), self._update_versions(uid, report)
         self.domain_members.set_domains(uid, (*paths, *versions))
-        changed = set(before) - set(self.domain_members.paths(uid))
+        new = set(versions) - set(before) if before else set()
         for finding in report.findings if report is not None else ():
             warns = finding.health == Health.WARNING
             self.diagnosis.voting.add_check(finding.check, finding.topologies, warns=warns)
@@ -133,8 +133,8 @@ class VoteCollector:
             self._fires.pop(uid, None)
         elif not voted:
             self._vote_for_all(uid)
-        elif report is not None and changed:
-            self._vote_in_another_version(uid, report, self.diagnosis.leave_versions(uid, changed))
+        elif report is not None and new:
+            self._vote_in_new_version(uid, report, new)
         if not is_excluded:
             self._excluded.pop(uid, None)
         self._update_jobs(uid)
@@ -165,6 +165,7 @@ class VoteCollector:
         self._missing.remove_node(uid)
         self._votes.pop(uid, None)
         self._jobs.pop(uid, None)
+        self._versions.pop(uid, None)
 
     def record_report(self, uid: str, now: Instant) -> None:
         """Record a node's report, with the checks that fire on it now."""
@@ -228,13 +229,27 @@ class VoteCollector:
         self._fires[uid] = frozenset(fires)
         self._record_kernel_confirmations(uid, report)
 
-    def _vote_in_another_version(self, uid: str, report: LatestReport, checks: Collection[str]) -> None:
-        """Vote for findings that are not suppressed any more, as the node has another version."""
-        if report.late:
-            return
-        fires = self._firing(report)
-        for check in fires.keys() & checks & self._fires.get(uid, frozenset()):
-            self._vote(uid, check, *fires[check])
+    def _update_versions(self, uid: str, report: LatestReport | None) -> tuple[str, ...]:
+        """Return the versions of a node: those of its report, and the latest of topologies without any. A
+        driver that fails has no version in reports.
+        """
+        versions = version_domains(report) if report is not None and not report.late else ()
+        topologies = set(map(self.domain_members.topology_of, versions))
+        before = self._versions.get(uid, ())
+        missing = (path for path in before if self.domain_members.topology_of(path) not in topologies)
+        self._versions[uid] = (*versions, *missing)
+        return self._versions[uid]
+
+    def _vote_in_new_version(self, uid: str, report: LatestReport, versions: Set[str]) -> None:
+        """Vote for findings that were suppressed in the earlier versions of a node, as if they began now: if
+        the check is wrong, it is soon suppressed in the new versions as well. versions: the new ones.
+        """
+        topologies = set(map(self.domain_members.topology_of, versions))
+        fires, paths = self._firing(report), self.domain_members.paths(uid)
+        for check, suppressed in self.diagnosis.suppressed_checks.items():
+            is_left = suppressed.domain.partition("/")[0] in topologies and suppressed.domain not in paths
+            if is_left and check in fires and check in self._fires.get(uid, ()):
+                self._vote(uid, check, fires[check][0], 0.0)
 
     def _vote(self, uid: str, check: str, topologies: tuple[str, ...], age: float) -> None:
         """Have a node vote, unless it has voted too often. age: seconds since the check began to fire."""
@@ -265,8 +280,9 @@ class VoteCollector:
         self.diagnosis.voting.unreported = len(stale - self._state.reports.keys())
 
     def _is_silent(self, uid: str) -> bool:
-        """Return whether a stale agent once reported, and did not announce its end. Of the agents without a
-        report to this aggregator, those that stopped when it started: others may have announced their end.
+        """Return whether a stale agent once reported, and did not announce its end. An agent that never
+        reported to this aggregator counts if it stopped at about the start: an earlier one may have announced
+        its end.
         """
         report = self._state.reports.get(uid)
         return not report.leaving if report is not None else uid in self._missing

@@ -79,7 +79,8 @@ class VoteIndex:
 
     def record_firing(self, uid: str, check: str, at: float, *, observed: bool = True) -> bool:
         """Record that a check begins to fire on a node. observed: see CheckFirings. Returns whether the node
-        may vote: not with an onset from before the end of a suppression.
+        may vote: not with an onset from before the end of a suppression. A domain that was degraded explains
+        the onsets until its end.
         """
         if not self.members.paths(uid):
             return False
@@ -89,6 +90,9 @@ class VoteIndex:
         if at <= max(ends, default=-inf):
             self.record_active(uid, check)
             return False
+        if any(votes.has_ended(uid, at) for votes in self.classes_of(check).values()):
+            self.record_active(uid, check)
+            return True
         self._firings(check).record(uid, at, observed=observed)
         self.changed_checks.add(check)
         return True
@@ -142,6 +146,19 @@ class VoteIndex:
                     if uid in other.latest and name in self.classes_of(of)
                 )
                 votes.replace_vote(uid, max(others, default=None))
+
+    def end_domain(self, domain: str, fault_classes: Iterable[str], at: float) -> None:
+        """Record that a domain stopped to be degraded for some fault classes. Votes in it up to a time do not
+        count any more, and it stays the explanation of the onsets up to then.
+        """
+        names = self.votes_by_class.keys() & set(fault_classes)
+        for name in names:
+            self.votes_by_class[name].end(domain, at)
+        nodes = self.members.nodes(domain)
+        for check, firings in self.firings.items():
+            if not names.isdisjoint(self.classes_of(check)):
+                for uid in [uid for uid, onset in firings.latest.items() if onset <= at and uid in nodes]:
+                    firings.forget_onset(uid)
 
     def _is_in(self, uid: str, domain: str) -> bool:
         return not domain or uid in self.members.nodes(domain)

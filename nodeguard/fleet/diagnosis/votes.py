@@ -43,7 +43,7 @@ class FaultVotes:
         """Record the vote of a node, with a fault that may be shared in some topologies. A vote from before
         the end of a diagnosis of one of its domains does not count.
         """
-        if self._has_ended(uid, at):
+        if self.has_ended(uid, at):
             return
         self._onsets.setdefault(uid, deque(maxlen=_ONSETS)).append(at)
         self._recent.append((at, uid))
@@ -52,7 +52,7 @@ class FaultVotes:
         )
         self._set(uid, max(at, self._latest.get(uid, at)))
 
-    def _has_ended(self, uid: str, at: float) -> bool:
+    def has_ended(self, uid: str, at: float) -> bool:
         """Return whether a vote is from before the end of a diagnosis of one of the node's domains."""
         return any(at <= self._ended.get(path, -inf) for path in self._members.paths(uid))
 
@@ -92,7 +92,7 @@ class FaultVotes:
         """Replace the vote of a node by an earlier one for another check; None for none."""
         topologies = self._topologies.get(uid)
         self.withdraw(uid)
-        if at is not None and topologies is not None and not self._has_ended(uid, at):
+        if at is not None and topologies is not None and not self.has_ended(uid, at):
             self._topologies[uid] = topologies
             self._set(uid, at)
 

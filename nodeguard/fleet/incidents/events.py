@@ -37,15 +37,13 @@ _REASONS = {
     IncidentState.RESOLVED: ("NodeguardResolved", False),
 }
 
-_MAY_BE_WITHHELD = {IncidentState.DRY_RUN, IncidentState.WITHHELD}
-
 
 def _news(incident: Incident) -> tuple[object, ...]:
-    """Return the fields with changes that cause an Event: also the reason to withhold a mark, of a dry run
-    too.
+    """Return the fields with changes that cause an Event: also the reason of a withheld mark. That of a dry
+    run changes with every restart and freeze, on many nodes, and changes nothing for them.
     """
-    has_reason = incident.state in _MAY_BE_WITHHELD or _is_marked_too_weakly(incident)
-    reason = (incident.budget or incident.detail) if has_reason else ""
+    is_withheld = incident.state == IncidentState.WITHHELD or _is_marked_too_weakly(incident)
+    reason = (incident.budget or incident.detail) if is_withheld else ""
     return incident.state, incident.scope, incident.mark, reason
 
 

@@ -142,8 +142,8 @@ class BudgetUsage:
         """Return the budget of nodes that refuses a change of a node's usage; None if all allow it.
 
         A second kind of mark on a marked node needs budget too. Exception: a quarantine of a suspect node,
-        where the budget counts both together, as the node is counted already. The quarantined nodes alone
-        never exceed a limit.
+        where the budget counts both together, as the node is counted already. A quarantine
+        is refused if more nodes would then be quarantined than the limit allows.
         """
         if after.free:
             return None

@@ -71,21 +71,21 @@ def test_a_domain_that_widens_beside_a_marked_one_is_not_a_first_domain() -> Non
     other = DegradedMark("fabric/p0", ("link",), NOW.wall)
     active = ActiveDomainMarks.of([("uid-0", narrower), *((uid, other) for uid in nodes(range(100, 120)))])
     [decision] = decide_domains([wider], active, {"fabric/p1": nodes(range(20))}, context("fabric"), NOW)
-    assert (decision.state, decision.marks) == (IncidentState.WITHHELD, (narrower,))
+    assert (decision.state, decision.mark, decision.parts) == (IncidentState.WITHHELD, None, (narrower,))
     assert decision.reason.startswith("budget of degraded domains too small: 21 of 25 nodes used")
 
 
-def test_the_parts_of_a_withheld_domain_keep_their_marks() -> None:
-    wider = replace(degraded("fabric/p1"), name="fabric/p1/l3")
-    parts = [
-        DegradedMark(f"fabric/p1/{leaf}", ("link",), NOW.wall, f"fabric/p1/{leaf}") for leaf in ("l3", "l4")
-    ]
-    active = ActiveDomainMarks.of([("uid-0", parts[0]), ("uid-9", parts[1])])
-    forbidden = context("fabric", restraint="too many agents are stale")
-    [decision] = decide_domains([wider], active, {"fabric/p1": nodes(range(20))}, forbidden, NOW)
-    assert (decision.state, decision.marks) == (IncidentState.WITHHELD, tuple(parts))
-    [decision] = decide_domains([wider], active, {"fabric/p1": nodes(range(20))}, context("fabric"), NOW)
-    assert [mark.domain for mark in decision.marks] == ["fabric/p1"]
+@pytest.mark.parametrize("restraint", ["", "too many agents are stale"])
+def test_a_domain_has_the_marks_of_the_parts_that_it_replaced(restraint: str) -> None:
+    leaves = "fabric/p1/l3", "fabric/p1/l4"
+    parts = [DegradedMark(leaf, ("link",), NOW.wall, leaf) for leaf in leaves]
+    other = DegradedMark("fabric/p1/l5", ("silent",), NOW.wall, "fabric/p1/l5")
+    wider = replace(degraded("fabric/p1"), name="fabric/p1/l3", parts=leaves)
+    active = ActiveDomainMarks.of([("uid-0", parts[0]), ("uid-9", parts[1]), ("uid-19", other)])
+    limits = context("fabric", restraint=restraint)
+    [decision] = decide_domains([wider], active, {"fabric/p1": nodes(range(20))}, limits, NOW)
+    assert decision.state == (IncidentState.WITHHELD if restraint else IncidentState.MARKED)
+    assert (decision.mark is None, decision.parts) == (bool(restraint), tuple(parts))
 
 
 def test_a_marked_domain_that_grows_adds_only_its_other_nodes() -> None:
@@ -123,7 +123,7 @@ def test_a_dry_run_has_the_reason_that_would_withhold_the_mark(
     ):
         [decision] = cover(members, context(*enforce, restraint=restraint), OVERLAP)
         assert (decision.state, decision.reason) == (state, reason)
-        assert bool(decision.marks) == (state == IncidentState.MARKED)
+        assert (decision.mark is not None) == (state == IncidentState.MARKED)
 
 
 def test_a_dry_run_counts_the_domains_that_it_would_mark() -> None:

@@ -9,10 +9,11 @@ from msgspec.structs import replace
 from nodeguard.fleet.diagnosis.results import degraded_message
 from nodeguard.model.finding import Health
 from nodeguard.model.incident import IncidentState
+from nodeguard.model.policy import TopologyLabels
 from nodeguard.wire.report import ReportedEvidence, ReportedFinding
 from tests.fleet.diagnosis.scene import Voters
-from tests.fleet.leaves import FIRST, LEAF, domains, down, fails, fleet, wait, well
-from tests.fleet.scene import Fleet
+from tests.fleet.leaves import ENFORCED, FIRST, LEAF, domains, down, fails, fleet, wait, well
+from tests.fleet.scene import WIDE, Fleet
 
 DEGRADED = {("nodeguard.dev/domain-degraded=fabric",)}
 
@@ -144,6 +145,64 @@ def test_a_domain_that_widens_beyond_its_budget_keeps_its_mark_in_place_of_node_
     wait(made, 300.0)
     assert set(made.planner.diagnosis.degraded_domains) == {"fabric/p0"}
     assert taints(made, range(16, 24)) == DEGRADED
+
+
+FEEDS = replace(
+    ENFORCED, topologies=(TopologyLabels("fabric", ("leaf",)), TopologyLabels("power", ("feed",)))
+)
+
+
+def fleet_with_feeds() -> Fleet:
+    """Leaves of eight nodes, feeds of 16, with a day of normal reports."""
+    made = Fleet(0, FEEDS)
+    for number in range(160):
+        made.add(number, labels={"leaf": f"l{number % 20}", "feed": f"f{number // 16}"})
+    for _ in range(150):
+        made.after(600.0)
+        made.carry_out()
+    return made
+
+
+def test_a_domain_that_ended_explains_the_onsets_until_its_end() -> None:
+    made = fleet_with_feeds()
+    fails(made, range(27, 160, 20))
+    wait(made, 200.0)
+    for number in range(16):
+        made.change(number, ready=False, not_ready_since=made.wall)
+    for _ in range(60):
+        made.after(5.0, quiet={f"uid-{number}" for number in range(16)})
+        made.carry_out()
+    assert set(made.planner.diagnosis.degraded_domains) == {"fabric/l7", "power/f0"}
+    for number in range(16):
+        made.change(number, ready=True)
+        made.report(number)
+    [incident] = [incident for incident in domains(made) if incident.domain == "power/f0"]
+    made.planner.clear(incident, made.now)
+    wait(made, 120.0)
+    assert set(made.planner.diagnosis.degraded_domains) == {"fabric/l7"}
+    assert not made.planner.diagnosis.suppressed_checks
+
+
+def test_a_part_with_another_fault_recovers_by_itself() -> None:
+    made = fleet(400, replace(ENFORCED, budget=replace(WIDE, degraded=0.05, first=0.05)))
+    quiet = {f"uid-{number}" for number in range(LEAF)}
+    for _ in range(80):
+        made.after(5.0, quiet)
+        made.carry_out()
+    for leaf in range(1, 5):
+        fails(made, range(leaf * LEAF, (leaf + 1) * LEAF))
+        wait(made, 90.0)
+    made.report(0, down())
+    wait(made, 300.0)
+    assert set(made.planner.diagnosis.degraded_domains) == {FIRST, "fabric/p0"}
+    assert "nodeguard.dev/quarantine=infiniband" in made.taints(0)
+    well(made)
+    for _ in range(180):
+        made.after(60.0)
+        made.carry_out()
+    assert set(made.planner.diagnosis.degraded_domains) == {"fabric/p0"}
+    assert taints(made) == {()}
+    assert taints(made, range(8, 16)) == DEGRADED
 
 
 def evidence(voters: Voters, domain: str = "fabric/p1/l3") -> str:

@@ -65,7 +65,7 @@ def test_a_dry_run_that_becomes_fatal_has_one_event() -> None:
     ]
 
 
-def test_a_dry_run_has_an_event_when_the_reason_to_withhold_its_mark_changes() -> None:
+def test_a_dry_run_has_one_event_with_the_reason_of_its_time() -> None:
     fleet = Fleet(2, replace(AT_ONCE, mode=Mode.OBSERVE))
     fleet.planner.paused = "a rollout"
     fleet.report(0, finding())
@@ -74,10 +74,13 @@ def test_a_dry_run_has_an_event_when_the_reason_to_withhold_its_mark_changes() -
     for _ in range(3):
         fleet.after(1.0)
         events += fleet.carry_out().events
-    assert [(event.reason, event.message.split("dry run: ")[1].rpartition(" (")[0]) for event in events] == [
-        ("NodeguardDryRun", "would not quarantine node node-0: a rollout"),
-        ("NodeguardDryRun", "would quarantine node node-0"),
-    ]
+    [(reason, message)] = [(event.reason, event.message) for event in events]
+    assert (reason, "dry run: would not quarantine node node-0: a rollout" in message) == (
+        "NodeguardDryRun",
+        True,
+    )
+    [incident] = fleet.planner.incidents["uid-0"].values()
+    assert incident.detail == "would quarantine node node-0"
 
 
 def test_a_quarantine_in_its_grace_period_is_not_reported_as_set() -> None:
