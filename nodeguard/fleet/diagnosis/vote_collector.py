@@ -21,7 +21,7 @@ from nodeguard.fleet.state.latest_report import LatestReport
 from nodeguard.fleet.state.node_jobs import NodeJobs
 from nodeguard.fleet.state.node_placement import DOMAIN
 from nodeguard.fleet.state.topology.members import DomainMembers
-from nodeguard.model.diagnosis import STALE_CHECK, DiagnosisPolicy
+from nodeguard.model.diagnosis import STALE_CHECK, VERSION_TOPOLOGIES, DiagnosisPolicy
 from nodeguard.model.finding import DataStatus, Health
 from nodeguard.model.incident import Symptom
 from nodeguard.model.instant import Instant
@@ -75,7 +75,6 @@ class VoteCollector:
         self._missing = MissingAgents(state)
         self._votes: dict[str, tuple[float, float]] = {}
         self._jobs: dict[str, tuple[NodeJob, ...]] = {}
-        self._versions: dict[str, tuple[str, ...]] = {}
         self._now = Instant(0.0, 0.0, "")
 
     @property
@@ -121,7 +120,10 @@ class VoteCollector:
             self._excluded.setdefault(uid, self._now.mono)
         votes = has_data and not is_excluded
         report = self._state.reports.get(uid)
-        before, versions = self._versions.get(uid, ()), self._update_versions(uid, report)
+        before = self._versions(uid)
+        versions = before
+        if report is not None and not report.late:
+            versions = self._with_missing_topologies(version_domains(report), before)
         self.domain_members.set_domains(uid, (*paths, *versions))
         new = set(versions) - set(before) if before else set()
         for finding in report.findings if report is not None else ():
@@ -165,7 +167,6 @@ class VoteCollector:
         self._missing.remove_node(uid)
         self._votes.pop(uid, None)
         self._jobs.pop(uid, None)
-        self._versions.pop(uid, None)
 
     def record_report(self, uid: str, now: Instant) -> None:
         """Record a node's report, with the checks that fire on it now."""
@@ -229,16 +230,18 @@ class VoteCollector:
         self._fires[uid] = frozenset(fires)
         self._record_kernel_confirmations(uid, report)
 
-    def _update_versions(self, uid: str, report: LatestReport | None) -> tuple[str, ...]:
-        """Return the versions of a node: those of its report, and the latest of topologies without any. A
-        driver that fails has no version in reports.
+    def _versions(self, uid: str) -> tuple[str, ...]:
+        """Return the versions of a node, as domains."""
+        members = self.domain_members
+        return tuple(path for path in members.paths(uid) if members.topology_of(path) in VERSION_TOPOLOGIES)
+
+    def _with_missing_topologies(self, versions: tuple[str, ...], before: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the versions of a report, and the earlier ones of topologies without any: a driver that
+        fails has no version in reports.
         """
-        versions = version_domains(report) if report is not None and not report.late else ()
         topologies = set(map(self.domain_members.topology_of, versions))
-        before = self._versions.get(uid, ())
         missing = (path for path in before if self.domain_members.topology_of(path) not in topologies)
-        self._versions[uid] = (*versions, *missing)
-        return self._versions[uid]
+        return (*versions, *missing)
 
     def _vote_in_new_version(self, uid: str, report: LatestReport, versions: Set[str]) -> None:
         """Vote for findings that were suppressed in the earlier versions of a node, as if they began now: if
