@@ -46,10 +46,9 @@ def run_world(history: History) -> World:
     for step in history.steps:
         world.apply(step)
     settle(world)
-    kinds = {step.kind for step in history.steps}
     possible = _marked_nodes(world.taints() | world.withheld_domain_taints())
-    # An operator's clear of a check in one version is restored for the nodes that have the version then.
-    if not {"dismiss", "driver"} <= kinds:
+    # A suppression in one version, or its end, is restored for the nodes that have that version then.
+    if not (world.suppressed_versions and any(step.kind == "driver" for step in history.steps)):
         _restart_at_rest(world)
     if _crashes_later(history):
         _compare_with_crash(history, possible, world.slowly_suppressed)

@@ -151,6 +151,8 @@ class Invariants:
                 require(domain.reason, "a domain mark that is not set has a reason", domain)
             require(domain.evidence and domain.clears_when, "a degraded domain has its evidence", domain)
         self._world.counts["suppressed"] += bool(planner.diagnosis.suppressed_checks)
+        suppressions = planner.diagnosis.suppressed_checks.values()
+        self._world.suppressed_versions.update(item.domain for item in suppressions if item.domain)
         shortest = min(self._world.policy.diagnosis.suppression_windows)
         self._world.slowly_suppressed.update(
             check

@@ -94,13 +94,6 @@ def test_a_jump_of_the_clock_does_not_end_a_suppression_at_the_next_restart() ->
     assert run_world(History(16, 8, 900.0, (), (), steps)).taints() == set()
 
 
-def test_a_suppression_in_one_version_ends_on_a_node_that_gets_another() -> None:
-    nodes = (1, 2, 4, 6, 11, 12, 13, 15, 16, 20)
-    steps = Step("fault", nodes, "driver-broken", 40_000.0), Step("driver", (4,), "580.2")
-    world = run_world(History(24, 4, 900.0, (), (), steps))
-    assert world.taints() == {("node-4", "quarantine", "driver-broken")}
-
-
 def test_a_suspect_node_is_not_quarantined_beyond_the_budget() -> None:
     steps = (
         Step("fault", (4, 5, 6), "driver-broken"),

@@ -82,10 +82,14 @@ def decide_domains(
     recent = sum(1 for mark in active.marks.values() if now.wall - mark.since < _HOUR)
     decisions: list[DomainDecision] = []
     dry_run: list[DegradedDomain] = []
-    for domain in sorted(degraded, key=lambda domain: (domain.since, domain.domain)):
+    in_order = sorted(degraded, key=lambda domain: (domain.since, domain.domain))
+    paths = {domain.domain for domain in in_order}
+    for domain in in_order:
         nodes = members[domain.domain]
         mark = active.marks.get(domain.domain)
-        parts = tuple(part for part in active.marks.values() if part != mark and domain.has_mark(part))
+        parts = tuple(
+            part for part in active.marks.values() if part.domain not in paths and domain.has_mark(part)
+        )
         if mark is not None:
             refusal = _nodes_refusal(context, marked, nodes, is_first=marked <= nodes)
             grows = domain.topology in policy.diagnosis.enforce and not refusal

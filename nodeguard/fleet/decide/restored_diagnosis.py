@@ -6,7 +6,7 @@ operator: the votes from before then do not count again, though agents still rep
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping
 from math import inf
 
 from msgspec.structs import replace
@@ -57,12 +57,19 @@ class RestoredDiagnosis:
                 self._restore_end(incident, now)
         self._clears.clear()
         domains: dict[str, DegradedDomain] = {}
+        paths = {incident.target: incident.domain for incident in opened if incident.domain}
+        parts: list[DegradedMark] = []
         for _, mark in degraded_marks(marks):
-            if mark.since > self._ended.get(mark.domain, 0.0):
+            # A domain keeps its name as it widens: an open incident has its path now.
+            if mark.since > self._ended.get(mark.domain, 0.0) and mark.domain == paths.get(
+                mark.name, mark.domain
+            ):
                 name, began = mark.name or mark.domain, _mono(mark.since, now)
                 domains[mark.domain] = DegradedDomain(
                     name, mark.domain, mark.fault_classes, now.mono, began, (), 0
                 )
+            else:
+                parts.append(mark)
         for incident in opened:
             if incident.domain:
                 domains[incident.domain] = self._domain(incident, domains.get(incident.domain), now)
@@ -71,10 +78,11 @@ class RestoredDiagnosis:
                 diagnosis.restore_bad_start(job, incident.cause, _mono(incident.first_seen, now), now.mono)
             else:
                 diagnosis.restore_suppression(_suppression(incident, now))
-        for degraded in _without_parts(domains, {incident.domain for incident in opened}):
-            if degraded.domain not in self._domains:
-                diagnosis.restore_domain(degraded)
-        self._domains |= domains.keys()
+        for domain, degraded in domains.items():
+            if domain not in self._domains:
+                own = (mark.domain for mark in parts if _is_part(mark, degraded))
+                diagnosis.restore_domain(replace(degraded, parts=tuple(dict.fromkeys(own))))
+        self._domains |= domains.keys() | {mark.domain for mark in parts}
 
     def record_degraded(self) -> None:
         """Record which domains are degraded: they are not restored from their marks when they recover."""
@@ -122,20 +130,10 @@ class RestoredDiagnosis:
             )
 
 
-def _without_parts(domains: Mapping[str, DegradedDomain], diagnosed: Set[str]) -> Iterator[DegradedDomain]:
-    """Yield the degraded domains, each with the parts that it replaced, as their marks stay for now.
-    diagnosed: domains with an open incident. A part has none, and a fault class of the wider domain.
-    """
-    parts: dict[str, list[str]] = {}
-    for domain, degraded in domains.items():
-        for path, other in domains.items():
-            is_alike = domain not in diagnosed and set(other.fault_classes) & set(degraded.fault_classes)
-            if path != domain and is_within(domain, path) and (other.name == degraded.name or is_alike):
-                parts.setdefault(path, []).append(domain)
-    replaced = {domain for of_one in parts.values() for domain in of_one}
-    for domain, degraded in domains.items():
-        if domain not in replaced:
-            yield replace(degraded, parts=tuple(parts.get(domain, ())))
+def _is_part(mark: DegradedMark, degraded: DegradedDomain) -> bool:
+    """Return whether a mark is of a part that a degraded domain replaced: the diagnosis of the part ended."""
+    is_inside = mark.domain != degraded.domain and is_within(mark.domain, degraded.domain)
+    return is_inside and not set(mark.fault_classes).isdisjoint(degraded.fault_classes)
 
 
 def degraded_marks(marks: Mapping[str, NodeMarks]) -> Iterator[tuple[str, DegradedMark]]:

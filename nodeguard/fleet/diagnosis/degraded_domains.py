@@ -66,7 +66,9 @@ class DegradedDomains:
 
     def restore_end(self, domain: str, fault_classes: Iterable[str], at: float) -> None:
         """Restore the end of a diagnosis from before this start: earlier votes do not count."""
-        self._votes.end_domain(domain, fault_classes, at)
+        for name in fault_classes:
+            if name in self._votes.votes_by_class:
+                self._votes.votes_by_class[name].end(domain, at)
 
     def update_node(self, uid: str, paths: Collection[str]) -> None:
         """Update the evidence against the degraded domains of a node with other domains. paths: its domains,
@@ -184,7 +186,7 @@ class DegradedDomains:
                 self._affected[fault_class] = {
                     leaf: candidate for leaf, candidate in affected.items() if not is_within(leaf, domain)
                 }
-            self._votes.end_domain(domain, degraded.fault_classes, now)
+                self._votes.votes_by_class[fault_class].end(domain, now)
 
     def clear_recovered(self, now: float) -> None:
         """Clear the domains in which hardly any node has shown a fault for long enough. A restored one waits

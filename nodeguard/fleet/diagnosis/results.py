@@ -7,6 +7,7 @@ from math import ceil
 
 from msgspec import Struct
 
+from nodeguard.fleet.state.topology.members import is_within
 from nodeguard.judge.formatting import format_duration
 from nodeguard.model.diagnosis import STALE_CHECK, DiagnosisPolicy
 from nodeguard.model.mark import DegradedMark
@@ -66,7 +67,8 @@ class DegradedDomain(Struct, frozen=True):
         """Return whether a mark is of this domain, or of a part that it replaced: the name stays as it
         widens.
         """
-        return mark.domain in (self.domain, *self.parts) or (mark.name != "" and mark.name == self.name)
+        is_named = mark.name == self.name and is_within(mark.domain, self.domain)
+        return is_named or mark.domain in (self.domain, *self.parts)
 
 
 class VoteTally(Struct, frozen=True):

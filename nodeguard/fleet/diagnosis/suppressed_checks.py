@@ -157,7 +157,7 @@ class SuppressedChecks:
             return set[str]().union(*(explanations[name].nodes for name in votes.classes_of(check)))
 
         def excluded(check: str) -> set[str]:
-            return caused(check).union(scopes.get(check) or ())
+            return caused(check).union(votes.explained_by_ended_domains(check), scopes.get(check) or ())
 
         self._unexplained = suspected_checks(checks, votes, candidates, excluded, self._rule, now)
         self.suspected = {check: self.suspected.get(check, now) for check in self._unexplained}
@@ -298,11 +298,9 @@ class SuppressedChecks:
 
     def _scope(self, suppressed: SuppressedCheck) -> Set[str] | None:
         """Return the nodes on which a check is suppressed; None for all."""
-        nodes = self._nodes_of(suppressed.domain) if suppressed.domain else None
-        if not suppressed.recovered:
-            return nodes
-        remaining = self._remaining[suppressed.check]
-        return remaining if nodes is None else remaining & nodes
+        if suppressed.recovered:
+            return self._remaining[suppressed.check]
+        return self._nodes_of(suppressed.domain) if suppressed.domain else None
 
     def _is_kernel_confirmed(self, check: str, uid: str) -> bool:
         firings = self._votes.firings.get(check)

@@ -21,7 +21,7 @@ from nodeguard.fleet.state.latest_report import LatestReport
 from nodeguard.fleet.state.node_jobs import NodeJobs
 from nodeguard.fleet.state.node_placement import DOMAIN
 from nodeguard.fleet.state.topology.members import DomainMembers
-from nodeguard.model.diagnosis import STALE_CHECK, VERSION_TOPOLOGIES, DiagnosisPolicy
+from nodeguard.model.diagnosis import STALE_CHECK, DiagnosisPolicy
 from nodeguard.model.finding import DataStatus, Health
 from nodeguard.model.incident import Symptom
 from nodeguard.model.instant import Instant
@@ -120,12 +120,8 @@ class VoteCollector:
             self._excluded.setdefault(uid, self._now.mono)
         votes = has_data and not is_excluded
         report = self._state.reports.get(uid)
-        before = self._versions(uid)
-        versions = before
-        if report is not None and not report.late:
-            versions = self._with_missing_topologies(version_domains(report), before)
+        versions = version_domains(report) if report is not None else ()
         self.domain_members.set_domains(uid, (*paths, *versions))
-        new = set(versions) - set(before) if before else set()
         for finding in report.findings if report is not None else ():
             warns = finding.health == Health.WARNING
             self.diagnosis.voting.add_check(finding.check, finding.topologies, warns=warns)
@@ -135,8 +131,6 @@ class VoteCollector:
             self._fires.pop(uid, None)
         elif not voted:
             self._vote_for_all(uid)
-        elif report is not None and new:
-            self._vote_in_new_version(uid, report, new)
         if not is_excluded:
             self._excluded.pop(uid, None)
         self._update_jobs(uid)
@@ -229,30 +223,6 @@ class VoteCollector:
                 self._vote(uid, check, topologies, age)
         self._fires[uid] = frozenset(fires)
         self._record_kernel_confirmations(uid, report)
-
-    def _versions(self, uid: str) -> tuple[str, ...]:
-        """Return the versions of a node, as domains."""
-        members = self.domain_members
-        return tuple(path for path in members.paths(uid) if members.topology_of(path) in VERSION_TOPOLOGIES)
-
-    def _with_missing_topologies(self, versions: tuple[str, ...], before: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the versions of a report, and the earlier ones of topologies without any: a driver that
-        fails has no version in reports.
-        """
-        topologies = set(map(self.domain_members.topology_of, versions))
-        missing = (path for path in before if self.domain_members.topology_of(path) not in topologies)
-        return (*versions, *missing)
-
-    def _vote_in_new_version(self, uid: str, report: LatestReport, versions: Set[str]) -> None:
-        """Vote for findings that were suppressed in the earlier versions of a node, as if they began now: if
-        the check is wrong, it is soon suppressed in the new versions as well. versions: the new ones.
-        """
-        topologies = set(map(self.domain_members.topology_of, versions))
-        fires, paths = self._firing(report), self.domain_members.paths(uid)
-        for check, suppressed in self.diagnosis.suppressed_checks.items():
-            is_left = suppressed.domain.partition("/")[0] in topologies and suppressed.domain not in paths
-            if is_left and check in fires and check in self._fires.get(uid, ()):
-                self._vote(uid, check, fires[check][0], 0.0)
 
     def _vote(self, uid: str, check: str, topologies: tuple[str, ...], age: float) -> None:
         """Have a node vote, unless it has voted too often. age: seconds since the check began to fire."""

@@ -79,8 +79,7 @@ class VoteIndex:
 
     def record_firing(self, uid: str, check: str, at: float, *, observed: bool = True) -> bool:
         """Record that a check begins to fire on a node. observed: see CheckFirings. Returns whether the node
-        may vote: not with an onset from before the end of a suppression. A domain that was degraded explains
-        the onsets until its end.
+        may vote: not with an onset from before the end of a suppression.
         """
         if not self.members.paths(uid):
             return False
@@ -90,9 +89,6 @@ class VoteIndex:
         if at <= max(ends, default=-inf):
             self.record_active(uid, check)
             return False
-        if any(votes.has_ended(uid, at) for votes in self.classes_of(check).values()):
-            self.record_active(uid, check)
-            return True
         self._firings(check).record(uid, at, observed=observed)
         self.changed_checks.add(check)
         return True
@@ -147,18 +143,18 @@ class VoteIndex:
                 )
                 votes.replace_vote(uid, max(others, default=None))
 
-    def end_domain(self, domain: str, fault_classes: Iterable[str], at: float) -> None:
-        """Record that a domain stopped to be degraded for some fault classes. Votes in it up to a time do not
-        count any more, and it stays the explanation of the onsets up to then.
+    def explained_by_ended_domains(self, check: str) -> set[str]:
+        """Return the nodes on which the latest onset of a check is from before the end of a degraded domain,
+        which explains it: a domain of each fault class of the check.
         """
-        names = self.votes_by_class.keys() & set(fault_classes)
-        for name in names:
-            self.votes_by_class[name].end(domain, at)
-        nodes = self.members.nodes(domain)
-        for check, firings in self.firings.items():
-            if not names.isdisjoint(self.classes_of(check)):
-                for uid in [uid for uid, onset in firings.latest.items() if onset <= at and uid in nodes]:
-                    firings.forget_onset(uid)
+        classes = self.classes_of(check).values()
+        if not classes or not all(votes.has_ended_domains for votes in classes):
+            return set()
+        return {
+            uid
+            for uid, at in self.firings[check].latest.items()
+            if all(votes.has_ended(uid, at) for votes in classes)
+        }
 
     def _is_in(self, uid: str, domain: str) -> bool:
         return not domain or uid in self.members.nodes(domain)

@@ -52,6 +52,11 @@ class FaultVotes:
         )
         self._set(uid, max(at, self._latest.get(uid, at)))
 
+    @property
+    def has_ended_domains(self) -> bool:
+        """Return whether the diagnosis of any domain ended recently."""
+        return bool(self._ended)
+
     def has_ended(self, uid: str, at: float) -> bool:
         """Return whether a vote is from before the end of a diagnosis of one of the node's domains."""
         return any(at <= self._ended.get(path, -inf) for path in self._members.paths(uid))
