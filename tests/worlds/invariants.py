@@ -302,8 +302,9 @@ class Invariants:
             other.domain == mark.domain or (other.name or other.domain) == name for other in after.degraded
         ):
             return
-        if {mark.domain, ""} & world.dismissed or any(
-            mark.domain.startswith(f"{other.domain}/") for other in after.degraded
+        if "" in world.dismissed or any(
+            f"{mark.domain}/".startswith(f"{domain}/")
+            for domain in (*world.dismissed, *(other.domain for other in after.degraded))
         ):
             return
         world.counts["released domain"] += 1

@@ -73,16 +73,18 @@ def decide_domains(
     now: Instant,
     already: Iterable[DomainDecision] = (),
 ) -> tuple[DomainDecision, ...]:
-    """Return the decision on each degraded domain, the oldest first. Domains of topologies that are not
-    enforced come last, as their dry run counts the active marks. members: uids of each domain. already:
-    grants of an earlier dry run, which stay.
+    """Return the decision on each degraded domain: the marked ones first, then the oldest. Domains of
+    topologies that are not enforced come last, as their dry run counts the active marks. members: uids of
+    each domain. already: grants of an earlier dry run, which stay.
     """
     policy, granted = context.policy, context.granted
     marked = set(active.nodes)
     recent = sum(1 for mark in active.marks.values() if now.wall - mark.since < _HOUR)
     decisions: list[DomainDecision] = []
     dry_run: list[DegradedDomain] = []
-    in_order = sorted(degraded, key=lambda domain: (domain.since, domain.domain))
+    in_order = sorted(
+        degraded, key=lambda domain: (domain.domain not in active.marks, domain.since, domain.domain)
+    )
     paths = {domain.domain for domain in in_order}
     for domain in in_order:
         nodes = members[domain.domain]

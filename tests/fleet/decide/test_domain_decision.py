@@ -149,3 +149,16 @@ def test_a_dry_run_uses_no_budget_of_marked_domains() -> None:
         IncidentState.DRY_RUN,
         "budget of degraded domains too small: 10 of 25 nodes used, and the domain adds 20",
     )
+
+
+def test_a_marked_domain_comes_first_though_it_was_restored_after_another() -> None:
+    members = {"fabric/l0": nodes(range(20, 26)), "power/f0": nodes(range(20))}
+    mark = DegradedMark("power/f0", ("link",), NOW.wall - 7_200.0)
+    on_hold = "uid-19"
+    active = ActiveDomainMarks.of((uid, mark) for uid in members["power/f0"] - {on_hold})
+    both = [degraded(domain) for domain in members]
+    decisions = decide_domains(both, active, members, context("fabric", "power"), NOW)
+    assert [(made.degraded.domain, made.state) for made in decisions] == [
+        ("power/f0", IncidentState.MARKED),
+        ("fabric/l0", IncidentState.WITHHELD),
+    ]
