@@ -137,10 +137,12 @@ class World:
     def _land(self) -> None:
         """Carry out the pending writes; some are lost."""
         writes, self.flying = self.flying, {}
-        for write, version in writes.values():
+        for key, (write, version) in writes.items():
             if self.lost:
                 self.lost -= 1
-                if not isinstance(write, str):
+                if isinstance(write, str):
+                    self.flying[key] = write, version  # its writer repeats a deletion
+                else:
                     self.inputs.marks_failed(write.uid)
             elif isinstance(write, str):
                 self.cluster.rules.pop(write, None)
