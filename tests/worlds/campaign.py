@@ -56,7 +56,7 @@ def run_world(history: History) -> World:
 
 
 def _crashes_later(history: History) -> bool:
-    """Return whether a new aggregator after the crash knows as much as the one before, and is asked the same:
+    """Return whether the aggregator crashes, and the new one gets the same data and decisions as the one before:
 
     - All agents have run for ten minutes. The faults of younger ones may be old.
     - No node got a new driver before, and no attacker reported a fault: these are over when it starts.

@@ -11,7 +11,13 @@ from nodeguard.fleet.budget_limits import BudgetRefusal
 from nodeguard.fleet.decide.mark_requests import MarkRequest
 from nodeguard.fleet.decide.restraints import Restraint
 from nodeguard.fleet.state.budget_usage import BudgetUsage, NodeUsage
-from nodeguard.fleet.state.node_marks import MAX_CAUSES_BYTES, NodeMarks, encode_record, node_usage
+from nodeguard.fleet.state.node_marks import (
+    MAX_CAUSES_BYTES,
+    NodeMarks,
+    charges_of,
+    encode_record,
+    node_usage,
+)
 from nodeguard.fleet.state.node_placement import NodePlacement
 from nodeguard.model.mark import STATE_ANNOTATION, Charge, Mark, MarkCause
 from nodeguard.model.policy import Policy
@@ -75,7 +81,7 @@ class AdmissionState:
             or len(encode_record(record).encode()) <= MAX_CAUSES_BYTES
         ):
             return None
-        reason = f"the annotation {STATE_ANNOTATION} has no room for another cause"
+        reason = f"the annotation {STATE_ANNOTATION} is full: another cause would exceed its size limit"
         return Restraint("annotation-size", reason)
 
     def refusal(self, request: MarkRequest) -> BudgetRefusal | None:
@@ -188,12 +194,8 @@ def _charged(placement: NodePlacement, before: NodeUsage, marks: NodeMarks, afte
     """Return the usage after a grant: earlier charges stay, as the write may fail, and new ones come last. A
     charge that a real fault takes over from an injected one is new, unless both are of one check.
     """
-    new = [
-        charge
-        for device in after.carriers
-        if (charge := after.record_of(device).charge) is not None
-        and ((earlier := marks.record_of(device).charge) is None or earlier.check != charge.check)
-    ]
+    charged = charges_of(marks)
+    new = [charge for key, charge in charges_of(after).items() if key not in charged]
     grown = node_usage(placement, after)
     return replace(
         before,

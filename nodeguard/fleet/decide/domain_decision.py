@@ -20,7 +20,7 @@ _HOUR = 3_600.0
 class DomainDecision(Struct, frozen=True):
     """The decision on a degraded domain. reason: why it is not marked; of a dry run, why the mark would be
     withheld. mark: the mark on its Nodes; None for none. parts: the marks of degraded parts that it replaced;
-    a Node keeps them until it gets the mark of the domain. grows: whether Nodes without that get it.
+    a Node keeps them until it gets the mark of the domain. grows: whether Nodes without the mark get it.
     granted_at: when a dry run granted the mark, in seconds since the epoch; else 0. evidence: why the domain
     is degraded; clears_when: the condition that ends it.
     """

@@ -158,12 +158,13 @@ class DomainMarks:
         for mark in marks.node.degraded:
             # The marks of parts stay while that of the domain that replaces them is withheld.
             for degraded in diagnosis.degraded_domains.values():
-                if not degraded.has_mark(mark) or not diagnosis.has_fault_class(
-                    check, degraded.fault_classes
-                ):
-                    continue
-                if since >= now.wall_of(degraded.began) - BEFORE_FIRST_VOTE or (
-                    trusts_restored and degraded.restored
+                if (
+                    degraded.has_mark(mark)
+                    and diagnosis.has_fault_class(check, degraded.fault_classes)
+                    and (
+                        since >= now.wall_of(degraded.began) - BEFORE_FIRST_VOTE
+                        or (trusts_restored and degraded.restored)
+                    )
                 ):
                     return mark.domain
         return ""

@@ -132,15 +132,7 @@ class SuppressedChecks:
         """
         votes = self._votes
         scopes = {check: self._scope(suppressed) for check, suppressed in self.suppressed.items()}
-        explanations = {
-            name: _Explanation(
-                frozenset(candidate.domain for candidate in candidates if candidate.fault_class == name),
-                frozenset(explained(name)),
-            )
-            for name in votes.votes_by_class
-        }
-        changed = {name for name in explanations if explanations[name] != self._explanations.get(name)}
-        self._explanations = explanations
+        changed = self._update_explanations(candidates, explained)
         checks = [
             check
             for check, firings in votes.firings.items()
@@ -154,7 +146,7 @@ class SuppressedChecks:
         ]
 
         def caused(check: str) -> set[str]:
-            return set[str]().union(*(explanations[name].nodes for name in votes.classes_of(check)))
+            return set[str]().union(*(self._explanations[name].nodes for name in votes.classes_of(check)))
 
         def excluded(check: str) -> set[str]:
             return caused(check).union(votes.explained_by_ended_domains(check), scopes.get(check) or ())
@@ -166,6 +158,20 @@ class SuppressedChecks:
             if firings is not None and not suppressed.retracts and not suppressed.recovered:
                 retracts = self._is_wide(suppressed, firings, caused(check))
                 self.suppressed[check] = replace(suppressed, retracts=retracts)
+
+    def _update_explanations(
+        self, candidates: Collection[Candidate], explained: Callable[[str], Set[str]]
+    ) -> set[str]:
+        """Update what explains the votes of each fault class. Returns the classes with a change."""
+        before = self._explanations
+        self._explanations = {
+            name: _Explanation(
+                frozenset(candidate.domain for candidate in candidates if candidate.fault_class == name),
+                frozenset(explained(name)),
+            )
+            for name in self._votes.votes_by_class
+        }
+        return {name for name, now in self._explanations.items() if now != before.get(name)}
 
     def suppress_settled(self, now: float) -> set[str]:
         """Suppress the checks that have been suspected for long enough. Returns them."""

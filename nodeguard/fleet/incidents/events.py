@@ -39,8 +39,8 @@ _REASONS = {
 
 
 def _news(incident: Incident) -> tuple[object, ...]:
-    """Return the fields with changes that cause an Event: also the reason of a withheld mark. That of a dry
-    run changes with every restart and freeze, on many nodes, and changes nothing for them.
+    """Return the fields with changes that cause an Event: also the reason of a withheld mark. The reason of a
+    dry run causes none: it changes on many nodes at each restart and freeze.
     """
     is_withheld = incident.state == IncidentState.WITHHELD or _is_marked_too_weakly(incident)
     reason = (incident.budget or incident.detail) if is_withheld else ""

@@ -103,6 +103,14 @@ class NodeMarks(Struct, frozen=True):
 _NOTHING = NodeMarks()
 
 
+def charges_of(marks: NodeMarks) -> dict[tuple[Device | None, str], Charge]:
+    """Return the charges of a node (None) and of its devices, by device and check. A pending write may
+    replace the charge of a check by that of another: both count until it is observed.
+    """
+    charges = ((device, marks.record_of(device).charge) for device in marks.carriers)
+    return {(device, charge.check): charge for device, charge in charges if charge is not None}
+
+
 def node_usage(placement: NodePlacement, observed: NodeMarks, pending: NodeMarks | None = None) -> NodeUsage:
     """Return the usage of the budgets by a node, from the causes of its marks.
 
@@ -111,12 +119,7 @@ def node_usage(placement: NodePlacement, observed: NodeMarks, pending: NodeMarks
     if pending is None and observed == _NOTHING:
         return NodeUsage(placement, free=placement.cordoned_by_user)
     versions = (observed,) if pending is None else (pending, observed)
-    charges = {
-        (device, charge.check): charge
-        for marks in versions
-        for device in marks.carriers
-        if (charge := marks.record_of(device).charge) is not None
-    }
+    charges = {key: charge for marks in versions for key, charge in charges_of(marks).items()}
     past = {
         (old.check, old.at): old
         for marks in (observed, pending)

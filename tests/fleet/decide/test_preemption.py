@@ -32,6 +32,14 @@ def inject(fleet: Fleet, number: int, check: str = "gpu-lost", health: Health = 
     fleet.report(number, proven=(in_order(),), injected=(finding(check, age=0.0, health=health),))
 
 
+def inject_in_turn(fleet: Fleet, count: int) -> None:
+    """Inject a fault on one node after the other, every 10 s."""
+    for number in range(count):
+        inject(fleet, number)
+        fleet.carry_out()
+        fleet.after(10.0)
+
+
 def decision(fleet: Fleet, number: int) -> tuple[IncidentState, str]:
     [made] = fleet.planner.decisions[f"uid-{number}"]
     return made.state, made.reason
@@ -102,10 +110,7 @@ def test_the_mark_of_an_injected_fault_that_ended_is_preempted_in_its_soak_perio
 
 def test_only_as_many_marks_are_preempted_as_the_real_fault_needs_the_latest_first() -> None:
     fleet = Fleet(40, replace(ALLOWED, budget=replace(WIDE, fleet=0.1)))
-    for number in range(4):
-        inject(fleet, number)
-        fleet.carry_out()
-        fleet.after(10.0)
+    inject_in_turn(fleet, 4)
     fleet.report(9, finding())
     fleet.carry_out()
     assert fleet.marked() == [0, 1, 2, 9]
@@ -230,10 +235,7 @@ def carry_out_except(fleet: Fleet, number: int, *, retries: bool) -> None:
 @pytest.mark.parametrize("retries", [True, False])
 def test_a_node_that_cannot_be_written_does_not_block_the_preemption_of_another(retries: bool) -> None:
     fleet = Fleet(40, replace(ALLOWED, budget=replace(WIDE, fleet=0.05)))
-    for number in range(2):
-        inject(fleet, number)
-        fleet.carry_out()
-        fleet.after(10.0)
+    inject_in_turn(fleet, 2)
     fleet.report(9, finding())
     carry_out_except(fleet, 1, retries=retries)
     assert fleet.marked() == [1, 9]
@@ -273,10 +275,7 @@ def test_a_device_rule_that_cannot_be_deleted_does_not_block_the_preemption_of_a
 
 def test_a_write_that_takes_some_time_preempts_no_other_mark() -> None:
     fleet = Fleet(40, replace(ALLOWED, budget=replace(WIDE, fleet=0.05)))
-    for number in range(2):
-        inject(fleet, number)
-        fleet.carry_out()
-        fleet.after(10.0)
+    inject_in_turn(fleet, 2)
     fleet.report(9, finding())
     plan = fleet.plan()
     fleet.planner.record_issued(plan)

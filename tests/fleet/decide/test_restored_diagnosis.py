@@ -12,10 +12,11 @@ from nodeguard.fleet.diagnosis.results import DegradedDomain, SuppressedCheck
 from nodeguard.model.diagnosis import STALE_CHECK
 from nodeguard.model.finding import Health
 from nodeguard.model.incident import Incident, IncidentState
+from nodeguard.model.mark import HOLD_ANNOTATION
 from nodeguard.simulate.agent_reports import age_report
 from nodeguard.wire.report import ReportedEvidence, ReportedFinding
 from tests.fleet.leaves import FIRST, LEAF, domains, down, fails, fleet, wait, well
-from tests.fleet.scene import Fleet, finding
+from tests.fleet.scene import WIDE, Fleet, finding
 from tests.fleet.test_restored_suppressions import POLICY, pass_time, restart
 from tests.policies import diagnosis_policy
 
@@ -206,6 +207,43 @@ def test_a_clear_that_no_aggregator_carried_out_is_carried_out(seconds: float) -
     assert degraded(made) == set()
     assert made.taints(0) == ["nodeguard.dev/quarantine=infiniband"]
     assert [after.state for after in domains(made)] == [IncidentState.RESOLVED]
+
+
+def restarted_with_aged_reports(made: Fleet) -> None:
+    """Start a new aggregator with the recorded incidents; the agents report again."""
+    recorded = made.planner.all_incidents()
+    for uid, report in made.reports.items():
+        made.reports[uid] = age_report(report, made.mono - made.received[uid].mono)
+    made.restart()
+    made.planner.restore_incidents(recorded)
+    wait(made, SOON)
+
+
+def test_a_withheld_domain_keeps_the_marks_of_its_parts_after_a_restart() -> None:
+    made = fleet(80, replace(POLICY, budget=replace(WIDE, degraded=0.4, first=0.4)))
+    for leaf in range(3):
+        fails(made, range(leaf * LEAF, (leaf + 1) * LEAF))
+        wait(made, 120.0)
+    assert (degraded(made), made.taints(0), made.taints(LEAF)) == ({"fabric/p0"}, [DOMAIN], [DOMAIN])
+    restarted_with_aged_reports(made)
+    assert (degraded(made), made.taints(0), made.taints(LEAF)) == ({"fabric/p0"}, [DOMAIN], [DOMAIN])
+
+
+def test_a_mark_of_a_wider_domain_that_ended_degrades_nothing_after_a_restart() -> None:
+    made = fleet(80, replace(POLICY, budget=replace(WIDE, degraded=1.0, first=1.0)))
+    for leaf in range(3):
+        fails(made, range(leaf * LEAF, (leaf + 1) * LEAF))
+        wait(made, 60.0)
+    assert degraded(made) == {"fabric/p0"}
+    made.change(5, annotations={**made.nodes["uid-5"].annotations, HOLD_ANNOTATION: "an operator's work"})
+    well(made, range(24))
+    wait(made, 4_000.0)
+    assert made.taints(5) == [DOMAIN]
+    fails(made)
+    wait(made, 60.0)
+    restarted_with_aged_reports(made)
+    assert degraded(made) == {FIRST}
+    assert made.taints(LEAF) == []
 
 
 def test_a_clear_before_the_first_plan_is_carried_out() -> None:
