@@ -44,8 +44,8 @@ class Planner:
     """Plans the marks of the fleet from its state.
 
     granted: the state of a granted mark. state: nodes, reports, marks and budgets. paused: reason of the
-    operators' pause; empty for none. stale_agents: as of the latest `tick`. vote_collector: collects the
-    votes that the diagnosis evaluates. releases: proofs, and the wait of each mark. component_faults:
+    operators' pause; empty for none. stale_agents: as of the latest `tick` or plan. vote_collector: collects
+    the votes that the diagnosis evaluates. releases: proofs, and the wait of each mark. component_faults:
     faults of components, for repeat offenders.
     """
 
@@ -216,11 +216,7 @@ class Planner:
         """Update which agents are stale, and all state that depends on time. Call it about every second."""
         self.state.follow_clock(now)
         self._admissions.keep_grants()
-        before, self.stale_agents = self.stale_agents.stale, self.state.stale_agents(now)
-        for uid in before ^ self.stale_agents.stale:
-            self.state.touch(uid)
-        self._refresh()
-        self.vote_collector.update_stale(self.stale_agents.stale, now)
+        self._update_stale(now)
         self._incidents.forget(now.wall)
         self.component_faults.tick(now)
         since = self._pending_since
@@ -234,7 +230,8 @@ class Planner:
         has the rest, so that the first writes do not wait for it.
         """
         self.state.follow_clock(now)
-        self._refresh()
+        # An agent that was stale at the latest tick may have reported the fault that this plan decides.
+        self._update_stale(now)
         marked, released = self.state.marked_nodes(), list[tuple[str, ReleasedMark]]()
         before = {uid: self.state.marks(uid) for uid in marked}
         self._restored.restore(before, now)
@@ -356,6 +353,15 @@ class Planner:
         """
         late = (uid for uid, since in self._pending_since.items() if now.mono - since >= _WRITE_LIMIT)
         return list(dict.fromkeys([*self._failed, *late]))
+
+    def _update_stale(self, now: Instant) -> None:
+        """Update which agents are stale, their votes, and the data of the nodes that changed."""
+        before, self.stale_agents = self.stale_agents.stale, self.state.stale_agents(now)
+        if self.stale_agents.stale is not before:
+            for uid in before ^ self.stale_agents.stale:
+                self.state.touch(uid)
+        self._refresh()
+        self.vote_collector.update_stale(self.stale_agents.stale, now)
 
     def _refresh(self) -> None:
         """Update the votes, mark requests and incidents of the nodes that changed."""

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pytest
 from msgspec.structs import replace
 
 from nodeguard.fleet.planner import Planner
@@ -55,6 +56,37 @@ def test_observe_mode_writes_nothing_and_reports_a_dry_run() -> None:
     assert [incident.state for incident in plan.incidents] == [IncidentState.DRY_RUN]
     assert [event.reason for event in plan.events] == ["NodeguardDryRun"]
     assert fleet.plan().incidents == ()
+
+
+@pytest.mark.parametrize("mode", [Mode.ENFORCE, Mode.OBSERVE])
+def test_a_stale_agent_that_reports_a_fault_is_not_stale_in_the_next_plan(mode: Mode) -> None:
+    fleet = Fleet(20, replace(AT_ONCE, mode=mode))
+    fleet.carry_out()
+    fleet.after(60.0, quiet=("uid-0",))
+    assert fleet.planner.stale_agents.stale == {"uid-0"}
+
+    fleet.report(0, finding())
+    [incident] = fleet.plan().incidents
+    expected = {
+        Mode.ENFORCE: (IncidentState.MARKED, ""),
+        Mode.OBSERVE: (IncidentState.DRY_RUN, "would quarantine node node-0"),
+    }
+    assert (incident.state, incident.detail) == expected[mode]
+
+
+def test_a_fault_in_the_first_reports_after_a_start_freezes_nothing() -> None:
+    fleet = Fleet(4)
+    planner = fleet.planner = Planner(AT_ONCE, CHECKS)
+    for node in fleet.nodes.values():
+        planner.update_node(node)
+    planner.tick(fleet.now)
+    assert planner.stale_agents.frozen
+
+    fleet.report(0, finding())
+    for number in range(1, 4):
+        fleet.report(number)
+    [incident] = fleet.plan().incidents
+    assert incident.state == IncidentState.MARKED
 
 
 def test_a_restart_gives_the_same_plan() -> None:
