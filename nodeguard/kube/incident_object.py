@@ -72,7 +72,7 @@ class _Confinement(Struct, frozen=True):
 
 
 class _DiagnosisRecord(Struct, frozen=True, rename="camel"):
-    """The data with which a new aggregator continues a diagnosis, with `recovering_since` as a timestamp.
+    """The data with which a new aggregator continues a diagnosis, with timestamps.
 
     None removes an earlier timestamp in a merge patch.
     """
@@ -81,6 +81,7 @@ class _DiagnosisRecord(Struct, frozen=True, rename="camel"):
     window_seconds: int = 0
     nodes: int = 0
     recovering_since: str | None = None
+    first_vote: str | None = None
 
 
 class IncidentStatus(Struct, frozen=True, rename="camel"):
@@ -285,14 +286,15 @@ def _diagnosis(record: DiagnosisRecord | None) -> _DiagnosisRecord | None:
         return None
     names = tuple(name[:MAX_NAME] for name in record.fault_classes[:MAX_FAULT_CLASSES])
     since = rfc3339(record.recovering_since) if record.recovering_since else None
-    return _DiagnosisRecord(names, round(record.window), record.nodes, since)
+    first = rfc3339(record.first_vote) if record.first_vote else None
+    return _DiagnosisRecord(names, round(record.window), record.nodes, since, first)
 
 
 def _to_diagnosis(record: _DiagnosisRecord | None) -> DiagnosisRecord | None:
     if record is None:
         return None
-    since = parse_or_zero(record.recovering_since or "")
-    return DiagnosisRecord(record.fault_classes, float(record.window_seconds), record.nodes, since)
+    since, first = parse_or_zero(record.recovering_since or ""), parse_or_zero(record.first_vote or "")
+    return DiagnosisRecord(record.fault_classes, float(record.window_seconds), record.nodes, since, first)
 
 
 def new_object(name: str) -> dict[str, Any]:

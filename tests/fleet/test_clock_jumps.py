@@ -80,3 +80,21 @@ def test_a_false_alarm_retracts_no_mark_from_before(seconds: float) -> None:
     wait(made, 60.0)
     assert made.planner.diagnosis.suppressed_checks["gpu-lost"].retracts
     assert made.marked() == [0]
+
+
+@pytest.mark.parametrize("seconds", JUMPS)
+def test_after_a_restart_a_degraded_domain_supersedes_no_older_mark(seconds: float) -> None:
+    made = fleet()
+    fails(made, [LEAF - 1])
+    wait(made, 1_500.0)
+    fails(made, range(LEAF - 1))
+    wait(made, 120.0)
+    before = made.taints(LEAF - 1)
+    assert before == ["nodeguard.dev/domain-degraded=fabric", "nodeguard.dev/quarantine=infiniband"]
+    jump(made, seconds)
+    incidents = made.planner.all_incidents()
+    made.report(LEAF - 1, down(age=1_621.0))
+    made.restart()
+    made.planner.restore_incidents(incidents)
+    wait(made, 120.0)
+    assert made.taints(LEAF - 1) == before

@@ -158,7 +158,11 @@ def test_an_injected_fault_is_one_in_the_object_and_after_a_restart() -> None:
 
 
 def test_a_status_has_what_a_new_aggregator_needs() -> None:
-    for diagnosis in (DiagnosisRecord(("link-down", "link"), 600.0, 12, NOW), DiagnosisRecord(), None):
+    for diagnosis in (
+        DiagnosisRecord(("link-down", "link"), 600.0, 12, NOW, NOW - 60.0),
+        DiagnosisRecord(),
+        None,
+    ):
         incident = replace(LOST, diagnosis=diagnosis)
         body = {
             "metadata": {"name": LOST.name, "uid": "u", "resourceVersion": "7"},

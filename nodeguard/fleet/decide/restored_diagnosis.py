@@ -94,15 +94,17 @@ class RestoredDiagnosis:
         record = incident.diagnosis or DiagnosisRecord()
         marked_classes = marked.fault_classes if marked is not None else ()
         classes = (*record.fault_classes, *marked_classes) or (incident.cause,)
-        # An incident has the first vote, a mark only the time of its decision.
-        began = _mono(incident.first_seen, now)
+        # Jumps of the clock move the time of the first vote, not those of the mark and of the incident.
+        began = _mono(record.first_vote or incident.first_seen, now)
+        if marked is not None and not record.first_vote:
+            began = min(began, marked.began)
         since = _mono(record.recovering_since, now) if record.recovering_since else now.mono
         return DegradedDomain(
             incident.target,
             incident.domain,
             tuple(dict.fromkeys(classes)),
             since,
-            began if marked is None else min(began, marked.began),
+            began,
             (),
             0,
             times=incident.occurrences,

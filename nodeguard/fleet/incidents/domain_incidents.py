@@ -174,7 +174,9 @@ def domain_incident(
         detail="; ".join(filter(None, (reason, decision.clears_when))),
         symptoms=tuple(_symptoms(voters, degraded.fault_classes, find_symptom)),
         diagnosis=DiagnosisRecord(
-            degraded.fault_classes, recovering_since=_wall(degraded.recovering_since, now)
+            degraded.fault_classes,
+            recovering_since=_wall(degraded.recovering_since, now),
+            first_vote=now.wall_of(degraded.began),
         ),
     )
 

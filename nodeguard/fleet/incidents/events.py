@@ -168,12 +168,15 @@ def with_mark(incident: Incident) -> Incident:
 
 
 def _diagnosis_record(before: DiagnosisRecord | None, now: DiagnosisRecord | None) -> DiagnosisRecord | None:
-    """Return the current record: the earlier one if only the clocks differ."""
+    """Return the current record, with the earlier times where only the clocks differ."""
     if before is None or now is None:
         return now
-    drift = abs(now.recovering_since - before.recovering_since)
-    adjusted = replace(now, recovering_since=before.recovering_since) if drift < _CLOCK_TOLERANCE else now
-    return before if adjusted == before else now
+    record = replace(
+        now,
+        recovering_since=_time(before.recovering_since, now.recovering_since),
+        first_vote=_time(before.first_vote, now.first_vote),
+    )
+    return before if record == before else record
 
 
 def _confinement(before: Confinement | None, now: Confinement | None) -> Confinement | None:
@@ -182,7 +185,12 @@ def _confinement(before: Confinement | None, now: Confinement | None) -> Confine
     """
     if before is None or now is None:
         return now
-    return before if abs(before.since - now.since) < _CLOCK_TOLERANCE else now
+    return before if _time(before.since, now.since) == before.since else now
+
+
+def _time(before: float, now: float) -> float:
+    """Return a time to record: the earlier record of it if only the clocks differ."""
+    return before if abs(before - now) < _CLOCK_TOLERANCE else now
 
 
 # Seconds by which the wall clock and the monotonic clock may differ.
