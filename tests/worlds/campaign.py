@@ -24,8 +24,8 @@ OBSERVING, USUAL = 600.0, 600.0
 
 _FAULTS, _AGENT_STARTS = frozenset({"fault", "escalate", "late"}), frozenset({"create", "reboot"})
 # Steps after which an aggregator has data that the next one does not have: new versions, faults that are over, forged
-# reports, and which of the silent agents had reported.
-_OF_THE_PAST = frozenset({"driver", "clear", "forge", "silent", "leave"})
+# reports, and which of the silent agents had reported; and a late report, which only the first one has to confirm.
+_OF_THE_PAST = frozenset({"driver", "clear", "forge", "silent", "leave", "late"})
 
 
 class Failure(Struct, frozen=True):
