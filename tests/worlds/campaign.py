@@ -65,7 +65,7 @@ def run_world(history: History) -> World:
 def _crashes_later(history: History) -> bool:
     """Return whether the aggregator crashes, and the new one gets the same data and decisions as the one before:
 
-    - All agents have run for ten minutes. The faults of younger ones may be old.
+    - All agents have run for ten minutes, and none starts later. The faults of younger ones may be old.
     - No step of the past is before, and faults from before are new: then and at each later fault.
     - No operator clears an incident afterwards: it may diagnose the fault a little later than the clear.
 
@@ -75,7 +75,7 @@ def _crashes_later(history: History) -> bool:
     crash = next((index for index, step in enumerate(steps) if step.kind == "crash"), len(steps))
     times = list(accumulate((step.seconds for step in steps), initial=0.0))
     faults = [at for at, step in zip(times, steps, strict=False) if step.kind in _FAULTS]
-    starts = [at for at, step in zip(times, steps[:crash], strict=False) if step.kind in _AGENT_STARTS]
+    starts = [at for at, step in zip(times, steps, strict=False) if step.kind in _AGENT_STARTS]
     has_old_faults = (
         any(at < times[crash] for at in faults) and max(*faults, times[crash]) - faults[0] >= USUAL
     )

@@ -111,3 +111,15 @@ def test_agents_that_announced_their_end_do_not_vote_after_a_restart() -> None:
     options = "marks of domains", "medium budgets"
     world = run_world(History(32, 8, 900.0, options, (), steps))
     assert {value for _, _, value in world.taints()} == {"rack"}
+
+
+def test_the_mark_of_a_leaf_stays_when_its_pod_degrades_after_the_topology_is_no_longer_enforced() -> None:
+    steps = (
+        Step("fault", (8, 9, 10), "port-flap", 120.0),
+        Step("fault", (0, 1, 4), "port-flap"),
+        Step("policy", (), "marks of domains"),
+    )
+    world = run_world(History(24, 8, 900.0, ("medium budgets", "marks of domains"), (), steps))
+    assert {node for node, _, value in world.taints() if value == "fabric"} == {
+        f"node-{n}" for n in range(8, 16)
+    }

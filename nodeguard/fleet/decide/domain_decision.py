@@ -81,7 +81,7 @@ def decide_domains(
     marked = set(active.nodes)
     recent = sum(1 for mark in active.marks.values() if now.wall - mark.since < _HOUR)
     decisions: list[DomainDecision] = []
-    dry_run: list[DegradedDomain] = []
+    dry_run: list[tuple[DegradedDomain, tuple[DegradedMark, ...]]] = []
     in_order = sorted(
         degraded, key=lambda domain: (domain.domain not in active.marks, domain.since, domain.domain)
     )
@@ -100,7 +100,7 @@ def decide_domains(
             decisions.append(DomainDecision(domain, granted, reason, mark, parts, grows))
             continue
         if domain.topology not in policy.diagnosis.enforce:
-            dry_run.append(domain)
+            dry_run.append((domain, parts))
             continue
         # A domain that replaces its parts is not a new one.
         reason = context.restraint or ("" if parts else _rate_refusal(policy, recent))
@@ -117,7 +117,7 @@ def decide_domains(
 
 
 def _dry_run(
-    degraded: Iterable[DegradedDomain],
+    degraded: Iterable[tuple[DegradedDomain, tuple[DegradedMark, ...]]],
     marked: set[str],
     recent: int,
     members: Mapping[str, Set[str]],
@@ -125,12 +125,13 @@ def _dry_run(
     now: Instant,
     already: Iterable[DomainDecision],
 ) -> Iterator[DomainDecision]:
-    """Yield the decisions on domains of topologies that are not enforced. marked, recent: uids of nodes in
-    marked domains, and how many of these domains are new; the dry run adds its own.
+    """Yield the decisions on domains of topologies that are not enforced. degraded: with the marks of parts
+    from before a change of the policy, which stay. marked, recent: uids of nodes in marked domains, and how
+    many of these domains are new; the dry run adds its own.
     """
     names = {decision.degraded.name: decision.granted_at for decision in already}
     domains = {decision.degraded.domain for decision in already}
-    for domain in sorted(degraded, key=lambda domain: domain.domain not in domains):
+    for domain, parts in sorted(degraded, key=lambda item: item[0].domain not in domains):
         nodes, granted_at = members[domain.domain], names.get(domain.name, now.wall)
         if domain.domain not in domains:
             # A domain that widens is not a new one.
@@ -140,10 +141,10 @@ def _dry_run(
             )
             reason = reason or _nodes_refusal(context, marked, nodes, is_first=not marked)
             if reason:
-                yield DomainDecision(domain, IncidentState.DRY_RUN, reason)
+                yield DomainDecision(domain, IncidentState.DRY_RUN, reason, parts=parts)
                 continue
         marked, recent = marked | nodes, recent + (now.wall - granted_at < _HOUR)
-        yield DomainDecision(domain, IncidentState.DRY_RUN, granted_at=granted_at)
+        yield DomainDecision(domain, IncidentState.DRY_RUN, parts=parts, granted_at=granted_at)
 
 
 def _rate_refusal(policy: Policy, recent: int, verb: str = "used up") -> str:
