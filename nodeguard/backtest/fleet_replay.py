@@ -63,7 +63,6 @@ class FleetReplay:
         self._started: float | None = None
         self._due = inf
         self._last_expiry = -inf
-        self._has_new_liveness = False
 
     def apply_step(self, step: HistoryEvent) -> None:
         """Apply a step, after everything that was due before it."""
@@ -85,7 +84,8 @@ class FleetReplay:
                 self._schedule(at)
             case AgentLivenessChanged(at, uid, _, silent):
                 self._set_heartbeat(uid, _LONG_AGO if silent else inf)
-                self._has_new_liveness = True
+                if silent:
+                    self._late.pop(uid, None)
                 self._schedule(at)
 
     def advance_to(self, at: float) -> None:
@@ -102,7 +102,6 @@ class FleetReplay:
             planner.update_node(Node(report.node, uid, gpus=gpu_count(report)))
         planner.record_report(uid, report, Instant(at, at, ""))
         self._set_heartbeat(uid, inf)
-        self._has_new_liveness = self._has_new_liveness or uid in planner.stale_agents.stale
         if planner.reports[uid].late:
             self._late[uid] = at + _HEARTBEAT_SECONDS
             self._due = min(self._due, at + _HEARTBEAT_SECONDS)
@@ -158,10 +157,11 @@ class FleetReplay:
         for uid in [uid for uid, due in self._late.items() if due <= at]:
             del self._late[uid]
             planner.record_heartbeat(uid, now)
-        if self._has_new_liveness or at - self._last_expiry >= _EXPIRY_SECONDS:
-            self._has_new_liveness, self._last_expiry = False, at
+            self._set_heartbeat(uid, inf)
+        if at - self._last_expiry >= _EXPIRY_SECONDS:
+            self._last_expiry = at
             planner.tick(now)
-        if may_act(planner.stale_agents, self._started or at, at):
+        if may_act(planner.state.stale_agents(now), self._started or at, at):
             for _ in range(_MAX_PLANS):
                 plan = planner.plan(now)
                 self.marks.plan_applied(planner, plan, at)

@@ -7,7 +7,7 @@ from nodeguard.fleet.policy_rules import UPGRADE_LABELS
 from nodeguard.model.finding import Health
 from nodeguard.model.incident import IncidentState
 from nodeguard.model.mark import HOLD_ANNOTATION
-from nodeguard.model.policy import Budget, CheckLimit, Hold, Mode, Policy
+from nodeguard.model.policy import Budget, CheckLimit, GracePeriods, Hold, Mode, Policy
 from nodeguard.wire.report import Inventory, ReportedComponent
 from tests.backtest.scene import FREE, START, FleetHistory, shown
 from tests.fleet.scene import WIDE, finding
@@ -180,6 +180,37 @@ def test_a_replayed_late_report_counts_after_a_heartbeat() -> None:
     history.fault(100.0, 1, age=0.0)
     history.change_last(age=50.0)
     assert shown(history.result(until=300.0).marks) == [("node-1", 110, None, "open")]
+
+
+def test_an_agent_with_a_late_report_is_not_stale_afterwards() -> None:
+    slow = replace(FREE, grace=GracePeriods(300.0, 300.0, 300.0))
+    fault = FleetHistory()
+    fault.fault(100.0, 1, age=0.0)
+    fault.change_last(age=50.0)
+    assert shown(fault.result(slow, until=3_000.0).marks) == [("node-1", 350, None, "open")]
+
+    recovery = FleetHistory()
+    recovery.fault(100.0, 1)
+    recovery.report(300.0, 1)
+    recovery.change_last(age=50.0)
+    assert shown(recovery.result(until=9_000.0).marks) == [("node-1", 105, 910, "proven")]
+
+
+def test_many_late_reports_freeze_no_mark() -> None:
+    history = FleetHistory(20)
+    for number in range(10):
+        history.report(300.0, number)
+        history.change_last(age=50.0)
+    history.fault(600.0, 15)
+    assert shown(history.result(until=9_000.0).marks) == [("node-15", 605, None, "open")]
+
+
+def test_a_stale_agent_is_not_fresh_because_of_its_late_report() -> None:
+    history = FleetHistory()
+    history.fault(100.0, 1, age=0.0)
+    history.change_last(age=50.0)
+    history.quiet(101.0, 1, silent=True)
+    assert shown(history.result(until=3_000.0).marks) == []
 
 
 def test_a_mark_with_nodeguards_cordon_is_released() -> None:
