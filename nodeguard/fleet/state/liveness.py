@@ -54,9 +54,12 @@ class AgentLiveness:
         self._never: set[str] = set()
         self._since = -inf
         self._stale: frozenset[str] | None = frozenset()
+        # The latest result, and the share above which it freezes marks; None after a change.
+        self._latest: tuple[float, StaleAgents] | None = None
 
     def add_node(self, uid: str) -> None:
         """Add a node of the fleet."""
+        self._latest = None
         if uid not in self.last_reports:
             self._never.add(uid)
             self._stale = None
@@ -65,6 +68,7 @@ class AgentLiveness:
 
     def remove_node(self, uid: str) -> None:
         """Remove a node of the fleet."""
+        self._latest = None
         if uid in self._never or uid in self._overdue:
             self._never.discard(uid)
             self._stale = None
@@ -95,6 +99,8 @@ class AgentLiveness:
         nodes of a budget.
         """
         self._advance(now - after)
+        if self._stale is not None and self._latest is not None and self._latest[0] == freeze:
+            return self._latest[1]
         if self._stale is None:
             self._stale = frozenset(
                 chain(self._never, (uid for uid in self._overdue if uid in self._placements))
@@ -105,7 +111,9 @@ class AgentLiveness:
                 f"{len(stale)} of {len(self._placements)} agents are stale and no domain explains "
                 f"{unexplained} of them: see whether they can reach this aggregator"
             )
-        return StaleAgents(stale, len(self._placements), len(self._placements) - len(self._never), frozen)
+        agents = StaleAgents(stale, len(self._placements), len(self._placements) - len(self._never), frozen)
+        self._latest = freeze, agents
+        return agents
 
     def _advance(self, since: float) -> None:
         """Move the nodes with a last report older than `since` to the overdue ones."""
