@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from itertools import accumulate
 from time import monotonic
 
 from msgspec import Struct
@@ -17,15 +16,6 @@ from tests.worlds.world import World
 # Seconds of constant input: more than the longest soak period and the longest recovery of a domain. And after
 # a restart at rest.
 SETTLING, AFTER_RESTART = 40_000.0, 7_200.0
-
-# Seconds after its start from which an agent has certainly observed the onset of a new fault. And seconds after which
-# an onset counts towards the usual rates, which a new aggregator does not have: the shortest window of a suppression.
-OBSERVING, USUAL = 600.0, 600.0
-
-_FAULTS, _AGENT_STARTS = frozenset({"fault", "escalate", "late"}), frozenset({"create", "reboot"})
-# Steps after which an aggregator has data that the next one does not have: new versions, faults that are over, forged
-# reports, and which of the silent agents had reported; and a late report, which only the first one has to confirm.
-_OF_THE_PAST = frozenset({"driver", "clear", "forge", "silent", "leave", "late"})
 
 
 class Failure(Struct, frozen=True):
@@ -57,42 +47,16 @@ def run_world(history: History) -> World:
     # A suppression in one version, or its end, is restored for the nodes that have that version then.
     if not (world.suppressed_versions and any(step.kind == "driver" for step in history.steps)):
         _restart_at_rest(world)
-    if _crashes_later(history):
+    if any(step.kind == "crash" for step in history.steps):
         _compare_with_crash(history, possible, world.slowly_suppressed)
     return world
 
 
-def _crashes_later(history: History) -> bool:
-    """Return whether the aggregator crashes, and the new one gets the same data and decisions as the one before:
-
-    - All agents have run for ten minutes, and none starts later. The faults of younger ones may be old.
-    - No step of the past is before, and faults from before are new: then and at each later fault.
-    - No operator clears an incident afterwards: it may diagnose the fault a little later than the clear.
-
-    A restart at rest covers the others.
-    """
-    steps = history.steps
-    crash = next((index for index, step in enumerate(steps) if step.kind == "crash"), len(steps))
-    times = list(accumulate((step.seconds for step in steps), initial=0.0))
-    faults = [at for at, step in zip(times, steps, strict=False) if step.kind in _FAULTS]
-    starts = [at for at, step in zip(times, steps, strict=False) if step.kind in _AGENT_STARTS]
-    has_old_faults = (
-        any(at < times[crash] for at in faults) and max(*faults, times[crash]) - faults[0] >= USUAL
-    )
-    return (
-        crash < len(steps)
-        and not has_old_faults
-        and all(times[crash] - at >= OBSERVING for at in starts)
-        and all(step.kind not in _OF_THE_PAST for step in steps[:crash])
-        and all(step.kind != "dismiss" for step in steps[crash:])
-    )
-
-
 def _marked_nodes(taints: set[tuple[str, str, str]]) -> set[tuple[str, str, str]]:
-    """Return taints without the fault class of marks on nodes: of several findings, the one that is marked first
-    names it.
+    """Return taints without their values, except the device of a rule: of several findings or degraded domains, the one
+    that is marked first names it.
     """
-    return {(node, key, value if key in {"device", "domain-degraded"} else "") for node, key, value in taints}
+    return {(node, key, value if key == "device" else "") for node, key, value in taints}
 
 
 def settle(world: World, seconds: float = SETTLING) -> None:
