@@ -145,6 +145,9 @@ class Acceptance:
         with self.waits.step("helm upgrade with notifications, which restarts the aggregators"):
             self._upgrade(NOTIFY, {**values, "image": self._values["image"]})
             self.operator.run(NOTIFY, "kubectl rollout status -n nodeguard deployment/nodeguard-aggregator")
+        self.waits.for_all(
+            time.monotonic(), {"new aggregators: all nodes are healthy": self._are_all_healthy}
+        )
 
     def rehearse_in_observe_mode(self) -> None:
         """See a fault everywhere, with what would be done, and no mark."""
@@ -152,13 +155,7 @@ class Acceptance:
         allowed["injection"]["checks"] = [NAMES.get(name, name) for name in allowed["injection"]["checks"]]
         begin = time.monotonic()
         self._upgrade(ENFORCE, {"policy": allowed})
-        self.waits.for_all(
-            begin,
-            {
-                "the policy allows the rehearsal": lambda: self._can_inject(NODE),
-                "new aggregators: all nodes are healthy": self._are_all_healthy,
-            },
-        )
+        self.waits.for_all(begin, {"the policy allows the rehearsal": lambda: self._can_inject(NODE)})
         begin = self._inject(NODE)
         self.waits.for_all(
             begin,

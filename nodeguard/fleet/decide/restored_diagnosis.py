@@ -94,7 +94,7 @@ class RestoredDiagnosis:
         record = incident.diagnosis or DiagnosisRecord()
         marked_classes = marked.fault_classes if marked is not None else ()
         classes = (*record.fault_classes, *marked_classes) or (incident.cause,)
-        # Jumps of the clock move the time of the first vote, not those of the mark and of the incident.
+        # The earlier aggregator moved the time of the first vote with its clock, but not the other two times.
         began = _mono(record.first_vote or incident.first_seen, now)
         if marked is not None and not record.first_vote:
             began = min(began, marked.began)

@@ -173,8 +173,8 @@ def _diagnosis_record(before: DiagnosisRecord | None, now: DiagnosisRecord | Non
         return now
     record = replace(
         now,
-        recovering_since=_time(before.recovering_since, now.recovering_since),
-        first_vote=_time(before.first_vote, now.first_vote),
+        recovering_since=_recorded_time(before.recovering_since, now.recovering_since),
+        first_vote=_recorded_time(before.first_vote, now.first_vote),
     )
     return before if record == before else record
 
@@ -185,10 +185,10 @@ def _confinement(before: Confinement | None, now: Confinement | None) -> Confine
     """
     if before is None or now is None:
         return now
-    return before if _time(before.since, now.since) == before.since else now
+    return before if _recorded_time(before.since, now.since) == before.since else now
 
 
-def _time(before: float, now: float) -> float:
+def _recorded_time(before: float, now: float) -> float:
     """Return a time to record: the earlier record of it if only the clocks differ."""
     return before if abs(before - now) < _CLOCK_TOLERANCE else now
 
