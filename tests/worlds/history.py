@@ -112,16 +112,17 @@ def _with_crash(kinds: list[str], random: Random) -> list[str]:
     """Return steps with a crash of the aggregator, of which the new one gets the same data as the one before.
 
     It does not get: new versions (`driver`); faults that are over (`clear`); which of the silent agents had reported
-    (`silent`, `leave`); reports that nothing confirms yet (`late`, `forge`); how long an agent had run when a fault
-    began (`create`, `reboot`). It may diagnose a fault a little later than an operator clears it (`dismiss`).
+    (`silent`, `leave`); faults that cannot be read now (`unread`); how long an agent had run when a fault began
+    (`create`, `reboot`). It may diagnose a fault a little later than an operator clears it (`dismiss`), and gets the
+    heartbeats that confirm or replace a report (`late`, `forge`) at other times.
     """
     at = random.randint(1, len(kinds))
     before = [kind for kind in kinds[:at] if kind not in _LOST_IN_CRASH]
     return [*before, "crash", *(kind for kind in kinds[at:] if kind not in _NOT_AFTER_CRASH)]
 
 
-_NOT_AFTER_CRASH = frozenset({"create", "reboot", "dismiss"})
-_LOST_IN_CRASH = frozenset({"driver", "clear", "silent", "leave", "late", "forge", "create", "reboot"})
+_NOT_AFTER_CRASH = frozenset({"create", "reboot", "dismiss", "late", "forge"})
+_LOST_IN_CRASH = _NOT_AFTER_CRASH - {"dismiss"} | {"driver", "clear", "silent", "leave", "unread"}
 
 # Steps of a world with a crash, without those that are left out, and the most seconds after each: all are within the
 # shortest window of a suppression.
