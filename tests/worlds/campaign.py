@@ -48,7 +48,7 @@ def run_world(history: History) -> World:
     if not (world.suppressed_versions and any(step.kind == "driver" for step in history.steps)):
         _restart_at_rest(world)
     if any(step.kind == "crash" for step in history.steps):
-        _compare_with_crash(history, possible, world.slowly_suppressed)
+        _compare_with_crash(history, possible)
     return world
 
 
@@ -84,18 +84,14 @@ def _restart_at_rest(world: World) -> None:
     require(not after - before, "a restart at rest marks nothing", f"{sorted(after - before)}")
 
 
-def _compare_with_crash(history: History, marks: set[tuple[str, str, str]], slow: set[str]) -> None:
+def _compare_with_crash(history: History, marks: set[tuple[str, str, str]]) -> None:
     """Run the history again with a restart before its end: when it has settled, there are no other marks. marks: of the
     history without the restart, and of its degraded domains that the budget withheld: it may choose another of them.
-    slow: its checks that were suppressed for firing slowly: a new aggregator has too short a past for that, so there
-    may be other marks.
     """
     world = World(history, crashes=True)
     for step in history.steps:
         world.apply(step)
     settle(world)  # checks the invariants
-    if slow:
-        return
     more = _marked_nodes(world.taints()) - marks
     require(not more, "a restart sets no more marks", f"{sorted(more)}")
 

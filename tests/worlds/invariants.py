@@ -153,12 +153,6 @@ class Invariants:
         self._world.counts["suppressed"] += bool(planner.diagnosis.suppressed_checks)
         suppressions = planner.diagnosis.suppressed_checks.values()
         self._world.suppressed_versions.update(item.domain for item in suppressions if item.domain)
-        shortest = min(self._world.policy.diagnosis.suppression_windows)
-        self._world.slowly_suppressed.update(
-            check
-            for check, suppressed in planner.diagnosis.suppressed_checks.items()
-            if suppressed.limit and suppressed.within > shortest
-        )
         self._world.counts["frozen"] += bool(planner.stale_agents.frozen)
         self._world.counts["stale"] += bool(planner.stale_agents.stale)
 

@@ -123,3 +123,12 @@ def test_the_mark_of_a_leaf_stays_when_its_pod_degrades_after_the_topology_is_no
     assert {node for node, _, value in world.taints() if value == "fabric"} == {
         f"node-{n}" for n in range(8, 16)
     }
+
+
+def test_a_restart_prefers_the_older_of_two_degraded_domains_though_a_hold_left_it_unmarked() -> None:
+    steps = (
+        Step("hold", (6, 7, 8)),
+        Step("fault", (6, 7, 8), "gpu-hot", 8_000.0),
+        Step("fault", (0, 1, 2), "gpu-warm"),
+    )
+    assert run_world(History(24, 6, 5.0, ("marks of domains",), (), steps)).taints() == set()

@@ -35,8 +35,7 @@ _HEARTBEAT, _NOT_READY_AFTER = 10.0, 45.0
 class World:
     """One world. counts: steps and situations so far. changes: `+` and `-` for each taint of nodeguard that
     was set and removed, by Node and key. preempted: Nodes that lost the mark of an injected fault to a real one.
-    slowly_suppressed: checks that were suppressed for firing on many nodes over a longer time. suppressed_versions:
-    versions in which a check was suppressed.
+    suppressed_versions: versions in which a check was suppressed.
     """
 
     def __init__(self, history: History, *, crashes: bool = False) -> None:
@@ -52,7 +51,6 @@ class World:
         self.flying: dict[str, tuple[DesiredNode | DeviceRule | str, str]] = {}
         self.lost = self.slow = 0
         self.dismissed: set[str] = set()
-        self.slowly_suppressed: set[str] = set()
         self.suppressed_versions: set[str] = set()
         self._quiet_turns = 0
         self.agents: dict[int, WorldAgent] = {}

@@ -82,8 +82,10 @@ def decide_domains(
     recent = sum(1 for mark in active.marks.values() if now.wall - mark.since < _HOUR)
     decisions: list[DomainDecision] = []
     dry_run: list[tuple[DegradedDomain, tuple[DegradedMark, ...]]] = []
+    # A restart gives all domains without a mark on any Node the same time of diagnosis.
     in_order = sorted(
-        degraded, key=lambda domain: (domain.domain not in active.marks, domain.since, domain.domain)
+        degraded,
+        key=lambda domain: (domain.domain not in active.marks, domain.since, domain.began, domain.domain),
     )
     paths = {domain.domain for domain in in_order}
     for domain in in_order:
