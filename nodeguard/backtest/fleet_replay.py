@@ -157,7 +157,7 @@ class FleetReplay:
         for uid in [uid for uid, due in self._late.items() if due <= at]:
             del self._late[uid]
             planner.record_heartbeat(uid, now)
-            self._set_heartbeat(uid, inf)
+            self._set_heartbeat(uid, inf)  # the history says when the agent becomes stale
         if at - self._last_expiry >= _EXPIRY_SECONDS:
             self._last_expiry = at
             planner.tick(now)

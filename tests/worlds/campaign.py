@@ -53,10 +53,10 @@ def run_world(history: History) -> World:
 
 
 def _marked_nodes(taints: set[tuple[str, str, str]]) -> set[tuple[str, str, str]]:
-    """Return taints without their values, except the device of a rule: of several findings or degraded domains, the one
-    that is marked first names it.
+    """Return taints without the fault class of marks on nodes: of several findings, the one that is marked first
+    names it.
     """
-    return {(node, key, value if key == "device" else "") for node, key, value in taints}
+    return {(node, key, value if key in {"device", "domain-degraded"} else "") for node, key, value in taints}
 
 
 def settle(world: World, seconds: float = SETTLING) -> None:

@@ -30,6 +30,11 @@ def node_record(node: Node) -> MarkRecord:
     return record_of(node.annotations.get(STATE_ANNOTATION, ""))
 
 
+def topologies_of(node: Node) -> set[str]:
+    """Return the topologies of the domain marks on a Node."""
+    return {mark.topology for mark in node_record(node).degraded}
+
+
 def groups_of(node: Node, policy: Policy) -> Iterable[tuple[str, float]]:
     """Yield the groups of a node that have a budget, each with the share of its nodes."""
     labels = node.labels

@@ -25,6 +25,7 @@ from tests.worlds.forgeries import forge
 from tests.worlds.history import History, Step
 from tests.worlds.invariants import Invariants
 from tests.worlds.options import policy_of
+from tests.worlds.usage import topologies_of
 
 # Seconds between two turns of the plan loop after a change; they grow while nothing changes. And between two
 # heartbeats; and until a Node with a kubelet that stopped is not ready.
@@ -377,12 +378,13 @@ class World:
     # Views.
 
     def taints(self) -> set[tuple[str, str, str]]:
-        """Return the taints of nodeguard, with the names of their Nodes, and its device rules."""
+        """Return nodeguard's taints by Node, that of degraded domains once for each topology, and device rules."""
         taints = {
-            (node.name, taint.key.removeprefix(PREFIX), taint.value)
+            (node.name, taint.key.removeprefix(PREFIX), value)
             for node in self.cluster.nodes.values()
             for taint in node.taints
             if taint.key.startswith(PREFIX)
+            for value in (topologies_of(node) if taint.key == DEGRADED_TAINT else {taint.value})
         }
         return taints | {(rule.node, "device", rule.device) for rule in self.cluster.rules.values()}
 
