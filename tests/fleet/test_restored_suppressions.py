@@ -11,7 +11,7 @@ from nodeguard.model.incident import Incident
 from nodeguard.model.policy import GracePeriods
 from nodeguard.simulate.agent_reports import age_report
 from nodeguard.wire.report import Inventory, ReportedFinding
-from tests.fleet.leaves import ENFORCED, LEAF, down, fleet
+from tests.fleet.leaves import ENFORCED, FIRST, LEAF, down, fleet
 from tests.fleet.scene import Fleet, finding
 from tests.policies import diagnosis_policy
 
@@ -73,6 +73,17 @@ def test_a_suppressed_check_does_not_vote_with_reports_from_before_the_first_pla
     pass_time(made, 1_200.0, 5.0)
     assert not made.planner.diagnosis.degraded_domains
     assert made.marked() == []
+
+
+def test_votes_for_another_check_count_with_reports_from_before_the_first_plan() -> None:
+    both = range(4)
+    made = suppressed_fleet([*both, *range(LEAF, 48, 4)], FLAP)
+    for number in both:
+        made.report(number, replace(FLAP, age=60.0), replace(FLAP, check="port-symbol-errors"))
+    restart(made)
+    pass_time(made, 30.0, 5.0)
+    assert set(made.planner.diagnosis.suppressed_checks) == {FLAP.check}
+    assert set(made.planner.diagnosis.degraded_domains) == {FIRST}
 
 
 def test_a_mark_from_after_the_episode_stays() -> None:

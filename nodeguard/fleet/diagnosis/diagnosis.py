@@ -172,7 +172,7 @@ class Diagnosis:
         its confinement: later onsets count.
         """
         self._recurrence.restore(check, times, at)
-        self.voting.end_suppression(check, min(at, until), domain)
+        self._checks.restore_end(check, min(at, until), domain)
 
     def confine(self, uid: str, check: str, at: float) -> bool:
         """Add a node to those on which a suppression stays, if the check has fired on it since before the

@@ -104,7 +104,14 @@ class SuppressedChecks:
                 firings.forget_onset(uid)
         if firings is not None:
             scope = self._scope(restored)
-            self._votes.withdraw(check, firings.active if scope is None else firings.active & scope)
+            nodes = firings.active if scope is None else firings.active & scope
+            self._votes.withdraw(check, nodes, self._counts)
+
+    def restore_end(self, check: str, at: float, domain: str) -> None:
+        """Restore that a check was suppressed until a time on the nodes of a domain, empty for all: earlier
+        onsets do not count there.
+        """
+        self._votes.end_suppression(check, at, domain, self._counts)
 
     def confine(self, uid: str, check: str, at: float) -> bool:
         """Add a node to those on which a suppression stays, if the check fires on it since before that was
@@ -215,7 +222,12 @@ class SuppressedChecks:
             suppressed = replace(suppressed, retracts=self._is_wide(suppressed, firings, frozenset()))
         self.suppressed[check] = suppressed
         members = self._votes.members.nodes(domain)
-        self._votes.withdraw(check, nodes.union(uid for uid in latest if not domain or uid in members))
+        affected = nodes.union(uid for uid in latest if not domain or uid in members)
+        self._votes.withdraw(check, affected, self._counts)
+
+    def _counts(self, check: str, uid: str) -> bool:
+        """Return whether the votes of a node for a check count."""
+        return self.suppression(check, uid) is None
 
     def clear(self, check: str, now: float) -> None:
         """Clear a check: its new findings count again where it was suppressed."""
@@ -225,7 +237,7 @@ class SuppressedChecks:
         self._remaining.pop(check, None)
         self._recurrence.record_end(check, now)
         confined_at = inf if suppressed.confined_at is None else suppressed.confined_at + _CLOCK_TOLERANCE
-        self._votes.end_suppression(check, min(now, confined_at), suppressed.domain)
+        self._votes.end_suppression(check, min(now, confined_at), suppressed.domain, self._counts)
         if not suppressed.domain and not suppressed.recovered:
             self._votes.firings.pop(check, None)
 

@@ -5,7 +5,7 @@ Times are seconds of a clock that never jumps.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from math import inf
 
 from nodeguard.fleet.diagnosis.check_firings import CheckFirings
@@ -124,24 +124,19 @@ class VoteIndex:
         if firings is not None:
             firings.active.discard(uid)
 
-    def end_suppression(self, check: str, at: float, domain: str) -> None:
+    def end_suppression(self, check: str, at: float, domain: str, counts: Callable[[str, str], bool]) -> None:
         """Record that the suppression of a check on the nodes of a domain, empty for all, ended: onsets up to
-        a time do not count there, nor their votes. Votes for other checks stay.
+        a time do not count there, nor their votes. counts: see `withdraw`.
         """
         self._ended[check, domain] = max(at, self._ended.get((check, domain), at))
         firings = self.firings.get(check)
         if firings is None:
             return
-        onsets = list(firings.latest.items())
-        for uid in [uid for uid, onset in onsets if onset <= at and self._is_in(uid, domain)]:
+        onsets = firings.latest.items()
+        ended = [uid for uid, onset in onsets if onset <= at and self._is_in(uid, domain)]
+        for uid in ended:
             firings.forget_onset(uid)
-            for name, votes in self.classes_of(check).items():
-                others = (
-                    other.latest[uid]
-                    for of, other in self.firings.items()
-                    if uid in other.latest and name in self.classes_of(of)
-                )
-                votes.replace_vote(uid, max(others, default=None))
+        self.withdraw(check, ended, counts)
 
     def explained_by_ended_domains(self, check: str) -> set[str]:
         """Return the nodes on which the latest onset of a check is from before the end of a degraded domain,
@@ -159,18 +154,24 @@ class VoteIndex:
     def _is_in(self, uid: str, domain: str) -> bool:
         return not domain or uid in self.members.nodes(domain)
 
-    def withdraw(self, check: str, uids: Iterable[str]) -> None:
-        """Withdraw the votes for a check on some nodes. Votes for other checks of its classes go with them:
-        these checks need another evaluation.
+    def withdraw(self, check: str, uids: Iterable[str], counts: Callable[[str, str], bool]) -> None:
+        """Withdraw the votes for a check on some nodes, as if it had not voted there. The other checks of its
+        classes need another evaluation. counts: returns whether another check may vote on a node.
         """
-        classes = self.classes_of(check)
-        nodes = frozenset(uids)
-        for votes in classes.values():
-            for uid in nodes:
-                votes.withdraw(uid)
+        nodes, classes = frozenset(uids), self.classes_of(check)
+        others: dict[str, dict[str, float]] = {name: {} for name in classes}
         for other, firings in self.firings.items():
-            if not classes.keys().isdisjoint(self.classes_of(other)) and not nodes.isdisjoint(firings.latest):
+            shared = classes.keys() & self.classes_of(other).keys()
+            affected = nodes & firings.latest.keys() if shared else ()
+            if affected:
                 self.changed_checks.add(other)
+            for uid in affected:
+                onset = firings.latest[uid]
+                for name in shared if counts(other, uid) else ():
+                    others[name][uid] = max(onset, others[name].get(uid, onset))
+        for name, votes in classes.items():
+            for uid in nodes:
+                votes.replace_vote(uid, others[name].get(uid))
 
     def classes_of(self, check: str) -> Mapping[str, FaultVotes]:
         """Return the votes of the fault classes in which a check may vote, by fault class."""

@@ -168,6 +168,36 @@ def test_a_leaf_is_diagnosed_by_other_checks_while_one_of_its_class_is_suppresse
     assert degraded(made) == ["fabric/p0/r2"]
 
 
+def test_votes_of_a_leaf_stay_when_another_check_of_its_class_is_suppressed() -> None:
+    made = quiet_fleet(160)
+    both = range(16, 20)
+    for number in both:
+        made.report(number, warning("port-link-downed"), warning("port-symbol-errors"))
+    for number in set(range(0, 160, 8)) - set(both):
+        made.report(number, warning("port-link-downed"))
+    advance(made, 60.0)
+    assert suppressed(made) == {"port-link-downed"}
+    assert degraded(made) == ["fabric/p0/r2"]
+
+
+def test_the_end_of_a_suppression_adds_no_votes_of_a_check_that_is_still_suppressed() -> None:
+    made = quiet_fleet(160)
+    made.report(16, warning("port-symbol-errors"))
+    votes = made.planner.diagnosis.voting.latest_votes("fabric/p0/r2", ["link"])
+    assert set(votes) == {"uid-16"}
+    advance(made, 3_600.0, 60.0)
+    for check in ("port-link-downed", "port-receive-errors"):
+        for number in range(0, 160, 8):
+            others = made.reports.get(f"uid-{number}")
+            made.report(number, *(others.findings if others is not None else ()), warning(check))
+        advance(made, 60.0)
+    assert suppressed(made) == {"port-link-downed", "port-receive-errors"}
+    incidents = made.planner.incidents[""].values()
+    made.planner.clear(next(item for item in incidents if item.cause == "port-link-downed"), made.now)
+    assert suppressed(made) == {"port-receive-errors"}
+    assert made.planner.diagnosis.voting.latest_votes("fabric/p0/r2", ["link"]) == votes
+
+
 def test_a_leaf_is_not_diagnosed_from_votes_of_a_check_that_is_suppressed() -> None:
     made = quiet_fleet(160)
     for number in (*range(16, 22), *range(0, 160, 8)):
