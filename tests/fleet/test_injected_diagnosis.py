@@ -104,6 +104,18 @@ def test_an_injected_fault_that_a_degraded_domain_would_explain_gets_no_mark_of_
     assert fleet.taints(0) == [DOMAIN, f"{QUARANTINE}gpu-bus"]
 
 
+def test_a_degraded_domain_explains_an_injected_fault_of_a_check_that_no_node_has_reported() -> None:
+    fleet = fleet_of_leaves(80, POLICY)
+    for number in range(1, LEAF):
+        fleet.report(number, replace(down(), check="port-flap", health=Health.SUSPECT))
+    wait(fleet, 120.0)
+    assert set(fleet.planner.diagnosis.degraded_domains) == {FIRST}
+    fleet.report(0, injected=(down(),))
+    wait(fleet, 120.0)
+    assert reasons(fleet, 0) == [f"reported as {FIRST}, which is degraded"]
+    assert fleet.taints(0) == [DOMAIN]
+
+
 def test_an_injected_fault_is_marked_once_the_domain_has_recovered() -> None:
     fleet = fleet_of_leaves(80, POLICY)
     fails(fleet, range(1, LEAF))

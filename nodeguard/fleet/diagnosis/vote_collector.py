@@ -125,6 +125,8 @@ class VoteCollector:
         for finding in report.findings if report is not None else ():
             warns = finding.health == Health.WARNING
             self.diagnosis.voting.add_check(finding.check, finding.topologies, warns=warns)
+        for fault in report.injections if report is not None else ():
+            self.diagnosis.voting.add_classes(fault.finding.check, fault.finding.topologies)
         voted = bool(self.diagnosis.members.paths(uid))
         self.diagnosis.set_domains(uid, (*paths, *versions) if votes else (), self._now.mono)
         if not self.diagnosis.members.paths(uid):

@@ -95,7 +95,7 @@ class VoteIndex:
 
     def vote(self, uid: str, check: str, topologies: tuple[str, ...], at: float) -> None:
         """Vote for a check on a node, with a fault that may be shared in some topologies."""
-        self._add_classes(check, topologies)
+        self.add_classes(check, topologies)
         for name, votes in self.classes_of(check).items():
             if not votes.vote_rules.keys().isdisjoint(topologies):
                 votes.vote(uid, topologies, at)
@@ -105,10 +105,11 @@ class VoteIndex:
         """Add a check that an agent reports, with the topologies in which it may vote. warns: whether its
         findings are warnings, which ask for no mark.
         """
-        self._add_classes(check, topologies)
+        self.add_classes(check, topologies)
         self._warns[check] = warns and self._warns.get(check, True)
 
-    def _add_classes(self, check: str, topologies: tuple[str, ...]) -> None:
+    def add_classes(self, check: str, topologies: tuple[str, ...]) -> None:
+        """Add the fault classes of a check, also of one that only injected faults have."""
         for votes in self._voting(check) if topologies else ():
             if not votes.vote_rules.keys().isdisjoint(topologies):
                 self._classes.setdefault(check, {})[votes.vote_class.name] = votes
