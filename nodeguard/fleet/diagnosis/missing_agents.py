@@ -51,6 +51,9 @@ class MissingAgents:
         return missing
 
     def _stopped_recently(self, uid: str, now: float) -> bool:
-        """Return whether a Node is not ready since a short time. now: seconds since the epoch."""
+        """Return whether a Node became not ready a short time ago. now: seconds since the epoch.
+
+        A time in the far future comes from another clock and proves nothing.
+        """
         node = self._state.nodes.get(uid)
-        return node is not None and not node.ready and now - node.not_ready_since <= _RECENT
+        return node is not None and not node.ready and abs(now - node.not_ready_since) <= _RECENT

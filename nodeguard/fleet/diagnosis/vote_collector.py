@@ -188,8 +188,7 @@ class VoteCollector:
         self._fires[uid] = fires.keys() | (before & reported)
         for check in fires.keys() - before:
             topologies, age = fires[check]
-            findings = (finding for finding in report.findings if finding.check == check)
-            if is_recovery(findings, before_findings, self.diagnosis.are_related):
+            if is_recovery(check, before_findings, report.findings, self.diagnosis.are_related):
                 self.diagnosis.record_active(uid, check)
             else:
                 self._vote(uid, check, topologies, age if age > _OLD else 0.0)

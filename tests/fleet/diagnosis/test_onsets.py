@@ -40,14 +40,35 @@ def test_the_warning_that_remains_after_a_recovery_is_no_onset(check: str) -> No
     assert degraded(made) == set()
 
 
-def test_a_fault_that_gets_worse_is_an_onset() -> None:
-    made = fleet()
+def test_the_warning_of_the_part_that_recovers_first_is_no_onset() -> None:
+    made, parts = fleet(), ("port/mlx5_0/1", "port/mlx5_1/1")
     for number in range(4):
-        made.report(number, lost())
+        made.report(number, replace(down(), target="node", targets=parts))
         wait(made, 60.0)
         made.after(HOURS)
     for number in range(4):
-        made.report(number, down())
+        made.report(number, replace(down(HOURS), target=parts[1]), replace(lost(), target=parts[0]))
+    wait(made, 700.0)
+    assert degraded(made) == set()
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        pytest.param([lost()], [down()], id="a fault that gets worse"),
+        pytest.param([down()], [down(HOURS), lost()], id="a warning beside a worse finding"),
+    ],
+)
+def test_a_check_that_no_recovery_explains_is_an_onset(
+    before: list[ReportedFinding], after: list[ReportedFinding]
+) -> None:
+    made = fleet()
+    for number in range(4):
+        made.report(number, *before)
+        wait(made, 60.0)
+        made.after(HOURS)
+    for number in range(4):
+        made.report(number, *after)
     wait(made, 700.0)
     assert degraded(made) == {FIRST}
 
@@ -107,7 +128,7 @@ def test_a_restart_just_after_a_rack_goes_dark_leads_to_the_diagnosis() -> None:
     assert made.marked() == list(range(LEAF))
 
 
-@pytest.mark.parametrize("unready", [0.0, 3_600.0])
+@pytest.mark.parametrize("unready", [0.0, 3_600.0, -3_600.0])
 def test_nodes_without_reports_do_not_vote_unless_they_became_not_ready_recently(unready: float) -> None:
     made = fleet()
     if unready:
