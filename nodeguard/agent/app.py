@@ -17,7 +17,7 @@ from nodeguard import __version__
 from nodeguard.agent import control
 from nodeguard.agent.agent import Agent
 from nodeguard.agent.check_reload import CheckReload, LoadedChecks, adoption_delay
-from nodeguard.agent.injected_fault import allowed_patterns
+from nodeguard.agent.injected_fault import require_option, require_policy
 from nodeguard.agent.injector import Injector
 from nodeguard.agent.instructions import FindingClearer, GpuDetacher
 from nodeguard.agent.options import AgentOptions, OptionsError, ReportingOptions
@@ -121,11 +121,13 @@ async def _run(
     if options.aggregator is not None:
         endpoints = endpoint_pool(options.config, options.aggregator, queue)
 
-    def permission(now: Instant) -> tuple[str, ...]:
-        policy = queue.policy if options.aggregator is not None else None
-        return allowed_patterns(policy, now.mono, by_options=options.allow_injection)
+    def require_permission(check: str, now: Instant) -> None:
+        if endpoints is None:
+            require_option(allowed=options.allow_injection)
+        else:
+            require_policy(check, endpoints.injection_replies(), now.mono)
 
-    injector = Injector(agent, pipeline, permission, nvml.targets_by_name if nvml else dict)
+    injector = Injector(agent, pipeline, require_permission, nvml.targets_by_name if nvml else dict)
     service = Service(agent, reporter, capture, injector.active, file, node.load_error, endpoints)
     watch_descriptors(machine, agent)
 

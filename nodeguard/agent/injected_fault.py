@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from math import isfinite
 
-from nodeguard.agent.reporting.delivery_queue import InjectionReply
+from nodeguard.agent.reporting.sender import InjectionReply
 from nodeguard.judge.formatting import fill_template, format_duration, placeholders
 from nodeguard.model.catalogue import Catalogue
 from nodeguard.model.check import Check
@@ -43,36 +43,35 @@ def require_duration(seconds: float) -> None:
         raise InjectionError(f"the duration must be more than 0 s and at most {limit}: set --for")
 
 
-def allowed_patterns(policy: InjectionReply | None, now: float, *, by_options: bool) -> tuple[str, ...]:
-    """Return the patterns of the checks that may be injected. Raises InjectionError if there are none.
-
-    policy: of the aggregator, None without one: then the options of the agent decide. now: seconds since
-    boot.
-    """
-    if policy is None:
-        if by_options:
-            return ("*",)
+def require_option(*, allowed: bool) -> None:
+    """Raise InjectionError unless the options of an agent without an aggregator allow injected faults."""
+    if not allowed:
         setting = "set allow_injection in the agent's options file, or --allow-injection"
         raise InjectionError(f"this agent allows no injected faults: {setting}")
-    if now - policy.at > _REPLY_VALID:
+
+
+def require_policy(check: str, replies: Iterable[InjectionReply], now: float) -> None:
+    """Raise InjectionError unless the policy of every aggregator allows injected faults of a check.
+
+    While a changed policy reaches one aggregator after another, any of them may be active: so all of them
+    have to allow it. replies: the latest of each; an old one does not count. now: seconds since boot.
+    """
+    valid = [reply for reply in replies if now - reply.at <= _REPLY_VALID]
+    if not valid:
         raise InjectionError(
             "the policy of the aggregator decides, and no aggregator has answered within "
             f"{_REPLY_VALID:g} s: nodeguard status --agent shows the last acknowledgements"
         )
-    if not policy.patterns:
-        remedy = "set injection.allowed: true in the policy of the aggregator"
-        raise InjectionError(f"the policy allows no injected faults: {remedy}")
-    return policy.patterns
-
-
-def require_permission(patterns: tuple[str, ...], check: str) -> None:
-    """Raise InjectionError for a check that matches none of the patterns."""
-    if not any(fnmatchcase(check, pattern) for pattern in patterns):
-        allowed = ", ".join(patterns)
-        raise InjectionError(
-            f"the policy allows no injected fault of {check}: add it to injection.checks in the policy of "
-            f"the aggregator, which has: {allowed}"
-        )
+    for reply in valid:
+        where = f"in the policy of {reply.aggregator}, and wait until it has read the change"
+        if not reply.patterns:
+            raise InjectionError(f"the policy allows no injected faults: set injection.allowed: true {where}")
+        if not any(fnmatchcase(check, pattern) for pattern in reply.patterns):
+            present = ", ".join(reply.patterns)
+            raise InjectionError(
+                f"the policy allows no injected fault of {check}, only of {present}: add it to "
+                f"injection.checks {where}"
+            )
 
 
 def find_target(verdict: Verdict, check: str, name: str, gpu_names: Mapping[str, str]) -> str:

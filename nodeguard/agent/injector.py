@@ -21,7 +21,6 @@ from nodeguard.agent.injected_fault import (
     injected_finding,
     quoted,
     require_duration,
-    require_permission,
 )
 from nodeguard.judge.formatting import format_duration
 from nodeguard.model.injection import MAX_INJECTIONS, Injection
@@ -31,8 +30,8 @@ from nodeguard.pipeline.pipeline import Pipeline
 
 logger = logging.getLogger(__name__)
 
-# Returns the patterns of the checks that may be injected at a time. Raises InjectionError if there are none.
-Permission = Callable[[Instant], tuple[str, ...]]
+# Raises InjectionError unless faults of a check may be injected at a time.
+RequirePermission = Callable[[str, Instant], None]
 
 # Returns the faults that are injected at a time.
 ActiveInjections = Callable[[Instant], tuple[Injection, ...]]
@@ -52,20 +51,20 @@ class _Active(Struct, frozen=True):
 class Injector:
     """Injects faults into the reports and metrics of an agent.
 
-    pipeline: of the agent, for the present checks. permission: see Permission. gpu_names: returns the targets
-    of GPUs by index and UUID.
+    pipeline: of the agent, for the present checks. require_permission: see RequirePermission. gpu_names:
+    returns the targets of GPUs by index and UUID.
     """
 
     def __init__(
         self,
         agent: Agent,
         pipeline: Pipeline,
-        permission: Permission,
+        require_permission: RequirePermission,
         gpu_names: Callable[[], Mapping[str, str]],
     ) -> None:
         self._agent = agent
         self._pipeline = pipeline
-        self._permission = permission
+        self._require_permission = require_permission
         self._gpu_names = gpu_names
         self._active: dict[str, _Active] = {}
         self._number = 0
@@ -92,7 +91,7 @@ class Injector:
         now = self._agent.now()
         check = find_check(self._pipeline.catalogue, request.check)
         require_duration(request.seconds)
-        require_permission(self._permission(now), check.id)
+        self._require_permission(check.id, now)
         if not any(self._agent.unread_sources()):
             self._agent.evaluate()  # with the latest readings, as they decide where a check passes
         if self._agent.verdict is None or any(self._agent.unread_sources()):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from nodeguard.agent.injected_fault import InjectionError, allowed_patterns, injected_finding
-from nodeguard.agent.reporting.delivery_queue import InjectionReply
+from nodeguard.agent.injected_fault import InjectionError, injected_finding, require_option, require_policy
+from nodeguard.agent.reporting.sender import InjectionReply
 from nodeguard.cli.check_catalogue import load_catalogue
 from nodeguard.judge.rules import compile_rules
 from nodeguard.model.finding import Finding
@@ -22,38 +22,63 @@ def injected(name: str, target: str, signals: dict[str, Scalar]) -> Finding:
     return injected_finding(check, target, [observation], UNITS, "uid 0", 0.0, 600.0)
 
 
-@pytest.mark.parametrize(
-    ("policy", "by_options", "patterns"),
-    [
-        (None, True, ("*",)),
-        (InjectionReply(("gpu-*",), 880.0), False, ("gpu-*",)),
-        (InjectionReply(("gpu-*", "port-*"), 1000.0), True, ("gpu-*", "port-*")),
-    ],
-)
-def test_the_policy_decides_and_without_an_aggregator_the_options(
-    policy: InjectionReply | None, by_options: bool, patterns: tuple[str, ...]
-) -> None:
-    assert allowed_patterns(policy, 1000.0, by_options=by_options) == patterns
+def replied(aggregator: str, *patterns: str, at: float = 1000.0) -> InjectionReply:
+    return InjectionReply(aggregator, patterns, at)
+
+
+def refusal(replies: list[InjectionReply]) -> str:
+    """Return why the replies of aggregators do not allow a fault of gpu-lost; empty if they allow it."""
+    try:
+        require_policy("gpu-lost", replies, 1000.0)
+    except InjectionError as error:
+        return str(error)
+    return ""
 
 
 @pytest.mark.parametrize(
-    ("policy", "by_options", "message"),
+    "replies",
     [
-        (None, False, "this agent allows no injected faults: set allow_injection"),
-        (InjectionReply(), True, "no aggregator has answered within 120 s: nodeguard status --agent shows"),
-        (
-            InjectionReply(("gpu-*",), 879.9),
-            True,
-            "no aggregator has answered within 120 s: nodeguard status --agent shows",
-        ),
-        (InjectionReply((), 1000.0), True, "the policy allows no injected faults: set injection.allowed"),
+        [replied("a", "gpu-*", at=880.0)],
+        [replied("a", "port-*", "gpu-*"), replied("b", "gpu-lost")],
+        [replied("a", "*"), replied("b", at=879.9), InjectionReply("c")],
     ],
 )
-def test_a_refusal_has_its_reason_and_remedy(
-    policy: InjectionReply | None, by_options: bool, message: str
-) -> None:
-    with pytest.raises(InjectionError, match=message):
-        allowed_patterns(policy, 1000.0, by_options=by_options)
+def test_a_fault_is_allowed_if_every_aggregator_that_answers_allows_it(replies: list[InjectionReply]) -> None:
+    assert refusal(replies) == ""
+
+
+NO_ANSWER = (
+    "the policy of the aggregator decides, and no aggregator has answered within 120 s: nodeguard status --agent "
+    "shows the last acknowledgements"
+)
+NO_FAULTS = (
+    "the policy allows no injected faults: set injection.allowed: true in the policy of b, and wait until it has "
+    "read the change"
+)
+NOT_THIS = (
+    "the policy allows no injected fault of gpu-lost, only of port-*, fan-*: add it to injection.checks in the "
+    "policy of b, and wait until it has read the change"
+)
+
+
+@pytest.mark.parametrize(
+    ("replies", "message"),
+    [
+        ([], NO_ANSWER),
+        ([replied("a", "*", at=879.9), InjectionReply("b")], NO_ANSWER),
+        ([replied("b")], NO_FAULTS),
+        ([replied("a", "*"), replied("b")], NO_FAULTS),
+        ([replied("a", "*"), replied("b", "port-*", "fan-*")], NOT_THIS),
+    ],
+)
+def test_a_refusal_has_its_reason_and_remedy(replies: list[InjectionReply], message: str) -> None:
+    assert refusal(replies) == message
+
+
+def test_without_an_aggregator_the_options_decide() -> None:
+    require_option(allowed=True)
+    with pytest.raises(InjectionError, match="this agent allows no injected faults: set allow_injection"):
+        require_option(allowed=False)
 
 
 def test_values_have_their_units() -> None:

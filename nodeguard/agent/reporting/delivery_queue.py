@@ -8,7 +8,6 @@ transition.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from math import inf
 
 import msgspec
 from msgspec import Raw, Struct
@@ -122,23 +121,13 @@ class DeliveryState(Struct, frozen=True):
     sequence: int = -1
 
 
-class InjectionReply(Struct, frozen=True):
-    """The policy on injected faults in the latest reply of an aggregator.
-
-    patterns: of the checks that operators may inject. at: seconds since boot, -inf before the first reply.
-    """
-
-    patterns: tuple[str, ...] = ()
-    at: float = -inf
-
-
 class DeliveryQueue:
     """Reports and instructions on their way.
 
     state: of before a restart. spools: whether changes wait for an aggregator; else they are dropped.
     on_report: called when there is something to send at once. on_instruction: called when an instruction has
     arrived. latest: the latest report and the time of its verdict; None before the first. stored: ids of
-    instructions that the state file has as done; only these may be acknowledged. policy: of the latest reply.
+    instructions that the state file has as done; only these may be acknowledged.
     """
 
     def __init__(self, state: DeliveryState | None = None, *, spools: bool = True) -> None:
@@ -149,7 +138,6 @@ class DeliveryQueue:
         self._new = list(self.state.inbox.waiting)
         self.latest: tuple[Report, Instant] | None = None
         self.stored = self.state.inbox.done
-        self.policy = InjectionReply()
         self.on_report: Callable[[], object] = lambda: None
         self.on_instruction: Callable[[], object] = lambda: None
 
@@ -202,10 +190,6 @@ class DeliveryQueue:
         self._new.extend(new)
         if new:
             self.on_instruction()
-
-    def record_policy(self, patterns: tuple[str, ...], mono: float) -> None:
-        """Record the policy on injected faults of a reply. mono: time of the reply, in seconds since boot."""
-        self.policy = InjectionReply(patterns, mono)
 
     def take_instructions(self) -> list[Instruction]:
         """Return each new instruction once; after a restart, those that were not carried out."""

@@ -13,7 +13,7 @@ from msgspec import Struct
 from nodeguard.agent.reporting.delivery_queue import DeliveryQueue
 from nodeguard.agent.reporting.endpoint import ReplicaIps, resolve_error, select_replicas
 from nodeguard.agent.reporting.http1 import DEADLINE, Transport
-from nodeguard.agent.reporting.sender import Sender
+from nodeguard.agent.reporting.sender import InjectionReply, Sender
 from nodeguard.local.backoff import backoff
 from nodeguard.local.daemon_thread import DaemonThread
 from nodeguard.model.instant import Instant
@@ -240,6 +240,10 @@ class EndpointPool:
         for replicas in self._replicas:
             by_name |= replicas.acked_at()
         return by_name
+
+    def injection_replies(self) -> tuple[InjectionReply, ...]:
+        """Return the policy of each present aggregator on injected faults."""
+        return tuple(task.sender.injection_reply for task in self._tasks())
 
     def start(self, now: Callable[[], Instant]) -> None:
         """Start to send. now: returns the time."""

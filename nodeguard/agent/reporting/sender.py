@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from math import inf
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from nodeguard.agent.reporting.delivery_queue import DeliveryQueue, SpoolEntry, decode_entry, set_age
@@ -61,6 +63,18 @@ class ReplyError(Exception):
         self.is_refused = is_refused
 
 
+class InjectionReply(Struct, frozen=True):
+    """The policy on injected faults in the latest reply of an aggregator.
+
+    aggregator: its name. patterns: of the checks that operators may inject. at: when it last acknowledged a
+    message, in seconds since boot, -inf for never.
+    """
+
+    aggregator: str
+    patterns: tuple[str, ...] = ()
+    at: float = -inf
+
+
 class Sender:
     """Sends the reports of one node to one aggregator.
 
@@ -80,7 +94,13 @@ class Sender:
         self._queue = queue
         self._jitter = jitter
         self._instruction_ids: tuple[str, ...] = ()
+        self._injectable: tuple[str, ...] = ()
         self._is_failing: bool | None = None
+
+    @property
+    def injection_reply(self) -> InjectionReply:
+        """The policy on injected faults in the latest reply."""
+        return InjectionReply(self.transport.name, self._injectable, self.endpoint.acked_at)
 
     async def send_due(self, now: Callable[[], Instant], timeout: float = DEADLINE) -> float:
         """Send one message if one is due. Return the seconds until the next is.
@@ -124,7 +144,7 @@ class Sender:
         try:
             response = await self.transport.post(encode(message), limit)
             retry_after = response.retry_after
-            reply = self._receive(response, message, now().mono)
+            reply = self._receive(response, message)
         except (EncodingError, ReplyError, TransportError) as error:
             self._is_failing = True
             logger.warning(
@@ -191,7 +211,7 @@ class Sender:
             digest=report.digest,
         )
 
-    def _receive(self, response: HttpResponse, message: Message, now: float) -> Reply:
+    def _receive(self, response: HttpResponse, message: Message) -> Reply:
         """Return the reply to a message, and queue what it has for the agent. Raises ReplyError."""
         try:
             reply, errors = read_reply(response, message)
@@ -205,7 +225,7 @@ class Sender:
                 extra={"endpoint": self.transport.name, "error": message_error},
             )
         self._queue.receive(reply.instructions)
-        self._queue.record_policy(reply.injectable, now)
+        self._injectable = reply.injectable
         self._instruction_ids = tuple(instruction.id for instruction in reply.instructions)
         return reply
 

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager
+from math import isfinite
 from pathlib import Path
 
 import pytest
@@ -105,6 +106,30 @@ async def test_every_replica_behind_a_name_gets_reports(tmp_path: Path) -> None:
         assert third.applied[-1].leaving
         assert not second.applied[-1].leaving
         assert first.connections == 1
+
+
+@pytest.mark.usefixtures("often")
+async def test_each_present_replica_has_its_policy_on_injected_faults(tmp_path: Path) -> None:
+    port, service = closed_port(), NameService(ONE, OTHER)
+    agent = Agent(tmp_path, [])
+    with ExitStack() as stack, ExitStack() as short:
+        first, second = replica_at(ONE, port, stack), replica_at(OTHER, port, short)
+        first.injectable = ("gpu-*",)
+        async with reporting(agent, service, port) as pool:
+            agent.offer("a")
+            await until_async(lambda: first.applied and second.applied)
+
+            def patterns() -> list[tuple[str, ...]]:
+                """Return the policy of each replica that has replied."""
+                return sorted(reply.patterns for reply in pool.injection_replies() if isfinite(reply.at))
+
+            await until_async(lambda: len(patterns()) == 2)
+            assert patterns() == [(), ("gpu-*",)]
+            gone(second, short)
+            service.replicas = (ONE,)
+            agent.offer("b")
+            await until_async(lambda: len(patterns()) == 1)
+            assert patterns() == [("gpu-*",)]
 
 
 @pytest.mark.usefixtures("often")

@@ -7,10 +7,10 @@ from random import Random
 import pytest
 from msgspec.structs import replace
 
-from nodeguard.agent.reporting.delivery_queue import DeliveryState, InjectionReply, Spool, append
+from nodeguard.agent.reporting.delivery_queue import DeliveryState, Spool, append
 from nodeguard.agent.reporting.endpoint_pool import EndpointPool
 from nodeguard.agent.reporting.http1 import HttpResponse
-from nodeguard.agent.reporting.sender import ReplyError, Sender, read_reply
+from nodeguard.agent.reporting.sender import InjectionReply, ReplyError, Sender, read_reply
 from nodeguard.wire.instruction import DetachGpus
 from nodeguard.wire.report import VERSION, Heartbeat
 from nodeguard.wire.report_builder import build_report
@@ -43,19 +43,20 @@ async def test_each_reply_has_the_policy_on_injected_faults(tmp_path: Path) -> N
     with receiving() as receiver:
         receiver.injectable = ("gpu-*",)
         agent = Agent(tmp_path, [receiver.address])
-        assert agent.queue.policy == InjectionReply((), -inf)
+        [sender] = agent.senders
+        assert sender.injection_reply == InjectionReply(sender.transport.name, (), -inf)
         agent.offer("a")
         await agent.turn()
-        first = agent.queue.policy
+        first = sender.injection_reply
         assert (first.patterns, first.at <= agent.now.mono) == (("gpu-*",), True)
         receiver.injectable = ()
         await agent.run(30.0)
-        assert agent.queue.policy.patterns == ()
-        assert agent.queue.policy.at > first.at
+        assert sender.injection_reply.patterns == ()
+        assert sender.injection_reply.at > first.at
         receiver.fault = lambda: "busy"
-        receiver.injectable, before = ("*",), agent.queue.policy
+        receiver.injectable, before = ("*",), sender.injection_reply
         await agent.run(30.0)
-        assert agent.queue.policy == before
+        assert sender.injection_reply == before
         await agent.close()
 
 
