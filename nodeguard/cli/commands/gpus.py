@@ -15,6 +15,7 @@ from nodeguard.cli.render.terminal import format_lines
 from nodeguard.cli.streams import as_document, print_output
 from nodeguard.cli.usage import OK, ArgumentParser, UsageError, duration
 from nodeguard.model.instant import rfc3339
+from nodeguard.model.target import function_address
 from nodeguard.wire.instruction import DetachGpus
 
 SUMMARY = "detach the agent from GPUs for a reset"
@@ -23,12 +24,9 @@ GROUP = "Node"
 # Seconds: detaching waits for the driver's current answer, and for the end of the worker that reads it.
 _TIMEOUT = 150.0
 
-# Names of GPUs: the forms that nodeguard, lspci and nvidia-smi print.
-_ADDRESS = re.compile(
-    r"(?:gpu[/ ])?(?:(?P<domain>[0-9a-f]{4,8}):)?(?P<bus>[0-9a-f]{2}):(?P<device>[0-9a-f]{2})(?:\.0)?",
-    re.IGNORECASE,
-)
-_INDEX = re.compile(r"(?:gpu )?(?P<index>[0-9]{1,3})", re.IGNORECASE)
+# Names of GPUs: the forms that nodeguard, lspci and nvidia-smi print. A GPU is function 0 of its PCI device.
+_PREFIX = re.compile(r"^gpu[/ ]", re.IGNORECASE)
+_INDEX = re.compile(r"[0-9]{1,3}")
 _UUID = re.compile(r"GPU-(?P<id>[0-9a-f-]{8,40})", re.IGNORECASE)
 
 
@@ -59,12 +57,12 @@ def gpu_name(text: str) -> str:
     text: `0000:3b:00`, `gpu/0000:3b:00`, `GPU 0000:3b:00`, `3b:00.0`, or `00000000:3B:00.0`, `3`, `GPU 3` and
     `GPU-5c8f0005-...` of nvidia-smi. Raises UsageError for any other.
     """
-    name = text.strip()
-    if (match := _ADDRESS.fullmatch(name)) is not None:
-        domain = (match["domain"] or "0").lower()
-        return f"{int(domain, 16):04x}:{match['bus'].lower()}:{match['device'].lower()}"
-    if (match := _INDEX.fullmatch(name)) is not None:
-        return str(int(match["index"]))
+    name = _PREFIX.sub("", text.strip())
+    address = function_address(name) or ""
+    if address.endswith(".0"):
+        return address.removesuffix(".0")
+    if _INDEX.fullmatch(name) is not None:
+        return str(int(name))
     if (match := _UUID.fullmatch(name)) is not None:
         return f"GPU-{match['id'].lower()}"
     raise UsageError(
