@@ -81,7 +81,10 @@ class AdmissionState:
             or len(encode_record(record).encode()) <= MAX_CAUSES_BYTES
         ):
             return None
-        reason = f"the annotation {STATE_ANNOTATION} is full: another cause would exceed its size limit"
+        reason = (
+            f"the annotation {STATE_ANNOTATION} is full: another cause would exceed its size limit; "
+            "repair another fault of this node, or clear it with nodeguard clear"
+        )
         return Restraint("annotation-size", reason)
 
     def refusal(self, request: MarkRequest) -> BudgetRefusal | None:
