@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Self
+from weakref import WeakSet
 
 import msgspec
 from aiohttp import (
+    AddrInfoType,
     ClientConnectorCertificateError,
     ClientConnectorError,
     ClientError,
@@ -45,6 +48,8 @@ _MAX_ERROR_BYTES = 64 * 1024
 # Seconds to connect, and without data until a watch is dead: a server sends a bookmark every minute.
 _CONNECT_TIMEOUT = 5.0
 _WATCH_TIMEOUT = 90.0
+# Seconds that `close` waits until all sockets are closed.
+_CLOSE_TIMEOUT = 1.0
 
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
@@ -57,8 +62,9 @@ class ApiClient:
 
     def __init__(self, access: ApiAccess) -> None:
         self._access = access
+        self._sockets: WeakSet[socket.socket] = WeakSet()
         self._session = ClientSession(
-            connector=TCPConnector(limit=0),
+            connector=TCPConnector(limit=0, socket_factory=self._create_socket),
             headers={"User-Agent": f"nodeguard/{__version__}", "Accept-Encoding": "identity"},
             cookie_jar=DummyCookieJar(),
             auto_decompress=False,
@@ -83,10 +89,29 @@ class ApiClient:
         return self._access.url
 
     async def close(self) -> None:
-        """Close all connections."""
+        """Close all connections, and return when their sockets are closed, after at most 1 s.
+
+        aiohttp ends the connection of a cancelled request with a TLS shutdown, and does not wait for the
+        server's reply. Shutting down the socket ends such a connection without that reply.
+        """
         await self._session.close()
-        # Aborted transports are closed in the next turn of the event loop.
-        await asyncio.sleep(0)
+        for sock in self._open_sockets():
+            # The connection may be lost already.
+            with suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_CLOSE_TIMEOUT):
+                while self._open_sockets():
+                    await asyncio.sleep(0)
+
+    def _create_socket(self, address: AddrInfoType) -> socket.socket:
+        family, kind, protocol, _, _ = address
+        sock = socket.socket(family, kind, protocol)
+        self._sockets.add(sock)
+        return sock
+
+    def _open_sockets(self) -> list[socket.socket]:
+        return [sock for sock in self._sockets if sock.fileno() >= 0]
 
     async def request(
         self,

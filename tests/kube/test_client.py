@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
@@ -123,6 +124,19 @@ async def test_a_request_has_a_timeout(tmp_path: Path) -> None:
             await api.request("GET", "/readyz", timeout=0.1)
         await api.close()
     assert (late.value.status, late.value.reason) == (0, "Timeout")
+
+
+async def test_a_closed_client_has_no_connection_of_a_cancelled_request(controlplane: Cluster) -> None:
+    before = set(os.listdir("/proc/self/fd"))
+    # A request takes about 4 ms: it is cancelled while it connects, during the TLS handshake, and afterwards.
+    for microseconds in range(0, 10_000, 200):
+        api = await ApiClient.connect(str(controlplane.kubeconfig))
+        request = asyncio.create_task(api.request("GET", "/api/v1/nodes"))
+        await asyncio.sleep(microseconds / 1e6)
+        request.cancel()
+        await asyncio.gather(request, return_exceptions=True)
+        await api.close()
+        assert set(os.listdir("/proc/self/fd")) <= before, f"cancelled after {microseconds} microseconds"
 
 
 async def test_a_server_with_an_untrusted_certificate_is_refused(
