@@ -8,7 +8,7 @@ import itertools
 import shutil
 import subprocess
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,10 @@ _ARGUMENTS = (
 )
 
 
+class ProtocolError(Exception):
+    """The browser did not run a method: "Inspected target navigated or closed", for example."""
+
+
 class Tab:
     """A page of the browser. messages: errors and warnings of its console, violations of its policy included.
     servers: end after the browser, so that none ends while the browser connects.
@@ -52,7 +56,7 @@ class Tab:
             await self.call(f"{domain}.enable")
 
     async def call(self, method: str, **parameters: Any) -> dict[str, Any]:
-        """Return the result of a method of the protocol."""
+        """Return the result of a method of the protocol. Raises ProtocolError."""
         number = next(self._numbers)
         answer = self._answers[number] = asyncio.get_running_loop().create_future()
         await self._socket.send_json({"id": number, "method": method, "params": parameters})
@@ -67,7 +71,7 @@ class Tab:
         await until_async(lambda: self._loads > loads)
 
     async def evaluate(self, expression: str) -> Any:
-        """Return the value of an expression of JavaScript."""
+        """Return the value of an expression of JavaScript. Raises ProtocolError if its page is replaced."""
         result = await self.call(
             "Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True
         )
@@ -75,9 +79,12 @@ class Tab:
         return result["result"].get("value")
 
     async def shows(self, expression: str) -> None:
-        """Wait until an expression is true."""
+        """Wait until an expression is true, in this page or in the page that replaces it."""
         async with asyncio.timeout(PATIENCE):
-            while not await self.evaluate(expression):
+            while True:
+                with suppress(ProtocolError):
+                    if await self.evaluate(expression):
+                        return
                 await asyncio.sleep(0.01)
 
     async def press(self, key: str, code: int) -> None:
@@ -112,7 +119,10 @@ class Tab:
             match event.get("method"):
                 case None:
                     answer = self._answers.pop(event["id"])
-                    answer.set_result(event.get("result", event))
+                    if "error" in event:
+                        answer.set_exception(ProtocolError(event["error"]["message"]))
+                    else:
+                        answer.set_result(event["result"])
                 case "Page.loadEventFired":
                     self._loads += 1
                 case "Log.entryAdded":
