@@ -31,10 +31,18 @@ def scheduled(controlplane: Cluster, namespace: str, name: str) -> Object:
     return result
 
 
+def node_of(controlplane: Cluster, namespace: str, name: str) -> object:
+    """Return the Node of a pod after it is bound. The scheduler may see the pod before the Node, and report it as
+    unschedulable first.
+    """
+    path = f"/api/v1/namespaces/{namespace}/pods/{name}"
+    return controlplane.until(lambda: controlplane.api.get(path)["spec"].get("nodeName"), "kube-scheduler")
+
+
 def test_pods_are_scheduled_on_created_nodes(controlplane: Cluster, namespace: str) -> None:
     usable_node(controlplane, "node-1")
     controlplane.api.post(f"/api/v1/namespaces/{namespace}/pods", pod("one"))
-    assert scheduled(controlplane, namespace, "one")["spec"]["nodeName"] == "node-1"
+    assert node_of(controlplane, namespace, "one") == "node-1"
 
     controlplane.api.post(f"/api/v1/namespaces/{namespace}/pods", pod("too-many", gpus=8))
     (condition,) = scheduled(controlplane, namespace, "too-many")["status"]["conditions"]
@@ -45,7 +53,7 @@ def test_pods_are_scheduled_on_created_nodes(controlplane: Cluster, namespace: s
 def test_a_taint_keeps_pods_off(controlplane: Cluster, namespace: str) -> None:
     usable_node(controlplane, "node-1")
     controlplane.api.post(f"/api/v1/namespaces/{namespace}/pods", pod("before"))
-    assert scheduled(controlplane, namespace, "before")["spec"]["nodeName"] == "node-1"
+    assert node_of(controlplane, namespace, "before") == "node-1"
 
     controlplane.api.patch("/api/v1/nodes/node-1", {"spec": {"taints": [TAINT]}})
     controlplane.api.post(f"/api/v1/namespaces/{namespace}/pods", pod("after"))
@@ -54,11 +62,7 @@ def test_a_taint_keeps_pods_off(controlplane: Cluster, namespace: str) -> None:
     assert "untolerated taint" in after["status"]["conditions"][0]["message"]
 
     controlplane.api.patch("/api/v1/nodes/node-1", {"spec": {"taints": []}})
-    path = f"/api/v1/namespaces/{namespace}/pods/after"
-    assert (
-        controlplane.until(lambda: controlplane.api.get(path)["spec"].get("nodeName"), "kube-scheduler")
-        == "node-1"
-    )
+    assert node_of(controlplane, namespace, "after") == "node-1"
 
 
 def test_each_test_begins_without_nodes(controlplane: Cluster) -> None:

@@ -100,7 +100,10 @@ class PodFleet:
         return self.site.until(condition)
 
     def is_rolled_out(self) -> bool:
-        """Return whether all pods have the current version, and are ready."""
+        """Return whether all pods have the current version, and are ready, and those of other versions have ended.
+
+        A leader that is being deleted is active until it ends.
+        """
         return self.ready(AGENT) == self.ready(AGGREGATOR) == len(self.site.nodes)
 
     def settle(self) -> None:
@@ -119,7 +122,7 @@ class PodFleet:
         current = status.get("updatedNumberScheduled", status.get("updatedReplicas", 0))
         total = status.get("currentNumberScheduled", status.get("replicas", 0))
         ready: int = status.get("numberReady", status.get("readyReplicas", 0))
-        return ready if current == total == len(self.living(workload)) else 0
+        return ready if current == total == len(pods(self.site.cluster, workload)) else 0
 
     def living(self, workload: str) -> list[Object]:
         """Return the pods of a workload that are not being deleted."""
