@@ -70,8 +70,9 @@ class WorldAgent:
     """The agent of one node.
 
     uid: of the Node that its token names. booted: when the boot began. faults: by check and target.
-    injections: likewise, of faults that an operator injected. unread: whether its data is not fresh. down: since when it sends nothing; None while it does. kubelet_stops:
-    whether its Node is about to be not ready. changes: counts its reports. sent: when it sent a heartbeat.
+    injections: likewise, of faults that an operator injected. unread: whether its data is not fresh. down: since when
+    it sends nothing; None while it does. kubelet_stops: whether its Node is about to be not ready. changes: counts its
+    reports. sent: when it sent a heartbeat.
     """
 
     def __init__(self, number: int, uid: str, now: float) -> None:

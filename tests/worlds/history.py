@@ -109,20 +109,28 @@ def random_history(seed: int) -> History:
 
 
 def _with_crash(kinds: list[str], random: Random) -> list[str]:
-    """Return steps with a crash of the aggregator, of which the new one gets the same data as the one before.
-
-    It does not get: new versions (`driver`); faults that are over (`clear`); which of the silent agents had reported
-    (`silent`, `leave`); faults that cannot be read now (`unread`); how long an agent had run when a fault began
-    (`create`, `reboot`). It may diagnose a fault a little later than an operator clears it (`dismiss`), and gets the
-    heartbeats that confirm or replace a report (`late`, `forge`) at other times.
-    """
+    """Return steps with a crash of the aggregator, of which the new one gets the same data as the one before."""
     at = random.randint(1, len(kinds))
-    before = [kind for kind in kinds[:at] if kind not in _LOST_IN_CRASH]
-    return [*before, "crash", *(kind for kind in kinds[at:] if kind not in _NOT_AFTER_CRASH)]
+    before = [kind for kind in kinds[:at] if kind not in _LOST_IN_CRASH.keys() | _NOT_WITH_CRASH.keys()]
+    if "clock" in before:
+        # The recorded time of an operator's clear is by the earlier clock.
+        before = [kind for kind in before if kind != "dismiss"]
+    return [*before, "crash", *(kind for kind in kinds[at:] if kind not in {*_NOT_WITH_CRASH, "dismiss"})]
 
 
-_NOT_AFTER_CRASH = frozenset({"create", "reboot", "dismiss", "late", "forge"})
-_LOST_IN_CRASH = _NOT_AFTER_CRASH - {"dismiss"} | {"driver", "clear", "silent", "leave", "unread"}
+# Steps that are left out before a crash, and what a new aggregator does not get after them.
+_LOST_IN_CRASH = {
+    "driver": "when a node got its version", "clear": "the faults that are over",
+    "silent": "which silent agents had reported", "leave": "which silent agents had reported",
+    "unread": "the faults that cannot be read now",
+}  # fmt: skip
+
+# Steps that are left out before and after a crash, and what the two aggregators get at different times. After it,
+# `dismiss` is left out as well: the new one may diagnose a fault a little later than an operator clears it.
+_NOT_WITH_CRASH = {
+    "create": "the age of an agent when a fault began", "reboot": "the age of an agent when a fault began",
+    "late": "the heartbeat that confirms a report", "forge": "the heartbeat that replaces a report",
+}  # fmt: skip
 
 # Steps of a world with a crash, without those that are left out, and the most seconds after each: all are within the
 # shortest window of a suppression.

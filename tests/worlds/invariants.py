@@ -119,16 +119,14 @@ class Invariants:
         self._passing = passing
 
     def _proves(self, report: Report, cause: MarkCause) -> bool:
-        """Return whether the check of a cause passes on its target, and fires nowhere; and, of the cause of an
-        injected fault, whether it is injected no more. An injected fault keeps no mark of a real one.
+        """Return whether the check of a cause passes on its target, and finds nothing there; and, of the cause
+        of an injected fault, whether it is injected no more. An injected fault keeps no mark of a real one.
         """
-        key = cause.check, cause.target
-        injected = (fault.finding for fault in report.injections)
-        if cause.injected and any((finding.check, finding.target) == key for finding in injected):
-            return False
-        return all(finding.check != cause.check for finding in report.findings) and any(
-            cause.check in group.checks and cause.target in group.targets for group in report.passing
-        )
+        injected = (fault.finding for fault in report.injections) if cause.injected else ()
+        return all(
+            finding.check != cause.check or cause.target not in {finding.target, *finding.targets}
+            for finding in (*report.findings, *injected)
+        ) and any(cause.check in group.checks and cause.target in group.targets for group in report.passing)
 
     def _counts(self, uid: str, report: Report) -> bool:
         """Return whether a report is not late, or was confirmed by a heartbeat."""
