@@ -77,7 +77,7 @@ def test_an_invalid_policy_is_reported_and_not_adopted(fleet: Fleet) -> None:
     fleet.policy.write_text(INVALID)
     aggregator.until(lambda: aggregator.metric("nodeguard_aggregator_policy_last_reload_successful") == 0)
     problem = f"{fleet.policy}:2: quarantine: 'soon' does not fit"
-    assert problem in log(fleet)
+    aggregator.until(lambda: problem in log(fleet))
 
     def policy_events() -> list[Any]:
         path = f"/api/v1/namespaces/{NAMESPACE}/events?fieldSelector=involvedObject.name={aggregator.pod}"

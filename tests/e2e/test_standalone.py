@@ -80,6 +80,12 @@ class Site:
         incidents = query_socket(self.socket, "/v1/incidents").get("incidents", ())
         return {incident["node"]: incident["state"] for incident in incidents}
 
+    def logged_incidents(self) -> list[dict[str, str]]:
+        """Return the changes of incidents in the log. A thread writes it: a line may follow the API's response."""
+        whole, _, _ = self.log.read_text().rpartition("\n")
+        lines = [json.loads(line) for line in whole.splitlines()]
+        return [line for line in lines if line["msg"] == "incident changed"]
+
 
 def insecure_settings(site: Site) -> str:
     return f"  addresses: ['http://{site.listen}/v1/messages']\n"
@@ -193,8 +199,8 @@ def test_loopback_agents_need_no_credentials_with_insecure(site: Site) -> None:
         with (bundle / "kmsg").open("a") as kernel:
             kernel.write(XID)
         until(lambda: site.states() == {"gpu-1": "Advised"}, site.log)
-        lines = [json.loads(line) for line in site.log.read_text().splitlines()]
-        incidents = [line for line in lines if line["msg"] == "incident changed"]
+        until(lambda: "Advised" in [line["state"] for line in site.logged_incidents()], site.log)
+        incidents = site.logged_incidents()
         assert {(line["node"], line["check"]) for line in incidents} == {("gpu-1", "gpu-gsp-failure")}
         assert (incidents[-1]["state"], incidents[-1]["scope"]) == ("Advised", "node gpu-1")
 
