@@ -21,7 +21,7 @@ START = CallResult(SYSTEM, "start")
 
 # Slow calls: the first access to a driver or device, which may wake up a GPU without persistence mode, and
 # fsync on a busy disk. Both can take seconds.
-_SLOW = frozenset({"start", "nvmlInit", "nvmlDeviceGetHandleByIndex", "write"})
+_SLOW = frozenset({"start", "nvmlInit", "nvmlDeviceGetHandleByIndex", "write", "set-aside"})
 
 RunStatus = Literal["waiting", "over", "died", "overdue", "stalled", "hung"]
 

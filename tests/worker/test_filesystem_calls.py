@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -93,7 +93,7 @@ def test_a_worker_that_survives_sigkill_is_hung(
         server.release()
         gone = select.poll()
         gone.register(worker._pidfd, select.POLLIN)
-        assert gone.poll(10_000), "closing /dev/fuse lets the process end"
+        assert gone.poll(PATIENCE * 1000), "closing /dev/fuse lets the process end"
         assert lane.round(mounts) == LaneResult(hung=hung), "and yet no second one is started"
     assert worker.status() == -9
 
@@ -213,7 +213,7 @@ def test_a_file_that_is_too_long_is_not_read(tmp_path: Path, monkeypatch: pytest
 def test_a_hung_disk_hangs_only_its_lane(fuse_mount: Callable[[Manner], Server]) -> None:
     server = fuse_mount("swallowing")
     request = FileRequest("read", f"{server.path}/state")
-    with filesystem_lane(deadlines=Deadlines(call=0.5, first=10.0, grace=0.5)) as lane:
+    with filesystem_lane(deadlines=Deadlines(call=0.5, first=PATIENCE, grace=0.5)) as lane:
         assert run(lane, request).failed == f"read({server.path}/state) hangs"
         assert run(lane, request).failed == f"read({server.path}/state) hangs"
         worker = lane._worker
@@ -221,12 +221,13 @@ def test_a_hung_disk_hangs_only_its_lane(fuse_mount: Callable[[Manner], Server])
         server.release()
         gone = select.poll()
         gone.register(worker._pidfd, select.POLLIN)
-        assert gone.poll(10_000)
+        assert gone.poll(PATIENCE * 1000)
 
 
-def test_a_write_has_a_longer_deadline_than_a_read() -> None:
+@pytest.mark.parametrize("name", ["write", "set-aside"])
+def test_a_call_with_fsync_has_a_longer_deadline_than_a_read(name: Literal["write", "set-aside"]) -> None:
     stage = Stage()
-    request = FileRequest("write", "/state/state", b"x")
+    request = FileRequest(name, "/state/state", b"x")
     with stage.lane as lane:
         assert lane.begin(file=request) is None
         assert stage.worker.file == request
@@ -236,4 +237,4 @@ def test_a_write_has_a_longer_deadline_than_a_read() -> None:
         assert stage.worker.status() is None
         result = stage.later(1.0) or stage.later(0.0)
     assert result == LaneResult(stalled=(CallResult(SYSTEM, request.call),))
-    assert file_result(request, result).failed == "write(/state/state) gave no answer"
+    assert file_result(request, result).failed == f"{name}(/state/state) gave no answer"

@@ -150,7 +150,7 @@ def test_after_the_death_of_a_worker_events_come_from_the_next(
         worker = lane._worker
         assert worker is not None
         worker.kill()
-        assert select.select([worker._pidfd], [], [], 5.0)[0]
+        assert select.select([worker._pidfd], [], [], PATIENCE)[0]
         assert lane.round().results
         assert [data for _, data, _ in _take(events)] == [13], "events before its death are not lost"
         double.tell(0, _XID, 79)
@@ -231,6 +231,6 @@ def test_a_worker_exits_while_its_thread_waits(
         assert worker is not None
         life = os.dup(worker._pidfd)
         leave(lane, double)
-        assert select.select([life], [], [], 5.0)[0]
+        assert select.select([life], [], [], PATIENCE)[0]
         os.close(life)
         assert worker.status() == 0

@@ -8,6 +8,7 @@ import pytest
 
 from nodeguard.worker.device_events import DeviceEventQueue
 from nodeguard.worker.process import WorkerProcess
+from tests.waiting import PATIENCE
 
 
 @pytest.fixture
@@ -22,7 +23,7 @@ def worker() -> Iterator[WorkerProcess]:
 def _wait(descriptor: int) -> None:
     ready = select.poll()
     ready.register(descriptor, select.POLLIN)
-    assert ready.poll(10_000)
+    assert ready.poll(PATIENCE * 1000)
 
 
 def _round(worker: WorkerProcess) -> bytes:
