@@ -8,6 +8,7 @@ with the script.
 from __future__ import annotations
 
 import json
+import random
 import shlex
 import shutil
 import signal
@@ -17,7 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -225,11 +226,15 @@ def _print(*lines: str, style: str = "strong") -> None:
 
 
 def _free_ports(count: int) -> list[int]:
+    """Return ports on which nothing listens, below those of connections: one could take a port too early."""
+    ports: list[int] = []
     with ExitStack() as stack:
-        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for probe in probes:
-            probe.bind(("127.0.0.1", 0))
-        return [probe.getsockname()[1] for probe in probes]
+        while len(ports) < count:
+            probe = stack.enter_context(socket.socket())
+            with suppress(OSError):
+                probe.bind(("127.0.0.1", random.randrange(16_000, 32_000)))
+                ports.append(probe.getsockname()[1])
+    return ports
 
 
 def _story(fleet: Fleet) -> None:

@@ -133,6 +133,18 @@ class Tab:
                     self.messages.append(f"console: {parameters['args']}")
 
 
+async def _first_page(session: aiohttp.ClientSession, port: str) -> dict[str, Any]:
+    """Return the page of a new browser, which may list none at first."""
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            async with session.get(f"http://127.0.0.1:{port}/json/list") as response:
+                pages = [item for item in await response.json() if item["type"] == "page"]
+            if pages:
+                [page] = pages
+                return dict(page)
+            await asyncio.sleep(0.01)
+
+
 @asynccontextmanager
 async def browser(directory: Path) -> AsyncIterator[Tab]:
     """Start a browser with an empty profile in a directory, and return its first page."""
@@ -149,8 +161,7 @@ async def browser(directory: Path) -> AsyncIterator[Tab]:
             await until_async(lambda: port_file.exists() and "\n" in port_file.read_text())
             port = port_file.read_text().split()[0]
             async with aiohttp.ClientSession() as session:
-                async with session.get(f"http://127.0.0.1:{port}/json/list") as response:
-                    [target] = [item for item in await response.json() if item["type"] == "page"]
+                target = await _first_page(session, port)
                 async with session.ws_connect(target["webSocketDebuggerUrl"], max_msg_size=0) as socket:
                     tab = Tab(socket, servers)
                     await tab.start()

@@ -31,11 +31,12 @@ class WebhookReceiver:
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 content = self.rfile.read(int(self.headers["Content-Length"]))
-                if receiver.status == 200:
+                status = receiver.status  # the test may change it meanwhile
+                if status == 200:
                     receiver.contents.append(content)
                     receiver.bodies.append(json.loads(content))
                     receiver.headers.append(dict(self.headers))
-                self.send_response(receiver.status)
+                self.send_response(status)
                 self.end_headers()
 
             def log_message(self, *_: object) -> None:

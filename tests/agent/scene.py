@@ -23,15 +23,16 @@ NEVER = 1e9
 
 def workers() -> list[str]:
     """Return the worker processes of this process; a control plane of other tests may be its child too."""
-    children = (
-        child for task in Path("/proc/self/task").glob("*/children") for child in task.read_text().split()
-    )
-    return [child for child in children if _is_worker(Path("/proc", child))]
+    children = (child for task in Path("/proc/self/task").glob("*/children") for child in _read(task).split())
+    return [child for child in children if "nodeguard.worker" in _read(Path("/proc", child, "cmdline"))]
 
 
-def _is_worker(process: Path) -> bool:
-    command = (process / "cmdline").read_bytes()  # empty for a zombie
-    return b"nodeguard.worker" in command
+def _read(file: Path) -> str:
+    """Return the text of a file of a process; empty if the process or its thread has ended."""
+    try:
+        return file.read_text(errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
 
 
 class Scripted:

@@ -146,7 +146,7 @@ async def test_a_local_instruction_is_stored_before_its_response(tmp_path: Path)
 
 
 async def test_a_lost_state_is_a_signal_for_a_day_over_restarts(tmp_path: Path) -> None:
-    node = Node(tmp_path, None, lost=("/state/state is truncated", FakeMachine().now().wall - 86_399.5))
+    node = Node(tmp_path, None, lost=("/state/state is truncated", FakeMachine().now().wall - 86_396.0))
     running = asyncio.ensure_future(node.run())
     await until_async(lambda: node.own("agent.state_load_error") == "/state/state is truncated")
     await until_async(lambda: node.own("agent.state_load_error") == "none")

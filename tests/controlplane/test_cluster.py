@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 from tests.controlplane.api import Object
 from tests.controlplane.cluster import API, Cluster, NewCluster
 from tests.controlplane.objects import GPU, node, pod
@@ -39,6 +41,16 @@ def node_of(controlplane: Cluster, namespace: str, name: str) -> object:
     return controlplane.until(lambda: controlplane.api.get(path)["spec"].get("nodeName"), "kube-scheduler")
 
 
+def rejected(controlplane: Cluster, namespace: str) -> Object:
+    """Create pods until the scheduler rejects one, and return it. The scheduler may see a pod before a taint."""
+    for number in itertools.count():
+        controlplane.api.post(f"/api/v1/namespaces/{namespace}/pods", pod(f"after-{number}", gpus=1))
+        result = scheduled(controlplane, namespace, f"after-{number}")
+        if "nodeName" not in result["spec"]:
+            return result
+    raise AssertionError
+
+
 def test_pods_are_scheduled_on_created_nodes(controlplane: Cluster, namespace: str) -> None:
     usable_node(controlplane, "node-1")
     controlplane.api.post(f"/api/v1/namespaces/{namespace}/pods", pod("one"))
@@ -56,13 +68,11 @@ def test_a_taint_keeps_pods_off(controlplane: Cluster, namespace: str) -> None:
     assert node_of(controlplane, namespace, "before") == "node-1"
 
     controlplane.api.patch("/api/v1/nodes/node-1", {"spec": {"taints": [TAINT]}})
-    controlplane.api.post(f"/api/v1/namespaces/{namespace}/pods", pod("after"))
-    after = scheduled(controlplane, namespace, "after")
-    assert "nodeName" not in after["spec"]
+    after = rejected(controlplane, namespace)
     assert "untolerated taint" in after["status"]["conditions"][0]["message"]
 
     controlplane.api.patch("/api/v1/nodes/node-1", {"spec": {"taints": []}})
-    assert node_of(controlplane, namespace, "after") == "node-1"
+    assert node_of(controlplane, namespace, after["metadata"]["name"]) == "node-1"
 
 
 def test_each_test_begins_without_nodes(controlplane: Cluster) -> None:

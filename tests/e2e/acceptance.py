@@ -205,11 +205,14 @@ class Acceptance:
                     f"enforced: {CHECK}" in " ".join(self._ask(ENFORCE, "nodeguard status").split())
                 ),
                 "enforce: the taint": lambda: scene.is_marked(self.site.cluster, NODE),
+                "enforce: the condition in `kubectl describe node`": lambda: (
+                    "NodeguardHealthy False"
+                    in " ".join(self.operator.run(ENFORCE, DESCRIBE_NODE, _for(NODE)).split())
+                ),
             },
         )
         described = self.operator.run(ENFORCE, DESCRIBE_NODE, _for(NODE))
         assert f"nodeguard.dev/quarantine={FAULT_CLASS}:NoSchedule" in described
-        assert "NodeguardHealthy False" in " ".join(described.split())
         begin = time.monotonic()
         self._create_gpu_pod("pinned", NODE)
         self._create_gpu_pod("free")

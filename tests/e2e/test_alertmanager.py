@@ -108,7 +108,7 @@ def test_each_incident_is_notified_once_and_resolved_once(tmp_path: Path, receiv
     (tmp_path / "policy.yaml").write_text(json.dumps(POLICY))
     # The shipped rules, which wait seconds in place of minutes: promtool tests them with their own times.
     rules = tmp_path / "rules.yaml"
-    rules.write_text(RULES.read_text().replace("[2m]", "[3s]").replace("for: 10m", "for: 5s"))
+    rules.write_text(RULES.read_text().replace("[2m]", "[10s]").replace("for: 10m", "for: 30s"))
     job = {"job_name": "nodeguard-aggregator", "static_configs": [{"targets": [site.metrics]}]}
     monitoring = Monitoring(tmp_path, [job], [rules], receiver, ALERTS)
     nodes = ReportingNodes(site.listen)

@@ -70,9 +70,12 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def complete_demo(directory: Path) -> Iterator[Demo]:
-    """Run a whole demo beside the interrupted one: most of its minute is waiting."""
-    with running_demo(directory) as demo:
-        yield demo
+    """Run a whole demo beside the interrupted one: most of its minute is waiting. Its processes listen already, so
+    that the other one gets other ports.
+    """
+    with running_demo(directory) as (process, log):
+        until(lambda: "gpu-6: the kernel logs a hot cable" in log.read_text(), log)
+        yield process, log
 
 
 @pytest.mark.usefixtures("complete_demo")

@@ -27,7 +27,7 @@ def fleet(shared_cluster: Cluster) -> Iterator[Fleet]:
 
 def versions_since(cluster: Cluster, version: str, name: str) -> list[Any]:
     """Return all versions of a Node after a resource version, as a watch delivers them."""
-    query = f"watch=1&resourceVersion={version}&timeoutSeconds=1&fieldSelector=metadata.name={name}"
+    query = f"watch=1&resourceVersion={version}&timeoutSeconds=5&fieldSelector=metadata.name={name}"
     events = cluster.api.text(f"/api/v1/nodes?{query}")
     return [json.loads(line)["object"] for line in events.splitlines()]
 

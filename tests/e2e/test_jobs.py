@@ -32,7 +32,7 @@ defaultMode: enforce
 gracePeriod: {{quarantine: 1s, suspect: 1s, sharedHardware: 20s}}
 budget: {{fleet: 100%, pool: 100%, domain: 100%, suspect: 100%, newDegradedDomainsPerHour: 100}}
 topologies: {{fabric: [{SPINE}, {LEAF}]}}
-diagnosis: {{enforce: [fabric], gracePeriod: 6s}}
+diagnosis: {{enforce: [fabric], gracePeriod: 20s}}
 """
 
 _HEALTHY = healthy_report(("gpu-lost", "port-link-downed"))
@@ -131,7 +131,8 @@ def test_a_gang_that_starts_badly_is_an_incident_of_its_job_and_degrades_no_swit
         # The diagnosis may come before the last reports.
         assert re.match(rf"job {job} started badly: \d+ nodes had trouble with a link", bad_start["message"])
         aggregator.until(lambda: incidents(nodes).get(other, {}).get("jobs") == [f"{namespace}/single"])
-        assert aggregator.metric('nodeguard_aggregator_job_reads_total{result="read"}') >= len(gang) + 1
+        reads = 'nodeguard_aggregator_job_reads_total{result="read"}'
+        aggregator.until(lambda: aggregator.metric(reads) >= len(gang) + 1)
         assert aggregator.metric('nodeguard_aggregator_job_reads_total{result="failed"}') == 0
         assert set(incidents(nodes)) == {f"job/{job}", other}, incidents(nodes)
         marks = {name: [taint["key"] for taint in taints(nodes, name)] for name in NODES}

@@ -78,9 +78,11 @@ def scene(tmp_path_factory: pytest.TempPathFactory, promtool: Promtool) -> Itera
 def test_both_agents_are_scraped(scene: Scene) -> None:
     both = {scene.here: 1.0, scene.healthy: 1.0}
     until(lambda: scene.query('up{job="nodeguard"}') == both, scene.log)
-    assert scene.query("scrape_samples_scraped").keys() == both.keys()
-    assert scene.query("scrape_samples_scraped")[scene.healthy] <= MAX_SERIES
-    assert scene.query('nodeguard_node_health{health="ok"}')[scene.healthy] == 1
+    # A slow scrape leaves out its samples.
+    samples = until(lambda: scene.query("scrape_samples_scraped").get(scene.healthy, 0.0), scene.log)
+    assert samples <= MAX_SERIES
+    healthy = until(lambda: scene.query('nodeguard_node_health{health="ok"}').get(scene.healthy), scene.log)
+    assert healthy == 1
 
 
 def test_metrics_without_findings_pass_promtool(scene: Scene, promtool: Promtool) -> None:

@@ -148,7 +148,9 @@ async def test_marks_are_written_before_events(api: ApiClient, controlplane: Clu
             writers.executor.set_desired(desired(listed, QUARANTINE))
         writers.may = True
         await writers.until(lambda: len(writers.outcomes) > 6)
+        writers.may = False
         assert await ours(api) == []
+        writers.may = True
         await writers.idle()
         assert len(await ours(api)) == len(names)
 

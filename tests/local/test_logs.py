@@ -9,7 +9,9 @@ from contextlib import closing
 
 import pytest
 
+from nodeguard.local import logs
 from nodeguard.local.logs import DedupFilter, LogOutput, start_logging
+from tests.waiting import PATIENCE
 
 logger = logging.getLogger("nodeguard.test")
 
@@ -89,6 +91,13 @@ def test_an_exception_is_one_field_without_a_traceback() -> None:
     assert "Traceback" not in str(line)
 
 
+@pytest.fixture
+def patient_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Close a log after all of its lines are written: half a second is short on a busy machine."""
+    monkeypatch.setattr(logs, "_CLOSE_TIMEOUT", PATIENCE)
+
+
+@pytest.mark.usefixtures("patient_end")
 def test_a_slow_reader_gets_whole_lines_in_order() -> None:
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
@@ -103,6 +112,7 @@ def test_a_slow_reader_gets_whole_lines_in_order() -> None:
     assert [line["number"] for line in received] == list(range(200))
 
 
+@pytest.mark.usefixtures("patient_end")
 def test_lines_that_do_not_fit_are_dropped_and_counted() -> None:
     reader, writer = os.pipe()
     output, received = LogOutput(writer, {}, as_json=True, max_waiting=10), list[dict[str, object]]()

@@ -18,7 +18,7 @@ from tests.sources.fake_machine import FakeMachine
 from tests.waiting import PATIENCE
 
 # Long enough for a thread to run, short enough to wait for.
-SOON = 0.05
+SOON = 0.5
 GPU = Observation("a", "gpu/0000:3b:00", signals={"x": 1})
 
 

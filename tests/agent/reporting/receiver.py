@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import ssl
 import threading
 import time
@@ -16,6 +15,7 @@ from nodeguard.wire.encoding import EncodingError, decode_message, encode
 from nodeguard.wire.instruction import Instruction, Reply
 from nodeguard.wire.report import VERSION, Report
 from nodeguard.wire.sequence import Acceptance, SequenceState, accept_message
+from tests.ports import free_ports
 from tests.waiting import PATIENCE
 
 TLS = Path(__file__).parent / "tls"
@@ -190,7 +190,4 @@ def receiving(
 
 def closed_port() -> int:
     """Return a port on which nothing listens."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port
+    return free_ports(1)[0]

@@ -21,6 +21,7 @@ from nodeguard.aggregator.backends.standalone_state import (
 from nodeguard.model.finding import Health
 from nodeguard.model.incident import Incident, IncidentState, OperatorDecision
 from tests.agent.test_agent import TOO_LARGE
+from tests.waiting import PATIENCE
 
 names = st.text(max_size=8)
 some_incidents = st.builds(
@@ -84,7 +85,7 @@ class Disk:
     def write(self, state: StandaloneState) -> int:
         self.at_once += 1
         self.most_at_once = max(self.most_at_once, self.at_once)
-        assert self.responds.wait(10.0)
+        assert self.responds.wait(PATIENCE)
         self.at_once -= 1
         if self.error:
             raise StandaloneStateError(self.error)

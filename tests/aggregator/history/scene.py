@@ -43,8 +43,14 @@ def unhealthy(after: float, number: int = 1, sequence: int = 2) -> ReportReceive
 
 
 def rows(path: Path, query: str) -> list[Any]:
-    """Return the rows of a query; of a query with one column, its values."""
-    with sqlite3.connect(path) as connection:
+    """Return the rows of a query; of a query with one column, its values. None before the file has its tables."""
+    connection = sqlite3.connect(path)
+    try:
         result = connection.execute(query).fetchall()
-    connection.close()
+    except sqlite3.OperationalError as error:
+        if "no such table" not in str(error):
+            raise
+        result = []
+    finally:
+        connection.close()
     return [row[0] if len(row) == 1 else row for row in result]

@@ -36,7 +36,7 @@ def make(path: Path) -> Iterator[Make]:
 
     yield make_writer
     for writer in writers:
-        writer.close()
+        writer.close(PATIENCE)
 
 
 def sequences(path: Path) -> list[int]:
@@ -49,7 +49,7 @@ def test_transitions_are_written_in_order_and_the_last_at_the_close(
     writer = make()
     for number in range(700):
         writer.put(received(number, number, number))
-    writer.close()
+    writer.close(PATIENCE)
     assert sequences(path) == list(range(700))
     assert (writer.added, writer.lost, writer.error, log.text()) == (700, 0, "", [])
     assert writer.size > 0
@@ -69,7 +69,7 @@ def test_transitions_wait_until_they_can_be_written(make: Make, tmp_path: Path, 
     writer.put(unhealthy(1.0))
     path.parent.parent.mkdir()
     until(lambda: not writer.error)
-    writer.close()
+    writer.close(PATIENCE)
     assert sequences(path) == [1, 2]
     assert log.messages() == ["cannot write the history", "the history is written again"]
 
@@ -88,7 +88,7 @@ def test_a_full_disk_loses_no_transition_that_fits_into_memory(make: Make, path:
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     until(lambda: not writer.error)
-    writer.close()
+    writer.close(PATIENCE)
     assert sequences(path) == list(range(1, 200))
     assert (writer.added, writer.lost) == (199, 0)
 
@@ -104,7 +104,7 @@ def test_the_latest_transitions_stay_in_memory(
     until(lambda: writer.error)
     path.parent.parent.mkdir()
     until(lambda: not writer.error)
-    writer.close()
+    writer.close(PATIENCE)
     assert len(sequences(path)) + writer.lost == 50
     assert sequences(path)[-1] == 49
     assert log.text()[-1] == f"INFO the history is written again file={path} lost={writer.lost}"
@@ -114,7 +114,7 @@ def test_a_damaged_file_is_renamed_and_a_new_one_created(make: Make, path: Path,
     path.write_bytes(b"this is no database, but another file\n" * 100)
     writer = make()
     writer.put(received(0.0))
-    writer.close()
+    writer.close(PATIENCE)
     assert sequences(path) == [1]
     assert (path.parent / "history.sqlite.damaged").read_bytes().startswith(b"this is no database")
     assert log.text() == [
@@ -134,7 +134,7 @@ def test_a_file_with_damaged_pages_is_renamed(make: Make, path: Path, log: LogLi
     path.write_bytes(data)
     writer = make()
     writer.put(received(0.0, 300))
-    writer.close()
+    writer.close(PATIENCE)
     assert rows(path, "SELECT uid FROM report") == ["uid-300"]
     assert Path(f"{path}.damaged").stat().st_size == len(data)
     assert ("renamed a damaged history" in log.messages()[0], writer.error) == (True, "")

@@ -24,21 +24,16 @@ from hypothesis import strategies as st
 from fixtures.bundles import bundle_path
 from nodeguard.agent.check_reload import adoption_delay
 from nodeguard.cli.main import main
+from tests.ports import free_address
 from tests.waiting import PATIENCE, PROMPTLY, until
 
 RECORDED = ["--from", str(bundle_path("gpu-hot"))]
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 @contextmanager
 def running(*options: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """Run an agent, and yield its process and its URL. Its socket is temporary unless --socket is set."""
-    listen = f"127.0.0.1:{free_port()}"
+    listen = free_address()
     command = [sys.executable, "-m", "nodeguard.cli.main", "agent", "--listen", listen]
     with TemporaryDirectory() as run:
         socket_option = ("--socket", f"{run}/agent.sock")
@@ -80,7 +75,7 @@ def test_a_recorded_fault_is_in_the_metrics_and_in_the_log() -> None:
 def test_once_ends_after_one_reading_of_every_source(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    listen = f"127.0.0.1:{free_port()}"
+    listen = free_address()
     assert main(["agent", "--once", "--from", str(bundle_path("gpu-off-bus")), "--listen", listen]) == 0
     assert json.loads(capfd.readouterr().err.splitlines()[-1])["msg"] == "agent stopped"
 
@@ -226,7 +221,7 @@ def test_a_log_without_a_reader_does_not_stop_the_agent() -> None:
         while True:
             os.write(writer, b"x")
     os.set_blocking(writer, True)
-    listen = f"127.0.0.1:{free_port()}"
+    listen = free_address()
     command = [sys.executable, "-m", "nodeguard.cli.main", "agent", "--listen", listen, *RECORDED]
     with subprocess.Popen(command, stderr=writer) as process:
         assert fetch(f"http://{listen}/readyz") == "ready\n"
@@ -258,7 +253,7 @@ def agent_with_idle_clients(
 
     Yields its URL, the lines of its log, and a function that ends it and returns the rest of the log.
     """
-    listen = f"127.0.0.1:{free_port()}"
+    listen = free_address()
     host, port = listen.split(":")
     command = [
         "sh",

@@ -29,7 +29,7 @@ def test_fetch_sends_the_request_and_returns_the_response(monkeypatch: pytest.Mo
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
         monkeypatch.setenv(name, "http://127.0.0.1:1")
     with serving({"/a?b=c": "grüß"}) as server:
-        assert MetadataClient(server.address).fetch(PLAIN, 5.0) == MetadataResponse(200, "grüß")
+        assert MetadataClient(server.address).fetch(PLAIN, PROMPTLY) == MetadataResponse(200, "grüß")
         assert server.asked == [("GET", "/a?b=c")]
         assert server.headers["Host"] == "169.254.169.254"
         assert server.headers["X-Mine"] == "yes"
@@ -39,12 +39,12 @@ def test_fetch_sends_the_request_and_returns_the_response(monkeypatch: pytest.Mo
 @pytest.mark.parametrize("status", [301, 400, 404, 410, 429, 500, 503])
 def test_any_other_status_is_a_response_without_a_body(status: int) -> None:
     with serving({"/a?b=c": status}) as server:
-        assert MetadataClient(server.address).fetch(PLAIN, 5.0) == MetadataResponse(status)
+        assert MetadataClient(server.address).fetch(PLAIN, PROMPTLY) == MetadataResponse(status)
 
 
 def test_a_redirect_is_not_followed() -> None:
     with serving({"/a?b=c": redirecting, "/elsewhere": "here"}) as server:
-        assert MetadataClient(server.address).fetch(PLAIN, 5.0) == MetadataResponse(302)
+        assert MetadataClient(server.address).fetch(PLAIN, PROMPTLY) == MetadataResponse(302)
         assert server.asked == [("GET", "/a?b=c")]
 
 
@@ -65,13 +65,13 @@ def test_a_redirect_is_not_followed() -> None:
 )
 def test_invalid_and_too_long_responses_are_rejected(answer: Answer, code: int) -> None:
     with serving({"/a?b=c": answer}) as server, pytest.raises(OSError, match="Errno") as caught:
-        MetadataClient(server.address).fetch(PLAIN, 5.0)
+        MetadataClient(server.address).fetch(PLAIN, PROMPTLY)
     assert (caught.value.errno, caught.value.filename) == (code, PLAIN.call)
 
 
 def test_response_of_the_maximum_length_is_complete() -> None:
     with serving({"/a?b=c": "x" * ANSWER_LIMIT}) as server:
-        assert MetadataClient(server.address).fetch(PLAIN, 5.0).body == "x" * ANSWER_LIMIT
+        assert MetadataClient(server.address).fetch(PLAIN, PROMPTLY).body == "x" * ANSWER_LIMIT
 
 
 @pytest.mark.parametrize("answer", [silent, dripping])
@@ -95,14 +95,14 @@ def test_connection_is_refused() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         with pytest.raises(ConnectionRefusedError) as caught:
-            MetadataClient(taken.getsockname()).fetch(PLAIN, 5.0)
+            MetadataClient(taken.getsockname()).fetch(PLAIN, PROMPTLY)
     assert (caught.value.errno, caught.value.filename) == (errno.ECONNREFUSED, PLAIN.call)
 
 
 def test_session_requests_one_token() -> None:
     with serving({AWS.path: "yes"}) as server:
         metadata = MetadataClient(server.address)
-        assert [metadata.fetch(AWS, 5.0), metadata.fetch(AWS, 5.0)] == [MetadataResponse(200, "yes")] * 2
+        assert [metadata.fetch(AWS, PROMPTLY), metadata.fetch(AWS, PROMPTLY)] == [MetadataResponse(200, "yes")] * 2
         assert server.asked == [("PUT", TOKEN_PATH), ("GET", AWS.path), ("GET", AWS.path)]
         assert server.headers["X-aws-ec2-metadata-token"] == TOKEN
 
@@ -110,32 +110,32 @@ def test_session_requests_one_token() -> None:
 def test_expired_token_is_renewed_once() -> None:
     with serving({AWS.path: "yes"}) as server:
         metadata = MetadataClient(server.address)
-        metadata.fetch(AWS, 5.0)
+        metadata.fetch(AWS, PROMPTLY)
         server.tokens.append("another")
         del server.asked[:]
-        assert metadata.fetch(AWS, 5.0) == MetadataResponse(200, "yes")
+        assert metadata.fetch(AWS, PROMPTLY) == MetadataResponse(200, "yes")
         assert server.asked == [("GET", AWS.path), ("PUT", TOKEN_PATH), ("GET", AWS.path)]
         server.answers[TOKEN_PATH] = "not-this-one"
         server.tokens.append("third")
         del server.asked[:]
-        assert metadata.fetch(AWS, 5.0) == MetadataResponse(401)
+        assert metadata.fetch(AWS, PROMPTLY) == MetadataResponse(401)
         assert len(server.asked) == 3
 
 
 def test_token_is_renewed_before_it_expires(monkeypatch: pytest.MonkeyPatch) -> None:
     with serving({AWS.path: "yes"}) as server:
         metadata = MetadataClient(server.address)
-        metadata.fetch(AWS, 5.0)
+        metadata.fetch(AWS, PROMPTLY)
         later = time.monotonic() + 20_001
         monkeypatch.setattr("nodeguard.sources.machines.metadata.time.monotonic", lambda: later)
-        metadata.fetch(AWS, 5.0)
+        metadata.fetch(AWS, PROMPTLY)
         assert [method for method, _ in server.asked] == ["PUT", "GET", "PUT", "GET"]
 
 
 @pytest.mark.parametrize("status", [401, 403, 410, 429, 503])
 def test_refused_token_request_fails_the_request(status: int) -> None:
     with serving({TOKEN_PATH: status, AWS.path: "yes"}) as server:
-        assert MetadataClient(server.address).fetch(AWS, 5.0) == MetadataResponse(status)
+        assert MetadataClient(server.address).fetch(AWS, PROMPTLY) == MetadataResponse(status)
         assert server.asked == [("PUT", TOKEN_PATH)]
 
 
@@ -143,7 +143,7 @@ def test_refused_token_request_fails_the_request(status: int) -> None:
 def test_without_a_token_no_request_is_sent(answer: Answer) -> None:
     with serving({TOKEN_PATH: answer, AWS.path: "yes"}) as server:
         with pytest.raises(OSError, match="Errno") as caught:
-            MetadataClient(server.address).fetch(AWS, 5.0)
+            MetadataClient(server.address).fetch(AWS, PROMPTLY)
         assert caught.value.errno == errno.EKEYREJECTED
         assert server.asked == [("PUT", TOKEN_PATH)]
 
