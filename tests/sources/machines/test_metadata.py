@@ -102,7 +102,9 @@ def test_connection_is_refused() -> None:
 def test_session_requests_one_token() -> None:
     with serving({AWS.path: "yes"}) as server:
         metadata = MetadataClient(server.address)
-        assert [metadata.fetch(AWS, PROMPTLY), metadata.fetch(AWS, PROMPTLY)] == [MetadataResponse(200, "yes")] * 2
+        assert [metadata.fetch(AWS, PROMPTLY), metadata.fetch(AWS, PROMPTLY)] == [
+            MetadataResponse(200, "yes")
+        ] * 2
         assert server.asked == [("PUT", TOKEN_PATH), ("GET", AWS.path), ("GET", AWS.path)]
         assert server.headers["X-aws-ec2-metadata-token"] == TOKEN
 
