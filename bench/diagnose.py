@@ -20,7 +20,10 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from nodeguard.cli.check_catalogue import load_catalogue
 from nodeguard.fleet.diagnosis.diagnosis import Diagnosis
+from nodeguard.fleet.diagnosis.node_evidence import NodeEvidence
+from nodeguard.fleet.state.fleet_state import FleetState
 from nodeguard.model.diagnosis import DiagnosisPolicy
+from nodeguard.model.policy import Policy
 
 NODES, LEAF, LEAVES, RACK, ROW = 7500, 28, 18, 8, 16
 RUNS, CHANGES = 7, 500
@@ -50,7 +53,7 @@ def main() -> None:
 def diagnose_from_scratch(check: str, unhealthy: Iterable[int]) -> Diagnosis:
     """Return a diagnosis that has just received everything."""
     rule = DiagnosisPolicy(classes=load_catalogue()[0].fault_classes)
-    made = Diagnosis(rule, lambda *_: False, lambda *_: {}, lambda _: {}, lambda _: set())
+    made = Diagnosis(rule, NodeEvidence(FleetState(Policy())))
     for number in range(NODES):
         leaf, rack = number // LEAF, number // RACK
         paths = (

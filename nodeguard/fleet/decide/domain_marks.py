@@ -171,15 +171,15 @@ class DomainMarks:
 
     def is_retracted(self, cause: MarkCause, uid: str, now: Instant) -> bool:
         """Return whether the suppression of its check releases a mark: the false alarm is wide, the mark was
-        set since it began, and no other source confirms the fault. A mark of the future was set before the
-        clock was set back, and may be older.
+        set since it began, and by a current report no other source confirms the fault. A mark of the future
+        was set before the clock was set back, and may be older.
         """
         suppression = self._votes.diagnosis.suppression(cause.check, uid)
         if suppression is None or not suppression.retracts:
             return False
         began = now.wall_of(suppression.began)
         is_of_episode = began - _CLOCK_TOLERANCE <= cause.since <= now.wall + _CLOCK_TOLERANCE
-        return is_of_episode and not self._votes.is_confirmed(uid, cause.check)
+        return is_of_episode and self._votes.evidence.is_unconfirmed(uid, cause.check)
 
 
 _NO_MARKS = NodeMarks()

@@ -90,7 +90,7 @@ class RestoredDiagnosis:
 
     def _domain(self, incident: Incident, marked: DegradedDomain | None, now: Instant) -> DegradedDomain:
         """Return the degraded domain of an incident. marked: as its marks have it; None without marks."""
-        self._votes.restore_symptoms(incident.symptoms)
+        self._votes.evidence.restore_symptoms(incident.symptoms)
         record = incident.diagnosis or DiagnosisRecord()
         marked_classes = marked.fault_classes if marked is not None else ()
         classes = (*record.fault_classes, *marked_classes) or (incident.cause,)

@@ -7,7 +7,8 @@ from collections.abc import Callable, Collection, Container, Iterable, Iterator,
 from msgspec.structs import replace
 
 from nodeguard.fleet.diagnosis.candidates import choose_candidates, significant_domains
-from nodeguard.fleet.diagnosis.domain_recovery import DomainRecovery, ShownFaults
+from nodeguard.fleet.diagnosis.domain_recovery import DomainRecovery
+from nodeguard.fleet.diagnosis.evidence import Evidence
 from nodeguard.fleet.diagnosis.results import (
     ALL_REPORTED,
     Candidate,
@@ -34,14 +35,14 @@ class DegradedDomains:
     """
 
     def __init__(
-        self, rule: DiagnosisPolicy, votes: VoteIndex, recurrence: Recurrence, shown_faults: ShownFaults
+        self, rule: DiagnosisPolicy, votes: VoteIndex, recurrence: Recurrence, evidence: Evidence
     ) -> None:
         self.degraded: dict[str, DegradedDomain] = {}
         self.clocks: dict[tuple[str, str], float] = {}
         self._rule = rule
         self._votes = votes
         self._recurrence = recurrence
-        self._recovery = DomainRecovery(votes, shown_faults)
+        self._recovery = DomainRecovery(votes, evidence)
         self._affected: dict[str, dict[str, Candidate]] = {
             fault_class.name: {} for fault_class in rule.classes
         }

@@ -5,13 +5,13 @@ docs/concepts/failure-domains.md has the rule and the reasons for its constants.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping
 from math import inf
 
 from nodeguard.fleet.diagnosis.candidates import new_version
 from nodeguard.fleet.diagnosis.degraded_domains import SOON, DegradedDomains
-from nodeguard.fleet.diagnosis.domain_recovery import ShownFaults
-from nodeguard.fleet.diagnosis.job_starts import FindJobStarts, JobStarts, no_job_starts
+from nodeguard.fleet.diagnosis.evidence import Evidence
+from nodeguard.fleet.diagnosis.job_starts import JobStarts
 from nodeguard.fleet.diagnosis.results import (
     JOB,
     BadJobStart,
@@ -32,27 +32,16 @@ _PART = 0.1
 
 class Diagnosis:
     """The degraded domains, suppressed checks and bad starts of jobs of a fleet, and the votes for them.
-
-    confirmed: returns whether another source confirms what a check found on a node. shown_faults: see
-    `ShownFaults`. nodes_showing: returns the onset of a check on each node that shows it, nodes_of: the nodes
-    of a domain, also those that may not vote. find_starts: returns the starts of jobs on a node.
+    evidence: answers questions about nodes.
     """
 
-    def __init__(
-        self,
-        rule: DiagnosisPolicy,
-        confirmed: Callable[[str, str], bool],
-        shown_faults: ShownFaults,
-        nodes_showing: Callable[[str], Mapping[str, float]],
-        nodes_of: Callable[[str], Set[str]],
-        find_starts: FindJobStarts = no_job_starts,
-    ) -> None:
+    def __init__(self, rule: DiagnosisPolicy, evidence: Evidence) -> None:
         recurrence = self._recurrence = Recurrence(rule)
         self.rule = rule
         self.voting = VoteIndex(rule)
-        self._domains = DegradedDomains(rule, self.voting, recurrence, shown_faults)
-        self._checks = SuppressedChecks(rule, self.voting, recurrence, confirmed, nodes_showing, nodes_of)
-        self._jobs = JobStarts(rule, self.voting, find_starts)
+        self._domains = DegradedDomains(rule, self.voting, recurrence, evidence)
+        self._checks = SuppressedChecks(rule, self.voting, recurrence, evidence)
+        self._jobs = JobStarts(rule, self.voting, evidence)
         self._evaluated: float | None = None
 
     @property
@@ -89,6 +78,7 @@ class Diagnosis:
         """Remove a Node that no longer exists."""
         self.voting.remove_node(uid, now)
         self._domains.update_node(uid, ())
+        self._checks.remove_node(uid)
 
     def vote(
         self, uid: str, check: str, topologies: Iterable[str], at: float, *, observed: bool = True
@@ -243,6 +233,7 @@ class Diagnosis:
                     doubted.add(check)
         self._domains.clear_recovered(now)
         self._checks.clear_recovered(now)
+        self._checks.update_retractions()
         if before[1] != self.suppressed_checks:
             self._domains.choose_again()
         self._evaluated = now

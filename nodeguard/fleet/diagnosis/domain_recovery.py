@@ -5,24 +5,20 @@ Times are seconds of a clock that never jumps.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
 from heapq import nlargest
 from math import ceil, inf
 
+from nodeguard.fleet.diagnosis.evidence import Evidence
 from nodeguard.fleet.diagnosis.results import DegradedDomain, fewest_nodes
 from nodeguard.fleet.diagnosis.vote_index import VoteIndex
-
-# Returns when each node of a domain last showed any of some fault classes, by uid: from the latest reports,
-# also of nodes that may not vote. The last argument is the time of the evaluation.
-ShownFaults = Callable[[str, Collection[str], float], Mapping[str, float]]
 
 
 class DomainRecovery:
     """The last time at which each node of a degraded domain showed its fault classes."""
 
-    def __init__(self, votes: VoteIndex, shown_faults: ShownFaults) -> None:
+    def __init__(self, votes: VoteIndex, evidence: Evidence) -> None:
         self._votes = votes
-        self._shown_faults = shown_faults
+        self._evidence = evidence
         self._last_shown: dict[str, dict[str, float]] = {}  # by domain and uid
 
     def take_over(self, other: DomainRecovery) -> None:
@@ -41,7 +37,7 @@ class DomainRecovery:
         """
         last_shown = self._last_shown.setdefault(degraded.domain, {})
         votes = self._votes.latest_votes(degraded.domain, degraded.fault_classes)
-        for shown in (votes, self._shown_faults(degraded.domain, degraded.fault_classes, now)):
+        for shown in (votes, self._evidence.shown_faults(degraded, self._votes, now)):
             for uid, at in shown.items():
                 last_shown[uid] = max(at, last_shown.get(uid, at))
         size = max(degraded.size, self._votes.members.size(degraded.domain))

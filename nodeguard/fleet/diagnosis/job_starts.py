@@ -7,11 +7,12 @@ docs/concepts/failure-domains.md has the rule. Times are seconds of a clock that
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from math import inf
 
 from msgspec import Struct
 
+from nodeguard.fleet.diagnosis.evidence import Evidence
 from nodeguard.fleet.diagnosis.results import BadJobStart, DegradedDomain
 from nodeguard.fleet.diagnosis.vote_index import VoteIndex
 from nodeguard.fleet.diagnosis.votes import FaultVotes
@@ -31,22 +32,6 @@ _OTHERS = 2
 # Seconds after a vote by which the jobs of its node are read. The job reader needs up to 103 s for 2,048
 # nodes, and pauses for 60 s after an error. Until then, the vote may belong to the same job.
 _READ_WITHIN = 180.0
-
-
-class JobStart(Struct, frozen=True):
-    """A start of a job on a node, and its time."""
-
-    job: str
-    at: float
-
-
-# Returns the starts of jobs on a node, by its uid.
-FindJobStarts = Callable[[str], Iterable[JobStart]]
-
-
-def no_job_starts(_uid: str) -> tuple[JobStart, ...]:
-    """Return no starts: no jobs are known."""
-    return ()
 
 
 class _JobVote(Struct, frozen=True):
@@ -75,10 +60,10 @@ class JobStarts:
     from that time or the window before, and its leaf has hardly any. Three nodes of a job are needed.
     """
 
-    def __init__(self, rule: DiagnosisPolicy, votes: VoteIndex, find_starts: FindJobStarts) -> None:
+    def __init__(self, rule: DiagnosisPolicy, votes: VoteIndex, evidence: Evidence) -> None:
         self._rule = rule
         self._votes = votes
-        self._find_starts = find_starts
+        self._evidence = evidence
         self._classes = {
             name: class_votes
             for name, class_votes in votes.votes_by_class.items()
@@ -253,7 +238,7 @@ class JobStarts:
         for uid, at in onsets.items():
             if current.get(uid) != at:
                 continue
-            for start in self._find_starts(uid):
+            for start in self._evidence.job_starts(uid):
                 first, last = start.at - _BEFORE, start.at + _AFTER
                 earliest = start.at - votes.longest_window
                 if (

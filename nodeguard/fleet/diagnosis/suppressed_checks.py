@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Set
 from heapq import nlargest
 from math import ceil, inf
 from typing import NamedTuple
@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from nodeguard.fleet.diagnosis.candidates import common_version
 from nodeguard.fleet.diagnosis.check_firings import CheckFirings, UnexplainedFirings
+from nodeguard.fleet.diagnosis.evidence import Evidence
 from nodeguard.fleet.diagnosis.results import (
     ALL_REPORTED,
     Candidate,
@@ -23,7 +24,8 @@ from nodeguard.fleet.diagnosis.vote_index import VoteIndex
 from nodeguard.model.diagnosis import DiagnosisPolicy
 
 # Marks are released only if a false alarm is at least this wide: a share of the nodes that may show it, and a
-# number of nodes. Fewer nodes may be stolen credentials; the budget of the check limits the marks that stay.
+# number of nodes without a mark of it. Fewer nodes may be stolen credentials; the budget of the check limits
+# the marks that stay.
 _RETRACTION_SHARE = 0.05
 _RETRACTION_NODES = 10
 
@@ -46,22 +48,14 @@ class SuppressedChecks:
     """
 
     def __init__(
-        self,
-        rule: DiagnosisPolicy,
-        votes: VoteIndex,
-        recurrence: Recurrence,
-        confirmed: Callable[[str, str], bool],
-        nodes_showing: Callable[[str], Mapping[str, float]],
-        nodes_of: Callable[[str], Set[str]],
+        self, rule: DiagnosisPolicy, votes: VoteIndex, recurrence: Recurrence, evidence: Evidence
     ) -> None:
         self.suppressed: dict[str, SuppressedCheck] = {}
         self.suspected: dict[str, float] = {}
         self._rule = rule
         self._votes = votes
         self._recurrence = recurrence
-        self._confirmed = confirmed
-        self._nodes_showing = nodes_showing
-        self._nodes_of = nodes_of
+        self._evidence = evidence
         self._unexplained: dict[str, UnexplainedFirings] = {}
         self._explanations: dict[str, _Explanation] = {}
         # After the episode: nodes on which the check still fires, by check.
@@ -88,6 +82,11 @@ class SuppressedChecks:
         if check in self._remaining:
             self._remaining[check].discard(uid)
 
+    def remove_node(self, uid: str) -> None:
+        """Remove a Node that no longer exists."""
+        for nodes in self._remaining.values():
+            nodes.discard(uid)
+
     def restore(self, restored: SuppressedCheck) -> None:
         """Restore a check that was suppressed before this start, without its nodes."""
         check = restored.check
@@ -99,7 +98,7 @@ class SuppressedChecks:
         # Reports may come before the recorded incidents are read: they voted.
         firings = self._votes.firings.get(check)
         latest = firings.latest if firings is not None else {}
-        for uid, at in {**latest, **self._nodes_showing(check)}.items():
+        for uid, at in {**latest, **self._evidence.nodes_showing(check)}.items():
             if self.confine(uid, check, at) and firings is not None:
                 firings.forget_onset(uid)
         if firings is not None:
@@ -120,7 +119,7 @@ class SuppressedChecks:
         suppressed = self.suppressed.get(check)
         if suppressed is None or suppressed.confined_at is None:
             return False
-        is_in_scope = not suppressed.domain or uid in self._nodes_of(suppressed.domain)
+        is_in_scope = not suppressed.domain or uid in self._evidence.nodes_of(suppressed.domain)
         if not is_in_scope or at > suppressed.confined_at + _CLOCK_TOLERANCE:
             return False
         self._remaining[check].add(uid)
@@ -134,8 +133,8 @@ class SuppressedChecks:
     def update_suspected(
         self, candidates: Collection[Candidate], explained: Callable[[str], Set[str]], now: float
     ) -> None:
-        """Update the suspected checks, and whether suppressed checks retract marks. candidates: domains that
-        may be degraded; explained: returns the nodes of the domains that are degraded for a fault class.
+        """Update the suspected checks. candidates: domains that may be degraded; explained: returns the nodes
+        of the domains that are degraded for a fault class.
         """
         votes = self._votes
         scopes = {check: self._scope(suppressed) for check, suppressed in self.suppressed.items()}
@@ -152,19 +151,23 @@ class SuppressedChecks:
             )
         ]
 
-        def caused(check: str) -> set[str]:
-            return set[str]().union(*(self._explanations[name].nodes for name in votes.classes_of(check)))
-
         def excluded(check: str) -> set[str]:
-            return caused(check).union(votes.explained_by_ended_domains(check), scopes.get(check) or ())
+            return self._caused(check).union(scopes.get(check) or ())
 
         self._unexplained = suspected_checks(checks, votes, candidates, excluded, self._rule, now)
         self.suspected = {check: self.suspected.get(check, now) for check in self._unexplained}
+
+    def update_retractions(self) -> None:
+        """Update whether the suppressed checks retract marks."""
         for check, suppressed in self.suppressed.items():
-            firings = votes.firings.get(check)
+            firings = self._votes.firings.get(check)
             if firings is not None and not suppressed.retracts and not suppressed.recovered:
-                retracts = self._is_wide(suppressed, firings, caused(check))
-                self.suppressed[check] = replace(suppressed, retracts=retracts)
+                self.suppressed[check] = replace(suppressed, retracts=self._is_wide(suppressed, firings))
+
+    def _caused(self, check: str) -> set[str]:
+        """Return the nodes on which another cause than a false alarm explains a check."""
+        explanations = (self._explanations[name].nodes for name in self._votes.classes_of(check))
+        return self._votes.explained_by_ended_domains(check).union(*explanations)
 
     def _update_explanations(
         self, candidates: Collection[Candidate], explained: Callable[[str], Set[str]]
@@ -205,8 +208,8 @@ class SuppressedChecks:
             if scope is None or not (domain and scope <= self._votes.members.nodes(domain)):
                 domain = ""
             nodes |= self._remaining.pop(check, set())
-            began = min(began, before.began)
-        confirmed = sum(1 for uid in nodes if self._confirmed(uid, check))
+            began = began if before.recovered else min(began, before.began)
+        confirmed = sum(1 for uid in nodes if self._evidence.is_confirmed(uid, check))
         suppressed = SuppressedCheck(
             check=check,
             since=now,
@@ -218,8 +221,6 @@ class SuppressedChecks:
             domain=domain,
             times=self._recurrence.times(check, now) + 1,
         )
-        if firings is not None:
-            suppressed = replace(suppressed, retracts=self._is_wide(suppressed, firings, frozenset()))
         self.suppressed[check] = suppressed
         members = self._votes.members.nodes(domain)
         affected = nodes.union(uid for uid in latest if not domain or uid in members)
@@ -238,8 +239,6 @@ class SuppressedChecks:
         self._recurrence.record_end(check, now)
         confined_at = inf if suppressed.confined_at is None else suppressed.confined_at + _CLOCK_TOLERANCE
         self._votes.end_suppression(check, min(now, confined_at), suppressed.domain, self._counts)
-        if not suppressed.domain and not suppressed.recovered:
-            self._votes.firings.pop(check, None)
 
     def clear_recovered(self, now: float) -> None:
         """End the episodes of checks that began to fire on few nodes for long enough. A check that still
@@ -255,41 +254,46 @@ class SuppressedChecks:
                 nodes = self._remaining[check] if suppressed.recovered else self._active(check)
                 suppressed = replace(suppressed, nodes=tuple(sorted(nodes)))  # noqa: PLW2901
                 self.suppressed[check] = suppressed
-            least = max(2, ceil(suppressed.size / 2))
             if suppressed.recovered:
-                if len(self._remaining[check]) + self._unproven(suppressed) < least and have_reported:
+                if have_reported and not self._still_fires(suppressed, self._remaining[check]):
                     self.clear(check, now)
                 continue
-            last = self._last_onset_of(check, least)
+            last = self._last_onset_of(check, max(2, ceil(suppressed.size / 2)))
             since = recovering_since(max(suppressed.since, last), now)
             self.suppressed[check] = replace(suppressed, recovering_since=since)
-            if not self._is_over(suppressed, least, last, now):
+            still_fires = self._still_fires(suppressed, self._active(check))
+            if not self._is_over(suppressed, last, now, still_fires=still_fires):
                 continue
-            if self._still_fires(suppressed, least):
+            if still_fires:
                 self._confine(suppressed, now)
             else:
                 self.clear(check, now)
 
     def _last_onset_of(self, check: str, nodes: int) -> float:
-        """Return when a check last began to fire on so many nodes; minus infinity for never."""
+        """Return when a check last began to fire on so many nodes without proof; minus infinity for never."""
         firings = self._votes.firings.get(check)
-        latest = list(firings.latest.values()) if firings is not None else []
+        onsets = firings.latest.items() if firings is not None else ()
+        latest = [at for uid, at in onsets if not self._is_kernel_confirmed(check, uid)]
         return nlargest(nodes, latest)[-1] if len(latest) >= nodes else -inf
 
-    def _is_over(self, suppressed: SuppressedCheck, least: int, last: float, now: float) -> bool:
-        """Return whether the episode of a suppressed check is over. last: its last onset on `least` nodes."""
+    def _is_over(self, suppressed: SuppressedCheck, last: float, now: float, *, still_fires: bool) -> bool:
+        """Return whether the episode of a suppressed check is over. last: its last onset on many nodes."""
         # A slow episode may be quiet for a while: it has to be over for as long as it took to be seen.
         waited = max(self._recurrence.clearing_time(suppressed.times), suppressed.within)
         if now - suppressed.since < waited:
             return False
-        if self._still_fires(suppressed, least) and not self._votes.only_warns(suppressed.check):
+        if still_fires and not self._votes.only_warns(suppressed.check):
             waited = max(waited, self._rule.recovery_max)
         return now - suppressed.since >= waited and last <= now - waited
 
-    def _still_fires(self, suppressed: SuppressedCheck, least: int) -> bool:
-        """Return whether a suppressed check still fires on many of the nodes of its episode."""
-        active = self._active(suppressed.check).intersection(suppressed.nodes)
-        return len(active) + self._unproven(suppressed) >= least
+    def _still_fires(self, suppressed: SuppressedCheck, nodes: Set[str]) -> bool:
+        """Return whether a suppressed check still fires on half of the nodes of its episode, or on so many
+        that they are no single faults. nodes: on which it fires now.
+        """
+        if not suppressed.recovered:
+            nodes = nodes.intersection(suppressed.nodes)
+        least = min(max(2, ceil(suppressed.size / 2)), self._rule.suppression_min_nodes)
+        return len(nodes) + self._unproven(suppressed) >= least
 
     def _unproven(self, suppressed: SuppressedCheck) -> int:
         """Return the number of nodes on which a suppressed check may still fire: without a report since the
@@ -312,25 +316,27 @@ class SuppressedChecks:
         finding true.
         """
         firings = self._votes.firings.get(check)
-        return {*self._nodes_showing(check), *(firings.active if firings is not None else ())}
+        return {*self._evidence.nodes_showing(check), *(firings.active if firings is not None else ())}
 
     def _scope(self, suppressed: SuppressedCheck) -> Set[str] | None:
         """Return the nodes on which a check is suppressed; None for all."""
         if suppressed.recovered:
             return self._remaining[suppressed.check]
-        return self._nodes_of(suppressed.domain) if suppressed.domain else None
+        return self._evidence.nodes_of(suppressed.domain) if suppressed.domain else None
 
     def _is_kernel_confirmed(self, check: str, uid: str) -> bool:
         firings = self._votes.firings.get(check)
         return firings is not None and uid in firings.kernel_confirmed
 
-    def _is_wide(self, suppressed: SuppressedCheck, firings: CheckFirings, explained: Set[str]) -> bool:
+    def _is_wide(self, suppressed: SuppressedCheck, firings: CheckFirings) -> bool:
         """Return whether a check began to fire on so many nodes that its marks of this episode are released.
-        explained: nodes with another cause.
+        The nodes with these marks do not count: they may be broken.
         """
-        scope = self._scope(suppressed)
+        check, scope = suppressed.check, self._scope(suppressed)
         nodes = {uid for uid, at in firings.latest.items() if at >= suppressed.began}
-        nodes -= firings.kernel_confirmed | explained
+        nodes -= firings.kernel_confirmed | self._caused(check)
         size = len(self._votes.members) if scope is None else len(scope)
-        affected = len(nodes) if scope is None else len(nodes & scope)
+        affected = sum(
+            1 for uid in nodes if (scope is None or uid in scope) and not self._evidence.is_marked(uid, check)
+        )
         return affected >= max(_RETRACTION_NODES, ceil(_RETRACTION_SHARE * size))

@@ -4,9 +4,12 @@ domain each.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable, Set
 
 from nodeguard.fleet.diagnosis.diagnosis import Diagnosis
+from nodeguard.fleet.diagnosis.evidence import JobStart
+from nodeguard.fleet.diagnosis.results import DegradedDomain
+from nodeguard.fleet.diagnosis.vote_index import VoteIndex
 from nodeguard.model.diagnosis import STALE_CHECK, DiagnosisPolicy
 from tests.policies import diagnosis_policy
 
@@ -28,13 +31,7 @@ class Voters:
         self.now = 1_000_000.0
         self.confirmed: set[str] = set()
         self.versions: dict[str, str] = {}
-        self.diagnosis = Diagnosis(
-            rule or diagnosis_policy(),
-            lambda uid, check: uid in self.confirmed,
-            self.shown_faults,
-            lambda check: {},
-            lambda domain: self.diagnosis.members.nodes(domain),  # noqa: PLW0108 - it does not exist yet
-        )
+        self.diagnosis = Diagnosis(rule or diagnosis_policy(), self)
         self.nodes = [
             f"{pod}-{leaf}-{node}" for pod in range(pods) for leaf in range(LEAVES) for node in range(NODES)
         ]
@@ -60,14 +57,32 @@ class Voters:
             self.now,
         )
 
-    def shown_faults(self, domain: str, fault_classes: Collection[str], now: float) -> dict[str, float]:
-        """Return the time for each node of a domain on which a check of some fault classes fires."""
-        voting = self.diagnosis.voting
+    def is_confirmed(self, uid: str, _check: str) -> bool:
+        return uid in self.confirmed
+
+    def is_marked(self, _uid: str, _check: str) -> bool:
+        return False
+
+    def nodes_showing(self, _check: str) -> dict[str, float]:
+        return {}
+
+    def nodes_of(self, domain: str) -> Set[str]:
+        return self.diagnosis.members.nodes(domain)
+
+    def job_starts(self, _uid: str) -> Iterable[JobStart]:
+        return ()
+
+    def firing(self, uid: str) -> dict[str, tuple[str, ...]]:
+        firings = self.diagnosis.voting.firings
+        return {check: VIEWS.get(check, ()) for check in firings if uid in firings[check].active}
+
+    def shown_faults(self, degraded: DegradedDomain, votes: VoteIndex, now: float) -> dict[str, float]:
+        """Return the time for each node of a domain on which a check of its fault classes fires."""
         return {
             uid: now
-            for check, firings in voting.firings.items()
-            if not voting.classes_of(check).keys().isdisjoint(fault_classes)
-            for uid in firings.active & voting.members.nodes(domain)
+            for check, firings in votes.firings.items()
+            if not votes.classes_of(check).keys().isdisjoint(degraded.fault_classes)
+            for uid in firings.active & votes.members.nodes(degraded.domain)
         }
 
     def leaf(self, pod: int, leaf: int, count: int = NODES) -> list[str]:

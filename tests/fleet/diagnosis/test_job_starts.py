@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import pytest
 
 from nodeguard.fleet.diagnosis.diagnosis import Diagnosis
-from nodeguard.fleet.diagnosis.job_starts import JobStart
+from nodeguard.fleet.diagnosis.evidence import JobStart
 from tests.fleet.diagnosis.scene import LEAVES, VIEWS, Voters
 from tests.policies import diagnosis_policy
 
@@ -20,20 +20,9 @@ class Gangs(Voters):
     def __init__(self) -> None:
         self.starts: dict[str, list[JobStart]] = {}
         super().__init__()
-        before, self.diagnosis = self.diagnosis, self._new()
-        for uid in self.nodes:
-            self.diagnosis.set_domains(uid, before.members.paths(uid), self.now)
-        self.diagnosis.evaluate(self.now - 3 * 86_400.0)
 
-    def _new(self) -> Diagnosis:
-        return Diagnosis(
-            diagnosis_policy(),
-            lambda uid, check: uid in self.confirmed,
-            self.shown_faults,
-            lambda check: {},
-            lambda domain: self.diagnosis.members.nodes(domain),  # noqa: PLW0108 - it does not exist yet
-            lambda uid: self.starts.get(uid, ()),
-        )
+    def job_starts(self, uid: str) -> Iterable[JobStart]:
+        return self.starts.get(uid, ())
 
     def start(self, nodes: Iterable[str], job: str = "a/gang") -> None:
         """Start a job on nodes now."""
@@ -211,7 +200,7 @@ def test_another_rule_continues_the_bad_starts() -> None:
     fleet.start(nodes)
     fleet.show(nodes, FLAP)
     fleet.after(15.0)
-    diagnosis = fleet._new()
+    diagnosis = Diagnosis(diagnosis_policy(), fleet)
     diagnosis.take_over(fleet.diagnosis)
     assert diagnosis.bad_starts.keys() == {"a/gang"}
     fleet.diagnosis = diagnosis

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from itertools import count
 
+from msgspec.structs import replace
+
 from nodeguard.fleet.diagnosis.node_versions import version_domains
 from nodeguard.fleet.diagnosis.vote_collector import MAX_VOTES, VOTE_INTERVAL
 from nodeguard.fleet.state.latest_report import TupleInterner, latest_report
@@ -13,6 +15,7 @@ from nodeguard.model.instant import Instant
 from nodeguard.model.policy import NodeLocation, Policy, TopologyLabels
 from nodeguard.wire.report import VERSION, Inventory, Report, ReportedComponent
 from tests.fleet.scene import Fleet, finding
+from tests.policies import diagnosis_policy
 
 
 def test_all_nodes_have_their_new_domains_from_the_next_plan_on() -> None:
@@ -45,6 +48,31 @@ def test_the_votes_of_a_node_with_ever_new_checks_are_limited() -> None:
     made.after(2 * VOTE_INTERVAL)
     made.report(0, finding("gpu-lost"))
     assert watches["gpu-lost"].active == {"uid-0", "uid-1"}
+
+
+def test_another_rule_counts_agents_that_stopped_long_ago_as_long_silent() -> None:
+    rules = diagnosis_policy(), diagnosis_policy(recovery_max=20_000.0)
+    policy = Policy(topologies=(TopologyLabels("fabric", ("pod", "rack")),), diagnosis=rules[0])
+    made = Fleet(0, policy)
+    for number in range(160):
+        made.add(number, labels={"pod": f"p{number // 40}", "rack": f"r{number // 8}"})
+    made.after(900.0)
+    quiet = set[str]()
+    # Three of a rack, and three others.
+    for number in (0, 2, 5, 50, 90, 130):
+        quiet.add(f"uid-{number}")
+        for _ in range(100):
+            made.after(900.0, quiet)
+            made.carry_out()
+    for rule in (None, rules[1]):
+        if rule is not None:
+            made.planner.set_policy(replace(policy, diagnosis=rule))
+        for _ in range(24):
+            made.after(5.0, quiet)
+            made.carry_out()
+        diagnosis = made.planner.diagnosis
+        assert (dict(diagnosis.degraded_domains), dict(diagnosis.suppressed_checks)) == ({}, {})
+        assert diagnosis.voting.firings[STALE_CHECK].active == quiet
 
 
 def test_unused_check_names_are_forgotten() -> None:

@@ -1,0 +1,46 @@
+"""The evidence about nodes that the diagnosis asks for. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Set
+from typing import Protocol
+
+from msgspec import Struct
+
+from nodeguard.fleet.diagnosis.results import DegradedDomain
+from nodeguard.fleet.diagnosis.vote_index import VoteIndex
+
+
+class JobStart(Struct, frozen=True):
+    """A start of a job on a node, and its time in seconds of the monotonic clock."""
+
+    job: str
+    at: float
+
+
+class Evidence(Protocol):
+    """Answers questions about nodes, also about those that may not vote.
+
+    Times are seconds of the monotonic clock. NodeEvidence answers from the state of the fleet.
+    """
+
+    def is_confirmed(self, uid: str, check: str) -> bool:
+        """Return whether another source confirms what a check found on a node."""
+
+    def is_marked(self, uid: str, check: str) -> bool:
+        """Return whether a node has a mark of a check."""
+
+    def shown_faults(self, degraded: DegradedDomain, votes: VoteIndex, now: float) -> Mapping[str, float]:
+        """Return when each node of a degraded domain last showed its fault classes, by uid."""
+
+    def nodes_showing(self, check: str) -> Mapping[str, float]:
+        """Return the nodes that show a check, with its onset, by uid."""
+
+    def nodes_of(self, domain: str) -> Set[str]:
+        """Return the nodes of a domain."""
+
+    def firing(self, uid: str) -> Mapping[str, tuple[str, ...]]:
+        """Return the checks that fire on a node now with fresh data, with the topologies of each."""
+
+    def job_starts(self, uid: str) -> Iterable[JobStart]:
+        """Return the starts of jobs on a node."""

@@ -1,0 +1,185 @@
+"""The evidence about nodes from their latest reports, Nodes and marks. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Set
+
+from nodeguard.fleet.diagnosis.evidence import JobStart
+from nodeguard.fleet.diagnosis.results import ALL_REPORTED, DegradedDomain
+from nodeguard.fleet.diagnosis.silent_agents import SilentAgents
+from nodeguard.fleet.diagnosis.vote_index import VoteIndex
+from nodeguard.fleet.state.fleet_state import FleetState
+from nodeguard.fleet.state.latest_report import LatestReport
+from nodeguard.fleet.state.topology.members import DomainMembers
+from nodeguard.model.diagnosis import STALE_CHECK
+from nodeguard.model.finding import DataStatus, Health
+from nodeguard.model.incident import Symptom
+from nodeguard.model.instant import Instant
+from nodeguard.wire.report import ReportedFinding
+
+# Seconds within which the findings of two checks belong together.
+_TOGETHER = 600.0
+
+# The kernel log: a driver writes to it, whatever a check does. Derived signals repeat other sources.
+_KERNEL_LOG, _DERIVED = "kmsg", "derived"
+
+
+def is_kernel_confirmed(finding: ReportedFinding) -> bool:
+    """Return whether the kernel log and another source agree in a finding: the log has a line about the
+    fault, and a reading shows it too. Two readings may be the two parts of one condition.
+    """
+    sources = {evidence.source for evidence in finding.evidence} - {_DERIVED}
+    return _KERNEL_LOG in sources and len(sources) > 1
+
+
+class NodeEvidence:
+    """Answers the questions of the diagnosis. members: all nodes by domain, also those without votes. silent:
+    the agents that stopped. now: time of the latest input.
+    """
+
+    def __init__(self, state: FleetState) -> None:
+        self.members = DomainMembers()
+        self.silent = SilentAgents(state)
+        self.now = Instant(0.0, 0.0, "")
+        self._state = state
+
+    def nodes_of(self, domain: str) -> Set[str]:
+        """Return the nodes of a domain, also those that may not vote."""
+        return self.members.nodes(domain)
+
+    def job_starts(self, uid: str) -> Iterator[JobStart]:
+        """Yield the starts of jobs on a node, in seconds of the monotonic clock."""
+        for job in self._state.jobs.jobs(uid):
+            for at in job.starts:
+                yield JobStart(job.name, self.now.mono_of(at))
+
+    def is_marked(self, uid: str, check: str) -> bool:
+        """Return whether a mark of a check is recorded on a node or one of its devices."""
+        return any(cause.check == check for _, cause in self._state.observed_marks(uid).causes())
+
+    def is_confirmed(self, uid: str, check: str) -> bool:
+        """Return whether another source confirms a check on a node: the kernel log and another source agree,
+        or another check, from another source, found something at about the same time. For a stale agent:
+        whether the kubelet is not ready either.
+        """
+        if check == STALE_CHECK:
+            node = self._state.nodes.get(uid)
+            return node is not None and not node.ready
+        report = self._state.reports.get(uid)
+        if report is None:
+            return False
+        found = list(zip(report.findings, report.began, strict=True))
+        own = [(finding, began) for finding, began in found if finding.check == check]
+        sources = {evidence.source for finding, _ in own for evidence in finding.evidence}
+        return any(is_kernel_confirmed(finding) for finding, _ in own) or any(
+            other.check != check
+            and any(evidence.source not in sources for evidence in other.evidence)
+            and any(abs(began - since) <= _TOGETHER for _, since in own)
+            for other, began in found
+        )
+
+    def is_unconfirmed(self, uid: str, check: str) -> bool:
+        """Return whether a current report proves that no other source confirms a check on a node."""
+        report = self._state.reports.get(uid)
+        return (
+            report is not None
+            and not report.late
+            and uid not in self.silent.stale
+            and not self.is_confirmed(uid, check)
+        )
+
+    def firing(self, uid: str) -> dict[str, tuple[str, ...]]:
+        """Return the checks that fire on a node with fresh data in its current report, with the topologies of
+        each.
+        """
+        report = self._state.reports.get(uid)
+        if report is None or report.late:
+            return {}
+        fresh = (finding for finding in report.findings if finding.data_status == DataStatus.FRESH)
+        return {finding.check: finding.topologies for finding in fresh}
+
+    def nodes_showing(self, check: str) -> dict[str, float]:
+        """Return the nodes that show a check in their latest report, also those that may not vote, with the
+        onset in seconds of the monotonic clock.
+        """
+        return {
+            uid: self.onset(report, check)
+            for uid, report in self._state.reports.items()
+            if uid in self._state.placements and any(finding.check == check for finding in report.findings)
+        }
+
+    def onset(self, report: LatestReport, check: str) -> float:
+        """Return when a check began to fire in a report that shows it, in seconds of the monotonic clock."""
+        found = zip(report.findings, report.began, strict=True)
+        began = min(began for finding, began in found if finding.check == check)
+        return min(self.now.mono, self.now.mono_of(began))
+
+    def shown_faults(self, degraded: DegradedDomain, votes: VoteIndex, now: float) -> dict[str, float]:
+        """Return when each node of a degraded domain last showed any of its fault classes, in seconds of the
+        monotonic clock, by uid.
+
+        A stale node shows the faults of its latest report. A node without any report shows them if it stopped
+        with the domain, or may have shown them before this start: nothing proves that they are over.
+        """
+        shown: dict[str, float] = {}
+        classes = frozenset(degraded.fault_classes)
+        counts_silence = not classes.isdisjoint(votes.classes_of(STALE_CHECK))
+        for uid in self.members.nodes(degraded.domain):
+            report = self._state.reports.get(uid)
+            if report is None:
+                is_shown = self._may_have_shown(uid, degraded, votes, now) or (
+                    counts_silence and (self.silent.was_recorded(uid) or self._stopped_with(uid, degraded))
+                )
+                times = [now] if is_shown else []
+            else:
+                times = [
+                    self._last_shown(finding, began, classes, votes, now)
+                    for finding, began in zip(report.findings, report.began, strict=True)
+                    if not classes.isdisjoint(votes.classes_of(finding.check))
+                ]
+            if counts_silence and self.silent.is_silent(uid):
+                times.append(now)
+            if times:
+                shown[uid] = max(times)
+        return shown
+
+    def _may_have_shown(self, uid: str, degraded: DegradedDomain, votes: VoteIndex, now: float) -> bool:
+        """Return whether a node without any report may have shown the fault of a domain before this start:
+        with the mark of the domain, and afterwards any node of it.
+        """
+        if not degraded.restored:
+            return False
+        marks = self._state.observed_marks(uid).node.degraded
+        is_marked = any(mark.domain == degraded.domain for mark in marks)
+        return is_marked or (votes.began is not None and now - votes.began >= ALL_REPORTED)
+
+    def _stopped_with(self, uid: str, degraded: DegradedDomain) -> bool:
+        """Return whether the kubelet of a node stopped when a domain became degraded, or later."""
+        node = self._state.nodes.get(uid)
+        if node is None or node.ready:
+            return False
+        return node.not_ready_since >= self.now.wall_of(degraded.began) - _TOGETHER
+
+    def _last_shown(
+        self,
+        finding: ReportedFinding,
+        began: float,
+        fault_classes: Collection[str],
+        votes: VoteIndex,
+        now: float,
+    ) -> float:
+        """Return when a finding last showed its fault, in seconds of the monotonic clock: now, except for a
+        warning of a past event, such as a lost link, which lasts longer than the fault. began: seconds since
+        the epoch.
+        """
+        classes = votes.classes_of(finding.check)
+        if finding.health != Health.WARNING or any(
+            classes[name].vote_class.lasting for name in classes.keys() & set(fault_classes)
+        ):
+            return now
+        latest = began + finding.age - min((item.age for item in finding.evidence), default=finding.age)
+        return min(self.now.mono, self.now.mono_of(latest))
+
+    def restore_symptoms(self, symptoms: Iterable[Symptom]) -> None:
+        """Restore which nodes had a stale agent, from the symptoms of a recorded incident of a domain."""
+        self.silent.restore(symptom.target for symptom in symptoms if symptom.check == STALE_CHECK)

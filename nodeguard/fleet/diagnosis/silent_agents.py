@@ -1,0 +1,91 @@
+"""Silent agents: those that stopped to report and did not announce their end. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Set
+
+from nodeguard.fleet.state.fleet_state import FleetState
+from nodeguard.fleet.state.liveness import MAX_START_WAIT
+from nodeguard.model.instant import Instant
+
+# Seconds after the start, and since a node became not ready, within which its agent counts as just stopped.
+_RECENT = 900.0
+
+
+class SilentAgents:
+    """The silent agents. stale: uids of all nodes with stale agents. since: when an agent became silent, in
+    seconds of the monotonic clock, by uid.
+
+    An agent that never reported to this aggregator is silent if it stopped at about the start: an earlier
+    aggregator probably had its reports. It counts as such if its kubelet stopped then, too; a node with a
+    kubelet that is ready, or was not ready long before, may never have had an agent.
+    """
+
+    def __init__(self, state: FleetState) -> None:
+        self.stale: Set[str] = frozenset()
+        self.since: dict[str, float] = {}
+        self._state = state
+        self._recorded: set[str] = set()  # names of nodes with stale agents in recorded incidents
+        self._started: float | None = None
+        self._candidates: set[str] | None = None
+        self._missing: set[str] = set()
+
+    def is_missing(self, uid: str) -> bool:
+        """Return whether the agent of a node is silent that never reported to this aggregator."""
+        return uid in self._missing
+
+    def is_silent(self, uid: str) -> bool:
+        """Return whether the agent of a node is silent."""
+        return uid in self.since
+
+    def was_recorded(self, uid: str) -> bool:
+        """Return whether a node without any report had a stale agent before this start, by an incident."""
+        placement = self._state.placements.get(uid)
+        return placement is not None and placement.name in self._recorded and uid in self.stale
+
+    def restore(self, names: Iterable[str]) -> None:
+        """Restore the names of nodes that had a stale agent before this start."""
+        self._recorded.update(names)
+
+    def remove_node(self, uid: str) -> None:
+        """Remove a Node that no longer exists."""
+        self._missing.discard(uid)
+
+    def update(self, stale: Set[str], now: Instant) -> set[str]:
+        """Update the nodes with stale agents. Returns the nodes of which the agents count as missing from
+        now on.
+        """
+        missing = self._new_missing(stale, now)
+        for uid in (stale - self.stale) | missing:
+            report = self._state.reports.get(uid)
+            if not report.leaving if report is not None else uid in self._missing:
+                self.since.setdefault(uid, now.mono)
+        for uid in self.stale - stale:
+            self.since.pop(uid, None)
+        self.stale = stale
+        return missing
+
+    def _new_missing(self, stale: Set[str], now: Instant) -> set[str]:
+        if self._started is None:
+            self._started = now.mono
+        after = now.mono - self._started
+        if self._candidates is None and after >= MAX_START_WAIT:
+            # Nodes that join later are new: their agents have not started yet.
+            self._candidates = set(stale - self._state.reports.keys())
+        if not self._candidates:
+            return set()
+        if after > _RECENT:
+            self._candidates = set()
+        self._candidates &= stale - self._state.reports.keys()
+        missing = {uid for uid in self._candidates if self._stopped_recently(uid, now.wall)}
+        self._candidates -= missing
+        self._missing |= missing
+        return missing
+
+    def _stopped_recently(self, uid: str, now: float) -> bool:
+        """Return whether a Node became not ready a short time ago. now: seconds since the epoch.
+
+        A time in the far future comes from another clock and proves nothing.
+        """
+        node = self._state.nodes.get(uid)
+        return node is not None and not node.ready and abs(now - node.not_ready_since) <= _RECENT
