@@ -287,7 +287,9 @@ class Invariants:
                 self._check_domain_release(node, mark, after)
 
     def _check_domain_release(self, node: Node, mark: DegradedMark, after: MarkRecord) -> None:
-        """A domain mark is released when too few nodes show the fault, unless another replaces it."""
+        """A domain mark is released when too few nodes show the fault, or those of too few of its children, unless
+        another replaces it.
+        """
         world = self._world
         name = mark.name or mark.domain
         if any(
@@ -305,8 +307,19 @@ class Invariants:
         for fault_class in (classes[name] for name in mark.fault_classes if name in classes):
             showing = {uid for uid in members if self._shows(uid, mark.topology, fault_class)}
             least = max(2.0, fault_class.share / 2 * len(members))
+            children, affected = (
+                {
+                    path
+                    for uid in uids
+                    for path in domains_of(world.cluster.nodes[uid])
+                    if path.startswith(f"{mark.domain}/")
+                }
+                for uids in (members, showing)
+            )
+            # Half of the children make a parent degraded, or both of two; half of these keep it degraded.
+            least_children = max(2, -(-max(2, -(-len(children) // 2)) // 2)) if children else 0
             require(
-                len(showing) < least,
+                len(showing) < least or len(affected) < least_children,
                 "a domain mark stays while its nodes show the fault",
                 f"{node.name} {mark.domain}",
                 f"{len(showing)} of {len(members)} show {fault_class.name}",

@@ -38,7 +38,7 @@ def test_a_seed_has_one_history_and_one_outcome() -> None:
 def test_a_suppressed_check_of_a_few_nodes_does_not_hide_another_that_fires_widely() -> None:
     both = (0, 5, 6, 7, 8)
     steps = (
-        Step("fault", (*both, 12, 16, 17, 21, 26), "driver-broken"),
+        Step("fault", (*both, 12, 14, 16, 17, 19, 21, 23, 26, 28, 33, 35), "driver-broken"),
         Step("forge", both, "unfamiliar checks"),
     )
     world = run_world(History(40, 6, 900.0, (), (), steps))

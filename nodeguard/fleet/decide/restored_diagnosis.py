@@ -133,9 +133,12 @@ class RestoredDiagnosis:
 
 
 def _is_part(mark: DegradedMark, degraded: DegradedDomain) -> bool:
-    """Return whether a mark is of a part that a degraded domain replaced: the diagnosis of the part ended."""
-    is_inside = mark.domain != degraded.domain and is_within(mark.domain, degraded.domain)
-    return is_inside and not set(mark.fault_classes).isdisjoint(degraded.fault_classes)
+    """Return whether a mark is of a domain that a degraded domain replaced, of which the diagnosis ended: a
+    part of it, or its parent of which it is the rest.
+    """
+    other, domain = mark.domain, degraded.domain
+    is_related = other != domain and (is_within(other, domain) or is_within(domain, other))
+    return is_related and not set(mark.fault_classes).isdisjoint(degraded.fault_classes)
 
 
 def degraded_marks(marks: Mapping[str, NodeMarks]) -> Iterator[tuple[str, DegradedMark]]:

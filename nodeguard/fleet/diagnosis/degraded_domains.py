@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Set
 
 from msgspec.structs import replace
@@ -14,6 +15,7 @@ from nodeguard.fleet.diagnosis.results import (
     Candidate,
     DegradedDomain,
     Recurrence,
+    fewest_nodes,
     recovering_since,
 )
 from nodeguard.fleet.diagnosis.vote_index import VoteIndex
@@ -27,6 +29,9 @@ SOON = 5.0
 # Weak candidates with so many parents may be chance, if the share of every other candidate is larger: a false
 # alarm of a check affects all domains alike.
 _MAX_WEAK = 2
+
+# The share of the nodes of a domain that counts as all of them.
+_MOST = 0.9
 
 
 class DegradedDomains:
@@ -42,27 +47,26 @@ class DegradedDomains:
         self._rule = rule
         self._votes = votes
         self._recurrence = recurrence
-        self._recovery = DomainRecovery(votes, evidence)
+        self._evidence = evidence
+        self._recovery = DomainRecovery(rule, votes, evidence)
         self._affected: dict[str, dict[str, Candidate]] = {
             fault_class.name: {} for fault_class in rule.classes
         }
         self._chose = -SOON
+        # Voters that moved away from a degraded domain, by domain.
+        self._moved: dict[str, set[str]] = {}
 
     def take_over(self, other: DegradedDomains) -> None:
         """Continue with the degraded domains of another diagnosis."""
         for domain, degraded in other.degraded.items():
-            fault_classes = tuple(
-                name for name in degraded.fault_classes if name in self._votes.votes_by_class
-            )
-            self.degraded[domain] = replace(degraded, fault_classes=fault_classes)
+            self.degraded[domain] = self._with_present_classes(degraded)
         self._recovery.take_over(other._recovery)
 
     def restore(self, restored: DegradedDomain) -> None:
         """Restore a domain that was degraded before this start, without its votes."""
-        classes = tuple(name for name in restored.fault_classes if name in self._votes.votes_by_class)
         size = self._votes.members.size(restored.domain)
         self.degraded.setdefault(
-            restored.domain, replace(restored, fault_classes=classes, size=size, restored=True)
+            restored.domain, replace(self._with_present_classes(restored), size=size, restored=True)
         )
 
     def restore_end(self, domain: str, fault_classes: Iterable[str], at: float) -> None:
@@ -71,16 +75,51 @@ class DegradedDomains:
             if name in self._votes.votes_by_class:
                 self._votes.votes_by_class[name].end(domain, at)
 
+    def _with_present_classes(self, degraded: DegradedDomain) -> DegradedDomain:
+        """Return a degraded domain with fault classes that exist: if none of its own does, with all that may
+        be shared in its topology, as a class may have got another name.
+        """
+        classes = self._votes.votes_by_class
+        present = tuple(name for name in degraded.fault_classes if name in classes)
+        of_topology = (name for name, votes in classes.items() if degraded.topology in votes.vote_rules)
+        return replace(degraded, fault_classes=present or tuple(of_topology))
+
     def update_node(self, uid: str, paths: Collection[str]) -> None:
         """Update the evidence against the degraded domains of a node with other domains. paths: its domains,
         none if the Node no longer exists.
         """
         for domain, degraded in list(self.degraded.items()):
-            if any(is_within(path, domain) for path in paths):
-                voters = degraded.voters
-            else:
+            voters = degraded.voters
+            if not any(is_within(path, domain) for path in paths):
                 voters = tuple(voter for voter in degraded.voters if voter != uid)
+                if paths and uid in degraded.voters:
+                    self._moved.setdefault(domain, set()).add(uid)
             self.degraded[domain] = replace(degraded, voters=voters, size=self._size(domain, voters))
+            if domain in self._moved and not self._evidence.nodes_of(domain):
+                self._rename(domain)
+
+    def _rename(self, domain: str) -> None:
+        """Rename a degraded domain without nodes to the lowest domain that its nodes have moved to, unless
+        that is a larger one: its labels have changed, not its hardware.
+        """
+        moved, degraded = self._moved.pop(domain), self.degraded[domain]
+        members, topology = self._votes.members, degraded.topology
+        counts = Counter(
+            path for uid in moved for path in members.paths(uid) if members.topology_of(path) == topology
+        )
+        paths = [path for path, count in counts.items() if count >= _MOST * len(moved)]
+        path = max(paths, key=len, default="")
+        if (
+            path
+            and path not in self.degraded
+            and members.size(path) * _MOST <= max(degraded.size, len(moved))
+        ):
+            del self.degraded[domain]
+            voters = tuple(sorted(moved & members.nodes(path)))
+            parts = (domain, *degraded.parts)
+            size = self._size(path, voters)
+            self.degraded[path] = replace(degraded, domain=path, voters=voters, size=size, parts=parts)
+            self._recovery.rename(domain, path)
 
     def choose(self, suppressed: Container[str], now: float) -> list[Candidate]:
         """Return the candidates: domains that become degraded after the settling time. suppressed: checks."""
@@ -155,8 +194,18 @@ class DegradedDomains:
         """Yield the candidates that have been chosen for long enough."""
         for candidate in candidates:
             waited = now - self.clocks[candidate.fault_class, candidate.domain]
-            if waited >= self._rule.grace_period and not self._is_weak(candidate, waited, now):
+            if (
+                waited >= self._rule.grace_period
+                and not self._is_weak(candidate, waited, now)
+                and not self._is_over(candidate)
+            ):
                 yield candidate
+
+    def _is_over(self, candidate: Candidate) -> bool:
+        """Return whether so few nodes still show a fault that lasts that its domain would recover."""
+        vote_class = self._votes.votes_by_class[candidate.fault_class].vote_class
+        active = self._votes.active_nodes(candidate.fault_class) & candidate.voters.keys()
+        return vote_class.lasting and len(active) < fewest_nodes(vote_class.share, candidate.size)
 
     def begin(self, candidate: Candidate, now: float) -> None:
         """Record that a domain is degraded from now on, unless it is already."""
@@ -180,6 +229,7 @@ class DegradedDomains:
         """Clear a domain: it is not degraded any more."""
         degraded = self.degraded.pop(domain, None)
         self._recovery.forget(domain)
+        self._moved.pop(domain, None)
         if degraded is not None:
             self._recurrence.record_end(domain, now)
             for fault_class in degraded.fault_classes:
@@ -190,8 +240,9 @@ class DegradedDomains:
                 self._votes.votes_by_class[fault_class].end(domain, now)
 
     def clear_recovered(self, now: float) -> None:
-        """Clear the domains in which hardly any node has shown a fault for long enough. A restored one waits
-        for the first reports of all agents: until then, its nodes show nothing.
+        """Clear the domains in which hardly any node has shown a fault for long enough; parts of them that
+        still show it stay degraded. A restored one waits for the first reports of all agents: until then, its
+        nodes show nothing.
         """
         began = now if self._votes.began is None else self._votes.began
         for domain, degraded in list(self.degraded.items()):
@@ -200,7 +251,12 @@ class DegradedDomains:
             if degraded.restored and now - began < ALL_REPORTED:
                 continue
             if now - degraded.since >= waited and last_shown <= now - waited:
+                parts = list(self._recovery.faulty_parts(degraded, now))
                 self.clear(domain, now)
+                for part in parts:
+                    times = self._recurrence.times(part.domain, now) + 1
+                    name = self._name(part.domain, part.fault_classes[0])
+                    self.degraded[part.domain] = replace(part, name=name, times=times)
             elif (
                 since := recovering_since(max(degraded.since, last_shown), now)
             ) != degraded.recovering_since:

@@ -206,6 +206,7 @@ class Diagnosis:
         if self._jobs.update(self.degraded_domains.values(), now):
             self._domains.choose_again()
             self._clear_explained(now)
+        self._checks.vote_for_leaves(now)
         candidates = self._domains.choose(frozenset(self._checks.fleet_wide()), now)
         affected, explained = self._domains.explanations(candidates, now)
         self._checks.update_suspected(

@@ -20,6 +20,9 @@ from nodeguard.wire.report import ReportedFinding
 # Seconds within which the findings of two checks belong together.
 _TOGETHER = 600.0
 
+# Seconds after which a node without any report has no agent.
+_NO_AGENT = 86_400.0
+
 # The kernel log: a driver writes to it, whatever a check does. Derived signals repeat other sources.
 _KERNEL_LOG, _DERIVED = "kmsg", "derived"
 
@@ -54,8 +57,11 @@ class NodeEvidence:
                 yield JobStart(job.name, self.now.mono_of(at))
 
     def is_marked(self, uid: str, check: str) -> bool:
-        """Return whether a mark of a check is recorded on a node or one of its devices."""
-        return any(cause.check == check for _, cause in self._state.observed_marks(uid).causes())
+        """Return whether a mark of a check is recorded on a node or one of its devices; injected ones do not
+        count.
+        """
+        causes = self._state.observed_marks(uid).causes()
+        return any(cause.check == check and not cause.injected for _, cause in causes)
 
     def is_confirmed(self, uid: str, check: str) -> bool:
         """Return whether another source confirms a check on a node: the kernel log and another source agree,
@@ -145,13 +151,14 @@ class NodeEvidence:
 
     def _may_have_shown(self, uid: str, degraded: DegradedDomain, votes: VoteIndex, now: float) -> bool:
         """Return whether a node without any report may have shown the fault of a domain before this start:
-        with the mark of the domain, and afterwards any node of it.
+        with the mark of the domain, and afterwards any node of it. A node that is ready and has not reported
+        for a day has no agent.
         """
-        if not degraded.restored:
+        node, after = self._state.nodes.get(uid), 0.0 if votes.began is None else now - votes.began
+        if not degraded.restored or (node is not None and node.ready and after >= _NO_AGENT):
             return False
         marks = self._state.observed_marks(uid).node.degraded
-        is_marked = any(mark.domain == degraded.domain for mark in marks)
-        return is_marked or (votes.began is not None and now - votes.began >= ALL_REPORTED)
+        return after >= ALL_REPORTED or any(mark.domain == degraded.domain for mark in marks)
 
     def _stopped_with(self, uid: str, degraded: DegradedDomain) -> bool:
         """Return whether the kubelet of a node stopped when a domain became degraded, or later."""

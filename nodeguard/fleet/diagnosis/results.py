@@ -40,7 +40,8 @@ class DegradedDomain(Struct, frozen=True):
     size: number of its nodes, with them. siblings: number of sibling domains;
     elsewhere: number of their nodes with the same fault. times: number of recent diagnoses. restored: whether
     only marks or incidents report it, from before the start. recovering_since: since when too few nodes show
-    the fault; None while enough do, and in the first minutes. parts: degraded domains that it replaced.
+    the fault; None while enough do, and in the first minutes. parts: degraded domains that it replaced:
+    narrower ones, or a wider one that recovered except for this part.
     """
 
     name: str

@@ -164,6 +164,20 @@ class SuppressedChecks:
             if firings is not None and not suppressed.retracts and not suppressed.recovered:
                 self.suppressed[check] = replace(suppressed, retracts=self._is_wide(suppressed, firings))
 
+    def vote_for_leaves(self, now: float) -> None:
+        """Have nodes vote for checks that are suppressed, where one domain has more new onsets than the false
+        alarm explains: shared hardware may fail during a false alarm of the same check.
+        """
+        for check in self.suppressed.keys() & self._votes.changed_checks:
+            suppressed, firings = self.suppressed[check], self._votes.firings.get(check)
+            if firings is None or suppressed.recovered:
+                continue
+            onsets = {uid: at for uid, at in firings.latest.items() if at > suppressed.since}
+            episode = len(firings.latest) / max(1.0, now - suppressed.began)
+            for uid in self._votes.concentrated(check, onsets, episode, now):
+                topologies = self._evidence.firing(uid).get(check, ())
+                self._votes.vote(uid, check, topologies, onsets[uid])
+
     def _caused(self, check: str) -> set[str]:
         """Return the nodes on which another cause than a false alarm explains a check."""
         explanations = (self._explanations[name].nodes for name in self._votes.classes_of(check))
@@ -273,7 +287,8 @@ class SuppressedChecks:
         """Return when a check last began to fire on so many nodes without proof; minus infinity for never."""
         firings = self._votes.firings.get(check)
         onsets = firings.latest.items() if firings is not None else ()
-        latest = [at for uid, at in onsets if not self._is_kernel_confirmed(check, uid)]
+        caused = self._caused(check) if firings is not None else ()
+        latest = [at for uid, at in onsets if uid not in caused and not self._is_kernel_confirmed(check, uid)]
         return nlargest(nodes, latest)[-1] if len(latest) >= nodes else -inf
 
     def _is_over(self, suppressed: SuppressedCheck, last: float, now: float, *, still_fires: bool) -> bool:
@@ -291,7 +306,7 @@ class SuppressedChecks:
         that they are no single faults. nodes: on which it fires now.
         """
         if not suppressed.recovered:
-            nodes = nodes.intersection(suppressed.nodes)
+            nodes = nodes & frozenset(suppressed.nodes)
         least = min(max(2, ceil(suppressed.size / 2)), self._rule.suppression_min_nodes)
         return len(nodes) + self._unproven(suppressed) >= least
 
@@ -306,7 +321,7 @@ class SuppressedChecks:
         firings, scope = self._votes.firings.get(suppressed.check), self._scope(suppressed)
         active = self._active(suppressed.check)
         if firings is not None:
-            active -= firings.kernel_confirmed
+            active -= firings.kernel_confirmed | self._caused(suppressed.check)
             firings.forget_onsets()
         self._remaining[suppressed.check] = active if scope is None else active & scope
         self.suppressed[suppressed.check] = replace(suppressed, confined_at=now, recovering_since=None)

@@ -174,6 +174,13 @@ class VoteIndex:
             for uid in nodes:
                 votes.replace_vote(uid, others[name].get(uid))
 
+    def concentrated(self, check: str, onsets: Mapping[str, float], rate: float, now: float) -> Iterator[str]:
+        """Yield the nodes of lowest domains that have more onsets of a check than the others. onsets: latest,
+        by uid; rate: of the check in the fleet, in nodes a second.
+        """
+        for votes in self.classes_of(check).values():
+            yield from votes.concentrated(onsets, rate / max(1, len(self.members)), now)
+
     def classes_of(self, check: str) -> Mapping[str, FaultVotes]:
         """Return the votes of the fault classes in which a check may vote, by fault class."""
         return self._classes.get(check, _NONE)

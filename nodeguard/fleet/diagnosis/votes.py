@@ -12,7 +12,7 @@ from math import inf
 from nodeguard.fleet.diagnosis.results import VoteTally
 from nodeguard.fleet.diagnosis.significance import OnsetRate, fewest_significant, significance
 from nodeguard.fleet.state.topology.members import DomainMembers
-from nodeguard.model.diagnosis import DiagnosisPolicy, FaultClass, VoteTopology
+from nodeguard.model.diagnosis import LOCATION_TOPOLOGIES, DiagnosisPolicy, FaultClass, VoteTopology
 
 _DAY = 86_400.0
 _NONE: dict[str, float] = {}
@@ -188,6 +188,32 @@ class FaultVotes:
         """Return whether so many voters of `size` nodes within a window are more than chance explains."""
         chance = self._chance(self._usual_rate(now), window)
         return significance(voters, size, chance) >= self._rule.significance_exponent
+
+    def concentrated(self, onsets: Mapping[str, float], rate: float, now: float) -> Iterator[str]:
+        """Yield the nodes with an onset and no vote in the lowest domains of locations that have more of them
+        than the other domains, and than a rate explains. onsets: latest, by uid; rate: of one node a second.
+        """
+        by_leaf: dict[str, set[str]] = {}
+        for uid in onsets:
+            for path in self._members.paths(uid):
+                topology = self._members.topology_of(path)
+                if (
+                    topology in self.vote_rules
+                    and topology in LOCATION_TOPOLOGIES
+                    and not self._members.children(path)
+                ):
+                    by_leaf.setdefault(path, set()).add(uid)
+        for window in self.vote_class.windows:
+            recent = {uid for uid, at in onsets.items() if at > now - window}
+            usual = max(rate, self._usual_rate(now))
+            for leaf, uids in by_leaf.items():
+                size, nodes = self._members.size(leaf), uids & recent
+                if len(nodes) < max(self._rule.min_nodes, self.vote_class.share * size):
+                    continue
+                elsewhere = len(recent - nodes) / max(1, len(self._members) - size)
+                chance = max(self._chance(usual, window), min(0.999, self._rule.rate_margin * elsewhere))
+                if significance(len(nodes), size, chance) >= self._rule.significance_exponent:
+                    yield from (uid for uid in nodes if self._latest.get(uid) != onsets[uid])
 
     def tally(self, path: str, now: float) -> VoteTally:
         """Return the votes in a domain now, within the window in which it is nearest to degraded."""
