@@ -167,7 +167,9 @@ def _nodes(kind: str, nodes: int, leaf: int, random: Random) -> tuple[int, ...]:
         first = random.randrange(nodes // leaf) * leaf
         return tuple(range(first, first + random.randint(max(1, leaf // 2), leaf)))
     if shape < 0.55 and kind in {"fault", "clear", "silent", "return", "driver", "escalate", "unread"}:
-        return tuple(sorted(random.sample(range(nodes), random.randint(min(5, nodes), nodes))))
+        return tuple(
+            sorted(random.sample(range(nodes), random.randint(min(5, nodes), max(5, nodes * 2 // 3))))
+        )
     return tuple(sorted(random.sample(range(nodes), random.randint(1, 3))))
 
 

@@ -24,7 +24,7 @@ from nodeguard.wire.sequence import Acceptance
 from tests.worlds.campaign import run_world
 from tests.worlds.history import random_history
 
-WORLDS = 300
+WORLDS = 100
 _release = ReleaseTracker.release
 
 # By defect: the object, its attribute, and the replacement.
