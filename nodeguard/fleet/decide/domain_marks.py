@@ -172,10 +172,13 @@ class DomainMarks:
     def is_retracted(self, cause: MarkCause, uid: str, now: Instant) -> bool:
         """Return whether the suppression of its check releases a mark: the false alarm is wide, the mark was
         set since it began, and by a current report no other source confirms the fault. A mark of the future
-        was set before the clock was set back, and may be older.
+        was set before the clock was set back, and may be older. After a jump of the clock in the episode, no
+        mark has a comparable time.
         """
         suppression = self._votes.diagnosis.suppression(cause.check, uid)
         if suppression is None or not suppression.retracts:
+            return False
+        if self._votes.evidence.clock_jumped_at > suppression.began:
             return False
         began = now.wall_of(suppression.began)
         is_of_episode = began - _CLOCK_TOLERANCE <= cause.since <= now.wall + _CLOCK_TOLERANCE

@@ -122,7 +122,8 @@ class RestoredDiagnosis:
                 incident.domain, classes or (incident.cause,), at, incident.occurrences
             )
         elif incident.target.startswith(JOB):
-            diagnosis.restore_bad_start_end(incident.target.removeprefix(JOB), at)
+            began = _mono(incident.first_seen, now)
+            diagnosis.restore_bad_start_end(incident.target.removeprefix(JOB), began, at)
         else:
             confined_at = inf
             if incident.confinement is not None:

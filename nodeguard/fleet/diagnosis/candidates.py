@@ -124,8 +124,8 @@ _MIN_OVERLAP = 0.6
 # Minimum exponent of the bound on chance, one in a thousand, for a version with more than its share.
 _MIN_SIGNIFICANCE = 6.9
 
-# Seconds for which a version is new on a node.
-_NEW_SECONDS = 86_400.0
+# Seconds for which a version is new on a node: a fault that begins later is more likely another one.
+_NEW_SECONDS = 14_400.0
 
 
 def common_version(members: DomainMembers, uids: Iterable[str]) -> str:

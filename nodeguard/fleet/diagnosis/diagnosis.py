@@ -68,15 +68,15 @@ class Diagnosis:
         """Return the job that explains, by its start, why a check fires on a node; empty for none."""
         return self._jobs.explaining_job(check, uid)
 
-    def set_domains(self, uid: str, paths: Iterable[str], now: float) -> None:
+    def set_domains(self, uid: str, paths: Iterable[str]) -> None:
         """Set the domains of a node that may vote; without any, it may not."""
         before = self.members.paths(uid)
-        if self.voting.set_domains(uid, paths, now):
+        if self.voting.set_domains(uid, paths):
             self._domains.update_node(uid, self.members.paths(uid) or before)
 
-    def remove_node(self, uid: str, now: float) -> None:
+    def remove_node(self, uid: str) -> None:
         """Remove a Node that no longer exists."""
-        self.voting.remove_node(uid, now)
+        self.voting.remove_node(uid)
         self._domains.update_node(uid, ())
         self._checks.remove_node(uid)
 
@@ -174,9 +174,9 @@ class Diagnosis:
         """Restore a bad start of a job from before this start, without its votes."""
         self._jobs.restore(job, fault_class, began, now)
 
-    def restore_bad_start_end(self, job: str, at: float) -> None:
-        """Restore that the bad start of a job ended before this start."""
-        self._jobs.restore_end(job, at)
+    def restore_bad_start_end(self, job: str, began: float, at: float) -> None:
+        """Restore that the bad start of a job ended before this start. began: its first vote."""
+        self._jobs.restore_end(job, began, at)
 
     def clear(self, cause: str, now: float) -> None:
         """Clear a domain, a check, or the bad start of a job (`job/NAME`) on an operator's request."""

@@ -12,7 +12,7 @@ from math import inf
 
 from msgspec import Struct
 
-from nodeguard.fleet.diagnosis.evidence import Evidence
+from nodeguard.fleet.diagnosis.evidence import Evidence, JobStart
 from nodeguard.fleet.diagnosis.results import BadJobStart, DegradedDomain
 from nodeguard.fleet.diagnosis.vote_index import VoteIndex
 from nodeguard.fleet.diagnosis.votes import FaultVotes
@@ -76,7 +76,9 @@ class JobStarts:
         # Votes that count for their leaf, with their time, by uid.
         self._of_leaves: dict[str, dict[str, float]] = {name: {} for name in self._classes}
         # The explained starts, by job, and by leaf if it was only one.
-        self._past: dict[str, list[float]] = {}
+        self._past: dict[str, list[JobStart]] = {}
+        # Bad starts that only incidents report, with their first vote as the time of the start.
+        self._recorded: list[JobStart] = []
         self._cleared: dict[str, float] = {}  # when operators cleared a job
         self.bad_starts: Mapping[str, BadJobStart] = {}
 
@@ -88,12 +90,16 @@ class JobStarts:
     def take_over(self, other: JobStarts) -> None:
         """Continue with the bad starts of another diagnosis. Votes begin again, but not the repetitions."""
         self._past.update(other._past)
+        self._recorded += other._recorded
         self._cleared.update(other._cleared)
         for start in other.bad_starts.values():
             self.restore(start.job, start.fault_class, start.began, start.last)
 
     def restore(self, job: str, fault_class: str, began: float, now: float) -> None:
-        """Restore a bad start from before this start, without its votes."""
+        """Restore a bad start from before this start, without its votes. Votes of its time are the job's,
+        also after the job has ended.
+        """
+        self._recorded.append(JobStart(job, began))
         restored = BadJobStart(job, fault_class, now - self._rule.grace_period, began, began, now)
         self._starts.setdefault(job, restored)
         self.bad_starts = {**self.bad_starts, job: self._starts[job]}
@@ -104,8 +110,9 @@ class JobStarts:
         self._starts.pop(job, None)
         self.bad_starts = {name: start for name, start in self.bad_starts.items() if name != job}
 
-    def restore_end(self, job: str, at: float) -> None:
-        """Restore the end of a bad start from before this start."""
+    def restore_end(self, job: str, began: float, at: float) -> None:
+        """Restore the end of a bad start from before this start. began: its first vote."""
+        self._recorded.append(JobStart(job, began))
         self._cleared[job] = max(at, self._cleared.get(job, at))
 
     def explained(self, fault_class: str) -> Iterable[str]:
@@ -238,7 +245,7 @@ class JobStarts:
         for uid, at in onsets.items():
             if current.get(uid) != at:
                 continue
-            for start in self._evidence.job_starts(uid):
+            for start in (*self._evidence.job_starts(uid), *self._recorded):
                 first, last = start.at - _BEFORE, start.at + _AFTER
                 earliest = start.at - votes.longest_window
                 if (
@@ -257,20 +264,23 @@ class JobStarts:
             return False
         leaves = {leaf for vote in episode for leaf in votes.lowest_domains(vote.uid)}
         causes = (job, *leaves) if len(leaves) == 1 else (job,)
-        past = max(len(self._past.get(cause, ())) for cause in causes)
-        if past >= (1 if len(leaves) == 1 else self._rule.max_daily_onsets):
+        start = JobStart(job, episode[0].start)
+        others = [
+            [other for other in self._past.get(cause, ()) if not _is_same(other, start)] for cause in causes
+        ]
+        if max(map(len, others)) >= (1 if len(leaves) == 1 else self._rule.max_daily_onsets):
             return False
-        for cause in causes:
-            self._past.setdefault(cause, []).append(episode[0].start)
+        self._past.update({cause: [*starts, start] for cause, starts in zip(causes, others, strict=True)})
         return True
 
     def _forget(self, now: float) -> None:
         """Forget starts and clears from long ago."""
         gone = now - self._rule.recovery_reset_after
         for cause, starts in list(self._past.items()):
-            self._past[cause] = [at for at in starts if at > gone]
+            self._past[cause] = [start for start in starts if start.at > gone]
             if not self._past[cause]:
                 del self._past[cause]
+        self._recorded = [start for start in self._recorded if start.at > gone]
         self._cleared = {job: at for job, at in self._cleared.items() if at > gone}
         for name, votes in self._of_leaves.items():
             self._of_leaves[name] = {uid: at for uid, at in votes.items() if at > gone}
@@ -285,6 +295,11 @@ def _episodes(votes: Iterable[_JobVote]) -> list[list[_JobVote]]:
         else:
             episodes.append([vote])
     return episodes
+
+
+def _is_same(start: JobStart, other: JobStart) -> bool:
+    """Return whether two starts are one: another rule, or a new aggregator, may find a start again."""
+    return start.job == other.job and abs(start.at - other.at) <= _SPREAD
 
 
 def _start(vote: _JobVote) -> float:

@@ -46,6 +46,11 @@ class NodeEvidence:
         self.now = Instant(0.0, 0.0, "")
         self._state = state
 
+    @property
+    def clock_jumped_at(self) -> float:
+        """Return when the wall clock last jumped, in seconds of the monotonic clock."""
+        return self._state.clock_jumped_at
+
     def nodes_of(self, domain: str) -> Set[str]:
         """Return the nodes of a domain, also those that may not vote."""
         return self.members.nodes(domain)

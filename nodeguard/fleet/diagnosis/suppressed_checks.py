@@ -58,7 +58,8 @@ class SuppressedChecks:
         self._evidence = evidence
         self._unexplained: dict[str, UnexplainedFirings] = {}
         self._explanations: dict[str, _Explanation] = {}
-        # After the episode: nodes on which the check still fires, by check.
+        # Nodes on which the check still fires, by check: after an episode; and in an episode of a version, so
+        # that a node that gets another version stays in it.
         self._remaining: dict[str, set[str]] = {}
 
     def suppression(self, check: str, uid: str) -> SuppressedCheck | None:
@@ -66,8 +67,11 @@ class SuppressedChecks:
         suppressed = self.suppressed.get(check)
         if suppressed is None or self._is_kernel_confirmed(check, uid):
             return None
-        scope = self._scope(suppressed)
-        return suppressed if scope is None or uid in scope else None
+        is_everywhere = not (suppressed.domain or suppressed.recovered)
+        if is_everywhere or uid in self._remaining.get(check, ()):
+            return suppressed
+        is_in_version = not suppressed.recovered and uid in self._evidence.nodes_of(suppressed.domain)
+        return suppressed if is_in_version else None
 
     def is_suspected(self, check: str, uid: str) -> bool:
         """Return whether a check is suspected on a node."""
@@ -272,6 +276,9 @@ class SuppressedChecks:
                 if have_reported and not self._still_fires(suppressed, self._remaining[check]):
                     self.clear(check, now)
                 continue
+            if suppressed.domain:
+                nodes = self._active(check) & self._evidence.nodes_of(suppressed.domain)
+                self._remaining.setdefault(check, set()).update(nodes)
             last = self._last_onset_of(check, max(2, ceil(suppressed.size / 2)))
             since = recovering_since(max(suppressed.since, last), now)
             self.suppressed[check] = replace(suppressed, recovering_since=since)
@@ -335,9 +342,10 @@ class SuppressedChecks:
 
     def _scope(self, suppressed: SuppressedCheck) -> Set[str] | None:
         """Return the nodes on which a check is suppressed; None for all."""
+        remaining = self._remaining.get(suppressed.check, set())
         if suppressed.recovered:
-            return self._remaining[suppressed.check]
-        return self._evidence.nodes_of(suppressed.domain) if suppressed.domain else None
+            return remaining
+        return self._evidence.nodes_of(suppressed.domain) | remaining if suppressed.domain else None
 
     def _is_kernel_confirmed(self, check: str, uid: str) -> bool:
         firings = self._votes.firings.get(check)

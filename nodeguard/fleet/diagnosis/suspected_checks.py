@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Set
 from functools import partial
 from math import log
 
+from nodeguard.fleet.diagnosis.candidates import common_version
 from nodeguard.fleet.diagnosis.check_firings import PriorRate, UnexplainedFirings
 from nodeguard.fleet.diagnosis.results import Candidate
 from nodeguard.fleet.diagnosis.significance import significance
@@ -14,8 +15,10 @@ from nodeguard.fleet.diagnosis.vote_index import VoteIndex
 from nodeguard.fleet.state.topology.members import DomainMembers
 from nodeguard.model.diagnosis import LOCATION_TOPOLOGIES, DiagnosisPolicy
 
-# Nodes of one leaf that count as independent: a gang that starts badly affects many of them.
+# Nodes of one leaf that count as independent: a gang that starts badly affects many of them. Of a check that
+# asks for marks, also this share of a large leaf: few of its nodes may be a false alarm.
 _OF_ONE = 2
+_SHARE_OF_ONE = 1 / 32
 
 # Minimum exponent of the bound on chance, one in a thousand, for a domain with more than its share.
 _MIN_SIGNIFICANCE = 6.9
@@ -60,9 +63,14 @@ def suspected_checks(
         unexplained = firings.unexplained(excluded, len, before, now) if _everywhere(own, members) else None
         if unexplained is None:
             excluded = excluded.union(*(members.nodes(candidate.domain) for candidate in own))
-            count = partial(_independent_nodes, topologies=topologies, members=members)
+            share = 0.0 if votes.only_warns(check) else _SHARE_OF_ONE
+            count = partial(_independent_nodes, topologies=topologies, share=share, members=members)
             unexplained = firings.unexplained(excluded, count, before, now)
-            if unexplained is not None and _in_one(unexplained.nodes, excluded, topologies, rule, members):
+            if (
+                unexplained is not None
+                and not common_version(members, unexplained.nodes)
+                and _in_one(unexplained.nodes, excluded, topologies, rule, members)
+            ):
                 unexplained = None
         if unexplained is not None:
             suspected[check] = unexplained
@@ -82,13 +90,17 @@ def _everywhere(candidates: Collection[Candidate], members: DomainMembers) -> bo
     return len(set[str]().union(*locations)) > _MAX_FLEET_SHARE * len(members)
 
 
-def _independent_nodes(uids: Collection[str], topologies: Set[str], members: DomainMembers) -> int:
-    """Return how many independent nodes some count as: few of any leaf in which the check votes."""
+def _independent_nodes(
+    uids: Collection[str], topologies: Set[str], share: float, members: DomainMembers
+) -> int:
+    """Return how many independent nodes some count as: few of any leaf in which the check votes. share: of
+    the nodes of a leaf that count.
+    """
     counts: Counter[str] = Counter()
     for uid in uids:
         leaves = (path for path in members.paths(uid) if not members.children(path))
         counts[next((path for path in leaves if members.topology_of(path) in topologies), uid)] += 1
-    return sum(min(count, _OF_ONE) for count in counts.values())
+    return sum(min(count, max(_OF_ONE, int(share * members.size(leaf)))) for leaf, count in counts.items())
 
 
 def _in_one(

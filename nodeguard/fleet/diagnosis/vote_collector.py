@@ -5,7 +5,7 @@ A node does not vote under maintenance, with an operator's cordon, or before its
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Callable, Set
 from math import inf
 
 from msgspec.structs import replace
@@ -88,7 +88,7 @@ class VoteCollector:
         placement = self._state.placements.get(uid)
         if placement is None:
             self.domain_members.remove(uid)
-            self.diagnosis.remove_node(uid, self.evidence.now.mono)
+            self.diagnosis.remove_node(uid)
             return
         paths = tuple(path.removeprefix(DOMAIN) for path in placement.domains)
         has_data = (
@@ -109,7 +109,8 @@ class VoteCollector:
         for fault in report.injections if report is not None else ():
             self.diagnosis.voting.add_classes(fault.finding.check, fault.finding.topologies)
         voted = bool(self.diagnosis.members.paths(uid))
-        self.diagnosis.set_domains(uid, (*paths, *versions) if votes else (), self.evidence.now.mono)
+        self.diagnosis.voting.record_versions(uid, versions, self.evidence.now.mono)
+        self.diagnosis.set_domains(uid, (*paths, *versions) if votes else ())
         if not self.diagnosis.members.paths(uid):
             self._fires.pop(uid, None)
         elif not voted:
@@ -163,11 +164,19 @@ class VoteCollector:
         self._fires[uid] = fires.keys() | (before & reported)
         for check in fires.keys() - before:
             topologies, age = fires[check]
-            if is_recovery(check, before_findings, report.findings, self.diagnosis.are_related):
+            if is_recovery(check, before_findings, report.findings, self._hides(uid)):
                 self.diagnosis.record_active(uid, check)
             else:
                 self._vote(uid, check, topologies, age if age > _OLD else 0.0)
         self._record_kernel_confirmations(uid, report)
+
+    def _hides(self, uid: str) -> Callable[[str, str], bool]:
+        """Return a function that returns whether a check on a node may hide another. A suppressed one does
+        not: the false alarm may go on in the other.
+        """
+        return lambda worse, check: (
+            self.diagnosis.are_related(worse, check) and self.diagnosis.suppression(worse, uid) is None
+        )
 
     def _record_kernel_confirmations(self, uid: str, report: LatestReport) -> None:
         """Record on which findings the kernel log and another source agree."""

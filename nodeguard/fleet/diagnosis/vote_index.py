@@ -13,7 +13,7 @@ from nodeguard.fleet.diagnosis.results import VoteTally
 from nodeguard.fleet.diagnosis.votes import FaultVotes
 from nodeguard.fleet.policy_rules import matches_any
 from nodeguard.fleet.state.topology.members import DomainMembers
-from nodeguard.model.diagnosis import STALE_CHECK, VERSION_TOPOLOGIES, DiagnosisPolicy
+from nodeguard.model.diagnosis import STALE_CHECK, DiagnosisPolicy
 
 
 class VoteIndex:
@@ -37,6 +37,7 @@ class VoteIndex:
         self.began: float | None = None
         self.unreported = 0
         self._rule = rule
+        self._versions: dict[str, tuple[str, ...]] = {}
         self._classes_of_name: dict[str, tuple[FaultVotes, ...]] = {}
         self._classes: dict[str, dict[str, FaultVotes]] = {}
         self._warns: dict[str, bool] = {}
@@ -48,32 +49,41 @@ class VoteIndex:
         if self.began is None:
             self.began = now
 
-    def set_domains(self, uid: str, paths: Iterable[str], now: float) -> bool:
+    def set_domains(self, uid: str, paths: Iterable[str]) -> bool:
         """Set the domains of a node that may vote; without any, it may not. Returns whether they changed."""
-        before = self.members.paths(uid)
         if not self.members.set_domains(uid, paths):
             return False
-        after = self.members.paths(uid)
-        if before and after:
-            for path in set(after) - set(before):
-                if self.members.topology_of(path) in VERSION_TOPOLOGIES:
-                    self.version_changes[uid, path] = now
-        for path in set(before) - set(after):
-            self.version_changes.pop((uid, path), None)
         for name, votes in self.votes_by_class.items():
             if votes.update_domains(uid):
                 self.new_voters[name].add(uid)
                 self.changed_checks.update(
                     check for check, classes in self._classes.items() if name in classes
                 )
-        if not after:
+        # A check that votes for nothing may be suppressed on the earlier domains only.
+        self.changed_checks.update(check for check, firings in self.firings.items() if uid in firings.latest)
+        if not self.members.paths(uid):
             for firings in self.firings.values():
                 firings.remove_node(uid)
         return True
 
-    def remove_node(self, uid: str, now: float) -> None:
+    def record_versions(self, uid: str, versions: Iterable[str], now: float) -> None:
+        """Record the versions of a node, also of one that may not vote. versions: their domains."""
+        before, after = self._versions.get(uid, ()), tuple(versions)
+        if before == after:
+            return
+        self._versions[uid] = after
+        known = set(map(self.members.topology_of, before))
+        for path in set(after) - set(before):
+            if self.members.topology_of(path) in known:
+                self.version_changes[uid, path] = now
+        for path in set(before) - set(after):
+            self.version_changes.pop((uid, path), None)
+
+    def remove_node(self, uid: str) -> None:
         """Remove a Node that no longer exists."""
-        self.set_domains(uid, (), now)
+        self.set_domains(uid, ())
+        self.record_versions(uid, (), 0.0)
+        self._versions.pop(uid, None)
         for votes in self.votes_by_class.values():
             votes.remove_node(uid)
 
@@ -250,6 +260,8 @@ class VoteIndex:
         """Continue with the start, and with the ends of diagnoses, of other votes."""
         self.began = other.began
         self._ended.update(other._ended)
+        self.version_changes.update(other.version_changes)
+        self._versions.update(other._versions)
         for name in self.votes_by_class.keys() & other.votes_by_class.keys():
             self.votes_by_class[name].take_over(other.votes_by_class[name])
 

@@ -7,6 +7,7 @@ times are arguments.
 from __future__ import annotations
 
 from collections.abc import Iterable, Set
+from math import inf
 
 from msgspec.structs import replace
 
@@ -43,6 +44,7 @@ class FleetState:
     reports: the latest of each node. checks: names of all checks. placements: of the nodes that belong to
     the fleet. usage: of those that use any budget. budgets: the sum of all usage. devices: published devices
     and device rules. liveness: when each agent reported. topologies: the failure domains. jobs: of nodes.
+    clock_jumped_at: when the wall clock last jumped, in seconds of the monotonic clock.
 
     Each change calls `touch`. For the nodes of `take_changed`, all dependent data is computed again.
     """
@@ -66,6 +68,7 @@ class FleetState:
         self._names: dict[str, str] = {}
         # A dict, for the order of the changes: the same changes lead to the same plans.
         self._changed: dict[str, None] = {}
+        self.clock_jumped_at = -inf
         self._clock_offset: float | None = None
 
     def touch(self, uid: str) -> None:
@@ -126,6 +129,7 @@ class FleetState:
         offset = now.wall - now.mono
         jump = 0.0 if self._clock_offset is None else offset - self._clock_offset
         if abs(jump) > _CLOCK_JUMP:
+            self.clock_jumped_at = now.mono
             for uid, report in list(self.reports.items()):
                 self.reports[uid] = move_onsets(report, jump)
                 self.touch(uid)

@@ -111,6 +111,6 @@ async def test_jobs_of_a_node_that_does_not_vote_any_more_are_forgotten(scene: S
     scene.planner.state.update_jobs("uid-1", (NodeJob("a/b"),))
     await scene.reader.read_due()
     assert scene.planner.state.jobs.names("uid-1") == ("a/b",)
-    scene.planner.diagnosis.voting.remove_node("uid-1", current_instant().mono)
+    scene.planner.diagnosis.voting.remove_node("uid-1")
     await scene.reader.read_due()
     assert scene.planner.state.jobs.names("uid-1") == ()

@@ -45,6 +45,8 @@ class Voters:
         number = (pod * LEAVES + leaf) * NODES + node
         rack = f"r{number // 8}"
         all_versions = {"agent": "1", "driver": "580", **versions}
+        domains = [f"{topology}/{version}" for topology, version in all_versions.items()]
+        self.diagnosis.voting.record_versions(uid, domains, self.now)
         self.diagnosis.set_domains(
             uid,
             (
@@ -52,9 +54,8 @@ class Voters:
                 f"rack/row{number // 64}/{rack}",
                 f"power/feed{(number + 64) // 128}/{rack}",
                 f"nvlink/n{number // 16}",
-                *(f"{topology}/{version}" for topology, version in all_versions.items()),
+                *domains,
             ),
-            self.now,
         )
 
     def is_confirmed(self, uid: str, _check: str) -> bool:

@@ -217,13 +217,13 @@ def test_the_evidence_counts_the_nodes_that_still_exist() -> None:
     voters.show(leaf[:14])
     voters.after(20.0)
     assert evidence(voters) == "fabric/p1/l3: 14 of 16 nodes"
-    voters.diagnosis.remove_node(leaf[0], voters.now)
+    voters.diagnosis.remove_node(leaf[0])
     assert evidence(voters) == "fabric/p1/l3: 13 of 15 nodes"
-    voters.diagnosis.remove_node(leaf[15], voters.now)
+    voters.diagnosis.remove_node(leaf[15])
     voters.after(20.0)
     assert evidence(voters) == "fabric/p1/l3: 13 of 14 nodes"
     for uid in leaf:
-        voters.diagnosis.remove_node(uid, voters.now)
+        voters.diagnosis.remove_node(uid)
     assert evidence(voters) == "fabric/p1/l3: the nodes that"
 
 
@@ -232,8 +232,8 @@ def test_a_cordoned_voter_counts_in_the_evidence_and_a_moved_one_does_not() -> N
     leaf = voters.leaf(1, 3)
     voters.show(leaf)
     voters.after(20.0)
-    voters.diagnosis.set_domains(leaf[0], (), voters.now)
-    voters.diagnosis.set_domains(leaf[1], ("fabric/p1/l4",), voters.now)
+    voters.diagnosis.set_domains(leaf[0], ())
+    voters.diagnosis.set_domains(leaf[1], ("fabric/p1/l4",))
     voters.show(leaf[2:4], "port-link-downed")
     voters.after(20.0)
     assert evidence(voters) == "fabric/p1/l3: 15 of 15 nodes"
@@ -247,7 +247,7 @@ def test_a_candidate_with_nodes_that_no_longer_exist_is_not_degraded() -> None:
     voters.after(3.0)
     voters.show([second], "port-link-downed", every=11.0)
     for uid in leaf[:2]:
-        voters.diagnosis.remove_node(uid, voters.now)
+        voters.diagnosis.remove_node(uid)
     voters.after(1.5)
     # All candidates are evaluated again later; the clock of this one has run out.
     voters.show([third], "port-link-downed")

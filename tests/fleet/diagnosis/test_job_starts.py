@@ -299,3 +299,22 @@ def test_other_nodes_that_vote_again_and_again_are_evidence_against_the_leaf() -
         fleet.over(leaf[5:7], FLAP)
         fleet.after(5.0)
     assert (fleet.degraded, fleet.bad_starts) == (["fabric/p1/l3"], {})
+
+
+@pytest.mark.parametrize("is_on_one_leaf", [True, False])
+def test_another_rule_does_not_count_a_bad_start_twice(is_on_one_leaf: bool) -> None:
+    fleet = Gangs()
+    nodes = fleet.leaf(1, 3) if is_on_one_leaf else half_a_pod(fleet)
+    fleet.start(nodes)
+    fleet.show(nodes, FLAP)
+    fleet.after(60.0)
+    assert (set(fleet.bad_starts), fleet.degraded) == ({"a/gang"}, [])
+    for _ in range(5):
+        before, fleet.diagnosis = fleet.diagnosis, Diagnosis(diagnosis_policy(), fleet)
+        fleet.diagnosis.take_over(before)
+        for uid in fleet.nodes:
+            fleet.diagnosis.set_domains(uid, before.members.paths(uid))
+        for uid in nodes:
+            fleet.diagnosis.vote(uid, FLAP, VIEWS[FLAP], fleet.now - 60.0)
+        fleet.after(60.0)
+        assert (set(fleet.bad_starts), fleet.degraded, fleet.suppressed) == ({"a/gang"}, [], {})

@@ -8,9 +8,9 @@ import pytest
 from msgspec.structs import replace
 
 from nodeguard.model.node import Node
-from nodeguard.model.policy import GracePeriods, Policy, TopologyLabels
+from nodeguard.model.policy import Policy, TopologyLabels
 from tests.fleet.diagnosis.test_suppressed_checks import (
-    USUAL,
+    REAL,
     advance,
     degraded,
     quiet_fleet,
@@ -22,8 +22,7 @@ from tests.fleet.scene import Fleet, finding
 from tests.fleet.test_restored_suppressions import restart
 from tests.policies import diagnosis_policy
 
-# The default budgets and grace periods.
-POLICY = replace(USUAL, grace=GracePeriods(), diagnosis=diagnosis_policy(enforce=("fabric",)))
+POLICY = replace(REAL, diagnosis=diagnosis_policy(enforce=("fabric",)))
 
 
 def fleet(pod: int, leaf: int, size: int, policy: Policy = ENFORCED) -> Fleet:

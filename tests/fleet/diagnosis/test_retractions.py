@@ -11,6 +11,7 @@ from nodeguard.wire.report import ReportedEvidence
 from tests.fleet.diagnosis.test_suppressed_checks import (
     LOG,
     NVML,
+    REAL,
     USUAL,
     advance,
     lost,
@@ -22,9 +23,6 @@ from tests.fleet.diagnosis.test_suppressed_checks import (
 from tests.fleet.leaves import down, well
 from tests.fleet.scene import Fleet, finding
 from tests.fleet.test_restored_suppressions import restart
-
-# Default grace periods and budgets.
-DEFAULT = replace(USUAL, grace=GracePeriods())
 
 
 def retracts(made: Fleet, check: str = "gpu-lost") -> bool:
@@ -52,7 +50,7 @@ def test_the_nodes_of_a_degraded_leaf_do_not_make_a_false_alarm_wide(is_repaired
 
 
 def test_a_second_episode_releases_no_mark_from_between_the_two() -> None:
-    made = quiet_fleet(200, DEFAULT, history=20_000.0)
+    made = quiet_fleet(200, REAL, history=20_000.0)
     order = scattered(made, 60)
     for number in order[:20]:
         made.report(number, lost())
@@ -70,7 +68,7 @@ def test_a_second_episode_releases_no_mark_from_between_the_two() -> None:
 
 @pytest.mark.parametrize("size", [64, 160])
 def test_five_nodes_release_no_marks_of_five_broken_nodes_of_the_same_day(size: int) -> None:
-    made = quiet_fleet(size, DEFAULT, history=172_800.0)
+    made = quiet_fleet(size, REAL, history=172_800.0)
     order, marked = scattered(made, 10), set[int]()
     for broken, forged in zip(order[:5], order[5:], strict=True):
         for number in (broken, forged):
@@ -111,7 +109,7 @@ def test_a_node_that_has_not_reported_since_a_restart_keeps_its_mark() -> None:
 
 
 def test_a_stale_node_keeps_its_mark() -> None:
-    made = quiet_fleet(200, DEFAULT, history=20_000.0)
+    made = quiet_fleet(200, REAL, history=20_000.0)
     order = scattered(made, 40)
     report_in_turn(made, order[:3], lost(), 20.0)
     quiet = [f"uid-{order[0]}"]
@@ -129,7 +127,7 @@ def test_a_stale_node_keeps_its_mark() -> None:
 
 
 def test_a_late_report_releases_no_mark() -> None:
-    made = quiet_fleet(200, DEFAULT, history=20_000.0)
+    made = quiet_fleet(200, REAL, history=20_000.0)
     broken, *false = scattered(made, 40)
     other = finding("pcie-errors", age=0.0, health=Health.WARNING, evidence=(ReportedEvidence("aer", "x"),))
     report_in_turn(made, false[:2], lost(), 20.0)
@@ -144,4 +142,20 @@ def test_a_late_report_releases_no_mark() -> None:
     made.carry_out(rounds=12)
     made.report(broken, lost(age=700.0), replace(other, age=700.0))
     advance(made, 60.0)
+    assert broken in made.marked()
+
+
+def test_after_a_jump_of_the_clock_no_mark_from_before_an_episode_is_released() -> None:
+    made = quiet_fleet(200, REAL, history=20_000.0)
+    broken, *false = scattered(made, 40)
+    made.report(broken, lost())
+    advance(made, 1_800.0, 60.0)
+    for number in false[:20]:
+        made.report(number, lost())
+    advance(made, 60.0)
+    assert retracts(made)
+    made.wall -= 3_600.0
+    advance(made, 4_200.0, 60.0)
+    made.report(broken, lost(age=6_060.0), finding("gpu-hot", health=Health.WARNING, age=0.0))
+    advance(made, 600.0, 60.0)
     assert broken in made.marked()

@@ -9,6 +9,7 @@ from nodeguard.model.finding import Action, Health
 from nodeguard.model.incident import Incident, IncidentState
 from nodeguard.model.instant import rfc3339
 from nodeguard.model.job import NodeJob
+from nodeguard.simulate.agent_reports import age_report
 from nodeguard.wire.report import ReportedEvidence, ReportedFinding
 from tests.fleet.leaves import ENFORCED, LEAF, PORT, domains, fails, fleet, wait
 from tests.fleet.scene import Fleet, finding, states
@@ -85,6 +86,28 @@ def test_a_new_aggregator_continues_the_incident_of_a_job() -> None:
     assert (of_job(made).message, of_job(made).occurrences) == (before.message, 1)
     assert of_job(made).first_seen == pytest.approx(before.first_seen)
     assert [incident.target for incident in domains(made)] == [f"job/{JOB}"]
+
+
+@pytest.mark.parametrize("after", ["the job has ended", "the job has started again"])
+@pytest.mark.parametrize("is_resolved", [False, True])
+def test_a_new_aggregator_degrades_no_switch_when_the_job_of_a_bad_start_is_gone(
+    after: str, is_resolved: bool
+) -> None:
+    made = fleet()
+    bad_start(made)
+    wait(made, 120.0)
+    if is_resolved:
+        wait(made, 2_400.0)
+    incidents = made.planner.all_incidents()
+    assert [incident.is_open for incident in incidents] == [not is_resolved]
+    for uid, report in made.reports.items():
+        made.reports[uid] = age_report(report, made.mono - made.received[uid].mono)
+    made.restart()
+    made.planner.restore_incidents(incidents)
+    if after == "the job has started again":
+        start(made, range(16))
+    wait(made, 1_200.0)
+    assert (set(made.planner.diagnosis.degraded_domains), made.marked()) == (set(), [])
 
 
 def test_an_operator_clears_the_incident_of_a_job() -> None:
