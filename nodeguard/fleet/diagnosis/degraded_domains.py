@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from nodeguard.fleet.diagnosis.candidates import choose_candidates, significant_domains
 from nodeguard.fleet.diagnosis.domain_recovery import DomainRecovery
-from nodeguard.fleet.diagnosis.evidence import Evidence
+from nodeguard.fleet.diagnosis.fleet_evidence import FleetEvidence
 from nodeguard.fleet.diagnosis.results import (
     ALL_REPORTED,
     Candidate,
@@ -40,7 +40,7 @@ class DegradedDomains:
     """
 
     def __init__(
-        self, rule: DiagnosisPolicy, votes: VoteIndex, recurrence: Recurrence, evidence: Evidence
+        self, rule: DiagnosisPolicy, votes: VoteIndex, recurrence: Recurrence, evidence: FleetEvidence
     ) -> None:
         self.degraded: dict[str, DegradedDomain] = {}
         self.clocks: dict[tuple[str, str], float] = {}

@@ -10,7 +10,7 @@ from math import inf
 
 from nodeguard.fleet.diagnosis.candidates import new_version
 from nodeguard.fleet.diagnosis.degraded_domains import SOON, DegradedDomains
-from nodeguard.fleet.diagnosis.evidence import Evidence
+from nodeguard.fleet.diagnosis.fleet_evidence import FleetEvidence
 from nodeguard.fleet.diagnosis.job_starts import JobStarts
 from nodeguard.fleet.diagnosis.results import (
     JOB,
@@ -35,7 +35,7 @@ class Diagnosis:
     evidence: answers questions about nodes.
     """
 
-    def __init__(self, rule: DiagnosisPolicy, evidence: Evidence) -> None:
+    def __init__(self, rule: DiagnosisPolicy, evidence: FleetEvidence) -> None:
         recurrence = self._recurrence = Recurrence(rule)
         self.rule = rule
         self.voting = VoteIndex(rule)

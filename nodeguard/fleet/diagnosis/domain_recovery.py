@@ -11,7 +11,7 @@ from math import ceil, inf
 
 from msgspec.structs import replace
 
-from nodeguard.fleet.diagnosis.evidence import Evidence
+from nodeguard.fleet.diagnosis.fleet_evidence import FleetEvidence
 from nodeguard.fleet.diagnosis.results import DegradedDomain, fewest_nodes
 from nodeguard.fleet.diagnosis.vote_index import VoteIndex
 from nodeguard.fleet.diagnosis.votes import most_children
@@ -21,7 +21,7 @@ from nodeguard.model.diagnosis import DiagnosisPolicy
 class DomainRecovery:
     """The last time at which each node of a degraded domain showed its fault classes."""
 
-    def __init__(self, rule: DiagnosisPolicy, votes: VoteIndex, evidence: Evidence) -> None:
+    def __init__(self, rule: DiagnosisPolicy, votes: VoteIndex, evidence: FleetEvidence) -> None:
         self._rule = rule
         self._votes = votes
         self._evidence = evidence

@@ -12,7 +12,7 @@ from math import inf
 
 from msgspec import Struct
 
-from nodeguard.fleet.diagnosis.evidence import Evidence, JobStart
+from nodeguard.fleet.diagnosis.fleet_evidence import FleetEvidence, JobStart
 from nodeguard.fleet.diagnosis.results import BadJobStart, DegradedDomain
 from nodeguard.fleet.diagnosis.vote_index import VoteIndex
 from nodeguard.fleet.diagnosis.votes import FaultVotes
@@ -60,7 +60,7 @@ class JobStarts:
     from that time or the window before, and its leaf has hardly any. Three nodes of a job are needed.
     """
 
-    def __init__(self, rule: DiagnosisPolicy, votes: VoteIndex, evidence: Evidence) -> None:
+    def __init__(self, rule: DiagnosisPolicy, votes: VoteIndex, evidence: FleetEvidence) -> None:
         self._rule = rule
         self._votes = votes
         self._evidence = evidence

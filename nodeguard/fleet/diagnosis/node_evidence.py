@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Set
 
-from nodeguard.fleet.diagnosis.evidence import JobStart
+from nodeguard.fleet.diagnosis.fleet_evidence import JobStart
 from nodeguard.fleet.diagnosis.results import ALL_REPORTED, DegradedDomain
 from nodeguard.fleet.diagnosis.silent_agents import SilentAgents
 from nodeguard.fleet.diagnosis.vote_index import VoteIndex

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from nodeguard.fleet.diagnosis.candidates import common_version
 from nodeguard.fleet.diagnosis.check_firings import CheckFirings, UnexplainedFirings
-from nodeguard.fleet.diagnosis.evidence import Evidence
+from nodeguard.fleet.diagnosis.fleet_evidence import FleetEvidence
 from nodeguard.fleet.diagnosis.results import (
     ALL_REPORTED,
     Candidate,
@@ -48,7 +48,7 @@ class SuppressedChecks:
     """
 
     def __init__(
-        self, rule: DiagnosisPolicy, votes: VoteIndex, recurrence: Recurrence, evidence: Evidence
+        self, rule: DiagnosisPolicy, votes: VoteIndex, recurrence: Recurrence, evidence: FleetEvidence
     ) -> None:
         self.suppressed: dict[str, SuppressedCheck] = {}
         self.suspected: dict[str, float] = {}

@@ -72,9 +72,9 @@ class VoteIndex:
         if before == after:
             return
         self._versions[uid] = after
-        known = set(map(self.members.topology_of, before))
+        topologies = set(map(self.members.topology_of, before))
         for path in set(after) - set(before):
-            if self.members.topology_of(path) in known:
+            if self.members.topology_of(path) in topologies:
                 self.version_changes[uid, path] = now
         for path in set(before) - set(after):
             self.version_changes.pop((uid, path), None)

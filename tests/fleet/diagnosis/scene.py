@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Set
 
 from nodeguard.fleet.diagnosis.diagnosis import Diagnosis
-from nodeguard.fleet.diagnosis.evidence import JobStart
+from nodeguard.fleet.diagnosis.fleet_evidence import JobStart
 from nodeguard.fleet.diagnosis.results import DegradedDomain
 from nodeguard.fleet.diagnosis.vote_index import VoteIndex
 from nodeguard.model.diagnosis import STALE_CHECK, DiagnosisPolicy

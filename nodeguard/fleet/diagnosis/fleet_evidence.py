@@ -18,7 +18,7 @@ class JobStart(Struct, frozen=True):
     at: float
 
 
-class Evidence(Protocol):
+class FleetEvidence(Protocol):
     """Answers questions about nodes, also about those that may not vote.
 
     Times are seconds of the monotonic clock. NodeEvidence answers from the state of the fleet.
