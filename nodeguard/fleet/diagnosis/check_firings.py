@@ -71,6 +71,10 @@ class CheckFirings:
             self.kernel_confirmed.add(uid)
             self._unconfirmed.pop((self.latest.get(uid, 0.0), uid), None)
 
+    def take_over(self, other: CheckFirings) -> None:
+        """Continue with the usual rate of other firings of this check."""
+        self._rate = other._rate
+
     def forget_onset(self, uid: str) -> None:
         """Forget the onset on a node on which it still fires."""
         self._unconfirmed.pop((self.latest.pop(uid, 0.0), uid), None)

@@ -257,8 +257,10 @@ class VoteIndex:
         return {path: len(uids) for path, uids in voters.items() if uids}
 
     def take_over(self, other: VoteIndex) -> None:
-        """Continue with the start, and with the ends of diagnoses, of other votes."""
+        """Continue with the start, the ends of diagnoses, the usual rates and the versions of other votes."""
         self.began = other.began
+        for check, firings in other.firings.items():
+            self._firings(check).take_over(firings)
         self._ended.update(other._ended)
         self.version_changes.update(other.version_changes)
         self._versions.update(other._versions)

@@ -102,8 +102,9 @@ class FaultVotes:
             self._set(uid, at)
 
     def take_over(self, other: FaultVotes) -> None:
-        """Continue with the ends of diagnoses of other votes for this fault class."""
+        """Continue with the ends of diagnoses and the usual rate of other votes for this fault class."""
         self._ended.update(other._ended)
+        self._rate = other._rate
 
     def forget(self, began: float, now: float) -> None:
         """Forget old votes; those since the start that nothing explained count towards the usual rate."""

@@ -8,12 +8,14 @@ from collections.abc import Iterable
 import pytest
 from msgspec.structs import replace
 
+from nodeguard.fleet.diagnosis.diagnosis import Diagnosis
 from nodeguard.model.finding import Action, Health
 from nodeguard.model.policy import Budget, CheckLimit, GracePeriods, Policy, TopologyLabels
 from nodeguard.wire.report import Inventory, ReportedComponent, ReportedEvidence, ReportedFinding
 from tests.fleet.diagnosis.scene import Voters
 from tests.fleet.leaves import ENFORCED, PORT, down, fleet
 from tests.fleet.scene import Fleet, finding
+from tests.policies import diagnosis_policy
 
 # Default budgets; and with default grace periods.
 USUAL = replace(ENFORCED, budget=Budget())
@@ -340,7 +342,8 @@ def test_a_false_alarm_in_a_small_fleet_is_suppressed(pods: int, share: float) -
 # Its end
 
 
-def test_the_usual_rate_of_a_check_stays_after_a_suppression() -> None:
+@pytest.mark.parametrize("event", ["a suppression", "another rule"])
+def test_the_usual_rate_of_a_check_stays_after(event: str) -> None:
     voters, order = Voters(), random.Random(3)
     voters.diagnosis.voting.add_check("gpu-ecc-corrected", (), warns=True)
 
@@ -356,11 +359,20 @@ def test_the_usual_rate_of_a_check_stays_after_a_suppression() -> None:
         return hours
 
     assert hours_suppressed(10) == 0
-    burst = order.sample(voters.nodes, 60)
-    voters.show(burst, "gpu-ecc-corrected")
-    voters.after(60.0)
-    assert voters.suppressed
-    voters.over(burst, "gpu-ecc-corrected")
+    if event == "a suppression":
+        burst = order.sample(voters.nodes, 60)
+        voters.show(burst, "gpu-ecc-corrected")
+        voters.after(60.0)
+        assert voters.suppressed
+        voters.over(burst, "gpu-ecc-corrected")
+    else:
+        before, voters.diagnosis = (
+            voters.diagnosis,
+            Diagnosis(diagnosis_policy(recovery_max=20_000.0), voters),
+        )
+        voters.diagnosis.take_over(before)
+        for uid in voters.nodes:
+            voters.place(uid)
     assert hours_suppressed(4) < 12
 
 
