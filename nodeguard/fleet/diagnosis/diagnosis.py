@@ -213,6 +213,7 @@ class Diagnosis:
             affected, lambda fault_class: explained(fault_class).union(self._jobs.explained(fault_class)), now
         )
         self.voting.changed_checks.clear()
+        self.voting.new_onsets.clear()
         doubted = self._checks.suppress_settled(now) | self._checks.suspected.keys()
         for candidate in list(self._domains.settled_candidates(candidates, now)):
             checks = list(self.voting.checks_of(candidate.fault_class, candidate.voters))

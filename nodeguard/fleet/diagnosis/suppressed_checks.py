@@ -172,15 +172,15 @@ class SuppressedChecks:
         """Have nodes vote for checks that are suppressed, where one domain has more new onsets than the false
         alarm explains: shared hardware may fail during a false alarm of the same check.
         """
-        for check in self.suppressed.keys() & self._votes.changed_checks:
-            suppressed, firings = self.suppressed[check], self._votes.firings.get(check)
-            if firings is None or suppressed.recovered:
+        for check in self.suppressed.keys() & self._votes.new_onsets.keys():
+            suppressed = self.suppressed[check]
+            if suppressed.recovered:
                 continue
-            onsets = {uid: at for uid, at in firings.latest.items() if at > suppressed.since}
-            episode = len(firings.latest) / max(1.0, now - suppressed.began)
-            for uid in self._votes.concentrated(check, onsets, episode, now):
+            latest = self._votes.firings[check].latest
+            rate = len(latest) / max(1.0, now - suppressed.began)
+            for uid in self._votes.concentrated(check, suppressed.since, rate, now):
                 topologies = self._evidence.firing(uid).get(check, ())
-                self._votes.vote(uid, check, topologies, onsets[uid])
+                self._votes.vote(uid, check, topologies, latest[uid])
 
     def _caused(self, check: str) -> set[str]:
         """Return the nodes on which another cause than a false alarm explains a check."""
@@ -293,9 +293,10 @@ class SuppressedChecks:
     def _last_onset_of(self, check: str, nodes: int) -> float:
         """Return when a check last began to fire on so many nodes without proof; minus infinity for never."""
         firings = self._votes.firings.get(check)
-        onsets = firings.latest.items() if firings is not None else ()
-        caused = self._caused(check) if firings is not None else ()
-        latest = [at for uid, at in onsets if uid not in caused and not self._is_kernel_confirmed(check, uid)]
+        if firings is None:
+            return -inf
+        excluded = self._caused(check) | firings.kernel_confirmed
+        latest = [at for uid, at in firings.latest.items() if uid not in excluded]
         return nlargest(nodes, latest)[-1] if len(latest) >= nodes else -inf
 
     def _is_over(self, suppressed: SuppressedCheck, last: float, now: float, *, still_fires: bool) -> bool:

@@ -68,8 +68,8 @@ def suspected_checks(
             unexplained = firings.unexplained(excluded, count, before, now)
             if (
                 unexplained is not None
-                and not common_version(members, unexplained.nodes)
                 and _in_one(unexplained.nodes, excluded, topologies, rule, members)
+                and not common_version(members, unexplained.nodes)
             ):
                 unexplained = None
         if unexplained is not None:

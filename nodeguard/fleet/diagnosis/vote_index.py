@@ -20,9 +20,10 @@ class VoteIndex:
     """The votes and firings. members: the nodes that may vote, with their domains. votes_by_class: by fault
     class. firings: by check.
 
-    began: time of the first evaluation. changed_checks: checks that fired since the latest; new_voters: uids
-    that voted since, by class. unreported: number of nodes with stale agents that never reported to this
-    aggregator. version_changes: when a node got another version, by uid and domain.
+    began: time of the first evaluation. changed_checks: checks that fired since the latest; new_onsets: on
+    which nodes, by check; new_voters: uids that voted since, by class. unreported: number of nodes with stale
+    agents that never reported to this aggregator. version_changes: when a node got another version, by uid
+    and domain.
     """
 
     def __init__(self, rule: DiagnosisPolicy) -> None:
@@ -32,6 +33,7 @@ class VoteIndex:
         }
         self.firings: dict[str, CheckFirings] = {}
         self.changed_checks: set[str] = set()
+        self.new_onsets: dict[str, set[str]] = {}
         self.new_voters: dict[str, set[str]] = {fault_class.name: set() for fault_class in rule.classes}
         self.version_changes: dict[tuple[str, str], float] = {}
         self.began: float | None = None
@@ -101,6 +103,7 @@ class VoteIndex:
             return False
         self._firings(check).record(uid, at, observed=observed)
         self.changed_checks.add(check)
+        self.new_onsets.setdefault(check, set()).add(uid)
         return True
 
     def vote(self, uid: str, check: str, topologies: tuple[str, ...], at: float) -> None:
@@ -184,12 +187,24 @@ class VoteIndex:
             for uid in nodes:
                 votes.replace_vote(uid, others[name].get(uid))
 
-    def concentrated(self, check: str, onsets: Mapping[str, float], rate: float, now: float) -> Iterator[str]:
-        """Yield the nodes of lowest domains that have more onsets of a check than the others. onsets: latest,
-        by uid; rate: of the check in the fleet, in nodes a second.
+    def concentrated(self, check: str, since: float, rate: float, now: float) -> Iterator[str]:
+        """Yield the nodes with an onset of a check since a time, in lowest domains with a new one that have
+        more of them than the other domains. rate: of the check in the fleet, in nodes a second.
         """
+        onsets: dict[str, float] = {}
+        for uid, at in reversed(self.firings[check].latest.items()):
+            if at <= since:
+                break
+            onsets[uid] = at
         for votes in self.classes_of(check).values():
-            yield from votes.concentrated(onsets, rate / max(1, len(self.members)), now)
+            leaves = {
+                path
+                for uid in self.new_onsets[check] & onsets.keys()
+                for path in self.members.paths(uid)
+                if self.members.topology_of(path) in votes.location_topologies
+                and not self.members.children(path)
+            }
+            yield from votes.concentrated(leaves, onsets, rate / max(1, len(self.members)), now)
 
     def classes_of(self, check: str) -> Mapping[str, FaultVotes]:
         """Return the votes of the fault classes in which a check may vote, by fault class."""

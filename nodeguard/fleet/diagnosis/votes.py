@@ -26,6 +26,7 @@ class FaultVotes:
     def __init__(self, fault_class: FaultClass, rule: DiagnosisPolicy, members: DomainMembers) -> None:
         self.vote_class = fault_class
         self.vote_rules = {rule.topology: rule for rule in fault_class.topologies}
+        self.location_topologies = self.vote_rules.keys() & set(LOCATION_TOPOLOGIES)
         self.longest_window = max(fault_class.windows)
         self.of_jobs: dict[str, float] = {}
         self._rule = rule
@@ -190,28 +191,21 @@ class FaultVotes:
         chance = self._chance(self._usual_rate(now), window)
         return significance(voters, size, chance) >= self._rule.significance_exponent
 
-    def concentrated(self, onsets: Mapping[str, float], rate: float, now: float) -> Iterator[str]:
-        """Yield the nodes with an onset and no vote in the lowest domains of locations that have more of them
-        than the other domains, and than a rate explains. onsets: latest, by uid; rate: of one node a second.
+    def concentrated(
+        self, leaves: Iterable[str], onsets: Mapping[str, float], rate: float, now: float
+    ) -> Iterator[str]:
+        """Yield the nodes with an onset and no vote in those of some leaves that have more onsets than the
+        rest of the fleet, and than a rate explains. onsets: latest, by uid; rate: of one node a second.
         """
-        by_leaf: dict[str, set[str]] = {}
-        for uid in onsets:
-            for path in self._members.paths(uid):
-                topology = self._members.topology_of(path)
-                if (
-                    topology in self.vote_rules
-                    and topology in LOCATION_TOPOLOGIES
-                    and not self._members.children(path)
-                ):
-                    by_leaf.setdefault(path, set()).add(uid)
+        usual = max(rate, self._usual_rate(now))
         for window in self.vote_class.windows:
             recent = {uid for uid, at in onsets.items() if at > now - window}
-            usual = max(rate, self._usual_rate(now))
-            for leaf, uids in by_leaf.items():
-                size, nodes = self._members.size(leaf), uids & recent
+            for leaf in leaves:
+                size = self._members.size(leaf)
+                nodes = recent & self._members.nodes(leaf)
                 if len(nodes) < max(self._rule.min_nodes, self.vote_class.share * size):
                     continue
-                elsewhere = len(recent - nodes) / max(1, len(self._members) - size)
+                elsewhere = (len(recent) - len(nodes)) / max(1, len(self._members) - size)
                 chance = max(self._chance(usual, window), min(0.999, self._rule.rate_margin * elsewhere))
                 if significance(len(nodes), size, chance) >= self._rule.significance_exponent:
                     yield from (uid for uid in nodes if self._latest.get(uid) != onsets[uid])
