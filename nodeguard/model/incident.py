@@ -67,12 +67,13 @@ class Confinement(Struct, frozen=True, omit_defaults=True, rename="camel"):
 
 
 class DiagnosisRecord(Struct, frozen=True, omit_defaults=True, rename="camel"):
-    """The data with which a new aggregator continues the diagnosis of a domain or a check.
+    """The data with which a new aggregator continues the diagnosis of a domain, a check or a job.
 
     fault_classes: all for which a domain is degraded. window: seconds within which a check fired on too many
-    nodes, and nodes: their number; 0 for a domain. recovering_since: since when so few nodes show the fault
-    that the diagnosis will end, in seconds since the epoch; 0 while enough nodes show it. first_vote: time of
-    the first vote in a domain, in seconds since the epoch; it moves when the clock jumps; 0 for a check.
+    nodes, or the nodes of a job voted. nodes: number of those of a check. recovering_since: since when so few
+    nodes show the fault that the diagnosis will end, in seconds since the epoch; 0 while enough nodes show
+    it. first_vote: time of the first vote in a domain, in seconds since the epoch; it moves when the clock
+    jumps; 0 for a check.
     """
 
     fault_classes: tuple[str, ...] = ()
@@ -93,10 +94,10 @@ class Incident(Struct, frozen=True, omit_defaults=True, rename="camel"):
     that includes this one, empty for none. budget: the budget that withholds the mark, with its limit; the
     used amount changes often and is in `detail`. mark: the most severe mark that is set for it, None for none
     or if unknown. highest_health: the worst health since it was opened, None if that is `health`.
-    confinement: of a suppressed check that fires on no new nodes; None for all nodes. diagnosis: of a domain
-    or a check; None for others. jobs: the jobs on its nodes since it was opened, as far as they were read;
-    jobs_omitted: number of further ones. injected: whether operators injected its faults; a real fault of the
-    same target has an incident of its own.
+    confinement: of a suppressed check that fires on no new nodes; None for all nodes. diagnosis: of a domain,
+    a check or a job; None for others. jobs: the jobs on its nodes since it was opened, as far as they were
+    read; jobs_omitted: number of further ones. injected: whether operators injected its faults; a real fault
+    of the same target has an incident of its own.
     """
 
     name: str

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from nodeguard.model.finding import Health
 from nodeguard.model.incident import Incident
+from nodeguard.model.node import Node
 from nodeguard.model.policy import GracePeriods
 from nodeguard.simulate.agent_reports import age_report
 from nodeguard.wire.report import Inventory, ReportedFinding
@@ -181,3 +182,15 @@ def test_a_false_alarm_that_lasts_in_the_next_version_stays_suppressed() -> None
         made.report(number, finding(age=LONGEST), inventory=NEW)
     pass_time(made, 600.0, 5.0)
     assert made.marked() == []
+
+
+def test_a_restored_suppression_ends_though_some_nodes_have_no_agent() -> None:
+    made = suppressed_fleet([*range(0, 40, 3)], finding(age=0.0))
+    for number in range(100, 106):
+        made.see(Node(f"node-{number}", f"uid-{number}", labels={"pod": "p0", "rack": "r0"}, gpus=8))
+    restart(made)
+    pass_time(made, 120.0, 30.0)
+    for number in range(0, 40, 3):
+        made.report(number)
+    pass_time(made, 100_000.0, 500.0)
+    assert set(made.planner.diagnosis.suppressed_checks) == set()

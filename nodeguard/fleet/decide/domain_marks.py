@@ -16,7 +16,7 @@ from nodeguard.fleet.decide.domain_decision import (
 from nodeguard.fleet.decide.mark_requests import MarkRequest, is_marked_for
 from nodeguard.fleet.decide.release import ReleasedMark, without_causes
 from nodeguard.fleet.decide.restored_diagnosis import degraded_marks
-from nodeguard.fleet.diagnosis.results import clearing_message, degraded_message
+from nodeguard.fleet.diagnosis.results import BEFORE_FIRST_VOTE, clearing_message, degraded_message
 from nodeguard.fleet.diagnosis.vote_collector import VoteCollector
 from nodeguard.fleet.state.fleet_state import FleetState
 from nodeguard.fleet.state.latest_report import LatestReport
@@ -26,12 +26,6 @@ from nodeguard.model.incident import IncidentState
 from nodeguard.model.instant import Instant
 from nodeguard.model.mark import DegradedMark, MarkCause
 from nodeguard.model.policy import Policy
-
-# Seconds before the first vote within which a node's own fault still belongs to the degraded domain.
-BEFORE_FIRST_VOTE = 600.0
-
-# Seconds by which the wall clock and the monotonic clock may differ over an episode of a suppressed check.
-_CLOCK_TOLERANCE = 1.0
 
 
 class DomainMarks:
@@ -62,7 +56,7 @@ class DomainMarks:
         if not (degraded or active.nodes):
             self.decisions = {}
             return {}
-        nodes = {domain: members.nodes(domain) for domain in degraded}
+        nodes = {domain: {*members.nodes(domain), *item.moved} for domain, item in degraded.items()}
         already = tuple(decision for decision in self.decisions.values() if decision.granted_at)
         decisions = decide_domains(degraded.values(), active, nodes, context, now, already)
         rule = context.policy.diagnosis
@@ -70,7 +64,9 @@ class DomainMarks:
             decision.degraded.domain: replace(
                 decision,
                 evidence=degraded_message(decision.degraded, rule),
-                clears_when=clearing_message(decision.degraded, rule),
+                clears_when=clearing_message(
+                    decision.degraded, len(members.children(decision.degraded.domain)), rule
+                ),
             )
             for decision in decisions
         }
@@ -171,18 +167,15 @@ class DomainMarks:
 
     def is_retracted(self, cause: MarkCause, uid: str, now: Instant) -> bool:
         """Return whether the suppression of its check releases a mark: the false alarm is wide, the mark was
-        set since it began, and by a current report no other source confirms the fault. A mark of the future
-        was set before the clock was set back, and may be older. After a jump of the clock in the episode, no
-        mark has a comparable time.
+        set since it began, and by a current report no other source confirms the fault.
         """
-        suppression = self._votes.diagnosis.suppression(cause.check, uid)
-        if suppression is None or not suppression.retracts:
-            return False
-        if self._votes.evidence.clock_jumped_at > suppression.began:
-            return False
-        began = now.wall_of(suppression.began)
-        is_of_episode = began - _CLOCK_TOLERANCE <= cause.since <= now.wall + _CLOCK_TOLERANCE
-        return is_of_episode and self._votes.evidence.is_unconfirmed(uid, cause.check)
+        suppression, evidence = self._votes.diagnosis.suppression(cause.check, uid), self._votes.evidence
+        return (
+            suppression is not None
+            and suppression.retracts
+            and evidence.is_marked_since(cause, suppression.began, now)
+            and evidence.is_unconfirmed(uid, cause.check)
+        )
 
 
 _NO_MARKS = NodeMarks()

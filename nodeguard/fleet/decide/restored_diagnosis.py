@@ -58,7 +58,7 @@ class RestoredDiagnosis:
         self._clears.clear()
         domains: dict[str, DegradedDomain] = {}
         paths = {incident.target: incident.domain for incident in opened if incident.domain}
-        parts: list[DegradedMark] = []
+        others: list[DegradedMark] = []
         for _, mark in degraded_marks(marks):
             # A domain keeps its name as it widens: an open incident has its path now.
             if mark.since > self._ended.get(mark.domain, 0.0) and mark.domain == paths.get(
@@ -69,20 +69,27 @@ class RestoredDiagnosis:
                     name, mark.domain, mark.fault_classes, now.mono, began, (), 0
                 )
             else:
-                parts.append(mark)
+                others.append(mark)
         for incident in opened:
             if incident.domain:
                 domains[incident.domain] = self._domain(incident, domains.get(incident.domain), now)
             elif incident.target.startswith(JOB):
                 job = incident.target.removeprefix(JOB)
-                diagnosis.restore_bad_start(job, incident.cause, _mono(incident.first_seen, now), now.mono)
+                began, last = _votes_of(incident, now)
+                diagnosis.restore_bad_start(job, incident.cause, began, last, now.mono)
             else:
                 diagnosis.restore_suppression(_suppression(incident, now))
         for domain, degraded in domains.items():
             if domain not in self._domains:
-                own = (mark.domain for mark in parts if _is_part(mark, degraded))
-                diagnosis.restore_domain(replace(degraded, parts=tuple(dict.fromkeys(own))))
-        self._domains |= domains.keys() | {mark.domain for mark in parts}
+                own = (mark.domain for mark in others if _is_replaced(mark, degraded))
+                nodes = self._votes.evidence.nodes_of(domain)
+                moved = (
+                    uid for uid, mark in degraded_marks(marks) if mark.domain == domain and uid not in nodes
+                )
+                diagnosis.restore_domain(
+                    replace(degraded, replaced=tuple(dict.fromkeys(own)), moved=tuple(moved))
+                )
+        self._domains |= domains.keys() | {mark.domain for mark in others}
 
     def record_degraded(self) -> None:
         """Record which domains are degraded: they are not restored from their marks when they recover."""
@@ -122,8 +129,8 @@ class RestoredDiagnosis:
                 incident.domain, classes or (incident.cause,), at, incident.occurrences
             )
         elif incident.target.startswith(JOB):
-            began = _mono(incident.first_seen, now)
-            diagnosis.restore_bad_start_end(incident.target.removeprefix(JOB), began, at)
+            began, last = _votes_of(incident, now)
+            diagnosis.restore_bad_start_end(incident.target.removeprefix(JOB), began, last, at)
         else:
             confined_at = inf
             if incident.confinement is not None:
@@ -133,13 +140,19 @@ class RestoredDiagnosis:
             )
 
 
-def _is_part(mark: DegradedMark, degraded: DegradedDomain) -> bool:
-    """Return whether a mark is of a domain that a degraded domain replaced, of which the diagnosis ended: a
-    part of it, or its parent of which it is the rest.
+def _is_replaced(mark: DegradedMark, degraded: DegradedDomain) -> bool:
+    """Return whether a mark is of a domain that a degraded domain replaced: a part of it, or its parent of
+    which it is the rest.
     """
     other, domain = mark.domain, degraded.domain
     is_related = other != domain and (is_within(other, domain) or is_within(domain, other))
     return is_related and not set(mark.fault_classes).isdisjoint(degraded.fault_classes)
+
+
+def _votes_of(incident: Incident, now: Instant) -> tuple[float, float]:
+    """Return the times of the first and the last vote of the bad start of a job."""
+    record, began = incident.diagnosis or DiagnosisRecord(), _mono(incident.first_seen, now)
+    return began, began + record.window
 
 
 def degraded_marks(marks: Mapping[str, NodeMarks]) -> Iterator[tuple[str, DegradedMark]]:

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 
-from nodeguard.fleet.diagnosis.results import Candidate
+from nodeguard.fleet.diagnosis.results import Candidate, most_children
 from nodeguard.fleet.diagnosis.significance import significance
-from nodeguard.fleet.diagnosis.votes import FaultVotes, most_children
+from nodeguard.fleet.diagnosis.votes import FaultVotes
 from nodeguard.fleet.state.topology.members import DomainMembers
 from nodeguard.model.diagnosis import VERSION_TOPOLOGIES, VoteTopology
 
@@ -141,6 +141,18 @@ def common_version(members: DomainMembers, uids: Iterable[str]) -> str:
         rank = (size, VERSION_TOPOLOGIES.index(members.topology_of(path)), path)
         best = rank if best is None or rank < best else best
     return best[2] if best else ""
+
+
+def recent_version(
+    members: DomainMembers, uids: Iterable[str], changed: Mapping[tuple[str, str], float], now: float
+) -> str:
+    """Return the version that nearly all of some nodes have and few others, if they got it recently; empty
+    for none. changed: when nodes got another version, by uid and version.
+    """
+    uids = frozenset(uids)
+    version = common_version(members, uids)
+    changes = sum(1 for uid in uids if now - changed.get((uid, version), -_NEW_SECONDS) < _NEW_SECONDS)
+    return version if changes * 2 >= len(uids) else ""
 
 
 def new_version(

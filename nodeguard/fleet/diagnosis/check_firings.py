@@ -72,20 +72,25 @@ class CheckFirings:
             self._unconfirmed.pop((self.latest.get(uid, 0.0), uid), None)
 
     def take_over(self, other: CheckFirings) -> None:
-        """Continue with the usual rate of other firings of this check."""
+        """Continue with the usual rate of other firings of this check. Those that are active begin again."""
         self._rate = other._rate
+        self._unconfirmed = {(at, uid): None for at, uid in other._unconfirmed if uid not in other.active}
 
     def forget_onset(self, uid: str) -> None:
         """Forget the onset on a node on which it still fires."""
         self._unconfirmed.pop((self.latest.pop(uid, 0.0), uid), None)
         self.unobserved.discard(uid)
 
-    def forget_onsets(self) -> None:
-        """Forget all onsets; the usual rate and the nodes on which it fires now stay."""
-        self.latest.clear()
-        self._unconfirmed.clear()
-        self.unobserved.clear()
-        self.kernel_confirmed &= self.active
+    def forget_onsets(self, are_over: Callable[[str, float], bool]) -> list[str]:
+        """Forget onsets, also earlier ones of a node. The usual rate stays, and the nodes on which it fires.
+
+        are_over: returns whether the onset of a node is one of them. Returns the nodes without any onset now.
+        """
+        self._unconfirmed = {(at, uid): None for at, uid in self._unconfirmed if not are_over(uid, at)}
+        over = [uid for uid, at in self.latest.items() if are_over(uid, at)]
+        for uid in over:
+            self.forget_onset(uid)
+        return over
 
     def forget(self, began: float, now: float, *, learns: bool) -> None:
         """Forget onsets that are too old. learns: whether the unconfirmed ones count towards the usual rate.

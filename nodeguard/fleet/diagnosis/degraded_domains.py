@@ -16,10 +16,11 @@ from nodeguard.fleet.diagnosis.results import (
     DegradedDomain,
     Recurrence,
     fewest_nodes,
+    most_children,
     recovering_since,
 )
 from nodeguard.fleet.diagnosis.vote_index import VoteIndex
-from nodeguard.fleet.diagnosis.votes import FaultVotes, most_children
+from nodeguard.fleet.diagnosis.votes import FaultVotes
 from nodeguard.fleet.state.topology.members import is_within
 from nodeguard.model.diagnosis import DiagnosisPolicy
 
@@ -30,8 +31,11 @@ SOON = 5.0
 # alarm of a check affects all domains alike.
 _MAX_WEAK = 2
 
-# The share of the nodes of a domain that counts as all of them.
-_MOST = 0.9
+# Seconds within which a sharp fault begins on all nodes of a domain.
+_SAME_TIME = 600.0
+
+# The share of the nodes of a domain that counts as most of them.
+_MOST = 0.75
 
 
 class DegradedDomains:
@@ -53,8 +57,6 @@ class DegradedDomains:
             fault_class.name: {} for fault_class in rule.classes
         }
         self._chose = -SOON
-        # Voters that moved away from a degraded domain, by domain.
-        self._moved: dict[str, set[str]] = {}
 
     def take_over(self, other: DegradedDomains) -> None:
         """Continue with the degraded domains of another diagnosis."""
@@ -89,37 +91,59 @@ class DegradedDomains:
         none if the Node no longer exists.
         """
         for domain, degraded in list(self.degraded.items()):
-            voters = degraded.voters
-            if not any(is_within(path, domain) for path in paths):
+            if any(is_within(path, domain) for path in paths):
+                voters = degraded.voters
+            else:
                 voters = tuple(voter for voter in degraded.voters if voter != uid)
-                if paths and uid in degraded.voters:
-                    self._moved.setdefault(domain, set()).add(uid)
             self.degraded[domain] = replace(degraded, voters=voters, size=self._size(domain, voters))
-            if domain in self._moved and not self._evidence.nodes_of(domain):
-                self._rename(domain)
 
-    def _rename(self, domain: str) -> None:
-        """Rename a degraded domain without nodes to the lowest domain that its nodes have moved to, unless
-        that is a larger one: its labels have changed, not its hardware.
+    def record_move(self, uid: str, left: Set[str], joined: Set[str]) -> None:
+        """Record that a node, also one that may not vote, has other domains. It is still a node of a degraded
+        domain that it left while it shows the fault there: new labels repair nothing.
         """
-        moved, degraded = self._moved.pop(domain), self.degraded[domain]
-        members, topology = self._votes.members, degraded.topology
+        for domain in left & self.degraded.keys():
+            degraded = self.degraded[domain]
+            self.degraded[domain] = replace(degraded, moved=tuple({*degraded.moved, uid}))
+        for domain in joined & self.degraded.keys():
+            degraded = self.degraded[domain]
+            moved = tuple(other for other in degraded.moved if other != uid)
+            self.degraded[domain] = replace(degraded, moved=moved)
+
+    def follow_moves(self, now: float) -> None:
+        """Update the nodes that moved away from degraded domains, and rename domains without other nodes."""
+        for domain, degraded in list(self.degraded.items()):
+            if degraded.moved and not self._evidence.nodes_of(domain):
+                self._rename(degraded)
+            elif degraded.moved:
+                moved = self._recovery.moved(degraded, now)
+                self.degraded[domain] = replace(degraded, moved=moved)
+
+    def _rename(self, degraded: DegradedDomain) -> None:
+        """Rename a degraded domain without nodes to the lowest domain that most of its nodes have moved to,
+        unless most nodes there are others: its labels have changed, not its hardware.
+        """
+        domain, moved = degraded.domain, frozenset(degraded.moved)
         counts = Counter(
-            path for uid in moved for path in members.paths(uid) if members.topology_of(path) == topology
+            path
+            for uid in moved
+            for path in self._evidence.paths_of(uid)
+            if path.partition("/")[0] == degraded.topology and path not in self.degraded
         )
         paths = [path for path, count in counts.items() if count >= _MOST * len(moved)]
         path = max(paths, key=len, default="")
-        if (
-            path
-            and path not in self.degraded
-            and members.size(path) * _MOST <= max(degraded.size, len(moved))
-        ):
-            del self.degraded[domain]
-            voters = tuple(sorted(moved & members.nodes(path)))
-            parts = (domain, *degraded.parts)
-            size = self._size(path, voters)
-            self.degraded[path] = replace(degraded, domain=path, voters=voters, size=size, parts=parts)
-            self._recovery.rename(domain, path)
+        nodes = self._evidence.nodes_of(path)
+        if not path or len(nodes & moved) < _MOST * len(nodes):
+            return
+        del self.degraded[domain]
+        self.degraded[path] = replace(
+            degraded,
+            domain=path,
+            voters=tuple(sorted(moved & nodes)),
+            size=len(nodes),
+            replaced=(domain, *degraded.replaced),
+            moved=tuple(moved - nodes),
+        )
+        self._recovery.rename(domain, path)
 
     def choose(self, suppressed: Container[str], now: float) -> list[Candidate]:
         """Return the candidates: domains that become degraded after the settling time. suppressed: checks."""
@@ -197,15 +221,19 @@ class DegradedDomains:
             if (
                 waited >= self._rule.grace_period
                 and not self._is_weak(candidate, waited, now)
-                and not self._is_over(candidate)
+                and not self._has_ended(candidate)
             ):
                 yield candidate
 
-    def _is_over(self, candidate: Candidate) -> bool:
-        """Return whether so few nodes still show a fault that lasts that its domain would recover."""
-        vote_class = self._votes.votes_by_class[candidate.fault_class].vote_class
+    def _has_ended(self, candidate: Candidate) -> bool:
+        """Return whether hardly any node still shows a fault that lasts and begins on all nodes at about the
+        same time. One with a long window may begin on a node after it ended on another.
+        """
+        votes = self._votes.votes_by_class[candidate.fault_class]
+        if not votes.vote_class.lasting or votes.longest_window > _SAME_TIME:
+            return False
         active = self._votes.active_nodes(candidate.fault_class) & candidate.voters.keys()
-        return vote_class.lasting and len(active) < fewest_nodes(vote_class.share, candidate.size)
+        return len(active) < fewest_nodes(votes.vote_class.share, candidate.size)
 
     def begin(self, candidate: Candidate, now: float) -> None:
         """Record that a domain is degraded from now on, unless it is already."""
@@ -229,7 +257,6 @@ class DegradedDomains:
         """Clear a domain: it is not degraded any more."""
         degraded = self.degraded.pop(domain, None)
         self._recovery.forget(domain)
-        self._moved.pop(domain, None)
         if degraded is not None:
             self._recurrence.record_end(domain, now)
             for fault_class in degraded.fault_classes:
@@ -245,22 +272,40 @@ class DegradedDomains:
         nodes show nothing.
         """
         began = now if self._votes.began is None else self._votes.began
+        parts: list[DegradedDomain] = []
         for domain, degraded in list(self.degraded.items()):
             waited = self._recurrence.clearing_time(degraded.times)
             last_shown = self._recovery.last_shown(degraded, now)
             if degraded.restored and now - began < ALL_REPORTED:
                 continue
             if now - degraded.since >= waited and last_shown <= now - waited:
-                parts = list(self._recovery.faulty_parts(degraded, now))
+                parts += self._recovery.faulty_parts(degraded)
                 self.clear(domain, now)
-                for part in parts:
-                    times = self._recurrence.times(part.domain, now) + 1
-                    name = self._name(part.domain, part.fault_classes[0])
-                    self.degraded[part.domain] = replace(part, name=name, times=times)
             elif (
                 since := recovering_since(max(degraded.since, last_shown), now)
             ) != degraded.recovering_since:
                 self.degraded[domain] = replace(degraded, recovering_since=since)
+        for part in parts:
+            self._add_part(part, now)
+
+    def _add_part(self, part: DegradedDomain, now: float) -> None:
+        """Add a part of a domain that recovered except for it. It may be degraded for another fault class."""
+        own = self.degraded.get(part.domain)
+        if own is None:
+            name = self._name(part.domain, part.fault_classes[0])
+            times = self._recurrence.times(part.domain, now) + 1
+            self.degraded[part.domain] = replace(part, name=name, times=times)
+            return
+        voters = tuple(sorted({*own.voters, *part.voters}))
+        self.degraded[part.domain] = replace(
+            own,
+            fault_classes=tuple(dict.fromkeys([*own.fault_classes, *part.fault_classes])),
+            voters=voters,
+            size=self._size(part.domain, voters),
+            began=min(own.began, part.began),
+            recovering_since=None,
+            replaced=tuple(dict.fromkeys([*own.replaced, *part.replaced])),
+        )
 
     def _going_on(
         self, votes: FaultVotes, leaves: Set[str], suppressed: Container[str]
@@ -363,7 +408,7 @@ class DegradedDomains:
         voters = tuple(sorted(candidate.voters.keys() | {uid for part in parts for uid in part.voters}))
         first = min(parts, key=lambda part: part.since, default=None)
         fault_classes = [fault_class for part in parts for fault_class in part.fault_classes]
-        replaced = [domain for part in parts for domain in (part.domain, *part.parts)]
+        replaced = [domain for part in parts for domain in (part.domain, *part.replaced)]
         self.degraded[candidate.domain] = DegradedDomain(
             name=self._name(first.name if first else candidate.domain, candidate.fault_class),
             domain=candidate.domain,
@@ -376,7 +421,8 @@ class DegradedDomains:
             siblings=len(siblings),
             elsewhere=len(others - self._votes.members.nodes(candidate.domain)),
             times=self._recurrence.times(candidate.domain, now) + 1,
-            parts=tuple(dict.fromkeys(replaced)),
+            replaced=tuple(dict.fromkeys(replaced)),
+            moved=tuple({uid for part in parts for uid in part.moved}),
         )
         self._votes.votes_by_class[candidate.fault_class].set_explained(
             self._votes.members.nodes(candidate.domain)

@@ -20,6 +20,7 @@ from nodeguard.fleet.diagnosis.results import (
     SuppressedCheck,
 )
 from nodeguard.fleet.diagnosis.suppressed_checks import SuppressedChecks
+from nodeguard.fleet.diagnosis.suspected_checks import are_everywhere
 from nodeguard.fleet.diagnosis.vote_index import VoteIndex
 from nodeguard.fleet.state.topology.members import DomainMembers
 from nodeguard.model.diagnosis import VERSION_TOPOLOGIES, DiagnosisPolicy
@@ -73,6 +74,12 @@ class Diagnosis:
         before = self.members.paths(uid)
         if self.voting.set_domains(uid, paths):
             self._domains.update_node(uid, self.members.paths(uid) or before)
+
+    def record_move(self, uid: str, before: Iterable[str], after: Iterable[str]) -> None:
+        """Record that a node, also one that may not vote, has other domains than before."""
+        left, joined = frozenset(before), frozenset(after)
+        if left != joined:
+            self._domains.record_move(uid, left - joined, joined - left)
 
     def remove_node(self, uid: str) -> None:
         """Remove a Node that no longer exists."""
@@ -170,13 +177,13 @@ class Diagnosis:
         """
         return self._checks.confine(uid, check, at)
 
-    def restore_bad_start(self, job: str, fault_class: str, began: float, now: float) -> None:
-        """Restore a bad start of a job from before this start, without its votes."""
-        self._jobs.restore(job, fault_class, began, now)
+    def restore_bad_start(self, job: str, fault_class: str, began: float, last: float, now: float) -> None:
+        """Restore a bad start of a job from before this start, without its votes. began, last: of them."""
+        self._jobs.restore(job, fault_class, began, last, now)
 
-    def restore_bad_start_end(self, job: str, began: float, at: float) -> None:
-        """Restore that the bad start of a job ended before this start. began: its first vote."""
-        self._jobs.restore_end(job, began, at)
+    def restore_bad_start_end(self, job: str, began: float, last: float, at: float) -> None:
+        """Restore that the bad start of a job ended before this start. began, last: of its votes."""
+        self._jobs.restore_end(job, began, last, at)
 
     def clear(self, cause: str, now: float) -> None:
         """Clear a domain, a check, or the bad start of a job (`job/NAME`) on an operator's request."""
@@ -203,11 +210,13 @@ class Diagnosis:
             return False
         before = dict(self.degraded_domains), dict(self.suppressed_checks), self.bad_starts
         self.voting.forget(self.suppressed_checks, now)
+        self._domains.follow_moves(now)
         if self._jobs.update(self.degraded_domains.values(), now):
             self._domains.choose_again()
             self._clear_explained(now)
         self._checks.vote_for_leaves(now)
-        candidates = self._domains.choose(frozenset(self._checks.fleet_wide()), now)
+        suppressed = frozenset(self._checks.fleet_wide())
+        candidates = self._domains.choose(suppressed, now)
         affected, explained = self._domains.explanations(candidates, now)
         self._checks.update_suspected(
             affected, lambda fault_class: explained(fault_class).union(self._jobs.explained(fault_class)), now
@@ -218,8 +227,11 @@ class Diagnosis:
         for candidate in list(self._domains.settled_candidates(candidates, now)):
             checks = list(self.voting.checks_of(candidate.fault_class, candidate.voters))
             # While a check is suspected, no domain becomes degraded for it. Once it is suppressed, its votes
-            # are withdrawn: those of the other checks of its class decide.
+            # are withdrawn: those of the other checks of its class, and of single leaves, decide.
             if not doubted.isdisjoint(checks):
+                continue
+            own = [other for other in candidates if other.fault_class == candidate.fault_class]
+            if not suppressed.isdisjoint(checks) and are_everywhere(own, self.members):
                 continue
             version = (
                 candidate.domain if self.members.topology_of(candidate.domain) in VERSION_TOPOLOGIES else ""

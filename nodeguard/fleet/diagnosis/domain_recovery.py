@@ -5,21 +5,27 @@ Pure. Times are seconds of a clock that never jumps.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from heapq import nlargest
-from math import ceil, inf
+from collections.abc import Iterator, Set
+from math import ceil
 
 from msgspec.structs import replace
 
 from nodeguard.fleet.diagnosis.fleet_evidence import FleetEvidence
-from nodeguard.fleet.diagnosis.results import DegradedDomain, fewest_nodes
+from nodeguard.fleet.diagnosis.results import (
+    BEFORE_FIRST_VOTE,
+    DegradedDomain,
+    fewest_children,
+    fewest_nodes,
+    nth_largest,
+)
 from nodeguard.fleet.diagnosis.vote_index import VoteIndex
-from nodeguard.fleet.diagnosis.votes import most_children
 from nodeguard.model.diagnosis import DiagnosisPolicy
 
 
 class DomainRecovery:
-    """The last time at which each node of a degraded domain showed its fault classes."""
+    """What the nodes of degraded domains show: when each last showed a fault class, and which parts stay
+    faulty when a domain recovers.
+    """
 
     def __init__(self, rule: DiagnosisPolicy, votes: VoteIndex, evidence: FleetEvidence) -> None:
         self._rule = rule
@@ -55,61 +61,70 @@ class DomainRecovery:
         size = max(degraded.size, self._votes.members.size(domain))
         shares = [self._votes.votes_by_class[name].vote_class.share for name in degraded.fault_classes]
         least = min((ceil(fewest_nodes(share, size)) for share in shares), default=len(last_shown) + 1)
-        by_nodes = nlargest(least, last_shown.values())[-1] if least <= len(last_shown) else -inf
-        children = self._votes.members.children(domain)
+        by_nodes = nth_largest(least, last_shown.values())
+        children = self._evidence.children_of(domain)
         if not children:
             return by_nodes
         times = [
-            max((last_shown.get(uid, -inf) for uid in self._evidence.nodes_of(child)), default=-inf)
+            max(last_shown[uid] for uid in nodes)
             for child in children
+            if (nodes := self._evidence.nodes_of(child) & last_shown.keys())
         ]
-        least_children = fewest_children(len(children))
-        by_children = nlargest(least_children, times)[-1] if least_children <= len(times) else -inf
-        return min(by_nodes, by_children)
+        return min(by_nodes, nth_largest(fewest_children(len(children)), times))
 
-    def faulty_parts(self, degraded: DegradedDomain, now: float) -> Iterator[DegradedDomain]:
-        """Yield the lowest domains of a parent domain that still show a fault that lasts, each as a degraded
-        domain: their own nodes would not vote again.
+    def moved(self, degraded: DegradedDomain, now: float) -> tuple[str, ...]:
+        """Return the nodes with other labels since, of those that a domain has, that still show its fault."""
+        if not degraded.moved:
+            return ()
+        shown = self._evidence.shown_faults(degraded, self._votes, now)
+        return tuple(uid for uid in degraded.moved if shown.get(uid, -1.0) >= now)
+
+    def faulty_parts(self, degraded: DegradedDomain) -> Iterator[DegradedDomain]:
+        """Yield the lowest domains of a parent domain that still show a fault of it that lasts: their nodes
+        would not vote again. Older faults of single nodes are not the domain's.
         """
-        members = self._votes.members
         lasting = tuple(
             name for name in degraded.fault_classes if self._votes.votes_by_class[name].vote_class.lasting
         )
-        if not (lasting and members.children(degraded.domain)):
+        if not (lasting and self._evidence.children_of(degraded.domain)):
             return
-        shown = self._evidence.shown_faults(replace(degraded, fault_classes=lasting), self._votes, now)
-        faulty = {uid for uid, at in shown.items() if at >= now}
+        onsets = self._evidence.onsets(replace(degraded, fault_classes=lasting), self._votes)
+        faulty = {uid for uid, at in onsets.items() if at >= degraded.began - BEFORE_FIRST_VOTE}
         share = min(self._votes.votes_by_class[name].vote_class.share for name in lasting)
         for part in self._lowest_parts(degraded.domain):
             nodes = self._evidence.nodes_of(part)
             voters = faulty & nodes
-            if len(voters) < max(self._rule.min_nodes, share * len(nodes)):
-                continue
-            siblings = members.children(members.parent(part)) - {part}
-            elsewhere = set[str]().union(*map(self._evidence.nodes_of, siblings)) & faulty
-            yield DegradedDomain(
-                name=part,
-                domain=part,
-                fault_classes=lasting,
-                since=now,
-                began=degraded.began,
-                voters=tuple(sorted(voters)),
-                size=len(nodes),
-                siblings=len(siblings),
-                elsewhere=len(elsewhere),
-                parts=(degraded.domain, *degraded.parts),
-            )
+            if len(voters) >= max(self._rule.min_nodes, share * len(nodes)):
+                yield self._part(part, degraded, lasting, {uid: onsets[uid] for uid in voters}, faulty)
+
+    def _part(
+        self,
+        part: str,
+        whole: DegradedDomain,
+        fault_classes: tuple[str, ...],
+        onsets: dict[str, float],
+        faulty: Set[str],
+    ) -> DegradedDomain:
+        """Return a part of a domain as a degraded domain of its own."""
+        siblings = self._evidence.children_of(part.rpartition("/")[0]) - {part}
+        elsewhere = set[str]().union(*map(self._evidence.nodes_of, siblings)) & faulty
+        return DegradedDomain(
+            name=part,
+            domain=part,
+            fault_classes=fault_classes,
+            since=whole.since,
+            began=min(whole.began, *onsets.values()),
+            voters=tuple(sorted(onsets)),
+            size=len(self._evidence.nodes_of(part)),
+            within=max(onsets.values()) - min(onsets.values()),
+            siblings=len(siblings),
+            elsewhere=len(elsewhere),
+            replaced=(whole.domain, *whole.replaced),
+        )
 
     def _lowest_parts(self, domain: str) -> Iterator[str]:
-        children = self._votes.members.children(domain)
+        children = self._evidence.children_of(domain)
         for child in children:
             yield from self._lowest_parts(child)
         if not children:
             yield domain
-
-
-def fewest_children(children: int) -> int:
-    """Return the minimum number of children with the fault that keep a parent domain degraded: half of those
-    that make it degraded. The fault of a single child is that child's.
-    """
-    return max(2, ceil(most_children(children) / 2))

@@ -36,8 +36,17 @@ class FleetEvidence(Protocol):
     def nodes_showing(self, check: str) -> Mapping[str, float]:
         """Return the nodes that show a check, with its onset, by uid."""
 
+    def onsets(self, degraded: DegradedDomain, votes: VoteIndex) -> Mapping[str, float]:
+        """Return since when each node of a degraded domain that reports shows its fault classes, by uid."""
+
     def nodes_of(self, domain: str) -> Set[str]:
         """Return the nodes of a domain."""
+
+    def children_of(self, domain: str) -> Set[str]:
+        """Return the children of a domain, or of the name of a topology."""
+
+    def paths_of(self, uid: str) -> Iterable[str]:
+        """Return the domains of a node."""
 
     def firing(self, uid: str) -> Mapping[str, tuple[str, ...]]:
         """Return the checks that fire on a node now with fresh data, with the topologies of each."""

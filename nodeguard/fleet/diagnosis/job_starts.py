@@ -23,6 +23,9 @@ from nodeguard.model.diagnosis import DiagnosisPolicy
 # this machine may differ, and a gang of thousands of GPUs needs minutes to connect all of them.
 _BEFORE, _AFTER = 60.0, 300.0
 
+# Seconds by which the onset of a finding may differ in two reports, and from a recorded time.
+_TOLERANCE = 2.0
+
 # Seconds between the first and the last node of one start of a job.
 _SPREAD = 600.0
 
@@ -77,8 +80,8 @@ class JobStarts:
         self._of_leaves: dict[str, dict[str, float]] = {name: {} for name in self._classes}
         # The explained starts, by job, and by leaf if it was only one.
         self._past: dict[str, list[JobStart]] = {}
-        # Bad starts that only incidents report, with their first vote as the time of the start.
-        self._recorded: list[JobStart] = []
+        # Bad starts from before this start: the first and the last vote, by job.
+        self._recorded: list[tuple[str, float, float]] = []
         self._cleared: dict[str, float] = {}  # when operators cleared a job
         self.bad_starts: Mapping[str, BadJobStart] = {}
 
@@ -90,17 +93,20 @@ class JobStarts:
     def take_over(self, other: JobStarts) -> None:
         """Continue with the bad starts of another diagnosis. Votes begin again, but not the repetitions."""
         self._past.update(other._past)
-        self._recorded += other._recorded
+        self._recorded = list(other._recorded)
         self._cleared.update(other._cleared)
         for start in other.bad_starts.values():
-            self.restore(start.job, start.fault_class, start.began, start.last)
+            self._restore(start.job, start.fault_class, start.began, start.last, start.last)
 
-    def restore(self, job: str, fault_class: str, began: float, now: float) -> None:
-        """Restore a bad start from before this start, without its votes. Votes of its time are the job's,
-        also after the job has ended.
+    def restore(self, job: str, fault_class: str, began: float, last: float, now: float) -> None:
+        """Restore a bad start from before this start, without its votes. began, last: of its votes. Votes of
+        this time are the job's, also after the job has ended.
         """
-        self._recorded.append(JobStart(job, began))
-        restored = BadJobStart(job, fault_class, now - self._rule.grace_period, began, began, now)
+        self._recorded.append((job, began, last))
+        self._restore(job, fault_class, began, last, now)
+
+    def _restore(self, job: str, fault_class: str, began: float, last: float, now: float) -> None:
+        restored = BadJobStart(job, fault_class, now - self._rule.grace_period, began, began, last)
         self._starts.setdefault(job, restored)
         self.bad_starts = {**self.bad_starts, job: self._starts[job]}
 
@@ -110,9 +116,9 @@ class JobStarts:
         self._starts.pop(job, None)
         self.bad_starts = {name: start for name, start in self.bad_starts.items() if name != job}
 
-    def restore_end(self, job: str, began: float, at: float) -> None:
-        """Restore the end of a bad start from before this start. began: its first vote."""
-        self._recorded.append(JobStart(job, began))
+    def restore_end(self, job: str, began: float, last: float, at: float) -> None:
+        """Restore the end of a bad start from before this start. began, last: of its votes."""
+        self._recorded.append((job, began, last))
         self._cleared[job] = max(at, self._cleared.get(job, at))
 
     def explained(self, fault_class: str) -> Iterable[str]:
@@ -152,7 +158,7 @@ class JobStarts:
         restored = {
             job: start
             for job, start in self._starts.items()
-            if not start.voters and now - start.last < self._rule.recovery_initial
+            if not start.voters and now - max(start.since, start.last) < self._rule.recovery_initial
         }
         self._starts = restored | recent
         self.bad_starts = {
@@ -245,8 +251,7 @@ class JobStarts:
         for uid, at in onsets.items():
             if current.get(uid) != at:
                 continue
-            for start in (*self._evidence.job_starts(uid), *self._recorded):
-                first, last = start.at - _BEFORE, start.at + _AFTER
+            for start, first, last in self._explaining_starts(uid):
                 earliest = start.at - votes.longest_window
                 if (
                     first <= at <= last
@@ -255,6 +260,13 @@ class JobStarts:
                 ):
                     yield _JobVote(uid, start.job, start.at, at)
                     break
+
+    def _explaining_starts(self, uid: str) -> Iterator[tuple[JobStart, float, float]]:
+        """Yield the starts that may explain votes of a node, with the first and last time of such votes."""
+        for start in self._evidence.job_starts(uid):
+            yield start, start.at - _BEFORE, start.at + _AFTER
+        for job, began, last in self._recorded:
+            yield JobStart(job, began), began - _TOLERANCE, last + _TOLERANCE
 
     def _is_bad_start(self, job: str, episode: list[_JobVote], votes: FaultVotes) -> bool:
         """Return whether enough nodes show a bad start, and no leaf explains it better: a leaf on which a job
@@ -280,7 +292,7 @@ class JobStarts:
             self._past[cause] = [start for start in starts if start.at > gone]
             if not self._past[cause]:
                 del self._past[cause]
-        self._recorded = [start for start in self._recorded if start.at > gone]
+        self._recorded = [(job, began, last) for job, began, last in self._recorded if last > gone]
         self._cleared = {job: at for job, at in self._cleared.items() if at > gone}
         for name, votes in self._of_leaves.items():
             self._of_leaves[name] = {uid: at for uid, at in votes.items() if at > gone}

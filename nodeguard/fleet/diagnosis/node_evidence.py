@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Set
 
 from nodeguard.fleet.diagnosis.fleet_evidence import JobStart
-from nodeguard.fleet.diagnosis.results import ALL_REPORTED, DegradedDomain
-from nodeguard.fleet.diagnosis.silent_agents import SilentAgents
+from nodeguard.fleet.diagnosis.results import ALL_REPORTED, NO_AGENT, DegradedDomain
+from nodeguard.fleet.diagnosis.stopped_agents import StoppedAgents
 from nodeguard.fleet.diagnosis.vote_index import VoteIndex
 from nodeguard.fleet.state.fleet_state import FleetState
 from nodeguard.fleet.state.latest_report import LatestReport
@@ -15,13 +15,17 @@ from nodeguard.model.diagnosis import STALE_CHECK
 from nodeguard.model.finding import DataStatus, Health
 from nodeguard.model.incident import Symptom
 from nodeguard.model.instant import Instant
+from nodeguard.model.mark import MarkCause
 from nodeguard.wire.report import ReportedFinding
+
+# Seconds by which the wall clock and the monotonic clock may differ over an episode of a suppressed check.
+_CLOCK_TOLERANCE = 1.0
+
+# The topologies in which a node votes of which the agent stopped.
+STOPPED_TOPOLOGIES: tuple[str, ...] = ("power", "fabric")
 
 # Seconds within which the findings of two checks belong together.
 _TOGETHER = 600.0
-
-# Seconds after which a node without any report has no agent.
-_NO_AGENT = 86_400.0
 
 # The kernel log: a driver writes to it, whatever a check does. Derived signals repeat other sources.
 _KERNEL_LOG, _DERIVED = "kmsg", "derived"
@@ -36,24 +40,27 @@ def is_kernel_confirmed(finding: ReportedFinding) -> bool:
 
 
 class NodeEvidence:
-    """Answers the questions of the diagnosis. members: all nodes by domain, also those without votes. silent:
-    the agents that stopped. now: time of the latest input.
+    """Answers the questions of the diagnosis. members: all nodes by domain, also those without votes.
+    stopped: the agents that stopped. now: time of the latest input.
     """
 
     def __init__(self, state: FleetState) -> None:
         self.members = DomainMembers()
-        self.silent = SilentAgents(state)
+        self.stopped = StoppedAgents(state)
         self.now = Instant(0.0, 0.0, "")
         self._state = state
-
-    @property
-    def clock_jumped_at(self) -> float:
-        """Return when the wall clock last jumped, in seconds of the monotonic clock."""
-        return self._state.clock_jumped_at
 
     def nodes_of(self, domain: str) -> Set[str]:
         """Return the nodes of a domain, also those that may not vote."""
         return self.members.nodes(domain)
+
+    def children_of(self, domain: str) -> Set[str]:
+        """Return the children of a domain, or of the name of a topology, also those without votes."""
+        return self.members.children(domain)
+
+    def paths_of(self, uid: str) -> tuple[str, ...]:
+        """Return the domains of a node."""
+        return self.members.paths(uid)
 
     def job_starts(self, uid: str) -> Iterator[JobStart]:
         """Yield the starts of jobs on a node, in seconds of the monotonic clock."""
@@ -89,13 +96,20 @@ class NodeEvidence:
             for other, began in found
         )
 
+    def is_marked_since(self, cause: MarkCause, began: float, now: Instant) -> bool:
+        """Return whether a mark is certainly from after a time, in seconds of the monotonic clock: not if the
+        wall clock was set back over it.
+        """
+        times = self._state.clock.mono_times(cause.since, now)
+        return bool(times) and min(times) >= began - _CLOCK_TOLERANCE
+
     def is_unconfirmed(self, uid: str, check: str) -> bool:
         """Return whether a current report proves that no other source confirms a check on a node."""
         report = self._state.reports.get(uid)
         return (
             report is not None
             and not report.late
-            and uid not in self.silent.stale
+            and uid not in self.stopped.stale
             and not self.is_confirmed(uid, check)
         )
 
@@ -104,10 +118,11 @@ class NodeEvidence:
         each.
         """
         report = self._state.reports.get(uid)
-        if report is None or report.late:
-            return {}
-        fresh = (finding for finding in report.findings if finding.data_status == DataStatus.FRESH)
-        return {finding.check: finding.topologies for finding in fresh}
+        firing = {STALE_CHECK: STOPPED_TOPOLOGIES} if self.stopped.has_stopped(uid) else {}
+        for finding in report.findings if report is not None and not report.late else ():
+            if finding.data_status == DataStatus.FRESH:
+                firing[finding.check] = finding.topologies
+        return firing
 
     def nodes_showing(self, check: str) -> dict[str, float]:
         """Return the nodes that show a check in their latest report, also those that may not vote, with the
@@ -134,12 +149,12 @@ class NodeEvidence:
         """
         shown: dict[str, float] = {}
         classes = frozenset(degraded.fault_classes)
-        counts_silence = not classes.isdisjoint(votes.classes_of(STALE_CHECK))
-        for uid in self.members.nodes(degraded.domain):
+        counts_stopped = not classes.isdisjoint(votes.classes_of(STALE_CHECK))
+        for uid in {*self.members.nodes(degraded.domain), *degraded.moved}:
             report = self._state.reports.get(uid)
             if report is None:
                 is_shown = self._may_have_shown(uid, degraded, votes, now) or (
-                    counts_silence and (self.silent.was_recorded(uid) or self._stopped_with(uid, degraded))
+                    counts_stopped and (self.stopped.was_recorded(uid) or self._stopped_with(uid, degraded))
                 )
                 times = [now] if is_shown else []
             else:
@@ -148,19 +163,40 @@ class NodeEvidence:
                     for finding, began in zip(report.findings, report.began, strict=True)
                     if not classes.isdisjoint(votes.classes_of(finding.check))
                 ]
-            if counts_silence and self.silent.is_silent(uid):
+            if counts_stopped and self.stopped.has_stopped(uid):
                 times.append(now)
             if times:
                 shown[uid] = max(times)
         return shown
 
+    def onsets(self, degraded: DegradedDomain, votes: VoteIndex) -> dict[str, float]:
+        """Return since when each node of a degraded domain shows its fault classes by its latest report, in
+        seconds of the monotonic clock, by uid. A node without a report does not.
+        """
+        onsets: dict[str, float] = {}
+        classes = frozenset(degraded.fault_classes)
+        counts_stopped = not classes.isdisjoint(votes.classes_of(STALE_CHECK))
+        for uid in self.members.nodes(degraded.domain):
+            report = self._state.reports.get(uid)
+            checks = {finding.check for finding in report.findings} if report is not None else set()
+            times = [
+                self.onset(report, check)
+                for check in checks
+                if report is not None and not classes.isdisjoint(votes.classes_of(check))
+            ]
+            if counts_stopped and report is not None and self.stopped.has_stopped(uid):
+                times.append(self.stopped.since[uid])
+            if times:
+                onsets[uid] = min(times)
+        return onsets
+
     def _may_have_shown(self, uid: str, degraded: DegradedDomain, votes: VoteIndex, now: float) -> bool:
         """Return whether a node without any report may have shown the fault of a domain before this start:
-        with the mark of the domain, and afterwards any node of it. A node that is ready and has not reported
-        for a day has no agent.
+        with the mark of the domain, and afterwards any node of it. After a day without a report, a node has
+        no agent, or stopped before the domain failed, unless its kubelet stopped with the domain.
         """
-        node, after = self._state.nodes.get(uid), 0.0 if votes.began is None else now - votes.began
-        if not degraded.restored or (node is not None and node.ready and after >= _NO_AGENT):
+        after = 0.0 if votes.began is None else now - votes.began
+        if not degraded.restored or (after >= NO_AGENT and not self._stopped_with(uid, degraded)):
             return False
         marks = self._state.observed_marks(uid).node.degraded
         return after >= ALL_REPORTED or any(mark.domain == degraded.domain for mark in marks)
@@ -194,4 +230,4 @@ class NodeEvidence:
 
     def restore_symptoms(self, symptoms: Iterable[Symptom]) -> None:
         """Restore which nodes had a stale agent, from the symptoms of a recorded incident of a domain."""
-        self.silent.restore(symptom.target for symptom in symptoms if symptom.check == STALE_CHECK)
+        self.stopped.restore(symptom.target for symptom in symptoms if symptom.check == STALE_CHECK)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from math import ceil
+from collections.abc import Collection, Mapping
+from heapq import nlargest
+from math import ceil, inf
 
 from msgspec import Struct
 
@@ -40,8 +41,9 @@ class DegradedDomain(Struct, frozen=True):
     size: number of its nodes, with them. siblings: number of sibling domains;
     elsewhere: number of their nodes with the same fault. times: number of recent diagnoses. restored: whether
     only marks or incidents report it, from before the start. recovering_since: since when too few nodes show
-    the fault; None while enough do, and in the first minutes. parts: degraded domains that it replaced:
-    narrower ones, or a wider one that recovered except for this part.
+    the fault; None while enough do, and in the first minutes. replaced: degraded domains that it replaced:
+    its parts, a wider one that recovered except for this part, or its earlier path. moved: uids of nodes that
+    have other labels since, and still show the fault.
     """
 
     name: str
@@ -57,7 +59,8 @@ class DegradedDomain(Struct, frozen=True):
     times: int = 1
     restored: bool = False
     recovering_since: float | None = None
-    parts: tuple[str, ...] = ()
+    replaced: tuple[str, ...] = ()
+    moved: tuple[str, ...] = ()
 
     @property
     def topology(self) -> str:
@@ -65,11 +68,9 @@ class DegradedDomain(Struct, frozen=True):
         return self.domain.partition("/")[0]
 
     def has_mark(self, mark: DegradedMark) -> bool:
-        """Return whether a mark is of this domain, or of a part that it replaced: the name stays as it
-        widens.
-        """
+        """Return whether a mark is of this domain or of one that it replaced. Its name stays as it widens."""
         is_named = mark.name == self.name and is_within(mark.domain, self.domain)
-        return is_named or mark.domain in (self.domain, *self.parts)
+        return is_named or mark.domain in (self.domain, *self.replaced)
 
 
 class VoteTally(Struct, frozen=True):
@@ -184,8 +185,12 @@ class Recurrence:
         return clearing_time(self._rule, times)
 
 
-# Seconds after the start by which all agents have reported.
+# Seconds before the first vote within which a node's own fault still belongs to the degraded domain.
+BEFORE_FIRST_VOTE = 600.0
+
+# Seconds after the start by which all agents have reported; and after which a node without a report has none.
 ALL_REPORTED = 60.0
+NO_AGENT = 86_400.0
 
 
 def recovering_since(since: float, now: float) -> float | None:
@@ -203,11 +208,30 @@ def clearing_time(rule: DiagnosisPolicy, times: int) -> float:
     return float(min(rule.recovery_max, rule.recovery_initial * 2.0 ** min(times - 1, 30)))
 
 
+def nth_largest(number: int, values: Collection[float]) -> float:
+    """Return the n-th largest of some values; minus infinity if there are fewer."""
+    return nlargest(number, values)[-1] if number <= len(values) else -inf
+
+
 def fewest_nodes(share: float, size: int) -> float:
     """Return the minimum number of nodes of `size` that keep a degraded domain degraded. share: of the fault
     class.
     """
     return max(2.0, share / 2 * size)
+
+
+def most_children(children: int) -> int:
+    """Return how many of the children of a domain make a fault one of the whole domain: half, or both of
+    two.
+    """
+    return -(-children // 2) if children > 2 else 2
+
+
+def fewest_children(children: int) -> int:
+    """Return the minimum number of children with the fault that keep a parent domain degraded: half of those
+    that make it degraded. The fault of a single child is that child's.
+    """
+    return max(2, ceil(most_children(children) / 2))
 
 
 def degraded_message(degraded: DegradedDomain, rule: DiagnosisPolicy) -> str:
@@ -227,14 +251,13 @@ def degraded_message(degraded: DegradedDomain, rule: DiagnosisPolicy) -> str:
     return f"{message}; {siblings} did not"
 
 
-def clearing_message(degraded: DegradedDomain, rule: DiagnosisPolicy) -> str:
-    """Return the condition that clears a degraded domain."""
-    fault_classes = [
-        fault_class for fault_class in rule.classes if fault_class.name in degraded.fault_classes
-    ]
-    least = max([2, *(ceil(fewest_nodes(fault_class.share, degraded.size)) for fault_class in fault_classes)])
+def clearing_message(degraded: DegradedDomain, children: int, rule: DiagnosisPolicy) -> str:
+    """Return the condition that clears a degraded domain. children: their number, 0 for a lowest domain."""
+    shares = [item.share for item in rule.classes if item.name in degraded.fault_classes]
+    least = min((ceil(fewest_nodes(share, degraded.size)) for share in shares), default=2)
     clearing = format_duration(clearing_time(rule, degraded.times))
-    return f"over when fewer than {least} of its nodes show it for {clearing}"
+    parts = f", or of fewer than {fewest_children(children)} of its {children} parts," if children else ""
+    return f"over when fewer than {least} of its nodes{parts} show it for {clearing}"
 
 
 def suppressed_message(check: SuppressedCheck) -> str:

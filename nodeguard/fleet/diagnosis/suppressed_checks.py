@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Set
-from heapq import nlargest
 from math import ceil, inf
 from typing import NamedTuple
 
@@ -14,9 +13,11 @@ from nodeguard.fleet.diagnosis.check_firings import CheckFirings, UnexplainedFir
 from nodeguard.fleet.diagnosis.fleet_evidence import FleetEvidence
 from nodeguard.fleet.diagnosis.results import (
     ALL_REPORTED,
+    NO_AGENT,
     Candidate,
     Recurrence,
     SuppressedCheck,
+    nth_largest,
     recovering_since,
 )
 from nodeguard.fleet.diagnosis.suspected_checks import suspected_checks
@@ -174,7 +175,7 @@ class SuppressedChecks:
         """
         for check in self.suppressed.keys() & self._votes.new_onsets.keys():
             suppressed = self.suppressed[check]
-            if suppressed.recovered:
+            if suppressed.recovered or suppressed.domain:
                 continue
             latest = self._votes.firings[check].latest
             rate = len(latest) / max(1.0, now - suppressed.began)
@@ -273,22 +274,23 @@ class SuppressedChecks:
                 suppressed = replace(suppressed, nodes=tuple(sorted(nodes)))  # noqa: PLW2901
                 self.suppressed[check] = suppressed
             if suppressed.recovered:
-                if have_reported and not self._still_fires(suppressed, self._remaining[check]):
+                if have_reported and not self._still_fires(suppressed, self._remaining[check], now):
                     self.clear(check, now)
                 continue
-            if suppressed.domain:
-                nodes = self._active(check) & self._evidence.nodes_of(suppressed.domain)
-                self._remaining.setdefault(check, set()).update(nodes)
-            last = self._last_onset_of(check, max(2, ceil(suppressed.size / 2)))
-            since = recovering_since(max(suppressed.since, last), now)
-            self.suppressed[check] = replace(suppressed, recovering_since=since)
-            still_fires = self._still_fires(suppressed, self._active(check))
-            if not self._is_over(suppressed, last, now, still_fires=still_fires):
+            if suppressed.domain and check in self._votes.firings:
+                fires = self._votes.firings[check].active & self._evidence.nodes_of(suppressed.domain)
+                self._remaining.setdefault(check, set()).update(fires)
+            last = max(suppressed.since, self._last_onset_of(check, max(2, ceil(suppressed.size / 2))))
+            self.suppressed[check] = replace(suppressed, recovering_since=recovering_since(last, now))
+            # A slow episode may be quiet for a while: it has to be over for as long as it took to be seen.
+            waited = max(self._recurrence.clearing_time(suppressed.times), suppressed.within)
+            if now - last < waited:
                 continue
-            if still_fires:
-                self._confine(suppressed, now)
-            else:
+            active = self._active(check)
+            if not self._still_fires(suppressed, active, now):
                 self.clear(check, now)
+            elif self._votes.only_warns(check) or now - last >= self._rule.recovery_max:
+                self._confine(suppressed, active, now)
 
     def _last_onset_of(self, check: str, nodes: int) -> float:
         """Return when a check last began to fire on so many nodes without proof; minus infinity for never."""
@@ -297,40 +299,32 @@ class SuppressedChecks:
             return -inf
         excluded = self._caused(check) | firings.kernel_confirmed
         latest = [at for uid, at in firings.latest.items() if uid not in excluded]
-        return nlargest(nodes, latest)[-1] if len(latest) >= nodes else -inf
+        return nth_largest(nodes, latest)
 
-    def _is_over(self, suppressed: SuppressedCheck, last: float, now: float, *, still_fires: bool) -> bool:
-        """Return whether the episode of a suppressed check is over. last: its last onset on many nodes."""
-        # A slow episode may be quiet for a while: it has to be over for as long as it took to be seen.
-        waited = max(self._recurrence.clearing_time(suppressed.times), suppressed.within)
-        if now - suppressed.since < waited:
-            return False
-        if still_fires and not self._votes.only_warns(suppressed.check):
-            waited = max(waited, self._rule.recovery_max)
-        return now - suppressed.since >= waited and last <= now - waited
-
-    def _still_fires(self, suppressed: SuppressedCheck, nodes: Set[str]) -> bool:
+    def _still_fires(self, suppressed: SuppressedCheck, nodes: Set[str], now: float) -> bool:
         """Return whether a suppressed check still fires on half of the nodes of its episode, or on so many
         that they are no single faults. nodes: on which it fires now.
         """
         if not suppressed.recovered:
             nodes = nodes & frozenset(suppressed.nodes)
         least = min(max(2, ceil(suppressed.size / 2)), self._rule.suppression_min_nodes)
-        return len(nodes) + self._unproven(suppressed) >= least
+        return len(nodes) + self._unproven(suppressed, now) >= least
 
-    def _unproven(self, suppressed: SuppressedCheck) -> int:
+    def _unproven(self, suppressed: SuppressedCheck, now: float) -> int:
         """Return the number of nodes on which a suppressed check may still fire: without a report since the
-        start, nothing proves the opposite.
+        start, nothing proves the opposite. After a day, they have no agent.
         """
-        return self._votes.unreported if suppressed.restored_size else 0
+        began = now if self._votes.began is None else self._votes.began
+        return self._votes.unreported if suppressed.restored_size and now - began < NO_AGENT else 0
 
-    def _confine(self, suppressed: SuppressedCheck, now: float) -> None:
+    def _confine(self, suppressed: SuppressedCheck, active: Set[str], now: float) -> None:
         """Suppress a check only on the nodes on which it still fires: elsewhere its findings count again."""
         firings, scope = self._votes.firings.get(suppressed.check), self._scope(suppressed)
-        active = self._active(suppressed.check)
+        active = set(active)
         if firings is not None:
             active -= firings.kernel_confirmed | self._caused(suppressed.check)
-            firings.forget_onsets()
+            firings.forget_onsets(lambda _uid, _at: True)
+            firings.kernel_confirmed &= firings.active
         self._remaining[suppressed.check] = active if scope is None else active & scope
         self.suppressed[suppressed.check] = replace(suppressed, confined_at=now, recovering_since=None)
 

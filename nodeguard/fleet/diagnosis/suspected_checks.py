@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Set
 from functools import partial
 from math import log
 
-from nodeguard.fleet.diagnosis.candidates import common_version
+from nodeguard.fleet.diagnosis.candidates import recent_version
 from nodeguard.fleet.diagnosis.check_firings import PriorRate, UnexplainedFirings
 from nodeguard.fleet.diagnosis.results import Candidate
 from nodeguard.fleet.diagnosis.significance import significance
@@ -60,7 +60,9 @@ def suspected_checks(
         before = PriorRate(
             votes.usual_rate(check) * len(members), now if votes.began is None else votes.began
         )
-        unexplained = firings.unexplained(excluded, len, before, now) if _everywhere(own, members) else None
+        unexplained = (
+            firings.unexplained(excluded, len, before, now) if are_everywhere(own, members) else None
+        )
         if unexplained is None:
             excluded = excluded.union(*(members.nodes(candidate.domain) for candidate in own))
             share = 0.0 if votes.only_warns(check) else _SHARE_OF_ONE
@@ -69,7 +71,7 @@ def suspected_checks(
             if (
                 unexplained is not None
                 and _in_one(unexplained.nodes, excluded, topologies, rule, members)
-                and not common_version(members, unexplained.nodes)
+                and not recent_version(members, unexplained.nodes, votes.version_changes, now)
             ):
                 unexplained = None
         if unexplained is not None:
@@ -77,7 +79,7 @@ def suspected_checks(
     return suspected
 
 
-def _everywhere(candidates: Collection[Candidate], members: DomainMembers) -> bool:
+def are_everywhere(candidates: Collection[Candidate], members: DomainMembers) -> bool:
     """Return whether domains in too many locations, or of most of the fleet, are affected at once."""
     parents = {members.parent(candidate.domain) or candidate.domain for candidate in candidates}
     if len(parents) >= _MANY:

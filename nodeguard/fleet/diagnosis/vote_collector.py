@@ -11,7 +11,11 @@ from math import inf
 from msgspec.structs import replace
 
 from nodeguard.fleet.diagnosis.diagnosis import Diagnosis
-from nodeguard.fleet.diagnosis.node_evidence import NodeEvidence, is_kernel_confirmed
+from nodeguard.fleet.diagnosis.node_evidence import (
+    STOPPED_TOPOLOGIES,
+    NodeEvidence,
+    is_kernel_confirmed,
+)
 from nodeguard.fleet.diagnosis.node_versions import version_domains
 from nodeguard.fleet.diagnosis.recoveries import is_recovery
 from nodeguard.fleet.state.fleet_state import FleetState
@@ -25,9 +29,6 @@ from nodeguard.model.incident import Symptom
 from nodeguard.model.instant import Instant
 from nodeguard.model.job import NodeJob
 from nodeguard.wire.report import ReportedFinding
-
-# The topologies in which a node with a stale agent votes.
-_OF_SILENCE = ("power", "fabric")
 
 # Number of messages of a node since its boot from which it has certainly run for longer than ten minutes: an
 # onset in the past ten minutes was observed then, and does not only seem recent after the agent's start.
@@ -51,8 +52,8 @@ class VoteCollector:
         self._fires: dict[str, Set[str]] = {}
         self._findings: dict[str, tuple[ReportedFinding, ...]] = {}  # of the latest report
         self._excluded: dict[str, float] = {}  # when operators excluded a node
-        # Nodes with silent agents that voted; None before any of them may vote.
-        self._silent: Set[str] | None = None
+        # Nodes of which the agents stopped and that voted for it; None before any of them may vote.
+        self._stopped_voters: Set[str] | None = None
         self._votes: dict[str, tuple[float, float]] = {}
         self._jobs: dict[str, tuple[NodeJob, ...]] = {}
 
@@ -68,7 +69,7 @@ class VoteCollector:
 
     def _new_diagnosis(self, rule: DiagnosisPolicy) -> Diagnosis:
         diagnosis = Diagnosis(rule, self.evidence)
-        diagnosis.voting.add_check(STALE_CHECK, _OF_SILENCE, warns=True)
+        diagnosis.voting.add_check(STALE_CHECK, STOPPED_TOPOLOGIES, warns=True)
         return diagnosis
 
     def set_rule(self, rule: DiagnosisPolicy) -> None:
@@ -81,7 +82,7 @@ class VoteCollector:
         self.diagnosis = self._new_diagnosis(rule)
         self.diagnosis.take_over(before)
         self._fires.clear()
-        self._silent = None
+        self._stopped_voters = None
 
     def update_node(self, uid: str) -> None:
         """Update a node with another placement."""
@@ -94,7 +95,7 @@ class VoteCollector:
         has_data = (
             uid in self._state.liveness.last_reports
             or self._is_marked(uid)
-            or self.evidence.silent.is_missing(uid)
+            or self.evidence.stopped.is_missing(uid)
         )
         is_excluded = placement.cordoned_by_user or bool(placement.maintenance)
         if is_excluded:
@@ -102,7 +103,9 @@ class VoteCollector:
         votes = has_data and not is_excluded
         report = self._state.reports.get(uid)
         versions = version_domains(report) if report is not None else ()
-        self.domain_members.set_domains(uid, (*paths, *versions))
+        before = self.domain_members.paths(uid)
+        if self.domain_members.set_domains(uid, (*paths, *versions)):
+            self.diagnosis.record_move(uid, before, self.domain_members.paths(uid))
         for finding in report.findings if report is not None else ():
             warns = finding.health == Health.WARNING
             self.diagnosis.voting.add_check(finding.check, finding.topologies, warns=warns)
@@ -136,7 +139,7 @@ class VoteCollector:
         self._fires.pop(uid, None)
         self._findings.pop(uid, None)
         self._excluded.pop(uid, None)
-        self.evidence.silent.remove_node(uid)
+        self.evidence.stopped.remove_node(uid)
         self._votes.pop(uid, None)
         self._jobs.pop(uid, None)
 
@@ -224,29 +227,29 @@ class VoteCollector:
     def update_stale(self, stale: Set[str], now: Instant) -> None:
         """Set the nodes with stale agents. An agent that announced its end does not vote for that."""
         self.evidence.now = now
-        silent = self.evidence.silent
-        is_changed = stale is not silent.stale or self._silent is None
-        missing = silent.update(stale, now)
+        stopped = self.evidence.stopped
+        is_changed = stale is not stopped.stale or self._stopped_voters is None
+        missing = stopped.update(stale, now)
         if not (is_changed or missing):
             return
         for uid in missing:
             self.update_node(uid)
-        before, self._silent = self._silent or frozenset(), frozenset(silent.since)
-        for uid in self._silent - before:
-            self.diagnosis.vote(uid, STALE_CHECK, _OF_SILENCE, silent.since[uid])
-        for uid in before - self._silent:
+        before, self._stopped_voters = self._stopped_voters or frozenset(), frozenset(stopped.since)
+        for uid in self._stopped_voters - before:
+            self.diagnosis.vote(uid, STALE_CHECK, STOPPED_TOPOLOGIES, stopped.since[uid])
+        for uid in before - self._stopped_voters:
             self.diagnosis.record_cleared(uid, STALE_CHECK)
         self.diagnosis.voting.unreported = len(stale - self._state.reports.keys())
 
     def symptom(self, uid: str, fault_classes: tuple[str, ...]) -> Symptom | None:
         """Return the symptom of a node for some fault classes, any if empty; None if it has none."""
         placement, report = self._state.placements.get(uid), self._state.reports.get(uid)
-        if placement is None or (report is None and not self.evidence.silent.was_recorded(uid)):
+        if placement is None or (report is None and not self.evidence.stopped.was_recorded(uid)):
             return None
         for finding in report.findings if report is not None else ():
             if not fault_classes or self.diagnosis.has_fault_class(finding.check, fault_classes):
                 return Symptom(
                     finding.check, f"{placement.name}, {finding.target}", finding.health, finding.message
                 )
-        is_stale = uid in self.evidence.silent.stale
+        is_stale = uid in self.evidence.stopped.stale
         return Symptom(STALE_CHECK, placement.name, Health.WARNING) if is_stale else None

@@ -39,7 +39,7 @@ class VoteIndex:
         self.began: float | None = None
         self.unreported = 0
         self._rule = rule
-        self._versions: dict[str, tuple[str, ...]] = {}
+        self._versions: dict[str, dict[str, set[str]]] = {}  # latest by node and topology
         self._classes_of_name: dict[str, tuple[FaultVotes, ...]] = {}
         self._classes: dict[str, dict[str, FaultVotes]] = {}
         self._warns: dict[str, bool] = {}
@@ -69,23 +69,27 @@ class VoteIndex:
         return True
 
     def record_versions(self, uid: str, versions: Iterable[str], now: float) -> None:
-        """Record the versions of a node, also of one that may not vote. versions: their domains."""
-        before, after = self._versions.get(uid, ()), tuple(versions)
-        if before == after:
-            return
-        self._versions[uid] = after
-        topologies = set(map(self.members.topology_of, before))
-        for path in set(after) - set(before):
-            if self.members.topology_of(path) in topologies:
+        """Record the versions of a node, also of one that may not vote. versions: their domains. Without one
+        of a topology, for example while a driver is replaced, the latest version stays.
+        """
+        latest = self._versions.setdefault(uid, {})
+        by_topology: dict[str, set[str]] = {}
+        for path in versions:
+            by_topology.setdefault(self.members.topology_of(path), set()).add(path)
+        for topology, after in by_topology.items():
+            before = latest.get(topology)
+            latest[topology] = after
+            for path in after - before if before else ():
                 self.version_changes[uid, path] = now
-        for path in set(before) - set(after):
-            self.version_changes.pop((uid, path), None)
+            for path in before - after if before else ():
+                self.version_changes.pop((uid, path), None)
 
     def remove_node(self, uid: str) -> None:
         """Remove a Node that no longer exists."""
         self.set_domains(uid, ())
-        self.record_versions(uid, (), 0.0)
-        self._versions.pop(uid, None)
+        for paths in self._versions.pop(uid, {}).values():
+            for path in paths:
+                self.version_changes.pop((uid, path), None)
         for votes in self.votes_by_class.values():
             votes.remove_node(uid)
 
@@ -146,10 +150,7 @@ class VoteIndex:
         firings = self.firings.get(check)
         if firings is None:
             return
-        onsets = firings.latest.items()
-        ended = [uid for uid, onset in onsets if onset <= at and self._is_in(uid, domain)]
-        for uid in ended:
-            firings.forget_onset(uid)
+        ended = firings.forget_onsets(lambda uid, onset: onset <= at and self._is_in(uid, domain))
         self.withdraw(check, ended, counts)
 
     def explained_by_ended_domains(self, check: str) -> set[str]:
@@ -191,11 +192,7 @@ class VoteIndex:
         """Yield the nodes with an onset of a check since a time, in lowest domains with a new one that have
         more of them than the other domains. rate: of the check in the fleet, in nodes a second.
         """
-        onsets: dict[str, float] = {}
-        for uid, at in reversed(self.firings[check].latest.items()):
-            if at <= since:
-                break
-            onsets[uid] = at
+        onsets = {uid: at for uid, at in self.firings[check].latest.items() if at > since}
         for votes in self.classes_of(check).values():
             leaves = {
                 path

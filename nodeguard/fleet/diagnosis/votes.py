@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Set
-from math import inf
+from math import ceil, inf
 
-from nodeguard.fleet.diagnosis.results import VoteTally
+from nodeguard.fleet.diagnosis.results import VoteTally, most_children
 from nodeguard.fleet.diagnosis.significance import OnsetRate, fewest_significant, significance
 from nodeguard.fleet.state.topology.members import DomainMembers
 from nodeguard.model.diagnosis import LOCATION_TOPOLOGIES, DiagnosisPolicy, FaultClass, VoteTopology
@@ -180,7 +180,7 @@ class FaultVotes:
         size = self._members.size(path)
         if size < self._rule.min_nodes or len(self._by_path.get(path, _NONE)) < self._rule.min_nodes:
             return
-        by_share = max(self._rule.min_nodes, -int(-share * size // 1))
+        by_share = self._fewest_voters(share, size)
         for window in self.vote_class.windows:
             voters = self.voters(path, now, window)
             if len(voters) >= by_share and self.is_significant(len(voters), size, window, now):
@@ -203,7 +203,7 @@ class FaultVotes:
             for leaf in leaves:
                 size = self._members.size(leaf)
                 nodes = recent & self._members.nodes(leaf)
-                if len(nodes) < max(self._rule.min_nodes, self.vote_class.share * size):
+                if len(nodes) < self._fewest_voters(self.vote_class.share, size):
                     continue
                 elsewhere = (len(recent) - len(nodes)) / max(1, len(self._members) - size)
                 chance = max(self._chance(usual, window), min(0.999, self._rule.rate_margin * elsewhere))
@@ -214,7 +214,7 @@ class FaultVotes:
         """Return the votes in a domain now, within the window in which it is nearest to degraded."""
         size, children = self._members.size(path), self._members.children(path)
         share = self.vote_rules[self._members.topology_of(path)].share if children else self.vote_class.share
-        by_share = max(self._rule.min_nodes, -int(-share * size // 1))
+        by_share = self._fewest_voters(share, size)
         rate = self._usual_rate(now)
         tallies = []
         for window in self.vote_class.windows:
@@ -226,6 +226,10 @@ class FaultVotes:
                 )
             )
         return max(tallies, key=lambda tally: len(tally.voters) / max(1, tally.required))
+
+    def _fewest_voters(self, share: float, size: int) -> int:
+        """Return the minimum number of voters of a domain by a share of its nodes."""
+        return max(self._rule.min_nodes, ceil(share * size))
 
     def _usual_rate(self, now: float) -> float:
         """Return the onsets of one node a second that are usual."""
@@ -268,13 +272,6 @@ class FaultVotes:
             return False
         end = now - self.longest_window
         return sum(1 for at in onsets if end - _DAY <= at < end) >= self._rule.max_daily_onsets
-
-
-def most_children(children: int) -> int:
-    """Return how many of the children of a domain make a fault one of the whole domain: half, or both of
-    two.
-    """
-    return -(-children // 2) if children > 2 else 2
 
 
 # Maximum number of remembered onsets of a node; children of so few nodes need only one vote.

@@ -13,9 +13,15 @@ from msgspec.structs import replace
 
 from nodeguard.fleet.decide.admission import MarkDecision
 from nodeguard.fleet.decide.domain_decision import DomainDecision
-from nodeguard.fleet.decide.domain_marks import BEFORE_FIRST_VOTE, DomainMarks
+from nodeguard.fleet.decide.domain_marks import DomainMarks
 from nodeguard.fleet.decide.mark_requests import resource
-from nodeguard.fleet.diagnosis.results import CHECK, SuppressedCheck, suppressed_message, suppression_effect
+from nodeguard.fleet.diagnosis.results import (
+    BEFORE_FIRST_VOTE,
+    CHECK,
+    SuppressedCheck,
+    suppressed_message,
+    suppression_effect,
+)
 from nodeguard.fleet.diagnosis.vote_collector import VoteCollector
 from nodeguard.fleet.incidents.job_incidents import hit_jobs, job_incident, job_resource
 from nodeguard.fleet.incidents.node_incidents import ParentIncidents, Subject

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from math import ceil
 
 from nodeguard.fleet.diagnosis.results import JOB, BadJobStart, bad_start_effect, bad_start_message
 from nodeguard.fleet.state.node_jobs import NodeJobs
 from nodeguard.model.diagnosis import DiagnosisPolicy
 from nodeguard.model.finding import Action, Health
-from nodeguard.model.incident import Incident, IncidentState, Symptom
+from nodeguard.model.incident import DiagnosisRecord, Incident, IncidentState, Symptom
 from nodeguard.model.instant import Instant
 from nodeguard.model.job import limit_jobs
 
@@ -37,6 +38,7 @@ def job_incident(
         message=bad_start_message(start, rule),
         detail=bad_start_effect(rule),
         symptoms=tuple(symptoms),
+        diagnosis=DiagnosisRecord(window=float(ceil(start.last - start.began))),
         jobs=(start.job,),
     )
 

@@ -7,7 +7,6 @@ times are arguments.
 from __future__ import annotations
 
 from collections.abc import Iterable, Set
-from math import inf
 
 from msgspec.structs import replace
 
@@ -27,15 +26,13 @@ from nodeguard.fleet.state.node_jobs import NodeJobs
 from nodeguard.fleet.state.node_marks import NodeMarks, decode_record, node_usage
 from nodeguard.fleet.state.node_placement import NodePlacement, place_node
 from nodeguard.fleet.state.topology.topologies import Topologies
+from nodeguard.fleet.state.wall_clock import WallClock
 from nodeguard.model.instant import Instant
 from nodeguard.model.job import NodeJob
 from nodeguard.model.mark import STATE_ANNOTATION, DeviceRule, MarkRecord
 from nodeguard.model.node import Device, Node
 from nodeguard.model.policy import Policy, TopologyLabels
 from nodeguard.wire.report import Report
-
-# Seconds by which the wall clock may move against the monotonic clock before it counts as a jump.
-_CLOCK_JUMP = 1.0
 
 
 class FleetState:
@@ -44,7 +41,7 @@ class FleetState:
     reports: the latest of each node. checks: names of all checks. placements: of the nodes that belong to
     the fleet. usage: of those that use any budget. budgets: the sum of all usage. devices: published devices
     and device rules. liveness: when each agent reported. topologies: the failure domains. jobs: of nodes.
-    clock_jumped_at: when the wall clock last jumped, in seconds of the monotonic clock.
+    clock: the wall clock with its jumps.
 
     Each change calls `touch`. For the nodes of `take_changed`, all dependent data is computed again.
     """
@@ -68,8 +65,7 @@ class FleetState:
         self._names: dict[str, str] = {}
         # A dict, for the order of the changes: the same changes lead to the same plans.
         self._changed: dict[str, None] = {}
-        self.clock_jumped_at = -inf
-        self._clock_offset: float | None = None
+        self.clock = WallClock()
 
     def touch(self, uid: str) -> None:
         """Invalidate the data that depends on a node: votes, mark requests, incidents, settled state."""
@@ -126,15 +122,11 @@ class FleetState:
 
     def follow_clock(self, now: Instant) -> None:
         """Move the onset of every finding with a jump of the wall clock: its age stays the same."""
-        offset = now.wall - now.mono
-        jump = 0.0 if self._clock_offset is None else offset - self._clock_offset
-        if abs(jump) > _CLOCK_JUMP:
-            self.clock_jumped_at = now.mono
+        jump = self.clock.follow(now)
+        if jump:
             for uid, report in list(self.reports.items()):
                 self.reports[uid] = move_onsets(report, jump)
                 self.touch(uid)
-        if abs(jump) > _CLOCK_JUMP or self._clock_offset is None:
-            self._clock_offset = offset
 
     def record_report(self, uid: str, report: Report, now: Instant) -> LatestReport:
         """Record the report of a node; its node belongs to the fleet from then on, even without GPUs."""

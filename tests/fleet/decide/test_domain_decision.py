@@ -80,7 +80,7 @@ def test_a_domain_has_the_marks_of_the_parts_that_it_replaced(restraint: str) ->
     leaves = "fabric/p1/l3", "fabric/p1/l4"
     parts = [DegradedMark(leaf, ("link",), NOW.wall, leaf) for leaf in leaves]
     other = DegradedMark("fabric/p1/l5", ("silent",), NOW.wall, "fabric/p1/l5")
-    wider = replace(degraded("fabric/p1"), name="fabric/p1/l3", parts=leaves)
+    wider = replace(degraded("fabric/p1"), name="fabric/p1/l3", replaced=leaves)
     active = ActiveDomainMarks.of([("uid-0", parts[0]), ("uid-9", parts[1]), ("uid-19", other)])
     limits = context("fabric", restraint=restraint)
     [decision] = decide_domains([wider], active, {"fabric/p1": nodes(range(20))}, limits, NOW)

@@ -300,7 +300,7 @@ def test_a_restored_suppression_needs_as_long_a_silence_as_before() -> None:
     assert (check.within, check.times) == (14_400.0, 1)
 
 
-def test_a_suppression_of_silent_agents_stays_though_they_never_report_to_the_new_aggregator() -> None:
+def test_a_suppression_of_stopped_agents_stays_though_they_never_report_to_the_new_aggregator() -> None:
     made = fleet(48, POLICY)
     pass_time(made, 2_000.0, 500.0)
     silent = {f"uid-{number}" for number in range(48) if number % 3}

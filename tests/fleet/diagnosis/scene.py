@@ -70,6 +70,20 @@ class Voters:
     def nodes_of(self, domain: str) -> Set[str]:
         return self.diagnosis.members.nodes(domain)
 
+    def children_of(self, domain: str) -> Set[str]:
+        return self.diagnosis.members.children(domain)
+
+    def paths_of(self, uid: str) -> tuple[str, ...]:
+        return self.diagnosis.members.paths(uid)
+
+    def onsets(self, degraded: DegradedDomain, votes: VoteIndex) -> dict[str, float]:
+        return {
+            uid: firings.latest.get(uid, 0.0)
+            for check, firings in votes.firings.items()
+            if not votes.classes_of(check).keys().isdisjoint(degraded.fault_classes)
+            for uid in firings.active & votes.members.nodes(degraded.domain)
+        }
+
     def job_starts(self, _uid: str) -> Iterable[JobStart]:
         return ()
 

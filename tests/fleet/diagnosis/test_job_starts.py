@@ -318,3 +318,25 @@ def test_another_rule_does_not_count_a_bad_start_twice(is_on_one_leaf: bool) -> 
             fleet.diagnosis.vote(uid, FLAP, VIEWS[FLAP], fleet.now - 60.0)
         fleet.after(60.0)
         assert (set(fleet.bad_starts), fleet.degraded, fleet.suppressed) == ({"a/gang"}, [], {})
+
+
+def test_another_rule_explains_no_votes_of_nodes_without_the_job() -> None:
+    fleet = Gangs()
+    nodes, leaf = half_a_pod(fleet), fleet.leaf(0, 5)
+    fleet.start(nodes)
+    started = fleet.now
+    fleet.show(nodes, FLAP)
+    fleet.after(120.0)
+    failed = fleet.now
+    fleet.show(leaf, FLAP)
+    fleet.after(60.0)
+    assert fleet.degraded == ["fabric/p0/l5"]
+    before, fleet.diagnosis = fleet.diagnosis, Diagnosis(diagnosis_policy(), fleet)
+    fleet.diagnosis.take_over(before)
+    for uid in fleet.nodes:
+        fleet.diagnosis.set_domains(uid, before.members.paths(uid))
+    for uids, at in ((nodes, started), (leaf, failed)):
+        for uid in uids:
+            fleet.diagnosis.vote(uid, FLAP, VIEWS[FLAP], at)
+    fleet.after(60.0)
+    assert (fleet.degraded, fleet.bad_starts) == (["fabric/p0/l5"], {"a/gang": len(nodes)})

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 
 import pytest
 from msgspec.structs import replace
 
+from nodeguard.model.finding import Health
 from nodeguard.model.node import Node
 from nodeguard.model.policy import Policy, TopologyLabels
 from tests.fleet.diagnosis.test_suppressed_checks import (
@@ -18,7 +19,7 @@ from tests.fleet.diagnosis.test_suppressed_checks import (
     suppressed,
 )
 from tests.fleet.leaves import ENFORCED, down, fails, well
-from tests.fleet.scene import Fleet, finding
+from tests.fleet.scene import Fleet, finding, in_order
 from tests.fleet.test_restored_suppressions import restart
 from tests.policies import diagnosis_policy
 
@@ -73,6 +74,92 @@ def test_a_pod_stays_degraded_while_two_of_its_leaves_show_the_fault() -> None:
     well(made, range(16, 40))
     advance(made, 7_200.0, 60.0)
     assert degraded(made) == ["fabric/p0"]
+
+
+def test_cordoned_leaves_that_stay_dead_keep_their_pod_degraded() -> None:
+    made = fleet(40, 8, 400, POLICY)
+    fails(made, range(40))
+    advance(made, 120.0)
+    for number in range(16, 40):
+        made.change(number, unschedulable=True)
+    well(made, range(16))
+    advance(made, 3_600.0, 30.0)
+    assert degraded(made) == ["fabric/p0"]
+
+
+def test_a_cordoned_leaf_that_stays_dead_when_its_pod_recovers_is_degraded() -> None:
+    made = fleet(128, 16, 640, POLICY)
+    fails(made, range(128))
+    advance(made, 120.0)
+    well(made, range(16, 128))
+    for number in range(16):
+        made.change(number, unschedulable=True)
+    advance(made, 7_200.0, 60.0)
+    for number in range(16):
+        made.change(number, unschedulable=False)
+    advance(made, 600.0, 30.0)
+    assert (degraded(made), made.marked()) == (["fabric/p0/r0"], list(range(16)))
+
+
+def test_older_faults_of_single_nodes_are_no_part_of_a_pod_that_recovers() -> None:
+    made = fleet(128, 8, 640)
+    old = [0, 3, 6]
+    for number in old:
+        made.report(number, down())
+        advance(made, 86_400.0, 1_800.0)
+    assert (degraded(made), made.marked()) == ([], old)
+    others = sorted(set(range(128)) - set(old))
+    fails(made, others)
+    advance(made, 120.0)
+    assert degraded(made) == ["fabric/p0"]
+    well(made, others)
+    advance(made, 3_600.0, 30.0)
+    assert (degraded(made), made.marked()) == ([], old)
+
+
+@pytest.mark.parametrize("agents_return", [False, True])
+def test_a_part_that_stays_faulty_joins_its_own_degraded_domain(agents_return: bool) -> None:
+    made = fleet(64, 16, 640, POLICY)
+    quiet = [f"uid-{number}" for number in range(16, 22)]
+
+    def silence(seconds: float, quiet: list[str]) -> None:
+        for _ in range(int(seconds / 15.0)):
+            made.after(15.0, quiet)
+            made.carry_out(rounds=12)
+
+    silence(300.0, quiet)
+    assert degraded(made) == ["fabric/p0/r1"]
+    failing = [number for number in range(64) if not 16 <= number < 22]
+    fails(made, failing)
+    silence(300.0, quiet)
+    assert degraded(made) == ["fabric/p0", "fabric/p0/r1"]
+    broken = range(24, 29)
+    well(made, set(failing) - set(broken))
+    silence(3_600.0, [] if agents_return else quiet)
+    assert (degraded(made), made.marked()) == (["fabric/p0/r1"], list(range(16, 32)))
+    well(made, broken)
+    silence(3_600.0, [] if agents_return else quiet)
+    # The other fault lasts.
+    assert degraded(made) == ([] if agents_return else ["fabric/p0/r1"])
+
+
+def test_nodes_without_an_agent_are_no_faulty_part_after_a_restart() -> None:
+    made = Fleet(0, POLICY)
+    for number in range(640):
+        labels = {"pod": f"p{number // 128}", "rack": f"r{number // 8}"}
+        made.see(Node(f"node-{number}", f"uid-{number}", labels=labels, gpus=8))
+        if not 24 <= number < 32:
+            made.report(number)
+    made.planner.state.choose_topologies()
+    advance(made, 20_000.0, 1_000.0)
+    nodes = sorted(set(range(128)) - set(range(24, 32)))
+    fails(made, nodes)
+    advance(made, 10_000.0, 200.0)
+    restart(made)
+    advance(made, 120.0)
+    well(made, nodes)
+    advance(made, 3_600.0, 30.0)
+    assert (degraded(made), made.marked()) == ([], [])
 
 
 def test_single_nodes_that_stay_faulty_are_marked_when_their_pod_recovers() -> None:
@@ -143,6 +230,45 @@ def test_a_false_alarm_that_spreads_while_it_is_suppressed_degrades_no_leaf(ever
     assert suppressed(made) == {"port-down"}
 
 
+def test_whole_leaves_of_many_pods_at_once_are_part_of_the_false_alarm() -> None:
+    made = fleet(40, 8, 800, POLICY)
+    advance(made, 20_000.0, 500.0)
+    fails(made, [number for number in scattered(made, 60) if number % 40 >= 8][:12])
+    advance(made, 660.0)
+    assert suppressed(made) == {"port-down"}
+    fails(made, [first + number for first in (320, 400, 480, 560) for number in range(8)])
+    advance(made, 120.0)
+    assert (degraded(made), made.marked()) == ([], [])
+
+
+def test_an_older_finding_elsewhere_does_not_hide_a_leaf_that_dies_during_a_false_alarm() -> None:
+    made = quiet_fleet(800, POLICY, history=20_000.0)
+    alarm = [number for number in scattered(made, 60) if not 16 <= number < 24]
+    fails(made, alarm[:5])
+    advance(made, 660.0)
+    fails(made, range(16, 24))
+    made.report(alarm[9], down(1_000.0))
+    advance(made, 60.0)
+    assert degraded(made) == ["fabric/p0/r2"]
+
+
+def test_a_leaf_that_falls_silent_while_that_is_suppressed_is_degraded() -> None:
+    made = fleet(40, 8, 800, POLICY)
+    quiet = {f"uid-{number}" for number in range(3, 800, 50)}
+
+    def silence(seconds: float) -> None:
+        for _ in range(int(seconds / 5.0)):
+            made.after(5.0, quiet)
+            made.carry_out(rounds=12)
+
+    advance(made, 20_000.0, 500.0)
+    silence(840.0)
+    assert suppressed(made) == {"agent-silent"}
+    quiet |= {f"uid-{number}" for number in range(16, 24)}
+    silence(180.0)
+    assert degraded(made) == ["fabric/p0/r2"]
+
+
 # A faulty leaf of which the path or the fault class changes
 
 
@@ -165,27 +291,74 @@ def add_level(made: Fleet) -> None:
 
 @pytest.mark.parametrize(
     ("change", "path"),
-    [
-        (rename_leaf, "fabric/p0/rack-2"),
-        (rename_pods, "fabric/pod-0/r2"),
-        (add_level, "fabric/d1/p0/r2"),
-    ],
+    [(rename_leaf, "fabric/p0/rack-2"), (rename_pods, "fabric/pod-0/r2"), (add_level, "fabric/d1/p0/r2")],
 )
+@pytest.mark.parametrize("before", ["", "a restart", "a cordon", "a node moves"])
 def test_a_faulty_leaf_stays_degraded_when_its_path_changes(
-    change: Callable[[Fleet], None], path: str
+    change: Callable[[Fleet], None], path: str, before: str
 ) -> None:
+    made = fleet(40, 8, 120)
+    fails(made, range(16, 22))
+    advance(made, 3 * 3_600.0, 60.0)
+    [incident] = [item for item in made.planner.all_incidents() if not item.node]
+    if before == "a restart":
+        restart(made)
+        advance(made, 600.0, 30.0)
+    elif before == "a cordon":
+        made.change(23, unschedulable=True)
+    elif before == "a node moves":
+        made.change(23, labels={"pod": "p1", "rack": "r7"})
+        advance(made, 120.0)
+    change(made)
+    advance(made, 3 * 3_600.0, 30.0)
+    assert degraded(made) == [path]
+    assert made.marked() == sorted({*range(16, 24)} & {int(uid[4:]) for uid in nodes_of(made, path)})
+    [after] = [item for item in made.planner.all_incidents() if not item.node]
+    assert (after.name, after.domain, after.occurrences) == (incident.name, path, 1)
+    well(made, range(16, 22))
+    advance(made, 2_400.0, 30.0)
+    assert (degraded(made), made.marked()) == ([], [])
+
+
+def nodes_of(made: Fleet, path: str) -> Set[str]:
+    return made.planner.vote_collector.domain_members.nodes(path)
+
+
+def test_the_nodes_of_a_faulty_leaf_keep_its_mark_while_they_move_one_by_one() -> None:
     made = fleet(40, 8, 120)
     fails(made, range(16, 24))
     advance(made, 3 * 3_600.0, 60.0)
-    [before] = [item for item in made.planner.all_incidents() if not item.node]
-    change(made)
-    advance(made, 3 * 3_600.0, 30.0)
-    assert (degraded(made), made.marked()) == ([path], list(range(16, 24)))
-    [after] = [item for item in made.planner.all_incidents() if not item.node]
-    assert (after.name, after.domain, after.occurrences) == (before.name, path, 1)
+    for number in range(16, 24):
+        made.change(number, labels={"pod": "p0", "rack": "rack-2"})
+        advance(made, 60.0)
+        assert made.marked() == list(range(16, 24))
+    assert degraded(made) == ["fabric/p0/rack-2"]
+
+
+@pytest.mark.parametrize("racks", [("a", "b"), ("r3", "r3")], ids=["split", "merged"])
+def test_the_faulty_nodes_of_a_leaf_that_no_longer_exists_keep_its_mark(racks: tuple[str, str]) -> None:
+    made = fleet(40, 8, 120)
+    fails(made, range(16, 24))
+    advance(made, 3 * 3_600.0, 60.0)
+    for number in range(16, 24):
+        made.change(number, labels={"pod": "p0", "rack": racks[number % 2]})
+    advance(made, 3_600.0, 30.0)
+    assert made.marked() == list(range(16, 24))
     well(made, range(16, 24))
     advance(made, 2_400.0, 30.0)
-    assert (degraded(made), made.marked()) == ([], [])
+    assert made.marked() == []
+
+
+def test_nodes_that_get_other_labels_while_no_aggregator_runs_keep_the_mark_of_their_leaf() -> None:
+    made = fleet(40, 8, 120)
+    fails(made, range(16, 24))
+    advance(made, 3 * 3_600.0, 60.0)
+    for number in range(16, 24):
+        node = made.nodes[f"uid-{number}"]
+        made.nodes[node.uid] = replace(node, labels={"pod": "p0", "rack": "rack-2"})
+    restart(made)
+    advance(made, 600.0, 30.0)
+    assert (degraded(made), made.marked()) == (["fabric/p0/rack-2"], list(range(16, 24)))
 
 
 @pytest.mark.parametrize("is_restarted", [False, True])
@@ -240,6 +413,21 @@ def test_a_rack_of_which_the_agents_return_within_a_minute_is_not_degraded() -> 
     for _ in range(60):
         advance(made, 5.0)
         assert degraded(made) == []
+
+
+def test_a_rack_with_nodes_that_get_hot_one_after_the_other_is_degraded() -> None:
+    hot = finding("gpu-thermal-slowdown", age=0.0, topologies=("rack",), health=Health.SUSPECT)
+    policy = replace(POLICY, topologies=(TopologyLabels("rack", ("row", "rack")),))
+    made = Fleet(0, policy)
+    for number in range(640):
+        made.add(number, labels={"row": f"w{number // 128}", "rack": f"r{number // 16}"})
+    advance(made, 20_000.0, 1_000.0)
+    for number in range(16):
+        made.report(number, hot)
+        if number >= 2:
+            made.report(number - 2, proven=(in_order(), in_order((hot.check,))))
+        advance(made, 120.0, 15.0)
+    assert degraded(made) == ["rack/w0/r0"]
 
 
 def test_nodes_without_an_agent_do_not_keep_a_repaired_leaf_degraded() -> None:

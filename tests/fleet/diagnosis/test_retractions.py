@@ -145,17 +145,34 @@ def test_a_late_report_releases_no_mark() -> None:
     assert broken in made.marked()
 
 
-def test_after_a_jump_of_the_clock_no_mark_from_before_an_episode_is_released() -> None:
+@pytest.mark.parametrize("jump", ["before the false alarm", "in it"])
+def test_no_mark_from_before_an_episode_is_released_after_a_jump_of_the_clock(jump: str) -> None:
     made = quiet_fleet(200, REAL, history=20_000.0)
     broken, *false = scattered(made, 40)
     made.report(broken, lost())
     advance(made, 1_800.0, 60.0)
+    if jump == "before the false alarm":
+        made.wall -= 3_600.0
+        advance(made, 60.0)
     for number in false[:20]:
         made.report(number, lost())
     advance(made, 60.0)
     assert retracts(made)
-    made.wall -= 3_600.0
+    if jump == "in it":
+        made.wall -= 3_600.0
     advance(made, 4_200.0, 60.0)
     made.report(broken, lost(age=6_060.0), finding("gpu-hot", health=Health.WARNING, age=0.0))
     advance(made, 600.0, 60.0)
     assert broken in made.marked()
+
+
+def test_a_small_step_of_the_clock_keeps_no_mark_of_a_false_alarm() -> None:
+    made = quiet_fleet(400, REAL, history=20_000.0)
+    order = scattered(made, 60)
+    report_in_turn(made, order[:4], lost(), 120.0)
+    assert len(made.marked()) == 4
+    made.wall += 1.5
+    for number in order[4:40]:
+        made.report(number, lost())
+    advance(made, 3_600.0, 30.0)
+    assert made.marked() == []

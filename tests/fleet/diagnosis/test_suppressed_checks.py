@@ -376,6 +376,24 @@ def test_the_usual_rate_of_a_check_stays_after(event: str) -> None:
     assert hours_suppressed(4) < 12
 
 
+def test_onsets_of_a_false_alarm_do_not_hide_the_next() -> None:
+    made = quiet_fleet(800, REAL, history=20_000.0)
+    order = scattered(made, 60)
+    for _ in range(24):
+        for number in order[:20]:
+            made.report(number, lost())
+        advance(made, 120.0, 30.0)
+        for number in order[:20]:
+            made.report(number)
+        advance(made, 180.0, 30.0)
+    advance(made, 86_400.0, 600.0)
+    assert suppressed(made) == set()
+    for number in order[20:34]:
+        made.report(number, lost())
+    advance(made, 600.0)
+    assert (suppressed(made), made.marked()) == ({"gpu-lost"}, [])
+
+
 def test_proven_faults_are_marked_after_an_operator_clears_the_suppression_of_their_check() -> None:
     made = quiet_fleet(800, history=20_000.0)
     order = scattered(made, 32)
@@ -455,20 +473,38 @@ def versioned_fleet(size: int, leaf: int = 8, pod: int = 40) -> Fleet:
     return made
 
 
-@pytest.mark.parametrize("is_cordoned", [False, True])
-def test_a_false_alarm_after_an_upgrade_is_the_versions_also_under_a_cordon(is_cordoned: bool) -> None:
+@pytest.mark.parametrize("how", ["", "under a cordon", "without a driver in between"])
+def test_a_false_alarm_after_an_upgrade_is_the_versions(how: str) -> None:
     made = versioned_fleet(320)
-    for number in range(16, 24):
-        made.change(number, unschedulable=is_cordoned)
-        made.report(number, inventory=Inventory(driver="2"))
-        advance(made, 30.0, 15.0)
-        made.change(number, unschedulable=False)
-    advance(made, 60.0, 30.0)
-    for number in range(16, 24):
-        made.report(number, down(), inventory=Inventory(driver="2"))
-    advance(made, 300.0, 15.0)
-    assert (degraded(made), made.marked()) == ([], [])
-    assert made.planner.diagnosis.suppressed_checks["port-down"].domain == "driver/2"
+    for leaf in (2, 3):
+        numbers = range(leaf * 8, leaf * 8 + 8)
+        for number in numbers:
+            made.change(number, unschedulable=how == "under a cordon")
+            if how == "without a driver in between":
+                made.report(number)
+                advance(made, 30.0, 15.0)
+            made.report(number, inventory=Inventory(driver="2"))
+            advance(made, 30.0, 15.0)
+            made.change(number, unschedulable=False)
+        advance(made, 60.0, 30.0)
+        for number in numbers:
+            made.report(number, down(), inventory=Inventory(driver="2"))
+        advance(made, 300.0, 15.0)
+        assert (degraded(made), made.marked()) == ([], [])
+        assert made.planner.diagnosis.suppressed_checks["port-down"].domain == "driver/2"
+
+
+def test_a_spine_with_an_old_version_of_its_own_is_degraded() -> None:
+    made = Fleet(0, REAL)
+    for number in range(640):
+        made.add(number, labels={"pod": f"p{number // 128}", "rack": f"r{number // 16}"})
+        made.report(number, inventory=Inventory(driver=f"{number // 128}"))
+    advance(made, 20_000.0, 500.0)
+    for number in random.Random(1).sample(range(128, 256), 60):
+        made.report(number, down(), inventory=Inventory(driver="1"))
+        advance(made, 30.0)
+    advance(made, 60.0)
+    assert (degraded(made), suppressed(made)) == (["fabric/p1"], set())
 
 
 def test_a_leaf_that_dies_hours_after_an_upgrade_is_degraded() -> None:

@@ -110,6 +110,21 @@ def test_a_new_aggregator_degrades_no_switch_when_the_job_of_a_bad_start_is_gone
     assert (set(made.planner.diagnosis.degraded_domains), made.marked()) == (set(), [])
 
 
+def test_a_new_aggregator_does_not_explain_other_votes_by_a_recorded_bad_start() -> None:
+    made = fleet(160)
+    bad_start(made)
+    wait(made, 60.0)
+    incidents = made.planner.all_incidents()
+    made.restart()
+    made.planner.restore_incidents(incidents)
+    start(made, range(16), ago=80.0)
+    wait(made, 60.0)
+    for number in range(48, 56):
+        made.report(number, LOST)
+    wait(made, 120.0)
+    assert set(made.planner.diagnosis.degraded_domains) == {"fabric/p1/r6"}
+
+
 def test_an_operator_clears_the_incident_of_a_job() -> None:
     made = fleet()
     bad_start(made)

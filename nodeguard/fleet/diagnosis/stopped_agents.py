@@ -1,4 +1,4 @@
-"""Silent agents: those that stopped to report and did not announce their end. Pure."""
+"""Agents that stopped: they no longer report, and did not announce their end. Pure."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from nodeguard.model.instant import Instant
 _RECENT = 900.0
 
 
-class SilentAgents:
-    """The silent agents. stale: uids of all nodes with stale agents. since: when an agent became silent, in
-    seconds of the monotonic clock, by uid.
+class StoppedAgents:
+    """The agents that stopped. stale: uids of all nodes with stale agents. since: when an agent was found to
+    have stopped, in seconds of the monotonic clock, by uid.
 
-    An agent that never reported to this aggregator is silent if it stopped at about the start: an earlier
+    An agent that never reported to this aggregator is missing if it stopped at about the start: an earlier
     aggregator probably had its reports. It counts as such if its kubelet stopped then, too; a node with a
     kubelet that is ready, or was not ready long before, may never have had an agent.
     """
@@ -31,11 +31,11 @@ class SilentAgents:
         self._missing: set[str] = set()
 
     def is_missing(self, uid: str) -> bool:
-        """Return whether the agent of a node is silent that never reported to this aggregator."""
+        """Return whether the agent of a node has stopped without a report to this aggregator."""
         return uid in self._missing
 
-    def is_silent(self, uid: str) -> bool:
-        """Return whether the agent of a node is silent."""
+    def has_stopped(self, uid: str) -> bool:
+        """Return whether the agent of a node has stopped."""
         return uid in self.since
 
     def was_recorded(self, uid: str) -> bool:
@@ -58,7 +58,8 @@ class SilentAgents:
         missing = self._new_missing(stale, now)
         for uid in (stale - self.stale) | missing:
             report = self._state.reports.get(uid)
-            if not report.leaving if report is not None else uid in self._missing:
+            has_stopped = uid in self._missing if report is None else not report.leaving
+            if has_stopped:
                 self.since.setdefault(uid, now.mono)
         for uid in self.stale - stale:
             self.since.pop(uid, None)
