@@ -1,13 +1,12 @@
-"""Degraded domains: diagnosed after a settling time, observed, and cleared when they recover. Pure."""
+"""Degraded domains: observed from their diagnosis on, and cleared when they recover. Pure."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Set
+from collections.abc import Collection, Iterable, Set
 
 from msgspec.structs import replace
 
-from nodeguard.fleet.diagnosis.candidates import choose_candidates, significant_domains
 from nodeguard.fleet.diagnosis.domain_recovery import DomainRecovery
 from nodeguard.fleet.diagnosis.fleet_evidence import FleetEvidence
 from nodeguard.fleet.diagnosis.results import (
@@ -15,48 +14,28 @@ from nodeguard.fleet.diagnosis.results import (
     Candidate,
     DegradedDomain,
     Recurrence,
-    fewest_nodes,
-    most_children,
     recovering_since,
 )
 from nodeguard.fleet.diagnosis.vote_index import VoteIndex
-from nodeguard.fleet.diagnosis.votes import FaultVotes
 from nodeguard.fleet.state.topology.members import is_within
 from nodeguard.model.diagnosis import DiagnosisPolicy
-
-# Seconds between two evaluations of candidates.
-SOON = 5.0
-
-# Weak candidates with so many parents may be chance, if the share of every other candidate is larger: a false
-# alarm of a check affects all domains alike.
-_MAX_WEAK = 2
-
-# Seconds within which a sharp fault begins on all nodes of a domain.
-_SAME_TIME = 600.0
 
 # The share of the nodes of a domain that counts as most of them.
 _MOST = 0.75
 
 
 class DegradedDomains:
-    """The degraded domains. degraded: by domain. clocks: since when a candidate is chosen, by fault class and
-    path.
-    """
+    """The degraded domains. degraded: by domain."""
 
     def __init__(
         self, rule: DiagnosisPolicy, votes: VoteIndex, recurrence: Recurrence, evidence: FleetEvidence
     ) -> None:
         self.degraded: dict[str, DegradedDomain] = {}
-        self.clocks: dict[tuple[str, str], float] = {}
         self._rule = rule
         self._votes = votes
         self._recurrence = recurrence
         self._evidence = evidence
         self._recovery = DomainRecovery(rule, votes, evidence)
-        self._affected: dict[str, dict[str, Candidate]] = {
-            fault_class.name: {} for fault_class in rule.classes
-        }
-        self._chose = -SOON
 
     def take_over(self, other: DegradedDomains) -> None:
         """Continue with the degraded domains of another diagnosis."""
@@ -145,40 +124,6 @@ class DegradedDomains:
         )
         self._recovery.rename(domain, path)
 
-    def choose(self, suppressed: Container[str], now: float) -> list[Candidate]:
-        """Return the candidates: domains that become degraded after the settling time. suppressed: checks."""
-        chosen: list[Candidate] = []
-        # All are evaluated now and then; new ones are evaluated at once.
-        is_due = now >= self._chose + SOON
-        self._chose = now if is_due else self._chose
-        for fault_class, votes in self._votes.votes_by_class.items():
-            new_voters, self._votes.new_voters[fault_class] = self._votes.new_voters[fault_class], set()
-            leaves = {leaf for uid in new_voters for leaf in votes.lowest_domains(uid)}
-            if is_due:
-                leaves |= self._affected[fault_class].keys()
-            if not leaves and not self._affected[fault_class]:
-                continue
-            affected = significant_domains(votes, leaves, self._votes.members, now)
-            self._affected[fault_class] = self._going_on(votes, leaves, suppressed) | affected
-            for candidate in {candidate.domain: candidate for candidate in affected.values()}.values():
-                self._join(candidate)
-            candidates = {candidate.domain: candidate for candidate in self._affected[fault_class].values()}
-            new = [candidate for candidate in candidates.values() if not self._degraded_for(candidate)]
-            if new:
-                chosen += choose_candidates(new, votes.vote_rules, self._explained_for, self._rule.min_nodes)
-        clocks = {(candidate.fault_class, candidate.domain): now for candidate in chosen}
-        for (fault_class, domain), since in self.clocks.items():
-            # A wider domain that replaces a narrower one continues its clock.
-            for candidate in chosen:
-                if candidate.fault_class == fault_class and is_within(domain, candidate.domain):
-                    clocks[fault_class, candidate.domain] = min(since, clocks[fault_class, candidate.domain])
-        self.clocks = clocks
-        return chosen
-
-    def choose_again(self) -> None:
-        """Evaluate all candidates in the next evaluation: votes for them were withdrawn."""
-        self._chose = -SOON
-
     def explained(self, fault_class: str, except_in: str = "") -> set[str]:
         """Return the nodes of the domains that are degraded for a fault class, except in a domain."""
         nodes: set[str] = set()
@@ -187,92 +132,36 @@ class DegradedDomains:
                 nodes |= self._votes.members.nodes(domain)
         return nodes
 
-    def _explained_for(self, candidate: Candidate) -> set[str]:
-        """Return the nodes of which degraded domains explain the votes. A candidate with mostly
-        affected children replaces those that are degraded: one cause explains all of their votes.
-        """
-        is_whole = self._are_parts_affected(candidate)
-        return self.explained(candidate.fault_class, candidate.domain if is_whole else "")
-
-    def explanations(
-        self, candidates: Collection[Candidate], now: float
-    ) -> tuple[Collection[Candidate], Callable[[str], set[str]]]:
-        """Return the candidates that count as affected at once, and a function that returns the explained
-        nodes for a fault class. Few weak candidates beside stronger ones are only explanations.
-        """
-        weak = [
-            candidate
-            for candidate in candidates
-            if self._is_weak(candidate, now - self.clocks[candidate.fault_class, candidate.domain], now)
-        ]
-        parents = {self._votes.members.parent(candidate.domain) or candidate.domain for candidate in weak}
-        strong = [candidate for candidate in candidates if all(candidate is not other for other in weak)]
-        if len(parents) > _MAX_WEAK or any(candidate.share < self._rule.weak_share for candidate in strong):
-            return candidates, self.explained
-        nodes = [(candidate.fault_class, self._votes.members.nodes(candidate.domain)) for candidate in weak]
-        return strong, lambda name: self.explained(name).union(
-            *(uids for fault_class, uids in nodes if fault_class == name)
-        )
-
-    def settled_candidates(self, candidates: Collection[Candidate], now: float) -> Iterator[Candidate]:
-        """Yield the candidates that have been chosen for long enough."""
-        for candidate in candidates:
-            waited = now - self.clocks[candidate.fault_class, candidate.domain]
-            if (
-                waited >= self._rule.grace_period
-                and not self._is_weak(candidate, waited, now)
-                and not self._has_ended(candidate)
-            ):
-                yield candidate
-
-    def _has_ended(self, candidate: Candidate) -> bool:
-        """Return whether hardly any node still shows a fault that lasts and begins on all nodes at about the
-        same time. One with a long window may begin on a node after it ended on another.
-        """
-        votes = self._votes.votes_by_class[candidate.fault_class]
-        if not votes.vote_class.lasting or votes.longest_window > _SAME_TIME:
-            return False
-        active = self._votes.active_nodes(candidate.fault_class) & candidate.voters.keys()
-        return len(active) < fewest_nodes(votes.vote_class.share, candidate.size)
-
     def begin(self, candidate: Candidate, now: float) -> None:
         """Record that a domain is degraded from now on, unless it is already."""
-        self.drop(candidate)
         # Nodes may have left the domain since the candidate was evaluated.
         members = self._votes.members.nodes(candidate.domain)
         voters = {uid: at for uid, at in candidate.voters.items() if uid in members}
         if len(voters) < self._rule.min_nodes:
             return
         candidate = replace(candidate, voters=voters, size=len(members))
-        if self._degraded_for(candidate):
-            self._join(candidate)
+        if self.covering(candidate):
+            self.join(candidate)
         else:
             self._diagnose(candidate, now)
 
-    def drop(self, candidate: Candidate) -> None:
-        """Drop a candidate."""
-        self.clocks.pop((candidate.fault_class, candidate.domain), None)
-
-    def clear(self, domain: str, now: float) -> None:
-        """Clear a domain: it is not degraded any more."""
+    def clear(self, domain: str, now: float) -> DegradedDomain | None:
+        """Clear a domain: it is not degraded any more. Returns it as it was; None if it was not degraded."""
         degraded = self.degraded.pop(domain, None)
         self._recovery.forget(domain)
         if degraded is not None:
             self._recurrence.record_end(domain, now)
             for fault_class in degraded.fault_classes:
-                affected = self._affected[fault_class]
-                self._affected[fault_class] = {
-                    leaf: candidate for leaf, candidate in affected.items() if not is_within(leaf, domain)
-                }
                 self._votes.votes_by_class[fault_class].end(domain, now)
+        return degraded
 
-    def clear_recovered(self, now: float) -> None:
+    def clear_recovered(self, now: float) -> list[DegradedDomain]:
         """Clear the domains in which hardly any node has shown a fault for long enough; parts of them that
         still show it stay degraded. A restored one waits for the first reports of all agents: until then, its
-        nodes show nothing.
+        nodes show nothing. Returns the cleared domains.
         """
         began = now if self._votes.began is None else self._votes.began
-        parts: list[DegradedDomain] = []
+        recovered, parts = list[DegradedDomain](), list[DegradedDomain]()
         for domain, degraded in list(self.degraded.items()):
             waited = self._recurrence.clearing_time(degraded.times)
             last_shown = self._recovery.last_shown(degraded, now)
@@ -281,12 +170,14 @@ class DegradedDomains:
             if now - degraded.since >= waited and last_shown <= now - waited:
                 parts += self._recovery.faulty_parts(degraded)
                 self.clear(domain, now)
+                recovered.append(degraded)
             elif (
                 since := recovering_since(max(degraded.since, last_shown), now)
             ) != degraded.recovering_since:
                 self.degraded[domain] = replace(degraded, recovering_since=since)
         for part in parts:
             self._add_part(part, now)
+        return recovered
 
     def _add_part(self, part: DegradedDomain, now: float) -> None:
         """Add a part of a domain that recovered except for it. It may be degraded for another fault class."""
@@ -307,48 +198,18 @@ class DegradedDomains:
             replaced=tuple(dict.fromkeys([*own.replaced, *part.replaced])),
         )
 
-    def _going_on(
-        self, votes: FaultVotes, leaves: Set[str], suppressed: Container[str]
-    ) -> dict[str, Candidate]:
-        """Return the affected leaves of before except `leaves`; and of `leaves`, those with nodes still
-        affected.
-        """
-        before = self._affected[votes.vote_class.name]
-        affected = {leaf: candidate for leaf, candidate in before.items() if leaf not in leaves}
-        if not (votes.vote_class.lasting and before.keys() & leaves):
-            return affected
-        active = self._votes.active_nodes(votes.vote_class.name, suppressed)
-        for leaf in before.keys() & leaves:
-            candidate = before[leaf]
-            if len(active & candidate.voters.keys()) >= max(
-                self._rule.min_nodes, votes.vote_class.share * candidate.size
-            ):
-                affected[leaf] = candidate
-        return affected
-
-    def _degraded_for(self, candidate: Candidate) -> DegradedDomain | None:
+    def covering(self, candidate: Candidate) -> DegradedDomain | None:
         """Return the degraded domain that covers a candidate already: itself, or a parent of it."""
         for domain, degraded in self.degraded.items():
             if candidate.domain == domain or (
-                is_within(candidate.domain, domain) and self._are_alike(candidate.fault_class, degraded)
+                is_within(candidate.domain, domain) and self.are_alike(candidate.fault_class, degraded)
             ):
                 return degraded
         return None
 
-    def _are_parts_affected(self, candidate: Candidate) -> bool:
-        """Return whether most children of a candidate are affected or degraded by the same kind of fault."""
-        children = self._votes.members.children(candidate.domain)
-        affected = [
-            child
-            for child in children
-            if (child in self.degraded and self._are_alike(candidate.fault_class, self.degraded[child]))
-            or any(is_within(leaf, child) for leaf in self._affected[candidate.fault_class])
-        ]
-        return bool(children) and len(affected) >= most_children(len(children))
-
-    def _join(self, candidate: Candidate) -> None:
+    def join(self, candidate: Candidate) -> None:
         """Add the votes of a candidate to the degraded domain that covers it."""
-        degraded = self._degraded_for(candidate)
+        degraded = self.covering(candidate)
         if degraded is not None:
             voters = tuple(sorted(candidate.voters.keys() | set(degraded.voters)))
             self.degraded[degraded.domain] = replace(
@@ -360,7 +221,7 @@ class DegradedDomains:
                 began=min(degraded.began, *candidate.voters.values()),
             )
 
-    def _are_alike(self, fault_class: str, degraded: DegradedDomain) -> bool:
+    def are_alike(self, fault_class: str, degraded: DegradedDomain) -> bool:
         """Return whether a fault class votes in the same topologies as one that a domain is degraded for."""
         topologies = self._votes.votes_by_class[fault_class].vote_rules.keys()
         return any(
@@ -368,28 +229,12 @@ class DegradedDomains:
             for other in degraded.fault_classes
         )
 
-    def _is_weak(self, candidate: Candidate, waited: float, now: float) -> bool:
-        """Return whether so small a share of many nodes is affected that the diagnosis waits."""
-        votes = self._votes.votes_by_class[candidate.fault_class]
-        if (
-            not votes.vote_class.weak
-            or candidate.share >= self._rule.weak_share
-            or self._votes.members.children(candidate.domain)
-        ):
-            return False
-        if waited < self._rule.weak_wait:
-            return True
-        recent = set(votes.voters(candidate.domain, now, self._rule.weak_window))
-        if votes.vote_class.lasting:
-            recent |= self._votes.active_nodes(candidate.fault_class) & candidate.voters.keys()
-        return len(recent) < self._rule.min_nodes
-
     def _diagnose(self, candidate: Candidate, now: float) -> None:
         """Record that a domain is degraded from now on; its parts are not any more."""
         parts = [
             part
             for part in self.degraded.values()
-            if is_within(part.domain, candidate.domain) and self._are_alike(candidate.fault_class, part)
+            if is_within(part.domain, candidate.domain) and self.are_alike(candidate.fault_class, part)
         ]
         for part in parts:
             del self.degraded[part.domain]

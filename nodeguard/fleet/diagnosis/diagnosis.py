@@ -5,20 +5,22 @@ docs/concepts/failure-domains.md has the rule and the reasons for its constants.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Set
 from math import inf
 
 from nodeguard.fleet.diagnosis.candidates import new_version
-from nodeguard.fleet.diagnosis.degraded_domains import SOON, DegradedDomains
+from nodeguard.fleet.diagnosis.degraded_domains import DegradedDomains
 from nodeguard.fleet.diagnosis.fleet_evidence import FleetEvidence
 from nodeguard.fleet.diagnosis.job_starts import JobStarts
 from nodeguard.fleet.diagnosis.results import (
     JOB,
     BadJobStart,
+    Candidate,
     DegradedDomain,
     Recurrence,
     SuppressedCheck,
 )
+from nodeguard.fleet.diagnosis.settling_candidates import SOON, SettlingCandidates
 from nodeguard.fleet.diagnosis.suppressed_checks import SuppressedChecks
 from nodeguard.fleet.diagnosis.suspected_checks import are_everywhere
 from nodeguard.fleet.diagnosis.vote_index import VoteIndex
@@ -41,6 +43,7 @@ class Diagnosis:
         self.rule = rule
         self.voting = VoteIndex(rule)
         self._domains = DegradedDomains(rule, self.voting, recurrence, evidence)
+        self._candidates = SettlingCandidates(rule, self.voting, self._domains)
         self._checks = SuppressedChecks(rule, self.voting, recurrence, evidence)
         self._jobs = JobStarts(rule, self.voting, evidence)
         self._evaluated: float | None = None
@@ -190,12 +193,12 @@ class Diagnosis:
         if cause.startswith(JOB):
             self._jobs.clear(cause.removeprefix(JOB), now)
             return
-        self._domains.clear(cause, now)
+        self._clear_domain(cause, now)
         self._checks.clear(cause, now)
 
     def next_evaluation(self) -> float | None:
         """Return when to evaluate without new votes, in seconds of the clock; None for never."""
-        undecided = self._domains.clocks or self._checks.suspected or self._jobs.is_undecided
+        undecided = self._candidates.clocks or self._checks.suspected or self._jobs.is_undecided
         if not (undecided or self.degraded_domains or self.suppressed_checks or self.bad_starts):
             return None
         if self._evaluated is None:
@@ -212,19 +215,34 @@ class Diagnosis:
         self.voting.forget(self.suppressed_checks, now)
         self._domains.follow_moves(now)
         if self._jobs.update(self.degraded_domains.values(), now):
-            self._domains.choose_again()
+            self._candidates.choose_again()
             self._clear_explained(now)
         self._checks.vote_for_leaves(now)
         suppressed = frozenset(self._checks.fleet_wide())
-        candidates = self._domains.choose(suppressed, now)
-        affected, explained = self._domains.explanations(candidates, now)
+        candidates = self._candidates.choose(suppressed, now)
+        affected, explained = self._candidates.explanations(candidates, now)
         self._checks.update_suspected(
             affected, lambda fault_class: explained(fault_class).union(self._jobs.explained(fault_class)), now
         )
         self.voting.changed_checks.clear()
         self.voting.new_onsets.clear()
+        self._diagnose(candidates, suppressed, now)
+        for recovered in self._domains.clear_recovered(now):
+            self._candidates.forget(recovered)
+        self._checks.clear_recovered(now)
+        self._checks.update_retractions()
+        if before[1] != self.suppressed_checks:
+            self._candidates.choose_again()
+        self._evaluated = now
+        return before != (self.degraded_domains, self.suppressed_checks, self.bad_starts)
+
+    def _diagnose(self, candidates: Collection[Candidate], suppressed: Set[str], now: float) -> None:
+        """Suppress the checks that have been suspected for long enough, then begin the diagnosis of settled
+        candidates: as a degraded domain, or as checks that are suppressed on a version. suppressed: checks
+        that were so before.
+        """
         doubted = self._checks.suppress_settled(now) | self._checks.suspected.keys()
-        for candidate in list(self._domains.settled_candidates(candidates, now)):
+        for candidate in list(self._candidates.settled_candidates(candidates, now)):
             checks = list(self.voting.checks_of(candidate.fault_class, candidate.voters))
             # While a check is suspected, no domain becomes degraded for it. Once it is suppressed, its votes
             # are withdrawn: those of the other checks of its class, and of single leaves, decide.
@@ -233,25 +251,27 @@ class Diagnosis:
             own = [other for other in candidates if other.fault_class == candidate.fault_class]
             if not suppressed.isdisjoint(checks) and are_everywhere(own, self.members):
                 continue
-            version = (
-                candidate.domain if self.members.topology_of(candidate.domain) in VERSION_TOPOLOGIES else ""
-            )
-            version = version or new_version(self.members, candidate, self.voting.version_changes, now)
+            self._candidates.drop(candidate)
+            version = self._version_of(candidate, now)
             if not version:
                 self._domains.begin(candidate, now)
                 continue
-            self._domains.drop(candidate)
             for check in checks:
                 if any(self.suppression(check, uid) is None for uid in candidate.voters):
                     self._checks.suppress(check, candidate.voters, candidate.window, version, now)
                     doubted.add(check)
-        self._domains.clear_recovered(now)
-        self._checks.clear_recovered(now)
-        self._checks.update_retractions()
-        if before[1] != self.suppressed_checks:
-            self._domains.choose_again()
-        self._evaluated = now
-        return before != (self.degraded_domains, self.suppressed_checks, self.bad_starts)
+
+    def _version_of(self, candidate: Candidate, now: float) -> str:
+        """Return the version that explains the votes of a candidate; empty for none."""
+        if self.members.topology_of(candidate.domain) in VERSION_TOPOLOGIES:
+            return candidate.domain
+        return new_version(self.members, candidate, self.voting.version_changes, now)
+
+    def _clear_domain(self, domain: str, now: float) -> None:
+        """Clear a domain, if it is degraded."""
+        degraded = self._domains.clear(domain, now)
+        if degraded is not None:
+            self._candidates.forget(degraded)
 
     def _clear_explained(self, now: float) -> None:
         """Clear degraded domains with votes that the start of a job explains: their jobs were not known when
@@ -261,4 +281,4 @@ class Diagnosis:
             explained = set[str]().union(*map(self._jobs.explained, degraded.fault_classes))
             unexplained = set(degraded.voters) - explained
             if not degraded.restored and explained and len(unexplained) < self.rule.min_nodes:
-                self._domains.clear(domain, now)
+                self._clear_domain(domain, now)

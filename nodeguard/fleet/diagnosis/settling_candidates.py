@@ -1,0 +1,186 @@
+"""Candidates: domains that become degraded after the settling time. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Container, Iterator, Set
+
+from nodeguard.fleet.diagnosis.candidates import choose_candidates, significant_domains
+from nodeguard.fleet.diagnosis.degraded_domains import DegradedDomains
+from nodeguard.fleet.diagnosis.results import Candidate, DegradedDomain, fewest_nodes, most_children
+from nodeguard.fleet.diagnosis.vote_index import VoteIndex
+from nodeguard.fleet.diagnosis.votes import FaultVotes
+from nodeguard.fleet.state.topology.members import is_within
+from nodeguard.model.diagnosis import DiagnosisPolicy
+
+# Seconds between two evaluations of candidates.
+SOON = 5.0
+
+# Weak candidates with so many parents may be chance, if the share of every other candidate is larger: a false
+# alarm of a check affects all domains alike.
+_MAX_WEAK = 2
+
+# Seconds within which a sharp fault begins on all nodes of a domain.
+_SAME_TIME = 600.0
+
+
+class SettlingCandidates:
+    """The candidates. clocks: since when each is chosen, by fault class and path. domains: the degraded ones,
+    which explain votes.
+    """
+
+    def __init__(self, rule: DiagnosisPolicy, votes: VoteIndex, domains: DegradedDomains) -> None:
+        self.clocks: dict[tuple[str, str], float] = {}
+        self._rule = rule
+        self._votes = votes
+        self._domains = domains
+        # The lowest affected domains, each with its candidate, by fault class.
+        self._affected: dict[str, dict[str, Candidate]] = {
+            fault_class.name: {} for fault_class in rule.classes
+        }
+        self._chose = -SOON
+
+    def forget(self, cleared: DegradedDomain) -> None:
+        """Forget what was affected in a domain that is not degraded any more."""
+        for fault_class in cleared.fault_classes:
+            self._affected[fault_class] = {
+                leaf: candidate
+                for leaf, candidate in self._affected[fault_class].items()
+                if not is_within(leaf, cleared.domain)
+            }
+
+    def choose(self, suppressed: Container[str], now: float) -> list[Candidate]:
+        """Return the candidates: domains that become degraded after the settling time. suppressed: checks."""
+        chosen: list[Candidate] = []
+        # All are evaluated now and then; new ones are evaluated at once.
+        is_due = now >= self._chose + SOON
+        self._chose = now if is_due else self._chose
+        for fault_class, votes in self._votes.votes_by_class.items():
+            new_voters, self._votes.new_voters[fault_class] = self._votes.new_voters[fault_class], set()
+            leaves = {leaf for uid in new_voters for leaf in votes.lowest_domains(uid)}
+            if is_due:
+                leaves |= self._affected[fault_class].keys()
+            if not leaves and not self._affected[fault_class]:
+                continue
+            affected = significant_domains(votes, leaves, self._votes.members, now)
+            self._affected[fault_class] = self._going_on(votes, leaves, suppressed) | affected
+            for candidate in {candidate.domain: candidate for candidate in affected.values()}.values():
+                self._domains.join(candidate)
+            candidates = {candidate.domain: candidate for candidate in self._affected[fault_class].values()}
+            new = [candidate for candidate in candidates.values() if not self._domains.covering(candidate)]
+            if new:
+                chosen += choose_candidates(new, votes.vote_rules, self._explained_for, self._rule.min_nodes)
+        clocks = {(candidate.fault_class, candidate.domain): now for candidate in chosen}
+        for (fault_class, domain), since in self.clocks.items():
+            # A wider domain that replaces a narrower one continues its clock.
+            for candidate in chosen:
+                if candidate.fault_class == fault_class and is_within(domain, candidate.domain):
+                    clocks[fault_class, candidate.domain] = min(since, clocks[fault_class, candidate.domain])
+        self.clocks = clocks
+        return chosen
+
+    def choose_again(self) -> None:
+        """Evaluate all candidates in the next evaluation: votes for them were withdrawn."""
+        self._chose = -SOON
+
+    def explanations(
+        self, candidates: Collection[Candidate], now: float
+    ) -> tuple[Collection[Candidate], Callable[[str], set[str]]]:
+        """Return the candidates that count as affected at once, and a function that returns the explained
+        nodes for a fault class. Few weak candidates beside stronger ones are only explanations.
+        """
+        weak = [
+            candidate
+            for candidate in candidates
+            if self._is_weak(candidate, now - self.clocks[candidate.fault_class, candidate.domain], now)
+        ]
+        parents = {self._votes.members.parent(candidate.domain) or candidate.domain for candidate in weak}
+        strong = [candidate for candidate in candidates if all(candidate is not other for other in weak)]
+        if len(parents) > _MAX_WEAK or any(candidate.share < self._rule.weak_share for candidate in strong):
+            return candidates, self._domains.explained
+        nodes = [(candidate.fault_class, self._votes.members.nodes(candidate.domain)) for candidate in weak]
+        return strong, lambda name: self._domains.explained(name).union(
+            *(uids for fault_class, uids in nodes if fault_class == name)
+        )
+
+    def settled_candidates(self, candidates: Collection[Candidate], now: float) -> Iterator[Candidate]:
+        """Yield the candidates that have been chosen for long enough."""
+        for candidate in candidates:
+            waited = now - self.clocks[candidate.fault_class, candidate.domain]
+            if (
+                waited >= self._rule.grace_period
+                and not self._is_weak(candidate, waited, now)
+                and not self._has_ended(candidate)
+            ):
+                yield candidate
+
+    def drop(self, candidate: Candidate) -> None:
+        """Drop a candidate."""
+        self.clocks.pop((candidate.fault_class, candidate.domain), None)
+
+    def _explained_for(self, candidate: Candidate) -> set[str]:
+        """Return the nodes of which degraded domains explain the votes. A candidate with mostly
+        affected children replaces those that are degraded: one cause explains all of their votes.
+        """
+        is_whole = self._are_parts_affected(candidate)
+        return self._domains.explained(candidate.fault_class, candidate.domain if is_whole else "")
+
+    def _has_ended(self, candidate: Candidate) -> bool:
+        """Return whether hardly any node still shows a fault that lasts and begins on all nodes at about the
+        same time. One with a long window may begin on a node after it ended on another.
+        """
+        votes = self._votes.votes_by_class[candidate.fault_class]
+        if not votes.vote_class.lasting or votes.longest_window > _SAME_TIME:
+            return False
+        active = self._votes.active_nodes(candidate.fault_class) & candidate.voters.keys()
+        return len(active) < fewest_nodes(votes.vote_class.share, candidate.size)
+
+    def _going_on(
+        self, votes: FaultVotes, leaves: Set[str], suppressed: Container[str]
+    ) -> dict[str, Candidate]:
+        """Return the affected leaves of before except `leaves`; and of `leaves`, those with nodes still
+        affected.
+        """
+        before = self._affected[votes.vote_class.name]
+        affected = {leaf: candidate for leaf, candidate in before.items() if leaf not in leaves}
+        if not (votes.vote_class.lasting and before.keys() & leaves):
+            return affected
+        active = self._votes.active_nodes(votes.vote_class.name, suppressed)
+        for leaf in before.keys() & leaves:
+            candidate = before[leaf]
+            if len(active & candidate.voters.keys()) >= max(
+                self._rule.min_nodes, votes.vote_class.share * candidate.size
+            ):
+                affected[leaf] = candidate
+        return affected
+
+    def _are_parts_affected(self, candidate: Candidate) -> bool:
+        """Return whether most children of a candidate are affected or degraded by the same kind of fault."""
+        children = self._votes.members.children(candidate.domain)
+        affected = [
+            child
+            for child in children
+            if self._is_degraded_alike(child, candidate.fault_class)
+            or any(is_within(leaf, child) for leaf in self._affected[candidate.fault_class])
+        ]
+        return bool(children) and len(affected) >= most_children(len(children))
+
+    def _is_degraded_alike(self, domain: str, fault_class: str) -> bool:
+        """Return whether a domain is degraded by the same kind of fault."""
+        degraded = self._domains.degraded.get(domain)
+        return degraded is not None and self._domains.are_alike(fault_class, degraded)
+
+    def _is_weak(self, candidate: Candidate, waited: float, now: float) -> bool:
+        """Return whether so small a share of many nodes is affected that the diagnosis waits."""
+        votes = self._votes.votes_by_class[candidate.fault_class]
+        if (
+            not votes.vote_class.weak
+            or candidate.share >= self._rule.weak_share
+            or self._votes.members.children(candidate.domain)
+        ):
+            return False
+        if waited < self._rule.weak_wait:
+            return True
+        recent = set(votes.voters(candidate.domain, now, self._rule.weak_window))
+        if votes.vote_class.lasting:
+            recent |= self._votes.active_nodes(candidate.fault_class) & candidate.voters.keys()
+        return len(recent) < self._rule.min_nodes

@@ -1,0 +1,140 @@
+"""Tests for nodeguard.fleet.diagnosis.degraded_domains: degraded domains with new labels or fault classes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Set
+
+import pytest
+from msgspec.structs import replace
+
+from nodeguard.model.policy import TopologyLabels
+from tests.fleet.diagnosis.test_lasting_faults import POLICY, fleet
+from tests.fleet.diagnosis.test_suppressed_checks import advance, degraded
+from tests.fleet.leaves import fails, well
+from tests.fleet.scene import Fleet, finding
+from tests.fleet.test_restored_suppressions import restart
+from tests.policies import diagnosis_policy
+
+
+def rename_leaf(made: Fleet) -> None:
+    for number in range(16, 24):
+        made.change(number, labels={"pod": "p0", "rack": "rack-2"})
+
+
+def rename_pods(made: Fleet) -> None:
+    for number in range(120):
+        made.change(number, labels={"pod": f"pod-{number // 40}", "rack": f"r{number // 8}"})
+
+
+def add_level(made: Fleet) -> None:
+    for number in range(120):
+        made.change(number, labels={**made.nodes[f"uid-{number}"].labels, "dc": "d1"})
+    made.policy = replace(made.policy, topologies=(TopologyLabels("fabric", ("dc", "pod", "rack")),))
+    made.planner.set_policy(made.policy)
+
+
+@pytest.mark.parametrize(
+    ("change", "path"),
+    [(rename_leaf, "fabric/p0/rack-2"), (rename_pods, "fabric/pod-0/r2"), (add_level, "fabric/d1/p0/r2")],
+)
+@pytest.mark.parametrize("before", ["", "a restart", "a cordon", "a node moves"])
+def test_a_faulty_leaf_stays_degraded_when_its_path_changes(
+    change: Callable[[Fleet], None], path: str, before: str
+) -> None:
+    made = fleet(40, 8, 120)
+    fails(made, range(16, 22))
+    advance(made, 3 * 3_600.0, 60.0)
+    [incident] = [item for item in made.planner.all_incidents() if not item.node]
+    if before == "a restart":
+        restart(made)
+        advance(made, 600.0, 30.0)
+    elif before == "a cordon":
+        made.change(23, unschedulable=True)
+    elif before == "a node moves":
+        made.change(23, labels={"pod": "p1", "rack": "r7"})
+        advance(made, 120.0)
+    change(made)
+    advance(made, 3 * 3_600.0, 30.0)
+    assert degraded(made) == [path]
+    assert made.marked() == sorted({*range(16, 24)} & {int(uid[4:]) for uid in nodes_of(made, path)})
+    [after] = [item for item in made.planner.all_incidents() if not item.node]
+    assert (after.name, after.domain, after.occurrences) == (incident.name, path, 1)
+    well(made, range(16, 22))
+    advance(made, 2_400.0, 30.0)
+    assert (degraded(made), made.marked()) == ([], [])
+
+
+def nodes_of(made: Fleet, path: str) -> Set[str]:
+    return made.planner.vote_collector.domain_members.nodes(path)
+
+
+def test_the_nodes_of_a_faulty_leaf_keep_its_mark_while_they_move_one_by_one() -> None:
+    made = fleet(40, 8, 120)
+    fails(made, range(16, 24))
+    advance(made, 3 * 3_600.0, 60.0)
+    for number in range(16, 24):
+        made.change(number, labels={"pod": "p0", "rack": "rack-2"})
+        advance(made, 60.0)
+        assert made.marked() == list(range(16, 24))
+    assert degraded(made) == ["fabric/p0/rack-2"]
+
+
+@pytest.mark.parametrize("racks", [("a", "b"), ("r3", "r3")], ids=["split", "merged"])
+def test_the_faulty_nodes_of_a_leaf_that_no_longer_exists_keep_its_mark(racks: tuple[str, str]) -> None:
+    made = fleet(40, 8, 120)
+    fails(made, range(16, 24))
+    advance(made, 3 * 3_600.0, 60.0)
+    for number in range(16, 24):
+        made.change(number, labels={"pod": "p0", "rack": racks[number % 2]})
+    advance(made, 3_600.0, 30.0)
+    assert made.marked() == list(range(16, 24))
+    well(made, range(16, 24))
+    advance(made, 2_400.0, 30.0)
+    assert made.marked() == []
+
+
+def test_nodes_that_get_other_labels_while_no_aggregator_runs_keep_the_mark_of_their_leaf() -> None:
+    made = fleet(40, 8, 120)
+    fails(made, range(16, 24))
+    advance(made, 3 * 3_600.0, 60.0)
+    for number in range(16, 24):
+        node = made.nodes[f"uid-{number}"]
+        made.nodes[node.uid] = replace(node, labels={"pod": "p0", "rack": "rack-2"})
+    restart(made)
+    advance(made, 600.0, 30.0)
+    assert (degraded(made), made.marked()) == (["fabric/p0/rack-2"], list(range(16, 24)))
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_a_hot_rack_stays_degraded_when_its_fault_class_gets_another_name(is_restarted: bool) -> None:
+    hot = finding("gpu-thermal-slowdown", age=0.0, topologies=("rack",))
+    topologies = (TopologyLabels("rack", ("row", "rack")),)
+    policy = replace(POLICY, topologies=topologies, diagnosis=diagnosis_policy(enforce=("rack",)))
+    made = Fleet(0, policy)
+    for number in range(320):
+        made.add(number, labels={"row": f"w{number // 64}", "rack": f"r{number // 8}"})
+    advance(made, 900.0, 60.0)
+    for number in range(8):
+        made.report(number, hot)
+        advance(made, 5.0)
+    advance(made, 3 * 3_600.0, 60.0)
+    assert degraded(made) == ["rack/w0/r0"]
+    names = {"thermal": "heat"}
+    classes = (replace(item, name=names.get(item.name, item.name)) for item in made.policy.diagnosis.classes)
+    made.policy = replace(policy, diagnosis=replace(policy.diagnosis, classes=tuple(classes)))
+    if is_restarted:
+        restart(made)
+    else:
+        made.planner.set_policy(made.policy)
+    advance(made, 7_200.0, 30.0)
+    assert (degraded(made), made.marked()) == (["rack/w0/r0"], list(range(8)))
+
+
+def test_a_node_that_moves_away_takes_no_mark_of_its_leaf_along() -> None:
+    made = fleet(40, 8, 120)
+    fails(made, range(16, 24))
+    advance(made, 120.0)
+    made.change(16, labels={"pod": "p1", "rack": "r7"})
+    well(made, (16,))
+    advance(made, 120.0)
+    assert (degraded(made), made.marked()) == (["fabric/p0/r2"], list(range(17, 24)))
