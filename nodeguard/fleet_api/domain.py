@@ -200,13 +200,23 @@ def describe_domain(planner: Planner, path: str, now: Instant) -> DomainView:
 
 
 def _all_domains(planner: Planner) -> Set[str]:
-    """Return the paths of all domains."""
-    return {*planner.vote_collector.domain_members.domains(), *planner.diagnosis.members.domains()}
+    """Return the paths of all domains, also of degraded ones that all nodes have left."""
+    diagnosis = planner.diagnosis
+    return {
+        *planner.vote_collector.domain_members.domains(),
+        *diagnosis.members.domains(),
+        *diagnosis.degraded_domains,
+    }
 
 
 def _members(planner: Planner, path: str) -> Set[str]:
-    """Return all nodes of a domain. Nodes that may not vote belong to no version."""
-    return planner.vote_collector.domain_members.nodes(path) | planner.diagnosis.members.nodes(path)
+    """Return all nodes of a domain, and those that left it and still show its fault. Nodes that may not vote
+    belong to no version.
+    """
+    diagnosis = planner.diagnosis
+    degraded = diagnosis.degraded_domains.get(path)
+    nodes = planner.vote_collector.domain_members.nodes(path) | diagnosis.members.nodes(path)
+    return nodes | set(degraded.moved) if degraded else nodes
 
 
 def _children(planner: Planner, path: str) -> Set[str]:

@@ -72,8 +72,8 @@ class DiagnosisRecord(Struct, frozen=True, omit_defaults=True, rename="camel"):
     fault_classes: all for which a domain is degraded. window: seconds within which a check fired on too many
     nodes, or the nodes of a job voted. nodes: number of those of a check. recovering_since: since when so few
     nodes show the fault that the diagnosis will end, in seconds since the epoch; 0 while enough nodes show
-    it. first_vote: time of the first vote in a domain, in seconds since the epoch; it moves when the clock
-    jumps; 0 for a check.
+    it. first_vote: time of the first vote in a domain or of a job, in seconds since the epoch; it moves when
+    the clock jumps; 0 for a check.
     """
 
     fault_classes: tuple[str, ...] = ()

@@ -102,6 +102,21 @@ def test_a_domain_is_found_by_its_path_or_the_end_of_it() -> None:
     assert domains_named(made.planner, "0") == domains_named(made.planner, "") == ()
 
 
+def test_a_degraded_domain_that_all_nodes_have_left() -> None:
+    made = fleet()
+    fails(made)
+    wait(made, 60.0)
+    for number in range(LEAF):
+        made.change(number, labels={"pod": f"p{number % 2}", "rack": "r7"})
+    wait(made, 60.0)
+    assert domains_named(made.planner, FIRST) == (FIRST,)
+    view = describe_domain(made.planner, FIRST, made.now)
+    assert (view.members, view.marked, view.state) == (LEAF, LEAF, IncidentState.MARKED)
+    assert view.evidence == f"{FIRST}: 8 of 8 nodes lost a link at once; its 4 siblings did not"
+    listed = list_domains(made.planner, made.now).domains
+    assert [domain.domain for domain in listed if domain.state is not None] == [FIRST]
+
+
 def test_domains_with_faults_are_listed_and_all_on_request() -> None:
     made = failing()
     view = list_domains(made.planner, made.now)

@@ -6,6 +6,7 @@ operator: the votes from before then do not count again, though agents still rep
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from math import inf
 
@@ -59,7 +60,9 @@ class RestoredDiagnosis:
         domains: dict[str, DegradedDomain] = {}
         paths = {incident.target: incident.domain for incident in opened if incident.domain}
         others: list[DegradedMark] = []
-        for _, mark in degraded_marks(marks):
+        marked: dict[str, list[str]] = defaultdict(list)  # uids of nodes, by domain
+        for uid, mark in degraded_marks(marks):
+            marked[mark.domain].append(uid)
             # A domain keeps its name as it widens: an open incident has its path now.
             if mark.since > self._ended.get(mark.domain, 0.0) and mark.domain == paths.get(
                 mark.name, mark.domain
@@ -83,11 +86,9 @@ class RestoredDiagnosis:
             if domain not in self._domains:
                 own = (mark.domain for mark in others if _is_replaced(mark, degraded))
                 nodes = self._votes.evidence.nodes_of(domain)
-                moved = (
-                    uid for uid, mark in degraded_marks(marks) if mark.domain == domain and uid not in nodes
-                )
+                left = tuple(uid for uid in marked[domain] if uid not in nodes)
                 diagnosis.restore_domain(
-                    replace(degraded, replaced=tuple(dict.fromkeys(own)), moved=tuple(moved))
+                    replace(degraded, replaced=tuple(dict.fromkeys(own)), left=left, moved=left)
                 )
         self._domains |= domains.keys() | {mark.domain for mark in others}
 
@@ -141,17 +142,20 @@ class RestoredDiagnosis:
 
 
 def _is_replaced(mark: DegradedMark, degraded: DegradedDomain) -> bool:
-    """Return whether a mark is of a domain that a degraded domain replaced: a part of it, or its parent of
-    which it is the rest.
+    """Return whether a mark is of a domain that a degraded domain replaced: a part of it, its parent of which
+    it is the rest, or the same one with an earlier path.
     """
     other, domain = mark.domain, degraded.domain
-    is_related = other != domain and (is_within(other, domain) or is_within(domain, other))
+    is_related = other != domain and (
+        is_within(other, domain) or is_within(domain, other) or mark.name == degraded.name
+    )
     return is_related and not set(mark.fault_classes).isdisjoint(degraded.fault_classes)
 
 
 def _votes_of(incident: Incident, now: Instant) -> tuple[float, float]:
     """Return the times of the first and the last vote of the bad start of a job."""
-    record, began = incident.diagnosis or DiagnosisRecord(), _mono(incident.first_seen, now)
+    record = incident.diagnosis or DiagnosisRecord()
+    began = _mono(record.first_vote or incident.first_seen, now)
     return began, began + record.window
 
 

@@ -6,7 +6,7 @@ Pure.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set
 
 from nodeguard.fleet.diagnosis.results import Candidate, most_children
 from nodeguard.fleet.diagnosis.significance import significance
@@ -130,17 +130,7 @@ _NEW_SECONDS = 14_400.0
 
 def common_version(members: DomainMembers, uids: Iterable[str]) -> str:
     """Return the version that nearly all of some nodes have and few others; empty for none."""
-    uids = frozenset(uids)
-    best: tuple[int, int, str] | None = None
-    for path, count in _versions(members, uids).items():
-        size = members.size(path)
-        if count < _MIN_VOTER_SHARE * len(uids) or size > _MAX_FLEET_SHARE * len(members):
-            continue
-        if significance(count, len(uids), size / len(members)) < _MIN_SIGNIFICANCE:
-            continue
-        rank = (size, VERSION_TOPOLOGIES.index(members.topology_of(path)), path)
-        best = rank if best is None or rank < best else best
-    return best[2] if best else ""
+    return next(iter(_common_versions(members, frozenset(uids))), "")
 
 
 def recent_version(
@@ -150,9 +140,10 @@ def recent_version(
     for none. changed: when nodes got another version, by uid and version.
     """
     uids = frozenset(uids)
-    version = common_version(members, uids)
-    changes = sum(1 for uid in uids if now - changed.get((uid, version), -_NEW_SECONDS) < _NEW_SECONDS)
-    return version if changes * 2 >= len(uids) else ""
+    for path in _common_versions(members, uids):
+        if _is_new(path, uids, changed, now):
+            return path
+    return ""
 
 
 def new_version(
@@ -162,16 +153,35 @@ def new_version(
     domain = members.nodes(candidate.domain)
     for path, count in _versions(members, candidate.voters).items():
         nodes = members.nodes(path)
-        changes = sum(
-            1 for uid in candidate.voters if now - changed.get((uid, path), -_NEW_SECONDS) < _NEW_SECONDS
-        )
         if (
             count >= _MIN_VOTER_SHARE * len(candidate.voters)
-            and changes * 2 >= len(candidate.voters)
+            and _is_new(path, candidate.voters, changed, now)
             and len(nodes & domain) >= _MIN_OVERLAP * len(nodes)
         ):
             return path
     return ""
+
+
+def _common_versions(members: DomainMembers, uids: Set[str]) -> list[str]:
+    """Return the versions that nearly all of some nodes have and few others, the rarest first."""
+    found: list[tuple[int, int, str]] = []
+    for path, count in _versions(members, uids).items():
+        size = members.size(path)
+        if (
+            count >= _MIN_VOTER_SHARE * len(uids)
+            and size <= _MAX_FLEET_SHARE * len(members)
+            and significance(count, len(uids), size / len(members)) >= _MIN_SIGNIFICANCE
+        ):
+            found.append((size, VERSION_TOPOLOGIES.index(members.topology_of(path)), path))
+    return [path for _, _, path in sorted(found)]
+
+
+def _is_new(
+    version: str, uids: Collection[str], changed: Mapping[tuple[str, str], float], now: float
+) -> bool:
+    """Return whether at least half of some nodes got a version recently."""
+    changes = sum(1 for uid in uids if now - changed.get((uid, version), -_NEW_SECONDS) < _NEW_SECONDS)
+    return changes * 2 >= len(uids)
 
 
 def _versions(members: DomainMembers, uids: Iterable[str]) -> Counter[str]:

@@ -81,13 +81,14 @@ class CheckFirings:
         self._unconfirmed.pop((self.latest.pop(uid, 0.0), uid), None)
         self.unobserved.discard(uid)
 
-    def forget_onsets(self, are_over: Callable[[str, float], bool]) -> list[str]:
+    def forget_onsets(self, is_over: Callable[[str, float], bool] = lambda *_: True) -> list[str]:
         """Forget onsets, also earlier ones of a node. The usual rate stays, and the nodes on which it fires.
 
-        are_over: returns whether the onset of a node is one of them. Returns the nodes without any onset now.
+        is_over: returns whether the onset of a node is one of them; by default all are. Returns the nodes
+        without any onset now.
         """
-        self._unconfirmed = {(at, uid): None for at, uid in self._unconfirmed if not are_over(uid, at)}
-        over = [uid for uid, at in self.latest.items() if are_over(uid, at)]
+        self._unconfirmed = {(at, uid): None for at, uid in self._unconfirmed if not is_over(uid, at)}
+        over = [uid for uid, at in self.latest.items() if is_over(uid, at)]
         for uid in over:
             self.forget_onset(uid)
         return over

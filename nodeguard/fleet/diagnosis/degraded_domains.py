@@ -66,9 +66,7 @@ class DegradedDomains:
         return replace(degraded, fault_classes=present or tuple(of_topology))
 
     def update_node(self, uid: str, paths: Collection[str]) -> None:
-        """Update the evidence against the degraded domains of a node with other domains. paths: its domains,
-        none if the Node no longer exists.
-        """
+        """Update the evidence against degraded domains, for a node with other domains. paths: its domains."""
         for domain, degraded in list(self.degraded.items()):
             if any(is_within(path, domain) for path in paths):
                 voters = degraded.voters
@@ -76,60 +74,83 @@ class DegradedDomains:
                 voters = tuple(voter for voter in degraded.voters if voter != uid)
             self.degraded[domain] = replace(degraded, voters=voters, size=self._size(domain, voters))
 
+    def remove_node(self, uid: str) -> None:
+        """Remove a Node that no longer exists."""
+        self.update_node(uid, ())
+        for domain, degraded in self.degraded.items():
+            left, moved = _without(degraded.left, uid), _without(degraded.moved, uid)
+            self.degraded[domain] = replace(degraded, left=left, moved=moved)
+
     def record_move(self, uid: str, left: Set[str], joined: Set[str]) -> None:
         """Record that a node, also one that may not vote, has other domains. It is still a node of a degraded
-        domain that it left while it shows the fault there: new labels repair nothing.
+        domain that it left while it shows the fault: new labels repair nothing.
         """
         for domain in left & self.degraded.keys():
             degraded = self.degraded[domain]
-            self.degraded[domain] = replace(degraded, moved=tuple({*degraded.moved, uid}))
+            nodes = (*_without(degraded.left, uid), uid)
+            self.degraded[domain] = replace(degraded, left=nodes, moved=(*_without(degraded.moved, uid), uid))
         for domain in joined & self.degraded.keys():
             degraded = self.degraded[domain]
-            moved = tuple(other for other in degraded.moved if other != uid)
-            self.degraded[domain] = replace(degraded, moved=moved)
+            voters = {*degraded.voters, uid} if uid in degraded.moved else degraded.voters
+            self.degraded[domain] = replace(
+                degraded,
+                voters=tuple(sorted(voters)),
+                left=_without(degraded.left, uid),
+                moved=_without(degraded.moved, uid),
+            )
 
     def follow_moves(self, now: float) -> None:
-        """Update the nodes that moved away from degraded domains, and rename domains without other nodes."""
+        """Update which nodes that left a degraded domain still show its fault, and rename the domains that
+        most nodes have left.
+        """
         for domain, degraded in list(self.degraded.items()):
-            if degraded.moved and not self._evidence.nodes_of(domain):
-                self._rename(degraded)
-            elif degraded.moved:
-                moved = self._recovery.moved(degraded, now)
+            if degraded.left:
+                moved = self._recovery.faulty_moved_nodes(degraded, now)
                 self.degraded[domain] = replace(degraded, moved=moved)
+                self._rename(self.degraded[domain])
 
     def _rename(self, degraded: DegradedDomain) -> None:
-        """Rename a degraded domain without nodes to the lowest domain that most of its nodes have moved to,
-        unless most nodes there are others: its labels have changed, not its hardware.
+        """Rename a degraded domain that most nodes have left. Its new path is the lowest domain that most of
+        them have. Most nodes there must be from this domain.
         """
-        domain, moved = degraded.domain, frozenset(degraded.moved)
+        domain, left = degraded.domain, frozenset(degraded.left)
+        if len(left) < _MOST * len(left | self._evidence.nodes_of(domain)):
+            return
         counts = Counter(
             path
-            for uid in moved
+            for uid in left
             for path in self._evidence.paths_of(uid)
             if path.partition("/")[0] == degraded.topology and path not in self.degraded
         )
-        paths = [path for path, count in counts.items() if count >= _MOST * len(moved)]
-        path = max(paths, key=len, default="")
+        path = max(
+            (path for path, count in counts.items() if count >= _MOST * len(left)), key=len, default=""
+        )
         nodes = self._evidence.nodes_of(path)
-        if not path or len(nodes & moved) < _MOST * len(nodes):
+        if not path or len(nodes & left) < _MOST * len(nodes):
             return
         del self.degraded[domain]
+        # Nodes that have kept the earlier path are of the domain, too.
+        faulty = {*degraded.moved, *degraded.voters}
         self.degraded[path] = replace(
             degraded,
             domain=path,
-            voters=tuple(sorted(moved & nodes)),
+            voters=tuple(sorted(faulty & nodes)),
             size=len(nodes),
             replaced=(domain, *degraded.replaced),
-            moved=tuple(moved - nodes),
+            left=tuple(sorted((left | self._evidence.nodes_of(domain)) - nodes)),
+            moved=tuple(sorted(faulty - nodes)),
         )
         self._recovery.rename(domain, path)
 
     def explained(self, fault_class: str, except_in: str = "") -> set[str]:
-        """Return the nodes of the domains that are degraded for a fault class, except in a domain."""
+        """Return the nodes of the domains that are degraded for a fault class, except in a domain. Those that
+        left such a domain and still show its fault are its nodes, too.
+        """
         nodes: set[str] = set()
         for domain, degraded in self.degraded.items():
             if fault_class in degraded.fault_classes and not is_within(domain, except_in):
                 nodes |= self._votes.members.nodes(domain)
+                nodes.update(degraded.moved)
         return nodes
 
     def begin(self, candidate: Candidate, now: float) -> None:
@@ -168,7 +189,7 @@ class DegradedDomains:
             if degraded.restored and now - began < ALL_REPORTED:
                 continue
             if now - degraded.since >= waited and last_shown <= now - waited:
-                parts += self._recovery.faulty_parts(degraded)
+                parts += self._recovery.faulty_parts(degraded, now)
                 self.clear(domain, now)
                 recovered.append(degraded)
             elif (
@@ -267,7 +288,8 @@ class DegradedDomains:
             elsewhere=len(others - self._votes.members.nodes(candidate.domain)),
             times=self._recurrence.times(candidate.domain, now) + 1,
             replaced=tuple(dict.fromkeys(replaced)),
-            moved=tuple({uid for part in parts for uid in part.moved}),
+            left=tuple(dict.fromkeys(uid for part in parts for uid in part.left)),
+            moved=tuple(dict.fromkeys(uid for part in parts for uid in part.moved)),
         )
         self._votes.votes_by_class[candidate.fault_class].set_explained(
             self._votes.members.nodes(candidate.domain)
@@ -281,3 +303,7 @@ class DegradedDomains:
         """Return a name that no other degraded domain has."""
         is_taken = any(degraded.name == name for degraded in self.degraded.values())
         return f"{name} {fault_class}" if is_taken else name
+
+
+def _without(uids: tuple[str, ...], uid: str) -> tuple[str, ...]:
+    return tuple(other for other in uids if other != uid)

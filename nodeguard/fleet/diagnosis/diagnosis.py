@@ -83,11 +83,12 @@ class Diagnosis:
         left, joined = frozenset(before), frozenset(after)
         if left != joined:
             self._domains.record_move(uid, left - joined, joined - left)
+            self._checks.record_move(uid, left - joined)
 
     def remove_node(self, uid: str) -> None:
         """Remove a Node that no longer exists."""
         self.voting.remove_node(uid)
-        self._domains.update_node(uid, ())
+        self._domains.remove_node(uid)
         self._checks.remove_node(uid)
 
     def vote(
@@ -181,7 +182,7 @@ class Diagnosis:
         return self._checks.confine(uid, check, at)
 
     def restore_bad_start(self, job: str, fault_class: str, began: float, last: float, now: float) -> None:
-        """Restore a bad start of a job from before this start, without its votes. began, last: of them."""
+        """Restore a bad start of an earlier aggregator, without its votes. began, last: of its votes."""
         self._jobs.restore(job, fault_class, began, last, now)
 
     def restore_bad_start_end(self, job: str, began: float, last: float, at: float) -> None:
@@ -226,7 +227,7 @@ class Diagnosis:
         )
         self.voting.changed_checks.clear()
         self.voting.new_onsets.clear()
-        self._diagnose(candidates, suppressed, now)
+        self._diagnose(candidates, affected, suppressed, now)
         for recovered in self._domains.clear_recovered(now):
             self._candidates.forget(recovered)
         self._checks.clear_recovered(now)
@@ -236,10 +237,16 @@ class Diagnosis:
         self._evaluated = now
         return before != (self.degraded_domains, self.suppressed_checks, self.bad_starts)
 
-    def _diagnose(self, candidates: Collection[Candidate], suppressed: Set[str], now: float) -> None:
+    def _diagnose(
+        self,
+        candidates: Collection[Candidate],
+        affected: Collection[Candidate],
+        suppressed: Set[str],
+        now: float,
+    ) -> None:
         """Suppress the checks that have been suspected for long enough, then begin the diagnosis of settled
-        candidates: as a degraded domain, or as checks that are suppressed on a version. suppressed: checks
-        that were so before.
+        candidates: as a degraded domain, or as checks that are suppressed on a version. affected: those that
+        count as affected at once; suppressed: checks that were so before.
         """
         doubted = self._checks.suppress_settled(now) | self._checks.suspected.keys()
         for candidate in list(self._candidates.settled_candidates(candidates, now)):
@@ -248,8 +255,8 @@ class Diagnosis:
             # are withdrawn: those of the other checks of its class, and of single leaves, decide.
             if not doubted.isdisjoint(checks):
                 continue
-            own = [other for other in candidates if other.fault_class == candidate.fault_class]
-            if not suppressed.isdisjoint(checks) and are_everywhere(own, self.members):
+            own = [other for other in affected if other.fault_class == candidate.fault_class]
+            if self._is_of_suppressed(candidate, suppressed) and are_everywhere(own, self.members):
                 continue
             self._candidates.drop(candidate)
             version = self._version_of(candidate, now)
@@ -260,6 +267,14 @@ class Diagnosis:
                 if any(self.suppression(check, uid) is None for uid in candidate.voters):
                     self._checks.suppress(check, candidate.voters, candidate.window, version, now)
                     doubted.add(check)
+
+    def _is_of_suppressed(self, candidate: Candidate, suppressed: Set[str]) -> bool:
+        """Return whether too few nodes of a candidate show another check than suppressed ones."""
+        others = set[str]()
+        for check in self.voting.checks_of(candidate.fault_class, candidate.voters):
+            if check not in suppressed:
+                others |= self.voting.firings[check].latest.keys() & candidate.voters.keys()
+        return len(others) < self.rule.min_nodes
 
     def _version_of(self, candidate: Candidate, now: float) -> str:
         """Return the version that explains the votes of a candidate; empty for none."""

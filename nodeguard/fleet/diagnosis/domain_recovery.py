@@ -5,8 +5,8 @@ Pure. Times are seconds of a clock that never jumps.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Set
-from math import ceil
+from collections.abc import Iterator, Mapping, Set
+from math import inf
 
 from msgspec.structs import replace
 
@@ -16,6 +16,7 @@ from nodeguard.fleet.diagnosis.results import (
     DegradedDomain,
     fewest_children,
     fewest_nodes,
+    most_children,
     nth_largest,
 )
 from nodeguard.fleet.diagnosis.vote_index import VoteIndex
@@ -23,8 +24,8 @@ from nodeguard.model.diagnosis import DiagnosisPolicy
 
 
 class DomainRecovery:
-    """What the nodes of degraded domains show: when each last showed a fault class, and which parts stay
-    faulty when a domain recovers.
+    """The recovery of degraded domains: the latest time at which each node showed a fault, and the parts that
+    stay faulty.
     """
 
     def __init__(self, rule: DiagnosisPolicy, votes: VoteIndex, evidence: FleetEvidence) -> None:
@@ -55,76 +56,79 @@ class DomainRecovery:
         domain = degraded.domain
         last_shown = self._last_shown.setdefault(domain, {})
         votes = self._votes.latest_votes(domain, degraded.fault_classes)
-        for shown in (votes, self._evidence.shown_faults(degraded, self._votes, now)):
+        nodes = {*self._evidence.nodes_of(domain), *degraded.moved}
+        for shown in (votes, self._evidence.shown_faults(nodes, degraded, self._votes, now)):
             for uid, at in shown.items():
                 last_shown[uid] = max(at, last_shown.get(uid, at))
         size = max(degraded.size, self._votes.members.size(domain))
         shares = [self._votes.votes_by_class[name].vote_class.share for name in degraded.fault_classes]
-        least = min((ceil(fewest_nodes(share, size)) for share in shares), default=len(last_shown) + 1)
+        least = min((fewest_nodes(share, size) for share in shares), default=len(last_shown) + 1)
         by_nodes = nth_largest(least, last_shown.values())
         children = self._evidence.children_of(domain)
         if not children:
             return by_nodes
         times = [
-            max(last_shown[uid] for uid in nodes)
+            max(last_shown[uid] for uid in own)
             for child in children
-            if (nodes := self._evidence.nodes_of(child) & last_shown.keys())
+            if (own := self._evidence.nodes_of(child) & last_shown.keys())
         ]
         return min(by_nodes, nth_largest(fewest_children(len(children)), times))
 
-    def moved(self, degraded: DegradedDomain, now: float) -> tuple[str, ...]:
-        """Return the nodes with other labels since, of those that a domain has, that still show its fault."""
-        if not degraded.moved:
-            return ()
-        shown = self._evidence.shown_faults(degraded, self._votes, now)
-        return tuple(uid for uid in degraded.moved if shown.get(uid, -1.0) >= now)
+    def faulty_moved_nodes(self, degraded: DegradedDomain, now: float) -> tuple[str, ...]:
+        """Return the nodes that left a domain and still show its fault."""
+        shown = self._evidence.shown_faults(degraded.left, degraded, self._votes, now)
+        return tuple(uid for uid in degraded.left if shown.get(uid, -inf) >= now)
 
-    def faulty_parts(self, degraded: DegradedDomain) -> Iterator[DegradedDomain]:
-        """Yield the lowest domains of a parent domain that still show a fault of it that lasts: their nodes
-        would not vote again. Older faults of single nodes are not the domain's.
+    def faulty_parts(self, degraded: DegradedDomain, now: float) -> Iterator[DegradedDomain]:
+        """Yield the parts of a parent domain that still show a fault of it that lasts: their nodes would not
+        vote again. Older faults of single nodes are not the domain's.
         """
-        lasting = tuple(
-            name for name in degraded.fault_classes if self._votes.votes_by_class[name].vote_class.lasting
-        )
+        classes = {name: self._votes.votes_by_class[name].vote_class for name in degraded.fault_classes}
+        lasting = {name: item for name, item in classes.items() if item.lasting}
         if not (lasting and self._evidence.children_of(degraded.domain)):
             return
-        onsets = self._evidence.onsets(replace(degraded, fault_classes=lasting), self._votes)
-        faulty = {uid for uid, at in onsets.items() if at >= degraded.began - BEFORE_FIRST_VOTE}
-        share = min(self._votes.votes_by_class[name].vote_class.share for name in lasting)
-        for part in self._lowest_parts(degraded.domain):
-            nodes = self._evidence.nodes_of(part)
-            voters = faulty & nodes
-            if len(voters) >= max(self._rule.min_nodes, share * len(nodes)):
-                yield self._part(part, degraded, lasting, {uid: onsets[uid] for uid in voters}, faulty)
+        whole = replace(degraded, fault_classes=tuple(lasting))
+        onsets = self._evidence.onsets(whole, self._votes)
+        onsets = {uid: at for uid, at in onsets.items() if at >= whole.began - BEFORE_FIRST_VOTE}
+        share = min(item.share for item in lasting.values())
+        for part in self._parts(whole.domain, onsets.keys(), share):
+            yield self._part(part, whole, onsets, now)
+
+    def _parts(self, domain: str, faulty: Set[str], share: float) -> list[str]:
+        """Return the lowest domains of a domain with a share of faulty nodes; of a child with mostly such
+        children, the child itself.
+        """
+        children = self._evidence.children_of(domain)
+        if not children:
+            nodes = self._evidence.nodes_of(domain)
+            is_faulty = len(nodes & faulty) >= max(self._rule.min_nodes, share * len(nodes))
+            return [domain] if is_faulty else []
+        parts: list[str] = []
+        for child in children:
+            below = self._parts(child, faulty, share)
+            grandchildren = self._evidence.children_of(child)
+            is_whole = grandchildren and len(below) >= most_children(len(grandchildren))
+            parts += [child] if is_whole else below
+        return parts
 
     def _part(
-        self,
-        part: str,
-        whole: DegradedDomain,
-        fault_classes: tuple[str, ...],
-        onsets: dict[str, float],
-        faulty: Set[str],
+        self, part: str, whole: DegradedDomain, faulty: Mapping[str, float], now: float
     ) -> DegradedDomain:
-        """Return a part of a domain as a degraded domain of its own."""
+        """Return a part of a domain as a degraded domain. faulty: onsets in `whole`, by uid."""
+        nodes = self._evidence.nodes_of(part)
+        onsets = {uid: at for uid, at in faulty.items() if uid in nodes}
         siblings = self._evidence.children_of(part.rpartition("/")[0]) - {part}
-        elsewhere = set[str]().union(*map(self._evidence.nodes_of, siblings)) & faulty
+        elsewhere = set[str]().union(*map(self._evidence.nodes_of, siblings)) & faulty.keys()
         return DegradedDomain(
             name=part,
             domain=part,
-            fault_classes=fault_classes,
-            since=whole.since,
+            fault_classes=whole.fault_classes,
+            since=now,
             began=min(whole.began, *onsets.values()),
             voters=tuple(sorted(onsets)),
-            size=len(self._evidence.nodes_of(part)),
+            size=len(nodes),
             within=max(onsets.values()) - min(onsets.values()),
             siblings=len(siblings),
             elsewhere=len(elsewhere),
             replaced=(whole.domain, *whole.replaced),
         )
-
-    def _lowest_parts(self, domain: str) -> Iterator[str]:
-        children = self._evidence.children_of(domain)
-        for child in children:
-            yield from self._lowest_parts(child)
-        if not children:
-            yield domain

@@ -30,8 +30,10 @@ class FleetEvidence(Protocol):
     def is_marked(self, uid: str, check: str) -> bool:
         """Return whether a node has a mark of a check."""
 
-    def shown_faults(self, degraded: DegradedDomain, votes: VoteIndex, now: float) -> Mapping[str, float]:
-        """Return when each node of a degraded domain last showed its fault classes, by uid."""
+    def shown_faults(
+        self, uids: Iterable[str], degraded: DegradedDomain, votes: VoteIndex, now: float
+    ) -> Mapping[str, float]:
+        """Return when each of some nodes last showed the fault classes of a degraded domain, by uid."""
 
     def nodes_showing(self, check: str) -> Mapping[str, float]:
         """Return the nodes that show a check, with its onset, by uid."""

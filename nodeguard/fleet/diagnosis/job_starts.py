@@ -55,6 +55,16 @@ class _OtherVote(Struct, frozen=True):
     at: float
 
 
+class _RecordedStart(Struct, frozen=True):
+    """A bad start from an earlier aggregator, or under an earlier rule: its votes began from `first` to
+    `last`. Votes of this time are the job's, also after the job has ended.
+    """
+
+    job: str
+    first: float
+    last: float
+
+
 class JobStarts:
     """The bad starts of jobs, and the votes that they explain.
 
@@ -80,8 +90,7 @@ class JobStarts:
         self._of_leaves: dict[str, dict[str, float]] = {name: {} for name in self._classes}
         # The explained starts, by job, and by leaf if it was only one.
         self._past: dict[str, list[JobStart]] = {}
-        # Bad starts from before this start: the first and the last vote, by job.
-        self._recorded: list[tuple[str, float, float]] = []
+        self._recorded: list[_RecordedStart] = []
         self._cleared: dict[str, float] = {}  # when operators cleared a job
         self.bad_starts: Mapping[str, BadJobStart] = {}
 
@@ -95,14 +104,17 @@ class JobStarts:
         self._past.update(other._past)
         self._recorded = list(other._recorded)
         self._cleared.update(other._cleared)
+        for explained in other._explained.values():
+            for job, votes in _by_job(explained.values()).items():
+                for episode in _episodes(votes):
+                    times = [vote.at for vote in episode]
+                    self._record(_RecordedStart(job, min(times), max(times)))
         for start in other.bad_starts.values():
             self._restore(start.job, start.fault_class, start.began, start.last, start.last)
 
     def restore(self, job: str, fault_class: str, began: float, last: float, now: float) -> None:
-        """Restore a bad start from before this start, without its votes. began, last: of its votes. Votes of
-        this time are the job's, also after the job has ended.
-        """
-        self._recorded.append((job, began, last))
+        """Restore a bad start of an earlier aggregator, without its votes. began, last: of its votes."""
+        self._record(_RecordedStart(job, began, last))
         self._restore(job, fault_class, began, last, now)
 
     def _restore(self, job: str, fault_class: str, began: float, last: float, now: float) -> None:
@@ -117,9 +129,25 @@ class JobStarts:
         self.bad_starts = {name: start for name, start in self.bad_starts.items() if name != job}
 
     def restore_end(self, job: str, began: float, last: float, at: float) -> None:
-        """Restore the end of a bad start from before this start. began, last: of its votes."""
-        self._recorded.append((job, began, last))
+        """Restore the end of a bad start of an earlier aggregator. began, last: of its votes."""
+        self._record(_RecordedStart(job, began, last))
         self._cleared[job] = max(at, self._cleared.get(job, at))
+
+    def _record(self, start: _RecordedStart) -> None:
+        """Record a bad start, together with what is recorded of the same one."""
+        same = [
+            other
+            for other in self._recorded
+            if other.job == start.job
+            and other.first - _SPREAD <= start.last
+            and start.first <= other.last + _SPREAD
+        ]
+        first, last = (
+            min(other.first for other in [*same, start]),
+            max(other.last for other in [*same, start]),
+        )
+        self._recorded = [other for other in self._recorded if other not in same]
+        self._recorded.append(_RecordedStart(start.job, first, last))
 
     def explained(self, fault_class: str) -> Iterable[str]:
         """Return the nodes with votes for a fault class that the start of a job explains."""
@@ -145,10 +173,7 @@ class JobStarts:
             explained = {vote.uid: vote for vote in self._explained_votes(votes, faulty_since, now)}
             self._explained[name] = explained
             changed |= votes.explain_by_jobs({uid: vote.at for uid, vote in explained.items()})
-            by_job: dict[str, list[_JobVote]] = defaultdict(list)
-            for vote in explained.values():
-                by_job[vote.job].append(vote)
-            for job, job_votes in by_job.items():
+            for job, job_votes in _by_job(explained.values()).items():
                 found[job].append(self._bad_start(job, name, job_votes, now))
         recent = {
             job: max(starts, key=_last)
@@ -170,13 +195,18 @@ class JobStarts:
         """Return the latest bad start of a job, from the votes that it explains."""
         latest = _episodes(votes)[-1]
         before = self._starts.get(job)
+        started = min(vote.start for vote in latest)
+        times = [vote.at for vote in latest]
+        if before is not None and abs(before.started - started) <= _SPREAD:
+            # A vote that is over, or too old, was still one of this start.
+            times += before.began, before.last
         return BadJobStart(
             job=job,
             fault_class=fault_class,
             since=now if before is None else before.since,
-            started=min(vote.start for vote in latest),
-            began=min(vote.at for vote in latest),
-            last=max(vote.at for vote in latest),
+            started=started,
+            began=min(times),
+            last=max(times),
             voters=tuple(sorted(vote.uid for vote in latest)),
         )
 
@@ -219,7 +249,7 @@ class JobStarts:
         for uid, other in others.items():
             for leaf in votes.lowest_domains(uid):
                 by_leaf[leaf].append(other)
-        by_job: dict[str, list[_JobVote]] = defaultdict(list)
+        job_votes: list[_JobVote] = []
         for vote in possible.values():
             concurrent = [
                 [now - other.seen for other in by_leaf.get(leaf, ()) if other.at <= vote.start + _AFTER]
@@ -231,9 +261,9 @@ class JobStarts:
             if settled_count >= _OTHERS:
                 of_leaves[vote.uid] = vote.at
             elif before.get(vote.uid) == vote or other_count < _OTHERS:
-                by_job[vote.job].append(vote)
-        for job, job_votes in by_job.items():
-            for episode in _episodes(job_votes):
+                job_votes.append(vote)
+        for job, own in _by_job(job_votes).items():
+            for episode in _episodes(own):
                 is_old = any(before.get(vote.uid) == vote for vote in episode)
                 if is_old or self._is_bad_start(job, episode, votes):
                     yield from episode
@@ -265,8 +295,9 @@ class JobStarts:
         """Yield the starts that may explain votes of a node, with the first and last time of such votes."""
         for start in self._evidence.job_starts(uid):
             yield start, start.at - _BEFORE, start.at + _AFTER
-        for job, began, last in self._recorded:
-            yield JobStart(job, began), began - _TOLERANCE, last + _TOLERANCE
+        for recorded in self._recorded:
+            start = JobStart(recorded.job, recorded.first)
+            yield start, recorded.first - _TOLERANCE, recorded.last + _TOLERANCE
 
     def _is_bad_start(self, job: str, episode: list[_JobVote], votes: FaultVotes) -> bool:
         """Return whether enough nodes show a bad start, and no leaf explains it better: a leaf on which a job
@@ -292,10 +323,17 @@ class JobStarts:
             self._past[cause] = [start for start in starts if start.at > gone]
             if not self._past[cause]:
                 del self._past[cause]
-        self._recorded = [(job, began, last) for job, began, last in self._recorded if last > gone]
+        self._recorded = [start for start in self._recorded if start.last > gone]
         self._cleared = {job: at for job, at in self._cleared.items() if at > gone}
         for name, votes in self._of_leaves.items():
             self._of_leaves[name] = {uid: at for uid, at in votes.items() if at > gone}
+
+
+def _by_job(votes: Iterable[_JobVote]) -> dict[str, list[_JobVote]]:
+    by_job: dict[str, list[_JobVote]] = defaultdict(list)
+    for vote in votes:
+        by_job[vote.job].append(vote)
+    return by_job
 
 
 def _episodes(votes: Iterable[_JobVote]) -> list[list[_JobVote]]:

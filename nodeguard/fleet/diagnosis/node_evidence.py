@@ -140,8 +140,10 @@ class NodeEvidence:
         began = min(began for finding, began in found if finding.check == check)
         return min(self.now.mono, self.now.mono_of(began))
 
-    def shown_faults(self, degraded: DegradedDomain, votes: VoteIndex, now: float) -> dict[str, float]:
-        """Return when each node of a degraded domain last showed any of its fault classes, in seconds of the
+    def shown_faults(
+        self, uids: Iterable[str], degraded: DegradedDomain, votes: VoteIndex, now: float
+    ) -> dict[str, float]:
+        """Return when each of some nodes last showed any fault class of a degraded domain, in seconds of the
         monotonic clock, by uid.
 
         A stale node shows the faults of its latest report. A node without any report shows them if it stopped
@@ -150,15 +152,15 @@ class NodeEvidence:
         shown: dict[str, float] = {}
         classes = frozenset(degraded.fault_classes)
         counts_stopped = not classes.isdisjoint(votes.classes_of(STALE_CHECK))
-        for uid in {*self.members.nodes(degraded.domain), *degraded.moved}:
-            report = self._state.reports.get(uid)
+        for uid in uids:
+            report, times = self._state.reports.get(uid), list[float]()
             if report is None:
-                is_shown = self._may_have_shown(uid, degraded, votes, now) or (
-                    counts_stopped and (self.stopped.was_recorded(uid) or self._stopped_with(uid, degraded))
-                )
-                times = [now] if is_shown else []
+                if self._may_have_shown(uid, degraded, votes, now) or (
+                    counts_stopped and self._stopped_before(uid, degraded)
+                ):
+                    times.append(now)
             else:
-                times = [
+                times += [
                     self._last_shown(finding, began, classes, votes, now)
                     for finding, began in zip(report.findings, report.began, strict=True)
                     if not classes.isdisjoint(votes.classes_of(finding.check))
@@ -171,20 +173,23 @@ class NodeEvidence:
 
     def onsets(self, degraded: DegradedDomain, votes: VoteIndex) -> dict[str, float]:
         """Return since when each node of a degraded domain shows its fault classes by its latest report, in
-        seconds of the monotonic clock, by uid. A node without a report does not.
+        seconds of the monotonic clock, by uid. A node without a report shows none but that its agent stopped.
         """
         onsets: dict[str, float] = {}
         classes = frozenset(degraded.fault_classes)
         counts_stopped = not classes.isdisjoint(votes.classes_of(STALE_CHECK))
         for uid in self.members.nodes(degraded.domain):
-            report = self._state.reports.get(uid)
-            checks = {finding.check for finding in report.findings} if report is not None else set()
-            times = [
-                self.onset(report, check)
-                for check in checks
-                if report is not None and not classes.isdisjoint(votes.classes_of(check))
-            ]
-            if counts_stopped and report is not None and self.stopped.has_stopped(uid):
+            report, times = self._state.reports.get(uid), list[float]()
+            if report is not None:
+                checks = {finding.check for finding in report.findings}
+                times += [
+                    self.onset(report, check)
+                    for check in checks
+                    if not classes.isdisjoint(votes.classes_of(check))
+                ]
+            elif counts_stopped and self._stopped_before(uid, degraded):
+                times.append(degraded.began)
+            if counts_stopped and self.stopped.has_stopped(uid):
                 times.append(self.stopped.since[uid])
             if times:
                 onsets[uid] = min(times)
@@ -200,6 +205,10 @@ class NodeEvidence:
             return False
         marks = self._state.observed_marks(uid).node.degraded
         return after >= ALL_REPORTED or any(mark.domain == degraded.domain for mark in marks)
+
+    def _stopped_before(self, uid: str, degraded: DegradedDomain) -> bool:
+        """Return whether the agent of a node without any report stopped before this start, with a domain."""
+        return self.stopped.was_recorded(uid) or self._stopped_with(uid, degraded)
 
     def _stopped_with(self, uid: str, degraded: DegradedDomain) -> bool:
         """Return whether the kubelet of a node stopped when a domain became degraded, or later."""

@@ -42,8 +42,8 @@ class DegradedDomain(Struct, frozen=True):
     elsewhere: number of their nodes with the same fault. times: number of recent diagnoses. restored: whether
     only marks or incidents report it, from before the start. recovering_since: since when too few nodes show
     the fault; None while enough do, and in the first minutes. replaced: degraded domains that it replaced:
-    its parts, a wider one that recovered except for this part, or its earlier path. moved: uids of nodes that
-    have other labels since, and still show the fault.
+    its parts, a wider one that recovered except for this part, or its earlier path. left: uids of nodes that
+    got other labels since; moved: those of them that still show the fault.
     """
 
     name: str
@@ -60,6 +60,7 @@ class DegradedDomain(Struct, frozen=True):
     restored: bool = False
     recovering_since: float | None = None
     replaced: tuple[str, ...] = ()
+    left: tuple[str, ...] = ()
     moved: tuple[str, ...] = ()
 
     @property
@@ -213,18 +214,18 @@ def nth_largest(number: int, values: Collection[float]) -> float:
     return nlargest(number, values)[-1] if number <= len(values) else -inf
 
 
-def fewest_nodes(share: float, size: int) -> float:
+def fewest_nodes(share: float, size: int) -> int:
     """Return the minimum number of nodes of `size` that keep a degraded domain degraded. share: of the fault
     class.
     """
-    return max(2.0, share / 2 * size)
+    return max(2, ceil(share / 2 * size))
 
 
 def most_children(children: int) -> int:
     """Return how many of the children of a domain make a fault one of the whole domain: half, or both of
     two.
     """
-    return -(-children // 2) if children > 2 else 2
+    return ceil(children / 2) if children > 2 else 2
 
 
 def fewest_children(children: int) -> int:
@@ -239,9 +240,10 @@ def degraded_message(degraded: DegradedDomain, rule: DiagnosisPolicy) -> str:
     if degraded.restored:
         return f"{degraded.domain} was degraded before this aggregator started; its nodes are evaluated again"
     phrase = _phrase(degraded.fault_classes, rule)
-    if not degraded.voters:
+    voters, moved = len(degraded.voters), len(degraded.moved)
+    if not voters + moved:
         return f"{degraded.domain}: the nodes that {phrase} no longer exist"
-    share = f"{len(degraded.voters)} of {degraded.size} nodes"
+    share = f"{voters + moved} of {degraded.size + moved} nodes"
     message = f"{degraded.domain}: {share} {phrase}{_within(degraded.within)}"
     if not degraded.siblings:
         return message
@@ -254,9 +256,11 @@ def degraded_message(degraded: DegradedDomain, rule: DiagnosisPolicy) -> str:
 def clearing_message(degraded: DegradedDomain, children: int, rule: DiagnosisPolicy) -> str:
     """Return the condition that clears a degraded domain. children: their number, 0 for a lowest domain."""
     shares = [item.share for item in rule.classes if item.name in degraded.fault_classes]
-    least = min((ceil(fewest_nodes(share, degraded.size)) for share in shares), default=2)
+    least = min((fewest_nodes(share, degraded.size) for share in shares), default=2)
     clearing = format_duration(clearing_time(rule, degraded.times))
-    parts = f", or of fewer than {fewest_children(children)} of its {children} parts," if children else ""
+    parts = (
+        f", or nodes in fewer than {fewest_children(children)} of its {children} parts," if children else ""
+    )
     return f"over when fewer than {least} of its nodes{parts} show it for {clearing}"
 
 

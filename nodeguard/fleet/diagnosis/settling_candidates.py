@@ -1,4 +1,4 @@
-"""Candidates: domains that become degraded after the settling time. Pure."""
+"""Candidates that wait for the settling time before their domain is degraded. Pure."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from nodeguard.fleet.diagnosis.votes import FaultVotes
 from nodeguard.fleet.state.topology.members import is_within
 from nodeguard.model.diagnosis import DiagnosisPolicy
 
-# Seconds between two evaluations of candidates.
+# Seconds between two evaluations of all candidates.
 SOON = 5.0
 
 # Weak candidates with so many parents may be chance, if the share of every other candidate is larger: a false
 # alarm of a check affects all domains alike.
 _MAX_WEAK = 2
 
-# Seconds within which a sharp fault begins on all nodes of a domain.
+# Seconds within which a fault begins on all nodes of a domain, if the windows of its class are no longer.
 _SAME_TIME = 600.0
 
 
@@ -51,7 +51,7 @@ class SettlingCandidates:
     def choose(self, suppressed: Container[str], now: float) -> list[Candidate]:
         """Return the candidates: domains that become degraded after the settling time. suppressed: checks."""
         chosen: list[Candidate] = []
-        # All are evaluated now and then; new ones are evaluated at once.
+        # All are evaluated every few seconds; those with new votes are evaluated at once.
         is_due = now >= self._chose + SOON
         self._chose = now if is_due else self._chose
         for fault_class, votes in self._votes.votes_by_class.items():
@@ -62,7 +62,7 @@ class SettlingCandidates:
             if not leaves and not self._affected[fault_class]:
                 continue
             affected = significant_domains(votes, leaves, self._votes.members, now)
-            self._affected[fault_class] = self._going_on(votes, leaves, suppressed) | affected
+            self._affected[fault_class] = self._still_affected(votes, leaves, suppressed) | affected
             for candidate in {candidate.domain: candidate for candidate in affected.values()}.values():
                 self._domains.join(candidate)
             candidates = {candidate.domain: candidate for candidate in self._affected[fault_class].values()}
@@ -88,13 +88,11 @@ class SettlingCandidates:
         """Return the candidates that count as affected at once, and a function that returns the explained
         nodes for a fault class. Few weak candidates beside stronger ones are only explanations.
         """
-        weak = [
-            candidate
-            for candidate in candidates
-            if self._is_weak(candidate, now - self.clocks[candidate.fault_class, candidate.domain], now)
-        ]
+        weak, strong = list[Candidate](), list[Candidate]()
+        for candidate in candidates:
+            waited = now - self.clocks[candidate.fault_class, candidate.domain]
+            (weak if self._is_weak(candidate, waited, now) else strong).append(candidate)
         parents = {self._votes.members.parent(candidate.domain) or candidate.domain for candidate in weak}
-        strong = [candidate for candidate in candidates if all(candidate is not other for other in weak)]
         if len(parents) > _MAX_WEAK or any(candidate.share < self._rule.weak_share for candidate in strong):
             return candidates, self._domains.explained
         nodes = [(candidate.fault_class, self._votes.members.nodes(candidate.domain)) for candidate in weak]
@@ -134,7 +132,7 @@ class SettlingCandidates:
         active = self._votes.active_nodes(candidate.fault_class) & candidate.voters.keys()
         return len(active) < fewest_nodes(votes.vote_class.share, candidate.size)
 
-    def _going_on(
+    def _still_affected(
         self, votes: FaultVotes, leaves: Set[str], suppressed: Container[str]
     ) -> dict[str, Candidate]:
         """Return the affected leaves of before except `leaves`; and of `leaves`, those with nodes still

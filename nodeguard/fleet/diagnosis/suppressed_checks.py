@@ -87,6 +87,15 @@ class SuppressedChecks:
         if check in self._remaining:
             self._remaining[check].discard(uid)
 
+    def record_move(self, uid: str, left: Set[str]) -> None:
+        """Record that a node left some domains: a check that is suppressed on a version stays so on a node on
+        which it fires when that gets another one.
+        """
+        fires = self._evidence.firing(uid).keys()
+        for check, suppressed in self.suppressed.items():
+            if suppressed.domain in left and not suppressed.recovered and check in fires:
+                self._remaining.setdefault(check, set()).add(uid)
+
     def remove_node(self, uid: str) -> None:
         """Remove a Node that no longer exists."""
         for nodes in self._remaining.values():
@@ -277,19 +286,15 @@ class SuppressedChecks:
                 if have_reported and not self._still_fires(suppressed, self._remaining[check], now):
                     self.clear(check, now)
                 continue
-            if suppressed.domain and check in self._votes.firings:
-                fires = self._votes.firings[check].active & self._evidence.nodes_of(suppressed.domain)
-                self._remaining.setdefault(check, set()).update(fires)
-            last = max(suppressed.since, self._last_onset_of(check, max(2, ceil(suppressed.size / 2))))
-            self.suppressed[check] = replace(suppressed, recovering_since=recovering_since(last, now))
+            onset = max(suppressed.since, self._last_onset_of(check, max(2, ceil(suppressed.size / 2))))
+            self.suppressed[check] = replace(suppressed, recovering_since=recovering_since(onset, now))
             # A slow episode may be quiet for a while: it has to be over for as long as it took to be seen.
-            waited = max(self._recurrence.clearing_time(suppressed.times), suppressed.within)
-            if now - last < waited:
+            if now - onset < max(self._recurrence.clearing_time(suppressed.times), suppressed.within):
                 continue
             active = self._active(check)
             if not self._still_fires(suppressed, active, now):
                 self.clear(check, now)
-            elif self._votes.only_warns(check) or now - last >= self._rule.recovery_max:
+            elif self._votes.only_warns(check) or now - onset >= self._rule.recovery_max:
                 self._confine(suppressed, active, now)
 
     def _last_onset_of(self, check: str, nodes: int) -> float:
@@ -323,7 +328,7 @@ class SuppressedChecks:
         active = set(active)
         if firings is not None:
             active -= firings.kernel_confirmed | self._caused(suppressed.check)
-            firings.forget_onsets(lambda _uid, _at: True)
+            firings.forget_onsets()
             firings.kernel_confirmed &= firings.active
         self._remaining[suppressed.check] = active if scope is None else active & scope
         self.suppressed[suppressed.check] = replace(suppressed, confined_at=now, recovering_since=None)

@@ -12,7 +12,7 @@ from nodeguard.fleet.diagnosis.check_firings import CheckFirings
 from nodeguard.fleet.diagnosis.results import VoteTally
 from nodeguard.fleet.diagnosis.votes import FaultVotes
 from nodeguard.fleet.policy_rules import matches_any
-from nodeguard.fleet.state.topology.members import DomainMembers
+from nodeguard.fleet.state.topology.members import DomainMembers, path_prefixes
 from nodeguard.model.diagnosis import STALE_CHECK, DiagnosisPolicy
 
 
@@ -39,7 +39,7 @@ class VoteIndex:
         self.began: float | None = None
         self.unreported = 0
         self._rule = rule
-        self._versions: dict[str, dict[str, set[str]]] = {}  # latest by node and topology
+        self._versions: dict[str, tuple[str, ...]] = {}  # the latest of each topology, by uid
         self._classes_of_name: dict[str, tuple[FaultVotes, ...]] = {}
         self._classes: dict[str, dict[str, FaultVotes]] = {}
         self._warns: dict[str, bool] = {}
@@ -72,24 +72,26 @@ class VoteIndex:
         """Record the versions of a node, also of one that may not vote. versions: their domains. Without one
         of a topology, for example while a driver is replaced, the latest version stays.
         """
-        latest = self._versions.setdefault(uid, {})
-        by_topology: dict[str, set[str]] = {}
-        for path in versions:
-            by_topology.setdefault(self.members.topology_of(path), set()).add(path)
-        for topology, after in by_topology.items():
-            before = latest.get(topology)
-            latest[topology] = after
-            for path in after - before if before else ():
+        # The last prefix is the path itself, as a string that all nodes share.
+        reported = tuple(path_prefixes(path)[-1] for path in versions)
+        before = self._versions.get(uid, ())
+        if reported == before:
+            return
+        topology_of = self.members.topology_of
+        topologies, earlier = set(map(topology_of, reported)), set(map(topology_of, before))
+        after = (*reported, *(path for path in before if topology_of(path) not in topologies))
+        self._versions[uid] = after
+        for path in set(after) - set(before):
+            if topology_of(path) in earlier:
                 self.version_changes[uid, path] = now
-            for path in before - after if before else ():
-                self.version_changes.pop((uid, path), None)
+        for path in set(before) - set(after):
+            self.version_changes.pop((uid, path), None)
 
     def remove_node(self, uid: str) -> None:
         """Remove a Node that no longer exists."""
         self.set_domains(uid, ())
-        for paths in self._versions.pop(uid, {}).values():
-            for path in paths:
-                self.version_changes.pop((uid, path), None)
+        for path in self._versions.pop(uid, ()):
+            self.version_changes.pop((uid, path), None)
         for votes in self.votes_by_class.values():
             votes.remove_node(uid)
 
@@ -189,8 +191,9 @@ class VoteIndex:
                 votes.replace_vote(uid, others[name].get(uid))
 
     def concentrated(self, check: str, since: float, rate: float, now: float) -> Iterator[str]:
-        """Yield the nodes with an onset of a check since a time, in lowest domains with a new one that have
-        more of them than the other domains. rate: of the check in the fleet, in nodes a second.
+        """Yield nodes with an onset of a check since a time that have not voted for it, in lowest domains
+        with more onsets than the others. Only domains with a new onset are evaluated. rate: of the check in
+        the fleet, in nodes a second.
         """
         onsets = {uid: at for uid, at in self.firings[check].latest.items() if at > since}
         for votes in self.classes_of(check).values():

@@ -194,8 +194,9 @@ class FaultVotes:
     def concentrated(
         self, leaves: Iterable[str], onsets: Mapping[str, float], rate: float, now: float
     ) -> Iterator[str]:
-        """Yield the nodes with an onset and no vote in those of some leaves that have more onsets than the
-        rest of the fleet, and than a rate explains. onsets: latest, by uid; rate: of one node a second.
+        """Yield nodes of leaves that have more onsets than a rate explains, and than the rest of the fleet:
+        those with an onset for which they have not voted. onsets: the latest, by uid; rate: of one node a
+        second.
         """
         usual = max(rate, self._usual_rate(now))
         for window in self.vote_class.windows:

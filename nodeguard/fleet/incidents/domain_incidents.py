@@ -77,9 +77,10 @@ class SharedIncidents:
     def incidents(self, now: Instant) -> Iterator[Incident]:
         """Yield the incidents of degraded domains, of suppressed checks, and of bad starts of jobs."""
         for decision in self._domain_marks.decisions.values():
-            members = self._votes.domain_members.nodes(decision.degraded.domain)
+            degraded = decision.degraded
+            members = self._votes.domain_members.nodes(degraded.domain) | set(degraded.moved)
             incident = domain_incident(decision, members, self._votes.symptom, now)
-            yield self._with_jobs(incident, decision.degraded.voters)
+            yield self._with_jobs(incident, degraded.voters)
         for suppressed in self._votes.diagnosis.suppressed_checks.values():
             yield self._with_jobs(check_incident(suppressed, self._votes.symptom, now), suppressed.nodes)
         diagnosis = self._votes.diagnosis
@@ -140,7 +141,7 @@ class SharedIncidents:
         for domain, degraded in diagnosis.degraded_domains.items():
             began = now.wall_of(degraded.began)
             if (
-                uid in self._votes.domain_members.nodes(domain)
+                (uid in self._votes.domain_members.nodes(domain) or uid in degraded.moved)
                 and diagnosis.has_fault_class(check, degraded.fault_classes)
                 and (degraded.restored or since >= began - BEFORE_FIRST_VOTE)
             ):

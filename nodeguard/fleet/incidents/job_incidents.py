@@ -13,6 +13,8 @@ from nodeguard.model.incident import DiagnosisRecord, Incident, IncidentState, S
 from nodeguard.model.instant import Instant
 from nodeguard.model.job import limit_jobs
 
+_MINUTE = 60.0
+
 
 def job_resource(job: str) -> str:
     """Return the resource of the incident of a job."""
@@ -38,7 +40,11 @@ def job_incident(
         message=bad_start_message(start, rule),
         detail=bad_start_effect(rule),
         symptoms=tuple(symptoms),
-        diagnosis=DiagnosisRecord(window=float(ceil(start.last - start.began))),
+        # In whole minutes: the incident is not written again at each vote.
+        diagnosis=DiagnosisRecord(
+            window=_MINUTE * max(1.0, ceil((start.last - start.began) / _MINUTE)),
+            first_vote=now.wall_of(start.began),
+        ),
         jobs=(start.job,),
     )
 

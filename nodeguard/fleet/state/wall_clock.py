@@ -7,8 +7,11 @@ from nodeguard.model.instant import Instant
 # Seconds by which the wall clock has to change against the monotonic clock to have jumped.
 _JUMP = 1.0
 
-# Seconds by which a recorded time may differ, and maximum number of jumps that are remembered.
-_TOLERANCE, _JUMPS = 1.0, 16
+# Seconds by which a recorded time may differ.
+_TOLERANCE = 1.0
+
+# Maximum number of jumps that are remembered.
+_JUMPS = 16
 
 
 class WallClock:
@@ -31,6 +34,7 @@ class WallClock:
         clock was set back over it, none for a time of the future.
         """
         starts = [at for at, _ in self._offsets[1:]]
+        # Before the first update there are no offsets: nothing to return.
         segments = zip([float("-inf"), *starts], self._offsets, [*starts, now.mono], strict=False)
         return [
             wall - offset

@@ -91,13 +91,16 @@ class Voters:
         firings = self.diagnosis.voting.firings
         return {check: VIEWS.get(check, ()) for check in firings if uid in firings[check].active}
 
-    def shown_faults(self, degraded: DegradedDomain, votes: VoteIndex, now: float) -> dict[str, float]:
-        """Return the time for each node of a domain on which a check of its fault classes fires."""
+    def shown_faults(
+        self, uids: Iterable[str], degraded: DegradedDomain, votes: VoteIndex, now: float
+    ) -> dict[str, float]:
+        """Return the time for each of some nodes on which a check of a domain's fault classes fires."""
+        nodes = frozenset(uids)
         return {
             uid: now
             for check, firings in votes.firings.items()
             if not votes.classes_of(check).keys().isdisjoint(degraded.fault_classes)
-            for uid in firings.active & votes.members.nodes(degraded.domain)
+            for uid in firings.active & nodes
         }
 
     def leaf(self, pod: int, leaf: int, count: int = NODES) -> list[str]:

@@ -340,3 +340,40 @@ def test_another_rule_explains_no_votes_of_nodes_without_the_job() -> None:
             fleet.diagnosis.vote(uid, FLAP, VIEWS[FLAP], at)
     fleet.after(60.0)
     assert (fleet.degraded, fleet.bad_starts) == (["fabric/p0/l5"], {"a/gang": len(nodes)})
+
+
+def test_another_rule_explains_the_votes_of_a_job_that_ended() -> None:
+    fleet = Gangs()
+    nodes = half_a_pod(fleet)
+    fleet.start(nodes)
+    at = fleet.now
+    fleet.show(nodes, FLAP)
+    fleet.after(60.0)
+    fleet.starts.clear()
+    for _ in range(2):
+        before, fleet.diagnosis = fleet.diagnosis, Diagnosis(diagnosis_policy(), fleet)
+        fleet.diagnosis.take_over(before)
+        for uid in fleet.nodes:
+            fleet.diagnosis.set_domains(uid, before.members.paths(uid))
+        for uid in nodes:
+            fleet.diagnosis.vote(uid, FLAP, VIEWS[FLAP], at)
+        fleet.after(60.0)
+        assert (fleet.bad_starts, fleet.degraded) == ({"a/gang": len(nodes)}, [])
+
+
+def test_the_first_vote_of_a_bad_start_stays_when_it_is_over() -> None:
+    fleet = Gangs()
+    nodes = half_a_pod(fleet)
+    fleet.start(nodes)
+    began = fleet.now
+    fleet.show(nodes[:4], FLAP)
+    fleet.after(60.0)
+    fleet.show(nodes[4:], FLAP)
+    fleet.after(60.0)
+    for uid in nodes[:4]:
+        fleet.start([uid], "a/next")
+        fleet.show([uid], DOWN)
+    fleet.after(60.0)
+    start = fleet.diagnosis.bad_starts["a/gang"]
+    assert (start.began, start.last) == (began, began + 60.0)
+    assert set(start.voters) == set(nodes[4:])

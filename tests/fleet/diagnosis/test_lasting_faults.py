@@ -15,6 +15,7 @@ from tests.fleet.diagnosis.test_suppressed_checks import (
     quiet_fleet,
     scattered,
     suppressed,
+    warning,
 )
 from tests.fleet.leaves import ENFORCED, down, fails, well
 from tests.fleet.scene import Fleet, finding, in_order
@@ -160,6 +161,66 @@ def test_nodes_without_an_agent_are_no_faulty_part_after_a_restart() -> None:
     assert (degraded(made), made.marked()) == ([], [])
 
 
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_a_rack_without_power_stays_degraded_when_the_rest_of_its_row_returns(is_restarted: bool) -> None:
+    topologies = (*POLICY.topologies, TopologyLabels("power", ("row", "rack")))
+    policy = replace(POLICY, topologies=topologies, diagnosis=diagnosis_policy(enforce=("power",)))
+    made = Fleet(0, policy)
+    for number in range(160):
+        made.add(number, labels={"row": f"w{number // 40}", "rack": f"r{number // 8}", "pod": "p0"})
+    advance(made, 900.0, 60.0)
+
+    def stop(seconds: float, numbers: range) -> None:
+        for _ in range(int(seconds / 15.0)):
+            made.after(15.0, [f"uid-{number}" for number in numbers])
+            made.carry_out(rounds=12)
+
+    for number in range(40):
+        made.change(number, ready=False, not_ready_since=made.now.wall)
+    stop(300.0, range(40))
+    assert degraded(made) == ["power/w0"]
+    if is_restarted:
+        for number in range(40):
+            del made.reports[f"uid-{number}"]
+        restart(made)
+        stop(120.0, range(40))
+    for number in range(8, 40):
+        made.change(number, ready=True)
+        made.report(number)
+    stop(3_600.0, range(8))
+    assert degraded(made) == ["power/w0/r0"]
+
+
+def test_a_row_with_three_dead_pods_of_leaves_keeps_the_lowest_dead_parts() -> None:
+    policy = replace(POLICY, topologies=(TopologyLabels("fabric", ("hall", "pod", "rack")),))
+    made = Fleet(0, policy)
+    for number in range(768):
+        labels = {"hall": f"h{number // 256}", "pod": f"p{number // 64}", "rack": f"r{number // 8}"}
+        made.add(number, labels=labels)
+    advance(made, 1_200.0, 60.0)
+    fails(made, range(256))
+    advance(made, 120.0)
+    assert degraded(made) == ["fabric/h0"]
+    # All leaves of a pod stay dead.
+    well(made, range(64, 256))
+    advance(made, 7_200.0, 30.0)
+    assert degraded(made) == ["fabric/h0/p0"]
+
+
+def test_a_part_that_stays_dead_is_degraded_for_its_own_recovery_time() -> None:
+    made = fleet(128, 8, 512)
+    fails(made, range(128))
+    advance(made, 120.0)
+    well(made, range(8, 128))
+    while degraded(made) != ["fabric/p0/r0"]:
+        advance(made, 15.0)
+    well(made, range(8))
+    advance(made, 1_500.0, 15.0)
+    assert degraded(made) == ["fabric/p0/r0"]
+    advance(made, 600.0, 15.0)
+    assert degraded(made) == []
+
+
 def test_single_nodes_that_stay_faulty_are_marked_when_their_pod_recovers() -> None:
     made = fleet(128, 8, 512)
     fails(made, range(128))
@@ -216,6 +277,26 @@ def test_a_leaf_that_dies_while_its_check_is_suppressed_is_degraded(is_repaired:
     fails(made, (16,))
     advance(made, 120.0)
     assert 16 in made.marked()
+
+
+def test_a_leaf_that_dies_by_another_check_during_a_false_alarm_is_degraded() -> None:
+    made = fleet(64, 16, 1_024, POLICY)
+    advance(made, 20_000.0, 500.0)
+    # The leaves below, with one node of the false alarm.
+    leaves = {2, 14, 26}
+    alarm = [35, *(number for number in scattered(made, 300) if number // 16 not in leaves)][:40]
+    for number in alarm:
+        made.report(number, warning("port-link-downed"))
+    advance(made, 120.0)
+    assert suppressed(made) == {"port-link-downed"}
+    for number in alarm:
+        made.report(number)
+    advance(made, 60.0)
+    # Few nodes of two other leaves have the fault, too.
+    for number in (224, 229, 233, 416, 421, 425, *range(33, 47)):
+        made.report(number, warning("port-symbol-errors"))
+    advance(made, 60.0)
+    assert degraded(made) == ["fabric/p0/r2"]
 
 
 @pytest.mark.parametrize("every", [2.0, 30.0])

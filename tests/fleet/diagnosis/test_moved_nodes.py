@@ -138,3 +138,64 @@ def test_a_node_that_moves_away_takes_no_mark_of_its_leaf_along() -> None:
     well(made, (16,))
     advance(made, 120.0)
     assert (degraded(made), made.marked()) == (["fabric/p0/r2"], list(range(17, 24)))
+
+
+def test_a_deleted_node_that_moved_is_no_node_of_its_earlier_leaf() -> None:
+    made = fleet(40, 8, 120)
+    fails(made, range(16, 24))
+    advance(made, 3 * 3_600.0, 60.0)
+    made.change(16, labels={"pod": "p1", "rack": "r7"})
+    advance(made, 60.0)
+    assert len(made.planner.diagnosis.degraded_domains["fabric/p0/r2"].moved) == 1
+    made.planner.remove_node("uid-16")
+    advance(made, 60.0)
+    [leaf] = made.planner.diagnosis.degraded_domains.values()
+    assert (leaf.left, leaf.moved) == ((), ())
+
+
+def test_a_faulty_pod_gets_the_path_that_most_of_its_nodes_have() -> None:
+    made = fleet(40, 8, 120)
+    fails(made, range(16))
+    fails(made, range(24, 40))
+    advance(made, 3 * 3_600.0, 60.0)
+    assert degraded(made) == ["fabric/p0"]
+    for number in range(39):
+        made.change(number, labels={"pod": "pod-0", "rack": f"r{number // 8}"})
+        advance(made, 30.0)
+        assert set(made.marked()) >= {*range(16), *range(24, 40)}
+    assert degraded(made) == ["fabric/pod-0"]
+
+
+def test_a_leaf_with_few_faulty_nodes_keeps_its_incident_while_it_moves() -> None:
+    made = fleet(40, 8, 120)
+    fails(made, range(16, 20))
+    advance(made, 3 * 3_600.0, 60.0)
+    [incident] = [item for item in made.planner.all_incidents() if not item.node]
+    for number in reversed(range(16, 24)):
+        made.change(number, labels={"pod": "p0", "rack": "rack-2"})
+        advance(made, 900.0, 30.0)
+        assert set(made.marked()) >= set(range(16, 20))
+    [leaf] = made.planner.diagnosis.degraded_domains.values()
+    assert (leaf.domain, len(leaf.voters), leaf.left) == ("fabric/p0/rack-2", 4, ())
+    [after] = [item for item in made.planner.all_incidents() if not item.node]
+    assert (after.name, after.occurrences) == (incident.name, 1)
+
+
+def test_the_findings_of_a_moved_node_stay_part_of_the_incident() -> None:
+    made = fleet(40, 8, 120)
+    fails(made, range(16, 24))
+    advance(made, 3 * 3_600.0, 60.0)
+    made.change(16, labels={"pod": "p1", "rack": "r7"})
+    advance(made, 600.0, 30.0)
+    incidents = {item.node: item for item in made.planner.all_incidents()}
+    assert incidents["node-16"].parent == incidents[""].name
+
+
+def test_the_healthy_nodes_of_a_leaf_that_is_split_are_released() -> None:
+    made = fleet(40, 8, 120)
+    fails(made, range(16, 20))
+    advance(made, 3 * 3_600.0, 60.0)
+    for number in range(16, 24):
+        made.change(number, labels={"pod": "p0", "rack": f"new-{number % 2}"})
+    advance(made, 600.0, 30.0)
+    assert made.marked() == [16, 17, 18, 19]

@@ -137,3 +137,43 @@ def test_a_false_alarm_that_goes_on_in_another_check_is_suppressed() -> None:
         worst = max(worst, len(made.marked()))
     assert suppressed(made) >= {SUSPECT.check}
     assert worst <= 8
+
+
+def test_a_false_alarm_under_a_cordon_stays_suppressed_in_the_next_version() -> None:
+    made = versioned_fleet(400)
+    nodes = scattered(made, 120)
+    for number in nodes:
+        made.report(number, inventory=Inventory(driver="2"))
+    advance(made, 20_000.0, 200.0)
+    alarm, cordoned = nodes[:40], nodes[40:60]
+    for number in cordoned:
+        made.change(number, unschedulable=True)
+    began = made.mono
+    for number in (*alarm, *cordoned):
+        made.report(number, lost(), inventory=Inventory(driver="2"))
+    advance(made, 1_200.0, 30.0)
+    assert made.planner.diagnosis.suppressed_checks["gpu-lost"].domain == "driver/2"
+    for number in cordoned:
+        made.report(number, lost(age=made.mono - began), inventory=Inventory(driver="3"))
+        made.change(number, unschedulable=False)
+        advance(made, 60.0, 30.0)
+        assert made.marked() == []
+
+
+def test_a_false_alarm_in_one_pod_with_an_older_version_of_its_own_is_suppressed() -> None:
+    made = versioned_fleet(800, pod=200)
+    # The kernel is the rarer version, and the driver the new one.
+    for number in range(100):
+        made.report(number, inventory=Inventory(driver="1", kernel="5"))
+    advance(made, 20_000.0, 500.0)
+    for number in range(200):
+        kernel = "5" if number < 100 else ""
+        made.report(number, inventory=Inventory(driver="2", kernel=kernel))
+    advance(made, 600.0, 60.0)
+    worst = 0
+    for number in random.Random(1).sample(range(100), 40):
+        made.report(number, down(), inventory=Inventory(driver="2", kernel="5"))
+        advance(made, 600.0, 60.0)
+        worst = max(worst, len(made.marked()))
+    assert (degraded(made), suppressed(made)) == ([], {"port-down"})
+    assert worst <= 8

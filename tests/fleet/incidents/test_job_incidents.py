@@ -39,6 +39,15 @@ def of_job(made: Fleet) -> Incident:
     return incident
 
 
+def new_aggregator(made: Fleet) -> None:
+    """Start a new aggregator: the jobs have ended, and the agents still report their findings."""
+    incidents = made.planner.all_incidents()
+    for uid, report in made.reports.items():
+        made.reports[uid] = age_report(report, made.mono - made.received[uid].mono)
+    made.restart()
+    made.planner.restore_incidents(incidents)
+
+
 def test_a_bad_start_is_one_incident_of_the_job_and_marks_nothing() -> None:
     made = fleet()
     bad_start(made)
@@ -98,16 +107,55 @@ def test_a_new_aggregator_degrades_no_switch_when_the_job_of_a_bad_start_is_gone
     wait(made, 120.0)
     if is_resolved:
         wait(made, 2_400.0)
-    incidents = made.planner.all_incidents()
-    assert [incident.is_open for incident in incidents] == [not is_resolved]
-    for uid, report in made.reports.items():
-        made.reports[uid] = age_report(report, made.mono - made.received[uid].mono)
-    made.restart()
-    made.planner.restore_incidents(incidents)
+    assert [incident.is_open for incident in made.planner.all_incidents()] == [not is_resolved]
+    new_aggregator(made)
     if after == "the job has started again":
         start(made, range(16))
     wait(made, 1_200.0)
     assert (set(made.planner.diagnosis.degraded_domains), made.marked()) == (set(), [])
+
+
+def test_a_new_aggregator_knows_the_second_bad_start_of_an_open_incident() -> None:
+    made = fleet(160)
+    bad_start(made)
+    wait(made, 700.0)
+    for number in range(16):
+        made.report(number)
+    wait(made, 200.0)
+    bad_start(made)
+    wait(made, 120.0)
+    assert of_job(made).occurrences == 1
+    new_aggregator(made)
+    wait(made, 120.0)
+    assert [incident.target for incident in domains(made)] == [f"job/{JOB}"]
+
+
+def test_two_new_aggregators_explain_the_late_votes_of_a_bad_start() -> None:
+    made = fleet(160)
+    start(made, range(24))
+    for first in (0, 8):
+        wait(made, 20.0 + 10.0 * first)
+        for number in range(first, first + 8 + first):
+            made.report(number, LOST)
+    wait(made, 120.0)
+    for number in range(8):
+        made.report(number)
+    wait(made, 60.0)
+    for _ in range(2):
+        new_aggregator(made)
+        wait(made, 120.0)
+        assert [incident.target for incident in domains(made)] == [f"job/{JOB}"]
+
+
+def test_the_record_of_a_bad_start_does_not_change_with_each_vote() -> None:
+    made = fleet(160)
+    start(made, range(24))
+    records = set()
+    for number in range(24):
+        made.report(number, LOST)
+        wait(made, 5.0)
+        records |= {incident.diagnosis for incident in domains(made)}
+    assert sorted(record.window for record in records if record is not None) == [60.0, 120.0]
 
 
 def test_a_new_aggregator_does_not_explain_other_votes_by_a_recorded_bad_start() -> None:
