@@ -6,7 +6,6 @@ operator: the votes from before then do not count again, though agents still rep
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from math import inf
 
@@ -60,9 +59,8 @@ class RestoredDiagnosis:
         domains: dict[str, DegradedDomain] = {}
         paths = {incident.target: incident.domain for incident in opened if incident.domain}
         others: list[DegradedMark] = []
-        marked: dict[str, list[str]] = defaultdict(list)  # uids of nodes, by domain
-        for uid, mark in degraded_marks(marks):
-            marked[mark.domain].append(uid)
+        current = list(degraded_marks(marks))
+        for _, mark in current:
             # A domain keeps its name as it widens: an open incident has its path now.
             if mark.since > self._ended.get(mark.domain, 0.0) and mark.domain == paths.get(
                 mark.name, mark.domain
@@ -86,9 +84,13 @@ class RestoredDiagnosis:
             if domain not in self._domains:
                 own = (mark.domain for mark in others if _is_replaced(mark, degraded))
                 nodes = self._votes.evidence.nodes_of(domain)
-                left = tuple(uid for uid in marked[domain] if uid not in nodes)
+                left = [
+                    uid
+                    for uid, mark in current
+                    if uid not in nodes and (mark.domain == domain or _is_renamed(mark, degraded))
+                ]
                 diagnosis.restore_domain(
-                    replace(degraded, replaced=tuple(dict.fromkeys(own)), left=left, moved=left)
+                    replace(degraded, replaced=tuple(dict.fromkeys(own)), left=tuple(left), moved=tuple(left))
                 )
         self._domains |= domains.keys() | {mark.domain for mark in others}
 
@@ -142,14 +144,22 @@ class RestoredDiagnosis:
 
 
 def _is_replaced(mark: DegradedMark, degraded: DegradedDomain) -> bool:
-    """Return whether a mark is of a domain that a degraded domain replaced: a part of it, its parent of which
-    it is the rest, or the same one with an earlier path.
+    """Return whether a mark is of a domain that a degraded domain replaced: a part of it, a parent that
+    recovered except for it, or the same domain with an earlier path.
     """
-    other, domain = mark.domain, degraded.domain
-    is_related = other != domain and (
-        is_within(other, domain) or is_within(domain, other) or mark.name == degraded.name
+    is_related = mark.domain != degraded.domain and (
+        _is_above_or_below(mark.domain, degraded.domain) or mark.name == degraded.name
     )
     return is_related and not set(mark.fault_classes).isdisjoint(degraded.fault_classes)
+
+
+def _is_renamed(mark: DegradedMark, degraded: DegradedDomain) -> bool:
+    """Return whether a mark is of a degraded domain with an earlier path."""
+    return mark.name == degraded.name and not _is_above_or_below(mark.domain, degraded.domain)
+
+
+def _is_above_or_below(domain: str, other: str) -> bool:
+    return is_within(domain, other) or is_within(other, domain)
 
 
 def _votes_of(incident: Incident, now: Instant) -> tuple[float, float]:

@@ -36,6 +36,7 @@ class DegradedDomains:
         self._recurrence = recurrence
         self._evidence = evidence
         self._recovery = DomainRecovery(rule, votes, evidence)
+        self._have_moved = True  # nodes, to other domains, since the last evaluation
 
     def take_over(self, other: DegradedDomains) -> None:
         """Continue with the degraded domains of another diagnosis."""
@@ -85,16 +86,23 @@ class DegradedDomains:
         """Record that a node, also one that may not vote, has other domains. It is still a node of a degraded
         domain that it left while it shows the fault: new labels repair nothing.
         """
+        self._have_moved = True
         for domain in left & self.degraded.keys():
             degraded = self.degraded[domain]
-            nodes = (*_without(degraded.left, uid), uid)
-            self.degraded[domain] = replace(degraded, left=nodes, moved=(*_without(degraded.moved, uid), uid))
-        for domain in joined & self.degraded.keys():
-            degraded = self.degraded[domain]
-            voters = {*degraded.voters, uid} if uid in degraded.moved else degraded.voters
+            voters = _without(degraded.voters, uid)
             self.degraded[domain] = replace(
                 degraded,
-                voters=tuple(sorted(voters)),
+                voters=voters,
+                size=self._size(domain, voters),
+                left=(*_without(degraded.left, uid), uid),
+                moved=(*_without(degraded.moved, uid), uid),
+            )
+        for domain in joined & self.degraded.keys():
+            degraded = self.degraded[domain]
+            faulty = {*degraded.voters, uid} if uid in degraded.moved else degraded.voters
+            self.degraded[domain] = replace(
+                degraded,
+                voters=tuple(sorted(faulty)),
                 left=_without(degraded.left, uid),
                 moved=_without(degraded.moved, uid),
             )
@@ -104,14 +112,17 @@ class DegradedDomains:
         most nodes have left.
         """
         for domain, degraded in list(self.degraded.items()):
-            if degraded.left:
+            if degraded.moved:
                 moved = self._recovery.faulty_moved_nodes(degraded, now)
                 self.degraded[domain] = replace(degraded, moved=moved)
+            if degraded.left and self._have_moved:
                 self._rename(self.degraded[domain])
+        self._have_moved = False
 
     def _rename(self, degraded: DegradedDomain) -> None:
         """Rename a degraded domain that most nodes have left. Its new path is the lowest domain that most of
-        them have. Most nodes there must be from this domain.
+        them have. Most nodes there must be from this domain, and half of its faulty nodes must be there: if
+        operators move the healthy nodes away, the fault stays where it was.
         """
         domain, left = degraded.domain, frozenset(degraded.left)
         if len(left) < _MOST * len(left | self._evidence.nodes_of(domain)):
@@ -120,17 +131,18 @@ class DegradedDomains:
             path
             for uid in left
             for path in self._evidence.paths_of(uid)
-            if path.partition("/")[0] == degraded.topology and path not in self.degraded
+            if path.partition("/")[0] == degraded.topology
+            and path not in self.degraded
+            and not is_within(domain, path)
         )
         path = max(
             (path for path, count in counts.items() if count >= _MOST * len(left)), key=len, default=""
         )
-        nodes = self._evidence.nodes_of(path)
-        if not path or len(nodes & left) < _MOST * len(nodes):
+        nodes, faulty = self._evidence.nodes_of(path), {*degraded.moved, *degraded.voters}
+        if not path or len(nodes & left) < _MOST * len(nodes) or len(nodes & faulty) * 2 < len(faulty):
             return
         del self.degraded[domain]
         # Nodes that have kept the earlier path are of the domain, too.
-        faulty = {*degraded.moved, *degraded.voters}
         self.degraded[path] = replace(
             degraded,
             domain=path,
@@ -271,10 +283,15 @@ class DegradedDomains:
             )
         )
         began = min([*candidate.voters.values(), *(part.began for part in parts)])
-        voters = tuple(sorted(candidate.voters.keys() | {uid for part in parts for uid in part.voters}))
         first = min(parts, key=lambda part: part.since, default=None)
         fault_classes = [fault_class for part in parts for fault_class in part.fault_classes]
         replaced = [domain for part in parts for domain in (part.domain, *part.replaced)]
+        nodes = self._evidence.nodes_of(candidate.domain)
+        left = dict.fromkeys(uid for part in parts for uid in part.left if uid not in nodes)
+        moved = {uid for part in parts for uid in part.moved}
+        voters = tuple(
+            sorted(candidate.voters.keys() | {uid for part in parts for uid in part.voters} | (moved & nodes))
+        )
         self.degraded[candidate.domain] = DegradedDomain(
             name=self._name(first.name if first else candidate.domain, candidate.fault_class),
             domain=candidate.domain,
@@ -288,8 +305,8 @@ class DegradedDomains:
             elsewhere=len(others - self._votes.members.nodes(candidate.domain)),
             times=self._recurrence.times(candidate.domain, now) + 1,
             replaced=tuple(dict.fromkeys(replaced)),
-            left=tuple(dict.fromkeys(uid for part in parts for uid in part.left)),
-            moved=tuple(dict.fromkeys(uid for part in parts for uid in part.moved)),
+            left=tuple(left),
+            moved=tuple(sorted(moved - nodes)),
         )
         self._votes.votes_by_class[candidate.fault_class].set_explained(
             self._votes.members.nodes(candidate.domain)

@@ -269,11 +269,12 @@ class Diagnosis:
                     doubted.add(check)
 
     def _is_of_suppressed(self, candidate: Candidate, suppressed: Set[str]) -> bool:
-        """Return whether too few nodes of a candidate show another check than suppressed ones."""
+        """Return whether nearly all votes of a candidate are for suppressed checks."""
         others = set[str]()
         for check in self.voting.checks_of(candidate.fault_class, candidate.voters):
             if check not in suppressed:
-                others |= self.voting.firings[check].latest.keys() & candidate.voters.keys()
+                onsets = self.voting.firings[check].latest
+                others |= {uid for uid, at in candidate.voters.items() if onsets.get(uid) == at}
         return len(others) < self.rule.min_nodes
 
     def _version_of(self, candidate: Candidate, now: float) -> str:

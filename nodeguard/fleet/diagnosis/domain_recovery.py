@@ -5,6 +5,7 @@ Pure. Times are seconds of a clock that never jumps.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Set
 from math import inf
 
@@ -20,6 +21,7 @@ from nodeguard.fleet.diagnosis.results import (
     nth_largest,
 )
 from nodeguard.fleet.diagnosis.vote_index import VoteIndex
+from nodeguard.fleet.state.topology.members import is_within
 from nodeguard.model.diagnosis import DiagnosisPolicy
 
 
@@ -67,17 +69,23 @@ class DomainRecovery:
         children = self._evidence.children_of(domain)
         if not children:
             return by_nodes
-        times = [
-            max(last_shown[uid] for uid in own)
-            for child in children
-            if (own := self._evidence.nodes_of(child) & last_shown.keys())
-        ]
+        # Nodes with another path are still in a part of their own.
+        parts = [*map(self._evidence.nodes_of, children), *self._moved_parts(degraded).values()]
+        times = [max(last_shown[uid] for uid in own) for part in parts if (own := part & last_shown.keys())]
         return min(by_nodes, nth_largest(fewest_children(len(children)), times))
 
+    def _moved_parts(self, degraded: DegradedDomain) -> dict[str, set[str]]:
+        """Return the faulty nodes that left a domain, by their lowest domain now."""
+        parts: dict[str, set[str]] = defaultdict(set)
+        for uid in degraded.moved:
+            paths = (path for path in self._evidence.paths_of(uid) if is_within(path, degraded.topology))
+            parts[max(paths, key=len, default="")].add(uid)
+        return parts
+
     def faulty_moved_nodes(self, degraded: DegradedDomain, now: float) -> tuple[str, ...]:
-        """Return the nodes that left a domain and still show its fault."""
-        shown = self._evidence.shown_faults(degraded.left, degraded, self._votes, now)
-        return tuple(uid for uid in degraded.left if shown.get(uid, -inf) >= now)
+        """Return the nodes that left a domain and have shown its fault ever since."""
+        shown = self._evidence.shown_faults(degraded.moved, degraded, self._votes, now)
+        return tuple(uid for uid in degraded.moved if shown.get(uid, -inf) >= now)
 
     def faulty_parts(self, degraded: DegradedDomain, now: float) -> Iterator[DegradedDomain]:
         """Yield the parts of a parent domain that still show a fault of it that lasts: their nodes would not
@@ -95,8 +103,8 @@ class DomainRecovery:
             yield self._part(part, whole, onsets, now)
 
     def _parts(self, domain: str, faulty: Set[str], share: float) -> list[str]:
-        """Return the lowest domains of a domain with a share of faulty nodes; of a child with mostly such
-        children, the child itself.
+        """Return the lowest domains below a domain in which enough nodes are faulty. If these are most of the
+        children of one of its children, that child is returned instead.
         """
         children = self._evidence.children_of(domain)
         if not children:
@@ -107,7 +115,7 @@ class DomainRecovery:
         for child in children:
             below = self._parts(child, faulty, share)
             grandchildren = self._evidence.children_of(child)
-            is_whole = grandchildren and len(below) >= most_children(len(grandchildren))
+            is_whole = grandchildren and len(grandchildren & set(below)) >= most_children(len(grandchildren))
             parts += [child] if is_whole else below
         return parts
 

@@ -35,6 +35,9 @@ class FleetEvidence(Protocol):
     ) -> Mapping[str, float]:
         """Return when each of some nodes last showed the fault classes of a degraded domain, by uid."""
 
+    def shown_checks(self, uid: str) -> Set[str]:
+        """Return the checks that a node shows by its latest report, also with data that is not fresh."""
+
     def nodes_showing(self, check: str) -> Mapping[str, float]:
         """Return the nodes that show a check, with its onset, by uid."""
 

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from math import inf
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from nodeguard.fleet.diagnosis.fleet_evidence import FleetEvidence, JobStart
 from nodeguard.fleet.diagnosis.results import BadJobStart, DegradedDomain
@@ -58,11 +59,14 @@ class _OtherVote(Struct, frozen=True):
 class _RecordedStart(Struct, frozen=True):
     """A bad start from an earlier aggregator, or under an earlier rule: its votes began from `first` to
     `last`. Votes of this time are the job's, also after the job has ended.
+
+    voters: uids of the nodes with these votes; None if unknown, as incidents do not record them.
     """
 
     job: str
     first: float
     last: float
+    voters: frozenset[str] | None = None
 
 
 class JobStarts:
@@ -108,7 +112,8 @@ class JobStarts:
             for job, votes in _by_job(explained.values()).items():
                 for episode in _episodes(votes):
                     times = [vote.at for vote in episode]
-                    self._record(_RecordedStart(job, min(times), max(times)))
+                    uids = frozenset(vote.uid for vote in episode)
+                    self._record(_RecordedStart(job, min(times), max(times), uids))
         for start in other.bad_starts.values():
             self._restore(start.job, start.fault_class, start.began, start.last, start.last)
 
@@ -134,20 +139,15 @@ class JobStarts:
         self._cleared[job] = max(at, self._cleared.get(job, at))
 
     def _record(self, start: _RecordedStart) -> None:
-        """Record a bad start, together with what is recorded of the same one."""
-        same = [
-            other
-            for other in self._recorded
-            if other.job == start.job
-            and other.first - _SPREAD <= start.last
-            and start.first <= other.last + _SPREAD
-        ]
-        first, last = (
-            min(other.first for other in [*same, start]),
-            max(other.last for other in [*same, start]),
-        )
-        self._recorded = [other for other in self._recorded if other not in same]
-        self._recorded.append(_RecordedStart(start.job, first, last))
+        """Record a bad start, merged with an earlier record of it."""
+        for other in self._recorded:
+            if (other.job, other.voters) == (start.job, start.voters) and (
+                other.first - _TOLERANCE <= start.last and start.first <= other.last + _TOLERANCE
+            ):
+                self._recorded.remove(other)
+                start = replace(start, first=min(start.first, other.first), last=max(start.last, other.last))
+                break
+        self._recorded.append(start)
 
     def explained(self, fault_class: str) -> Iterable[str]:
         """Return the nodes with votes for a fault class that the start of a job explains."""
@@ -197,7 +197,7 @@ class JobStarts:
         before = self._starts.get(job)
         started = min(vote.start for vote in latest)
         times = [vote.at for vote in latest]
-        if before is not None and abs(before.started - started) <= _SPREAD:
+        if before is not None and abs(before.started - started) <= _AFTER:
             # A vote that is over, or too old, was still one of this start.
             times += before.began, before.last
         return BadJobStart(
@@ -296,6 +296,8 @@ class JobStarts:
         for start in self._evidence.job_starts(uid):
             yield start, start.at - _BEFORE, start.at + _AFTER
         for recorded in self._recorded:
+            if recorded.voters is not None and uid not in recorded.voters:
+                continue
             start = JobStart(recorded.job, recorded.first)
             yield start, recorded.first - _TOLERANCE, recorded.last + _TOLERANCE
 
@@ -330,6 +332,7 @@ class JobStarts:
 
 
 def _by_job(votes: Iterable[_JobVote]) -> dict[str, list[_JobVote]]:
+    """Return votes by their job."""
     by_job: dict[str, list[_JobVote]] = defaultdict(list)
     for vote in votes:
         by_job[vote.job].append(vote)
@@ -337,10 +340,10 @@ def _by_job(votes: Iterable[_JobVote]) -> dict[str, list[_JobVote]]:
 
 
 def _episodes(votes: Iterable[_JobVote]) -> list[list[_JobVote]]:
-    """Return the votes for one job by start: the starts of its nodes follow one another closely."""
+    """Return the votes for one job by start: its nodes start within some minutes."""
     episodes: list[list[_JobVote]] = []
     for vote in sorted(votes, key=_start):
-        if episodes and vote.start - episodes[-1][-1].start <= _SPREAD:
+        if episodes and vote.start - episodes[-1][0].start <= _SPREAD:
             episodes[-1].append(vote)
         else:
             episodes.append([vote])

@@ -124,6 +124,12 @@ class NodeEvidence:
                 firing[finding.check] = finding.topologies
         return firing
 
+    def shown_checks(self, uid: str) -> set[str]:
+        """Return the checks that a node shows by its latest report, also with data that is not fresh."""
+        report = self._state.reports.get(uid)
+        checks = {finding.check for finding in report.findings} if report is not None else set()
+        return checks | {STALE_CHECK} if self.stopped.has_stopped(uid) else checks
+
     def nodes_showing(self, check: str) -> dict[str, float]:
         """Return the nodes that show a check in their latest report, also those that may not vote, with the
         onset in seconds of the monotonic clock.
@@ -173,7 +179,7 @@ class NodeEvidence:
 
     def onsets(self, degraded: DegradedDomain, votes: VoteIndex) -> dict[str, float]:
         """Return since when each node of a degraded domain shows its fault classes by its latest report, in
-        seconds of the monotonic clock, by uid. A node without a report shows none but that its agent stopped.
+        seconds of the monotonic clock, by uid. Without a report, only a stopped agent counts.
         """
         onsets: dict[str, float] = {}
         classes = frozenset(degraded.fault_classes)

@@ -9,7 +9,7 @@ from nodeguard.fleet.diagnosis.degraded_domains import DegradedDomains
 from nodeguard.fleet.diagnosis.results import Candidate, DegradedDomain, fewest_nodes, most_children
 from nodeguard.fleet.diagnosis.vote_index import VoteIndex
 from nodeguard.fleet.diagnosis.votes import FaultVotes
-from nodeguard.fleet.state.topology.members import is_within
+from nodeguard.fleet.state.topology.members import is_within, path_prefixes
 from nodeguard.model.diagnosis import DiagnosisPolicy
 
 # Seconds between two evaluations of all candidates.
@@ -154,11 +154,11 @@ class SettlingCandidates:
     def _are_parts_affected(self, candidate: Candidate) -> bool:
         """Return whether most children of a candidate are affected or degraded by the same kind of fault."""
         children = self._votes.members.children(candidate.domain)
+        paths = {path for leaf in self._affected[candidate.fault_class] for path in path_prefixes(leaf)}
         affected = [
             child
             for child in children
-            if self._is_degraded_alike(child, candidate.fault_class)
-            or any(is_within(leaf, child) for leaf in self._affected[candidate.fault_class])
+            if child in paths or self._is_degraded_alike(child, candidate.fault_class)
         ]
         return bool(children) and len(affected) >= most_children(len(children))
 

@@ -88,12 +88,12 @@ class SuppressedChecks:
             self._remaining[check].discard(uid)
 
     def record_move(self, uid: str, left: Set[str]) -> None:
-        """Record that a node left some domains: a check that is suppressed on a version stays so on a node on
-        which it fires when that gets another one.
+        """Record that a node left some domains. A check that is suppressed on a version stays suppressed on a
+        node that gets another version while the check fires there.
         """
-        fires = self._evidence.firing(uid).keys()
+        shown = self._evidence.shown_checks(uid)
         for check, suppressed in self.suppressed.items():
-            if suppressed.domain in left and not suppressed.recovered and check in fires:
+            if suppressed.domain in left and not suppressed.recovered and check in shown:
                 self._remaining.setdefault(check, set()).add(uid)
 
     def remove_node(self, uid: str) -> None:

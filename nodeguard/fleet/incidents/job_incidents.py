@@ -13,7 +13,8 @@ from nodeguard.model.incident import DiagnosisRecord, Incident, IncidentState, S
 from nodeguard.model.instant import Instant
 from nodeguard.model.job import limit_jobs
 
-_MINUTE = 60.0
+# Seconds by which the recorded window grows: the incident is not written again at each vote.
+_STEP = 10.0
 
 
 def job_resource(job: str) -> str:
@@ -40,9 +41,8 @@ def job_incident(
         message=bad_start_message(start, rule),
         detail=bad_start_effect(rule),
         symptoms=tuple(symptoms),
-        # In whole minutes: the incident is not written again at each vote.
         diagnosis=DiagnosisRecord(
-            window=_MINUTE * max(1.0, ceil((start.last - start.began) / _MINUTE)),
+            window=_STEP * ceil((start.last - start.began) / _STEP),
             first_vote=now.wall_of(start.began),
         ),
         jobs=(start.job,),

@@ -64,6 +64,9 @@ class Voters:
     def is_marked(self, _uid: str, _check: str) -> bool:
         return False
 
+    def shown_checks(self, uid: str) -> Set[str]:
+        return self.firing(uid).keys()
+
     def nodes_showing(self, _check: str) -> dict[str, float]:
         return {}
 

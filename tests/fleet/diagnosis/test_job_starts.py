@@ -377,3 +377,16 @@ def test_the_first_vote_of_a_bad_start_stays_when_it_is_over() -> None:
     start = fleet.diagnosis.bad_starts["a/gang"]
     assert (start.began, start.last) == (began, began + 60.0)
     assert set(start.voters) == set(nodes[4:])
+
+
+def test_a_job_that_restarts_again_and_again_has_several_bad_starts() -> None:
+    fleet = Gangs()
+    nodes = half_a_pod(fleet)
+    for first in range(0, 32, 8):
+        fleet.start(nodes)
+        fleet.show(nodes[first : first + 8], FLAP)
+        fleet.after(60.0)
+        starts = fleet.diagnosis.bad_starts.values()
+        assert all(start.last - start.began < 600.0 for start in starts)
+        fleet.over(nodes[first : first + 8], FLAP)
+        fleet.after(480.0)

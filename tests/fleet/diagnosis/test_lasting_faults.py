@@ -207,6 +207,21 @@ def test_a_row_with_three_dead_pods_of_leaves_keeps_the_lowest_dead_parts() -> N
     assert degraded(made) == ["fabric/h0/p0"]
 
 
+def test_few_dead_leaves_are_the_parts_also_with_four_levels() -> None:
+    topologies = (TopologyLabels("fabric", ("site", "hall", "pod", "rack")),)
+    made = Fleet(0, replace(POLICY, topologies=topologies))
+    for number in range(768):
+        labels = {"site": f"s{number // 256}", "hall": f"h{number // 128}", "pod": f"p{number // 64}"}
+        made.add(number, labels={**labels, "rack": f"r{number // 8}"})
+    advance(made, 1_200.0, 60.0)
+    fails(made, range(256))
+    advance(made, 120.0)
+    assert degraded(made) == ["fabric/s0"]
+    well(made, range(24, 256))
+    advance(made, 2_400.0, 30.0)
+    assert degraded(made) == ["fabric/s0/h0/p0/r0", "fabric/s0/h0/p0/r1", "fabric/s0/h0/p0/r2"]
+
+
 def test_a_part_that_stays_dead_is_degraded_for_its_own_recovery_time() -> None:
     made = fleet(128, 8, 512)
     fails(made, range(128))
@@ -318,6 +333,21 @@ def test_whole_leaves_of_many_pods_at_once_are_part_of_the_false_alarm() -> None
     fails(made, [first + number for first in (320, 400, 480, 560) for number in range(8)])
     advance(made, 120.0)
     assert (degraded(made), made.marked()) == ([], [])
+
+
+def test_old_findings_of_another_check_do_not_make_a_leaf_of_a_false_alarm_degraded() -> None:
+    made = fleet(40, 8, 800, POLICY)
+    advance(made, 20_000.0, 500.0)
+    for number in range(320, 323):
+        made.report(number, warning("port-symbol-errors"))
+        advance(made, 900.0, 60.0)
+        made.report(number)
+        advance(made, 3_600.0, 300.0)
+    fails(made, [number for number in scattered(made, 60) if number % 40 >= 8][:12])
+    advance(made, 660.0)
+    fails(made, [first + number for first in (320, 400, 480, 560) for number in range(8)])
+    advance(made, 120.0)
+    assert (degraded(made), made.marked(), suppressed(made)) == ([], [], {"port-down"})
 
 
 def test_an_older_finding_elsewhere_does_not_hide_a_leaf_that_dies_during_a_false_alarm() -> None:

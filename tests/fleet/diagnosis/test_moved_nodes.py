@@ -199,3 +199,86 @@ def test_the_healthy_nodes_of_a_leaf_that_is_split_are_released() -> None:
         made.change(number, labels={"pod": "p0", "rack": f"new-{number % 2}"})
     advance(made, 600.0, 30.0)
     assert made.marked() == [16, 17, 18, 19]
+
+
+def test_the_fault_stays_in_a_leaf_from_which_the_healthy_nodes_are_moved_away() -> None:
+    made = fleet(64, 16, 320, POLICY)
+    dead, healthy = list(range(32, 36)), range(36, 48)
+    fails(made, dead)
+    advance(made, 3 * 3_600.0, 60.0)
+    for number in healthy:
+        made.change(number, labels={"pod": "p0", "rack": "spare"})
+    advance(made, 3_600.0, 30.0)
+    assert (degraded(made), made.marked()) == (["fabric/p0/r2"], dead)
+
+
+def test_a_node_that_left_a_degraded_leaf_healthy_is_no_node_of_it_any_more() -> None:
+    made = fleet(64, 16, 320, POLICY)
+    healthy = range(40, 48)
+    fails(made, range(32, 36))
+    advance(made, 3 * 3_600.0, 60.0)
+    for number in healthy:
+        made.change(number, labels={"pod": "p3", "rack": "new"})
+    advance(made, 6 * 3_600.0, 120.0)
+    fails(made, healthy)
+    advance(made, 120.0)
+    assert degraded(made) == ["fabric/p0/r2", "fabric/p3/new"]
+
+
+def test_a_pod_stays_degraded_while_its_faulty_leaves_move_first() -> None:
+    made = fleet(40, 8, 200, POLICY)
+    fails(made, range(24))
+    advance(made, 3 * 3_600.0, 60.0)
+    for number in range(40):
+        made.change(number, labels={"pod": "pod-0", "rack": f"r{number // 8}"})
+        advance(made, 30.0, 15.0)
+        assert len(degraded(made)) == 1
+        assert set(made.marked()) >= set(range(24))
+    assert degraded(made) == ["fabric/pod-0"]
+
+
+def test_a_leaf_that_is_split_does_not_get_the_path_of_its_pod() -> None:
+    made = fleet(40, 8, 120)
+    for number in range(10):
+        made.change(number, labels={"pod": "small", "rack": f"small-{number // 8}"})
+    advance(made, 60.0)
+    fails(made, range(8))
+    advance(made, 3 * 3_600.0, 60.0)
+    for number in range(8):
+        made.change(number, labels={"pod": "small", "rack": f"part-{number % 4}"})
+    advance(made, 600.0, 30.0)
+    assert (degraded(made), made.marked()) == (["fabric/small/small-0"], list(range(8)))
+
+
+def test_faulty_nodes_keep_the_mark_when_the_aggregator_restarts_before_it_writes_the_new_path() -> None:
+    made = fleet(40, 8, 200, POLICY)
+    fails(made, range(16, 24))
+    advance(made, 3 * 3_600.0, 60.0)
+    for number in range(16, 24):
+        labels = {"pod": "p0", "rack": "rack-2"} if number < 22 else {"pod": "p1", "rack": "r7"}
+        made.change(number, labels=labels)
+    made.planner.tick(made.now)
+    made.plan()
+    restart(made)
+    for _ in range(20):
+        advance(made, 30.0)
+        marks = [made.planner.state.observed_marks(f"uid-{number}") for number in range(16, 24)]
+        assert all(mark.node.degraded for mark in marks)
+    assert degraded(made) == ["fabric/p0/rack-2"]
+
+
+def test_the_evidence_counts_each_node_once() -> None:
+    made = fleet(40, 8, 200, POLICY)
+    fails(made, range(16, 24))
+    advance(made, 900.0)
+    for number in (16, 17):
+        made.change(number, unschedulable=True)
+    for number in range(16, 24):
+        made.change(number, labels={"pod": "p0", "rack": f"part-{number % 2}"})
+    advance(made, 120.0)
+    [decision] = made.planner.domain_decisions.values()
+    assert decision.evidence == "fabric/p0/r2: 8 of 8 nodes lost a link at once; its 4 siblings did not"
+    fails(made, sorted(set(range(40)) - set(range(16, 24))))
+    advance(made, 300.0)
+    [leaf] = made.planner.diagnosis.degraded_domains.values()
+    assert (leaf.domain, len(leaf.voters), leaf.size, leaf.moved) == ("fabric/p0", 40, 40, ())

@@ -7,6 +7,7 @@ import random
 import pytest
 from msgspec.structs import replace
 
+from nodeguard.model.finding import DataStatus
 from nodeguard.model.policy import TopologyLabels
 from nodeguard.wire.report import Inventory
 from tests.fleet.diagnosis.test_suppressed_checks import (
@@ -139,7 +140,8 @@ def test_a_false_alarm_that_goes_on_in_another_check_is_suppressed() -> None:
     assert worst <= 8
 
 
-def test_a_false_alarm_under_a_cordon_stays_suppressed_in_the_next_version() -> None:
+@pytest.mark.parametrize("is_read", [True, False], ids=["", "while nothing can be read"])
+def test_a_false_alarm_under_a_cordon_stays_suppressed_in_the_next_version(is_read: bool) -> None:
     made = versioned_fleet(400)
     nodes = scattered(made, 120)
     for number in nodes:
@@ -154,6 +156,9 @@ def test_a_false_alarm_under_a_cordon_stays_suppressed_in_the_next_version() -> 
     advance(made, 1_200.0, 30.0)
     assert made.planner.diagnosis.suppressed_checks["gpu-lost"].domain == "driver/2"
     for number in cordoned:
+        if not is_read:
+            unread = replace(lost(age=made.mono - began), data_status=DataStatus.STALE)
+            made.report(number, unread, inventory=Inventory())
         made.report(number, lost(age=made.mono - began), inventory=Inventory(driver="3"))
         made.change(number, unschedulable=False)
         advance(made, 60.0, 30.0)

@@ -85,9 +85,7 @@ def test_a_new_aggregator_continues_the_incident_of_a_job() -> None:
     bad_start(made)
     wait(made, 60.0)
     before = of_job(made)
-    incidents = made.planner.all_incidents()
-    made.restart()
-    made.planner.restore_incidents(incidents)
+    new_aggregator(made)
     made.carry_out()
     assert of_job(made).state == IncidentState.OPEN
     start(made, range(16), ago=80.0)
@@ -155,7 +153,35 @@ def test_the_record_of_a_bad_start_does_not_change_with_each_vote() -> None:
         made.report(number, LOST)
         wait(made, 5.0)
         records |= {incident.diagnosis for incident in domains(made)}
-    assert sorted(record.window for record in records if record is not None) == [60.0, 120.0]
+    windows = sorted({record.window for record in records if record is not None})
+    assert windows == [float(seconds) for seconds in range(30, 130, 10)]
+
+
+def test_a_leaf_that_fails_just_after_a_bad_start_is_degraded_after_a_restart() -> None:
+    made = fleet(160)
+    bad_start(made)
+    wait(made, 30.0)
+    for number in range(48, 56):
+        made.report(number, LOST)
+    wait(made, 10.0)
+    new_aggregator(made)
+    wait(made, 300.0)
+    assert set(made.planner.diagnosis.degraded_domains) == {"fabric/p1/r6"}
+
+
+def test_another_policy_keeps_a_leaf_degraded_that_failed_during_a_bad_start() -> None:
+    made = fleet(160)
+    start(made, range(16))
+    wait(made, 20.0)
+    for numbers in (range(8), range(48, 56), range(8, 16)):
+        for number in numbers:
+            made.report(number, LOST)
+        wait(made, 60.0)
+    assert set(made.planner.diagnosis.degraded_domains) == {"fabric/p1/r6"}
+    policy = replace(ENFORCED, diagnosis=replace(ENFORCED.diagnosis, recovery_initial=1_900.0))
+    made.planner.set_policy(policy)
+    wait(made, 300.0)
+    assert set(made.planner.diagnosis.degraded_domains) == {"fabric/p1/r6"}
 
 
 def test_a_new_aggregator_does_not_explain_other_votes_by_a_recorded_bad_start() -> None:
