@@ -209,23 +209,14 @@ def test_a_clear_that_no_aggregator_carried_out_is_carried_out(seconds: float) -
     assert [after.state for after in domains(made)] == [IncidentState.RESOLVED]
 
 
-def restarted_with_aged_reports(made: Fleet) -> None:
-    """Start a new aggregator with the recorded incidents; the agents report again."""
-    recorded = made.planner.all_incidents()
-    for uid, report in made.reports.items():
-        made.reports[uid] = age_report(report, made.mono - made.received[uid].mono)
-    made.restart()
-    made.planner.restore_incidents(recorded)
-    wait(made, SOON)
-
-
 def test_a_withheld_domain_keeps_the_marks_of_its_parts_after_a_restart() -> None:
     made = fleet(80, replace(POLICY, budget=replace(WIDE, degraded=0.4, first=0.4)))
     for leaf in range(3):
         fails(made, range(leaf * LEAF, (leaf + 1) * LEAF))
         wait(made, 120.0)
     assert (degraded(made), made.taints(0), made.taints(LEAF)) == ({"fabric/p0"}, [DOMAIN], [DOMAIN])
-    restarted_with_aged_reports(made)
+    restart(made)
+    wait(made, SOON)
     assert (degraded(made), made.taints(0), made.taints(LEAF)) == ({"fabric/p0"}, [DOMAIN], [DOMAIN])
 
 
@@ -241,7 +232,8 @@ def test_a_mark_of_a_wider_domain_that_ended_degrades_nothing_after_a_restart() 
     assert made.taints(5) == [DOMAIN]
     fails(made)
     wait(made, 60.0)
-    restarted_with_aged_reports(made)
+    restart(made)
+    wait(made, SOON)
     assert degraded(made) == {FIRST}
     assert made.taints(LEAF) == []
 

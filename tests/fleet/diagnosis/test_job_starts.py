@@ -40,6 +40,14 @@ def half_a_pod(fleet: Voters) -> list[str]:
     return [uid for leaf in range(LEAVES) for uid in fleet.leaf(2, leaf)[::2]]
 
 
+def change_rule(fleet: Voters) -> None:
+    """Continue with a new diagnosis, as after a change of the policy. Its nodes have not voted yet."""
+    before, fleet.diagnosis = fleet.diagnosis, Diagnosis(diagnosis_policy(), fleet)
+    fleet.diagnosis.take_over(before)
+    for uid in fleet.nodes:
+        fleet.diagnosis.set_domains(uid, before.members.paths(uid))
+
+
 def test_a_gang_that_starts_badly_votes_for_no_switch() -> None:
     fleet, without_jobs = Gangs(), Voters()
     nodes = half_a_pod(fleet)
@@ -310,10 +318,7 @@ def test_another_rule_does_not_count_a_bad_start_twice(is_on_one_leaf: bool) -> 
     fleet.after(60.0)
     assert (set(fleet.bad_starts), fleet.degraded) == ({"a/gang"}, [])
     for _ in range(5):
-        before, fleet.diagnosis = fleet.diagnosis, Diagnosis(diagnosis_policy(), fleet)
-        fleet.diagnosis.take_over(before)
-        for uid in fleet.nodes:
-            fleet.diagnosis.set_domains(uid, before.members.paths(uid))
+        change_rule(fleet)
         for uid in nodes:
             fleet.diagnosis.vote(uid, FLAP, VIEWS[FLAP], fleet.now - 60.0)
         fleet.after(60.0)
@@ -331,10 +336,7 @@ def test_another_rule_explains_no_votes_of_nodes_without_the_job() -> None:
     fleet.show(leaf, FLAP)
     fleet.after(60.0)
     assert fleet.degraded == ["fabric/p0/l5"]
-    before, fleet.diagnosis = fleet.diagnosis, Diagnosis(diagnosis_policy(), fleet)
-    fleet.diagnosis.take_over(before)
-    for uid in fleet.nodes:
-        fleet.diagnosis.set_domains(uid, before.members.paths(uid))
+    change_rule(fleet)
     for uids, at in ((nodes, started), (leaf, failed)):
         for uid in uids:
             fleet.diagnosis.vote(uid, FLAP, VIEWS[FLAP], at)
@@ -351,10 +353,7 @@ def test_another_rule_explains_the_votes_of_a_job_that_ended() -> None:
     fleet.after(60.0)
     fleet.starts.clear()
     for _ in range(2):
-        before, fleet.diagnosis = fleet.diagnosis, Diagnosis(diagnosis_policy(), fleet)
-        fleet.diagnosis.take_over(before)
-        for uid in fleet.nodes:
-            fleet.diagnosis.set_domains(uid, before.members.paths(uid))
+        change_rule(fleet)
         for uid in nodes:
             fleet.diagnosis.vote(uid, FLAP, VIEWS[FLAP], at)
         fleet.after(60.0)

@@ -9,10 +9,10 @@ from nodeguard.model.finding import Action, Health
 from nodeguard.model.incident import Incident, IncidentState
 from nodeguard.model.instant import rfc3339
 from nodeguard.model.job import NodeJob
-from nodeguard.simulate.agent_reports import age_report
 from nodeguard.wire.report import ReportedEvidence, ReportedFinding
 from tests.fleet.leaves import ENFORCED, LEAF, PORT, domains, fails, fleet, wait
 from tests.fleet.scene import Fleet, finding, states
+from tests.fleet.test_restored_suppressions import restart
 from tests.policies import diagnosis_policy
 
 LOST = ReportedFinding(
@@ -37,15 +37,6 @@ def bad_start(made: Fleet) -> None:
 def of_job(made: Fleet) -> Incident:
     [incident] = [incident for incident in domains(made) if incident.target == f"job/{JOB}"]
     return incident
-
-
-def new_aggregator(made: Fleet) -> None:
-    """Start a new aggregator: the jobs have ended, and the agents still report their findings."""
-    incidents = made.planner.all_incidents()
-    for uid, report in made.reports.items():
-        made.reports[uid] = age_report(report, made.mono - made.received[uid].mono)
-    made.restart()
-    made.planner.restore_incidents(incidents)
 
 
 def test_a_bad_start_is_one_incident_of_the_job_and_marks_nothing() -> None:
@@ -85,8 +76,7 @@ def test_a_new_aggregator_continues_the_incident_of_a_job() -> None:
     bad_start(made)
     wait(made, 60.0)
     before = of_job(made)
-    new_aggregator(made)
-    made.carry_out()
+    restart(made)
     assert of_job(made).state == IncidentState.OPEN
     start(made, range(16), ago=80.0)
     wait(made, 60.0)
@@ -106,7 +96,7 @@ def test_a_new_aggregator_degrades_no_switch_when_the_job_of_a_bad_start_is_gone
     if is_resolved:
         wait(made, 2_400.0)
     assert [incident.is_open for incident in made.planner.all_incidents()] == [not is_resolved]
-    new_aggregator(made)
+    restart(made)
     if after == "the job has started again":
         start(made, range(16))
     wait(made, 1_200.0)
@@ -123,7 +113,7 @@ def test_a_new_aggregator_knows_the_second_bad_start_of_an_open_incident() -> No
     bad_start(made)
     wait(made, 120.0)
     assert of_job(made).occurrences == 1
-    new_aggregator(made)
+    restart(made)
     wait(made, 120.0)
     assert [incident.target for incident in domains(made)] == [f"job/{JOB}"]
 
@@ -140,7 +130,7 @@ def test_two_new_aggregators_explain_the_late_votes_of_a_bad_start() -> None:
         made.report(number)
     wait(made, 60.0)
     for _ in range(2):
-        new_aggregator(made)
+        restart(made)
         wait(made, 120.0)
         assert [incident.target for incident in domains(made)] == [f"job/{JOB}"]
 
@@ -164,7 +154,7 @@ def test_a_leaf_that_fails_just_after_a_bad_start_is_degraded_after_a_restart() 
     for number in range(48, 56):
         made.report(number, LOST)
     wait(made, 10.0)
-    new_aggregator(made)
+    restart(made)
     wait(made, 300.0)
     assert set(made.planner.diagnosis.degraded_domains) == {"fabric/p1/r6"}
 
