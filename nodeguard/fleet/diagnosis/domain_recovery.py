@@ -9,8 +9,6 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Set
 from math import inf
 
-from msgspec.structs import replace
-
 from nodeguard.fleet.diagnosis.fleet_evidence import FleetEvidence
 from nodeguard.fleet.diagnosis.results import (
     BEFORE_FIRST_VOTE,
@@ -88,19 +86,21 @@ class DomainRecovery:
         return tuple(uid for uid in degraded.moved if shown.get(uid, -inf) >= now)
 
     def faulty_parts(self, degraded: DegradedDomain, now: float) -> Iterator[DegradedDomain]:
-        """Yield the parts of a parent domain that still show a fault of it that lasts: their nodes would not
-        vote again. Older faults of single nodes are not the domain's.
+        """Yield the parts of a parent domain that still show a fault of it: their nodes would not vote again.
+        Older faults of single nodes are not the domain's.
         """
-        classes = {name: self._votes.votes_by_class[name].vote_class for name in degraded.fault_classes}
-        lasting = {name: item for name, item in classes.items() if item.lasting}
-        if not (lasting and self._evidence.children_of(degraded.domain)):
+        if not self._evidence.children_of(degraded.domain):
             return
-        whole = replace(degraded, fault_classes=tuple(lasting))
-        onsets = self._evidence.onsets(whole, self._votes)
-        onsets = {uid: at for uid, at in onsets.items() if at >= whole.began - BEFORE_FIRST_VOTE}
-        share = min(item.share for item in lasting.values())
-        for part in self._parts(whole.domain, onsets.keys(), share):
-            yield self._part(part, whole, onsets, now)
+        nodes = self._evidence.nodes_of(degraded.domain)
+        shown = self._evidence.shown_faults(nodes, degraded, self._votes, now)
+        onsets = {
+            uid: at
+            for uid, at in self._evidence.onsets(degraded, self._votes).items()
+            if shown.get(uid, -inf) >= now and at >= degraded.began - BEFORE_FIRST_VOTE
+        }
+        shares = (self._votes.votes_by_class[name].vote_class.share for name in degraded.fault_classes)
+        for part in self._parts(degraded.domain, onsets.keys(), min(shares, default=inf)):
+            yield self._part(part, degraded, onsets, now)
 
     def _parts(self, domain: str, faulty: Set[str], share: float) -> list[str]:
         """Return the lowest domains below a domain in which enough nodes are faulty. If these are most of the

@@ -55,6 +55,18 @@ def test_a_leaf_that_stays_dead_when_its_pod_recovers_is_degraded(pod: int, leaf
     assert (degraded(made), made.marked()) == ([], [])
 
 
+def test_a_leaf_with_flapping_links_stays_degraded_when_its_pod_recovers() -> None:
+    made = fleet(40, 8, 120)
+    for number in range(40):
+        made.report(number, replace(down(), check="port-flap", health=Health.SUSPECT))
+    advance(made, 120.0)
+    assert degraded(made) == ["fabric/p0"]
+    for number in range(8, 40):
+        made.report(number)
+    advance(made, 3_600.0, 30.0)
+    assert (degraded(made), set(made.marked()) >= set(range(8))) == (["fabric/p0/r0"], True)
+
+
 def test_a_leaf_that_dies_while_its_pod_recovers_is_degraded() -> None:
     made = fleet(128, 8, 512)
     fails(made, range(128))
