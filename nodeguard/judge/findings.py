@@ -173,8 +173,10 @@ def make_stale(active: Finding, since: float, reason: str) -> Finding:
 
 
 def merge_symptoms(cause: Finding, symptoms: Sequence[Finding]) -> Finding:
-    """Return a cause with the evidence, the worst health and the strongest action of its symptoms.
+    """Return a cause with the evidence and the worst health of its symptoms.
 
+    A symptom of lower health than the cause's never changes what to do. Of the others, the one with the
+    strongest action gives the action and its remedy, where it is stronger than the cause's.
     Its own evidence comes first. Evidence of the symptoms comes in turns: the first of each other source,
     then the second of each, derived evidence last.
     """
@@ -188,11 +190,13 @@ def merge_symptoms(cause: Finding, symptoms: Sequence[Finding]) -> Finding:
         ranks[evidence] = (count[evidence.source], evidence.source == DERIVED)
         count[evidence.source] += 1
     others = sorted(ranks, key=ranks.__getitem__)[: _MAX_EVIDENCE - len(own)]
-    as_bad = [symptom.since for symptom in symptoms if symptom.health.rank >= cause.health.rank]
+    as_bad = [cause, *(symptom for symptom in symptoms if symptom.health.rank >= cause.health.rank)]
+    strongest = max(as_bad, key=lambda finding: finding.action.rank)
     return replace(
         cause,
-        health=worst(cause.health, *(symptom.health for symptom in symptoms)),
-        action=worst(cause.action, *(symptom.action for symptom in symptoms)),
-        since=min([cause.since, *as_bad]),
+        health=worst(*(finding.health for finding in as_bad)),
+        action=strongest.action,
+        remedy=strongest.remedy,
+        since=min(finding.since for finding in as_bad),
         evidence=(*own, *others),
     )

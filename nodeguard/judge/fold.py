@@ -146,8 +146,11 @@ def _message_pattern(finding: Finding) -> str:
 
 
 def _folded(group: list[Finding], folded_into: str) -> Finding:
-    """Return the findings of one check as one of their parent, with the message of the worst."""
-    first = min(group, key=lambda finding: (-finding.health.rank, finding.target))
+    """Return the findings of one check as one of their parent, with message, action and remedy of the worst.
+
+    Of equally severe findings, the one with the strongest action is the worst.
+    """
+    first = min(group, key=lambda finding: (-finding.health.rank, -finding.action.rank, finding.target))
     targets = tuple(
         sorted(
             (target for finding in group for target in finding.targets or (finding.target,)),
@@ -163,9 +166,7 @@ def _folded(group: list[Finding], folded_into: str) -> Finding:
         first,
         target=folded_into,
         component=component,
-        health=worst(*(finding.health for finding in group)),
         data_status=worst(*(finding.data_status for finding in group)),
-        action=worst(*(finding.action for finding in group)),
         since=min(finding.since for finding in group),
         message=f"{len(targets)} {plural}{owner}: {message}",
         targets=targets,
