@@ -17,7 +17,7 @@ from nodeguard.derive.attribution import attribute_reading, find_owners, keep_la
 from nodeguard.derive.derivation import Derivation, Values, run_derivations
 from nodeguard.derive.event_decoding import decode_events
 from nodeguard.derive.event_dedup import deduplicate_xids
-from nodeguard.derive.gpus import THERMAL_DERIVATIONS, gpu_derivations, nvlink_derivation, pcie_derivations
+from nodeguard.derive.gpus import THERMAL_DERIVATIONS, gpu_derivations, nvlink_derivation
 from nodeguard.derive.host import (
     FILESYSTEM_DERIVATIONS,
     driver_branch,
@@ -27,6 +27,7 @@ from nodeguard.derive.host import (
     track_starts,
 )
 from nodeguard.derive.latest_readings import LatestReadings, UnreadError, retain_reading
+from nodeguard.derive.pcie import pcie_derivations
 from nodeguard.derive.ports import (
     drop_unused_counters,
     fabric_count_derivation,

@@ -1,13 +1,12 @@
-"""Derived signals of GPUs: load, NVLink fabric, expected NVLinks, temperature margins, PCIe width. Pure."""
+"""Derived signals of GPUs: load, NVLink fabric, expected NVLinks, temperature margins. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
-from nodeguard.derive.derivation import Derivation, Once, Values
+from nodeguard.derive.derivation import Derivation, Values
 from nodeguard.derive.latest_readings import LatestReadings, UnreadError
 from nodeguard.model.platform import Platform
-from nodeguard.model.signal import Scalar
 from nodeguard.model.target import parent_target
 
 # Fields of the fabric health mask: (name, shift, mask, values that are a problem). Source: nvml.h, GPU
@@ -180,61 +179,3 @@ THERMAL_DERIVATIONS = (
     Derivation("gpu", ("gpu.temperature.busy_margin",), _busy_margin),
     Derivation("gpu", ("gpu.memory.temperature_margin",), _memory_margin),
 )
-
-
-_WIDTH = "pci.link.width"
-_KINDS = ("gpu", "port", "pci")
-
-# Vendor and device id.
-_Make = tuple[Scalar | None, Scalar | None]
-
-
-def _slot_width(latest: LatestReadings, target: str) -> Values:
-    """`pci.link.width_slot`: the lanes that both the device and the port above it are capable of.
-
-    Boards give many cards fewer lanes than the card has: eight is usual for L4, T4 and A10. A slot of unknown
-    width, such as one of a virtual machine without a bridge, may have only the lanes in use: no signal.
-    """
-    own = latest.get(target, "pci.link.width_max")
-    above = latest.get(target, "pci.upstream.width_max")
-    if isinstance(own, int) and isinstance(above, int):
-        yield "pci.link.width_slot", min(own, above)
-
-
-def _widest_alike(widths: Once[dict[_Make, dict[str, int]]]) -> Callable[[LatestReadings, str], Values]:
-    """`pci.link.width_alike`: the most lanes that another device of the same make runs on, on this node.
-
-    A port's maximum does not show how many lanes the board wires. A wider card of this make on the same board
-    shows that a slot of it can have more.
-    """
-
-    def compute(latest: LatestReadings, target: str) -> Values:
-        if latest.get(target, _WIDTH) is None:
-            return
-        make = latest.get(target, "pci.vendor"), latest.get(target, "pci.device")
-        others = [width for other, width in widths(latest).get(make, {}).items() if other != target]
-        if others:
-            yield "pci.link.width_alike", max(others)
-
-    return compute
-
-
-def _widths(latest: LatestReadings) -> dict[_Make, dict[str, int]]:
-    """Return the lanes in use, by make and target."""
-    widths: dict[_Make, dict[str, int]] = {}
-    for kind in _KINDS:
-        for target, width in latest.read_values(kind, _WIDTH):
-            signals = latest.read_signals(target)
-            if isinstance(width, int):
-                make = signals.get("pci.vendor"), signals.get("pci.device")
-                widths.setdefault(make, {})[target] = width
-    return widths
-
-
-def pcie_derivations() -> tuple[Derivation, ...]:
-    """Return the derivations for PCIe links."""
-    widest_alike = _widest_alike(Once(_widths))
-    return (
-        *(Derivation(kind, ("pci.link.width_slot",), _slot_width) for kind in _KINDS),
-        *(Derivation(kind, ("pci.link.width_alike",), widest_alike) for kind in _KINDS),
-    )

@@ -6,7 +6,13 @@ from nodeguard.model.signal import Signal, signals_by_name
 
 SIGNALS = signals_by_name(
     Signal("pci.link.width_slot", "state", "lanes that the device and the port above it are capable of"),
+    Signal("pci.link.slot", "state", "lanes of the port above the device, or `unknown`"),
     Signal("pci.link.width_alike", "state", "most lanes of another device of the same make on this node"),
+    Signal(
+        "pci.link.width_usual",
+        "state",
+        "lanes of most devices of the same make on this node, if they are at least four",
+    ),
     Signal("driver.changing", "state", "whether the NVIDIA driver is being loaded, unloaded or changed"),
     Signal("gpu.bound", "state", "whether the GPU is bound to the NVIDIA driver, where that is loaded"),
     Signal("gpu.lost", "state", "whether the kernel knows the GPU and NVML does not"),

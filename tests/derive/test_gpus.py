@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from nodeguard.derive.gpus import THERMAL_DERIVATIONS, gpu_derivations, nvlink_derivation, pcie_derivations
+from nodeguard.derive.gpus import THERMAL_DERIVATIONS, gpu_derivations, nvlink_derivation
 from nodeguard.model.observation import Observation
 from nodeguard.model.signal import Scalar
 from tests.derive.readings import GPUS, derived, expecting, machine, observe, unread
@@ -187,40 +187,6 @@ def test_active_links_have_no_derived_signal() -> None:
         observe("nvml", f"{GPUS[0]}/nvlink/0", {"nvlink.active": True}),
     )
     assert derived(latest, nvlink_derivation(None, {})) == {}
-
-
-L4: dict[str, Scalar] = {"pci.vendor": "10de", "pci.device": "27b8", "pci.link.width_max": 16}
-
-
-def l4_card(gpu: str, width: int, above: int | None = None, **more: Scalar) -> Observation:
-    port: dict[str, Scalar] = {} if above is None else {"pci.upstream.width_max": above}
-    return observe("pci", gpu, {**L4, "pci.link.width": width, **port, **more})
-
-
-@pytest.mark.parametrize(("above", "lanes"), [(None, None), (16, 16), (8, 8), (32, 16)])
-def test_slot_width_is_the_minimum_of_both_ends_if_both_are_known(
-    above: int | None, lanes: int | None
-) -> None:
-    signals = derived(machine(l4_card(GPUS[0], 8, above)), *pcie_derivations()).get(GPUS[0], {})
-    assert signals.get("pci.link.width_slot") == lanes
-
-
-def test_card_is_compared_only_with_cards_of_its_make() -> None:
-    adapter = observe(
-        "pci", "port/mlx5_0/1", {"pci.vendor": "15b3", "pci.device": "1021", "pci.link.width": 16}
-    )
-    latest = machine(l4_card(GPUS[0], 8), l4_card(GPUS[1], 4), adapter)
-    result = derived(latest, *pcie_derivations())
-    assert result[GPUS[0]]["pci.link.width_alike"] == 4
-    assert result[GPUS[1]]["pci.link.width_alike"] == 8
-    assert "pci.link.width_alike" not in result.get("port/mlx5_0/1", {})
-
-
-def test_pci_slot_of_unknown_width_has_no_comparison() -> None:
-    dark = Observation(
-        "pci", GPUS[0], signals={**L4, "pci.link.width": 8}, unreadable={"pci.upstream.width_max": "refused"}
-    )
-    assert unread(machine(dark), *pcie_derivations()) == {GPUS[0]: {"pci.link.width_slot": "refused"}}
 
 
 GPU = "gpu.temperature"
