@@ -26,7 +26,8 @@ def _lost(latest: LatestReadings, gpu: str) -> Values:
     A GPU is lost where the kernel has it bound to the driver and NVML, which works,
     does not list it; or where the driver lists it and it has left the bus. One that NVML counts and refuses a
     handle for, for another reason than that it is gone, is not lost: the reason is given where it is one of
-    the GPU, and nothing where it is one of this process.
+    the GPU, and nothing where it is one of this process. Where NVML omits many at once, it is unknown whether
+    any of them is lost: see _omitted.
     """
     if latest.unreadable_reason("nvml", gpu) == DETACHED:
         raise UnreadError(DETACHED)
@@ -41,12 +42,16 @@ def _lost(latest: LatestReadings, gpu: str) -> Values:
     listed = latest.listed("nvml", "gpu") or frozenset()
     bound = _is_bound(latest, gpu)
     if bound and gpu not in listed:
-        missing = sum(_is_missing(latest, other, listed) for other in latest.targets("gpu"))
+        missing = _missing(latest, listed)
         refused = _handle_error(latest, missing)
         if refused is not None:
             if refused:
                 yield "gpu.refused", refused
             return
+        if _omitted(latest, listed):
+            raise UnreadError(
+                f"NVML lists only {len(listed)} of {len(listed) + missing} GPUs, without an error"
+            )
     if bound or gpu in listed:
         yield "gpu.lost", bound and gpu not in listed
         yield "gpu.seen_by", _seen_by(latest, gpu)
@@ -56,8 +61,33 @@ def _is_bound(latest: LatestReadings, gpu: str) -> bool:
     return latest.get(gpu, "pci.driver") == "nvidia" or latest.get(gpu, "pci.procfs") is True
 
 
-def _is_missing(latest: LatestReadings, gpu: str, listed: frozenset[str]) -> bool:
-    return gpu not in listed and _is_of_this_host(latest, gpu) and _is_bound(latest, gpu)
+def _missing(latest: LatestReadings, listed: frozenset[str]) -> int:
+    """Return the number of GPUs that the driver is bound to and NVML does not list."""
+    return sum(
+        gpu not in listed and _is_of_this_host(latest, gpu) and _is_bound(latest, gpu)
+        for gpu in latest.targets("gpu")
+    )
+
+
+def _omitted(latest: LatestReadings, listed: frozenset[str]) -> int:
+    """Return how many GPUs NVML omits at once without an error: 0 where they are less than half of the GPUs.
+
+    GPUs rarely fail together. A process without their device nodes, and a driver that initialises or tears
+    down its state, see the same. One GPU of two or more is lost by itself.
+    """
+    missing = _missing(latest, listed)
+    refused = latest.node_signal("gpu.handles_refused") or 0
+    omitted = missing - refused if isinstance(refused, int) else missing
+    are_many = omitted > 1 and omitted >= len(listed)
+    return omitted if are_many or (omitted == 1 and not listed) else 0
+
+
+def _listed_by_nvml(latest: LatestReadings, _node: str) -> Values:
+    """`nvml.gpus_listed` and `nvml.gpus_omitted`: GPUs that NVML lists, and those that it omits at once."""
+    listed = latest.listed("nvml", "gpu")
+    if listed is not None and latest.node_signal("nvml.ready") is True:
+        yield "nvml.gpus_listed", len(listed)
+        yield "nvml.gpus_omitted", _omitted(latest, listed)
 
 
 def _is_of_this_host(latest: LatestReadings, gpu: str) -> bool:
@@ -146,6 +176,7 @@ def _is_rdma_only(latest: LatestReadings, target: str) -> bool:
 DERIVATIONS = (
     Derivation("gpu", ("gpu.bound",), _bound),
     Derivation("gpu", ("gpu.lost", "gpu.seen_by", "gpu.refused"), _lost),
+    Derivation(NODE, ("nvml.gpus_listed", "nvml.gpus_omitted"), _listed_by_nvml),
     Derivation("pci", ("rdma.missing",), _rdma_missing),
     Derivation(NODE, ("rdma.all_missing", "rdma.missing_count"), _all_rdma_missing),
 )

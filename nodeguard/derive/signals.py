@@ -18,6 +18,12 @@ SIGNALS = signals_by_name(
     Signal("gpu.lost", "state", "whether the kernel knows the GPU and NVML does not"),
     Signal("gpu.refused", "state", "NVML's error where it counts the GPU and gives no handle for it"),
     Signal("gpu.seen_by", "state", "which enumerations list the GPU and which do not"),
+    Signal("nvml.gpus_listed", "state", "GPUs that NVML lists"),
+    Signal(
+        "nvml.gpus_omitted",
+        "state",
+        "GPUs that the driver is bound to and NVML omits, where they are half of all or more",
+    ),
     Signal("gpu.count", "state", "GPUs on the bus or in NVML's list"),
     Signal("gpu.busy", "state", "whether the GPU does work now"),
     Signal(

@@ -44,7 +44,7 @@ def test_a_gpu_that_nvml_no_longer_lists_is_lost() -> None:
 
 
 def test_lost_gpu_has_the_sources_that_list_it() -> None:
-    latest = machine(READY, on_bus(GPUS[0]))
+    latest = machine(READY, on_bus(GPUS[0]), on_bus(GPUS[1]), observe("nvml", GPUS[1], {"a": 1}))
     assert gpus(latest)[GPUS[0]]["gpu.seen_by"] == "seen by PCI and procfs, not by NVML"
 
 
@@ -84,8 +84,36 @@ def test_gpu_is_not_lost_after_another_handle_error(error: str) -> None:
 
 
 def test_gpus_are_lost_if_more_gpus_are_missing_than_nvml_refuses() -> None:
-    result = bound_and_lost(nvml_counts(hidden=1), on_bus(GPUS[0]), on_bus(GPUS[1]))
-    assert [lost for _, lost in result.values()] == [True, True]
+    listed = [item for gpu in GPUS[2:] for item in (on_bus(gpu), observe("nvml", gpu, {"a": 1}))]
+    one = observe("nvml", "gpu/0000:0a:00", {"a": 1})
+    result = bound_and_lost(nvml_counts(hidden=1), on_bus(GPUS[0]), on_bus(GPUS[1]), *listed, one)
+    assert [result[gpu][1] for gpu in GPUS] == [True, True, False, False]
+
+
+@pytest.mark.parametrize(("listed", "is_known"), [(3, True), (2, False), (1, False), (0, False)])
+def test_it_is_unknown_whether_gpus_are_lost_that_nvml_omits_at_once(listed: int, is_known: bool) -> None:
+    seen = [observe("nvml", gpu, {"a": 1}) for gpu in GPUS[:listed]]
+    latest = machine(READY, *map(on_bus, GPUS), *seen)
+    node = derived(latest, *DERIVATIONS)["node"]
+    assert node["nvml.gpus_listed"] == listed
+    assert node["nvml.gpus_omitted"] == (0 if is_known else 4 - listed)
+    assert gpus(latest)[GPUS[3]].get("gpu.lost") == (True if is_known else None)
+    reasons = unread(latest, *DERIVATIONS).get(GPUS[3], {})
+    assert reasons.get("gpu.lost") == (
+        None if is_known else f"NVML lists only {listed} of 4 GPUs, without an error"
+    )
+
+
+def test_only_gpu_of_a_node_is_not_lost_because_nvml_lists_none() -> None:
+    latest = machine(READY, on_bus(GPUS[0]))
+    assert gpus(latest) == {GPUS[0]: {"gpu.bound": True}}
+    assert derived(latest, *DERIVATIONS)["node"]["nvml.gpus_omitted"] == 1
+
+
+def test_gpus_that_nvml_calls_lost_are_lost_together() -> None:
+    latest = machine(nvml_counts(refused=4, error="GPU_IS_LOST"), *map(on_bus, GPUS))
+    assert [gpus(latest)[gpu]["gpu.lost"] for gpu in GPUS] == [True] * 4
+    assert derived(latest, *DERIVATIONS)["node"]["nvml.gpus_omitted"] == 0
 
 
 @pytest.mark.parametrize(
