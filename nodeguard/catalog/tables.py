@@ -34,6 +34,10 @@ if TYPE_CHECKING:
 _TARGET_GROUPS = {"gpu": "pci", "nvswitch": "pci", "pci": "pci", "port": "dev", "disk": "dev", "dimm": "dimm"}
 
 
+# Parts that patterns share, by their name in kmsg.yaml.
+_SHARED = {"{nvrm}": r"NVRM:? (?:GPU\d+ )?(?:\w+: )?"}
+
+
 class _PatternRow(Struct, forbid_unknown_fields=True):
     id: str
     signal: str
@@ -56,15 +60,24 @@ def load_log_patterns(folder: Path | Traversable) -> tuple[LogPattern, ...]:
     for index, row in enumerate(rows):
         _check_examples(document, index, row)
     return tuple(
-        LogPattern(row.id, row.hint, row.pattern, row.signal, row.target, row.description, row.examples[0])
+        LogPattern(
+            row.id, row.hint, _expanded(row.pattern), row.signal, row.target, row.description, row.examples[0]
+        )
         for row in rows
     )
+
+
+def _expanded(pattern: str) -> str:
+    """Return a pattern with the parts that it shares with others."""
+    for name, expression in _SHARED.items():
+        pattern = pattern.replace(name, expression)
+    return pattern
 
 
 def _check_examples(document: YamlDocument, at: int, row: _PatternRow) -> None:
     """Refuse a pattern that does not fit its target kind, its examples or its near misses."""
     try:
-        expression = re.compile(row.pattern)
+        expression = re.compile(_expanded(row.pattern))
     except re.error as error:
         raise document.error((at, "pattern"), f"is no expression: {error}", "correct it") from None
     group = _TARGET_GROUPS.get(row.target)
