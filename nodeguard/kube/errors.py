@@ -24,19 +24,33 @@ class ApiError(Exception):
     status: HTTP status code, 0 where the server could not be reached or did not respond in time. reason: one
     word in CamelCase, as Kubernetes has them (`Conflict`, `Expired`); for status 0 `Unreachable`, `Timeout`
     or `Access`. message: one sentence for operators. retry_after: seconds after which the server accepts a
-    retry, None where it names no delay.
+    retry, None where it names no delay. fields: paths of the invalid fields, such as
+    `status.symptoms[0].check`.
     """
 
-    def __init__(self, status: int, reason: str, message: str, retry_after: float | None = None) -> None:
+    def __init__(
+        self,
+        status: int,
+        reason: str,
+        message: str,
+        retry_after: float | None = None,
+        fields: tuple[str, ...] = (),
+    ) -> None:
         super().__init__(message)
         self.status = status
         self.reason = reason
         self.message = message
         self.retry_after = retry_after
+        self.fields = fields
+
+
+class _Cause(Struct):
+    field: str = ""
 
 
 class _Details(Struct):
     retryAfterSeconds: float = 0.0  # noqa: N815
+    causes: list[_Cause] = []
 
 
 class ApiStatus(Struct):
@@ -68,7 +82,8 @@ def status_error(code: int, status: ApiStatus, retry_after: str, phrase: str, re
     seconds = float(retry_after) if retry_after.isascii() and retry_after.isdigit() else None
     if seconds is None and status.details is not None and status.details.retryAfterSeconds > 0:
         seconds = status.details.retryAfterSeconds
-    return ApiError(code, status.reason or phrase.replace(" ", ""), message, seconds)
+    fields = tuple(cause.field for cause in status.details.causes) if status.details is not None else ()
+    return ApiError(code, status.reason or phrase.replace(" ", ""), message, seconds, fields)
 
 
 def affects_all_requests(error: ApiError) -> bool:

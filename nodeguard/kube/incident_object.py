@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from math import ceil
-from typing import Any
+from typing import Annotated, Any, Final
 
 import msgspec
-from msgspec import Struct, field
+from msgspec import Meta, Struct, field
 from msgspec.structs import replace
 
 from nodeguard.fleet.incidents.events import mark_message
@@ -24,11 +24,11 @@ from nodeguard.model.incident import (
 from nodeguard.model.instant import parse_or_zero, rfc3339
 from nodeguard.model.mark import Mark
 
-API_VERSION = "nodeguard.dev/v1alpha1"
+VERSION = "v1alpha1"
+API_VERSION = f"nodeguard.dev/{VERSION}"
 KIND = "NodeIncident"
 
-# Limits of an object, in characters and in items, far below those of a cluster. The CustomResourceDefinition
-# has the same ones.
+# Limits of an object, in characters and in items, far below those of a cluster.
 MAX_NAME = 256
 MAX_MESSAGE = 1024
 MAX_DETAIL = 4096
@@ -37,17 +37,42 @@ MAX_EVIDENCE = 5
 MAX_LINE = 512
 MAX_JOBS = 16
 MAX_FAULT_CLASSES = 32
+MAX_CONDITIONS = 8
+
+
+# The types of fields, with the keywords of the CustomResourceDefinition. Decoding ignores these: an object
+# that another version wrote within wider limits is valid.
+def _schema(**keywords: Any) -> Meta:
+    return Meta(extra_json_schema=keywords)
+
+
+_Name = Annotated[str, _schema(maxLength=MAX_NAME)]
+_Line = Annotated[str, _schema(maxLength=MAX_LINE)]
+_Message = Annotated[str, _schema(maxLength=MAX_MESSAGE)]
+_Time = Annotated[str, _schema(format="date-time")]
+_Count = Annotated[int, _schema(minimum=0)]
+_Generation = Annotated[int, _schema(minimum=0, format="int64")]
+_Health = Annotated[str, _schema(enum=[*Health])]
+_Action = Annotated[str, _schema(enum=[*Action])]
+_Mark = Annotated[str, _schema(enum=[*Mark])]
+
+# An incident in its grace period is not recorded, and `Advised` is the state without a cluster.
+_UNWRITTEN_STATES: Final = frozenset({IncidentState.PENDING, IncidentState.ADVISED})
+_State = Annotated[str, _schema(enum=[state for state in IncidentState if state not in _UNWRITTEN_STATES])]
+
+# An operator's text: one line.
+_NoteKeywords: Final = {"maxLength": MAX_NAME, "pattern": r"^[^\x00-\x1f\x7f]*$"}
 
 # States in which the mark is set.
 _MARKED_STATES = frozenset({*GRANTED_STATES, IncidentState.RECOVERING})
 
 
 class _Symptom(Struct, frozen=True, omit_defaults=True):
-    check: str
-    target: str
-    health: str = ""
-    message: str = ""
-    evidence: tuple[str, ...] = ()
+    check: _Name
+    target: _Name
+    health: _Health = ""
+    message: _Line = ""
+    evidence: Annotated[tuple[_Line, ...], _schema(maxItems=MAX_EVIDENCE)] = ()
 
 
 class StatusCondition(Struct, frozen=True, rename="camel"):
@@ -56,19 +81,19 @@ class StatusCondition(Struct, frozen=True, rename="camel"):
     Types: `Active`, until the incident is resolved; `Marked`, while its mark is set.
     """
 
-    type: str
-    status: str
-    reason: str
-    last_transition_time: str
-    message: str = ""
-    observed_generation: int = 0
+    type: Annotated[str, _schema(maxLength=316)]
+    status: Annotated[str, _schema(enum=["True", "False", "Unknown"])]
+    reason: Annotated[str, _schema(minLength=1, maxLength=1024)]
+    last_transition_time: _Time
+    message: Annotated[str, _schema(maxLength=32768)] = ""
+    observed_generation: _Generation = 0
 
 
 class _Confinement(Struct, frozen=True):
     """The confinement of a suppressed check, with `since` as a timestamp."""
 
-    since: str
-    nodes: int = 0
+    since: _Time
+    nodes: _Count = 0
 
 
 class _DiagnosisRecord(Struct, frozen=True, rename="camel"):
@@ -77,11 +102,11 @@ class _DiagnosisRecord(Struct, frozen=True, rename="camel"):
     None removes an earlier timestamp in a merge patch.
     """
 
-    fault_classes: tuple[str, ...] = ()
-    window_seconds: int = 0
-    nodes: int = 0
-    recovering_since: str | None = None
-    first_vote: str | None = None
+    fault_classes: Annotated[tuple[_Name, ...], _schema(maxItems=MAX_FAULT_CLASSES)] = ()
+    window_seconds: _Count = 0
+    nodes: _Count = 0
+    recovering_since: _Time | None = None
+    first_vote: _Time | None = None
 
 
 class IncidentStatus(Struct, frozen=True, rename="camel"):
@@ -91,36 +116,36 @@ class IncidentStatus(Struct, frozen=True, rename="camel"):
     observed_generation: generation of the spec that nodeguard has processed.
     """
 
-    subject: str = ""
-    node: str = ""
-    node_uid: str = field(name="nodeUID", default="")
-    domain: str = ""
-    target: str = ""
-    scope: str = ""
-    component: str = ""
-    cause: str = ""
-    fault_class: str = ""
-    health: str = ""
-    state: str = ""
-    action: str = ""
-    message: str = ""
-    detail: str = ""
-    symptoms: tuple[_Symptom, ...] = ()
-    first_seen: str = ""
-    last_transition_time: str = ""
-    resolved_at: str = ""
-    occurrences: int = 0
-    parent: str = ""
-    budget: str = ""
-    mark: str = ""
-    highest_health: str = ""
+    subject: _Name = ""
+    node: _Name = ""
+    node_uid: _Name = field(name="nodeUID", default="")
+    domain: _Name = ""
+    target: _Name = ""
+    scope: _Name = ""
+    component: _Name = ""
+    cause: _Name = ""
+    fault_class: _Name = ""
+    health: _Health = ""
+    state: _State = ""
+    action: _Action = ""
+    message: _Message = ""
+    detail: Annotated[str, _schema(maxLength=MAX_DETAIL)] = ""
+    symptoms: Annotated[tuple[_Symptom, ...], _schema(maxItems=MAX_SYMPTOMS)] = ()
+    first_seen: _Time = ""
+    last_transition_time: _Time = ""
+    resolved_at: _Time = ""
+    occurrences: _Count = 0
+    parent: _Name = ""
+    budget: _Name = ""
+    mark: _Mark = ""
+    highest_health: _Health = ""
     confinement: _Confinement | None = None
     diagnosis: _DiagnosisRecord | None = None
-    jobs: tuple[str, ...] = ()
-    jobs_omitted: int = 0
+    jobs: Annotated[tuple[_Name, ...], _schema(maxItems=MAX_JOBS)] = ()
+    jobs_omitted: _Count = 0
     injected: bool = False
-    conditions: tuple[StatusCondition, ...] = ()
-    observed_generation: int = 0
+    conditions: Annotated[tuple[StatusCondition, ...], _schema(maxItems=MAX_CONDITIONS)] = ()
+    observed_generation: _Generation = 0
 
 
 class _Meta(Struct):
@@ -131,18 +156,20 @@ class _Meta(Struct):
 
 
 class _Clear(Struct):
-    by: str = ""
-    at: str = ""
+    by: Annotated[str, _schema(minLength=1, **_NoteKeywords)] = ""
+    at: _Time = ""
 
 
-class _Spec(Struct):
-    acknowledged: str = ""
+class IncidentSpec(Struct):
+    """Operators' decisions on an object."""
+
+    acknowledged: Annotated[str, _schema(**_NoteKeywords)] = ""
     clear: _Clear | None = None
 
 
 class _Object(Struct):
     metadata: _Meta
-    spec: _Spec = field(default_factory=_Spec)
+    spec: IncidentSpec = field(default_factory=IncidentSpec)
     status: IncidentStatus = IncidentStatus()
 
 
@@ -229,7 +256,9 @@ def observed_status(desired: IncidentStatus, current: IncidentStatus, generation
 
 
 def to_incident(observed: ObservedIncident) -> Incident | None:
-    """Return the incident that an object describes; None if it has no status yet."""
+    """Return the incident that an object describes; None if it has no status yet, or one without health or
+    state. A cluster may refuse values of other fields, see `stored_fields`.
+    """
     status = observed.status
     try:
         return Incident(
@@ -246,12 +275,16 @@ def to_incident(observed: ObservedIncident) -> Incident | None:
             scope=status.scope,
             component=status.component,
             fault_class=status.fault_class,
-            action=Action(status.action),
+            action=Action(status.action or Action.NONE),
             message=status.message,
             detail=status.detail,
             symptoms=tuple(
                 Symptom(
-                    symptom.check, symptom.target, Health(symptom.health), symptom.message, symptom.evidence
+                    symptom.check,
+                    symptom.target,
+                    Health(symptom.health or Health.OK),
+                    symptom.message,
+                    symptom.evidence,
                 )
                 for symptom in status.symptoms
             ),
@@ -302,8 +335,8 @@ def new_object(name: str) -> dict[str, Any]:
     return {"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": name}, "spec": {}}
 
 
-def status_patch(status: IncidentStatus) -> dict[str, Any]:
-    """Return the merge patch that replaces an object's status."""
+def status_patch(status: IncidentStatus | Mapping[str, Any]) -> dict[str, Any]:
+    """Return the merge patch that replaces an object's status. A value of None removes the field."""
     return {"status": {name: value or None for name, value in msgspec.to_builtins(status).items()}}
 
 

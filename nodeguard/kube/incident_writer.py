@@ -19,6 +19,7 @@ from nodeguard.kube.incident_object import (
     status_patch,
     to_incident,
 )
+from nodeguard.kube.stored_fields import StoredFields
 from nodeguard.kube.watch import Watch, WatchHandler
 from nodeguard.kube.write_queue import ConflictError, WriteQueue
 from nodeguard.model.incident import Incident, IncidentState, OperatorDecision
@@ -50,6 +51,7 @@ class IncidentWriter:
         self._names: dict[str, str] = {}  # by uid
         self._incidents: dict[str, Incident] = {}  # by name, as of the last `set_desired`
         self._desired: dict[str, IncidentStatus] = {}
+        self._stored_fields = StoredFields()
         self._is_synced = False
 
     def set_desired(self, incidents: Iterable[Incident], now: float) -> None:
@@ -101,6 +103,7 @@ class IncidentWriter:
         name = self._names.pop(uid)
         if (observed := self._observed.get(name)) is not None and observed.uid == uid:
             del self._observed[name]
+            self._stored_fields.forget(name)
             self._compare(name)
 
     def synced(self) -> None:
@@ -113,7 +116,7 @@ class IncidentWriter:
         desired, observed = self._desired.get(name), self._observed.get(name)
         if desired is None or (observed is None and desired.state == IncidentState.RESOLVED):
             return
-        if observed is not None and _is_written(observed, desired):
+        if observed is not None and self._is_written(observed, desired):
             self._queue.drop(("incident", name))
         else:
             self._queue.put(("incident", name), (name, desired), self._write)
@@ -121,8 +124,10 @@ class IncidentWriter:
     async def _write(self, change: tuple[str, IncidentStatus]) -> None:
         name, desired = change
         observed = self._observed.get(name)
-        if observed is not None and _is_written(observed, desired):
+        if observed is not None and self._is_written(observed, desired):
             return
+        # A value that the server refused before may be permitted now.
+        self._stored_fields.forget(name)
         if observed is None:
             current, decision, generation = IncidentStatus(), OperatorDecision(name), await self._create(name)
         else:
@@ -134,8 +139,7 @@ class IncidentWriter:
                 await self._client.write("PATCH", f"{PATH}/{name}", {"spec": {"clear": None}})
                 decision, generation = replace(decision, clear=""), generation + 1
             status = observed_status(desired, current, generation)
-            response = await self._client.write("PATCH", f"{PATH}/{name}/status", status_patch(status))
-            answer = decode_incident(response)
+            answer = await self._write_status(name, status)
         except ApiError as error:
             if error.status != 404:
                 raise
@@ -147,6 +151,21 @@ class IncidentWriter:
             self._observed[name] = replace(answer, decision=decision, generation=generation)
             self._names[answer.uid] = name
 
+    async def _write_status(self, name: str, status: IncidentStatus) -> ObservedIncident:
+        """Write a status, without what the served definition refuses. Returns the object in the response."""
+        while True:
+            content = self._stored_fields.to_send(name, status)
+            try:
+                response = await self._client.write("PATCH", f"{PATH}/{name}/status", status_patch(content))
+            except ApiError as error:
+                is_invalid = error.status == 422
+                if is_invalid and self._stored_fields.record_refusal(name, content, error.fields):
+                    continue
+                raise
+            answer = decode_incident(response)
+            self._stored_fields.record_response(content, answer.status)
+            return answer
+
     async def _create(self, name: str) -> int:
         """Create an object and return its generation; 0 if it exists already."""
         try:
@@ -155,6 +174,10 @@ class IncidentWriter:
             if error.status != 409:
                 raise
             return 0
+
+    def _is_written(self, observed: ObservedIncident, desired: IncidentStatus) -> bool:
+        status = observed_status(desired, observed.status, observed.generation)
+        return self._stored_fields.is_stored(observed.name, observed.status, status)
 
     def _delete_old(self, now: float) -> None:
         resolved = [item for item in self._observed.values() if item.status.state == IncidentState.RESOLVED]
@@ -178,10 +201,6 @@ class IncidentWriter:
 
 def _is_newer(before: ObservedIncident, after: ObservedIncident) -> bool:
     return before.uid == after.uid and version_number(before.version) > version_number(after.version)
-
-
-def _is_written(observed: ObservedIncident, desired: IncidentStatus) -> bool:
-    return observed.status == observed_status(desired, observed.status, observed.generation)
 
 
 def _is_reopened(current: IncidentStatus, desired: IncidentStatus) -> bool:
