@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from nodeguard.doctor.cluster_objects import ClusterNode, ClusterObjects, Workload
 from nodeguard.doctor.diagnostics import Diagnostic, failed, passed, skipped, warning
 from nodeguard.doctor.neighbours import check_neighbours
 from nodeguard.fleet.state.topology.label_schemes import BUILT_IN
 from nodeguard.fleet_api.text.phrases import first_names
+from nodeguard.kube.incident_schema import (
+    REMEDY,
+    FieldSchema,
+    missing_from,
+    unknown_to_this_version,
+)
 
 AGENT, AGGREGATOR = "nodeguard-agent", "nodeguard-aggregator"
 
@@ -24,10 +30,7 @@ def topology_keys() -> frozenset[str]:
 def check_cluster(objects: ClusterObjects, topology_labels: frozenset[str]) -> Iterator[Diagnostic]:
     """Check a cluster. topology_labels: label keys that place a Node in a failure domain."""
     yield _version(objects.minor_version)
-    if objects.has_incidents:
-        yield passed("NodeIncidents", "the custom resource is defined")
-    else:
-        yield failed("NodeIncidents", "the custom resource is not defined", "install or upgrade the chart")
+    yield _incidents(objects.incident_fields)
     yield _pods("aggregator", AGGREGATOR, objects.namespace, objects.deployments)
     yield _pods("agents", AGENT, objects.namespace, objects.daemonsets)
     yield _rights(objects.missing_rights)
@@ -40,6 +43,19 @@ def _version(minor: int) -> Diagnostic:
         return passed("version", f"Kubernetes 1.{minor}")
     remedy = f"upgrade to 1.{_MIN_MINOR} or newer: before, the tokens of pods name no Node"
     return failed("version", f"Kubernetes 1.{minor}", remedy)
+
+
+def _incidents(served: Mapping[str, FieldSchema] | None) -> Diagnostic:
+    """Compare the served schema of NodeIncidents with that of this version."""
+    name = "NodeIncidents"
+    if served is None:
+        return failed(name, "the custom resource is not defined", "install or upgrade the chart")
+    if differences := tuple(missing_from(served)):
+        message = f"incidents are stored without some data: {'; '.join(differences)}"
+        return warning(name, message, REMEDY)
+    if newer := unknown_to_this_version(served):
+        return passed(name, f"the custom resource is newer than this version: it adds {', '.join(newer)}")
+    return passed(name, "the custom resource is defined, with the schema of this version")
 
 
 def _pods(name: str, workload: str, namespace: str, workloads: Iterable[Workload]) -> Diagnostic:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
+from nodeguard.kube.incident_schema import FieldSchema
 from nodeguard.model.node import Taint
 
 
@@ -66,16 +67,17 @@ class ConfigTexts(Struct, frozen=True):
 
 
 class ClusterObjects(Struct, frozen=True):
-    """The objects of a cluster. has_incidents: whether NodeIncidents are defined. missing_rights: of the
-    aggregator; None if this user may not ask. namespace: of nodeguard. cronjobs: of all namespaces;
-    descheduler is installed as one. has_locations: whether the policy has node locations or labels of
-    topologies. descheduler_policies, monitor_configs: of the ConfigMaps beside descheduler and beside
-    node-problem-detector.
+    """The objects of a cluster. missing_rights: of the aggregator; None if this user may not ask. namespace:
+    of nodeguard. cronjobs: of all namespaces; descheduler is installed as one. has_locations: whether the
+    policy has node locations or labels of topologies. descheduler_policies, monitor_configs: of the
+    ConfigMaps beside descheduler and beside node-problem-detector.
     """
 
     namespace: str
     minor_version: int
-    has_incidents: bool
+    incident_fields: Mapping[str, FieldSchema] | None
+    """The served schema of NodeIncidents by path; None if they are not defined."""
+
     daemonsets: tuple[Workload, ...]
     deployments: tuple[Workload, ...]
     cronjobs: tuple[Workload, ...]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Iterable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct, field
@@ -20,6 +20,8 @@ from nodeguard.doctor.cluster_objects import (
 from nodeguard.doctor.neighbours import DESCHEDULER, MONITOR
 from nodeguard.kube.client import ApiClient, Query
 from nodeguard.kube.errors import ApiError
+from nodeguard.kube.incident_object import VERSION
+from nodeguard.kube.incident_schema import FieldSchema, schema_fields
 from nodeguard.model.node import Taint
 
 # Objects of one page of a list, and seconds for a request.
@@ -121,6 +123,24 @@ class _ConfigMap(Struct):
     data: dict[str, str] = {}
 
 
+class _DefinitionSchema(Struct):
+    root: dict[str, Any] = field(name="openAPIV3Schema", default_factory=dict)
+
+
+class _DefinitionVersion(Struct):
+    name: str
+    served: bool = False
+    schema: _DefinitionSchema = field(default_factory=_DefinitionSchema)
+
+
+class _DefinitionSpec(Struct):
+    versions: list[_DefinitionVersion] = []
+
+
+class _Definition(Struct):
+    spec: _DefinitionSpec = field(default_factory=_DefinitionSpec)
+
+
 class _Version(Struct):
     minor: str = ""
 
@@ -158,7 +178,7 @@ async def read_cluster(client: ApiClient, namespace: str) -> ClusterObjects:
     return ClusterObjects(
         namespace=namespace,
         minor_version=await _minor_version(client),
-        has_incidents=await _exists(client, "nodeincidents.nodeguard.dev"),
+        incident_fields=await _incident_fields(client),
         daemonsets=tuple(daemonsets),
         deployments=tuple(deployments),
         cronjobs=tuple(jobs),
@@ -226,15 +246,17 @@ async def _minor_version(client: ApiClient) -> int:
     return int(digits[0]) if digits else 0
 
 
-async def _exists(client: ApiClient, name: str) -> bool:
-    path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}"
+async def _incident_fields(client: ApiClient) -> dict[str, FieldSchema] | None:
+    """Return the served schema of NodeIncidents by path; None if the version is not served."""
+    path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/nodeincidents.nodeguard.dev"
     try:
-        await client.request("GET", path, timeout=_TIMEOUT)
+        definition = _decode(await client.request("GET", path, timeout=_TIMEOUT), _Definition, path)
     except ApiError as error:
         if error.status == 404:
-            return False
+            return None
         raise
-    return True
+    served = (item for item in definition.spec.versions if item.served and item.name == VERSION)
+    return next((schema_fields(item.schema.root) for item in served), None)
 
 
 async def _has_locations(client: ApiClient, namespace: str) -> bool:

@@ -18,13 +18,14 @@ from nodeguard.doctor.cluster_objects import (
 )
 from nodeguard.doctor.cluster_reader import RIGHTS
 from nodeguard.doctor.diagnostics import Diagnostic
+from nodeguard.kube.incident_schema import FieldSchema, own_fields
 from tests.paths import ROOT
 
 EXISTS = (TolerationSpec(operator="Exists"),)
 HEALTHY = ClusterObjects(
     namespace="nodeguard",
     minor_version=33,
-    has_incidents=True,
+    incident_fields=own_fields(),
     daemonsets=(
         Workload("nodeguard", "nodeguard-agent", desired=2, ready=2),
         Workload("gpu-operator", "nvidia-dcgm-exporter", tolerations=EXISTS),
@@ -53,7 +54,7 @@ def test_a_correct_installation_passes() -> None:
     ("changes", "name", "status", "text"),
     [
         ({"minor_version": 29}, "version", "failed", "1.29"),
-        ({"has_incidents": False}, "NodeIncidents", "failed", "not defined"),
+        ({"incident_fields": None}, "NodeIncidents", "failed", "not defined"),
         ({"deployments": ()}, "aggregator", "failed", "there is no nodeguard-aggregator"),
         (
             {"deployments": (Workload("ops", "nodeguard-aggregator", desired=2, ready=2),)},
@@ -72,6 +73,35 @@ def test_a_fault_is_found_with_its_remedy(changes: dict[str, Any], name: str, st
     result = check(**changes)[name]
     assert (result.status.value, text in result.message) == (status, True), result
     assert bool(result.remedy) == (status in {"warning", "failed"})
+
+
+def test_a_definition_of_an_older_version_is_named_field_by_field() -> None:
+    served = own_fields()
+    for path in [path for path in served if path.startswith("status.diagnosis")]:
+        del served[path]
+    del served["status.jobsOmitted"]
+    served["status.state"] = replace(served["status.state"], values=frozenset({"Open", "Resolved"}))
+    served["status.message"] = FieldSchema("string", limits={"maxLength": 80})
+    served["status.jobs[]"] = FieldSchema("integer")
+    result = check(incident_fields=served)["NodeIncidents"]
+    assert result.status.value == "warning"
+    assert set(result.message.removeprefix("incidents are stored without some data: ").split("; ")) == {
+        "status.diagnosis is missing",
+        "status.jobsOmitted is missing",
+        "status.state refuses DryRun, Marked, Recovering, Withheld",
+        "status.message has maxLength 80 instead of 1024",
+        "status.jobs[] is of type integer instead of string",
+    }
+    assert "crd-nodeincidents.yaml" in result.remedy
+
+
+def test_a_definition_of_a_newer_version_loses_nothing() -> None:
+    served = {**own_fields(), "status.rack": FieldSchema("string")}
+    state = served["status.state"]
+    served["status.state"] = replace(state, values=state.values | {"Draining"})
+    served["status.message"] = FieldSchema("string", limits={"maxLength": 4096})
+    result = check(incident_fields=served)["NodeIncidents"]
+    assert (result.status.value, "status.rack" in result.message) == ("passed", True)
 
 
 def test_the_shipped_roles_grant_the_rights_that_are_checked() -> None:

@@ -16,6 +16,7 @@ from nodeguard.doctor.cluster_objects import (
 )
 from nodeguard.doctor.diagnostics import Diagnostic
 from nodeguard.doctor.neighbours import TAINTS, check_neighbours
+from nodeguard.kube.incident_schema import own_fields
 from nodeguard.model.node import Taint
 
 AUTOSCALER = Workload("kube-system", "cluster-autoscaler", words=("./cluster-autoscaler", "--v=4"))
@@ -25,7 +26,7 @@ POOLED = replace(MARKED, labels={"karpenter.sh/nodepool": "gpus"})
 EMPTY = ClusterObjects(
     namespace="nodeguard",
     minor_version=33,
-    has_incidents=True,
+    incident_fields=own_fields(),
     daemonsets=(),
     deployments=(),
     cronjobs=(),
