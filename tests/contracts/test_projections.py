@@ -1,0 +1,411 @@
+"""Every field of a finding, an incident, a mark's cause and a degraded domain arrives where it is projected.
+
+A field that does not arrive has its reason in `omitted`; one that is listed there and arrives fails, too.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import msgspec
+import pytest
+from msgspec import Struct
+from msgspec.structs import replace
+
+from nodeguard.aggregator.notifications.formats import notification_of
+from nodeguard.cli.render.verdict_json import finding_output
+from nodeguard.fleet.decide.domain_decision import DomainDecision
+from nodeguard.fleet.diagnosis.results import DegradedDomain, degraded_message
+from nodeguard.fleet.incidents.domain_incidents import domain_incident
+from nodeguard.fleet.state.node_marks import decode_record, encode_record
+from nodeguard.fleet_api.domain import describe_domain
+from nodeguard.fleet_api.incident import describe_incident, list_incidents
+from nodeguard.fleet_api.marks import marks_of_node
+from nodeguard.fleet_api.node import describe_node
+from nodeguard.fleet_api.service_state import ServiceState
+from nodeguard.kube.incident_object import decode_incident, incident_status, to_incident
+from nodeguard.model.finding import DataStatus, Finding, Health, Verdict
+from nodeguard.model.incident import Incident, IncidentState
+from nodeguard.model.instant import Instant
+from nodeguard.model.mark import STATE_ANNOTATION, Charge, DegradedMark, Mark, MarkCause, MarkRecord
+from nodeguard.wire.encoding import decode_message, encode
+from nodeguard.wire.report import Report
+from nodeguard.wire.report_builder import NodeFacts, build_report
+from tests.contracts.filled import Pair, filled, leaves
+from tests.fleet.scene import Fleet
+
+GPU, OTHER = "gpu/0000:01:00", "gpu/0000:02:00"
+SERVICE = ServiceState("replica-0", is_leader=True, started=9_000.0)
+NODE = "node-0"
+NOW = Instant(2_000_000_000.0, 1_000.0, "boot")
+
+
+@dataclass(frozen=True)
+class Projection:
+    """A projection of a struct. names: of fields with another name in it. omitted: fields that it leaves out,
+    with the reason.
+    """
+
+    name: str
+    source: type[Struct]
+    project: Callable[[Any], object]
+    names: Mapping[str, str] = field(default_factory=dict)
+    omitted: Mapping[str, str] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+# Fields with a limited set of values.
+VALUES: dict[type[Struct], dict[str, Pair]] = {
+    Finding: {"target": (GPU, OTHER), "targets[]": (f"{GPU}/nvlink/1", f"{GPU}/nvlink/2")},
+    Incident: {
+        "uid": ("uid-0", "uid-1"),
+        "node": ("node-0", "node-1"),
+        "target": (GPU, OTHER),
+        "state": (IncidentState.MARKED, IncidentState.OPEN),
+    },
+    MarkCause: {"target": (GPU, OTHER), "targets[]": (f"{GPU}/nvlink/1", f"{GPU}/nvlink/2")},
+    DegradedMark: {"domain": ("rack/r0", "rack/r1"), "name": ("rack/r2", "rack/r3")},
+    DegradedDomain: {
+        "name": ("rack/r2", "rack/r3"),
+        "domain": ("rack/r0", "rack/r1"),
+        "fault_classes[]": ("link", "thermal"),
+        "voters[]": ("uid-0", "uid-1"),
+        "moved[]": ("uid-2", "uid-3"),
+        "since": (9_000.0, 9_100.0),
+        "began": (8_000.0, 8_100.0),
+        "recovering_since": (9_200.0, 9_300.0),
+        "within": (60.0, 120.0),
+        "restored": (False, True),
+    },
+}
+
+
+def report_of(finding: Finding) -> Report:
+    """The report of a finding, as the aggregator decodes it."""
+    verdict = Verdict(Health.FATAL, DataStatus.FRESH, (finding,))
+    facts = NodeFacts(NODE, "1", "c", {finding.check: ("rack",)})
+    report = decode_message(encode(build_report(verdict, NOW, facts, 2)))
+    assert isinstance(report, Report)
+    return report
+
+
+def fleet_with(finding: Finding) -> Fleet:
+    """A fleet in which a node reports a finding."""
+    fleet = Fleet(4)
+    fleet.reports["uid-0"] = report_of(finding)
+    fleet.planner.record_report("uid-0", fleet.reports["uid-0"], fleet.now)
+    fleet.plan()
+    return fleet
+
+
+def finding_view(finding: Finding) -> object:
+    fleet = fleet_with(finding)
+    view = describe_node(fleet.planner, SERVICE, NODE, fleet.now)
+    assert view is not None
+    return view.findings[0]
+
+
+def incident_of(finding: Finding) -> object:
+    """The object of a finding's incident."""
+    [incident] = fleet_with(finding).planner.all_incidents()
+    return incident_status(incident)
+
+
+def through_cluster(incident: Incident) -> Incident:
+    """An incident that was written to its object, and read again."""
+    metadata = {"name": incident.name, "uid": "u", "resourceVersion": "7"}
+    body = {"metadata": metadata, "status": incident_status(incident)}
+    restored = to_incident(decode_incident(msgspec.json.encode(body)))
+    assert restored is not None
+    return restored
+
+
+def fleet_with_incident(incident: Incident) -> Fleet:
+    fleet = Fleet(4)
+    fleet.planner.incidents[incident.uid] = {incident.name: incident}
+    return fleet
+
+
+def incident_view(incident: Incident) -> object:
+    fleet = fleet_with_incident(incident)
+    return describe_incident(fleet.planner, SERVICE, incident.name, fleet.now)
+
+
+def incident_summary(incident: Incident) -> object:
+    fleet = fleet_with_incident(incident)
+    [summary] = list_incidents(fleet.planner, SERVICE, fleet.now, frozenset(IncidentState)).incidents
+    return summary
+
+
+def through_annotation(record: MarkRecord) -> MarkRecord:
+    restored = decode_record(encode_record(record))
+    assert restored is not None
+    return restored
+
+
+def marked_fleet(record: MarkRecord) -> Fleet:
+    fleet = Fleet(4)
+    fleet.change(0, annotations={STATE_ANNOTATION: encode_record(record)})
+    return fleet
+
+
+def record_of(cause: MarkCause) -> MarkRecord:
+    return MarkRecord((cause,), Charge(cause.check, Mark.QUARANTINE, 0.0))
+
+
+def mark_view(record: MarkRecord) -> object:
+    fleet = marked_fleet(record)
+    [view] = marks_of_node(fleet.planner, "uid-0", fleet.now)
+    return view
+
+
+def incident_of_mark(cause: MarkCause) -> object:
+    """The object of the incident of a mark, on a node that reports no finding."""
+    fleet = marked_fleet(record_of(cause))
+    fleet.plan()
+    [incident] = fleet.planner.all_incidents()
+    return incident_status(incident)
+
+
+def fleet_with_domain(degraded: DegradedDomain) -> tuple[Fleet, DomainDecision]:
+    fleet = Fleet(16)
+    evidence = degraded_message(degraded, fleet.planner.diagnosis.rule)
+    decision = DomainDecision(degraded, IncidentState.MARKED, evidence=evidence)
+    return fleet, decision
+
+
+def domain_object(degraded: DegradedDomain) -> object:
+    fleet, decision = fleet_with_domain(degraded)
+    return incident_status(domain_incident(decision, set(), lambda *_: None, fleet.now))
+
+
+def domain_after_restart(degraded: DegradedDomain) -> object:
+    """The domain that a new aggregator restores from the incident's object."""
+    fleet, decision = fleet_with_domain(degraded)
+    incident = domain_incident(decision, set(), lambda *_: None, fleet.now)
+    fleet.planner.restore_incidents([through_cluster(replace(incident, occurrences=degraded.times))])
+    fleet.plan()
+    return fleet.planner.diagnosis.degraded_domains[degraded.domain]
+
+
+def domain_view(degraded: DegradedDomain) -> object:
+    fleet, decision = fleet_with_domain(degraded)
+    planner = fleet.planner
+    cast("dict[str, DegradedDomain]", planner.diagnosis.degraded_domains)[degraded.domain] = degraded
+    cast("dict[str, DomainDecision]", planner.domain_decisions)[degraded.domain] = decision
+    return describe_domain(planner, degraded.domain, fleet.now)
+
+
+NAMED = "people name a node by its name"
+SYMPTOMS = "the incident has the symptoms"
+SUPPRESSION = "of a suppressed check, which the status shows"
+TAKEOVER = "for the next aggregator; people see the domain, the check or the job itself"
+DIAGNOSIS = [path for path, _ in leaves(Incident) if path.startswith("diagnosis.")]
+MARKS = "a restart derives it from the marks of the Nodes"
+EVIDENCE = dict.fromkeys(("size", "within", "siblings", "elsewhere", "restored"), "evidence")
+CATALOGUE = "the receiver has it in its own catalogue, by the check's name"
+PROJECTIONS = (
+    Projection(
+        "finding in report",
+        Finding,
+        lambda finding: report_of(finding).findings[0],
+        names={"since": "age", "evidence[].text": "message", "evidence[].at": "age"},
+        omitted=dict.fromkeys(("title", "remedy", "runbook"), CATALOGUE),
+    ),
+    Projection(
+        "finding in API",
+        Finding,
+        finding_view,
+        names=dict.fromkeys(("evidence[].source", "evidence[].text"), "evidence"),
+        omitted={
+            **dict.fromkeys(("title", "remedy", "runbook", "family"), CATALOGUE),
+            "evidence[].at": "the finding has its age; the agent's own output has that of each evidence",
+            "evidence[].count": "the message of the finding has the count",
+        },
+    ),
+    Projection(
+        "finding in check -o json",
+        Finding,
+        finding_output,
+        names={"evidence[].text": "reading"},
+    ),
+    Projection(
+        "finding in NodeIncident",
+        Finding,
+        incident_of,
+        names={
+            "check": "cause",
+            "since": "first_seen",
+            "evidence[].source": "evidence",
+            "evidence[].text": "evidence",
+        },
+        omitted={
+            **dict.fromkeys(("title", "remedy", "runbook", "family"), CATALOGUE),
+            "targets[]": "the message names them; there may be 64",
+            "data_status": "a finding that is not fresh changes no incident",
+            "note": "a limit of the reading, which `describe node` shows",
+            "evidence[].at": "it would change the object with every report",
+            "evidence[].count": "it would change the object with every report",
+        },
+    ),
+    Projection("incident through NodeIncident", Incident, through_cluster),
+    Projection(
+        "incident through the file of a standalone aggregator",
+        Incident,
+        lambda incident: msgspec.json.decode(msgspec.json.encode(incident), type=Incident),
+    ),
+    Projection(
+        "incident in API",
+        Incident,
+        incident_view,
+        names={"target": "resource", "first_seen": "since", "detail": "reason"},
+        omitted={
+            "uid": NAMED,
+            "parent": "the incident of the domain or check names the fault",
+            "budget": "the reason has the budget, with its current use",
+            "mark": "the marks are there in full",
+            "highest_health": "it decides only whether an incident is announced again",
+            "confinement.since": SUPPRESSION,
+            "confinement.nodes": SUPPRESSION,
+            **dict.fromkeys(DIAGNOSIS, TAKEOVER),
+        },
+    ),
+    Projection(
+        "incident in notification",
+        Incident,
+        lambda incident: notification_of(incident, "opened", incident.message, NOW.wall),
+        names={"name": "incident", "first_seen": "since", "message": "text", "occurrences": "id"},
+        omitted={
+            "uid": NAMED,
+            "last_transition": "the notification has the time of its own change",
+            "scope": "the text has it",
+            "component": "the incident has it",
+            "fault_class": "the incident has it",
+            "detail": "the text has it",
+            "symptoms[].check": SYMPTOMS,
+            "symptoms[].target": SYMPTOMS,
+            "symptoms[].health": SYMPTOMS,
+            "symptoms[].message": SYMPTOMS,
+            "symptoms[].evidence[]": SYMPTOMS,
+            "resolved_at": "the notification of the end has the time",
+            "parent": "an incident with a parent is not notified",
+            "budget": "the text has it",
+            "mark": "the text has it",
+            "highest_health": "the notification of that health was sent",
+            "confinement.since": SUPPRESSION,
+            "confinement.nodes": SUPPRESSION,
+            **dict.fromkeys(DIAGNOSIS, TAKEOVER),
+            "jobs[]": "the text has them",
+            "jobs_omitted": "the text has it",
+        },
+    ),
+    Projection(
+        "cause of a mark through the annotation",
+        MarkCause,
+        lambda cause: through_annotation(record_of(cause)).causes[0],
+    ),
+    Projection("cause of a mark in API", MarkCause, lambda cause: mark_view(record_of(cause))),
+    Projection(
+        "cause of a mark in NodeIncident",
+        MarkCause,
+        incident_of_mark,
+        names={"check": "cause", "since": "first_seen"},
+        omitted={"targets[]": "the finding names them"},
+    ),
+    Projection(
+        "degraded mark through the annotation",
+        DegradedMark,
+        lambda mark: through_annotation(MarkRecord(degraded=(mark,))).degraded[0],
+    ),
+    Projection(
+        "degraded domain in NodeIncident",
+        DegradedDomain,
+        domain_object,
+        names={**dict.fromkeys(EVIDENCE, "message"), "name": "target", "began": "first_seen"},
+        omitted={
+            "since": "the first vote tells when the fault began",
+            "voters[]": "the message has their number, and the symptoms are theirs",
+            "times": "the incident counts its occurrences",
+            **dict.fromkeys(("replaced[]", "left[]", "moved[]"), MARKS),
+        },
+    ),
+    Projection(
+        "degraded domain after a restart",
+        DegradedDomain,
+        domain_after_restart,
+        names={"recovering_since": "since"},
+        omitted={
+            "since": "a restored domain is one that recovers, or is evaluated again",
+            **dict.fromkeys(("voters[]", "within", "siblings", "elsewhere"), "the nodes are evaluated again"),
+            "size": "counted again",
+            "restored": "true",
+            **dict.fromkeys(("replaced[]", "left[]", "moved[]"), MARKS),
+        },
+    ),
+    Projection(
+        "degraded domain in API",
+        DegradedDomain,
+        domain_view,
+        names={**EVIDENCE, "name": "incident", "voters[]": "votes", "times": "times_degraded"},
+        omitted={
+            "recovering_since": "the condition of the end is there as text",
+            "replaced[]": "the decision has the marks of the parts until they are replaced",
+            "left[]": "only those that still show the fault matter, and these are members",
+            "moved[]": "they are among the members, by number",
+        },
+    ),
+)
+
+
+def cases() -> Iterator[Any]:
+    for projection in PROJECTIONS:
+        for path, _ in leaves(projection.source):
+            yield pytest.param(projection, path, id=f"{projection.name}: {path}")
+
+
+def flat(content: Any, path: str = "") -> dict[str, Any]:
+    """Return the values of a projection by path."""
+    if isinstance(content, Mapping):
+        parts = {f"{path}.{name}": value for name, value in content.items()}
+    elif isinstance(content, list):
+        parts = {f"{path}[{number}]": value for number, value in enumerate(content)}
+    else:
+        return {path: content}
+    return {below: value for name, part in parts.items() for below, value in flat(part, name).items()}
+
+
+def projected(projection: Projection, other: str = "") -> dict[str, Any]:
+    value = filled(projection.source, VALUES.get(projection.source, {}), other)
+    return flat(json.loads(msgspec.json.encode(projection.project(value))))
+
+
+def snake(name: str) -> str:
+    return re.sub(r"(?<=[a-z])([A-Z])", r"_\1", name).lower()
+
+
+@pytest.mark.parametrize(("projection", "path"), list(cases()))
+def test_a_field_arrives_or_is_left_out_on_purpose(projection: Projection, path: str) -> None:
+    first, second = projected(projection), projected(projection, path)
+    changed = {place: second.get(place) for place in first | second if first.get(place) != second.get(place)}
+    name = projection.names.get(path) or re.findall(r"\w+", path)[-1]
+    arrived = {
+        place: value for place, value in changed.items() if name in map(snake, re.findall(r"\w+", place))
+    }
+    if path in projection.omitted:
+        arrived |= {place: value for place, value in changed.items() if f"{path} two" in str(value)}
+        assert not arrived, f"{path} arrives: remove it from the list of omitted fields"
+    else:
+        assert arrived, f"{path} does not arrive as {name}; what changes: {changed}"
+
+
+@pytest.mark.parametrize("projection", PROJECTIONS, ids=str)
+def test_the_lists_name_fields_that_exist(projection: Projection) -> None:
+    fields = {path for path, _ in leaves(projection.source)}
+    assert {*projection.names, *projection.omitted} <= fields
+    assert not set(projection.names) & set(projection.omitted)
