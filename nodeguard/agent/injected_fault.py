@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 from math import isfinite
 
 from nodeguard.agent.reporting.sender import InjectionReply
-from nodeguard.judge.formatting import fill_template, format_duration, placeholders
+from nodeguard.judge.formatting import fill_template, format_duration, general_values, placeholders
 from nodeguard.model.catalogue import Catalogue
 from nodeguard.model.check import Check
 from nodeguard.model.finding import DataStatus, Evidence, Finding, Verdict
@@ -128,7 +128,6 @@ def injected_finding(
                 component = observation.component.id
     values.update(target=target_label(target), component=component, count=1)
     has_values = values.keys() >= set(placeholders(check.message))
-    names = {name: name.upper() for name in placeholders(check.remedy)}
     text = f"injected by {by} with nodeguard inject, until {rfc3339(until)}; no hardware failed"
     return Finding(
         check=check.id,
@@ -142,7 +141,7 @@ def injected_finding(
         evidence=(Evidence(SOURCE, text, since),),
         family=check.family,
         title=check.title,
-        remedy=fill_template(check.remedy, names | values, units),
+        remedy=fill_template(check.remedy, general_values(check) | values, units),
         runbook=check.runbook,
     )
 

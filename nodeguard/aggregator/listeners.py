@@ -23,6 +23,7 @@ from nodeguard.aggregator.pages.handler import PagesContext, StatusPages, serve_
 from nodeguard.aggregator.policy.reload import PolicyReloader
 from nodeguard.aggregator.service import AggregatorService
 from nodeguard.fleet_api.service_state import ServiceState
+from nodeguard.judge.formatting import general_remedy
 from nodeguard.model.catalogue import Catalogue
 from nodeguard.model.incident import OperatorDecision
 
@@ -119,7 +120,7 @@ async def serve_operators(
                 },
             )
     if options.page is not None:
-        remedies = {check.id: check.remedy for check in catalogue.checks}
+        remedies = {check.id: general_remedy(check) for check in catalogue.checks}
         pages = PagesContext(service.planner, state, current_instant, remedies, options.history)
         try:
             await stack.enter_async_context(serve_pages(options.page, StatusPages(pages)))

@@ -32,7 +32,7 @@ _REFERENCE = "https://github.com/nodeguard/nodeguard/blob/main/docs/reference/ch
 _PLACEHOLDER = re.compile(r"\{([^}]*)\}")
 
 # Placeholders of every message, besides signals and the fields of events.
-_COMMON_PLACEHOLDERS = frozenset({"target", "component", "count"})
+_COMMON_PLACEHOLDERS = frozenset({"target", "component", "count", "action"})
 
 
 class CheckFile(Struct, frozen=True):

@@ -45,13 +45,15 @@ def make_finding(
     )
     if events:
         values.update(events[-1].fields)
+    action = worst(check.action, *_event_actions(events))
+    values["action"] = action.phrase
     return Finding(
         check=check.id,
         target=target,
         component=component,
         health=check.health,
         data_status=DataStatus.FRESH,
-        action=worst(check.action, *_event_actions(events)),
+        action=action,
         since=context.to_wall_clock(since),
         message="; ".join(messages) or fill_template(check.message, values, units),
         evidence=_evidence(context),

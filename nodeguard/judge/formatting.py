@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from nodeguard.model.check import Check
+
 _PLACEHOLDER = re.compile(r"\{([a-z0-9_.~-]+)\}")
 _SIZES = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 _SYMBOLS = {"celsius": "°C", "watts": "W", "bytes": "B"}
@@ -59,6 +61,17 @@ def fill_template(template: str, values: Mapping[str, object], units: Mapping[st
         return format_value(values.get(name, "?"), unit_of(name, units))
 
     return _PLACEHOLDER.sub(replacement, template)
+
+
+def general_remedy(check: Check) -> str:
+    """Return the remedy of a check without a finding: a value is a name to fill in, as in `xid XID`."""
+    return fill_template(check.remedy, general_values(check), {})
+
+
+def general_values(check: Check) -> dict[str, str]:
+    """Return a value for each placeholder of a check's remedy: the name of the value, such as `XID`."""
+    names = {name: name.rpartition(".")[2].upper() for name in placeholders(check.remedy)}
+    return names | {"action": check.action.phrase}
 
 
 def placeholders(template: str) -> list[str]:

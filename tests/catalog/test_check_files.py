@@ -178,7 +178,7 @@ WRONG: list[tuple[dict[str, str | None], str]] = [
     ({"cleared_by": "[prayer]"}, "13: cleared_by[0]: 'prayer' is none of "),
     (
         {"message": '"{a.lvl}"'},
-        "9: message: names {a.lvl}, which is no signal and no field: name a signal, or one of component, count, ",
+        "9: message: names {a.lvl}, which is no signal and no field: name a signal, or one of action, component, ",
     ),
     (
         {"message": '"{a\\nb}"'},

@@ -1,4 +1,7 @@
-"""The remedy of a check never contradicts its action: an automation reads the action, a person the remedy."""
+"""The remedy of a check never contradicts its action: an automation reads the action, a person the remedy.
+
+It is complete without the title, the message and the action: it stands alone on a page and in a notification.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import re
 import pytest
 
 from nodeguard.cli.check_catalogue import load_catalogue
+from nodeguard.model.catalogue import RecoveryAction
 from nodeguard.model.check import Check
 from nodeguard.model.finding import Action
 
@@ -19,15 +23,15 @@ _BEGINNINGS = {
         r"(re)?start (it\b|its\b|chronyd|nvidia-|[^;.]*\b(service|container|daemon|manager)\b)|load it\b|run nvidia-"
     ),
     Action.RESET_GPU: r"reset\b",
-    Action.REBOOT_NODE: r"reboot\b|restart the (server|node)|power-cycle",
+    Action.REBOOT_NODE: r"reboot\b|power-cycle",
     Action.REPLACE_COMPONENT: r"(clean or )?replace\b|reseat\b",
     Action.CONTACT_SUPPORT: r"contact support|ask the vendor",
 }
 
 # What may come before: to free the node is a part of every action.
 _BEFORE = re.compile(
-    r"^(try to )?((drain (the node|it)( first)?|take (the )?work off [^,;]*|let [^,;]* (finish|end)[^,;]*|"
-    r"stop [^,;]*processes)(,? (and|then)|,) )?",
+    r"^(try to )?((drain( the node)?|take (the )?work off [^,;]*|let [^,;()]* (finish|end)[^,;()]*|"
+    r"stop [^,;]*(processes|work)[^,;]*)(,? (and|then)|,) )?",
     re.IGNORECASE,
 )
 _LATER = re.compile(r"\b(if|again|next maintenance)\b", re.IGNORECASE)
@@ -53,10 +57,10 @@ def begins_with(remedy: str) -> Action | None:
             "Restart the driver's container or service; reboot the node if it does not load.",
             Action.RESTART_SERVICE,
         ),
-        ("Restart the server; reseat the GPU.", Action.REBOOT_NODE),
-        ("Drain the node and reboot it; nothing else helps.", Action.REBOOT_NODE),
-        ("Take work off the GPU and reset it before anything runs on it again.", None),
-        ("Take work off the GPU and reset it; reboot the node if it goes on.", Action.RESET_GPU),
+        ("Reboot the node; reseat the GPU.", Action.REBOOT_NODE),
+        ("Drain and reboot the node; nothing else helps.", Action.REBOOT_NODE),
+        ("Stop the work on the GPU, then reset the GPU if the error returns.", None),
+        ("Stop the work on the GPU, then reset the GPU; reboot the node.", Action.RESET_GPU),
         ("Power-cycle the node first; the disk may come back.", Action.REBOOT_NODE),
         ("Look at the switch first.", None),
     ],
@@ -68,3 +72,95 @@ def test_the_first_step_of_a_remedy_is_found(remedy: str, action: Action | None)
 @pytest.mark.parametrize("check", CATALOGUE.checks, ids=lambda check: check.id)
 def test_a_remedy_begins_with_its_action_or_with_none(check: Check) -> None:
     assert begins_with(check.remedy) in {None, check.action}
+
+
+# What a remedy names for its action, in any of its sentences.
+_NAMES = {
+    Action.RESTART_WORKLOAD: r"\brestart\b",
+    Action.RESTART_SERVICE: r"\b(re)?start\b|\bload\b",
+    Action.RESET_GPU: r"\breset\b",
+    Action.REBOOT_NODE: r"\breboot the node\b|\bpower-cycle the node\b",
+    Action.REPLACE_COMPONENT: r"\breplace\b",
+    Action.CONTACT_SUPPORT: r"\bcontact support\b|\bask the network team\b|\bhave\b",
+}
+
+_PRONOUN = re.compile(
+    r"\b(it|its|itself|they|them|their|theirs|this one|that one|these|those)\b", re.IGNORECASE
+)
+_NOUN_BEFORE = re.compile(r"\b(the|a|an|all|other|NVIDIA's) \w+", re.IGNORECASE)
+
+# Words that lean on a sentence that is not there, and other words for an action that has one.
+_LEANING = re.compile(
+    r"\b(a single one|until then|(happens?|comes?) (again|back)|goes on|the action says|there)\b"
+    r"|\b(restart|reboot) the (server|machine|host|system)\b|\brestart the node\b|\bpower-cycle the (server|machine)\b",
+    re.IGNORECASE,
+)
+
+# The longest sentence, in words.
+_LONGEST = 25
+
+
+def sentences(text: str) -> list[str]:
+    """The sentences of a text."""
+    return [part for part in re.split(r"(?<=[.:])\s+", text) if part]
+
+
+def defects(remedy: str) -> list[str]:
+    """What makes a remedy unclear to a reader who sees nothing else."""
+    found = []
+    for sentence in sentences(remedy):
+        pronoun = _PRONOUN.search(sentence)
+        if pronoun and not _NOUN_BEFORE.search(sentence[: pronoun.start()]):
+            found.append(f"{pronoun[0]!r} stands for nothing that {sentence!r} names")
+        if len(sentence.split()) > _LONGEST:
+            found.append(f"{sentence!r} is too long")
+    found += [f"{match[0]!r} leans on another text" for match in _LEANING.finditer(remedy)]
+    if not re.match(r"[A-Z].*\.$", remedy):
+        found.append("is no sentence")
+    if _MODIFIED.match(remedy):
+        found.append("does not begin with what to do")
+    return found
+
+
+# Beginnings that are no step: a condition, a statement, or the name of a thing.
+_MODIFIED = re.compile(r"(if|where|when|the|a|an|one|that|this|it|in|on|for|no)\b", re.IGNORECASE)
+
+
+@pytest.mark.parametrize(
+    "remedy",
+    [
+        "A single one can wait until the node is free.",
+        "Drain it first; the label names the module.",
+        "The array has no redundancy until then.",
+        "Take work off the GPU, then do what the action says.",
+        "Restart the server.",
+        "If the error comes back, reseat the device.",
+        "Read its log for why it ends.",
+        "reboot the node",
+    ],
+)
+def test_a_remedy_that_leans_on_another_text_is_found(remedy: str) -> None:
+    assert defects(remedy)
+
+
+@pytest.mark.parametrize("check", CATALOGUE.checks, ids=lambda check: check.id)
+def test_a_remedy_is_complete_without_another_text(check: Check) -> None:
+    assert defects(check.remedy) == []
+
+
+@pytest.mark.parametrize("check", CATALOGUE.checks, ids=lambda check: check.id)
+def test_a_remedy_names_its_action(check: Check) -> None:
+    names = _NAMES.get(check.action)
+    assert names is None or "{action}" in check.remedy or re.search(names, check.remedy, re.IGNORECASE)
+
+
+@pytest.mark.parametrize("row", CATALOGUE.recovery.values(), ids=lambda row: row.name)
+def test_the_remedy_of_a_recovery_action_is_complete(row: RecoveryAction) -> None:
+    assert defects(row.remedy) == []
+
+
+def test_one_phrase_names_a_reboot() -> None:
+    texts = [response.meaning for response in CATALOGUE.responses.values()]
+    texts += [text for check in CATALOGUE.checks for text in (check.title, check.message, check.remedy)]
+    other = re.compile(r"\brestart the (physical )?(server|machine|host|node)\b", re.IGNORECASE)
+    assert [text for text in texts if other.search(text)] == []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from nodeguard.judge.formatting import format_duration, format_value
+from nodeguard.judge.formatting import format_duration, format_value, general_remedy
 from nodeguard.model.catalogue import Catalogue
 from nodeguard.model.check import (
     AllOf,
@@ -141,5 +141,5 @@ def check_facts(check: Check) -> Iterator[tuple[str, str]]:
         yield "votes in", ", ".join(check.topologies)
     if check.symptom_of:
         yield "symptom of", ", ".join(check.symptom_of)
-    yield "what to do", check.remedy
+    yield "what to do", general_remedy(check)
     yield "source", check.source

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from nodeguard.cli.render.terminal import StyledLine, StyledText, format_age, format_time
 from nodeguard.cli.scope import NOUNS
 from nodeguard.model.finding import (
+    Action,
     CounterTotal,
     DataStatus,
     Finding,
@@ -23,6 +24,16 @@ from nodeguard.model.target import NODE, target_label
 _FIELD = 12
 _SHOWN = 4
 _EVIDENCE_SHOWN = 3
+
+# The word by which a remedy names an action; a remedy may leave out the others.
+_STEMS = {
+    Action.RESTART_WORKLOAD: "restart",
+    Action.RESTART_SERVICE: "start",
+    Action.RESET_GPU: "reset",
+    Action.REBOOT_NODE: "reboot",
+    Action.REPLACE_COMPONENT: "replace",
+    Action.CONTACT_SUPPORT: "support",
+}
 
 
 class VerdictText(NamedTuple):
@@ -110,9 +121,16 @@ def _finding(finding: Finding, text: VerdictText) -> Iterator[StyledLine]:
         times = f" ({evidence.count} times)" if evidence.count > 1 else ""
         meaning = f" ({text.meanings[evidence.text]})" if evidence.text in text.meanings else ""
         yield _field("evidence", f"{evidence.source}: {_joined(evidence.text)}{meaning}{times}", "dim")
-    yield _field("action", f"{finding.action.phrase}. {finding.remedy}")
+    yield _field("action", _action(finding))
     option = f" {text.checks_option}" if text.checks_option else ""
     yield _field("see", f"nodeguard explain {finding.check}{option}", "dim")
+
+
+def _action(finding: Finding) -> str:
+    """Return the remedy, after the action if the remedy does not name it: an Xid can need a stronger one."""
+    if finding.remedy and _STEMS.get(finding.action, "") in finding.remedy.lower():
+        return finding.remedy
+    return f"{finding.action.phrase}. {finding.remedy}".strip()
 
 
 def _joined(text: str) -> str:

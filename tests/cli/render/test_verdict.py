@@ -129,6 +129,16 @@ def test_since_when(since: float, ago: str) -> None:
     assert field("since", lost(since=NOW.wall - since))[0].endswith(f", {ago}")
 
 
+def test_the_action_is_named_once() -> None:
+    whole = lost(remedy="Reboot the node; have the GPU replaced if it is lost again.")
+    assert field("action", whole) == ["Reboot the node; have the GPU replaced if it is lost again."]
+    stronger = lost(remedy="Stop the work on the GPU, then reset the GPU.")
+    assert field("action", stronger) == ["reboot the node. Stop the work on the GPU, then reset the GPU."]
+    assert field("action", lost(remedy="")) == ["reboot the node."]
+    watched = lost(action=Action.MONITOR, remedy="Check the cooling of the node and its rack.")
+    assert field("action", watched) == ["Check the cooling of the node and its rack."]
+
+
 def test_many_slots_are_counted() -> None:
     slots = [f"{GPU}/nvlink/{link}" for link in range(18)]
     assert field("targets", lost(targets=tuple(slots[:4])))[0].count("NVLink") == 4
