@@ -88,7 +88,7 @@ def encode_state(state: AgentState) -> bytes:
     UnusableStateError.
     """
     pipeline = state.pipeline
-    pipeline = replace(pipeline, judged=replace(pipeline.judged, background=Background(), settled={}))
+    pipeline = replace(pipeline, judged=replace(pipeline.judged, background=Background(), results={}))
     data = _encode_file(replace(state, pipeline=pipeline))
     for smaller in shrink_steps(pipeline) if len(data) > MAX_BYTES else ():
         data = _encode_file(replace(state, pipeline=smaller))

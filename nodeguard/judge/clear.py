@@ -20,7 +20,7 @@ from nodeguard.judge.events import add_clears, clears_by_target, latest_clears
 from nodeguard.judge.fold import FindingKey, attach_symptoms, fold_findings, root_causes
 from nodeguard.judge.judge import signs_for_target
 from nodeguard.judge.rules import Rules
-from nodeguard.judge.state import JudgeState, OperatorClear, TargetState
+from nodeguard.judge.state import JudgeState, OperatorClear, TargetInput, TargetState
 from nodeguard.judge.verdict import dependencies
 from nodeguard.model.finding import Finding, Health
 from nodeguard.model.instant import Instant
@@ -159,8 +159,10 @@ def _firing(rules: Rules, state: JudgeState, targets: Collection[str], instant: 
     firing: set[FindingKey] = set()
     for name in targets:
         target = state.targets[name]
-        clears, signs = latest_clears(by_target, name, target), signs_for_target(state.targets, name)
-        result = evaluate_target(rules, name, target, signs, state.background, instant, clears)
+        data = TargetInput(
+            target, signs_for_target(state.targets, name), latest_clears(by_target, name, target)
+        )
+        result = evaluate_target(rules, name, data, state.background, state.sources, instant.mono)
         firing.update((finding.check, name) for finding in result.findings)
     return firing
 

@@ -8,7 +8,13 @@ from msgspec.structs import replace
 
 from nodeguard.judge.context import FALSE, TRUE, UNKNOWN, ConditionReason, ConditionTest, EvaluationContext
 from nodeguard.judge.events import UNCORROBORATED_LIMIT, cleared_events
-from nodeguard.judge.findings import downgrade_old_events, make_finding, make_past_finding, make_stale
+from nodeguard.judge.findings import (
+    downgrade_old_events,
+    make_finding,
+    make_past_finding,
+    make_stale,
+    next_downgrade,
+)
 from nodeguard.judge.rules import Rule, Rules
 from nodeguard.judge.signal_conditions import outcome_without_event
 from nodeguard.judge.state import (
@@ -16,33 +22,31 @@ from nodeguard.judge.state import (
     Background,
     OperatorClear,
     RememberedEvent,
+    SourceStatus,
+    TargetInput,
     TargetResult,
     TargetState,
 )
 from nodeguard.judge.target_update import merge_sources
 from nodeguard.model.check import Check
 from nodeguard.model.finding import Finding
-from nodeguard.model.instant import Instant
 from nodeguard.model.target import NODE, target_kind
-
-_NO_CLEARS: dict[str, OperatorClear] = {}
 
 
 def evaluate_target(
     rules: Rules,
     target: str,
-    state: TargetState,
-    signs: Mapping[str, float],
+    data: TargetInput,
     background: Background,
-    instant: Instant,
-    cleared: Mapping[str, OperatorClear] = _NO_CLEARS,
+    rounds: Mapping[str, SourceStatus],
+    now: float,
 ) -> TargetResult:
     """Return the result of every check of the target's kind.
 
-    signs: time of the latest sign that may clear the target's events, in seconds since boot. cleared:
-    operators' clears, by check.
+    rounds: each source's latest round. now: seconds since boot.
     """
-    context = _context(state, signs, background, instant)
+    state, signs, cleared = data.state, data.signs, data.cleared
+    context = _context(state, signs, background, rounds, now)
     component = state.component.id if state.component else ""
     fired: list[tuple[Check, Finding, list[ConditionReason]]] = []
     stale: list[Finding] = []
@@ -77,7 +81,8 @@ def evaluate_target(
         if context.reasons:
             context.reasons = []
         context.early = None
-    findings = (*downgrade_old_events(fired, instant.mono), *stale)
+    findings = (*downgrade_old_events(fired, now), *stale)
+    context.expire(next_downgrade(fired, now))
     after = state
     if context.new_true_since != state.true_since or findings or state.active:
         active_now = {finding.check: ActiveFinding(since[finding.check], finding) for finding in findings}
@@ -89,24 +94,43 @@ def evaluate_target(
         passed_rules=passed,
         unreadable=tuple({(context.source_of(name), name, reason) for name, reason in context.unreadable}),
         pending={name: state.counters[name].value for name in context.pending},
-        settled=after is state
-        and not cleared
-        and _is_settled(state, rules.counter_windows[target_kind(target)], instant.mono),
+        valid_until=context.valid_until,
+        signs=signs,
+        cleared=cleared,
+        read_at=context.read_at,
+    )
+
+
+def is_current(
+    result: TargetResult, data: TargetInput, rounds: Mapping[str, SourceStatus], now: float
+) -> bool:
+    """Return whether an evaluation of a target with the same background would give the same result again."""
+    return (
+        result.state is data.state
+        and now < result.valid_until
+        and result.signs == data.signs
+        and result.cleared == data.cleared
+        and all(rounds[source].at == at for source, at in result.read_at.items())
     )
 
 
 def _context(
-    state: TargetState, signs: Mapping[str, float], background: Background, instant: Instant
+    state: TargetState,
+    signs: Mapping[str, float],
+    background: Background,
+    rounds: Mapping[str, SourceStatus],
+    now: float,
 ) -> EvaluationContext:
     signals, unread = merge_sources(state.sources)
     return EvaluationContext(
-        now=instant.mono,
-        wall=instant.wall,
+        now=now,
+        clock_offset=background.clock_offset,
         first=state.first_seen,
         one_shot=background.one_shot,
         signals=signals,
         unread=unread,
         sources=state.sources,
+        rounds=rounds,
         counters=state.counters,
         events=state.events,
         signs=signs,
@@ -140,8 +164,10 @@ def _past_findings(
         )
     ]
     if events:
+        context.expire(min(event.last for event, _ in events) + UNCORROBORATED_LIMIT)
         yield make_past_finding(check, target, component, context, events, units)
     elif clear is not None and clear.at > context.now - UNCORROBORATED_LIMIT:
+        context.expire(clear.at + UNCORROBORATED_LIMIT)
         event = RememberedEvent("", "operator", clear.at, clear.at, 1, f"cleared by {by}", {}, ())
         yield make_past_finding(check, target, component, context, [(event, event.text)], units)
 
@@ -153,19 +179,6 @@ def _applies(test: ConditionTest, context: EvaluationContext) -> bool:
     context.reasons.clear()
     del context.unreadable[unreadable:]
     return outcome != FALSE
-
-
-def _is_settled(state: TargetState, spans: Mapping[str, float], now: float) -> bool:
-    """Return whether the same state gives the same result later: it has no event, no sustained condition that
-    is true and no counter increase within a window.
-    """
-    if state.events or state.true_since:
-        return False
-    return all(
-        counter.since < now
-        and (not counter.increases or counter.increases[-1].at <= now - spans.get(name, 0.0))
-        for name, counter in state.counters.items()
-    )
 
 
 def _can_pass_on_node(check: Check, kinds: Collection[str]) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from math import inf
 
 from msgspec.structs import replace
 
@@ -183,6 +184,20 @@ def cleared_events(
         clause = _CLEARED_BY.get(clearing_sign(event, clears, signs) or "reboot", "").format(by=by)
         if clause and event.last > now - UNCORROBORATED_LIMIT:
             yield event, clause
+
+
+def first_expiry(events: Mapping[str, RememberedEvent], condition: EventOccurred, now: float) -> float:
+    """Return when the first event leaves a condition's window, in seconds since boot; infinity for never."""
+    if not condition.over:
+        return inf
+    times = (
+        at
+        for event in events.values()
+        if event.signal == condition.event
+        for at in (*event.times, event.last)
+        if at > now - condition.over
+    )
+    return min(times, default=inf) + condition.over
 
 
 def _matching(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from math import inf
 
 from msgspec.structs import replace
 
@@ -18,6 +19,8 @@ from nodeguard.model.target import target_label
 
 # Pieces of evidence of one finding, the most important first.
 _MAX_EVIDENCE = 12
+
+_HOUR = 3600.0
 
 # Events that the message of one finding names, the latest last.
 _MAX_EVENTS_IN_MESSAGE = 3
@@ -152,6 +155,23 @@ def downgrade_old_events(
         else:
             findings.append(finding)
     return findings
+
+
+def next_downgrade(fired: Sequence[tuple[Check, Finding, list[ConditionReason]]], now: float) -> float:
+    """Return when downgrade_old_events next gives another result, in seconds since boot.
+
+    A finding of old events shows their age in whole hours.
+    """
+    latest = (
+        max((reason.event.last for reason in reasons if reason.event is not None), default=inf)
+        for _, _, reasons in fired
+    )
+    return min((_next_downgrade(event_at, now) for event_at in latest), default=inf)
+
+
+def _next_downgrade(event_at: float, now: float) -> float:
+    age = now - event_at
+    return event_at + (UNCORROBORATED_LIMIT if age <= UNCORROBORATED_LIMIT else (age // _HOUR + 1) * _HOUR)
 
 
 def _is_related(check: Check, other: Check) -> bool:

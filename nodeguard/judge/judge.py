@@ -14,7 +14,7 @@ from math import inf
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nodeguard.judge.evaluate import evaluate_target
+from nodeguard.judge.evaluate import evaluate_target, is_current
 from nodeguard.judge.events import (
     UNCORROBORATED_LIMIT,
     carry_over_clears,
@@ -23,7 +23,7 @@ from nodeguard.judge.events import (
     latest_clears,
 )
 from nodeguard.judge.rules import Rules
-from nodeguard.judge.state import Background, JudgeState, SourceStatus, TargetState
+from nodeguard.judge.state import Background, JudgeState, SourceStatus, TargetInput, TargetResult, TargetState
 from nodeguard.judge.target_update import drop_source, mark_unreached, update_target
 from nodeguard.judge.verdict import compute_verdict
 from nodeguard.model.check import EventOccurred
@@ -32,6 +32,9 @@ from nodeguard.model.instant import Instant
 from nodeguard.model.observation import DETACHED, Observation, Reading
 from nodeguard.model.signal import Scalar
 from nodeguard.model.target import NODE, parent_target, target_kind
+
+# Seconds by which the wall clock may drift from the clock of the boot before all findings get new times.
+_CLOCK_TOLERANCE = 0.1
 
 # Targets known only from the kernel log or a sign: a log can name any.
 _MAX_WITHOUT_SOURCE = 96
@@ -104,23 +107,17 @@ def judge(
         kinds=frozenset(map(target_kind, targets)),
         statuses={name: status.status for name, status in sources.items()},
         one_shot=settings.one_shot,
+        clock_offset=_clock_offset(state.background.clock_offset, instant),
     )
+    before = state.results if state.background == background else {}
     clears = clears_by_target(state.cleared)
-    settled = state.settled if state.background == background else {}
-    results = {
-        name: settled[name]
-        if name in settled and settled[name].state is target
-        else evaluate_target(
-            rules,
-            name,
-            target,
-            signs_for_target(targets, name),
-            background,
-            instant,
-            latest_clears(clears, name, target),
-        )
-        for name, target in targets.items()
-    }
+    results: dict[str, TargetResult] = {}
+    for name, target in targets.items():
+        data = TargetInput(target, signs_for_target(targets, name), latest_clears(clears, name, target))
+        result = before.get(name)
+        if result is None or not is_current(result, data, sources, instant.mono):
+            result = evaluate_target(rules, name, data, background, sources, instant.mono)
+        results[name] = result
     remembered = {
         name: result.state
         for name, result in results.items()
@@ -131,10 +128,16 @@ def judge(
         targets=limit_targets(remembered),
         sources=sources,
         background=background,
-        settled={name: result for name, result in results.items() if result.settled},
+        results=results,
         cleared=state.cleared,
     )
     return after, compute_verdict(rules, results, sources, settings.platform)
+
+
+def _clock_offset(before: float, instant: Instant) -> float:
+    """Return the wall clock's time at the boot: that of the last evaluation, unless the clock was set."""
+    offset = instant.wall - instant.mono
+    return before if abs(offset - before) < _CLOCK_TOLERANCE else offset
 
 
 def _is_needed(rules: Rules, name: str, target: TargetState, instant: Instant) -> bool:

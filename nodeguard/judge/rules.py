@@ -153,8 +153,10 @@ def _sustained(condition: Sustained, inner: ConditionTest, key: str) -> Conditio
         )
         if context.now - since >= seconds:
             return TRUE
+        context.expire(since + seconds)
         if context.one_shot and seen_once and since <= context.first:
             context.early = (context.now - since, seconds)
+            context.expire(context.now)
             return TRUE
         return FALSE
 

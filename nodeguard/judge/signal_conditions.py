@@ -16,7 +16,7 @@ from nodeguard.judge.context import (
     ConditionTest,
     EvaluationContext,
 )
-from nodeguard.judge.events import active_events
+from nodeguard.judge.events import active_events, first_expiry
 from nodeguard.judge.formatting import format_value, unit_of
 from nodeguard.judge.state import CounterIncrease, CounterState, RememberedEvent
 from nodeguard.model.check import ClearSign, Compare, EventOccurred, Increase, Reference
@@ -91,6 +91,12 @@ def increase_within(counter: CounterState, over: float, now: float, cleared: flo
     )
 
 
+def _first_expiry(counter: CounterState, over: float, now: float) -> float:
+    """Return when the first increase leaves the window, in seconds since boot; infinity for never."""
+    in_window = (increase.at for increase in counter.increases if increase.at > now - over)
+    return next(in_window, inf) + over
+
+
 def has_unplaced_increase(counter: CounterState, over: float, now: float, cleared: float = -inf) -> bool:
     """Whether it rose in a gap of more than twice the window, so that the time within it is unknown."""
     start, max_gap = max(now - over, cleared), 2 * over
@@ -130,7 +136,8 @@ def compile_comparison(condition: Compare, units: Mapping[str, str]) -> Conditio
             other = _reference_value(context, reference)
             other = bool(other) if isinstance(value, bool) else other
             text += f" ({_REFERENCE_NAMES.get(reference.of, reference.name)} {format_value(other, unit)})"
-        return Evidence(context.source_of(signal), text, context.wall)
+        source = context.source_of(signal)
+        return Evidence(source, text, context.time_of_reading(source))
 
     def test(context: EvaluationContext) -> int:
         value = context.signals.get(signal)
@@ -190,6 +197,7 @@ def compile_increase(condition: Increase, units: Mapping[str, str]) -> Condition
         if counter is None or signal not in context.signals:
             return _outcome_without_value(context, signal)
         cleared_at = context.cleared_at
+        context.expire(_first_expiry(counter, window, context.now))
         if counter.increases and increase_within(counter, window, context.now, cleared_at) >= by:
             start = max(context.now - window, cleared_at)
             since = min(increase.at for increase in counter.increases if increase.at > start)
@@ -203,6 +211,7 @@ def compile_increase(condition: Increase, units: Mapping[str, str]) -> Condition
             return UNKNOWN
         if counter.since == context.now:
             context.pending.append(signal)
+            context.expire(context.now)
             return UNKNOWN
         return FALSE
 
@@ -223,6 +232,7 @@ def compile_event_condition(condition: EventOccurred, clears: tuple[ClearSign, .
 
     def test(context: EvaluationContext) -> int:
         if context.events:
+            context.expire(first_expiry(context.events, condition, context.now))
             events = active_events(context.events, condition, clears, context.signs, context.now)
             if events:
                 context.reasons.extend(reason(event, context) for event in events)

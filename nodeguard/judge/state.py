@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from math import inf
+
 from msgspec import Struct
 
 from nodeguard.model.finding import Finding
@@ -104,13 +107,28 @@ class OperatorClear(Struct, frozen=True, array_like=True):
     by: str
 
 
+class TargetInput(Struct, frozen=True):
+    """The data of one target that its checks use.
+
+    signs: time of the latest sign that may clear the target's events, in seconds since boot. cleared: clears
+    of operators, by check.
+    """
+
+    state: TargetState
+    signs: Mapping[str, float]
+    cleared: Mapping[str, OperatorClear]
+
+
 class TargetResult(Struct, frozen=True):
     """The result of all checks on one target.
 
     findings: active ones, including those of health `ok`. past_findings: of events that are cleared.
     passed_rules: bit n is set where rule n of the target's kind passed. unreadable: (source, signal, reason).
-    pending: total by counter, of counters with one reading so far. settled: whether the same data give the
-    same result at any later time, so that the target needs no new evaluation until its data change.
+    pending: total by counter, of counters with one reading so far.
+
+    The same input gives the same result until valid_until (seconds since boot). The input is the state, the
+    background, signs and cleared (see TargetInput), and read_at: the latest round of each source that the
+    evidence names.
     """
 
     state: TargetState
@@ -119,7 +137,10 @@ class TargetResult(Struct, frozen=True):
     passed_rules: int
     unreadable: tuple[tuple[str, str, str], ...]
     pending: dict[str, float]
-    settled: bool
+    valid_until: float
+    signs: Mapping[str, float]
+    cleared: Mapping[str, OperatorClear]
+    read_at: Mapping[str, float]
 
 
 class SourceStatus(Struct, frozen=True):
@@ -134,25 +155,27 @@ class Background(Struct, frozen=True):
     """Facts of the node that the checks of every target use.
 
     expect: values that the platform expects. kinds: of the targets that the node has. statuses: outcome of
-    each source's latest round. one_shot: whether no later evaluation may follow.
+    each source's latest round. one_shot: whether no later evaluation may follow. clock_offset: seconds since
+    the epoch at the boot, by the wall clock.
     """
 
     expect: dict[str, Scalar | tuple[Scalar, ...]] = {}
     kinds: frozenset[str] = frozenset()
     statuses: dict[str, str] = {}
     one_shot: bool = False
+    clock_offset: float = inf
 
 
 class JudgeState(Struct, frozen=True):
     """State of the judge, empty at the start.
 
-    cleared: operators' clears, oldest first. settled: results that are valid until the target's state or the
-    background changes; a cache only, so saved state leaves it out.
+    cleared: operators' clears, oldest first. results: of the last evaluation, by target; a cache only, so
+    saved state leaves it out.
     """
 
     boot_id: str = ""
     targets: dict[str, TargetState] = {}
     sources: dict[str, SourceStatus] = {}
     background: Background = Background()
-    settled: dict[str, TargetResult] = {}
+    results: dict[str, TargetResult] = {}
     cleared: tuple[OperatorClear, ...] = ()

@@ -73,8 +73,8 @@ class Pipeline:
         self._wanted = plan_derivation(catalogue, signals)
         # Signals of a port that a check or a derived signal uses.
         self.port_signals = self._rules.signals_used["port"] | self._wanted.bits.keys()
-        # Settled results were computed with the old rules.
-        self.state = replace(self.state, judged=replace(self.state.judged, settled={}))
+        # The results were computed with the old rules.
+        self.state = replace(self.state, judged=replace(self.state.judged, results={}))
 
     @property
     def units(self) -> Mapping[str, str]:

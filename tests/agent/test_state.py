@@ -64,8 +64,8 @@ def test_a_state_is_decoded_as_it_was_encoded() -> None:
 
 
 def test_caches_are_left_out() -> None:
-    settled = {NODE: TargetResult(SLOT, (), (), 0, (), {}, settled=True)}
-    judged = JudgeState("boot", {NODE: SLOT}, background=Background(one_shot=True), settled=settled)
+    results = {NODE: TargetResult(SLOT, (), (), 0, (), {}, 1.0, {}, {}, {})}
+    judged = JudgeState("boot", {NODE: SLOT}, background=Background(one_shot=True), results=results)
     assert decode_state(encode_state(AgentState(pipeline=PipelineState(judged=judged)))) == AgentState(
         pipeline=PipelineState(judged=JudgeState("boot", {NODE: SLOT}))
     )

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from nodeguard.judge.context import FALSE, NOT_APPLICABLE, TRUE, UNKNOWN, EvaluationContext
 from nodeguard.judge.rules import compile_condition, compile_rules
-from nodeguard.judge.state import CounterIncrease, CounterState, RememberedEvent, SourceSnapshot
+from nodeguard.judge.state import CounterIncrease, CounterState, RememberedEvent, SourceSnapshot, SourceStatus
 from nodeguard.model.catalogue import Catalogue
 from nodeguard.model.check import (
     AllOf,
@@ -42,12 +42,13 @@ def evaluation_context(
     values = {name.replace("__", "~"): value for name, value in signals.items()}
     return EvaluationContext(
         now=now,
-        wall=1_000_000 + now,
+        clock_offset=1_000_000,
         first=first,
         one_shot=one_shot,
         signals=values,
         unread={},
         sources={"memory": SourceSnapshot(values)},
+        rounds={"memory": SourceStatus("read", now)},
         counters={},
         events={},
         signs={},
