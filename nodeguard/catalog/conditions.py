@@ -114,7 +114,7 @@ def _event_signal(name: object, signals: Mapping[str, Signal], field: str) -> Si
 
 
 def _event_condition(schema: ConditionSchema, signals: Mapping[str, Signal], path: str) -> EventOccurred:
-    _allow_only(schema, path, "event", "where", "times", "over", "until")
+    _allow_only(schema, path, "event", "where", "times", "over", "until", "apart")
     signal = _event_signal(schema.event, signals, f"{path}.event")
     until = _event_signal(schema.until, signals, f"{path}.until").name if schema.until is not UNSET else ""
     where: dict[str, tuple[Value, ...]] = {}
@@ -126,7 +126,10 @@ def _event_condition(schema: ConditionSchema, signals: Mapping[str, Signal], pat
         where[field] = tuple(value) if isinstance(value, list) else (value,)
     over = 0.0 if isinstance(schema.over, UnsetType) else _seconds(schema.over, f"{path}.over")
     times = 1 if isinstance(schema.times, UnsetType) else schema.times
-    return EventOccurred(signal.name, where, times, over, until)
+    apart = 0.0 if isinstance(schema.apart, UnsetType) else _seconds(schema.apart, f"{path}.apart")
+    if apart and times == 1:
+        raise ConditionError(f"{path}.apart", "goes with `times`", "add `times`, or remove it")
+    return EventOccurred(signal.name, where, times, over, until, apart)
 
 
 def _signal_condition(

@@ -161,10 +161,8 @@ def active_events(
         for event in _matching(events, condition, now)
         if clearing_sign(event, clears, signs) is None
     ]
-    if condition.times > 1:
-        count = sum(_count_within(event, condition.over, now) for event in active)
-        if count < condition.times:
-            return []
+    if condition.times > 1 and _count(active, condition, now) < condition.times:
+        return []
     return sorted(active, key=lambda event: event.last)
 
 
@@ -219,8 +217,19 @@ def _ends(other: RememberedEvent, event: RememberedEvent, until: str) -> bool:
     return all(event.fields[field] == other.fields[field] for field in event.fields.keys() & other.fields)
 
 
-def _count_within(event: RememberedEvent, window: float, now: float) -> int:
-    return sum(1 for at in event.times if at > now - window) if window else event.count
+def _count(events: list[RememberedEvent], condition: EventOccurred, now: float) -> int:
+    """Return how often an event occurred; events closer together than `apart` count as one."""
+    start = now - condition.over if condition.over else -inf
+    if not condition.apart and not condition.over:
+        return sum(event.count for event in events)
+    times = sorted(at for event in events for at in event.times if at > start)
+    if not condition.apart:
+        return len(times)
+    count, latest = 0, -inf
+    for at in times:
+        if at - latest >= condition.apart:
+            count, latest = count + 1, at
+    return count
 
 
 def to_new_boot(at: float, ended: float) -> float:

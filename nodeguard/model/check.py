@@ -58,7 +58,8 @@ class EventOccurred(Struct, frozen=True, tag="happened"):
     """An event that occurred at least `times` in the last `over` seconds, or in this boot if over is 0.
 
     where: allowed values by field; only events that match every field count. until: an event of the same
-    target that ends it, if all fields that both events have are equal.
+    target that ends it, if all fields that both events have are equal. apart: seconds; events closer together
+    count as one of the `times`, because one fault often logs several lines.
     """
 
     event: str
@@ -66,6 +67,7 @@ class EventOccurred(Struct, frozen=True, tag="happened"):
     times: int = 1
     over: float = 0.0
     until: str = ""
+    apart: float = 0.0
 
 
 class AllOf(Struct, frozen=True, tag="all"):

@@ -153,6 +153,7 @@ WRONG: list[tuple[dict[str, str | None], str]] = [
         {"when": "{event: a.happened, times: 65, over: 1h}"},
         "8: times: 65 does not fit: write a whole number ",
     ),
+    ({"when": "{event: a.happened, apart: 1m, over: 1h}"}, "8: apart: goes with `times`: add `times`, or "),
     ({"when": "{event: a.happened, where: {x: 1}, over: 1h}"}, "8: x: a.happened has no such field: its fie"),
     ({"when": "{signal: a.level, under: 1}"}, "8: under: is not known here: use one of signal, event, any, "),
     (

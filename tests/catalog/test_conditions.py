@@ -81,6 +81,10 @@ def compiled(**form: Any) -> Condition:
             EventOccurred("a.happened", {"code": (1, 2), "word": ("x",)}, 64, 172_800.0),
         ),
         (
+            {"event": "a.happened", "times": 3, "apart": "1m"},
+            EventOccurred("a.happened", times=3, apart=60.0),
+        ),
+        (
             {"signal": "a.level", "below": 5, "for": "5m"},
             Sustained(Compare("a.level", "below", 5), 300.0),
         ),

@@ -90,6 +90,8 @@ def test_flood_of_events_has_bounded_memory(flood: list[tuple[int, int, int]]) -
         (EventOccurred(A, where={"mode": ("x",)}), []),
         (EventOccurred(A, times=2), ["a.happened at 10", "a.happened at 990"]),
         (EventOccurred(A, times=3), []),
+        (EventOccurred(A, times=2, apart=980), ["a.happened at 10", "a.happened at 990"]),
+        (EventOccurred(A, times=2, apart=981), []),
         (EventOccurred(A, times=2, over=60), []),
         (EventOccurred("b.happened"), []),
     ],

@@ -117,6 +117,7 @@ def _happened(leaf: EventOccurred) -> str:
         f", {field} {' or '.join(map(_constant, values))}" for field, values in leaf.where.items()
     )
     times = f" {leaf.times} times" if leaf.times > 1 else ""
+    times += f", {format_duration(leaf.apart)} or more apart," if leaf.apart else ""
     within = f" within {format_duration(leaf.over)}" if leaf.over else " in this boot"
     until = f", until {leaf.until}" if leaf.until else ""
     return f"event {leaf.event}{where}{times}{within}{until}"
