@@ -47,6 +47,7 @@ class _PatternRow(Struct, forbid_unknown_fields=True):
     description: str
     examples: Annotated[tuple[str, ...], Meta(min_length=1)]
     near_misses: tuple[str, ...] = ()
+    limiters: tuple[str, ...] = ()
 
 
 def load_log_patterns(folder: Path | Traversable) -> tuple[LogPattern, ...]:
@@ -61,7 +62,14 @@ def load_log_patterns(folder: Path | Traversable) -> tuple[LogPattern, ...]:
         _check_examples(document, index, row)
     return tuple(
         LogPattern(
-            row.id, row.hint, _expanded(row.pattern), row.signal, row.target, row.description, row.examples[0]
+            id=row.id,
+            hint=row.hint,
+            pattern=_expanded(row.pattern),
+            signal=row.signal,
+            target=row.target,
+            description=row.description,
+            example=row.examples[0],
+            limiters=row.limiters,
         )
         for row in rows
     )

@@ -56,7 +56,7 @@ class EventBatch:
             self._events += 1
         else:
             last = events[-1]
-            events[-1] = Event(last.signal, event.at, event.text, event.fields, last.count + 1)
+            events[-1] = Event(last.signal, event.at, event.text, event.fields, last.count + event.count)
 
     def _begin(self, kind: _Kind, event: Event) -> None:
         target = kind[0]

@@ -31,6 +31,11 @@ _LITERAL = re.compile(r"[\w :,=/-]*")
 # Groups that stay text: digits in them are part of an address, a name or a hexadecimal number.
 _TEXTS = frozenset({"pci", "dev", "status"})
 
+# The group of an expression with the number of occurrences that a line reports.
+_COUNT = "count"
+# The number of lines that the kernel left out, before the line that it prints again. Source: Linux lib/ratelimit.c.
+_SUPPRESSED = re.compile(r"(?P<limiter>[\w -]{1,40}): (?P<count>\d{1,9}) callbacks suppressed")
+
 # Characters of a line that was logged in fragments; the kernel itself joins at most a thousand.
 _LONGEST = 32 << 10
 
@@ -76,12 +81,17 @@ class KmsgSource:
         if log.lost or log.more:
             yield _unread_records(log, machine.now().mono)
         batch = EventBatch()
+        suppressed: dict[str, int] = {}
         for record in join_fragments(parse_records(log.records)):
             text = record.text[:_MATCHED]
+            if text.endswith(" suppressed") and (limited := _SUPPRESSED.fullmatch(text)):
+                suppressed[limited["limiter"]] = int(limited["count"])
+                continue
             for pattern in self._by_start.get(text[:_START], self._others):
                 if pattern.hint in text and (match := self._match(pattern, text)):
                     if pattern.signal:
-                        target, event = _event(pattern, match, record)
+                        left_out = sum(suppressed.pop(name, 0) for name in pattern.limiters)
+                        target, event = _event(pattern, match, record, left_out)
                         batch.add(target, pattern.id, event)
                     break
         if batch.dropped:
@@ -148,7 +158,8 @@ def pattern_signals(patterns: Iterable[LogPattern]) -> dict[str, Signal]:
         if not pattern.signal:
             continue
         declared = signals.get(pattern.signal)
-        fields = (*(declared.fields if declared else ()), *_GROUP.findall(pattern.pattern))
+        groups = (name for name in _GROUP.findall(pattern.pattern) if name != _COUNT)
+        fields = (*(declared.fields if declared else ()), *groups)
         about = declared.description if declared else pattern.description
         signals[pattern.signal] = Signal(pattern.signal, "event", about, fields=tuple(dict.fromkeys(fields)))
     return signals
@@ -208,11 +219,16 @@ def join_fragments(records: Iterable[LogRecord]) -> list[LogRecord]:
     ]
 
 
-def _event(pattern: LogPattern, match: re.Match[str], record: LogRecord) -> tuple[str, Event]:
+def _event(
+    pattern: LogPattern, match: re.Match[str], record: LogRecord, left_out: int
+) -> tuple[str, Event]:
+    """Return the event of a line and its target. left_out: lines before it that the kernel left out."""
     groups = {name: text for name, text in match.groupdict().items() if text is not None}
+    reported = groups.pop(_COUNT, "")
+    count = left_out + (max(1, int(reported)) if _short_number(reported) else 1)
     fields: dict[str, Scalar] = {name: _value(name, text) for name, text in groups.items()}
     return _matched_target(pattern.target, groups), Event(
-        pattern.signal, record.at, record.text[:_TEXT], fields
+        pattern.signal, record.at, record.text[:_TEXT], fields, count
     )
 
 

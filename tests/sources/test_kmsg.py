@@ -287,6 +287,36 @@ def test_each_signal_has_the_fields_of_all_its_patterns() -> None:
     assert KmsgSource((first, second, silent)).signals == signals
 
 
+# Counts.
+
+
+EDAC = "EDAC MC0: {} CE memory read error on CPU_SrcID#0_Ha#0_Chan#0_DIMM#1 (channel:0 slot:1)"
+IO_ERROR = "Buffer I/O error on dev {}, logical block 8912, async page read"
+
+
+@pytest.mark.parametrize(("reported", "count"), [("1", 1), ("8821", 8821), ("0", 1)])
+def test_the_number_that_a_line_reports_counts(reported: str, count: int) -> None:
+    _, event = one(line(EDAC.format(reported)))
+    assert (event.count, "count" in event.fields) == (count, False)
+
+
+def test_reported_numbers_of_a_flood_are_added_up() -> None:
+    [observation] = read(*(line(EDAC.format(3), at=float(at)) for at in range(1, 101)))
+    assert sum(event.count for event in observation.events) == 300
+
+
+def test_lines_that_the_kernel_left_out_count_for_the_next_event_of_the_same_function() -> None:
+    suppressed = line("buffer_io_error: 12 callbacks suppressed")
+    first, second = read(suppressed, line(XID), line(IO_ERROR.format("sdb1")), line(IO_ERROR.format("sdc1")))[-2:]
+    assert [event.count for event in (*first.events, *second.events)] == [13, 1]
+
+
+def test_lines_left_out_by_another_function_count_for_nothing() -> None:
+    _, event = one(line(IO_ERROR.format("sdb1")))
+    [observation] = read(line("net_ratelimit: 12 callbacks suppressed"), line(IO_ERROR.format("sdb1")))
+    assert observation.events == (event,)
+
+
 # Floods and losses.
 
 
