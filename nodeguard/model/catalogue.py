@@ -108,8 +108,8 @@ class LogPattern(Struct, frozen=True):
 
     hint: text in every matching line, tested before the regular expression. signal: the event signal. target:
     kind of the event's target, derived from the groups `pci`, `dev` and `dimm` of the expression; `node` if
-    it has none of them. The group `count` is the number of occurrences that a line reports. limiters: names by
-    which the kernel reports that it left out lines of the pattern, as in `NAME: 12 callbacks suppressed`.
+    it has none of them. The group `count` is the number of occurrences that a line reports. limiters: names
+    by which the kernel reports that it left out lines of the pattern, as in `NAME: 12 callbacks suppressed`.
     """
 
     id: str

@@ -33,7 +33,7 @@ _TEXTS = frozenset({"pci", "dev", "status"})
 
 # The group of an expression with the number of occurrences that a line reports.
 _COUNT = "count"
-# The number of lines that the kernel left out, before the line that it prints again. Source: Linux lib/ratelimit.c.
+# The lines that the kernel left out before the one that it prints again. Source: Linux lib/ratelimit.c.
 _SUPPRESSED = re.compile(r"(?P<limiter>[\w -]{1,40}): (?P<count>\d{1,9}) callbacks suppressed")
 
 # Characters of a line that was logged in fragments; the kernel itself joins at most a thousand.
@@ -219,9 +219,7 @@ def join_fragments(records: Iterable[LogRecord]) -> list[LogRecord]:
     ]
 
 
-def _event(
-    pattern: LogPattern, match: re.Match[str], record: LogRecord, left_out: int
-) -> tuple[str, Event]:
+def _event(pattern: LogPattern, match: re.Match[str], record: LogRecord, left_out: int) -> tuple[str, Event]:
     """Return the event of a line and its target. left_out: lines before it that the kernel left out."""
     groups = {name: text for name, text in match.groupdict().items() if text is not None}
     reported = groups.pop(_COUNT, "")

@@ -307,7 +307,8 @@ def test_reported_numbers_of_a_flood_are_added_up() -> None:
 
 def test_lines_that_the_kernel_left_out_count_for_the_next_event_of_the_same_function() -> None:
     suppressed = line("buffer_io_error: 12 callbacks suppressed")
-    first, second = read(suppressed, line(XID), line(IO_ERROR.format("sdb1")), line(IO_ERROR.format("sdc1")))[-2:]
+    errors = (line(IO_ERROR.format(disk)) for disk in ("sdb1", "sdc1"))
+    _, first, second = read(suppressed, line(XID), *errors)
     assert [event.count for event in (*first.events, *second.events)] == [13, 1]
 
 
