@@ -157,7 +157,7 @@ class _RecoveryRow(RecoveryAction, frozen=True, kw_only=True, forbid_unknown_fie
 
 class _ResponseRow(Struct, forbid_unknown_fields=True):
     name: str
-    verdict: Literal["fatal", "warning", "ignored"]
+    verdict: Literal["fatal", "suspect", "warning", "ignored"]
     action: Action
     meaning: str
 
@@ -188,9 +188,30 @@ def _responses(folder: Path | Traversable) -> Responses:
 def _xids(folder: Path | Traversable, responses: Responses) -> dict[int, Xid]:
     document, rows = read_yaml(folder / "xid.yaml", tuple[_XidRow, ...])
     require_unique(document, (((index, "code"), row.code) for index, row in enumerate(rows)))
+    codes = {row.code for row in rows}
     for index, row in enumerate(rows):
         _require_response(document, (index,), responses, action=row.action, investigate=row.investigate)
-    return {row.code: _as_model(Xid, row) for row in rows}
+    for index, row in enumerate(rows):
+        for code in row.ended_by:
+            if code not in codes:
+                problem = f"the table has no Xid {code}"
+                raise document.error((index, "ended_by"), problem, "name a code of the table")
+    return {row.code: _as_model(Xid, row, action=_response_word(row)) for row in rows}
+
+
+# Names of conditions that no program survives, such as PCIE_FATAL_TIMEOUT or SEC2_HALT_ERROR.
+_FAILURE = re.compile(r"(?<!NON_)FATAL|HALT|FAILURE")
+
+
+def _response_word(row: _XidRow) -> str:
+    """Return the action word of a code, with ours where NVIDIA's cell is blank or only filled up.
+
+    A blank cell is no reason to go on if the name of the code states a failure. CONTACT_SUPPORT is
+    what the catalogue writes for each code that no data-centre part uses.
+    """
+    if row.action == "unknown" and _FAILURE.search(row.name):
+        return "unknown_failure"
+    return "unused" if row.action == "CONTACT_SUPPORT" and not row.applies_to else row.action
 
 
 def _sxids(folder: Path | Traversable, responses: Responses) -> dict[int, Sxid]:

@@ -111,10 +111,10 @@ def _latest_gpus(xids: Mapping[str, tuple[XidRecord, ...]]) -> dict[str, tuple[X
 def _recent(records: Sequence[XidRecord]) -> tuple[XidRecord, ...]:
     """Return the latest Xid of each kind, so that a storm of one code does not push out another code."""
     latest = max(record.at for record in records)
-    by_kind: dict[tuple[int, int, bool], XidRecord] = {}
+    by_kind: dict[tuple[int, int, bool, int], XidRecord] = {}
     for record in records:
         if latest - record.at <= 2 * WINDOW:
-            kind = (record.code, record.recovery, record.has_message)
+            kind = (record.code, record.recovery, record.has_message, record.named)
             by_kind.pop(kind, None)
             by_kind[kind] = record
     return tuple(by_kind.values())[-_MAX_LINES:]
@@ -163,6 +163,8 @@ class _Decoder:
             yield self.link_errors.add(target, decoded)
             if decoded.signal == "gpu.xid.recovery" and decoded.fields["verdict"] == "ignored":
                 yield Event("gpu.recovery_none", event.at)
+            for code in xid.ended_codes(event, self._catalogue):
+                yield Event("gpu.xid.ended", event.at, fields={"xid": code})
         elif event.signal == _SXID:
             yield sxid.decode_sxid(event, self._catalogue)
             alarm_end = sxid.decode_alarm_end(event, self._catalogue)

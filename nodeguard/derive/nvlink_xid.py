@@ -146,4 +146,4 @@ def _bits(values: list[int], table: Iterable[Xid74Bits]) -> Iterator[Xid74Bits]:
 
 def _rank(name: str, table: Catalogue) -> tuple[int, int]:
     response = table.response(name)
-    return ("ignored", "warning", "fatal").index(response.verdict), Action(response.action).rank
+    return ("ignored", "warning", "suspect", "fatal").index(response.verdict), Action(response.action).rank

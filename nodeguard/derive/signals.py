@@ -95,6 +95,9 @@ SIGNALS = signals_by_name(
         "NVML shows the GPU's NVLinks active and without a new error",
         fields=("recoverable",),
     ),
+    Signal(
+        "gpu.xid.ended", "event", "an Xid reports that the fault of another code is over", fields=("xid",)
+    ),
     Signal("gpu.recovery_none", "event", "the driver reports that no recovery is needed"),
     Signal(
         "nvswitch.cool", "event", "an NVSwitch reports that an alarm of temperature is over", fields=("sxid",)

@@ -20,7 +20,7 @@ _PREFIX = re.compile(r"(?:pid='?<?[\w-]+>?'?(?:, |$))?(?:name=.*?(?:, |$))?")
 _PARENT = re.compile(r"caused by previous Xid (\d+)")
 _CONTAINED = re.compile(r"RST: (Yes|No), D-RST: (Yes|No)")
 _RECOVERY = re.compile(r"changed from 0x([0-9a-fA-F]+) .*? to 0x([0-9a-fA-F]+) ")
-_RECOVERY_CODE = 154
+_PREEMPTED_CODE, _RECOVERY_CODE = 45, 154
 
 # Topics with a meaning that depends on the message, so that the code does not show a fault.
 _NEEDS_MESSAGE = frozenset({"nvlink", "nvlink5", "recovery"})
@@ -34,6 +34,9 @@ def decode_xid(event: Event, table: Catalogue, driver: int | None, near: XidInde
     """
     code = int(event.fields["xid"])
     message = _message(event)
+    cause = _missing_cause(code, message, event.at, near)
+    if cause:
+        code, message = cause, ""
     row = xid_row(code, table)
     meaning = _meaning(_Line(code, message, event.at, row), table, driver, near)
     response = table.response(meaning.response)
@@ -47,7 +50,7 @@ def decode_xid(event: Event, table: Catalogue, driver: int | None, near: XidInde
         "response": meaning.response,
         "verdict": meaning.verdict or verdict,
         "action": meaning.action or action,
-        "detail": f" ({meaning.reason})" if meaning.reason else "",
+        "detail": _detail("named by Xid 45, and not in the log itself" if cause else meaning.reason),
         "recovery_reported": row.topic == "recovery"
         or 0 < row.reports_recovery <= (driver or row.reports_recovery),
     }
@@ -61,6 +64,12 @@ def decode_xid(event: Event, table: Catalogue, driver: int | None, near: XidInde
     if meaning.link >= 0:
         fields["link"] = meaning.link
     return Event(f"gpu.xid.{row.topic}", event.at, event.text, fields, event.count)
+
+
+def ended_codes(event: Event, table: Catalogue) -> Iterator[int]:
+    """Yield the codes of the faults that an Xid reports as over. event: with the field `xid`."""
+    code = event.fields["xid"]
+    return (row.code for row in table.xids.values() if code in row.ended_by)
 
 
 def xid_events(readings: Iterable[Reading], table: Catalogue) -> Iterator[tuple[str, int, int]]:
@@ -77,12 +86,33 @@ def summarize_xid(event: Event) -> XidRecord:
     """Return the record of an Xid that decodes the Xids near it."""
     code, message = int(event.fields["xid"]), _message(event)
     recovery = recovery_action_in(message) if code == _RECOVERY_CODE else None
-    return XidRecord(code, event.at, -1 if recovery is None else recovery, bool(message))
+    action = -1 if recovery is None else recovery
+    return XidRecord(code, event.at, action, bool(message), _named_cause(code, message))
 
 
 def _message(event: Event) -> str:
     """Return the message of a line without its code and process; empty for an event of NVML."""
     return _PREFIX.sub("", str(event.fields.get("rest", "")), count=1)
+
+
+def _detail(reason: str) -> str:
+    return f" ({reason})" if reason else ""
+
+
+def _missing_cause(code: int, message: str, at: float, near: XidIndex) -> int:
+    """Return the code that a line of Xid 45 names as its cause, if the log has no such Xid; else 0.
+
+    The line then reports the cause: it may be out of the log, or beyond a limit of its rate.
+    """
+    cause = _named_cause(code, message)
+    return 0 if near.is_near(cause, at) or near.is_named_before(cause, at) else cause
+
+
+def _named_cause(code: int, message: str) -> int:
+    """Return the code that a line of Xid 45 names as its cause; 0 for other lines."""
+    parent = _PARENT.search(message) if code == _PREEMPTED_CODE else None
+    cause = int(parent[1]) if parent else 0
+    return 0 if cause == _PREEMPTED_CODE else cause
 
 
 class _Line(NamedTuple):

@@ -26,13 +26,15 @@ class XidRecord(Struct, frozen=True, array_like=True):
     """One Xid of a GPU.
 
     at: seconds since boot. recovery: the recovery action of a 154, -1 for other codes. has_message: true for
-    a line of the kernel log, false for an event of NVML.
+    a line of the kernel log, false for an event of NVML. named: the cause that a line of Xid 45
+    names, else 0.
     """
 
     code: int
     at: float
     recovery: int = -1
     has_message: bool = False
+    named: int = 0
 
 
 class XidIndex(Struct, frozen=True):
@@ -40,7 +42,8 @@ class XidIndex(Struct, frozen=True):
 
     times, codes: causes, which are errors of the GPU itself, in order of time. repair_times, repair_codes:
     Xids 63 and 64. recovery_times: 154s that ask for a recovery. message_times: by code, of Xids with a
-    message. All times in seconds since boot, ascending.
+    message. all_times: by code, of all Xids. named_times: by cause, of the 45s that name it. All times in
+    seconds since boot, ascending.
     """
 
     times: tuple[float, ...] = ()
@@ -49,6 +52,8 @@ class XidIndex(Struct, frozen=True):
     repair_codes: tuple[int, ...] = ()
     recovery_times: tuple[float, ...] = ()
     message_times: dict[int, tuple[float, ...]] = {}
+    all_times: dict[int, tuple[float, ...]] = {}
+    named_times: dict[int, tuple[float, ...]] = {}
 
     def cause(self, at: float) -> int:
         """Return the code of the cause nearest to a time, 0 where none is within WINDOW."""
@@ -66,24 +71,41 @@ class XidIndex(Struct, frozen=True):
         """Return whether an Xid of the code with a message is within WINDOW of a time."""
         return _nearest(self.message_times.get(code, ()), at) is not None
 
+    def is_near(self, code: int, at: float) -> bool:
+        """Return whether an Xid of the code is within WINDOW of a time."""
+        return _nearest(self.all_times.get(code, ()), at) is not None
+
+    def is_named_before(self, cause: int, at: float) -> bool:
+        """Return whether an earlier Xid 45 within WINDOW names the same cause: it ends one channel each."""
+        times = self.named_times.get(cause, ())
+        earlier = bisect_left(times, at) - 1
+        return earlier >= 0 and at - times[earlier] <= WINDOW
+
 
 def index_xids(xids: Iterable[XidRecord], table: Catalogue) -> XidIndex:
     """Return the index of the Xids of one GPU. table: names the codes that are errors of the GPU itself."""
     ordered = sorted(xids, key=lambda record: record.at)
     causes = [record for record in ordered if is_cause(record.code, table)]
     repairs = [record for record in ordered if record.code in _REPAIRS]
-    message_times: dict[int, list[float]] = {}
-    for record in ordered:
-        if record.has_message:
-            message_times.setdefault(record.code, []).append(record.at)
+    with_message = [record for record in ordered if record.has_message]
     return XidIndex(
         times=tuple(record.at for record in causes),
         codes=tuple(record.code for record in causes),
         repair_times=tuple(record.at for record in repairs),
         repair_codes=tuple(record.code for record in repairs),
         recovery_times=tuple(record.at for record in ordered if record.recovery >= 1),
-        message_times={code: tuple(times) for code, times in message_times.items()},
+        message_times=_times_by_code((record.code, record.at) for record in with_message),
+        all_times=_times_by_code((record.code, record.at) for record in ordered),
+        named_times=_times_by_code((record.named, record.at) for record in ordered if record.named),
     )
+
+
+def _times_by_code(records: Iterable[tuple[int, float]]) -> dict[int, tuple[float, ...]]:
+    """Return the times of each code. records: code and time, in order of time."""
+    times: dict[int, list[float]] = {}
+    for code, at in records:
+        times.setdefault(code, []).append(at)
+    return {code: tuple(values) for code, values in times.items()}
 
 
 def xid_row(code: int, table: Catalogue) -> Xid:

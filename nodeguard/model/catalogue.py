@@ -17,7 +17,7 @@ class Xid(Struct, frozen=True):
     action, investigate: NVIDIA's immediate and investigatory action as a word of the catalogue; `unknown` if
     NVIDIA's cell is blank. workload: whether an ordinary application can cause it: yes, possible, unlikely,
     no, unknown. topic: groups rows for checks. reports_recovery: first driver branch that also reports a
-    recovery action (Xid 154); 0 if none does.
+    recovery action (Xid 154); 0 if none does. ended_by: codes that report the end of what this one reports.
     """
 
     code: int
@@ -30,6 +30,7 @@ class Xid(Struct, frozen=True):
     applies_to: tuple[str, ...] = ()
     reports_recovery: int = 0
     notes: tuple[str, ...] = ()
+    ended_by: tuple[int, ...] = ()
 
 
 class Sxid(Struct, frozen=True):
@@ -95,7 +96,7 @@ class RecoveryAction(Struct, frozen=True):
 class ActionResponse(Struct, frozen=True):
     """The response to one of NVIDIA's action words.
 
-    verdict: severity, `fatal`, `warning` or `ignored`. action: a value of Action.
+    verdict: severity, `fatal`, `suspect`, `warning` or `ignored`. action: a value of Action.
     """
 
     verdict: str

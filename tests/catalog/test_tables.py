@@ -39,8 +39,8 @@ def test_xids_are_grouped_by_topic() -> None:
     assert topics == {
         "lost": {79},
         "ecc": {48, 92, 94, 95, 140, 168, 171, 172},
-        "repair": {63, 64, 156, 157, 160, 161, 175, 185},
-        "gsp": {119, 120},
+        "repair": {63, 64, 156, 157, 160, 161, 185},
+        "gsp": {119, 120, 175},
         "nvlink": {74, 108, 136, 137, 155},
         "nvlink5": set(range(144, 151)),
         "recovery": {154},
@@ -63,7 +63,9 @@ def test_an_xid_says_what_nvidia_says_of_it() -> None:
     assert CATALOGUE.xids[63].action == "IGNORE"
     assert CATALOGUE.xids[95].action == "RESET_GPU"
     assert CATALOGUE.xids[74].applies_to == ("A100", "H100")
-    assert (CATALOGUE.xids[167].action, CATALOGUE.xids[167].investigate) == ("unknown", "unknown")
+    assert (CATALOGUE.xids[167].action, CATALOGUE.xids[167].investigate) == ("unknown_failure", "unknown")
+    assert (CATALOGUE.xids[168].action, CATALOGUE.xids[56].action) == ("unknown", "unused")
+    assert (CATALOGUE.xids[142].action, CATALOGUE.xids[163].ended_by) == ("CONTACT_SUPPORT", (162,))
     assert CATALOGUE.xids[1].applies_to == ()
 
 
@@ -111,6 +113,8 @@ def test_the_driver_reports_a_recovery_action_since_a_branch() -> None:
         ("CHECK_APP/CUDA", ("warning", "monitor")),
         ("INVESTIGATE_SW", ("warning", "monitor")),
         ("unknown", ("warning", "monitor")),
+        ("unknown_failure", ("suspect", "reset-gpu")),
+        ("unused", ("warning", "monitor")),
     ],
 )
 def test_every_action_name_of_nvidia_has_a_response(text: str, held: tuple[str, str]) -> None:
@@ -265,6 +269,11 @@ RULE = (
         ),
         (
             "xid",
+            "- {code: 1, name: A, topic: engine,\n   action: IGNORE, summary: a, ended_by: [2]}\n",
+            "xid.yaml:2: ended_by: the table has no Xid 2: name a code of the table",
+        ),
+        (
+            "xid",
             "- {code: 1, name: A, topic: engine, action: IGNORE, summary: a, aplies_to: []}\n",
             "xid.yaml:1: aplies_to: is not known here: use one of code, name, ",
         ),
@@ -322,7 +331,7 @@ RULE = (
         (
             "responses",
             "- {name: IGNORE, verdict: harmless, action: none, meaning: x}\n",
-            "responses.yaml:1: verdict: 'harmless' is none of fatal, ignored, warning: use one of these",
+            "responses.yaml:1: verdict: 'harmless' is none of fatal, ignored, suspect, warning: use one of these",
         ),
         (
             "responses",

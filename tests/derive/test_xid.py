@@ -94,9 +94,61 @@ def test_uncontained_error_requires_a_reset_for_any_flags() -> None:
 
 
 def test_channel_error_after_another_error_is_its_consequence() -> None:
-    event = decode(45, "pid=4242, name=trainer, Ch 00000011 caused by previous Xid 94")
+    rest = "pid=4242, name=trainer, Ch 00000011 caused by previous Xid 94"
+    event = decode(45, rest, XidRecord(94, 99.0, has_message=True))
     assert (event.fields["verdict"], event.fields["detail"]) == ("ignored", " (follows Xid 94)")
     assert verdict(45, "pid=4242, name=trainer, Ch 00000011", XidRecord(79, 99.0)) == ("ignored", "none")
+
+
+@pytest.mark.parametrize(
+    ("cause", "signal", "held_as"),
+    [
+        (149, "gpu.xid.nvlink5", ("warning", "monitor")),
+        (94, "gpu.xid.ecc", ("warning", "restart-workload")),
+        (119, "gpu.xid.gsp", ("fatal", "reset-gpu")),
+        (31, "gpu.xid.engine", ("workload", "none")),
+        (9999, "gpu.xid.unlisted", ("warning", "monitor")),
+    ],
+)
+def test_a_channel_error_stands_for_the_cause_that_it_names_and_the_log_lacks(
+    cause: int, signal: str, held_as: tuple[str, str]
+) -> None:
+    event = decode(45, f"pid=2210, name=python3, Ch 00000001 caused by previous Xid {cause}")
+    assert (event.signal, event.fields["xid"]) == (signal, cause)
+    assert (event.fields["verdict"], event.fields["action"]) == held_as
+    assert "not in the log" in str(event.fields["detail"])
+
+
+def test_many_channels_that_one_error_ended_count_once() -> None:
+    rest = "pid=2210, name=python3, Ch {} caused by previous Xid 39"
+    lines = [
+        Event("gpu.xid.line", 100.0 + 0.01 * n, "", {"xid": 45, "rest": rest.format(n)}) for n in range(20)
+    ]
+    near = index(*(summarize_xid(line) for line in lines))
+    decoded = [decode_xid(line, tables(), 580, near) for line in lines]
+    assert [event.fields["xid"] for event in decoded] == [39] + [45] * 19
+    assert {event.fields["verdict"] for event in decoded[1:]} == {"ignored"}
+
+
+def test_a_blank_action_of_a_code_that_names_a_failure_is_suspect() -> None:
+    for code in (167, 169, 173):
+        assert verdict(code) == ("suspect", "reset-gpu"), code
+    for code in (164, 166, 168, 170, 171, 174, 176):
+        assert verdict(code)[0] == "warning", code
+
+
+def test_a_memory_subsystem_error_is_the_time_out_of_a_dead_gpu() -> None:
+    event = decode(175, "Timeout after 6s of waiting for RPC response from GPU0 GSP! Expected function 76")
+    assert (event.signal, event.fields["verdict"], event.fields["action"]) == (
+        "gpu.xid.gsp",
+        "fatal",
+        "reset-gpu",
+    )
+
+
+@pytest.mark.parametrize("code", [16, 51, 56, 61, 122])
+def test_an_unused_code_asks_for_no_support(code: int) -> None:
+    assert verdict(code) == ("warning", "monitor")
 
 
 @pytest.mark.parametrize(
@@ -249,7 +301,7 @@ def test_unlisted_nvlink5_sub_code_uses_the_printed_severity() -> None:
 @pytest.mark.parametrize("code", sorted(tables().xids))
 def test_every_code_of_the_table_has_a_valid_verdict(code: int) -> None:
     event = decode(code, "")
-    assert event.fields["verdict"] in {"fatal", "warning", "workload", "ignored", "injected"}
+    assert event.fields["verdict"] in {"fatal", "suspect", "warning", "workload", "ignored", "injected"}
     assert Action(str(event.fields["action"])) is not Action.REPLACE_COMPONENT
 
 
