@@ -14,7 +14,7 @@ from typing import Any, Literal
 from msgspec.structs import replace
 
 from nodeguard.bundle.manifest import Manifest
-from nodeguard.bundle.privacy import anonymous_mounts, anonymous_path, is_mount_table
+from nodeguard.bundle.privacy import anonymous_mounts, anonymous_path, anonymous_swaps, is_mount_table
 
 # Characters of a replacement: for a word, letters for letters and digits for digits; for a hexadecimal
 # number, any hexadecimal digit; for a decimal number, digits without a leading zero.
@@ -117,6 +117,8 @@ _MODEL_FILE = re.compile(
 )
 _MODEL_CALL = "nvmlDeviceGetName"
 _ASSET_TAG = "/chassis_asset_tag"
+# The name of a device below /dev/mapper, as in mount tables.
+_MAPPER_NAME = "/dm/name"
 # Tags that all machines of a cloud share; they identify the platform.
 _SHARED_TAGS = frozenset(("7783-7084-3265-9085-8269-3286-77", "Amazon EC2", "OracleCloud.com"))
 
@@ -207,6 +209,10 @@ class Anonymiser:
             return text
         if is_mount_table(path):
             return anonymous_mounts(text, self._mounted)
+        if path == "/proc/swaps":
+            return anonymous_swaps(text, self._mounted)
+        if path.endswith(_MAPPER_NAME):
+            return anonymous_path(text, self._mounted)
         if path.endswith(_ASSET_TAG):
             return text if text.strip() in _SHARED_TAGS else self._words(text)
         if _IDENTITY_FILE.fullmatch(path):

@@ -58,6 +58,18 @@ def anonymous_mounts(text: str, replace: Callable[[str], str]) -> str:
     )
 
 
+def anonymous_swaps(text: str, replace: Callable[[str], str]) -> str:
+    """Return /proc/swaps with the words of its devices and files replaced that may identify someone."""
+
+    def replaced(line: str) -> str:
+        device, separator, rest = line.partition(" ")
+        if not device.startswith("/"):
+            return line
+        return _escaped(anonymous_path(_unescaped(device), replace)) + separator + rest
+
+    return "".join(replaced(line) for line in text.splitlines(keepends=True))
+
+
 def anonymous_path(path: str, replace: Callable[[str], str]) -> str:
     """Return the device or path of a mount with every non-standard word replaced."""
     return _WORD.sub(lambda match: match[0] if _STANDARD.fullmatch(match[0]) else replace(match[0]), path)

@@ -14,7 +14,7 @@ from nodeguard.sources.source import Source
 
 # Sources of derived signals, by the first part of the signal's name and of the sources' signals. Other
 # derived signals may follow from any source, as the platform's expectations do.
-_SOURCE_PREFIXES = {"fs": "fs", "service": "service", "volume": "fs"}
+_SOURCE_PREFIXES = {"disk": "disk", "fs": "fs", "service": "service", "volume": "fs"}
 
 NOUNS = {
     "gpu": ("GPU", "GPUs"),

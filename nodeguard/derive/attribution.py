@@ -1,9 +1,9 @@
 """Attribution of observations to targets that the kernel or NVML names in another way. Pure.
 
 Events of a PCI function belong to the GPU, switch or port at its address. Events of a block device belong to
-the file system or the disk, or to a volume where the host has nothing mounted from it. Events of a DIMM's
-label belong to the DIMM. Data of a GPU that NVML knows without a PCI address belong to the GPU that the bus
-lists and NVML does not.
+the file system or the disk; what they mean depends on how the host uses the disk. Events of a DIMM's label
+belong to the DIMM. Data of a GPU that NVML knows without a PCI address belong to the GPU that the bus lists
+and NVML does not.
 """
 
 from __future__ import annotations
@@ -12,22 +12,31 @@ from collections.abc import Iterator, Mapping
 
 from msgspec.structs import replace
 
-from nodeguard.derive.host import disk_of_device
+from nodeguard.derive.disks import disk_of_device, mapped_mounts
 from nodeguard.model.observation import UNREADABLE, Event, Observation, Reading
 from nodeguard.model.target import filesystem_target, gpu_index, parent_target, pci_target, target_kind
 
 _TargetsByName = dict[str, list[str]]
 
-# The event that each event of a disk becomes where no file system of the host is mounted from the disk. The
-# same lines come from detached cloud volumes, pods' volumes, USB sticks and virtual media.
+# The event that each event of a disk or file system becomes where nothing of the host depends on it, and the
+# disk is not one of this machine: the same lines come from detached cloud volumes, pods' volumes, USB sticks,
+# virtual media and passive paths.
 _VOLUME_EVENTS = {
     "disk.lost": "volume.lost",
+    "disk.removed": "volume.lost",
     "disk.controller_down": "volume.lost",
     "disk.io_error": "volume.error",
     "disk.no_path": "volume.error",
     "disk.beyond_end": "volume.error",
     "fs.kernel_error": "volume.error",
     "fs.shut_down": "volume.error",
+}
+# The same for a disk of this machine, by its use. An unused disk that left without a failed reset may have
+# been taken out of its bay on purpose.
+_EVENTS_BY_USE = {
+    "sole": {"disk.removed": "disk.lost"},
+    "redundant": {"disk.lost": "disk.failed", "disk.removed": "disk.failed"},
+    "local": {"disk.lost": "disk.failed", "disk.removed": "volume.lost"},
 }
 
 # Signals with another name of a target's device.
@@ -58,6 +67,7 @@ def find_owners(latest: Mapping[str, Reading], before: Mapping[str, str]) -> dic
             if name:
                 named.setdefault(name, []).append(target)
     owners.update({name: targets[0] for name, targets in named.items() if len(targets) == 1})
+    owners.update(mapped_mounts(latest))
     for bridge, targets in below.items():
         if len(targets) == 1 and bridge not in owners:
             owners[bridge] = owners.get(targets[0], targets[0])
@@ -132,43 +142,37 @@ def _kernel_name(observation: Observation) -> str:
     return ""
 
 
-def attribute_reading(reading: Reading, owners: Mapping[str, str]) -> Reading:
-    """Return a reading with each observation at the target that owns it."""
+def attribute_reading(reading: Reading, owners: Mapping[str, str], uses: Mapping[str, str]) -> Reading:
+    """Return a reading with each observation at the target that owns it. uses: see disks.disk_uses."""
     if not any(
         observation.events or observation.unlisted or observation.target in owners
         for observation in reading.observations
     ):
         return reading
-    disks = _mounted_disks(owners)
     moved = tuple(
         part
         for observation in reading.observations
-        for part in _at_owner(_with_volumes(observation, owners, disks), owners)
+        for part in _at_owner(_by_disk_use(observation, owners, uses), owners)
     )
     if any(gpu_index(observation.target) is not None for observation in moved):
         return replace(reading, observations=moved)
     return replace(reading, observations=tuple(_with_complete_gpu_list(observation) for observation in moved))
 
 
-def _mounted_disks(owners: Mapping[str, str]) -> frozenset[str]:
-    """Return the disks that file systems of the host are mounted from."""
-    return frozenset(disk_of_device(name.removeprefix("fs:")) for name in owners if target_kind(name) == "fs")
+def _by_disk_use(observation: Observation, owners: Mapping[str, str], uses: Mapping[str, str]) -> Observation:
+    """Return the observation with the events of a disk named by how the host uses the disk.
 
-
-def _with_volumes(observation: Observation, owners: Mapping[str, str], disks: frozenset[str]) -> Observation:
-    """Return the observation with events of a volume where the host has nothing mounted from the disk.
-
-    disks: those with a mount. An event of a file system needs a mount of the same device.
+    An event of a file system needs a mount of the same device.
     """
     if target_kind(observation.target) != "disk" or not observation.events:
         return observation
     device = observation.target.removeprefix("disk/")
-    has_mount = {"fs": filesystem_target(device) in owners, "disk": disk_of_device(device) in disks}
+    of_disk = _EVENTS_BY_USE.get(uses.get(disk_of_device(device), ""), _VOLUME_EVENTS)
+    of_filesystem = {} if filesystem_target(device) in owners else _VOLUME_EVENTS
     events = tuple(
-        replace(event, signal=_VOLUME_EVENTS[event.signal])
-        if event.signal in _VOLUME_EVENTS and not has_mount[event.signal.split(".")[0]]
-        else event
+        replace(event, signal=names[event.signal]) if event.signal in names else event
         for event in observation.events
+        for names in (of_filesystem if event.signal.startswith("fs.") else of_disk,)
     )
     return replace(observation, events=events)
 

@@ -15,11 +15,11 @@ from msgspec.structs import replace
 from nodeguard.derive import presence, repeated_traps
 from nodeguard.derive.attribution import attribute_reading, find_owners, keep_last_mounts
 from nodeguard.derive.derivation import Derivation, Values, run_derivations
+from nodeguard.derive.disks import DISK_SOURCES, FILESYSTEM_DERIVATIONS, disk_uses, worst_uses
 from nodeguard.derive.event_decoding import decode_events
 from nodeguard.derive.event_dedup import deduplicate_xids
 from nodeguard.derive.gpus import THERMAL_DERIVATIONS, gpu_derivations, nvlink_derivation
 from nodeguard.derive.host import (
-    FILESYSTEM_DERIVATIONS,
     driver_branch,
     driver_changing_derivation,
     last_driver_change,
@@ -130,12 +130,14 @@ def derive(
         retained[reading.source] = retain_reading(retained.get(reading.source), reading)
     owners = find_owners(retained, state.owners)
     event_owners = keep_last_mounts(owners, state.owners)
+    uses = state.disk_uses if sources.isdisjoint(DISK_SOURCES) else disk_uses(retained)
+    event_uses = worst_uses(uses, state.disk_uses)
     latest = LatestReadings(
-        (attribute_reading(reading, event_owners) for reading in retained.values()),
+        (attribute_reading(reading, event_owners, event_uses) for reading in retained.values()),
         plan.sources,
         instant.mono,
     )
-    attributed = [attribute_reading(reading, event_owners) for reading in readings]
+    attributed = [attribute_reading(reading, event_owners, event_uses) for reading in readings]
     dedup, deduplicated = deduplicate_xids(state.dedup, attributed, retained, instant.mono)
     state, decoded = decode_events(
         replace(state, dedup=dedup), deduplicated, catalogue, driver_branch(latest)
@@ -149,6 +151,7 @@ def derive(
         platform=platform.id if platform else "",
         latest=retained,
         owners=owners,
+        disk_uses=uses,
         driver_changed_at=last_driver_change(state.driver_changed_at, events),
         starts=track_starts(latest, state.starts),
         heartbeats=track_heartbeats(latest, state.heartbeats),

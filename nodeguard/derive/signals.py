@@ -120,6 +120,12 @@ SIGNALS = signals_by_name(
     Signal("efa.silence", "gauge", "time since the device's latest heartbeat", "seconds"),
     Signal("fs.writable", "state", "whether the file system is mounted for writing"),
     Signal("fs.disk", "state", "target of the disk that the file system is on"),
+    Signal(
+        "disk.failed",
+        "event",
+        "a disk of this machine is gone, and no mount of the host is lost with it",
+        fields=("dev",),
+    ),
     Signal("volume.lost", "event", "a disk without a mount of the host is gone", fields=("dev",)),
     Signal(
         "volume.error",

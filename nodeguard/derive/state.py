@@ -31,7 +31,7 @@ class DeriveState(Struct, frozen=True):
     lines: Xid lines of each GPU within the window in which they explain each other. xids: their codes. best:
     the last good inventory, by target. driver_changed_at: last load or unload of the driver, in seconds since
     boot. starts: see host. heartbeats: see ports. traps: see repeated_traps. dedup: see event_dedup. owners:
-    see attribution. link_errors: see the module of this name.
+    see attribution. disk_uses: see disks. link_errors: see the module of this name.
     """
 
     boot_id: str = ""
@@ -46,6 +46,7 @@ class DeriveState(Struct, frozen=True):
     traps: dict[str, tuple[Trap, ...]] = {}
     dedup: DedupState = DedupState()
     owners: dict[str, str] = {}
+    disk_uses: dict[str, str] = {}
     link_errors: dict[str, LinkErrors] = {}
 
 

@@ -108,6 +108,11 @@ def filesystem_target(path: str) -> str:
     return f"fs:{path}"
 
 
+def disk_target(name: str) -> str:
+    """Return the target of a disk, by the name of its controller, or of a device that is built from disks."""
+    return f"disk/{name}"
+
+
 def probe_target(name: str, target: str) -> str:
     """Return the target of a site probe's result for another target."""
     return f"probe/{name}" if target == NODE else f"probe/{name}/{target}"

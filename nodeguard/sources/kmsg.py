@@ -14,7 +14,15 @@ from msgspec import Struct
 from nodeguard.model.catalogue import LogPattern
 from nodeguard.model.observation import Event, Observation
 from nodeguard.model.signal import Scalar, Signal
-from nodeguard.model.target import NODE, bus_address, gpu_target, nvswitch_target, pci_target, port_target
+from nodeguard.model.target import (
+    NODE,
+    bus_address,
+    disk_target,
+    gpu_target,
+    nvswitch_target,
+    pci_target,
+    port_target,
+)
 from nodeguard.sources.event_batch import EventBatch
 from nodeguard.sources.machine import LogRecords, Machine
 from nodeguard.sources.source import source
@@ -240,7 +248,7 @@ def _matched_target(kind: str, groups: dict[str, str]) -> str:
     if kind == "port":
         return port_target(device, 1) if device else NODE
     if kind == "disk":
-        return f"disk/{device}" if device else NODE
+        return disk_target(device) if device else NODE
     if kind == "dimm":
         return f"dimm/{groups['dimm']}" if groups.get("dimm") else NODE
     target = {"gpu": gpu_target, "nvswitch": nvswitch_target, "pci": pci_target}.get(kind)

@@ -195,6 +195,15 @@ def test_a_mount_is_the_same_in_all_tables_and_calls() -> None:
     assert new.call("adjtimex") == "adjtimex"
 
 
+def test_a_mapped_device_has_the_same_name_in_all_files() -> None:
+    new = anonymiser()
+    device = new.file("/proc/self/mounts", "/dev/mapper/acme-data /data xfs rw 0 0\n").split()[0]
+    assert "acme" not in device
+    assert f"/dev/mapper/{new.file('/sys/block/dm-3/dm/name', 'acme-data')}" == device
+    swaps = "Filename Type Size Used Priority\n/dev/mapper/acme-data partition 1 0 -2\n"
+    assert new.file("/proc/swaps", swaps) == swaps.replace("/dev/mapper/acme-data", device)
+
+
 @pytest.mark.parametrize("path", ["/", "/boot/efi", "/dev/shm", "/raid", "/var/lib/containerd", "/mnt/data1"])
 def test_common_paths_are_not_replaced(path: str) -> None:
     line = f"/dev/nvme0n1p2 {path} ext4 rw 0 0\n"

@@ -128,6 +128,7 @@ NOT_CHECKED = {
     "gpu.reset",
     "nvswitch.reset",
     "driver.unload",
+    "disk.removed",
 }
 
 

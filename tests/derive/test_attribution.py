@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from nodeguard.derive.attribution import attribute_reading, find_owners
+from nodeguard.derive.disks import disk_uses
 from nodeguard.model.observation import Component, Event, Observation, Reading
 from nodeguard.model.signal import Scalar
 from tests.derive.readings import GPUS, observe, readings
@@ -19,6 +20,9 @@ ROUND = readings(
     observe("filesystem", "fs:/raid", {"fs.device": "/dev/nvme1n1"}),
     observe("filesystem", "fs:/", {"fs.device": "/dev/nvme0n1p2"}),
     observe("filesystem", "fs:/home", {"fs.device": "10.0.0.5:/home"}),
+    observe("filesystem", "fs:/data", {"fs.device": "/dev/mapper/data"}),
+    observe("disks", "disk/dm-3", {"disk.slaves": "nvme4n1", "disk.mapper_name": "data"}),
+    observe("disks", "disk/nvme3", {"disk.transport": "pcie", "disk.root_port": "0000:a3:01.0"}),
     Observation(
         "memory", "dimm/mc0/dimm0", signals={"dimm.corrected": 0}, component=Component("CPU0_DIMM_A1")
     ),
@@ -33,7 +37,7 @@ def event_owner(target: str, signal: str = "pci.fatal_error", **fields: str) -> 
     log = Reading(
         "kmsg", 100, (Observation("kmsg", target, events=(Event(signal, 99, fields=dict(fields)),)),)
     )
-    [item] = attribute_reading(log, find_owners(LATEST, {})).observations
+    [item] = attribute_reading(log, find_owners(LATEST, {}), disk_uses(LATEST)).observations
     return item.target
 
 
@@ -59,7 +63,8 @@ def test_event_of_an_address_belongs_to_the_device_there(message: str, meant: st
     [
         ("nvme1n1", "fs.shut_down", "fs:/raid"),
         ("nvme0n1p2", "fs.kernel_error", "fs:/"),
-        ("dm-3", "fs.shut_down", "disk/dm-3"),
+        ("dm-3", "fs.shut_down", "fs:/data"),
+        ("dm-4", "fs.shut_down", "disk/dm-4"),
         ("nvme1n1", "disk.io_error", "disk/nvme1"),
         ("nvme1", "disk.lost", "disk/nvme1"),
         ("dm-3", "disk.io_error", "disk/dm-3"),
@@ -80,15 +85,23 @@ def test_event_of_a_device_belongs_to_its_file_system_or_disk(device: str, signa
         ("nvme2", "disk.lost", "volume.lost"),
         ("nvme2", "disk.controller_down", "volume.lost"),
         ("nvme2", "disk.controller_up", "disk.controller_up"),
+        ("nvme3", "disk.lost", "disk.failed"),
+        ("nvme3", "disk.removed", "volume.lost"),
+        ("nvme0", "disk.removed", "disk.lost"),
+        ("nvme3", "disk.controller_down", "disk.controller_down"),
+        ("nvme3n1", "disk.io_error", "disk.io_error"),
+        ("nvme3n1", "fs.kernel_error", "volume.error"),
+        ("nvme4", "disk.lost", "disk.lost"),
+        ("dm-3", "fs.shut_down", "fs.shut_down"),
         ("sdb", "disk.offlined", "disk.offlined"),
         ("sdb1", "fs.kernel_error", "volume.error"),
         ("dm-7", "disk.io_error", "volume.error"),
     ],
 )
-def test_error_of_an_unmounted_disk_is_a_volume_error(device: str, signal: str, expected: str) -> None:
+def test_event_of_a_disk_depends_on_its_use(device: str, signal: str, expected: str) -> None:
     event = Event(signal, 99, fields={"dev": device})
     log = Reading("kmsg", 100, (Observation("kmsg", f"disk/{device}", events=(event,)),))
-    [observation] = attribute_reading(log, find_owners(LATEST, {})).observations
+    [observation] = attribute_reading(log, find_owners(LATEST, {}), disk_uses(LATEST)).observations
     assert [event.signal for event in observation.events] == [expected]
 
 
@@ -105,7 +118,7 @@ def test_events_of_one_observation_may_have_several_owners() -> None:
         Event("dimm.corrected_error", float(at), fields={"label": label}) for at, label in enumerate(labels)
     )
     log = Reading("kmsg", 100, (Observation("kmsg", "node", events=events),))
-    moved = attribute_reading(log, find_owners(LATEST, {})).observations
+    moved = attribute_reading(log, find_owners(LATEST, {}), disk_uses(LATEST)).observations
     assert {item.target: [event.at for event in item.events] for item in moved} == {
         "dimm/mc0/dimm0": [0, 2],
         "node": [1],
@@ -115,10 +128,10 @@ def test_events_of_one_observation_may_have_several_owners() -> None:
 def test_readings_are_attributed_as_events_are() -> None:
     owned = find_owners(LATEST, {})
     functions = Reading("pci", 100, (observe("pci", "pci/0000:9c:00.0", {"b": 1}),))
-    assert [observation.target for observation in attribute_reading(functions, owned).observations] == [
+    assert [observation.target for observation in attribute_reading(functions, owned, {}).observations] == [
         "port/mlx5_0/1"
     ]
-    assert attribute_reading(ROUND[0], owned) is ROUND[0]
+    assert attribute_reading(ROUND[0], owned, {}) is ROUND[0]
 
 
 def test_owner_stays_while_its_pci_address_cannot_be_read() -> None:
@@ -172,7 +185,7 @@ def test_nvml_gpu_without_a_pci_address_has_no_owner_if_the_bus_is_not_listed() 
 
 def test_nvml_list_is_complete_after_each_gpu_has_its_pci_address() -> None:
     latest = gpu_lists(GPUS[0], "gpu/index-1", "gpu/index-1/nvlink/3", bus=(GPUS[0], GPUS[1]))
-    moved = attribute_reading(latest["nvml"], find_owners(latest, {}))
+    moved = attribute_reading(latest["nvml"], find_owners(latest, {}), {})
     assert [observation.target for observation in moved.observations] == [
         "node",
         GPUS[0],

@@ -3,8 +3,6 @@ from __future__ import annotations
 import pytest
 
 from nodeguard.derive.host import (
-    FILESYSTEM_DERIVATIONS,
-    disk_of_device,
     driver_branch,
     driver_changing_derivation,
     last_driver_change,
@@ -172,37 +170,3 @@ def test_driver_branch_is_the_first_number_of_the_version(
     signals: dict[str, Scalar], number: int | None
 ) -> None:
     assert driver_branch(machine(observe("host", "node", signals))) == number
-
-
-@pytest.mark.parametrize(
-    ("device", "name"),
-    [
-        ("nvme3", "nvme3"),
-        ("nvme3n1", "nvme3"),
-        ("nvme13n1p2", "nvme13"),
-        ("nvme0c3n1", "nvme3"),
-        ("sda", "sda"),
-        ("sda1", "sda"),
-        ("sdab12", "sdab"),
-        ("vdb1", "vdb"),
-        ("mmcblk0p1", "mmcblk0"),
-        ("dm-0", "dm-0"),
-        ("md0", "md0"),
-        ("md127p1", "md127p1"),
-        ("mapper/vg-sda1", "mapper/vg-sda1"),
-    ],
-)
-def test_partition_belongs_to_its_disk(device: str, name: str) -> None:
-    assert disk_of_device(device) == f"disk/{name}"
-
-
-def test_a_file_system_can_be_written_to_unless_it_is_read_only() -> None:
-    latest = machine(
-        observe("filesystem", "fs:/", {"fs.device": "/dev/nvme0n1p2", "fs.read_only": False}),
-        observe("filesystem", "fs:/home", {"fs.device": "10.0.0.5:/home", "fs.read_only": True}),
-        observe("filesystem", "fs:/x", {"fs.device": "tmpfs"}),
-    )
-    assert derived(latest, *FILESYSTEM_DERIVATIONS) == {
-        "fs:/": {"fs.writable": True, "fs.disk": "disk/nvme0"},
-        "fs:/home": {"fs.writable": False},
-    }

@@ -70,7 +70,7 @@ class FakeMachine:
         return tuple(sorted(below))
 
     def link(self, path: str) -> str:
-        self._ask(path)
+        self._ask(path, f"link {path}")
         if path not in self.links:
             raise self._missing(path)
         return self.links[path]
@@ -115,8 +115,8 @@ class FakeMachine:
             for path in [path for path in existing if path == prefix or path.startswith(prefix + "/")]:
                 del existing[path]
 
-    def _ask(self, path: str) -> None:
-        self.asked.append(path)
+    def _ask(self, path: str, asked: str = "") -> None:
+        self.asked.append(asked or path)
         error = self.errors.get(path)
         if isinstance(error, int):
             raise OSError(error, os.strerror(error), path)

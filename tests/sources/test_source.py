@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from nodeguard.model.failure import HungError, StalledError
 from nodeguard.model.observation import Observation
 from nodeguard.sources.clock import ClockSource
+from nodeguard.sources.disks import DisksSource
 from nodeguard.sources.filesystem import FilesystemSource
 from nodeguard.sources.host import HostSource
 from nodeguard.sources.infiniband import InfinibandSource
@@ -26,6 +27,7 @@ from nodeguard.sources.services import ServicesSource
 from nodeguard.sources.source import Source
 from tests.sources import (
     test_clock,
+    test_disks,
     test_filesystem,
     test_host,
     test_infiniband,
@@ -48,6 +50,7 @@ FILE_SOURCES: tuple[type[Source], ...] = (
     ServicesSource,
     ProcessesSource,
     ObservationsSource,
+    DisksSource,
 )
 
 
@@ -73,8 +76,9 @@ def whole_machine() -> FakeMachine:
         "/proc/500/wchan": "io_schedule",
         "/proc/800/stat": test_processes.stat(800, "kubelet"),
         **test_observations.FILES,
+        **test_disks.FILES,
     }
-    links = {**pci.links, **test_services.enabled("kubelet", "docker")}
+    links = {**pci.links, **test_disks.LINKS, **test_services.enabled("kubelet", "docker")}
     calls = {"adjtimex": test_clock.KEPT, **test_filesystem.CALLS, **test_azure.CALLS}
     return FakeMachine(files, links=links, calls=calls, directories=[test_services.BOOTED])
 
@@ -146,6 +150,7 @@ def test_intervals_and_deadlines() -> None:
         "services": (30, 5),
         "processes": (60, 5),
         "observations": (30, 5),
+        "disks": (30, 5),
     }
 
 

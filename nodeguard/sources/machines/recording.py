@@ -12,6 +12,7 @@ from nodeguard.bundle.failures import failure_name
 from nodeguard.bundle.observed_tree import ReadFailure
 from nodeguard.bundle.writer import BundleWriter, RecordingBuffer
 from nodeguard.model.failure import UnansweredError
+from nodeguard.sources.disks import mapper_kind
 from nodeguard.sources.machine import LogRecords, Machine, MachineWrapper, MetadataRequest, MetadataResponse
 from nodeguard.sources.processes import parse_stat
 from nodeguard.sources.readings import ABSENT
@@ -67,7 +68,7 @@ class RecordingMachine(MachineWrapper):
         if path.startswith("/proc/"):
             name = path.split("/")[2]
             self._recorded_processes.add(self._machine.link("/proc/self") if name == "self" else name)
-        self._writer.file(path, result)
+        self._writer.file(path, _relevant_text(path, result) if isinstance(result, str) else result)
 
     def _record_names(self, path: str, result: tuple[str, ...] | ReadFailure) -> None:
         # Of the processes only those with a recorded file stay. From thread-self a reader concludes whether
@@ -141,6 +142,14 @@ class RecordingMachine(MachineWrapper):
 def _unanswered(result: LaneResult) -> list[tuple[Any, str]]:
     stalled = [(call, "stall") for call in (*result.stalled, *result.skipped)]
     return stalled if result.hung is None else [*stalled, (result.hung, "hang")]
+
+
+def _relevant_text(path: str, text: str) -> str:
+    """Return the part of a file that a source uses, where the rest identifies the machine or its users."""
+    if path.endswith("/dm/uuid"):
+        kind = mapper_kind(text)
+        return f"{kind}-\n" if kind else "\n"
+    return text
 
 
 def _is_unrelated_process(path: str, result: str | ReadFailure) -> bool:

@@ -296,6 +296,13 @@ def test_every_source_replays_with_the_same_observations(name: str, tmp_path: Pa
     assert replayed == recorded
 
 
+def test_of_a_mapped_device_only_the_kind_of_its_uuid_is_recorded(tmp_path: Path) -> None:
+    path = "/sys/block/dm-0/dm/uuid"
+    machine = Node({path: "CRYPT-LUKS2-8a3c-alice-home\n"})
+    _, replayed = record_and_replay(tmp_path, machine, lambda machine: machine.read(path))
+    assert replayed == ["CRYPT-\n"]
+
+
 # Command lines are private.
 
 
