@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from fixtures.bundles import bundle_path
+from tests.signals import INTERRUPTIBLE
 
 CHECK = ["check", "--from", str(bundle_path("gpu-hot"))]
 
@@ -80,7 +81,8 @@ def test_an_interrupt_during_imports_prints_no_traceback() -> None:
         "from nodeguard.cli.main import main\n"
         "sys.exit(main())\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    command = [*INTERRUPTIBLE, sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (130, "nodeguard check: interrupted\n")
 
 

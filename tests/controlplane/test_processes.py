@@ -17,6 +17,7 @@ from tests.controlplane.cluster import API, ClusterError, NewCluster
 from tests.controlplane.processes import SupervisedProcesses
 from tests.kubelet.machine import missing_for_pods
 from tests.paths import ROOT
+from tests.signals import INTERRUPTIBLE
 from tests.waiting import PATIENCE
 
 # A test that starts a cluster, writes its processes to a file, and never ends.
@@ -56,7 +57,7 @@ def test_a_cluster_ends_with_its_pytest(end: signal.Signals, tmp_path: Path) -> 
     path = tmp_path / "processes.json"
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     (tmp_path / "test_endless.py").write_text(ENDLESS.format(path=str(path)))
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)]
+    command = [*INTERRUPTIBLE, sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)]
     with (
         (tmp_path / "log").open("wb") as log,
         subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log) as inner,
@@ -68,6 +69,11 @@ def test_a_cluster_ends_with_its_pytest(end: signal.Signals, tmp_path: Path) -> 
             assert all(alive(process) for process in processes)
         finally:
             inner.send_signal(end)
+            try:
+                inner.wait(PATIENCE)
+            except subprocess.TimeoutExpired:
+                inner.kill()
+                raise
     assert wait_for(lambda: not any(alive(process) for process in processes))
     assert wait_for(lambda: not Path(directory).exists())
 

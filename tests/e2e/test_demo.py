@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.processes import until
+from tests.signals import INTERRUPTIBLE
 from tests.waiting import PROMPTLY
 
 pytestmark = pytest.mark.slow
@@ -34,7 +35,11 @@ def running_demo(directory: Path) -> Iterator[Demo]:
     with (
         output.open("wb") as file,
         subprocess.Popen(
-            [sys.executable, str(DEMO)], stdout=file, stderr=file, env=environment, start_new_session=True
+            [*INTERRUPTIBLE, sys.executable, str(DEMO)],
+            stdout=file,
+            stderr=file,
+            env=environment,
+            start_new_session=True,
         ) as process,
     ):
         try:
