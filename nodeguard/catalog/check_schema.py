@@ -62,6 +62,7 @@ class ConditionSchema(
     times: Annotated[int, Meta(ge=1, le=64)] | UnsetType = UNSET
     over: str | UnsetType = UNSET
     until: str | UnsetType = UNSET
+    unless_read: Annotated[list[Name], Meta(min_length=1, max_length=16)] | UnsetType = UNSET
     apart: str | UnsetType = UNSET
     evidence: bool | UnsetType = UNSET
 

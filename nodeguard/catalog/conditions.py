@@ -114,7 +114,7 @@ def _event_signal(name: object, signals: Mapping[str, Signal], field: str) -> Si
 
 
 def _event_condition(schema: ConditionSchema, signals: Mapping[str, Signal], path: str) -> EventOccurred:
-    _allow_only(schema, path, "event", "where", "times", "over", "until", "apart")
+    _allow_only(schema, path, "event", "where", "times", "over", "until", "apart", "unless_read")
     signal = _event_signal(schema.event, signals, f"{path}.event")
     until = _event_signal(schema.until, signals, f"{path}.until").name if schema.until is not UNSET else ""
     where: dict[str, tuple[Value, ...]] = {}
@@ -129,7 +129,10 @@ def _event_condition(schema: ConditionSchema, signals: Mapping[str, Signal], pat
     apart = 0.0 if isinstance(schema.apart, UnsetType) else _seconds(schema.apart, f"{path}.apart")
     if apart and times == 1:
         raise ConditionError(f"{path}.apart", "goes with `times`", "add `times`, or remove it")
-    return EventOccurred(signal.name, where, times, over, until, apart)
+    names = [] if isinstance(schema.unless_read, UnsetType) else schema.unless_read
+    readings = [_reading_signal(name, signals, f"{path}.unless_read") for name in names]
+    unless_read = {reading.name: reading.source for reading in readings}
+    return EventOccurred(signal.name, where, times, over, until, apart, unless_read)
 
 
 def _signal_condition(

@@ -253,6 +253,7 @@ def _signals(check: Check) -> Iterator[str]:
     yield from placeholders(check.message + check.remedy)
     for leaf in (*check.leaves(), *([check.applies_when] if check.applies_when else [])):
         if isinstance(leaf, EventOccurred):
+            yield from leaf.unless_read
             continue
         yield leaf.signal
         if isinstance(leaf, Compare) and leaf.than is not None:

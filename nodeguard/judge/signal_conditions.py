@@ -21,6 +21,7 @@ from nodeguard.judge.formatting import format_value, unit_of
 from nodeguard.judge.state import CounterIncrease, CounterState, RememberedEvent
 from nodeguard.model.check import ClearSign, Compare, EventOccurred, Increase, Reference
 from nodeguard.model.finding import Evidence
+from nodeguard.model.observation import DETACHED
 
 # Increases kept for one counter. Older ones are merged in pairs: sums stay exact, times become coarse.
 _MAX_INCREASES = 32
@@ -234,12 +235,28 @@ def compile_event_condition(condition: EventOccurred, clears: tuple[ClearSign, .
         if context.events:
             context.expire(first_expiry(context.events, condition, context.now))
             events = active_events(context.events, condition, clears, context.signs, context.now)
+            outcome = _no_reading_decides(condition, context) if events else FALSE
+            if events and outcome != TRUE:
+                return outcome
             if events:
                 context.reasons.extend(reason(event, context) for event in events)
                 return TRUE
         return outcome_without_event(context.statuses)
 
     return test
+
+
+def _no_reading_decides(condition: EventOccurred, context: EvaluationContext) -> int:
+    """Return whether none of the readings that would decide instead of an event was read.
+
+    Unknown before the first round of a source, and while an operator keeps the target from being read.
+    """
+    for signal, source in condition.unless_read.items():
+        if context.signals.get(signal) is not None:
+            return FALSE
+        if source not in context.statuses or context.unread.get(signal) == DETACHED:
+            return UNKNOWN
+    return TRUE
 
 
 def outcome_without_event(statuses: Mapping[str, str]) -> int:

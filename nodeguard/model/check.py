@@ -59,7 +59,9 @@ class EventOccurred(Struct, frozen=True, tag="happened"):
 
     where: allowed values by field; only events that match every field count. until: an event of the same
     target that ends it, if all fields that both events have are equal. apart: seconds; events closer together
-    count as one of the `times`, because one fault often logs several lines.
+    count as one of the `times`, because one fault often logs several lines. unless_read: signals of the same
+    target, and the source of each; where one of them was read, the reading decides and the event does not
+    count.
     """
 
     event: str
@@ -68,6 +70,7 @@ class EventOccurred(Struct, frozen=True, tag="happened"):
     over: float = 0.0
     until: str = ""
     apart: float = 0.0
+    unless_read: dict[str, str] = {}
 
 
 class AllOf(Struct, frozen=True, tag="all"):

@@ -85,6 +85,10 @@ def compiled(**form: Any) -> Condition:
             EventOccurred("a.happened", times=3, apart=60.0),
         ),
         (
+            {"event": "a.happened", "unless_read": ["a.level"]},
+            EventOccurred("a.happened", unless_read={"a.level": ""}),
+        ),
+        (
             {"signal": "a.level", "below": 5, "for": "5m"},
             Sustained(Compare("a.level", "below", 5), 300.0),
         ),

@@ -11,6 +11,11 @@ from nodeguard.judge.signal_conditions import (
     update_counters,
 )
 from nodeguard.judge.state import CounterState
+from nodeguard.model.check import EventOccurred
+from nodeguard.model.finding import Health
+from nodeguard.model.observation import DETACHED, Event
+from nodeguard.model.target import NODE
+from tests.judge.judged_node import JudgedNode, check, logged, observe, unread
 
 SPANS = {"n": 600.0}
 
@@ -99,3 +104,22 @@ def test_sum_of_increases_is_between_zero_and_the_total_read(values: list[int], 
 def test_gap_of_more_than_twice_the_window_starts_a_new_baseline() -> None:
     counters = update_counters({}, SPANS, {"n": 1}, None, 0)
     assert update_counters(counters, SPANS, {"n": 4}, 0, 1201)["n"] == CounterState(4, 1201)
+
+
+LOGGED = check(EventOccurred("a.happened", unless_read={"a.level": "memory", "a.state": "memory"}))
+LINE = logged(NODE, Event("a.happened", 5.0))
+
+
+def test_a_line_counts_where_the_reading_that_should_confirm_it_is_not_offered_or_fails() -> None:
+    node = JudgedNode(LOGGED)
+    assert node.health(10, LINE, observe(other=1)) is Health.SUSPECT
+    assert node.health(20, unread(NODE, "a.level")) is Health.SUSPECT
+    assert node.health(30, observe(a__level=0)) is Health.OK
+    assert node.health(40, observe(source="other", a__state="good"), unread(NODE, "a.level")) is Health.OK
+
+
+def test_a_line_waits_for_the_first_round_of_the_source_and_for_an_operator_who_detached_it() -> None:
+    node = JudgedNode(LOGGED)
+    assert node.health(10, LINE) is Health.OK
+    assert node.health(20, unread(NODE, "a.level", DETACHED)) is Health.OK
+    assert node.health(30, unread(NODE, "a.level")) is Health.SUSPECT

@@ -120,7 +120,8 @@ def _happened(leaf: EventOccurred) -> str:
     times += f", {format_duration(leaf.apart)} or more apart," if leaf.apart else ""
     within = f" within {format_duration(leaf.over)}" if leaf.over else " in this boot"
     until = f", until {leaf.until}" if leaf.until else ""
-    return f"event {leaf.event}{where}{times}{within}{until}"
+    unless = f", where no {' or '.join(leaf.unless_read)} was read" if leaf.unless_read else ""
+    return f"event {leaf.event}{where}{times}{within}{until}{unless}"
 
 
 def clearing_text(check: Check) -> str:

@@ -60,6 +60,10 @@ def against(of: Any, name: str = "a.limit", by: float = 0.0, operator: Any = "be
             EventOccurred("a.happened", times=3, over=86_400.0, apart=60.0),
             "event a.happened 3 times, 1 min or more apart, within 1 d",
         ),
+        (
+            EventOccurred("a.happened", unless_read={"a.level": "nvml", "a.state": "nvml"}),
+            "event a.happened in this boot, where no a.level or a.state was read",
+        ),
         (Sustained(LOW, 90.0), "a.level is below 5 for 1 min 30 s"),
         (AnyOf((LOW, BAD)), "a.level is below 5 or a.state is bad"),
         (Sustained(AllOf((LOW, BAD)), 60.0), "(a.level is below 5 and a.state is bad) for 1 min"),
