@@ -8,11 +8,12 @@ and NVML does not.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec.structs import replace
 
 from nodeguard.derive.disks import disk_of_device, mapped_mounts
+from nodeguard.derive.latest_readings import LatestReadings
 from nodeguard.model.observation import UNREADABLE, Event, Observation, Reading
 from nodeguard.model.target import filesystem_target, gpu_index, parent_target, pci_target, target_kind
 
@@ -61,8 +62,8 @@ def find_owners(latest: Mapping[str, Reading], before: Mapping[str, str]) -> dic
             target, signals = observation.target, observation.signals
             if "pci.upstream" in signals:
                 below.setdefault(pci_target(str(signals["pci.upstream"])), []).append(target)
-            if target_kind(target) in {"gpu", "nvswitch"} and gpu_index(target) is None:
-                owners[pci_target(target.split("/")[1])] = target
+            if on_bus := _name_on_bus(target):
+                owners[on_bus] = target
             name = _kernel_name(observation)
             if name:
                 named.setdefault(name, []).append(target)
@@ -76,12 +77,31 @@ def find_owners(latest: Mapping[str, Reading], before: Mapping[str, str]) -> dic
     return {**retained, **owners, **match_unnamed_gpus(latest)}
 
 
-def keep_last_mounts(owners: Mapping[str, str], before: Mapping[str, str]) -> dict[str, str]:
-    """Return the owners, with mounts of the last round that are gone now.
+def event_owners_of(
+    readings: Iterable[Reading], latest: LatestReadings, owners: Mapping[str, str], before: Mapping[str, str]
+) -> dict[str, str]:
+    """Return the owners for events of this round.
 
-    systemd unmounts a file system when its disk disappears, so the round that reads the loss may find none.
+    With mounts of the last round that are gone now: systemd unmounts a file system when its disk disappears,
+    so the round that reads the loss may find none. With GPUs and NVSwitches that only the log names.
+
+    owners: of the latest readings. before: those of the last round.
     """
-    return {**{name: target for name, target in before.items() if target_kind(name) == "fs"}, **owners}
+    mounts = {name: target for name, target in before.items() if target_kind(name) == "fs"}
+    logged = {
+        name: observation.target
+        for reading in readings
+        for observation in reading.observations
+        if observation.events and (name := _name_on_bus(observation.target)) and not latest.is_listed(name)
+    }
+    return {**mounts, **logged, **owners}
+
+
+def _name_on_bus(target: str) -> str:
+    """Return the PCI function of a GPU or NVSwitch, as a target; empty for others and without an address."""
+    if target_kind(target) not in {"gpu", "nvswitch"} or gpu_index(target) is not None:
+        return ""
+    return pci_target(target.split("/")[1])
 
 
 def _targets_with_unread_names(latest: Mapping[str, Reading]) -> set[str]:

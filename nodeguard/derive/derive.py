@@ -7,17 +7,17 @@ Pure.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from nodeguard.derive import presence, repeated_traps
-from nodeguard.derive.attribution import attribute_reading, find_owners, keep_last_mounts
+from nodeguard.derive.attribution import attribute_reading, event_owners_of, find_owners
 from nodeguard.derive.derivation import Derivation, Values, run_derivations
 from nodeguard.derive.disks import DISK_SOURCES, FILESYSTEM_DERIVATIONS, disk_uses, worst_uses
 from nodeguard.derive.event_decoding import decode_events
-from nodeguard.derive.event_dedup import deduplicate_xids
+from nodeguard.derive.event_dedup import DedupState, deduplicate_xids
 from nodeguard.derive.gpus import THERMAL_DERIVATIONS, gpu_derivations, nvlink_derivation
 from nodeguard.derive.host import (
     driver_branch,
@@ -26,7 +26,7 @@ from nodeguard.derive.host import (
     service_derivations,
     track_starts,
 )
-from nodeguard.derive.latest_readings import LatestReadings, UnreadError, retain_reading
+from nodeguard.derive.latest_readings import LatestReadings, UnreadError, has_same_data, retain_reading
 from nodeguard.derive.pcie import pcie_derivations
 from nodeguard.derive.ports import (
     drop_unused_counters,
@@ -104,11 +104,28 @@ class PlatformHints(Struct, frozen=True):
     instance_type: str = ""
 
 
+class DerivedSignals(Struct, frozen=True):
+    """The derived signals of one round, which the next one uses again where no input changed.
+
+    readings: each source's latest, see DeriveState. latest: with the derived signals. state: the part of the
+    state before the round that derivations use.
+    """
+
+    readings: dict[str, Reading]
+    latest: LatestReadings
+    state: DeriveState
+
+
 class DerivedReadings(Struct, frozen=True):
-    """The readings for the judge, and the node's platform; None where it is not known."""
+    """The readings for the judge, and the node's platform; None where it is not known.
+
+    The last reading is that of the derived signals, unless these are the same as in the round before.
+    signals: for the next round.
+    """
 
     readings: tuple[Reading, ...]
     platform: Platform | None
+    signals: DerivedSignals
 
 
 def derive(
@@ -118,8 +135,13 @@ def derive(
     readings: Sequence[Reading],
     instant: Instant,
     hints: PlatformHints,
+    before: DerivedSignals | None = None,
 ) -> tuple[DeriveState, DerivedReadings]:
-    """Return the state and the readings for the judge. state: of the last call or DeriveState()."""
+    """Return the state and the readings for the judge.
+
+    state: of the last call or DeriveState(). before: signals of the last call with the same catalogue and
+    hints; without them, the result is the same and takes longer.
+    """
     if state.boot_id != instant.boot_id:
         state = DeriveState(boot_id=instant.boot_id, best=state.best)
     sources = {reading.source for reading in readings}
@@ -128,15 +150,15 @@ def derive(
     retained = dict(state.latest)
     for reading in readings:
         retained[reading.source] = retain_reading(retained.get(reading.source), reading)
-    owners = find_owners(retained, state.owners)
-    event_owners = keep_last_mounts(owners, state.owners)
     uses = state.disk_uses if sources.isdisjoint(DISK_SOURCES) else disk_uses(retained)
+    if before is not None and before.readings is state.latest and has_same_data(state.latest, retained):
+        owners, latest = state.owners, before.latest
+    else:
+        before = None
+        owners = find_owners(retained, state.owners)
+        latest = _latest_readings(retained, owners, plan, instant.mono)
+    event_owners = event_owners_of(readings, latest, owners, state.owners)
     event_uses = worst_uses(uses, state.disk_uses)
-    latest = LatestReadings(
-        (attribute_reading(reading, event_owners, event_uses) for reading in retained.values()),
-        plan.sources,
-        instant.mono,
-    )
     attributed = [attribute_reading(reading, event_owners, event_uses) for reading in readings]
     dedup, deduplicated = deduplicate_xids(state.dedup, attributed, retained, instant.mono)
     state, decoded = decode_events(
@@ -157,10 +179,31 @@ def derive(
         heartbeats=track_heartbeats(latest, state.heartbeats),
         traps=repeated_traps.record_traps(latest, state.traps, readings),
     )
+    used_state = _state_of_derivations(state)
+    if before is not None and before.state == used_state:
+        return state, DerivedReadings(tuple(decoded), platform, replace(before, readings=retained))
+    if before is not None:
+        latest = _latest_readings(retained, owners, plan, instant.mono)
     best = add_derived_signals(latest, platform, plan, state)
     used = (drop_unused_counters(reading, latest.derived) for reading in decoded)
-    derived = Reading(DERIVED, instant.mono, _derived_observations(latest, attributed))
-    return replace(state, best=best), DerivedReadings((*used, derived), platform)
+    derived = Reading(DERIVED, latest.mono, _derived_observations(latest, attributed))
+    signals = DerivedSignals(retained, latest, used_state)
+    return replace(state, best=best), DerivedReadings((*used, derived), platform, signals)
+
+
+def _latest_readings(
+    retained: Mapping[str, Reading], owners: Mapping[str, str], plan: DerivationPlan, now: float
+) -> LatestReadings:
+    """Return the latest readings by target. retained: by source. now: seconds since boot."""
+    read_at = max((reading.at for reading in retained.values() if reading.observations), default=now)
+    return LatestReadings(
+        (attribute_reading(reading, owners, {}) for reading in retained.values()), plan.sources, read_at
+    )
+
+
+def _state_of_derivations(state: DeriveState) -> DeriveState:
+    """Return the state without the parts that only decode events; see add_derived_signals."""
+    return replace(state, latest={}, lines={}, xids={}, dedup=DedupState(), link_errors={})
 
 
 def overdue_readings(latest: Iterable[Reading], now: float) -> list[Reading]:

@@ -7,10 +7,11 @@ becomes unread with the same reason: see derivation.py.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from operator import is_
 
 from msgspec.structs import replace
 
-from nodeguard.model.observation import UNREADABLE, Component, Observation, Reading
+from nodeguard.model.observation import LOG_POSITION, UNREADABLE, Component, Observation, Reading
 from nodeguard.model.signal import Scalar
 from nodeguard.model.target import NODE, target_kind
 
@@ -30,15 +31,13 @@ class UnreadError(Exception):
 
 
 def retain_reading(before: Reading | None, now: Reading) -> Reading:
-    """Return a reading as the state retains it: without events, and with targets that it failed to list.
+    """Return a reading as the state retains it: only with data, and with targets that it failed to list.
 
+    Events and the position in the kernel log are no data that a derivation could use.
     before: the source's retained reading. A target of `before` that `now` lacks is kept as unreadable if
     `now` could not list its kind completely; at most _MAX_UNLISTED of them.
     """
-    observations = [
-        replace(observation, events=()) if observation.events else observation
-        for observation in now.observations
-    ]
+    observations = [data for observation in now.observations if (data := _data_of(observation)) is not None]
     if before is not None and (
         not now.complete or any(observation.unlisted for observation in now.observations)
     ):
@@ -53,17 +52,42 @@ def retain_reading(before: Reading | None, now: Reading) -> Reading:
             for observation in missing[:_MAX_UNLISTED]
             if (reason := now.unlisted(target_kind(observation.target)))
         ]
-    same = len(observations) == len(now.observations) and not any(
-        observation.events for observation in now.observations
+    is_same = len(observations) == len(now.observations) and all(map(is_, observations, now.observations))
+    return now if is_same else replace(now, observations=tuple(observations))
+
+
+def _data_of(observation: Observation) -> Observation | None:
+    """Return an observation without its events; None without any data."""
+    signals = observation.signals
+    if LOG_POSITION in signals:
+        signals = {name: value for name, value in signals.items() if name != LOG_POSITION}
+    is_event_only = observation.status in {"read", "lost"} and not (
+        signals or observation.unreadable or observation.unlisted or observation.component
     )
-    return now if same else replace(now, observations=tuple(observations))
+    if is_event_only:
+        return None
+    if observation.events or signals is not observation.signals:
+        return replace(observation, events=(), signals=signals)
+    return observation
+
+
+def has_same_data(before: Mapping[str, Reading], after: Mapping[str, Reading]) -> bool:
+    """Return whether only readings without data are new. Both: retained readings by source."""
+    return before.keys() == after.keys() and all(
+        reading is before[source]
+        or (
+            reading.complete == before[source].complete
+            and not (reading.observations or before[source].observations)
+        )
+        for source, reading in after.items()
+    )
 
 
 class LatestReadings:
     """The latest signals of all sources, by target.
 
     readings: the latest one of each source. owner: name of the source that reads each signal. mono: seconds
-    since boot of this round. derived, derived_unread: signals that derivations have added, by target.
+    since boot of the newest data. derived, derived_unread: signals that derivations have added, by target.
     """
 
     def __init__(self, readings: Iterable[Reading], owner: Mapping[str, str], mono: float) -> None:
@@ -177,6 +201,10 @@ class LatestReadings:
     def read_signals(self, target: str) -> Mapping[str, Scalar]:
         """Return the signals of a target that were read."""
         return self._signals.get(target, _NO_SIGNALS)
+
+    def is_listed(self, target: str) -> bool:
+        """Return whether any source lists a target."""
+        return any(target in listed for listed in self._listed.values())
 
     def has(self, target: str) -> bool:
         """Whether any signal of a target was read or derived."""

@@ -154,12 +154,18 @@ def _is_needed(rules: Rules, name: str, target: TargetState, instant: Instant) -
     )
 
 
-def signs_for_target(targets: Mapping[str, TargetState], name: str) -> dict[str, float]:
+def signs_for_target(targets: Mapping[str, TargetState], name: str) -> Mapping[str, float]:
     """Return the latest time of each sign of a target, its parent and the node."""
-    signs: dict[str, float] = {}
-    for ancestor in {NODE, parent_target(name), name}:
-        for sign, at in targets[ancestor].signs.items() if ancestor in targets else ():
-            signs[sign] = max(at, signs.get(sign, at))
+    signs: Mapping[str, float] = {}
+    for ancestor in dict.fromkeys((NODE, parent_target(name), name)):
+        of_ancestor = targets[ancestor].signs if ancestor in targets else {}
+        if not signs:
+            signs = of_ancestor
+        elif of_ancestor:
+            signs = {
+                sign: max(time for time in (signs.get(sign), of_ancestor.get(sign)) if time is not None)
+                for sign in {**signs, **of_ancestor}
+            }
     return signs
 
 

@@ -9,7 +9,6 @@ from typing import NamedTuple
 from nodeguard.judge.fold import attach_symptoms, fold_findings, sort_findings, worst_health
 from nodeguard.judge.rules import Rules
 from nodeguard.judge.state import SourceStatus, TargetResult, TargetState
-from nodeguard.judge.target_update import merge_sources
 from nodeguard.model.check import Check
 from nodeguard.model.finding import (
     CounterTotal,
@@ -91,11 +90,11 @@ def dependencies(targets: Mapping[str, TargetState]) -> dict[str, str]:
     """
     result: dict[str, str] = {}
     for name, target in targets.items():
-        signals = merge_sources(target.sources)[0]
-        if "fs.disk" in signals:
-            result[name] = str(signals["fs.disk"])
-        if "port.pci" in signals:
-            result[name] = pci_target(str(signals["port.pci"]))
+        for snapshot in target.sources.values():
+            if "fs.disk" in snapshot.signals:
+                result[name] = str(snapshot.signals["fs.disk"])
+            if "port.pci" in snapshot.signals:
+                result[name] = pci_target(str(snapshot.signals["port.pci"]))
         if target_kind(name) == "port":
             addresses = (event.fields.get("pci") for event in target.events.values())
             result.update({pci_target(str(address)): name for address in addresses if address})

@@ -15,6 +15,9 @@ DERIVED = "derived"
 
 Status = Literal["read", "absent", "failed", "hung", "lost", "detached"]
 
+# The signal of the last record of the kernel log that was read.
+LOG_POSITION = "kmsg.sequence"
+
 # Statuses of a target that exists and could not be read.
 UNREADABLE = frozenset({"failed", "hung", "detached"})
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nodeguard.derive.derive import PlatformHints, derive
+from nodeguard.derive.derive import DerivedSignals, PlatformHints, derive
 from nodeguard.derive.references import forget_inventory
 from nodeguard.derive.state import DeriveState, plan_derivation
 from nodeguard.derive.xid import xid_events
@@ -19,7 +19,7 @@ from nodeguard.judge.state import JudgeState
 from nodeguard.model.catalogue import Catalogue
 from nodeguard.model.finding import Verdict
 from nodeguard.model.instant import Instant
-from nodeguard.model.observation import Reading
+from nodeguard.model.observation import LOG_POSITION, Reading
 from nodeguard.model.signal import Signal
 from nodeguard.model.target import target_label
 from nodeguard.sources.machine import LogCursor
@@ -74,6 +74,7 @@ class Pipeline:
         # Signals of a port that a check or a derived signal uses.
         self.port_signals = self._rules.signals_used["port"] | self._wanted.bits.keys()
         # The results were computed with the old rules.
+        self._derived: DerivedSignals | None = None
         self.state = replace(self.state, judged=replace(self.state.judged, results={}))
 
     @property
@@ -84,7 +85,7 @@ class Pipeline:
     def evaluate(self, readings: Sequence[Reading], instant: Instant) -> Verdict:
         """Return the verdict after some more readings. If a stage raises, the state does not change."""
         derived, derivation = derive(
-            self.catalogue, self._wanted, self.state.derived, readings, instant, self._site
+            self.catalogue, self._wanted, self.state.derived, readings, instant, self._site, self._derived
         )
         platform = derivation.platform
         settings = JudgeSettings(
@@ -97,6 +98,7 @@ class Pipeline:
         for cursor in _cursors(readings, instant.boot_id):  # noqa: B007 - the last one counts
             pass
         self.state = PipelineState(cursor, derived, judged)
+        self._derived = derivation.signals
         for target, code, count in xid_events(derivation.readings, self.catalogue):
             self.xid_events[target, code] += count
         return verdict
@@ -137,6 +139,6 @@ def _cursors(readings: Iterable[Reading], boot_id: str) -> Iterator[LogCursor]:
     """Yield how far the kernel log was read with each reading."""
     for reading in readings:
         for observation in reading.observations:
-            sequence = observation.signals.get("kmsg.sequence")
+            sequence = observation.signals.get(LOG_POSITION)
             if isinstance(sequence, int):
                 yield LogCursor(boot_id, sequence)

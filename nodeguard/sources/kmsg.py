@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from msgspec import Struct
 
 from nodeguard.model.catalogue import LogPattern
-from nodeguard.model.observation import Event, Observation
+from nodeguard.model.observation import LOG_POSITION, Event, Observation
 from nodeguard.model.signal import Scalar, Signal
 from nodeguard.model.target import (
     NODE,
@@ -85,7 +85,7 @@ class KmsgSource:
         """Read once; see Source.read."""
         log = machine.log()
         if log.last >= 0:
-            yield Observation(self.name, NODE, signals={"kmsg.sequence": log.last})
+            yield Observation(self.name, NODE, signals={LOG_POSITION: log.last})
         if log.lost or log.more:
             yield _unread_records(log, machine.now().mono)
         batch = EventBatch()
@@ -159,7 +159,7 @@ def _not_evaluated(events: int, now: float) -> Observation:
 def pattern_signals(patterns: Iterable[LogPattern]) -> dict[str, Signal]:
     """Return the signals of a table of log patterns, each with the fields of all its patterns."""
     signals = {
-        "kmsg.sequence": Signal("kmsg.sequence", "state", "sequence number of the last record that was read"),
+        LOG_POSITION: Signal(LOG_POSITION, "state", "sequence number of the last record that was read"),
         "kmsg.lost": Signal("kmsg.lost", "event", "records were lost unread", fields=("records",)),
     }
     for pattern in patterns:

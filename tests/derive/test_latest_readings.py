@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from nodeguard.derive.latest_readings import LatestReadings, UnreadError, retain_reading
 from nodeguard.model.observation import DETACHED, Event, Observation, Reading, Status
@@ -161,7 +162,12 @@ def test_targets_missing_from_an_incomplete_round_are_retained_as_unread() -> No
 
 def test_events_are_not_remembered() -> None:
     messages = Observation("kmsg", GPU, events=(Event("gpu.fell_off", 5.0),))
-    assert retain_reading(None, Reading("kmsg", 10, (messages,))).observations[0].events == ()
+    position = Observation("kmsg", NODE, signals={"kmsg.sequence": 7})
+    assert retain_reading(None, Reading("kmsg", 10, (position, messages))).observations == ()
+    read = Observation("nvml", GPU, signals={"gpu.temperature": 40})
+    assert retain_reading(
+        None, Reading("nvml", 10, (replace(read, events=messages.events),))
+    ).observations == (read,)
 
 
 def test_detached_target_has_the_detachment_as_reason() -> None:

@@ -132,8 +132,8 @@ def round_of(step: Step, readings: dict[str, Reading], at: float) -> list[Readin
 
 
 def forget(pipeline: Pipeline) -> None:
-    """Remove the results of earlier evaluations from the state."""
-    state = pipeline.state
+    """Remove the results of earlier evaluations."""
+    state, pipeline._derived = pipeline.state, None
     pipeline.state = replace(state, judged=replace(state.judged, results={}))
 
 
