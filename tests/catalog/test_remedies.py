@@ -1,6 +1,6 @@
 """The remedy of a check never contradicts its action: an automation reads the action, a person the remedy.
 
-It is complete without the title, the message and the action: it stands alone on a page and in a notification.
+It is complete without the title, the message and the action: a page and a notification show it without them.
 """
 
 from __future__ import annotations

@@ -31,6 +31,29 @@ KEYS = {
         *("StateDirectory", "StateDirectoryMode", "RuntimeDirectory", "RuntimeDirectoryPreserve"),
         *("ProtectSystem", "ProtectHome", "PrivateDevices", "PrivateTmp", "NoNewPrivileges"),
         *("CapabilityBoundingSet", "RestrictAddressFamilies", "MemoryMax", "OOMScoreAdjust", "LimitNOFILE"),
+        *(
+            "Environment",
+            "KeyringMode",
+            "LockPersonality",
+            "MemoryDenyWriteExecute",
+            "PrivateUsers",
+            "ProcSubset",
+        ),
+        *(
+            "ProtectClock",
+            "ProtectControlGroups",
+            "ProtectHostname",
+            "ProtectKernelLogs",
+            "ProtectKernelModules",
+        ),
+        *("ProtectKernelTunables", "ProtectProc", "RemoveIPC", "RestrictNamespaces", "RestrictRealtime"),
+        *(
+            "RestrictSUIDSGID",
+            "SystemCallArchitectures",
+            "SystemCallErrorNumber",
+            "SystemCallFilter",
+            "UMask",
+        ),
     },
     "Install": {"WantedBy"},
 }
@@ -41,10 +64,14 @@ def paths(unit: str) -> set[str]:
     return {word for word in arguments(unit) if word.startswith("/")}
 
 
+# Keys that add to a list each time they are set.
+LISTS = {("Service", "SystemCallFilter")}
+
+
 @EVERY_UNIT
 def test_keys_are_valid_and_set_once(unit: str) -> None:
     counted = Counter((setting.section, setting.key) for setting in settings(unit))
-    assert {key for key, count in counted.items() if count > 1} == set()
+    assert {key for key, count in counted.items() if count > 1} - LISTS == set()
     assert {(section, key) for section, key in counted if key not in KEYS.get(section, ())} == set()
 
 
@@ -59,6 +86,30 @@ def test_systemd_analyze_accepts_the_unit(unit: str, tmp_path: Path) -> None:
         [analyze, "verify", "--man=no", str(copy)], capture_output=True, text=True, check=False
     )
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize(("unit", "exposure"), [(AGENT, 4.0), (AGGREGATOR, 1.5)])
+def test_systemd_rates_the_exposure_of_the_unit_as_low(unit: str, exposure: float) -> None:
+    analyze = shutil.which("systemd-analyze")
+    if analyze is None:
+        return  # a machine without systemd
+    result = subprocess.run(
+        [analyze, "security", "--offline=yes", "--no-pager", str(path(unit))],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    rated = re.search(r"Overall exposure level for \S+: ([0-9.]+)", result.stdout)
+    if rated is None:
+        return  # systemd before 250 cannot rate a file
+    assert float(rated.group(1)) <= exposure
+
+
+def test_each_capability_of_the_agent_has_a_reason() -> None:
+    comments = "".join(line for line in path(AGENT).read_text().splitlines() if line.startswith("#"))
+    assert [
+        name
+        for name in value(AGENT, "CapabilityBoundingSet").split()
+        if not re.search(rf"\b{name.removeprefix('CAP_')}\b[^.]*:", comments)
+    ] == []
 
 
 @EVERY_UNIT

@@ -85,8 +85,8 @@ def test_gpu_is_not_lost_after_another_handle_error(error: str) -> None:
 
 def test_gpus_are_lost_if_more_gpus_are_missing_than_nvml_refuses() -> None:
     listed = [item for gpu in GPUS[2:] for item in (on_bus(gpu), observe("nvml", gpu, {"a": 1}))]
-    one = observe("nvml", "gpu/0000:0a:00", {"a": 1})
-    result = bound_and_lost(nvml_counts(hidden=1), on_bus(GPUS[0]), on_bus(GPUS[1]), *listed, one)
+    fifth = observe("nvml", "gpu/0000:0a:00", {"a": 1})
+    result = bound_and_lost(nvml_counts(hidden=1), on_bus(GPUS[0]), on_bus(GPUS[1]), *listed, fifth)
     assert [result[gpu][1] for gpu in GPUS] == [True, True, False, False]
 
 
