@@ -19,7 +19,7 @@ from nodeguard.config.errors import ConfigError, FieldPath
 from nodeguard.config.yaml_document import YamlDocument, collect_errors, convert, load_yaml
 from nodeguard.model.check import Check, Compare, EventOccurred
 from nodeguard.model.diagnosis import FaultClass
-from nodeguard.model.finding import Health
+from nodeguard.model.finding import Action, Health
 from nodeguard.model.signal import Signal
 
 if TYPE_CHECKING:
@@ -116,8 +116,9 @@ def _check(
     )
     _require_clear(check, document, path)
     _require_known_placeholders(check, document, path, signals)
-    if check.health == Health.OK and check.action != "none":
-        raise document.error((*path, "action"), "does not go with health ok", "write `none`")
+    if check.health == Health.OK and check.action not in {Action.NONE, Action.RESTART_WORKLOAD}:
+        remedy = "write `none`, or `restart-workload` for an error of an application"
+        raise document.error((*path, "action"), "does not go with health ok", remedy)
     return check
 
 

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from nodeguard.derive import sxid, xid
 from nodeguard.derive.link_errors import LinkErrorCounter, report_recoveries
 from nodeguard.derive.state import DeriveState, XidLine
+from nodeguard.derive.workload import workload_name
 from nodeguard.derive.xid_index import WINDOW, XidIndex, XidRecord, index_xids
 from nodeguard.model.catalogue import Catalogue
 from nodeguard.model.observation import Event, Observation, Reading
@@ -172,6 +173,9 @@ class _Decoder:
                 yield alarm_end
         elif event.signal == _MACHINE_CHECK_LINE:
             yield decode_machine_check(event)
+        elif "cgroup" in event.fields:
+            workload = workload_name(str(event.fields["cgroup"]))
+            yield replace(event, fields={**event.fields, "workload": workload})
         else:
             yield event
 

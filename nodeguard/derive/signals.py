@@ -63,6 +63,8 @@ SIGNALS = signals_by_name(
                 "detail",
                 "link",
                 "reported_by_log",
+                "pid",
+                "process",
             ),
         )
         for topic, about in {

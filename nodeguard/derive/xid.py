@@ -16,7 +16,7 @@ from nodeguard.model.catalogue import Catalogue, Xid
 from nodeguard.model.observation import Event, Reading
 from nodeguard.model.signal import Scalar
 
-_PREFIX = re.compile(r"(?:pid='?<?[\w-]+>?'?(?:, |$))?(?:name=.*?(?:, |$))?")
+_PREFIX = re.compile(r"(?:pid='?<?(?P<pid>[\w-]+)>?'?(?:, |$))?(?:name=(?P<process>.*?)(?:, |$))?")
 _PARENT = re.compile(r"caused by previous Xid (\d+)")
 _CONTAINED = re.compile(r"RST: (Yes|No), D-RST: (Yes|No)")
 _RECOVERY = re.compile(r"changed from 0x([0-9a-fA-F]+) .*? to 0x([0-9a-fA-F]+) ")
@@ -54,6 +54,7 @@ def decode_xid(event: Event, table: Catalogue, driver: int | None, near: XidInde
         "recovery_reported": row.topic == "recovery"
         or 0 < row.reports_recovery <= (driver or row.reports_recovery),
     }
+    fields |= _process(event)
     if row.topic == "nvlink":
         fields["recoverable"] = meaning.recoverable
         # The driver reports no recovery for a link that can be trained again, so its "none" clears nothing.
@@ -113,6 +114,15 @@ def _named_cause(code: int, message: str) -> int:
     parent = _PARENT.search(message) if code == _PREEMPTED_CODE else None
     cause = int(parent[1]) if parent else 0
     return 0 if cause == _PREEMPTED_CODE else cause
+
+
+def _process(event: Event) -> dict[str, Scalar]:
+    """Return the number and the name of the process that a line names; empty if it names none."""
+    match = _PREFIX.match(str(event.fields.get("rest", "")))
+    if match is None or not (match["pid"] or "").isdecimal():
+        return {}
+    name = match["process"] or ""
+    return {"pid": int(match["pid"]), "process": "" if name == "<unknown>" else name}
 
 
 class _Line(NamedTuple):

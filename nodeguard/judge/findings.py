@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import inf
 
 from msgspec.structs import replace
@@ -59,7 +59,7 @@ def make_finding(
         action=action,
         since=context.to_wall_clock(since),
         message="; ".join(messages) or fill_template(check.message, values, units),
-        evidence=_evidence(context),
+        evidence=_evidence(context, lambda event: fill_template(check.message, values | event.fields, units)),
         family=check.family,
         title=check.title,
         remedy=fill_template(check.remedy, values, units),
@@ -106,14 +106,35 @@ def make_past_finding(
     )
 
 
-def _evidence(context: EvaluationContext) -> tuple[Evidence, ...]:
-    """Return the evidence of a check: log lines by time, then readings in the order of its condition."""
+def _evidence(context: EvaluationContext, meaning: Callable[[RememberedEvent], str]) -> tuple[Evidence, ...]:
+    """Return the evidence of a check: log lines by time, then readings in the order of its condition.
+
+    meaning: returns what an event means, for events that name a process.
+    """
     logged = dict.fromkeys(
-        reason.make_evidence(context) for reason in context.reasons if reason.event is not None
+        _with_process(reason.make_evidence(context), reason.event, meaning)
+        for reason in context.reasons
+        if reason.event is not None
     )
     read = dict.fromkeys(reason.make_evidence(context) for reason in context.reasons if reason.event is None)
     lines = sorted(logged, key=lambda evidence: evidence.at)[-max(1, _MAX_EVIDENCE - len(read)) :]
     return (*lines, *read)[:_MAX_EVIDENCE]
+
+
+def _with_process(
+    evidence: Evidence, event: RememberedEvent, meaning: Callable[[RememberedEvent], str]
+) -> Evidence:
+    """Return the evidence of an event with the process that the event names, if it names one."""
+    fields = event.fields
+    if "pid" not in fields:
+        return evidence
+    return replace(
+        evidence,
+        meaning=meaning(event),
+        process=str(fields.get("process", "")),
+        pid=int(fields["pid"]),
+        workload=str(fields.get("workload", "")),
+    )
 
 
 def _event_actions(events: list[RememberedEvent]) -> list[Action]:

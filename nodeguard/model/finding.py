@@ -58,7 +58,7 @@ class Action(_Ordered):
 
 _ACTION_WORDS = {
     Action.NONE: "nothing",
-    Action.MONITOR: "monitor it",
+    Action.MONITOR: "monitor the fault",
     Action.RESTART_WORKLOAD: "restart the workload",
     Action.RESTART_SERVICE: "start or restart the service",
     Action.RESET_GPU: "reset the GPU",
@@ -68,17 +68,23 @@ _ACTION_WORDS = {
 }
 
 
-class Evidence(Struct, frozen=True):
+class Evidence(Struct, frozen=True, omit_defaults=True):
     """One observation that supports a finding.
 
     source: the source that read it. text: signal and value, or a line of the kernel log. at: seconds since
-    the epoch. count: number of occurrences.
+    the epoch of the latest occurrence. count: number of occurrences. An event that names a process has its
+    meaning, which is the check's message for this event, and of the latest occurrence the process's name and
+    number, and the workload: the pod, job, container or service in which it ran. Empty or 0 if unknown.
     """
 
     source: str
     text: str
     at: float
     count: int = 1
+    meaning: str = ""
+    process: str = ""
+    pid: int = 0
+    workload: str = ""
 
 
 class Finding(Struct, frozen=True, omit_defaults=True):
@@ -104,6 +110,11 @@ class Finding(Struct, frozen=True, omit_defaults=True):
     runbook: str
     targets: tuple[str, ...] = ()
     note: str = ""
+
+    @property
+    def is_application_error(self) -> bool:
+        """Return whether an application caused it, so that the node is healthy and the workload is not."""
+        return self.health == Health.OK and self.action == Action.RESTART_WORKLOAD
 
 
 class ReadFailure(Struct, frozen=True):

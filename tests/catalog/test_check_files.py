@@ -187,7 +187,7 @@ WRONG: list[tuple[dict[str, str | None], str]] = [
     ),
     ({"remedy": '"{code}"'}, "10: remedy: names {code}, which is no signal and no field: name a signal, or "),
     ({"message": '"{}"'}, "9: message: names {}, which is no signal and no field: name a signal, or one of "),
-    ({"health": "ok"}, "7: action: does not go with health ok: write `none`"),
+    ({"health": "ok"}, "7: action: does not go with health ok: write `none`, or `restart-workload`"),
     ({"health": "bad"}, "6: health: 'bad' is none of ok, warning, suspect, fatal: use one of these"),
     ({"target": "rack"}, "5: target: 'rack' is none of "),
     ({"target": "[]"}, "5: target: a list does not fit: write "),

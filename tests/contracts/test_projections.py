@@ -210,13 +210,17 @@ DIAGNOSIS = [path for path, _ in leaves(Incident) if path.startswith("diagnosis.
 MARKS = "a restart derives it from the marks of the Nodes"
 EVIDENCE = dict.fromkeys(("size", "within", "siblings", "elsewhere", "restored"), "evidence")
 CATALOGUE = "the receiver has it in its own catalogue, by the check's name"
+PROCESS = {
+    f"evidence[].{name}": "the line of the log names the process; its meaning is the finding's message"
+    for name in ("meaning", "process", "pid", "workload")
+}
 PROJECTIONS = (
     Projection(
         "finding in report",
         Finding,
         lambda finding: report_of(finding).findings[0],
         names={"since": "age", "evidence[].text": "message", "evidence[].at": "age"},
-        omitted=dict.fromkeys(("title", "remedy", "runbook"), CATALOGUE),
+        omitted=dict.fromkeys(("title", "remedy", "runbook"), CATALOGUE) | PROCESS,
     ),
     Projection(
         "finding in API",
@@ -225,6 +229,7 @@ PROJECTIONS = (
         names=dict.fromkeys(("evidence[].source", "evidence[].text"), "evidence"),
         omitted={
             **dict.fromkeys(("title", "remedy", "runbook", "family"), CATALOGUE),
+            **PROCESS,
             "evidence[].at": "the finding has its age; the agent's own output has that of each evidence",
             "evidence[].count": "the message of the finding has the count",
         },
@@ -247,6 +252,7 @@ PROJECTIONS = (
         },
         omitted={
             **dict.fromkeys(("title", "remedy", "runbook", "family"), CATALOGUE),
+            **PROCESS,
             "targets[]": "the message names them; there may be 64",
             "data_status": "a finding that is not fresh changes no incident",
             "note": "a limit of the reading, which `describe node` shows",

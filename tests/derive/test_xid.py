@@ -62,6 +62,23 @@ def test_text_time_and_count_of_a_line_stay() -> None:
     assert (event.signal, event.at, event.text, event.count) == ("gpu.xid.lost", 42.0, "text", 7)
 
 
+@pytest.mark.parametrize(
+    ("rest", "process"),
+    [
+        ("pid=41000, name=python3, Ch 00000008", (41000, "python3")),
+        ("pid='41000', name=a b, c, Ch 00000008", (41000, "a b")),
+        ("pid=41000, Ch 00000008", (41000, "")),
+        ("pid=7, name=<unknown>, Ch 1", (7, "")),
+        ("pid='<unknown>', name=<unknown>, Ch 00000008", None),
+        ("Ch 00000008", None),
+        ("", None),
+    ],
+)
+def test_an_xid_names_its_process(rest: str, process: tuple[int, str] | None) -> None:
+    fields = decode(31, rest).fields
+    assert (("pid" in fields) and (fields["pid"], fields["process"])) == (process or False)
+
+
 def test_repair_is_ignored_error_requires_reset_and_both_require_drain() -> None:
     assert verdict(63)[0] == "ignored"
     assert (verdict(48), decode(48).fields["response"]) == (("fatal", "reset-gpu"), "RESET_GPU")

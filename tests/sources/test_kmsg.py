@@ -250,6 +250,29 @@ def test_only_short_decimal_fields_become_numbers() -> None:
 # Patterns.
 
 
+@pytest.mark.parametrize(
+    ("text", "fields"),
+    [
+        (
+            "oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),task_memcg=/kubepods/x/y,task=a,pid=1,b,pid=1883,uid=0",
+            {"cgroup": "/kubepods/x/y", "process": "a,pid=1,b", "pid": 1883},
+        ),
+        ("oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null)", {}),
+        (
+            "Out of memory: Kill process 21883 (py (x)) score 998 or sacrifice child",
+            {"process": "py (x)", "pid": 21883},
+        ),
+        (
+            "pt_main_thread[253]: segfault at 7f ip 00 sp 00 error 4 in libnccl.so.2[7f+d3]",
+            {"process": "pt_main_thread", "pid": 253},
+        ),
+    ],
+)
+def test_a_line_names_its_process(text: str, fields: dict[str, object]) -> None:
+    found = one(line(text))[1].fields
+    assert {name: found[name] for name in ("cgroup", "process", "pid") if name in found} == fields
+
+
 def test_first_matching_pattern_determines_the_event() -> None:
     first, second = pattern("one", "down", signal="a.first"), pattern("two", "down", signal="a.second")
     for patterns in ((first, second), (second, first)):

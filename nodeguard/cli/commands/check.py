@@ -173,7 +173,10 @@ def _print(task: CheckTask, result: CheckResult, reason: str) -> None:
         case "json":
             from nodeguard.cli.render.verdict_json import as_json  # noqa: PLC0415 - one format of three
 
-            print_output(as_json(result.hostname, verdict, result.instant, result.inventory))
+            families = sorted(task.families or ())
+            print_output(
+                as_json(result.hostname, verdict, result.instant, result.inventory, reason, families)
+            )
         case "prometheus":
             from nodeguard.cli.render.verdict_metrics import as_metrics  # noqa: PLC0415
             from nodeguard.sources.nvml import gpu_identities  # noqa: PLC0415
@@ -195,5 +198,6 @@ def _print(task: CheckTask, result: CheckResult, reason: str) -> None:
                 inventory=inventory_text(result.inventory, verdict.platform),
                 reason=reason,
                 checks_option=" ".join(f"--checks {folder}" for folder in options.checks),
+                families=tuple(sorted(task.families or ())),
             )
             print_lines(verdict_lines(text, quiet=options.quiet, verbose=options.verbose))

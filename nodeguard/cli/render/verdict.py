@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from nodeguard.cli.render.conclusion import (
+    ApplicationError,
+    application_errors,
+    conclusion,
+    error_text,
+    is_healthy,
+    target_text,
+)
 from nodeguard.cli.render.terminal import StyledLine, StyledText, format_age, format_time
 from nodeguard.cli.scope import NOUNS
 from nodeguard.model.finding import (
@@ -13,7 +20,6 @@ from nodeguard.model.finding import (
     CounterTotal,
     DataStatus,
     Finding,
-    Health,
     PassedFamily,
     ReadFailure,
     Verdict,
@@ -41,6 +47,7 @@ class VerdictText(NamedTuple):
 
     meanings: of coded readings in the evidence. inventory: of the machine, empty for none. reason: why no
     check could be evaluated, where it is known. checks_option: the --checks options of the command line.
+    families: those that were evaluated, empty for all.
     """
 
     hostname: str
@@ -50,18 +57,19 @@ class VerdictText(NamedTuple):
     inventory: str = ""
     reason: str = ""
     checks_option: str = ""
+    families: tuple[str, ...] = ()
 
 
 def verdict_lines(text: VerdictText, *, quiet: bool = False, verbose: bool = False) -> list[StyledLine]:
     """Return the lines of the table. quiet: problems only. verbose: passed checks and counters, too."""
     verdict = text.verdict
-    lines = [headline(text.hostname, verdict, text.reason)]
+    lines = [headline(text)]
     if text.inventory and (verdict.evaluated or verdict.findings) and not quiet:
         lines.append(_field("machine", text.inventory, "dim"))
     for finding in verdict.findings:
         lines += [StyledLine(), *_finding(finding, text)]
     if not quiet:
-        lines += _section(_informational(finding) for finding in verdict.informational)
+        lines += _section(_informational(verdict, text.instant.wall))
     if verbose:
         lines += _section(_counter(total) for total in verdict.counter_totals)
         lines += _section(_passed(family) for family in verdict.passed)
@@ -71,29 +79,12 @@ def verdict_lines(text: VerdictText, *, quiet: bool = False, verbose: bool = Fal
     return lines
 
 
-def headline(hostname: str, verdict: Verdict, reason: str = "") -> StyledLine:
-    """Return the verdict in one line, with the sources that could not be read. reason: see VerdictText."""
-    if verdict.findings:
-        worst = verdict.findings[0]
-        action = worst.action.phrase
-        counts = ""
-        if len(verdict.findings) > 1:
-            counts = f"{_counts(verdict.findings)}. Worst: "
-        text = f"{counts}{worst.title}: {_target(worst)}. {action[0].upper()}{action[1:]}."
-    elif verdict.evaluated:
-        text = "all checks passed."
-    else:
-        text = f"no check could be evaluated{f': {reason}' if reason else ''}."
-    if verdict.read_failures:
-        text += f" Not read: {', '.join(dict.fromkeys(unread.source for unread in verdict.read_failures))}."
+def headline(text: VerdictText) -> StyledLine:
+    """Return the conclusion in one line, with the sources that could not be read."""
+    verdict = text.verdict
     health = (verdict.known_health or DataStatus.UNKNOWN).value
-    return StyledLine((StyledText(health.upper(), health), StyledText("  ")), f"{hostname}: {text}", "strong")
-
-
-def _counts(findings: Sequence[Finding]) -> str:
-    counts = Counter(finding.health for finding in findings)
-    order = sorted((health for health in Health if counts[health]), key=lambda health: -health.rank)
-    return ", ".join(f"{counts[health]} {health.value}" for health in order)
+    head = (StyledText(health.upper(), health), StyledText("  "))
+    return StyledLine(head, conclusion(text.hostname, verdict, text.reason, text.families), "strong")
 
 
 def _evaluated(verdict: Verdict) -> str:
@@ -101,13 +92,9 @@ def _evaluated(verdict: Verdict) -> str:
     return f"{checks} check{'' if checks == 1 else 's'} passed; -v lists them"
 
 
-def _target(finding: Finding) -> str:
-    return "the node" if finding.target == NODE else target_label(finding.target)
-
-
 def _finding(finding: Finding, text: VerdictText) -> Iterator[StyledLine]:
     health = finding.health.value
-    title = f"{finding.title} - {_target(finding)}"
+    title = f"{finding.title} - {target_text(finding.target)}"
     yield StyledLine((StyledText(health.upper(), health), StyledText("  ")), title, "strong")
     yield _field("message", finding.message)
     if finding.targets:
@@ -149,11 +136,33 @@ def _section(lines: Iterator[StyledLine]) -> list[StyledLine]:
     return [StyledLine(), *listed] if listed else []
 
 
-def _informational(finding: Finding) -> StyledLine:
-    times = sum(evidence.count for evidence in finding.evidence)
-    count = f", {times} times" if times > 1 else ""
-    head = (StyledText(f"{'info':<{_FIELD}}", "dim"),)
-    return StyledLine(head, f"{_target(finding)}: {finding.message}{count} ({finding.title})")
+def _informational(verdict: Verdict, now: float) -> Iterator[StyledLine]:
+    """Yield what does not affect the node's health: the errors of applications, then the rest."""
+    errors: dict[str, list[ApplicationError]] = {}
+    others = []
+    for finding in verdict.informational:
+        listed = application_errors(finding)
+        if listed:
+            errors.setdefault(finding.remedy, []).extend(listed)
+        else:
+            others.append(finding)
+    for remedy, listed in errors.items():
+        listed.sort(key=lambda error: error.evidence.at)
+        for error in listed[-_SHOWN:]:
+            where = "" if error.target == NODE else f"{target_text(error.target)}, "
+            yield _named("application", f"{where}{error_text(error, now)}")
+        hidden = len(listed) - _SHOWN
+        more = f"{hidden} earlier: see -o json. " if hidden > 0 else ""
+        healthy = "The node is healthy. " if is_healthy(verdict) else ""
+        yield _named("", f"{more}{healthy}{remedy}")
+    for finding in others:
+        times = sum(evidence.count for evidence in finding.evidence)
+        count = f", {times} times" if times > 1 else ""
+        yield _named("info", f"{target_text(finding.target)}: {finding.message}{count} ({finding.title})")
+
+
+def _named(name: str, text: str) -> StyledLine:
+    return StyledLine((StyledText(f"{name:<{_FIELD}}", "dim"),), text)
 
 
 def _counter(total: CounterTotal) -> StyledLine:

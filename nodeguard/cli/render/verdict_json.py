@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Literal
 
@@ -9,6 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from nodeguard.cli.machine_inventory import MachineInventory
+from nodeguard.cli.render.conclusion import conclusion
 from nodeguard.cli.scope import verdict_data_status
 from nodeguard.cli.streams import to_json
 from nodeguard.model.finding import Action, DataStatus, Evidence, Finding, Health, Verdict
@@ -26,12 +28,20 @@ class HealthOutput(StrEnum):
 
 
 class EvidenceOutput(Struct, frozen=True):
-    """A reading or an event that supports a finding. at: RFC 3339. count: number of occurrences."""
+    """A reading or an event that supports a finding.
+
+    at: RFC 3339, of the latest occurrence. count: number of occurrences. meaning, process, pid, workload: of
+    an event that names a process; empty or 0 for any other.
+    """
 
     source: str
     reading: str
     at: str
     count: int
+    meaning: str
+    process: str
+    pid: int
+    workload: str
 
 
 class FindingOutput(Struct, frozen=True):
@@ -62,11 +72,12 @@ class FindingOutput(Struct, frozen=True):
 class VerdictOutput(Struct, frozen=True):
     """The verdict on the node.
 
-    at: RFC 3339. evaluated: number of evaluated checks, counted for each target; where it is 0, health and
-    data_status are `unknown`.
+    conclusion: what the health means for the node, as the first line of the table. at: RFC 3339. evaluated:
+    number of evaluated checks, counted for each target; where it is 0, health and data_status are `unknown`.
     """
 
     node: str
+    conclusion: str
     at: str
     boot_id: str
     platform: str
@@ -117,12 +128,20 @@ class CheckOutput(Struct, frozen=True):
     counters: tuple[CounterOutput, ...]
 
 
-def as_json(hostname: str, verdict: Verdict, instant: Instant, inventory: MachineInventory) -> str:
-    """Return a verdict as indented JSON."""
+def as_json(
+    hostname: str,
+    verdict: Verdict,
+    instant: Instant,
+    inventory: MachineInventory,
+    reason: str = "",
+    families: Sequence[str] = (),
+) -> str:
+    """Return a verdict as indented JSON. reason, families: see conclusion."""
     output = CheckOutput(
         version=1,
         verdict=VerdictOutput(
             node=hostname,
+            conclusion=conclusion(hostname, verdict, reason, families),
             at=rfc3339(instant.wall),
             boot_id=instant.boot_id,
             platform=verdict.platform,
@@ -169,7 +188,16 @@ def finding_output(finding: Finding) -> FindingOutput:
 
 
 def _evidence(evidence: Evidence) -> EvidenceOutput:
-    return EvidenceOutput(evidence.source, evidence.text, rfc3339(evidence.at), evidence.count)
+    return EvidenceOutput(
+        source=evidence.source,
+        reading=evidence.text,
+        at=rfc3339(evidence.at),
+        count=evidence.count,
+        meaning=evidence.meaning,
+        process=evidence.process,
+        pid=evidence.pid,
+        workload=evidence.workload,
+    )
 
 
 def schema() -> str:

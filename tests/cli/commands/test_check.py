@@ -27,7 +27,7 @@ COMMAND = [sys.executable, "-m", "nodeguard.cli.main", "check"]
 def test_a_healthy_machine_is_ok_in_the_first_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "--from", HEALTHY]) == 0
     first, *rest = capsys.readouterr().out.splitlines()
-    assert first == "OK  healthy-dgx-h100: all checks passed."
+    assert first == "OK  healthy-dgx-h100 is healthy."
     assert rest[0].startswith("  machine   8x NVIDIA H100 80GB HBM3, driver 5")
     assert "platform dgx-h100" in rest[0] + rest[1]
     assert main(["check", "--from", HEALTHY, "--verbose"]) == 0
@@ -37,7 +37,10 @@ def test_a_healthy_machine_is_ok_in_the_first_line(capsys: pytest.CaptureFixture
 def test_a_finding_has_message_evidence_and_action(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "--from", LOST]) == 2
     printed = capsys.readouterr().out
-    assert printed.splitlines()[0] == "FATAL  gpu-off-bus: GPU lost: GPU 0000:c3:00. Reboot the node."
+    assert (
+        printed.splitlines()[0]
+        == "FATAL  gpu-off-bus should take no work. GPU lost: GPU 0000:c3:00. Reboot the node."
+    )
     for field in ("message", "since", "evidence", "action", "see"):
         assert re.search(rf"^  {field} ", printed, re.MULTILINE), field
     assert "checks passed" in printed
@@ -184,7 +187,9 @@ def test_unreadable_sources_are_named_first_and_count_only_with_strict(
     (bundle / "errors.yaml").write_text("proc/meminfo: EACCES\n")
     assert main(["check", "--from", str(bundle)]) == 0
     printed = capsys.readouterr().out
-    assert printed.splitlines()[0] == "OK  healthy-cpu-only: all checks passed. Not read: memory."
+    assert printed.splitlines()[0] == (
+        "OK  no fault was found on healthy-cpu-only, but not all of it could be read. Not read: memory."
+    )
     assert (
         "not read  memory: memory.available_ratio, memory.total: permission denied: run as root"
         in " ".join(printed.split()).replace("not read memory", "not read  memory")
@@ -204,7 +209,10 @@ def test_no_evaluated_check_exits_with_3(tmp_path: Path, capsys: pytest.CaptureF
     assert 'nodeguard_node_health{health="ok"} 0.0' in metrics
     assert 'nodeguard_node_data_status{data_status="unknown"} 1.0' in metrics
     assert main(["check", "--from", str(tmp_path)]) == 3
-    assert capsys.readouterr().out.strip() == "UNKNOWN  bare: no check could be evaluated."
+    assert (
+        capsys.readouterr().out.strip()
+        == "UNKNOWN  the health of bare is unknown, no check could be evaluated."
+    )
 
 
 def test_colored_output_has_the_same_text(
@@ -319,7 +327,7 @@ def test_families_that_do_not_apply_are_named(capsys: pytest.CaptureFixture[str]
     bare = str(bundle_path("healthy-cpu-only"))
     assert main(["check", "--from", bare, "--family", "gpu-memory"]) == 3
     assert capsys.readouterr().out.strip() == (
-        "UNKNOWN  healthy-cpu-only: no check could be evaluated: "
+        "UNKNOWN  the health of healthy-cpu-only is unknown, no check could be evaluated: "
         "gpu-memory does not apply, this machine has no GPUs."
     )
 

@@ -40,7 +40,7 @@ def printed(of: Verdict, **more: Any) -> list[str]:
 
 
 def first(of: Verdict) -> str:
-    return plain(headline("node-1", of))
+    return plain(headline(VerdictText("node-1", of, NOW, WORDS)))
 
 
 def lost(**fields: Any) -> Finding:
@@ -57,7 +57,7 @@ def lost(**fields: Any) -> Finding:
 
 
 def test_nothing_wrong() -> None:
-    assert first(verdict()) == "OK  node-1: all checks passed."
+    assert first(verdict()) == "OK  node-1 is healthy."
 
 
 def test_the_inventory_follows_the_first_line() -> None:
@@ -72,23 +72,32 @@ def test_a_check_of_the_site_is_explained_with_its_directory() -> None:
 
 
 def test_the_first_line_has_the_worst_finding_and_the_action() -> None:
-    assert first(verdict(lost())) == "FATAL  node-1: GPU lost: GPU 0000:3b:00. Reboot the node."
+    assert (
+        first(verdict(lost()))
+        == "FATAL  node-1 should take no work. GPU lost: GPU 0000:3b:00. Reboot the node."
+    )
     assert first(verdict(lost(), finding())) == (
-        "FATAL  node-1: 1 fatal, 1 suspect. Worst: GPU lost: GPU 0000:3b:00. Reboot the node."
+        "FATAL  node-1 should take no work. 1 fatal, 1 suspect. Worst: GPU lost: GPU 0000:3b:00. Reboot the node."
     )
     assert (
         first(verdict(finding(title="Clock adrift")))
-        == "SUSPECT  node-1: Clock adrift: the node. Monitor it."
+        == "SUSPECT  node-1 should take no work that spans nodes. Clock adrift: the node. Monitor the fault."
     )
 
 
 def test_the_first_line_names_unread_sources() -> None:
     silent = tuple(ReadFailure(source, (NODE,), source, "why") for source in ("nvml", "kmsg", "nvml"))
-    assert first(verdict(read_failures=silent)) == "OK  node-1: all checks passed. Not read: nvml, kmsg."
+    assert (
+        first(verdict(read_failures=silent))
+        == "OK  no fault was found on node-1, but not all of it could be read. Not read: nvml, kmsg."
+    )
 
 
 def test_without_an_evaluated_check_the_health_is_unknown() -> None:
-    assert first(verdict(evaluated=0)) == "UNKNOWN  node-1: no check could be evaluated."
+    assert (
+        first(verdict(evaluated=0))
+        == "UNKNOWN  the health of node-1 is unknown, no check could be evaluated."
+    )
 
 
 @pytest.mark.parametrize("action", Action)
@@ -197,7 +206,7 @@ def test_information_counters_and_passed_checks() -> None:
         ),
     )
     assert printed(whole, verbose=True) == [
-        "OK  node-1: all checks passed.",
+        "OK  node-1 is healthy.",
         "",
         "info        GPU 0000:3b:00: Xid 13, 7 times (Xid of an application)",
         "",
@@ -209,7 +218,7 @@ def test_information_counters_and_passed_checks() -> None:
         "passed      nvlink: 3 checks, 1 GPU, 1 NVLink",
     ]
     assert printed(whole)[3:] == ["", "18 checks passed; -v lists them"]
-    assert printed(whole, quiet=True) == ["OK  node-1: all checks passed."]
+    assert printed(whole, quiet=True) == ["OK  node-1 is healthy."]
 
 
 @pytest.mark.parametrize(

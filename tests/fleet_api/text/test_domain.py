@@ -219,7 +219,7 @@ def test_a_suppressed_check() -> None:
       changed     2023-11-14 22:25:21 UTC, just now
       message     check gpu-lost is suppressed: it fires on 6 nodes that share nothing, where 4 within
                   10 min may be chance; no source confirms it: a false alarm
-      action      monitor it
+      action      monitor the fault
       see         nodeguard explain gpu-lost
 
     FATAL  gpu-lost - node-0, GPU 0000:3b:00

@@ -1,0 +1,118 @@
+"""The conclusion of nodeguard check, and the errors of applications that are no fault of the node. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from itertools import groupby
+from typing import NamedTuple
+
+from nodeguard.fleet_api.text.phrases import count_noun
+from nodeguard.model.finding import Evidence, Finding, Health, Verdict
+from nodeguard.model.instant import rfc3339
+from nodeguard.model.target import NODE, target_label
+
+# The work that a node can take, by its health.
+_WORK = {
+    Health.WARNING: "can take work",
+    Health.SUSPECT: "should take no work that spans nodes",
+    Health.FATAL: "should take no work",
+}
+
+
+class ApplicationError(NamedTuple):
+    """Errors of one process, or of several that met the same error, with the evidence of the latest one.
+
+    What follows from the error of a process is left out.
+    """
+
+    target: str
+    evidence: Evidence
+
+
+def conclusion(hostname: str, verdict: Verdict, reason: str = "", families: Sequence[str] = ()) -> str:
+    """Return what a verdict means for the node, in one or a few sentences.
+
+    reason: why no check could be evaluated, where it is known. families: those that were evaluated, empty for
+    all.
+    """
+    unread = ""
+    if verdict.read_failures:
+        unread = (
+            f" Not read: {', '.join(dict.fromkeys(failure.source for failure in verdict.read_failures))}."
+        )
+    if verdict.findings:
+        return f"{hostname} {_WORK[verdict.health]}. {_worst(verdict.findings)}{unread}"
+    if not verdict.evaluated:
+        because = f": {reason}" if reason else ""
+        return f"the health of {hostname} is unknown, no check could be evaluated{because}.{unread}"
+    if families:
+        text = f"{hostname} passed the checks of {', '.join(families)}."
+    elif verdict.read_failures:
+        text = f"no fault was found on {hostname}, but not all of it could be read."
+    else:
+        text = f"{hostname} is healthy."
+    return f"{text}{_applications(verdict)}{unread}"
+
+
+def is_healthy(verdict: Verdict) -> bool:
+    """Return whether all that applies was read and nothing is wrong."""
+    return verdict.known_health == Health.OK and not verdict.read_failures
+
+
+def _worst(findings: Sequence[Finding]) -> str:
+    worst = findings[0]
+    action = worst.action.phrase
+    text = f"{worst.title}: {target_text(worst.target)}. {action[0].upper()}{action[1:]}."
+    if len(findings) == 1:
+        return text
+    counts = Counter(finding.health for finding in findings)
+    order = sorted((health for health in Health if counts[health]), key=lambda health: -health.rank)
+    return f"{', '.join(f'{counts[health]} {health.value}' for health in order)}. Worst: {text}"
+
+
+def _applications(verdict: Verdict) -> str:
+    errors = [error for finding in verdict.informational for error in application_errors(finding)]
+    count = sum(error.evidence.count for error in errors)
+    if not count:
+        return ""
+    logged = all(error.evidence.source == "kmsg" for error in errors)
+    text = f"{count_noun(count, 'application error')} {'is' if count == 1 else 'are'}"
+    return f" {text} in the kernel log." if logged else f" {text} known."
+
+
+def application_errors(finding: Finding) -> list[ApplicationError]:
+    """Return the errors of applications in a finding, by time; none if it is about something else.
+
+    A process meets several Xids at its end: the first one is its error, and the others follow from it.
+    """
+    if not finding.is_application_error:
+        return []
+    by_process = sorted(finding.evidence, key=lambda evidence: (evidence.pid, evidence.process, evidence.at))
+    errors = []
+    for pid, group in groupby(by_process, key=lambda evidence: evidence.pid):
+        evidence = list(group)
+        heads = evidence[:1] if pid else evidence
+        errors += [ApplicationError(finding.target, head) for head in heads]
+    return sorted(errors, key=lambda error: error.evidence.at)
+
+
+def error_text(error: ApplicationError, now: float) -> str:
+    """Return an error as text: `10:00:00 python3 (pid 41000): illegal memory access, Xid 31`.
+
+    now: seconds since the epoch; an error of another day has its date.
+    """
+    evidence = error.evidence
+    day, _, time = rfc3339(evidence.at).rstrip("Z").partition("T")
+    is_today = rfc3339(now).startswith(day)
+    when = time if is_today else f"{day} {time}"
+    process = f"{evidence.process or 'process'} (pid {evidence.pid})" if evidence.pid else ""
+    who = ", ".join(filter(None, (process, evidence.workload)))
+    meaning = f"{evidence.meaning[:1].lower()}{evidence.meaning[1:]}" or evidence.text
+    times = f", {evidence.count} times until then" if evidence.count > 1 else ""
+    return f"{when}{f' {who}' if who else ''}: {meaning}{times}"
+
+
+def target_text(target: str) -> str:
+    """Return a target as text in a sentence."""
+    return "the node" if target == NODE else target_label(target)
