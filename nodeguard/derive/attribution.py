@@ -67,7 +67,7 @@ def find_owners(latest: Mapping[str, Reading], before: Mapping[str, str]) -> dic
             name = _kernel_name(observation)
             if name:
                 named.setdefault(name, []).append(target)
-    owners.update({name: targets[0] for name, targets in named.items() if len(targets) == 1})
+    owners.update(_owners_of_names(named, owners))
     owners.update(mapped_mounts(latest))
     for bridge, targets in below.items():
         if len(targets) == 1 and bridge not in owners:
@@ -75,6 +75,20 @@ def find_owners(latest: Mapping[str, Reading], before: Mapping[str, str]) -> dic
     unread = _targets_with_unread_names(latest)
     retained = {name: target for name, target in before.items() if target in unread} if unread else {}
     return {**retained, **owners, **match_unnamed_gpus(latest)}
+
+
+def _owners_of_names(named: _TargetsByName, switches: Mapping[str, str]) -> dict[str, str]:
+    """Return the owner of each name that one target has. switches: GPUs and NVSwitches by PCI address.
+
+    The port of a function that manages NVSwitches is no port of the network, and belongs to the function.
+    """
+    owners: dict[str, str] = {}
+    for name, targets in named.items():
+        if name in switches:
+            owners.update(dict.fromkeys(targets, switches[name]))
+        elif len(targets) == 1:
+            owners[name] = targets[0]
+    return owners
 
 
 def event_owners_of(

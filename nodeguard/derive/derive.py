@@ -29,6 +29,7 @@ from nodeguard.derive.host import (
 from nodeguard.derive.latest_readings import LatestReadings, UnreadError, has_same_data, retain_reading
 from nodeguard.derive.pcie import pcie_derivations
 from nodeguard.derive.ports import (
+    PORT_COUNT_DERIVATION,
     drop_unused_counters,
     fabric_count_derivation,
     port_counter_derivations,
@@ -245,6 +246,7 @@ def add_derived_signals(
             repeated_traps.trap_derivation(state.traps),
             *FILESYSTEM_DERIVATIONS,
             Derivation(NODE, ("gpu.count",), _gpu_count),
+            PORT_COUNT_DERIVATION,
             fabric_count_derivation(platform),
         ),
     )

@@ -91,7 +91,13 @@ def _has_fabric(latest: LatestReadings, platform: Platform | None, most: Mapping
         return True
     services = ("service/nvidia-fabricmanager", "service/nvidia-imex")
     is_managed = any(latest.get(service, "service.enabled") for service in services)
-    return is_managed or bool(latest.node_signal("nvswitch.pci_count"))
+    return is_managed or has_nvswitches(latest)
+
+
+def has_nvswitches(latest: LatestReadings) -> bool:
+    """Return whether the node has NVSwitches, on the bus or behind functions that manage them."""
+    counts = (latest.node_signal(f"nvswitch.{count}") for count in ("pci_count", "manager_count"))
+    return any(counts)
 
 
 # Fields of a platform that only a platform with an NVLink fabric declares.
@@ -133,7 +139,7 @@ def _is_card(latest: LatestReadings, gpu: str) -> bool:
     """Whether a GPU is a PCIe card, which bridges connect: it is in no fabric and not named as a module
     (SXM).
     """
-    in_fabric = latest.get(gpu, "gpu.fabric.state") or latest.node_signal("nvswitch.pci_count")
+    in_fabric = latest.get(gpu, "gpu.fabric.state") or has_nvswitches(latest)
     return not in_fabric and "SXM" not in str(latest.get(gpu, "gpu.name") or "")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from nodeguard.derive.derivation import Derivation, Values
+from nodeguard.derive.gpus import has_nvswitches
 from nodeguard.derive.latest_readings import LatestReadings
 from nodeguard.model.observation import Event
 from nodeguard.model.platform import Platform
@@ -75,7 +76,7 @@ def _fabric_manager(latest: LatestReadings, platform: Platform | None) -> Values
     if not latest.listed("services", "service"):
         return
     expected = platform.expect.get("fabric_manager") if platform else None
-    if expected is False or not (expected or latest.node_signal("nvswitch.pci_count")):
+    if expected is False or not (expected or has_nvswitches(latest)):
         needed = False
     else:
         enabled = latest.get(_FABRIC_MANAGER, "service.enabled") is True

@@ -160,6 +160,10 @@ class LatestReadings:
         listed = self._listed.get(source, _NO_REASONS)
         return listed[target] if target in listed else self._unlisted(source, target_kind(target))
 
+    def unread_reason(self, target: str, signal: str) -> str:
+        """Return why a source that read a target could not read one of its signals; empty otherwise."""
+        return self._unread.get(target, _NO_REASONS).get(signal, "")
+
     def listed(self, source: str, kind: str) -> frozenset[str] | None:
         """Return the targets of one kind that a source lists; None where it was never read.
 

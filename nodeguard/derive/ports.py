@@ -14,6 +14,7 @@ from nodeguard.model.signal import Scalar
 from nodeguard.model.target import NODE
 
 _MAKE = ("port.link_layer", "port.device_type", "port.board")
+_IS_MANAGER = "pci.manages_nvswitches"
 
 
 def port_derivations(platform: Platform | None, were_up: Mapping[str, float]) -> tuple[Derivation, ...]:
@@ -28,6 +29,7 @@ def port_derivations(platform: Platform | None, were_up: Mapping[str, float]) ->
     wanted = Once(lambda latest: _wanted_of_fabric(platform, latest))
 
     def expected(latest: LatestReadings, port: str) -> Values:
+        _require_network_port(latest, port)
         is_up = latest.get(port, "port.up")
         by = _expected_by(latest, port, wanted, were_up) if is_up is not None else ""
         if by or is_up:
@@ -42,6 +44,29 @@ def port_derivations(platform: Platform | None, were_up: Mapping[str, float]) ->
         Derivation("port", ("port.expected", "port.expected_by"), expected),
         Derivation("port", ("port.in_fabric",), in_fabric),
     )
+
+
+def _require_network_port(latest: LatestReadings, port: str) -> None:
+    """Raise UnreadError if a port may be one through which Fabric Manager reaches NVSwitches.
+
+    Attribution has moved the known ones to their NVSwitch.
+    """
+    if reason := latest.unread_reason(port, _IS_MANAGER):
+        raise UnreadError(reason)
+
+
+def _network_ports(latest: LatestReadings) -> frozenset[str] | None:
+    """Return all ports of the network; None where there was no reading. Raises UnreadError."""
+    listed = latest.listed("infiniband", "port")
+    for port in listed or ():
+        _require_network_port(latest, port)
+    return listed
+
+
+def _port_count(latest: LatestReadings, _node: str) -> Values:
+    """`rdma.port_count`: the ports of the network."""
+    if ports := _network_ports(latest):
+        yield "rdma.port_count", len(ports)
 
 
 def _devices_on_the_bus(latest: LatestReadings) -> int:
@@ -82,7 +107,7 @@ def fabric_count_derivation(platform: Platform | None) -> Derivation:
     """Return the derivation of `port.fabric_count`, for a node of a known platform."""
 
     def count(latest: LatestReadings, _node: str) -> Values:
-        listed = latest.listed("infiniband", "port")
+        listed = _network_ports(latest)
         if platform is None or listed is None:
             return
         if not listed and latest.node_signal("rdma.function_count") is None:
@@ -93,6 +118,9 @@ def fabric_count_derivation(platform: Platform | None) -> Derivation:
         yield "port.fabric_count", len(fabric_ports(platform, latest))
 
     return Derivation(NODE, ("port.fabric_count",), count)
+
+
+PORT_COUNT_DERIVATION = Derivation(NODE, ("rdma.port_count",), _port_count)
 
 
 def _wanted_of_fabric(platform: Platform | None, latest: LatestReadings) -> set[str]:
@@ -113,7 +141,7 @@ def fabric_ports(platform: Platform, latest: LatestReadings) -> set[str]:
     numerous make, and other boards of the same adapter as long as all together are no more than the platform
     has: a node's storage or management ports are few, and of another make.
     """
-    listed = latest.listed("infiniband", "port") or frozenset()
+    listed = _network_ports(latest) or frozenset()
     names = platform.expect.get("port_devices")
     if isinstance(names, tuple):
         return {port for port in listed if port.split("/")[1] in names}

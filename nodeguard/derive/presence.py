@@ -161,6 +161,8 @@ def _all_rdma_missing(latest: LatestReadings, _node: str) -> Values:
 
 def _needs_rdma(latest: LatestReadings, function: str) -> bool:
     driver = str(latest.get(function, "pci.driver") or "")
+    if reason := latest.unread_reason(function, "pci.manages_nvswitches"):
+        raise UnreadError(reason)
     return (
         _is_rdma_only(latest, function)
         and not is_passthrough_driver(driver)

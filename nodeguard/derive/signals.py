@@ -47,6 +47,7 @@ SIGNALS = signals_by_name(
     Signal(
         "port.expected_by", "state", "the reference that expects it: platform, inventory, peers, or itself"
     ),
+    Signal("rdma.port_count", "state", "ports of all RDMA devices, without those that manage NVSwitches"),
     Signal("port.fabric_count", "state", "RDMA ports of the compute fabric's link layer"),
     *(
         Signal(

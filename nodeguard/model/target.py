@@ -89,8 +89,11 @@ def nvlink_target(gpu: str, link: int) -> str:
 
 
 def nvswitch_target(address: str) -> str:
-    """Return the target of the NVSwitch at a PCI address."""
-    return f"nvswitch/{bus_address(address) or address}"
+    """Return the target of the NVSwitch at a PCI address, or of a function that manages NVSwitches.
+
+    An NVSwitch is function 0; of a device that manages several, each function has its number.
+    """
+    return f"nvswitch/{(function_address(address) or address).removesuffix('.0')}"
 
 
 def port_target(device: str, number: int | str) -> str:

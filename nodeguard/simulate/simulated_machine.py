@@ -144,6 +144,6 @@ def _without_node(log: Iterable[Observation]) -> Iterable[Observation]:
 
 def _healthy(subsystem: Subsystem) -> dict[str, dict[str, Scalar]]:
     if subsystem == "port":
-        return {NODE: {"rdma.port_count": len(PORTS)}, **dict.fromkeys(PORTS, _PORT)}
+        return dict.fromkeys(PORTS, _PORT)
     links = {nvlink_target(gpu, link): _LINK for gpu in GPUS for link in range(_LINKS)}
     return {NODE: _NODE, **dict.fromkeys(GPUS, _GPU), **links}

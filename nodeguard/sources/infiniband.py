@@ -42,7 +42,6 @@ class InfinibandSource:
     deadline = 5.0
     paths: tuple[str, ...] = (_CLASS,)
     signals = signals_by_name(
-        Signal("rdma.port_count", "state", "ports of all RDMA devices"),
         Signal("port.link_layer", "state", "InfiniBand, Ethernet (RoCE) or EFA"),
         Signal("port.state", "state", "logical state: DOWN, INIT, ARMED, ACTIVE"),
         Signal("port.phys_state", "state", "physical state: Polling, Disabled, LinkUp, LinkErrorRecovery, …"),
@@ -86,15 +85,8 @@ class InfinibandSource:
             self._refused = {
                 device: refused for device, refused in self._refused.items() if device in devices
             }
-        ports = 0
         for device in devices or ():
-            for observation in self._device(node, device):
-                ports += 1
-                yield observation
-        if node.unlisted:
-            node.mark_unread(node.unlisted["port"], "rdma.port_count")
-        else:
-            node.signals["rdma.port_count"] = ports
+            yield from self._device(node, device)
         yield node.build()
 
     def _device(self, node: ObservationDraft, device: str) -> Iterator[Observation]:

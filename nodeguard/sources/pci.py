@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 from msgspec import Struct
@@ -13,14 +14,21 @@ from nodeguard.sources.machine import Machine
 from nodeguard.sources.pcie import parse_lanes, read_aer_totals, read_pcie_link
 from nodeguard.sources.readings import ObservationDraft, parse_count
 from nodeguard.sources.source import source
+from nodeguard.sources.vpd import NvswitchManagers
 
 _BUS = "/sys/bus/pci/devices"
 _PROCFS = "/proc/driver/nvidia/gpus"
 
 _COUNTS = {"gpu": "gpu.pci_count", "nvswitch": "nvswitch.pci_count", "pci": "rdma.function_count"}
+_MANAGERS = "nvswitch.manager_count"
+_IS_MANAGER = "pci.manages_nvswitches"
 _GPU = ("0300", "0302")
 _NVSWITCH = "0680"
 _NETWORK = ("02", "0c06")
+_INFINIBAND = "0207"
+# The first device id of Blackwell, from which on NVSwitches are managed through ConnectX adapters. Source:
+# NVIDIA open GPU kernel modules, table of supported devices.
+_FIRST_BLACKWELL = 0x2900
 
 
 class FunctionIdentity(Struct, frozen=True):
@@ -64,6 +72,7 @@ class PciSource:
         Signal("pci.upstream", "state", "address of the bridge above it"),
         Signal("pci.upstream.width_max", "state", "lanes that the bridge above it is capable of"),
         Signal("pci.rdma_devices", "state", "RDMA devices that its driver registered"),
+        Signal("pci.manages_nvswitches", "state", "whether Fabric Manager reaches NVSwitches through it"),
         Signal("pci.procfs", "state", "whether the NVIDIA driver lists the GPU in /proc"),
         Signal(
             "gpu.pci_count",
@@ -71,12 +80,14 @@ class PciSource:
             "NVIDIA GPUs on the bus, without virtual ones and those passed through to a virtual machine",
         ),
         Signal("nvswitch.pci_count", "state", "NVSwitches on the bus, likewise"),
+        Signal("nvswitch.manager_count", "state", "functions with a driver that manage NVSwitches, likewise"),
         Signal("rdma.function_count", "state", "RDMA functions on the bus, likewise"),
     )
 
     def __init__(self) -> None:
         self._identities: dict[str, FunctionIdentity | None] = {}
         self._widths: dict[str, int | None] = {}
+        self._managers = NvswitchManagers()
 
     def read(self, machine: Machine) -> Iterator[Observation]:
         """Read once; see Source.read."""
@@ -87,20 +98,22 @@ class PciSource:
             return
         listed = node.list_names(_PROCFS, "pci.procfs") or ()
         driven = {targets.gpu_target(name): name for name in listed if targets.bus_address(name)}
-        counts = dict.fromkeys(_COUNTS, 0)
+        counts = Counter[str]()
         seen: set[str] = set()
-        for address in addresses or ():
-            draft = self._function(node, address)
+        self._managers.begin_round(machine, frozenset(addresses or ()))
+        identities = {address: self._identity(node, address) for address in addresses or ()}
+        has_managers = any(_is_blackwell(identity) for identity in identities.values())
+        for address, identity in identities.items():
+            draft = self._function(node, address, identity) if identity is not None else None
+            if draft is not None and has_managers and identity is not None:
+                self._find_manager(draft, identity)
             # A GPU's virtual functions can share its target; the GPU itself comes first.
             if draft is None or draft.target in seen:
                 continue
             seen.add(draft.target)
-            kind = targets.target_kind(draft.target)
-            if kind == "gpu":
+            if targets.target_kind(draft.target) == "gpu":
                 _set_procfs(draft, node, driven)
-            if draft.unread.keys() & {"pci.virtual", "pci.driver"}:
-                node.mark_unread(f"{address}: {next(iter(draft.unread.values()))}", _COUNTS[kind])
-            counts[kind] += not draft.signals.get("pci.virtual") and not _is_passed_through(draft)
+            _count(draft, node, counts)
             yield draft.build()
         if addresses is not None:
             self._keep_only(addresses)
@@ -124,11 +137,23 @@ class PciSource:
                 signals: dict[str, Scalar] = {"pci.present": False, "pci.procfs": True}
                 yield Observation(self.name, target, signals=signals)
 
-    def _function(self, node: ObservationDraft, address: str) -> ObservationDraft | None:
+    def _find_manager(self, draft: ObservationDraft, identity: FunctionIdentity) -> None:
+        """Move a function that manages NVSwitches from the network adapters to the NVSwitches."""
+        if (identity.vendor, identity.class_code, identity.virtual) != ("15b3", _INFINIBAND, False):
+            return
+        address = draft.target.partition("/")[2]
+        is_manager = self._managers.is_manager(draft.machine, f"{_BUS}/{address}")
+        if isinstance(is_manager, str):
+            draft.mark_unread(is_manager, _IS_MANAGER)
+            return
+        draft.signals[_IS_MANAGER] = is_manager
+        if is_manager:
+            draft.target = targets.nvswitch_target(address)
+
+    def _function(
+        self, node: ObservationDraft, address: str, identity: FunctionIdentity
+    ) -> ObservationDraft | None:
         """Return the draft of a function; None if the function is not watched."""
-        identity = self._identity(node, address)
-        if identity is None:
-            return None
         path = f"{_BUS}/{address}"
         draft = ObservationDraft(node.machine, self.name, address)
         rdma: tuple[str, ...] = ()
@@ -199,6 +224,12 @@ class PciSource:
         return identity
 
 
+def _is_blackwell(identity: FunctionIdentity | None) -> bool:
+    """Return whether a function is a GPU of Blackwell or later."""
+    is_gpu = identity is not None and identity.vendor == "10de" and identity.class_code in _GPU
+    return identity is not None and is_gpu and int(identity.device, 16) >= _FIRST_BLACKWELL
+
+
 def _set_procfs(draft: ObservationDraft, node: ObservationDraft, driven: dict[str, str]) -> None:
     """Set whether the driver lists a GPU; not if it lists none at all."""
     if "pci.procfs" in node.unread:
@@ -207,18 +238,27 @@ def _set_procfs(draft: ObservationDraft, node: ObservationDraft, driven: dict[st
         draft.signals["pci.procfs"] = draft.target in driven
 
 
-def _set_counts(node: ObservationDraft, counts: dict[str, int]) -> None:
+def _count(draft: ObservationDraft, node: ObservationDraft, counts: Counter[str]) -> None:
+    """Add a function to the count of its kind, unless it is virtual or passed to a virtual machine."""
+    count = _COUNTS[targets.target_kind(draft.target)]
+    if draft.unread.keys() & {"pci.virtual", "pci.driver"}:
+        node.mark_unread(f"{draft.target}: {next(iter(draft.unread.values()))}", count)
+    if _IS_MANAGER in draft.unread:
+        node.mark_unread(f"{draft.target}: {draft.unread[_IS_MANAGER]}", _MANAGERS)
+    if draft.signals.get(_IS_MANAGER):
+        counts[_MANAGERS] += bool(draft.signals.get("pci.rdma_devices"))
+        return
+    is_passed_through = targets.is_passthrough_driver(str(draft.signals.get("pci.driver", "")))
+    counts[count] += not draft.signals.get("pci.virtual") and not is_passed_through
+
+
+def _set_counts(node: ObservationDraft, counts: Counter[str]) -> None:
     """Set the counts of each kind, unless some function was not listed or not identified."""
-    for kind, number in counts.items():
+    for kind, count in (*_COUNTS.items(), ("pci", _MANAGERS)):
         if kind in node.unlisted:
-            node.mark_unread(node.unlisted[kind], _COUNTS[kind])
-        elif _COUNTS[kind] not in node.unread:
-            node.signals[_COUNTS[kind]] = number
-
-
-def _is_passed_through(draft: ObservationDraft) -> bool:
-    """Return whether a function is passed to a virtual machine: by vfio-pci, pci-stub or Xen."""
-    return targets.is_passthrough_driver(str(draft.signals.get("pci.driver", "")))
+            node.mark_unread(node.unlisted[kind], count)
+        elif count not in node.unread:
+            node.signals[count] = counts[count]
 
 
 def function_target(address: str, identity: FunctionIdentity, *, has_rdma: bool) -> str | None:

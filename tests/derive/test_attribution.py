@@ -125,6 +125,19 @@ def test_events_of_one_observation_may_have_several_owners() -> None:
     }
 
 
+def test_port_of_a_function_that_manages_nvswitches_belongs_to_the_nvswitch() -> None:
+    rounds = readings(
+        observe("pci", "nvswitch/0000:05:00.1", {"pci.manages_nvswitches": True}),
+        observe("infiniband", "port/mlx5_8/1", {"port.pci": "0000:05:00.1"}),
+    )
+    owners = find_owners({reading.source: reading for reading in rounds}, {})
+    assert [item.target for item in attribute_reading(rounds[1], owners, {}).observations] == [
+        "nvswitch/0000:05:00.1"
+    ]
+    log = Reading("kmsg", 100, (Observation("kmsg", "pci/0000:05:00.1", events=(Event("nic.hot", 99),)),))
+    assert attribute_reading(log, owners, {}).observations[0].target == "nvswitch/0000:05:00.1"
+
+
 def test_readings_are_attributed_as_events_are() -> None:
     owned = find_owners(LATEST, {})
     functions = Reading("pci", 100, (observe("pci", "pci/0000:9c:00.0", {"b": 1}),))

@@ -73,7 +73,7 @@ def test_an_address_in_its_form_stays(text: str) -> None:
 def test_one_place_has_one_slot_however_it_is_written(text: str) -> None:
     address = slot.bus_address(text)
     assert address is not None
-    for make in (slot.gpu_target, slot.nvswitch_target):
+    for make in (slot.gpu_target,):
         assert make(text) == make(text.upper()) == make(address)
     assert slot.pci_target(text) == slot.pci_target(text.upper())
     assert slot.gpu_target(text).removeprefix("gpu/") == address
@@ -95,6 +95,7 @@ SLOTS = [
     (GPU, "gpu", NODE, "GPU 0000:3b:00"),
     (slot.nvlink_target(GPU, 3), "nvlink", GPU, "GPU 0000:3b:00 NVLink 3"),
     (slot.nvswitch_target("0000:c1:00.0"), "nvswitch", NODE, "NVSwitch 0000:c1:00"),
+    (slot.nvswitch_target("0000:05:00.2"), "nvswitch", NODE, "NVSwitch 0000:05:00.2"),
     (slot.port_target("mlx5_0", 1), "port", NODE, "port mlx5_0/1"),
     (slot.pci_target("0000:9C:00"), "pci", NODE, "PCI function 0000:9c:00.0"),
     (slot.filesystem_target("/var"), "fs", NODE, "/var"),

@@ -68,7 +68,6 @@ def test_an_infiniband_port() -> None:
     observations = by_target(
         InfinibandSource(), _machine(device("mlx5_0", INFINIBAND, **{"device/net/ib0/mtu": "4092"}))
     )
-    assert observations[NODE].signals == {"rdma.port_count": 1}
     port = observations["port/mlx5_0/1"]
     assert port.signals == {
         "port.link_layer": "InfiniBand",
@@ -273,7 +272,6 @@ def test_ports_that_could_not_be_listed_are_not_counted(place: str, code: int) -
     machine.errors[place] = code
     node = by_target(InfinibandSource(), machine)[NODE]
     assert node.unlisted.keys() == {"port"}
-    assert node.unreadable.keys() == {"rdma.port_count"}
 
 
 @pytest.mark.parametrize("value", [2**64 - 1, 2**32 - 1])
@@ -311,7 +309,7 @@ def test_refusal_applies_to_all_ports_of_one_device_only() -> None:
     machine = _machine(device("mlx5_0", INFINIBAND) | second | device("mlx5_1", INFINIBAND))
     machine.errors[f"{CLASS}/mlx5_0/ports/1/counters/symbol_error"] = errno.EINVAL
     observations = by_target(InfinibandSource(), machine)
-    assert observations[NODE].signals == {"rdma.port_count": 3}
+    assert observations.keys() == {NODE, "port/mlx5_0/1", "port/mlx5_0/2", "port/mlx5_1/1"}
     assert "port.link_downed" in observations["port/mlx5_0/2"].unreadable
     assert observations["port/mlx5_1/1"].unreadable == {}
 

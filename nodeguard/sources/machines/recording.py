@@ -17,6 +17,7 @@ from nodeguard.sources.machine import LogRecords, Machine, MachineWrapper, Metad
 from nodeguard.sources.processes import parse_stat
 from nodeguard.sources.readings import ABSENT
 from nodeguard.sources.services import PROCESSES, relevant_names
+from nodeguard.sources.vpd import public_vpd
 from nodeguard.worker.device_events import DeviceEvent
 from nodeguard.worker.result import LaneResult
 
@@ -146,6 +147,8 @@ def _unanswered(result: LaneResult) -> list[tuple[Any, str]]:
 
 def _relevant_text(path: str, text: str) -> str:
     """Return the part of a file that a source uses, where the rest identifies the machine or its users."""
+    if path.endswith("/vpd"):
+        return public_vpd(text)
     if path.endswith("/dm/uuid"):
         kind = mapper_kind(text)
         return f"{kind}-\n" if kind else "\n"

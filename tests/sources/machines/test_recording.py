@@ -303,6 +303,13 @@ def test_of_a_mapped_device_only_the_kind_of_its_uuid_is_recorded(tmp_path: Path
     assert replayed == ["CRYPT-\n"]
 
 
+def test_of_vpd_only_the_role_of_the_function_is_recorded(tmp_path: Path) -> None:
+    path = "/sys/bus/pci/devices/0000:05:00.0/vpd"
+    machine = Node({path: "SN\x0dMT2515X01234V2\x0bSMDL=SW_MNG\x78"})
+    _, replayed = record_and_replay(tmp_path, machine, lambda machine: machine.read(path))
+    assert replayed == ["SMDL=SW_MNG\n"]
+
+
 # Command lines are private.
 
 
