@@ -43,9 +43,14 @@ def bounded_text(value: object) -> str:
 def _cut(value: object, length: int) -> str:
     """Return valid UTF-8 that ends in an ellipsis if it was cut."""
     whole = str(value)
+    if len(whole) <= length and whole.isascii():
+        return whole
     cut = whole if len(whole) <= length else whole[: length - 1] + "…"
     return cut.encode("utf-8", "replace").decode()
 
+
+# Signals with a version that is part of the inventory.
+_VERSIONS = frozenset({"driver.version", "host.kernel", "gpu.vbios", "port.firmware"})
 
 _MAX_FINDINGS = 128
 _MAX_EVIDENCE = 4
@@ -119,6 +124,8 @@ def build_inventory(observations: Iterable[Observation], platform: str = "") -> 
     driver = kernel = ""
     components: dict[str, ReportedComponent] = {}
     for observation in observations:
+        if observation.component is None and _VERSIONS.isdisjoint(observation.signals):
+            continue
         driver = bounded_name(observation.signals.get("driver.version", driver))
         kernel = bounded_name(observation.signals.get("host.kernel", kernel))
         vbios = bounded_name(observation.signals.get("gpu.vbios", ""))
