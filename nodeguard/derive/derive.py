@@ -165,9 +165,14 @@ def derive(
     state, decoded = decode_events(
         replace(state, dedup=dedup), deduplicated, catalogue, driver_branch(latest)
     )
-    platform = match_platform(
-        latest, catalogue.platforms, hints.platform, hints.instance_type, state.platform
-    )
+    if before is None:
+        platform = match_platform(
+            latest, catalogue.platforms, hints.platform, hints.instance_type, state.platform
+        )
+    else:
+        platform = next(
+            (candidate for candidate in catalogue.platforms if candidate.id == state.platform), None
+        )
     events = (event for reading in decoded for event in _events(reading))
     state = replace(
         state,

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from nodeguard.judge.evaluate import evaluate_target
 from nodeguard.judge.events import add_clears, clears_by_target, latest_clears
 from nodeguard.judge.fold import FindingKey, attach_symptoms, fold_findings, root_causes
-from nodeguard.judge.judge import signs_for_target
+from nodeguard.judge.judge import signs_by_target
 from nodeguard.judge.rules import Rules
 from nodeguard.judge.state import JudgeState, OperatorClear, TargetInput, TargetState
 from nodeguard.judge.verdict import dependencies
@@ -155,13 +155,11 @@ def _component(targets: Mapping[str, TargetState], target: str) -> str:
 
 def _firing(rules: Rules, state: JudgeState, targets: Collection[str], instant: Instant) -> set[FindingKey]:
     """Return the findings that an evaluation of some targets gives now."""
-    by_target = clears_by_target(state.cleared)
+    by_target, signs = clears_by_target(state.cleared), signs_by_target(state.targets)
     firing: set[FindingKey] = set()
     for name in targets:
         target = state.targets[name]
-        data = TargetInput(
-            target, signs_for_target(state.targets, name), latest_clears(by_target, name, target)
-        )
+        data = TargetInput(target, signs[name], latest_clears(by_target, name, target))
         result = evaluate_target(rules, name, data, state.background, state.sources, instant.mono)
         firing.update((finding.check, name) for finding in result.findings)
     return firing

@@ -35,8 +35,8 @@ class EvaluationContext(Struct, kw_only=True):
     now, first: seconds since boot of this evaluation and of the first one. clock_offset: seconds since the
     epoch at the boot. one_shot: whether no later evaluation may follow, so that a condition that is true
     since the first reading counts without its waiting time. signals, unread: of all sources merged. sources:
-    by name. rounds: each source's latest round. expect: values that the platform expects. statuses: outcome
-    of each source's latest round.
+    by name. event_signals: of the events. rounds: each source's latest round. expect: values that the
+    platform expects. statuses: outcome of each source's latest round.
     """
 
     now: float
@@ -49,6 +49,7 @@ class EvaluationContext(Struct, kw_only=True):
     rounds: Mapping[str, SourceStatus]
     counters: dict[str, CounterState]
     events: dict[str, RememberedEvent]
+    event_signals: frozenset[str]
     signs: Mapping[str, float]
     true_since: dict[str, float]
     expect: dict[str, Scalar | tuple[Scalar, ...]]

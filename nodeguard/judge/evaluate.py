@@ -70,7 +70,7 @@ def evaluate_target(
         elif outcome == FALSE:
             if target != NODE or _can_pass_on_node(check, background.kinds):
                 passed |= 1 << index
-            if (state.events and rule.events) or clear is not None:
+            if clear is not None or not context.event_signals.isdisjoint(rule.event_signals):
                 past.extend(_past_findings(rule, target, component, context, clear, rules.units))
         elif outcome == UNKNOWN and check.id in state.active:
             is_new = len(context.unreadable) > unreadable_before
@@ -102,14 +102,19 @@ def evaluate_target(
 
 
 def is_current(
-    result: TargetResult, data: TargetInput, rounds: Mapping[str, SourceStatus], now: float
+    result: TargetResult,
+    state: TargetState,
+    signs: Mapping[str, float],
+    cleared: Mapping[str, OperatorClear],
+    rounds: Mapping[str, SourceStatus],
+    now: float,
 ) -> bool:
     """Return whether an evaluation of a target with the same background would give the same result again."""
     return (
-        result.state is data.state
+        result.state is state
         and now < result.valid_until
-        and result.signs == data.signs
-        and result.cleared == data.cleared
+        and result.signs == signs
+        and result.cleared == cleared
         and all(rounds[source].at == at for source, at in result.read_at.items())
     )
 
@@ -133,6 +138,7 @@ def _context(
         rounds=rounds,
         counters=state.counters,
         events=state.events,
+        event_signals=frozenset(event.signal for event in state.events.values()),
         signs=signs,
         true_since=state.true_since,
         expect=background.expect,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 
 from msgspec.structs import replace
 
@@ -122,14 +123,16 @@ def fold_findings(findings: Iterable[Finding], counts: Mapping[str, int]) -> lis
 def _fold_links(links: list[Finding]) -> list[Finding]:
     groups: dict[tuple[str, str, str], list[Finding]] = defaultdict(list)
     for finding in links:
-        groups[finding.check, _message_pattern(finding), parent_target(finding.target)].append(finding)
+        groups[finding.check, _message_pattern(finding.message), parent_target(finding.target)].append(
+            finding
+        )
     return [_folded(group, target) if len(group) > 1 else group[0] for (*_, target), group in groups.items()]
 
 
 def _fold_on_node(findings: list[Finding], counts: Mapping[str, int]) -> list[Finding]:
     groups: dict[tuple[str, str, str], list[Finding]] = defaultdict(list)
     for finding in findings:
-        groups[finding.check, _message_pattern(finding), target_kind(finding.target)].append(finding)
+        groups[finding.check, _message_pattern(finding.message), target_kind(finding.target)].append(finding)
     result: list[Finding] = []
     for (*_, kind_name), group in groups.items():
         total = counts.get(kind_name, 0)
@@ -141,8 +144,9 @@ def _fold_on_node(findings: list[Finding], counts: Mapping[str, int]) -> list[Fi
     return result
 
 
-def _message_pattern(finding: Finding) -> str:
-    return _WITH_DIGIT.sub("", finding.message)
+@lru_cache(maxsize=256)
+def _message_pattern(message: str) -> str:
+    return _WITH_DIGIT.sub("", message)
 
 
 def _folded(group: list[Finding], folded_into: str) -> Finding:

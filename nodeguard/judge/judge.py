@@ -45,22 +45,24 @@ _MAX_UNREAD = 512
 
 def limit_targets(targets: dict[str, TargetState]) -> dict[str, TargetState]:
     """Return the targets, without the least important of those that no source reads beyond the limits."""
-    if len(targets) <= _MAX_WITHOUT_SOURCE:
-        return targets
     without_source = {name: state for name, state in targets.items() if not state.sources}
-    unread = {
-        name: state
-        for name, state in targets.items()
-        if state.sources and not any(snapshot.signals for snapshot in state.sources.values())
-    }
+    unread = {}
+    if len(targets) > _MAX_UNREAD:
+        unread = {
+            name: state
+            for name, state in targets.items()
+            if state.sources and not any(snapshot.signals for snapshot in state.sources.values())
+        }
     dropped = {*_excess(without_source, _MAX_WITHOUT_SOURCE), *_excess(unread, _MAX_UNREAD)}
     return {name: state for name, state in targets.items() if name not in dropped} if dropped else targets
 
 
 def _excess(targets: Mapping[str, TargetState], limit: int) -> list[str]:
     """Return the targets beyond a limit, those of the lowest priority."""
+    if len(targets) <= limit:
+        return []
     by_priority = sorted(targets, key=lambda name: retention_priority(targets[name]))
-    return by_priority[: max(0, len(targets) - limit)]
+    return by_priority[: len(targets) - limit]
 
 
 def retention_priority(target: TargetState) -> tuple[int, bool, float]:
@@ -110,12 +112,13 @@ def judge(
         clock_offset=_clock_offset(state.background.clock_offset, instant),
     )
     before = state.results if state.background == background else {}
-    clears = clears_by_target(state.cleared)
+    clears, signs = clears_by_target(state.cleared), signs_by_target(targets)
     results: dict[str, TargetResult] = {}
     for name, target in targets.items():
-        data = TargetInput(target, signs_for_target(targets, name), latest_clears(clears, name, target))
+        cleared = latest_clears(clears, name, target)
         result = before.get(name)
-        if result is None or not is_current(result, data, sources, instant.mono):
+        if result is None or not is_current(result, target, signs[name], cleared, sources, instant.mono):
+            data = TargetInput(target, signs[name], cleared)
             result = evaluate_target(rules, name, data, background, sources, instant.mono)
         results[name] = result
     remembered = {
@@ -154,19 +157,24 @@ def _is_needed(rules: Rules, name: str, target: TargetState, instant: Instant) -
     )
 
 
-def signs_for_target(targets: Mapping[str, TargetState], name: str) -> Mapping[str, float]:
-    """Return the latest time of each sign of a target, its parent and the node."""
-    signs: Mapping[str, float] = {}
-    for ancestor in dict.fromkeys((NODE, parent_target(name), name)):
-        of_ancestor = targets[ancestor].signs if ancestor in targets else {}
-        if not signs:
-            signs = of_ancestor
-        elif of_ancestor:
-            signs = {
-                sign: max(time for time in (signs.get(sign), of_ancestor.get(sign)) if time is not None)
-                for sign in {**signs, **of_ancestor}
-            }
-    return signs
+def signs_by_target(targets: Mapping[str, TargetState]) -> dict[str, Mapping[str, float]]:
+    """Return the latest time of each sign of each target, its parent and the node."""
+    of_node = targets[NODE].signs if NODE in targets else {}
+    own = {name: target.signs for name, target in targets.items() if target.signs and name != NODE}
+    if not own:
+        return dict.fromkeys(targets, of_node)
+    return {name: _latest(of_node, own.get(parent_target(name), {}), own.get(name, {})) for name in targets}
+
+
+def _latest(*signs: Mapping[str, float]) -> Mapping[str, float]:
+    """Return the latest time of each sign."""
+    present = [times for times in signs if times]
+    if len(present) <= 1:
+        return present[0] if present else {}
+    latest: dict[str, float] = {}
+    for times in present:
+        latest.update({sign: max(at, latest.get(sign, at)) for sign, at in times.items()})
+    return latest
 
 
 def _state_of_new_boot(rules: Rules, state: JudgeState, instant: Instant) -> JudgeState:

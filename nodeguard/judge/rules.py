@@ -171,6 +171,7 @@ class Rule(Struct, frozen=True):
     """A check and its compiled condition.
 
     is_event_only: whether the condition uses events and no readings. events: its conditions on events.
+    event_signals: their signals.
     applies: test whether the check applies to a target; None for every target of its kinds.
     """
 
@@ -178,6 +179,7 @@ class Rule(Struct, frozen=True):
     test: ConditionTest
     is_event_only: bool
     events: tuple[EventOccurred, ...]
+    event_signals: frozenset[str]
     applies: ConditionTest | None
 
 
@@ -232,6 +234,7 @@ def _rule(check: Check, units: Mapping[str, str]) -> Rule:
         compile_condition(check.when, check.id, check.cleared_by, units),
         len(events) == len(leaves),
         events,
+        frozenset(condition.event for condition in events),
         compile_comparison(check.applies_when, units) if check.applies_when else None,
     )
 

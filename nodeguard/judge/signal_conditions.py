@@ -232,7 +232,7 @@ def compile_event_condition(condition: EventOccurred, clears: tuple[ClearSign, .
         return ConditionReason(min(in_window) if condition.over else event.first, make_evidence, event)
 
     def test(context: EvaluationContext) -> int:
-        if context.events:
+        if condition.event in context.event_signals:
             context.expire(first_expiry(context.events, condition, context.now))
             events = active_events(context.events, condition, clears, context.signs, context.now)
             outcome = _no_reading_decides(condition, context) if events else FALSE

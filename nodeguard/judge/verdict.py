@@ -90,6 +90,8 @@ def dependencies(targets: Mapping[str, TargetState]) -> dict[str, str]:
     """
     result: dict[str, str] = {}
     for name, target in targets.items():
+        if target_kind(name) not in {"fs", "port"}:
+            continue
         for snapshot in target.sources.values():
             if "fs.disk" in snapshot.signals:
                 result[name] = str(snapshot.signals["fs.disk"])

@@ -9,12 +9,12 @@ from msgspec import Struct
 
 
 class _Ordered(StrEnum):
-    """Values with an order, least first."""
+    """Values with an order, least first. rank: the position in the order, 0 for the least."""
 
-    @property
-    def rank(self) -> int:
-        """Return the position in the order, 0 for the least."""
-        return list(type(self)).index(self)
+    rank: int
+
+    def __init__(self, _: str) -> None:
+        self.rank = len(type(self).__members__)
 
 
 class Health(_Ordered):

@@ -119,13 +119,16 @@ def build_report(
     return replace(fitted, digest=digest(fitted))
 
 
+def is_in_inventory(observation: Observation) -> bool:
+    """Return whether an observation names a component or a version."""
+    return observation.component is not None or not _VERSIONS.isdisjoint(observation.signals)
+
+
 def build_inventory(observations: Iterable[Observation], platform: str = "") -> Inventory:
     """Return the components of a node; several observations of one target complete each other."""
     driver = kernel = ""
     components: dict[str, ReportedComponent] = {}
     for observation in observations:
-        if observation.component is None and _VERSIONS.isdisjoint(observation.signals):
-            continue
         driver = bounded_name(observation.signals.get("driver.version", driver))
         kernel = bounded_name(observation.signals.get("host.kernel", kernel))
         vbios = bounded_name(observation.signals.get("gpu.vbios", ""))

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from nodeguard.judge.context import FALSE, NOT_APPLICABLE, TRUE, UNKNOWN, EvaluationContext
 from nodeguard.judge.rules import compile_condition, compile_rules
@@ -51,11 +52,16 @@ def evaluation_context(
         rounds={"memory": SourceStatus("read", now)},
         counters={},
         events={},
+        event_signals=frozenset(),
         signs={},
         true_since={} if since is None else {"key": since},
         expect={},
         statuses={"kmsg": "read"},
     )
+
+
+def with_events(context: EvaluationContext, events: dict[str, RememberedEvent]) -> EvaluationContext:
+    return replace(context, events=events, event_signals=frozenset(event.signal for event in events.values()))
 
 
 def outcome(condition: Condition, context: EvaluationContext) -> int:
@@ -176,9 +182,9 @@ def test_boolean_below_its_inventory_value_is_shown_as_boolean() -> None:
 
 def test_event_is_true_for_its_window() -> None:
     context = evaluation_context()
-    context.events = remembered_events(990.0)
+    context = with_events(context, remembered_events(990.0))
     assert outcome(EventOccurred(A, over=60), context) == TRUE
-    context.events = remembered_events(900.0)
+    context = with_events(context, remembered_events(900.0))
     assert outcome(EventOccurred(A, over=60), context) == FALSE
 
 
@@ -231,11 +237,11 @@ def test_increase_starts_with_the_first_increase_in_the_window() -> None:
 
 def test_event_condition_starts_with_the_first_event_in_the_window() -> None:
     context = evaluation_context()
-    context.events = remembered_events(100.0, 950.0, 990.0)
+    context = with_events(context, remembered_events(100.0, 950.0, 990.0))
     assert outcome(EventOccurred(A, over=60), context) == TRUE
     assert [item.since for item in context.reasons] == [950]
     context = evaluation_context()
-    context.events = remembered_events(100.0, 950.0, 990.0)
+    context = with_events(context, remembered_events(100.0, 950.0, 990.0))
     assert outcome(EventOccurred(A), context) == TRUE
     assert [item.since for item in context.reasons] == [100]
 
@@ -304,7 +310,7 @@ def test_reasons_of_a_false_part_are_not_reported() -> None:
 def test_event_with_count_zero_is_reported() -> None:
     """A line with a meaning that a later line changes is reported again, with count zero."""
     context = evaluation_context()
-    context.events = {"a": RememberedEvent(A, "kmsg", 990, 990, 0, "text", {}, ())}
+    context = with_events(context, {"a": RememberedEvent(A, "kmsg", 990, 990, 0, "text", {}, ())})
     assert outcome(EventOccurred(A, over=60), context) == TRUE
     assert [item.since for item in context.reasons] == [990]
 

@@ -17,10 +17,10 @@ from nodeguard.model.catalogue import Catalogue
 from nodeguard.model.finding import Health, Verdict
 from nodeguard.model.injection import Injection
 from nodeguard.model.instant import Instant
-from nodeguard.model.observation import Reading
+from nodeguard.model.observation import Observation, Reading
 from nodeguard.wire.instruction import Instruction
-from nodeguard.wire.report import InstructionResult
-from nodeguard.wire.report_builder import NodeFacts, build_inventory, build_report
+from nodeguard.wire.report import InstructionResult, Inventory
+from nodeguard.wire.report_builder import NodeFacts, build_inventory, build_report, is_in_inventory
 
 logger = logging.getLogger(__name__)
 
@@ -53,6 +53,9 @@ class Reporter:
         self.queue = queue
         self.facts = facts
         self.executors = dict(executors)
+        # The inventory stays the same until a reading that names components or versions is another.
+        self._inventory_of: tuple[tuple[Observation, ...], str] = ((), "")
+        self._inventory = Inventory()
 
     def offer(
         self,
@@ -71,7 +74,11 @@ class Reporter:
         if not complete and verdict.health == Health.OK:
             return False
         observations = (observation for reading in latest for observation in reading.observations)
-        facts = replace(self.facts, inventory=build_inventory(observations, verdict.platform))
+        named = tuple(filter(is_in_inventory, observations))
+        if (named, verdict.platform) != self._inventory_of:
+            self._inventory_of = named, verdict.platform
+            self._inventory = build_inventory(named, verdict.platform)
+        facts = replace(self.facts, inventory=self._inventory)
         return self.queue.offer(build_report(verdict, instant, facts, injections=injections), instant)
 
     async def carry_out_all(self) -> bool:
