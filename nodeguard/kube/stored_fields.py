@@ -59,7 +59,10 @@ class StoredFields:
         dropped = {path for path, value in _differences(sent, stored) if not value}
         for path in sorted(dropped - self._dropped):
             if self._is_new(path):
-                logger.warning("the cluster does not store a field of NodeIncidents", extra=_remedy(path))
+                logger.warning(
+                    "the cluster does not store a field of NodeIncidents",
+                    extra={"field": f"{_STATUS}{path}", "remedy": REMEDY},
+                )
         restored = {path for path in self._dropped - dropped if _has_value(sent, path.split("."))}
         self._dropped = (self._dropped | dropped) - restored
 
@@ -80,7 +83,10 @@ class StoredFields:
                 path = _INDEX.sub("[]", path)
                 self._refused.setdefault(name, []).append((path, value))
                 if self._is_new(path):
-                    logger.warning("the cluster refuses a value of NodeIncidents", extra=_remedy(path))
+                    logger.warning(
+                        "the cluster refuses a value of NodeIncidents",
+                        extra={"field": f"{_STATUS}{path}", "remedy": REMEDY},
+                    )
                 found = True
         return found
 
@@ -93,10 +99,6 @@ class StoredFields:
         is_new = path not in self._logged
         self._logged.add(path)
         return is_new
-
-
-def _remedy(path: str) -> dict[str, str]:
-    return {"field": f"{_STATUS}{path}", "remedy": REMEDY}
 
 
 def _differences(sent: Any, stored: Any, path: str = "") -> Iterator[tuple[str, Any]]:
