@@ -14,7 +14,7 @@ from nodeguard.model.finding import DataStatus, Evidence, Finding, Verdict
 from nodeguard.model.injection import MAX_SECONDS, SOURCE
 from nodeguard.model.instant import rfc3339
 from nodeguard.model.observation import Observation
-from nodeguard.model.target import normalize_target, target_label
+from nodeguard.model.target import normalize_target, parent_target, target_label
 
 # Seconds after the latest reply of an aggregator for which its policy on injected faults is valid.
 _REPLY_VALID = 120.0
@@ -120,12 +120,14 @@ def injected_finding(
     observations: of this node, for the component and the values in the message. units: by signal. by: the
     operator. since, until: seconds since the epoch.
     """
-    component, values = "", dict[str, object]()
+    component, hardware, values = "", None, dict[str, object]()
     for observation in observations:
         if observation.target == target:
             values.update(observation.signals)
             if observation.component is not None:
                 component = observation.component.id
+        if observation.target in {target, parent_target(target)} and observation.component is not None:
+            hardware = observation.component.hardware or hardware
     values.update(target=target_label(target), component=component, count=1)
     has_values = values.keys() >= set(placeholders(check.message))
     text = f"injected by {by} with nodeguard inject, until {rfc3339(until)}; no hardware failed"
@@ -143,6 +145,7 @@ def injected_finding(
         title=check.title,
         remedy=fill_template(check.remedy, general_values(check) | values, units),
         runbook=check.runbook,
+        hardware=hardware,
     )
 
 

@@ -130,7 +130,7 @@ def resume_state(state: AgentState, now: Instant) -> tuple[AgentState, str]:
 
     The pipeline itself handles the state of another boot: it knows what survives a reboot. A state of a later
     time of this boot belongs to a machine that was set back, as a snapshot does with a virtual machine: only
-    the inventory, the deliveries and what operators cleared are kept.
+    the inventory, the known components, the deliveries and what operators cleared are kept.
     """
     if state.boot_id != now.boot_id:
         return replace(state, hangs=LaneHangs()), ""
@@ -141,7 +141,8 @@ def resume_state(state: AgentState, now: Instant) -> tuple[AgentState, str]:
     cleared = tuple(replace(clear, at=min(clear.at, now.mono)) for clear in state.pipeline.judged.cleared)
     judged = JudgeState(boot_id=now.boot_id if cleared else "", cleared=cleared)
     error = f"was written {ahead:.0f} s later in this boot: the machine was set back"
-    return AgentState(pipeline=PipelineState(None, derived, judged), delivery=state.delivery), error
+    pipeline = PipelineState(None, derived, judged, state.pipeline.components)
+    return AgentState(pipeline=pipeline, delivery=state.delivery), error
 
 
 def shrink_steps(state: PipelineState) -> Iterator[PipelineState]:
@@ -166,6 +167,7 @@ def shrink_steps(state: PipelineState) -> Iterator[PipelineState]:
         state,
         derived=DeriveState(boot_id=derived.boot_id),
         judged=JudgeState(boot_id=judged.boot_id, cleared=judged.cleared),
+        components={},
     )
 
 

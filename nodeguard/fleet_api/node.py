@@ -247,6 +247,7 @@ def _findings(
             target=finding.target,
             targets=finding.targets,
             component=finding.component,
+            hardware=finding.hardware,
             health=finding.health,
             data_status=finding.data_status,
             action=finding.action,

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from nodeguard.fleet.incidents.events import mark_message
 from nodeguard.model.finding import Action, Health
+from nodeguard.model.hardware import Hardware
 from nodeguard.model.incident import (
     GRANTED_STATES,
     Confinement,
@@ -109,6 +110,16 @@ class _DiagnosisRecord(Struct, frozen=True, rename="camel"):
     first_vote: _Time | None = None
 
 
+class _Hardware(Struct, frozen=True, rename="camel"):
+    """The names of a GPU. None removes an earlier one in a merge patch."""
+
+    index: _Count | None = None
+    serial: _Name | None = None
+    board_part_number: _Name | None = None
+    module_id: _Count | None = field(name="moduleID", default=None)
+    slot: _Name | None = None
+
+
 class IncidentStatus(Struct, frozen=True, rename="camel"):
     """Status of an object; empty fields are absent. subject: the domain or Node, else `check/NAME` or
     `job/NAME`.
@@ -144,6 +155,7 @@ class IncidentStatus(Struct, frozen=True, rename="camel"):
     jobs: Annotated[tuple[_Name, ...], _schema(maxItems=MAX_JOBS)] = ()
     jobs_omitted: _Count = 0
     injected: bool = False
+    hardware: _Hardware | None = None
     conditions: Annotated[tuple[StatusCondition, ...], _schema(maxItems=MAX_CONDITIONS)] = ()
     observed_generation: _Generation = 0
 
@@ -236,6 +248,7 @@ def incident_status(incident: Incident) -> IncidentStatus:
         jobs=tuple(job[:MAX_NAME] for job in incident.jobs[:MAX_JOBS]),
         jobs_omitted=incident.jobs_omitted,
         injected=incident.injected,
+        hardware=_hardware(incident.hardware),
         conditions=tuple(_conditions(incident)),
     )
 
@@ -299,9 +312,34 @@ def to_incident(observed: ObservedIncident) -> Incident | None:
             jobs=status.jobs,
             jobs_omitted=status.jobs_omitted,
             injected=status.injected,
+            hardware=_to_hardware(status.hardware),
         )
     except ValueError:
         return None
+
+
+def _hardware(hardware: Hardware | None) -> _Hardware | None:
+    if hardware is None:
+        return None
+    return _Hardware(
+        index=hardware.index,
+        serial=hardware.serial[:MAX_NAME] or None,
+        board_part_number=hardware.board_part_number[:MAX_NAME] or None,
+        module_id=hardware.module_id,
+        slot=hardware.slot[:MAX_NAME] or None,
+    )
+
+
+def _to_hardware(hardware: _Hardware | None) -> Hardware | None:
+    if hardware is None:
+        return None
+    return Hardware(
+        index=hardware.index,
+        serial=hardware.serial or "",
+        board_part_number=hardware.board_part_number or "",
+        module_id=hardware.module_id,
+        slot=hardware.slot or "",
+    )
 
 
 def _confinement(confinement: Confinement | None) -> _Confinement | None:

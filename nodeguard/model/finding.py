@@ -7,6 +7,8 @@ from typing import Any
 
 from msgspec import Struct
 
+from nodeguard.model.hardware import Hardware
+
 
 class _Ordered(StrEnum):
     """Values with an order, least first. rank: the position in the order, 0 for the least."""
@@ -92,7 +94,8 @@ class Finding(Struct, frozen=True, omit_defaults=True):
 
     target: if several targets show one cause, their parent; targets then has them all. component: identity of
     the hardware in the target, empty if unknown. since: first seen, seconds since the epoch. note: a limit of
-    the data, such as `seen once`.
+    the data, such as `seen once`. hardware: names of the GPU for a person who has to find it; None for
+    another target, and for several GPUs.
     """
 
     check: str
@@ -110,6 +113,7 @@ class Finding(Struct, frozen=True, omit_defaults=True):
     runbook: str
     targets: tuple[str, ...] = ()
     note: str = ""
+    hardware: Hardware | None = None
 
     @property
     def is_application_error(self) -> bool:

@@ -7,6 +7,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 from nodeguard.model.finding import Action, Health
+from nodeguard.model.hardware import Hardware
 from nodeguard.model.instant import parse_or_zero
 from nodeguard.model.mark import Mark
 
@@ -97,7 +98,7 @@ class Incident(Struct, frozen=True, omit_defaults=True, rename="camel"):
     confinement: of a suppressed check that fires on no new nodes; None for all nodes. diagnosis: of a domain,
     a check or a job; None for others. jobs: the jobs on its nodes since it was opened, as far as they were
     read; jobs_omitted: number of further ones. injected: whether operators injected its faults; a real fault
-    of the same target has an incident of its own.
+    of the same target has an incident of its own. hardware: of the GPU, as last known.
     """
 
     name: str
@@ -128,6 +129,7 @@ class Incident(Struct, frozen=True, omit_defaults=True, rename="camel"):
     jobs: tuple[str, ...] = ()
     jobs_omitted: int = 0
     injected: bool = False
+    hardware: Hardware | None = None
 
     @property
     def worst_health(self) -> Health:

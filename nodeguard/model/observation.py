@@ -7,6 +7,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from nodeguard.model.hardware import Hardware
 from nodeguard.model.signal import Scalar
 from nodeguard.model.target import NODE
 
@@ -28,12 +29,12 @@ DETACHED = "detached"
 class Component(Struct, frozen=True):
     """The hardware in a target, which can be replaced.
 
-    id: its identity, a UUID, serial number or GUID; empty if unknown.
+    id: its identity, a UUID, serial number or GUID; empty if unknown. hardware: of a GPU.
     """
 
     id: str
     model: str = ""
-    serial: str = ""
+    hardware: Hardware | None = None
 
 
 class Event(Struct, frozen=True):

@@ -19,9 +19,10 @@ from nodeguard.judge.state import JudgeState
 from nodeguard.model.catalogue import Catalogue
 from nodeguard.model.finding import Verdict
 from nodeguard.model.instant import Instant
-from nodeguard.model.observation import LOG_POSITION, Reading
+from nodeguard.model.observation import LOG_POSITION, Component, Reading
 from nodeguard.model.signal import Signal
 from nodeguard.model.target import target_label
+from nodeguard.pipeline.components import update_components, with_hardware
 from nodeguard.sources.machine import LogCursor
 
 
@@ -29,12 +30,13 @@ class PipelineState(Struct, frozen=True):
     """The state that the next evaluation continues.
 
     cursor: the last kernel log record that was evaluated, None if none was read. derived, judged: the state
-    of the two stages.
+    of the two stages. components: last known ones, by target.
     """
 
     cursor: LogCursor | None = None
     derived: DeriveState = DeriveState()
     judged: JudgeState = JudgeState()
+    components: dict[str, Component] = {}
 
 
 class Pipeline:
@@ -97,11 +99,12 @@ class Pipeline:
         cursor = self.state.cursor
         for cursor in _cursors(readings, instant.boot_id):  # noqa: B007 - the last one counts
             pass
-        self.state = PipelineState(cursor, derived, judged)
+        components = update_components(self.state.components, readings)
+        self.state = PipelineState(cursor, derived, judged, components)
         self._derived = derivation.signals
         for target, code, count in xid_events(derivation.readings, self.catalogue):
             self.xid_events[target, code] += count
-        return verdict
+        return with_hardware(verdict, components)
 
     def clear(self, request: ClearRequest, instant: Instant) -> ClearResult:
         """Clear a finding for an operator; the next verdict does not contain it.

@@ -120,7 +120,7 @@ class NvmlSource:
         for index, target in sorted(names.items()):
             calls, unanswered = scopes.get(index, {}), unanswered_calls.get(index, "")
             observed = list(
-                observe_gpu(target, calls, unanswered, self._nvlinks, self._links.get(target, ()))
+                observe_gpu(target, index, calls, unanswered, self._nvlinks, self._links.get(target, ()))
             )
             yield from observed
             yield from self._unreached(observed)

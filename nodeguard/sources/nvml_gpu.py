@@ -9,6 +9,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from nodeguard.model.hardware import Hardware
 from nodeguard.model.observation import Component, Observation, Status
 from nodeguard.model.signal import Scalar
 from nodeguard.sources.nvml_results import NvlinkReader, error_name, read_rows
@@ -31,14 +32,25 @@ GPU_ERRORS = (
     _UNKNOWN_ERROR,
 )
 
+# Characters of a name, and numbers of sockets, slots and trays: more than any machine has.
+_MAX_NAME = 64
+_MAX_NUMBER = 1024
+
+_SLOT_NUMBERS = (("slot", "slotNumber"), ("tray", "trayIndex"))
+
 
 def observe_gpu(
-    target: str, calls: dict[str, Any], unanswered: str, links: NvlinkReader, before: Collection[str]
+    target: str,
+    index: int,
+    calls: dict[str, Any],
+    unanswered: str,
+    links: NvlinkReader,
+    before: Collection[str],
 ) -> Iterator[Observation]:
     """Yield the observations of a GPU and its NVLinks.
 
-    unanswered: the call without an answer, after which nothing was read. before: its links in the last
-    complete round.
+    index: of NVML. unanswered: the call without an answer, after which nothing was read. before: its links in
+    the last complete round.
     """
     complete = not unanswered
     signals, unread = read_rows(GPU, calls, complete=complete)
@@ -62,7 +74,7 @@ def observe_gpu(
     mode = "mig" if signals.get("gpu.mig.enabled") else ""
     detail = f"{unanswered} gave no answer" if unanswered else ""
     yield Observation(
-        "nvml", target, status, signals, unread, component=_part(calls), epoch=mode, detail=detail
+        "nvml", target, status, signals, unread, component=_component(calls, index), epoch=mode, detail=detail
     )
     counted = isinstance(signals.get("gpu.nvlink.count"), int)
     for link in nvlinks:
@@ -125,7 +137,36 @@ def _total(name: str, parts: Collection[str], signals: dict[str, Scalar], unread
         signals[f"{name}.total"] = sum(counts)
 
 
-def _part(calls: dict[str, Any]) -> Component | None:
-    texts = [calls.get(name) for name in ("nvmlDeviceGetUUID", "nvmlDeviceGetName", "nvmlDeviceGetSerial")]
-    uuid, name, serial = (text if isinstance(text, str) else "" for text in texts)
-    return Component(uuid, name, serial) if uuid else None
+def _component(calls: dict[str, Any], index: int) -> Component | None:
+    uuid = _text(calls, "nvmlDeviceGetUUID")
+    if not uuid:
+        return None
+    hardware = Hardware(
+        index=index,
+        serial=_text(calls, "nvmlDeviceGetSerial"),
+        board_part_number=_text(calls, "nvmlDeviceGetBoardPartNumber"),
+        module_id=_small_number(calls.get("nvmlDeviceGetModuleId")),
+        slot=_slot(calls.get("nvmlDeviceGetPlatformInfo")),
+    )
+    return Component(uuid, _text(calls, "nvmlDeviceGetName"), hardware)
+
+
+def _text(calls: dict[str, Any], call: str) -> str:
+    text = calls.get(call)
+    return text[:_MAX_NAME] if isinstance(text, str) else ""
+
+
+def _small_number(value: object) -> int | None:
+    """Return a number of a socket, slot or tray; None for a value that stands for none, such as all bits."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        return None
+    return value if 0 <= value < _MAX_NUMBER else None
+
+
+def _slot(info: object) -> str:
+    """Return the slot in the chassis as text: `slot 5, tray 4 of chassis 1820125`; empty if not known."""
+    if not isinstance(info, dict) or not (chassis := _text(info, "chassisSerialNumber").strip()):
+        return ""
+    numbers = {name: _small_number(info.get(key)) for name, key in _SLOT_NUMBERS}
+    places = ", ".join(f"{name} {number}" for name, number in numbers.items() if number is not None)
+    return f"{places} of chassis {chassis}" if places else ""

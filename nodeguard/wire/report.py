@@ -11,6 +11,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from nodeguard.model.finding import Action, DataStatus, Health
+from nodeguard.model.hardware import Hardware
 
 # The version that this code writes. A reader of version N accepts N-1 and N+1, so a new value of an
 # enumeration is accepted by one version and written by the next.
@@ -36,7 +37,7 @@ class ReportedFinding(Struct, frozen=True, omit_defaults=True):
 
     target, component, targets: as in model.finding.Finding. age: seconds from its first occurrence to the
     verdict. evidence: the most important first; omitted: how many pieces are left out. topologies: in which
-    it votes. family: the check's.
+    it votes. family: the check's. hardware: of the GPU.
     """
 
     check: Name
@@ -53,6 +54,7 @@ class ReportedFinding(Struct, frozen=True, omit_defaults=True):
     topologies: tuple[Name, ...] = ()
     note: Text = ""
     family: Name = ""
+    hardware: Hardware | None = None
 
 
 class ReportedInjection(Struct, frozen=True, omit_defaults=True):

@@ -9,6 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nodeguard.model.finding import Evidence, Finding, Health, Verdict
+from nodeguard.model.hardware import Hardware
 from nodeguard.model.injection import Injection
 from nodeguard.model.instant import Instant
 from nodeguard.model.observation import Observation
@@ -140,7 +141,7 @@ def build_inventory(observations: Iterable[Observation], platform: str = "") -> 
         components[target] = ReportedComponent(
             id=(bounded_name(part.id) if part else "") or earlier.id,
             model=(bounded_name(part.model) if part else "") or earlier.model,
-            serial=(bounded_name(part.serial) if part else "") or earlier.serial,
+            serial=bounded_name(part.hardware.serial) if part and part.hardware else earlier.serial,
             vbios=vbios or earlier.vbios,
             firmware=firmware or earlier.firmware,
         )
@@ -166,6 +167,18 @@ def _finding(
         topologies=tuple(map(bounded_name, topologies.get(finding.check, ()))),
         note=bounded_text(finding.note),
         family=bounded_name(finding.family),
+        hardware=_hardware(finding.hardware),
+    )
+
+
+def _hardware(hardware: Hardware | None) -> Hardware | None:
+    if hardware is None:
+        return None
+    return replace(
+        hardware,
+        serial=bounded_name(hardware.serial),
+        board_part_number=bounded_name(hardware.board_part_number),
+        slot=bounded_name(hardware.slot),
     )
 
 

@@ -203,7 +203,7 @@ def domain_view(degraded: DegradedDomain) -> object:
 
 
 NAMED = "people name a node by its name"
-SYMPTOMS = "the incident has the symptoms"
+SYMPTOM_FIELDS = [path for path, _ in leaves(Incident) if path.startswith("symptoms[].")]
 SUPPRESSION = "of a suppressed check, which the status shows"
 TAKEOVER = "for the next aggregator; people see the domain, the check or the job itself"
 DIAGNOSIS = [path for path, _ in leaves(Incident) if path.startswith("diagnosis.")]
@@ -283,6 +283,25 @@ PROJECTIONS = (
         },
     ),
     Projection(
+        "incident in a list of the API",
+        Incident,
+        incident_summary,
+        names={"target": "resource", "first_seen": "since", "detail": "summary"},
+        omitted={
+            "uid": NAMED,
+            **dict.fromkeys(
+                (
+                    *("last_transition", "component", "fault_class", "resolved_at", "occurrences", "parent"),
+                    *("budget", "mark", "highest_health", "jobs[]", "jobs_omitted", *SYMPTOM_FIELDS),
+                ),
+                "the incident in full has it",
+            ),
+            "confinement.since": SUPPRESSION,
+            "confinement.nodes": SUPPRESSION,
+            **dict.fromkeys(DIAGNOSIS, TAKEOVER),
+        },
+    ),
+    Projection(
         "incident in notification",
         Incident,
         lambda incident: notification_of(incident, "opened", incident.message, NOW.wall),
@@ -294,11 +313,7 @@ PROJECTIONS = (
             "component": "the incident has it",
             "fault_class": "the incident has it",
             "detail": "the text has it",
-            "symptoms[].check": SYMPTOMS,
-            "symptoms[].target": SYMPTOMS,
-            "symptoms[].health": SYMPTOMS,
-            "symptoms[].message": SYMPTOMS,
-            "symptoms[].evidence[]": SYMPTOMS,
+            **dict.fromkeys(SYMPTOM_FIELDS, "the incident has the symptoms"),
             "resolved_at": "the notification of the end has the time",
             "parent": "an incident with a parent is not notified",
             "budget": "the text has it",

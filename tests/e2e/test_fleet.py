@@ -45,7 +45,7 @@ def until_released(fleet: Fleet, name: str) -> None:
     aggregator.until(lambda: scene.condition(fleet.cluster, name)["status"] == "True")
     assert scene.taints(fleet.cluster, name) == []
     [message] = aggregator.until(lambda: scene.events(fleet.cluster, name, "NodeguardResolved"))
-    assert message.startswith("gpu-gsp-failure on GPU 0000:1b:00: ")
+    assert message.startswith("gpu-gsp-failure on GPU 0 (0000:1b:00, serial 1650522100000, module 1): ")
 
 
 def test_a_kernel_log_line_sets_marks(fleet: Fleet) -> None:
@@ -83,7 +83,8 @@ def test_a_kernel_log_line_sets_marks(fleet: Fleet) -> None:
     [incident] = scene.incidents(cluster, "marked")
     name, status = incident["metadata"]["name"], incident["status"]
     assert event == (
-        "gpu-gsp-failure on GPU 0000:1b:00: Xid 119: No answer from the GPU System Processor (GSP) within the "
+        "gpu-gsp-failure on GPU 0 (0000:1b:00, serial 1650522100000, module 1): "
+        "Xid 119: No answer from the GPU System Processor (GSP) within the "
         f"time-out that the line states; new work is kept off node marked ({name})"
     )
     assert (status["target"], status["scope"]) == ("gpu/0000:1b:00", "node marked")

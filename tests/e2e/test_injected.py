@@ -54,7 +54,8 @@ def test_a_rehearsal_marks_and_releases_a_node_where_the_policy_allows_it(fleet:
     assert incident["status"]["injected"] is True
     assert incident["status"]["message"].startswith("injected: GPU 0000:1b:00 is lost")
     [event] = aggregator.until(lambda: scene.events(cluster, "rehearsed", "NodeguardMarked"))
-    assert event.startswith("gpu-lost on GPU 0000:1b:00: injected: ")
+    assert event.startswith("gpu-lost on GPU 0 (0000:1b:00, serial 1650522100000, module 1): injected: ")
+    assert incident["status"]["hardware"]["serial"] == "1650522100000"
     condition = aggregator.until(lambda: scene.condition(cluster, "rehearsed"))
     assert condition["message"].startswith("injected: GPU 0000:1b:00 is lost")
     record = json.loads(

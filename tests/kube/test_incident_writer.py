@@ -18,6 +18,7 @@ from nodeguard.kube.errors import ApiError
 from nodeguard.kube.incident_object import ObservedIncident
 from nodeguard.kube.incident_writer import PATH, IncidentWriter
 from nodeguard.model.finding import Action, Health
+from nodeguard.model.hardware import Hardware
 from nodeguard.model.incident import (
     Confinement,
     DiagnosisRecord,
@@ -141,6 +142,18 @@ async def test_the_data_of_a_diagnosis_is_stored_and_removed(api: ApiClient, def
             incident = replace(
                 domain, diagnosis=DiagnosisRecord(("link", "link-down"), recovering_since=since)
             )
+            writer.set_desired([incident], NOW)
+            await writers.until(partial(lambda wanted: writer.current_incidents() == [wanted], incident))
+            await writers.idle()
+    assert writers.messages == []
+
+
+async def test_the_hardware_of_a_gpu_is_stored_and_its_index_removed(
+    api: ApiClient, defined: Cluster
+) -> None:
+    async with running_writer(api) as (writers, writer, _):
+        for hardware in (None, Hardware(0, "165", "692", 6, "slot 5"), Hardware(None, "165"), None):
+            incident = replace(LOST, hardware=hardware)
             writer.set_desired([incident], NOW)
             await writers.until(partial(lambda wanted: writer.current_incidents() == [wanted], incident))
             await writers.idle()

@@ -1,13 +1,42 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from nodeguard.model.hardware import Hardware
 from nodeguard.model.target import NODE
 from nodeguard.sources.nvml import NvmlSource
 from tests.sources.fake_machine import by_target
 from tests.sources.nvml_machine import FIRST, LOST, SECOND, Gpus, of_gpu, read
 from tests.sources.test_nvml_results import DENIED, UNSUPPORTED
 from tests.worker.recordings import hopper, rack, value
+
+SLOT = {"chassisSerialNumber": "1820125 ", "slotNumber": 5, "trayIndex": 4}
+
+
+@pytest.mark.parametrize(
+    ("calls", "hardware"),
+    [
+        ({}, Hardware(0)),
+        ({"nvmlDeviceGetSerial": "1650522100005"}, Hardware(0, serial="1650522100005")),
+        ({"nvmlDeviceGetBoardPartNumber": "692-2G520"}, Hardware(0, board_part_number="692-2G520")),
+        ({"nvmlDeviceGetModuleId": 0}, Hardware(0, module_id=0)),
+        ({"nvmlDeviceGetModuleId": 0xFFFFFFFF}, Hardware(0)),
+        ({"nvmlDeviceGetModuleId": True}, Hardware(0)),
+        ({"nvmlDeviceGetModuleId": UNSUPPORTED, "nvmlDeviceGetSerial": ["x"]}, Hardware(0)),
+        ({"nvmlDeviceGetPlatformInfo": SLOT}, Hardware(0, slot="slot 5, tray 4 of chassis 1820125")),
+        ({"nvmlDeviceGetPlatformInfo": {**SLOT, "chassisSerialNumber": ""}}, Hardware(0)),
+        ({"nvmlDeviceGetPlatformInfo": {"chassisSerialNumber": "1820125"}}, Hardware(0)),
+        ({"nvmlDeviceGetPlatformInfo": 7}, Hardware(0)),
+    ],
+)
+def test_the_hardware_of_a_gpu_has_the_names_that_nvml_returns(
+    calls: dict[str, Any], hardware: Hardware
+) -> None:
+    component = of_gpu({"nvmlDeviceGetUUID": "GPU-1", **calls}).component
+    assert component is not None
+    assert component.hardware == hardware
 
 
 def test_gpu_has_its_component_and_its_links() -> None:

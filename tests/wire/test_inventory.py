@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+from nodeguard.model.hardware import Hardware
 from nodeguard.model.observation import Component, Observation
 from nodeguard.wire.report import Inventory, ReportedComponent
 from nodeguard.wire.report_builder import build_inventory
 
 
 def test_observations_of_a_target_are_combined() -> None:
-    gpu = Component("GPU-1", "H100", "165")
+    gpu = Component("GPU-1", "H100", Hardware(serial="165"))
     observations = [
         Observation("host", "node", signals={"driver.version": "570.1", "host.kernel": "6.8.0"}),
         Observation("nvml", "gpu/0000:3b:00", signals={"gpu.vbios": "96.00"}, component=gpu),

@@ -15,6 +15,7 @@ from msgspec import Struct
 from nodeguard.aggregator.notifications.settings import Webhook, WebhookFormat
 from nodeguard.aggregator.notifications.subscription import ChangeKind
 from nodeguard.model.finding import Action, Health
+from nodeguard.model.hardware import Hardware, hardware_label
 from nodeguard.model.incident import Incident, IncidentState
 from nodeguard.model.injection import PREFIX
 from nodeguard.model.instant import rfc3339
@@ -39,6 +40,7 @@ class Notification(Struct, frozen=True):
     id: unique, and the same for each attempt to send it. text: one sentence for people. since, at: RFC 3339,
     of the incident and of this change. domain: path of the failure domain; empty for a node's incident.
     injected: whether an operator injected the fault for a rehearsal; then the text begins with `injected:`.
+    hardware: names of the GPU for a person who has to find it; null for another target.
     """
 
     id: str
@@ -56,6 +58,7 @@ class Notification(Struct, frozen=True):
     since: str
     version: int = VERSION
     injected: bool = False
+    hardware: Hardware | None = None
 
 
 def notification_of(incident: Incident, change: ChangeKind, message: str, now: float) -> Notification:
@@ -81,6 +84,7 @@ def notification_of(incident: Incident, change: ChangeKind, message: str, now: f
         action=incident.action,
         since=rfc3339(incident.first_seen),
         injected=incident.injected,
+        hardware=incident.hardware,
     )
 
 
@@ -134,7 +138,7 @@ def _facts(notification: Notification) -> list[tuple[str, str]]:
     injected = [("Injected", "yes, for a rehearsal: no hardware failed")] if notification.injected else []
     return [
         *injected,
-        ("What", f"{notification.cause} on {notification.target}"),
+        ("What", f"{notification.cause} on {hardware_label(notification.target, notification.hardware)}"),
         ("Since", notification.since),
         ("State", notification.state.phrase),
         *action,

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import NamedTuple
 
-from nodeguard.fleet_api.text.phrases import count_noun
+from nodeguard.fleet_api.text.phrases import count_noun, target_text
 from nodeguard.model.finding import Evidence, Finding, Health, Verdict
+from nodeguard.model.hardware import Hardware
 from nodeguard.model.instant import rfc3339
-from nodeguard.model.target import NODE, target_label
 
 # The work that a node can take, by its health.
 _WORK = {
@@ -27,6 +27,7 @@ class ApplicationError(NamedTuple):
     """
 
     target: str
+    hardware: Hardware | None
     evidence: Evidence
 
 
@@ -63,7 +64,7 @@ def is_healthy(verdict: Verdict) -> bool:
 def _worst(findings: Sequence[Finding]) -> str:
     worst = findings[0]
     action = worst.action.phrase
-    text = f"{worst.title}: {target_text(worst.target)}. {action[0].upper()}{action[1:]}."
+    text = f"{worst.title}: {target_text(worst.target, worst.hardware)}. {action[0].upper()}{action[1:]}."
     if len(findings) == 1:
         return text
     counts = Counter(finding.health for finding in findings)
@@ -93,7 +94,7 @@ def application_errors(finding: Finding) -> list[ApplicationError]:
     for pid, group in groupby(by_process, key=lambda evidence: evidence.pid):
         evidence = list(group)
         heads = evidence[:1] if pid else evidence
-        errors += [ApplicationError(finding.target, head) for head in heads]
+        errors += [ApplicationError(finding.target, finding.hardware, head) for head in heads]
     return sorted(errors, key=lambda error: error.evidence.at)
 
 
@@ -111,8 +112,3 @@ def error_text(error: ApplicationError, now: float) -> str:
     meaning = f"{evidence.meaning[:1].lower()}{evidence.meaning[1:]}" or evidence.text
     times = f", {evidence.count} times until then" if evidence.count > 1 else ""
     return f"{when}{f' {who}' if who else ''}: {meaning}{times}"
-
-
-def target_text(target: str) -> str:
-    """Return a target as text in a sentence."""
-    return "the node" if target == NODE else target_label(target)

@@ -11,10 +11,10 @@ from nodeguard.cli.render.conclusion import (
     conclusion,
     error_text,
     is_healthy,
-    target_text,
 )
 from nodeguard.cli.render.terminal import StyledLine, StyledText, format_age, format_time
 from nodeguard.cli.scope import NOUNS
+from nodeguard.fleet_api.text.phrases import target_text
 from nodeguard.model.finding import (
     Action,
     CounterTotal,
@@ -94,7 +94,7 @@ def _evaluated(verdict: Verdict) -> str:
 
 def _finding(finding: Finding, text: VerdictText) -> Iterator[StyledLine]:
     health = finding.health.value
-    title = f"{finding.title} - {target_text(finding.target)}"
+    title = f"{finding.title} - {target_text(finding.target, finding.hardware)}"
     yield StyledLine((StyledText(health.upper(), health), StyledText("  ")), title, "strong")
     yield _field("message", finding.message)
     if finding.targets:
@@ -149,7 +149,7 @@ def _informational(verdict: Verdict, now: float) -> Iterator[StyledLine]:
     for remedy, listed in errors.items():
         listed.sort(key=lambda error: error.evidence.at)
         for error in listed[-_SHOWN:]:
-            where = "" if error.target == NODE else f"{target_text(error.target)}, "
+            where = "" if error.target == NODE else f"{target_text(error.target, error.hardware)}, "
             yield _named("application", f"{where}{error_text(error, now)}")
         hidden = len(listed) - _SHOWN
         more = f"{hidden} earlier: see -o json. " if hidden > 0 else ""
@@ -158,7 +158,10 @@ def _informational(verdict: Verdict, now: float) -> Iterator[StyledLine]:
     for finding in others:
         times = sum(evidence.count for evidence in finding.evidence)
         count = f", {times} times" if times > 1 else ""
-        yield _named("info", f"{target_text(finding.target)}: {finding.message}{count} ({finding.title})")
+        yield _named(
+            "info",
+            f"{target_text(finding.target, finding.hardware)}: {finding.message}{count} ({finding.title})",
+        )
 
 
 def _named(name: str, text: str) -> StyledLine:

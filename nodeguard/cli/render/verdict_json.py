@@ -14,6 +14,7 @@ from nodeguard.cli.render.conclusion import conclusion
 from nodeguard.cli.scope import verdict_data_status
 from nodeguard.cli.streams import to_json
 from nodeguard.model.finding import Action, DataStatus, Evidence, Finding, Health, Verdict
+from nodeguard.model.hardware import Hardware
 from nodeguard.model.instant import Instant, rfc3339
 
 
@@ -49,7 +50,8 @@ class FindingOutput(Struct, frozen=True):
 
     target: such as gpu/0000:3b:00; targets: all of them, where one finding covers many with one cause.
     component: identity of the hardware in the target, empty where unknown. since: RFC 3339. note: a limit of
-    the data, such as a single sample. evidence: the most important first.
+    the data, such as a single sample. evidence: the most important first. hardware: names of the GPU for a
+    person who has to find it; null for another target, for several GPUs, and where they are not known.
     """
 
     check: str
@@ -67,6 +69,7 @@ class FindingOutput(Struct, frozen=True):
     runbook: str
     note: str
     evidence: tuple[EvidenceOutput, ...]
+    hardware: Hardware | None
 
 
 class VerdictOutput(Struct, frozen=True):
@@ -184,6 +187,7 @@ def finding_output(finding: Finding) -> FindingOutput:
         runbook=finding.runbook,
         note=finding.note,
         evidence=tuple(_evidence(evidence) for evidence in finding.evidence),
+        hardware=finding.hardware,
     )
 
 

@@ -7,10 +7,10 @@ from msgspec.structs import replace
 
 from nodeguard.fleet.diagnosis.results import JOB
 from nodeguard.model.finding import Health
+from nodeguard.model.hardware import hardware_label
 from nodeguard.model.incident import GRANTED_STATES, Confinement, DiagnosisRecord, Incident, IncidentState
 from nodeguard.model.job import add_jobs, jobs_text
 from nodeguard.model.mark import MARK_OF_HEALTH, Mark
-from nodeguard.model.target import target_label
 
 
 class IncidentEvent(Struct, frozen=True):
@@ -65,7 +65,7 @@ def event_of(before: Incident | None, after: Incident) -> IncidentEvent | None:
         return None
     reason, warning = _REASONS[after.state]
     # A message about a domain or a check names it.
-    place = f"{after.cause} on {target_label(after.target)}: " if after.node else ""
+    place = f"{after.cause} on {hardware_label(after.target, after.hardware)}: " if after.node else ""
     message = after.message or ("injected" if after.injected else "")
     found = f"{message}; " if message else ""
     jobs = jobs_text(after.jobs, after.jobs_omitted)
@@ -144,6 +144,7 @@ def update_incident(before: Incident | None, now: Incident, wall: float) -> Inci
         last_transition=before.last_transition,
         occurrences=before.occurrences,
         message=now.message or before.message,
+        hardware=now.hardware or before.hardware,
         highest_health=before.worst_health if before.worst_health.rank > now.health.rank else None,
         jobs=jobs,
         jobs_omitted=jobs_omitted,
@@ -152,8 +153,10 @@ def update_incident(before: Incident | None, now: Incident, wall: float) -> Inci
     )
     if _gist(updated) != _gist(before):
         return replace(updated, last_transition=wall)
-    # The jobs are read after the incident was opened, and it may begin to recover: that is no transition.
+    # The jobs are read after the incident was opened, it may begin to recover, and a GPU may get another
+    # index: that is no transition.
     is_same = record is before.diagnosis and confinement is before.confinement
+    is_same = is_same and updated.hardware == before.hardware
     return before if is_same and (jobs, jobs_omitted) == (before.jobs, before.jobs_omitted) else updated
 
 

@@ -294,6 +294,7 @@ def _incident(
         jobs=jobs,
         jobs_omitted=jobs_omitted,
         injected=injected,
+        hardware=next((finding.hardware for finding in findings if finding.hardware), None),
     )
 
 

@@ -9,6 +9,7 @@ from msgspec import Struct
 from nodeguard.fleet_api.schema.node import MarkView
 from nodeguard.fleet_api.schema.status import IncidentSummary
 from nodeguard.model.finding import Action, Health
+from nodeguard.model.hardware import Hardware
 from nodeguard.model.incident import ClearAnswer, IncidentState
 
 
@@ -31,7 +32,8 @@ class IncidentView(Struct, frozen=True):
     acknowledged: the operator. clear_request: the operator and the time; clear_result: `waiting`, `done`,
     `partly`, `refused`, None where it is not known; clear_message: the answer of the node's agent. until,
     seconds_left: as of IncidentSummary. jobs: the jobs on its nodes, as far as they were read; jobs_omitted:
-    number of further ones. injected: whether an operator injected the fault.
+    number of further ones. injected: whether an operator injected the fault. hardware: of the GPU, as last
+    known; None for another target.
     """
 
     version: Literal[1]
@@ -42,6 +44,7 @@ class IncidentView(Struct, frozen=True):
     resource: str
     scope: str
     component: str
+    hardware: Hardware | None
     cause: str
     fault_class: str
     health: Health

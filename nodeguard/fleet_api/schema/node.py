@@ -15,6 +15,7 @@ from nodeguard.fleet_api.schema.status import (
     RepeatOffenderView,
 )
 from nodeguard.model.finding import Action, DataStatus, Health
+from nodeguard.model.hardware import Hardware
 from nodeguard.model.incident import IncidentState
 from nodeguard.model.mark import Mark
 
@@ -62,12 +63,14 @@ class FindingView(Struct, frozen=True):
     state: of the mark that it requests (`Marked`, `Advised`, `Pending`, `Withheld`, `DryRun`, or `Open` where
     the mark of its domain covers it), None where it requests none; reason: of that state. until,
     seconds_left: end of the grace period of a pending mark. injected: whether an operator injected it.
+    hardware: names of the GPU for a person who has to find it; None for another target.
     """
 
     check: str
     target: str
     targets: tuple[str, ...]
     component: str
+    hardware: Hardware | None
     health: Health
     data_status: DataStatus
     action: Action

@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from nodeguard.fleet_api.schema.domain import DomainSummary, SuppressedCheckView, TopologyView
 from nodeguard.model.finding import Action, Health
+from nodeguard.model.hardware import Hardware
 from nodeguard.model.incident import IncidentState
 
 VERSION: Literal[1] = 1
@@ -143,12 +144,13 @@ class IncidentSummary(Struct, frozen=True):
     domain, which has no node; the incident of a suppressed check has neither, and its resource is
     `check/NAME`. until, seconds_left: end of the grace period of a pending incident. action: the action that
     the finding recommends. message: the problem.
-    injected: whether an operator injected the fault.
+    injected: whether an operator injected the fault. hardware: as of IncidentView.
     """
 
     name: str
     node: str
     resource: str
+    hardware: Hardware | None
     cause: str
     health: Health
     state: IncidentState

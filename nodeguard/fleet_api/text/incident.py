@@ -64,7 +64,7 @@ def _title(incident: IncidentView) -> str:
         return f"{incident.cause} - {subject}" if incident.domain else f"{subject} {state}"
     node = f"node {incident.node}"
     if incident.resource != "node":
-        node = f"{target_text(incident.resource)} of {incident.node}"
+        node = f"{target_text(incident.resource, incident.hardware)} of {incident.node}"
     return f"{check_name(incident.cause, injected=incident.injected)} - {node}"
 
 

@@ -155,7 +155,7 @@ def _report_line(node: NodeView) -> StyledLine:
 def _finding(finding: FindingView) -> Iterator[StyledLine]:
     health = finding.health.value
     name = check_name(finding.check, injected=finding.injected)
-    yield title_line(health, health, f"{name} - {target_text(finding.target)}")
+    yield title_line(health, health, f"{name} - {target_text(finding.target, finding.hardware)}")
     if finding.message:
         yield item_line("message", finding.message)
     if finding.targets:

@@ -19,6 +19,7 @@ from nodeguard.fleet_api.schema.status import (
 )
 from nodeguard.fleet_api.text.lines import StyledLine, StyledText, format_age
 from nodeguard.judge.formatting import format_duration
+from nodeguard.model.hardware import Hardware, hardware_label
 from nodeguard.model.incident import IncidentState
 from nodeguard.model.injection import PREFIX
 from nodeguard.model.mark import MARK_KINDS
@@ -62,9 +63,9 @@ def refused_line(messages: RefusedMessages) -> StyledLine:
     return item_line("refused", text, name_style="fatal")
 
 
-def target_text(target: str) -> str:
-    """Return a target as text: `GPU 0000:3b:00`."""
-    return "the node" if target == NODE else target_label(target)
+def target_text(target: str, hardware: Hardware | None = None) -> str:
+    """Return a target as text: `GPU 0000:3b:00`; with the names of its GPU as in hardware_label."""
+    return "the node" if target == NODE else hardware_label(target, hardware)
 
 
 def subject_text(node: str, domain: str, resource: str) -> str:

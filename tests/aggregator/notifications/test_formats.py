@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from nodeguard.aggregator.notifications.formats import body_of, notification_of, signed_headers
 from nodeguard.aggregator.notifications.settings import WebhookFormat
+from nodeguard.model.hardware import Hardware
 from nodeguard.model.incident import IncidentState
 from tests.aggregator.notifications.scene import NOW, incident, notification, webhook
 
@@ -41,8 +42,22 @@ def test_json_has_all_fields_of_the_incident() -> None:
         "state": "Marked",
         "action": "reboot-node",
         "injected": False,
+        "hardware": None,
     }
     assert body("json", IncidentState.RESOLVED)["change"] == "resolved"
+
+
+@pytest.mark.parametrize("form", ["json", "slack", "teams", "pagerduty"])
+def test_the_gpu_is_named_as_a_person_finds_it(form: WebhookFormat) -> None:
+    lost = replace(incident(), hardware=Hardware(5, "1650522", "692-2G520", 6))
+    content = json.loads(body_of(webhook(form=form), notification_of(lost, "opened", "the GPU is lost", NOW)))
+    if form == "json":
+        assert content["hardware"] == {
+            "index": 5, "serial": "1650522", "board_part_number": "692-2G520", "module_id": 6
+        }  # fmt: skip
+    else:
+        text = json.dumps(content).replace("\\", "")
+        assert "gpu-lost on GPU 5 (0000:3b:00, serial 1650522, module 6)" in text
 
 
 def test_each_end_has_its_own_id_which_all_aggregators_know() -> None:

@@ -38,8 +38,8 @@ def test_a_finding_has_message_evidence_and_action(capsys: pytest.CaptureFixture
     assert main(["check", "--from", LOST]) == 2
     printed = capsys.readouterr().out
     assert (
-        printed.splitlines()[0]
-        == "FATAL  gpu-off-bus should take no work. GPU lost: GPU 0000:c3:00. Reboot the node."
+        printed.splitlines()[0] == "FATAL  gpu-off-bus should take no work. GPU lost: "
+        "GPU 5 (0000:c3:00, serial 1650522100005, module 6). Reboot the node."
     )
     for field in ("message", "since", "evidence", "action", "see"):
         assert re.search(rf"^  {field} ", printed, re.MULTILINE), field

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from nodeguard.fleet.incidents.events import event_of, mark_message, update_incident
 from nodeguard.model.finding import Health
+from nodeguard.model.hardware import Hardware
 from nodeguard.model.incident import Incident, IncidentState
 from nodeguard.model.mark import Mark
 from nodeguard.model.policy import GracePeriods, Mode, SoakPeriod
@@ -119,6 +120,17 @@ def incident(health: Health) -> Incident:
         name="node-0-gpu", node="node-0", uid="uid-0", target="gpu/0000:3b:00", cause="gpu-lost",
         health=health, state=IncidentState.OPEN, first_seen=1.0, last_transition=0.0,
     )  # fmt: skip
+
+
+def test_a_gpu_keeps_its_last_known_names_and_a_new_name_is_no_transition() -> None:
+    named = replace(incident(Health.FATAL), target="gpu/0000:3b:00", hardware=Hardware(5, "165"))
+    before = update_incident(None, named, 1.0)
+    assert update_incident(before, replace(named, hardware=None), 2.0) is before
+    moved = update_incident(before, replace(named, hardware=Hardware(4, "165")), 2.0)
+    assert moved == replace(before, hardware=Hardware(4, "165"))
+    event = event_of(None, before)
+    assert event is not None
+    assert " on GPU 5 (0000:3b:00, serial 165): " in event.message
 
 
 def test_a_record_without_its_mark_is_completed_without_an_event() -> None:
