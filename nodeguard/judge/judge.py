@@ -241,7 +241,7 @@ def _updated_targets(
     result = dict(targets)
     for name, observations in by_target.items():
         windows = rules.counter_windows[target_kind(name)]
-        result[name] = update_target(targets.get(name), observations, windows, rounds, now)
+        result[name] = update_target(targets.get(name), observations, windows, rounds, now, rules.definitions)
     listed = {
         reading.source: {observation.target for observation in reading.observations} for reading in readings
     }

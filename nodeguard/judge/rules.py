@@ -189,6 +189,7 @@ class Rules(Struct, frozen=True):
     counter_windows: for each kind, the longest window in seconds of each counter that a check uses.
     signals_used: for each kind, the signals that a check uses in conditions or messages. event_windows: for
     each kind, the longest window in seconds of each event that a check uses. units: by signal with a unit.
+    definitions: of counters, by signal.
     """
 
     by_kind: dict[str, tuple[Rule, ...]]
@@ -197,6 +198,7 @@ class Rules(Struct, frozen=True):
     event_windows: dict[str, dict[str, float]]
     units: dict[str, str]
     catalogue: Catalogue
+    definitions: dict[str, Signal]
 
 
 def compile_rules(
@@ -204,6 +206,7 @@ def compile_rules(
 ) -> Rules:
     """Return the rules of a catalogue. signals: all, by name. families: to include, None for all."""
     units = {name: signal.unit for name, signal in signals.items() if signal.unit}
+    definitions = {name: signal for name, signal in signals.items() if signal.kind == "counter"}
     by_kind: dict[str, list[Rule]] = {kind: [] for kind in TARGET_KINDS}
     counter_windows: dict[str, dict[str, float]] = {kind: {} for kind in TARGET_KINDS}
     signals_used: dict[str, set[str]] = {kind: set(DEPENDENCY_SIGNALS) for kind in TARGET_KINDS}
@@ -215,7 +218,7 @@ def compile_rules(
         for kind in check.targets:
             by_kind[kind].append(rule)
             signals_used[kind].update(_signals(check))
-            _widen_windows(check, counter_windows[kind], event_windows[kind])
+            _widen_windows(check, definitions, counter_windows[kind], event_windows[kind])
     return Rules(
         by_kind={kind: tuple(rules) for kind, rules in by_kind.items()},
         counter_windows=counter_windows,
@@ -223,6 +226,7 @@ def compile_rules(
         event_windows=event_windows,
         units=units,
         catalogue=catalogue,
+        definitions=definitions,
     )
 
 
@@ -239,9 +243,17 @@ def _rule(check: Check, units: Mapping[str, str]) -> Rule:
     )
 
 
-def _widen_windows(check: Check, counters: dict[str, float], events: dict[str, float]) -> None:
-    """Widen the windows of counters and events to those that a check needs."""
+# Window in seconds of a counter that a check only compares with a value: to see implausible increases.
+_COMPARED_WINDOW = 600.0
+
+
+def _widen_windows(
+    check: Check, definitions: Mapping[str, Signal], counters: dict[str, float], events: dict[str, float]
+) -> None:
+    """Widen the windows of counters and events to those that a check needs. definitions: of counters."""
     for leaf in check.leaves():
+        if isinstance(leaf, Compare) and leaf.signal in definitions:
+            counters[leaf.signal] = max(_COMPARED_WINDOW, counters.get(leaf.signal, 0.0))
         if isinstance(leaf, Increase):
             counters[leaf.signal] = max(leaf.over, counters.get(leaf.signal, 0.0))
         if isinstance(leaf, EventOccurred):

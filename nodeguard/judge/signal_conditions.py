@@ -1,4 +1,4 @@
-"""Conditions on one signal compiled to functions, and the counters that they read. Pure."""
+"""Conditions on one signal compiled to functions. Pure."""
 
 from __future__ import annotations
 
@@ -16,98 +16,18 @@ from nodeguard.judge.context import (
     ConditionTest,
     EvaluationContext,
 )
+from nodeguard.judge.counters import (
+    first_expiry_of_increase,
+    has_unplaced_increase,
+    increase_within,
+    is_saturated,
+)
 from nodeguard.judge.events import active_events, first_expiry
-from nodeguard.judge.formatting import format_value, unit_of
-from nodeguard.judge.state import CounterIncrease, CounterState, RememberedEvent
+from nodeguard.judge.formatting import format_duration, format_value, unit_of
+from nodeguard.judge.state import RememberedEvent
 from nodeguard.model.check import ClearSign, Compare, EventOccurred, Increase, Reference
 from nodeguard.model.finding import Evidence
 from nodeguard.model.observation import DETACHED
-
-# Increases kept for one counter. Older ones are merged in pairs: sums stay exact, times become coarse.
-_MAX_INCREASES = 32
-
-
-def update_counters(
-    counters: dict[str, CounterState],
-    spans: Mapping[str, float],
-    signals: Mapping[str, object],
-    previous: float | None,
-    now: float,
-) -> dict[str, CounterState]:
-    """Return the counters of a target after a reading.
-
-    spans: the longest window in seconds, of each counter that a check uses. previous: seconds since boot of
-    the source's reading before, None without one or where the baseline belongs to another epoch. now: seconds
-    since boot. A lower value is a reset: it adds no increase and removes none. A gap of more than twice the
-    longest window starts a new baseline, because an increase in it has no known time.
-    """
-    changed: dict[str, CounterState] = {}
-    for name, span in spans.items():
-        value = signals.get(name)
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
-            continue
-        number = float(value)
-        before = counters.get(name) if previous is not None else None
-        if before is None or (previous is not None and now - previous > 2 * span):
-            changed[name] = CounterState(number, now)
-        elif number != before.value:
-            gap = now - (previous if previous is not None else now)
-            changed[name] = _changed(before, number, now, gap, span)
-    return {**counters, **changed} if changed else counters
-
-
-def _changed(before: CounterState, value: float, now: float, gap: float, span: float) -> CounterState:
-    """Return the counter after its value changed. gap: seconds since the reading before."""
-    increases = tuple(increase for increase in before.increases if increase.at > now - span)
-    if value < before.value:
-        return CounterState(value, before.since, increases, before.resets + 1)
-    increases = (*increases, CounterIncrease(now, value - before.value, gap))
-    if len(increases) > _MAX_INCREASES:
-        half = _MAX_INCREASES // 2
-        increases = (*_merge_pairs(increases[:half]), *increases[half:])
-    return CounterState(value, before.since, increases, before.resets)
-
-
-def _merge_pairs(increases: tuple[CounterIncrease, ...]) -> tuple[CounterIncrease, ...]:
-    """Return neighbours merged in pairs, each pair at its later time."""
-    pairs = zip(increases[::2], increases[1::2], strict=False)
-    rest = increases[len(increases) - len(increases) % 2 :]
-    merged = (
-        CounterIncrease(second.at, first.by + second.by, max(first.gap, second.gap))
-        for first, second in pairs
-    )
-    return (*merged, *rest)
-
-
-def increase_within(counter: CounterState, over: float, now: float, cleared: float = -inf) -> float:
-    """Return the increase of a counter within the last `over` seconds, without increases of unknown time.
-
-    cleared: seconds since boot up to which an operator cleared it.
-    """
-    if not counter.increases:
-        return 0.0
-    start, max_gap = max(now - over, cleared), 2 * over
-    return sum(
-        [increase.by for increase in counter.increases if increase.at > start and increase.gap <= max_gap]
-    )
-
-
-def _first_expiry(counter: CounterState, over: float, now: float) -> float:
-    """Return when the first increase leaves the window, in seconds since boot; infinity for never."""
-    in_window = (increase.at for increase in counter.increases if increase.at > now - over)
-    return next(in_window, inf) + over
-
-
-def has_unplaced_increase(counter: CounterState, over: float, now: float, cleared: float = -inf) -> bool:
-    """Whether it rose in a gap of more than twice the window, so that the time within it is unknown."""
-    start, max_gap = max(now - over, cleared), 2 * over
-    return any(increase.gap > max_gap and increase.at > start for increase in counter.increases)
-
-
-def is_saturated(value: object, bits: int) -> bool:
-    """Whether a counter of this width is at its maximum, where it cannot rise any more."""
-    return bits > 0 and value == (1 << bits) - 1
-
 
 # The source that must have been read before "no event" means "false": events are lines of the kernel log.
 _EVENT_SOURCE = "kmsg"
@@ -142,8 +62,8 @@ def compile_comparison(condition: Compare, units: Mapping[str, str]) -> Conditio
 
     def test(context: EvaluationContext) -> int:
         value = context.signals.get(signal)
-        if value is None:
-            return _outcome_without_value(context, signal)
+        if value is None or _is_doubtful(context, signal, unit):
+            return UNKNOWN if value is not None else _outcome_without_value(context, signal)
         limit: Any = constant
         try:
             if reference is not None:
@@ -198,7 +118,7 @@ def compile_increase(condition: Increase, units: Mapping[str, str]) -> Condition
         if counter is None or signal not in context.signals:
             return _outcome_without_value(context, signal)
         cleared_at = context.cleared_at
-        context.expire(_first_expiry(counter, window, context.now))
+        context.expire(first_expiry_of_increase(counter, window, context.now))
         if counter.increases and increase_within(counter, window, context.now, cleared_at) >= by:
             start = max(context.now - window, cleared_at)
             since = min(increase.at for increase in counter.increases if increase.at > start)
@@ -206,6 +126,8 @@ def compile_increase(condition: Increase, units: Mapping[str, str]) -> Condition
             return TRUE
         if is_saturated(counter.value, bits):
             context.unreadable.append((signal, "is at its maximum and cannot rise any more"))
+            return UNKNOWN
+        if _is_doubtful(context, signal, unit, window):
             return UNKNOWN
         if counter.increases and has_unplaced_increase(counter, window, context.now, cleared_at):
             context.unreadable.append((signal, "rose in a gap between two readings that is too long"))
@@ -217,6 +139,19 @@ def compile_increase(condition: Increase, units: Mapping[str, str]) -> Condition
         return FALSE
 
     return test
+
+
+def _is_doubtful(context: EvaluationContext, signal: str, unit: str, window: float = inf) -> bool:
+    """Return whether a counter rose further than hardware can count, in the last seconds; add the reason."""
+    counter = context.counters.get(signal)
+    doubt = counter.doubt if counter is not None else None
+    if doubt is None or doubt.at <= max(context.now - window, context.cleared_at):
+        return False
+    context.expire(doubt.at + window)
+    by, gap = format_value(doubt.by, unit), format_duration(doubt.gap)
+    reason = f"rose by {by} within {gap}, which the hardware cannot count: the reading is not trusted"
+    context.unreadable.append((signal, reason))
+    return True
 
 
 def compile_event_condition(condition: EventOccurred, clears: tuple[ClearSign, ...]) -> ConditionTest:

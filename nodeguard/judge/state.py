@@ -23,17 +23,34 @@ class CounterIncrease(Struct, frozen=True, array_like=True):
     gap: float
 
 
+class DoubtfulIncrease(Struct, frozen=True, array_like=True):
+    """An increase that the hardware cannot have counted.
+
+    at, by, gap: as in CounterIncrease. trusted: the counter's value before it.
+    """
+
+    at: float
+    by: float
+    gap: float
+    trusted: float
+
+
 class CounterState(Struct, frozen=True, array_like=True):
     """A counter's baseline and its increases.
 
     value: at the latest reading. since: seconds since boot of the baseline. increases: oldest first. resets:
-    how often a reading was lower than the one before it.
+    how often a reading was lower than the one before it. doubt: the latest increase that cannot be, until the
+    value drops to a plausible one. dropped_at, dropped_from: time of the latest drop, in seconds since boot,
+    and the value before it.
     """
 
     value: float
     since: float
     increases: tuple[CounterIncrease, ...] = ()
     resets: int = 0
+    doubt: DoubtfulIncrease | None = None
+    dropped_at: float = -inf
+    dropped_from: float = 0.0
 
 
 class RememberedEvent(Struct, frozen=True):

@@ -9,11 +9,11 @@ from math import inf
 
 from msgspec.structs import replace
 
+from nodeguard.judge.counters import update_counters
 from nodeguard.judge.events import record_events
-from nodeguard.judge.signal_conditions import update_counters
 from nodeguard.judge.state import SourceSnapshot, TargetState
 from nodeguard.model.observation import UNREADABLE, Observation
-from nodeguard.model.signal import Scalar
+from nodeguard.model.signal import Scalar, Signal
 
 _NO_REASONS: dict[str, str] = {}
 
@@ -24,11 +24,12 @@ def update_target(
     spans: Mapping[str, float],
     rounds: Mapping[str, float],
     now: float,
+    definitions: Mapping[str, Signal],
 ) -> TargetState:
     """Return the state of a target after new observations of it (at least one); the same object without news.
 
-    spans: see update_counters. rounds: end of each source's round before this one. now: seconds since boot. A
-    new component in the location discards the state of the old one.
+    spans, definitions: see update_counters. rounds: end of each source's round before this one. now: seconds
+    since boot. A new component in the location discards the state of the old one.
     """
     if state is None:
         state = TargetState(first_seen=now)
@@ -43,7 +44,7 @@ def update_target(
             events, signs = record_events(state.events, observation.source, observation.events)
             state = replace(state, events=events, signs={**state.signs, **signs} if signs else state.signs)
         if observation.signals or observation.unreadable or observation.status in UNREADABLE:
-            state = _update_signals(state, observation, spans, previous, now)
+            state = _update_signals(state, observation, spans, previous, now, definitions)
         elif observation.status == "absent" and before is not None:
             state = drop_source(state, observation.source)
     return state
@@ -72,7 +73,12 @@ def _update_component(state: TargetState, observation: Observation, now: float) 
 
 
 def _update_signals(
-    state: TargetState, observation: Observation, spans: Mapping[str, float], previous: float, now: float
+    state: TargetState,
+    observation: Observation,
+    spans: Mapping[str, float],
+    previous: float,
+    now: float,
+    definitions: Mapping[str, Signal],
 ) -> TargetState:
     before = state.sources.get(observation.source)
     if before is not None and before.unread_since is not None:
@@ -92,7 +98,7 @@ def _update_signals(
     is_same_epoch = before is not None and before.epoch == epoch
     watched = {name: span for name, span in spans.items() if name in observation.signals}
     counters = update_counters(
-        state.counters, watched, observation.signals, previous if is_same_epoch else None, now
+        state.counters, watched, observation.signals, previous if is_same_epoch else None, now, definitions
     )
     return replace(state, sources={**state.sources, observation.source: snapshot}, counters=counters)
 

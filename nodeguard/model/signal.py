@@ -19,6 +19,7 @@ class Signal(Struct, frozen=True):
         booleans, `event` occurs at a time and has fields.
     unit: as in Prometheus (`celsius`, `seconds`, `bytes`, `ratio`), empty for a plain number.
     bits: width of a counter that stops at its maximum instead of wrapping; 0 if it wraps.
+    max_rate: the most that a counter can rise in a second, by what it counts; 0 if it has no such limit.
     fields: names of an event's fields.
     source: name of the source that reads it; empty until all signals are registered.
     """
@@ -28,6 +29,7 @@ class Signal(Struct, frozen=True):
     description: str
     unit: str = ""
     bits: int = 0
+    max_rate: float = 0.0
     fields: tuple[str, ...] = ()
     source: str = ""
 

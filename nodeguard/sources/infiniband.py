@@ -7,6 +7,7 @@ from collections.abc import Callable, Container, Iterator
 from nodeguard.model import target as targets
 from nodeguard.model.observation import Component, Observation
 from nodeguard.model.signal import Signal, signals_by_name
+from nodeguard.sources import max_rates
 from nodeguard.sources.machine import Machine
 from nodeguard.sources.rdma_counters import EFA, MLX5, PMA, read_counters
 from nodeguard.sources.readings import ObservationDraft, parse_count, parse_counter, parse_line, parse_number
@@ -54,7 +55,12 @@ class InfinibandSource:
         Signal("port.firmware", "state", "firmware version of the adapter"),
         Signal("port.pci", "state", "PCI address of the adapter's function"),
         Signal("port.netdev", "state", "network interface of the same function"),
-        Signal("port.carrier_losses", "counter", "times that the interface lost its carrier"),
+        Signal(
+            "port.carrier_losses",
+            "counter",
+            "times that the interface lost its carrier",
+            max_rate=max_rates.PORT_TRAININGS,
+        ),
         *PMA.values(),
         *MLX5.values(),
         *EFA.values(),

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from nodeguard.model.observation import Component, Observation
 from nodeguard.model.signal import Signal, signals_by_name
 from nodeguard.model.target import NODE
+from nodeguard.sources import max_rates
 from nodeguard.sources.machine import Machine
 from nodeguard.sources.readings import (
     ObservationDraft,
@@ -49,8 +50,13 @@ class MemorySource:
         Signal(
             "memory.pressure.full", "gauge", "share of the last minute that all tasks waited for it", "ratio"
         ),
-        Signal("dimm.corrected", "counter", "memory errors that ECC corrected"),
-        Signal("dimm.uncorrected", "counter", "memory errors that ECC could not correct"),
+        Signal("dimm.corrected", "counter", "memory errors that ECC corrected", max_rate=max_rates.CORRECTED),
+        Signal(
+            "dimm.uncorrected",
+            "counter",
+            "memory errors that ECC could not correct",
+            max_rate=max_rates.UNCORRECTED,
+        ),
     )
 
     def read(self, machine: Machine) -> Iterator[Observation]:

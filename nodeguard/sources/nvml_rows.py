@@ -10,6 +10,8 @@ from typing import Any
 from msgspec import Struct
 
 from nodeguard.model.signal import Scalar, Signal, SignalKind
+from nodeguard.sources import max_rates
+from nodeguard.sources.readings import ALL_ONES
 
 
 class Row(Struct, frozen=True):
@@ -25,11 +27,12 @@ class Row(Struct, frozen=True):
 
 
 class ValueType(Struct, frozen=True):
-    """A type of value: kind and unit of the signal, and the conversion of a result."""
+    """A type of value: kind, unit and highest rate of the signal, and the conversion of a result."""
 
     kind: SignalKind
     convert: Callable[[Any], Scalar]
     unit: str = ""
+    max_rate: float = 0.0
 
 
 def _text(value: Any) -> str:
@@ -50,6 +53,12 @@ def _whole(value: Any) -> int:
 
 def _count(value: Any) -> int:
     if _whole(value) < 0:
+        raise ValueError(value)
+    return int(value)
+
+
+def _counted(value: Any) -> int:
+    if _count(value) in ALL_ONES:
         raise ValueError(value)
     return int(value)
 
@@ -78,6 +87,17 @@ def _length(value: Any) -> int:
     return len(value)
 
 
+def counter(max_rate: float, most: int = 0) -> ValueType:
+    """Return the type of a counter. max_rate: see Signal. most: its highest possible value, 0 for any."""
+
+    def convert(value: Any) -> int:
+        if most and _counted(value) > most:
+            raise ValueError(value)
+        return _counted(value)
+
+    return ValueType("counter", convert, max_rate=max_rate)
+
+
 def bit(mask: int) -> ValueType:
     """Return the type of a value that is true if a bit of the mask is set."""
     return ValueType("state", lambda value: bool(_count(value) & mask))
@@ -87,14 +107,13 @@ TEXT = ValueType("state", _text)
 NUMBER = ValueType("state", _whole)
 BOOLEAN = ValueType("state", lambda value: _whole(value) != 0)
 LENGTH = ValueType("state", _length)
-COUNTER = ValueType("counter", _count)
 GAUGE = ValueType("gauge", _count)
 BYTES = ValueType("state", _count, "bytes")
 CELSIUS = ValueType("gauge", _scaled(1), "celsius")
 CELSIUS_LIMIT = ValueType("state", _scaled(1), "celsius")
 MILLIWATTS = ValueType("gauge", _scaled(1e-3), "watts")
 PERCENT = ValueType("gauge", _scaled(1e-2), "ratio")
-NANOSECONDS = ValueType("counter", _scaled(1e-9), "seconds")
+NANOSECONDS = ValueType("counter", _scaled(1e-9), "seconds", max_rates.SECONDS)
 
 _CALL = re.compile(r"(\w+(?:\([^)]*\))?)(?:\[(\d+)\]|\.(\w+))?")
 
@@ -103,7 +122,7 @@ def make_rows(*rows: tuple[str, ValueType, str, str]) -> tuple[Row, ...]:
     """Return the rows of (signal, type of value, call, description); see nvml_table for the notation."""
     return tuple(
         Row(
-            Signal(name, value_type.kind, about, value_type.unit),
+            Signal(name, value_type.kind, about, value_type.unit, max_rate=value_type.max_rate),
             tuple(map(_item, calls.split(" | "))),
             value_type.convert,
         )

@@ -7,12 +7,12 @@ value, nvmlDeviceGetFieldValues, by its NVML_FI_DEV_* number; `{link}` is the nu
 
 from __future__ import annotations
 
+from nodeguard.sources import max_rates
 from nodeguard.sources.nvml_rows import (
     BOOLEAN,
     BYTES,
     CELSIUS,
     CELSIUS_LIMIT,
-    COUNTER,
     GAUGE,
     LENGTH,
     MILLIWATTS,
@@ -21,8 +21,15 @@ from nodeguard.sources.nvml_rows import (
     PERCENT,
     TEXT,
     bit,
+    counter,
     make_rows,
 )
+
+PACKETS, CORRECTED = counter(max_rates.PACKETS), counter(max_rates.CORRECTED)
+HANDLED, UNCORRECTED = counter(max_rates.HANDLED), counter(max_rates.UNCORRECTED)
+LINK_RECOVERIES, FATAL = counter(max_rates.LINK_RECOVERIES), counter(max_rates.FATAL)
+# GPUs have 512 spare rows. Source: NVIDIA GPU memory error management; eight times as many for later ones.
+REMAPPED_ROWS = counter(max_rates.UNCORRECTED, most=4096)
 
 _CLOCKS = "nvmlDeviceGetCurrentClocksEventReasons | nvmlDeviceGetCurrentClocksThrottleReasons"
 _PROCESSES = "nvmlDeviceGetComputeRunningProcesses_v3 | nvmlDeviceGetComputeRunningProcesses"
@@ -72,27 +79,32 @@ GPU = make_rows(
     ("gpu.ecc.enabled_next", BOOLEAN, "nvmlDeviceGetEccMode[1]", "whether ECC is on after the next reset"),
     (
         "gpu.ecc.corrected",
-        COUNTER,
+        CORRECTED,
         "nvmlDeviceGetTotalEccErrors(0,0)",
         "corrected errors since the driver was loaded",
     ),
     (
         "gpu.ecc.uncorrected",
-        COUNTER,
+        UNCORRECTED,
         "nvmlDeviceGetTotalEccErrors(1,0)",
         "uncorrected errors since the driver was loaded",
     ),
-    ("gpu.ecc.corrected_lifetime", COUNTER, "nvmlDeviceGetTotalEccErrors(0,1)", "corrected errors ever"),
-    ("gpu.ecc.uncorrected_lifetime", COUNTER, "nvmlDeviceGetTotalEccErrors(1,1)", "uncorrected errors ever"),
+    ("gpu.ecc.corrected_lifetime", CORRECTED, "nvmlDeviceGetTotalEccErrors(0,1)", "corrected errors ever"),
+    (
+        "gpu.ecc.uncorrected_lifetime",
+        UNCORRECTED,
+        "nvmlDeviceGetTotalEccErrors(1,1)",
+        "uncorrected errors ever",
+    ),
     *(
         (
             f"gpu.ecc.{place}.{name}",
-            COUNTER,
+            value_type,
             f"nvmlDeviceGetMemoryErrorCounter({kind},0,{number})",
             f"{name} errors in {where}",
         )
         for place, number, where in _PLACES
-        for kind, name in enumerate(("corrected", "uncorrected"))
+        for kind, (name, value_type) in enumerate((("corrected", CORRECTED), ("uncorrected", UNCORRECTED)))
     ),
     (
         "gpu.ecc.sram_threshold_exceeded",
@@ -102,13 +114,13 @@ GPU = make_rows(
     ),
     (
         "gpu.row_remap.corrected",
-        COUNTER,
+        REMAPPED_ROWS,
         "nvmlDeviceGetRemappedRows[0]",
         "rows remapped for corrected errors",
     ),
     (
         "gpu.row_remap.uncorrected",
-        COUNTER,
+        REMAPPED_ROWS,
         "nvmlDeviceGetRemappedRows[1]",
         "rows remapped for uncorrected errors",
     ),
@@ -192,11 +204,11 @@ GPU = make_rows(
     ("gpu.pcie.gen_max", NUMBER, "nvmlDeviceGetMaxPcieLinkGeneration", "highest that GPU and slot can do"),
     ("gpu.pcie.width", NUMBER, "nvmlDeviceGetCurrPcieLinkWidth", "PCIe lanes now"),
     ("gpu.pcie.width_max", NUMBER, "nvmlDeviceGetMaxPcieLinkWidth", "most lanes that GPU and slot can do"),
-    ("gpu.pcie.replays", COUNTER, "nvmlDeviceGetPcieReplayCounter", "PCIe replays"),
-    ("gpu.pcie.replay_rollovers", COUNTER, "fields(95)", "PCIe replay counter roll-overs"),
-    ("gpu.pcie.correctable", COUNTER, "fields(173)", "correctable PCIe errors"),
-    ("gpu.pcie.nonfatal", COUNTER, "fields(179)", "non-fatal PCIe errors"),
-    ("gpu.pcie.fatal", COUNTER, "fields(180)", "fatal PCIe errors"),
+    ("gpu.pcie.replays", CORRECTED, "nvmlDeviceGetPcieReplayCounter", "PCIe replays"),
+    ("gpu.pcie.replay_rollovers", CORRECTED, "fields(95)", "PCIe replay counter roll-overs"),
+    ("gpu.pcie.correctable", CORRECTED, "fields(173)", "correctable PCIe errors"),
+    ("gpu.pcie.nonfatal", HANDLED, "fields(179)", "non-fatal PCIe errors"),
+    ("gpu.pcie.fatal", FATAL, "fields(180)", "fatal PCIe errors"),
     ("gpu.nvlink.count", NUMBER, "fields(91)", "NVLinks that the GPU has"),
     ("gpu.c2c.count", NUMBER, "fields(170)", "links that the GPU has to its CPU"),
     (
@@ -222,20 +234,20 @@ NVLINK = make_rows(
     ("nvlink.active", BOOLEAN, "nvmlDeviceGetNvLinkState({link})", "whether the link is active"),
     ("nvlink.speed", NUMBER, "fields(164,{link})", "raw signalling rate, MB/s"),
     ("nvlink.sleeping", BOOLEAN, "fields(167,{link})", "whether the link sleeps for want of traffic"),
-    ("nvlink.replays", COUNTER, "fields(161,{link})", "replays"),
-    ("nvlink.recoveries", COUNTER, "fields(162,{link})", "recoveries"),
-    ("nvlink.crc_errors", COUNTER, "fields(163,{link})", "CRC errors"),
-    ("nvlink.malformed_packets", COUNTER, "fields(206,{link})", "malformed packets"),
-    ("nvlink.buffer_overruns", COUNTER, "fields(207,{link})", "receive buffer overruns"),
-    ("nvlink.receive_errors", COUNTER, "fields(208,{link})", "packets received with errors"),
-    ("nvlink.remote_errors", COUNTER, "fields(209,{link})", "packets that the other end marked bad"),
-    ("nvlink.general_errors", COUNTER, "fields(210,{link})", "packets with a bad header"),
-    ("nvlink.integrity_errors", COUNTER, "fields(211,{link})", "local link integrity errors"),
-    ("nvlink.transmit_discards", COUNTER, "fields(212,{link})", "bad packets dropped on sending"),
-    ("nvlink.recoveries_failed", COUNTER, "fields(214,{link})", "recoveries that failed"),
-    ("nvlink.recovery_events", COUNTER, "fields(215,{link})", "recoveries, NVLink 5"),
-    ("nvlink.effective_errors", COUNTER, "fields(219,{link})", "errors left after correction"),
-    ("nvlink.symbol_errors", COUNTER, "fields(221,{link})", "symbol errors"),
+    ("nvlink.replays", CORRECTED, "fields(161,{link})", "replays"),
+    ("nvlink.recoveries", LINK_RECOVERIES, "fields(162,{link})", "recoveries"),
+    ("nvlink.crc_errors", PACKETS, "fields(163,{link})", "CRC errors"),
+    ("nvlink.malformed_packets", PACKETS, "fields(206,{link})", "malformed packets"),
+    ("nvlink.buffer_overruns", PACKETS, "fields(207,{link})", "receive buffer overruns"),
+    ("nvlink.receive_errors", PACKETS, "fields(208,{link})", "packets received with errors"),
+    ("nvlink.remote_errors", PACKETS, "fields(209,{link})", "packets that the other end marked bad"),
+    ("nvlink.general_errors", PACKETS, "fields(210,{link})", "packets with a bad header"),
+    ("nvlink.integrity_errors", PACKETS, "fields(211,{link})", "local link integrity errors"),
+    ("nvlink.transmit_discards", PACKETS, "fields(212,{link})", "bad packets dropped on sending"),
+    ("nvlink.recoveries_failed", FATAL, "fields(214,{link})", "recoveries that failed"),
+    ("nvlink.recovery_events", LINK_RECOVERIES, "fields(215,{link})", "recoveries, NVLink 5"),
+    ("nvlink.effective_errors", PACKETS, "fields(219,{link})", "errors left after correction"),
+    ("nvlink.symbol_errors", PACKETS, "fields(221,{link})", "symbol errors"),
 )
 
 # Of the links of a GPU to its CPU, in the slot of the GPU.

@@ -10,6 +10,7 @@ from msgspec import Struct
 from nodeguard.model import target as targets
 from nodeguard.model.observation import Observation
 from nodeguard.model.signal import Scalar, Signal, signals_by_name
+from nodeguard.sources import max_rates
 from nodeguard.sources.machine import Machine
 from nodeguard.sources.pcie import parse_lanes, read_aer_totals, read_pcie_link
 from nodeguard.sources.readings import ObservationDraft, parse_count
@@ -66,9 +67,24 @@ class PciSource:
         Signal("pci.link.speed_max", "gauge", "highest link speed that it is capable of, GT/s"),
         Signal("pci.link.width", "gauge", "lanes in use"),
         Signal("pci.link.width_max", "gauge", "lanes that it is capable of"),
-        Signal("pci.aer.correctable", "counter", "PCIe errors corrected by the link"),
-        Signal("pci.aer.nonfatal", "counter", "PCIe errors not corrected that left the link working"),
-        Signal("pci.aer.fatal", "counter", "PCIe errors not corrected that made the link unreliable"),
+        Signal(
+            "pci.aer.correctable",
+            "counter",
+            "PCIe errors corrected by the link",
+            max_rate=max_rates.CORRECTED,
+        ),
+        Signal(
+            "pci.aer.nonfatal",
+            "counter",
+            "PCIe errors not corrected that left the link working",
+            max_rate=max_rates.HANDLED,
+        ),
+        Signal(
+            "pci.aer.fatal",
+            "counter",
+            "PCIe errors not corrected that made the link unreliable",
+            max_rate=max_rates.HANDLED,
+        ),
         Signal("pci.upstream", "state", "address of the bridge above it"),
         Signal("pci.upstream.width_max", "state", "lanes that the bridge above it is capable of"),
         Signal("pci.rdma_devices", "state", "RDMA devices that its driver registered"),

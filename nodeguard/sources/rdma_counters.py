@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
 
 from nodeguard.model.signal import Signal
-from nodeguard.sources.readings import ObservationDraft, errno_name, failure_reason, parse_counter, read_text
+from nodeguard.sources import max_rates
+from nodeguard.sources.readings import (
+    ObservationDraft,
+    errno_name,
+    failure_reason,
+    parse_counter,
+    parse_narrow_counter,
+    read_text,
+)
 
 # Errors with which a restricted function (virtual, or managed by a DPU) refuses to return a counter.
 _REFUSALS = frozenset((errno.EINVAL, errno.EIO, errno.EACCES, errno.EPERM, errno.EOPNOTSUPP))
@@ -102,12 +111,26 @@ _EFA = {
     "mmap_err": "mappings failed",
 }
 
-# Signal by name of the counter file.
-PMA = {
-    file: Signal(f"port.{file.lower()}", "counter", about, bits=bits) for file, (bits, about) in _PMA.items()
+# Counters that do not count packets or requests. Data, ticks and congestion have no limit that matters.
+_MAX_RATES = {
+    "link_downed": max_rates.PORT_TRAININGS,
+    "link_error_recovery": max_rates.LINK_RECOVERIES,
+    "no_completion_cmds": max_rates.UNCORRECTED,
+    **dict.fromkeys(
+        ("port_xmit_wait", "port_xmit_data", "port_rcv_data", "retrans_bytes", "tx_bytes", "rx_bytes"), 0.0
+    ),
 }
-MLX5 = {file: Signal(f"port.{file}", "counter", about) for file, about in _MLX5.items()}
-EFA = {file: Signal(f"efa.{file}", "counter", about) for file, about in _EFA.items()}
+
+
+def _signal(family: str, file: str, about: str, bits: int = 0) -> Signal:
+    max_rate = _MAX_RATES.get(file, max_rates.PACKETS)
+    return Signal(f"{family}.{file.lower()}", "counter", about, bits=bits, max_rate=max_rate)
+
+
+# Signal by name of the counter file.
+PMA = {file: _signal("port", file, about, bits) for file, (bits, about) in _PMA.items()}
+MLX5 = {file: _signal("port", file, about) for file, about in _MLX5.items()}
+EFA = {file: _signal("efa", file, about) for file, about in _EFA.items()}
 
 
 def read_counters(
@@ -131,9 +154,10 @@ def read_counters(
         elif isinstance(text, OSError):
             draft.mark_unread(failure_reason(text), signal)
         elif text is not None:
-            draft.parse(signal, f"{directory}/{file}", text.strip(), _counter)
+            draft.parse(signal, f"{directory}/{file}", text.strip(), _parser(table[file].bits))
 
 
-def _counter(text: str) -> int | None:
-    """Parse a counter; older kernels print `N/A (no PMA)` for a counter that the port does not have."""
-    return None if text.startswith("N/A") else parse_counter(text)
+def _parser(bits: int) -> Callable[[str], int | None]:
+    """Return the parser of a counter; older kernels print `N/A (no PMA)` for one that the port lacks."""
+    parse = parse_narrow_counter(bits) if bits else parse_counter
+    return lambda text: None if text.startswith("N/A") else parse(text)

@@ -19,7 +19,10 @@ DENIED = "permission denied: run as root"
 _SHOWN = 60
 _KERNEL_FILES = ("/sys/", "/proc/")
 _LARGEST = (1 << 64) - 1
-_ALL_ONES = frozenset({(1 << 32) - 1, _LARGEST})
+
+# All ones in a register of 16, 32 or 64 bits, and the largest signed numbers of 32 and 64 bits: the bus and
+# failed conversions return them. A counter that is really there moves on by its next increase.
+ALL_ONES = frozenset((1 << bits) - 1 for bits in (16, 31, 32, 63, 64))
 
 Result = TypeVar("Result")
 Value = TypeVar("Value", bound=Scalar)
@@ -81,14 +84,23 @@ def parse_count(text: str, base: int = 10) -> int:
 
 
 def parse_counter(text: str) -> int:
-    """Return the value of a hardware counter. Raises ValueError, also if its 32 or 64 bits are all ones.
-
-    The bus returns all ones for a device that does not answer.
-    """
+    """Return the value of a hardware counter. Raises ValueError, also for a value of ALL_ONES."""
     value = parse_count(text)
-    if value in _ALL_ONES:
+    if value in ALL_ONES:
         raise ValueError(text)
     return value
+
+
+def parse_narrow_counter(bits: int) -> Callable[[str], int]:
+    """Return the parser of a counter that stops at the maximum of its bits. It raises ValueError above it."""
+
+    def parse(text: str) -> int:
+        value = parse_count(text)
+        if value >> bits:
+            raise ValueError(text)
+        return value
+
+    return parse
 
 
 def parse_number(text: str) -> float:

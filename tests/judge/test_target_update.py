@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from nodeguard.judge.signal_conditions import increase_within
+from nodeguard.judge.counters import increase_within
 from nodeguard.judge.state import SourceSnapshot, TargetState
 from nodeguard.judge.target_update import drop_source, mark_unreached, merge_sources, update_target
 from nodeguard.model.observation import Component, Event, Observation
@@ -15,7 +15,9 @@ SPANS = {"n": 600.0}
 def read(now: float, state: TargetState | None = None, *, n: int | None = None, **fields: Any) -> TargetState:
     signals = {} if n is None else {"n": n}
     words: dict[str, Any] = {"signals": signals, **fields}
-    return update_target(state, [Observation("memory", "node", **words)], SPANS, {"memory": now - 10}, now)
+    return update_target(
+        state, [Observation("memory", "node", **words)], SPANS, {"memory": now - 10}, now, {}
+    )
 
 
 def test_target_state_starts_with_its_first_reading() -> None:
@@ -35,7 +37,7 @@ def test_unchanged_target_is_the_same_object() -> None:
 def test_long_gap_resets_every_counter() -> None:
     state = read(10, n=5)
     late = update_target(
-        state, [Observation("memory", "node", signals={"n": 5})], SPANS, {"memory": 10}, 1300
+        state, [Observation("memory", "node", signals={"n": 5})], SPANS, {"memory": 10}, 1300, {}
     )
     assert late.counters["n"].since == 1300
 
@@ -112,11 +114,11 @@ def test_target_that_an_interrupted_round_did_not_reach_is_unread() -> None:
 def test_empty_round_of_a_source_removes_its_earlier_signals() -> None:
     state = read(10, n=5)
     absent = Observation("memory", "node", "absent", detail="not there")
-    assert merge_sources(update_target(state, [absent], SPANS, {"memory": 10}, 20).sources) == ({}, {})
+    assert merge_sources(update_target(state, [absent], SPANS, {"memory": 10}, 20, {}).sources) == ({}, {})
 
 
 def test_target_removed_by_one_source_keeps_the_signals_of_other_sources() -> None:
-    state = update_target(read(10, n=5), [Observation("pci", "node", signals={"m": 1})], SPANS, {}, 10)
+    state = update_target(read(10, n=5), [Observation("pci", "node", signals={"m": 1})], SPANS, {}, 10, {})
     assert merge_sources(drop_source(state, "memory").sources) == ({"m": 1}, {})
 
 

@@ -206,3 +206,20 @@ def test_result_of_a_link_has_its_number() -> None:
 def test_boolean_is_not_accepted_as_a_value(convert: Callable[[Any], Scalar]) -> None:
     with pytest.raises((ValueError, TypeError)):
         convert(True)
+
+
+COUNTERS = [row for row in (*GPU, *NVLINK) if row.signal.kind == "counter"]
+
+
+@pytest.mark.parametrize("row", COUNTERS, ids=lambda row: row.signal.name)
+def test_every_counter_has_a_highest_rate_and_refuses_all_ones(row: Row) -> None:
+    assert row.signal.max_rate > 0
+    for bits in (32, 64):
+        with pytest.raises(ValueError, match=str((1 << bits) - 1)):
+            row.convert((1 << bits) - 1)
+
+
+def test_more_remapped_rows_than_a_gpu_has_are_unread() -> None:
+    assert read_rows(GPU, {"nvmlDeviceGetRemappedRows": [0, 60000, 0, 0]})[1] == {
+        "gpu.row_remap.uncorrected": "nvmlDeviceGetRemappedRows reads '[0, 60000, 0, 0]'"
+    }

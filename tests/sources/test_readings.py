@@ -13,11 +13,26 @@ from nodeguard.sources.readings import (
     failure_reason,
     implausible,
     parse_count,
+    parse_counter,
     parse_line,
+    parse_narrow_counter,
     parse_number,
     try_read,
 )
 from tests.sources.fake_machine import FakeMachine
+
+
+@pytest.mark.parametrize("bits", [16, 31, 32, 63, 64])
+def test_a_counter_with_all_bits_set_is_no_value(bits: int) -> None:
+    assert parse_counter(str((1 << bits) - 2)) == (1 << bits) - 2
+    with pytest.raises(ValueError, match=str((1 << bits) - 1)):
+        parse_counter(str((1 << bits) - 1))
+
+
+def test_a_narrow_counter_has_no_value_above_its_bits() -> None:
+    assert parse_narrow_counter(8)("255") == 255
+    with pytest.raises(ValueError, match="256"):
+        parse_narrow_counter(8)("256")
 
 
 def _draft(machine: FakeMachine) -> ObservationDraft:
