@@ -39,6 +39,7 @@ lint: environment catalogue
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/mkdocs --quiet build --strict
+	@$(BIN)/python -m scripts.driver_formats
 
 bench: environment catalogue controlplane
 	@for figure in bench/*.py; do $(BIN)/python $$figure || exit 1; done

@@ -7,14 +7,13 @@ import re
 from collections import Counter
 
 import pytest
-from msgspec import Struct
 
 from nodeguard.catalog.tables import load_log_patterns
 from nodeguard.cli.check_catalogue import load_catalogue
-from nodeguard.config.yaml_document import read_yaml
 from nodeguard.model.check import EventOccurred
 from nodeguard.sources.kmsg import KmsgSource
 from nodeguard.sources.machine import LogRecords
+from scripts.driver_formats import IgnoredSource, Source, formats_of_code, main, read_lines, read_nvidia
 from tests.paths import ROOT
 from tests.sources.fake_machine import FakeMachine
 
@@ -22,39 +21,7 @@ TABLES = ROOT / "checks" / "tables"
 PATTERNS = load_log_patterns(TABLES)
 
 
-class Format(Struct, forbid_unknown_fields=True, rename={"versions": "in"}):
-    """A format: a rendered line, its versions, and its event with the target, or why it is ignored."""
-
-    line: str
-    versions: str
-    event: str = ""
-    target: str = ""
-    ignored: str = ""
-
-
-class Source(Struct, forbid_unknown_fields=True):
-    """The formats of one source file."""
-
-    driver: str
-    file: str
-    formats: tuple[Format, ...]
-
-
-class Few(Struct, forbid_unknown_fields=True):
-    """An event with fewer than five formats, and the reason."""
-
-    event: str
-    reason: str
-
-
-class Formats(Struct, forbid_unknown_fields=True):
-    """The whole table."""
-
-    sources: tuple[Source, ...]
-    few: tuple[Few, ...]
-
-
-TABLE = read_yaml(TABLES / "kmsg-formats.yaml", Formats)[1]
+TABLE = read_lines()
 FORMATS = [item for source in TABLE.sources for item in source.formats]
 
 
@@ -144,3 +111,59 @@ def test_each_event_reaches_a_check_at_its_slot() -> None:
         if item.event and item.event not in NOT_CHECKED | ends:
             kind = item.target.partition("/")[0]
             assert KINDS.get(kind, {kind}) & targets[item.event], item.line
+
+
+# Beginnings of a line of the NVIDIA driver, before a format that has none of its own.
+BEGINNINGS = (
+    "NVRM: function_GH100: ",
+    "NVRM: GPU0 function_GH100: ",
+    "NVRM function_GH100: ",
+    "NVRM: GPU 0000:3b:00.0: ",
+)
+CONVERSION = re.compile(r"%[-+0 #]*\d*(?:\.\d+)?(?:ll|l|h)?[a-zA-Z]?")
+
+
+@pytest.mark.parametrize("source", read_nvidia().sources, ids=lambda source: source.file.rpartition("/")[2])
+def test_an_ignored_format_of_the_nvidia_driver_becomes_no_event(source: IgnoredSource) -> None:
+    for group in source.ignored:
+        assert group.reason
+        for text in group.formats:
+            rendered = CONVERSION.sub("1", text)
+            for beginning in ("",) if text.startswith("NVRM") else BEGINNINGS:
+                assert events(beginning + rendered) == [], text
+
+
+def test_a_file_of_the_nvidia_driver_and_a_format_of_it_stand_once() -> None:
+    table = read_nvidia()
+    assert [
+        file for file, times in Counter(source.file for source in table.sources).items() if times > 1
+    ] == []
+    for source in table.sources:
+        texts = Counter(text for group in source.ignored for text in group.formats)
+        assert [text for text, times in texts.items() if times > 1] == [], source.file
+
+
+def test_the_formats_of_code_are_those_that_a_release_prints_as_errors() -> None:
+    code = """
+        NV_PRINTF(LEVEL_ERROR, "a reset of " NvU64_fmtx " failed, "  /* "not this" */
+                  "status %s\\n", address, nvstatusToString("neither (this)"));
+        NV_PRINTF(LEVEL_INFO, "information\\n");
+        nv_printf(NV_DBG_ERRORS, "NVRM: \\"%s\\"\\n", name);
+        NV_PRINTF(LEVEL_ERROR, "%s\\n", text);
+        portDbgPrintf("NVRM: GPU at %04x\\n", bus);
+        NV_PRINTF(LEVEL_ERROR, "NVRM: Xid (%s): %d\\n", gpu, xid);
+    """
+    assert list(formats_of_code(code)) == ["a reset of  failed, status %s", 'NVRM: "%s"', "NVRM: GPU at %04x"]
+
+
+def test_the_number_and_a_sample_of_ignored_formats_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 0
+    assert re.match(
+        r"\d+ formats of drivers with a word of a failure are ignored, for \d+ ", capsys.readouterr().out
+    )
+    samples = []
+    for _ in range(2):
+        assert main(["--sample", "3", "--seed", "7"]) == 0
+        samples.append(capsys.readouterr().out)
+    assert samples[0] == samples[1]
+    assert samples[0].count("    ignored: ") == 3
