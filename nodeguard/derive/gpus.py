@@ -61,6 +61,19 @@ def _problems(latest: LatestReadings, gpu: str) -> Iterator[str]:
         yield _SUMMARIES[summary]
 
 
+def _domain(latest: LatestReadings, gpu: str) -> Values:
+    """`gpu.fabric.domain`: the NVLink domain of a GPU that has joined its fabric: its cluster and its clique.
+
+    It is `unset` where one of them is zero. GPUs of one server (HGX, DGX) have none, those of a rack have.
+    """
+    if latest.get(gpu, "gpu.fabric.ready") is not True:
+        return
+    cluster, clique = latest.get(gpu, "gpu.fabric.cluster"), latest.get(gpu, "gpu.fabric.clique")
+    if cluster is not None and clique is not None:
+        is_set = clique and str(cluster).strip("0-")
+        yield "gpu.fabric.domain", f"{cluster}.{clique}" if is_set else "unset"
+
+
 def gpu_derivations(platform: Platform | None, most: Mapping[str, float]) -> tuple[Derivation, ...]:
     """Return the derivations for the GPUs' own readings. most: see links."""
 
@@ -72,9 +85,16 @@ def gpu_derivations(platform: Platform | None, most: Mapping[str, float]) -> tup
             progress = {1: "not begun", 2: "in progress"}.get(state, "ended")
             yield "gpu.fabric.registration", f"{progress} with NVML's error {status}" if status else progress
 
+    def of_rack(_latest: LatestReadings, _gpu: str) -> Values:
+        """Whether the platform has an NVLink fabric with its NVSwitches elsewhere in the rack."""
+        if platform is not None and platform.expect.get("nvswitches") == 0:
+            yield "gpu.fabric.of_rack", "nvlink_links" in platform.expect
+
     return (
         Derivation("gpu", ("gpu.busy",), _busy),
         Derivation("gpu", ("gpu.fabric.ready", "gpu.fabric.registration"), ready),
+        Derivation("gpu", ("gpu.fabric.domain",), _domain),
+        Derivation("gpu", ("gpu.fabric.of_rack",), of_rack),
         Derivation("gpu", ("gpu.fabric.problem",), _problem),
     )
 

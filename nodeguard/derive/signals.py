@@ -37,6 +37,8 @@ SIGNALS = signals_by_name(
     Signal("gpu.memory.temperature_margin", "gauge", "degrees left to the memory's limit", "celsius"),
     Signal("gpu.fabric.ready", "state", "whether the GPU has joined its NVLink fabric"),
     Signal("gpu.fabric.registration", "state", "how far the GPU's registration with its NVLink fabric is"),
+    Signal("gpu.fabric.domain", "state", "the GPU's NVLink domain, CLUSTER.CLIQUE, or `unset`"),
+    Signal("gpu.fabric.of_rack", "state", "whether the NVSwitches of its fabric are elsewhere in the rack"),
     Signal("gpu.fabric.problem", "state", "the problem that the fabric reports for the GPU, or `none`"),
     Signal("nvlink.down", "state", "whether a link is inactive that should be active"),
     Signal("nvlink.expected_links", "state", "active links that the GPU should have"),

@@ -98,12 +98,23 @@ def counter(max_rate: float, most: int = 0) -> ValueType:
     return ValueType("counter", convert, max_rate=max_rate)
 
 
+def _uuid(value: Any) -> str:
+    """Return 16 bytes as a UUID."""
+    if type(value) is not list or any(type(byte) is not int for byte in value):
+        raise TypeError(value)
+    digits = bytes(value).hex()
+    if len(value) != 16:
+        raise ValueError(value)
+    return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
+
+
 def bit(mask: int) -> ValueType:
     """Return the type of a value that is true if a bit of the mask is set."""
     return ValueType("state", lambda value: bool(_count(value) & mask))
 
 
 TEXT = ValueType("state", _text)
+UUID = ValueType("state", _uuid)
 NUMBER = ValueType("state", _whole)
 BOOLEAN = ValueType("state", lambda value: _whole(value) != 0)
 LENGTH = ValueType("state", _length)

@@ -181,6 +181,41 @@ def test_joining_gpu_is_not_ready_only_on_a_machine_with_a_fabric(
     assert result[GPUS[0]].get("gpu.fabric.ready") is (False if has_fabric else None)
 
 
+CLUSTER = "9c6f5af3-53bf-49b5-a436-b66766c413c3"
+
+
+@pytest.mark.parametrize(
+    ("cluster", "clique", "domain"),
+    [
+        (CLUSTER, 32766, f"{CLUSTER}.32766"),
+        (CLUSTER, 0, "unset"),
+        ("00000000-0000-0000-0000-000000000000", 32766, "unset"),
+    ],
+)
+def test_domain_of_a_gpu_is_its_cluster_and_clique(cluster: str, clique: int, domain: str) -> None:
+    place: dict[str, Scalar] = {"gpu.fabric.cluster": cluster, "gpu.fabric.clique": clique}
+    assert gpu_signals({**READY, **place})["gpu.fabric.domain"] == domain
+    assert "gpu.fabric.domain" not in gpu_signals({**READY, **place, "gpu.fabric.state": 2})
+    assert "gpu.fabric.domain" not in gpu_signals(READY)
+
+
+@pytest.mark.parametrize(
+    ("expect", "of_rack"),
+    [
+        ({"nvswitches": 0, "nvlink_links": 18}, True),
+        ({"nvswitches": 0}, False),
+        ({"nvswitches": 4, "nvlink_links": 18}, None),
+        ({"nvlink_links": 18}, None),
+    ],
+)
+def test_fabric_of_a_rack_has_its_nvswitches_elsewhere(
+    expect: dict[str, Scalar], of_rack: bool | None
+) -> None:
+    latest = machine(observe("nvml", GPUS[0], {"gpu.name": "NVIDIA GB200"}))
+    signals = derived(latest, *gpu_derivations(expecting(**expect), {})).get(GPUS[0], {})
+    assert signals.get("gpu.fabric.of_rack") is of_rack
+
+
 def test_active_links_have_no_derived_signal() -> None:
     latest = machine(
         observe("nvml", GPUS[0], {"gpu.nvlink.active": 18}),

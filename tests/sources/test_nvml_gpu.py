@@ -94,6 +94,7 @@ def test_a_gpu_of_a_rack_counts_its_links_to_the_cpu() -> None:
     assert (whole.signals["gpu.c2c.count"], whole.signals["gpu.c2c.active"]) == (2, 1)
     assert (whole.signals["gpu.chassis"], whole.signals["gpu.tray"]) == ("1820125000000", 0)
     assert whole.signals["gpu.fabric.health_summary"] == 3
+    assert whole.signals["gpu.fabric.clique"] == 32766
 
 
 def test_gpu_without_any_result_keeps_its_target_and_is_lost() -> None:

@@ -109,6 +109,11 @@ def test_a_link_is_read_by_its_own_number() -> None:
     assert read_rows(NVLINK, calls, 2) == ({"nvlink.replays": 2}, {})
 
 
+def test_cluster_of_a_fabric_is_a_uuid() -> None:
+    signals, _ = read_rows(GPU, {"nvmlDeviceGetGpuFabricInfoV": {"clusterUuid": [200, *range(15)]}})
+    assert signals == {"gpu.fabric.cluster": "c8000102-0304-0506-0708-090a0b0c0d0e"}
+
+
 def test_missing_field_of_an_older_struct_is_not_applicable() -> None:
     signals, unread = read_rows(
         GPU, {"nvmlDeviceGetGpuFabricInfoV": {"state": 3, "status": 0, "healthMask": 0}}
@@ -183,6 +188,8 @@ def test_row_has_a_value_of_its_type_or_is_unread(row: Row, data: st.DataObject)
         ({"nvmlDeviceGetRemappedRows": [-1, 0, 0, 0]}, "gpu.row_remap.corrected"),
         ({"nvmlDeviceGetRetiredPages(1)": "abc"}, "gpu.retired_pages.uncorrected"),
         ({"nvmlDeviceGetMemoryInfo": 5}, "gpu.memory.total"),
+        ({"nvmlDeviceGetGpuFabricInfoV": {"clusterUuid": [0, 256]}}, "gpu.fabric.cluster"),
+        ({"nvmlDeviceGetGpuFabricInfoV": {"clusterUuid": [0, 1]}}, "gpu.fabric.cluster"),
         ({"nvmlDeviceGetMemoryInfo": {"total": 1 << 64}}, "gpu.memory.total"),
         ({"nvmlDeviceGetTemperatureV(0)": math.nan}, "gpu.temperature"),
         ({"nvmlDeviceGetFieldValues(189,0)": value(10**400)}, "gpu.power.limit_default"),
