@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from nodeguard.cli.main import main
 from nodeguard.doctor.neighbours import TAINTS
 from tests.controlplane.cluster import Cluster
 from tests.controlplane.credentials import write_kubeconfig
+from tests.controlplane.definitions import CRD, is_served
 from tests.controlplane.objects import node
 from tests.daemonset.manifests import apply, take_away
 from tests.doctor.test_neighbours import EVICTING, RULE
@@ -96,6 +98,31 @@ def test_a_real_cluster(
     controlplane.kubectl("delete", "clusterrolebinding", "nodeguard-aggregator")
     _, results = diagnose(capsys)
     assert results["rights"]["message"].startswith("the aggregator may not: list nodes, watch nodes")
+
+
+def test_an_older_definition_of_incidents_in_a_real_cluster(
+    controlplane: Cluster,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(controlplane.kubeconfig))
+    older = yaml.safe_load(CRD.read_text())
+    [version] = older["spec"]["versions"]
+    properties = version["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]
+    del properties["hardware"], version["additionalPrinterColumns"]
+    properties["action"]["enum"] = ["none", "monitor", "reset-gpu"]
+    (tmp_path / "crd.json").write_text(json.dumps(older))
+    controlplane.kubectl("apply", "--server-side", "-f", str(tmp_path / "crd.json"))
+    _, results = diagnose(capsys)
+    # The API server starts the storage of the definition again.
+    controlplane.until(lambda: is_served(controlplane), "kube-apiserver")
+    assert results["NodeIncidents"]["status"] == "warning"
+    assert results["NodeIncidents"]["message"] == (
+        "incidents are stored without some data: status.action refuses contact-support, reboot-node, "
+        "replace-component, restart-service, restart-workload; status.hardware is missing"
+    )
+    assert "crd-nodeincidents.yaml" in results["NodeIncidents"]["remedy"]
 
 
 def test_neighbours_in_a_real_cluster(
