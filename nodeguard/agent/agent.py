@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -14,7 +15,7 @@ from msgspec.structs import replace
 from nodeguard.agent.transitions import LoggedVerdict, log_transitions, logged_verdict, raised_findings
 from nodeguard.model.finding import DataStatus, Health, Verdict
 from nodeguard.model.instant import Instant
-from nodeguard.model.observation import Observation, Reading
+from nodeguard.model.observation import LOG_POSITION, Observation, Reading
 from nodeguard.model.target import NODE
 from nodeguard.pipeline.pipeline import Pipeline
 from nodeguard.pipeline.reader import Reader, build_reading
@@ -98,8 +99,8 @@ class Agent:
     the log shows from before a restart.
 
     on_verdict: set before it runs. verdict: the latest, None before the first. evaluations: how many there
-    were. findings_raised: number of findings that began, by check and health. latest: the latest reading of
-    each source.
+    were. evaluation_seconds: of the latest one. findings_raised: number of findings that began, by check and
+    health. latest: the latest reading of each source.
     """
 
     def __init__(
@@ -125,6 +126,7 @@ class Agent:
         self.on_verdict: OnVerdict = lambda verdict, instant, changed: None  # noqa: ARG005 - replaced by its user
         self.verdict: Verdict | None = None
         self.evaluations = 0
+        self.evaluation_seconds = 0.0
         self.findings_raised: Counter[tuple[str, Health]] = Counter()
         self.latest: dict[str, Reading] = {}
         self.logged = logged
@@ -205,13 +207,14 @@ class Agent:
             reading = await self._reader.read_one(source)
         finally:
             self._reading.discard(source.name)
-        self.add_reading(reading, together)
+        self.add_reading(reading, together if _has_news(reading) else _TOGETHER)
 
     def evaluate(self) -> None:
         """Evaluate the readings since the last evaluation, if any."""
         if self._evaluation is not None:
             self._evaluation.cancel()
         self._evaluation, readings, self._readings = None, self._readings, []
+        began = time.perf_counter()
         now = self._machine.now()
         try:
             self.verdict = self._pipeline.evaluate(readings, now)
@@ -225,6 +228,15 @@ class Agent:
         raised = raised_findings(before, self.logged)
         self.findings_raised.update((finding.check, finding.health) for finding in raised)
         self.on_verdict(self.verdict, now, log_transitions(before, self.logged))
+        self.evaluation_seconds = time.perf_counter() - began
+
+
+def _has_news(reading: Reading) -> bool:
+    """Return whether a reading has more than a new position in the kernel log."""
+    return not reading.complete or any(
+        observation.events or observation.unreadable or observation.signals.keys() != {LOG_POSITION}
+        for observation in reading.observations
+    )
 
 
 def source_ages(read_at: Mapping[str, float], now: float) -> dict[str, float]:

@@ -35,6 +35,13 @@ from nodeguard.worker.device_events import DeviceEvent
 # Seconds for the disk to return a state before the agent starts without.
 _LOAD_TIMEOUT = 10.0
 
+# Seconds between two readings of the kernel log, at least. In a flood the agent rests three times as long as
+# the last evaluation took, so that it uses about a quarter of a core, and never longer than _FLOOD_REST,
+# because a line waits for it.
+_LOG_REST = 0.002
+_FLOOD_REST = 0.02
+_REST_FACTOR = 3.0
+
 # Seconds between two readings of NVML that its events cause: a reading makes a hundred calls for each GPU,
 # and an error storm brings a thousand events.
 _EVENT_REST = 2.0
@@ -179,7 +186,7 @@ def watch_descriptors(machine: LiveMachine | LiveReplayMachine, agent: Agent) ->
     """Have the kernel log read as soon as it has a line, and NVML as soon as it has an event."""
     log = machine.log_descriptor()
     if log is not None and agent.has_source("kmsg"):
-        _read_when_readable(agent, "kmsg", log, 0.002)
+        _read_when_readable(agent, "kmsg", log, _LOG_REST)
     if isinstance(machine, LiveMachine):
         _read_when_readable(agent, "nvml", machine.events_descriptor(), _EVENT_REST)
 
@@ -200,7 +207,8 @@ def _read_when_readable(agent: Agent, source: str, descriptor: int, rest: float)
         elif source in agent.latest and not agent.latest[source].complete:
             loop.call_later(max(0.0, _FAILED_REST - rest), watch)
         else:
-            watch()
+            flood_rest = min(_FLOOD_REST, _REST_FACTOR * agent.evaluation_seconds)
+            loop.call_later(max(0.0, flood_rest - rest), watch)
 
     def watch() -> None:
         loop.add_reader(descriptor, read)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from nodeguard.agent import agent as agent_module
 from nodeguard.agent.agent import Agent, SourceSchedule, source_ages
 from nodeguard.model.finding import DataStatus, Health
-from nodeguard.model.observation import Observation
+from nodeguard.model.observation import Event, Observation
 from nodeguard.sources.machine import Machine
 from tests.agent.scene import NEVER, Scripted
 from tests.logs import LogLines
@@ -42,6 +42,23 @@ def new_agent(*sources: Scripted) -> Agent:
     for source in sources:
         source.interval = NEVER
     return Agent(machine, sources, judgement(LOW), 0.0)
+
+
+async def test_a_reading_without_an_event_waits_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    events = [(), (Event("a.happened", 5.0),)]
+
+    def read(_: Machine) -> Iterator[Observation]:
+        yield Observation("kmsg", "node", signals={"kmsg.sequence": 7}, events=events.pop(0))
+
+    log = Scripted("kmsg", read)
+    agent = new_agent(log)
+    agent.evaluations = 1  # the start is over
+    monkeypatch.setattr(agent_module, "_TOGETHER", NEVER)
+    agent.read("kmsg", together=0.0)
+    await until_async(lambda: not agent.is_reading("kmsg"))
+    agent.read("kmsg", together=0.0)
+    await until_async(lambda: agent.evaluations > 1)
+    assert agent.evaluations == 2
 
 
 async def test_sources_that_are_read_together_are_evaluated_once(

@@ -197,3 +197,20 @@ async def test_an_unreadable_log_is_not_read_again_at_once(monkeypatch: pytest.M
     assert log.rounds <= 2
     os.close(reader)
     os.close(writer)
+
+
+async def test_the_agent_rests_after_a_long_evaluation(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(following, "_FLOOD_REST", NEVER)
+    reader, writer = os.pipe()
+    os.write(writer, b"a line")
+    log = Scripted("kmsg", interval=NEVER)
+    agent = Agent(cast("Any", FakeMachine()), [log], judgement(LOW), 0.0)
+    agent.evaluation_seconds = NEVER
+    following._read_when_readable(agent, "kmsg", reader, 0.0)
+    await until_async(lambda: log.rounds == 1)
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert log.rounds == 1
+    asyncio.get_running_loop().remove_reader(reader)
+    os.close(reader)
+    os.close(writer)
