@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any
@@ -19,6 +20,7 @@ from nodeguard.bundle.manifest import FrameManifest, Manifest, Presence
 from nodeguard.bundle.nvml import NvmlEvent, NvmlState, after_round, frame_document
 from nodeguard.bundle.observed_tree import ObservedTree, ReadFailure
 from nodeguard.bundle.privacy import is_mount_table, is_private, public_mounts, public_records
+from nodeguard.bundle.process_files import opaque_owner
 from nodeguard.model.failure import UnansweredError
 from nodeguard.model.instant import Instant
 
@@ -61,6 +63,7 @@ class BundleWriter:
         self._store = BundleDirectory(directory)
         self.notes: list[str] = []
         self._anonymiser = Anonymiser(manifest.hostname) if anonymise else None
+        self._salt = os.urandom(32)
         self._readlink = readlink
         self._manifest: Manifest | FrameManifest = manifest
         self._seconds = 0
@@ -83,6 +86,8 @@ class BundleWriter:
             return
         if isinstance(result, str) and is_mount_table(path):
             result = public_mounts(result)
+        if isinstance(result, str):
+            result = opaque_owner(path, result, self._salt) or result
         # A character has at most four bytes.
         if isinstance(result, str) and len(result) * 4 >= FILE_LIMIT:
             data = result.encode(errors="replace")

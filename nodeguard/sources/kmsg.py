@@ -25,6 +25,7 @@ from nodeguard.model.target import (
 )
 from nodeguard.sources.event_batch import EventBatch
 from nodeguard.sources.machine import LogRecords, Machine
+from nodeguard.sources.process_owner import LoggedProcesses
 from nodeguard.sources.source import source
 
 _TEXT = 400
@@ -88,7 +89,7 @@ class KmsgSource:
             yield Observation(self.name, NODE, signals={LOG_POSITION: log.last})
         if log.lost or log.more:
             yield _unread_records(log, machine.now().mono)
-        batch = EventBatch()
+        batch, processes = EventBatch(), LoggedProcesses(machine)
         suppressed: dict[str, int] = {}
         for record in join_fragments(parse_records(log.records)):
             text = record.text[:_MATCHED]
@@ -100,7 +101,7 @@ class KmsgSource:
                     if pattern.signal:
                         left_out = sum(suppressed.pop(name, 0) for name in pattern.limiters)
                         target, event = _event(pattern, match, record, left_out)
-                        batch.add(target, pattern.id, event)
+                        batch.add(target, pattern.id, processes.add_owner(event))
                     break
         if batch.dropped:
             yield _not_evaluated(batch.dropped, machine.now().mono)

@@ -17,6 +17,7 @@ from nodeguard.sources.machine import Machine
 from nodeguard.sources.nvml_gpu import GPU_ERRORS, observe_gpu
 from nodeguard.sources.nvml_results import NvlinkReader, error_name, nvml_reason
 from nodeguard.sources.nvml_table import GPU, NVLINK
+from nodeguard.sources.process_owner import GpuProcesses
 from nodeguard.sources.source import Source, source
 from nodeguard.worker.nvml_calls import DEVICE_COUNT
 from nodeguard.worker.result import SYSTEM, CallResult, LaneResult
@@ -65,6 +66,7 @@ class NvmlSource:
         Signal("gpu.retired_pages.total", "state", "pages retired for errors of either kind"),
         Signal("gpu.nvlink.active", "state", "NVLinks that are active"),
         Signal("gpu.c2c.active", "state", "links to the CPU that are active"),
+        Signal("gpu.process_owners", "state", "compute processes with the opaque keys of user and job"),
         Signal("gpu.xid.line", "event", "an Xid from the driver", fields=("xid", "gi", "ci", "rest")),
         *(row.signal for row in (*GPU, *NVLINK)),
     )
@@ -76,6 +78,7 @@ class NvmlSource:
         self._by_uuid: dict[str, str] = {}
         self._links: dict[str, frozenset[str]] = {}
         self._nvlinks = NvlinkReader()
+        self._processes = GpuProcesses()
 
     def targets_by_name(self) -> dict[str, str]:
         """Return the targets of the GPUs that were read, by index and by UUID."""
@@ -122,6 +125,8 @@ class NvmlSource:
             observed = list(
                 observe_gpu(target, index, calls, unanswered, self._nvlinks, self._links.get(target, ()))
             )
+            if (owners := self._processes.describe(machine, target, calls)) is not None:
+                observed[0].signals["gpu.process_owners"] = owners
             yield from observed
             yield from self._unreached(observed)
         for gpu in sorted(detached):

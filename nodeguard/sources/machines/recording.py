@@ -161,12 +161,14 @@ def _is_unrelated_process(path: str, result: str | ReadFailure) -> bool:
     Such a process has ended, or is neither blocked, nor a zombie, nor a watched service.
     """
     _, proc, pid, *rest = [*path.split("/"), "", ""]
-    if proc != "proc" or not pid.isdigit() or pid == "1":
+    if proc != "proc" or not pid.isdigit() or pid in {"1", "2"}:
         return False
     if not isinstance(result, str):
         return isinstance(result, OSError) and result.errno in ABSENT
     if rest[:1] == ["comm"]:
         return result.strip() not in PROCESSES
+    if rest[:1] != ["stat"]:
+        return False
     try:
         process = parse_stat(result)
     except ValueError:
