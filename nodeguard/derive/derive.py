@@ -36,6 +36,7 @@ from nodeguard.derive.ports import (
     port_derivations,
     track_heartbeats,
 )
+from nodeguard.derive.program_deaths import NodeWork, record_work, report_deaths
 from nodeguard.derive.references import (
     BestReadings,
     add_inventory_references,
@@ -174,6 +175,8 @@ def derive(
             (candidate for candidate in catalogue.platforms if candidate.id == state.platform), None
         )
     events = (event for reading in decoded for event in _events(reading))
+    work, died = record_work(state.work, deduplicated, latest, state.xids, catalogue, instant.mono)
+    decoded = report_deaths(decoded, died)
     state = replace(
         state,
         platform=platform.id if platform else "",
@@ -184,6 +187,7 @@ def derive(
         starts=track_starts(latest, state.starts),
         heartbeats=track_heartbeats(latest, state.heartbeats),
         traps=repeated_traps.record_traps(latest, state.traps, readings),
+        work=work,
     )
     used_state = _state_of_derivations(state)
     if before is not None and before.state == used_state:
@@ -209,7 +213,7 @@ def _latest_readings(
 
 def _state_of_derivations(state: DeriveState) -> DeriveState:
     """Return the state without the parts that only decode events; see add_derived_signals."""
-    return replace(state, latest={}, lines={}, xids={}, dedup=DedupState(), link_errors={})
+    return replace(state, latest={}, lines={}, xids={}, dedup=DedupState(), link_errors={}, work=NodeWork())
 
 
 def overdue_readings(latest: Iterable[Reading], now: float) -> list[Reading]:

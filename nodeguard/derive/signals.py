@@ -32,6 +32,12 @@ SIGNALS = signals_by_name(
         "processes of the last day that met Xid 13 in only one place of the GPU",
     ),
     Signal("gpu.trap.place", "state", "that place, a GPC and a TPC, or `several` where it is more than one"),
+    Signal(
+        "gpu.programs_died",
+        "event",
+        "several processes met an Xid of an application on this GPU, and none on another one since",
+        fields=("verdict", "processes", "programs", "minutes", "others", "others_ran"),
+    ),
     Signal("gpu.temperature.margin", "gauge", "degrees left to the GPU's slow-down", "celsius"),
     Signal("gpu.temperature.busy_margin", "gauge", "the same, of a GPU that does work now", "celsius"),
     Signal("gpu.memory.temperature_margin", "gauge", "degrees left to the memory's limit", "celsius"),

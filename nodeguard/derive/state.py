@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from nodeguard.derive.event_dedup import DedupState
 from nodeguard.derive.link_errors import LinkErrors
+from nodeguard.derive.program_deaths import NodeWork
 from nodeguard.derive.references import BestReadings
 from nodeguard.derive.repeated_traps import Trap
 from nodeguard.derive.xid_index import XidRecord
@@ -48,6 +49,7 @@ class DeriveState(Struct, frozen=True):
     owners: dict[str, str] = {}
     disk_uses: dict[str, str] = {}
     link_errors: dict[str, LinkErrors] = {}
+    work: NodeWork = NodeWork()
 
 
 class DerivationPlan(Struct, frozen=True):

@@ -31,7 +31,7 @@ _TICKS = 100.0
 # Seconds by which the clock of the kernel log may be behind that of /proc.
 _SLACK = 2.0
 # Bit of a kernel thread in the flags of /proc/PID/stat (Linux include/linux/sched.h, PF_KTHREAD). Process 2
-# is a kernel thread only in the initial PID namespace, whose numbers the kernel log has.
+# is a kernel thread only in the initial PID namespace, and the kernel log has the numbers of that one.
 _KERNEL_THREAD = 0x00200000
 
 

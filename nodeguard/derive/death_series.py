@@ -1,0 +1,130 @@
+"""A series of programs that met an Xid on one GPU: how many independent ones, and how likely by chance. Pure.
+
+A fault of the GPU and a fault of programs look alike in one Xid. They differ in where the next ones happen:
+programs with faults fail on any GPU that runs them.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from math import exp, lgamma, log
+
+from msgspec import Struct
+
+_DAY = 86_400.0
+
+# Series that chance may give on a node in a day, by the model below. Of these only the ones with PACE count:
+# `bench/deaths.py` measures 0.01 of them in 1,000 node-days, and the target is 0.1.
+ACCEPTED_RATE = 3e-4
+
+# Seconds from one independent death to the next, at most, on average: a GPU that kills one process in three,
+# of six an hour, takes half an hour.
+PACE = 5400.0
+
+# Faulty programs on a GPU in a day, before the node's own record: a gamma distribution over nodes. A node of
+# eight GPUs has 0.13 Xids of applications a day on average (twenty times the interruptions by hardware, which
+# Meta and Imbue publish as 2.3 to 6.5 in 1,000 node-days); nodes that many share for trials are assumed to
+# have ten times as many, and to differ much: shape 1/2, mean 1.3 / 8.
+PRIOR_SHAPE = 0.5
+PRIOR_GPU_DAYS = PRIOR_SHAPE / (1.3 / 8)
+
+# Jobs of one user that can be one program, started again after each failure: a Job of Kubernetes makes seven
+# pods by default (backoffLimit 6).
+RETRIES = 7
+
+# Seconds that a series has at least, so that what one cause ends at once is no series.
+_SHORTEST = 3600.0
+
+# A process that was fit for longer work than a failed one of the same job, on another GPU: twice as long, as
+# processes that only end together with the failed one have run for the same time.
+_LONGER = 2.0
+
+
+class Death(Struct, frozen=True, array_like=True):
+    """A process with an Xid of an application.
+
+    at: seconds since boot. ran: seconds from its start. user, job: opaque keys. again: whether another
+    process of the job met an Xid before, on any GPU. removed: whether its only Xid is 45, which a process
+    that is killed has, too. clean: seconds that the other GPUs had run work by then, see Series.
+    """
+
+    pid: int
+    at: float
+    ran: float
+    user: str
+    job: str
+    again: bool
+    removed: bool
+    clean: float
+
+
+class Series(Struct, frozen=True):
+    """The deaths of one GPU since the last one of another GPU of the node.
+
+    deaths: oldest first. now: seconds since boot. gpus: number of GPUs that ran work. clean: seconds since
+    that last death in which the other GPUs ran work, added up. longest: by job, seconds of its longest run on
+    another GPU.
+    """
+
+    deaths: Sequence[Death]
+    now: float
+    gpus: int
+    clean: float
+    longest: Mapping[str, float]
+
+
+def independent_programs(deaths: Iterable[Death], longest: Mapping[str, float]) -> int:
+    """Return how many deaths can have no common cause but the GPU.
+
+    Deaths of one job have one cause, unless the job ran longer on another GPU. Up to RETRIES jobs of one user
+    count as one program. Deaths with only Xid 45 count at most as often as others.
+    """
+    counts = [0, 0]
+    for removed in (False, True):
+        jobs_of: dict[str, set[str]] = defaultdict(set)
+        for death in deaths:
+            if death.removed != removed:
+                continue
+            if longest.get(death.job, 0.0) >= _LONGER * max(death.ran, 1.0):
+                counts[removed] += 1
+            elif not death.again:
+                jobs_of[death.user].add(death.job)
+        counts[removed] += sum(-(-len(jobs) // RETRIES) for jobs in jobs_of.values())
+    others, only_removed = counts
+    return others + min(only_removed, others)
+
+
+def chance_rate(programs: int, days: float, clean: float, gpus: int) -> float:
+    """Return how often chance gives such a series on a node, per day.
+
+    programs: independent ones within `days` on one of `gpus` GPUs, while the others ran `clean` GPU-days
+    without any. Where programs fail on each GPU at a rate r a day, the rate of such series on the node is
+    gpus * r * (r * days)^(programs-1) / (programs-1)! * exp(-r * clean). This is its mean over the rates r of
+    many nodes, a gamma distribution.
+    """
+    prior, shape = PRIOR_GPU_DAYS, PRIOR_SHAPE
+    rates = lgamma(shape + programs) - lgamma(shape)
+    rates += shape * log(prior) - (shape + programs) * log(prior + clean)
+    return gpus * exp(rates + (programs - 1) * log(days) - lgamma(programs))
+
+
+def significant_deaths(series: Series) -> Sequence[Death]:
+    """Return the latest deaths of a series that chance does not explain; empty if it may explain all.
+
+    While they happened, the other GPUs ran work for as long at least.
+    """
+    for first in range(len(series.deaths) - 1, -1, -1):
+        deaths = series.deaths[first:]
+        programs = independent_programs(deaths, series.longest)
+        lasted = series.now - deaths[0].at
+        jobs = len({death.job for death in deaths if not death.again})
+        # For jobs of one user, which are one program, half the time for each.
+        is_fast = lasted <= PACE * max(programs - 1, (jobs - 1) / 2)
+        is_controlled = series.clean - deaths[0].clean >= lasted
+        if programs < 2 or not is_fast or not is_controlled:
+            continue
+        days = max(_SHORTEST, lasted) / _DAY
+        if chance_rate(programs, days, series.clean / _DAY, series.gpus) <= ACCEPTED_RATE:
+            return deaths
+    return ()
