@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import os
 import re
+from functools import partial
 from hashlib import blake2b
 from typing import Any, Literal
 
+import msgspec
 from msgspec.structs import replace
 
+from nodeguard.bundle.kernel_words import anonymous_words, mark, mark_names, sub_unmarked, without_marks
 from nodeguard.bundle.manifest import Manifest
 from nodeguard.bundle.privacy import anonymous_mounts, anonymous_path, anonymous_swaps, is_mount_table
 
@@ -97,6 +100,8 @@ _IDENTITIES = rf"""
       | (?P<mac> [0-9A-F]{{2}}(?::[0-9A-F]{{2}}){{5,}} )
       | (?P<ipv6> {_GROUPS}{{7}} | (?:{_GROUPS}*)?::(?:{_GROUPS}*)? )
     )(?![0-9A-Z]|\.\d)
+  | (?<![\w-])(?P<dashed> [0-9A-F]{{2}}(?:-[0-9A-F]{{2}}){{5,}} )(?![\w-])
+  | (?<![\w-])ip-(?P<host_of_ip> (?:\d{{1,3}}-){{3}}\d{{1,3}} )(?!\d)
   | (?<![0-9A-Z])en?x(?P<named_by_mac> [0-9A-F]{{12}})(?![0-9A-Z])
   | (?<![\w.])(?P<ipv4> (?:{_OCTET}\.){{3}}{_OCTET} )(?!\.?\w)
   | \bserial(?:[ ]?(?:number|no\.?)[ \t]*[:=][ \t]*(?P<serial> [\w-]{{3,}})
@@ -122,27 +127,37 @@ _MAPPER_NAME = "/dm/name"
 # Tags that all machines of a cloud share; they identify the platform.
 _SHARED_TAGS = frozenset(("7783-7084-3265-9085-8269-3286-77", "Amazon EC2", "OracleCloud.com"))
 
+# Results of a site's probes, and the field with text for people: docs/tasks/add-a-probe.md.
+_PROBES = "/run/nodeguard/observations.d/"
+_PROBE_MESSAGE = "message"
+_MOUNT_TARGET = "fs:"
+
 # Directories with names given by the system; users name the paths of other mounts.
 _SYSTEM = frozenset(("sys", "proc", "dev", "run", "etc"))
-_CGROUPS = "/sys/fs/cgroup/"
-_SLICES = frozenset(
+_CGROUPS, _UNITS = "/sys/fs/cgroup/", "/etc/systemd/system/"
+# Units with a name that an administrator or a workload manager chose, unless systemd has it.
+_UNIT_KINDS = frozenset(("slice", "scope", "wants"))
+_COMMON_UNITS = frozenset(
     f"{name}.slice" for name in ("system", "runtime", "podruntime", "kubelet", "kubepods", "machine", "user")
+) | frozenset(
+    f"{name}.target.wants"
+    for name in (
+        "multi-user",
+        "graphical",
+        "basic",
+        "default",
+        "sysinit",
+        "network-online",
+        "timers",
+        "sockets",
+    )
 )
 
-# In the kernel log: addresses of storage, GUIDs and keys; users, home directories, servers, and the builder
-# of the kernel.
+# In the kernel log: addresses of storage, GUIDs and keys; identities of processors.
 _LONG_HEX = re.compile(
     r"(?<![0-9A-Za-z])(0x|(?=\d*[A-Fa-f]))([0-9A-Fa-f]{12,})(?![0-9A-Za-z])",
 )
-_IN_LOG: tuple[tuple[re.Pattern[str], Kind], ...] = (
-    (re.compile(r"(\b[a-z]*uid[=_])(\d+)"), "number"),
-    (re.compile(r"(\bPPIN:? )([0-9a-fA-F]+)"), "hex"),
-    (re.compile(r"(/home/)([^/\s,;:)]+)"), "word"),
-    (re.compile(r"((?:\\x5c|\\){2,4})([A-Za-z][\w.-]*)"), "word"),
-    (re.compile(r"()\b([A-Za-z][\w.-]*)(?=@(?:o2ib|tcp|kfi)\d*\b)"), "word"),
-    (re.compile(r"^(Linux version \S+ \()([^)]+)"), "word"),
-    (re.compile(r"(\bserver )([A-Za-z][\w.-]*)(?= )"), "word"),
-)
+_PPIN = re.compile(r"(?<=\bPPIN )[0-9a-fA-F]+|(?<=\bPPIN: )[0-9a-fA-F]+|(?<=\bPPIN:)[0-9a-fA-F]+")
 # Shorter serials would match unrelated numbers.
 _SHORTEST_SERIAL = 6
 # Host names that would match addresses, numbers and common kernel messages.
@@ -153,10 +168,18 @@ class Anonymiser:
     """Replaces identities in one recording.
 
     hostname: the machine's own name; its short name and any domain are replaced too. An ambiguous name is
-    replaced only where it is used as the hostname.
+    replaced only where it is used as the hostname. vocabulary: words that the kernel log keeps; see
+    kernel_words.
     """
 
-    def __init__(self, hostname: str, replacements: Replacements | None = None) -> None:
+    def __init__(
+        self,
+        hostname: str,
+        replacements: Replacements | None = None,
+        *,
+        vocabulary: frozenset[str] = frozenset(),
+    ) -> None:
+        self._vocabulary = vocabulary
         self._new = replacements or Replacements()
         self._host = re.escape(hostname.partition(".")[0])
         self._serials: set[str] = set()
@@ -180,8 +203,9 @@ class Anonymiser:
 
     def name(self, name: str, path: str) -> str:
         """Return one name of a path, replaced. path: the whole path."""
-        if path.startswith(_CGROUPS) and name.endswith(".slice") and name not in _SLICES:
-            return f"{self._words(name.removesuffix('.slice'))}.slice"
+        stem, dot, kind = name.rpartition(".")
+        if path.startswith((_CGROUPS, _UNITS)) and kind in _UNIT_KINDS and name not in _COMMON_UNITS:
+            return self._words(stem) + dot + kind
         return self._kernel_text(name) if _of_kernel(path) else self.text(name)
 
     def call(self, call: str) -> str:
@@ -194,19 +218,43 @@ class Anonymiser:
         return self._words(text)
 
     def record(self, record: str) -> str:
-        """Return a record of the kernel log, identities replaced."""
+        """Return a record of the kernel log: identities, names and unknown words replaced."""
         head, separator, text = record.partition(";")
-        text = self.text(text)
+        text = sub_unmarked(self._pattern, lambda match: mark(self._replaced(match)), without_marks(text))
         if "NVRM" not in text and "[Hardware Error]" not in text:
-            text = _LONG_HEX.sub(lambda match: match[1] + self._hex(match[2]), text)
-        for pattern, kind in _IN_LOG:
-            text = pattern.sub(lambda match: match[1] + self._new.like(kind, match[2]), text)  # noqa: B023
-        return head + separator + text
+            text = sub_unmarked(_LONG_HEX, lambda match: mark(match[1] + self._hex(match[2])), text)
+        text = sub_unmarked(_PPIN, lambda match: mark(self._new.like("hex", match[0])), text)
+        text = mark_names(text, self._words, partial(self._new.like, "number"), self._log_path)
+        return head + separator + anonymous_words(text, self._vocabulary, partial(self._new.like, "word"))
+
+    def _log_path(self, path: str) -> str:
+        return anonymous_path(path, self._mounted)
+
+    def _probe(self, text: str) -> str:
+        """Return the file of a site's probe, its messages without unknown words."""
+        try:
+            value = msgspec.json.decode(text)
+        except (msgspec.DecodeError, RecursionError):
+            return anonymous_words(text, self._vocabulary, partial(self._new.like, "word"))
+        return msgspec.json.encode(self._probe_value(value, "")).decode()
+
+    def _probe_value(self, value: Any, field: str) -> Any:
+        if isinstance(value, dict):
+            return {name: self._probe_value(item, name) for name, item in value.items()}
+        if isinstance(value, list):
+            return [self._probe_value(item, field) for item in value]
+        if isinstance(value, str) and field == _PROBE_MESSAGE:
+            return self.record(f";{value}")[1:]
+        if isinstance(value, str) and value.startswith(_MOUNT_TARGET):
+            return _MOUNT_TARGET + self._log_path(value.removeprefix(_MOUNT_TARGET))
+        return self.text(value) if isinstance(value, str) else value
 
     def file(self, path: str, text: str) -> str:
         """Return the content of a file of the machine, identities replaced."""
         if path.endswith(_VERSION_FILE) or _MODEL_FILE.fullmatch(path):
             return text
+        if path.startswith(_PROBES):
+            return self._probe(text)
         if is_mount_table(path):
             return anonymous_mounts(text, self._mounted)
         if path == "/proc/swaps":
@@ -279,7 +327,9 @@ class Anonymiser:
             return "".join(map(self._hex, halves))
         if kind == "named_by_mac":
             return before + self._hex(value)
-        if kind in ("uuid", "mac", "ipv6"):
+        if kind == "host_of_ip":
+            return before + self._new.ipv4(value.replace("-", ".")).replace(".", "-")
+        if kind in ("uuid", "mac", "ipv6", "dashed"):
             return self._hex(value)
         if kind == "ipv4":
             return value if value.startswith(("0.", "127.", "255.")) else self._new.ipv4(value)

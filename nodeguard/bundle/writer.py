@@ -58,11 +58,11 @@ class BundleWriter:
         manifest: Manifest,
         readlink: Callable[[str], str],
         *,
-        anonymise: bool = False,
+        anonymiser: Anonymiser | None = None,
     ) -> None:
         self._store = BundleDirectory(directory)
         self.notes: list[str] = []
-        self._anonymiser = Anonymiser(manifest.hostname) if anonymise else None
+        self._anonymiser = anonymiser
         self._salt = os.urandom(32)
         self._readlink = readlink
         self._manifest: Manifest | FrameManifest = manifest

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from msgspec import Meta, Struct
 
 from nodeguard.config.errors import FieldPath
-from nodeguard.config.yaml_document import YamlDocument, read_yaml, require_unique
+from nodeguard.config.yaml_document import YamlDocument, load_yaml, read_yaml, require_unique
 from nodeguard.model.catalogue import (
     ActionResponse,
     Catalogue,
@@ -22,10 +22,7 @@ from nodeguard.model.catalogue import (
 from nodeguard.model.finding import Action
 
 if TYPE_CHECKING:
-    from importlib.resources.abc import Traversable
-    from pathlib import Path
-
-if TYPE_CHECKING:
+    from collections.abc import Iterator
     from importlib.resources.abc import Traversable
     from pathlib import Path
 
@@ -262,3 +259,23 @@ def _require_response(document: YamlDocument, path: FieldPath, responses: Respon
 def _as_model(form: Any, row: Struct, **changed: Any) -> Any:
     """Return a row as the model's own type."""
     return form(**{name: getattr(row, name, None) for name in form.__struct_fields__} | changed)
+
+
+def example_lines(folder: Traversable) -> Iterator[str]:
+    """Yield the lines of the kernel log that the tables of a folder have as examples of known formats."""
+    for name in ("kmsg.yaml", "kmsg-formats.yaml"):
+        yield from _examples(load_yaml(folder / name).data)
+
+
+def _examples(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        for field, item in value.items():
+            if field == "line":
+                yield item
+            elif field == "examples":
+                yield from item
+            else:
+                yield from _examples(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _examples(item)

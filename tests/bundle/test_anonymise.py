@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nodeguard.bundle.anonymise import Anonymiser, Kind, Replacements
+from nodeguard.bundle.kernel_words import known_words
 from nodeguard.bundle.manifest import Manifest
 
 HOST = "gpu-17.corp.example.com"
@@ -244,7 +245,8 @@ def test_kernel_log_records_are_anonymised(text: str) -> None:
     ],
 )
 def test_technical_numbers_are_not_replaced(text: str) -> None:
-    assert anonymiser().record(f"3,1,1,-;{text}") == f"3,1,1,-;{text}"
+    new = Anonymiser(HOST, Replacements(b"key"), vocabulary=known_words([text]))
+    assert new.record(f"3,1,1,-;{text}") == f"3,1,1,-;{text}"
 
 
 @pytest.mark.parametrize("host", ["h100", "dgx", "live", "mlx5"])
@@ -320,3 +322,51 @@ def test_different_names_stay_different(kind: Kind, originals: list[str]) -> Non
     replaced = [new.like(kind, original) for original in originals]
     assert len(set(replaced)) == len(originals)
     assert [len(name) for name in replaced] == [len(name) for name in originals]
+
+
+@pytest.mark.parametrize(
+    ("path", "original", "suffix"),
+    [
+        ("/sys/fs/cgroup/system.slice/slurmstepd-7.scope", "slurmstepd-7", ".scope"),
+        ("/sys/fs/cgroup/acme.slice", "acme", ".slice"),
+        ("/etc/systemd/system/acme-jobs.target.wants", "acme-jobs", ".wants"),
+        ("/etc/systemd/system/multi-user.target.wants", "", "multi-user.target.wants"),
+        ("/sys/fs/cgroup/kubepods.slice", "", "kubepods.slice"),
+    ],
+)
+def test_units_of_a_site_are_replaced_and_those_of_systemd_stay(
+    path: str, original: str, suffix: str
+) -> None:
+    after = anonymiser().path(path)
+    assert after.endswith(suffix)
+    assert not original or original not in after
+
+
+@pytest.mark.parametrize(
+    ("text", "original", "after"),
+    [
+        ("host ip-10-20-30-40 is up", "10-20-30-40", "host ip-192-0-2-1 is up"),
+        ("from ip-10-20-30-40.eu-west-1.compute.internal", "10-20-30-40", "from ip-192-0-2-1."),
+    ],
+)
+def test_addresses_in_names_of_hosts_are_replaced(text: str, original: str, after: str) -> None:
+    replaced = anonymiser().text(text)
+    assert original not in replaced
+    assert replaced.startswith(after)
+
+
+def test_a_guid_with_dashes_is_replaced() -> None:
+    replaced = anonymiser().text("guid 94-6d-ae-03-00-4a-1b-2c end")
+    assert re.fullmatch(r"guid (?!94-6d)[0-9a-f]{2}(-[0-9a-f]{2}){7} end", replaced)
+
+
+def test_a_message_of_a_probe_keeps_no_unknown_word() -> None:
+    text = (
+        '{"observations":[{"name":"nccl","target":"node","message":"alice saw 12 errors on project zephyr"}]}'
+    )
+    after = anonymiser().file("/run/nodeguard/observations.d/nccl.json", text)
+    assert '"name":"nccl","target":"node"' in after
+    assert not re.search("alice|zephyr|saw", after)
+    assert " 12 " in after
+    broken = anonymiser().file("/run/nodeguard/observations.d/nccl.json", '{"message": "alice')
+    assert "alice" not in broken

@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
+from nodeguard.bundle.anonymise import Anonymiser
 from nodeguard.bundle.failures import BundleError
+from nodeguard.bundle.kernel_words import known_words
 from nodeguard.bundle.layer import FILE_LIMIT
 from nodeguard.bundle.layer_files import BundleDirectory
 from nodeguard.bundle.nvml import NvmlEvent
@@ -196,7 +198,8 @@ def test_log_records_are_masked_and_invalid_records_skipped(tmp_path: Path) -> N
 
 
 def test_anonymised_recording_is_consistent(tmp_path: Path) -> None:
-    with open_writer(tmp_path / "b", anonymise=True) as writer:
+    anonymiser = Anonymiser(MANIFEST.hostname, vocabulary=known_words(["NVRM: GPU Board Serial Number: 1"]))
+    with open_writer(tmp_path / "b", anonymiser=anonymiser) as writer:
         writer.file("/proc/sys/kernel/hostname", "gpu-17\n")
         writer.file("/sys/class/infiniband/mlx5_0/node_desc", "gpu-17 mlx5_0\n")
         writer.file("/proc/self/mounts", "10.0.0.5:/data /mnt/gpu-17 nfs4 rw,addr=10.0.0.5 0 0\n")

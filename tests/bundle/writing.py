@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from nodeguard.bundle.anonymise import Anonymiser
 from nodeguard.bundle.manifest import Manifest
 from nodeguard.bundle.recorded_tree import FileCache, RecordedTree
 from nodeguard.bundle.writer import BundleWriter
@@ -15,9 +16,14 @@ from nodeguard.model.instant import Instant
 MANIFEST = Manifest("gpu-17", "5c8f1d2e-0a1b-2c3d-4e5f-60718293a4b5", 1793534400.0, 864000.0, "dgx-h100")
 
 
-def open_writer(directory: Path, machine: RecordedTree | None = None, **options: bool) -> BundleWriter:
+def open_writer(
+    directory: Path, machine: RecordedTree | None = None, anonymiser: Anonymiser | None = None
+) -> BundleWriter:
     return BundleWriter(
-        str(directory), MANIFEST, (machine or RecordedTree({}, {}, FileCache())).link, **options
+        str(directory),
+        MANIFEST,
+        (machine or RecordedTree({}, {}, FileCache())).link,
+        anonymiser=anonymiser,
     )
 
 

@@ -9,7 +9,9 @@ import shutil
 import time
 from collections.abc import Sequence
 
+from nodeguard.bundle.anonymise import Anonymiser
 from nodeguard.bundle.failures import BundleError
+from nodeguard.bundle.kernel_words import known_words
 from nodeguard.bundle.manifest import Manifest
 from nodeguard.bundle.writer import BundleWriter, RecordingBuffer
 from nodeguard.cli.check_catalogue import load_catalogue
@@ -17,6 +19,7 @@ from nodeguard.cli.options import add_machine, directory, validate_platform, war
 from nodeguard.cli.progress import progress
 from nodeguard.cli.streams import print_error, print_output
 from nodeguard.cli.usage import OK, ArgumentParser, UsageError, duration
+from nodeguard.model.catalogue import Catalogue
 from nodeguard.model.observation import Reading
 from nodeguard.model.target import NODE
 from nodeguard.pipeline.reader import Reader
@@ -43,7 +46,9 @@ def run(arguments: Sequence[str]) -> int:
     with LiveMachine() as machine:
         manifest = _manifest(machine, sources, options.platform, options.instance_type)
         try:
-            with BundleWriter(partial, manifest, machine.link, anonymise=options.anonymise) as writer:
+            vocabulary = known_log_words(catalogue) if options.anonymise else frozenset()
+            anonymiser = Anonymiser(manifest.hostname, vocabulary=vocabulary) if options.anonymise else None
+            with BundleWriter(partial, manifest, machine.link, anonymiser=anonymiser) as writer:
                 recorder = _Recorder(machine, writer, sources, options.timeout)
                 with progress("recording", options.seconds or 0.0):
                     recorder.record(options.seconds or 0.0)
@@ -56,6 +61,16 @@ def run(arguments: Sequence[str]) -> int:
         print_error(line)
     print_output(f"{options.directory}: recorded. Check it with: nodeguard check --from {options.directory}")
     return OK
+
+
+def known_log_words(catalogue: Catalogue) -> frozenset[str]:
+    """Return the words that an anonymised kernel log keeps: those of the known formats and codes."""
+    from importlib.resources import files  # noqa: PLC0415 - slow to import
+
+    from nodeguard.catalog.tables import example_lines  # noqa: PLC0415 - parses YAML
+
+    names = [xid.name for xid in catalogue.xids.values()] + [sxid.name for sxid in catalogue.sxids.values()]
+    return known_words([*example_lines(files("nodeguard.checks") / "tables"), *names])
 
 
 def _make_room(target: str, partial: str, *, force: bool) -> None:
@@ -107,7 +122,7 @@ def _parser() -> ArgumentParser:
         "--anonymise",
         "--anonymize",
         action="store_true",
-        help="replace host names, serials, UUIDs, GUIDs and addresses",
+        help="replace host names, serials, UUIDs, GUIDs and addresses, and unknown words of the kernel log",
     )
     add("--force", action="store_true", help="replace an earlier recording")
     add_machine(parser)
