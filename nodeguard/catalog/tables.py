@@ -34,6 +34,7 @@ _TARGET_GROUPS = {"gpu": "pci", "nvswitch": "pci", "pci": "pci", "port": "dev", 
 # Parts that patterns share, by their name in kmsg.yaml.
 _SHARED = {
     "{nvrm}": r"NVRM:? (?:GPU\d+ )?(?:\w+: )?",
+    "{nvrm-gpu}": r"NVRM:? (?:GPU\d+ )?",
     # MLNX_OFED 4.x repeats the address; messages of the level info have neither function nor process.
     "{mlx5}": r"(?:(?:[0-9a-f:.]+:)?\w+:\d+:(?:\(pid \d+\):)? )?",
 }
