@@ -28,6 +28,7 @@ from nodeguard.derive.host import (
 )
 from nodeguard.derive.latest_readings import LatestReadings, UnreadError, has_same_data, retain_reading
 from nodeguard.derive.pcie import pcie_derivations
+from nodeguard.derive.planes import PLANE_DERIVATIONS
 from nodeguard.derive.ports import (
     PORT_COUNT_DERIVATION,
     drop_unused_counters,
@@ -252,6 +253,7 @@ def add_derived_signals(
             *THERMAL_DERIVATIONS,
             *service_derivations(state.starts, platform),
             *port_counter_derivations(plan.bits, state.heartbeats),
+            *PLANE_DERIVATIONS,
             repeated_traps.trap_derivation(state.traps),
             *FILESYSTEM_DERIVATIONS,
             Derivation(NODE, ("gpu.count",), _gpu_count),

@@ -70,11 +70,14 @@ def _port_count(latest: LatestReadings, _node: str) -> Values:
 
 
 def _devices_on_the_bus(latest: LatestReadings) -> int:
-    """Return the number of RDMA devices that the PCI functions have registered, as far as they were read."""
+    """Return the number of PCI functions with RDMA devices, as far as they were read.
+
+    A function with several planes has a device for the planes besides that of its port.
+    """
     numbers = (
         number for kind in ("pci", "port") for _, number in latest.read_values(kind, "pci.rdma_devices")
     )
-    return sum(number for number in numbers if isinstance(number, int))
+    return sum(bool(number) for number in numbers)
 
 
 def _expected_by(

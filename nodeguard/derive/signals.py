@@ -55,6 +55,9 @@ SIGNALS = signals_by_name(
     Signal(
         "port.expected_by", "state", "the reference that expects it: platform, inventory, peers, or itself"
     ),
+    Signal("port.lost_plane", "state", "whether the port is down and another plane of its adapter works"),
+    Signal("port.planes", "state", "planes that an InfiniBand port uses together"),
+    Signal("port.planes_lost", "state", "how many of these are down or slower than the others"),
     Signal("rdma.port_count", "state", "ports of all RDMA devices, without those that manage NVSwitches"),
     Signal("port.fabric_count", "state", "RDMA ports of the compute fabric's link layer"),
     *(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator
 
+from msgspec import Struct
+
 from nodeguard.model import target as targets
 from nodeguard.model.observation import Component, Observation
 from nodeguard.model.signal import Signal, signals_by_name
@@ -31,6 +33,15 @@ _PHYSICAL_STATES = (
 _SDR_LANE = 2.5
 
 
+class RdmaDevice(Struct, frozen=True):
+    """An RDMA device. function: of its adapter, in sysfs. draft: the signals of the whole adapter."""
+
+    name: str
+    function: str
+    ports: tuple[str, ...]
+    draft: ObservationDraft
+
+
 @source
 class InfinibandSource:
     """Reads each port of each RDMA device, and its counters.
@@ -53,6 +64,9 @@ class InfinibandSource:
         Signal("port.device_type", "state", "type of the adapter, such as MT4129"),
         Signal("port.board", "state", "board id (PSID) of the adapter"),
         Signal("port.firmware", "state", "firmware version of the adapter"),
+        Signal(
+            "port.plane_rates", "state", "Gb/s of each plane of a port with several, or `down` or `unread`"
+        ),
         Signal("port.pci", "state", "PCI address of the adapter's function"),
         Signal("port.netdev", "state", "network interface of the same function"),
         Signal(
@@ -91,14 +105,22 @@ class InfinibandSource:
             self._refused = {
                 device: refused for device, refused in self._refused.items() if device in devices
             }
-        for device in devices or ():
-            yield from self._device(node, device)
+        adapters = [_rdma_device(node, device) for device in devices or ()]
+        planes = {adapter.function: adapter for adapter in adapters if _has_planes(adapter, adapters)}
+        for adapter in adapters:
+            if adapter not in planes.values():
+                yield from self._device(node, adapter, planes.get(adapter.function))
         yield node.build()
 
-    def _device(self, node: ObservationDraft, device: str) -> Iterator[Observation]:
-        """Yield one observation for each port; each has the signals of the whole adapter too."""
+    def _device(
+        self, node: ObservationDraft, rdma_device: RdmaDevice, planes: RdmaDevice | None
+    ) -> Iterator[Observation]:
+        """Yield one observation for each port; each has the signals of the whole adapter too.
+
+        planes: the RDMA device of the planes of the port, if it has several.
+        """
+        device, function, adapter = rdma_device.name, rdma_device.function, rdma_device.draft
         path = f"{_CLASS}/{device}"
-        adapter = ObservationDraft(node.machine, self.name, device)
         guid = _guid(adapter.read_text(f"{path}/node_guid") or "")
         vendor = adapter.read_text(f"{path}/device/vendor")
         # Its driver has both files for every device. A rule of udev may have renamed `mlx5_0` to `ibp3s0`.
@@ -106,7 +128,6 @@ class InfinibandSource:
         model = adapter.read("port.device_type", f"{path}/hca_type", parse_line, required=has_board)
         adapter.read("port.board", f"{path}/board_id", parse_line, required=has_board)
         adapter.read("port.firmware", f"{path}/fw_ver", _firmware)
-        function = (adapter.read_link(f"{path}/device", "port.pci") or "").rpartition("/")[2]
         address = targets.function_address(function)
         if address:
             adapter.signals["port.pci"] = address
@@ -118,11 +139,9 @@ class InfinibandSource:
         if efa:
             read_counters(adapter, f"{path}/hw_counters", EFA, refused)
         part = Component(id=guid, model=model or "") if guid or model else None
-        ports = node.list_targets(f"{path}/ports", "port")
-        if ports is None:
-            # Every RDMA device has this directory: a device without it is being added or removed.
-            node.unlisted.setdefault("port", f"{device}: it disappeared during the read")
-        for port in ports or ():
+        if planes is not None:
+            adapter.signals["port.plane_rates"] = " ".join(_plane_rates(planes))
+        for port in rdma_device.ports:
             draft = ObservationDraft(node.machine, self.name, targets.port_target(device, port))
             draft.signals.update(adapter.signals)
             draft.unread.update(adapter.unread)
@@ -141,6 +160,37 @@ class InfinibandSource:
         if self._refused.get(device, ("", {}))[0] != identity:
             self._refused[device] = (identity, {})
         return self._refused[device][1]
+
+
+def _rdma_device(node: ObservationDraft, name: str) -> RdmaDevice:
+    draft = ObservationDraft(node.machine, node.source, name)
+    function = (draft.read_link(f"{_CLASS}/{name}/device", "port.pci") or "").rpartition("/")[2]
+    ports = node.list_targets(f"{_CLASS}/{name}/ports", "port")
+    if ports is None:
+        # Every RDMA device has this directory: a device without it is being added or removed.
+        node.unlisted.setdefault("port", f"{name}: it disappeared during the read")
+    return RdmaDevice(name, function, ports or (), draft)
+
+
+def _has_planes(device: RdmaDevice, devices: list[RdmaDevice]) -> bool:
+    """Return whether the ports of a device are the planes of the one port of another.
+
+    Both have the same PCI function. Source: Linux drivers/infiniband/hw/mlx5, devices of type SMI.
+    """
+    others = [other for other in devices if other.function == device.function and other.name != device.name]
+    return bool(device.function) and len(device.ports) > 1 and [len(other.ports) for other in others] == [1]
+
+
+def _plane_rates(planes: RdmaDevice) -> Iterator[str]:
+    """Yield the rate of each plane in Gb/s, `down` or `unread`. A plane without a link has no known speed."""
+    for port in planes.ports:
+        draft = ObservationDraft(planes.draft.machine, planes.draft.source, planes.name)
+        _link(draft, f"{_CLASS}/{planes.name}/ports/{port}")
+        rate = draft.signals.get("port.rate")
+        if isinstance(rate, float):
+            yield f"{rate:g}"
+        else:
+            yield "unread" if "port.up" in draft.unread else "down"
 
 
 def _one_of(values: tuple[str, ...]) -> Callable[[str], str]:
