@@ -8,6 +8,7 @@ and NVML does not.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec.structs import replace
@@ -39,6 +40,11 @@ _EVENTS_BY_USE = {
     "redundant": {"disk.lost": "disk.failed", "disk.removed": "disk.failed"},
     "local": {"disk.lost": "disk.failed", "disk.removed": "volume.lost"},
 }
+
+# Events of the NFS client. Its lines name a server at most, never a mount.
+_NFS_EVENTS = frozenset({"fs.locks_lost", "fs.recovery_failed"})
+# The name of an NFS mount's device, `SERVER:/PATH`. Devices of Lustre have an `@`, those of Ceph a port.
+_NFS_DEVICE = re.compile(r"fs:(?P<server>\[[^\]]+\]|[^:@/]+):/")
 
 # Signals with another name of a target's device.
 _NAME_SIGNALS = frozenset({"pci.upstream", "port.pci", "fs.device"})
@@ -237,6 +243,8 @@ def _at_owner(observation: Observation, owners: Mapping[str, str]) -> Iterator[O
 def _event_target(target: str, event: Event, owners: Mapping[str, str]) -> str:
     if "label" in event.fields:
         return owners.get(f"dimm/{event.fields['label']}", target)
+    if event.signal in _NFS_EVENTS:
+        return _sole_nfs_mount(event, owners) or target
     if target_kind(target) != "disk":
         return owners.get(target, target)
     device = target.removeprefix("disk/")
@@ -245,3 +253,11 @@ def _event_target(target: str, event: Event, owners: Mapping[str, str]) -> str:
         if event.signal.startswith("fs.")
         else disk_of_device(device)
     )
+
+
+def _sole_nfs_mount(event: Event, owners: Mapping[str, str]) -> str:
+    """Return the mount that an event of the NFS client is about; empty where it could be several."""
+    server = event.fields.get("server")
+    devices = ((_NFS_DEVICE.match(name), target) for name, target in owners.items())
+    mounts = {target for device, target in devices if device and server in {None, device["server"]}}
+    return mounts.pop() if len(mounts) == 1 else ""

@@ -112,6 +112,32 @@ def test_event_with_a_dimm_label_belongs_to_that_dimm(label: str, meant: str) ->
     assert event_owner("node", "dimm.corrected_error", label=label) == meant
 
 
+def test_event_of_the_nfs_client_belongs_to_the_only_mount_that_it_can_be() -> None:
+    assert event_owner("node", "fs.locks_lost") == "fs:/home"
+    assert event_owner("node", "fs.recovery_failed", server="10.0.0.5") == "fs:/home"
+    assert event_owner("node", "fs.recovery_failed", server="10.0.0.6") == "node"
+    assert event_owner("node", "fs.server_silent", server="10.0.0.5") == "node"
+
+
+def test_event_of_the_nfs_client_with_several_mounts_belongs_to_the_node() -> None:
+    mounts = readings(
+        observe("filesystem", "fs:/home", {"fs.device": "10.0.0.5:/home"}),
+        observe("filesystem", "fs:/scratch", {"fs.device": "[fe80::1]:/scratch"}),
+        observe("filesystem", "fs:/lustre", {"fs.device": "10.0.0.8@tcp:/fs"}),
+        observe("filesystem", "fs:/ceph", {"fs.device": "10.0.0.7:6789,10.0.0.8:6789:/"}),
+    )
+    owners = find_owners({reading.source: reading for reading in mounts}, {})
+    for fields, target in (
+        ({}, "node"),
+        ({"server": "10.0.0.5"}, "fs:/home"),
+        ({"server": "[fe80::1]"}, "fs:/scratch"),
+    ):
+        event = Event("fs.recovery_failed", 99, fields=dict[str, Scalar](fields))
+        log = Reading("kmsg", 100, (Observation("kmsg", "node", events=(event,)),))
+        [item] = attribute_reading(log, owners, {}).observations
+        assert item.target == target
+
+
 def test_events_of_one_observation_may_have_several_owners() -> None:
     labels = ("CPU0_DIMM_A1", "DIMM", "CPU0_DIMM_A1")
     events = tuple(
