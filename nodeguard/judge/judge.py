@@ -8,7 +8,7 @@ The same input gives the same verdict, live, in replay and in simulation.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import inf
 
 from msgspec import Struct
@@ -158,12 +158,22 @@ def _is_needed(rules: Rules, name: str, target: TargetState, instant: Instant) -
 
 
 def signs_by_target(targets: Mapping[str, TargetState]) -> dict[str, Mapping[str, float]]:
-    """Return the latest time of each sign of each target, its parent and the node."""
-    of_node = targets[NODE].signs if NODE in targets else {}
-    own = {name: target.signs for name, target in targets.items() if target.signs and name != NODE}
-    if not own:
-        return dict.fromkeys(targets, of_node)
-    return {name: _latest(of_node, own.get(parent_target(name), {}), own.get(name, {})) for name in targets}
+    """Return the latest time of each sign of each target, its parent and the node.
+
+    A target without events has no signs, because signs clear events only: else each reading that the driver
+    asks for no recovery would be new input for all targets.
+    """
+    return {
+        name: _latest(*(targets[place].signs for place in _places(name) if place in targets))
+        if target.events
+        else {}
+        for name, target in targets.items()
+    }
+
+
+def _places(target: str) -> Iterable[str]:
+    """Return a target, its parent and the node, each once."""
+    return dict.fromkeys((NODE, parent_target(target), target))
 
 
 def _latest(*signs: Mapping[str, float]) -> Mapping[str, float]:
