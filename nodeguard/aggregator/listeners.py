@@ -106,7 +106,8 @@ async def serve_operators(
 ) -> None:
     """Serve the API and the status page. The aggregator also runs if they cannot listen."""
     if options.socket:
-        api = ApiContext(service.planner, state, current_instant, service.backend.actions)
+        checks = {check.id: check for check in catalogue.checks}
+        api = ApiContext(service.planner, state, current_instant, service.backend.actions, checks)
         try:
             await stack.enter_async_context(serve_api(options.socket, api))
         except OSError as error:

@@ -20,6 +20,7 @@ from nodeguard.config.yaml_document import YamlDocument, collect_errors, convert
 from nodeguard.model.check import Check, Compare, EventOccurred
 from nodeguard.model.diagnosis import FaultClass
 from nodeguard.model.finding import Action, Health
+from nodeguard.model.recovery import COMMAND_VALUES
 from nodeguard.model.signal import Signal
 
 if TYPE_CHECKING:
@@ -113,13 +114,26 @@ def _check(
         symptom_of=tuple(schema.symptom_of),
         runbook=f"{_REFERENCE}#{schema.id}",
         hardware=tuple(file.hardware),
+        how=tuple(schema.how),
     )
     _require_clear(check, document, path)
     _require_known_placeholders(check, document, path, signals)
+    _require_known_command_values(check, document, path)
     if check.health == Health.OK and check.action not in {Action.NONE, Action.RESTART_WORKLOAD}:
         remedy = "write `none`, or `restart-workload` for an error of an application"
         raise document.error((*path, "action"), "does not go with health ok", remedy)
     return check
+
+
+def _require_known_command_values(check: Check, document: YamlDocument, path: FieldPath) -> None:
+    """Refuse a command that names a value which one of the check's kinds of target does not have."""
+    allowed = frozenset[str].intersection(*(COMMAND_VALUES.get(kind, frozenset()) for kind in check.targets))
+    for index, command in enumerate(check.how):
+        for placeholder in _PLACEHOLDER.findall(command):
+            if placeholder not in allowed:
+                problem = f"names {{{placeholder}}}, which its targets do not have"
+                remedy = f"use one of {', '.join(sorted(allowed))}" if allowed else "name no value"
+                raise document.error((*path, "how", index), problem, remedy)
 
 
 def _applies(

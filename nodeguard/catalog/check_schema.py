@@ -86,6 +86,7 @@ class CheckSchema(Struct, forbid_unknown_fields=True):
     cleared_by: list[ClearSign] = []
     topologies: list[TopologyName] = []
     symptom_of: list[Identifier] = []
+    how: Annotated[list[Sentence], Meta(max_length=8)] = []
     family: Identifier | UnsetType = UNSET
 
 

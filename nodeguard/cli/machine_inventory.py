@@ -10,7 +10,14 @@ from msgspec import Struct
 from nodeguard.model.finding import Verdict
 from nodeguard.model.instant import Instant
 from nodeguard.model.observation import Reading
+from nodeguard.model.recovery import Site, resets_together
 from nodeguard.pipeline.pipeline import Pipeline
+
+# Services that are a kubelet, or contain one.
+_KUBELETS = frozenset({
+    "service/kubelet", "service/k3s", "service/k3s-agent", "service/rke2-server", "service/rke2-agent",
+    "service/snap.microk8s.daemon-kubelite",
+})  # fmt: skip
 
 _UNKNOWN_MODEL = "GPU of unknown model"
 
@@ -34,6 +41,8 @@ class InventoryJudgement(Pipeline):
     _models: dict[str, str]
     _driver: str
     _targets: set[str]
+    _mig: set[str]
+    _has_driver_container = False
 
     def evaluate(self, readings: Sequence[Reading], instant: Instant) -> Verdict:
         """Return the node's verdict after some more readings."""
@@ -42,7 +51,7 @@ class InventoryJudgement(Pipeline):
 
     def _collect(self, readings: Sequence[Reading]) -> None:
         if not hasattr(self, "_models"):
-            self._models, self._driver, self._targets = {}, "", set()
+            self._models, self._driver, self._targets, self._mig = {}, "", set(), set()
         for reading in readings:
             for observation in reading.observations:
                 kind, _, rest = observation.target.partition("/")
@@ -51,9 +60,31 @@ class InventoryJudgement(Pipeline):
                 model = observation.signals.get("gpu.name")
                 if isinstance(model, str):
                     self._models[observation.target] = model
+                if observation.signals.get("gpu.mig.enabled"):
+                    self._mig.add(observation.target)
+                if observation.signals.get("driver.container"):
+                    self._has_driver_container = True
+                if observation.target in _KUBELETS and True in (
+                    observation.signals.get("service.enabled"),
+                    observation.signals.get("service.running"),
+                ):
+                    self._targets.add(observation.target)
                 for signal in ("driver.version", "nvml.driver_version"):
                     version = observation.signals.get(signal)
                     self._driver = self._driver or (version if isinstance(version, str) else "")
+
+    def site(self, node: str) -> Site:
+        """Return where the commands of a recovery run, typed on this node."""
+        targets: set[str] = getattr(self, "_targets", set())
+        return Site(
+            node=node,
+            scheduler="kubernetes" if targets & _KUBELETS else "",
+            resets_together=resets_together(
+                tuple(getattr(self, "_models", {}).values()), self.inventory().nvswitches
+            ),
+            mig=frozenset(getattr(self, "_mig", set())),
+            driver_container=self._has_driver_container,
+        )
 
     def inventory(self) -> MachineInventory:
         """Return the inventory from the readings until now."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Set
+from collections.abc import Callable, Iterator, Mapping, Set
 
 from nodeguard.fleet.decide.admission import MarkDecision
 from nodeguard.fleet.decide.mark_requests import no_request_reason
@@ -32,11 +32,14 @@ from nodeguard.fleet_api.schema.status import (
     RepeatOffenderView,
 )
 from nodeguard.fleet_api.service_state import ServiceState, age
+from nodeguard.model.check import Check
 from nodeguard.model.finding import DataStatus, Health
 from nodeguard.model.incident import IncidentState
 from nodeguard.model.instant import Instant, rfc3339
 from nodeguard.model.mark import Mark
-from nodeguard.wire.report import Inventory
+from nodeguard.model.recovery import Recovery, Site, recovery_commands, resets_together
+from nodeguard.model.target import target_kind
+from nodeguard.wire.report import Inventory, ReportedFinding
 
 
 def refused_messages(refusal: RejectedReport, now: Instant) -> RefusedMessages:
@@ -93,8 +96,14 @@ def reported_health(report: LatestReport | None) -> Health | None:
     return report.health
 
 
-def describe_node(planner: Planner, service: ServiceState, name: str, now: Instant) -> NodeView | None:
-    """Return the view of the node of a name; None where no node has it."""
+def describe_node(
+    planner: Planner,
+    service: ServiceState,
+    name: str,
+    now: Instant,
+    checks: Mapping[str, Check] | None = None,
+) -> NodeView | None:
+    """Return the view of the node of a name; None where no node has it. checks: for the commands of each."""
     state = planner.state
     uid = state.uid(name)
     placement, report = state.placements.get(uid), planner.reports.get(uid)
@@ -130,7 +139,9 @@ def describe_node(planner: Planner, service: ServiceState, name: str, now: Insta
         hold=placement.hold if placement else "",
         maintenance=placement.maintenance if placement else "",
         marks=marks_of_node(planner, uid, now),
-        findings=tuple(_findings(report, decisions, now)) if report else (),
+        findings=tuple(_findings(report, decisions, now, _commands(planner, name, inventory, checks or {})))
+        if report
+        else (),
         withheld=tuple(_mark_requests(decisions, IncidentState.WITHHELD, now)),
         would_mark=tuple(_mark_requests(decisions, IncidentState.DRY_RUN, now)),
         charges=tuple(_charges(marks, now)),
@@ -236,8 +247,34 @@ def _marks(planner: Planner, uid: str) -> tuple[str, ...]:
     return (*(mark for mark in Mark if mark in causes), *degraded)
 
 
+def _commands(
+    planner: Planner, name: str, inventory: Inventory, checks: Mapping[str, Check]
+) -> Callable[[ReportedFinding], tuple[str, ...]]:
+    """Return the function that gives the commands of a finding of a node, typed outside of the node."""
+    site = Site(
+        node=name,
+        scheduler="kubernetes" if planner.granted == IncidentState.MARKED else "",
+        on_node=False,
+        resets_together=resets_together(
+            [component.model for component in inventory.components.values()],
+            sum(target_kind(target) == "nvswitch" for target in inventory.components),
+        ),
+    )
+
+    def commands(finding: ReportedFinding) -> tuple[str, ...]:
+        check = checks.get(finding.check, finding.check)
+        return recovery_commands(
+            Recovery(check, finding.target, finding.action, finding.health, finding.hardware), site
+        )
+
+    return commands
+
+
 def _findings(
-    report: LatestReport, decisions: tuple[MarkDecision, ...], now: Instant
+    report: LatestReport,
+    decisions: tuple[MarkDecision, ...],
+    now: Instant,
+    commands: Callable[[ReportedFinding], tuple[str, ...]],
 ) -> Iterator[FindingView]:
     outcomes_by_finding = {(item.request.check, item.request.target): item for item in decisions}
     for finding, began, injected in report.faults():
@@ -263,6 +300,8 @@ def _findings(
             until=rfc3339(outcome.until) if outcome and outcome.until else "",
             seconds_left=_seconds_left(outcome, now) if outcome else 0.0,
             injected=injected,
+            # No hardware failed.
+            how=() if injected else commands(finding),
         )
 
 

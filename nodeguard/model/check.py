@@ -107,7 +107,8 @@ class Check(Struct, frozen=True):
     preference; if one of them fires on a related target, this finding becomes its evidence. message, remedy:
     one sentence each; `{signal}` is replaced by a value. source: where the threshold or rule comes from.
     hardware: kinds of target; on a node without any of them the check is not applicable. applies_when: a
-    condition on the target; if it is read and false, the check is not applicable.
+    condition on the target; if it is read and false, the check is not applicable. how: commands on the node
+    that carry out the action, if those of the action do not; `{name}` is replaced, see model.recovery.
     """
 
     id: str
@@ -127,6 +128,7 @@ class Check(Struct, frozen=True):
     runbook: str = ""
     hardware: tuple[str, ...] = ()
     applies_when: Compare | None = None
+    how: tuple[str, ...] = ()
 
     def leaves(self) -> Iterator[Compare | Increase | EventOccurred]:
         """Return the conditions of this check that read a signal."""

@@ -186,6 +186,16 @@ def test_a_marked_node(storm: Fleet) -> None:
       since       2023-11-14 22:24:10 UTC, 2 min 10 s ago
       evidence    nvml: gone
       action      reset the GPU
+      how         kubectl drain node-2 --ignore-daemonsets --delete-emptydir-data
+                  POD=$(kubectl get pods -n nodeguard -l \\
+                  app.kubernetes.io/name=nodeguard-agent --field-selector \\
+                  spec.nodeName=node-2 -o name)
+                  kubectl exec -n nodeguard "$POD" -- nodeguard gpus detach \\
+                  --duration 30m --gpu 0000:3b:00.0
+                  kubectl exec -n nodeguard "$POD" -- chroot /host nvidia-smi \\
+                  --gpu-reset -i 0000:3b:00.0
+                  kubectl exec -n nodeguard "$POD" -- nodeguard gpus attach
+                  kubectl uncordon node-2
       mark        set
       see         nodeguard explain gpu-lost
 
@@ -210,6 +220,16 @@ def test_a_node_with_a_withheld_mark(storm: Fleet) -> None:
       since       2023-11-14 22:24:10 UTC, 2 min 10 s ago
       evidence    nvml: gone
       action      reset the GPU
+      how         kubectl drain node-7 --ignore-daemonsets --delete-emptydir-data
+                  POD=$(kubectl get pods -n nodeguard -l \\
+                  app.kubernetes.io/name=nodeguard-agent --field-selector \\
+                  spec.nodeName=node-7 -o name)
+                  kubectl exec -n nodeguard "$POD" -- nodeguard gpus detach \\
+                  --duration 30m --gpu 0000:3b:00.0
+                  kubectl exec -n nodeguard "$POD" -- chroot /host nvidia-smi \\
+                  --gpu-reset -i 0000:3b:00.0
+                  kubectl exec -n nodeguard "$POD" -- nodeguard gpus attach
+                  kubectl uncordon node-7
       mark        withheld: hold on the node: alice debugs it
       see         nodeguard explain gpu-lost
 

@@ -83,6 +83,16 @@ def test_a_stale_node() -> None:
       since       2023-11-14 22:12:20 UTC, 2 min ago
       evidence    nvml: gone
       action      reset the GPU
+      how         kubectl cordon node-0
+                  POD=$(kubectl get pods -n nodeguard -l \\
+                  app.kubernetes.io/name=nodeguard-agent --field-selector \\
+                  spec.nodeName=node-0 -o name)
+                  kubectl exec -n nodeguard "$POD" -- nodeguard gpus detach \\
+                  --duration 30m --gpu 0000:3b:00.0
+                  kubectl exec -n nodeguard "$POD" -- chroot /host nvidia-smi \\
+                  --gpu-reset -i 0000:3b:00.0
+                  kubectl exec -n nodeguard "$POD" -- nodeguard gpus attach
+                  kubectl uncordon node-0
       mark        none: a warning marks nothing
       see         nodeguard explain gpu-lost
 

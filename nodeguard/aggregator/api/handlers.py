@@ -28,6 +28,7 @@ from nodeguard.fleet_api.node import describe_node, list_nodes
 from nodeguard.fleet_api.service_state import ServiceState
 from nodeguard.fleet_api.status import fleet_status, list_budgets
 from nodeguard.local.unix_socket import is_authorized_peer
+from nodeguard.model.check import Check
 from nodeguard.model.incident import IncidentState
 from nodeguard.model.instant import Instant
 
@@ -45,12 +46,17 @@ _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class ApiContext(Struct, frozen=True):
-    """Inputs of the handlers. service, now: return the state of the service and the time, at each call."""
+    """Inputs of the handlers.
+
+    service, now: return the state of the service and the time, at each call. checks: by id, for their
+    commands.
+    """
 
     planner: Planner
     service: Callable[[], ServiceState]
     now: Callable[[], Instant]
     actions: OperatorActions
+    checks: dict[str, Check] = {}
 
 
 class _RefusedError(Exception):
@@ -97,7 +103,8 @@ class _Handlers:
 
     async def node(self, request: web.Request) -> web.Response:
         name = _name(request)
-        page = describe_node(self._context.planner, self._context.service(), name, self._context.now())
+        context = self._context
+        page = describe_node(context.planner, context.service(), name, context.now(), context.checks)
         if page is None:
             raise _RefusedError(404, f"there is no node '{name}': GET /v1/nodes lists them")
         return _answer(page)

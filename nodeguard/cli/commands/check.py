@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from nodeguard.cli.check_catalogue import load_catalogue, parse_families
 from nodeguard.cli.machine_inventory import InventoryJudgement, MachineInventory
@@ -22,11 +24,15 @@ from nodeguard.cli.streams import print_output
 from nodeguard.cli.usage import FATAL, OK, UNKNOWN, WARNING, ArgumentParser, UsageError, duration
 from nodeguard.derive.derive import PlatformHints
 from nodeguard.model.catalogue import Catalogue
-from nodeguard.model.finding import Health, Verdict
+from nodeguard.model.finding import Finding, Health, Verdict
 from nodeguard.model.instant import Instant
+from nodeguard.model.recovery import Recovery, Site, recovery_commands
 from nodeguard.model.signal import Signal
 from nodeguard.sources.registry import all_sources
 from nodeguard.sources.source import Source
+
+# The configuration of slurmd: on the node, or fetched from the controller. Source: Slurm, configless mode.
+_SLURM = ("/etc/slurm/slurm.conf", "/run/slurm/conf/slurm.conf")
 
 SUMMARY = "check this machine, or a recording"
 GROUP = "Node"
@@ -41,6 +47,18 @@ class CheckTask(NamedTuple):
     families: frozenset[str] | None
     sources: tuple[Source, ...]
 
+    def commands(self, site: Site) -> Callable[[Finding], tuple[str, ...]]:
+        """Return the function that gives the commands of a finding's action."""
+        checks = {check.id: check for check in self.catalogue.checks}
+
+        def commands(finding: Finding) -> tuple[str, ...]:
+            check = checks.get(finding.check, finding.check)
+            return recovery_commands(
+                Recovery(check, finding.target, finding.action, finding.health, finding.hardware), site
+            )
+
+        return commands
+
     def judgement(self, site: PlatformHints) -> InventoryJudgement:
         """Return the judgement of a node. Raises UsageError for an unknown platform."""
         validate_platform(self.catalogue, site.platform)
@@ -49,12 +67,13 @@ class CheckTask(NamedTuple):
 
 
 class CheckResult(NamedTuple):
-    """The verdict on a node at a time, with the node's name and inventory."""
+    """The verdict on a node at a time, with the node's inventory, and where commands for it run."""
 
     hostname: str
     verdict: Verdict
     instant: Instant
     inventory: MachineInventory
+    site: Site
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -137,7 +156,13 @@ def _check_recording(task: CheckTask) -> CheckResult:
     )
     judgement = task.judgement(site)
     *_, (at, verdict) = replay_verdicts(recording, task.sources, judgement)
-    return CheckResult(manifest.hostname, verdict, recording.state_at(at).instant, judgement.inventory())
+    return CheckResult(
+        hostname=manifest.hostname,
+        verdict=verdict,
+        instant=recording.state_at(at).instant,
+        inventory=judgement.inventory(),
+        site=judgement.site(manifest.hostname),
+    )
 
 
 def _check_machine(task: CheckTask) -> CheckResult:
@@ -150,7 +175,21 @@ def _check_machine(task: CheckTask) -> CheckResult:
     judgement = task.judgement(PlatformHints(options.platform, options.instance_type))
     with LiveMachine() as machine, progress("observing", options.seconds or 0.0):
         verdict = evaluate_live(machine, task.sources, judgement, options.seconds or 0.0, options.timeout)
-        return CheckResult(os.uname().nodename, verdict, machine.now(), judgement.inventory())
+        hostname = os.environ.get("NODE_NAME") or os.uname().nodename
+        site = live_site(judgement.site(hostname), os.environ, os.path.exists)
+        return CheckResult(hostname, verdict, machine.now(), judgement.inventory(), site)
+
+
+def live_site(site: Site, environ: Mapping[str, str], exists: Callable[[str], bool]) -> Site:
+    """Return where the commands run for this machine: in the agent's pod, or on a node of Slurm.
+
+    exists: whether a path exists.
+    """
+    if "KUBERNETES_SERVICE_HOST" in environ:
+        return replace(site, scheduler="kubernetes", on_node=False, pod=environ.get("HOSTNAME", ""))
+    if not site.scheduler and any(map(exists, _SLURM)):
+        return replace(site, scheduler="slurm")
+    return site
 
 
 def exit_code(verdict: Verdict, *, strict: bool, fail_on: str = "warning") -> int:
@@ -169,14 +208,14 @@ def exit_code(verdict: Verdict, *, strict: bool, fail_on: str = "warning") -> in
 
 def _print(task: CheckTask, result: CheckResult, reason: str) -> None:
     options, verdict = task.options, result.verdict
+    commands = task.commands(result.site)
     match options.output:
         case "json":
-            from nodeguard.cli.render.verdict_json import as_json  # noqa: PLC0415 - one format of three
+            from nodeguard.cli.render.verdict_json import JsonContext, as_json  # noqa: PLC0415 - one format of three
 
-            families = sorted(task.families or ())
-            print_output(
-                as_json(result.hostname, verdict, result.instant, result.inventory, reason, families)
-            )
+            families = tuple(sorted(task.families or ()))
+            context = JsonContext(result.hostname, result.instant, reason, families, commands)
+            print_output(as_json(verdict, result.inventory, context))
         case "prometheus":
             from nodeguard.cli.render.verdict_metrics import as_metrics  # noqa: PLC0415
             from nodeguard.sources.nvml import gpu_identities  # noqa: PLC0415
@@ -199,5 +238,6 @@ def _print(task: CheckTask, result: CheckResult, reason: str) -> None:
                 reason=reason,
                 checks_option=" ".join(f"--checks {folder}" for folder in options.checks),
                 families=tuple(sorted(task.families or ())),
+                commands=commands,
             )
             print_lines(verdict_lines(text, quiet=options.quiet, verbose=options.verbose))

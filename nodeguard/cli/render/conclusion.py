@@ -112,3 +112,8 @@ def error_text(error: ApplicationError, now: float) -> str:
     meaning = f"{evidence.meaning[:1].lower()}{evidence.meaning[1:]}" or evidence.text
     times = f", {evidence.count} times until then" if evidence.count > 1 else ""
     return f"{when}{f' {who}' if who else ''}: {meaning}{times}"
+
+
+def no_commands(_finding: Finding) -> tuple[str, ...]:
+    """Return no commands, for an output without them."""
+    return ()

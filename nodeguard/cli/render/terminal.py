@@ -46,6 +46,10 @@ _QUANTITY = re.compile(
 )
 _NO_BREAK = "\u00a0"
 
+# A word of a command of the shell, with its quotes.
+_SHELL_WORD = re.compile(r"""(?:'[^']*'|"[^"]*"|[^\s'"])+""")
+_CONTINUED = " \\"
+
 
 def field_line(name: str, text: str) -> StyledLine:
     """Return a line with the name and the value of a field."""
@@ -63,11 +67,25 @@ def wrap_lines(lines: Iterable[StyledLine], columns: int) -> list[list[StyledTex
     for line in lines:
         indent = sum(len(part.text) for part in line.head)
         text = _QUANTITY.sub(_NO_BREAK, printable(line.text))
-        pieces = textwrap.wrap(text, max(20, columns - indent), break_on_hyphens=False) or [""]
-        pieces = [piece.replace(_NO_BREAK, " ") for piece in pieces]
+        if line.is_command:
+            pieces = _wrap_command(printable(line.text), columns - indent)
+        else:
+            pieces = textwrap.wrap(text, max(20, columns - indent), break_on_hyphens=False) or [""]
+            pieces = [piece.replace(_NO_BREAK, " ") for piece in pieces]
         result.append([*line.head, StyledText(pieces[0], line.style)])
         result.extend([StyledText(" " * indent), StyledText(piece, line.style)] for piece in pieces[1:])
     return result
+
+
+def _wrap_command(command: str, columns: int) -> list[str]:
+    """Return a command in lines that a shell joins: each but the last ends with a backslash."""
+    lines = [""]
+    for word in _SHELL_WORD.findall(command):
+        if lines[-1] and len(lines[-1]) + len(word) + 1 > columns - len(_CONTINUED):
+            lines[-1] += _CONTINUED
+            lines.append("")
+        lines[-1] += f" {word}" if lines[-1] else word
+    return lines
 
 
 def print_lines(lines: Sequence[StyledLine]) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from nodeguard.cli.render.conclusion import (
     ApplicationError,
@@ -11,6 +13,7 @@ from nodeguard.cli.render.conclusion import (
     conclusion,
     error_text,
     is_healthy,
+    no_commands,
 )
 from nodeguard.cli.render.terminal import StyledLine, StyledText, format_age, format_time
 from nodeguard.cli.scope import NOUNS
@@ -47,7 +50,7 @@ class VerdictText(NamedTuple):
 
     meanings: of coded readings in the evidence. inventory: of the machine, empty for none. reason: why no
     check could be evaluated, where it is known. checks_option: the --checks options of the command line.
-    families: those that were evaluated, empty for all.
+    families: those that were evaluated, empty for all. commands: of a finding's action.
     """
 
     hostname: str
@@ -58,6 +61,7 @@ class VerdictText(NamedTuple):
     reason: str = ""
     checks_option: str = ""
     families: tuple[str, ...] = ()
+    commands: Callable[[Finding], tuple[str, ...]] = no_commands
 
 
 def verdict_lines(text: VerdictText, *, quiet: bool = False, verbose: bool = False) -> list[StyledLine]:
@@ -66,8 +70,11 @@ def verdict_lines(text: VerdictText, *, quiet: bool = False, verbose: bool = Fal
     lines = [headline(text)]
     if text.inventory and (verdict.evaluated or verdict.findings) and not quiet:
         lines.append(_field("machine", text.inventory, "dim"))
+    shown: set[tuple[str, ...]] = set()
     for finding in verdict.findings:
-        lines += [StyledLine(), *_finding(finding, text)]
+        commands = text.commands(finding)
+        lines += [StyledLine(), *_finding(finding, text, () if commands in shown else commands)]
+        shown.add(commands)
     if not quiet:
         lines += _section(_informational(verdict, text.instant.wall))
     if verbose:
@@ -92,7 +99,8 @@ def _evaluated(verdict: Verdict) -> str:
     return f"{checks} check{'' if checks == 1 else 's'} passed; -v lists them"
 
 
-def _finding(finding: Finding, text: VerdictText) -> Iterator[StyledLine]:
+def _finding(finding: Finding, text: VerdictText, commands: Sequence[str]) -> Iterator[StyledLine]:
+    """Yield the lines of a finding. commands: of its action, unless an earlier finding has the same."""
     health = finding.health.value
     title = f"{finding.title} - {target_text(finding.target, finding.hardware)}"
     yield StyledLine((StyledText(health.upper(), health), StyledText("  ")), title, "strong")
@@ -109,6 +117,8 @@ def _finding(finding: Finding, text: VerdictText) -> Iterator[StyledLine]:
         meaning = f" ({text.meanings[evidence.text]})" if evidence.text in text.meanings else ""
         yield _field("evidence", f"{evidence.source}: {_joined(evidence.text)}{meaning}{times}", "dim")
     yield _field("action", _action(finding))
+    for index, command in enumerate(commands):
+        yield replace(_field("" if index else "how", command), is_command=True)
     option = f" {text.checks_option}" if text.checks_option else ""
     yield _field("see", f"nodeguard explain {finding.check}{option}", "dim")
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from enum import StrEnum
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 from msgspec import Struct
 
 from nodeguard.cli.machine_inventory import MachineInventory
-from nodeguard.cli.render.conclusion import conclusion
+from nodeguard.cli.render.conclusion import conclusion, no_commands
 from nodeguard.cli.scope import verdict_data_status
 from nodeguard.cli.streams import to_json
 from nodeguard.model.finding import Action, DataStatus, Evidence, Finding, Health, Verdict
@@ -51,7 +51,8 @@ class FindingOutput(Struct, frozen=True):
     target: such as gpu/0000:3b:00; targets: all of them, where one finding covers many with one cause.
     component: identity of the hardware in the target, empty where unknown. since: RFC 3339. note: a limit of
     the data, such as a single sample. evidence: the most important first. hardware: names of the GPU for a
-    person who has to find it; null for another target, for several GPUs, and where they are not known.
+    person who has to find it; null for another target, for several GPUs, and where they are not known. how:
+    commands that carry out the action, in their order; empty if there are none.
     """
 
     check: str
@@ -66,6 +67,7 @@ class FindingOutput(Struct, frozen=True):
     since: str
     message: str
     remedy: str
+    how: tuple[str, ...]
     runbook: str
     note: str
     evidence: tuple[EvidenceOutput, ...]
@@ -131,29 +133,32 @@ class CheckOutput(Struct, frozen=True):
     counters: tuple[CounterOutput, ...]
 
 
-def as_json(
-    hostname: str,
-    verdict: Verdict,
-    instant: Instant,
-    inventory: MachineInventory,
-    reason: str = "",
-    families: Sequence[str] = (),
-) -> str:
-    """Return a verdict as indented JSON. reason, families: see conclusion."""
+class JsonContext(NamedTuple):
+    """What the output has besides the verdict. reason, families: see conclusion. commands: of a finding."""
+
+    hostname: str
+    instant: Instant
+    reason: str = ""
+    families: tuple[str, ...] = ()
+    commands: Callable[[Finding], tuple[str, ...]] = no_commands
+
+
+def as_json(verdict: Verdict, inventory: MachineInventory, context: JsonContext) -> str:
+    """Return a verdict as indented JSON."""
     output = CheckOutput(
         version=1,
         verdict=VerdictOutput(
-            node=hostname,
-            conclusion=conclusion(hostname, verdict, reason, families),
-            at=rfc3339(instant.wall),
-            boot_id=instant.boot_id,
+            node=context.hostname,
+            conclusion=conclusion(context.hostname, verdict, context.reason, context.families),
+            at=rfc3339(context.instant.wall),
+            boot_id=context.instant.boot_id,
             platform=verdict.platform,
             health=HealthOutput(verdict.known_health or DataStatus.UNKNOWN),
             data_status=verdict_data_status(verdict),
             evaluated=verdict.evaluated,
         ),
         inventory=inventory,
-        findings=tuple(finding_output(finding) for finding in verdict.findings),
+        findings=tuple(finding_output(finding, context.commands(finding)) for finding in verdict.findings),
         informational=tuple(finding_output(finding) for finding in verdict.informational),
         unreadable=tuple(
             UnreadableOutput(unread.source, unread.subject, unread.reason, unread.targets)
@@ -169,8 +174,8 @@ def as_json(
     return to_json(output)
 
 
-def finding_output(finding: Finding) -> FindingOutput:
-    """Return a finding as it is in JSON."""
+def finding_output(finding: Finding, how: tuple[str, ...] = ()) -> FindingOutput:
+    """Return a finding as it is in JSON. how: the commands of its action."""
     return FindingOutput(
         check=finding.check,
         title=finding.title,
@@ -184,6 +189,7 @@ def finding_output(finding: Finding) -> FindingOutput:
         since=rfc3339(finding.since),
         message=finding.message,
         remedy=finding.remedy,
+        how=how,
         runbook=finding.runbook,
         note=finding.note,
         evidence=tuple(_evidence(evidence) for evidence in finding.evidence),

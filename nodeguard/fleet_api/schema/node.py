@@ -63,7 +63,8 @@ class FindingView(Struct, frozen=True):
     state: of the mark that it requests (`Marked`, `Advised`, `Pending`, `Withheld`, `DryRun`, or `Open` where
     the mark of its domain covers it), None where it requests none; reason: of that state. until,
     seconds_left: end of the grace period of a pending mark. injected: whether an operator injected it.
-    hardware: names of the GPU for a person who has to find it; None for another target.
+    hardware: names of the GPU for a person who has to find it; None for another target. how: commands that
+    carry out the action, in their order; empty if there are none.
     """
 
     check: str
@@ -84,6 +85,7 @@ class FindingView(Struct, frozen=True):
     until: str = ""
     seconds_left: float = 0.0
     injected: bool = False
+    how: tuple[str, ...] = ()
 
 
 class MarkRequestView(Struct, frozen=True):

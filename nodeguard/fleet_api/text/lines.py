@@ -15,11 +15,15 @@ class StyledText(Struct, frozen=True):
 
 
 class StyledLine(Struct, frozen=True):
-    """A line: a head that is never wrapped, then a text that is wrapped beside it."""
+    """A line: a head that is never wrapped, then a text that is wrapped beside it.
+
+    is_command: whether the text is a command of the shell, which is wrapped so that a shell joins it again.
+    """
 
     head: tuple[StyledText, ...] = ()
     text: str = ""
     style: str = ""
+    is_command: bool = False
 
 
 def printable(text: str) -> str:

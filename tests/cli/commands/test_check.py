@@ -13,10 +13,12 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from fixtures.bundles import bundle_path
+from nodeguard.cli.commands.check import live_site
 from nodeguard.cli.main import main
 from nodeguard.cli.render.verdict_json import CheckOutput
 from nodeguard.cli.streams import in_color
 from nodeguard.model.finding import DataStatus
+from nodeguard.model.recovery import Site
 from tests.paths import ROOT
 
 HEALTHY = str(bundle_path("healthy-dgx-h100"))
@@ -31,7 +33,7 @@ def test_a_healthy_machine_is_ok_in_the_first_line(capsys: pytest.CaptureFixture
     assert rest[0].startswith("  machine   8x NVIDIA H100 80GB HBM3, driver 5")
     assert "platform dgx-h100" in rest[0] + rest[1]
     assert main(["check", "--from", HEALTHY, "--verbose"]) == 0
-    assert "passed      gpu-memory: 17 checks, 8 GPUs" in capsys.readouterr().out
+    assert re.search(r"^passed      gpu-memory: \d+ checks, 8 GPUs$", capsys.readouterr().out, re.MULTILINE)
 
 
 def test_a_finding_has_message_evidence_and_action(capsys: pytest.CaptureFixture[str]) -> None:
@@ -213,6 +215,50 @@ def test_no_evaluated_check_exits_with_3(tmp_path: Path, capsys: pytest.CaptureF
         capsys.readouterr().out.strip()
         == "UNKNOWN  the health of bare is unknown, no check could be evaluated."
     )
+
+
+def test_a_finding_has_the_commands_of_its_action(capsys: pytest.CaptureFixture[str]) -> None:
+    errors = str(bundle_path("ecc-uncorrectable"))
+    main(["check", "--from", errors])
+    how = capsys.readouterr().out.partition("  how       ")[2].splitlines()[:3]
+    commands = [
+        "nodeguard gpus detach --duration 30m --gpu 0",
+        "nvidia-smi --gpu-reset -i 0",
+        "nodeguard gpus attach",
+    ]
+    assert [line.strip() for line in how] == commands
+    main(["check", "--from", errors, "-o", "json"])
+    output = msgspec.json.decode(capsys.readouterr().out, type=CheckOutput, strict=True)
+    assert output.findings[0].how == tuple(commands)
+
+
+def test_the_same_commands_are_shown_once(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["check", "--from", str(bundle_path("nvlink-troubles"))])
+    printed = capsys.readouterr().out
+    assert printed.count("NVLink down - ") == 2
+    assert len(re.findall(r"nvidia-smi --gpu-reset$", printed, re.MULTILINE)) == 1
+
+
+@pytest.mark.parametrize(
+    ("environ", "paths", "site"),
+    [
+        ({}, set(), Site("n")),
+        ({}, {"/etc/slurm/slurm.conf"}, Site("n", "slurm")),
+        ({}, {"/run/slurm/conf/slurm.conf"}, Site("n", "slurm")),
+        (
+            {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "HOSTNAME": "nodeguard-agent-x7"},
+            {"/etc/slurm/slurm.conf"},
+            Site("n", "kubernetes", on_node=False, pod="nodeguard-agent-x7"),
+        ),
+    ],
+)
+def test_where_the_commands_of_this_machine_run(environ: dict[str, str], paths: set[str], site: Site) -> None:
+    assert live_site(Site("n"), environ, paths.__contains__) == site
+
+
+def test_a_node_of_kubernetes_stays_one() -> None:
+    site = Site("n", "kubernetes")
+    assert live_site(site, {}, lambda _: True) == site
 
 
 def test_colored_output_has_the_same_text(

@@ -50,7 +50,7 @@ def test_every_xid_and_sxid_can_be_explained(capsys: pytest.CaptureFixture[str])
         ("145", "decoded by mask"),
         ("8", "treated as warning, action restart-workload"),
         ("63", "treated as ignored, action none"),
-        ("167", "treated as warning, action monitor"),
+        ("167", "treated as suspect, action reset-gpu"),
     ],
 )
 def test_an_xid_has_its_treatment(code: str, treatment: str, capsys: pytest.CaptureFixture[str]) -> None:

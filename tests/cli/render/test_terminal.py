@@ -35,6 +35,20 @@ def test_an_empty_line_stays_empty() -> None:
     assert rows(StyledLine()) == [""]
 
 
+def test_a_command_is_wrapped_so_that_a_shell_joins_it() -> None:
+    command = "scontrol update NodeName=gpu-3 State=DRAIN Reason='nodeguard: gpu-ecc'"
+    assert rows(StyledLine((StyledText("  how       "),), command, is_command=True), 60) == [
+        "  how       scontrol update NodeName=gpu-3 State=DRAIN \\",
+        "            Reason='nodeguard: gpu-ecc'",
+    ]
+
+
+def test_a_word_of_a_command_is_never_broken() -> None:
+    word = "Reason='nodeguard: the link is trained again and again'"
+    assert rows(StyledLine(text=word, is_command=True)) == [word]
+    assert rows(StyledLine(text=f"x {word}", is_command=True)) == ["x \\", word]
+
+
 def test_names_are_not_broken_at_hyphens() -> None:
     assert rows(StyledLine(text="a" * 30 + " nvidia-fabricmanager"))[1] == "nvidia-fabricmanager"
 
