@@ -45,6 +45,10 @@ _COUNT = "count"
 # The lines that the kernel left out before the one that it prints again. Source: Linux lib/ratelimit.c.
 _SUPPRESSED = re.compile(r"(?P<limiter>[\w -]{1,40}): (?P<count>\d{1,9}) callbacks suppressed")
 
+# The beginning of a line of the NVIDIA driver. It logs every line as a fragment, so the flag shows nothing
+# (nv_printf in kernel-open/nvidia/os-interface.c of the open kernel modules; an H200 with driver 580).
+_NEW_LINE = "NVRM: "
+
 # Characters of a line that was logged in fragments; the kernel itself joins at most a thousand.
 _LONGEST = 32 << 10
 
@@ -191,7 +195,8 @@ def parse_records(records: Iterable[str]) -> Iterator[LogRecord]:
         if "\\x" in text:
             text = _ESCAPED.sub(_unescaped, text)
         caller = next((field[7:] for field in fields[4:] if field.startswith("caller=")), "")
-        yield LogRecord(int(time) / 1e6, text, flags[:1] in {"c", "+"}, caller)
+        is_fragment = flags[:1] in {"c", "+"} and not text.startswith(_NEW_LINE)
+        yield LogRecord(int(time) / 1e6, text, is_fragment, caller)
 
 
 def _unescaped(run: re.Match[str]) -> str:

@@ -157,6 +157,20 @@ def test_fragments_of_one_caller_are_joined_into_one_line() -> None:
     )]  # fmt: skip
 
 
+@pytest.mark.parametrize("more", ["", ",caller=T5"])
+def test_driver_lines_are_lines_though_all_are_logged_as_fragments(more: str) -> None:
+    texts = (
+        "NVRM: GPU at PCI:0000:3b:00: GPU-25fa69ed-5cc1-1d96-a566-4259e8a69d82",
+        "NVRM: GPU Board Serial Number: 1654024198296",
+        "NVRM: Xid (PCI:0000:3b:00): 31, pid=579, name=python3, channel 0x0000001e",
+        XID,
+    )
+    records = [line(text, at=float(at), flags="c", more=more) for at, text in enumerate(texts, 1)]
+    assert [record.text for record in join_fragments(parse_records(records))] == list(texts)
+    [*events] = (event for observation in read(*records) for event in observation.events)
+    assert [event.fields["xid"] for event in events if event.signal == "gpu.xid.line"] == [31, 79]
+
+
 @pytest.mark.parametrize("flags", ["c", "+"])
 def test_fragment_without_a_caller_continues_the_line_before_it(flags: str) -> None:
     first, second = XID[:30], XID[30:]
