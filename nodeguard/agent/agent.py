@@ -195,8 +195,9 @@ class Agent:
         self._readings.append(reading)
         self.latest[reading.source] = reading
         loop = asyncio.get_running_loop()
-        # At the start all sources are read, and a single one allows no conclusion.
-        together = together if self.evaluations else _TOGETHER
+        if not self.evaluations:
+            # At the start all sources are read, and a single one allows no conclusion.
+            together = _TOGETHER if any(self.unread_sources()) else 0.0
         if self._evaluation is None or loop.time() + together < self._evaluation.when():
             if self._evaluation is not None:
                 self._evaluation.cancel()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from math import inf
-from statistics import median
 
 from msgspec import Struct
 
@@ -96,7 +95,13 @@ def _median(values: list[tuple[str, Scalar]], unread: int) -> Iterator[tuple[str
         return
     numbers = [(target, float(value)) for target, value in values if not isinstance(value, str)]
     for target, _ in numbers:
-        yield target, median(value for other, value in numbers if other != target)
+        yield target, _middle(sorted(value for other, value in numbers if other != target))
+
+
+def _middle(ordered: list[float]) -> float:
+    """Return the median of ascending numbers. The module `statistics` costs memory and start time."""
+    half = len(ordered) // 2
+    return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
 
 
 def update_inventory(
