@@ -109,10 +109,10 @@ def make_past_finding(
 def _evidence(context: EvaluationContext, meaning: Callable[[RememberedEvent], str]) -> tuple[Evidence, ...]:
     """Return the evidence of a check: log lines by time, then readings in the order of its condition.
 
-    meaning: returns what an event means, for events that name a process.
+    meaning: returns what an event means.
     """
     logged = dict.fromkeys(
-        _with_process(reason.make_evidence(context), reason.event, meaning)
+        _with_meaning(reason.make_evidence(context), reason.event, meaning)
         for reason in context.reasons
         if reason.event is not None
     )
@@ -121,18 +121,16 @@ def _evidence(context: EvaluationContext, meaning: Callable[[RememberedEvent], s
     return (*lines, *read)[:_MAX_EVIDENCE]
 
 
-def _with_process(
+def _with_meaning(
     evidence: Evidence, event: RememberedEvent, meaning: Callable[[RememberedEvent], str]
 ) -> Evidence:
-    """Return the evidence of an event with the process that the event names, if it names one."""
+    """Return the evidence of an event with what it means, and with the process that it names."""
     fields = event.fields
-    if "pid" not in fields:
-        return evidence
     return replace(
         evidence,
         meaning=meaning(event),
         process=str(fields.get("process", "")),
-        pid=int(fields["pid"]),
+        pid=int(fields.get("pid", 0)),
         workload=str(fields.get("workload", "")),
     )
 

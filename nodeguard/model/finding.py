@@ -74,9 +74,9 @@ class Evidence(Struct, frozen=True, omit_defaults=True):
     """One observation that supports a finding.
 
     source: the source that read it. text: signal and value, or a line of the kernel log. at: seconds since
-    the epoch of the latest occurrence. count: number of occurrences. An event that names a process has its
-    meaning, which is the check's message for this event, and of the latest occurrence the process's name and
-    number, and the workload: the pod, job, container or service in which it ran. Empty or 0 if unknown.
+    the epoch of the latest occurrence. count: number of occurrences. meaning: the check's message for this
+    event, empty for a reading. process, pid, workload: name and number of the process that the latest
+    occurrence names, and the pod, job, container or service in which it ran; empty or 0 if unknown.
     """
 
     source: str

@@ -31,7 +31,7 @@ def test_finding_has_the_text_of_its_latest_event_and_the_start_of_its_first() -
     )
     [item] = node.round(20, logged("node", Event("a.happened", 15, "third", {"code": 3}))).findings
     assert (item.message, item.since) == ("3, 3 times", BOOTED + 4)
-    assert item.evidence == (Evidence("kmsg", "third", BOOTED + 15, 3),)
+    assert item.evidence == (Evidence("kmsg", "third", BOOTED + 15, 3, meaning="3, 3 times"),)
 
 
 def test_finding_keeps_its_start_while_it_is_active() -> None:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from itertools import groupby
 from typing import NamedTuple
 
 from nodeguard.fleet_api.text.phrases import count_noun, target_text
 from nodeguard.model.finding import Evidence, Finding, Health, Verdict
 from nodeguard.model.hardware import Hardware
 from nodeguard.model.instant import rfc3339
+
+# Seconds within which the driver logs all that follows from one error of an application; ours.
+_FOLLOWS = 10.0
 
 # The work that a node can take, by its health.
 _WORK = {
@@ -85,17 +87,26 @@ def _applications(verdict: Verdict) -> str:
 def application_errors(finding: Finding) -> list[ApplicationError]:
     """Return the errors of applications in a finding, by time; none if it is about something else.
 
-    A process meets several Xids at its end: the first one is its error, and the others follow from it.
+    A process meets several Xids at its end: the first one is its error, and the others follow from it. One
+    that names no process follows from an error shortly before it.
     """
     if not finding.is_application_error:
         return []
-    by_process = sorted(finding.evidence, key=lambda evidence: (evidence.pid, evidence.process, evidence.at))
-    errors = []
-    for pid, group in groupby(by_process, key=lambda evidence: evidence.pid):
-        evidence = list(group)
-        heads = evidence[:1] if pid else evidence
-        errors += [ApplicationError(finding.target, finding.hardware, head) for head in heads]
-    return sorted(errors, key=lambda error: error.evidence.at)
+    errors: list[Evidence] = []
+    for evidence in sorted(finding.evidence, key=lambda evidence: evidence.at):
+        if evidence.pid:
+            follows = any(error.pid == evidence.pid for error in errors)
+        else:
+            follows = any(evidence.at - error.at < _FOLLOWS for error in errors)
+        if not follows:
+            errors.append(evidence)
+    return [ApplicationError(finding.target, finding.hardware, error) for error in errors]
+
+
+def process_text(evidence: Evidence) -> str:
+    """Return the process of an event, with its workload: `python3 (pid 41000), job 12`; empty if unknown."""
+    process = f"{evidence.process or 'process'} (pid {evidence.pid})" if evidence.pid else ""
+    return ", ".join(filter(None, (process, evidence.workload)))
 
 
 def error_text(error: ApplicationError, now: float) -> str:
@@ -107,8 +118,7 @@ def error_text(error: ApplicationError, now: float) -> str:
     day, _, time = rfc3339(evidence.at).rstrip("Z").partition("T")
     is_today = rfc3339(now).startswith(day)
     when = time if is_today else f"{day} {time}"
-    process = f"{evidence.process or 'process'} (pid {evidence.pid})" if evidence.pid else ""
-    who = ", ".join(filter(None, (process, evidence.workload)))
+    who = process_text(evidence)
     meaning = f"{evidence.meaning[:1].lower()}{evidence.meaning[1:]}" or evidence.text
     times = f", {evidence.count} times until then" if evidence.count > 1 else ""
     return f"{when}{f' {who}' if who else ''}: {meaning}{times}"

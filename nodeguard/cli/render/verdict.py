@@ -14,6 +14,7 @@ from nodeguard.cli.render.conclusion import (
     error_text,
     is_healthy,
     no_commands,
+    process_text,
 )
 from nodeguard.cli.render.terminal import StyledLine, StyledText, format_age, format_time
 from nodeguard.cli.scope import NOUNS
@@ -116,6 +117,9 @@ def _finding(finding: Finding, text: VerdictText, commands: Sequence[str]) -> It
         times = f" ({evidence.count} times)" if evidence.count > 1 else ""
         meaning = f" ({text.meanings[evidence.text]})" if evidence.text in text.meanings else ""
         yield _field("evidence", f"{evidence.source}: {_joined(evidence.text)}{meaning}{times}", "dim")
+    processes = filter(None, dict.fromkeys(map(process_text, finding.evidence)))
+    if names := _first(list(processes), "; "):
+        yield _field("process", names)
     yield _field("action", _action(finding))
     for index, command in enumerate(commands):
         yield replace(_field("" if index else "how", command), is_command=True)
@@ -159,7 +163,7 @@ def _informational(verdict: Verdict, now: float) -> Iterator[StyledLine]:
     for remedy, listed in errors.items():
         listed.sort(key=lambda error: error.evidence.at)
         for error in listed[-_SHOWN:]:
-            where = "" if error.target == NODE else f"{target_text(error.target, error.hardware)}, "
+            where = "" if error.target == NODE else f"{_short(error)}, "
             yield _named("application", f"{where}{error_text(error, now)}")
         hidden = len(listed) - _SHOWN
         more = f"{hidden} earlier: see -o json. " if hidden > 0 else ""
@@ -172,6 +176,12 @@ def _informational(verdict: Verdict, now: float) -> Iterator[StyledLine]:
             "info",
             f"{target_text(finding.target, finding.hardware)}: {finding.message}{count} ({finding.title})",
         )
+
+
+def _short(error: ApplicationError) -> str:
+    """Return the GPU of an error by its index, which programs use; by its address if that is not known."""
+    index = error.hardware.index if error.hardware else None
+    return target_text(error.target) if index is None else f"GPU {index}"
 
 
 def _named(name: str, text: str) -> StyledLine:
@@ -207,7 +217,7 @@ def _unreadable(unread: ReadFailure) -> StyledLine:
     return StyledLine((StyledText(f"{'not read':<{_FIELD}}", "warning"),), f"{text}: {unread.reason}")
 
 
-def _first(names: Sequence[str]) -> str:
+def _first(names: Sequence[str], separator: str = ", ") -> str:
     """Return the first few of some names, and the number of the others."""
     rest = len(names) - _SHOWN
-    return ", ".join(names[:_SHOWN]) + (f" and {rest} more" if rest > 0 else "")
+    return separator.join(names[:_SHOWN]) + (f" and {rest} more" if rest > 0 else "")

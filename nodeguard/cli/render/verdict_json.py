@@ -31,8 +31,8 @@ class HealthOutput(StrEnum):
 class EvidenceOutput(Struct, frozen=True):
     """A reading or an event that supports a finding.
 
-    at: RFC 3339, of the latest occurrence. count: number of occurrences. meaning, process, pid, workload: of
-    an event that names a process; empty or 0 for any other.
+    at: RFC 3339, of the latest occurrence. count: number of occurrences. meaning: of an event. process, pid,
+    workload: that the latest occurrence names; empty or 0 if it names none.
     """
 
     source: str

@@ -110,10 +110,17 @@ def test_what_follows_from_the_error_of_a_process_is_left_out() -> None:
     ]
 
 
-def test_errors_without_a_process_are_all_shown() -> None:
-    first, then = evidence(NOON), evidence(NOON + 1, meaning="")
-    errors = application_errors(failed_program(first, then))
+def test_an_error_without_a_process_follows_from_one_shortly_before() -> None:
+    named, first = evidence(NOON, pid=7), evidence(NOON + 4)
+    assert [error.evidence for error in application_errors(failed_program(first, named))] == [named]
+    later = evidence(NOON + 60, meaning="")
+    errors = application_errors(failed_program(first, later))
     assert [error_text(error, NOON) for error in errors] == [
-        "12:00:00: illegal memory access (Xid 31)",
-        "12:00:01: NVRM: Xid",
+        "12:00:04: illegal memory access (Xid 31)",
+        "12:01:00: NVRM: Xid",
     ]
+
+
+def test_two_processes_have_two_errors_at_the_same_time() -> None:
+    errors = application_errors(failed_program(evidence(pid=7), evidence(pid=8)))
+    assert [error.evidence.pid for error in errors] == [7, 8]

@@ -138,6 +138,14 @@ def test_since_when(since: float, ago: str) -> None:
     assert field("since", lost(since=NOW.wall - since))[0].endswith(f", {ago}")
 
 
+def test_the_processes_that_met_a_fault_are_named_once() -> None:
+    evidence = Evidence("kmsg", "NVRM: Xid", NOW.wall, process="python3", pid=7, workload="job 12")
+    unnamed = Evidence("kmsg", "NVRM: Xid again", NOW.wall, pid=8)
+    found = lost(evidence=(evidence, evidence, unnamed, Evidence("nvml", "gone", NOW.wall)))
+    assert field("process", found) == ["python3 (pid 7), job 12; process (pid 8)"]
+    assert field("process", lost()) == []
+
+
 def test_the_action_is_named_once() -> None:
     whole = lost(remedy="Reboot the node; have the GPU replaced if it is lost again.")
     assert field("action", whole) == ["Reboot the node; have the GPU replaced if it is lost again."]
