@@ -133,11 +133,13 @@ class Node:
         self._pid += 1
         began = self._read + (failure.at - self._read) * (1 - self._busy)
         observations = [
-            Observation("nvml", gpu, signals={"gpu.process_owners": f"{index}:{began:.2f}:u{index}:j{index}"})
+            Observation(
+                "nvml", gpu, signals={"gpu.process_owners": f"{index}:{began:.2f}:u{index}:j{index}:p{index}"}
+            )
             for index, gpu in enumerate(GPUS)
             if index != failure.gpu
         ]
-        owner = f"{self._pid}:{failure.at - 60:.2f}:u{failure.user}:job{failure.job}"
+        owner = f"{self._pid}:{failure.at - 60:.2f}:u{failure.user}:job{failure.job}:p{failure.job}"
         event = Event("gpu.xid.line", failure.at, fields={"xid": 13, "pid": self._pid, "owner": owner})
         readings = [
             Reading("nvml", failure.at, tuple(observations)),

@@ -36,17 +36,18 @@ RETRIES = 7
 # Seconds that a series has at least, so that what one cause ends at once is no series.
 _SHORTEST = 3600.0
 
-# A process that was fit for longer work than a failed one of the same job, on another GPU: twice as long, as
-# processes that only end together with the failed one have run for the same time.
-_LONGER = 2.0
+# A program that is fit for longer work than a failed process of it: its other processes, of the same parent,
+# ran on so many other GPUs twice as long. Processes that only end together with the failed one have run for
+# the same time, and in one container different programs may run on a few GPUs.
+_SIBLINGS, _LONGER = 3, 2.0
 
 
 class Death(Struct, frozen=True, array_like=True):
     """A process with an Xid of an application.
 
-    at: seconds since boot. ran: seconds from its start. user, job: opaque keys. again: whether another
-    process of the job met an Xid before, on any GPU. removed: whether its only Xid is 45, which a process
-    that is killed has, too. clean: seconds that the other GPUs had run work by then, see Series.
+    at: seconds since boot. ran: seconds from its start. user, job, parent: opaque keys. again: whether
+    another process of the job met an Xid before, on any GPU. removed: whether its only Xid is 45, which a
+    process that is killed has, too. clean: seconds that the other GPUs had run work by then, see Series.
     """
 
     pid: int
@@ -54,6 +55,7 @@ class Death(Struct, frozen=True, array_like=True):
     ran: float
     user: str
     job: str
+    parent: str
     again: bool
     removed: bool
     clean: float
@@ -63,22 +65,22 @@ class Series(Struct, frozen=True):
     """The deaths of one GPU since the last one of another GPU of the node.
 
     deaths: oldest first. now: seconds since boot. gpus: number of GPUs that ran work. clean: seconds since
-    that last death in which the other GPUs ran work, added up. longest: by job, seconds of its longest run on
-    another GPU.
+    that last death in which the other GPUs ran work, added up. runs: by parent, seconds of the longest run of
+    its processes on each other GPU.
     """
 
     deaths: Sequence[Death]
     now: float
     gpus: int
     clean: float
-    longest: Mapping[str, float]
+    runs: Mapping[str, Sequence[float]]
 
 
-def independent_programs(deaths: Iterable[Death], longest: Mapping[str, float]) -> int:
-    """Return how many deaths can have no common cause but the GPU.
+def independent_programs(deaths: Iterable[Death], runs: Mapping[str, Sequence[float]]) -> int:
+    """Return how many deaths can have no common cause but the GPU. runs: see Series.
 
-    Deaths of one job have one cause, unless the job ran longer on another GPU. Up to RETRIES jobs of one user
-    count as one program. Deaths with only Xid 45 count at most as often as others.
+    Deaths of one job have one cause, unless its program ran longer on _SIBLINGS other GPUs. Up to RETRIES
+    jobs of one user count as one program. Deaths with only Xid 45 count at most as often as others.
     """
     counts = [0, 0]
     for removed in (False, True):
@@ -86,7 +88,8 @@ def independent_programs(deaths: Iterable[Death], longest: Mapping[str, float]) 
         for death in deaths:
             if death.removed != removed:
                 continue
-            if longest.get(death.job, 0.0) >= _LONGER * max(death.ran, 1.0):
+            longer = [run for run in runs.get(death.parent, ()) if run >= _LONGER * max(death.ran, 1.0)]
+            if len(longer) >= _SIBLINGS:
                 counts[removed] += 1
             elif not death.again:
                 jobs_of[death.user].add(death.job)
@@ -116,7 +119,7 @@ def significant_deaths(series: Series) -> Sequence[Death]:
     """
     for first in range(len(series.deaths) - 1, -1, -1):
         deaths = series.deaths[first:]
-        programs = independent_programs(deaths, series.longest)
+        programs = independent_programs(deaths, series.runs)
         lasted = series.now - deaths[0].at
         jobs = len({death.job for death in deaths if not death.again})
         # For jobs of one user, which are one program, half the time for each.

@@ -7,6 +7,7 @@ the meantime is its control. Processes and jobs have opaque keys, see sources.pr
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from math import inf
 from typing import TypeVar
 
 from msgspec import Struct
@@ -43,13 +44,22 @@ Key = TypeVar("Key")
 Value = TypeVar("Value")
 
 
+class Owner(Struct, frozen=True, array_like=True):
+    """A process, as sources.process_owner describes it. started: seconds since boot, inf where not known."""
+
+    started: float = inf
+    user: str = ""
+    job: str = ""
+    parent: str = ""
+
+
 class GpuWork(Struct, frozen=True, array_like=True):
     """The work of one GPU.
 
     part: its component. read_at: time of the latest list of processes. runs: whether it had any. since_death:
     seconds of work since the latest death on any GPU. since_other: the same, since the latest one on a GPU
-    that is not that of the series. owners: latest processes, each with its start, user and job. jobs: time of
-    the latest sight of each job, and seconds of its longest run. All times in seconds since boot.
+    that is not that of the series. owners: latest processes. programs: by parent of their processes the job,
+    the time of the latest sight, and seconds of the longest run. All times in seconds since boot.
     """
 
     part: str = ""
@@ -57,8 +67,8 @@ class GpuWork(Struct, frozen=True, array_like=True):
     runs: bool = False
     since_death: float = 0.0
     since_other: float = 0.0
-    owners: dict[int, tuple[float, str, str]] = {}
-    jobs: dict[str, tuple[float, float]] = {}
+    owners: dict[int, Owner] = {}
+    programs: dict[str, tuple[str, float, float]] = {}
 
 
 class NodeWork(Struct, frozen=True, array_like=True):
@@ -142,15 +152,15 @@ def _with_processes(work: NodeWork, observation: Observation, latest: LatestRead
         if target == work.series_of:
             work = replace(work, deaths=(), processes={})
     owners = dict(filter(None, map(_parsed, text.split())))
-    jobs = dict(before.jobs)
-    for started, _, job in owners.values():
-        longest = jobs.pop(job, (0.0, 0.0))[1]
-        jobs[job] = (now, max(longest, now - started))
+    programs = dict(before.programs)
+    for owner in owners.values():
+        longest = programs.pop(owner.parent, ("", 0.0, 0.0))[2]
+        programs[owner.parent] = (owner.job, now, max(longest, now - owner.started))
     runs = bool(text)
     if runs and before.runs and now - before.read_at <= _GAP:
         began = before.read_at
     else:
-        began = max(min((started for started, _, _ in owners.values()), default=now), before.read_at)
+        began = max(min((owner.started for owner in owners.values()), default=now), before.read_at)
     worked = now if runs else began
     after = GpuWork(
         part or before.part,
@@ -159,18 +169,18 @@ def _with_processes(work: NodeWork, observation: Observation, latest: LatestRead
         before.since_death + max(0.0, worked - max(began, work.death_at)),
         before.since_other + max(0.0, worked - max(began, work.other_at)),
         _newest({**before.owners, **owners}),
-        _newest(jobs),
+        _newest(programs),
     )
     return replace(work, gpus=dict([*work.gpus.items(), (target, after)][-_MAX_GPUS:]))
 
 
-def _parsed(entry: str) -> tuple[int, tuple[float, str, str]] | None:
+def _parsed(entry: str) -> tuple[int, Owner] | None:
     """Return the process of an entry of `gpu.process_owners`; None where its owner is not known."""
     pid, *owner = entry.split(":")
-    if len(owner) != 3:
+    if len(owner) != 4:
         return None
-    started, user, job = owner
-    return int(pid), (float(started), user, job)
+    started, user, job, parent = owner
+    return int(pid), Owner(float(started), user, job, parent)
 
 
 def _without(items: dict[Key, Value], key: Key) -> dict[Key, Value]:
@@ -186,7 +196,8 @@ def _with_death(work: NodeWork, gpu: str, event: Event) -> NodeWork:
     at, pid = event.at, int(event.fields.get("pid", 0))
     removed = event.fields["xid"] == _REMOVED
     logged = _parsed(str(event.fields.get("owner", "")))
-    started, user, job = logged[1] if logged else _owner(work, gpu, pid, at)
+    owner = logged[1] if logged else _listed_owner(work, gpu, pid, at)
+    job = owner.job
     if gpu != work.series_of:
         killed = any(job and death.job == job and at - death.at <= _CLEANUP for death in work.deaths)
         if removed and killed:
@@ -203,7 +214,8 @@ def _with_death(work: NodeWork, gpu: str, event: Event) -> NodeWork:
     if job and (not deaths or at - deaths[-1].at > _TOGETHER):
         clean = sum(row.since_other for target, row in work.gpus.items() if target != gpu)
         is_again = at - work.failed.get(job, -_WINDOW) < _WINDOW
-        death = Death(pid, at, max(0.0, at - started), user, job, is_again, removed, clean)
+        ran = max(0.0, at - owner.started)
+        death = Death(pid, at, ran, owner.user, job, owner.parent, is_again, removed, clean)
         deaths = (*deaths, death)[-_MAX_KEPT:]
     processes = {process: row for process, row in work.processes.items() if row[0] > at - _WINDOW}
     return replace(
@@ -216,10 +228,10 @@ def _with_death(work: NodeWork, gpu: str, event: Event) -> NodeWork:
     )
 
 
-def _owner(work: NodeWork, gpu: str, pid: int, at: float) -> tuple[float, str, str]:
-    """Return start, user and job of a process that NVML has listed, without user and job if it has not."""
-    owner = work.gpus.get(gpu, GpuWork()).owners.get(pid)
-    return owner if owner is not None and owner[0] <= at else (at, "", "")
+def _listed_owner(work: NodeWork, gpu: str, pid: int, at: float) -> Owner:
+    """Return the owner of a process that NVML has listed, without names if it has not."""
+    owner = work.gpus.get(gpu, GpuWork()).owners.get(pid, Owner())
+    return owner if owner.started <= at else Owner()
 
 
 def _with_finding(work: NodeWork, gpus: int, now: float) -> tuple[NodeWork, dict[str, tuple[Event, ...]]]:
@@ -229,20 +241,20 @@ def _with_finding(work: NodeWork, gpus: int, now: float) -> tuple[NodeWork, dict
     """
     gpu = work.series_of
     others = {target: row for target, row in work.gpus.items() if target != gpu}
-    longest: dict[str, float] = {}
+    runs: dict[str, list[float]] = {}
     for row in others.values():
-        for job, (_, run) in row.jobs.items():
-            longest[job] = max(run, longest.get(job, 0.0))
+        for parent, (_, _, longest) in row.programs.items():
+            runs.setdefault(parent, []).append(longest)
     clean = sum(row.since_other for row in others.values())
     used = [row for row in others.values() if row.since_other > 0]
-    deaths = significant_deaths(Series(work.deaths, now, len(used) + 1, clean, longest))
+    deaths = significant_deaths(Series(work.deaths, now, len(used) + 1, clean, runs))
     if deaths:
         began = deaths[0].at
-        jobs = {job for row in used for job, (seen, _) in row.jobs.items() if seen >= began}
+        jobs = {job for row in used for job, seen, _ in row.programs.values() if seen >= began}
         fields: dict[str, Scalar] = {
             "verdict": "suspect",
             "processes": len(deaths),
-            "programs": independent_programs(deaths, longest),
+            "programs": independent_programs(deaths, runs),
             "minutes": round((now - began) / 60),
             "others": len(used),
             "others_ran": len(jobs),
@@ -256,7 +268,7 @@ def _with_finding(work: NodeWork, gpus: int, now: float) -> tuple[NodeWork, dict
     # Where NVML does not list the processes that died either, an empty list does not mean idle.
     row = work.gpus.get(gpu, GpuWork())
     is_idle = not any(other.runs or other.since_other for other in others.values()) and bool(
-        row.runs or row.jobs
+        row.runs or row.programs
     )
     if count < _PROCESSES or gpus < 2 or is_idle:
         return work, {}

@@ -36,11 +36,15 @@ _KERNEL_THREAD = 0x00200000
 
 
 class ProcessOwner(Struct, frozen=True):
-    """A process. started: seconds since boot. user, job: opaque keys, equal for equal owners in one boot."""
+    """A process. started: seconds since boot. user, job, parent: opaque keys, equal for equal in one boot.
+
+    parent: the process of the job that started it. Processes with one parent can be the workers of a program.
+    """
 
     started: float
     user: str
     job: str
+    parent: str
 
 
 def read_owner(machine: Machine, pid: int) -> ProcessOwner | None:
@@ -51,13 +55,14 @@ def read_owner(machine: Machine, pid: int) -> ProcessOwner | None:
     status, cgroup, stat = (text if isinstance(text, str) else "" for text in texts)
     user, job = real_user(status), job_path(cgroup)
     try:
-        started = parse_stat(stat).start / _TICKS
+        process = parse_stat(stat)
     except ValueError:
         return None
     if not (user and job):
         return None
     salt = machine.now().boot_id.encode()[:64]
-    return ProcessOwner(started, opaque_key(user, salt), opaque_key(job, salt))
+    keys = (opaque_key(text, salt) for text in (user, job, f"{process.parent} {job}"))
+    return ProcessOwner(process.start / _TICKS, *keys)
 
 
 class LoggedProcesses:
@@ -94,7 +99,7 @@ class GpuProcesses:
         self._owners: dict[str, dict[int, ProcessOwner | None]] = {}
 
     def describe(self, machine: Machine, gpu: str, calls: Mapping[str, Any]) -> str | None:
-        """Return `PID:STARTED:USER:JOB` of each process of a GPU, `PID` for one with an unknown owner.
+        """Return `PID:STARTED:USER:JOB:PARENT` of each process of a GPU, `PID` for an unknown owner.
 
         calls: results of NVML of the GPU. None if they list no processes.
         """
@@ -115,7 +120,9 @@ _CALLS = ("nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetComputeRunnin
 
 
 def _entry(pid: int, owner: ProcessOwner | None) -> str:
-    return str(pid) if owner is None else f"{pid}:{owner.started:.2f}:{owner.user}:{owner.job}"
+    if owner is None:
+        return str(pid)
+    return f"{pid}:{owner.started:.2f}:{owner.user}:{owner.job}:{owner.parent}"
 
 
 def _has_host_numbers(machine: Machine) -> bool:

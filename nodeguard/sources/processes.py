@@ -26,12 +26,13 @@ _NORMAL_STATES = frozenset("RSITtP")
 
 
 class ProcessStat(Struct, frozen=True):
-    """A process from /proc/PID/stat. start: clock ticks from boot to its start."""
+    """A process from /proc/PID/stat. start: clock ticks from boot to its start. parent: pid of its parent."""
 
     pid: int
     comm: str
     state: str
     start: int
+    parent: int
 
 
 @source
@@ -101,7 +102,7 @@ def parse_stat(text: str) -> ProcessStat:
     fields = tail.split()
     if len(fields) < 20:
         raise ValueError(text)
-    return ProcessStat(parse_count(pid), comm, fields[0], parse_count(fields[19]))
+    return ProcessStat(parse_count(pid), comm, fields[0], parse_count(fields[19]), parse_count(fields[1]))
 
 
 def _stuck(machine: Machine) -> tuple[list[ProcessStat], str]:

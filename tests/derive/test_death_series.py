@@ -27,14 +27,15 @@ def death(
     """Return a death of a user and job of its own, ten minutes after the one before."""
     at = DAY + number * 600.0
     return Death(
-        number, at, ran, user or f"u{number}", job or f"j{number}", again, removed, clean=7 * (at - DAY)
-    )
+        number, at, ran, user or f"u{number}", job or f"j{number}", f"p{job or number}", again, removed,
+        clean=7 * (at - DAY),
+    )  # fmt: skip
 
 
-def series(deaths: Iterable[Death], *, clean: float = 14 * DAY, **longest: float) -> Series:
+def series(deaths: Iterable[Death], *, clean: float = 14 * DAY) -> Series:
     """Return a series that ends now. clean: seconds of work of the seven other GPUs, all in its time."""
     row = tuple(deaths)
-    return Series(row, row[-1].at, 8, clean, longest)
+    return Series(row, row[-1].at, 8, clean, {})
 
 
 def test_programs_of_several_users_are_significant_beside_days_of_clean_work() -> None:
@@ -64,10 +65,11 @@ def test_job_counts_once_however_often_it_is_started_again() -> None:
     )
 
 
-def test_job_that_ran_longer_on_another_gpu_counts_each_time() -> None:
+def test_program_that_ran_longer_on_three_other_gpus_counts_each_time() -> None:
     deaths = [death(0, job="j"), *(death(n, job="j", again=True) for n in range(1, 4))]
-    assert independent_programs(deaths, {"j": 600.0}) == 4
-    assert independent_programs(deaths, {"j": 400.0}) == 1
+    assert independent_programs(deaths, {"pj": [600.0] * 3}) == 4
+    assert independent_programs(deaths, {"pj": [600.0, 600.0, 400.0]}) == 1
+    assert independent_programs(deaths, {"another": [600.0] * 7}) == 1
 
 
 @pytest.mark.parametrize(("jobs", "programs"), [(1, 1), (7, 1), (8, 2), (15, 3)])

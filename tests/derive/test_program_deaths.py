@@ -19,7 +19,9 @@ BAD = 4
 class Node:
     """A node with a job on each GPU for days, except on the bad one."""
 
-    def __init__(self, *, idle: bool = False, listed: bool = True, gpus: int = 8) -> None:
+    def __init__(self, *, idle: bool = False, listed: bool = True, gpus: int = 8, workers: str = "") -> None:
+        """Start it. workers: USER:JOB:PARENT of the processes on all GPUs."""
+        self._workers = workers
         self.work = NodeWork()
         self.now = START
         self.verdicts: list[str] = []
@@ -28,11 +30,15 @@ class Node:
         self._idle, self._listed, self._gpus = idle, listed, GPUS[:gpus]
         self.see()
 
+    def _own(self, index: int) -> str:
+        owner = self._workers or f"user{index}:job{index}:parent{index}"
+        return f"{index}:{START - 8 * DAY:.2f}:{owner}"
+
     def see(self, *, extra: str = "") -> None:
         """Read the processes of all GPUs. extra: entries of the bad GPU."""
         rows = []
         for index, gpu in enumerate(self._gpus):
-            own = "" if self._idle else f"{index}:{START - 8 * DAY:.2f}:user{index}:job{index}"
+            own = "" if self._idle else self._own(index)
             signals = {"gpu.process_owners": extra if index == BAD else own} if self._listed else {}
             rows.append(
                 Observation("nvml", gpu, signals={"gpu.answers": True, **signals}, component=self.parts[gpu])
@@ -53,12 +59,13 @@ class Node:
         self, pid: int, *, gpu: int = BAD, owner: str = "", code: int = 13, after: float = 10 * MINUTE,
         xids: dict[str, tuple[XidRecord, ...]] | None = None,
     ) -> None:  # fmt: skip
-        """Let a process die. owner: USER:JOB."""
+        """Let a process die. owner: USER:JOB or USER:JOB:PARENT."""
         self.now += after
         self.see()
         fields: dict[str, str | int | float | bool] = {"xid": code, "pid": pid, "rest": ""}
         if owner:
-            fields["owner"] = f"{pid}:{self.now - 300:.2f}:{owner}"
+            user, job, parent = (*owner.split(":"), f"of-{owner}".replace(":", "-"))[:3]
+            fields["owner"] = f"{pid}:{self.now - 300:.2f}:{user}:{job}:{parent}"
         event = Event("gpu.xid.line", self.now, fields=fields)
         self.read(Reading("kmsg", self.now, (Observation("kmsg", GPUS[gpu], events=(event,)),)), xids=xids)
 
@@ -129,7 +136,7 @@ def test_what_programs_do_by_themselves_is_no_finding(happens: Callable[[Node], 
 def test_idle_neighbours_are_no_control() -> None:
     node = Node(idle=True)
     for pid in range(100, 120):
-        node.see(extra=f"{pid}:{node.now:.2f}:u{pid}:j{pid}")
+        node.see(extra=f"{pid}:{node.now:.2f}:u{pid}:j{pid}:p{pid}")
         node.die(pid, owner=f"u{pid}:j{pid}")
     assert node.verdicts == []
 
@@ -152,7 +159,7 @@ def test_log_of_a_machine_with_one_gpu_has_no_control() -> None:
 def test_owner_that_nvml_listed_before_is_used() -> None:
     node = Node()
     for pid in range(100, 102):
-        node.see(extra=f"{pid}:{node.now:.2f}:u{pid}:j{pid}")
+        node.see(extra=f"{pid}:{node.now:.2f}:u{pid}:j{pid}:p{pid}")
         node.die(pid)
     assert node.verdicts == ["suspect"]
 
@@ -163,6 +170,20 @@ def test_process_of_the_same_job_that_is_killed_on_another_gpu_does_not_end_the_
         node.die(pid, owner=f"u{pid}:j{pid}")
         node.die(pid + 100, gpu=5, owner=f"u{pid}:j{pid}", code=45, after=5.0)
     assert node.verdicts == ["suspect"]
+
+
+def test_worker_that_dies_again_and_again_while_its_siblings_run_is_suspect() -> None:
+    node = Node(workers="u:j:supervisor")
+    for pid in range(100, 103):
+        node.die(pid, owner="u:j:supervisor", after=20 * MINUTE)
+    assert node.verdicts == ["suspect"]
+
+
+def test_program_that_is_tried_beside_others_in_one_container_is_no_finding() -> None:
+    node = Node(workers="u:j:launcher")
+    for pid in range(100, 110):
+        node.die(pid, owner="u:j:shell")
+    assert node.verdicts == []
 
 
 def test_death_on_another_gpu_ends_the_series() -> None:
@@ -212,4 +233,4 @@ def test_state_is_bounded() -> None:
         node.die(pid, owner=f"u:j{pid}", after=61.0)
     work = node.work
     assert max(len(work.deaths), len(work.processes), len(work.failed)) <= 64
-    assert all(len(row.owners) <= 64 and len(row.jobs) <= 64 for row in work.gpus.values())
+    assert all(len(row.owners) <= 64 and len(row.programs) <= 64 for row in work.gpus.values())

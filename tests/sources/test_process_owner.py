@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from nodeguard.bundle.anonymise import Anonymiser
 from nodeguard.bundle.recording import Recording
 from nodeguard.bundle.writer import BundleWriter
 from nodeguard.model.observation import Event
@@ -130,11 +131,13 @@ def test_gpu_without_a_list_has_no_signal(result: Any) -> None:
     assert "gpu.process_owners" not in observation.signals
 
 
-def test_recording_has_no_names_and_gives_the_same_owners(tmp_path: Path) -> None:
+@pytest.mark.parametrize("anonymise", [False, True])
+def test_recording_has_no_names_and_gives_the_same_owners(tmp_path: Path, *, anonymise: bool) -> None:
     device = {**hopper(), "nvmlDeviceGetComputeRunningProcesses_v3": [{"pid": 7}, {"pid": 8}, {"pid": 9}]}
     files = {"/proc/2/stat": KTHREADD, **process(7), **process(8), **process(9, uid=1001, cgroup=SLURM)}
     node = Node(files, nvml={"system": {}, "devices": [device]}, records=(line(XID.format(pid=7), at=950.0),))
-    with BundleWriter(str(tmp_path / "b"), MANIFEST, node.link) as writer:
+    anonymiser = Anonymiser(MANIFEST.hostname) if anonymise else None
+    with BundleWriter(str(tmp_path / "b"), MANIFEST, node.link, anonymiser=anonymiser) as writer:
         recorded = RecordingMachine(node, writer)
         for source in (NvmlSource(), KmsgSource(PATTERNS)):
             list(source.read(recorded))

@@ -119,7 +119,7 @@ def test_invalid_process_status_makes_the_count_unread() -> None:
 
 @given(st.integers(1, 2**22), st.text(max_size=16), st.sampled_from("RSDZTtXxKWPI"), st.integers(0, 2**63))
 def test_any_name_can_be_read(pid: int, comm: str, state: str, start: int) -> None:
-    assert parse_stat(stat(pid, comm, state, start)) == ProcessStat(pid, comm, state, start)
+    assert parse_stat(stat(pid, comm, state, start)) == ProcessStat(pid, comm, state, start, 1)
 
 
 @given(st.text())
