@@ -16,10 +16,6 @@ from nodeguard.model.catalogue import Catalogue, Xid
 from nodeguard.model.observation import Event, Reading
 from nodeguard.model.signal import Scalar
 
-# Lines of one Xid that the kernel joined; a later one of them names the process.
-_LATER_LINE = re.compile(
-    r"NVRM: Xid \([^)]{1,60}\): \d{1,4}, pid='?(?P<pid>\d+)'?(?:, name=(?P<process>.*?)(?:, |$))?"
-)
 _PREFIX = re.compile(r"(?:pid='?<?(?P<pid>[\w-]+)>?'?(?:, |$))?(?:name=(?P<process>.*?)(?:, |$))?")
 _PARENT = re.compile(r"caused by previous Xid (\d+)")
 _CONTAINED = re.compile(r"RST: (Yes|No), D-RST: (Yes|No)")
@@ -122,8 +118,7 @@ def _named_cause(code: int, message: str) -> int:
 
 def _process(event: Event) -> dict[str, Scalar]:
     """Return the number and the name of the process that a line names; empty if it names none."""
-    rest = str(event.fields.get("rest", ""))
-    match = _PREFIX.match(rest) if rest.startswith("pid=") else _LATER_LINE.search(rest)
+    match = _PREFIX.match(str(event.fields.get("rest", "")))
     if match is None or not (match["pid"] or "").isdecimal():
         return {}
     name = match["process"] or ""

@@ -71,8 +71,7 @@ def test_text_time_and_count_of_a_line_stay() -> None:
         ("pid=7, name=<unknown>, Ch 1", (7, "")),
         ("pid='<unknown>', name=<unknown>, Ch 00000008", None),
         ("Ch 00000008", None),
-        ("Warp ExceptionNVRM: Xid (PCI:0000:00:06): 13, pid=1086, name=a, Graphics", (1086, "a")),
-        ("pid='<unknown>', name=x NVRM: Xid (PCI:0000:00:06): 13, pid=1, name=y, z", None),
+        ("pid='<unknown>', name=x, pid=1, name=y, z", None),
         ("", None),
     ],
 )

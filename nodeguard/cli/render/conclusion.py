@@ -79,9 +79,10 @@ def _applications(verdict: Verdict) -> str:
     count = sum(error.evidence.count for error in errors)
     if not count:
         return ""
+    # The driver logs one error in one to three lines.
     logged = all(error.evidence.source == "kmsg" for error in errors)
-    text = f"{count_noun(count, 'application error')} {'is' if count == 1 else 'are'}"
-    return f" {text} in the kernel log." if logged else f" {text} known."
+    text = f"{count_noun(count, 'line' if logged else 'event')} of application errors"
+    return f" {text} {'is' if count == 1 else 'are'} {'in the kernel log' if logged else 'known'}."
 
 
 def application_errors(finding: Finding) -> list[ApplicationError]:
@@ -120,7 +121,7 @@ def error_text(error: ApplicationError, now: float) -> str:
     when = time if is_today else f"{day} {time}"
     who = process_text(evidence)
     meaning = f"{evidence.meaning[:1].lower()}{evidence.meaning[1:]}" or evidence.text
-    times = f", {evidence.count} times until then" if evidence.count > 1 else ""
+    times = f", the last of {evidence.count}" if evidence.count > 1 else ""
     return f"{when}{f' {who}' if who else ''}: {meaning}{times}"
 
 

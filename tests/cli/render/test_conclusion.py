@@ -45,17 +45,17 @@ PROGRAMS = failed_program(evidence(pid=1, count=3), evidence(pid=2))
         (
             verdict(informational=(PROGRAMS,)),
             (),
-            "n is healthy. 4 application errors are in the kernel log.",
+            "n is healthy. 4 lines of application errors are in the kernel log.",
         ),
         (
             verdict(informational=(failed_program(evidence(pid=1)),)),
             (),
-            "n is healthy. 1 application error is in the kernel log.",
+            "n is healthy. 1 line of application errors is in the kernel log.",
         ),
         (
             verdict(informational=(failed_program(Evidence("nvml", "Xid 31", NOON)),)),
             (),
-            "n is healthy. 1 application error is known.",
+            "n is healthy. 1 event of application errors is known.",
         ),
         (verdict(informational=(finding(health=Health.OK, action=Action.NONE),)), (), "n is healthy."),
         (verdict(), ("gpu-xid", "nvlink"), "n passed the checks of gpu-xid, nvlink."),
@@ -97,7 +97,7 @@ def test_an_application_error_has_its_time_process_and_meaning() -> None:
 def test_an_application_error_names_its_pod_and_its_count() -> None:
     killed = evidence(process="train", pid=7, workload="pod 1f", meaning="killed", count=12)
     [error] = application_errors(failed_program(killed))
-    assert error_text(error, NOON) == "12:00:00 train (pid 7), pod 1f: killed, 12 times until then"
+    assert error_text(error, NOON) == "12:00:00 train (pid 7), pod 1f: killed, the last of 12"
 
 
 def test_what_follows_from_the_error_of_a_process_is_left_out() -> None:
