@@ -21,8 +21,17 @@ pytestmark = pytest.mark.slow
 _PODS = "/api/v1/namespaces/default/pods"
 
 # Runs in the container of the agent, and exceeds its limit. The kernel then kills the process with the highest score.
+# The pod is in the PID namespace of the node: the agent is the first process of its cgroup, and process 1 is not its.
 HOG = """
-with open("/proc/1/oom_score_adj", "w") as score:
+import glob
+own = open("/proc/self/cgroup").read()
+def of_container(path):
+    try:
+        return open(path).read() == own
+    except OSError:
+        return False
+pids = [int(path.split("/")[2]) for path in glob.glob("/proc/[0-9]*/cgroup") if of_container(path)]
+with open(f"/proc/{min(pids)}/oom_score_adj", "w") as score:
     score.write("1000")
 taken = []
 while True:
