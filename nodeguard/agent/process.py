@@ -13,18 +13,30 @@ from typing import Any
 
 logger = logging.getLogger(__name__)
 
-_M_ARENA_MAX = -8  # malloc.h of glibc
+# Parameters of mallopt in malloc.h of glibc, and glibc's own initial threshold in bytes.
+_M_ARENA_MAX = -8
+_M_MMAP_THRESHOLD = -3
+_THRESHOLD = 128 << 10
 
 
-def use_one_malloc_arena() -> None:
-    """Have all threads share one arena of glibc's malloc. Call this before the first thread starts.
+def limit_malloc() -> None:
+    """Have glibc's malloc keep little free memory. Call this before the first thread starts.
 
     By default each thread has an arena of its own, up to eight a core, and the memory that a short-lived
-    thread of a source leaves there is hardly reused. It does nothing with another C library.
+    thread of a source leaves there is hardly reused. Long blocks get their own mapping only until the first
+    one is freed. It does nothing with another C library.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         mallopt(_M_ARENA_MAX, 1)
+        mallopt(_M_MMAP_THRESHOLD, _THRESHOLD)
+
+
+def release_free_memory() -> None:
+    """Return the free memory of glibc's malloc to the kernel: the start needs more than the time after it."""
+    malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if malloc_trim is not None:
+        malloc_trim(0)
 
 
 def notify_systemd(state: str) -> None:

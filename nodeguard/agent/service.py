@@ -15,7 +15,7 @@ from nodeguard.agent.control import AgentStatus, InstructionOutcome
 from nodeguard.agent.http import PageSource, agent_pages, serve_http
 from nodeguard.agent.injector import ActiveInjections
 from nodeguard.agent.instructions import detached_targets
-from nodeguard.agent.process import notify_systemd, watchdog_interval
+from nodeguard.agent.process import notify_systemd, release_free_memory, watchdog_interval
 from nodeguard.agent.reporting.endpoint_pool import EndpointPool
 from nodeguard.agent.reporting.reporter import Reporter
 from nodeguard.agent.state import AgentState
@@ -191,10 +191,14 @@ class Service:
 
 
 async def _notify_systemd(agent: Agent) -> None:
-    """Report readiness after the first evaluation, then feed the watchdog while the loop runs."""
+    """Report readiness after the first evaluation, then feed the watchdog while the loop runs.
+
+    The first evaluation is also the end of the start, after which memory is free.
+    """
     while agent.verdict is None:
         await asyncio.sleep(0.1)
     notify_systemd("READY=1")
+    release_free_memory()
     while interval := watchdog_interval():
         notify_systemd("WATCHDOG=1")
         await asyncio.sleep(interval)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from nodeguard.agent.app import run_agent
 from nodeguard.agent.check_reload import LoadedChecks
 from nodeguard.agent.options import OptionsError
-from nodeguard.agent.process import use_one_malloc_arena
+from nodeguard.agent.process import limit_malloc
 from nodeguard.cli.agent_options import parse_options
 from nodeguard.cli.check_catalogue import load_catalogue
 from nodeguard.cli.commands.check import exit_code
@@ -22,7 +22,7 @@ GROUP = "Node"
 
 def run(arguments: Sequence[str]) -> int:
     """Run the agent and return the exit code. Raises UsageError."""
-    use_one_malloc_arena()
+    limit_malloc()
     return asyncio.run(_run(arguments))
 
 

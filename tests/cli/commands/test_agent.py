@@ -296,12 +296,12 @@ def test_an_early_sighup_does_not_end_the_agent(after: float) -> None:
     code = (
         "import os, signal, sys, threading\n"
         "from nodeguard.cli.commands import agent\n"
-        "use_one_malloc_arena = agent.use_one_malloc_arena\n"
+        "limit_malloc = agent.limit_malloc\n"
         "def hang_up():\n"
         "    os.kill(os.getpid(), signal.SIGHUP)\n"
         "    threading.Timer(float(sys.argv[1]), os.kill, (os.getpid(), signal.SIGHUP)).start()\n"
-        "    use_one_malloc_arena()\n"
-        "agent.use_one_malloc_arena = hang_up\n"
+        "    limit_malloc()\n"
+        "agent.limit_malloc = hang_up\n"
         "from nodeguard.cli.main import main\n"
         "sys.exit(main(sys.argv[2:]))"
     )
