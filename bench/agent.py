@@ -159,10 +159,15 @@ def node() -> Iterator[Path]:
 def agent(root: Path) -> Measured:
     """Start the agent on such a root."""
     listen = free_address()
+    command = agent_command(root, listen)
+    return Measured("nodeguard agent", command, f"http://{listen}/metrics", str(root / LIBRARIES))
+
+
+def agent_command(root: Path, listen: str) -> list[str]:
+    """Return the command of an agent that reads such a root."""
     settings = {"--root": root, "--state": root.parent / "state", "--socket": root.parent / "socket"}
     options = [str(argument) for pair in settings.items() for argument in pair]
-    command = [sys.executable, "-m", "nodeguard.cli.main", "agent", "--listen", listen, *options]
-    return Measured("nodeguard agent", command, f"http://{listen}/metrics", str(root / LIBRARIES))
+    return [sys.executable, "-m", "nodeguard.cli.main", "agent", "--listen", listen, *options]
 
 
 def exporter() -> list[Measured]:
@@ -220,4 +225,5 @@ def free_address() -> str:
         return f"127.0.0.1:{probe.getsockname()[1]}"
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -2,7 +2,8 @@
 
 The reference is the encoding of the same readings as JSON with msgspec, which visits each value once. Reading
 is not included; derivation is, and has a figure of its own. First: without state. Steady: temperatures, load
-and traffic of a working node have changed. Storm: every counter has changed.
+and traffic of a working node have changed. Storm: every counter has changed. Line: one line of the kernel log
+on a node with 24 findings, derived and judged with the results of earlier rounds, and without.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import TypeVar
@@ -19,6 +21,7 @@ from msgspec.structs import replace
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
+from bench.kernel_log import ACTIVE_GPUS, ACTIVE_XIDS, BEGIN
 from fixtures.bundles import bundle_path
 from nodeguard.bundle.recording import Recording
 from nodeguard.cli.check_catalogue import load_catalogue
@@ -28,7 +31,9 @@ from nodeguard.judge.judge import JudgeSettings, judge
 from nodeguard.judge.rules import compile_rules
 from nodeguard.judge.state import JudgeState
 from nodeguard.model.instant import Instant
-from nodeguard.model.observation import Observation, Reading
+from nodeguard.model.observation import Event, Observation, Reading
+from nodeguard.model.target import target_kind
+from nodeguard.pipeline.pipeline import Pipeline
 from nodeguard.pipeline.reader import read_source
 from nodeguard.sources.machines.replay import ReplayMachine
 from nodeguard.sources.registry import all_sources
@@ -95,6 +100,41 @@ def main() -> None:
             f"{name:<30}{judging * 1000:7.2f} ms   {judging / reference:5.1f} times the reference"
             f"   (deriving {deriving * 1000:.2f} ms)"
         )
+    line_rounds(readings, instant, reference)
+
+
+def line_rounds(readings: list[Reading], instant: Instant, reference: float) -> None:
+    """Print the durations of an evaluation after one line, with 24 findings on other GPUs."""
+    catalogue, signals = load_catalogue()
+    targets = {observation.target for reading in readings for observation in reading.observations}
+    gpus = sorted(target for target in targets if target_kind(target) == "gpu")
+    faults = [(gpu, xid) for gpu in gpus[:ACTIVE_GPUS] for xid in ACTIVE_XIDS]
+    for name, is_incremental in (("line, incremental", True), ("line, everything", False)):
+        pipeline = Pipeline(catalogue, signals, PlatformHints())
+        pipeline.evaluate(readings, instant)
+        took = []
+        for step in range(1, ROUNDS + 1):
+            now = replace(instant, mono=instant.mono + step, wall=instant.wall + step)
+            lines = faults if step == 1 else [(gpus[-1], BEGIN)]
+            if not is_incremental:
+                pipeline.adopt(catalogue, signals)  # forgets earlier results
+            verdict, seconds = timed(partial(pipeline.evaluate, [logged(lines, now.mono)], now))
+            took.append(seconds)
+        duration = median(took[2:])
+        findings = len(verdict.findings)
+        print(
+            f"{name:<30}{duration * 1000:7.2f} ms   {duration / reference:5.1f} times the reference"
+            f"   ({findings} findings)"
+        )
+
+
+def logged(lines: list[tuple[str, int]], at: float) -> Reading:
+    """Return a reading of the kernel log with Xids, each on a GPU."""
+    events = (
+        (gpu, Event("gpu.xid.line", at, f"Xid {xid}", {"xid": xid, "rest": "pid=1, name=train"}))
+        for gpu, xid in lines
+    )
+    return Reading("kmsg", at, tuple(Observation("kmsg", gpu, events=(event,)) for gpu, event in events))
 
 
 def moved(readings: Iterable[Reading], moving: frozenset[str], step: int, at: float) -> list[Reading]:
@@ -124,4 +164,5 @@ def timed(call: Callable[[], T]) -> tuple[T, float]:
     return result, time.perf_counter() - began
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -1,15 +1,18 @@
-"""From a line in the kernel log to a finding on /metrics, and what a flood of lines does to the agent.
+"""From a line in the kernel log to a finding on /metrics, and the cost of many lines.
 
 `python bench/kernel_log.py [TRIALS] [SECONDS]`. The agent is a process of its own, on a bundle with a kmsg
-that grows. Beside each figure: a GET of /healthz over the same loopback, in the same run. The faults of the
-flood are counted in the state of the agent at its end, which shows missed and doubled faults.
+that grows. First: one line at a time, without and with 24 active findings, beside a GET of /healthz over the
+same loopback. Then 10,000 lines, beside the same lines without faults. Last: a flood. Its faults are counted
+in the state of the agent at its end, which shows missed and doubled faults.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import multiprocessing
 import os
+import re
 import select
 import shutil
 import signal
@@ -31,12 +34,19 @@ from nodeguard.agent.state import decode_state
 
 BUNDLE = bundle_path("healthy-dgx-h100")
 UPTIME = 1_000_000
-LOADED = "{};NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  570.124.06  Release Build\n"
 
 # Lines in a second of the flood, one in a hundred a fault: Xids of the GPUs themselves and of applications.
 RATE, SHARE = 10_000, 100
 XIDS = (13, 31, 43, 45, 62, 63, 64, 79, 94, 119)
 BATCH = 0.01
+
+# Xids with a finding of their own on each of the first six GPUs: 24 findings. One Xid begins a finding and
+# another one ends it.
+ACTIVE_XIDS, ACTIVE_GPUS = (48, 64, 110, 119), 6
+BEGIN, END = 163, 162
+
+# Lines of one batch and batches, with one fault in each batch or without; seconds between two batches.
+LINES, BATCHES, PAUSE = 100, 100, 0.05
 
 # Seconds after which a missing finding is an error.
 PATIENCE = 10.0
@@ -46,8 +56,13 @@ def main() -> None:
     """Print the figures."""
     trials = int(sys.argv[1]) if len(sys.argv) > 1 else 200
     seconds = float(sys.argv[2]) if len(sys.argv) > 2 else 10.0
-    with bundle() as directory:
-        delays(directory, trials)
+    print(f"load of the machine in the last minute: {os.getloadavg()[0]:.2f}")
+    for gpus_with_findings in (0, ACTIVE_GPUS):
+        with bundle() as directory:
+            delays(directory, trials, gpus_with_findings)
+    for has_faults in (False, True):
+        with bundle() as directory:
+            many_lines(directory, has_faults=has_faults)
     with bundle() as directory:
         flood(directory, seconds)
 
@@ -65,8 +80,8 @@ def gpus(directory: Path) -> list[str]:
     return [name.rpartition(".")[0] or name for name in names]
 
 
-def delays(directory: Path, trials: int) -> None:
-    """Measure the time from a line to a finding in the metrics. A driver load clears each finding."""
+def delays(directory: Path, trials: int, gpus_with_findings: int) -> None:
+    """Measure the time from a line to a finding in the metrics, with findings on the first GPUs."""
     listen, addresses = free_address(), gpus(directory)
     command = ["-m", "nodeguard.cli.main", "agent", "--from", str(directory), "--listen", listen]
     took, bare = [], []
@@ -74,17 +89,26 @@ def delays(directory: Path, trials: int) -> None:
         try:
             began = wait_for(listen)
             with (directory / "kmsg").open("a") as log:
-                for trial in range(trials):
-                    address, after = addresses[trial % len(addresses)], time.monotonic() - began
-                    wrong = fault(trial * 2, address, 62, after)
-                    loaded = LOADED.format(line(4, trial * 2 + 1, after + 0.001))
-                    took.append(until(agent, listen, log, wrong, "finding raised", 1))
-                    until(agent, listen, log, loaded, "finding resolved", 0)
+                numbers = itertools.count()
+
+                def change(address: str, xid: int, message: str, findings: int) -> float:
+                    record = fault(next(numbers), address, xid, time.monotonic() - began)
+                    return until(agent, listen, log, record, message, findings)
+
+                active = 0
+                for address in addresses[:gpus_with_findings]:
+                    for xid in ACTIVE_XIDS:
+                        active += 1
+                        change(address, xid, "finding raised", active)
+                for _ in range(trials):
+                    took.append(change(addresses[-1], BEGIN, "finding raised", active + 1))
+                    change(addresses[-1], END, "finding resolved", active)
                     bare.append(timed(listen))
                     time.sleep(0.02)
         finally:
             agent.kill()
-    print(row("line to finding", took), f"  GET /healthz {row('', bare).strip()}, {trials} lines")
+    name = f"line, {active} findings"
+    print(row(name, took), f"  GET /healthz {row('', bare).strip()}, {trials} lines")
 
 
 def until(
@@ -101,11 +125,43 @@ def until(
     log.flush()
     while select.select([agent.stderr], [], [], PATIENCE)[0]:
         if json.loads(agent.stderr.readline())["msg"] == message:
-            shown = get(listen, "/metrics").count(b"\nnodeguard_finding{")
+            shown = findings_in(get(listen, "/metrics"))
             took = time.perf_counter() - began
             if shown == findings:
                 return took
     raise SystemExit(f"not {findings} findings {PATIENCE:g} s after {record}")
+
+
+def findings_in(metrics: bytes) -> int:
+    """Return the number of findings in the metrics, with those without a series of their own."""
+    omitted = re.search(rb"\nnodeguard_findings_omitted (\d+)", metrics)
+    return metrics.count(b"\nnodeguard_finding{") + (int(omitted[1]) if omitted else 0)
+
+
+def many_lines(directory: Path, *, has_faults: bool) -> None:
+    """Measure the CPU time for lines in batches, each with one fault or without, evaluated one by one."""
+    listen = free_address()
+    command = ["-m", "nodeguard.cli.main", "agent", "--from", str(directory), "--listen", listen]
+    wrong = iter(faults(gpus(directory), BATCHES))
+    with subprocess.Popen([sys.executable, *command], stderr=subprocess.DEVNULL) as agent:
+        try:
+            wait_for(listen)
+            time.sleep(1.0)
+            before = cpu(agent.pid)
+            with (directory / "kmsg").open("a") as log:
+                for batch in range(BATCHES):
+                    lines = [noise(batch * LINES + number) for number in range(LINES)]
+                    if has_faults:
+                        lines[0] = fault(batch * LINES, *next(wrong))
+                    log.write("".join(lines))
+                    log.flush()
+                    time.sleep(PAUSE)
+            time.sleep(1.0)
+            took = cpu(agent.pid) - before
+        finally:
+            agent.kill()
+    name = f"{BATCHES * LINES:,} lines, {BATCHES if has_faults else 0} faults"
+    print(f"{name:<28}{took:6.2f} s of CPU in {BATCHES * PAUSE:g} s")
 
 
 def flood(directory: Path, seconds: float) -> None:
@@ -155,9 +211,7 @@ def write(path: Path, addresses: list[str], seconds: float) -> None:
                 if number % SHARE == 0:
                     lines.append(fault(number, *next(wrong)))
                 else:
-                    lines.append(
-                        f"6,{10_000 + number},{UPTIME}000000,-;IN=eth0 OUT= SRC=10.0.0.1 LEN={number}\n"
-                    )
+                    lines.append(noise(number))
             log.write("".join(lines))
             log.flush()
 
@@ -170,6 +224,11 @@ def faults(addresses: list[str], count: int) -> list[tuple[str, int]]:
 def fault(number: int, address: str, xid: int, after: float = 0.0) -> str:
     """Return a line of the driver."""
     return f"{line(3, number, after)};NVRM: Xid (PCI:{address}): {xid}, pid=1234, name=train, text.\n"
+
+
+def noise(number: int) -> str:
+    """Return a line of the kernel that means nothing."""
+    return f"6,{10_000 + number},{UPTIME}000000,-;IN=eth0 OUT= SRC=10.0.0.1 LEN={number}\n"
 
 
 def line(level: int, number: int, after: float = 0.0) -> str:
