@@ -135,6 +135,7 @@ class _Decoder:
         link_errors: LinkErrorCounter,
     ) -> None:
         self._catalogue, self._driver, self._near = catalogue, driver, near
+        self._ended = xid.ended_codes(catalogue)
         self.link_errors = link_errors
 
     def decode(self, observation: Observation) -> Observation:
@@ -164,7 +165,7 @@ class _Decoder:
             yield self.link_errors.add(target, decoded)
             if decoded.signal == "gpu.xid.recovery" and decoded.fields["verdict"] == "ignored":
                 yield Event("gpu.recovery_none", event.at)
-            for code in xid.ended_codes(event, self._catalogue):
+            for code in self._ended.get(int(event.fields["xid"]), ()):
                 yield Event("gpu.xid.ended", event.at, fields={"xid": code})
         elif event.signal == _SXID:
             yield sxid.decode_sxid(event, self._catalogue)

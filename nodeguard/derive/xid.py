@@ -67,10 +67,13 @@ def decode_xid(event: Event, table: Catalogue, driver: int | None, near: XidInde
     return Event(f"gpu.xid.{row.topic}", event.at, event.text, fields, event.count)
 
 
-def ended_codes(event: Event, table: Catalogue) -> Iterator[int]:
-    """Yield the codes of the faults that an Xid reports as over. event: with the field `xid`."""
-    code = event.fields["xid"]
-    return (row.code for row in table.xids.values() if code in row.ended_by)
+def ended_codes(table: Catalogue) -> dict[int, tuple[int, ...]]:
+    """Return the codes of the faults that each Xid reports as over, for those that report any."""
+    ended: dict[int, tuple[int, ...]] = {}
+    for row in table.xids.values():
+        for code in row.ended_by:
+            ended[code] = (*ended.get(code, ()), row.code)
+    return ended
 
 
 def xid_events(readings: Iterable[Reading], table: Catalogue) -> Iterator[tuple[str, int, int]]:
