@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from msgspec.structs import replace
 
@@ -11,9 +11,11 @@ from nodeguard.fleet.decide.admission import MarkDecision
 from nodeguard.fleet.decide.mark_requests import resource_of
 from nodeguard.fleet.planner import Planner
 from nodeguard.fleet_api.marks import marks_of_node
+from nodeguard.fleet_api.recovery import incident_commands
 from nodeguard.fleet_api.schema.incident import IncidentList, IncidentView, SymptomView
 from nodeguard.fleet_api.schema.status import VERSION, IncidentSummary
 from nodeguard.fleet_api.service_state import ServiceState, age
+from nodeguard.model.check import Check
 from nodeguard.model.finding import Health
 from nodeguard.model.incident import Incident, IncidentState, OperatorDecision
 from nodeguard.model.instant import Instant, rfc3339
@@ -91,9 +93,13 @@ def _kind(incident: Incident) -> _Kind:
 
 
 def describe_incident(
-    planner: Planner, service: ServiceState, name: str, now: Instant
+    planner: Planner,
+    service: ServiceState,
+    name: str,
+    now: Instant,
+    checks: Mapping[str, Check] | None = None,
 ) -> IncidentView | None:
-    """Return an incident in full by its name; None if no incident has it."""
+    """Return an incident in full by its name; None if no incident has it. checks: for commands."""
     incident = next((incident for incident in all_incidents(planner) if incident.name == name), None)
     if incident is None:
         return None
@@ -140,6 +146,7 @@ def describe_incident(
         jobs=incident.jobs,
         jobs_omitted=incident.jobs_omitted,
         injected=incident.injected,
+        how=incident_commands(planner, incident, checks or {}),
     )
 
 

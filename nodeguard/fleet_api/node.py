@@ -14,6 +14,7 @@ from nodeguard.fleet.state.node_placement import DOMAIN, NodePlacement
 from nodeguard.fleet.state.rejected_reports import RejectedReport
 from nodeguard.fleet_api.incident import list_incidents, summarize_incident
 from nodeguard.fleet_api.marks import marks_of_node
+from nodeguard.fleet_api.recovery import finding_commands
 from nodeguard.fleet_api.schema.node import (
     DEGRADED,
     ChargeView,
@@ -37,8 +38,6 @@ from nodeguard.model.finding import DataStatus, Health
 from nodeguard.model.incident import IncidentState
 from nodeguard.model.instant import Instant, rfc3339
 from nodeguard.model.mark import Mark
-from nodeguard.model.recovery import Recovery, Site, recovery_commands, resets_together
-from nodeguard.model.target import target_kind
 from nodeguard.wire.report import Inventory, ReportedFinding
 
 
@@ -139,7 +138,7 @@ def describe_node(
         hold=placement.hold if placement else "",
         maintenance=placement.maintenance if placement else "",
         marks=marks_of_node(planner, uid, now),
-        findings=tuple(_findings(report, decisions, now, _commands(planner, name, inventory, checks or {})))
+        findings=tuple(_findings(report, decisions, now, finding_commands(planner, uid, name, checks or {})))
         if report
         else (),
         withheld=tuple(_mark_requests(decisions, IncidentState.WITHHELD, now)),
@@ -245,29 +244,6 @@ def _marks(planner: Planner, uid: str) -> tuple[str, ...]:
     causes = {cause.mark for place in marks.carriers for cause in marks.record_of(place).causes}
     degraded = (DEGRADED,) if marks.node.degraded else ()
     return (*(mark for mark in Mark if mark in causes), *degraded)
-
-
-def _commands(
-    planner: Planner, name: str, inventory: Inventory, checks: Mapping[str, Check]
-) -> Callable[[ReportedFinding], tuple[str, ...]]:
-    """Return the function that gives the commands of a finding of a node, typed outside of the node."""
-    site = Site(
-        node=name,
-        scheduler="kubernetes" if planner.granted == IncidentState.MARKED else "",
-        on_node=False,
-        resets_together=resets_together(
-            [component.model for component in inventory.components.values()],
-            sum(target_kind(target) == "nvswitch" for target in inventory.components),
-        ),
-    )
-
-    def commands(finding: ReportedFinding) -> tuple[str, ...]:
-        check = checks.get(finding.check, finding.check)
-        return recovery_commands(
-            Recovery(check, finding.target, finding.action, finding.health, finding.hardware), site
-        )
-
-    return commands
 
 
 def _findings(

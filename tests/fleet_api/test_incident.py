@@ -4,6 +4,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from nodeguard.cli.check_catalogue import load_catalogue
 from nodeguard.fleet_api import incident as incidents
 from nodeguard.fleet_api.incident import describe_incident, list_incidents
 from nodeguard.fleet_api.schema.incident import IncidentList
@@ -93,3 +94,32 @@ def test_the_age_of_a_finding_is_bounded() -> None:
     view = list_incidents(fleet.planner, LEADER, fleet.now)
     assert [(item.since, item.age) for item in view.incidents] == [("1970-01-01T00:00:00Z", 1_700_000_000.0)]
     assert msgspec.json.decode(msgspec.json.encode(view), type=IncidentList) == view
+
+
+def test_an_incident_has_the_commands_of_its_action() -> None:
+    fleet = scene()
+    by_cause = {item.cause: name for name, item in fleet.planner.incidents["uid-1"].items()}
+    lost = describe_incident(fleet.planner, LEADER, by_cause["gpu-lost"], fleet.now)
+    assert lost is not None
+    assert lost.how[0] == "kubectl drain node-1 --ignore-daemonsets --delete-emptydir-data"
+    assert "nvidia-smi --gpu-reset -i 0000:3b:00.0" in lost.how[3]
+    [resolved] = fleet.planner.incidents["uid-2"]
+    over = describe_incident(fleet.planner, LEADER, resolved, fleet.now)
+    assert over is not None
+    assert (over.state, over.how) == (IncidentState.RESOLVED, ())
+
+
+def test_a_check_of_the_catalogue_gives_commands_of_its_own() -> None:
+    catalogue, _ = load_catalogue()
+    checks = {check.id: check for check in catalogue.checks}
+    fleet = Fleet(3)
+    fleet.report(0, finding("fabric-manager-down", "node", action=Action.RESTART_SERVICE))
+    fleet.after(10.0)
+    fleet.carry_out()
+    [name] = fleet.planner.incidents["uid-0"]
+    with_checks = describe_incident(fleet.planner, LEADER, name, fleet.now, checks)
+    without = describe_incident(fleet.planner, LEADER, name, fleet.now)
+    assert with_checks is not None
+    assert without is not None
+    assert with_checks.how[-1].endswith("-- chroot /host systemctl restart nvidia-fabricmanager")
+    assert without.how == ()

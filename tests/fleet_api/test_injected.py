@@ -72,6 +72,15 @@ def node_text(fleet: Fleet, number: int = 0) -> list[str]:
     return ["".join(part.text for part in line.head) + line.text for line in node_lines(view)]
 
 
+def test_an_injected_fault_has_no_commands() -> None:
+    fleet = Fleet(20, ALLOWED)
+    inject(fleet, "gpu-lost")
+    fleet.carry_out()
+    view = describe_node(fleet.planner, LEADER, "node-0", fleet.now)
+    assert view is not None
+    assert [(found.check, found.how) for found in view.findings] == [("gpu-lost", ())]
+
+
 def test_the_headline_counts_only_the_accepted_injected_faults() -> None:
     fleet = Fleet(20, AT_ONCE)
     for number in range(7):

@@ -251,3 +251,9 @@ def test_every_node_has_a_summary() -> None:
 def test_an_unknown_node_has_no_placement(name: str) -> None:
     fleet = Fleet(2)
     assert describe_node(fleet.planner, LEADER, name, fleet.now) is None
+
+
+def test_a_finding_has_the_commands_of_its_action() -> None:
+    [found] = page(marked()).findings
+    assert found.how[0] == "kubectl drain node-0 --ignore-daemonsets --delete-emptydir-data"
+    assert any("nvidia-smi --gpu-reset" in command for command in found.how)

@@ -120,7 +120,8 @@ class _Handlers:
 
     async def incident(self, request: web.Request) -> web.Response:
         name = _name(request)
-        page = describe_incident(self._context.planner, self._context.service(), name, self._context.now())
+        context = self._context
+        page = describe_incident(context.planner, context.service(), name, context.now(), context.checks)
         if page is None:
             raise _no_incident(name)
         return _answer(page)

@@ -33,7 +33,8 @@ class IncidentView(Struct, frozen=True):
     `partly`, `refused`, None where it is not known; clear_message: the answer of the node's agent. until,
     seconds_left: as of IncidentSummary. jobs: the jobs on its nodes, as far as they were read; jobs_omitted:
     number of further ones. injected: whether an operator injected the fault. hardware: of the GPU, as last
-    known; None for another target.
+    known; None for another target. how: commands that carry out the action, in their order; empty if there
+    are none.
     """
 
     version: Literal[1]
@@ -69,6 +70,7 @@ class IncidentView(Struct, frozen=True):
     jobs: tuple[str, ...] = ()
     jobs_omitted: int = 0
     injected: bool = False
+    how: tuple[str, ...] = ()
 
 
 class IncidentList(Struct, frozen=True):

@@ -9,6 +9,7 @@ from nodeguard.fleet_api.schema.incident import IncidentView
 from nodeguard.fleet_api.text.lines import StyledLine
 from nodeguard.fleet_api.text.phrases import (
     check_name,
+    command_lines,
     item_line,
     mark_lines,
     shared_subject_state,
@@ -98,6 +99,7 @@ def _facts(incident: IncidentView) -> Iterator[StyledLine]:
         yield item_line("component" if incident.node else "only with", incident.component)
     if incident.action != Action.NONE:
         yield item_line("action", incident.action.phrase)
+        yield from command_lines(incident.how)
     if incident.acknowledged:
         yield item_line("ack", f"by {incident.acknowledged}")
     if incident.clear_request:

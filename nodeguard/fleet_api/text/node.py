@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from msgspec.structs import replace
-
 from nodeguard.fleet_api.schema.node import DEGRADED, ChargeView, FindingView, MarkRequestView, NodeView
 from nodeguard.fleet_api.text.lines import StyledLine, format_age
 from nodeguard.fleet_api.text.phrases import (
     api_time,
     budget_text,
     check_name,
+    command_lines,
     count_noun,
     first_names,
     injected_line,
@@ -172,8 +171,7 @@ def _finding(finding: FindingView) -> Iterator[StyledLine]:
     # The node needs no repair for a finding that its domain explains.
     if finding.action != Action.NONE and finding.state != IncidentState.OPEN:
         yield item_line("action", finding.action.phrase)
-        for index, command in enumerate(finding.how):
-            yield replace(item_line("" if index else "how", command), is_command=True)
+        yield from command_lines(finding.how)
     style = "fatal" if finding.state == IncidentState.WITHHELD else "dim"
     yield item_line("mark", _mark_state(finding), name_style=style)
     yield item_line("see", f"nodeguard explain {finding.check}", "dim")

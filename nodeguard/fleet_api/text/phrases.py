@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+
+from msgspec.structs import replace
 
 from nodeguard.fleet.diagnosis.results import CHECK, JOB
 from nodeguard.fleet.state.node_placement import POOL
@@ -49,6 +51,12 @@ def item_line(
 ) -> StyledLine:
     """Return a line with the name and the value of a field, below a headline. width: of the longest name."""
     return StyledLine((StyledText(f"  {name:<{max(width, _FIELD - 3)}} ", name_style),), text, style)
+
+
+def command_lines(commands: Iterable[str]) -> Iterator[StyledLine]:
+    """Yield the lines with the commands that carry out an action."""
+    for index, command in enumerate(commands):
+        yield replace(item_line("" if index else "how", command), is_command=True)
 
 
 def title_line(heading: str, style: str, text: str) -> StyledLine:

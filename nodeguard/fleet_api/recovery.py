@@ -1,0 +1,50 @@
+"""Commands for a node of the fleet, typed on a machine that is not the node. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from nodeguard.fleet.planner import Planner
+from nodeguard.model.check import Check
+from nodeguard.model.incident import Incident, IncidentState
+from nodeguard.model.recovery import Recovery, Site, recovery_commands, resets_together
+from nodeguard.model.target import target_kind
+from nodeguard.wire.report import Inventory, ReportedFinding
+
+
+def finding_commands(
+    planner: Planner, uid: str, name: str, checks: Mapping[str, Check]
+) -> Callable[[ReportedFinding], tuple[str, ...]]:
+    """Return the function that gives the commands of a finding of a node. checks: by id."""
+    site = _site(planner, uid, name)
+
+    def commands(finding: ReportedFinding) -> tuple[str, ...]:
+        check = checks.get(finding.check, finding.check)
+        return recovery_commands(
+            Recovery(check, finding.target, finding.action, finding.health, finding.hardware), site
+        )
+
+    return commands
+
+
+def incident_commands(planner: Planner, incident: Incident, checks: Mapping[str, Check]) -> tuple[str, ...]:
+    """Return the commands of an incident; none if no hardware of one node failed, or if it is over."""
+    if not incident.node or incident.injected or incident.state == IncidentState.RESOLVED:
+        return ()
+    check = checks.get(incident.cause, incident.cause)
+    recovery = Recovery(check, incident.target, incident.action, incident.health, incident.hardware)
+    return recovery_commands(recovery, _site(planner, incident.uid, incident.node))
+
+
+def _site(planner: Planner, uid: str, name: str) -> Site:
+    report = planner.reports.get(uid)
+    inventory = report.inventory if report else Inventory()
+    return Site(
+        node=name,
+        scheduler="kubernetes" if planner.granted == IncidentState.MARKED else "",
+        on_node=False,
+        resets_together=resets_together(
+            [component.model for component in inventory.components.values()],
+            sum(target_kind(target) == "nvswitch" for target in inventory.components),
+        ),
+    )
