@@ -255,7 +255,7 @@ def _with_finding(work: NodeWork, gpus: int, now: float) -> tuple[NodeWork, dict
             "verdict": "suspect",
             "processes": len(deaths),
             "programs": independent_programs(deaths, runs),
-            "minutes": round((now - began) / 60),
+            "minutes": round((work.death_at - began) / 60),
             "others": len(used),
             "others_ran": len(jobs),
         }
@@ -272,7 +272,7 @@ def _with_finding(work: NodeWork, gpus: int, now: float) -> tuple[NodeWork, dict
     )
     if count < _PROCESSES or gpus < 2 or is_idle:
         return work, {}
-    minutes = round((now - min(at for at, _, _ in work.processes.values())) / 60)
+    minutes = round((work.death_at - min(at for at, _, _ in work.processes.values())) / 60)
     return work, _finding(work, {"verdict": "warning", "processes": count, "minutes": minutes})
 
 

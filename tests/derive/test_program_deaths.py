@@ -149,6 +149,16 @@ def test_processes_that_only_the_log_names_are_a_warning() -> None:
     assert node.events[-1].fields["processes"] == 12
 
 
+def test_minutes_are_those_of_the_deaths_also_when_the_log_is_read_late() -> None:
+    node = Node(listed=False)
+    lines = [
+        Event("gpu.xid.line", node.now - DAY + pid * MINUTE, fields={"xid": 31, "pid": pid, "rest": ""})
+        for pid in range(1, 7)
+    ]
+    node.read(Reading("kmsg", node.now, (Observation("kmsg", GPUS[BAD], events=tuple(lines)),)))
+    assert (node.events[0].at, node.events[0].fields["minutes"]) == (lines[-1].at, 5)
+
+
 def test_log_of_a_machine_with_one_gpu_has_no_control() -> None:
     node = Node(listed=False, gpus=1)
     for pid in range(100, 112):

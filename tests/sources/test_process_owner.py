@@ -105,6 +105,13 @@ def test_xid_without_a_process_stays() -> None:
     assert LoggedProcesses(machine()).add_owner(xid("'<unknown>'")) == xid("'<unknown>'")
 
 
+def test_xid_of_a_mig_instance_has_its_process() -> None:
+    text = "NVRM: Xid (PCI:0000:01:00 GPU-I:05): 43, pid=7, name=python3, Ch 00000008"
+    node = Node({"/proc/2/stat": KTHREADD, **process(7)}, records=(line(text, at=950.0),))
+    [event] = (event for observation in KmsgSource(PATTERNS).read(node) for event in observation.events)
+    assert str(event.fields["owner"]).startswith("7:900.00:")
+
+
 def test_storm_reads_few_processes() -> None:
     there = machine(*(process(pid) for pid in range(100, 200)))
     processes = LoggedProcesses(there)
