@@ -36,6 +36,7 @@ class _Expect(Struct, forbid_unknown_fields=True):
     pcie_gen: _Count = UNSET
     pcie_width: _Count = UNSET
     ecc: bool | UnsetType = UNSET
+    iommu_translates: bool | UnsetType = UNSET
     ports: _Count = UNSET
     port_rate_gbps: _Count = UNSET
     port_link_layer: Literal["InfiniBand", "Ethernet", "EFA"] | UnsetType = UNSET

@@ -42,6 +42,13 @@ def _busy(latest: LatestReadings, gpu: str) -> Values:
         yield "gpu.busy", not idle and used > 0
 
 
+def _clock_share(latest: LatestReadings, gpu: str) -> Values:
+    """`gpu.clocks.share`: the SM clock as a share of its maximum. A clock of 0 is no clock."""
+    now, most = _number(latest, gpu, "gpu.clocks.sm"), _number(latest, gpu, "gpu.clocks.sm_max")
+    if now and most and now <= most:
+        yield "gpu.clocks.share", now / most
+
+
 def _problem(latest: LatestReadings, gpu: str) -> Values:
     """`gpu.fabric.problem`: the problems that the fabric reports of the GPU, or `none`."""
     state = latest.get(gpu, "gpu.fabric.state")
@@ -92,6 +99,7 @@ def gpu_derivations(platform: Platform | None, most: Mapping[str, float]) -> tup
 
     return (
         Derivation("gpu", ("gpu.busy",), _busy),
+        Derivation("gpu", ("gpu.clocks.share",), _clock_share),
         Derivation("gpu", ("gpu.fabric.ready", "gpu.fabric.registration"), ready),
         Derivation("gpu", ("gpu.fabric.domain",), _domain),
         Derivation("gpu", ("gpu.fabric.of_rack",), of_rack),

@@ -19,7 +19,7 @@ _IS_MANAGER = "pci.manages_nvswitches"
 
 def port_derivations(platform: Platform | None, were_up: Mapping[str, float]) -> tuple[Derivation, ...]:
     """Return the derivations of `port.expected`, `port.expected_by` (platform, inventory, peers or itself),
-    `port.in_fabric`.
+    `port.in_fabric` and `port.wrong_layer`.
 
     A port that no reference expects has no signal: a cage without a cable is no fault. Where the platform has
     more ports of its fabric than are up, each port of that fabric that is down is expected.
@@ -40,7 +40,17 @@ def port_derivations(platform: Platform | None, were_up: Mapping[str, float]) ->
         if platform is not None and latest.get(port, "port.up") is not None:
             yield "port.in_fabric", port in wanted(latest)
 
+    def wrong_layer(latest: LatestReadings, port: str) -> Values:
+        layer = platform.expect.get("port_link_layer") if platform is not None else None
+        own, board = latest.get(port, "port.link_layer"), latest.get(port, "port.board")
+        if platform is None or layer is None or own is None or board is None:
+            return
+        ports = fabric_ports(platform, latest)
+        boards = {latest.get(other, "port.board") for other in ports}
+        yield "port.wrong_layer", own != layer and board in boards and len(ports) < _wanted(platform)
+
     return (
+        Derivation("port", ("port.wrong_layer",), wrong_layer),
         Derivation("port", ("port.expected", "port.expected_by"), expected),
         Derivation("port", ("port.in_fabric",), in_fabric),
     )

@@ -26,6 +26,7 @@ SIGNALS = signals_by_name(
     ),
     Signal("gpu.count", "state", "GPUs on the bus or in NVML's list"),
     Signal("gpu.busy", "state", "whether the GPU does work now"),
+    Signal("gpu.clocks.share", "gauge", "SM clock as a share of its maximum", "ratio"),
     Signal(
         "gpu.trap.processes",
         "gauge",
@@ -59,6 +60,11 @@ SIGNALS = signals_by_name(
     Signal("port.planes", "state", "planes that an InfiniBand port uses together"),
     Signal("port.planes_lost", "state", "how many of these are down or slower than the others"),
     Signal("rdma.port_count", "state", "ports of all RDMA devices, without those that manage NVSwitches"),
+    Signal(
+        "port.wrong_layer",
+        "state",
+        "whether the port is of the make of the fabric's ports, of another link layer, and missed there",
+    ),
     Signal("port.fabric_count", "state", "RDMA ports of the compute fabric's link layer"),
     *(
         Signal(

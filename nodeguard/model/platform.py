@@ -47,6 +47,7 @@ EXPECTATIONS = {
     "pcie_gen": "PCIe generation of each GPU's link under load",
     "pcie_width": "PCIe lanes of each GPU's link",
     "ecc": "whether ECC is on",
+    "iommu_translates": "whether the IOMMU translates the addresses that the GPUs use",
     "ports": "RDMA ports of the compute fabric",
     "port_rate_gbps": "rate of each of these ports, Gb/s",
     "port_link_layer": "`InfiniBand`, `Ethernet` (RoCE) or `EFA`",

@@ -69,6 +69,7 @@ class InfinibandSource:
         ),
         Signal("port.pci", "state", "PCI address of the adapter's function"),
         Signal("port.netdev", "state", "network interface of the same function"),
+        Signal("port.mtu", "state", "MTU of the network interface of a RoCE port, bytes"),
         Signal(
             "port.carrier_losses",
             "counter",
@@ -254,6 +255,7 @@ def _link(draft: ObservationDraft, directory: str) -> None:
         draft.read("port.sm_lid", f"{directory}/sm_lid", lambda text: parse_count(text, 16))
     if layer == "Ethernet" and "port.netdev" in draft.signals:
         interface = f"/sys/class/net/{draft.signals['port.netdev']}"
+        draft.read("port.mtu", f"{interface}/mtu", parse_count)
         # Kernels before 4.16 only count losses and gains together.
         draft.read("port.carrier_losses", f"{interface}/carrier_down_count", parse_counter)
         if "port.carrier_losses" not in draft.signals.keys() | draft.unread.keys():

@@ -85,6 +85,7 @@ class PciSource:
             "PCIe errors not corrected that made the link unreliable",
             max_rate=max_rates.HANDLED,
         ),
+        Signal("pci.iommu_translates", "state", "whether the IOMMU translates the addresses that it uses"),
         Signal("pci.upstream", "state", "address of the bridge above it"),
         Signal("pci.upstream.width_max", "state", "lanes that the bridge above it is capable of"),
         Signal("pci.rdma_devices", "state", "RDMA devices that its driver registered"),
@@ -201,6 +202,8 @@ class PciSource:
             self._read_upstream(draft, bridge)
         if targets.target_kind(target) == "pci" and "pci.rdma_devices" not in draft.unread:
             draft.signals["pci.rdma_devices"] = len(rdma)
+        if targets.target_kind(target) == "gpu":
+            draft.read("pci.iommu_translates", f"{path}/iommu_group/type", _translates)
         read_pcie_link(draft, path)
         read_aer_totals(draft, path)
         return draft
@@ -238,6 +241,26 @@ class PciSource:
         elif identity is None or identity.virtual is not None:
             self._identities[address] = identity
         return identity
+
+
+def _translates(text: str) -> bool | None:
+    """Return whether the domain of an IOMMU group translates; None for one of a virtual machine.
+
+    Raises ValueError. Source: Linux Documentation/ABI/testing/sysfs-kernel-iommu_groups.
+    """
+    if text not in _IOMMU_DOMAINS:
+        raise ValueError(text)
+    return _IOMMU_DOMAINS[text]
+
+
+_IOMMU_DOMAINS = {
+    "DMA": True,
+    "DMA-FQ": True,
+    "identity": False,
+    "unmanaged": None,
+    "blocked": None,
+    "auto": None,
+}
 
 
 def _is_blackwell(identity: FunctionIdentity | None) -> bool:

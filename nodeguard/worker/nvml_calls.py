@@ -41,6 +41,7 @@ IDENTITY = (
     "nvmlDeviceGetTemperatureThreshold(2)",  # memory, at most
     "nvmlDeviceGetMaxPcieLinkGeneration",
     "nvmlDeviceGetMaxPcieLinkWidth",
+    "nvmlDeviceGetMaxClockInfo(1)",  # SM
     "nvmlDeviceGetPlatformInfo",  # chassis, slot and tray
 )
 IDENTITY_FIELDS = (
@@ -70,6 +71,7 @@ HEALTH = (
     "nvmlDeviceGetRepairStatus",
     "nvmlDeviceGetUnrepairableMemoryFlag_v1",
     "nvmlDeviceGetCurrentClocksEventReasons | nvmlDeviceGetCurrentClocksThrottleReasons",
+    "nvmlDeviceGetClockInfo(1)",  # SM
     "nvmlDeviceGetUtilizationRates",
     "nvmlDeviceGetTemperatureV(0) | nvmlDeviceGetTemperature(0)",
     "nvmlDeviceGetMarginTemperature",

@@ -34,6 +34,15 @@ def test_gpu_is_busy_if_it_is_used_and_its_clocks_are_not_idle(
 
 
 @pytest.mark.parametrize(
+    ("now", "most", "share"),
+    [(345, 1380, 0.25), (1980, 1980, 1.0), (0, 1980, None), (1980, 0, None), (9, 1, None)],
+)
+def test_clock_is_a_share_of_the_highest(now: int, most: int, share: float | None) -> None:
+    signals: dict[str, Scalar] = {"gpu.clocks.sm": now, "gpu.clocks.sm_max": most}
+    assert gpu_signals(signals).get("gpu.clocks.share") == share
+
+
+@pytest.mark.parametrize(
     ("signals", "ready"),
     [
         (READY, True),

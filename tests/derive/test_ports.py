@@ -79,6 +79,22 @@ def test_port_of_another_link_layer_is_not_in_the_fabric() -> None:
     assert fabric_ports(EIGHT, node(2, layer="Ethernet")) == set()
 
 
+def wrong_layers(*layers: str, platform: Platform | None = EIGHT) -> list[Scalar | None]:
+    """Whether each port of one board, up with this link layer, should have another one."""
+    ports = [
+        observe("infiniband", f"port/p{at}/1", {"port.up": True, "port.link_layer": layer, "port.board": "p"})
+        for at, layer in enumerate(layers)
+    ]
+    result = derived(machine(*ports), *port_derivations(platform, {}))
+    return [result.get(f"port/p{at}/1", {}).get("port.wrong_layer") for at in range(len(layers))]
+
+
+def test_port_of_another_link_layer_is_wrong_where_the_fabric_misses_one() -> None:
+    assert wrong_layers("InfiniBand", "InfiniBand", "InfiniBand", "Ethernet") == [False, False, False, True]
+    assert wrong_layers(*["InfiniBand"] * 4, "Ethernet") == [False] * 5
+    assert wrong_layers("InfiniBand", "Ethernet", platform=None) == [None] * 2
+
+
 def test_platform_can_list_its_fabric_ports_by_device_name() -> None:
     platform = expecting(port_devices=("p1", "p9"))
     assert fabric_ports(platform, node(1, 1)) == {"port/p1/1"}

@@ -109,6 +109,9 @@ def test_a_roce_port_counts_lost_carriers() -> None:
     port = by_target(InfinibandSource(), _machine(files))["port/mlx5_1/1"]
     assert port.signals["port.link_layer"] == "Ethernet"
     assert port.signals["port.carrier_losses"] == 3
+    assert "port.mtu" not in port.signals
+    files["/sys/class/net/eth2/mtu"] = "4200\n"
+    assert by_target(InfinibandSource(), _machine(files))["port/mlx5_1/1"].signals["port.mtu"] == 4200
     assert port.signals["port.netdev"] == "eth2"
     assert "port.lid" not in port.signals
 

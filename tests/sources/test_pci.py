@@ -432,3 +432,15 @@ def test_only_nvidia_functions_are_gpus(vendor: str, device: str, class_code: st
 
 def test_this_machine() -> None:
     assert by_target(PciSource(), ThisMachine())[NODE].status in {"read", "absent"}
+
+
+@pytest.mark.parametrize(
+    ("domain", "translates"),
+    [("DMA-FQ", True), ("DMA", True), ("identity", False), ("unmanaged", None), ("what", None)],
+)
+def test_domain_of_a_gpu_shows_whether_the_iommu_translates(domain: str, translates: bool | None) -> None:
+    fake = machine()
+    fake.files[f"{BUS}/{GPU}/iommu_group/type"] = f"{domain}\n"
+    gpu = by_target(PciSource(), fake)["gpu/0000:3b:00"]
+    assert gpu.signals.get("pci.iommu_translates") is translates
+    assert ("pci.iommu_translates" in gpu.unreadable) == (domain == "what")
