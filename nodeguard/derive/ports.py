@@ -11,7 +11,7 @@ from nodeguard.derive.latest_readings import LatestReadings, UnreadError
 from nodeguard.model.observation import Observation, Reading
 from nodeguard.model.platform import Platform
 from nodeguard.model.signal import Scalar
-from nodeguard.model.target import NODE
+from nodeguard.model.target import NODE, pci_target
 
 _MAKE = ("port.link_layer", "port.device_type", "port.board")
 _IS_MANAGER = "pci.manages_nvswitches"
@@ -59,10 +59,16 @@ def port_derivations(platform: Platform | None, were_up: Mapping[str, float]) ->
 def _require_network_port(latest: LatestReadings, port: str) -> None:
     """Raise UnreadError if a port may be one through which Fabric Manager reaches NVSwitches.
 
-    Attribution has moved the known ones to their NVSwitch.
+    Attribution has moved the known ones to their NVSwitch. Where the bus was read without the function of an
+    InfiniBand port, the function may be one of them.
     """
+    signals = latest.read_signals(port)
     if reason := latest.unread_reason(port, _IS_MANAGER):
         raise UnreadError(reason)
+    if signals.get("port.link_layer") == "InfiniBand" and "port.pci" in signals:
+        is_read = "pci.present" in signals or latest.has(pci_target(str(signals["port.pci"])))
+        if not is_read and latest.listed("pci", "pci") is not None:
+            raise UnreadError("the bus does not list its function")
 
 
 def _network_ports(latest: LatestReadings) -> frozenset[str] | None:

@@ -149,6 +149,24 @@ def test_port_that_may_be_one_of_nvswitches_is_not_expected() -> None:
     assert set(unknown["port/p0/1"].values()) == set(unknown["node"].values()) == set(reason.values())
 
 
+@pytest.mark.parametrize(
+    ("pci", "is_expected"),
+    [
+        ([observe("pci", "port/p0/1", {"pci.present": True})], True),
+        ([observe("pci", "pci/0000:05:00.0", {"pci.present": True})], True),
+        ([observe("pci", "node", {"gpu.pci_count": 8})], False),
+        ([Observation("pci", "node", unlisted={"pci": "refused"})], False),
+        ([], True),
+    ],
+)
+def test_port_without_its_function_on_the_bus_is_not_expected(
+    pci: list[Observation], is_expected: bool
+) -> None:
+    signals: dict[str, Scalar] = {"port.up": False, "port.up~peers": True, "port.link_layer": "InfiniBand"}
+    port = observe("infiniband", "port/p0/1", {**signals, "port.pci": "0000:05:00.0"})
+    assert bool(expected_ports(machine(port, *pci))) is is_expected
+
+
 def test_fabric_count_is_unread_if_no_hardware_is_visible() -> None:
     assert unread(machine(empty=("infiniband", "pci")), fabric_count_derivation(EIGHT))["node"].keys() == {
         "port.fabric_count"
