@@ -76,9 +76,11 @@ class InventoryJudgement(Pipeline):
     def site(self, node: str) -> Site:
         """Return where the commands of a recovery run, typed on this node."""
         targets: set[str] = getattr(self, "_targets", set())
+        in_cluster = bool(targets & _KUBELETS)
         return Site(
-            node=node,
-            scheduler="kubernetes" if targets & _KUBELETS else "",
+            # A kubelet registers the host name in small letters.
+            node=node.lower() if in_cluster else node,
+            scheduler="kubernetes" if in_cluster else "",
             resets_together=resets_together(
                 tuple(getattr(self, "_models", {}).values()), self.inventory().nvswitches
             ),

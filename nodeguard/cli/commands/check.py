@@ -188,7 +188,8 @@ def live_site(site: Site, environ: Mapping[str, str], exists: Callable[[str], bo
     if "KUBERNETES_SERVICE_HOST" in environ:
         return replace(site, scheduler="kubernetes", on_node=False, pod=environ.get("HOSTNAME", ""))
     if not site.scheduler and any(map(exists, _SLURM)):
-        return replace(site, scheduler="slurm")
+        # slurmd takes the host name up to the first dot.
+        return replace(site, scheduler="slurm", node=site.node.partition(".")[0])
     return site
 
 

@@ -256,6 +256,10 @@ def test_where_the_commands_of_this_machine_run(environ: dict[str, str], paths: 
     assert live_site(Site("n"), environ, paths.__contains__) == site
 
 
+def test_a_node_of_slurm_has_its_short_name() -> None:
+    assert live_site(Site("gpu-3.cluster.local"), {}, lambda _: True).node == "gpu-3"
+
+
 def test_a_node_of_kubernetes_stays_one() -> None:
     site = Site("n", "kubernetes")
     assert live_site(site, {}, lambda _: True) == site
