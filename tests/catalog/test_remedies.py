@@ -81,7 +81,7 @@ _NAMES = {
     Action.RESET_GPU: r"\breset\b",
     Action.REBOOT_NODE: r"\breboot the node\b|\bpower-cycle the node\b",
     Action.REPLACE_COMPONENT: r"\breplace\b",
-    Action.CONTACT_SUPPORT: r"\bcontact support\b|\bask the network team\b|\bhave\b",
+    Action.CONTACT_SUPPORT: r"\bcontact support\b|\bthe network team\b|\bhave\b",
 }
 
 _PRONOUN = re.compile(

@@ -35,14 +35,14 @@ _FIELD = 12
 _SHOWN = 4
 _EVIDENCE_SHOWN = 3
 
-# The word by which a remedy names an action; a remedy may leave out the others.
+# Words by which a remedy names an action; it may leave out the actions that are not here.
 _STEMS = {
-    Action.RESTART_WORKLOAD: "restart",
-    Action.RESTART_SERVICE: "start",
-    Action.RESET_GPU: "reset",
-    Action.REBOOT_NODE: "reboot",
-    Action.REPLACE_COMPONENT: "replace",
-    Action.CONTACT_SUPPORT: "support",
+    Action.RESTART_WORKLOAD: ("restart",),
+    Action.RESTART_SERVICE: ("start", "load "),
+    Action.RESET_GPU: ("reset",),
+    Action.REBOOT_NODE: ("reboot", "power-cycle"),
+    Action.REPLACE_COMPONENT: ("replace",),
+    Action.CONTACT_SUPPORT: ("support", "network team"),
 }
 
 
@@ -129,7 +129,8 @@ def _finding(finding: Finding, text: VerdictText, commands: Sequence[str]) -> It
 
 def _action(finding: Finding) -> str:
     """Return the remedy, after the action if the remedy does not name it: an Xid can need a stronger one."""
-    if finding.remedy and _STEMS.get(finding.action, "") in finding.remedy.lower():
+    words = _STEMS.get(finding.action, ("",))
+    if finding.remedy and any(word in finding.remedy.lower() for word in words):
         return finding.remedy
     return f"{finding.action.phrase}. {finding.remedy}".strip()
 
