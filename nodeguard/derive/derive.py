@@ -27,10 +27,10 @@ from nodeguard.derive.host import (
     track_starts,
 )
 from nodeguard.derive.latest_readings import LatestReadings, UnreadError, has_same_data, retain_reading
+from nodeguard.derive.network_ports import PORT_COUNT_DERIVATION
 from nodeguard.derive.pcie import pcie_derivations
 from nodeguard.derive.planes import PLANE_DERIVATIONS
 from nodeguard.derive.ports import (
-    PORT_COUNT_DERIVATION,
     drop_unused_counters,
     fabric_count_derivation,
     port_counter_derivations,

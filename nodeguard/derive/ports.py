@@ -8,13 +8,11 @@ from msgspec.structs import replace
 
 from nodeguard.derive.derivation import Derivation, Once, Values
 from nodeguard.derive.latest_readings import LatestReadings, UnreadError
+from nodeguard.derive.network_ports import MAKE, is_network_port, network_ports
 from nodeguard.model.observation import Observation, Reading
 from nodeguard.model.platform import Platform
 from nodeguard.model.signal import Scalar
-from nodeguard.model.target import NODE, pci_target
-
-_MAKE = ("port.link_layer", "port.device_type", "port.board")
-_IS_MANAGER = "pci.manages_nvswitches"
+from nodeguard.model.target import NODE
 
 
 def port_derivations(platform: Platform | None, were_up: Mapping[str, float]) -> tuple[Derivation, ...]:
@@ -29,7 +27,8 @@ def port_derivations(platform: Platform | None, were_up: Mapping[str, float]) ->
     wanted = Once(lambda latest: _wanted_of_fabric(platform, latest))
 
     def expected(latest: LatestReadings, port: str) -> Values:
-        _require_network_port(latest, port)
+        if not is_network_port(latest, port):
+            return
         is_up = latest.get(port, "port.up")
         by = _expected_by(latest, port, wanted, were_up) if is_up is not None else ""
         if by or is_up:
@@ -54,35 +53,6 @@ def port_derivations(platform: Platform | None, were_up: Mapping[str, float]) ->
         Derivation("port", ("port.expected", "port.expected_by"), expected),
         Derivation("port", ("port.in_fabric",), in_fabric),
     )
-
-
-def _require_network_port(latest: LatestReadings, port: str) -> None:
-    """Raise UnreadError if a port may be one through which Fabric Manager reaches NVSwitches.
-
-    Attribution has moved the known ones to their NVSwitch. Where the bus was read without the function of an
-    InfiniBand port, the function may be one of them.
-    """
-    signals = latest.read_signals(port)
-    if reason := latest.unread_reason(port, _IS_MANAGER):
-        raise UnreadError(reason)
-    if signals.get("port.link_layer") == "InfiniBand" and "port.pci" in signals:
-        is_read = "pci.present" in signals or latest.has(pci_target(str(signals["port.pci"])))
-        if not is_read and latest.listed("pci", "pci") is not None:
-            raise UnreadError("the bus does not list its function")
-
-
-def _network_ports(latest: LatestReadings) -> frozenset[str] | None:
-    """Return all ports of the network; None where there was no reading. Raises UnreadError."""
-    listed = latest.listed("infiniband", "port")
-    for port in listed or ():
-        _require_network_port(latest, port)
-    return listed
-
-
-def _port_count(latest: LatestReadings, _node: str) -> Values:
-    """`rdma.port_count`: the ports of the network."""
-    if ports := _network_ports(latest):
-        yield "rdma.port_count", len(ports)
 
 
 def _devices_on_the_bus(latest: LatestReadings) -> int:
@@ -126,7 +96,7 @@ def fabric_count_derivation(platform: Platform | None) -> Derivation:
     """Return the derivation of `port.fabric_count`, for a node of a known platform."""
 
     def count(latest: LatestReadings, _node: str) -> Values:
-        listed = _network_ports(latest)
+        listed = latest.listed("infiniband", "port")
         if platform is None or listed is None:
             return
         if not listed and latest.node_signal("rdma.function_count") is None:
@@ -137,9 +107,6 @@ def fabric_count_derivation(platform: Platform | None) -> Derivation:
         yield "port.fabric_count", len(fabric_ports(platform, latest))
 
     return Derivation(NODE, ("port.fabric_count",), count)
-
-
-PORT_COUNT_DERIVATION = Derivation(NODE, ("rdma.port_count",), _port_count)
 
 
 def _wanted_of_fabric(platform: Platform | None, latest: LatestReadings) -> set[str]:
@@ -160,14 +127,14 @@ def fabric_ports(platform: Platform, latest: LatestReadings) -> set[str]:
     numerous make, and other boards of the same adapter as long as all together are no more than the platform
     has: a node's storage or management ports are few, and of another make.
     """
-    listed = _network_ports(latest) or frozenset()
+    listed = network_ports(latest) or frozenset()
     names = platform.expect.get("port_devices")
     if isinstance(names, tuple):
         return {port for port in listed if port.split("/")[1] in names}
     layer = platform.expect.get("port_link_layer")
     makes: dict[tuple[Scalar | None, ...], list[str]] = {}
     for port in sorted(listed):
-        make = tuple(latest.get(port, signal) for signal in _MAKE)
+        make = tuple(latest.get(port, signal) for signal in MAKE)
         if layer is None or make[0] == layer:
             makes.setdefault(make, []).append(port)
     by_number = sorted(makes, key=lambda make: -len(makes[make]))

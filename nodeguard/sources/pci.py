@@ -89,6 +89,7 @@ class PciSource:
         Signal("pci.upstream", "state", "address of the bridge above it"),
         Signal("pci.upstream.width_max", "state", "lanes that the bridge above it is capable of"),
         Signal("pci.rdma_devices", "state", "RDMA devices that its driver registered"),
+        Signal("pci.vpd", "state", "whether an InfiniBand function has vital product data"),
         Signal("pci.manages_nvswitches", "state", "whether Fabric Manager reaches NVSwitches through it"),
         Signal("pci.procfs", "state", "whether the NVIDIA driver lists the GPU in /proc"),
         Signal(
@@ -163,7 +164,9 @@ class PciSource:
         if isinstance(is_manager, str):
             draft.mark_unread(is_manager, _IS_MANAGER)
             return
-        draft.signals[_IS_MANAGER] = is_manager
+        draft.signals["pci.vpd"] = is_manager is not None
+        if is_manager is not None:
+            draft.signals[_IS_MANAGER] = is_manager
         if is_manager:
             draft.target = targets.nvswitch_target(address)
 

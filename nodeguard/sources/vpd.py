@@ -22,8 +22,8 @@ class NvswitchManagers:
     """Whether functions manage NVSwitches. Reads the VPD of each function once, also if that fails."""
 
     def __init__(self) -> None:
-        # By address; an error is text.
-        self._roles: dict[str, bool | str] = {}
+        # By address; an error is text, and None is a function without VPD.
+        self._roles: dict[str, bool | str | None] = {}
         self._round_began = 0.0
 
     def begin_round(self, machine: Machine, addresses: frozenset[str]) -> None:
@@ -31,8 +31,11 @@ class NvswitchManagers:
         self._roles = {address: role for address, role in self._roles.items() if address in addresses}
         self._round_began = machine.now().mono
 
-    def is_manager(self, machine: Machine, path: str) -> bool | str:
-        """Return whether the function at a path of sysfs manages NVSwitches, or the reason if unknown."""
+    def is_manager(self, machine: Machine, path: str) -> bool | str | None:
+        """Return whether the function at a path of sysfs manages NVSwitches, or the reason if unknown.
+
+        None if the function has no VPD.
+        """
         address = path.rpartition("/")[2]
         if address not in self._roles:
             if machine.now().mono - self._round_began > _TIME_LIMIT:
@@ -41,12 +44,12 @@ class NvswitchManagers:
         return self._roles[address]
 
 
-def _read(machine: Machine, path: str) -> bool | str:
+def _read(machine: Machine, path: str) -> bool | str | None:
     try:
-        # The data are binary, and only root may read them. Virtual functions have none.
+        # The data are binary, and only root may read them.
         return _MARK in machine.read(path)
     except OSError as error:
-        return False if error.errno in ABSENT else f"{path}: {failure_reason(error)}"
+        return None if error.errno in ABSENT else f"{path}: {failure_reason(error)}"
 
 
 def public_vpd(text: str) -> str:

@@ -6,7 +6,6 @@ import pytest
 
 from nodeguard.derive.latest_readings import LatestReadings
 from nodeguard.derive.ports import (
-    PORT_COUNT_DERIVATION,
     drop_unused_counters,
     fabric_count_derivation,
     fabric_ports,
@@ -129,42 +128,6 @@ def test_fabric_count_is_unread_if_the_infiniband_class_lists_fewer_devices_than
     bus = observe("pci", "node", {"rdma.function_count": 1})
     latest = machine(bus, observe("pci", "pci/0000:9c:00.0", {"pci.rdma_devices": 0}), empty=("infiniband",))
     assert derived(latest, fabric_count_derivation(EIGHT))["node"] == {"port.fabric_count": 0}
-
-
-def test_ports_are_counted_without_those_of_nvswitches() -> None:
-    rows = [observe("infiniband", f"port/p{number}/1", {"port.up": True}) for number in range(3)]
-    rows.append(observe("infiniband", "nvswitch/0000:05:00", {"port.up": False}))
-    assert derived(machine(*rows), PORT_COUNT_DERIVATION) == {"node": {"rdma.port_count": 3}}
-    assert derived(machine(empty=("infiniband",)), PORT_COUNT_DERIVATION) == {}
-
-
-def test_port_that_may_be_one_of_nvswitches_is_not_expected() -> None:
-    reason = {"pci.manages_nvswitches": "permission denied: run as root"}
-    rows = [
-        observe("infiniband", "port/p0/1", {"port.up": False, "port.up~peers": True}),
-        Observation("pci", "port/p0/1", signals={"pci.present": True}, unreadable=reason),
-    ]
-    assert expected_ports(machine(*rows)) == {}
-    unknown = unread(machine(*rows), *port_derivations(None, {}), PORT_COUNT_DERIVATION)
-    assert set(unknown["port/p0/1"].values()) == set(unknown["node"].values()) == set(reason.values())
-
-
-@pytest.mark.parametrize(
-    ("pci", "is_expected"),
-    [
-        ([observe("pci", "port/p0/1", {"pci.present": True})], True),
-        ([observe("pci", "pci/0000:05:00.0", {"pci.present": True})], True),
-        ([observe("pci", "node", {"gpu.pci_count": 8})], False),
-        ([Observation("pci", "node", unlisted={"pci": "refused"})], False),
-        ([], True),
-    ],
-)
-def test_port_without_its_function_on_the_bus_is_not_expected(
-    pci: list[Observation], is_expected: bool
-) -> None:
-    signals: dict[str, Scalar] = {"port.up": False, "port.up~peers": True, "port.link_layer": "InfiniBand"}
-    port = observe("infiniband", "port/p0/1", {**signals, "port.pci": "0000:05:00.0"})
-    assert bool(expected_ports(machine(port, *pci))) is is_expected
 
 
 def test_fabric_count_is_unread_if_no_hardware_is_visible() -> None:

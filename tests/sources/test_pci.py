@@ -401,10 +401,12 @@ def test_role_of_a_function_is_unread_if_its_vpd_is(code: int) -> None:
     assert len([path for path in machine.asked if path.endswith("/vpd")]) == 1
 
 
-def test_function_without_vpd_is_a_network_adapter() -> None:
+def test_function_without_vpd_has_no_known_role() -> None:
     machine = board(f0="SW_MNG")
     del machine.files[f"{BUS}/0000:05:00.0/vpd"]
-    assert by_target(PciSource(), machine)["pci/0000:05:00.0"].signals["pci.manages_nvswitches"] is False
+    observation = by_target(PciSource(), machine)["pci/0000:05:00.0"]
+    assert observation.signals["pci.vpd"] is False
+    assert "pci.manages_nvswitches" not in observation.signals.keys() | observation.unreadable.keys()
 
 
 def test_slow_vpd_is_read_in_later_rounds() -> None:
