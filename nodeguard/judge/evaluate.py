@@ -101,6 +101,13 @@ def evaluate_target(
     )
 
 
+def with_new_signs(result: TargetResult, state: TargetState) -> TargetResult:
+    """Return a result for a state that differs in signs only; the field `signs` has those that matter."""
+    if result.state is state or replace(result.state, signs=state.signs) != state:
+        return result
+    return replace(result, state=state)
+
+
 def is_current(
     result: TargetResult,
     state: TargetState,

@@ -14,7 +14,7 @@ from math import inf
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nodeguard.judge.evaluate import evaluate_target, is_current
+from nodeguard.judge.evaluate import evaluate_target, is_current, with_new_signs
 from nodeguard.judge.events import (
     UNCORROBORATED_LIMIT,
     carry_over_clears,
@@ -117,6 +117,8 @@ def judge(
     for name, target in targets.items():
         cleared = latest_clears(clears, name, target)
         result = before.get(name)
+        if result is not None:
+            result = with_new_signs(result, target)
         if result is None or not is_current(result, target, signs[name], cleared, sources, instant.mono):
             data = TargetInput(target, signs[name], cleared)
             result = evaluate_target(rules, name, data, background, sources, instant.mono)
