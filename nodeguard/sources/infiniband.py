@@ -14,6 +14,7 @@ from nodeguard.sources.machine import Machine
 from nodeguard.sources.rdma_counters import EFA, MLX5, PMA, read_counters
 from nodeguard.sources.readings import ObservationDraft, parse_count, parse_counter, parse_line, parse_number
 from nodeguard.sources.source import source
+from nodeguard.sources.transceiver import LIMIT, TEMPERATURE, read_transceiver
 
 _CLASS = "/sys/class/infiniband"
 
@@ -76,6 +77,8 @@ class InfinibandSource:
             "times that the interface lost its carrier",
             max_rate=max_rates.PORT_TRAININGS,
         ),
+        TEMPERATURE,
+        LIMIT,
         *PMA.values(),
         *MLX5.values(),
         *EFA.values(),
@@ -136,6 +139,7 @@ class InfinibandSource:
         if interfaces:
             adapter.signals["port.netdev"] = interfaces[0]
         refused = self._refusals(device, (guid, function))
+        read_transceiver(adapter, f"{path}/device", refused)
         efa = _is_efa(adapter, path, device, vendor)
         if efa:
             read_counters(adapter, f"{path}/hw_counters", EFA, refused)
