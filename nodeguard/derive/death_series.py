@@ -64,12 +64,15 @@ class Death(Struct, frozen=True, array_like=True):
 class Series(Struct, frozen=True):
     """The deaths of one GPU since the last one of another GPU of the node.
 
-    deaths: oldest first. now: seconds since boot. gpus: number of GPUs that ran work. clean: seconds since
+    deaths: oldest first. earlier: jobs that died on the GPU before. watched: seconds for which deaths were
+    counted. now: seconds since boot. gpus: number of GPUs that ran work. clean: seconds since
     that last death in which the other GPUs ran work, added up. runs: by parent, seconds of the longest run of
     its processes on each other GPU.
     """
 
     deaths: Sequence[Death]
+    earlier: int
+    watched: float
     now: float
     gpus: int
     clean: float
@@ -112,6 +115,16 @@ def chance_rate(programs: int, days: float, clean: float, gpus: int) -> float:
     return gpus * exp(rates + (programs - 1) * log(days) - lgamma(programs))
 
 
+def usual_rate(programs: int, days: float, earlier: float, gpus: int) -> float:
+    """Return how often a GPU that is kept for trials gives such a series, per day; see chance_rate.
+
+    earlier: deaths of a day on the GPU before the series.
+    """
+    if earlier <= 0:
+        return 0.0
+    return gpus * earlier * exp((programs - 1) * log(earlier * days) - lgamma(programs))
+
+
 def significant_deaths(series: Series) -> Sequence[Death]:
     """Return the latest deaths of a series that chance does not explain; empty if it may explain all.
 
@@ -128,6 +141,9 @@ def significant_deaths(series: Series) -> Sequence[Death]:
         if programs < 2 or not is_fast or not is_controlled:
             continue
         days = max(_SHORTEST, lasted) / _DAY
-        if chance_rate(programs, days, series.clean / _DAY, series.gpus) <= ACCEPTED_RATE:
+        earlier = series.earlier + sum(not death.again for death in series.deaths[:first])
+        daily = earlier * _DAY / max(_DAY, series.watched - lasted)
+        by_chance = chance_rate(programs, days, series.clean / _DAY, series.gpus)
+        if max(by_chance, usual_rate(programs, days, daily, series.gpus)) <= ACCEPTED_RATE:
             return deaths
     return ()

@@ -75,14 +75,17 @@ class NodeWork(Struct, frozen=True, array_like=True):
     """The work of a node's GPUs and its series of deaths.
 
     series_of: the GPU of the series; empty without one. deaths: of the series, oldest first, where the job is
-    known. processes: all processes with an Xid in the series, each with the time, the job, and whether its
-    only Xid is 45. failed: jobs with an Xid on any GPU, and when it was the last. death_at: the latest death
-    on any GPU. other_at: the latest one on a GPU that is not that of the series.
+    known. earlier: number of jobs that died on each GPU before it. since: time from which they are counted.
+    processes: all processes with an Xid in the series, each with the time, the job, and whether its only Xid
+    is 45. failed: jobs with an Xid on any GPU, and when it was the last. death_at: the latest death on any
+    GPU. other_at: the latest one on a GPU that is not that of the series.
     """
 
     gpus: dict[str, GpuWork] = {}
     series_of: str = ""
     deaths: tuple[Death, ...] = ()
+    earlier: dict[str, int] = {}
+    since: float = inf
     processes: dict[int, tuple[float, str, bool]] = {}
     failed: dict[str, float] = {}
     death_at: float = 0.0
@@ -110,7 +113,7 @@ def record_work(
     before = work
     for target, event in sorted(events, key=lambda item: item[1].at):
         if event.signal == "driver.load" or (event.signal == "gpu.reset" and target == work.series_of):
-            work = replace(work, deaths=(), processes={})
+            work = _forgotten(work)
         elif event.signal == "gpu.xid.line" and _is_death(event, xids.get(target, ()), table):
             work = _with_death(work, target, event)
     if work.processes == before.processes:
@@ -150,7 +153,7 @@ def _with_processes(work: NodeWork, observation: Observation, latest: LatestRead
     if before.part not in {"", part} and part:
         before = GpuWork()
         if target == work.series_of:
-            work = replace(work, deaths=(), processes={})
+            work = _forgotten(work)
     owners = dict(filter(None, map(_parsed, text.split())))
     programs = dict(before.programs)
     for owner in owners.values():
@@ -171,7 +174,19 @@ def _with_processes(work: NodeWork, observation: Observation, latest: LatestRead
         _newest({**before.owners, **owners}),
         _newest(programs),
     )
-    return replace(work, gpus=dict([*work.gpus.items(), (target, after)][-_MAX_GPUS:]))
+    gpus = dict([*work.gpus.items(), (target, after)][-_MAX_GPUS:])
+    return replace(work, gpus=gpus, since=min(work.since, now))
+
+
+def _forgotten(work: NodeWork) -> NodeWork:
+    """Return the work without what died on the GPU of the series."""
+    return replace(work, deaths=(), processes={}, earlier=_without(work.earlier, work.series_of))
+
+
+def _with_earlier(work: NodeWork, deaths: Iterable[Death]) -> dict[str, int]:
+    """Return the number of jobs that died earlier, by GPU, with some deaths of the series."""
+    count = work.earlier.get(work.series_of, 0) + sum(not death.again for death in deaths)
+    return {**work.earlier, work.series_of: count} if count else work.earlier
 
 
 def _parsed(entry: str) -> tuple[int, Owner] | None:
@@ -203,7 +218,15 @@ def _with_death(work: NodeWork, gpu: str, event: Event) -> NodeWork:
         if removed and killed:
             return work
         gpus = {target: replace(row, since_other=row.since_death) for target, row in work.gpus.items()}
-        work = NodeWork(gpus, gpu, failed=work.failed, death_at=work.death_at, other_at=work.death_at)
+        work = replace(
+            work,
+            gpus=gpus,
+            series_of=gpu,
+            deaths=(),
+            earlier=_with_earlier(work, work.deaths),
+            processes={},
+            other_at=work.death_at,
+        )
     if pid in work.processes:
         time, job, only = work.processes[pid]
         if removed or not only:
@@ -211,6 +234,7 @@ def _with_death(work: NodeWork, gpu: str, event: Event) -> NodeWork:
         deaths = tuple(replace(death, removed=False) if death.pid == pid else death for death in work.deaths)
         return replace(work, deaths=deaths, processes={**work.processes, pid: (time, job, False)})
     deaths = tuple(death for death in work.deaths if death.at > at - _WINDOW)
+    earlier = _with_earlier(work, work.deaths[: len(work.deaths) - len(deaths)])
     if job and (not deaths or at - deaths[-1].at > _TOGETHER):
         clean = sum(row.since_other for target, row in work.gpus.items() if target != gpu)
         is_again = at - work.failed.get(job, -_WINDOW) < _WINDOW
@@ -222,6 +246,7 @@ def _with_death(work: NodeWork, gpu: str, event: Event) -> NodeWork:
         work,
         gpus={target: replace(row, since_death=0.0) for target, row in work.gpus.items()},
         deaths=deaths,
+        earlier=earlier,
         processes=_newest({**processes, pid: (at, job, removed)}) if pid else processes,
         failed=_newest({**_without(work.failed, job), job: at}) if job else work.failed,
         death_at=max(at, work.death_at),
@@ -247,7 +272,11 @@ def _with_finding(work: NodeWork, gpus: int, now: float) -> tuple[NodeWork, dict
             runs.setdefault(parent, []).append(longest)
     clean = sum(row.since_other for row in others.values())
     used = [row for row in others.values() if row.since_other > 0]
-    deaths = significant_deaths(Series(work.deaths, now, len(used) + 1, clean, runs))
+    deaths = significant_deaths(
+        Series(
+            work.deaths, work.earlier.get(gpu, 0), now - min(now, work.since), now, len(used) + 1, clean, runs
+        )
+    )
     if deaths:
         began = deaths[0].at
         jobs = {job for row in used for job, seen, _ in row.programs.values() if seen >= began}
@@ -259,7 +288,7 @@ def _with_finding(work: NodeWork, gpus: int, now: float) -> tuple[NodeWork, dict
             "others": len(used),
             "others_ran": len(jobs),
         }
-        return replace(work, deaths=(), processes={}), _finding(work, fields)
+        return _forgotten(work), _finding(work, fields)
     failed, removed = (
         len({job or str(pid) for pid, (_, job, only) in work.processes.items() if only == is_removed})
         for is_removed in (False, True)

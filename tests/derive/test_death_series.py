@@ -32,10 +32,10 @@ def death(
     )  # fmt: skip
 
 
-def series(deaths: Iterable[Death], *, clean: float = 14 * DAY) -> Series:
+def series(deaths: Iterable[Death], *, clean: float = 14 * DAY, earlier: int = 0) -> Series:
     """Return a series that ends now. clean: seconds of work of the seven other GPUs, all in its time."""
     row = tuple(deaths)
-    return Series(row, row[-1].at, 8, clean, {})
+    return Series(row, earlier, 30 * DAY, row[-1].at, 8, clean, {})
 
 
 def test_programs_of_several_users_are_significant_beside_days_of_clean_work() -> None:
@@ -49,9 +49,15 @@ def test_two_programs_are_enough_after_a_week_of_clean_work() -> None:
 
 def test_other_gpus_are_a_control_only_while_they_run_work() -> None:
     deaths = [death(number) for number in range(4)]
-    worked_before = Series(deaths, deaths[-1].at, 8, deaths[0].clean + HOUR / 4, {})
+    worked_before = Series(deaths, 0, 0.0, deaths[-1].at, 8, deaths[0].clean + HOUR / 4, {})
     assert not significant_deaths(worked_before)
     assert not significant_deaths(series(deaths, clean=0.0))
+
+
+def test_gpu_on_which_programs_often_die_needs_more_deaths() -> None:
+    assert not significant_deaths(series(map(death, range(3)), earlier=30))
+    assert len(significant_deaths(series(map(death, range(5)), earlier=30))) >= 4
+    assert not significant_deaths(series(map(death, range(2)), clean=49 * DAY, earlier=3))
 
 
 def test_slow_series_is_explained_by_chance() -> None:

@@ -222,6 +222,19 @@ def test_replaced_component_starts_from_zero() -> None:
     assert node.verdicts == []
 
 
+def test_deaths_of_earlier_series_are_counted_until_a_finding_or_reset() -> None:
+    node = Node()
+    for pid in range(100, 110):
+        node.die(pid, owner=f"u{pid}:j{pid}", after=8 * HOUR)
+        node.die(pid + 1000, gpu=2, owner=f"u{pid}:k{pid}", after=8 * HOUR)
+    assert node.work.earlier == {GPUS[BAD]: 10, GPUS[2]: 9}
+    node.die(200, owner="u200:j200")
+    node.read(
+        Reading("kmsg", node.now, (Observation("kmsg", GPUS[BAD], events=(Event("gpu.reset", node.now),)),))
+    )
+    assert node.work.earlier == {GPUS[2]: 10}
+
+
 def test_deaths_that_were_a_finding_do_not_count_again() -> None:
     node = Node()
     for pid in range(100, 103):
