@@ -32,6 +32,9 @@ _ROUNDING = 1e-3
 # parallel, and a slow one must not delay the others.
 _TOGETHER = 0.2
 
+# Seconds until a reading without news is evaluated: lines that mean nothing come at any rate.
+_WITHOUT_NEWS = 2.0
+
 # Called with each verdict, its time, and whether the log has a line about it.
 OnVerdict = Callable[[Verdict, Instant, bool], None]
 
@@ -208,7 +211,7 @@ class Agent:
             reading = await self._reader.read_one(source)
         finally:
             self._reading.discard(source.name)
-        self.add_reading(reading, together if _has_news(reading) else _TOGETHER)
+        self.add_reading(reading, together if _has_news(reading) else _WITHOUT_NEWS)
 
     def evaluate(self) -> None:
         """Evaluate the readings since the last evaluation, if any."""

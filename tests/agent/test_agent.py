@@ -53,7 +53,7 @@ async def test_a_reading_without_an_event_waits_for_others(monkeypatch: pytest.M
     log = Scripted("kmsg", read)
     agent = new_agent(log)
     agent.evaluations = 1  # the start is over
-    monkeypatch.setattr(agent_module, "_TOGETHER", NEVER)
+    monkeypatch.setattr(agent_module, "_WITHOUT_NEWS", NEVER)
     agent.read("kmsg", together=0.0)
     await until_async(lambda: not agent.is_reading("kmsg"))
     agent.read("kmsg", together=0.0)
