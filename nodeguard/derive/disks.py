@@ -32,7 +32,7 @@ _EMULATED = re.compile(
     r"elastic block stor|nvme accelerator|persistentdisk|nvme_card-pd|snap controller|qemu|virtual",
     re.IGNORECASE,
 )
-_PARTITION = re.compile(r"(nvme\d+n\d+)p\d+$")
+_PARTITION = re.compile(r"(nvme\d+n\d+|md\d+)p\d+$")
 
 # Names of a disk's namespaces, paths and partitions: nvme3n1p2, nvme0c3n1, sda1, mmcblk0p1.
 # Source: Linux drivers/nvme/host; block (a `p` stands before the partition where the disk ends in a digit).
@@ -75,22 +75,30 @@ class BlockDevices(Struct, frozen=True):
     disks: dict[str, bool]
 
     def disks_below(self, device: str) -> Iterator[tuple[str, str]]:
-        """Yield the disks that a device is on, each with its use. device: its path below /dev."""
+        """Yield the disks and built devices that a device is on, each with its use.
+
+        device: its path below /dev.
+        """
         pending, seen = [(self.kernel_name(device), "sole")], set[str]()
         while pending:
-            name, use = pending.pop()
-            if name in seen:
+            partition, use = pending.pop()
+            name = _PARTITION.sub(r"\1", partition)
+            if partition in seen:
                 continue
-            seen.add(name)
+            seen.add(partition)
             below = self.slaves.get(name, ())
             pending += [(slave, _weaker(use, self.uses.get(name, "sole"))) for slave in below]
-            if not below:
-                controllers = self.controllers.get(_PARTITION.sub(r"\1", name), ())
-                for controller in controllers:
-                    yield disk_target(controller), use if len(controllers) == 1 else _weaker(use, "path")
-                # The name of a namespace has the number of its subsystem, not always of a controller.
-                if disk_of_device(name) not in self.disks:
-                    yield disk_of_device(name), use
+            controllers = self.controllers.get(name, ())
+            for controller in controllers:
+                yield disk_target(controller), use if len(controllers) == 1 else _weaker(use, "path")
+            # The name of a namespace has the number of its subsystem, not always of a controller.
+            for disk in {disk_of_device(name), disk_of_device(partition)} - self.disks.keys():
+                yield disk, use
+
+    @property
+    def built(self) -> set[str]:
+        """Return the targets of the devices that are built from others."""
+        return {disk_target(name) for name, slaves in self.slaves.items() if slaves}
 
     def kernel_name(self, device: str) -> str:
         """Return `dm-3` for `mapper/vg-root`. device: path below /dev."""
@@ -209,7 +217,7 @@ def _disk(latest: LatestReadings, filesystem: str) -> Values:
     if device.startswith("/dev/"):
         path = device.removeprefix("/dev/")
         devices = block_devices((target, latest.read_signals(target)) for target in latest.targets("disk"))
-        below = {disk for disk, _ in devices.disks_below(path)}
+        below = {disk for disk, _ in devices.disks_below(path)} - devices.built
         yield "fs.disk", below.pop() if len(below) == 1 else disk_of_device(devices.kernel_name(path))
 
 

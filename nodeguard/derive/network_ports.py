@@ -52,8 +52,7 @@ def _looks_like_a_manager(latest: LatestReadings, port: str) -> bool:
 
 
 def _make(latest: LatestReadings, port: str) -> tuple[Scalar | None, ...]:
-    signals = latest.read_signals(port)
-    return tuple(signals.get(name) for name in MAKE)
+    return tuple(latest.get(port, name) for name in MAKE)
 
 
 def _port_count(latest: LatestReadings, _node: str) -> Values:

@@ -93,6 +93,7 @@ def test_event_of_a_device_belongs_to_its_file_system_or_disk(device: str, signa
         ("nvme3n1", "fs.kernel_error", "volume.error"),
         ("nvme4", "disk.lost", "disk.lost"),
         ("dm-3", "fs.shut_down", "fs.shut_down"),
+        ("dm-3", "disk.io_error", "disk.io_error"),
         ("sdb", "disk.offlined", "disk.offlined"),
         ("sdb1", "fs.kernel_error", "volume.error"),
         ("dm-7", "disk.io_error", "volume.error"),

@@ -85,7 +85,16 @@ STRIPES = (nvme(1), nvme(2), built("md0", "nvme1n1 nvme2n1", level="raid0"), mou
 @pytest.mark.parametrize(
     ("observations", "uses"),
     [
-        (STRIPES, {"nvme1": "sole", "nvme2": "sole"}),
+        (STRIPES, {"nvme1": "sole", "nvme2": "sole", "md0": "sole"}),
+        (
+            (
+                nvme(1),
+                nvme(2),
+                built("md127", "nvme1n1 nvme2n1", level="raid0"),
+                mount("/raid", "/dev/md127p1"),
+            ),
+            {"nvme1": "sole", "nvme2": "sole", "md127": "sole", "md127p1": "sole"},
+        ),
         (
             (nvme(1), nvme(2), built("md1", "nvme1n1p2 nvme2n1p2", level="raid1"), mount("/", "/dev/md1")),
             {"nvme1": "redundant", "nvme2": "redundant"},
@@ -116,7 +125,7 @@ STRIPES = (nvme(1), nvme(2), built("md0", "nvme1n1 nvme2n1", level="raid0"), mou
                 built("dm-2", "dm-1", kind="LVM", name="vg-data"),
                 mount("/data", "/dev/mapper/vg-data"),
             ),
-            {"sda": "path", "sdb": "path"},
+            {"sda": "path", "sdb": "path", "dm-1": "sole", "dm-2": "sole"},
         ),
         (
             (

@@ -60,6 +60,19 @@ def port(name: str, function: str, board: str, *, vpd: bool = False) -> list[Obs
 NETWORK = [row for at in range(3) for row in port(f"n{at}", f"0000:1{at}:00.0", "a")]
 
 
+def test_port_of_an_unread_make_is_unknown() -> None:
+    unknown = Observation(
+        "infiniband",
+        PORT,
+        signals={"port.link_layer": "InfiniBand", "port.pci": "0000:05:00.0"},
+        unreadable={"port.board": "refused"},
+    )
+    function = observe("pci", PORT, {"pci.present": True, "pci.vpd": False})
+    assert unread(machine(unknown, function, *NETWORK), PORT_COUNT_DERIVATION) == {
+        "node": {"rdma.port_count": "refused"}
+    }
+
+
 @pytest.mark.parametrize(
     ("rows", "is_network"),
     [
