@@ -6,6 +6,7 @@ from nodeguard.cli.check_catalogue import load_catalogue
 from nodeguard.derive.derive import PlatformHints
 from nodeguard.derive.signals import SIGNALS
 from nodeguard.model.catalogue import LogPattern
+from nodeguard.model.check import EventOccurred
 from nodeguard.model.finding import Verdict
 from nodeguard.model.instant import Instant
 from nodeguard.model.signal import Signal
@@ -26,6 +27,20 @@ def test_signals_of_all_packages_are_registered() -> None:
         assert registry.keys() >= signals.keys()
     assert {pattern.signal for pattern in PATTERNS if pattern.signal} <= registry.keys()
     assert all(name == signal.name for name, signal in registry.items())
+
+
+def test_a_counter_that_a_check_uses_has_a_highest_rate() -> None:
+    """Counters that nodeguard derives itself have none: no hardware misreads them."""
+    catalogue, signals = load_catalogue()
+    used = {
+        leaf.signal
+        for check in catalogue.checks
+        for leaf in check.leaves()
+        if not isinstance(leaf, EventOccurred)
+    }
+    counters = {name for name in used if signals[name].kind == "counter"} - SIGNALS.keys()
+    assert counters
+    assert {name for name in counters if signals[name].max_rate <= 0} == set()
 
 
 def test_an_event_of_two_sources_has_the_fields_of_its_log_line() -> None:
