@@ -23,7 +23,7 @@ from nodeguard.config.yaml_document import read_yaml
 
 ROOT = Path(__file__).resolve().parent.parent
 LINES = ROOT / "checks" / "tables" / "kmsg-formats.yaml"
-NVIDIA = ROOT / "checks" / "tables" / "formats" / "nvidia.yaml"
+NVIDIA = ROOT / "scripts" / "driver_formats_nvidia.yaml"
 
 # Words of a failure: an ignored format with one of them needs a reason of its own.
 FAILURE = re.compile(r"fail|fatal|error|timeout|halt|reset|lost", re.IGNORECASE)
@@ -85,7 +85,7 @@ class IgnoredSource(Struct, forbid_unknown_fields=True):
 
 
 class NvidiaTable(Struct, forbid_unknown_fields=True):
-    """The table of the NVIDIA driver's ignored formats, formats/nvidia.yaml."""
+    """The table of the NVIDIA driver's ignored formats, driver_formats_nvidia.yaml."""
 
     left_out: tuple[LeftOut, ...]
     sources: tuple[IgnoredSource, ...]

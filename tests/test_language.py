@@ -54,7 +54,13 @@ ALLOWED = re.compile(
 )
 SUFFIXES = {".py", ".yaml", ".md", ".toml", ".service", ".sh"}
 # The tables of kernel messages and of NVIDIA's codes are in the words of their sources.
-FOREIGN = ("checks/tables/", "fixtures/generated/", "fixtures/recorded/", "docs/reference/")
+FOREIGN = (
+    "checks/tables/",
+    "scripts/driver_formats_nvidia.yaml",
+    "fixtures/generated/",
+    "fixtures/recorded/",
+    "docs/reference/",
+)
 SELF = "tests/test_language.py"
 
 
