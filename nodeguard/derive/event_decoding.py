@@ -10,9 +10,9 @@ from msgspec.structs import replace
 from nodeguard.derive import sxid, xid
 from nodeguard.derive.link_errors import LinkErrorCounter, report_recoveries
 from nodeguard.derive.state import DeriveState, XidLine
-from nodeguard.derive.workload import workload_name
 from nodeguard.derive.xid_index import WINDOW, XidIndex, XidRecord, index_xids
 from nodeguard.model.catalogue import Catalogue
+from nodeguard.model.control_group import workload_name
 from nodeguard.model.observation import Event, Observation, Reading
 from nodeguard.model.signal import Scalar
 

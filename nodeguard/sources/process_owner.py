@@ -13,7 +13,8 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nodeguard.bundle.process_files import job_path, opaque_key, real_user
+from nodeguard.bundle.process_files import opaque_key, real_user
+from nodeguard.model.control_group import job_path
 from nodeguard.model.observation import Event
 from nodeguard.sources.machine import Machine
 from nodeguard.sources.processes import parse_stat

@@ -2,37 +2,12 @@ from __future__ import annotations
 
 import pytest
 
-from nodeguard.bundle.process_files import job_path, opaque_owner, real_user
+from nodeguard.bundle.process_files import opaque_owner, real_user
+from nodeguard.model.control_group import job_path
 
 UID = "0a1b2c3d_1111_4c3d_8e5f_60718293041a"
 CONTAINER = "ab" * 32
 POD = f"0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{UID}.slice/cri-containerd-{CONTAINER}.scope\n"
-SLURM = "0::/system.slice/slurmstepd.scope/job_4242/step_0/user/task_3\n"
-DOCKER = f"12:devices:/docker/{CONTAINER}\n11:memory:/docker/{CONTAINER}\n0::/\n"
-
-
-@pytest.mark.parametrize(
-    ("cgroup", "job"),
-    [
-        (POD, "pod0a1b2c3d-1111-4c3d-8e5f-60718293041a"),
-        (POD.replace(CONTAINER, "cd" * 32), "pod0a1b2c3d-1111-4c3d-8e5f-60718293041a"),
-        (
-            f"0::/kubepods/besteffort/pod{UID.replace('_', '-')}/{CONTAINER}\n",
-            "pod0a1b2c3d-1111-4c3d-8e5f-60718293041a",
-        ),
-        (f"0::/../../kubepods.slice/kubepods-pod{'0123456789abcdef' * 2}.slice/x.scope\n", f"pod{'0123456789abcdef' * 2}"),
-        (SLURM, "system.slice/slurmstepd.scope/job_4242"),
-        ("4:memory:/slurm/uid_1000/job_7/step_batch\n", "slurm/uid_1000/job_7"),
-        (DOCKER, f"docker/{CONTAINER}"),
-        (f"0::/system.slice/docker-{CONTAINER}.scope/init\n", f"system.slice/docker-{CONTAINER}.scope"),
-        ("0::/user.slice/user-1000.slice/session-3.scope\n", "user.slice/user-1000.slice/session-3.scope"),
-        ("0::/\n", ""),
-        ("nonsense", ""),
-        ("", ""),
-    ],
-)  # fmt: skip
-def test_job_is_the_pod_job_or_container_without_what_is_below(cgroup: str, job: str) -> None:
-    assert job_path(cgroup) == job
 
 
 def test_real_user_is_the_first_of_the_four() -> None:

@@ -15,8 +15,8 @@ from nodeguard.sources.machines.recording import RecordingMachine
 from nodeguard.sources.machines.replay import ReplayMachine
 from nodeguard.sources.nvml import NvmlSource
 from nodeguard.sources.process_owner import GpuProcesses, LoggedProcesses, read_owner
-from tests.bundle.test_process_files import DOCKER, POD, SLURM
 from tests.bundle.writing import MANIFEST
+from tests.model.test_control_group import DOCKER, POD, SLURM
 from tests.sources.fake_machine import FakeMachine, ThisMachine
 from tests.sources.machines.test_recording import Node
 from tests.sources.nvml_machine import FIRST, of_gpu
