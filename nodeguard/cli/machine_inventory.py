@@ -10,14 +10,8 @@ from msgspec import Struct
 from nodeguard.model.finding import Verdict
 from nodeguard.model.instant import Instant
 from nodeguard.model.observation import Reading
-from nodeguard.model.recovery import Site, resets_together
+from nodeguard.model.recovery import KUBELETS, Site, resets_together
 from nodeguard.pipeline.pipeline import Pipeline
-
-# Services that are a kubelet, or contain one.
-_KUBELETS = frozenset({
-    "service/kubelet", "service/k3s", "service/k3s-agent", "service/rke2-server", "service/rke2-agent",
-    "service/snap.microk8s.daemon-kubelite",
-})  # fmt: skip
 
 _UNKNOWN_MODEL = "GPU of unknown model"
 
@@ -64,7 +58,7 @@ class InventoryJudgement(Pipeline):
                     self._mig.add(observation.target)
                 if observation.signals.get("driver.container"):
                     self._has_driver_container = True
-                if observation.target in _KUBELETS and True in (
+                if observation.target in KUBELETS and True in (
                     observation.signals.get("service.enabled"),
                     observation.signals.get("service.running"),
                 ):
@@ -76,7 +70,7 @@ class InventoryJudgement(Pipeline):
     def site(self, node: str) -> Site:
         """Return where the commands of a recovery run, typed on this node."""
         targets: set[str] = getattr(self, "_targets", set())
-        in_cluster = bool(targets & _KUBELETS)
+        in_cluster = bool(targets & KUBELETS)
         return Site(
             # A kubelet registers the host name in small letters.
             node=node.lower() if in_cluster else node,

@@ -35,11 +35,15 @@ COMMAND_VALUES = {
 _DETACH = "nodeguard gpus detach --duration 30m"
 _ATTACH = "nodeguard gpus attach"
 
-# Services without which `kubectl exec` does not reach the node.
-_BELOW_KUBECTL = frozenset({
-    "kubelet", "containerd", "crio", "docker", "k3s", "k3s-agent", "rke2-server", "rke2-agent",
-    "snap.microk8s.daemon-kubelite", "snap.microk8s.daemon-containerd",
+# Services that are a kubelet, or contain one.
+KUBELETS = frozenset({
+    "service/kubelet", "service/k3s", "service/k3s-agent", "service/rke2-server", "service/rke2-agent",
+    "service/snap.microk8s.daemon-kubelite",
 })  # fmt: skip
+# Services without which `kubectl exec` does not reach the node.
+_BELOW_KUBECTL = KUBELETS | {
+    "service/containerd", "service/crio", "service/docker", "service/snap.microk8s.daemon-containerd",
+}  # fmt: skip
 
 # GPUs before Hopper: on a board with NVSwitches they are reset together. Source: NVIDIA GPU Debug Guidelines
 # and nvidia-smi(1), --gpu-reset.
@@ -231,7 +235,7 @@ def _on_node(recovery: Recovery, site: Site, steps: Sequence[str]) -> Iterator[s
         yield from (f"{_root(step, site)}{step}" for step in steps)
         return
     # A pod cannot mount or unmount on its node, and no pod is reached without these services.
-    is_below = recovery.target.removeprefix("service/") in _BELOW_KUBECTL
+    is_below = recovery.target in _BELOW_KUBECTL
     if site.scheduler != "kubernetes" or is_below or target_kind(recovery.target) == "fs":
         yield from (f"ssh {_quoted(site.node)} {_quoted(step)}" for step in steps)
         return
