@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 
 import msgspec
 from msgspec import Meta, Struct, field
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from nodeguard.fleet.incidents.events import mark_message
 from nodeguard.model.finding import Action, Health
@@ -291,16 +291,7 @@ def to_incident(observed: ObservedIncident) -> Incident | None:
             action=Action(status.action or Action.NONE),
             message=status.message,
             detail=status.detail,
-            symptoms=tuple(
-                Symptom(
-                    symptom.check,
-                    symptom.target,
-                    Health(symptom.health or Health.OK),
-                    symptom.message,
-                    symptom.evidence,
-                )
-                for symptom in status.symptoms
-            ),
+            symptoms=tuple(map(_to_symptom, status.symptoms)),
             resolved_at=parse_or_zero(status.resolved_at),
             occurrences=status.occurrences,
             parent=status.parent,
@@ -318,28 +309,27 @@ def to_incident(observed: ObservedIncident) -> Incident | None:
         return None
 
 
+def _to_symptom(symptom: _Symptom) -> Symptom:
+    """Return the symptom of an incident. Raises ValueError for an unknown health."""
+    health = Health(symptom.health or Health.OK)
+    return Symptom(symptom.check, symptom.target, health, symptom.message, symptom.evidence)
+
+
 def _hardware(hardware: Hardware | None) -> _Hardware | None:
+    """Return the names within their limits; an empty one is None."""
     if hardware is None:
         return None
-    return _Hardware(
-        index=hardware.index,
-        serial=hardware.serial[:MAX_NAME] or None,
-        board_part_number=hardware.board_part_number[:MAX_NAME] or None,
-        module_id=hardware.module_id,
-        slot=hardware.slot[:MAX_NAME] or None,
-    )
+    names: dict[str, Any] = {
+        name: value[:MAX_NAME] or None if isinstance(value, str) else value
+        for name, value in asdict(hardware).items()
+    }
+    return _Hardware(**names)
 
 
 def _to_hardware(hardware: _Hardware | None) -> Hardware | None:
     if hardware is None:
         return None
-    return Hardware(
-        index=hardware.index,
-        serial=hardware.serial or "",
-        board_part_number=hardware.board_part_number or "",
-        module_id=hardware.module_id,
-        slot=hardware.slot or "",
-    )
+    return Hardware(**{name: value for name, value in asdict(hardware).items() if value is not None})
 
 
 def _confinement(confinement: Confinement | None) -> _Confinement | None:
