@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import uuid
 from collections.abc import Callable
 from math import isfinite
 from typing import Any
@@ -102,10 +103,7 @@ def _uuid(value: Any) -> str:
     """Return 16 bytes as a UUID."""
     if type(value) is not list or any(type(byte) is not int for byte in value):
         raise TypeError(value)
-    digits = bytes(value).hex()
-    if len(value) != 16:
-        raise ValueError(value)
-    return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
+    return str(uuid.UUID(bytes=bytes(value)))
 
 
 def bit(mask: int) -> ValueType:
