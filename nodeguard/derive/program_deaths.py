@@ -1,7 +1,7 @@
 """Programs that ran on each GPU, and the series of those that met an Xid of an application. Pure.
 
 A series is on one GPU: an Xid on another one ends it and begins another series. The work of the other GPUs in
-the meantime is its control. Processes and jobs have opaque keys, see sources.process_owner.
+the meantime is its control. Processes and jobs have opaque keys, see model.process_owner.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from nodeguard.derive.latest_readings import LatestReadings
 from nodeguard.derive.xid_index import XidRecord, index_xids, xid_row
 from nodeguard.model.catalogue import Catalogue
 from nodeguard.model.observation import Event, Observation, Reading
+from nodeguard.model.process_owner import ProcessOwner, parse_owner_entry
 from nodeguard.model.signal import Scalar
 
 DIED = "gpu.programs_died"
@@ -44,15 +45,6 @@ Key = TypeVar("Key")
 Value = TypeVar("Value")
 
 
-class Owner(Struct, frozen=True, array_like=True):
-    """A process, as sources.process_owner describes it. started: seconds since boot, inf where not known."""
-
-    started: float = inf
-    user: str = ""
-    job: str = ""
-    parent: str = ""
-
-
 class GpuWork(Struct, frozen=True, array_like=True):
     """The work of one GPU.
 
@@ -67,7 +59,7 @@ class GpuWork(Struct, frozen=True, array_like=True):
     runs: bool = False
     since_death: float = 0.0
     since_other: float = 0.0
-    owners: dict[int, Owner] = {}
+    owners: dict[int, ProcessOwner] = {}
     programs: dict[str, tuple[str, float, float]] = {}
 
 
@@ -154,7 +146,7 @@ def _with_processes(work: NodeWork, observation: Observation, latest: LatestRead
         before = GpuWork()
         if target == work.series_of:
             work = _forgotten(work)
-    owners = dict(filter(None, map(_parsed, text.split())))
+    owners = dict(filter(None, map(parse_owner_entry, text.split())))
     programs = dict(before.programs)
     for owner in owners.values():
         longest = programs.pop(owner.parent, ("", 0.0, 0.0))[2]
@@ -189,15 +181,6 @@ def _with_earlier(work: NodeWork, deaths: Iterable[Death]) -> dict[str, int]:
     return {**work.earlier, work.series_of: count} if count else work.earlier
 
 
-def _parsed(entry: str) -> tuple[int, Owner] | None:
-    """Return the process of an entry of `gpu.process_owners`; None where its owner is not known."""
-    pid, *owner = entry.split(":")
-    if len(owner) != 4:
-        return None
-    started, user, job, parent = owner
-    return int(pid), Owner(float(started), user, job, parent)
-
-
 def _without(items: dict[Key, Value], key: Key) -> dict[Key, Value]:
     return {name: value for name, value in items.items() if name != key}
 
@@ -210,7 +193,7 @@ def _with_death(work: NodeWork, gpu: str, event: Event) -> NodeWork:
     """Return the work after an Xid that ended a process."""
     at, pid = event.at, int(event.fields.get("pid", 0))
     removed = event.fields["xid"] == _REMOVED
-    logged = _parsed(str(event.fields.get("owner", "")))
+    logged = parse_owner_entry(str(event.fields.get("owner", "")))
     owner = logged[1] if logged else _listed_owner(work, gpu, pid, at)
     job = owner.job
     if gpu != work.series_of:
@@ -253,10 +236,10 @@ def _with_death(work: NodeWork, gpu: str, event: Event) -> NodeWork:
     )
 
 
-def _listed_owner(work: NodeWork, gpu: str, pid: int, at: float) -> Owner:
+def _listed_owner(work: NodeWork, gpu: str, pid: int, at: float) -> ProcessOwner:
     """Return the owner of a process that NVML has listed, without names if it has not."""
-    owner = work.gpus.get(gpu, GpuWork()).owners.get(pid, Owner())
-    return owner if owner.started <= at else Owner()
+    owner = work.gpus.get(gpu, GpuWork()).owners.get(pid, ProcessOwner())
+    return owner if owner.started <= at else ProcessOwner()
 
 
 def _with_finding(work: NodeWork, gpus: int, now: float) -> tuple[NodeWork, dict[str, tuple[Event, ...]]]:

@@ -10,12 +10,12 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from nodeguard.bundle.process_files import opaque_key, real_user
 from nodeguard.model.control_group import job_path
 from nodeguard.model.observation import Event
+from nodeguard.model.process_owner import ProcessOwner, owner_entry
 from nodeguard.sources.machine import Machine
 from nodeguard.sources.processes import parse_stat
 from nodeguard.sources.readings import read_text
@@ -34,18 +34,6 @@ _SLACK = 2.0
 # Bit of a kernel thread in the flags of /proc/PID/stat (Linux include/linux/sched.h, PF_KTHREAD). Process 2
 # is a kernel thread only in the initial PID namespace, and the kernel log has the numbers of that one.
 _KERNEL_THREAD = 0x00200000
-
-
-class ProcessOwner(Struct, frozen=True):
-    """A process. started: seconds since boot. user, job, parent: opaque keys, equal for equal in one boot.
-
-    parent: the process of the job that started it. Processes with one parent can be the workers of a program.
-    """
-
-    started: float
-    user: str
-    job: str
-    parent: str
 
 
 def read_owner(machine: Machine, pid: int) -> ProcessOwner | None:
@@ -90,7 +78,7 @@ class LoggedProcesses:
         # A later start: the number belongs to another process now.
         if owner is None or owner.started > event.at + _SLACK:
             return replace(event, fields={**event.fields, "pid": pid})
-        return replace(event, fields={**event.fields, "pid": pid, "owner": _entry(pid, owner)})
+        return replace(event, fields={**event.fields, "pid": pid, "owner": owner_entry(pid, owner)})
 
 
 class GpuProcesses:
@@ -114,16 +102,10 @@ class GpuProcesses:
             if type(pid) is int:
                 now[pid] = before.get(pid) or read_owner(machine, pid)
         self._owners[gpu] = now
-        return " ".join(_entry(pid, owner) for pid, owner in sorted(now.items()))
+        return " ".join(owner_entry(pid, owner) for pid, owner in sorted(now.items()))
 
 
 _CALLS = ("nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetComputeRunningProcesses")
-
-
-def _entry(pid: int, owner: ProcessOwner | None) -> str:
-    if owner is None:
-        return str(pid)
-    return f"{pid}:{owner.started:.2f}:{owner.user}:{owner.job}:{owner.parent}"
 
 
 def _has_host_numbers(machine: Machine) -> bool:
