@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from math import inf
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -46,42 +46,65 @@ Value = TypeVar("Value")
 
 
 class GpuWork(Struct, frozen=True, array_like=True):
-    """The work of one GPU.
+    """The work of one GPU. All times are seconds since boot."""
 
-    part: its component. read_at: time of the latest list of processes. runs: whether it had any. since_death:
-    seconds of work since the latest death on any GPU. since_other: the same, since the latest one on a GPU
-    that is not that of the series. owners: latest processes. programs: by parent of their processes the job,
-    the time of the latest sight, and seconds of the longest run. All times in seconds since boot.
-    """
+    component: str = ""
 
-    part: str = ""
     read_at: float = 0.0
-    runs: bool = False
+    """Time of the latest list of processes."""
+
+    is_in_use: bool = False
+    """Whether this list had any process."""
+
     since_death: float = 0.0
+    """Seconds of work since the latest death on any GPU."""
+
     since_other: float = 0.0
+    """Seconds of work since the latest death on a GPU that is not that of the series."""
+
     owners: dict[int, ProcessOwner] = {}
+    """Owners of the latest processes."""
+
     programs: dict[str, tuple[str, float, float]] = {}
+    """By parent of its processes: job, time of the latest sight, and seconds of the longest run."""
+
+
+class ProcessDeath(NamedTuple):
+    """The Xids of one process: time of the first, job, and whether its only Xid is 45."""
+
+    at: float
+    job: str
+    only_removed: bool
 
 
 class NodeWork(Struct, frozen=True, array_like=True):
-    """The work of a node's GPUs and its series of deaths.
-
-    series_of: the GPU of the series; empty without one. deaths: of the series, oldest first, where the job is
-    known. earlier: number of jobs that died on each GPU before it. since: time from which they are counted.
-    processes: all processes with an Xid in the series, each with the time, the job, and whether its only Xid
-    is 45. failed: jobs with an Xid on any GPU, and when it was the last. death_at: the latest death on any
-    GPU. other_at: the latest one on a GPU that is not that of the series.
-    """
+    """The work of a node's GPUs and its series of deaths. All times are seconds since boot."""
 
     gpus: dict[str, GpuWork] = {}
+
     series_of: str = ""
+    """The GPU of the series; empty without one."""
+
     deaths: tuple[Death, ...] = ()
+    """Deaths of the series, oldest first, where the job is known."""
+
     earlier: dict[str, int] = {}
+    """Number of jobs that died on each GPU before the series."""
+
     since: float = inf
-    processes: dict[int, tuple[float, str, bool]] = {}
+    """Time from which earlier deaths are counted."""
+
+    processes: dict[int, ProcessDeath] = {}
+    """All processes with an Xid in the series."""
+
     failed: dict[str, float] = {}
+    """Jobs with an Xid on any GPU, with the time of the last one."""
+
     death_at: float = 0.0
+    """The latest death on any GPU."""
+
     other_at: float = 0.0
+    """The latest death on a GPU that is not that of the series."""
 
 
 def record_work(
@@ -141,8 +164,8 @@ def _is_death(event: Event, xids: tuple[XidRecord, ...], table: Catalogue) -> bo
 def _with_processes(work: NodeWork, observation: Observation, latest: LatestReadings, now: float) -> NodeWork:
     """Return the work after a list of a GPU's processes."""
     target, text = observation.target, str(observation.signals["gpu.process_owners"])
-    part, before = latest.component_id(target), work.gpus.get(target, GpuWork())
-    if before.part not in {"", part} and part:
+    component, before = latest.component_id(target), work.gpus.get(target, GpuWork())
+    if before.component not in {"", component} and component:
         before = GpuWork()
         if target == work.series_of:
             work = _forgotten(work)
@@ -151,16 +174,16 @@ def _with_processes(work: NodeWork, observation: Observation, latest: LatestRead
     for owner in owners.values():
         longest = programs.pop(owner.parent, ("", 0.0, 0.0))[2]
         programs[owner.parent] = (owner.job, now, max(longest, now - owner.started))
-    runs = bool(text)
-    if runs and before.runs and now - before.read_at <= _GAP:
+    is_in_use = bool(text)
+    if is_in_use and before.is_in_use and now - before.read_at <= _GAP:
         began = before.read_at
     else:
         began = max(min((owner.started for owner in owners.values()), default=now), before.read_at)
-    worked = now if runs else began
+    worked = now if is_in_use else began
     after = GpuWork(
-        part or before.part,
+        component or before.component,
         now,
-        runs,
+        is_in_use,
         before.since_death + max(0.0, worked - max(began, work.death_at)),
         before.since_other + max(0.0, worked - max(began, work.other_at)),
         _newest({**before.owners, **owners}),
@@ -200,7 +223,7 @@ def _with_death(work: NodeWork, gpu: str, event: Event) -> NodeWork:
         killed = any(job and death.job == job and at - death.at <= _CLEANUP for death in work.deaths)
         if removed and killed:
             return work
-        gpus = {target: replace(row, since_other=row.since_death) for target, row in work.gpus.items()}
+        gpus = {target: replace(other, since_other=other.since_death) for target, other in work.gpus.items()}
         work = replace(
             work,
             gpus=gpus,
@@ -211,26 +234,28 @@ def _with_death(work: NodeWork, gpu: str, event: Event) -> NodeWork:
             other_at=work.death_at,
         )
     if pid in work.processes:
-        time, job, only = work.processes[pid]
-        if removed or not only:
+        earlier_death = work.processes[pid]
+        if removed or not earlier_death.only_removed:
             return work
         deaths = tuple(replace(death, removed=False) if death.pid == pid else death for death in work.deaths)
-        return replace(work, deaths=deaths, processes={**work.processes, pid: (time, job, False)})
+        return replace(
+            work, deaths=deaths, processes={**work.processes, pid: earlier_death._replace(only_removed=False)}
+        )
     deaths = tuple(death for death in work.deaths if death.at > at - _WINDOW)
     earlier = _with_earlier(work, work.deaths[: len(work.deaths) - len(deaths)])
     if job and (not deaths or at - deaths[-1].at > _TOGETHER):
-        clean = sum(row.since_other for target, row in work.gpus.items() if target != gpu)
+        clean = sum(other.since_other for target, other in work.gpus.items() if target != gpu)
         is_again = at - work.failed.get(job, -_WINDOW) < _WINDOW
         ran = max(0.0, at - owner.started)
         death = Death(pid, at, ran, owner.user, job, owner.parent, is_again, removed, clean)
         deaths = (*deaths, death)[-_MAX_KEPT:]
-    processes = {process: row for process, row in work.processes.items() if row[0] > at - _WINDOW}
+    processes = {process: death for process, death in work.processes.items() if death.at > at - _WINDOW}
     return replace(
         work,
-        gpus={target: replace(row, since_death=0.0) for target, row in work.gpus.items()},
+        gpus={target: replace(other, since_death=0.0) for target, other in work.gpus.items()},
         deaths=deaths,
         earlier=earlier,
-        processes=_newest({**processes, pid: (at, job, removed)}) if pid else processes,
+        processes=_newest({**processes, pid: ProcessDeath(at, job, removed)}) if pid else processes,
         failed=_newest({**_without(work.failed, job), job: at}) if job else work.failed,
         death_at=max(at, work.death_at),
     )
@@ -248,21 +273,25 @@ def _with_finding(work: NodeWork, gpus: int, now: float) -> tuple[NodeWork, dict
     Deaths that were a finding do not count again.
     """
     gpu = work.series_of
-    others = {target: row for target, row in work.gpus.items() if target != gpu}
+    others = [other for target, other in work.gpus.items() if target != gpu]
     runs: dict[str, list[float]] = {}
-    for row in others.values():
-        for parent, (_, _, longest) in row.programs.items():
+    for other in others:
+        for parent, (_, _, longest) in other.programs.items():
             runs.setdefault(parent, []).append(longest)
-    clean = sum(row.since_other for row in others.values())
-    used = [row for row in others.values() if row.since_other > 0]
-    deaths = significant_deaths(
-        Series(
-            work.deaths, work.earlier.get(gpu, 0), now - min(now, work.since), now, len(used) + 1, clean, runs
-        )
+    used = [other for other in others if other.since_other > 0]
+    series = Series(
+        deaths=work.deaths,
+        earlier=work.earlier.get(gpu, 0),
+        watched=now - min(now, work.since),
+        now=now,
+        gpus=len(used) + 1,
+        clean=sum(other.since_other for other in others),
+        runs=runs,
     )
+    deaths = significant_deaths(series)
     if deaths:
         began = deaths[0].at
-        jobs = {job for row in used for job, seen, _ in row.programs.values() if seen >= began}
+        jobs = {job for other in used for job, seen, _ in other.programs.values() if seen >= began}
         fields: dict[str, Scalar] = {
             "verdict": "suspect",
             "processes": len(deaths),
@@ -272,20 +301,25 @@ def _with_finding(work: NodeWork, gpus: int, now: float) -> tuple[NodeWork, dict
             "others_ran": len(jobs),
         }
         return _forgotten(work), _finding(work, fields)
-    failed, removed = (
-        len({job or str(pid) for pid, (_, job, only) in work.processes.items() if only == is_removed})
-        for is_removed in (False, True)
-    )
-    count = failed + min(failed, removed)
+    count = _process_count(work.processes)
     # Where NVML does not list the processes that died either, an empty list does not mean idle.
-    row = work.gpus.get(gpu, GpuWork())
-    is_idle = not any(other.runs or other.since_other for other in others.values()) and bool(
-        row.runs or row.programs
-    )
+    own = work.gpus.get(gpu, GpuWork())
+    is_listed = own.is_in_use or bool(own.programs)
+    is_idle = is_listed and not any(other.is_in_use or other.since_other for other in others)
     if count < _PROCESSES or gpus < 2 or is_idle:
         return work, {}
-    minutes = round((work.death_at - min(at for at, _, _ in work.processes.values())) / 60)
+    minutes = round((work.death_at - min(death.at for death in work.processes.values())) / 60)
     return work, _finding(work, {"verdict": "warning", "processes": count, "minutes": minutes})
+
+
+def _process_count(processes: Mapping[int, ProcessDeath]) -> int:
+    """Return the number of jobs, or processes of an unknown job.
+
+    Those with only Xid 45 count at most as often as others.
+    """
+    removed = {death.job or str(pid) for pid, death in processes.items() if death.only_removed}
+    failed = {death.job or str(pid) for pid, death in processes.items() if not death.only_removed}
+    return len(failed) + min(len(failed), len(removed))
 
 
 def _finding(work: NodeWork, fields: Mapping[str, Scalar]) -> dict[str, tuple[Event, ...]]:
