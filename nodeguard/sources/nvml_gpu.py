@@ -157,7 +157,7 @@ def _text(calls: dict[str, Any], call: str) -> str:
 
 
 def _small_number(value: object) -> int | None:
-    """Return a number of a socket, slot or tray; None for a value that stands for none, such as all bits."""
+    """Return a number of a socket, slot or tray; None for a value that means none, such as all bits."""
     if not isinstance(value, int) or isinstance(value, bool):
         return None
     return value if 0 <= value < _MAX_NUMBER else None
