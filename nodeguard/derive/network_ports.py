@@ -47,8 +47,7 @@ def _looks_like_a_manager(latest: LatestReadings, port: str) -> bool:
     address = bus_address(str(latest.read_signals(port)["port.pci"]))
     others = [bus_address(str(function)) for _, function in latest.read_values("port", "port.pci")]
     makes = Counter(_make(latest, other) for other in latest.targets("port"))
-    rivals = [number for make, number in makes.items() if make[0] == "InfiniBand"]
-    return others.count(address) > _MOST_FUNCTIONS or makes[_make(latest, port)] < max(rivals)
+    return others.count(address) > _MOST_FUNCTIONS or makes[_make(latest, port)] < max(makes.values())
 
 
 def _make(latest: LatestReadings, port: str) -> tuple[Scalar | None, ...]:

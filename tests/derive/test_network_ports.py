@@ -57,6 +57,11 @@ def port(name: str, function: str, board: str, *, vpd: bool = False) -> list[Obs
     ]
 
 
+# Adapters of another link layer, as on clouds with RoCE or EFA.
+ETHERNET = [
+    observe("infiniband", f"port/e{at}/1", {"port.link_layer": "Ethernet", "port.board": "e"})
+    for at in range(3)
+]
 NETWORK = [row for at in range(3) for row in port(f"n{at}", f"0000:1{at}:00.0", "a")]
 
 
@@ -77,6 +82,7 @@ def test_port_of_an_unread_make_is_unknown() -> None:
     ("rows", "is_network"),
     [
         (port("p0", "0000:05:00.0", "a"), True),
+        ([*port("p0", "0000:05:00.0", "b"), *ETHERNET], False),
         ([*port("p0", "0000:05:00.0", "a"), *port("p1", "0000:05:00.1", "a")], True),
         ([row for at in range(4) for row in port(f"p{at}", f"0000:05:00.{at}", "a")], False),
         ([*port("p0", "0000:05:00.0", "b"), *NETWORK], False),
