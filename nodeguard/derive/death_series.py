@@ -43,40 +43,53 @@ _SIBLINGS, _LONGER = 3, 2.0
 
 
 class Death(Struct, frozen=True, array_like=True):
-    """A process with an Xid of an application.
-
-    at: seconds since boot. ran: seconds from its start. user, job, parent: opaque keys. again: whether
-    another process of the job met an Xid before, on any GPU. removed: whether its only Xid is 45, which a
-    process that is killed has, too. clean: seconds that the other GPUs had run work by then, see Series.
-    """
+    """A process with an Xid of an application. user, job and parent are opaque keys."""
 
     pid: int
+
     at: float
+    """Seconds since boot."""
+
     ran: float
+    """Seconds from the start of the process to its death."""
+
     user: str
     job: str
     parent: str
+
     again: bool
+    """Whether another process of the job met an Xid before, on any GPU."""
+
     removed: bool
+    """Whether its only Xid is 45, which a process that is killed has, too."""
+
     clean: float
+    """Seconds that the other GPUs had run work by then, see Series.clean."""
 
 
 class Series(Struct, frozen=True):
-    """The deaths of one GPU since the last one of another GPU of the node.
-
-    deaths: oldest first. earlier: jobs that died on the GPU before. watched: seconds for which deaths were
-    counted. now: seconds since boot. gpus: number of GPUs that ran work. clean: seconds since
-    that last death in which the other GPUs ran work, added up. runs: by parent, seconds of the longest run of
-    its processes on each other GPU.
-    """
+    """The deaths of one GPU since the last one of another GPU of the node."""
 
     deaths: Sequence[Death]
+    """Oldest first."""
+
     earlier: int
+    """Number of jobs that died on the GPU before."""
+
     watched: float
+    """Seconds for which deaths were counted."""
+
     now: float
+    """Seconds since boot."""
+
     gpus: int
+    """Number of GPUs that ran work."""
+
     clean: float
+    """Seconds since the last death of another GPU in which the other GPUs ran work, added up."""
+
     runs: Mapping[str, Sequence[float]]
+    """By parent: seconds of the longest run of its processes on each other GPU."""
 
 
 def independent_programs(deaths: Iterable[Death], runs: Mapping[str, Sequence[float]]) -> int:
