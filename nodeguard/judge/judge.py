@@ -8,7 +8,7 @@ The same input gives the same verdict, live, in replay and in simulation.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import inf
 
 from msgspec import Struct
@@ -165,22 +165,13 @@ def signs_by_target(targets: Mapping[str, TargetState]) -> dict[str, Mapping[str
     A target without events has no signs, because signs clear events only: else each reading that the driver
     asks for no recovery would be new input for all targets.
     """
-    return {
-        name: _latest(*(targets[place].signs for place in _places(name) if place in targets))
-        if target.events
-        else {}
-        for name, target in targets.items()
-    }
+    return {name: _signs(targets, name) if target.events else {} for name, target in targets.items()}
 
 
-def _places(target: str) -> Iterable[str]:
-    """Return a target, its parent and the node, each once."""
-    return dict.fromkeys((NODE, parent_target(target), target))
-
-
-def _latest(*signs: Mapping[str, float]) -> Mapping[str, float]:
-    """Return the latest time of each sign."""
-    present = [times for times in signs if times]
+def _signs(targets: Mapping[str, TargetState], name: str) -> Mapping[str, float]:
+    """Return the latest time of each sign of a target, its parent and the node."""
+    ancestry = dict.fromkeys((NODE, parent_target(name), name))
+    present = [targets[target].signs for target in ancestry if target in targets and targets[target].signs]
     if len(present) <= 1:
         return present[0] if present else {}
     latest: dict[str, float] = {}
