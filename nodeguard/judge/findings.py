@@ -217,7 +217,9 @@ def merge_symptoms(cause: Finding, symptoms: Sequence[Finding]) -> Finding:
     """Return a cause with the evidence and the worst health of its symptoms.
 
     A symptom of lower health than the cause's never changes what to do. Of the others, the one with the
-    strongest action gives the action and its remedy, where it is stronger than the cause's.
+    strongest action gives the action and its remedy, where it is stronger than the cause's. A cause that a
+    restart of a service ends keeps its action: hardware looks faulty without the service that drives it, and
+    has a finding of its own if it still does after the restart.
     Its own evidence comes first. Evidence of the symptoms comes in turns: the first of each other source,
     then the second of each, derived evidence last.
     """
@@ -232,7 +234,10 @@ def merge_symptoms(cause: Finding, symptoms: Sequence[Finding]) -> Finding:
         count[evidence.source] += 1
     others = sorted(ranks, key=ranks.__getitem__)[: _MAX_EVIDENCE - len(own)]
     as_bad = [cause, *(symptom for symptom in symptoms if symptom.health.rank >= cause.health.rank)]
-    strongest = max(as_bad, key=lambda finding: finding.action.rank)
+    keeps_action = cause.action is Action.RESTART_SERVICE and all(
+        symptom.health.rank <= cause.health.rank for symptom in symptoms
+    )
+    strongest = cause if keeps_action else max(as_bad, key=lambda finding: finding.action.rank)
     return replace(
         cause,
         health=worst(*(finding.health for finding in as_bad)),
