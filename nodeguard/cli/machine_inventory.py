@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
@@ -11,6 +11,8 @@ from nodeguard.model.finding import Verdict
 from nodeguard.model.instant import Instant
 from nodeguard.model.observation import Reading
 from nodeguard.model.recovery import KUBELETS, Site, resets_together
+from nodeguard.model.signal import Scalar
+from nodeguard.model.target import nvswitch_target
 from nodeguard.pipeline.pipeline import Pipeline
 
 _UNKNOWN_MODEL = "GPU of unknown model"
@@ -20,7 +22,7 @@ class MachineInventory(Struct, frozen=True):
     """The hardware and the driver of a machine.
 
     gpus: number by model. driver: version, empty without one. ports: number of InfiniBand and RoCE ports.
-    nvswitches: number of NVSwitches.
+    nvswitches: number of NVSwitches on the bus. Adapters that manage NVSwitches count as neither.
     """
 
     gpus: dict[str, int] = {}
@@ -36,6 +38,8 @@ class InventoryJudgement(Pipeline):
     _driver: str
     _targets: set[str]
     _mig: set[str]
+    _managers: set[str]
+    _functions: dict[str, str]
     _has_driver_container = False
 
     def evaluate(self, readings: Sequence[Reading], instant: Instant) -> Verdict:
@@ -46,26 +50,36 @@ class InventoryJudgement(Pipeline):
     def _collect(self, readings: Sequence[Reading]) -> None:
         if not hasattr(self, "_models"):
             self._models, self._driver, self._targets, self._mig = {}, "", set(), set()
+            self._managers, self._functions = set(), {}
         for reading in readings:
             for observation in reading.observations:
-                kind, _, rest = observation.target.partition("/")
-                if kind in {"gpu", "port", "nvswitch"} and "/" not in (rest if kind != "port" else ""):
-                    self._targets.add(observation.target)
-                model = observation.signals.get("gpu.name")
-                if isinstance(model, str):
-                    self._models[observation.target] = model
-                if observation.signals.get("gpu.mig.enabled"):
-                    self._mig.add(observation.target)
-                if observation.signals.get("driver.container"):
-                    self._has_driver_container = True
-                if observation.target in KUBELETS and True in (
-                    observation.signals.get("service.enabled"),
-                    observation.signals.get("service.running"),
-                ):
-                    self._targets.add(observation.target)
-                for signal in ("driver.version", "nvml.driver_version"):
-                    version = observation.signals.get(signal)
-                    self._driver = self._driver or (version if isinstance(version, str) else "")
+                self._add(observation.target, observation.signals)
+
+    def _add(self, target: str, signals: Mapping[str, Scalar]) -> None:
+        kind, _, rest = target.partition("/")
+        if kind in {"gpu", "port", "nvswitch"} and "/" not in (rest if kind != "port" else ""):
+            self._targets.add(target)
+        model = signals.get("gpu.name")
+        if isinstance(model, str):
+            self._models[target] = model
+        if signals.get("gpu.mig.enabled"):
+            self._mig.add(target)
+        if signals.get("pci.manages_nvswitches"):
+            self._managers.add(target)
+        if "port.pci" in signals:
+            self._functions[target] = nvswitch_target(str(signals["port.pci"]))
+        self._add_software(target, signals)
+
+    def _add_software(self, target: str, signals: Mapping[str, Scalar]) -> None:
+        """Add the driver and the kubelet."""
+        if signals.get("driver.container"):
+            self._has_driver_container = True
+        is_service = True in (signals.get("service.enabled"), signals.get("service.running"))
+        if target in KUBELETS and is_service:
+            self._targets.add(target)
+        for signal in ("driver.version", "nvml.driver_version"):
+            version = signals.get(signal)
+            self._driver = self._driver or (version if isinstance(version, str) else "")
 
     def site(self, node: str) -> Site:
         """Return where the commands of a recovery run, typed on this node."""
@@ -84,7 +98,10 @@ class InventoryJudgement(Pipeline):
 
     def inventory(self) -> MachineInventory:
         """Return the inventory from the readings until now."""
-        targets: set[str] = getattr(self, "_targets", set())
+        managers: set[str] = getattr(self, "_managers", set())
+        functions: dict[str, str] = getattr(self, "_functions", {})
+        ports_of_managers = {port for port, function in functions.items() if function in managers}
+        targets: set[str] = getattr(self, "_targets", set()) - managers - ports_of_managers
         models: dict[str, str] = getattr(self, "_models", {})
         gpus = Counter(
             models.get(target, _UNKNOWN_MODEL) for target in sorted(targets) if target.startswith("gpu/")

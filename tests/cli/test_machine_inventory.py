@@ -12,13 +12,26 @@ from nodeguard.pipeline.replay import replay_verdicts
 from nodeguard.sources.registry import all_sources
 
 
-def site(bundle: str) -> Site:
+def judgement_of(bundle: str) -> InventoryJudgement:
     recording = Recording.open(str(bundle_path(bundle)))
     catalogue, signals = load_catalogue()
     judgement = InventoryJudgement(catalogue, signals, PlatformHints("", ""), one_shot=True)
     for _ in replay_verdicts(recording, all_sources(catalogue.patterns), judgement):
         pass
-    return judgement.site("Node-1")
+    return judgement
+
+
+def site(bundle: str) -> Site:
+    return judgement_of(bundle).site("Node-1")
+
+
+def test_adapters_that_manage_nvswitches_are_neither_nvswitches_nor_ports() -> None:
+    blackwell, hopper = (
+        judgement_of("healthy-dgx-b200").inventory(),
+        judgement_of("healthy-dgx-h100").inventory(),
+    )
+    assert (blackwell.nvswitches, blackwell.ports) == (0, 8)
+    assert hopper.nvswitches == 4
 
 
 def test_a_machine_with_a_kubelet_is_a_node_of_kubernetes_also_when_it_is_down() -> None:
