@@ -21,10 +21,13 @@ from nodeguard.model.target import gpu_index, parent_target, target_kind
 
 Scheduler = Literal["", "kubernetes", "slurm"]
 
+# A command of a check that is replaced by all commands of a reset: it depends on the board and on MIG.
+_RESET = "{reset}"
+
 # Names of the values in the commands of a check, by kind of target.
 COMMAND_VALUES = {
-    "gpu": frozenset({"gpu"}),
-    "nvlink": frozenset({"gpu"}),
+    "gpu": frozenset({"gpu", "reset"}),
+    "nvlink": frozenset({"gpu", "reset"}),
     "port": frozenset({"device", "port"}),
     "disk": frozenset({"device"}),
     "service": frozenset({"name"}),
@@ -124,7 +127,11 @@ def _steps(recovery: Recovery, site: Site) -> Iterator[str]:
     check, kind = recovery.check, target_kind(recovery.target)
     if isinstance(check, Check) and check.how and recovery.action == check.action:
         values = _values(recovery)
-        yield from (_PLACEHOLDER.sub(lambda match: values[match[1]], command) for command in check.how)
+        for command in check.how:
+            if command == _RESET:
+                yield from _reset(recovery, kind, site)
+            else:
+                yield _PLACEHOLDER.sub(lambda match: values[match[1]], command)
         return
     match recovery.action:
         case Action.RESET_GPU:

@@ -196,6 +196,17 @@ def test_a_check_has_commands_of_its_own_for_its_own_action() -> None:
     assert commands(Action.REBOOT_NODE, GPU, check=check) == ("systemctl reboot",)
 
 
+def test_a_check_that_resets_the_gpu_resets_what_its_board_needs() -> None:
+    board = Site("n", resets_together=True)
+    assert of_check("gpu-ecc-off", GPU, board) == ("nvidia-smi -i 5 -e 1", *RESET_ALL)
+    instances = Site("n", mig=frozenset({GPU}))
+    assert of_check("gpu-ecc-off", GPU, instances) == (
+        "nvidia-smi -i 5 -e 1",
+        "nvidia-smi mig -i 5 -lgi",
+        *reset("5"),
+    )
+
+
 def test_a_finding_of_several_targets_without_a_common_value_has_no_commands() -> None:
     assert of_check("gpu-ecc-off", "node") == ()
     assert of_check("port-counter-saturated", "node") == ()
