@@ -127,6 +127,8 @@ _MAPPER_NAME = "/dm/name"
 # Tags that all machines of a cloud share; they identify the platform.
 _SHARED_TAGS = frozenset(("7783-7084-3265-9085-8269-3286-77", "Amazon EC2", "OracleCloud.com"))
 
+_XID = "NVRM: Xid ("
+
 # Results of a site's probes, and the field with text for people: docs/tasks/add-a-probe.md.
 _PROBES = "/run/nodeguard/observations.d/"
 _PROBE_MESSAGE = "message"
@@ -225,6 +227,8 @@ class Anonymiser:
             text = sub_unmarked(_LONG_HEX, lambda match: mark(match[1] + self._hex(match[2])), text)
         text = sub_unmarked(_PPIN, lambda match: mark(self._new.like("hex", match[0])), text)
         text = mark_names(text, self._words, partial(self._new.like, "number"), self._log_path)
+        if text.startswith(_XID):  # but for the process, only words of the driver
+            return head + separator + without_marks(text)
         return head + separator + anonymous_words(text, self._vocabulary, partial(self._new.like, "word"))
 
     def _log_path(self, path: str) -> str:

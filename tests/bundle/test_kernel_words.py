@@ -151,6 +151,11 @@ def events(line: str) -> list[tuple[str, str, int]]:
     ]
 
 
+def test_a_xid_keeps_the_words_of_the_driver() -> None:
+    line = "NVRM: Xid (PCI:0000:9d:00): 31, pid=9, name={}, MMU Fault: ENGINE GRAPHICS. Fault is of type FAULT_NEW"
+    assert re.fullmatch(re.escape(line).replace(r"\{\}", r"(?!alice)\w{5}"), anonymous(line.format("alice")))
+
+
 def test_each_line_of_a_known_format_stays_the_same_event() -> None:
     changed = {line: anonymous(line) for line in LINES if events(anonymous(line)) != events(line)}
     assert changed == {}
