@@ -141,7 +141,7 @@ def build_inventory(observations: Iterable[Observation], platform: str = "") -> 
         components[target] = ReportedComponent(
             id=(bounded_name(part.id) if part else "") or earlier.id,
             model=(bounded_name(part.model) if part else "") or earlier.model,
-            serial=bounded_name(part.hardware.serial) if part and part.hardware else earlier.serial,
+            serial=(bounded_name(part.hardware.serial) if part and part.hardware else "") or earlier.serial,
             vbios=vbios or earlier.vbios,
             firmware=firmware or earlier.firmware,
         )

@@ -28,3 +28,11 @@ def test_components_above_the_limit_are_counted() -> None:
         Observation("pci", f"pci/{number}", component=Component(str(number))) for number in range(300)
     )
     assert (len(inventory.components), inventory.omitted) == (256, 44)
+
+
+def test_a_serial_number_stays_where_a_later_observation_lacks_it() -> None:
+    inventory = build_inventory(
+        Observation("nvml", "gpu/0000:3b:00", component=Component("GPU-1", "H100", hardware))
+        for hardware in (Hardware(serial="165"), Hardware(index=0))
+    )
+    assert inventory.components["gpu/0000:3b:00"].serial == "165"
