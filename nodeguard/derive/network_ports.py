@@ -15,8 +15,9 @@ from nodeguard.model.target import NODE, bus_address, pci_target
 
 MAKE = ("port.link_layer", "port.device_type", "port.board")
 
-# A network adapter has one or two functions, a board has four that manage its NVSwitches.
+# A network adapter has one or two functions, a board of eight GPUs has four that manage its NVSwitches.
 _MOST_FUNCTIONS = 2
+_MANAGERS = 4
 
 
 def network_ports(latest: LatestReadings) -> frozenset[str] | None:
@@ -43,11 +44,17 @@ def is_network_port(latest: LatestReadings, port: str) -> bool:
 
 
 def _looks_like_a_manager(latest: LatestReadings, port: str) -> bool:
-    """Return whether a port belongs to a device with many functions, or to a rarer make than others."""
+    """Return whether a port can be one of a function that manages NVSwitches.
+
+    It belongs to a device with many functions or to a rarer make than others, or the node has no more of
+    them than a board has managers, and more GPUs: a network for GPUs has a port for each.
+    """
     address = bus_address(str(latest.read_signals(port)["port.pci"]))
     others = [bus_address(str(function)) for _, function in latest.read_values("port", "port.pci")]
     makes = Counter(_make(latest, other) for other in latest.targets("port"))
-    return others.count(address) > _MOST_FUNCTIONS or makes[_make(latest, port)] < max(makes.values())
+    is_rare = makes[_make(latest, port)] < max(makes.values())
+    has_few = len(others) <= _MANAGERS and len(others) < len(list(latest.targets("gpu")))
+    return others.count(address) > _MOST_FUNCTIONS or is_rare or has_few
 
 
 def _make(latest: LatestReadings, port: str) -> tuple[Scalar | None, ...]:

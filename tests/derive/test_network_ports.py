@@ -62,6 +62,7 @@ ETHERNET = [
     observe("infiniband", f"port/e{at}/1", {"port.link_layer": "Ethernet", "port.board": "e"})
     for at in range(3)
 ]
+GPUS = [observe("nvml", f"gpu/0000:{bus:02x}:00", {"gpu.index": bus}) for bus in range(0x20, 0x28)]
 NETWORK = [row for at in range(3) for row in port(f"n{at}", f"0000:1{at}:00.0", "a")]
 
 
@@ -86,6 +87,8 @@ def test_port_of_an_unread_make_is_unknown() -> None:
         ([*port("p0", "0000:05:00.0", "a"), *port("p1", "0000:05:00.1", "a")], True),
         ([row for at in range(4) for row in port(f"p{at}", f"0000:05:00.{at}", "a")], False),
         ([*port("p0", "0000:05:00.0", "b"), *NETWORK], False),
+        ([*(row for at in range(4) for row in port(f"p{at}", f"0000:0{at}:00.0", "a")), *GPUS], False),
+        ([*(row for at in range(4) for row in port(f"p{at}", f"0000:0{at}:00.0", "a")), *GPUS[:4]], True),
         ([*port("p0", "0000:05:00.0", "b", vpd=True), *NETWORK], True),
         ([*port("p0", "0000:05:00.0", "a"), *NETWORK], True),
     ],
