@@ -13,7 +13,7 @@ from nodeguard.sources.kmsg import KmsgSource
 from tests.catalog.test_formats import OneRecord
 
 CATALOGUE, _ = load_catalogue()
-KNOWN = known_log_words(CATALOGUE)
+VOCABULARY = known_log_words(CATALOGUE)
 LINES = list(dict.fromkeys(example_lines(files("nodeguard.checks") / "tables")))
 
 # Names stand in «» and may not be in the anonymised line; everything outside stays as it is, apart from identities.
@@ -121,7 +121,7 @@ process 4107 («gina») does something
 """.strip().split("\n")
 
 
-ANONYMISER = Anonymiser("gpu-17.corp.example.com", Replacements(b"key"), vocabulary=KNOWN)
+ANONYMISER = Anonymiser("gpu-17.corp.example.com", Replacements(b"key"), vocabulary=VOCABULARY)
 
 
 def anonymous(line: str) -> str:
@@ -139,7 +139,7 @@ def test_no_name_stays_in_a_line(line: str) -> None:
     after = anonymous(line.replace("«", "").replace("»", ""))
     assert [name for name in names if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", after)] == []
     # A common word of the kernel says nothing by itself, such as `service` of `alice.service`.
-    parts = [part for name in names for part in re.findall(r"[^\W\d_]{4,}", name) if part not in KNOWN]
+    parts = [part for name in names for part in re.findall(r"[^\W\d_]{4,}", name) if part not in VOCABULARY]
     assert [part for part in parts if re.search(rf"(?<![^\W_]){part}(?![^\W_])", after)] == []
 
 
