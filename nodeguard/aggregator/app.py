@@ -97,7 +97,7 @@ class AggregatorApp:
         )
         ingest.endpoint.on_refused = handler.message_refused
         notifications = _notifications(options, service)
-        await serve_monitoring(options, service, ingest, policy, notifications, stack)
+        await serve_monitoring(options, service, ingest, policy, notifications, certificate, stack)
         state = service_state(service, decisions, policy, notifications)
         await serve_operators(options, service, state, catalogue, stack)
         work = [*access.work, service.run(), serve_agents(options, ingest, certificate)]

@@ -46,6 +46,7 @@ async def serve_monitoring(
     ingest: IngestServer,
     policy: PolicyReloader | None,
     notifications: NotificationSender | None,
+    certificate: CertificateRefresher | None,
     stack: AsyncExitStack,
 ) -> None:
     """Serve /metrics, /healthz and /readyz. Raises StartError."""
@@ -60,7 +61,7 @@ async def serve_monitoring(
         missing = service.backend.missing_inputs()
         return Page(503, f"not read yet: {missing}\n") if missing else Page(200, "ready\n")
 
-    metrics = AggregatorMetrics(service, ingest, policy, current_instant, notifications)
+    metrics = AggregatorMetrics(service, ingest, policy, current_instant, notifications, certificate)
     pages = {"/metrics": metrics.page, "/healthz": alive, "/readyz": ready}
     try:
         await stack.enter_async_context(serve(options.metrics, pages))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import cache
+from math import inf
 
 from prometheus_client import CollectorRegistry, Histogram, ProcessCollector, disable_created_metrics
 from prometheus_client import Counter as PrometheusCounter
@@ -13,6 +14,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from nodeguard import __version__
+from nodeguard.aggregator.certificates.serving_certificate import CertificateRefresher
 from nodeguard.aggregator.history.history import History
 from nodeguard.aggregator.incident_metrics import incident_families
 from nodeguard.aggregator.ingest.server import IngestServer
@@ -61,6 +63,7 @@ class AggregatorMetrics:
         policy: PolicyReloader | None,
         now: Callable[[], Instant],
         notifications: NotificationSender | None = None,
+        certificate: CertificateRefresher | None = None,
     ) -> None:
         self.registry = CollectorRegistry(auto_describe=False)
         plan_duration = Histogram(
@@ -132,6 +135,8 @@ class AggregatorMetrics:
         self.registry.register(_ServiceCollector(service, ingest, policy, self.marks, now))
         if notifications is not None:
             self.registry.register(NotificationCollector(notifications))
+        if certificate is not None:
+            self.registry.register(_CertificateCollector(certificate))
 
     def page(self, accept: str) -> Page:
         """Return the metrics: OpenMetrics if the Accept header asks for it, else Prometheus' text format."""
@@ -286,6 +291,25 @@ class _ServiceCollector(Collector):
             f"Suppressed checks, 1 for each; the first {_MAX_CHECKS} by name.",
             "check",
             dict.fromkeys(sorted(planner.diagnosis.suppressed_checks)[:_MAX_CHECKS], 1),
+        )
+
+
+class _CertificateCollector(Collector):
+    """Reads at each scrape when the certificate in use and its authority expire."""
+
+    def __init__(self, refresher: CertificateRefresher) -> None:
+        self._refresher = refresher
+
+    def collect(self) -> Iterator[Metric]:
+        certificate = self._refresher.certificate
+        if certificate is None:
+            return
+        ends = {"serving": certificate.expires_at, "authority": certificate.authority_expires_at}
+        yield gauges(
+            "certificate_expiry_timestamp_seconds",
+            "Time at which the serving certificate, or the authority that signed it, expires.",
+            "certificate",
+            {name: end for name, end in ends.items() if end != inf},
         )
 
 

@@ -7,6 +7,8 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from nodeguard.agent.metrics import AgentSnapshot
+from nodeguard.aggregator.certificates.issue import issue_authority, issue_serving_certificate
+from nodeguard.aggregator.certificates.serving_certificate import CertificateRefresher, ServingCertificate
 from nodeguard.aggregator.history.history import History
 from nodeguard.aggregator.history.writer import HistoryLimits, HistoryWriter
 from nodeguard.aggregator.identity.caller import Caller, RequestRefusedError
@@ -62,6 +64,13 @@ def check_page() -> str:
     return as_metrics(verdict(), NOW, {})
 
 
+class SelfSigned:
+    """Issues a serving certificate of a new authority."""
+
+    async def current(self, now: float) -> ServingCertificate:
+        return issue_serving_certificate(issue_authority(now), ["nodeguard.example"], now)
+
+
 async def aggregator_response(accept: str = "") -> Page:
     """The response of an aggregator that has marked a node of a rack and one with an injected fault, has
     withheld and released marks, and suppresses a check.
@@ -76,7 +85,9 @@ async def aggregator_response(accept: str = "") -> Page:
     ingest = IngestServer(InsecureAuthenticator("127.0.0.1"), scene.handler, lambda: None)
     policy = PolicyReloader(Path("/nowhere"), {}, ())
     notifications = NotificationSender(NotificationSettings((webhook(),)))
-    metrics = AggregatorMetrics(service, ingest, policy, lambda: scene.now, notifications)
+    certificate = CertificateRefresher(SelfSigned(), lambda: scene.now.wall)
+    assert await certificate.refresh()
+    metrics = AggregatorMetrics(service, ingest, policy, lambda: scene.now, notifications, certificate)
     second = Caller("node-2", "node-2")
     scene.handler(CALLER, report())
     third = Caller("node-3", "node-3")

@@ -82,7 +82,12 @@ def issue_serving_certificate(
             x509.AuthorityKeyIdentifier.from_issuer_public_key(signing.public_key()), critical=False
         )
     )
-    return ServingCertificate(_pem(builder.sign(signing, hashes.SHA256())), _key_pem(key), expires_at=until)
+    return ServingCertificate(
+        _pem(builder.sign(signing, hashes.SHA256())),
+        _key_pem(key),
+        expires_at=until,
+        authority_expires_at=_end(issuer),
+    )
 
 
 def _builder(

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
+from msgspec.structs import replace
 
 from nodeguard.aggregator.certificates.serving_certificate import (
     CertificateUnavailableError,
@@ -61,7 +62,8 @@ class PublishedCertificate:
             await self._publish(own, now)
         except StoreError as error:
             logger.warning("cannot publish the CA certificate to agents", extra={"error": str(error)})
-        return certificate
+        ends = (authority.not_valid_after_utc.timestamp() for authority in own)
+        return replace(certificate, authority_expires_at=min(ends))
 
     async def _publish(self, own: list[x509.Certificate], now: float) -> None:
         for _ in range(_TRIES):

@@ -24,13 +24,15 @@ class ServingCertificateError(Exception):
 
 class ServingCertificate(Struct, frozen=True):
     """A certificate with its chain, and its key, in PEM. client_ca: CA certificates of the clients in PEM,
-    empty if they present none. expires_at: seconds since 1970.
+    empty if they present none. expires_at, authority_expires_at: end of the certificate, and of the authority
+    that signed it, in seconds since 1970; infinite if unknown.
     """
 
     certificate: str
     key: str
     client_ca: str = ""
     expires_at: float = inf
+    authority_expires_at: float = inf
 
     def __repr__(self) -> str:
         return f"ServingCertificate(expires_at={self.expires_at!r})"
@@ -102,9 +104,9 @@ class CertificateRefresher:
         self._context: ssl.SSLContext | None = None
 
     @property
-    def expires_at(self) -> float:
-        """Return when the certificate expires, in seconds since 1970; 0 without a certificate."""
-        return self._certificate.expires_at if self._certificate is not None else 0.0
+    def certificate(self) -> ServingCertificate | None:
+        """Return the certificate in use; None before there is one."""
+        return self._certificate
 
     def context(self) -> ssl.SSLContext:
         """Return the current TLS context. Raises CertificateUnavailableError before there is one."""
