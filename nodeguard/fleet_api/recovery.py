@@ -19,10 +19,7 @@ def finding_commands(
     site = _site(planner, uid, name)
 
     def commands(finding: ReportedFinding) -> tuple[str, ...]:
-        check = checks.get(finding.check, finding.check)
-        return recovery_commands(
-            Recovery(check, finding.target, finding.action, finding.health, finding.hardware), site
-        )
+        return recovery_commands(Recovery.of(finding, finding.check, checks), site)
 
     return commands
 
@@ -31,8 +28,7 @@ def incident_commands(planner: Planner, incident: Incident, checks: Mapping[str,
     """Return the commands of an incident; none if no hardware of one node failed, or if it is over."""
     if not incident.node or incident.injected or incident.state == IncidentState.RESOLVED:
         return ()
-    check = checks.get(incident.cause, incident.cause)
-    recovery = Recovery(check, incident.target, incident.action, incident.health, incident.hardware)
+    recovery = Recovery.of(incident, incident.cause, checks)
     return recovery_commands(recovery, _site(planner, incident.uid, incident.node))
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated
 
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from nodeguard.model.target import target_kind, target_label
 
@@ -34,6 +36,15 @@ class Hardware(Struct, frozen=True, omit_defaults=True):
             self.board_part_number or earlier.board_part_number,
             self.module_id if self.module_id is not None else earlier.module_id,
             self.slot or earlier.slot,
+        )
+
+    def limited(self, limit: Callable[[str], str]) -> Hardware:
+        """Return the names with each text limited. limit: returns a text within the limit."""
+        return replace(
+            self,
+            serial=limit(self.serial),
+            board_part_number=limit(self.board_part_number),
+            slot=limit(self.slot),
         )
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Sequence
-from typing import Literal
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal, Protocol
 
 from msgspec import Struct
 
@@ -77,6 +77,19 @@ class Site(Struct, frozen=True):
     driver_container: bool = False
 
 
+class _Fault(Protocol):
+    """A finding, a reported finding or an incident."""
+
+    @property
+    def target(self) -> str: ...
+    @property
+    def action(self) -> Action: ...
+    @property
+    def health(self) -> Health: ...
+    @property
+    def hardware(self) -> Hardware | None: ...
+
+
 class Recovery(Struct, frozen=True):
     """The action to carry out.
 
@@ -89,6 +102,11 @@ class Recovery(Struct, frozen=True):
     action: Action
     health: Health
     hardware: Hardware | None = None
+
+    @classmethod
+    def of(cls, fault: _Fault, check: str, checks: Mapping[str, Check]) -> Recovery:
+        """Return the recovery from a fault that a check reported. checks: of the catalogue, by id."""
+        return cls(checks.get(check, check), fault.target, fault.action, fault.health, fault.hardware)
 
     @property
     def check_id(self) -> str:

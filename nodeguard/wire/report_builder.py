@@ -9,7 +9,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nodeguard.model.finding import Evidence, Finding, Health, Verdict
-from nodeguard.model.hardware import Hardware
 from nodeguard.model.injection import Injection
 from nodeguard.model.instant import Instant
 from nodeguard.model.observation import Observation
@@ -167,18 +166,7 @@ def _finding(
         topologies=tuple(map(bounded_name, topologies.get(finding.check, ()))),
         note=bounded_text(finding.note),
         family=bounded_name(finding.family),
-        hardware=_hardware(finding.hardware),
-    )
-
-
-def _hardware(hardware: Hardware | None) -> Hardware | None:
-    if hardware is None:
-        return None
-    return replace(
-        hardware,
-        serial=bounded_name(hardware.serial),
-        board_part_number=bounded_name(hardware.board_part_number),
-        slot=bounded_name(hardware.slot),
+        hardware=finding.hardware.limited(bounded_name) if finding.hardware else None,
     )
 
 

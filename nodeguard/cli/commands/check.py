@@ -52,10 +52,7 @@ class CheckTask(NamedTuple):
         checks = {check.id: check for check in self.catalogue.checks}
 
         def commands(finding: Finding) -> tuple[str, ...]:
-            check = checks.get(finding.check, finding.check)
-            return recovery_commands(
-                Recovery(check, finding.target, finding.action, finding.health, finding.hardware), site
-            )
+            return recovery_commands(Recovery.of(finding, finding.check, checks), site)
 
         return commands
 
