@@ -13,12 +13,11 @@ from nodeguard.kube.incident_object import (
     IncidentStatus,
     ObservedIncident,
     decode_incident,
-    incident_status,
     new_object,
     observed_status,
     status_patch,
-    to_incident,
 )
+from nodeguard.kube.incident_projection import incident_status, to_incident
 from nodeguard.kube.stored_fields import StoredFields
 from nodeguard.kube.watch import Watch, WatchHandler
 from nodeguard.kube.write_queue import ConflictError, WriteQueue

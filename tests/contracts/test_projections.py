@@ -27,7 +27,8 @@ from nodeguard.fleet_api.incident import describe_incident, list_incidents
 from nodeguard.fleet_api.marks import marks_of_node
 from nodeguard.fleet_api.node import describe_node
 from nodeguard.fleet_api.service_state import ServiceState
-from nodeguard.kube.incident_object import decode_incident, incident_status, to_incident
+from nodeguard.kube.incident_object import decode_incident
+from nodeguard.kube.incident_projection import incident_status, to_incident
 from nodeguard.model.finding import DataStatus, Finding, Health, Verdict
 from nodeguard.model.incident import Incident, IncidentState
 from nodeguard.model.instant import Instant

@@ -12,11 +12,10 @@ from nodeguard.kube.incident_object import (
     IncidentStatus,
     clear_spec,
     decode_incident,
-    incident_status,
     observed_status,
     status_patch,
-    to_incident,
 )
+from nodeguard.kube.incident_projection import incident_status, to_incident
 from nodeguard.model.finding import Health
 from nodeguard.model.incident import DiagnosisRecord, IncidentState
 from nodeguard.model.mark import Mark

@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from nodeguard.kube.incident_object import IncidentStatus, incident_status
+from nodeguard.kube.incident_object import IncidentStatus
+from nodeguard.kube.incident_projection import incident_status
 from nodeguard.kube.stored_fields import StoredFields
 from nodeguard.model.incident import Incident, IncidentState
 from tests.contracts.filled import filled

@@ -13,10 +13,12 @@ from typing import Any, Generic, TypeVar
 from nodeguard.aggregator.backends.leader import Leader
 from nodeguard.aggregator.clock import monotonic
 from nodeguard.aggregator.fleet_inputs import FleetInputs, FleetView
-from nodeguard.kube import device_rules, incident_object, nodes
+from nodeguard.kube import device_rules, nodes
 from nodeguard.kube import incident_writer as incidents
 from nodeguard.kube.client import ApiClient, ApiError, version_number
 from nodeguard.kube.devices import DeviceTracker, serves_device_rules
+from nodeguard.kube.incident_object import ObservedIncident
+from nodeguard.kube.incident_projection import to_incident
 from nodeguard.kube.kueue_topologies import KueueTopologyWatch
 from nodeguard.kube.node_patch import written_epoch
 from nodeguard.model.incident import OperatorDecision
@@ -74,7 +76,7 @@ class ClusterWatches:
         self._on_epoch = on_epoch
         self.leader: Leader | None = None
         self.rules: dict[str, device_rules.ObservedRule] = {}
-        self.incidents: dict[str, incident_object.ObservedIncident] = {}
+        self.incidents: dict[str, ObservedIncident] = {}
         # The latest clear of each incident, by its name.
         self._clears: dict[str, str] = {}
         self._missing = {"Nodes", "NodeIncidents", "decisions", "devices", "rules"}
@@ -112,7 +114,7 @@ class ClusterWatches:
         if is_first and name == "Nodes":
             self._inputs.nodes_listed()
         if is_first and name == "NodeIncidents":
-            decoded = map(incident_object.to_incident, self.incidents.values())
+            decoded = map(to_incident, self.incidents.values())
             self._inputs.incidents_listed(incident for incident in decoded if incident is not None)
             for seen in self.incidents.values():
                 self._inputs.incident_decided(seen.decision, is_new=False)
@@ -146,7 +148,7 @@ class ClusterWatches:
             if self.leader is not None:
                 self.leader.rule_gone(seen)
 
-    def incident_changed(self, seen: incident_object.ObservedIncident) -> None:
+    def incident_changed(self, seen: ObservedIncident) -> None:
         """Handle an incident that is new or has changed: by an aggregator or an operator."""
         old = self.incidents.get(seen.uid)
         self.incidents[seen.uid] = seen

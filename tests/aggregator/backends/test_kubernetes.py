@@ -12,7 +12,8 @@ from nodeguard.aggregator.outbox import InstructionOutbox
 from nodeguard.fleet.diagnosis.results import SuppressedCheck
 from nodeguard.fleet.planner import Planner
 from nodeguard.kube.client import ApiClient
-from nodeguard.kube.incident_object import ObservedIncident, incident_status
+from nodeguard.kube.incident_object import ObservedIncident
+from nodeguard.kube.incident_projection import incident_status
 from nodeguard.model.finding import Health
 from nodeguard.model.incident import Incident, IncidentState, OperatorDecision
 from nodeguard.model.instant import Instant

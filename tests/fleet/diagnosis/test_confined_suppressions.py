@@ -5,7 +5,8 @@ from __future__ import annotations
 import msgspec
 from msgspec.structs import replace
 
-from nodeguard.kube.incident_object import decode_incident, incident_status, to_incident
+from nodeguard.kube.incident_object import decode_incident
+from nodeguard.kube.incident_projection import incident_status, to_incident
 from nodeguard.model.incident import Incident
 from tests.fleet.diagnosis.test_suppressed_checks import advance, lost, quiet_fleet, scattered, suppressed
 from tests.fleet.scene import Fleet
