@@ -356,10 +356,9 @@ class Planner:
 
     def _update_stale(self, now: Instant) -> None:
         """Update which agents are stale, their votes, and the data of the nodes that changed."""
-        before, self.stale_agents = self.stale_agents.stale, self.state.stale_agents(now)
-        if self.stale_agents.stale is not before:
-            for uid in before ^ self.stale_agents.stale:
-                self.state.touch(uid)
+        self.stale_agents = self.state.stale_agents(now)
+        for uid in self.state.liveness.take_changed():
+            self.state.touch(uid)
         self._refresh()
         self.vote_collector.update_stale(self.stale_agents.stale, now)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from heapq import nlargest
 from math import ceil, inf
 
 from msgspec import Struct
@@ -211,7 +210,7 @@ def clearing_time(rule: DiagnosisPolicy, times: int) -> float:
 
 def nth_largest(number: int, values: Collection[float]) -> float:
     """Return the n-th largest of some values; minus infinity if there are fewer."""
-    return nlargest(number, values)[-1] if number <= len(values) else -inf
+    return sorted(values)[-number] if number <= len(values) else -inf
 
 
 def fewest_nodes(share: float, size: int) -> int:

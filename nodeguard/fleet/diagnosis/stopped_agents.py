@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Set
 
+from msgspec import Struct
+
 from nodeguard.fleet.state.fleet_state import FleetState
 from nodeguard.fleet.state.liveness import MAX_START_WAIT
 from nodeguard.model.instant import Instant
@@ -12,9 +14,20 @@ from nodeguard.model.instant import Instant
 _RECENT = 900.0
 
 
+class StoppedChanges(Struct, frozen=True):
+    """What an update changed, as uids. began, ended: agents that stopped, and that did but report again, or
+    are gone; missing: of those that began, the agents that count as missing from now on.
+    """
+
+    began: set[str]
+    ended: set[str]
+    missing: set[str]
+
+
 class StoppedAgents:
-    """The agents that stopped. stale: uids of all nodes with stale agents. since: when an agent was found to
-    have stopped, in seconds of the monotonic clock, by uid.
+    """The agents that stopped. stale: uids of all nodes with stale agents; unreported: of those, the ones
+    without a report. since: when an agent was found to have stopped, in seconds of the monotonic clock, by
+    uid.
 
     An agent that never reported to this aggregator is missing if it stopped at about the start: an earlier
     aggregator probably had its reports. It counts as such if its kubelet stopped then, too; a node with a
@@ -23,8 +36,11 @@ class StoppedAgents:
 
     def __init__(self, state: FleetState) -> None:
         self.stale: Set[str] = frozenset()
+        self.unreported: set[str] = set()
         self.since: dict[str, float] = {}
         self._state = state
+        self._touched: set[str] = set()
+        self._known: set[str] = set()  # nodes with stale agents as of the latest update
         self._recorded: set[str] = set()  # names of nodes with stale agents in recorded incidents
         self._started: float | None = None
         self._candidates: set[str] | None = None
@@ -47,39 +63,53 @@ class StoppedAgents:
         """Restore the names of nodes that had a stale agent before this start."""
         self._recorded.update(names)
 
+    def touch(self, uid: str) -> None:
+        """Examine a node at the next update: its Node, its report, or whether its agent is stale changed."""
+        self._touched.add(uid)
+
     def remove_node(self, uid: str) -> None:
         """Remove a Node that no longer exists."""
         self._missing.discard(uid)
 
-    def update(self, stale: Set[str], now: Instant) -> set[str]:
-        """Update the nodes with stale agents. Returns the nodes of which the agents count as missing from
-        now on.
-        """
-        missing = self._new_missing(stale, now)
-        for uid in (stale - self.stale) | missing:
+    def update(self, stale: Set[str], now: Instant) -> StoppedChanges:
+        """Update the nodes that were touched. stale: uids of all nodes with stale agents."""
+        self.stale, touched, self._touched = stale, self._touched, set()
+        missing = self._new_missing(touched, now)
+        changes = StoppedChanges(set(), set(), missing)
+        for uid in touched | missing:
             report = self._state.reports.get(uid)
+            if uid not in stale:
+                self.unreported.discard(uid)
+                self._known.discard(uid)
+                if self.since.pop(uid, None) is not None:
+                    changes.ended.add(uid)
+                continue
+            (self.unreported.add if report is None else self.unreported.discard)(uid)
+            if uid in self._known and uid not in missing:
+                continue
+            self._known.add(uid)
             has_stopped = uid in self._missing if report is None else not report.leaving
-            if has_stopped:
-                self.since.setdefault(uid, now.mono)
-        for uid in self.stale - stale:
-            self.since.pop(uid, None)
-        self.stale = stale
-        return missing
+            if has_stopped and uid not in self.since:
+                self.since[uid] = now.mono
+                changes.began.add(uid)
+        return changes
 
-    def _new_missing(self, stale: Set[str], now: Instant) -> set[str]:
+    def _new_missing(self, touched: Set[str], now: Instant) -> set[str]:
         if self._started is None:
             self._started = now.mono
         after = now.mono - self._started
-        if self._candidates is None and after >= MAX_START_WAIT:
+        if self._candidates is None:
+            if after < MAX_START_WAIT:
+                return set()
             # Nodes that join later are new: their agents have not started yet.
-            self._candidates = set(stale - self._state.reports.keys())
-        if not self._candidates:
-            return set()
+            self._candidates = set(self.stale - self._state.reports.keys())
+            touched = self._candidates
         if after > _RECENT:
             self._candidates = set()
-        self._candidates &= stale - self._state.reports.keys()
-        missing = {uid for uid in self._candidates if self._stopped_recently(uid, now.wall)}
-        self._candidates -= missing
+        examined = self._candidates & touched
+        reporting = {uid for uid in examined if uid not in self.stale or uid in self._state.reports}
+        missing = {uid for uid in examined - reporting if self._stopped_recently(uid, now.wall)}
+        self._candidates.difference_update(reporting, missing)
         self._missing |= missing
         return missing
 

@@ -52,8 +52,8 @@ class VoteCollector:
         self._fires: dict[str, Set[str]] = {}
         self._findings: dict[str, tuple[ReportedFinding, ...]] = {}  # of the latest report
         self._excluded: dict[str, float] = {}  # when operators excluded a node
-        # Nodes of which the agents stopped and that voted for it; None before any of them may vote.
-        self._stopped_voters: Set[str] | None = None
+        # Whether the diagnosis has no vote yet of the agents that have stopped.
+        self._lacks_stopped = False
         self._votes: dict[str, tuple[float, float]] = {}
         self._jobs: dict[str, tuple[NodeJob, ...]] = {}
 
@@ -82,10 +82,11 @@ class VoteCollector:
         self.diagnosis = self._new_diagnosis(rule)
         self.diagnosis.take_over(before)
         self._fires.clear()
-        self._stopped_voters = None
+        self._lacks_stopped = True
 
     def update_node(self, uid: str) -> None:
-        """Update a node with another placement."""
+        """Update a node: its placement, its report, or whether its agent is stale changed."""
+        self.evidence.stopped.touch(uid)
         placement = self._state.placements.get(uid)
         if placement is None:
             self.domain_members.remove(uid)
@@ -228,18 +229,15 @@ class VoteCollector:
         """Set the nodes with stale agents. An agent that announced its end does not vote for that."""
         self.evidence.now = now
         stopped = self.evidence.stopped
-        is_changed = stale is not stopped.stale or self._stopped_voters is None
-        missing = stopped.update(stale, now)
-        if not (is_changed or missing):
-            return
-        for uid in missing:
+        changes = stopped.update(stale, now)
+        for uid in changes.missing:
             self.update_node(uid)
-        before, self._stopped_voters = self._stopped_voters or frozenset(), frozenset(stopped.since)
-        for uid in self._stopped_voters - before:
+        for uid in stopped.since if self._lacks_stopped else changes.began:
             self.diagnosis.vote(uid, STALE_CHECK, STOPPED_TOPOLOGIES, stopped.since[uid])
-        for uid in before - self._stopped_voters:
+        self._lacks_stopped = False
+        for uid in changes.ended:
             self.diagnosis.record_cleared(uid, STALE_CHECK)
-        self.diagnosis.voting.unreported = len(stale - self._state.reports.keys())
+        self.diagnosis.voting.unreported = len(stopped.unreported)
 
     def symptom(self, uid: str, fault_classes: tuple[str, ...]) -> Symptom | None:
         """Return the symptom of a node for some fault classes, any if empty; None if it has none."""

@@ -49,6 +49,8 @@ class SharedIncidents:
         self._domain_marks = domain_marks
         self._epoch = domain_marks.epoch
         self._parents: dict[str, tuple[NodePlacement, LatestReport, ParentIncidents]] = {}
+        # The jobs of each incident's nodes, with these nodes and the version of the jobs.
+        self._jobs: dict[str, tuple[tuple[str, ...], int, tuple[tuple[str, ...], int]]] = {}
 
     def update(
         self,
@@ -76,22 +78,28 @@ class SharedIncidents:
 
     def incidents(self, now: Instant) -> Iterator[Incident]:
         """Yield the incidents of degraded domains, of suppressed checks, and of bad starts of jobs."""
+        diagnosis = self._votes.diagnosis
+        if not (self._domain_marks.decisions or diagnosis.suppressed_checks):
+            self._jobs.clear()
         for decision in self._domain_marks.decisions.values():
             degraded = decision.degraded
             members = self._votes.domain_members.nodes(degraded.domain) | set(degraded.moved)
             incident = domain_incident(decision, members, self._votes.symptom, now)
             yield self._with_jobs(incident, degraded.voters)
-        for suppressed in self._votes.diagnosis.suppressed_checks.values():
+        for suppressed in diagnosis.suppressed_checks.values():
             yield self._with_jobs(check_incident(suppressed, self._votes.symptom, now), suppressed.nodes)
-        diagnosis = self._votes.diagnosis
         for start in diagnosis.bad_starts.values():
             name = shared_incident_name(job_resource(start.job))
             symptoms = _symptoms(start.voters, (start.fault_class,), self._votes.symptom)
             yield job_incident(name, start, symptoms, diagnosis.rule, now)
 
-    def _with_jobs(self, incident: Incident, uids: Iterable[str]) -> Incident:
-        """Return an incident with the jobs of its nodes."""
-        names, omitted = hit_jobs(uids, self._votes.jobs)
+    def _with_jobs(self, incident: Incident, uids: tuple[str, ...]) -> Incident:
+        """Return an incident with the jobs of its nodes, which are read again only after a change."""
+        nodes, version, found = self._jobs.get(incident.name, ((), -1, ((), 0)))
+        if nodes is not uids or version != self._votes.jobs.version:
+            found = hit_jobs(uids, self._votes.jobs)
+            self._jobs[incident.name] = uids, self._votes.jobs.version, found
+        names, omitted = found
         return replace(incident, jobs=names, jobs_omitted=omitted)
 
     def parents(

@@ -313,7 +313,7 @@ class FleetState:
         placement = self.placements.pop(uid, None)
         if placement is not None:
             self.budgets.add_node(placement, -1)
-            self.liveness.remove_node(uid)
+            self.liveness.remove_node(uid, placement)
         usage = self.usage.pop(uid, None)
         if usage is not None:
             self.budgets.charge(usage, -1)

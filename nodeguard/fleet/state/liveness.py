@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from heapq import heappop, heappush, heapreplace
-from itertools import chain
 from math import inf
 
 from msgspec import Struct
 
 from nodeguard.fleet.state.node_placement import NodePlacement
+from nodeguard.fleet.state.silent_nodes import SilentNodes
 
 # Seconds after its start from which an aggregator may act with few reporting agents; and the share of
 # reporting agents from which it may act at once.
 MAX_START_WAIT = 60.0
 MIN_REPORTING_SHARE = 0.9
-
-# A domain explains its stale agents if it has at least so many nodes, and at least this share is stale.
-_MEMBERS = 3
-_SILENT = 0.8
-
 
 # The reason of withheld marks then; it stays the same while the numbers change.
 FROZEN = "too many agents are stale: see nodeguard status"
@@ -53,6 +47,9 @@ class AgentLiveness:
         self._overdue: set[str] = set()
         self._never: set[str] = set()
         self._since = -inf
+        self._silent = SilentNodes()
+        # Nodes that became stale, or are no longer, since `take_changed`.
+        self._changed: set[str] = set()
         self._stale: frozenset[str] | None = frozenset()
         # The latest result, and the share above which it freezes marks; None after a change.
         self._latest: tuple[float, StaleAgents] | None = None
@@ -60,18 +57,17 @@ class AgentLiveness:
     def add_node(self, uid: str) -> None:
         """Add a node of the fleet."""
         self._latest = None
+        self._silent.record_resized(self._placements[uid].domains)
         if uid not in self.last_reports:
             self._never.add(uid)
-            self._stale = None
-        elif uid in self._overdue:
-            self._stale = None
+        self._examine(uid)
 
-    def remove_node(self, uid: str) -> None:
-        """Remove a node of the fleet."""
+    def remove_node(self, uid: str, placement: NodePlacement) -> None:
+        """Remove a node of the fleet. placement: the one that it had."""
         self._latest = None
-        if uid in self._never or uid in self._overdue:
-            self._never.discard(uid)
-            self._stale = None
+        self._never.discard(uid)
+        self._examine(uid)
+        self._silent.record_resized(placement.domains)
 
     def record_report(self, uid: str, at: float) -> None:
         """Record a report or heartbeat."""
@@ -79,7 +75,7 @@ class AgentLiveness:
         if uid in self._never or uid in self._overdue:
             self._never.discard(uid)
             self._overdue.discard(uid)
-            self._stale = None
+            self._examine(uid)
         if at < self._queued.get(uid, inf) or uid not in self._queued:
             self._queue_up(uid, at)
 
@@ -90,7 +86,12 @@ class AgentLiveness:
         self._overdue.discard(uid)
         if uid in self._placements:
             self._never.add(uid)
-        self._stale = None
+        self._examine(uid)
+
+    def take_changed(self) -> set[str]:
+        """Return the uids of nodes that became stale, or are no longer, since the latest call."""
+        changed, self._changed = self._changed, set()
+        return changed
 
     def stale_agents(
         self, now: float, after: float, freeze: float, size: Callable[[str], int]
@@ -99,30 +100,41 @@ class AgentLiveness:
         nodes of a budget.
         """
         self._advance(now - after)
-        if self._stale is not None and self._latest is not None and self._latest[0] == freeze:
+        if self._latest is not None and self._latest[0] == freeze:
             return self._latest[1]
         if self._stale is None:
-            self._stale = frozenset(
-                chain(self._never, (uid for uid in self._overdue if uid in self._placements))
-            )
-        stale, limit, frozen = self._stale, freeze * len(self._placements), ""
-        if len(stale) > limit and (unexplained := self._unexplained(stale, size)) > limit:
+            self._stale = frozenset(self._silent.nodes)
+        unexplained, frozen = self._silent.count_unexplained(size), ""
+        if unexplained > freeze * len(self._placements):
             frozen = (
-                f"{len(stale)} of {len(self._placements)} agents are stale and no domain explains "
+                f"{len(self._stale)} of {len(self._placements)} agents are stale and no domain explains "
                 f"{unexplained} of them: see whether they can reach this aggregator"
             )
-        agents = StaleAgents(stale, len(self._placements), len(self._placements) - len(self._never), frozen)
+        reported = len(self._placements) - len(self._never)
+        agents = StaleAgents(self._stale, len(self._placements), reported, frozen)
         self._latest = freeze, agents
         return agents
+
+    def _examine(self, uid: str) -> None:
+        """Update whether a node is stale."""
+        is_stale = uid in self._placements and (uid in self._never or uid in self._overdue)
+        if is_stale == (uid in self._silent.nodes):
+            return
+        if is_stale:
+            self._silent.add(uid, self._placements[uid].domains)
+        else:
+            self._silent.discard(uid)
+        self._changed ^= {uid}
+        self._stale = self._latest = None
 
     def _advance(self, since: float) -> None:
         """Move the nodes with a last report older than `since` to the overdue ones."""
         if since < self._since:
             # The time limit is longer now.
-            for uid in self._overdue:
+            overdue, self._overdue = self._overdue, set()
+            for uid in overdue:
                 self._queue_up(uid, self.last_reports[uid])
-            self._overdue.clear()
-            self._stale = None
+                self._examine(uid)
         self._since = since
         while self._queue and self._queue[0][0] <= since:
             at, uid = self._queue[0]
@@ -135,20 +147,11 @@ class AgentLiveness:
             if self._queued.get(uid) == at:
                 del self._queued[uid]
                 self._overdue.add(uid)
-                self._stale = None
+                self._examine(uid)
 
     def _queue_up(self, uid: str, at: float) -> None:
         self._queued[uid] = at
         heappush(self._queue, (at, uid))
-
-    def _unexplained(self, stale: Iterable[str], size: Callable[[str], int]) -> int:
-        counts = Counter(domain for uid in stale for domain in self._placements[uid].domains)
-        explaining = {
-            domain
-            for domain, count in counts.items()
-            if (nodes := size(domain)) >= _MEMBERS and count >= _SILENT * nodes
-        }
-        return sum(1 for uid in stale if explaining.isdisjoint(self._placements[uid].domains))
 
 
 def may_act(agents: StaleAgents, started: float, now: float) -> bool:

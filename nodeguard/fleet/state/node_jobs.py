@@ -15,9 +15,12 @@ from nodeguard.model.node import Node
 
 
 class NodeJobs:
-    """The jobs of nodes, by uid. A node that is neither annotated nor read has none."""
+    """The jobs of nodes, by uid. A node that is neither annotated nor read has none. version: grows with each
+    change.
+    """
 
     def __init__(self) -> None:
+        self.version = 0
         self._read: dict[str, tuple[NodeJob, ...]] = {}
         self._annotated: dict[str, NodeJob] = {}
 
@@ -41,19 +44,22 @@ class NodeJobs:
             self._read[uid] = limited
         else:
             self._read.pop(uid, None)
+        self.version += 1
 
     def update_node(self, node: Node) -> None:
         """Update the annotated job of a Node."""
         name = node.annotations.get(JOB_ANNOTATION, "").strip()
+        before = self._annotated.pop(node.uid, None)
         if name and is_job_name(name):
             self._annotated[node.uid] = NodeJob(name, _start(node.annotations.get(JOB_START_ANNOTATION, "")))
-        else:
-            self._annotated.pop(node.uid, None)
+        if self._annotated.get(node.uid) != before:
+            self.version += 1
 
     def remove_node(self, uid: str) -> None:
         """Remove a deleted Node."""
         self._read.pop(uid, None)
         self._annotated.pop(uid, None)
+        self.version += 1
 
 
 def _start(text: str) -> tuple[float, ...]:
