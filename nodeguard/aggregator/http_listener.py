@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.web_protocol import RequestHandler
 
 from nodeguard.local.unix_socket import bind_socket
@@ -15,9 +17,35 @@ from nodeguard.local.unix_socket import bind_socket
 # Connections at a time. Any client may connect, and must not use up the open files that agents need.
 MAX_CONNECTIONS = 64
 
+# Returns the response to a request.
+Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+
+
+def _is_fault(record: logging.LogRecord) -> bool:
+    """Return whether a record is about more than a request that is no HTTP: its sender has the answer 400."""
+    return record.exc_info is None or not isinstance(record.exc_info[1], HttpProcessingError)
+
+
+logger = logging.getLogger(__name__)
+logger.addFilter(_is_fault)
+
 
 class LimitedServer(web.Server):
-    """A server with at most MAX_CONNECTIONS: a new connection replaces the oldest."""
+    """A server with at most MAX_CONNECTIONS: a new connection replaces the oldest. A malformed request writes
+    nothing to the log: any client can send one.
+    """
+
+    def __init__(self, answer: Handler, *, handler_cancellation: bool = False) -> None:
+        """answer: returns the response to a request. handler_cancellation: whether the end of a connection
+        cancels it.
+        """
+        super().__init__(
+            answer,
+            handler_cancellation=handler_cancellation,
+            access_log=None,
+            keepalive_timeout=30.0,
+            logger=logger,
+        )
 
     def __call__(self) -> RequestHandler:
         """Return the protocol of a new connection. Part of aiohttp."""

@@ -56,7 +56,7 @@ async def serve(address: tuple[str, int], pages: Mapping[str, PageSource]) -> As
         body = page.body.encode() if isinstance(page.body, str) else page.body
         return web.Response(status=page.status, body=body, headers={"Content-Type": page.content_type})
 
-    server = LimitedServer(answer, access_log=None, keepalive_timeout=30.0)
+    server = LimitedServer(answer)
     async with listening(web.ServerRunner(server, shutdown_timeout=1.0), address):
         yield server
 

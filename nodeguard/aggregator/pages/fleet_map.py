@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from urllib.parse import quote
+
 from nodeguard.aggregator.pages.html import EMPTY, Html, domain_path, element, join, link, node_path
 from nodeguard.aggregator.pages.sections import badge
 from nodeguard.fleet_api.fleet_map import POOLS, SEVERITIES, FleetMap, MapGroup
@@ -29,7 +31,7 @@ def map_section(fleet: FleetMap) -> Html:
     """Return the map with the choice of the topology, and the meaning of the cells."""
     choices = join(
         link(
-            f"/?by={topology}#map",
+            f"/?by={quote(topology, safe='')}#map",
             topology,
             id=f"by-{topology}",
             aria_current="true" if topology == fleet.topology else False,

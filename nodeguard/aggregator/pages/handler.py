@@ -180,7 +180,7 @@ async def serve_pages(address: tuple[str, int] | str, pages: StatusPages) -> Asy
     OSError if it cannot listen.
     """
     # A closed page ends its stream at once: the number of streams is limited.
-    server = LimitedServer(pages, access_log=None, keepalive_timeout=30.0, handler_cancellation=True)
+    server = LimitedServer(pages, handler_cancellation=True)
     async with listening(web.ServerRunner(server, shutdown_timeout=1.0), address):
         try:
             yield

@@ -53,6 +53,11 @@ def node_path(name: str) -> str:
     return f"/nodes/{quote(name, safe='')}"
 
 
+def check_path(check: str) -> str:
+    """Return the path of the incidents of a check, or of a domain's fault class."""
+    return f"/incidents?check={quote(check, safe='')}"
+
+
 def domain_path(domain: str) -> str:
     """Return the path of a domain's page. domain: its path, `rack/r7`."""
     return f"/domains/{quote(domain)}"

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from nodeguard.aggregator.pages.html import (
     EMPTY,
     Html,
+    check_path,
     domain_path,
     element,
     incident_path,
@@ -51,7 +52,7 @@ def incident_table(incidents: Sequence[IncidentSummary], remedies: Mapping[str, 
 
 def _problem(incident: IncidentSummary) -> Html:
     similar = (
-        join((" ", link(f"/incidents?check={incident.cause}", f"and {incident.similar} similar")))
+        join((" ", link(check_path(incident.cause), f"and {incident.similar} similar")))
         if incident.similar
         else EMPTY
     )

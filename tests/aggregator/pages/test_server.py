@@ -130,6 +130,22 @@ async def test_a_web_site_that_resolves_to_this_machine_is_refused(
             assert "open it as http://localhost:PORT" in (await response.read()).decode()
 
 
+@pytest.mark.parametrize("version", ["HTTP/1.0", "HTTP/1.1"])
+@pytest.mark.parametrize("path", ["/", "/events", "http://localhost/"])
+async def test_a_request_without_a_host_is_refused_without_a_line_in_the_log(
+    fleet: Fleet, log: LogLines, caplog: pytest.LogCaptureFixture, version: str, path: str
+) -> None:
+    [port] = free_ports(1)
+    async with serve_pages(("127.0.0.1", port), StatusPages(pages_context(fleet))):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(f"GET {path} {version}\r\nConnection: close\r\n\r\n".encode())
+        answer = await reader.read()
+        writer.close()
+    assert 400 <= int(answer.split()[1]) < 500
+    assert not log.lines
+    assert not caplog.records
+
+
 async def test_a_long_page_is_compressed_on_request(fleet: Fleet) -> None:
     async with served(fleet) as session, session.get("/", headers={"Accept-Encoding": "gzip"}) as response:
         assert response.headers["Content-Encoding"] == "gzip"
