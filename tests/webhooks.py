@@ -18,7 +18,9 @@ from nodeguard.aggregator.certificates.rotation import CertificateAuthority
 
 class WebhookReceiver:
     """Receives JSON by POST at `url`. status: of each response; bodies, as JSON and as received, and headers are
-    recorded if it is 200. address: where it listens.
+    recorded if it is 200. response_headers: of each response. fault: instead of a response, `drop` closes the
+    connection, `hang` waits until the end, `garbage` sends no HTTP. requests: all of them. address: where it
+    listens.
     """
 
     def __init__(self, address: str = "127.0.0.1") -> None:
@@ -26,18 +28,35 @@ class WebhookReceiver:
         self.contents: list[bytes] = []
         self.headers: list[dict[str, str]] = []
         self.status = 200
+        self.response_headers: dict[str, str] = {}
+        self.fault = ""
+        self.requests = 0
+        self._stopped = threading.Event()
         receiver = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 content = self.rfile.read(int(self.headers["Content-Length"]))
+                receiver.requests += 1
+                if receiver.fault:
+                    self._fail(receiver.fault)
+                    return
                 status = receiver.status  # the test may change it meanwhile
                 if status == 200:
                     receiver.contents.append(content)
                     receiver.bodies.append(json.loads(content))
                     receiver.headers.append(dict(self.headers))
                 self.send_response(status)
+                for name, value in receiver.response_headers.items():
+                    self.send_header(name, value)
                 self.end_headers()
+
+            def _fail(self, fault: str) -> None:
+                self.close_connection = True
+                if fault == "hang":
+                    receiver._stopped.wait()
+                elif fault == "garbage":
+                    self.wfile.write(b"\x00\x01 no HTTP\r\n\r\n")
 
             def log_message(self, *_: object) -> None:
                 pass
@@ -64,6 +83,7 @@ class WebhookReceiver:
         try:
             yield
         finally:
+            self._stopped.set()
             self._server.shutdown()
             self._server.server_close()
             thread.join()

@@ -27,7 +27,7 @@ from nodeguard.model.instant import Instant
 from nodeguard.model.policy import InjectionPolicy, NodeLocation
 from nodeguard.wire.report import ReportedInjection
 from tests.agent.metrics_text import metrics_text
-from tests.aggregator.notifications.scene import webhook
+from tests.aggregator.notifications.scene import notification, webhook
 from tests.aggregator.test_report_handler import report
 from tests.aggregator.test_service import CALLER, Scene
 from tests.fleet.scene import finding
@@ -85,6 +85,7 @@ async def aggregator_response(accept: str = "") -> Page:
     ingest = IngestServer(InsecureAuthenticator("127.0.0.1"), scene.handler, lambda: None)
     policy = PolicyReloader(Path("/nowhere"), {}, ())
     notifications = NotificationSender(NotificationSettings((webhook(),)))
+    notifications.add("oncall", notification())
     certificate = CertificateRefresher(SelfSigned(), lambda: scene.now.wall)
     assert await certificate.refresh()
     metrics = AggregatorMetrics(service, ingest, policy, lambda: scene.now, notifications, certificate)

@@ -1,12 +1,8 @@
-"""The bodies of notifications: JSON, Slack, Microsoft Teams and PagerDuty; and their signature. Pure."""
+"""The bodies of notifications: JSON, Slack, Microsoft Teams and PagerDuty. Pure."""
 
 from __future__ import annotations
 
-import base64
-import binascii
-import hmac
 from collections.abc import Callable, Mapping
-from hashlib import sha256
 from typing import Any
 
 import msgspec
@@ -28,8 +24,6 @@ _TEXT_LENGTH = 1024
 # Characters of a text in a block of Slack, and of the longest escaped character, `&amp;`.
 _SLACK_LIMIT = 3000
 _LONGEST_ENTITY = 5
-
-_PREFIX = "whsec_"
 
 _MINUTE = 60.0
 
@@ -91,35 +85,6 @@ def notification_of(incident: Incident, change: ChangeKind, message: str, now: f
 def body_of(webhook: Webhook, notification: Notification) -> bytes:
     """Return the body of a notification in the format of a webhook."""
     return msgspec.json.encode(_FORMATS[webhook.format](webhook, notification))
-
-
-def signed_headers(webhook: Webhook, notification: Notification, body: bytes, now: float) -> dict[str, str]:
-    """Return the headers of a request, by the Standard Webhooks specification.
-
-    With a secret, the signature is the HMAC-SHA256 of id, time and body. now: seconds since the epoch.
-    """
-    sent = f"{now:.0f}"
-    headers = {
-        "Content-Type": "application/json",
-        "webhook-id": notification.id,
-        "webhook-timestamp": sent,
-    }
-    if webhook.secret:
-        content = f"{notification.id}.{sent}.".encode() + body
-        digest = hmac.new(_key(webhook.secret), content, sha256).digest()
-        headers["webhook-signature"] = f"v1,{base64.b64encode(digest).decode()}"
-    return headers
-
-
-def _key(secret: bytes) -> bytes:
-    """Return the key of a secret: `whsec_` and Base64, or the text itself."""
-    text = secret.decode()
-    if not text.startswith(_PREFIX):
-        return secret
-    try:
-        return base64.b64decode(text.removeprefix(_PREFIX), validate=True)
-    except binascii.Error:
-        return secret
 
 
 def _json(_: Webhook, notification: Notification) -> object:

@@ -24,6 +24,10 @@ COMPLETE = 900.0
 # Seconds of another aggregator's lead after which it has sent a change that waits in this one.
 TAKEOVER = 120.0
 
+# Seconds after which a notification that the receiver refused is sent again: the receiver or its settings may
+# be repaired, and 1,000 refused ones are few requests.
+REFUSED_RETRY = 300.0
+
 # Seconds between two searches for open incidents that have ended without a change.
 _CHECK_INTERVAL = 60.0
 
@@ -34,6 +38,16 @@ class _UnsentChange(Struct, frozen=True):
     at: float
     notification: Notification
     incident: Incident
+
+
+class _RefusedChange(Struct, frozen=True):
+    """A change that the receiver refused. retry_at: seconds since the epoch. incident: None until the next
+    plan.
+    """
+
+    retry_at: float
+    change: ChangeKind
+    incident: Incident | None = None
 
 
 class Subscriptions:
@@ -48,6 +62,8 @@ class Subscriptions:
         self._other_leads_since: float | None = None
         # Changes since this aggregator was active, by webhook and incident, oldest first.
         self._unsent: dict[tuple[str, str], _UnsentChange] = {}
+        # Changes that a receiver refused, by webhook and incident, until they are sent again.
+        self._refused: dict[tuple[str, str], _RefusedChange] = {}
 
     def restore(self, states: Mapping[str, SubscriptionState]) -> None:
         """Restore what was open before this start, by webhook. Before the first plan."""
@@ -57,13 +73,20 @@ class Subscriptions:
                 self._subscriptions[webhook].waiting.update(state.waiting)
 
     def states(self) -> dict[str, SubscriptionState]:
-        """Return what survives a restart, by webhook. Incidents with an unsent end are open."""
-        return {
-            name: SubscriptionState(
-                {**self.unsent_ends(name), **subscription.open}, dict(subscription.waiting)
-            )
-            for name, subscription in self._subscriptions.items()
-        }
+        """Return what survives a restart, by webhook. Incidents with an unsent or refused end are open."""
+        states: dict[str, SubscriptionState] = {}
+        for name, subscription in self._subscriptions.items():
+            opened = {**self.unsent_ends(name), **subscription.open}
+            waiting = dict(subscription.waiting)
+            for (webhook, incident), refused in self._refused.items():
+                if webhook != name or refused.incident is None:
+                    continue
+                if refused.change == "resolved":
+                    opened.setdefault(incident, refused.incident)
+                else:
+                    waiting[incident] = refused.incident.uid
+            states[name] = SubscriptionState(opened, waiting)
+        return states
 
     def unsent_ends(self, webhook: str) -> dict[str, Incident]:
         """Return the incidents with an end that this aggregator has not sent, by name."""
@@ -92,6 +115,7 @@ class Subscriptions:
         if self._first_plan is None:
             self._first_plan = now
             self._restore_recorded(planner, changed, events)
+        self._retry_refused(planner, now)
         for name, subscription in self._subscriptions.items():
             due = subscription.take_waiting(room[name])
             for incident in _candidates(planner, changed, due):
@@ -118,6 +142,36 @@ class Subscriptions:
         """Notify an incident again later, as the latest notification of it was dropped."""
         self._subscriptions[webhook].notify_again(dropped.incident, dropped.change)
         self.revision += 1
+
+    def refused(self, webhook: str, notification: Notification, now: float) -> None:
+        """Notify an incident again after REFUSED_RETRY: its receiver refused the latest notification."""
+        name = notification.incident
+        if notification.change == "opened":
+            self._subscriptions[webhook].open.pop(name, None)
+        self._refused[webhook, name] = _RefusedChange(now + REFUSED_RETRY, notification.change)
+        self.revision += 1
+
+    def _retry_refused(self, planner: Planner, now: float) -> None:
+        """Look up the incidents of refused changes, and notify those that are due."""
+        if any(refused.incident is None for refused in self._refused.values()):
+            recorded = {incident.name: incident for incident in planner.all_incidents()}
+            self._refused = {
+                key: replace(refused, incident=refused.incident or recorded[key[1]])
+                for key, refused in self._refused.items()
+                if refused.incident is not None or key[1] in recorded
+            }
+            self.revision += 1
+        for (webhook, name), refused in list(self._refused.items()):
+            if refused.incident is None or now < refused.retry_at:
+                continue
+            del self._refused[webhook, name]
+            subscription = self._subscriptions[webhook]
+            if refused.change == "resolved":
+                subscription.open.setdefault(name, refused.incident)
+                self._next_check = now  # finds that it is over
+            else:
+                subscription.waiting[name] = refused.incident.uid
+            self.revision += 1
 
     def _restore_recorded(
         self, planner: Planner, changed: Mapping[str, Incident], events: Mapping[str, IncidentEvent]
@@ -150,6 +204,7 @@ class Subscriptions:
     def _keep_unsent(
         self, webhook: str, incident: Incident, change: ChangeKind, message: str, now: float
     ) -> None:
+        self._refused.pop((webhook, incident.name), None)
         earlier = self._unsent.pop((webhook, incident.name), None)
         if earlier is not None and earlier.notification.change == "opened" and change == "updated":
             change = "opened"

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import base64
-import hmac
 import json
-from hashlib import sha256
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from nodeguard.aggregator.notifications.formats import body_of, notification_of, signed_headers
+from nodeguard.aggregator.notifications.formats import body_of, notification_of
 from nodeguard.aggregator.notifications.settings import WebhookFormat
 from nodeguard.model.hardware import Hardware
 from nodeguard.model.incident import IncidentState
@@ -128,20 +125,3 @@ def test_pagerduty_triggers_and_resolves_one_incident() -> None:
     )
     assert trigger["payload"]["severity"] == "critical"
     assert resolve == {"routing_key": "key", "event_action": "resolve", "dedup_key": "gpu-1-lost"}
-
-
-@pytest.mark.parametrize(
-    ("secret", "key"), [("a text", b"a text"), ("whsec_aGVsbG8=", b"hello"), ("whsec_!", b"whsec_!")]
-)
-def test_signature_follows_standard_webhooks(secret: str, key: bytes) -> None:
-    item = notification()
-    content = body_of(webhook(), item)
-    headers = signed_headers(webhook(secret=secret), item, content, NOW)
-    signed = f"{headers['webhook-id']}.{headers['webhook-timestamp']}.".encode() + content
-    expected = base64.b64encode(hmac.new(key, signed, sha256).digest()).decode()
-    assert headers["webhook-signature"] == f"v1,{expected}"
-    assert headers["webhook-timestamp"] == "1700000000"
-
-
-def test_without_a_secret_nothing_is_signed() -> None:
-    assert "webhook-signature" not in signed_headers(webhook(), notification(), b"{}", NOW)

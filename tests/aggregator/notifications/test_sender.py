@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
 from nodeguard.aggregator.certificates.issue import issue_authority
 from nodeguard.aggregator.identity.caller import Caller
 from nodeguard.aggregator.notifications import sender as sender_module
-from nodeguard.aggregator.notifications import spool as spool_module
+from nodeguard.aggregator.notifications.formats import Notification
 from nodeguard.aggregator.notifications.sender import FILE_NAME, NotificationSender
 from nodeguard.aggregator.notifications.settings import NotificationSettings, Webhook
+from nodeguard.aggregator.notifications.spool import MAX_AGE
+from nodeguard.aggregator.notifications.subscriptions import REFUSED_RETRY
+from nodeguard.delivery import delivery as delivery_module
+from nodeguard.delivery import queue as queue_module
 from tests.aggregator.notifications.scene import NOW, notification, webhook
 from tests.aggregator.test_mark_counter import CountingScene
 from tests.aggregator.test_report_handler import report
@@ -35,12 +40,22 @@ def receiver() -> Iterator[WebhookReceiver]:
 
 @pytest.fixture(autouse=True)
 def _retry_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("_FIRST_RETRY", "_LONGEST_RETRY", "_SAVE_INTERVAL"):
-        monkeypatch.setattr(sender_module, name, 0.01)
+    monkeypatch.setattr(sender_module, "_SAVE_INTERVAL", 0.01)
+    for name in ("FIRST_RETRY", "LONGEST_RETRY"):
+        monkeypatch.setattr(queue_module, name, 0.01)
 
 
-def new_sender(*webhooks: Webhook, spool: Path | None = None) -> NotificationSender:
-    return NotificationSender(NotificationSettings(webhooks, spool), lambda: NOW)
+def new_sender(
+    *webhooks: Webhook, spool: Path | None = None, wall: Callable[[], float] = lambda: NOW
+) -> NotificationSender:
+    return NotificationSender(NotificationSettings(webhooks, spool), wall)
+
+
+def pending(sender: NotificationSender) -> list[Notification]:
+    """Return the notifications that are not sent."""
+    return [
+        msgspec.json.decode(item.payload, type=Notification) for item in sender.delivery.waiting("oncall")
+    ]
 
 
 def listen(scene: CountingScene, sender: NotificationSender) -> None:
@@ -52,11 +67,9 @@ def listen(scene: CountingScene, sender: NotificationSender) -> None:
 
 def take_changes(sender: NotificationSender) -> list[str]:
     """Remove the pending notifications of a webhook and return their changes."""
-    changes: list[str] = []
-    while (item := sender.spool.first("oncall")) is not None:
-        sender.spool.remove("oncall", item)
-        changes.append(item.change)
-    return changes
+    items = pending(sender)
+    sender.delivery.discard("oncall", {item.incident for item in items})
+    return [item.change for item in items]
 
 
 @asynccontextmanager
@@ -92,7 +105,7 @@ async def test_a_standby_sends_nothing(receiver: WebhookReceiver) -> None:
     sender = new_sender(webhook(url=receiver.url))
     listen(scene, sender)
     await scene.report(fatal=True)
-    assert sender.spool.pending("oncall") == 0
+    assert not pending(sender)
 
 
 async def test_the_end_is_notified_when_the_node_is_deleted() -> None:
@@ -131,30 +144,145 @@ def plan(sender: NotificationSender, fleet: Fleet, *, acts: bool = True) -> None
 
 
 def test_a_receiver_that_was_down_gets_each_open_incident(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spool_module, "MAX_PENDING", 3)
+    monkeypatch.setattr(queue_module, "MAX_PENDING", 3)
+    monkeypatch.setattr(delivery_module, "MAX_PENDING", 3)
     fleet, sender = Fleet(8), new_sender(webhook())
     for number in range(7):
         fleet.report(number, finding())
         plan(sender, fleet)
     fleet.report(6)
     plan(sender, fleet)
-    assert (sender.spool.pending("oncall"), sender.spool.dropped["oncall"]) == (3, 6)
+    assert (len(pending(sender)), sender.delivery.dropped["oncall"]) == (3, 6)
     incidents: list[str] = []
-    while (item := sender.spool.first("oncall")) is not None:
-        sender.spool.remove("oncall", item)
-        incidents.append(f"{item.node} {item.change}")
+    while items := pending(sender):
+        sender.delivery.discard("oncall", {items[0].incident})
+        incidents.append(f"{items[0].node} {items[0].change}")
         plan(sender, fleet)
     assert sorted(incidents) == [f"node-{number} opened" for number in range(6)]
+
+
+class Clock:
+    """A fleet of which the changes are notified to a webhook, and the time of both."""
+
+    def __init__(self, url: str, nodes: int) -> None:
+        self.fleet = Fleet(nodes)
+        self.sender = new_sender(webhook(url=url), wall=lambda: self.fleet.wall)
+
+    def plan(self) -> None:
+        plan(self.sender, self.fleet)
+
+    def nodes(self, receiver: WebhookReceiver, change: str) -> list[str]:
+        return sorted({body["node"] for body in receiver.bodies if body["change"] == change})
+
+
+@pytest.mark.parametrize("status", [302, 401, 403, 404, 500])
+async def test_pages_of_a_bad_hour_come_after_the_receiver_is_repaired(
+    receiver: WebhookReceiver, status: int
+) -> None:
+    receiver.status = status
+    clock = Clock(receiver.url, 280)
+    for number in range(280):
+        clock.fleet.report(number, finding())
+    clock.plan()
+    opened = {item.node for item in pending(clock.sender)}
+    assert len(opened) == len(clock.fleet.planner.all_incidents())
+    async with running(clock.sender):
+        await until_async(lambda: clock.sender.delivery.failed["oncall"] >= 5)
+        receiver.status = 200
+        await until_async(lambda: not pending(clock.sender))
+    assert clock.nodes(receiver, "opened") == sorted(opened)
+    assert (clock.sender.delivery.refused["oncall"], clock.sender.delivery.dropped["oncall"]) == (0, 0)
+
+
+async def test_a_refused_beginning_of_an_open_incident_is_sent_again(receiver: WebhookReceiver) -> None:
+    receiver.status = 400
+    clock = Clock(receiver.url, 4)
+    async with running(clock.sender):
+        for number in (0, 1):
+            clock.fleet.report(number, finding())
+        clock.plan()
+        await until_async(lambda: clock.sender.delivery.refused["oncall"] == 2)
+        clock.fleet.report(1)
+        clock.plan()  # one is over before the receiver is repaired: it is never sent
+        assert not pending(clock.sender)
+        receiver.status = 200
+        clock.fleet.after(REFUSED_RETRY)
+        clock.plan()
+        await until_async(lambda: clock.nodes(receiver, "opened") == ["node-0"])
+        clock.fleet.report(0)
+        clock.plan()
+        await until_async(lambda: clock.nodes(receiver, "resolved") == ["node-0"])
+    assert [body["change"] for body in receiver.bodies] == ["opened", "resolved"]
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+async def test_a_refused_end_is_sent_again(
+    receiver: WebhookReceiver, tmp_path: Path, *, restarts: bool
+) -> None:
+    clock = Clock(receiver.url, 4)
+    clock.sender = new_sender(webhook(url=receiver.url), spool=tmp_path, wall=lambda: clock.fleet.wall)
+    async with running(clock.sender):
+        clock.fleet.report(0, finding())
+        clock.plan()
+        await until_async(lambda: clock.nodes(receiver, "opened") == ["node-0"])
+        receiver.status = 413
+        clock.fleet.report(0)
+        clock.plan()
+        await until_async(lambda: clock.sender.delivery.refused["oncall"] == 1)
+        clock.plan()
+        await until_async(lambda: "node-0" in (tmp_path / FILE_NAME).read_text())
+    if restarts:
+        clock.sender = new_sender(webhook(url=receiver.url), spool=tmp_path, wall=lambda: clock.fleet.wall)
+        clock.sender.read_spool()
+    receiver.status = 200
+    clock.fleet.after(REFUSED_RETRY)
+    async with running(clock.sender):
+        clock.plan()
+        await until_async(lambda: clock.nodes(receiver, "resolved") == ["node-0"])
+
+
+async def test_an_open_incident_that_waited_for_a_day_is_sent_as_it_is_then(
+    receiver: WebhookReceiver,
+) -> None:
+    receiver.status = 403
+    clock = Clock(receiver.url, 4)
+    for number in (0, 1):
+        clock.fleet.report(number, finding())
+    clock.plan()
+    clock.fleet.report(1)
+    clock.plan()
+    assert [item.change for item in pending(clock.sender)] == ["opened", "opened", "resolved"]
+    async with running(clock.sender):
+        await until_async(lambda: clock.sender.delivery.failed["oncall"] >= 1)
+        clock.fleet.after(MAX_AGE + 60.0)
+        await until_async(lambda: clock.sender.delivery.dropped["oncall"] == 3)
+        assert not pending(clock.sender)
+        clock.plan()
+        assert [(item.node, item.change) for item in pending(clock.sender)] == [("node-0", "opened")]
+        receiver.status = 200
+        await until_async(lambda: clock.nodes(receiver, "opened") == ["node-0"])
+
+
+def test_an_incident_that_began_and_ended_unseen_is_dropped_a_day_after_its_end() -> None:
+    clock = Clock("http://127.0.0.1:1/", 2)
+    clock.fleet.report(0, finding())
+    clock.plan()
+    clock.fleet.after(MAX_AGE / 2)
+    clock.fleet.report(0)
+    clock.plan()
+    kinds = {item.kind: item.expires_at for item in clock.sender.delivery.waiting("oncall")}
+    assert kinds["resolved"] is None
+    assert kinds["opened"] == pytest.approx(clock.fleet.wall + MAX_AGE, abs=10.0)
 
 
 def test_a_beginning_is_not_sent_after_the_end_that_another_aggregator_sends() -> None:
     fleet, sender = Fleet(2), new_sender(webhook())
     fleet.report(0, finding())
     plan(sender, fleet)
-    assert sender.spool.pending("oncall") == 1
+    assert len(pending(sender)) == 1
     fleet.report(0)
     plan(sender, fleet, acts=False)
-    assert sender.spool.pending("oncall") == 0
+    assert not pending(sender)
 
 
 async def test_an_incident_of_an_earlier_start_is_resolved() -> None:
@@ -179,31 +307,32 @@ async def test_a_receiver_that_is_down_gets_everything_in_order_later(
     async with running(sender):
         for item in items:
             sender.add("oncall", item)
-        await until_async(lambda: sender.failed["oncall"] >= 2)
+        await until_async(lambda: sender.delivery.failed["oncall"] >= 2)
         receiver.status = 200
-        await until_async(lambda: sender.sent["oncall"] == 3)
+        await until_async(lambda: sender.delivery.sent["oncall"] == 3)
     assert [body["id"] for body in receiver.bodies] == [item.id for item in items]
-    assert log.messages().count("cannot send a notification, it is sent again") == 1
-    assert (sender.sent["oncall"], sender.refused["oncall"]) == (3, 0)
+    assert log.messages().count("cannot send to a webhook, it is tried again") == 1
+    assert (sender.delivery.sent["oncall"], sender.delivery.refused["oncall"]) == (3, 0)
 
 
 async def test_a_problem_of_a_webhook_is_shown_until_it_accepts(
     receiver: WebhookReceiver, log: LogLines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(spool_module, "MAX_PENDING", 2)
+    monkeypatch.setattr(queue_module, "MAX_PENDING", 2)
     receiver.status = 503
     sender = new_sender(webhook(url=receiver.url))
     async with running(sender):
         for number in range(4):
-            sender.add("oncall", notification(number=number))
-        await until_async(lambda: sender.failed["oncall"] >= 1)
+            sender.add("oncall", replace(notification(number=number), incident=f"gpu-{number}"))
+        await until_async(lambda: sender.delivery.failed["oncall"] >= 1)
         assert sender.problem() == (
-            "webhook oncall: HTTP status 503; 2 notifications pending, 2 notifications dropped"
+            "webhook oncall: HTTP status 503; 2 notifications pending, the oldest for 0 s, "
+            "0 notifications refused, 2 notifications dropped"
         )
         receiver.status = 200
         await until_async(lambda: len(receiver.bodies) == 2)
         await until_async(lambda: not sender.problem())
-    message = "notifications are dropped: the spool is full, or they are older than a day"
+    message = "messages for a webhook are dropped"
     assert log.messages().count(message) == 1
 
 
@@ -211,10 +340,10 @@ async def test_a_problem_without_a_response_has_a_remedy_and_not_the_address() -
     sender = new_sender(webhook(url="http://127.0.0.1:1/T0KEN"))
     async with running(sender):
         sender.add("oncall", notification())
-        await until_async(lambda: sender.failed["oncall"] >= 1)
+        await until_async(lambda: sender.delivery.failed["oncall"] >= 1)
     assert sender.problem() == (
         "webhook oncall: cannot send (ClientConnectorError): check the url and the network; "
-        "1 notification pending, 0 notifications dropped"
+        "1 notification pending, the oldest for 0 s, 0 notifications refused, 0 notifications dropped"
     )
 
 
@@ -225,9 +354,9 @@ async def test_a_refused_notification_does_not_block_the_others(
     sender = new_sender(webhook(url=receiver.url + "T0KEN"))
     async with running(sender):
         sender.add("oncall", notification())
-        await until_async(lambda: sender.refused["oncall"] == 1)
-    assert sender.spool.pending("oncall") == 0
-    assert log.messages() == ["the receiver refuses a notification, it is not sent again"]
+        await until_async(lambda: sender.delivery.refused["oncall"] == 1)
+    assert not pending(sender)
+    assert log.messages() == ["the receiver of a webhook refuses a message"]
     assert "T0KEN" not in str(log.lines)
 
 
@@ -242,7 +371,7 @@ async def test_pending_notifications_survive_a_restart(receiver: WebhookReceiver
         await until_async(lambda: len(receiver.bodies) == 1)
         await until_async(lambda: "gpu-1" not in (tmp_path / FILE_NAME).read_text())
     assert [body["incident"] for body in receiver.bodies] == ["gpu-1-lost"]
-    assert (after.sent["oncall"], after.spool.pending("oncall")) == (1, 0)
+    assert (after.delivery.sent["oncall"], len(pending(after))) == (1, 0)
 
 
 async def test_a_damaged_spool_is_renamed(receiver: WebhookReceiver, tmp_path: Path, log: LogLines) -> None:
@@ -264,9 +393,9 @@ async def test_a_receiver_of_an_internal_authority_needs_its_certificate(
     sender = new_sender(trusting, webhook("other", url=receiver.url))
     async with running(sender):
         sender.add("other", notification())
-        await until_async(lambda: sender.failed["other"] >= 1)
+        await until_async(lambda: sender.delivery.failed["other"] >= 1)
         sender.add("oncall", notification())
-        await until_async(lambda: sender.sent["oncall"] == 1)
-    assert sender.sent["other"] == 0
+        await until_async(lambda: sender.delivery.sent["oncall"] == 1)
+    assert sender.delivery.sent["other"] == 0
     [line] = log.lines
     assert "set caFile to the CA certificate that signed it" in str(line)
