@@ -20,7 +20,7 @@ from nodeguard.config.yaml_document import YamlDocument, collect_errors, convert
 from nodeguard.model.check import Check, Compare, EventOccurred
 from nodeguard.model.diagnosis import FaultClass
 from nodeguard.model.finding import Action, Health
-from nodeguard.model.recovery import COMMAND_VALUES
+from nodeguard.model.recovery import COMMAND_VALUES, RESET, RESET_ALL
 from nodeguard.model.signal import Signal
 
 if TYPE_CHECKING:
@@ -129,6 +129,12 @@ def _require_known_command_values(check: Check, document: YamlDocument, path: Fi
     """Refuse a command that names a value which one of the check's kinds of target does not have."""
     allowed = frozenset[str].intersection(*(COMMAND_VALUES.get(kind, frozenset()) for kind in check.targets))
     for index, command in enumerate(check.how):
+        if command in {RESET, RESET_ALL}:
+            continue
+        for reset in (RESET, RESET_ALL):
+            if reset in command:
+                remedy = f"write {reset} as a command of its own"
+                raise document.error((*path, "how", index), f"has {reset} within a command", remedy)
         for placeholder in _PLACEHOLDER.findall(command):
             if placeholder not in allowed:
                 problem = f"names {{{placeholder}}}, which its targets do not have"

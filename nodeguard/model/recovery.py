@@ -21,13 +21,14 @@ from nodeguard.model.target import gpu_index, parent_target, target_kind
 
 Scheduler = Literal["", "kubernetes", "slurm"]
 
-# A command of a check that is replaced by all commands of a reset: it depends on the board and on MIG.
-_RESET = "{reset}"
+# Commands of a check that are replaced by all commands of a reset, of the GPU of its target or of all GPUs:
+# these depend on the board and on MIG.
+RESET, RESET_ALL = "{reset}", "{reset_all}"
 
 # Names of the values in the commands of a check, by kind of target.
 COMMAND_VALUES = {
-    "gpu": frozenset({"gpu", "reset"}),
-    "nvlink": frozenset({"gpu", "reset"}),
+    "gpu": frozenset({"gpu"}),
+    "nvlink": frozenset({"gpu"}),
     "port": frozenset({"device", "port"}),
     "disk": frozenset({"device"}),
     "service": frozenset({"name"}),
@@ -146,14 +147,14 @@ def _steps(recovery: Recovery, site: Site) -> Iterator[str]:
     if isinstance(check, Check) and check.how and recovery.action == check.action:
         values = _values(recovery)
         for command in check.how:
-            if command == _RESET:
-                yield from _reset(recovery, kind, site)
+            if command in {RESET, RESET_ALL}:
+                yield from _reset(recovery, site, all_gpus=command == RESET_ALL)
             else:
                 yield _PLACEHOLDER.sub(lambda match: values[match[1]], command)
         return
     match recovery.action:
         case Action.RESET_GPU:
-            yield from _reset(recovery, kind, site)
+            yield from _reset(recovery, site)
         case Action.REBOOT_NODE:
             yield _REBOOT
         case Action.RESTART_SERVICE if kind == "service":
@@ -162,8 +163,8 @@ def _steps(recovery: Recovery, site: Site) -> Iterator[str]:
             yield from _identify(recovery, kind)
 
 
-def _reset(recovery: Recovery, kind: str, site: Site) -> Iterator[str]:
-    gpu = "" if kind not in {"gpu", "nvlink"} or site.resets_together else _values(recovery)["gpu"]
+def _reset(recovery: Recovery, site: Site, *, all_gpus: bool = False) -> Iterator[str]:
+    gpu = "" if all_gpus or site.resets_together else _values(recovery).get("gpu", "")
     # A reset ends the instances of MIG: this lists what to create again.
     if not gpu:
         yield from (f"nvidia-smi mig -i {_gpu(target)} -lgi" for target in sorted(site.mig))

@@ -207,6 +207,13 @@ def test_a_check_that_resets_the_gpu_resets_what_its_board_needs() -> None:
     )
 
 
+def test_a_check_that_resets_the_board_resets_all_gpus_of_any_target() -> None:
+    for target in (f"{GPU}/nvlink/3", "node"):
+        assert of_check("nvlink-down", target) == RESET_ALL
+    instances = Site("n", mig=frozenset({GPU}))
+    assert of_check("nvlink-down", f"{GPU}/nvlink/3", instances)[1:] == RESET_ALL
+
+
 def test_a_finding_of_several_targets_without_a_common_value_has_no_commands() -> None:
     assert of_check("gpu-ecc-off", "node") == ()
     assert of_check("port-counter-saturated", "node") == ()
