@@ -57,6 +57,11 @@ class Action(_Ordered):
         """Return the action as an imperative: `reboot the node`."""
         return _ACTION_WORDS[self]
 
+    @property
+    def sentence(self) -> str:
+        """Return the action as a sentence, with its period: `Reboot the node`."""
+        return f"{self.phrase[0].upper()}{self.phrase[1:]}."
+
 
 _ACTION_WORDS = {
     Action.NONE: "nothing",

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from nodeguard.fleet_api.text.phrases import count_noun, target_text
-from nodeguard.model.finding import Evidence, Finding, Health, Verdict
+from nodeguard.model.finding import Action, Evidence, Finding, Health, Verdict
 from nodeguard.model.hardware import Hardware
 from nodeguard.model.instant import rfc3339
 
@@ -65,8 +65,9 @@ def is_healthy(verdict: Verdict) -> bool:
 
 def _worst(findings: Sequence[Finding]) -> str:
     worst = findings[0]
-    action = worst.action.phrase
-    text = f"{worst.title}: {target_text(worst.target, worst.hardware)}. {action[0].upper()}{action[1:]}."
+    text = f"{worst.title}: {target_text(worst.target, worst.hardware)}."
+    if worst.action not in {Action.NONE, Action.MONITOR}:
+        text = f"{text} {worst.action.sentence}"
     if len(findings) == 1:
         return text
     counts = Counter(finding.health for finding in findings)
@@ -120,7 +121,9 @@ def error_text(error: ApplicationError, now: float) -> str:
     is_today = rfc3339(now).startswith(day)
     when = time if is_today else f"{day} {time}"
     who = process_text(evidence)
-    meaning = f"{evidence.meaning[:1].lower()}{evidence.meaning[1:]}" or evidence.text
+    meaning = evidence.meaning or evidence.text
+    if not meaning[:2].isupper():
+        meaning = f"{meaning[:1].lower()}{meaning[1:]}"
     times = f", the last of {evidence.count}" if evidence.count > 1 else ""
     return f"{when}{f' {who}' if who else ''}: {meaning}{times}"
 

@@ -94,6 +94,11 @@ def test_an_application_error_has_its_time_process_and_meaning() -> None:
     assert tomorrow == "2026-11-01 12:00:00 python3 (pid 41000): illegal memory access (Xid 31)"
 
 
+def test_the_meaning_of_an_application_error_keeps_an_abbreviation() -> None:
+    [error] = application_errors(failed_program(evidence(meaning="GPU memory was freed")))
+    assert error_text(error, NOON) == "12:00:00: GPU memory was freed"
+
+
 def test_an_application_error_names_its_pod_and_its_count() -> None:
     killed = evidence(process="train", pid=7, workload="pod 1f", meaning="killed", count=12)
     [error] = application_errors(failed_program(killed))

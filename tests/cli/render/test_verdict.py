@@ -81,7 +81,7 @@ def test_the_first_line_has_the_worst_finding_and_the_action() -> None:
     )
     assert (
         first(verdict(finding(title="Clock adrift")))
-        == "SUSPECT  node-1 should take no work that spans nodes. Clock adrift: the node. Monitor the fault."
+        == "SUSPECT  node-1 should take no work that spans nodes. Clock adrift: the node."
     )
 
 
