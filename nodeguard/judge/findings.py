@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from nodeguard.judge.context import ConditionReason, EvaluationContext
 from nodeguard.judge.events import UNCORROBORATED_LIMIT
-from nodeguard.judge.formatting import fill_template, format_duration
+from nodeguard.judge.formatting import fill_template, format_duration, placeholders
 from nodeguard.judge.state import RememberedEvent
 from nodeguard.model.check import Check
 from nodeguard.model.finding import Action, DataStatus, Evidence, Finding, Health, worst
@@ -62,7 +62,7 @@ def make_finding(
         evidence=_evidence(context, lambda event: fill_template(check.message, values | event.fields, units)),
         family=check.family,
         title=check.title,
-        remedy=fill_template(check.remedy, values, units),
+        remedy=_remedy(check, action, values, units),
         runbook=check.runbook,
         note=_early_note(context.early),
     )
@@ -138,6 +138,13 @@ def _with_meaning(
 def _event_actions(events: list[RememberedEvent]) -> list[Action]:
     names = (event.fields.get("action") for event in events)
     return [Action(str(name)) for name in names if name in set(Action)]
+
+
+def _remedy(check: Check, action: Action, values: Mapping[str, object], units: Mapping[str, str]) -> str:
+    """Return the remedy of a check; it begins with the action of the events where that is stronger."""
+    remedy = fill_template(check.remedy, values, units)
+    is_named = action == check.action or "action" in placeholders(check.remedy)
+    return remedy if is_named else f"{action.sentence} {remedy}"
 
 
 def _early_note(early: tuple[float, float] | None) -> str:

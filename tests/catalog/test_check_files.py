@@ -191,7 +191,10 @@ WRONG: list[tuple[dict[str, str | None], str]] = [
         {"how": '["nvidia-smi -i {gpu} -e 1", "sudo {reset}"]'},
         "13: how[1]: has {reset} within a command: write {reset} as a command of its own",
     ),
-    ({"how": '["x -i {device}"]'}, "13: how[0]: names {device}, which its targets do not have: use one of gpu"),
+    (
+        {"how": '["x -i {device}"]'},
+        "13: how[0]: names {device}, which its targets do not have: use one of gpu",
+    ),
     ({"health": "ok"}, "7: action: does not go with health ok: write `none`, or `restart-workload`"),
     ({"health": "bad"}, "6: health: 'bad' is none of ok, warning, suspect, fatal: use one of these"),
     ({"target": "rack"}, "5: target: 'rack' is none of "),

@@ -42,13 +42,23 @@ def test_finding_keeps_its_start_while_it_is_active() -> None:
 
 
 @pytest.mark.parametrize(
-    ("message", "action"),
-    [("reset-gpu", Action.RESET_GPU), ("none", Action.MONITOR), ("nonsense", Action.MONITOR)],
+    ("message", "action", "remedy"),
+    [
+        ("reset-gpu", Action.RESET_GPU, "Reset the GPU. Look."),
+        ("none", Action.MONITOR, "Look."),
+        ("nonsense", Action.MONITOR, "Look."),
+    ],
 )
-def test_stronger_action_of_check_and_event_is_used(message: str, action: Action) -> None:
+def test_stronger_action_of_check_and_event_is_used(message: str, action: Action, remedy: str) -> None:
     node = JudgedNode(check(A))
     [item] = node.round(10, logged("node", Event("a.happened", 4, fields={"action": message}))).findings
-    assert item.action is action
+    assert (item.action, item.remedy) == (action, remedy)
+
+
+def test_remedy_that_has_the_action_names_a_stronger_one_once() -> None:
+    node = JudgedNode(check(A, remedy="Stop the work, then {action}."))
+    [item] = node.round(10, logged("node", Event("a.happened", 4, fields={"action": "reset-gpu"}))).findings
+    assert item.remedy == "Stop the work, then reset the GPU."
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,6 @@ from nodeguard.cli.render.terminal import StyledLine, StyledText, format_age, fo
 from nodeguard.cli.scope import NOUNS
 from nodeguard.fleet_api.text.phrases import target_text
 from nodeguard.model.finding import (
-    Action,
     CounterTotal,
     DataStatus,
     Finding,
@@ -34,16 +33,6 @@ from nodeguard.model.target import NODE, target_label
 _FIELD = 12
 _SHOWN = 4
 _EVIDENCE_SHOWN = 3
-
-# Words by which a remedy names an action; it may leave out the actions that are not here.
-_STEMS = {
-    Action.RESTART_WORKLOAD: ("restart",),
-    Action.RESTART_SERVICE: ("start", "load "),
-    Action.RESET_GPU: ("reset",),
-    Action.REBOOT_NODE: ("reboot", "power-cycle"),
-    Action.REPLACE_COMPONENT: ("replace",),
-    Action.CONTACT_SUPPORT: ("support", "network team"),
-}
 
 
 class VerdictText(NamedTuple):
@@ -120,19 +109,11 @@ def _finding(finding: Finding, text: VerdictText, commands: Sequence[str]) -> It
     processes = filter(None, dict.fromkeys(map(process_text, finding.evidence)))
     if names := _first(list(processes), "; "):
         yield _field("process", names)
-    yield _field("action", _action(finding))
+    yield _field("action", finding.remedy or finding.action.sentence)
     for index, command in enumerate(commands):
         yield replace(_field("" if index else "how", command), is_command=True)
     option = f" {text.checks_option}" if text.checks_option else ""
     yield _field("see", f"nodeguard explain {finding.check}{option}", "dim")
-
-
-def _action(finding: Finding) -> str:
-    """Return the remedy, after the action if the remedy does not name it: an Xid can need a stronger one."""
-    words = _STEMS.get(finding.action, ("",))
-    if finding.remedy and any(word in finding.remedy.lower() for word in words):
-        return finding.remedy
-    return f"{finding.action.phrase}. {finding.remedy}".strip()
 
 
 def _joined(text: str) -> str:
