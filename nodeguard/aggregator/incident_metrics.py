@@ -9,16 +9,20 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 
 from nodeguard.aggregator.metric_families import PREFIX, counter, gauge, gauges
 from nodeguard.fleet.planner import Planner
+from nodeguard.fleet.policy_rules import mode_of
 from nodeguard.fleet_api.incident import all_incidents
 from nodeguard.model.finding import Health
 from nodeguard.model.incident import Incident, IncidentState
+from nodeguard.model.mark import Mark
+from nodeguard.model.policy import Mode, Policy
 from nodeguard.pipeline.verdict_metrics import INJECTED, injected_label
 
 # Incidents with a series of their own, the worst first.
 _MAX_INCIDENTS = 500
 
-# An alert on the first four labels fires once for each incident: they do not change while it is open.
-_LABELS = ("incident", "kind", "node", "target", "health", "cause", "action")
+# An alert on the first four labels fires once for each incident: they do not change while it is open. mode
+# changes with the policy only.
+_LABELS = ("incident", "kind", "node", "target", "health", "cause", "action", "mode")
 
 
 def incident_families(planner: Planner) -> Iterator[Metric]:
@@ -51,13 +55,15 @@ def incident_families(planner: Planner) -> Iterator[Metric]:
     family = GaugeMetricFamily(
         PREFIX + "incident",
         "1 for each suspect or fatal incident that is not in its grace period, not part of another incident, "
-        f"and not on a node under maintenance; the first {_MAX_INCIDENTS}, fatal first. One of an injected "
-        f"fault has the label {INJECTED}, and comes after all real ones.",
+        f"and not on a node under maintenance; the first {_MAX_INCIDENTS}, fatal first. mode: enforce if its "
+        f"mark is enforced, else observe. One of an injected fault has the label {INJECTED}, and comes after "
+        "all real ones.",
     )
     reported = (incident for incident in incidents if _is_reported(planner, incident))
     for incident in sorted(reported, key=_order)[:_MAX_INCIDENTS]:
         kind = "domain" if incident.domain else "node"
-        values = (incident.health.value, incident.cause, incident.action.value)
+        mode = _mode(planner.policy, incident)
+        values = (incident.health.value, incident.cause, incident.action.value, mode.value)
         texts = (incident.name, kind, incident.node, incident.target, *values)
         labels = dict(zip(_LABELS, texts, strict=True))
         family.add_sample(family.name, {**labels, **injected_label(injected=incident.injected)}, 1)
@@ -73,6 +79,15 @@ def _is_reported(planner: Planner, incident: Incident) -> bool:
         and not incident.parent
         and (placement is None or not placement.maintenance)
     )
+
+
+def _mode(policy: Policy, incident: Incident) -> Mode:
+    """Return the mode of the mark that an incident requests: of its check, or of its topology."""
+    if incident.domain:
+        topology = incident.domain.partition("/")[0]
+        return Mode.ENFORCE if topology in policy.diagnosis.enforce else Mode.OBSERVE
+    mark = Mark.QUARANTINE if incident.health == Health.FATAL else Mark.SUSPECT
+    return mode_of(policy, incident.cause, mark)
 
 
 def _order(incident: Incident) -> tuple[bool, bool, bool, float, str]:

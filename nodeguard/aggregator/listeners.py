@@ -93,6 +93,7 @@ def service_state(
             refused=service.refusals.recent(now.mono),
             connection_shortage=service.capacity_problem,
             notification_problem=notifications.problem() if notifications is not None else "",
+            history_problem=service.history.writer.error if service.history is not None else "",
         )
 
     return state

@@ -98,9 +98,11 @@ def _unprotected(planner: Planner) -> Iterator[Metric]:
 
 
 def _is_schedulable(planner: Planner, uid: str) -> bool:
-    """Return whether neither a cordon nor a mark of nodeguard on the Node or a device keeps work away."""
-    marks = planner.state.observed_marks(uid)
-    return not (planner.state.nodes[uid].unschedulable or marks.is_quarantined or marks.devices)
+    """Return whether neither a cordon, nor a mark of nodeguard on the Node or a device, nor the taint of a
+    Node that is not ready keeps work away.
+    """
+    node, marks = planner.state.nodes[uid], planner.state.observed_marks(uid)
+    return not (node.unschedulable or not node.ready or marks.is_quarantined or marks.devices)
 
 
 def _unmarked_reason(decisions: Iterable[MarkDecision]) -> str:

@@ -27,6 +27,8 @@ from nodeguard.aggregator.notifications.sender import NotificationSender
 from nodeguard.aggregator.policy.reload import PolicyReloader
 from nodeguard.aggregator.service import AggregatorService
 from nodeguard.fleet.plan import Plan
+from nodeguard.fleet.planner import Planner
+from nodeguard.fleet.policy_rules import observes_only
 from nodeguard.fleet_api.domain import list_topologies
 from nodeguard.model.diagnosis import LOCATION_TOPOLOGIES
 from nodeguard.model.finding import Health
@@ -191,6 +193,11 @@ class _ServiceCollector(Collector):
         liveness = service.planner.stale_agents
         yield gauge("agents_expected", "Agents that should report.", liveness.expected)
         yield gauge("agents_stale", "Expected agents without a recent report.", len(liveness.stale))
+        yield gauge(
+            "agents_stale_out_of_service",
+            "Those of them on Nodes that are not ready, cordoned or under maintenance.",
+            count_out_of_service(service.planner),
+        )
         yield gauge("agents_reporting", "Agents that have reported to this aggregator.", liveness.reported)
         yield gauge("agent_connections", "Open connections of agents.", self._ingest.connections)
         if service.capacity is not None:
@@ -227,6 +234,11 @@ class _ServiceCollector(Collector):
     def _policy_state(self) -> Iterator[Metric]:
         planner = self._service.planner
         is_paused = bool(planner.paused or planner.policy.pause)
+        yield gauge(
+            "enforcing",
+            "1 if the policy enforces any mark, 0 if it only observes.",
+            not observes_only(planner.policy),
+        )
         yield gauge("paused", "1 if an operator or the policy has paused new marks, else 0.", is_paused)
         if self._policy is not None:
             yield gauge(
@@ -292,6 +304,18 @@ class _ServiceCollector(Collector):
             "check",
             dict.fromkeys(sorted(planner.diagnosis.suppressed_checks)[:_MAX_CHECKS], 1),
         )
+
+
+def count_out_of_service(planner: Planner) -> int:
+    """Return for how many stale agents no report is expected: their nodes may be powered off for a repair."""
+    state = planner.state
+    return sum(
+        uid not in state.nodes
+        or state.nodes[uid].unschedulable
+        or not state.nodes[uid].ready
+        or bool(state.placements[uid].maintenance)
+        for uid in planner.stale_agents.stale
+    )
 
 
 class _CertificateCollector(Collector):

@@ -22,7 +22,8 @@ class ServiceState(Struct, frozen=True):
     policy_error: path of the policy, and why a newer one is rejected; each empty for none. version: of
     nodeguard. decisions: of operators, by incident name. refused: of the past minutes, latest first.
     connection_shortage: why not all expected agents can connect; empty where they can. notification_problem:
-    which webhooks do not accept notifications, with the reason; empty for none.
+    which webhooks do not accept notifications, with the reason; empty for none. history_problem: why the
+    history is not written; empty if it is, or if there is none.
     """
 
     leader: str
@@ -37,6 +38,7 @@ class ServiceState(Struct, frozen=True):
     refused: tuple[RejectedReport, ...] = ()
     connection_shortage: str = ""
     notification_problem: str = ""
+    history_problem: str = ""
 
 
 # A hundred years: an agent with a broken clock may report more, even infinity.

@@ -88,6 +88,7 @@ def fleet_status(planner: Planner, service: ServiceState, now: Instant) -> Fleet
         refused_omitted=max(0, len(service.refused) - _REFUSED),
         connection_shortage=service.connection_shortage,
         notification_problem=service.notification_problem,
+        history_problem=service.history_problem,
         incidents_omitted=_left_out(planner),
         injected_faults=injected[:_WORST],
         injected_faults_omitted=max(0, len(injected) - _WORST),

@@ -113,6 +113,16 @@ async def test_a_request_is_counted_as_withheld_once_for_each_reason(scene: Coun
     assert scene.values("schedulable_fatal_nodes") == {("pause",): 1}
 
 
+async def test_a_node_that_is_not_ready_gets_no_new_work(scene: CountingScene) -> None:
+    """It may be powered off for a repair: Kubernetes keeps work away, and an alert would page for days."""
+    await scene.report(fatal=False)
+    scene.planner.paused = "a driver rollout"
+    await scene.report(fatal=True)
+    scene.planner.update_node(replace(scene.planner.state.nodes["node-1"], ready=False))
+    await scene.turn(2.0)
+    assert scene.values("schedulable_fatal_node") == {}
+
+
 async def test_requests_from_before_this_aggregator_is_active_are_not_counted(scene: CountingScene) -> None:
     await scene.report(fatal=False)
     scene.planner.paused = "a driver rollout"

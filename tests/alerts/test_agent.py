@@ -28,7 +28,7 @@ def test_rule_uses_existing_metrics_and_labels(rule: dict[str, Any]) -> None:
     for name, matchers in re.findall(r"(nodeguard_\w+)\{(.*?)\}", text):
         assert set(re.findall(r"(\w+)=", matchers)) <= metrics[name] | TARGET_LABELS
     labels = set[str]().union(*(metrics[name] for name in re.findall(r"nodeguard_\w+", text)))
-    assert set(re.findall(r"\.Labels\.(\w+)", text)) <= labels
+    assert set(re.findall(r"\.Labels\.(\w+)", text)) <= labels | TARGET_LABELS
     assert set(re.findall(r"\$labels\.(\w+)", text)) <= TARGET_LABELS | {INJECTED}
 
 

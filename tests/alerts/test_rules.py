@@ -10,11 +10,14 @@ import yaml
 from tests.alerts.rules import MAIN, RUNBOOK, Promtool, alerts, rules, unit_tests
 from tests.paths import ROOT
 
+# No engineer is paged for an incident of which the mark is not enforced.
+BY_MODE = '{{ if eq $labels.mode "observe" }}info{{ else }}warning{{ end }}'
+
 # The dead man's switch has no severity.
 SEVERITIES = {
     "agent": {"warning"},
     "node": {"critical", "warning"},
-    "aggregator": {"critical", "warning", "none"},
+    "aggregator": {"critical", "warning", "info", "none", BY_MODE},
 }
 RULES = [(component, rule) for component in SEVERITIES for rule in alerts(component)]
 

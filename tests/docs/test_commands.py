@@ -15,6 +15,7 @@ from nodeguard.cli import agent_options
 from nodeguard.cli.commands.aggregator import parse_options as aggregator_options
 from nodeguard.cli.main import main
 from nodeguard.cli.usage import ArgumentParser
+from tests.alerts.rules import alerts
 from tests.daemonset.helm import CHART
 from tests.daemonset.manifests import DAEMONSET, NAMESPACE, documents
 from tests.daemonset.pods import pod
@@ -234,6 +235,19 @@ def test_a_command_in_a_sentence_exists_and_has_its_options(page: str) -> None:
     # A sentence may leave out what a command cannot do without.
     for _, *words in inline(page):
         assert re.search(r"^$|are required|expected one argument", refusal(words)), words
+
+
+@pytest.mark.usefixtures("parse_only")
+@pytest.mark.parametrize("component", ["agent", "node", "aggregator"])
+def test_a_command_in_an_alert_runs(component: str) -> None:
+    for rule in alerts(component):
+        texts = " ".join(rule["annotations"].values())
+        named = re.sub(r"\{\{ \$labels\.incident \}\}", "INCIDENT", texts)
+        for printed in re.findall(r"`nodeguard ([^`]+)`", named):
+            words = printed.split()
+            assert refusal(words) == "", (rule["alert"], printed)
+            # `explain` accepts any word, and ends with an error if it is neither a check nor an Xid.
+            assert words[0] != "explain" or words[1:] == ["CHECK"], (rule["alert"], printed)
 
 
 @pytest.mark.parametrize("page", PAGES)

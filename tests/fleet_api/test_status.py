@@ -8,6 +8,7 @@ from nodeguard.fleet_api.schema.node import DEGRADED
 from nodeguard.fleet_api.schema.status import BudgetView, MarkedCounts
 from nodeguard.fleet_api.service_state import ServiceState
 from nodeguard.fleet_api.status import fleet_status
+from nodeguard.fleet_api.text.status import status_lines
 from nodeguard.model.finding import DataStatus, Health
 from nodeguard.model.incident import IncidentState, OperatorDecision
 from nodeguard.model.mark import HOLD_ANNOTATION, MAINTENANCE_ANNOTATION, Mark
@@ -208,3 +209,11 @@ def test_rejections_are_bounded() -> None:
     assert len(refusals.recent(50.0)) == 4096
     assert refusals.latest("node-0", 50.0) is None
     assert refusals.counts == {"other-boot": 5000}
+
+
+def test_a_history_that_is_not_written_is_shown() -> None:
+    fleet = Fleet(3)
+    problem = "No space left on device: make room there"
+    view = fleet_status(fleet.planner, replace(LEADER, history_problem=problem), fleet.now)
+    assert view.history_problem == problem
+    assert f"not written: {problem}" in [line.text for line in status_lines(view)]

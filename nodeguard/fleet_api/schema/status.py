@@ -238,7 +238,8 @@ class FleetStatus(Struct, frozen=True):
     suppressed_checks: checks that set no mark at present. repeat_offenders: the worst few. refused_messages:
     of the latest few nodes; refused_omitted: number of other nodes. connection_shortage: reason why not all
     expected agents can connect, with the remedy; empty if all can. notification_problem: webhooks that do not
-    accept notifications, with the reason; empty for none. incidents_omitted: see OmittedIncidents.
+    accept notifications, with the reason; empty for none. history_problem: reason why the history is not
+    written; empty if it is, or if there is none. incidents_omitted: see OmittedIncidents.
     injected_faults: the first few faults that operators injected, the accepted ones first;
     injected_faults_omitted: number of others; injected_faults_accepted: number of all accepted ones.
     incidents, withheld, reasons, pending, would_mark and dry_run are without those of injected faults.
@@ -273,6 +274,7 @@ class FleetStatus(Struct, frozen=True):
     refused_omitted: int = 0
     connection_shortage: str = ""
     notification_problem: str = ""
+    history_problem: str = ""
     incidents_omitted: OmittedIncidents = OmittedIncidents()
     injected_faults: tuple[InjectedFaultView, ...] = ()
     injected_faults_omitted: int = 0

@@ -110,6 +110,8 @@ def _reporting_problems(status: FleetStatus) -> Iterator[StyledLine]:
         yield item_line("open files", status.connection_shortage, name_style="fatal")
     if status.notification_problem:
         yield item_line("webhooks", status.notification_problem, name_style="warning")
+    if status.history_problem:
+        yield item_line("history", f"not written: {status.history_problem}", name_style="warning")
     for messages in status.refused_messages:
         yield refused_line(messages)
     if status.refused_omitted:
