@@ -158,6 +158,7 @@ class Planner:
     def restore_incidents(self, incidents: Iterable[Incident]) -> None:
         """Restore the incidents that were recorded before this planner started; once, at the start."""
         recorded = tuple(incidents)
+        self.state.record_incidents(recorded)
         self._incidents.restore(recorded)
         self._restored.add_incidents(recorded)
 
@@ -257,6 +258,7 @@ class Planner:
             self._forbids,
             now.wall,
             self._unwritable(now),
+            self.state.incident_checks,
         )
         admitted = self._admissions.admit(uncovered, admission, self.state.budgets.copy())
         granted = admitted.granted
@@ -278,6 +280,7 @@ class Planner:
             uid for uid in writes.settled - self.releases.deferred if not self.releases.proofs.get(uid)
         }
         changes = self._shared_incidents.update(self._incidents, self.policy, marks, decisions, deferred, now)
+        self.state.record_incidents(changes.changed)
         return Plan(
             tuple(writes.nodes),
             tuple(writes.rules),

@@ -11,7 +11,7 @@ from nodeguard.fleet.plan import Plan
 from nodeguard.fleet.planner import Planner
 from nodeguard.fleet.state.node_marks import apply_desired
 from nodeguard.model.finding import Action, DataStatus, Health
-from nodeguard.model.incident import IncidentState
+from nodeguard.model.incident import Incident, IncidentState
 from nodeguard.model.instant import Instant
 from nodeguard.model.mark import DesiredNode, DeviceRule
 from nodeguard.model.node import PREFIX, Device, Node, Taint
@@ -159,8 +159,11 @@ class Fleet:
         """Write on a Node as the executor does."""
         self.see(apply_desired(self.nodes[what.uid], what))
 
-    def restart(self, granted: IncidentState = IncidentState.MARKED) -> None:
-        """Start a new aggregator, which has only Nodes, rules and reports."""
+    def restart(
+        self, granted: IncidentState = IncidentState.MARKED, incidents: Iterable[Incident] | None = None
+    ) -> None:
+        """Start a new aggregator, which has only Nodes, rules, reports and the recorded incidents: all, if None."""
+        recorded = self.planner.all_incidents() if incidents is None else tuple(incidents)
         self.planner = Planner(self.policy, CHECKS, granted)
         for node in self.nodes.values():
             self.planner.update_node(node)
@@ -172,6 +175,7 @@ class Fleet:
         for uid, report in self.reports.items():
             self.received[uid] = self.now
             self.planner.record_report(uid, report, self.now)
+        self.planner.restore_incidents(recorded)
         self.planner.tick(self.now)
 
     def taints(self, number: int) -> list[str]:

@@ -94,7 +94,6 @@ def test_after_a_restart_a_degraded_domain_supersedes_no_older_mark(seconds: flo
     jump(made, seconds)
     incidents = made.planner.all_incidents()
     made.report(LEAF - 1, down(age=1_621.0))
-    made.restart()
-    made.planner.restore_incidents(incidents)
+    made.restart(incidents=incidents)
     wait(made, 120.0)
     assert made.taints(LEAF - 1) == before

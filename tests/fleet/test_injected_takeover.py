@@ -69,10 +69,8 @@ class Rehearsal:
         self.fleet.wall += down
         self.fleet.mono += down
         self.fleet.report(0)
-        self.fleet.restart()
+        self.fleet.restart(incidents=incidents if recorded else ())
         self.subscriptions = Subscriptions((PAGER,))
-        if recorded:
-            self.fleet.planner.restore_incidents(incidents)
         if has_spool:
             self.subscriptions.restore(states)
 
@@ -117,8 +115,7 @@ def test_the_mark_stays_until_the_agent_reports_that_the_check_passes() -> None:
     del fleet.reports["uid-0"]
     fleet.wall += 7_200.0
     fleet.mono += 7_200.0
-    fleet.restart()
-    fleet.planner.restore_incidents(incidents)
+    fleet.restart(incidents=incidents)
     rehearsal.pass_time(7_200.0)
     assert fleet.marked() == [0]
     assert rehearsal.incident().state == IncidentState.MARKED
@@ -148,8 +145,7 @@ def test_a_policy_that_no_longer_allows_an_injected_fault_releases_its_mark_afte
     rehearsal = Rehearsal()
     fleet, incidents = rehearsal.fleet, rehearsal.fleet.planner.all_incidents()
     fleet.policy = replace(POLICY, injection=InjectionPolicy())
-    fleet.restart()
-    fleet.planner.restore_incidents(incidents)
+    fleet.restart(incidents=incidents)
     rehearsal.plan()
     rehearsal.pass_time(SOAK + 1.0)
     assert fleet.marked() == []
@@ -162,8 +158,7 @@ def test_a_standby_that_takes_over_releases_the_mark_and_notifies_the_end(ends_b
     fleet = rehearsal.fleet
     # The standby reads the incidents when it starts, and receives the same reports.
     incidents = fleet.planner.all_incidents()
-    fleet.restart()
-    fleet.planner.restore_incidents(incidents)
+    fleet.restart(incidents=incidents)
     rehearsal.subscriptions = Subscriptions((PAGER,))
     rehearsal.plan(acts=False)
     if ends_before:

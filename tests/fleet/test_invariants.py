@@ -108,12 +108,11 @@ def used(fleet: Fleet) -> dict[str, float]:
             add(f"standing {charge.check}", 1)
             if now - charge.at < 600.0:
                 add(f"new {charge.check}", 1)
-        # A mark that is released before it was observed is in both for a short time.
-        for past in {(charge.check, charge.at) for charge in own.past_charges} - {
-            (charge.check, charge.at) for charge in charges
-        }:
-            if now - past[1] < 600.0:
-                add(f"new {past[0]}", 1)
+        # A node counts once, whatever its record lists.
+        charged = {charge.check for charge in charges}
+        recent = {past.check for past in own.past_charges if now - past.at < 600.0}
+        for check in recent - charged:
+            add(f"new {check}", 1)
     return found
 
 

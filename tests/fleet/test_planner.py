@@ -150,8 +150,7 @@ def test_restored_incidents_continue_and_those_of_deleted_nodes_end() -> None:
     fleet.report(0, finding())
     fleet.carry_out()
     [incident] = fleet.planner.incidents["uid-0"].values()
-    fleet.restart()
-    fleet.planner.restore_incidents([incident, replace(incident, name="lost", uid="uid-77")])
+    fleet.restart(incidents=[incident, replace(incident, name="lost", uid="uid-77")])
     fleet.after(5.0)
     plan = fleet.carry_out()
     assert [(incident.name, incident.state) for incident in plan.incidents] == [

@@ -105,8 +105,7 @@ class World:
             made.reports[uid] = replace(
                 report, findings=tuple(replace(item, age=item.age + seconds) for item in report.findings)
             )
-        made.restart()
-        made.planner.restore_incidents(incidents)
+        made.restart(incidents=incidents)
         self.started = made.mono
 
     @property

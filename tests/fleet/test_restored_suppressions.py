@@ -47,8 +47,7 @@ def restart(made: Fleet, *clears: tuple[Incident, float]) -> None:
     incidents = made.planner.all_incidents()
     for uid, report in made.reports.items():
         made.reports[uid] = replace(age_report(report, made.mono - made.received[uid].mono), sequence=1_000)
-    made.restart()
-    made.planner.restore_incidents(incidents)
+    made.restart(incidents=incidents)
     for incident, at in clears:
         made.planner.restore_clear(incident, at)
     made.carry_out()

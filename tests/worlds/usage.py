@@ -99,12 +99,14 @@ class BudgetCount:
         }
         for _, check in {(carrier, check) for carrier, check, _ in charges}:
             self.used[f"active {check}"] += 1
-        past = {(old.check, old.at) for record in records for old in record.past_charges}
         limit = self._policy.budget.check
-        for check, at in past | {(check, at) for _, check, at in charges}:
+        for check, at in {(check, at) for _, check, at in charges}:
             if now - at < limit.within:
-                count = sum(1 for _, *charge in charges if charge == [check, at])
-                self.used[f"new {check}"] += max(1, count)
+                self.used[f"new {check}"] += sum(1 for _, *charge in charges if charge == [check, at])
+        # A node counts once, whatever its record lists.
+        past = {old.check for record in records for old in record.past_charges if now - old.at < limit.within}
+        for check in past - {check for _, check, _ in charges}:
+            self.used[f"new {check}"] += 1
 
     def _set_limits(self, sizes: Counter[str], nodes: Iterable[Node]) -> None:
         policy, check = self._policy, self._policy.budget.check

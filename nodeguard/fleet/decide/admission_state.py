@@ -42,7 +42,7 @@ class AdmissionContext(Struct, frozen=True):
     placements, marks: of every node with a request, by uid. usage: charges of each node that the
     budgets count already. restraint: returns why nothing new may be marked on a node, None if it may.
     now: seconds since the epoch. unwritable: nodes with a write that failed or takes too long, by uid, in the
-    order in which they are tried again.
+    order in which they are tried again. incident_checks: checks with an incident, by uid of the Node.
     """
 
     policy: Policy
@@ -52,6 +52,11 @@ class AdmissionContext(Struct, frozen=True):
     restraint: Callable[[MarkRequest], Restraint | None]
     now: float
     unwritable: Sequence[str] = ()
+    incident_checks: Mapping[str, frozenset[str]] = {}
+
+    def usage_of(self, uid: str, marks: NodeMarks) -> NodeUsage:
+        """Return the usage of the budgets by a node with some marks."""
+        return node_usage(self.placements[uid], marks, incident_checks=self.incident_checks.get(uid, ()))
 
 
 class AdmissionState:
@@ -113,7 +118,7 @@ class AdmissionState:
 
     def set_marks(self, uid: str, marks: NodeMarks) -> None:
         """Set the marks of a node, and charge their usage in place of its usage so far."""
-        after = node_usage(self._context.placements[uid], marks)
+        after = self._context.usage_of(uid, marks)
         self._replace_usage(uid, self._usage_of(uid), after)
         self.marks[uid] = marks
 
@@ -132,7 +137,7 @@ class AdmissionState:
         return (
             self.usage.get(uid)
             or self._context.usage.get(uid)
-            or node_usage(self._context.placements[uid], self.marks_of(uid))
+            or self._context.usage_of(uid, self.marks_of(uid))
         )
 
     def _refusal_of_unmarked_node(self, request: MarkRequest) -> BudgetRefusal | None:

@@ -11,7 +11,7 @@ from nodeguard.fleet.budget_limits import BudgetRefusal
 from nodeguard.fleet.decide.admission_state import AdmissionContext, AdmissionState
 from nodeguard.fleet.decide.mark_requests import MarkRequest
 from nodeguard.fleet.decide.release import ReleasedMark
-from nodeguard.fleet.state.node_marks import NodeMarks, node_usage
+from nodeguard.fleet.state.node_marks import NodeMarks
 
 
 class Preemption(Struct, frozen=True):
@@ -125,7 +125,7 @@ def _settled_state(
     unwritable = {uid: usage.pop(uid) for uid in context.unwritable if uid in usage}
     for uid, before in usage.items():
         budgets.charge(before, -1)
-        budgets.charge(node_usage(context.placements[uid], planned.get(uid, NodeMarks())))
+        budgets.charge(context.usage_of(uid, planned.get(uid, NodeMarks())))
     return AdmissionState(replace(context, marks=planned, usage=unwritable), budgets)
 
 

@@ -26,7 +26,8 @@ class NodeUsage(Struct, frozen=True):
     """The usage of the budgets by one node.
 
     quarantined: the whole node (None) or devices. suspect: whether the node is marked suspect. free: whether
-    an operator keeps all work away anyway. charges: of the node and of its devices. past: released charges.
+    an operator keeps all work away anyway. charges: of the node and of its devices. past: released charges
+    that count as recent marks, at most one of each check.
     """
 
     placement: NodePlacement
@@ -131,7 +132,8 @@ class BudgetUsage:
         name = f"budget of check {check}"
         if active >= limit.active:
             return BudgetRefusal(name, active, limit.active, "active marks", check=check)
-        recent = sum(count for at, count in self._new[check].items() if now - at < limit.within)
+        # A record on a Node may have any time: one in the future is not recent.
+        recent = sum(count for at, count in self._new[check].items() if 0 <= now - at < limit.within)
         if recent >= limit.new:
             return BudgetRefusal(
                 name, recent, limit.new, f"new marks in {format_duration(limit.within)}", check=check

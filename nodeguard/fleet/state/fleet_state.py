@@ -27,6 +27,7 @@ from nodeguard.fleet.state.node_marks import NodeMarks, decode_record, node_usag
 from nodeguard.fleet.state.node_placement import NodePlacement, place_node
 from nodeguard.fleet.state.topology.topologies import Topologies
 from nodeguard.fleet.state.wall_clock import WallClock
+from nodeguard.model.incident import Incident
 from nodeguard.model.instant import Instant
 from nodeguard.model.job import NodeJob
 from nodeguard.model.mark import STATE_ANNOTATION, DeviceRule, MarkRecord
@@ -41,7 +42,7 @@ class FleetState:
     reports: the latest of each node. checks: names of all checks. placements: of the nodes that belong to
     the fleet. usage: of those that use any budget. budgets: the sum of all usage. devices: published devices
     and device rules. liveness: when each agent reported. topologies: the failure domains. jobs: of nodes.
-    clock: the wall clock with its jumps.
+    incident_checks: checks with an incident, by uid of the Node. clock: the wall clock with its jumps.
 
     Each change calls `touch`. For the nodes of `take_changed`, all dependent data is computed again.
     """
@@ -63,6 +64,7 @@ class FleetState:
         self._shared = TupleInterner()
         self._agents: set[str] = set()
         self._names: dict[str, str] = {}
+        self.incident_checks: dict[str, frozenset[str]] = {}
         # A dict, for the order of the changes: the same changes lead to the same plans.
         self._changed: dict[str, None] = {}
         self.clock = WallClock()
@@ -114,6 +116,7 @@ class FleetState:
         if node is not None and self._names.get(node.name) == uid:
             del self._names[node.name]
         self._marks.remove(uid)
+        self.incident_checks.pop(uid, None)
         self._agents.discard(uid)
         self.jobs.remove_node(uid)
         self._forget_domains(uid)
@@ -224,6 +227,16 @@ class FleetState:
             self.record_failed(uid)
         return dropped
 
+    def record_incidents(self, incidents: Iterable[Incident]) -> None:
+        """Record the checks of the incidents of nodes: their released charges count in the budgets."""
+        for incident in incidents:
+            checks = frozenset((incident.cause, *(symptom.check for symptom in incident.symptoms)))
+            before = self.incident_checks.get(incident.uid, frozenset())
+            if incident.uid and not checks <= before:
+                self.incident_checks[incident.uid] = before | checks
+                if self.marks(incident.uid).node.past_charges:
+                    self._reindex(incident.uid)
+
     def pending_nodes(self) -> tuple[str, ...]:
         """Return the uids of nodes with a pending write."""
         return self._marks.pending_nodes()
@@ -290,7 +303,7 @@ class FleetState:
         self.placements[uid] = placement
         self.budgets.add_node(placement)
         self.liveness.add_node(uid)
-        usage = node_usage(placement, observed, pending)
+        usage = node_usage(placement, observed, pending, self.incident_checks.get(uid, ()))
         if usage.charges or usage.past:
             self.usage[uid] = usage
             self.budgets.charge(usage)

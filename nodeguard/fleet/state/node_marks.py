@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterable, Iterator
 from hashlib import blake2b
 
 import msgspec
@@ -111,23 +111,27 @@ def charges_of(marks: NodeMarks) -> dict[tuple[Device | None, str], Charge]:
     return {(device, charge.check): charge for device, charge in charges if charge is not None}
 
 
-def node_usage(placement: NodePlacement, observed: NodeMarks, pending: NodeMarks | None = None) -> NodeUsage:
+def node_usage(
+    placement: NodePlacement,
+    observed: NodeMarks,
+    pending: NodeMarks | None = None,
+    incident_checks: Container[str] = (),
+) -> NodeUsage:
     """Return the usage of the budgets by a node, from the causes of its marks.
 
     pending: marks with a pending write. They count together with the observed marks, as the write may fail.
+    incident_checks: checks with an incident of this node. A released charge of any other check does not
+    count: the kubelet of a Node can write any annotation.
     """
     if pending is None and observed == _NOTHING:
         return NodeUsage(placement, free=placement.cordoned_by_user)
     versions = (observed,) if pending is None else (pending, observed)
     charges = {key: charge for marks in versions for key, charge in charges_of(marks).items()}
-    past = {
-        (old.check, old.at): old
-        for marks in (observed, pending)
-        if marks is not None
-        for old in marks.node.past_charges
-    }
-    for charge in charges.values():
-        past.pop((charge.check, charge.at), None)
+    charged = {charge.check for charge in charges.values()}
+    past_charges = (old for marks in versions for old in marks.node.past_charges)
+    past = _latest_by_check(
+        old for old in past_charges if old.check not in charged and old.check in incident_checks
+    )
     return NodeUsage(
         placement,
         frozenset(
@@ -138,9 +142,18 @@ def node_usage(placement: NodePlacement, observed: NodeMarks, pending: NodeMarks
         ),
         any(_has(marks.node, Mark.SUSPECT) for marks in versions),
         tuple(sorted(charges.values(), key=lambda charge: (charge.at, charge.check))),
-        tuple(past.values()),
+        past,
         placement.cordoned_by_user,
     )
+
+
+def _latest_by_check(charges: Iterable[PastCharge]) -> tuple[PastCharge, ...]:
+    """Return the latest released charge of each check."""
+    latest: dict[str, PastCharge] = {}
+    for charge in charges:
+        if charge.check not in latest or charge.at > latest[charge.check].at:
+            latest[charge.check] = charge
+    return tuple(latest.values())
 
 
 def record_release(marks: NodeMarks, charge: Charge, soak: SoakPeriod, now: float) -> NodeMarks:

@@ -65,9 +65,7 @@ class Scene:
         for number in unreported:
             self.fleet.reports.pop(f"uid-{number}")
             self.fleet.change(number, annotations={}, taints=())
-        self.fleet.restart()
-        if recorded:
-            self.fleet.planner.restore_incidents(incidents)
+        self.fleet.restart(incidents=incidents if recorded else ())
         self.subscriptions = Subscriptions((PAGER,))
         if states is not None:
             self.subscriptions.restore(states)

@@ -202,8 +202,7 @@ def test_a_suppressed_check_releases_marks_that_no_other_source_confirms() -> No
     [state] = {incident.detail for incident in made.planner.incidents["uid-41"].values()}
     assert state == "check gpu-lost is suppressed: see nodeguard status"
     incidents = made.planner.incidents[""].values()
-    made.restart()
-    made.planner.restore_incidents(incidents)
+    made.restart(incidents=incidents)
     wait(made, 5.0)
     assert made.marked() == [25]
 
@@ -276,8 +275,7 @@ def test_a_late_restart_marks_no_single_node() -> None:
         uid: replace(report, findings=tuple(replace(finding, age=1_500.0) for finding in report.findings))
         for uid, report in made.reports.items()
     }
-    made.restart()
-    made.planner.restore_incidents(incidents)
+    made.restart(incidents=incidents)
     wait(made, 300.0)
     assert {tuple(made.taints(number)) for number in range(LEAF)} == {
         ("nodeguard.dev/domain-degraded=fabric",)

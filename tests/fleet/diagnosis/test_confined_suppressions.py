@@ -37,8 +37,7 @@ def restart(made: Fleet, incidents: list[Incident] | None = None, *, reports_fir
         findings = tuple(replace(item, age=item.age + seconds) for item in report.findings)
         reports[uid] = replace(report, findings=findings)
     made.reports = reports if reports_first else {}
-    made.restart()
-    made.planner.restore_incidents(incidents)
+    made.restart(incidents=incidents)
     if not reports_first:
         made.carry_out(rounds=12)
         for uid, report in reports.items():

@@ -140,8 +140,7 @@ def test_a_domain_that_widens_beyond_its_budget_keeps_its_mark_in_place_of_node_
     assert taints(made, range(16, 24)) == DEGRADED
     incidents = made.planner.incidents[""].values()
     aged(made, 300.0)
-    made.restart()
-    made.planner.restore_incidents(incidents)
+    made.restart(incidents=incidents)
     wait(made, 300.0)
     assert set(made.planner.diagnosis.degraded_domains) == {"fabric/p0"}
     assert taints(made, range(16, 24)) == DEGRADED

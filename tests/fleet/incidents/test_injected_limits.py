@@ -76,8 +76,7 @@ def test_a_new_aggregator_counts_the_restored_incidents_apart() -> None:
         inject(fleet, "gpu-lost", number=number)
     fleet.carry_out()
     restored = [item for of_node in fleet.planner.incidents.values() for item in of_node.values()]
-    fleet.restart()
-    fleet.planner.restore_incidents(restored)
+    fleet.restart(incidents=restored)
     fleet.planner._incidents.max_total = 1
     fleet.report(3, finding())
     fleet.carry_out()
