@@ -70,8 +70,8 @@ class Planner:
         # latest `tick`.
         self._pending_since: dict[str, float] = {}
         self.vote_collector = VoteCollector(policy.diagnosis, self.state)
-        self._domain_marks = DomainMarks(self.vote_collector)
         self._restored = RestoredDiagnosis(self.vote_collector)
+        self._domain_marks = DomainMarks(self.vote_collector, self._restored)
         self.releases = ReleaseTracker(self.state, self._domain_marks)
         self._shared_incidents = SharedIncidents(self.vote_collector, self._domain_marks)
         self.component_faults = ComponentFaultTracker(self._shared_incidents.parent_incident)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Set
 
 from msgspec import Struct
@@ -48,21 +49,45 @@ class DomainContext(Struct, frozen=True):
 
 
 class ActiveDomainMarks(Struct, frozen=True):
-    """Active domain marks: the mark of each domain, and the uids of the Nodes with one."""
+    """Active domain marks: the mark of each domain, and the uids of the Nodes with one. unsupported: uids of
+    Nodes with a record of a domain that nothing else supports: each counts as one node, and no more.
+    """
 
     marks: Mapping[str, DegradedMark]
     nodes: frozenset[str]
+    unsupported: frozenset[str] = frozenset()
 
     @classmethod
-    def of(cls, degraded: Iterable[tuple[str, DegradedMark]]) -> ActiveDomainMarks:
-        """Return the marks that are recorded on Nodes, by uid."""
-        marks: dict[str, DegradedMark] = {}
+    def of(
+        cls, degraded: Iterable[tuple[str, DegradedMark]], claims: Iterable[str] = ()
+    ) -> ActiveDomainMarks:
+        """Return the marks of Nodes, by uid. Of several for one domain, the mark of most Nodes counts, then
+        the earliest. claims: uids of all Nodes with the record of a domain.
+        """
+        versions: dict[str, Counter[DegradedMark]] = {}
         nodes = set()
         for uid, mark in degraded:
             nodes.add(uid)
-            if mark.domain not in marks or mark.since < marks[mark.domain].since:
-                marks[mark.domain] = mark
-        return cls(marks, frozenset(nodes))
+            versions.setdefault(mark.domain, Counter())[mark] += 1
+        marks = {
+            domain: max(counts, key=lambda mark: (counts[mark], -mark.since))
+            for domain, counts in versions.items()
+        }
+        return cls(marks, frozenset(nodes), frozenset(claims) - nodes)
+
+
+class _Usage(Struct):
+    """The usage of the budget of domain marks. nodes: uids with a mark; unsupported: see ActiveDomainMarks.
+    recent: domains marked within the hour.
+    """
+
+    nodes: set[str]
+    unsupported: frozenset[str]
+    recent: int
+
+    def is_within(self, nodes: Set[str] = frozenset()) -> bool:
+        """Return whether no other domain is marked than one with these nodes."""
+        return self.nodes <= nodes | self.unsupported
 
 
 def decide_domains(
@@ -78,8 +103,8 @@ def decide_domains(
     each domain. already: grants of an earlier dry run, which stay.
     """
     policy, granted = context.policy, context.granted
-    marked = set(active.nodes)
     recent = sum(1 for mark in active.marks.values() if now.wall - mark.since < _HOUR)
+    usage = _Usage({*active.nodes, *active.unsupported}, active.unsupported, recent)
     decisions: list[DomainDecision] = []
     dry_run: list[tuple[DegradedDomain, tuple[DegradedMark, ...]]] = []
     # A restart gives all domains without a mark on any Node the same time of diagnosis.
@@ -95,41 +120,40 @@ def decide_domains(
             part for part in active.marks.values() if part.domain not in paths and domain.has_mark(part)
         )
         if mark is not None:
-            refusal = _nodes_refusal(context, marked, nodes, is_first=marked <= nodes)
+            refusal = _nodes_refusal(context, usage.nodes, nodes, is_first=usage.is_within(nodes))
             grows = domain.topology in policy.diagnosis.enforce and not refusal
-            marked |= nodes if grows else set()
-            reason = refusal if nodes - marked else ""
+            usage.nodes |= nodes if grows else set()
+            reason = refusal if nodes - usage.nodes else ""
             decisions.append(DomainDecision(domain, granted, reason, mark, parts, grows))
             continue
         if domain.topology not in policy.diagnosis.enforce:
             dry_run.append((domain, parts))
             continue
         # A domain that replaces its parts is not a new one.
-        reason = context.restraint or ("" if parts else _rate_refusal(policy, recent))
-        is_first = not marked or (bool(parts) and marked <= nodes)
-        reason = reason or _nodes_refusal(context, marked, nodes, is_first=is_first)
+        reason = context.restraint or ("" if parts else _rate_refusal(policy, usage.recent))
+        is_first = usage.is_within() or (bool(parts) and usage.is_within(nodes))
+        reason = reason or _nodes_refusal(context, usage.nodes, nodes, is_first=is_first)
         if reason:
             withheld = DomainDecision(domain, IncidentState.WITHHELD, reason, parts=parts, grows=False)
             decisions.append(withheld)
             continue
-        marked, recent = marked | nodes, recent + (not parts)
+        usage.nodes |= nodes
+        usage.recent += not parts
         mark = DegradedMark(domain.domain, domain.fault_classes, now.wall, domain.name)
         decisions.append(DomainDecision(domain, granted, mark=mark, parts=parts))
-    return (*decisions, *_dry_run(dry_run, marked, recent, members, context, now, already))
+    return (*decisions, *_dry_run(dry_run, usage, members, context, now, already))
 
 
 def _dry_run(
     degraded: Iterable[tuple[DegradedDomain, tuple[DegradedMark, ...]]],
-    marked: set[str],
-    recent: int,
+    usage: _Usage,
     members: Mapping[str, Set[str]],
     context: DomainContext,
     now: Instant,
     already: Iterable[DomainDecision],
 ) -> Iterator[DomainDecision]:
     """Yield the decisions on domains of topologies that are not enforced. degraded: with the marks of parts
-    from before a change of the policy, which stay. marked, recent: uids of nodes in marked domains, and how
-    many of these domains are new; the dry run adds its own.
+    from before a change of the policy, which stay. usage: the dry run adds its own.
     """
     names = {decision.degraded.name: decision.granted_at for decision in already}
     domains = {decision.degraded.domain for decision in already}
@@ -139,13 +163,14 @@ def _dry_run(
             # A domain that widens is not a new one.
             is_new = domain.name not in names
             reason = context.restraint or (
-                _rate_refusal(context.policy, recent, "would be used up") if is_new else ""
+                _rate_refusal(context.policy, usage.recent, "would be used up") if is_new else ""
             )
-            reason = reason or _nodes_refusal(context, marked, nodes, is_first=not marked)
+            reason = reason or _nodes_refusal(context, usage.nodes, nodes, is_first=usage.is_within())
             if reason:
                 yield DomainDecision(domain, IncidentState.DRY_RUN, reason, parts=parts)
                 continue
-        marked, recent = marked | nodes, recent + (now.wall - granted_at < _HOUR)
+        usage.nodes |= nodes
+        usage.recent += now.wall - granted_at < _HOUR
         yield DomainDecision(domain, IncidentState.DRY_RUN, parts=parts, granted_at=granted_at)
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from msgspec.structs import replace
 
 from nodeguard.fleet.decide.admission import MarkDecision
+from nodeguard.fleet.decide.domain_claims import DomainClaims
 from nodeguard.fleet.decide.domain_decision import (
     ActiveDomainMarks,
     DomainContext,
@@ -15,7 +17,7 @@ from nodeguard.fleet.decide.domain_decision import (
 )
 from nodeguard.fleet.decide.mark_requests import MarkRequest, is_marked_for
 from nodeguard.fleet.decide.release import ReleasedMark, without_causes
-from nodeguard.fleet.decide.restored_diagnosis import degraded_marks
+from nodeguard.fleet.decide.restored_diagnosis import RestoredDiagnosis, degraded_marks
 from nodeguard.fleet.diagnosis.results import BEFORE_FIRST_VOTE, clearing_message, degraded_message
 from nodeguard.fleet.diagnosis.vote_collector import VoteCollector
 from nodeguard.fleet.state.fleet_state import FleetState
@@ -33,10 +35,14 @@ class DomainMarks:
     change of the degraded domains or the suppressed checks.
     """
 
-    def __init__(self, votes: VoteCollector) -> None:
+    def __init__(self, votes: VoteCollector, restored: RestoredDiagnosis) -> None:
         self.decisions: dict[str, DomainDecision] = {}
         self.epoch = 0
         self._votes = votes
+        self._restored = restored
+        self._claims = DomainClaims(votes, restored)
+        # Domains with marks that this aggregator granted.
+        self._granted: set[str] = set()
 
     def invalidate(self) -> None:
         """Record that the degraded domains or the suppressed checks changed."""
@@ -52,10 +58,11 @@ class DomainMarks:
         """Decide on every degraded domain. Returns the marks of the nodes on which they change, by uid."""
         diagnosis, members = self._votes.diagnosis, self._votes.domain_members
         degraded = diagnosis.degraded_domains
-        active = ActiveDomainMarks.of(degraded_marks(marks))
-        if not (degraded or active.nodes):
+        records = list(degraded_marks(marks))
+        if not (degraded or records):
             self.decisions = {}
             return {}
+        active = self._active_marks(records)
         nodes = {domain: {*members.nodes(domain), *item.moved} for domain, item in degraded.items()}
         already = tuple(decision for decision in self.decisions.values() if decision.granted_at)
         decisions = decide_domains(degraded.values(), active, nodes, context, now, already)
@@ -70,6 +77,7 @@ class DomainMarks:
             )
             for decision in decisions
         }
+        self._granted |= {decision.degraded.domain for decision in decisions if decision.mark is not None}
         wanted: dict[str, list[DegradedMark]] = {}
         for decision in decisions:
             own, grows = decision.mark, decision.grows and not context.restraint
@@ -79,8 +87,11 @@ class DomainMarks:
                     wanted.setdefault(uid, []).append(own)
                 else:
                     wanted.setdefault(uid, []).extend(part for part in decision.parts if part in current)
+        others = ((uid, mark) for uid, mark in records if mark not in wanted.get(uid, ()))
+        for uid, mark in self._claims.kept_marks(others, decisions, nodes, now):
+            wanted.setdefault(uid, []).append(mark)
         changed = {}
-        for uid in wanted.keys() | active.nodes:
+        for uid in wanted.keys() | active.nodes | active.unsupported:
             placement, before = placements.get(uid), marks.get(uid, _NO_MARKS)
             if placement is None or placement.hold:
                 continue
@@ -88,6 +99,23 @@ class DomainMarks:
             if after != before.node.degraded:
                 changed[uid] = replace(before, node=replace(before.node, degraded=after))
         return changed
+
+    def _active_marks(self, records: list[tuple[str, DegradedMark]]) -> ActiveDomainMarks:
+        """Return the active marks in the records of Nodes. A kubelet can write any record: a domain counts as
+        marked if this aggregator granted its marks, an incident supports them, or most of its nodes have one.
+        """
+        degraded, members = self._votes.diagnosis.degraded_domains, self._votes.domain_members
+        current = {path for item in degraded.values() for path in (item.domain, *item.replaced)}
+        self._granted &= current
+        granted = self._granted | self._restored.marked_domains
+        having = Counter(mark.domain for uid, mark in records if uid in members.nodes(mark.domain))
+        granted |= {domain for domain, count in having.items() if 2 * count > members.size(domain)}
+        supported = ((uid, mark) for uid, mark in records if mark.domain in granted & current)
+        return ActiveDomainMarks.of(supported, (uid for uid, _ in records))
+
+    def claim_message(self, uid: str, mark: DegradedMark) -> str:
+        """Return what the mark of a domain that is not degraded waits for; empty if it is released."""
+        return self._claims.messages.get((uid, mark.domain), "")
 
     def decision(self, domain: str) -> DomainDecision | None:
         """Return the decision of the latest plan on a domain; None if it is not degraded any more."""

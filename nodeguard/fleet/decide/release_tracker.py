@@ -94,6 +94,8 @@ class ReleaseTracker:
             wait = RELEASING
             if decision is not None:
                 wait = ReleaseWait("domain", f"{mark.domain} to recover: {decision.clears_when}")
+            elif message := self._domains.claim_message(uid, mark):
+                wait = ReleaseWait("proof", message)
             yield ActiveMark(mark, None, wait, mark in observed.node.degraded)
 
     def _not_planned(self, uid: str, cause: MarkCause) -> ReleaseWait:

@@ -1,12 +1,15 @@
-"""The diagnosis of an earlier aggregator, restored from the marks on Nodes and the recorded incidents.
+"""The diagnosis of an earlier aggregator, restored from the recorded incidents.
 
 A new aggregator continues with open diagnoses. It also restores when others ended, by recovery or by an
 operator: the votes from before then do not count again, though agents still report their findings.
+
+The kubelet of a Node can write any record on it, so no record makes a domain degraded. The marks on Nodes
+only show which nodes of a domain with an incident got other labels, and which parts it replaced.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from math import inf
 
 from msgspec.structs import replace
@@ -15,7 +18,7 @@ from nodeguard.fleet.diagnosis.results import JOB, DegradedDomain, SuppressedChe
 from nodeguard.fleet.diagnosis.vote_collector import VoteCollector
 from nodeguard.fleet.state.node_marks import NodeMarks
 from nodeguard.fleet.state.topology.members import is_within
-from nodeguard.model.incident import DiagnosisRecord, Incident
+from nodeguard.model.incident import GRANTED_STATES, DiagnosisRecord, Incident
 from nodeguard.model.instant import Instant
 from nodeguard.model.mark import DegradedMark
 
@@ -24,9 +27,13 @@ _CLOCK_TOLERANCE = 1.0
 
 
 class RestoredDiagnosis:
-    """Restores the diagnosis into the votes and the diagnosis of a new aggregator, each cause once."""
+    """Restores the diagnosis into the votes and the diagnosis of a new aggregator, each cause once.
+
+    marked_domains: domains with marks that an incident supports.
+    """
 
     def __init__(self, votes: VoteCollector) -> None:
+        self.marked_domains: set[str] = set()
         self._votes = votes
         self._incidents: list[Incident] = []
         self._clears: dict[str, float] = {}  # when operators cleared incidents that wait, by name
@@ -46,7 +53,9 @@ class RestoredDiagnosis:
             self._clears[incident] = at
 
     def restore(self, marks: Mapping[str, NodeMarks], now: Instant) -> None:
-        """Restore what was added, and the domains that Nodes carry marks of. marks: by uid."""
+        """Restore what was added; nothing in later plans. marks: by uid."""
+        if not self._incidents:
+            return
         diagnosis = self._votes.diagnosis
         incidents, self._incidents = self._incidents, []
         opened = [
@@ -56,63 +65,60 @@ class RestoredDiagnosis:
             if not incident.is_open or incident.name in self._clears:
                 self._restore_end(incident, now)
         self._clears.clear()
-        domains: dict[str, DegradedDomain] = {}
-        paths = {incident.target: incident.domain for incident in opened if incident.domain}
-        others: list[DegradedMark] = []
-        current = list(degraded_marks(marks))
-        for _, mark in current:
-            # A domain keeps its name as it widens: an open incident has its path now.
-            if mark.since > self._ended.get(mark.domain, 0.0) and mark.domain == paths.get(
-                mark.name, mark.domain
-            ):
-                name, began = mark.name or mark.domain, _mono(mark.since, now)
-                domains[mark.domain] = DegradedDomain(
-                    name, mark.domain, mark.fault_classes, now.mono, began, (), 0
-                )
-            else:
-                others.append(mark)
+        recorded = list(degraded_marks(marks))
+        domains = {incident.domain for incident in incidents if incident.domain}
+        domains |= {incident.target for incident in incidents if incident.domain}
         for incident in opened:
             if incident.domain:
-                domains[incident.domain] = self._domain(incident, domains.get(incident.domain), now)
+                degraded = self._domain(incident, now)
+                supported = ((uid, mark) for uid, mark in recorded if {mark.name, mark.domain} & domains)
+                self._restore_domain(incident, degraded, tuple(supported))
             elif incident.target.startswith(JOB):
                 job = incident.target.removeprefix(JOB)
                 began, last = _votes_of(incident, now)
                 diagnosis.restore_bad_start(job, incident.cause, began, last, now.mono)
             else:
                 diagnosis.restore_suppression(_suppression(incident, now))
-        for domain, degraded in domains.items():
-            if domain not in self._domains:
-                own = (mark.domain for mark in others if _is_replaced(mark, degraded))
-                nodes = self._votes.evidence.nodes_of(domain)
-                left = [
-                    uid
-                    for uid, mark in current
-                    if uid not in nodes and (mark.domain == domain or _is_renamed(mark, degraded))
-                ]
-                diagnosis.restore_domain(
-                    replace(degraded, replaced=tuple(dict.fromkeys(own)), left=tuple(left), moved=tuple(left))
-                )
-        self._domains |= domains.keys() | {mark.domain for mark in others}
+        for uid in {uid for uid, _ in recorded}:
+            self._votes.update_node(uid)
+
+    def _restore_domain(
+        self, incident: Incident, degraded: DegradedDomain, marks: Collection[tuple[str, DegradedMark]]
+    ) -> None:
+        """Restore the degraded domain of an incident. marks: of domains with any incident, by uid."""
+        domain, nodes = degraded.domain, self._votes.evidence.nodes_of(degraded.domain)
+        replaced = tuple(dict.fromkeys(mark.domain for _, mark in marks if _is_replaced(mark, degraded)))
+        left = tuple(
+            uid
+            for uid, mark in marks
+            if uid not in nodes and (mark.domain == domain or _is_renamed(mark, degraded))
+        )
+        self._votes.diagnosis.restore_domain(replace(degraded, replaced=replaced, left=left, moved=left))
+        self._domains.add(domain)
+        self.marked_domains.update(replaced)
+        if incident.state in GRANTED_STATES:
+            self.marked_domains.add(domain)
 
     def record_degraded(self) -> None:
-        """Record which domains are degraded: they are not restored from their marks when they recover."""
-        self._domains |= self._votes.diagnosis.degraded_domains.keys()
+        """Record which domains are degraded: their marks are over when they recover."""
+        for domain, degraded in self._votes.diagnosis.degraded_domains.items():
+            self._domains.update((domain, *degraded.replaced))
 
-    def _domain(self, incident: Incident, marked: DegradedDomain | None, now: Instant) -> DegradedDomain:
-        """Return the degraded domain of an incident. marked: as its marks have it; None without marks."""
+    def is_over(self, mark: DegradedMark) -> bool:
+        """Return whether a mark is of a domain that recovered or was cleared, if it is not degraded now."""
+        return mark.domain in self._domains or mark.since <= self._ended.get(mark.domain, 0.0)
+
+    def _domain(self, incident: Incident, now: Instant) -> DegradedDomain:
+        """Return the degraded domain of an incident."""
         self._votes.evidence.restore_symptoms(incident.symptoms)
         record = incident.diagnosis or DiagnosisRecord()
-        marked_classes = marked.fault_classes if marked is not None else ()
-        classes = (*record.fault_classes, *marked_classes) or (incident.cause,)
         # The earlier aggregator moved the time of the first vote with its clock, but not the other two times.
         began = _mono(record.first_vote or incident.first_seen, now)
-        if marked is not None and not record.first_vote:
-            began = min(began, marked.began)
         since = _mono(record.recovering_since, now) if record.recovering_since else now.mono
         return DegradedDomain(
             incident.target,
             incident.domain,
-            tuple(dict.fromkeys(classes)),
+            record.fault_classes or (incident.cause,),
             since,
             began,
             (),

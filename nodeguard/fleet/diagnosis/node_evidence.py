@@ -103,15 +103,14 @@ class NodeEvidence:
         times = self._state.clock.mono_times(cause.since, now)
         return bool(times) and min(times) >= began - _CLOCK_TOLERANCE
 
+    def has_current_report(self, uid: str) -> bool:
+        """Return whether the latest report of a node is of its present state."""
+        report = self._state.reports.get(uid)
+        return report is not None and not report.late and uid not in self.stopped.stale
+
     def is_unconfirmed(self, uid: str, check: str) -> bool:
         """Return whether a current report proves that no other source confirms a check on a node."""
-        report = self._state.reports.get(uid)
-        return (
-            report is not None
-            and not report.late
-            and uid not in self.stopped.stale
-            and not self.is_confirmed(uid, check)
-        )
+        return self.has_current_report(uid) and not self.is_confirmed(uid, check)
 
     def firing(self, uid: str) -> dict[str, tuple[str, ...]]:
         """Return the checks that fire on a node with fresh data in its current report, with the topologies of

@@ -131,8 +131,12 @@ class VoteCollector:
             self.diagnosis.voting.record_jobs(uid)
 
     def _is_marked(self, uid: str) -> bool:
-        """Return whether a node carries the mark of a domain: then it counts before its first report."""
-        return bool(self._state.observed_marks(uid).node.degraded)
+        """Return whether a node carries the mark of a degraded domain: then it counts before its first
+        report.
+        """
+        domains = self.diagnosis.degraded_domains.values()
+        marks = self._state.observed_marks(uid).node.degraded
+        return any(degraded.has_mark(mark) for mark in marks for degraded in domains)
 
     def remove_node(self, uid: str) -> None:
         """Remove a Node that no longer exists."""

@@ -1,0 +1,135 @@
+"""A record that a kubelet writes on its own Node changes no other node."""
+
+from __future__ import annotations
+
+from enum import Enum
+from functools import cache
+from types import NoneType, UnionType
+from typing import Any, get_args, get_origin, get_type_hints
+
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from msgspec import Struct
+from msgspec.structs import fields, replace
+
+from nodeguard.fleet.state.node_marks import encode_record
+from nodeguard.model.mark import STATE_ANNOTATION, DegradedMark, MarkRecord, PastCharge
+from nodeguard.model.node import Node
+from nodeguard.model.policy import Budget, CheckLimit
+from tests.fleet.leaves import FIRST, LEAF, fails, fleet, wait
+from tests.fleet.scene import CHECKS, Fleet, finding
+from tests.fleet.test_restored_suppressions import POLICY
+
+SIZE = 24
+NOW = 1_700_000_001.0
+FORGED = "uid-900"
+
+# Each budget has room for the faults of the fleet, and for one more node: a record counts once.
+TIGHT = replace(
+    POLICY,
+    budget=Budget(
+        1.0, 0.0, 1.0, 1.0, 1.0, CheckLimit(("*",), 3, 600.0, 3), degraded=0.3, first=0.4, domains=1
+    ),
+)
+
+LABELS: tuple[dict[str, str], ...] = (
+    {},
+    {"pod": "p0", "rack": "r0"},
+    {"pod": "p0", "rack": "r2"},
+    {"pod": "p0", "rack": "forged", "pool": "a"},
+)
+
+_WORDS = (*CHECKS, "port-flap", "unknown", "link", "link-down", "power", FIRST, "fabric/p0", "fabric", "node", "gpu/0000:3b:00", "", "/")  # fmt: skip
+_TIMES = (NOW - 7_200.0, NOW - 60.0, NOW, NOW + 30.0, NOW + 1e9, 0.0, -1.0, 1e300)
+
+
+_SIMPLE: dict[Any, st.SearchStrategy[Any]] = {
+    str: st.sampled_from(_WORDS) | st.text(max_size=8),
+    float: st.sampled_from(_TIMES) | st.floats(NOW - 1e5, NOW + 1e5),
+    int: st.sampled_from([0, 1, -1, 2**62]),
+    bool: st.booleans(),
+    NoneType: st.none(),
+}
+
+
+def values(kind: Any) -> st.SearchStrategy[Any]:
+    """Return the values of a type of the record, so that a new field is forged too."""
+    if kind in _SIMPLE:
+        return _SIMPLE[kind]
+    if isinstance(kind, UnionType):
+        return st.one_of([values(part) for part in get_args(kind)])
+    if get_origin(kind) is tuple:
+        return st.lists(values(get_args(kind)[0]), max_size=6).map(tuple)
+    if issubclass(kind, Enum):
+        return st.sampled_from(kind)
+    assert issubclass(kind, Struct), kind
+    hints = get_type_hints(kind)
+    return st.builds(kind, **{field.name: values(hints[field.name]) for field in fields(kind)})
+
+
+def others(made: Fleet) -> object:
+    """Return all that a plan decided about other nodes than the forged one."""
+    incidents = {
+        incident.name: (incident.state, incident.mark)
+        for incident in made.planner.all_incidents()
+        if incident.uid != FORGED
+    }
+    return {uid: node for uid, node in made.nodes.items() if uid != FORGED}, incidents
+
+
+def decided(record: str, labels: dict[str, str], *, has_agent: bool, restarts: bool) -> object:
+    """Return what a fleet with two lost GPUs and a failed leaf decides. record: of one Node; empty for none."""
+    made = fleet(SIZE, TIGHT)
+    annotations = {STATE_ANNOTATION: record} if record else {}
+    made.see(Node("forged", FORGED, labels=labels, annotations=annotations, gpus=8 if has_agent else 0))
+    if has_agent:
+        made.report(900)
+    made.carry_out(rounds=8)
+    if restarts:
+        made.restart()
+        made.carry_out(rounds=8)
+    healthy = others(made)
+    for number in (LEAF, 2 * LEAF):
+        made.report(number, finding())
+    fails(made)
+    wait(made, 80.0)
+    if restarts:
+        made.restart()
+        wait(made, 20.0)
+    return healthy, others(made)
+
+
+@cache
+def without_record(number: int, *, has_agent: bool, restarts: bool) -> object:
+    return decided("", LABELS[number], has_agent=has_agent, restarts=restarts)
+
+
+def test_the_fleet_marks_what_fails() -> None:
+    made = fleet(SIZE, TIGHT)
+    for number in (LEAF, 2 * LEAF):
+        made.report(number, finding())
+    fails(made)
+    wait(made, 80.0)
+    assert made.marked() == [*range(LEAF), LEAF, 2 * LEAF]
+
+
+@settings(max_examples=60, deadline=None)
+@given(values(MarkRecord), st.sampled_from(range(len(LABELS))), st.booleans(), st.booleans())
+@example(MarkRecord(degraded=(DegradedMark("fabric/p0", ("link",), NOW - 60.0),)), 0, False, False)
+@example(MarkRecord(degraded=(DegradedMark("fabric/p0", ("link",), NOW - 60.0),)), 1, False, True)
+@example(
+    MarkRecord(degraded=tuple(DegradedMark(f"fabric/p0/r{leaf}", ("link",), NOW + 1e9) for leaf in range(50))),
+    2, True, True,
+)  # fmt: skip
+@example(
+    MarkRecord(past_charges=tuple(PastCharge("gpu-lost", NOW + 1e9 + at, NOW + 1e9) for at in range(5))),
+    0, False, False,
+)  # fmt: skip
+@example(
+    MarkRecord(past_charges=tuple(PastCharge("unknown", NOW - at, NOW - 1.0) for at in range(16))), 0, False, True
+)  # fmt: skip
+def test_a_forged_record_changes_no_other_node(
+    record: MarkRecord, number: int, has_agent: bool, restarts: bool
+) -> None:
+    made = decided(encode_record(record), LABELS[number], has_agent=has_agent, restarts=restarts)
+    assert made == without_record(number, has_agent=has_agent, restarts=restarts)
