@@ -13,6 +13,7 @@ _MAX_MESSAGE = 400
 _REMEDIES = {
     401: "check that the service account exists and that its token is valid",
     403: "grant the service account this right, as the manifests do",
+    410: "nodeguard starts the list again",
     413: "the object exceeds the server's size limit",
     429: "the server limits requests; nodeguard retries",
 }

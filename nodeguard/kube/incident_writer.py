@@ -208,4 +208,10 @@ def _is_reopened(current: IncidentStatus, desired: IncidentStatus) -> bool:
 
 def watch_incidents(api: ApiClient, handler: WatchHandler[ObservedIncident]) -> Watch[ObservedIncident]:
     """Return a watch of all incidents of a cluster."""
-    return Watch(api, PATH, "NodeIncidents", decode_incident, handler)
+    return Watch(api, PATH, "NodeIncidents", decode_incident, handler, if_missing=_IF_MISSING)
+
+
+_IF_MISSING = (
+    "install the CustomResourceDefinition nodeincidents.nodeguard.dev, which is in "
+    "daemonset/crd-nodeincidents.yaml"
+)

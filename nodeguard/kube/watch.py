@@ -101,9 +101,10 @@ class Watch(Generic[T]):
     """Follows one collection and reports it to one handler.
 
     path: of the collection. name: its plural name for log messages. decode: turns an object's JSON into the
-    handler's type; raises msgspec.MsgspecError. query: selectors for every request. last_received: when the
-    server last sent anything, in seconds of the monotonic clock; None for never. is_synced: whether the
-    handler received the whole collection once.
+    handler's type; raises msgspec.MsgspecError. query: selectors for every request. if_missing: the remedy if
+    the server has no such collection. last_received: when the server last sent anything, in seconds of the
+    monotonic clock; None for never. is_synced: whether the handler received the whole collection once.
+    error: why the latest request failed, with the remedy; empty if it works.
     """
 
     def __init__(
@@ -114,19 +115,22 @@ class Watch(Generic[T]):
         decode: Callable[[msgspec.Raw], T],
         handler: WatchHandler[T],
         query: Query | None = None,
+        *,
+        if_missing: str = "",
     ) -> None:
         self._api = api
         self._path = path
+        self._if_missing = if_missing
         self._decode = decode
         self._handler = handler
         self._query = dict(query or {})
         self._name = name
-        self._is_failing = False
         self._versions: dict[str, str] = {}  # by uid
         self._listed: set[str] | None = None  # uids of the list that is in progress
         self._cursor = ""
         self.last_received: float | None = None
         self.is_synced = False
+        self.error = ""
 
     async def run(self) -> NoReturn:
         """Follow the collection until cancelled."""
@@ -144,9 +148,10 @@ class Watch(Generic[T]):
             except ApiError as error:
                 state = request_failed(state, self._cursor, time.monotonic() - began, error)
                 # A connection that breaks after some time is opened again; an error is logged if that fails.
-                if state.failures and error.status != 410:
-                    self._is_failing = True
-                    logger.warning("watch failed", extra={"resource": self._name, "error": error.message})
+                if state.failures and not (error.status == 410 and self.is_synced):
+                    remedy = f": {self._if_missing}" if error.status == 404 and self._if_missing else ""
+                    self.error = f"{error.message}{remedy}"
+                    logger.warning("watch failed", extra={"resource": self._name, "error": self.error})
             await asyncio.sleep(jittered(state.wait, random.random()))  # noqa: S311 - jitter
 
     async def _stream(self, mode: WatchMode) -> None:
@@ -226,8 +231,8 @@ class Watch(Generic[T]):
             self._handler.gone(uid)
 
     def _recovered(self) -> None:
-        if self._is_failing:
-            self._is_failing = False
+        if self.error:
+            self.error = ""
             logger.info("watch works again", extra={"resource": self._name})
 
     def _object_unreadable(self, meta: ObjectMeta, error: msgspec.MsgspecError) -> str:

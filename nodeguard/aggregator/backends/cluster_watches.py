@@ -81,6 +81,12 @@ class ClusterWatches:
         self._clears: dict[str, str] = {}
         self._missing = {"Nodes", "NodeIncidents", "decisions", "devices", "rules"}
         self._started_at = monotonic()
+        node_events = WatchCallbacks(self.node_changed, self.node_deleted, lambda: self.synced("Nodes"))
+        incident_events = WatchCallbacks(
+            self.incident_changed, self.incident_deleted, lambda: self.synced("NodeIncidents")
+        )
+        self._nodes = nodes.watch_nodes(api, node_events)
+        self._incidents = incidents.watch_incidents(api, incident_events)
 
     def rules_of(self, node: str) -> tuple[str, ...]:
         """Return the names of nodeguard's DeviceTaintRules of a Node, by its name."""
@@ -90,22 +96,24 @@ class ClusterWatches:
 
     def work(self) -> tuple[Coroutine[Any, Any, Any], ...]:
         """Return the coroutines that watch; they run until they are cancelled."""
-        node_events = WatchCallbacks(self.node_changed, self.node_deleted, lambda: self.synced("Nodes"))
-        incident_events = WatchCallbacks(
-            self.incident_changed, self.incident_deleted, lambda: self.synced("NodeIncidents")
-        )
         return (
-            nodes.watch_nodes(self._api, node_events).run(),
-            incidents.watch_incidents(self._api, incident_events).run(),
+            self._nodes.run(),
+            self._incidents.run(),
             self._watch_devices(),
             KueueTopologyWatch(self._api, self._inputs.topologies_changed).run(),
         )
 
     def missing_inputs(self) -> str:
-        """Return the names of inputs that were not read yet; empty for none."""
+        """Return the names of inputs that were not read yet, with the errors; empty for none.
+
+        Without the recorded incidents, no mark is set or released: what was not read supports nothing and
+        removes nothing.
+        """
         if monotonic() - self._started_at > _DEVICES_TIMEOUT:
             self._missing.discard("devices")
-        return ", ".join(sorted(self._missing))
+        errors = {"Nodes": self._nodes.error, "NodeIncidents": self._incidents.error}
+        missing = sorted(self._missing)
+        return ", ".join(f"{name} ({errors[name]})" if errors.get(name) else name for name in missing)
 
     def synced(self, name: str) -> None:
         """Handle that all objects of a kind are read. name: of the input, as in `missing_inputs`."""
@@ -123,7 +131,9 @@ class ClusterWatches:
         """Handle a Node that is new or has changed; an older version than the known one is ignored."""
         old = self._fleet.node(node.uid)
         if old is None or version_number(node.version) >= version_number(old.version):
-            self._on_epoch(written_epoch(node.annotations))
+            # A kubelet that writes higher and higher epochs must not end the leader session again and again.
+            if "Nodes" in self._missing:
+                self._on_epoch(written_epoch(node.annotations))
             self._inputs.node_changed(node)
 
     def node_deleted(self, uid: str) -> None:
