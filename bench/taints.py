@@ -123,7 +123,7 @@ Write = Callable[[list[DesiredNode]], Awaitable[float]]
 @asynccontextmanager
 async def _executor(api: ApiClient, rate: float, width: int, targets: list[Node]) -> AsyncIterator[Write]:
     outcomes: list[WriteOutcome] = []
-    permit = FencedClient(api, 1, may_write=lambda: True, seconds_left=lambda: 30.0)
+    permit = FencedClient(api, 1, may_write=lambda: True, seconds_left=lambda: 30.0, renewals=lambda: 1)
     bucket = TokenBucket(1e6, 10_000) if rate == inf else TokenBucket(rate, BURST)
     marks = WriteQueue(permit, bucket, max_in_flight=width)
     later = WriteQueue(permit, TokenBucket(20.0, 20), after=marks)

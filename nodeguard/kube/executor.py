@@ -11,7 +11,7 @@ from msgspec import Struct
 from nodeguard.kube import nodes
 from nodeguard.kube.client import STRATEGIC_MERGE_PATCH, version_number
 from nodeguard.kube.errors import ApiError
-from nodeguard.kube.fenced_client import FencedClient, FencedError
+from nodeguard.kube.fenced_client import FencedClient
 from nodeguard.kube.node_patch import MarkError, check_hold, condition_patch, mark_patch
 from nodeguard.kube.write_queue import ConflictError, WriteQueue
 from nodeguard.model.mark import DesiredNode
@@ -22,15 +22,13 @@ class WriteResult(StrEnum):
     """The result of a write.
 
     `written`: the Node has the desired marks. `failed`: not yet; the write is retried. `gone`: the Node was
-    deleted. `refused`: the desired marks must not be written. `fenced`: a later leader has written the Node,
-    and all writes end.
+    deleted. `refused`: the desired marks must not be written.
     """
 
     WRITTEN = "written"
     FAILED = "failed"
     GONE = "gone"
     REFUSED = "refused"
-    FENCED = "fenced"
 
 
 class WriteOutcome(Struct, frozen=True):
@@ -109,7 +107,7 @@ class Executor:
             if node.uid != desired.uid:
                 self._node_gone(desired)
                 return
-            self._client.check_epoch(f"Node {node.name}", node.annotations)
+            self._client.check_node_epoch(f"Node {node.name}", node.annotations)
             if (patch := mark_patch(node, desired, self._client.epoch)) is not None:
                 check_hold(node, desired)
                 path = f"{nodes.PATH}/{node.name}"
@@ -117,9 +115,6 @@ class Executor:
                 self._responses[node.uid] = node
         except MarkError as error:
             self._on_outcome(WriteOutcome(desired, WriteResult.REFUSED, str(error), node))
-        except FencedError as error:
-            self._on_outcome(WriteOutcome(desired, WriteResult.FENCED, str(error)))
-            raise
         except ApiError as error:
             await self._handle_error(desired, error)
         else:

@@ -32,8 +32,8 @@ class FencedClient:
     """Reads and writes under one epoch of the lease; a new epoch needs a new client.
 
     may_write: whether the lease is held and nothing is paused, asked before each write. seconds_left: for
-    which the lease is held at least; no request gets more time. foreign_epoch: the later epoch that ended the
-    writes under this one; 0 before.
+    which the lease is held at least; no request gets more time. renewals: how often the lease was renewed.
+    foreign_epoch: the later epoch that ended the writes under this one; 0 before.
     """
 
     def __init__(
@@ -43,12 +43,16 @@ class FencedClient:
         *,
         may_write: Callable[[], bool],
         seconds_left: Callable[[], float],
+        renewals: Callable[[], int],
     ) -> None:
         self._api = api
         self.epoch = epoch
         self.foreign_epoch = 0
         self._may_write = may_write
         self._seconds_left = seconds_left
+        self._renewals = renewals
+        # The number of renewals when a Node first had a later epoch; None before.
+        self._questioned: int | None = None
 
     @property
     def is_fenced(self) -> bool:
@@ -57,7 +61,9 @@ class FencedClient:
 
     def can_write(self) -> bool:
         """Return whether a write may begin now."""
-        return not self.is_fenced and self._seconds_left() > MIN_SECONDS_LEFT and self._may_write()
+        is_questioned = self._questioned == self._renewals()
+        is_held = self._seconds_left() > MIN_SECONDS_LEFT and not is_questioned
+        return is_held and not self.is_fenced and self._may_write()
 
     def check_epoch(self, name: str, annotations: dict[str, str]) -> None:
         """Verify that no later epoch has written an object. Raises FencedError, and ends all writes.
@@ -79,6 +85,20 @@ class FencedClient:
                 },
             )
         raise FencedError(f"{name} was written in epoch {epoch} of the lease, later than {self.epoch}")
+
+    def check_node_epoch(self, name: str, annotations: dict[str, str]) -> None:
+        """Verify that no later leader has written a Node. Its kubelet can write any epoch, so the lease
+        decides: all writes wait until it is renewed, once. Raises NotPermittedError until then.
+        """
+        epoch = written_epoch(annotations)
+        if epoch <= self.epoch:
+            return
+        if self._questioned is None:
+            self._questioned = self._renewals()
+            fields = {"object": name, "epoch": epoch, "own_epoch": self.epoch}
+            logger.warning("a Node has a later epoch, writes wait until the lease is renewed", extra=fields)
+        if self._questioned == self._renewals():
+            raise NotPermittedError
 
     async def read(self, path: str) -> bytes:
         """Return the object at a path. Raises ApiError, NotPermittedError."""

@@ -67,6 +67,7 @@ class Lease:
     """One candidate for a lease.
 
     name: of this process, for operators; `identity` is unique to it. Times are seconds of a monotonic clock.
+    epoch: of the lease when this candidate last won it. renewals: how often it took or renewed the lease.
     """
 
     def __init__(
@@ -88,7 +89,7 @@ class Lease:
         self._due = _NEVER
         self._held_until = _NEVER
         self._min_epoch = 0
-        self.epoch = 0
+        self.epoch = self.renewals = 0
 
     def holder(self, now: float) -> str:
         """Return the name of the holder when the lease was last read or written; empty for none, and if the
@@ -200,6 +201,7 @@ class Lease:
         if self._held_until == _NEVER or self.epoch != record.spec.transitions:
             logger.info("became leader", extra={"epoch": record.spec.transitions})
         self._record, self.epoch = record, record.spec.transitions
+        self.renewals += 1
         self._held_until, self._due = now + HOLD_SECONDS, now + _RENEW_SECONDS
 
     def _lost(self, reason: str) -> None:
@@ -226,6 +228,9 @@ class Lease:
                 return None
             raise
         self._holder = record.spec.holder
+        # So that the epoch continues if the lease is deleted.
+        if self._min_epoch < record.spec.transitions < _MAX_EPOCH:
+            self._min_epoch = record.spec.transitions
         return record
 
     async def _create(self) -> LeaseRecord:

@@ -35,6 +35,7 @@ class Writing:
     nodes: dict[str, Node] = field(default_factory=dict)
     may: bool = True
     left: float = 30.0
+    renewals: int = 1
 
     def results(self, name: str) -> list[WriteResult]:
         return [outcome.result for outcome in self.outcomes if outcome.desired.name == name]
@@ -61,7 +62,13 @@ async def writing(
 ) -> AsyncIterator[Writing]:
     """Run writers. rate, burst: of the marks."""
     outcomes: list[WriteOutcome] = []
-    client = FencedClient(api, epoch, may_write=lambda: writers.may, seconds_left=lambda: writers.left)
+    client = FencedClient(
+        api,
+        epoch,
+        may_write=lambda: writers.may,
+        seconds_left=lambda: writers.left,
+        renewals=lambda: writers.renewals,
+    )
     first = WriteQueue(client, TokenBucket(rate, burst))
     second = WriteQueue(client, TokenBucket(1000.0, 10), after=first)
     nodes: dict[str, Node] = {}

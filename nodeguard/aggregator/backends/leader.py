@@ -55,6 +55,7 @@ class Leader:
             lease.epoch,
             may_write=lambda: lease.is_held(monotonic()),
             seconds_left=lambda: lease.seconds_left(monotonic()),
+            renewals=lambda: lease.renewals,
         )
         marks = WriteQueue(permit, TokenBucket(*_MARKS))
         later = WriteQueue(permit, TokenBucket(*_LATER), after=marks)
