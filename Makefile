@@ -19,7 +19,7 @@ demo: environment catalogue
 	@$(BIN)/python scripts/demo.py
 
 quick: quick-environment catalogue
-	$(BIN)/python -m pytest -n auto -m "not cluster and not kubelet and not promtool and not root and not slow" $(ARGS)
+	$(BIN)/python -m pytest -n auto -m "not cluster and not kubelet and not promtool and not slurm and not shells and not root and not slow" $(ARGS)
 
 test: quick-environment catalogue
 ifeq ($(strip $(ARGS)),)

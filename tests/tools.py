@@ -1,4 +1,4 @@
-"""Tools of the selected tests, fetched or built before the run: Prometheus, Chromium, and the control plane.
+"""Tools of the selected tests, fetched or built before the run: Prometheus, Chromium, Slurm, zsh, and the control plane.
 
 `python -m tests.tools [ARGUMENT…]` takes the arguments of pytest. Where a tool is missing, it collects the tests and
 gets the tool only if a selected test has its mark. The control plane takes 10 to 20 minutes, once; the kubelet a few
@@ -25,6 +25,8 @@ ROOT = Path(__file__).parent.parent
 PACKAGED: Mapping[str, Sequence[str]] = {
     "promtool": ("promtool", "prometheus-alertmanager"),
     "browser": ("chromium",),
+    "shells": ("zsh",),
+    "slurm": ("slurmctld", "slurmd", "munged", "scontrol"),
     "kubelet": ("buildah", "containerd", "runc", "debootstrap", "ip"),
 }
 BUILT: Mapping[str, Sequence[Part]] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import tomllib
 from collections.abc import Callable, Sequence
@@ -137,6 +138,9 @@ def systemctl(words: Sequence[str]) -> None:
 
 
 def journalctl(words: Sequence[str]) -> None:
+    if words[0] == "-t":
+        assert f"logger -t {words[1]} " in (DAEMONSET / "slurm/nodeguard-healthcheck").read_text()
+        return
     assert f"{words[words.index('-u') + 1]}.service" in UNITS
 
 
@@ -150,6 +154,9 @@ def install(words: Sequence[str]) -> None:
     elif source.endswith(".service"):
         assert (ROOT / source).is_file()
         assert target == f"/etc/systemd/system/{source.removeprefix('daemonset/')}"
+    elif source.startswith("daemonset/slurm/"):
+        assert os.access(ROOT / source, os.X_OK)
+        assert target == f"/etc/slurm/{source.removeprefix('daemonset/slurm/')}"
     else:
         assert shipped()[target] == ROOT / source
 

@@ -1,0 +1,212 @@
+"""The shipped script for Slurm's HealthCheckProgram and Prolog, run by hand and by a real slurmd."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from fixtures.bundles import bundle_path
+from tests.paths import ROOT
+from tests.slurm.cluster import SlurmCluster, running_slurm
+from tests.waiting import until
+
+pytestmark = [pytest.mark.slurm, pytest.mark.root, pytest.mark.slow]
+
+SCRIPT = ROOT / "daemonset/slurm/nodeguard-healthcheck"
+
+
+class Node:
+    """What the script finds on a node: a program `nodeguard` that the test chooses, and the system log."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.programs = directory / "bin"
+        self.programs.mkdir(parents=True)
+        self._log = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._log.bind(str(directory / "log"))
+        self._log.setblocking(False)
+        logger = shutil.which("logger")
+        self.install("logger", f'exec {logger} --socket {directory / "log"} "$@"')
+        self.script = self.install(
+            "healthcheck",
+            f"export PATH={self.programs}:$PATH NODEGUARD={self.programs}/nodeguard NODEGUARD_SECONDS=20\n"
+            f"export SLURM_CONF={directory.parent / 'slurm.conf'}\nexec {SCRIPT}",
+        )
+
+    def close(self) -> None:
+        self._log.close()
+
+    def install(self, name: str, text: str) -> Path:
+        path = self.programs / name
+        new = path.with_suffix(".new")
+        new.write_text(f"#!/bin/sh\n{text}\n")
+        new.chmod(0o755)
+        new.replace(path)
+        return path
+
+    def replays(self, recording: str) -> None:
+        """Have the program be the real one, on a recording."""
+        self.install(
+            "nodeguard",
+            f'shift; cd {ROOT}; exec {sys.executable} -m nodeguard.cli.main check --from {bundle_path(recording)} "$@"',
+        )
+
+    def log(self) -> list[str]:
+        """Return the new messages of the system log."""
+        messages = []
+        while True:
+            try:
+                messages.append(self._log.recv(4096).decode())
+            except BlockingIOError:
+                return messages
+
+    def run(self, node: str) -> int:
+        """Run the script as slurmd does. Returns its exit code."""
+        environment = {**os.environ, "SLURMD_NODENAME": node}
+        return subprocess.run([self.script], env=environment, timeout=60.0, check=False).returncode
+
+
+HEALTHY, FATAL = "healthy-dgx-h100", "gpu-off-bus"
+
+
+class Site(NamedTuple):
+    """A cluster of the nodes gpu-1 and gpu-2 with the script as Prolog, and what it finds on them."""
+
+    slurm: SlurmCluster
+    node: Node
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    directory = tmp_path_factory.mktemp("s")
+    with closing(Node(directory / "node")) as node:
+        node.replays(HEALTHY)
+        settings = f"Prolog={node.script}\nPrologFlags=Alloc\nSchedulerParameters=nohold_on_prolog_fail"
+        with running_slurm(directory, ["gpu-1", "gpu-2"], settings) as slurm:
+            yield Site(slurm, node)
+
+
+@pytest.fixture
+def site(running: Site) -> Site:
+    """Return the cluster with all nodes idle, and a healthy machine."""
+    running.node.replays(HEALTHY)
+    running.node.log()
+    for name in running.slurm.nodes:
+        running.slurm.resume(name)
+    return running
+
+
+def test_a_healthy_node_stays_as_it_is(site: Site) -> None:
+    assert site.node.run("gpu-1") == 0
+    assert site.slurm.state("gpu-1") == "IDLE"
+    assert site.node.log() == []
+
+
+def test_a_fatal_finding_drains_the_node_once(site: Site) -> None:
+    site.node.replays(FATAL)
+    assert site.node.run("gpu-1") == 1
+    assert site.slurm.state("gpu-1") == "IDLE+DRAIN"
+    reason = site.slurm.reason("gpu-1")
+    assert reason.startswith("nodeguard: gpu-off-bus should take no work. GPU lost: GPU 5 (0000:c3:00")
+    assert site.slurm.state("gpu-2") == "IDLE"
+    [line] = site.node.log()
+    assert "gpu-1 is drained: FATAL" in line
+    time.sleep(1.1)  # the reason has a time in whole seconds
+    assert site.node.run("gpu-1") == 1
+    assert site.slurm.reason("gpu-1") == reason
+    assert site.node.log() == []
+
+
+def test_a_node_that_is_out_of_service_keeps_the_reason_of_its_administrator(site: Site) -> None:
+    site.node.replays(FATAL)
+    for state, shown in (("DRAIN", "IDLE+DRAIN"), ("DOWN", "DOWN")):
+        site.slurm.ask("scontrol", "update", "NodeName=gpu-1", f"State={state}", "Reason=alice: new cables")
+        before = site.slurm.reason("gpu-1")
+        assert site.node.run("gpu-1") == 1
+        assert (site.slurm.state("gpu-1"), site.slurm.reason("gpu-1")) == (shown, before)
+        site.slurm.resume("gpu-1")
+
+
+def test_a_node_that_was_resumed_is_drained_again_whatever_reason_is_left(site: Site) -> None:
+    site.node.replays(FATAL)
+    site.slurm.ask("scontrol", "update", "NodeName=gpu-1", "State=DRAIN", "Reason=alice: new cables")
+    site.slurm.resume("gpu-1")
+    assert site.node.run("gpu-1") == 1
+    assert "nodeguard: gpu-off-bus" in site.slurm.reason("gpu-1")
+
+
+@pytest.mark.parametrize(
+    ("program", "message"),
+    [
+        ("exit 0", ""),
+        ("echo Traceback; exit 1", "ended with 1: Traceback"),
+        ('echo "python3: can\'t open file"; exit 2', "ended with 2: python3: can't open file"),
+        ("exit 2", "ended with 2: no output"),
+        ("echo 'nodeguard check: unknown option'; exit 3", "ended with 3: nodeguard check: unknown option"),
+        ("exec /there/is/no/interpreter", "ended with 127"),
+        ("exec /etc", "ended with 126"),
+        ("kill -9 $$", "ended with 137"),
+        ("exec sleep 60", "ended with 124: no output"),
+        ("printf 'FATAL but \\033]0;x\\007 killed'; exit 137", "ended with 137: FATAL but ]0;x killed"),
+    ],
+)
+def test_every_other_end_of_the_check_drains_nothing_and_is_logged(
+    site: Site, program: str, message: str
+) -> None:
+    site.node.install("nodeguard", program)
+    assert site.node.run("gpu-1") == 0
+    assert site.slurm.state("gpu-1") == "IDLE"
+    lines = site.node.log()
+    assert len(lines) == (1 if message else 0)
+    assert all(message in line and "the health of gpu-1 is not known" in line for line in lines)
+
+
+def test_without_the_program_nothing_is_drained(site: Site) -> None:
+    (site.node.programs / "nodeguard").unlink()
+    assert site.node.run("gpu-1") == 0
+    [line] = site.node.log()
+    assert "ended with 127" in line
+
+
+def test_a_controller_that_does_not_know_the_node_is_logged(site: Site) -> None:
+    site.node.replays(FATAL)
+    assert site.node.run("gpu-9") == 1
+    [line] = site.node.log()
+    assert "gpu-9 is not drained, its health is fatal: scontrol:" in line
+
+
+def test_as_prolog_it_keeps_the_job_off_until_the_node_is_repaired(site: Site) -> None:
+    site.node.replays(FATAL)
+    output = site.node.directory / "job.out"
+    submitted = site.slurm.ask(
+        "sbatch", "-w", "gpu-1", "-o", str(output), "--wrap", "echo worked on $SLURMD_NODENAME"
+    )
+    until(lambda: "DRAIN" in site.slurm.state("gpu-1"))
+    until(lambda: "PENDING BeginTime" in site.slurm.ask("squeue", "-h", "-o", "%T %r"))
+    assert site.slurm.reason("gpu-1").startswith("nodeguard: gpu-off-bus")
+    assert not output.exists()
+    site.node.replays(HEALTHY)
+    site.slurm.resume("gpu-1")
+    # Slurm lets a job that was queued again wait for two minutes.
+    site.slurm.ask("scontrol", "update", f"JobId={submitted.split()[-1]}", "StartTime=now")
+    until(lambda: output.exists() and "worked on gpu-1" in output.read_text())
+
+
+def test_slurmd_runs_it_at_an_interval(tmp_path: Path) -> None:
+    with closing(Node(tmp_path / "node")) as node:
+        node.replays(HEALTHY)
+        settings = f"HealthCheckProgram={node.script}\nHealthCheckInterval=2\nHealthCheckNodeState=ANY"
+        with running_slurm(tmp_path, ["gpu-1"], settings) as slurm:
+            node.replays(FATAL)
+            until(lambda: slurm.state("gpu-1") == "IDLE+DRAIN")
+            assert slurm.reason("gpu-1").startswith("nodeguard: gpu-off-bus")
