@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import select
+import signal
 import subprocess
 import sys
+import time
 from importlib import import_module
 from pathlib import Path
 
@@ -13,6 +17,7 @@ from nodeguard.cli.commands.completion import SHELLS
 from nodeguard.cli.dispatch import GROUPS, Command, command_names, read_commands
 from nodeguard.cli.main import main
 from nodeguard.cli.parser_tree import ParsedCommand, read_parsers
+from tests.waiting import PATIENCE
 
 
 def walk(commands: list[ParsedCommand] | tuple[ParsedCommand, ...]) -> list[ParsedCommand]:
@@ -82,6 +87,61 @@ def test_bash_completes_commands_options_and_values(
     assert completions(script, "get", "incidents", "-o", "w") == {"wide"}
     assert completions(script, "check", "--fail-on", "f") == {"fatal"}
     assert "acknowledge" in completions(script, "incidents", "")
+
+
+class Zsh:
+    """An interactive zsh on a pseudo terminal, with the completion script as a file of its own, as installed."""
+
+    def __init__(self, directory: Path, script: str, *, sourced: bool) -> None:
+        (directory / "_nodeguard").write_text(script)
+        loads = "source _nodeguard" if sourced else ""
+        (directory / ".zshrc").write_text(
+            f"fpath=({directory} $fpath)\nautoload -U compinit && compinit -u -D\nPS1='ready> '\n{loads}\n"
+        )
+        self._seen = ""
+        self._process, self._terminal = os.forkpty()
+        if not self._process:
+            environment = {"ZDOTDIR": str(directory), "TERM": "dumb", "PATH": os.environ["PATH"]}
+            os.chdir(directory)
+            os.execvpe("zsh", ["zsh", "-i"], environment)
+        self._wait_for("ready> ")
+
+    def _wait_for(self, text: str) -> None:
+        end = time.monotonic() + PATIENCE
+        while text not in self._seen:
+            assert time.monotonic() < end, self._seen
+            if select.select([self._terminal], [], [], 0.1)[0]:
+                self._seen += os.read(self._terminal, 65536).decode()
+
+    def tab(self, line: str, completed: str) -> None:
+        """Type a line and TAB; wait until it is completed, then remove it."""
+        self._seen = ""
+        os.write(self._terminal, f"{line}\t".encode())
+        self._wait_for(completed)
+        assert "unrecognized" not in self._seen
+        os.write(self._terminal, b"\x15")
+
+    def end(self) -> None:
+        os.kill(self._process, signal.SIGKILL)
+        os.close(self._terminal)
+        os.waitpid(self._process, 0)
+
+
+@pytest.mark.shells
+@pytest.mark.parametrize("sourced", [False, True], ids=["from fpath", "sourced"])
+def test_zsh_completes_from_the_first_tab(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], *, sourced: bool
+) -> None:
+    assert main(["completion", "zsh"]) == 0
+    zsh = Zsh(tmp_path, capsys.readouterr().out, sourced=sourced)
+    try:
+        zsh.tab("nodeguard des", "describe ")
+        zsh.tab("nodeguard get nod", "nodes ")
+        zsh.tab("nodeguard get incidents --sta", "--state ")
+        zsh.tab("nodeguard get incidents -o w", "wide ")
+        zsh.tab("nodeguard check --fail-on f", "fatal ")
+    finally:
+        zsh.end()
 
 
 def test_the_man_page_describes_every_command(capsys: pytest.CaptureFixture[str]) -> None:

@@ -53,10 +53,15 @@ def _listed(option: Option) -> tuple[str, ...]:
 
 def _bash(commands: Sequence[ParsedCommand]) -> Iterator[str]:
     yield "# bash completion of nodeguard, made by: nodeguard completion bash"
-    yield "_nodeguard() {"
+    yield from _function("_nodeguard", commands)
+
+
+def _function(name: str, commands: Sequence[ParsedCommand]) -> Iterator[str]:
+    """Yield a function that completes in bash, and in zsh with its bashcompinit."""
+    yield f"{name}() {{"
     yield '    local current="${COMP_WORDS[COMP_CWORD]}" previous="${COMP_WORDS[COMP_CWORD-1]}"'
     yield '    local command="" word'
-    yield '    for word in "${COMP_WORDS[@]:1:COMP_CWORD-1}"; do'
+    yield '    for word in "${COMP_WORDS[@]:1:$((COMP_CWORD-1))}"; do'
     yield '        case "$command $word" in'
     names = "|".join(f'"{" ".join(("", *command.words))}"' for command in _walk(commands))
     yield f'            {names}) command="$command $word" ;;'
@@ -77,7 +82,7 @@ def _bash(commands: Sequence[ParsedCommand]) -> Iterator[str]:
         yield f'        "{key}") COMPREPLY=($(compgen -W "{_words(command)}" -- "$current")) ;;'
     yield "    esac"
     yield "}"
-    yield "complete -o default -F _nodeguard nodeguard"
+    yield f"complete -o default -F {name} nodeguard"
 
 
 def _top(commands: Sequence[ParsedCommand]) -> str:
@@ -88,7 +93,9 @@ def _zsh(commands: Sequence[ParsedCommand]) -> Iterator[str]:
     yield "#compdef nodeguard"
     yield "# zsh completion of nodeguard, made by: nodeguard completion zsh"
     yield "autoload -U +X bashcompinit && bashcompinit"
-    yield from list(_bash(commands))[1:]
+    yield from _function("_nodeguard_words", commands)
+    # The first TAB loads the file as the function _nodeguard, which has to complete, too.
+    yield 'if [[ "${funcstack[1]}" = _nodeguard ]]; then _bash_complete -o default -F _nodeguard_words; fi'
 
 
 def _fish(commands: Sequence[ParsedCommand]) -> Iterator[str]:
