@@ -46,14 +46,15 @@ def is_network_port(latest: LatestReadings, port: str) -> bool:
 def _looks_like_a_manager(latest: LatestReadings, port: str) -> bool:
     """Return whether a port can be one of a function that manages NVSwitches.
 
-    It belongs to a device with many functions or to a rarer make than others, or the node has no more of
-    them than a board has managers, and more GPUs: a network for GPUs has a port for each.
+    It belongs to a device with many functions or to a rarer make than others. Or the node has no more ports
+    of its make than a board has managers, and more GPUs than that: a network for GPUs has a port for each.
     """
     address = bus_address(str(latest.read_signals(port)["port.pci"]))
     others = [bus_address(str(function)) for _, function in latest.read_values("port", "port.pci")]
     makes = Counter(_make(latest, other) for other in latest.targets("port"))
-    is_rare = makes[_make(latest, port)] < max(makes.values())
-    has_few = len(others) <= _MANAGERS and len(others) < len(list(latest.targets("gpu")))
+    of_its_make = makes[_make(latest, port)]
+    is_rare = of_its_make < max(makes.values())
+    has_few = of_its_make <= _MANAGERS < len(list(latest.targets("gpu")))
     return others.count(address) > _MOST_FUNCTIONS or is_rare or has_few
 
 

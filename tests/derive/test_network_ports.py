@@ -63,6 +63,7 @@ ETHERNET = [
     for at in range(3)
 ]
 GPUS = [observe("nvml", f"gpu/0000:{bus:02x}:00", {"gpu.index": bus}) for bus in range(0x20, 0x28)]
+MANAGERS = [row for at in range(4) for row in port(f"p{at}", f"0000:0{at}:00.0", "b")]
 NETWORK = [row for at in range(3) for row in port(f"n{at}", f"0000:1{at}:00.0", "a")]
 
 
@@ -89,6 +90,9 @@ def test_port_of_an_unread_make_is_unknown() -> None:
         ([*port("p0", "0000:05:00.0", "b"), *NETWORK], False),
         ([*(row for at in range(4) for row in port(f"p{at}", f"0000:0{at}:00.0", "a")), *GPUS], False),
         ([*(row for at in range(4) for row in port(f"p{at}", f"0000:0{at}:00.0", "a")), *GPUS[:4]], True),
+        ([*MANAGERS, *NETWORK, *GPUS], False),
+        ([*MANAGERS, *NETWORK, *port("n3", "0000:13:00.0", "a"), *GPUS], False),
+        ([*port("p0", "0000:05:00.0", "a"), *NETWORK[:4], *GPUS[:4]], True),
         ([*port("p0", "0000:05:00.0", "b", vpd=True), *NETWORK], True),
         ([*port("p0", "0000:05:00.0", "a"), *NETWORK], True),
     ],
