@@ -7,11 +7,13 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
+from nodeguard.derive.derive import PlatformHints
+from nodeguard.model.catalogue import Catalogue
 from nodeguard.model.finding import Verdict
 from nodeguard.model.instant import Instant
 from nodeguard.model.observation import Reading
 from nodeguard.model.recovery import KUBELETS, Site, resets_together
-from nodeguard.model.signal import Scalar
+from nodeguard.model.signal import Scalar, Signal
 from nodeguard.model.target import nvswitch_target
 from nodeguard.pipeline.pipeline import Pipeline
 
@@ -32,28 +34,30 @@ class MachineInventory(Struct, frozen=True):
 
 
 class InventoryJudgement(Pipeline):
-    """A judgement that also collects the inventory of its readings."""
+    """A judgement without a later evaluation that also collects the inventory of its readings."""
 
-    _models: dict[str, str]
-    _driver: str
-    _targets: set[str]
-    _mig: set[str]
-    _managers: set[str]
-    _functions: dict[str, str]
-    _has_driver_container = False
+    def __init__(
+        self,
+        catalogue: Catalogue,
+        signals: Mapping[str, Signal],
+        site: PlatformHints,
+        families: frozenset[str] | None = None,
+    ) -> None:
+        super().__init__(catalogue, signals, site, families, one_shot=True)
+        self._models: dict[str, str] = {}
+        self._driver = ""
+        self._targets: set[str] = set()
+        self._mig: set[str] = set()
+        self._managers: set[str] = set()
+        self._functions: dict[str, str] = {}
+        self._has_driver_container = False
 
     def evaluate(self, readings: Sequence[Reading], instant: Instant) -> Verdict:
         """Return the node's verdict after some more readings."""
-        self._collect(readings)
-        return super().evaluate(readings, instant)
-
-    def _collect(self, readings: Sequence[Reading]) -> None:
-        if not hasattr(self, "_models"):
-            self._models, self._driver, self._targets, self._mig = {}, "", set(), set()
-            self._managers, self._functions = set(), {}
         for reading in readings:
             for observation in reading.observations:
                 self._add(observation.target, observation.signals)
+        return super().evaluate(readings, instant)
 
     def _add(self, target: str, signals: Mapping[str, Scalar]) -> None:
         kind, _, rest = target.partition("/")
@@ -83,32 +87,25 @@ class InventoryJudgement(Pipeline):
 
     def site(self, node: str) -> Site:
         """Return where the commands of a recovery run, typed on this node."""
-        targets: set[str] = getattr(self, "_targets", set())
-        in_cluster = bool(targets & KUBELETS)
+        in_cluster = bool(self._targets & KUBELETS)
         return Site(
             # A kubelet registers the host name in small letters.
             node=node.lower() if in_cluster else node,
             scheduler="kubernetes" if in_cluster else "",
-            resets_together=resets_together(
-                tuple(getattr(self, "_models", {}).values()), self.inventory().nvswitches
-            ),
-            mig=frozenset(getattr(self, "_mig", set())),
+            resets_together=resets_together(list(self._models.values()), self.inventory().nvswitches),
+            mig=frozenset(self._mig),
             driver_container=self._has_driver_container,
         )
 
     def inventory(self) -> MachineInventory:
         """Return the inventory from the readings until now."""
-        managers: set[str] = getattr(self, "_managers", set())
-        functions: dict[str, str] = getattr(self, "_functions", {})
-        ports_of_managers = {port for port, function in functions.items() if function in managers}
-        targets: set[str] = getattr(self, "_targets", set()) - managers - ports_of_managers
-        models: dict[str, str] = getattr(self, "_models", {})
-        gpus = Counter(
-            models.get(target, _UNKNOWN_MODEL) for target in sorted(targets) if target.startswith("gpu/")
-        )
+        ports_of_managers = {port for port, function in self._functions.items() if function in self._managers}
+        targets = self._targets - self._managers - ports_of_managers
+        gpu_targets = sorted(target for target in targets if target.startswith("gpu/"))
+        gpus = Counter(self._models.get(target, _UNKNOWN_MODEL) for target in gpu_targets)
         return MachineInventory(
             gpus=dict(gpus.most_common()),
-            driver=getattr(self, "_driver", ""),
+            driver=self._driver,
             ports=sum(target.startswith("port/") for target in targets),
             nvswitches=sum(target.startswith("nvswitch/") for target in targets),
         )

@@ -15,7 +15,7 @@ from nodeguard.sources.registry import all_sources
 def judgement_of(bundle: str) -> InventoryJudgement:
     recording = Recording.open(str(bundle_path(bundle)))
     catalogue, signals = load_catalogue()
-    judgement = InventoryJudgement(catalogue, signals, PlatformHints("", ""), one_shot=True)
+    judgement = InventoryJudgement(catalogue, signals, PlatformHints("", ""))
     for _ in replay_verdicts(recording, all_sources(catalogue.patterns), judgement):
         pass
     return judgement

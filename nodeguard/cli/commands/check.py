@@ -60,7 +60,7 @@ class CheckTask(NamedTuple):
         """Return the judgement of a node. Raises UsageError for an unknown platform."""
         validate_platform(self.catalogue, site.platform)
         warn_about_instance_type(self.catalogue, self.options.instance_type, self.options.platform)
-        return InventoryJudgement(self.catalogue, self.signals, site, self.families, one_shot=True)
+        return InventoryJudgement(self.catalogue, self.signals, site, self.families)
 
 
 class CheckResult(NamedTuple):
