@@ -42,26 +42,37 @@ LISTED = LatestReadings(
 
 
 class World(Struct, frozen=True):
-    """What is not known of a site.
-
-    rate: Xids of applications on a node in a day, on average. shape: of the gamma distribution of the rate
-    over nodes. chain: Xids of one faulty program until it is fixed, on average. as_new_job: share of faulty
-    programs that come back as a new job, not as the same container. same: chance that such a job gets the
-    same GPU again. pause: hours between two Xids of a program, on average. users: users of a node. busy:
-    share of the time for which a GPU runs work. trial: share of faulty programs that run on one GPU, as if
-    it were kept for trials. uptime: days since the boot of a node, on average.
-    """
+    """What is not known of a site."""
 
     rate: float = PUBLISHED
+    """Xids of applications on a node in a day, on average."""
+
     shape: float = 0.5
+    """Shape of the gamma distribution of the rate over nodes."""
+
     chain: float = 3.0
+    """Xids of one faulty program until it is fixed, on average."""
+
     as_new_job: float = 0.1
+    """Share of faulty programs that come back as a new job, not as the same container."""
+
     same: float = 0.5
+    """Chance that such a job gets the same GPU again."""
+
     pause: float = 0.3
+    """Hours between two Xids of a program, on average."""
+
     users: int = 5
+    """Users of a node."""
+
     busy: float = 0.7
+    """Share of the time for which a GPU runs work."""
+
     trial: float = 0.0
+    """Share of faulty programs that run on one GPU, as if it were kept for trials."""
+
     uptime: float = 20.0
+    """Days since the boot of a node, on average."""
 
     @classmethod
     def drawn(cls, random: Random, *, ends: bool = False) -> World:

@@ -61,18 +61,22 @@ _Signals = Mapping[str, Scalar]
 
 
 class BlockDevices(Struct, frozen=True):
-    """The block devices of a machine.
-
-    slaves: the devices that a device is built from. uses: what these are to it, one of USES. mapped: kernel
-    name by path below /dev. controllers: the NVMe controllers of a namespace. disks: every disk by target,
-    and whether it is local.
-    """
+    """The block devices of a machine, by the names that the kernel gives them."""
 
     slaves: dict[str, tuple[str, ...]]
+    """The devices that a device is built from."""
+
     uses: dict[str, str]
+    """What these are to the device, one of USES."""
+
     mapped: dict[str, str]
+    """Kernel name by path below /dev."""
+
     controllers: dict[str, tuple[str, ...]]
+    """The NVMe controllers of a namespace."""
+
     disks: dict[str, bool]
+    """Whether a disk is local, for every disk by target."""
 
     def disks_below(self, device: str) -> Iterator[tuple[str, str]]:
         """Yield the disks and built devices that a device is on, each with its use.

@@ -26,28 +26,41 @@ class XidLine(Struct, frozen=True, array_like=True):
 
 
 class DeriveState(Struct, frozen=True):
-    """State of the derivation, empty at the start.
-
-    platform: id of the node's platform, empty where it is not known. latest: each source's latest reading.
-    lines: Xid lines of each GPU within the window in which they explain each other. xids: their codes. best:
-    the last good inventory, by target. driver_changed_at: last load or unload of the driver, in seconds since
-    boot. starts: see host. heartbeats: see ports. traps: see repeated_traps. dedup: see event_dedup. owners:
-    see attribution. disk_uses: see disks. link_errors: see the module of this name.
-    """
+    """State of the derivation, empty at the start."""
 
     boot_id: str = ""
     platform: str = ""
+    """Id of the node's platform; empty where it is not known."""
+
     latest: dict[str, Reading] = {}
+    """Each source's latest reading."""
+
     lines: dict[str, tuple[XidLine, ...]] = {}
+    """Xid lines of each GPU within the window in which they explain each other."""
+
     xids: dict[str, tuple[XidRecord, ...]] = {}
+    """Codes of each GPU within that window."""
+
     best: dict[str, BestReadings] = {}
+    """The last good inventory, by target."""
+
     driver_changed_at: float | None = None
+    """Last load or unload of the driver, in seconds since boot."""
+
     starts: dict[str, tuple[int, int]] = {}
+    """See host.track_starts."""
+
     heartbeats: dict[str, tuple[float, float]] = {}
+    """See ports.track_heartbeats."""
+
     traps: dict[str, tuple[Trap, ...]] = {}
     dedup: DedupState = DedupState()
     owners: dict[str, str] = {}
+    """See attribution.find_owners."""
+
     disk_uses: dict[str, str] = {}
+    """See disks.disk_uses."""
+
     link_errors: dict[str, LinkErrors] = {}
     work: NodeWork = NodeWork()
 

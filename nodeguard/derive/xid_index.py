@@ -23,37 +23,48 @@ _UNLISTED = Xid(0, "", "a code that the table does not list", "unlisted", "unkno
 
 
 class XidRecord(Struct, frozen=True, array_like=True):
-    """One Xid of a GPU.
-
-    at: seconds since boot. recovery: the recovery action of a 154, -1 for other codes. has_message: true for
-    a line of the kernel log, false for an event of NVML. named: the cause that a line of Xid 45
-    names, else 0.
-    """
+    """One Xid of a GPU."""
 
     code: int
     at: float
+    """Seconds since boot."""
+
     recovery: int = -1
+    """The recovery action of a 154; -1 for other codes."""
+
     has_message: bool = False
+    """True for a line of the kernel log, false for an event of NVML."""
+
     named: int = 0
+    """The cause that a line of Xid 45 names; 0 for none."""
 
 
 class XidIndex(Struct, frozen=True):
-    """Xids of one GPU for lookups by time.
-
-    times, codes: causes, which are errors of the GPU itself, in order of time. repair_times, repair_codes:
-    Xids 63 and 64. recovery_times: 154s that ask for a recovery. message_times: by code, of Xids with a
-    message. all_times: by code, of all Xids. named_times: by cause, of the 45s that name it. All times in
-    seconds since boot, ascending.
-    """
+    """Xids of one GPU for lookups by time. Times are in seconds since boot, ascending."""
 
     times: tuple[float, ...] = ()
+    """Times of the causes: the errors of the GPU itself."""
+
     codes: tuple[int, ...] = ()
+    """Codes of the causes, in the order of their times."""
+
     repair_times: tuple[float, ...] = ()
+    """Times of Xids 63 and 64."""
+
     repair_codes: tuple[int, ...] = ()
+    """Codes of these, in the order of their times."""
+
     recovery_times: tuple[float, ...] = ()
+    """Times of 154s that ask for a recovery."""
+
     message_times: dict[int, tuple[float, ...]] = {}
+    """Times of Xids with a message, by code."""
+
     all_times: dict[int, tuple[float, ...]] = {}
+    """Times of all Xids, by code."""
+
     named_times: dict[int, tuple[float, ...]] = {}
+    """Times of the 45s that name a cause, by cause."""
 
     def cause(self, at: float) -> int:
         """Return the code of the cause nearest to a time, 0 where none is within WINDOW."""

@@ -32,40 +32,65 @@ class ConditionReason(Struct, frozen=True, array_like=True):
 class EvaluationContext(Struct, kw_only=True):
     """The data of one target at one time, and the results of its conditions. Lives for one evaluation.
 
-    now, first: seconds since boot of this evaluation and of the first one. clock_offset: seconds since the
-    epoch at the boot. one_shot: whether no later evaluation may follow, so that a condition that is true
-    since the first reading counts without its waiting time. signals, unread: of all sources merged. sources:
-    by name. event_signals: of the events. rounds: each source's latest round. expect: values that the
-    platform expects. statuses: outcome of each source's latest round.
+    Times are in seconds since boot.
     """
 
     now: float
+    """Time of this evaluation."""
+
     clock_offset: float
+    """Seconds since the epoch at the boot."""
+
     first: float
+    """Time of the first evaluation."""
+
     one_shot: bool
+    """Whether no later evaluation may follow: a condition true from the start then needs no waiting time."""
+
     signals: dict[str, Scalar]
+    """Signals of all sources merged."""
+
     unread: dict[str, str]
+    """Reasons of all sources merged, by signal."""
+
     sources: dict[str, SourceSnapshot]
+    """Snapshots by name of the source."""
+
     rounds: Mapping[str, SourceStatus]
+    """Each source's latest round."""
+
     counters: dict[str, CounterState]
     events: dict[str, RememberedEvent]
     event_signals: frozenset[str]
+    """Signals of the events."""
+
     signs: Mapping[str, float]
     true_since: dict[str, float]
     expect: dict[str, Scalar | tuple[Scalar, ...]]
-    statuses: dict[str, str]
+    """Values that the platform expects."""
 
-    # Results of conditions. early: (seconds that the condition was true, seconds that it needs) where it
-    # counts before its waiting time. new_true_since: start of each sustained condition that is true.
-    # unreadable: (signal, reason). pending: counters with one reading so far. valid_until: seconds since boot
-    # until which the same data give the same results. read_at: round of each source that is evidence.
+    statuses: dict[str, str]
+    """Outcome of each source's latest round."""
+
+    # Results of conditions.
     reasons: list[ConditionReason] = []
     early: tuple[float, float] | None = None
+    """How long a condition was true and how long it needs, where it counts before its waiting time."""
+
     new_true_since: dict[str, float] = {}
+    """Start of each sustained condition that is true."""
+
     unreadable: list[tuple[str, str]] = []
+    """Signal and reason."""
+
     pending: list[str] = []
+    """Counters with one reading so far."""
+
     valid_until: float = inf
+    """Time until which the same data give the same results."""
+
     read_at: dict[str, float] = {}
+    """Round of each source that is evidence."""
 
     @property
     def cleared_at(self) -> float:

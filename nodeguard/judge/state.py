@@ -36,21 +36,28 @@ class DoubtfulIncrease(Struct, frozen=True, array_like=True):
 
 
 class CounterState(Struct, frozen=True, array_like=True):
-    """A counter's baseline and its increases.
-
-    value: at the latest reading. since: seconds since boot of the baseline. increases: oldest first. resets:
-    how often a reading was lower than the one before it. doubt: the latest increase that cannot be, until the
-    value drops to a plausible one. dropped_at, dropped_from: time of the latest drop, in seconds since boot,
-    and the value before it.
-    """
+    """A counter's baseline and its increases."""
 
     value: float
+    """Value at the latest reading."""
+
     since: float
+    """Time of the baseline, in seconds since boot."""
+
     increases: tuple[CounterIncrease, ...] = ()
+    """Increases, oldest first."""
+
     resets: int = 0
+    """How often a reading was lower than the one before it."""
+
     doubt: DoubtfulIncrease | None = None
+    """The latest impossible increase, until the value drops to a plausible one."""
+
     dropped_at: float = -inf
+    """Time of the latest drop, in seconds since boot."""
+
     dropped_from: float = 0.0
+    """Value before that drop."""
 
 
 class RememberedEvent(Struct, frozen=True):
@@ -94,19 +101,23 @@ class ActiveFinding(Struct, frozen=True):
 
 
 class TargetState(Struct, frozen=True):
-    """The judge's state of one target.
-
-    first_seen: seconds since boot of the first observation. true_since: start of each sustained condition
-    that is true, by the condition's key. signs: time of the latest sign, by sign. active: by check.
-    """
+    """The judge's state of one target."""
 
     first_seen: float
+    """Time of the first observation, in seconds since boot."""
+
     sources: dict[str, SourceSnapshot] = {}
     counters: dict[str, CounterState] = {}
     events: dict[str, RememberedEvent] = {}
     true_since: dict[str, float] = {}
+    """Start of each sustained condition that is true, by the condition's key."""
+
     signs: dict[str, float] = {}
+    """Time of the latest sign, by sign."""
+
     active: dict[str, ActiveFinding] = {}
+    """Active findings, by check."""
+
     component: Component | None = None
 
 
@@ -139,25 +150,37 @@ class TargetInput(Struct, frozen=True):
 class TargetResult(Struct, frozen=True):
     """The result of all checks on one target.
 
-    findings: active ones, including those of health `ok`. past_findings: of events that are cleared.
-    passed_rules: bit n is set where rule n of the target's kind passed. unreadable: (source, signal, reason).
-    pending: total by counter, of counters with one reading so far.
-
-    The same input gives the same result until valid_until (seconds since boot). The input is the state, the
-    background, signs and cleared (see TargetInput), and read_at: the latest round of each source that the
-    evidence names.
+    The same input gives the same result until `valid_until`. The input is the state, the background, `signs`,
+    `cleared` and `read_at`.
     """
 
     state: TargetState
     findings: tuple[Finding, ...]
+    """Active findings, including those of health `ok`."""
+
     past_findings: tuple[Finding, ...]
+    """Findings of events that are cleared."""
+
     passed_rules: int
+    """Bit n is set where rule n of the target's kind passed."""
+
     unreadable: tuple[tuple[str, str, str], ...]
+    """Source, signal and reason."""
+
     pending: dict[str, float]
+    """Total by counter, of counters with one reading so far."""
+
     valid_until: float
+    """Time in seconds since boot."""
+
     signs: Mapping[str, float]
+    """See TargetInput."""
+
     cleared: Mapping[str, OperatorClear]
+    """See TargetInput."""
+
     read_at: Mapping[str, float]
+    """Latest round of each source that the evidence names, in seconds since boot."""
 
 
 class SourceStatus(Struct, frozen=True):

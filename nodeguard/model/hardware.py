@@ -17,9 +17,10 @@ _Text = Annotated[str, Meta(max_length=256)]
 class Hardware(Struct, frozen=True, omit_defaults=True):
     """The names by which a person finds a GPU; an unknown one is empty or None.
 
-    index: of NVML and nvidia-smi, as of the last time that NVML listed the GPU; None if NVML lists another
-    GPU under it since. serial, board_part_number: as printed on the board. module_id: number of the SXM
-    socket. slot: of the chassis, with its tray and the serial number of the chassis.
+    `index` is that of NVML and nvidia-smi, as of the last time that NVML listed the GPU. It is None if NVML
+    lists another GPU under it since. `serial` and `board_part_number` are printed on the board. `module_id`
+    is the number of the SXM socket. `slot` is the slot of the chassis, with its tray and the serial number of
+    the chassis.
     """
 
     index: _Number | None = None

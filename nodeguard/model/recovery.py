@@ -61,21 +61,26 @@ _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 
 
 class Site(Struct, frozen=True):
-    """Where the commands run.
-
-    node: name of the node, in its scheduler if it has one. on_node: whether they are typed on the node, else
-    on a machine with kubectl. pod: of the node's agent, empty to look it up. resets_together: whether the
-    GPUs cannot be reset one by one. mig: targets with MIG on. driver_container: whether a container has the
-    driver and its tools.
-    """
+    """Where the commands run."""
 
     node: str
+    """Name of the node, in its scheduler if it has one."""
+
     scheduler: Scheduler = ""
     on_node: bool = True
+    """Whether the commands are typed on the node, else on a machine with kubectl."""
+
     pod: str = ""
+    """Pod of the node's agent; empty to look it up."""
+
     resets_together: bool = False
+    """Whether the GPUs cannot be reset one by one."""
+
     mig: frozenset[str] = frozenset()
+    """Targets with MIG on."""
+
     driver_container: bool = False
+    """Whether a container has the driver and its tools."""
 
 
 class _Fault(Protocol):
@@ -92,17 +97,16 @@ class _Fault(Protocol):
 
 
 class Recovery(Struct, frozen=True):
-    """The action to carry out.
-
-    check: from the catalogue, or its name if the catalogue does not have it. hardware: of the GPU; where its
-    index is not known, the commands have its PCI address.
-    """
+    """The action to carry out."""
 
     check: Check | str
+    """Check of the catalogue, or its name if the catalogue does not have it."""
+
     target: str
     action: Action
     health: Health
     hardware: Hardware | None = None
+    """Names of the GPU. Where its index is not known, the commands have its PCI address."""
 
     @classmethod
     def of(cls, fault: _Fault, check: str, checks: Mapping[str, Check]) -> Recovery:
