@@ -201,7 +201,7 @@ _AMD_SEVERITIES = {
 }
 
 # Seconds after the start within which the kernel prints the records that the processors kept from before it.
-# Ours: large servers take up to two minutes to start their processors and drivers.
+# Large servers take up to two minutes to start their processors and drivers; more than twice that.
 _START = 300.0
 
 

@@ -85,7 +85,8 @@ def _fabric_manager(latest: LatestReadings, platform: Platform | None) -> Values
     yield "fabric_manager.running", latest.get(_FABRIC_MANAGER, "service.running") is True
 
 
-# Seconds after a load, an unload or a boot in which an absent driver is no fault.
+# Seconds after a load, an unload or a boot in which an absent driver is no fault: the container of a driver
+# compiles it for minutes.
 CHANGE_PERIOD = 600.0
 
 _CHANGE_EVENTS = frozenset({"driver.load", "driver.unload"})

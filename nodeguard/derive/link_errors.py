@@ -16,11 +16,12 @@ from msgspec.structs import replace
 from nodeguard.model.observation import UNREADABLE, Event, Observation, Reading
 from nodeguard.model.target import NODE, parent_target, target_kind
 
-# Seconds for which the links must be active without an error before an error is cleared. Ours.
+# Seconds for which the links must be active without an error before an error is cleared: 30 readings of NVML,
+# so that a link that is trained again every few minutes does not look repaired in between.
 SOAK = 300.0
 
 # More errors than this on one link within a day need an action. Source: NVIDIA Xid catalogue, the register
-# table of code 74, "more than two on the same link"; the day is ours.
+# table of code 74, "more than two on the same link". It names no time: a day is that of other warnings.
 _TOLERATED = 2
 _DAY = 86_400.0
 

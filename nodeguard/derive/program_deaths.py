@@ -23,15 +23,19 @@ from nodeguard.model.signal import Scalar
 
 DIED = "gpu.programs_died"
 
-# Seconds for which a death counts.
+# Seconds for which a death counts. The warning below has no control for time, so that a program of last week
+# must not add to one of today.
 _WINDOW = 86_400.0
 # Seconds within which deaths on one GPU may have one cause: a server of MPS ends with all its clients.
 _TOGETHER = 60.0
-# Seconds after a death within which the job's processes on other GPUs may be killed for it (Xid 45).
+# Seconds after a death within which the job's processes on other GPUs may be killed for it (Xid 45): PyTorch
+# waits this long for a lost process. Source: torch.distributed, default timeout with NCCL.
 _CLEANUP = 600.0
-# Seconds between two readings of NVML over which a GPU that ran work in both ran it all the time.
+# Seconds between two readings of NVML over which a GPU that ran work in both ran it all the time: twelve
+# readings, so that a driver that answers late for a while does not take the control away.
 _GAP = 120.0
-# Processes for a warning where nothing shows whether they are several programs; ours.
+# Processes for a warning where nothing shows whether they are several programs. A judgement: a user starts a
+# program that fails a few times before looking into it, and a warning costs no capacity.
 _PROCESSES = 5
 
 # An Xid of memory that ends the application only, and the Xid of a removed channel.

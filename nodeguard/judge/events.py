@@ -24,7 +24,8 @@ _MAX_TEXT = 400
 # time before the error.
 _SETTLING_TIME = 5.0
 
-# Seconds after which an event that no reading corroborates is a warning at most.
+# Seconds after which an event that no reading corroborates is a warning at most: in a day of work the fault
+# of a GPU shows in its readings or in another event.
 UNCORROBORATED_LIMIT = 86_400.0
 
 # Events that are signs: they clear earlier events.

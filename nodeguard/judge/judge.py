@@ -33,7 +33,8 @@ from nodeguard.model.observation import DETACHED, Observation, Reading
 from nodeguard.model.signal import Scalar
 from nodeguard.model.target import NODE, parent_target, target_kind
 
-# Seconds by which the wall clock may drift from the clock of the boot before all findings get new times.
+# Seconds by which the wall clock may drift from the clock of the boot before all findings get new times:
+# times are shown in seconds.
 _CLOCK_TOLERANCE = 0.1
 
 # Targets known only from the kernel log or a sign: a log can name any.

@@ -243,7 +243,8 @@ def _rule(check: Check, units: Mapping[str, str]) -> Rule:
     )
 
 
-# Window in seconds of a counter that a check only compares with a value: to see implausible increases.
+# Window in seconds of a counter that a check only compares with a value, to see implausible increases: the
+# shortest window of most checks.
 _COMPARED_WINDOW = 600.0
 
 

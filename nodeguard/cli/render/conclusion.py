@@ -11,7 +11,8 @@ from nodeguard.model.finding import Action, Evidence, Finding, Health, Verdict
 from nodeguard.model.hardware import Hardware
 from nodeguard.model.instant import rfc3339
 
-# Seconds within which the driver logs all that follows from one error of an application; ours.
+# Seconds within which the driver logs all that follows from one error of an application. It takes
+# milliseconds on an idle node; a slow console delays lines by seconds.
 _FOLLOWS = 10.0
 
 # The work that a node can take, by its health.
