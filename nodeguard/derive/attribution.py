@@ -108,12 +108,12 @@ def event_owners_of(
     owners: of the latest readings. before: those of the last round.
     """
     mounts = {name: target for name, target in before.items() if target_kind(name) == "fs"}
-    logged = {
-        name: observation.target
-        for reading in readings
-        for observation in reading.observations
-        if observation.events and (name := _name_on_bus(observation.target)) and not latest.is_listed(name)
-    }
+    logged = {}
+    for reading in readings:
+        for observation in reading.observations:
+            name = _name_on_bus(observation.target)
+            if observation.events and name and not latest.is_listed(name):
+                logged[name] = observation.target
     return {**mounts, **logged, **owners}
 
 
@@ -189,14 +189,12 @@ def attribute_reading(reading: Reading, owners: Mapping[str, str], uses: Mapping
         for observation in reading.observations
     ):
         return reading
-    moved = tuple(
-        part
-        for observation in reading.observations
-        for part in _at_owner(_by_disk_use(observation, owners, uses), owners)
-    )
-    if any(gpu_index(observation.target) is not None for observation in moved):
-        return replace(reading, observations=moved)
-    return replace(reading, observations=tuple(_with_complete_gpu_list(observation) for observation in moved))
+    moved: list[Observation] = []
+    for observation in reading.observations:
+        moved += _at_owner(_by_disk_use(observation, owners, uses), owners)
+    if all(gpu_index(observation.target) is None for observation in moved):
+        moved = [_with_complete_gpu_list(observation) for observation in moved]
+    return replace(reading, observations=tuple(moved))
 
 
 def _by_disk_use(observation: Observation, owners: Mapping[str, str], uses: Mapping[str, str]) -> Observation:
@@ -209,12 +207,11 @@ def _by_disk_use(observation: Observation, owners: Mapping[str, str], uses: Mapp
     device = observation.target.removeprefix("disk/")
     of_disk = _EVENTS_BY_USE.get(uses.get(disk_of_device(device), ""), _VOLUME_EVENTS)
     of_filesystem = {} if filesystem_target(device) in owners else _VOLUME_EVENTS
-    events = tuple(
-        replace(event, signal=names[event.signal]) if event.signal in names else event
-        for event in observation.events
-        for names in (of_filesystem if event.signal.startswith("fs.") else of_disk,)
-    )
-    return replace(observation, events=events)
+    events = []
+    for event in observation.events:
+        names = of_filesystem if event.signal.startswith("fs.") else of_disk
+        events.append(replace(event, signal=names.get(event.signal, event.signal)))
+    return replace(observation, events=tuple(events))
 
 
 def _with_complete_gpu_list(observation: Observation) -> Observation:

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from nodeguard.derive.derivation import Derivation, Values
 from nodeguard.derive.latest_readings import LatestReadings
-from nodeguard.model.observation import Reading
+from nodeguard.model.observation import Observation, Reading
 from nodeguard.model.signal import Scalar
 from nodeguard.model.target import NODE, disk_target, filesystem_target
 
@@ -185,24 +185,26 @@ def mapped_mounts(latest: Mapping[str, Reading]) -> dict[str, str]:
 
 
 def _of_reading(latest: Mapping[str, Reading]) -> BlockDevices:
-    reading = latest.get("disks")
     return block_devices(
-        (observation.target, observation.signals)
-        for observation in (reading.observations if reading is not None else ())
+        (observation.target, observation.signals) for observation in _observations(latest, "disks")
     )
+
+
+def _observations(latest: Mapping[str, Reading], source: str) -> tuple[Observation, ...]:
+    return latest[source].observations if source in latest else ()
 
 
 def _devices_in_use(latest: Mapping[str, Reading]) -> Iterator[str]:
     for _, device in _mounted_devices(latest):
         yield device
-    for observation in latest["disks"].observations if "disks" in latest else ():
+    for observation in _observations(latest, "disks"):
         if observation.target == NODE:
             yield from str(observation.signals.get("host.swap_devices", "")).split()
 
 
 def _mounted_devices(latest: Mapping[str, Reading]) -> Iterator[tuple[str, str]]:
     """Yield each file system on a device of this machine, with the device's path below /dev."""
-    for observation in latest["filesystem"].observations if "filesystem" in latest else ():
+    for observation in _observations(latest, "filesystem"):
         device = str(observation.signals.get("fs.device", ""))
         if device.startswith("/dev/"):
             yield observation.target, device.removeprefix("/dev/")

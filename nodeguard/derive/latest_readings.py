@@ -73,14 +73,14 @@ def _data_of(observation: Observation) -> Observation | None:
 
 def has_same_data(before: Mapping[str, Reading], after: Mapping[str, Reading]) -> bool:
     """Return whether only readings without data are new. Both: retained readings by source."""
-    return before.keys() == after.keys() and all(
-        reading is before[source]
-        or (
-            reading.complete == before[source].complete
-            and not (reading.observations or before[source].observations)
-        )
-        for source, reading in after.items()
-    )
+    if before.keys() != after.keys():
+        return False
+    for source, reading in after.items():
+        earlier = before[source]
+        has_data = reading.observations or earlier.observations
+        if reading is not earlier and (has_data or reading.complete != earlier.complete):
+            return False
+    return True
 
 
 class LatestReadings:

@@ -189,14 +189,9 @@ def first_expiry(events: Mapping[str, RememberedEvent], condition: EventOccurred
     """Return when the first event leaves a condition's window, in seconds since boot; infinity for never."""
     if not condition.over:
         return inf
-    times = (
-        at
-        for event in events.values()
-        if event.signal == condition.event
-        for at in (*event.times, event.last)
-        if at > now - condition.over
-    )
-    return min(times, default=inf) + condition.over
+    named = [event for event in events.values() if event.signal == condition.event]
+    times = (at for event in named for at in (*event.times, event.last))
+    return min((at for at in times if at > now - condition.over), default=inf) + condition.over
 
 
 def _matching(

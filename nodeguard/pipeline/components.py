@@ -22,21 +22,17 @@ Components = Mapping[str, Component]
 
 def update_components(before: dict[str, Component], readings: Iterable[Reading]) -> dict[str, Component]:
     """Return the last known component of each GPU, by target; the same object without a change."""
-    now = {
-        observation.target: observation.component
-        for reading in readings
-        for observation in reading.observations
-        if observation.component is not None and observation.component.hardware is not None
-    }
-    components = {target: _completed(component, before.get(target)) for target, component in now.items()}
+    components: dict[str, Component] = {}
+    for reading in readings:
+        for observation in reading.observations:
+            target, component = observation.target, observation.component
+            if component is not None and component.hardware is not None:
+                components[target] = _completed(component, before.get(target))
     if all(before.get(target) == component for target, component in components.items()):
         return before
     indexes = {component.hardware.index for component in components.values() if component.hardware}
-    others = {
-        target: _without_index(component, indexes)
-        for target, component in before.items()
-        if target not in components
-    }
+    gone = {target: before[target] for target in before if target not in components}
+    others = {target: _without_index(component, indexes) for target, component in gone.items()}
     return dict(list((others | components).items())[-_MAX_COMPONENTS:])
 
 
