@@ -8,6 +8,7 @@ import signal
 
 from nodeguard.aggregator.api.requests import ActionResult
 from nodeguard.aggregator.backends.kubernetes import LEASE_NAME
+from nodeguard.aggregator.backends.operator_actions import foreign_taints_note
 from nodeguard.kube.access import user_kubeconfig
 from nodeguard.kube.client import ApiClient, ApiError
 from nodeguard.kube.lease import MAX_DURATION, Lease
@@ -43,4 +44,5 @@ async def remove_marks() -> ActionResult:
     return ActionResult(
         f"removed all marks (nodes: {len(removed.nodes)}, GPUs: {len(removed.rules)}); "
         f"aggregators that run set none for {MAX_DURATION // 60} minutes"
+        f"{foreign_taints_note(removed.foreign)}"
     )

@@ -9,7 +9,14 @@ from msgspec import Struct
 from nodeguard.fleet.decide.release import ReleasedMark
 from nodeguard.fleet.incidents.events import IncidentEvent
 from nodeguard.fleet.state.fleet_state import FleetState
-from nodeguard.fleet.state.node_marks import NodeMarks, desired_node, device_rules, is_as_desired, with_cordon
+from nodeguard.fleet.state.node_marks import (
+    NodeMarks,
+    desired_node,
+    device_rules,
+    foreign_taints,
+    is_as_desired,
+    with_cordon,
+)
 from nodeguard.model.incident import Incident
 from nodeguard.model.mark import STATE_ANNOTATION, DesiredNode, DeviceRule
 from nodeguard.model.node import PREFIX, Node, NodeCondition
@@ -85,15 +92,27 @@ def node_writes(
 
 
 def removal_plan(state: FleetState) -> Plan:
-    """Return the plan that removes every mark of nodeguard."""
-    nodes = tuple(
+    """Return the plan that removes every mark of nodeguard. Taints that others set stay."""
+    nodes = (
         DesiredNode(
-            uid, node.name, cordon=cordon, condition=NodeCondition("", "") if node.condition else None
+            uid,
+            node.name,
+            foreign_taints(node),
+            cordon=False if state.marks(uid).node.cordoned else None,
+            condition=NodeCondition("", "") if node.condition else None,
         )
         for uid, node in state.nodes.items()
-        for cordon in [False if state.marks(uid).node.cordoned else None]
-        if node.condition
-        or STATE_ANNOTATION in node.annotations
-        or any(taint.key.startswith(PREFIX) for taint in node.taints)
     )
-    return Plan(nodes=nodes, rules_gone=tuple(state.devices.rules))
+    return Plan(
+        nodes=tuple(desired for desired in nodes if _has_marks(state.nodes[desired.uid], desired)),
+        rules_gone=tuple(state.devices.rules),
+    )
+
+
+def _has_marks(node: Node, desired: DesiredNode) -> bool:
+    """Return whether a Node has something to remove. desired: without the marks of nodeguard."""
+    return (
+        node.condition is not None
+        or STATE_ANNOTATION in node.annotations
+        or any(taint.key.startswith(PREFIX) and taint not in desired.taints for taint in node.taints)
+    )

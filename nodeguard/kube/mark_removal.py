@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import msgspec
 from msgspec import Struct, field
 
+from nodeguard.fleet.state.node_marks import foreign_taints
 from nodeguard.kube import device_rules, nodes
 from nodeguard.kube.client import MERGE_PATCH, STRATEGIC_MERGE_PATCH, ApiClient
 from nodeguard.kube.errors import ApiError
@@ -34,10 +35,13 @@ class MarkRemovalError(Exception):
 
 
 class RemovedMarks(Struct, frozen=True):
-    """Names of the Nodes and of the DeviceTaintRules from which marks were removed."""
+    """Names of the Nodes and of the DeviceTaintRules from which marks were removed. foreign: of Nodes with
+    taints that others set under nodeguard's prefix, which stay.
+    """
 
     nodes: tuple[str, ...]
     rules: tuple[str, ...]
+    foreign: tuple[str, ...] = ()
 
 
 class _Meta(Struct):
@@ -55,7 +59,7 @@ _DECODER = msgspec.json.Decoder(_List)
 async def remove_all_marks(
     api: ApiClient, lease: Lease, sleep: Callable[[float], Awaitable[object]] = asyncio.sleep
 ) -> RemovedMarks:
-    """Remove nodeguard's taints, annotations, conditions, cordons and DeviceTaintRules; return their objects.
+    """Remove nodeguard's own taints, annotations, conditions, cordons and rules; return their objects.
 
     lease: of the aggregators. It is taken from its holder, so that no aggregator writes meanwhile, and held
     for its duration after the end. After an error or a cancellation it is released: the aggregators continue.
@@ -75,15 +79,9 @@ async def _remove_all_marks(
         await sleep(LEASE_SECONDS)
     cleared: set[str] = set()
     deleted: set[str] = set()
+    foreign: set[str] = set()
     for _ in range(_ROUNDS):
-        is_complete = True
-        async for node in _listed_nodes(api):
-            if _has_marks(node):
-                is_complete = False
-                if await _clear(api, node):
-                    cleared.add(node.name)
-                    if len(cleared) % _RENEW_AFTER == 0:
-                        await lease.seize()
+        is_complete = await _clear_nodes(api, lease, cleared, foreign)
         async for rule in _listed_rules(api):
             is_complete = False
             if await _delete(api, rule):
@@ -91,15 +89,36 @@ async def _remove_all_marks(
         # Also after the last write: aggregators wait for the duration of the lease from now on.
         await lease.seize()
         if is_complete:
-            return RemovedMarks(tuple(sorted(cleared)), tuple(sorted(deleted)))
+            return RemovedMarks(tuple(sorted(cleared)), tuple(sorted(deleted)), tuple(sorted(foreign)))
         await sleep(_PAUSE)
     raise MarkRemovalError(
         "marks return as soon as they are removed: look for another program that sets them"
     )
 
 
+async def _clear_nodes(api: ApiClient, lease: Lease, cleared: set[str], foreign: set[str]) -> bool:
+    """Remove the marks of all Nodes. Add the names of those that are cleared, and of those with foreign
+    taints.
+
+    Returns whether no Node had marks.
+    """
+    is_complete = True
+    async for node in _listed_nodes(api):
+        if foreign_taints(node):
+            foreign.add(node.name)
+        if _has_marks(node):
+            is_complete = False
+            if await _clear(api, node):
+                cleared.add(node.name)
+                if len(cleared) % _RENEW_AFTER == 0:
+                    await lease.seize()
+    return is_complete
+
+
 def _desired(node: Node) -> DesiredNode:
-    return DesiredNode(node.uid, node.name, cordon=False, condition=NodeCondition("", ""))
+    return DesiredNode(
+        node.uid, node.name, foreign_taints(node), cordon=False, condition=NodeCondition("", "")
+    )
 
 
 def _has_marks(node: Node) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from nodeguard.fleet.state.node_marks import foreign_taints
 from nodeguard.model.instant import rfc3339
 from nodeguard.model.mark import EPOCH_ANNOTATION, HOLD_ANNOTATION, STATE_ANNOTATION, DesiredNode
 from nodeguard.model.node import PREFIX, Node, NodeCondition, Taint
@@ -54,18 +55,19 @@ def mark_patch(node: Node, desired: DesiredNode, epoch: int) -> dict[str, Any] |
     if not spec and not differs:
         return None
     annotations: dict[str, str | None] = {STATE_ANNOTATION: state or None} if differs else {}
-    annotations[EPOCH_ANNOTATION] = str(epoch) if ours or state else None
+    annotations[EPOCH_ANNOTATION] = str(epoch) if state else None
     meta = {"uid": node.uid, "resourceVersion": node.version, "annotations": annotations}
     return {"metadata": meta, "spec": spec} if spec else {"metadata": meta}
 
 
 def unmark_patch(node: Node, hold: str) -> dict[str, Any]:
     """Return the merge patch that removes all marks of nodeguard from a Node, and holds it, so that none is
-    set again. hold: the reason; a hold of an operator that is on the Node already stays.
+    set again. Taints that others set stay. hold: the reason; a hold of an operator that is on the Node
+    already stays.
 
     The patch is valid for this version of the Node only.
     """
-    patch = mark_patch(node, DesiredNode(node.uid, node.name, cordon=False), 0) or {
+    patch = mark_patch(node, DesiredNode(node.uid, node.name, foreign_taints(node), cordon=False), 0) or {
         "metadata": {"uid": node.uid, "resourceVersion": node.version, "annotations": {}}
     }
     if not _is_held(node):

@@ -145,6 +145,26 @@ def test_unmark_leaves_nothing() -> None:
     assert fleet.taints(1) == ["nvidia.com/gpu=present"]
 
 
+def test_unmark_leaves_taints_that_others_set_under_the_keys_of_nodeguard() -> None:
+    fleet = Fleet(4)
+    theirs = foreign("nodeguard.dev/quarantine", "x")
+    evicting = replace(theirs, effect="NoExecute")
+    fleet.report(0, finding())
+    fleet.carry_out()
+    fleet.change(0, taints=(*fleet.nodes["uid-0"].taints, evicting))
+    fleet.change(1, taints=(theirs,))
+    fleet.change(2, taints=(theirs,), annotations={STATE_ANNOTATION: "edited by hand"})
+    fleet.planner.paused = "unmarked"
+    plan = fleet.planner.removal_plan()
+    # An invalid record explains nothing: all of these taints are removed.
+    assert [(desired.name, desired.taints) for desired in plan.nodes] == [
+        ("node-0", (evicting,)),
+        ("node-2", ()),
+    ]
+    fleet.write(plan)
+    assert fleet.nodes["uid-1"].taints == (theirs,)
+
+
 def test_restored_incidents_continue_and_those_of_deleted_nodes_end() -> None:
     fleet = Fleet(2)
     fleet.report(0, finding())

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from nodeguard.fleet_api.node import describe_node, list_nodes
 from nodeguard.fleet_api.schema.node import NodeView, ReleaseWaitView
 from nodeguard.fleet_api.service_state import ServiceState
+from nodeguard.fleet_api.text.node import node_lines
 from nodeguard.model.finding import DataStatus, Health
 from nodeguard.model.incident import IncidentState
 from nodeguard.model.mark import HOLD_ANNOTATION, MAINTENANCE_ANNOTATION, Mark
@@ -189,6 +190,11 @@ def test_devices_cordons_and_unknown_taints_are_shown() -> None:
     assert (page(fleet, 1).unknown_taints, page(fleet, 1).cordoned_by_user) == (
         ("nodeguard.dev/quarantine=x",),
         True,
+    )
+    # The first line says it: all checks passed, and no work is scheduled to the node.
+    assert node_lines(page(fleet, 1))[0].text == (
+        "node-1: tainted, but not by nodeguard (nodeguard.dev/quarantine=x); all checks passed; "
+        "cordoned by an operator."
     )
 
 

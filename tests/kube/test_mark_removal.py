@@ -28,12 +28,15 @@ FOREIGN_TAINT = {"key": "example.com/mine", "value": "x", "effect": "NoSchedule"
 TAINTS = [
     FOREIGN_TAINT,
     {"key": "nodeguard.dev/quarantine", "value": "gpu", "effect": "NoSchedule"},
-    {"key": "nodeguard.dev/preflight", "effect": "NoSchedule"},
 ]
+RECORD = (
+    '{"causes":[{"mark":"quarantine","check":"gpu-lost","target":"gpu/0000:3b:00","fault_class":"gpu",'
+    '"since":1.0}],"charge":{"check":"gpu-lost","mark":"quarantine","at":1.0},"cordoned":true}'
+)
 ANNOTATIONS = {
     "example.com/mine": "x",
     "nodeguard.dev/hold": "by ada",
-    "nodeguard.dev/state": '{"cordoned":true}',
+    "nodeguard.dev/state": RECORD,
     "nodeguard.dev/epoch": "4",
 }
 CONDITION = {"type": "NodeguardHealthy", "status": "False", "reason": "Quarantined", "message": "test"}
@@ -94,7 +97,7 @@ def fields(control: Cluster, name: str) -> tuple[Any, ...]:
     spec = found["spec"]
     taints = [taint["key"] for taint in spec.get("taints", []) if not taint["key"].startswith("node.kub")]
     conditions = [item["type"] for item in found["status"]["conditions"]]
-    return taints, found["metadata"]["annotations"], spec.get("unschedulable", False), conditions
+    return taints, found["metadata"].get("annotations", {}), spec.get("unschedulable", False), conditions
 
 
 def holder(control: Cluster, name: str = "nodeguard") -> str:
@@ -116,6 +119,23 @@ async def test_all_marks_are_removed_and_nothing_else(near_api: ApiClient, api_s
     assert api_server.api.get("/api/v1/nodes/clean")["metadata"]["resourceVersion"] == before
     # No aggregator held the lease, so only the check of the result has to wait.
     assert len(sleeper.waits) == 1
+
+
+async def test_taints_that_others_set_under_the_prefix_stay(near_api: ApiClient, api_server: Cluster) -> None:
+    mark(api_server, "node-1")
+    theirs = [
+        {"key": "nodeguard.dev/quarantine", "value": "x", "effect": "PreferNoSchedule"},
+        {"key": "nodeguard.dev/site", "effect": "NoSchedule"},
+    ]
+    api_server.api.patch("/api/v1/nodes/node-1", {"spec": {"taints": [*TAINTS, *theirs]}})
+    api_server.api.post("/api/v1/nodes", node("node-2"))
+    api_server.api.patch("/api/v1/nodes/node-2", {"spec": {"taints": TAINTS}})
+    removed = await remove_all_marks(near_api, lease(near_api), Sleeper())
+    assert removed == RemovedMarks(("node-1",), ("node-1-gpu-0",), foreign=("node-1", "node-2"))
+    taints, annotations, _, _ = fields(api_server, "node-1")
+    assert taints == [FOREIGN_TAINT["key"], *(taint["key"] for taint in theirs)]
+    assert "nodeguard.dev/epoch" not in annotations
+    assert fields(api_server, "node-2")[0] == [taint["key"] for taint in TAINTS]
 
 
 async def test_without_marks_nothing_is_written(near_api: ApiClient, api_server: Cluster) -> None:
@@ -157,7 +177,8 @@ async def test_marks_that_return_are_an_error(near_api: ApiClient, api_server: C
     mark(api_server, "node-1")
 
     async def mark_again(_: float) -> None:
-        api_server.api.patch("/api/v1/nodes/node-1", {"spec": {"taints": TAINTS}})
+        patch = {"metadata": {"annotations": ANNOTATIONS}, "spec": {"taints": TAINTS}}
+        api_server.api.patch("/api/v1/nodes/node-1", patch)
 
     with pytest.raises(MarkRemovalError, match="marks return"):
         await remove_all_marks(near_api, lease(near_api), mark_again)

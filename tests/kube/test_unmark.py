@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import pytest
 
+from nodeguard.fleet.state.node_marks import encode_record
 from nodeguard.kube.client import MERGE_PATCH, ApiClient
 from nodeguard.kube.errors import ApiError
 from nodeguard.kube.unmark import unmark_node
-from nodeguard.model.mark import EPOCH_ANNOTATION, HOLD_ANNOTATION, STATE_ANNOTATION
+from nodeguard.model.mark import (
+    EPOCH_ANNOTATION,
+    HOLD_ANNOTATION,
+    STATE_ANNOTATION,
+    Charge,
+    Mark,
+    MarkCause,
+    MarkRecord,
+)
 from nodeguard.model.node import NodeCondition, Taint
 from tests.controlplane.cluster import Cluster
 from tests.controlplane.objects import node
@@ -31,7 +40,9 @@ def name(controlplane: Cluster) -> str:
 
 
 async def mark(api: ApiClient, name: str) -> None:
-    state, condition = '{"cordoned":true}', NodeCondition("False", "Quarantined", "a fault")
+    cause = MarkCause(Mark.QUARANTINE, "gpu-lost", "node", "gpu", 1.0)
+    record = MarkRecord((cause,), Charge("gpu-lost", Mark.QUARANTINE, 1.0), cordoned=True)
+    state, condition = encode_record(record), NodeCondition("False", "Quarantined", "a fault")
     async with writing(api) as writers:
         before = await read(api, name)
         writers.executor.set_desired(

@@ -19,9 +19,14 @@ from nodeguard.aggregator.api.requests import (
     ResumeRequest,
     UnmarkRequest,
 )
-from nodeguard.aggregator.backends.operator_actions import OperatorActionError, OperatorActions
+from nodeguard.aggregator.backends.operator_actions import (
+    OperatorActionError,
+    OperatorActions,
+    foreign_taints_note,
+)
 from nodeguard.aggregator.http_listener import listening
 from nodeguard.fleet.planner import Planner
+from nodeguard.fleet.state.node_marks import foreign_taints
 from nodeguard.fleet_api.domain import describe_domain, domains_named, list_domains
 from nodeguard.fleet_api.incident import describe_incident, list_incidents
 from nodeguard.fleet_api.node import describe_node, list_nodes
@@ -169,13 +174,19 @@ class _Handlers:
 
     async def unmark(self, request: web.Request) -> web.Response:
         wanted, actions = await _body(request, UnmarkRequest), self._context.actions
+        nodes = self._context.planner.state.nodes.values()
         if not wanted.nodes:
-            return _answer(ActionResult(await actions.unmark(wanted.by)))
+            foreign = sorted(node.name for node in nodes if foreign_taints(node))
+            message = await actions.unmark(wanted.by)
+            return _answer(ActionResult(message + foreign_taints_note(foreign)))
         names = tuple(dict.fromkeys(wanted.nodes))
-        for name in names:
-            if self._context.planner.node_named(name) is None:
+        named = [self._context.planner.node_named(name) for name in names]
+        for name, node in zip(names, named, strict=True):
+            if node is None:
                 raise _RefusedError(404, f"there is no node '{name}': nothing was changed")
-        return _answer(ActionResult(await actions.unmark_nodes(names, wanted.reason, wanted.by)))
+        foreign = [node.name for node in named if node is not None and foreign_taints(node)]
+        message = await actions.unmark_nodes(names, wanted.reason, wanted.by)
+        return _answer(ActionResult(message + foreign_taints_note(foreign)))
 
 
 @web.middleware

@@ -57,7 +57,7 @@ class KubernetesOperatorActions:
 
     async def pause(self, reason: str, by: str) -> str:
         """Set no new marks. Survives restarts."""
-        pause = format_pause_reason(reason, by)
+        pause = format_pause_reason(reason, by, time.time())
         await self._change({PAUSE: pause})
         logger.info("new marks are paused", extra={"reason": pause})
         return "paused: no new marks are set, also after a restart; nodeguard resume ends the pause"
@@ -70,7 +70,7 @@ class KubernetesOperatorActions:
 
     async def unmark(self, by: str) -> str:
         """Pause, and remove all marks. Survives restarts."""
-        reason = format_pause_reason("all marks are removed", by)
+        reason = format_pause_reason("all marks are removed", by, time.time())
         await self._change({PAUSE: reason, UNMARK: by or _ANONYMOUS})
         logger.info("new marks are paused", extra={"reason": reason})
         return "paused: all marks are being removed; nodeguard resume sets them again"

@@ -5,6 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from nodeguard.model.instant import rfc3339
+from nodeguard.model.node import PREFIX
+
+# Nodes that a message names.
+_SHOWN_NODES = 8
+
 
 class OperatorActionError(Exception):
     """An action that was not carried out. The message has the reason and the remedy."""
@@ -48,7 +54,19 @@ def format_hold_reason(reason: str, by: str) -> str:
     return f"{operator}: {reason}" if reason else operator
 
 
-def format_pause_reason(reason: str, by: str) -> str:
-    """Return the reason of a pause for every withheld mark: `paused by alice: a bad driver`."""
-    operator = f"paused by {by}" if by else "paused"
+def format_pause_reason(reason: str, by: str, now: float) -> str:
+    """Return the reason of a pause for every withheld mark, with its time.
+
+    For example `paused by alice at 2026-11-21T09:12:33Z: a bad driver`. now: seconds since the epoch.
+    """
+    operator = f"paused by {by} at {rfc3339(now)}" if by else f"paused at {rfc3339(now)}"
     return f"{operator}: {reason}" if reason else operator
+
+
+def foreign_taints_note(nodes: Sequence[str]) -> str:
+    """Return a sentence about Nodes with taints that others set under nodeguard's prefix; empty for none."""
+    if not nodes:
+        return ""
+    names = ", ".join(nodes[:_SHOWN_NODES])
+    more = f" and {len(nodes) - _SHOWN_NODES} more" if len(nodes) > _SHOWN_NODES else ""
+    return f"; taints under {PREFIX} that nodeguard did not set stay on {names}{more}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Self
@@ -118,7 +119,7 @@ class StandaloneBackend:
 
     async def pause(self, reason: str, by: str) -> str:
         """Advise no new marks. Survives restarts."""
-        pause = format_pause_reason(reason, by)
+        pause = format_pause_reason(reason, by, time.time())
         await self._pause(pause)
         logger.info("new marks are paused", extra={"reason": pause})
         return "paused: no new marks are advised, also after a restart; nodeguard resume ends the pause"
@@ -131,7 +132,7 @@ class StandaloneBackend:
 
     async def unmark(self, by: str) -> str:
         """Pause, and remove all advised marks."""
-        await self._pause(format_pause_reason("all marks are removed", by))
+        await self._pause(format_pause_reason("all marks are removed", by, time.time()))
         for marks in self._fleet.removal_plan().nodes:
             self._advise(marks)
         await self._store.write()

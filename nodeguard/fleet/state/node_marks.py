@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nodeguard.fleet.state.budget_usage import NodeUsage
-from nodeguard.fleet.state.node_placement import NodePlacement
+from nodeguard.fleet.state.node_placement import NodePlacement, is_own_taint, taint_keys
 from nodeguard.model.mark import (
     DEGRADED_TAINT,
     NO_SCHEDULE,
@@ -58,6 +58,20 @@ def decode_record(text: str) -> MarkRecord | None:
     first = min(record.causes, key=lambda cause: cause.since, default=None)
     return replace(
         record, charge=Charge(first.check, first.mark, first.since, first.injected) if first else None
+    )
+
+
+def foreign_taints(node: Node) -> tuple[Taint, ...]:
+    """Return the taints with nodeguard's prefix that the record of a Node does not explain: others set them.
+
+    If the record is invalid, all are nodeguard's: an operator who removes all marks expects none to stay.
+    """
+    record = decode_record(node.annotations.get(STATE_ANNOTATION, ""))
+    if record is None:
+        return ()
+    own_keys = {*taint_keys(record)}
+    return tuple(
+        taint for taint in node.taints if taint.key.startswith(PREFIX) and not is_own_taint(taint, own_keys)
     )
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 
 from msgspec import Struct
 
 from nodeguard.fleet.policy_rules import hold_on_node, maintenance_reason, pool_of
-from nodeguard.model.mark import DEGRADED_TAINT, Mark, MarkRecord
+from nodeguard.model.mark import DEGRADED_TAINT, NO_SCHEDULE, Mark, MarkRecord
 from nodeguard.model.node import Node, Taint
 from nodeguard.model.policy import Policy
 
@@ -63,7 +63,7 @@ def place_node(
     """
     pool = pool_of(policy, node)
     records = (record,) if observed is None else (record, observed)
-    own_keys = {key for own in records for key in _keys_of(own)}
+    own_keys = {key for own in records for key in taint_keys(own)}
     return NodePlacement(
         uid=node.uid,
         name=node.name,
@@ -73,11 +73,18 @@ def place_node(
         cordoned_by_user=node.unschedulable and not any(own.cordoned for own in records),
         hold=hold_on_node(policy, node) or "",
         maintenance=maintenance_reason(node) or "",
-        unknown_taints=tuple(taint for taint in node.taints if taint.key in _KEYS - own_keys),
+        unknown_taints=tuple(
+            taint for taint in node.taints if taint.key in _KEYS and not is_own_taint(taint, own_keys)
+        ),
     )
 
 
-def _keys_of(record: MarkRecord) -> Iterator[str]:
+def is_own_taint(taint: Taint, own_keys: Container[str]) -> bool:
+    """Return whether nodeguard set a taint. own_keys: of the records."""
+    return taint.key in own_keys and taint.effect == NO_SCHEDULE
+
+
+def taint_keys(record: MarkRecord) -> Iterator[str]:
     """Yield the keys of the taints that a record explains."""
     yield from (cause.mark.key for cause in record.causes)
     if record.degraded:

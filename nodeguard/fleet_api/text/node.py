@@ -76,6 +76,8 @@ def _summary(node: NodeView) -> str:
         text = "not marked"
     else:
         text = "all checks passed" if node.health_known else "health unknown"
+    if node.unknown_taints:
+        text = f"tainted, but not by nodeguard ({first_names(node.unknown_taints)}); {text}"
     return f"{text}; cordoned by an operator" if node.cordoned_by_user else text
 
 

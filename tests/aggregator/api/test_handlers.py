@@ -20,7 +20,7 @@ from nodeguard.fleet_api.schema.node import NodeList, NodeView
 from nodeguard.fleet_api.schema.status import FleetStatus
 from nodeguard.model.policy import GracePeriods, Policy, TopologyLabels
 from tests.aggregator.api.service import RecordingActions, api_context
-from tests.fleet.scene import AT_ONCE, Fleet, finding
+from tests.fleet.scene import AT_ONCE, Fleet, finding, foreign
 
 
 class Client:
@@ -123,6 +123,21 @@ async def test_actions_are_carried_out_and_their_message_returned(tmp_path: Path
         assert actions.calls == []
         actions.error = "replica-1 leads: ask it"
         assert await query.error("POST", "pause") == (409, "replica-1 leads: ask it")
+
+
+async def test_unmark_names_nodes_with_taints_that_stay(tmp_path: Path) -> None:
+    fleet, actions = Fleet(12), RecordingActions()
+    for number in range(2, 12):
+        fleet.change(number, taints=(foreign("nodeguard.dev/suspect"),))
+    async with client(tmp_path, fleet, actions) as query:
+        _, response = await query("POST", "unmark", json={"by": "bob"})
+        text = msgspec.json.decode(response)["message"]
+        assert (
+            "taints under nodeguard.dev/ that nodeguard did not set stay on node-10, node-11, node-2" in text
+        )
+        assert text.endswith(" and 2 more")
+        _, response = await query("POST", "unmark", json={"by": "bob", "nodes": ["node-1", "node-3"]})
+        assert msgspec.json.decode(response)["message"].endswith("did not set stay on node-3")
 
 
 async def test_an_action_on_a_pending_or_resolved_incident_is_refused(tmp_path: Path) -> None:
