@@ -50,6 +50,8 @@ def refused_messages(refusal: RejectedReport, now: Instant) -> RefusedMessages:
         count=refusal.count,
         latest=rfc3339(now.wall_of(refusal.last)),
         age=round(max(0.0, now.mono - refusal.last), 1),
+        since=rfc3339(now.wall_of(refusal.first)),
+        since_age=round(max(0.0, now.mono - refusal.first), 1),
     )
 
 

@@ -334,10 +334,15 @@ def test_a_suspect_mark_keeps_only_gangs_away(storm: Fleet) -> None:
 def test_refused_messages_of_a_node_are_shown_first() -> None:
     fleet = Fleet(8)
     refusal = RejectedReport(
-        "node-0", "other-boot", "another boot of this node is reporting: wait 30 s", fleet.mono - 12.0, 3
+        "node-0",
+        "other-boot",
+        "another boot of this node is reporting: wait 30 s",
+        fleet.mono - 3600.0,
+        fleet.mono - 12.0,
+        3,
     )
     service = replace(LEADER, refused=(refusal,))
-    line = "  refused     3 messages of node-0 in the past minutes, latest 12 s ago: another boot of this node is reporting: wait 30 s"
+    line = "  refused     3 messages of node-0 since 1 h ago, latest 12 s ago: another boot of this node is reporting: wait 30 s"
     assert look(status_lines(fleet_status(fleet.planner, service, fleet.now)), 200).splitlines()[1] == line
     matches = describe_node(fleet.planner, service, "node-0", fleet.now)
     assert matches is not None

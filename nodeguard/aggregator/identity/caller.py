@@ -49,7 +49,7 @@ class RequestRefusedError(Exception):
 
     status: HTTP status: 401 and 403 last until the credential changes, 409 is for this message only.
     retry_after: seconds until the request may be repeated. reason: a label value for metrics. node: of the
-    message, empty before the sender is authenticated.
+    message, or of a credential with a verified signature; empty if neither is verified.
     """
 
     def __init__(self, status: int, message: str, retry_after: float = 0.0, reason: str = "") -> None:

@@ -38,7 +38,10 @@ class CertificateAuthenticator:
         if not identity.node_names:
             raise RequestRefusedError(401, _NAMELESS)
         if now >= identity.expires_at:
-            raise RequestRefusedError(401, f"the certificate {expired_problem(now, 'the aggregator')}")
+            problem = f"the certificate {expired_problem(now, 'the aggregator')}"
+            refused = RequestRefusedError(401, problem, reason="certificate-expired")
+            refused.node = identity.node_names[0]
+            raise refused
         return identity
 
 

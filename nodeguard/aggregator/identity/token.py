@@ -11,7 +11,7 @@ import jwt
 import msgspec
 from msgspec import Struct
 
-from nodeguard.aggregator.identity.caller import RequestRefusedError
+from nodeguard.aggregator.identity.caller import RequestRefusedError, is_node_name
 from nodeguard.aggregator.identity.signing_keys import SigningKeys
 
 # Seconds by which the clocks of the API server and of this machine may differ.
@@ -23,6 +23,11 @@ TOKEN_LIMIT = 8 * 1024
 _BEARER = re.compile(
     r"bearer +([A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+) *\Z", re.ASCII | re.IGNORECASE
 )
+_EXPIRED = (
+    "the token has expired: check that the kubelet renews it, and that the clocks of the node and of the "
+    "aggregator are right"
+)
+_NOT_YET_VALID = "the token is not valid yet: check the aggregator's clock"
 _MOUNT = "mount a projected service-account token for it, and set aggregator.token_file"
 
 
@@ -101,24 +106,23 @@ def verify_token(token: str, keys: SigningKeys, requirements: TokenRequirements,
         raise RequestRefusedError(
             401, f"the token is not for {requirements.audience}: set that as the projected token's audience"
         )
-    expires_at = _valid_until(claims, now)
     _check_account(claims.get("sub"), requirements)
-    return _claims(claims.get("kubernetes.io"), expires_at)
-
-
-def _valid_until(claims: dict[str, Any], now: float) -> float:
     until, begin = _seconds(claims.get("exp")), _seconds(claims.get("nbf", 0))
     if until is None or begin is None:
         raise RequestRefusedError(401, f"the token has no expiry time: {_MOUNT}")
+    verified = _claims(claims.get("kubernetes.io"), until)
     if now >= until + LEEWAY:
-        raise RequestRefusedError(
-            401,
-            "the token has expired: check that the kubelet renews it, and that the clocks of the node and of "
-            "the aggregator are right",
-        )
+        raise _out_of_time(verified, _EXPIRED, "token-expired")
     if now < begin - LEEWAY:
-        raise RequestRefusedError(401, "the token is not valid yet: check the aggregator's clock")
-    return until
+        raise _out_of_time(verified, _NOT_YET_VALID, "token-not-yet-valid")
+    return verified
+
+
+def _out_of_time(claims: TokenClaims, message: str, reason: str) -> RequestRefusedError:
+    """Return the error for a token that is not valid now. It names the node: the cluster has signed that."""
+    refused = RequestRefusedError(401, message, reason=reason)
+    refused.node = claims.node if claims.pod and is_node_name(claims.node) else ""
+    return refused
 
 
 def _seconds(value: object) -> float | None:

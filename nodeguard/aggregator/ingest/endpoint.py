@@ -62,7 +62,8 @@ class MessageEndpoint:
 
     requests: count by message kind and HTTP status. connection_errors: count by reason. received_bytes: of
     accepted messages. wall: returns seconds since 1970; clock: seconds of the event loop.
-    on_refused: is called with the name of an authenticated node and the error if its message is refused.
+    on_refused: is called with the name of a node and the error if its message is refused, or its credential,
+    which has a verified signature.
     on_handled: is called with the message kind and the seconds from the body to the reply.
     """
 

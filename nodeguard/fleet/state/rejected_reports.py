@@ -16,13 +16,14 @@ class RejectedReport(Struct, frozen=True):
     """The rejection of a node's messages.
 
     node: its name. reason: one of few values, for metrics. message: the answer to the agent, with the remedy.
-    last: when the latest of these messages came, in seconds of the receiver's monotonic clock; count: how
-    many came. The count starts again after SHOWN_FOR without one.
+    first, last: when the first and the latest of these messages came, in seconds of the receiver's monotonic
+    clock; count: how many came. They start again after SHOWN_FOR without one.
     """
 
     node: str
     reason: str
     message: str
+    first: float
     last: float
     count: int = 1
 
@@ -39,7 +40,7 @@ class RejectedReports:
         self.counts[reason] += 1
         before = self._latest.pop(node, None)
         if before is None or now - before.last > SHOWN_FOR:
-            self._latest[node] = RejectedReport(node, reason, message, now)
+            self._latest[node] = RejectedReport(node, reason, message, now, now)
         else:
             self._latest[node] = replace(
                 before, reason=reason, message=message, last=now, count=before.count + 1

@@ -212,10 +212,10 @@ class OmittedIncidents(Struct, frozen=True):
 
 
 class RefusedMessages(Struct, frozen=True):
-    """Agent messages of a node that the aggregator refused in the past ten minutes.
+    """Agent messages of a node that the aggregator refuses, the latest one in the past ten minutes.
 
     reason: the label value in the metrics. message: the latest answer to the agent, with the remedy. latest,
-    age: time of the latest refusal.
+    age: time of the latest refusal; since, since_age: of the first one. count: of messages since then.
     """
 
     node: str
@@ -224,6 +224,8 @@ class RefusedMessages(Struct, frozen=True):
     count: int
     latest: str
     age: float
+    since: str
+    since_age: float
 
 
 class FleetStatus(Struct, frozen=True):

@@ -66,8 +66,9 @@ def title_line(heading: str, style: str, text: str) -> StyledLine:
 
 def refused_line(messages: RefusedMessages) -> StyledLine:
     """Return the line about messages of a node that were refused."""
-    count = f"{count_noun(messages.count, 'message')} of {messages.node} in the past minutes"
-    text = f"{count}, latest {format_age(messages.age)}: {messages.message}"
+    count = f"{count_noun(messages.count, 'message')} of {messages.node}"
+    since = f" since {format_age(messages.since_age)}" if messages.count > 1 else ""
+    text = f"{count}{since}, latest {format_age(messages.age)}: {messages.message}"
     return item_line("refused", text, name_style="fatal")
 
 

@@ -88,6 +88,16 @@ def token_of_another_cluster() -> str:
     return other.token()
 
 
+def forged(token: str) -> str:
+    return token[:-8] + "AAAAAAAA"
+
+
+# Nodes that are shown as refused, with the reason.
+REFUSED_NODES = {
+    "has expired": [("node-a", "token-expired")],
+    "is not valid yet": [("node-a", "token-not-yet-valid")],
+}
+
 # A part of the error by the token that causes it.
 INVALID_TOKENS: dict[str, Callable[[Issuer], str]] = {
     "has expired": lambda issuer: issuer.token(exp=int(issuer.now) - 31),
@@ -98,7 +108,7 @@ INVALID_TOKENS: dict[str, Callable[[Issuer], str]] = {
     "of another service account": lambda issuer: issuer.token(sub="system:serviceaccount:default:default"),
     "bound to no pod": lambda issuer: issuer.token(kubernetes_io={"namespace": "nodeguard"}),
     "key is not one of this cluster's": lambda _: token_of_another_cluster(),
-    "signature is invalid for this cluster": lambda issuer: issuer.token()[:-8] + "AAAAAAAA",
+    "signature is invalid for this cluster": lambda issuer: forged(issuer.token(exp=int(issuer.now) - 31)),
     "is not a service account token": lambda _: "garbage",
     "this is not a service account": lambda _: "a.b.c",
 }
@@ -123,6 +133,8 @@ def test_a_refused_client_gets_the_reason_and_no_log_has_its_token(
             read_reply(response, decode_message(heartbeat()))
         transport.close()
         assert served.received == []
+        # Only a verified signature names a node.
+        assert served.refused == REFUSED_NODES.get(problem, [])
         assert len(log.text()) == 1
     out = capfd.readouterr()
     for text in (response.body.decode(), str(caught.value), caplog.text, out.out, out.err, *log.text()):
