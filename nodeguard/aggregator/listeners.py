@@ -22,8 +22,9 @@ from nodeguard.aggregator.options import AggregatorOptions
 from nodeguard.aggregator.pages.handler import PagesContext, StatusPages, serve_pages
 from nodeguard.aggregator.policy.reload import PolicyReloader
 from nodeguard.aggregator.service import AggregatorService
+from nodeguard.aggregator.write_obstacle import ReplicaState, is_ready, write_obstacle
 from nodeguard.fleet_api.service_state import ServiceState
-from nodeguard.judge.formatting import general_remedy
+from nodeguard.judge.formatting import format_duration, general_remedy
 from nodeguard.model.catalogue import Catalogue
 from nodeguard.model.incident import OperatorDecision
 
@@ -58,8 +59,8 @@ async def serve_monitoring(
         return Page(503, f"no turn of the plan loop for {stuck:.0f} s\n")
 
     def ready(_accept: str) -> Page:
-        missing = service.backend.missing_inputs()
-        return Page(503, f"not read yet: {missing}\n") if missing else Page(200, "ready\n")
+        now = current_instant()
+        return readiness_page(service.replica_state(now), now.mono)
 
     metrics = AggregatorMetrics(service, ingest, policy, current_instant, notifications, certificate)
     pages = {"/metrics": metrics.page, "/healthz": alive, "/readyz": ready}
@@ -68,6 +69,17 @@ async def serve_monitoring(
     except OSError as error:
         host, port = options.metrics
         raise StartError(f"--metrics {host}:{port}: cannot listen: {_reason(error)}: name another") from None
+
+
+def readiness_page(replica: ReplicaState, now: float) -> Page:
+    """Return the page at /readyz: its first line has the reason why nothing is written, and since when."""
+    obstacle = write_obstacle(replica, now)
+    if obstacle is None:
+        return Page(200, "ready\n")
+    ready = is_ready(replica, now)
+    state = "ready, on standby" if obstacle.kind == "standby" else "ready" if ready else "not ready"
+    seconds = format_duration(max(0.0, now - obstacle.since))
+    return Page(200 if ready else 503, f"{state} for {seconds}: {obstacle.reason}\n")
 
 
 def service_state(
@@ -83,7 +95,8 @@ def service_state(
         return ServiceState(
             leader=service.backend.leader,
             is_leader=service.is_leader,
-            inactive_reason=service.inactive_reason(now),
+            obstacle=service.obstacle(now),
+            deaf_since=service.candidacy.deaf_since,
             started=service.started_at,
             plan_age=now.mono - service.planned_at if service.plans else None,
             policy_file=str(policy.file) if policy is not None else "",

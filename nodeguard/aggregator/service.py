@@ -13,11 +13,12 @@ from nodeguard.aggregator.backends.backend import Backend
 from nodeguard.aggregator.clock import current_instant
 from nodeguard.aggregator.fleet_inputs import FleetInputs
 from nodeguard.aggregator.history.history import History
+from nodeguard.aggregator.leadership import Candidacy, has_enough_reports, next_candidacy
 from nodeguard.aggregator.report_handler import ReportHandler
+from nodeguard.aggregator.write_obstacle import ReplicaState, may_apply, write_obstacle
 from nodeguard.fleet.plan import Plan
 from nodeguard.fleet.planner import Planner
-from nodeguard.fleet.state.liveness import MAX_START_WAIT, MIN_REPORTING_SHARE, may_act
-from nodeguard.judge.formatting import format_duration
+from nodeguard.fleet_api.service_state import Obstacle
 from nodeguard.local.open_files import ConnectionCapacity
 from nodeguard.model.instant import Instant
 
@@ -53,10 +54,11 @@ class AggregatorService:
     """Plans when there is something to plan for, and once a second.
 
     reload: reloads the policy file if it has changed. plan_seconds: duration of the last plan; planned_at,
-    turned_at: time of the last plan and of the last turn. is_leader: whether this aggregator holds the lease;
-    is_active: whether it applies its plans. capacity: of agent connections, None for no limit;
-    capacity_problem: why not all agents can connect, empty if they can. errors: failed plans and listeners:
-    the loop goes on. plan_listeners: receive each plan and its time. history: records the fleet, if set.
+    turned_at: time of the last plan and of the last turn. candidacy: state of the leadership rules;
+    is_leader: whether this aggregator holds the lease; is_active: whether it applies its plans. capacity: of
+    agent connections, None for no limit; capacity_problem: why not all agents can connect, empty if they can.
+    errors: failed plans and listeners: the loop goes on. plan_listeners: receive each plan and its time.
+    history: records the fleet, if set.
     """
 
     def __init__(
@@ -77,6 +79,8 @@ class AggregatorService:
         self.plan_seconds = 0.0
         self.plans = self.errors = 0
         self.is_leader = self.is_active = False
+        self.candidacy = Candidacy()
+        self._leader, self._leader_since = "", self.started_at
         self.capacity: ConnectionCapacity | None = None
         self.capacity_problem = ""
         self.handler = handler
@@ -117,8 +121,7 @@ class AggregatorService:
         if now.mono - self._forgot >= _FORGET:
             self._forgot = now.mono
             self.handler.forget(now.mono)
-        self.is_leader = await self.backend.renew_leadership(now.mono)
-        self.is_active = self.is_leader and not self.inactive_reason(now)
+        await self._renew_leadership(now)
         # A leader with too few reports does not plan: its incidents would cover only a part of the fleet.
         if self.backend.missing_inputs() or (self.is_leader and not self.is_active):
             return
@@ -175,17 +178,37 @@ class AggregatorService:
         if self.capacity_problem and not before:
             logger.error("not all agents can connect", extra={"reason": self.capacity_problem})
 
-    def inactive_reason(self, now: Instant) -> str:
-        """Return why this aggregator, as leader, does not apply plans; empty if it does."""
-        missing = self.backend.missing_inputs()
-        if missing:
-            return f"not read yet: {missing}"
-        silence = self.planner.state.stale_agents(now)
-        if may_act(silence, self.started_at, now.mono):
-            return ""
-        return (
-            f"{silence.reported} of {silence.expected} agents have reported: becomes active at "
-            f"{MIN_REPORTING_SHARE:.0%}, or {format_duration(MAX_START_WAIT)} after its start"
+    async def _renew_leadership(self, now: Instant) -> None:
+        """Take, renew or release the lease, as the leadership rules decide."""
+        self.candidacy = next_candidacy(
+            self.candidacy,
+            has_inputs=not self.backend.missing_inputs(),
+            has_reports=has_enough_reports(self.planner.state.stale_agents(now)),
+            is_leader=self.is_leader,
+            vacant_since=self.backend.vacant_since(),
+            now=now.mono,
+        )
+        self.is_leader = await self.backend.renew_leadership(now.mono, self.candidacy)
+        if self.backend.leader != self._leader:
+            self._leader, self._leader_since = self.backend.leader, now.mono
+        self.is_active = may_apply(self.replica_state(now), now.mono)
+
+    def obstacle(self, now: Instant) -> Obstacle | None:
+        """Return what keeps this aggregator from writing; None if nothing does."""
+        return write_obstacle(self.replica_state(now), now.mono)
+
+    def replica_state(self, now: Instant) -> ReplicaState:
+        """Return the state of this replica."""
+        return ReplicaState(
+            started_at=self.started_at,
+            agents=self.planner.state.stale_agents(now),
+            candidacy=self.candidacy,
+            leader=self._leader,
+            leader_since=self._leader_since,
+            is_leader=self.is_leader,
+            missing=self.backend.missing_inputs(),
+            lease_problem=self.backend.lease_problem(now.mono),
+            write_problem=self.backend.write_problem(),
         )
 
 

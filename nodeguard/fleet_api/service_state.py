@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Literal
 
 from msgspec import Struct
 
@@ -13,11 +14,35 @@ from nodeguard.model.instant import Instant
 STANDALONE = "standalone"
 
 
+ObstacleKind = Literal[
+    "not-read",
+    "api-unreachable",
+    "api-refuses",
+    "writes-refused",
+    "standby",
+    "no-leader",
+    "few-reports",
+    "few-agents",
+]
+
+
+class Obstacle(Struct, frozen=True):
+    """What keeps a replica from writing. since: seconds of the monotonic clock.
+
+    kind: `few-agents` keeps it from marking most nodes, each other one from writing anything.
+    """
+
+    kind: ObstacleKind
+    reason: str
+    since: float
+
+
 class ServiceState(Struct, frozen=True):
     """The state of the aggregator's service at one time.
 
     leader: holder of the lease, STANDALONE without a lease, empty for none. is_leader: whether this replica
-    holds it. inactive_reason: why a leader writes nothing yet; empty where it writes. started: seconds of a
+    holds it. obstacle: what keeps this replica from writing, None if nothing does. deaf_since: since when it
+    has received too few reports to lead, None while it has enough. started, deaf_since: seconds of the
     monotonic clock. plan_age: seconds since the latest plan, None before the first. policy_file,
     policy_error: path of the policy, and why a newer one is rejected; each empty for none. version: of
     nodeguard. decisions: of operators, by incident name. refused: of the past minutes, latest first.
@@ -29,7 +54,8 @@ class ServiceState(Struct, frozen=True):
     leader: str
     is_leader: bool
     started: float
-    inactive_reason: str = ""
+    obstacle: Obstacle | None = None
+    deaf_since: float | None = None
     plan_age: float | None = None
     policy_file: str = ""
     policy_error: str = ""

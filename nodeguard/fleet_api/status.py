@@ -26,6 +26,7 @@ from nodeguard.fleet_api.schema.status import (
     MarkCount,
     MarkedCounts,
     NodeCounts,
+    ObstacleView,
     OmittedIncidents,
     PolicyView,
     ReasonCount,
@@ -38,8 +39,6 @@ from nodeguard.model.instant import Instant, rfc3339
 from nodeguard.model.mark import Mark
 from nodeguard.model.node import Device
 from nodeguard.model.policy import Mode, Policy
-
-NO_LEADER = "no aggregator is the leader"
 
 _WORST = 5
 _BUDGETS = 6
@@ -55,12 +54,14 @@ def fleet_status(planner: Planner, service: ServiceState, now: Instant) -> Fleet
     states = Counter(incident.state for incident in all_incidents(planner) if not incident.injected)
     budgets, offenders = _budgets(planner), repeat_offenders(planner, now)
     injected = _injected_faults(planner)
+    frozen_age = _frozen_age(stale_agents, service, now)
     by_node = [_real(decisions) for decisions in planner.decisions.values()]
     decisions = [decision for node_decisions in by_node for decision in node_decisions]
     pending = [decision.until for decision in decisions if decision.state == IncidentState.PENDING]
     return FleetStatus(
         version=VERSION,
         at=rfc3339(now.wall),
+        obstacle=_obstacle(service, now),
         replica=_replica(service, now),
         policy=_policy(planner.policy, service),
         agents=_agents(planner, stale_agents),
@@ -93,6 +94,8 @@ def fleet_status(planner: Planner, service: ServiceState, now: Instant) -> Fleet
         injected_faults=injected[:_WORST],
         injected_faults_omitted=max(0, len(injected) - _WORST),
         injected_faults_accepted=sum(not fault.refusal for fault in injected),
+        frozen_since=rfc3339(now.wall - frozen_age) if stale_agents.frozen else "",
+        frozen_age=frozen_age,
     )
 
 
@@ -151,14 +154,38 @@ def _dry_run(decisions: Iterable[MarkDecision]) -> DryRunView:
     )
 
 
+def _obstacle(service: ServiceState, now: Instant) -> ObstacleView | None:
+    obstacle = service.obstacle
+    if obstacle is None:
+        return None
+    if obstacle.kind == "few-agents":
+        effect = "few nodes can be marked"
+    elif service.leader and not service.is_leader:
+        effect = "this replica writes nothing"
+    else:
+        effect = "nothing is written"
+    seconds = max(0.0, now.mono - obstacle.since)
+    return ObstacleView(
+        obstacle.kind, effect, obstacle.reason, rfc3339(now.wall - seconds), round(seconds, 1)
+    )
+
+
+def _frozen_age(agents: StaleAgents, service: ServiceState, now: Instant) -> float:
+    """Return for how many seconds new marks have been frozen; 0 if they are not."""
+    if not agents.frozen or service.deaf_since is None:
+        return 0.0
+    return round(max(0.0, now.mono - service.deaf_since), 1)
+
+
 def _replica(service: ServiceState, now: Instant) -> ReplicaView:
     up = max(0.0, now.mono - service.started)
-    standby = f"{service.leader} is the leader" if service.leader else NO_LEADER
+    obstacle = service.obstacle
+    reason = obstacle.reason if obstacle is not None and obstacle.kind != "few-agents" else ""
     return ReplicaView(
         leader=service.leader,
         is_leader=service.is_leader,
-        is_active=service.is_leader and not service.inactive_reason,
-        inactive_reason=service.inactive_reason if service.is_leader else standby,
+        is_active=service.is_leader and not reason,
+        inactive_reason=reason,
         since=rfc3339(now.wall - up),
         age=round(up, 1),
         plan_age=None if service.plan_age is None else round(service.plan_age, 1),

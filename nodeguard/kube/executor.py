@@ -33,13 +33,14 @@ class WriteResult(StrEnum):
 
 class WriteOutcome(Struct, frozen=True):
     """The result of writing a Node's marks. reason: why they are not written. node: as the response
-    to the write has it; None if unknown.
+    to the write has it; None if unknown. status: HTTP status of a failed request, 0 for no response.
     """
 
     desired: DesiredNode
     result: WriteResult
     reason: str = ""
     node: Node | None = None
+    status: int = 0
 
 
 class Executor:
@@ -134,7 +135,7 @@ class Executor:
             error = second
         if error.status == 409:
             raise ConflictError from None
-        self._on_outcome(WriteOutcome(desired, WriteResult.FAILED, error.message))
+        self._on_outcome(WriteOutcome(desired, WriteResult.FAILED, error.message, status=error.status))
         raise error
 
     def _latest(self, desired: DesiredNode) -> Node | None:

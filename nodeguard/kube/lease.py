@@ -1,20 +1,23 @@
 """Leader election by a Lease: it decides which of several aggregators writes.
 
-The plan loop renews it, so an aggregator with a planner that hangs loses it. A holder stops before another
-may begin, by monotonic clocks: the holder counts from before its renewal request, the others count from after
-they saw that renewal.
+The plan loop starts each renewal, so an aggregator with a planner that hangs loses it. A holder stops before
+another may begin, by monotonic clocks: the holder counts from before its renewal request, the others count
+from after the response in which they saw that renewal.
 """
 
 from __future__ import annotations
 
 import logging
 import secrets
+import time
+from collections.abc import Callable
 from datetime import UTC, datetime
+from typing import Protocol
 
 import msgspec
 from msgspec import Struct, field
 
-from nodeguard.kube.client import MERGE_PATCH, ApiClient
+from nodeguard.kube.client import MERGE_PATCH
 from nodeguard.kube.errors import ApiError, single_line
 
 logger = logging.getLogger(__name__)
@@ -26,10 +29,16 @@ LEASE_SECONDS = 15
 # within the rest of LEASE_SECONDS.
 HOLD_SECONDS = 10.0
 
-# Seconds between renewals, between reads of a lease that another holds, and for each request.
+# Seconds between renewals, between reads of a lease that another holds, and from the start of an attempt to
+# that of the next one if no response comes: the connection may be dead.
 _RENEW_SECONDS = 3.0
 _READ_SECONDS = 1.0
-_TIMEOUT = 2.0
+_ATTEMPT_SECONDS = 4.0
+
+# Seconds for each request: a later response extends no hold. A slow API server costs no lease: client-go's
+# controllers retry for 10 s too. And for each request at the end of the process, which has no time to wait.
+_TIMEOUT = HOLD_SECONDS
+_RELEASE_TIMEOUT = 2.0
 
 # Attempts to take the lease from a holder, which renews it every few seconds.
 _SEIZE_TRIES = 5
@@ -63,25 +72,59 @@ class LeaseRecord(Struct):
 _DECODER = msgspec.json.Decoder(LeaseRecord)
 
 
+class LeaseProblem(Struct, frozen=True):
+    """The requests about the lease that fail. since: start of the first of them, in seconds of a monotonic
+    clock. error: of the latest.
+    """
+
+    since: float
+    error: ApiError
+
+
+class LeaseApi(Protocol):
+    """The part of ApiClient that a candidate uses."""
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: object = None,
+        content_type: str = "application/json",
+        timeout: float = 5.0,
+    ) -> bytes:
+        """Send a request and return the body of the response. Raises ApiError."""
+
+
 class Lease:
     """One candidate for a lease.
 
     name: of this process, for operators; `identity` is unique to it. Times are seconds of a monotonic clock.
-    epoch: of the lease when this candidate last won it. renewals: how often it took or renewed the lease.
+    problem: None while the API server answers. vacant_since: since when this candidate has seen no holder;
+    None while there is one. epoch: of the lease when this candidate last won it. renewals: how often it took
+    or renewed the lease.
     """
 
     def __init__(
-        self, api: ApiClient, namespace: str, lease: str, name: str, duration: int = LEASE_SECONDS
+        self,
+        api: LeaseApi,
+        namespace: str,
+        lease: str,
+        name: str,
+        duration: int = LEASE_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """duration: seconds without a renewal after which another candidate may take the lease; at most
-        MAX_DURATION.
+        MAX_DURATION. clock: returns seconds, for the durations of requests.
         """
         self._api = api
         self._duration = duration
+        self._clock = clock
         self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
         self._lease = lease
         self.identity = f"{name}_{secrets.token_hex(4)}"
-        self._is_failing = False
+        self.problem: LeaseProblem | None = None
+        self.vacant_since: float | None = None
         self._record: LeaseRecord | None = None  # None: read it before the next write
         self._holder = ""  # identity of the holder when the lease was last read
         self._last_version = ("", 0.0)  # the lease's version, and when it was first seen
@@ -116,21 +159,33 @@ class Lease:
             if epoch > self.epoch:
                 self._due = _NEVER
 
-    async def renew(self, now: float) -> bool:
+    def is_due(self, now: float) -> bool:
+        """Return whether `renew` sends a request now."""
+        return now >= self._due
+
+    async def renew(self, now: float, *, wanted: bool = True) -> bool:
         """Take or renew the lease if that is due, and return whether it is held.
 
-        Call it after each plan with the time before that plan. It may take 4 s if the API does not respond.
+        now: before the plan. wanted: False releases the lease, and only reads who holds it. It may take 20 s
+        if the API server does not respond. Another call meanwhile is a second attempt: each changes only the
+        version of the lease that it has read.
         """
-        if now >= self._due:
+        if not wanted and self._held_until != _NEVER:
+            self._lost("this aggregator releases it")
+            self._due = now
+        if self.is_due(now):
+            request = _Request(now, self._clock)
+            self._due = now + _ATTEMPT_SECONDS
             try:
-                await self._step(now)
+                await self._step(request, wanted=wanted)
                 self._recovered()
             except ApiError as error:
-                self._record = None
                 self._due = now + _READ_SECONDS
                 # On a conflict another candidate was first: the next step reads its lease.
-                if error.status != 409:
-                    self._failed(error)
+                if error.status == 409:
+                    self._recovered()
+                else:
+                    self._failed(error, now)
         return self.is_held(now)
 
     async def seize(self) -> bool:
@@ -155,17 +210,15 @@ class Lease:
         """
         is_holder, self._held_until = self._holder == self.identity, _NEVER
         try:
-            record = (self._record or await self._read()) if is_holder else None
+            record = (self._record or await self._read(_RELEASE_TIMEOUT)) if is_holder else None
             if record is not None and record.spec.holder == self.identity:
-                await self._write(record, "", record.spec.transitions)
+                await self._write(record, "", record.spec.transitions, timeout=_RELEASE_TIMEOUT)
         except ApiError as error:
-            self._failed(error)
+            self._failed(error, self._clock())
         self._record = None
 
     async def _overwrite(self) -> bool:
-        record = await self._read()
-        # If the write ends without a response, `release` reads whether it has taken the lease.
-        self._record, self._holder = None, self.identity
+        record, self._record = await self._read(), None
         if record is None:
             self._record = await self._create()
             return False
@@ -174,35 +227,60 @@ class Lease:
         self._record = await self._write(record, self.identity, epoch, is_new=True)
         return before not in {"", self.identity}
 
-    async def _step(self, now: float) -> None:
-        record = self._record or await self._read()
+    async def _step(self, request: _Request, *, wanted: bool) -> None:
+        # A second attempt meanwhile reads the lease: this one may change it.
+        record, self._record = self._record, None
+        record = record or await self._read()
+        started_at = request.now
         if record is None:
-            self._won(await self._create(), now)
+            self._lost("it was deleted")
+            self._vacant(started_at)
+            if wanted:
+                self._won(await self._create(), started_at)
             return
         spec = record.spec
-        if spec.holder != self.identity and not self._is_free(record, now):
-            self._due = now + _READ_SECONDS
-            return
-        # Each holder has its own epoch. It takes a new one, too, if an object carries a higher one.
-        is_new = spec.holder != self.identity or spec.transitions < self._min_epoch
-        epoch = max(spec.transitions, self._min_epoch) + 1 if is_new else spec.transitions
-        self._won(await self._write(record, self.identity, epoch, is_new=is_new), now)
+        is_own = spec.holder == self.identity
+        if is_own and not wanted:
+            await self._write(record, "", spec.transitions)
+            self._vacant(request.now)
+        elif (is_own or self._is_free(record, started_at)) and wanted:
+            # Each holder has its own epoch. It takes a new one, too, if an object carries a higher one.
+            is_new = not is_own or spec.transitions < self._min_epoch
+            epoch = max(spec.transitions, self._min_epoch) + 1 if is_new else spec.transitions
+            self._won(await self._write(record, self.identity, epoch, is_new=is_new), started_at)
+        else:
+            self._due = started_at + _READ_SECONDS
 
     def _is_free(self, record: LeaseRecord, now: float) -> bool:
+        """Return whether the lease of another holder, or of none, may be taken. now: after its read."""
         spec, version = record.spec, record.metadata.version
         self._lost(f"{single_line(spec.holder)} holds it" if spec.holder else "it has no holder")
         if version != self._last_version[0]:
             self._last_version = (version, now)
         duration = min(max(spec.duration, 1), MAX_DURATION)
-        self._other_until = self._last_version[1] + duration + _TIMEOUT
-        return not spec.holder or now >= self._other_until
+        self._other_until = self._last_version[1] + duration
+        is_free = not spec.holder or now >= self._other_until
+        if is_free:
+            self._vacant(now)
+        else:
+            self.vacant_since = None
+        return is_free
 
-    def _won(self, record: LeaseRecord, now: float) -> None:
+    def _vacant(self, now: float) -> None:
+        """Record that the lease has no holder, and read it again soon."""
+        if self.vacant_since is None:
+            self.vacant_since = now
+        self._due = now + _READ_SECONDS
+
+    def _won(self, record: LeaseRecord, started_at: float) -> None:
+        """Record that the lease is held. started_at: of the request that took or renewed it."""
         if self._held_until == _NEVER or self.epoch != record.spec.transitions:
             logger.info("became leader", extra={"epoch": record.spec.transitions})
-        self._record, self.epoch = record, record.spec.transitions
+        self._record, self.epoch, self.vacant_since = record, record.spec.transitions, None
         self.renewals += 1
-        self._held_until, self._due = now + HOLD_SECONDS, now + _RENEW_SECONDS
+        # The response to an earlier attempt may come after that to a later one.
+        self._held_until = max(self._held_until, started_at + HOLD_SECONDS)
+        self._due = self._held_until - HOLD_SECONDS + _RENEW_SECONDS
 
     def _lost(self, reason: str) -> None:
         self._record = None
@@ -210,18 +288,18 @@ class Lease:
             self._held_until = _NEVER
             logger.info("lost leadership", extra={"epoch": self.epoch, "reason": reason})
 
-    def _failed(self, error: ApiError) -> None:
-        self._is_failing = True
+    def _failed(self, error: ApiError, since: float) -> None:
+        self.problem = LeaseProblem(self.problem.since if self.problem is not None else since, error)
         logger.warning("cannot read or renew the Lease", extra={"error": error.message})
 
     def _recovered(self) -> None:
-        if self._is_failing:
-            self._is_failing = False
+        if self.problem is not None:
+            self.problem = None
             logger.info("the Lease can be renewed again")
 
-    async def _read(self) -> LeaseRecord | None:
+    async def _read(self, timeout: float = _TIMEOUT) -> LeaseRecord | None:
         try:
-            record = _decode(await self._api.request("GET", self._path, timeout=_TIMEOUT))
+            record = _decode(await self._api.request("GET", self._path, timeout=timeout))
         except ApiError as error:
             if error.status == 404:
                 self._holder = ""
@@ -240,18 +318,26 @@ class Lease:
             "metadata": {"name": self._lease},
             "spec": _spec(self.identity, self._min_epoch + 1, self._duration, is_new=True),
         }
+        self._holder = self.identity  # also if no response comes: `release` reads it
         response = await self._api.request("POST", self._collection, body=body, timeout=_TIMEOUT)
         return self._decode_written(response)
 
     async def _write(
-        self, record: LeaseRecord, holder: str, epoch: int, *, is_new: bool = False
+        self,
+        record: LeaseRecord,
+        holder: str,
+        epoch: int,
+        *,
+        is_new: bool = False,
+        timeout: float = _TIMEOUT,
     ) -> LeaseRecord:
         body = {
             "metadata": {"resourceVersion": record.metadata.version},
             "spec": _spec(holder, epoch, self._duration, is_new=is_new),
         }
+        self._holder = self.identity  # also if no response comes: `release` reads it
         response = await self._api.request(
-            "PATCH", self._path, body=body, content_type=MERGE_PATCH, timeout=_TIMEOUT
+            "PATCH", self._path, body=body, content_type=MERGE_PATCH, timeout=timeout
         )
         return self._decode_written(response)
 
@@ -263,6 +349,17 @@ class Lease:
     @property
     def _path(self) -> str:
         return f"{self._collection}/{self._lease}"
+
+
+class _Request:
+    """Requests that began at a time. now: that time, and the seconds since then."""
+
+    def __init__(self, began: float, clock: Callable[[], float]) -> None:
+        self._began, self._clock, self._read_at = began, clock, clock()
+
+    @property
+    def now(self) -> float:
+        return self._began + self._clock() - self._read_at
 
 
 def _spec(holder: str, epoch: int, duration: int, *, is_new: bool) -> dict[str, str | int]:

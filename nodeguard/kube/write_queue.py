@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 # Seconds before a retry: of the first one, at most, and at most where the server fails all writes.
 _FIRST_DELAY = 0.25
-_MAX_DELAY = 60.0
+MAX_DELAY = 60.0
 _MAX_SERVER_DELAY = 5.0
 
 # A write with so many conflicts in a row is retried with a delay, as one that failed.
@@ -152,7 +152,7 @@ class WriteQueue:
         except ConflictError:
             now = self._clock()
             conflicts = pending.tries - _MAX_CONFLICTS
-            wait = 0.0 if conflicts < 0 else _delay(conflicts, _MAX_DELAY)
+            wait = 0.0 if conflicts < 0 else _delay(conflicts, MAX_DELAY)
             self._writes.retry(key, now + wait, now)
         except NotPermittedError:
             now = self._clock()
@@ -175,14 +175,14 @@ class WriteQueue:
         is_server_error = affects_all_requests(error)
         if is_server_error:
             delay = _delay(self._server_failures, _MAX_SERVER_DELAY)
-            wait = max(delay, min(error.retry_after or 0.0, _MAX_DELAY))
+            wait = max(delay, min(error.retry_after or 0.0, MAX_DELAY))
             # Writes that were in flight together fail together, which is one failure.
             if now >= self._server_retry_at:
                 self._server_failures += 1
                 self._in_flight_limit = max(1, self._in_flight_limit // 2)
             self._server_retry_at = max(self._server_retry_at, now + wait)
         # A single write that never gets a response must not block all others for ever.
-        own_wait = 0.0 if is_server_error and error.reason != "Timeout" else _delay(pending.tries, _MAX_DELAY)
+        own_wait = 0.0 if is_server_error and error.reason != "Timeout" else _delay(pending.tries, MAX_DELAY)
         self._writes.retry(key, now + own_wait, now)
         if key not in self._writes:
             self._finished(key)

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from nodeguard.aggregator.backends.standalone import StandaloneBackend
 from nodeguard.aggregator.fleet_inputs import FleetInputs
 from nodeguard.aggregator.identity.caller import Caller
+from nodeguard.aggregator.leadership import Candidacy
 from nodeguard.aggregator.outbox import InstructionOutbox
 from nodeguard.aggregator.report_handler import ReportHandler
 from nodeguard.aggregator.service import AggregatorService, pause_after, withdraw_writes
@@ -36,7 +37,7 @@ class RecordingBackend(StandaloneBackend):
     def missing_inputs(self) -> str:
         return self.missing
 
-    async def renew_leadership(self, _now: float) -> bool:
+    async def renew_leadership(self, _now: float, _candidacy: Candidacy) -> bool:
         return self.is_leader
 
     def apply_plan(self, plan: Plan, now: Instant) -> None:
@@ -78,6 +79,12 @@ def scene() -> Scene:
     return Scene()
 
 
+def reason(scene: Scene) -> str:
+    """Return why the service writes nothing; empty if it writes."""
+    obstacle = scene.service.obstacle(scene.now)
+    return obstacle.reason if obstacle is not None else ""
+
+
 async def test_a_leader_is_inactive_until_most_agents_have_reported(scene: Scene) -> None:
     for number in range(10):
         scene.backend.node_reported(Caller(f"n{number}", f"n{number}"), report())
@@ -85,7 +92,7 @@ async def test_a_leader_is_inactive_until_most_agents_have_reported(scene: Scene
     scene.handler(Caller("n1", "n1"), report(fatal=True))
     await scene.turn(1.0)
     assert (scene.service.is_active, scene.backend.plans) == (False, [])
-    assert scene.service.inactive_reason(scene.now).startswith("1 of 10 agents have reported")
+    assert reason(scene).startswith("1 of 10 agents have reported")
     for number in range(9):
         scene.handler(Caller(f"n{number}", f"n{number}"), report(2, fatal=number == 1))
     await scene.turn(1.0)
@@ -120,7 +127,7 @@ async def test_without_all_inputs_there_is_no_plan(scene: Scene) -> None:
     scene.handler(CALLER, report(fatal=True))
     await scene.turn(100.0)
     assert scene.service.plans == 0
-    assert scene.service.inactive_reason(scene.now) == "not read yet: Nodes"
+    assert reason(scene) == "not read yet: Nodes"
 
 
 async def test_a_report_is_planned_for_at_once_and_the_policy_reloaded_each_second(scene: Scene) -> None:

@@ -9,6 +9,7 @@ from nodeguard.cli.render.resources import INCIDENT_TABLE, resource_lines
 from nodeguard.fleet.state.rejected_reports import RejectedReport
 from nodeguard.fleet_api.incident import describe_incident, list_incidents
 from nodeguard.fleet_api.node import describe_node
+from nodeguard.fleet_api.service_state import Obstacle, ServiceState
 from nodeguard.fleet_api.status import fleet_status
 from nodeguard.fleet_api.text.incident import incident_lines
 from nodeguard.fleet_api.text.node import node_lines
@@ -118,6 +119,31 @@ def test_a_fleet_without_reports() -> None:
     assert text.startswith("UNKNOWN  no agent has reported yet.\n")
 
 
+def first_line(service: ServiceState, fleet: Fleet) -> str:
+    return look(status_lines(fleet_status(fleet.planner, service, fleet.now)), 400).partition("\n")[0]
+
+
+def test_the_first_line_has_the_reason_why_nothing_is_written() -> None:
+    fleet = Fleet(4)
+    fleet.after(60.0)
+    lost = replace(LEADER, leader="", is_leader=False)
+    unanswered = Obstacle("api-unreachable", "the API server has not answered", fleet.mono - 43.0)
+    assert first_line(replace(lost, obstacle=unanswered), fleet) == (
+        "BLOCKED  nothing is written, for 43 s: the API server has not answered."
+    )
+    standby = Obstacle("standby", f"{LEADER.leader} is the leader", fleet.mono - 600.0)
+    assert first_line(replace(LEADER, is_leader=False, obstacle=standby), fleet) == (
+        f"OK  4 nodes: all checks passed. Standby for 10 min: {LEADER.leader} is the leader."
+    )
+    fleet.reports.clear()
+    fleet.after(60.0)
+    assert first_line(replace(LEADER, deaf_since=fleet.mono - 15.0), fleet) == (
+        "FROZEN  no new mark is set, for 15 s: 4 of 4 agents are stale and no domain explains 4 of them: see "
+        "whether they can reach this aggregator."
+    )
+    assert not first_line(replace(LEADER, is_leader=False, obstacle=standby), fleet).startswith("FROZEN")
+
+
 def test_obstacles_come_first() -> None:
     fleet = Fleet(4, replace(AT_ONCE, mode=Mode.OBSERVE))
     fleet.report(1, finding())
@@ -125,16 +151,18 @@ def test_obstacles_come_first() -> None:
     fleet.after(60.0)
     fleet.carry_out()
     fleet.planner.paused = "paused by alice: a bad driver"
-    service = replace(LEADER, inactive_reason="not known yet: Nodes", started=fleet.mono - 12.0, plan_age=None, policy_file="",
+    unread = Obstacle("not-read", "not read yet: Nodes", fleet.mono - 12.0)
+    service = replace(LEADER, obstacle=unread, deaf_since=fleet.mono - 15.0, started=fleet.mono - 12.0, plan_age=None, policy_file="",
         policy_error="policy.yaml, line 3: modes[0].check: must be text: write a check's name")  # fmt: skip
     assert look(status_lines(fleet_status(fleet.planner, service, fleet.now))) == page("""
+    BLOCKED  nothing is written, for 12 s: not read yet: Nodes.
     FATAL  4 nodes: 1 fatal, 1 unknown.
     OBSERVE MODE - no new mark is set. 1 node would be quarantined: 1 withheld (too
     many agents are stale: see nodeguard status).
       paused      no new mark is set: paused by alice: a bad driver
-      frozen      no new mark is set: 1 of 4 agents are stale and no domain explains
-                  1 of them: see whether they can reach this aggregator
-      waiting     nothing is written: not known yet: Nodes
+      frozen      no new mark is set, for 15 s: 1 of 4 agents are stale and no
+                  domain explains 1 of them: see whether they can reach this
+                  aggregator
       policy      the new file is rejected: policy.yaml, line 3: modes[0].check:
                   must be text: write a check's name
       agents      3 of 4 reporting, 1 stale

@@ -133,7 +133,7 @@ class _Connection(asyncio.Protocol):
             while True:
                 with suppress(OSError, TimeoutError):
                     await self._connect()
-                    while True:
+                    while not self.is_cut:
                         await self._wait_for_change()
                         await self._send(full=self.delivered_revision != self._agent.revision)
                 self._drop()
@@ -167,8 +167,15 @@ class _Connection(asyncio.Protocol):
             self._answer.set_exception(ConnectionResetError())
         self._transport = None
 
+    @property
+    def is_cut(self) -> bool:
+        """Whether its aggregator cannot be reached."""
+        return self._address in self._swarm.cut_addresses
+
     async def _connect(self) -> None:
         swarm = self._swarm
+        if self.is_cut:
+            raise ConnectionRefusedError
         async with swarm.handshakes, asyncio.timeout(PATIENCE):
             await asyncio.get_running_loop().create_connection(
                 lambda: self, self._address, swarm.port, ssl=swarm.trust, server_hostname=swarm.host
@@ -221,6 +228,7 @@ class Swarm:
         self.trust = ssl.create_default_context(cafile=str(ca))
         self.refused: list[tuple[str, str]] = []
         self.broken = self.messages = 0
+        self.cut_addresses: frozenset[str] = frozenset()
         self._addresses = list(addresses)
         self._tasks: dict[str, list[asyncio.Task[None]]] = {}
         self._loop = uvloop.new_event_loop()
@@ -246,6 +254,10 @@ class Swarm:
     def stop(self, names: Iterable[str] | None = None) -> None:
         """Stop agents without a goodbye; all of them by default."""
         self._run(self._end(list(self._agents if names is None else names)))
+
+    def cut(self, *addresses: str) -> None:
+        """Keep all agents from these aggregators, and from no others."""
+        self.cut_addresses = frozenset(addresses)
 
     def set_reports(self, reports: Mapping[str, Report]) -> float:
         """Set new reports, by node. The agents send them as soon as they can. Returns the time, in seconds of

@@ -5,12 +5,13 @@ from msgspec.structs import replace
 from nodeguard.fleet.state.rejected_reports import RejectedReports
 from nodeguard.fleet_api.node import describe_node
 from nodeguard.fleet_api.schema.node import DEGRADED
-from nodeguard.fleet_api.schema.status import BudgetView, MarkedCounts
-from nodeguard.fleet_api.service_state import ServiceState
+from nodeguard.fleet_api.schema.status import BudgetView, MarkedCounts, ObstacleView
+from nodeguard.fleet_api.service_state import Obstacle, ServiceState
 from nodeguard.fleet_api.status import fleet_status
 from nodeguard.fleet_api.text.status import status_lines
 from nodeguard.model.finding import DataStatus, Health
 from nodeguard.model.incident import IncidentState, OperatorDecision
+from nodeguard.model.instant import rfc3339
 from nodeguard.model.mark import HOLD_ANNOTATION, MAINTENANCE_ANNOTATION, Mark
 from nodeguard.model.policy import CheckLimit, Mode, ModeRule, Policy
 from nodeguard.wire.report import UnreadableTargets
@@ -137,16 +138,23 @@ def test_the_reason_of_inactivity_is_shown() -> None:
     fleet = Fleet(2)
     fleet.after(1.0)
     assert fleet_status(fleet.planner, LEADER, fleet.now).replica.inactive_reason == ""
-    early = replace(LEADER, inactive_reason="not known yet: Nodes", started=fleet.mono - 12.0)
-    view = fleet_status(fleet.planner, early, fleet.now).replica
-    assert (view.is_active, view.age) == (False, 12.0)
-    assert view.inactive_reason == "not known yet: Nodes"
-    for leader, waiting in (
-        ("replica-1", "replica-1 is the leader"),
-        ("", "no aggregator is the leader"),
-    ):
-        other = replace(LEADER, leader=leader, is_leader=False)
-        assert fleet_status(fleet.planner, other, fleet.now).replica.inactive_reason == waiting
+    assert fleet_status(fleet.planner, LEADER, fleet.now).obstacle is None
+    unread = Obstacle("not-read", "not read yet: Nodes", fleet.mono - 12.0)
+    early = replace(LEADER, obstacle=unread, started=fleet.mono - 12.0)
+    status = fleet_status(fleet.planner, early, fleet.now)
+    assert (status.replica.is_active, status.replica.age) == (False, 12.0)
+    assert status.replica.inactive_reason == "not read yet: Nodes"
+    since = rfc3339(fleet.now.wall - 12.0)
+    assert status.obstacle == ObstacleView(
+        "not-read", "nothing is written", "not read yet: Nodes", since, 12.0
+    )
+    for leader, effect in (("replica-1", "this replica writes nothing"), ("", "nothing is written")):
+        standby = replace(early, leader=leader, is_leader=False)
+        obstacle = fleet_status(fleet.planner, standby, fleet.now).obstacle
+        assert obstacle is not None
+        assert obstacle.effect == effect
+    few = replace(LEADER, obstacle=Obstacle("few-agents", "3 of 400 agents", fleet.mono))
+    assert fleet_status(fleet.planner, few, fleet.now).replica.is_active
     fleet.planner.paused = "a bad driver (alice)"
     assert fleet_status(fleet.planner, LEADER, fleet.now).paused == "a bad driver (alice)"
     fleet.planner.paused = ""

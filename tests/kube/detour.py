@@ -9,9 +9,12 @@ from typing import Self
 
 
 class Detour:
-    """A proxy to a port of this machine. It forwards at first."""
+    """A proxy to a port of this machine. It forwards at first. delay: seconds until the client gets what the
+    server has sent; the client's data is not delayed.
+    """
 
     def __init__(self, port: int) -> None:
+        self.delay = 0.0
         self._port = port
         self._open = asyncio.Event()
         self._open.set()
@@ -66,13 +69,37 @@ class Detour:
                 writers.append(to_server)
                 async with asyncio.TaskGroup() as group:
                     group.create_task(self._copy(reader, to_server))
-                    group.create_task(self._copy(from_server, writer))
+                    group.create_task(self._copy_late(from_server, writer))
         finally:
             for stream in writers:
                 stream.close()
             for stream in writers:
                 with suppress(OSError):
                     await stream.wait_closed()
+
+    async def _copy_late(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Copy each piece after the delay. Pieces that come together are also delivered together."""
+        loop = asyncio.get_running_loop()
+        pieces: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()
+
+        async def deliver() -> None:
+            while True:
+                due, piece = await pieces.get()
+                await asyncio.sleep(due - loop.time())
+                await self._open.wait()
+                if not piece:
+                    return
+                writer.write(piece)
+                await writer.drain()
+
+        with suppress(OSError):
+            async with asyncio.TaskGroup() as group:
+                group.create_task(deliver())
+                piece = b"any"
+                while piece:
+                    piece = await reader.read(65536)
+                    pieces.put_nowait((loop.time() + self.delay, piece))
+            writer.close()
 
     async def _copy(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(OSError):

@@ -18,7 +18,7 @@ from tests.logs import LogLines
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
 
 # Seconds after which a candidate takes a lease that has not changed.
-PATIENCE = LEASE_SECONDS + 2.0
+PATIENCE = float(LEASE_SECONDS)
 
 
 @pytest_asyncio.fixture
@@ -31,7 +31,7 @@ async def near_api(api_server: Cluster) -> AsyncIterator[ApiClient]:
 
 
 def candidate(api: ApiClient, name: str) -> Lease:
-    return Lease(api, "default", "nodeguard", name)
+    return Lease(api, "default", "nodeguard", name, clock=lambda: 0.0)
 
 
 def spec(control: Cluster) -> Object:
@@ -124,8 +124,8 @@ class OvertakenLease(Lease):
         super().__init__(api, "default", "nodeguard", "two")
         self._other, self._times, self._now = holder, times, 100.0
 
-    async def _read(self) -> LeaseRecord | None:
-        record = await super()._read()
+    async def _read(self, timeout: float = 1.0) -> LeaseRecord | None:
+        record = await super()._read(timeout)
         if self._times:
             self._times -= 1
             self._now += 4.0
@@ -166,9 +166,16 @@ class UnansweredLease(Lease):
         self._answered = False
 
     async def _write(
-        self, record: LeaseRecord, holder: str, epoch: int, *, is_new: bool = False
+        self,
+        record: LeaseRecord,
+        holder: str,
+        epoch: int,
+        *,
+        is_new: bool = False,
+        timeout: float = 1.0,
     ) -> LeaseRecord:
-        return self._unless_first(await super()._write(record, holder, epoch, is_new=is_new))
+        written = await super()._write(record, holder, epoch, is_new=is_new, timeout=timeout)
+        return self._unless_first(written)
 
     async def _create(self) -> LeaseRecord:
         return self._unless_first(await super()._create())

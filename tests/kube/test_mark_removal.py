@@ -155,7 +155,7 @@ async def test_a_running_aggregator_stops_before_marks_are_removed(
     assert sleeper.waits[0] == LEASE_SECONDS
     await aggregator.renew(104.0)  # it finds that its lease has changed
     for candidate in (aggregator, standby):
-        for now in (105.0, 105.0 + MAX_DURATION):
+        for now in (105.0, 104.0 + MAX_DURATION):
             assert not await candidate.renew(now)
     # If Helm fails to delete them, the aggregators continue after this time.
     assert await standby.renew(105.0 + MAX_DURATION + 3.0)

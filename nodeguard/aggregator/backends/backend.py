@@ -5,12 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
+from msgspec import Struct
+
 from nodeguard.aggregator.backends.operator_actions import OperatorActions
 from nodeguard.aggregator.identity.caller import Caller
+from nodeguard.aggregator.leadership import Candidacy
 from nodeguard.fleet.plan import Plan
 from nodeguard.model.incident import OperatorDecision
 from nodeguard.model.instant import Instant
 from nodeguard.wire.report import Report
+
+
+class ApiProblem(Struct, frozen=True):
+    """Requests to the API server that fail. since: start of the first one, in seconds of the monotonic clock.
+    refusal: the error of the latest one, empty if the server does not answer.
+    """
+
+    since: float
+    refusal: str = ""
 
 
 class Backend(Protocol):
@@ -34,11 +46,21 @@ class Backend(Protocol):
     def missing_inputs(self) -> str:
         """Return the names of inputs that were not read yet and that a plan needs; empty for none."""
 
-    async def renew_leadership(self, now: float) -> bool:
-        """Renew the lease if it is due. Returns whether this aggregator may write.
-
-        now: seconds of a monotonic clock, from before the plan.
+    async def renew_leadership(self, now: float, candidacy: Candidacy) -> bool:
+        """Take, renew or release the lease, as the candidacy wants, if that is due. Returns whether this
+        aggregator may write. now: seconds of a monotonic clock, from before the plan.
         """
+
+    def vacant_since(self) -> float | None:
+        """Return since when the lease has had no holder, in seconds of the monotonic clock; None while it has
+        one.
+        """
+
+    def lease_problem(self, now: float) -> ApiProblem | None:
+        """Return why the lease cannot be read or renewed; None while the API server answers."""
+
+    def write_problem(self) -> ApiProblem | None:
+        """Return why the API server refuses all writes of Nodes; None if it does not."""
 
     def node_reported(self, caller: Caller, report: Report) -> None:
         """Handle a changed report of a node, before it is planned for."""

@@ -7,18 +7,22 @@ import logging
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any
 
+from nodeguard.aggregator.backends.backend import ApiProblem
 from nodeguard.aggregator.backends.cluster_watches import ClusterWatches
 from nodeguard.aggregator.backends.job_reader import JobReader
 from nodeguard.aggregator.backends.kubernetes_actions import PAUSE, UNMARK, KubernetesOperatorActions
 from nodeguard.aggregator.backends.leader import Leader
+from nodeguard.aggregator.backends.lease_keeper import LeaseKeeper
 from nodeguard.aggregator.clock import monotonic
 from nodeguard.aggregator.fleet_inputs import FleetInputs, FleetView
 from nodeguard.aggregator.identity.caller import Caller
+from nodeguard.aggregator.leadership import Candidacy
 from nodeguard.fleet.plan import Plan
 from nodeguard.kube.client import ApiClient, ApiError
 from nodeguard.kube.events import pod_warning
 from nodeguard.kube.executor import WriteOutcome, WriteResult
 from nodeguard.kube.lease import Lease
+from nodeguard.kube.write_queue import MAX_DELAY
 from nodeguard.model.incident import OperatorDecision
 from nodeguard.model.instant import Instant
 from nodeguard.wire.report import Report
@@ -26,6 +30,13 @@ from nodeguard.wire.report import Report
 logger = logging.getLogger(__name__)
 
 LEASE_NAME = "nodeguard-aggregator"
+
+# The HTTP status of a refused request: a right is missing, or an admission policy denies it.
+_FORBIDDEN = 403
+
+# Seconds after the latest refusal until the problem counts as over: a write is repeated within half of this,
+# except if its mark is not wanted any more.
+_REFUSAL_LASTS = 2.0 * MAX_DELAY
 
 
 class KubernetesBackend:
@@ -43,6 +54,9 @@ class KubernetesBackend:
         self._fleet = fleet
         self._inputs = inputs
         self._lease = Lease(api, namespace, LEASE_NAME, pod)
+        self._keeper = LeaseKeeper(self._lease)
+        self._write_problem: ApiProblem | None = None
+        self._refused_at = 0.0
         self.watches = ClusterWatches(api, fleet, inputs, self._lease.raise_epoch_above)
         self.actions = KubernetesOperatorActions(api, namespace, self._fleet_decided, self.watches.rules_of)
         self.on_written: Callable[[float], object] = lambda _: None
@@ -66,9 +80,12 @@ class KubernetesBackend:
         """Return the names of inputs that were not read yet; empty for none. See Backend."""
         return self.watches.missing_inputs()
 
-    async def renew_leadership(self, now: float) -> bool:
+    async def renew_leadership(self, now: float, candidacy: Candidacy) -> bool:
         """Renew the lease, and begin or end the leader session. Returns whether this aggregator may write."""
-        held = await self._lease.renew(now)
+        if not candidacy.wanted and self.watches.leader is not None:
+            # The writers end before the lease is released.
+            await self._end_session(self.watches.leader)
+        held = await self._keeper.renew(now, wanted=candidacy.wanted)
         leader = self.watches.leader
         # An aggregator without its watches or writers must not lead.
         self._tasks.raise_failure()
@@ -78,6 +95,20 @@ class KubernetesBackend:
         if held and self.watches.leader is None:
             self._begin_session()
         return held
+
+    def vacant_since(self) -> float | None:
+        """Return since when the lease has had no holder; None while it has one. See Backend."""
+        return self._lease.vacant_since
+
+    def lease_problem(self, now: float) -> ApiProblem | None:
+        """Return why the lease cannot be read or renewed; None while the API server answers."""
+        return self._keeper.problem(now)
+
+    def write_problem(self) -> ApiProblem | None:
+        """Return why the API server refuses all writes of Nodes; None if it does not."""
+        if monotonic() - self._refused_at > _REFUSAL_LASTS:
+            self._write_problem = None
+        return self._write_problem
 
     def node_reported(self, caller: Caller, report: Report) -> None:
         """Do nothing: Nodes are known by their objects."""
@@ -122,6 +153,7 @@ class KubernetesBackend:
         await self._tasks.stop()
         if self.watches.leader is not None:
             await self._end_session(self.watches.leader)
+        await self._keeper.stop()
         await self._lease.release()
         await self._api.close()
 
@@ -137,6 +169,7 @@ class KubernetesBackend:
     def _marks_written(self, outcome: WriteOutcome) -> None:
         """Handle the result of a write."""
         uid = outcome.desired.uid
+        self._track_refusals(outcome)
         if outcome.result != WriteResult.FAILED:
             issued_at = self._issued_at.pop(uid, None)
             if outcome.result == WriteResult.WRITTEN:
@@ -151,6 +184,15 @@ class KubernetesBackend:
         if outcome.node is not None and self._fleet.node(uid) is not None:
             self.watches.node_changed(outcome.node)
 
+    def _track_refusals(self, outcome: WriteOutcome) -> None:
+        """Record since when the API server forbids writes of Nodes. Other errors concern one Node or pass."""
+        if outcome.result == WriteResult.WRITTEN:
+            self._write_problem = None
+        elif outcome.status == _FORBIDDEN:
+            self._refused_at = monotonic()
+            since = self._refused_at if self._write_problem is None else self._write_problem.since
+            self._write_problem = ApiProblem(since, outcome.reason)
+
     def _begin_session(self) -> None:
         leader = Leader(self._api, self._lease, self._pod, self._fleet.node_named, self._marks_written)
         leader.add_existing(self.watches.rules.values(), self.watches.incidents.values())
@@ -159,6 +201,7 @@ class KubernetesBackend:
 
     async def _end_session(self, leader: Leader) -> None:
         self.watches.leader = None
+        self._write_problem = None
         self._inputs.leadership_lost()
         self._issued_at.clear()
         await leader.stop()

@@ -17,6 +17,7 @@ from nodeguard.aggregator.backends.standalone_state import AdvisedMarks
 from nodeguard.aggregator.backends.standalone_store import StandaloneStore
 from nodeguard.aggregator.fleet_inputs import FleetInputs, FleetView
 from nodeguard.aggregator.identity.caller import Caller
+from nodeguard.aggregator.leadership import Candidacy
 from nodeguard.fleet.plan import Plan
 from nodeguard.fleet_api.service_state import STANDALONE
 from nodeguard.model.incident import Incident, OperatorDecision
@@ -73,9 +74,18 @@ class StandaloneBackend:
         """Return no inputs: there are none to read."""
         return ""
 
-    async def renew_leadership(self, _now: float) -> bool:
+    async def renew_leadership(self, _now: float, _candidacy: Candidacy) -> bool:
         """Return that this aggregator may write: it is the only one."""
         return True
+
+    def vacant_since(self) -> None:
+        """Return that this aggregator leads: there is no lease."""
+
+    def lease_problem(self, _now: float) -> None:
+        """Return that there is no API server."""
+
+    def write_problem(self) -> None:
+        """Return that there is no API server."""
 
     def node_reported(self, caller: Caller, report: Report) -> None:
         """Add a node at its first report, with the GPUs in its inventory."""

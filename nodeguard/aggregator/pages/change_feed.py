@@ -26,7 +26,8 @@ def fingerprint(planner: Planner, service: ServiceState, now: Instant) -> int:
     )
     acknowledged = frozenset(name for name, decision in service.decisions.items() if decision.acknowledged)
     replica = status.replica
-    obstacles = (status.paused, status.frozen, status.policy, replica.leader, replica.inactive_reason)
+    obstacle = (status.obstacle.kind, status.obstacle.reason) if status.obstacle is not None else ()
+    obstacles = (status.paused, status.frozen, status.policy, replica.leader, obstacle)
     counts = (status.nodes, status.agents, tuple(status.marked.items()), status.withheld, status.budgets)
     return hash((incidents, acknowledged, obstacles, counts, status.degraded_domains))
 

@@ -22,7 +22,7 @@ from nodeguard.fleet_api.text.incident import incident_lines
 from nodeguard.fleet_api.text.lines import StyledLine
 from nodeguard.fleet_api.text.node import node_lines
 from nodeguard.fleet_api.text.phrases import STYLES, count_noun, item_line
-from nodeguard.fleet_api.text.status import agents_text, fact_lines, headline, obstacle_lines
+from nodeguard.fleet_api.text.status import agents_text, blocked_lines, fact_lines, headline, obstacle_lines
 from nodeguard.model.incident import IncidentState
 from nodeguard.model.instant import Instant
 
@@ -71,8 +71,9 @@ def fleet_view(fleet: Fleet, topology: str) -> View:
         if worst
         else element("p", f"No incidents.{unknown if status.nodes.unknown else ''}")
     )
+    blocked = [heading(line, "p") for line in blocked_lines(status)]
     content = (
-        element("section", heading(first, "h1"), fields(obstacles), class_="head"),
+        element("section", *blocked, heading(first, "h1"), fields(obstacles), class_="head"),
         element(
             "section",
             element("h2", "Worst incidents ", element("small", link("/incidents", "all incidents"))),

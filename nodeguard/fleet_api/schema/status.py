@@ -36,6 +36,19 @@ class ReplicaView(Struct, frozen=True):
     nodeguard_version: str
 
 
+class ObstacleView(Struct, frozen=True):
+    """What keeps the replica that answers from writing marks. kind: see nodeguard.fleet_api.service_state.
+
+    effect: what is not written. since, age: of its begin.
+    """
+
+    kind: str
+    effect: str
+    reason: str
+    since: str
+    age: float
+
+
 class PolicyView(Struct, frozen=True):
     """The active policy.
 
@@ -231,7 +244,8 @@ class RefusedMessages(Struct, frozen=True):
 class FleetStatus(Struct, frozen=True):
     """The status of the fleet.
 
-    paused, frozen: reason of operators or of nodeguard to set no new mark; empty while marks may be set.
+    obstacle: what keeps this replica from writing; null if nothing does. paused, frozen: reason of operators
+    or of nodeguard to set no new mark; empty while marks may be set. frozen_since, frozen_age: since when.
     marked: by mark. withheld: requested marks that are not set; reasons: the most frequent. pending: marks in
     their grace period; pending_seconds_left: until the first of these ends. would_mark: marks of checks in
     observe mode; dry_run: details. budgets: the fleet's, and others that are at least half used, highest
@@ -249,6 +263,7 @@ class FleetStatus(Struct, frozen=True):
 
     version: Literal[1]
     at: str
+    obstacle: ObstacleView | None
     replica: ReplicaView
     policy: PolicyView
     agents: AgentCounts
@@ -281,3 +296,5 @@ class FleetStatus(Struct, frozen=True):
     injected_faults: tuple[InjectedFaultView, ...] = ()
     injected_faults_omitted: int = 0
     injected_faults_accepted: int = 0
+    frozen_since: str = ""
+    frozen_age: float = 0.0

@@ -40,15 +40,25 @@ from nodeguard.model.incident import IncidentState
 
 def status_lines(status: FleetStatus) -> list[StyledLine]:
     """Return the lines of the view."""
-    lines = [headline(status), *obstacle_lines(status), *fact_lines(status)]
+    lines = [*blocked_lines(status), headline(status), *obstacle_lines(status), *fact_lines(status)]
     for incident in status.worst:
         lines += [StyledLine(), *_incident(incident)]
     return lines
 
 
+def blocked_lines(status: FleetStatus) -> Iterator[StyledLine]:
+    """Yield the first line of a replica that cannot write, or set no mark: the reason, and since when."""
+    obstacle = status.obstacle
+    if obstacle is not None and obstacle.kind != "standby":
+        text = f"{obstacle.effect}, for {format_duration(obstacle.age)}: {obstacle.reason}."
+        yield title_line("blocked", "fatal", text)
+    elif status.frozen and status.replica.is_leader:
+        yield title_line("frozen", "fatal", f"{_frozen(status)}.")
+
+
 def headline(status: FleetStatus) -> StyledLine:
-    """Return the first line: the worst health, and how many nodes are unhealthy. Accepted injected faults are
-    counted beside: they make no node unhealthy.
+    """Return the headline: the worst health, and how many nodes are unhealthy; on standby, the leader.
+    Accepted injected faults are counted beside: they make no node unhealthy.
     """
     nodes = status.nodes
     counts = [
@@ -65,6 +75,8 @@ def headline(status: FleetStatus) -> StyledLine:
         text += f"; {count_noun(status.injected_faults_accepted, 'injected fault')}"
     if not status.agents.expected:
         text = "no agent has reported yet"
+    if status.obstacle is not None and status.obstacle.kind == "standby":
+        text += f". Standby for {format_duration(status.obstacle.age)}: {status.obstacle.reason}"
     worst = next((health for count, health in counts if count), "ok" if nodes.ok else "unknown")
     return title_line(worst, worst, f"{text}.")
 
@@ -78,11 +90,8 @@ def obstacle_lines(status: FleetStatus) -> Iterator[StyledLine]:
         yield StyledLine(text=text, style="warning")
     if status.paused:
         yield item_line("paused", f"no new mark is set: {status.paused}", name_style="suspect")
-    if status.frozen:
-        yield item_line("frozen", f"no new mark is set: {status.frozen}", name_style="fatal")
-    if status.replica.inactive_reason and status.replica.is_leader:
-        text = f"nothing is written: {status.replica.inactive_reason}"
-        yield item_line("waiting", text, name_style="suspect")
+    if status.frozen and status.replica.is_leader and status.obstacle is not None:
+        yield item_line("frozen", _frozen(status), name_style="fatal")
     if status.policy.error:
         yield item_line("policy", f"the new file is rejected: {status.policy.error}", name_style="fatal")
     for domain in status.degraded_domains:
@@ -93,6 +102,12 @@ def obstacle_lines(status: FleetStatus) -> Iterator[StyledLine]:
     for check in status.suppressed_checks:
         yield item_line("check", suppressed_check_text(check), name_style="suspect")
     yield from _reporting_problems(status)
+
+
+def _frozen(status: FleetStatus) -> str:
+    """Return that new marks are frozen, since when, and why."""
+    age = f", for {format_duration(status.frozen_age)}" if status.frozen_age else ""
+    return f"no new mark is set{age}: {status.frozen}"
 
 
 def _injected_faults(status: FleetStatus) -> Iterator[StyledLine]:

@@ -15,6 +15,7 @@ from nodeguard.aggregator.backends.kubernetes import KubernetesBackend
 from nodeguard.aggregator.backends.leader import Leader
 from nodeguard.aggregator.clock import monotonic
 from nodeguard.aggregator.fleet_inputs import FleetInputs
+from nodeguard.aggregator.leadership import Candidacy
 from nodeguard.aggregator.outbox import InstructionOutbox
 from nodeguard.aggregator.service import withdraw_writes
 from nodeguard.fleet.incidents.events import IncidentEvent
@@ -228,7 +229,7 @@ async def test_the_epoch_of_the_lease_exceeds_that_of_every_rule(
     backend = KubernetesBackend(api, namespace, "pod-1", planner, inputs)
     try:
         backend.watches.rule_changed(existing)
-        assert await backend.renew_leadership(monotonic())
+        assert await backend.renew_leadership(monotonic(), Candidacy(wanted=True))
         assert "INFO became leader epoch=58" in log.text()
     finally:
         await backend.close()
@@ -247,7 +248,7 @@ async def test_a_changed_policy_withdraws_writes_that_have_not_begun(
             observed = await read(api, name)
             backend.watches.node_changed(observed)
             planner.record_report(observed.uid, report(fatal=True), now)
-        assert await backend.renew_leadership(monotonic())
+        assert await backend.renew_leadership(monotonic(), Candidacy(wanted=True))
         plan = planner.plan(now)
         planner.record_issued(plan)
         backend.apply_plan(plan, now)
