@@ -44,11 +44,14 @@ class StartError(Exception):
 
 
 class Access(NamedTuple):
-    """How agents reach the aggregator. certificate: None for plain HTTP. work: runs until the end."""
+    """How agents reach the aggregator. certificate: None for plain HTTP. authority: None if another issuer
+    signs the certificate. work: runs until the end.
+    """
 
     backend: Backend
     authenticator: Authenticator
     certificate: CertificateRefresher | None
+    authority: SelfSignedAuthority | None = None
     work: tuple[Work, ...] = ()
 
 
@@ -78,7 +81,12 @@ async def standalone_access(
         raise StartError(f"{', '.join(files)}: {error}") from None
     except (StandaloneStateError, NotLoopbackError, InvalidHostError, CertificateUnavailableError) as error:
         raise StartError(str(error)) from None
-    return Access(backend, CertificateAuthenticator(), CertificateRefresher(provider, time.time))
+    return Access(
+        backend,
+        CertificateAuthenticator(),
+        CertificateRefresher(provider, time.time),
+        provider if isinstance(provider, SelfSignedAuthority) else None,
+    )
 
 
 def _lock_state(directory: str, stack: AsyncExitStack) -> None:
@@ -117,5 +125,6 @@ async def kubernetes_access(options: AggregatorOptions, fleet: FleetView, inputs
         backend,
         TokenAuthenticator(requirements, keyring, time.monotonic),
         CertificateRefresher(authority, time.time),
+        authority if isinstance(authority, SelfSignedAuthority) else None,
         (keyring.run(time.monotonic),),
     )

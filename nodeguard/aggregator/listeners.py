@@ -12,6 +12,7 @@ from contextlib import AsyncExitStack
 from nodeguard import __version__
 from nodeguard.aggregator.access import StartError
 from nodeguard.aggregator.api.handlers import ApiContext, serve_api
+from nodeguard.aggregator.certificates.self_signed_authority import SelfSignedAuthority
 from nodeguard.aggregator.certificates.serving_certificate import CertificateRefresher
 from nodeguard.aggregator.clock import current_instant
 from nodeguard.aggregator.ingest.server import IngestServer
@@ -117,12 +118,13 @@ async def serve_operators(
     service: AggregatorService,
     state: Callable[[], ServiceState],
     catalogue: Catalogue,
+    authority: SelfSignedAuthority | None,
     stack: AsyncExitStack,
 ) -> None:
     """Serve the API and the status page. The aggregator also runs if they cannot listen."""
     if options.socket:
         checks = {check.id: check for check in catalogue.checks}
-        api = ApiContext(service.planner, state, current_instant, service.backend.actions, checks)
+        api = ApiContext(service.planner, state, current_instant, service.backend.actions, checks, authority)
         try:
             await stack.enter_async_context(serve_api(options.socket, api))
         except OSError as error:

@@ -90,6 +90,16 @@ def issue_serving_certificate(
     )
 
 
+def bundle_certificates(bundle: str, now: float) -> list[str]:
+    """Return the certificates of a CA bundle that are valid now, in PEM; none for an invalid bundle."""
+    at = datetime.datetime.fromtimestamp(now, datetime.UTC)
+    try:
+        certificates = x509.load_pem_x509_certificates(bundle.encode())
+    except ValueError:
+        return []
+    return [_pem(certificate) for certificate in certificates if certificate.not_valid_after_utc > at]
+
+
 def _builder(
     name: x509.Name,
     issuer: x509.Name,

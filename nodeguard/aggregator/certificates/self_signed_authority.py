@@ -11,11 +11,13 @@ from msgspec.structs import replace
 
 from nodeguard.aggregator.certificates.issue import (
     SigningError,
+    bundle_certificates,
     issue_authority,
     issue_serving_certificate,
     subject_alternative_names,
 )
 from nodeguard.aggregator.certificates.rotation import (
+    MAX_AUTHORITIES,
     SERVING_LIFETIME,
     AuthorityState,
     CertificateAuthority,
@@ -26,8 +28,11 @@ from nodeguard.aggregator.certificates.rotation import (
     encode_state,
     mark_published,
     next_step,
+    retain_published,
     retire_authorities,
+    retired_from,
     signing_authority,
+    signs_from,
 )
 from nodeguard.aggregator.certificates.serving_certificate import (
     CertificateUnavailableError,
@@ -35,6 +40,7 @@ from nodeguard.aggregator.certificates.serving_certificate import (
     read_pem,
 )
 from nodeguard.local.certificate_validity import expired_problem
+from nodeguard.model.instant import rfc3339
 from nodeguard.model.stored_authority import StoreConflictError, Stored, StoreError
 
 logger = logging.getLogger(__name__)
@@ -56,6 +62,10 @@ class AuthorityStore(Protocol):
 
     async def publish(self, bundle: str, before: Stored) -> None:
         """Write the CA bundle for agents. Raises StoreConflictError, StoreError."""
+
+
+class RotationError(Exception):
+    """The authority cannot be rotated now. The message has the reason and the remedy."""
 
 
 class SelfSignedAuthority:
@@ -94,26 +104,90 @@ class SelfSignedAuthority:
         client_ca = await asyncio.to_thread(read_pem, self._client_ca) if self._client_ca is not None else ""
         return replace(self._current(now), client_ca=client_ca)
 
+    async def read(self) -> AuthorityState:
+        """Return the stored state. Raises StoreError."""
+        return self._decoded(await self._store.read())
+
+    @property
+    def store_name(self) -> str:
+        """Return where the authorities are stored."""
+        return self._store.name
+
+    async def rotate(self, by: str, now: float) -> str:
+        """Add an authority, and publish it. by: the operator. Returns a message for the operator.
+
+        Raises RotationError, and StoreError.
+        """
+        for _ in range(_STEPS):
+            stored = await self._store.read()
+            state = self._decoded(stored)
+            if not state.authorities:
+                raise RotationError("there is no certificate authority yet: wait a minute")
+            if now < signs_from(state.authorities[-1]):
+                raise RotationError(
+                    "a rotation is in progress: nodeguard authority show has the time of its end"
+                )
+            if len(state.authorities) >= MAX_AUTHORITIES:
+                raise RotationError("earlier authorities are still in use: see nodeguard authority show")
+            try:
+                await self._store.keep(encode_state(add_authority(state, issue_authority(now))), stored)
+            except StoreConflictError:
+                continue
+            logger.info("rotates the certificate authority", extra={"by": by, "store": self._store.name})
+            await self._update(now)
+            return (
+                f"agents get a new certificate authority now; it signs from "
+                f"{rfc3339(signs_from(self._state.authorities[-1]))} on, and the old one is trusted until "
+                f"{rfc3339(retired_from(self._state))}"
+            )
+        raise self._contended()
+
     async def _update(self, now: float) -> None:
         for _ in range(_STEPS):
             stored = await self._store.read()
-            try:
-                state = decode_state(stored.state)
-            except UnreadableStateError as error:
-                raise StoreError(f"{self._store.name} cannot be used, {error}: delete it") from None
+            state = self._decoded(stored)
             try:
                 if not await self._step(state, stored, now):
                     self._state = state
                     return
             except StoreConflictError:
                 continue
-        raise StoreError(f"{self._store.name} is changed by others all the time: find out by whom")
+        raise self._contended()
+
+    def _decoded(self, stored: Stored) -> AuthorityState:
+        try:
+            return decode_state(stored.state)
+        except UnreadableStateError as error:
+            raise StoreError(f"{self._store.name} cannot be used, {error}: delete it") from None
+
+    def _contended(self) -> StoreError:
+        return StoreError(f"{self._store.name} is changed by others all the time: find out by whom")
+
+    async def _add(self, state: AuthorityState, stored: Stored, now: float) -> None:
+        """Add an authority. If the stored ones were deleted, this process still has them, or their published
+        certificates are left.
+        """
+        effect = ""
+        if not state.authorities and self._state.authorities:
+            state = self._state
+            effect = "the previous authority stays until every agent trusts the new one"
+        elif not state.authorities and (published := bundle_certificates(stored.bundle, now)):
+            state = retain_published(state, published, now)
+            effect = "agents cannot connect until their nodes have the new certificate, about two minutes"
+        if effect:
+            fields = {
+                "store": self._store.name,
+                "effect": effect,
+                "remedy": "to rotate the authority, use nodeguard authority rotate",
+            }
+            logger.warning("the certificate authority was deleted, a new one is created", extra=fields)
+        await self._store.keep(encode_state(add_authority(state, issue_authority(now))), stored)
 
     async def _step(self, state: AuthorityState, stored: Stored, now: float) -> bool:
         """Take the next step, if there is one. Returns whether there was one."""
         match next_step(state, stored.bundle, now):
             case "add":
-                await self._store.keep(encode_state(add_authority(state, issue_authority(now))), stored)
+                await self._add(state, stored, now)
             case "publish":
                 await self._store.publish(ca_bundle(state), stored)
             case "mark":

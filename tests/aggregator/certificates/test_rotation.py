@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from nodeguard.aggregator.certificates.authority_view import authority_list
 from nodeguard.aggregator.certificates.directory_store import DirectoryStore
 from nodeguard.aggregator.certificates.issue import (
     InvalidHostError,
@@ -35,8 +37,10 @@ from nodeguard.aggregator.certificates.rotation import (
     retire_authorities,
     signing_authority,
 )
-from nodeguard.aggregator.certificates.self_signed_authority import SelfSignedAuthority
-from nodeguard.model.stored_authority import StoreConflictError, StoreError
+from nodeguard.aggregator.certificates.self_signed_authority import RotationError, SelfSignedAuthority
+from nodeguard.aggregator.certificates.serving_certificate import ServingCertificate
+from nodeguard.model.instant import rfc3339
+from nodeguard.model.stored_authority import StoreConflictError, Stored, StoreError
 from tests.aggregator.issuer import NOW
 from tests.logs import LogLines
 
@@ -205,6 +209,129 @@ async def test_a_directory_that_cannot_be_used_is_named(tmp_path: Path) -> None:
     store = DirectoryStore(str(tmp_path / "file"))
     with pytest.raises(StoreError, match=r"file.*: make room, make it writable, or name another directory"):
         await store.keep(b"", await store.read())
+
+
+class MemoryStore:
+    """A store of the Secret and the ConfigMap."""
+
+    name = "memory"
+
+    def __init__(self) -> None:
+        self.state, self.bundle, self.writes = b"", "", 0
+
+    async def read(self) -> Stored:
+        return Stored(self.state, str(self.writes), self.bundle, str(self.writes))
+
+    async def keep(self, state: bytes, before: Stored) -> None:
+        self.check(before.version)
+        self.state = state
+
+    async def publish(self, bundle: str, before: Stored) -> None:
+        self.check(before.bundle_version)
+        self.bundle = bundle
+
+    def check(self, version: str) -> None:
+        if version != str(self.writes):
+            raise StoreConflictError
+        self.writes += 1
+
+
+def issuer_of(serving: ServingCertificate, bundle: str) -> str:
+    """Return the certificate of a bundle that signed a serving certificate; empty for none."""
+    leaf = x509.load_pem_x509_certificate(serving.certificate.encode())
+    for authority in x509.load_pem_x509_certificates(bundle.encode()):
+        if authority.subject == leaf.issuer:
+            leaf.verify_directly_issued_by(authority)
+            return authority.public_bytes(Encoding.PEM).decode()
+    return ""
+
+
+async def test_a_requested_rotation_never_breaks_the_trust_of_agents_that_are_a_day_late() -> None:
+    store = MemoryStore()
+    replicas = [SelfSignedAuthority(store, ["a.example"]) for _ in range(2)]
+    first = await replicas[0].current(NOW)
+    old = store.bundle
+    now = NOW + 3 * DAY
+    message = await replicas[0].rotate("ann", now)
+    assert message == (
+        f"agents get a new certificate authority now; it signs from {rfc3339(now + DAY)} on, and the old one is "
+        f"trusted until {rfc3339(now + 9 * DAY)}"
+    )
+    assert store.bundle.count("BEGIN") == 2
+    with pytest.raises(RotationError, match="in progress"):
+        await replicas[1].rotate("bob", now + HOUR)
+    bundles = [(0.0, old), (now, store.bundle)]
+    while now < NOW + 30 * DAY:
+        for replica in replicas:
+            serving = await replica.current(now)
+            # An agent has read the bundle at most a day ago.
+            for at, bundle in bundles:
+                if at >= max(item for item, _ in bundles if item <= now - OVERLAP):
+                    assert issuer_of(serving, bundle)
+        if store.bundle != bundles[-1][1]:
+            bundles.append((now, store.bundle))
+        now += 6 * HOUR
+    assert store.bundle.count("BEGIN") == 1
+    assert old not in store.bundle
+    assert issuer_of(first, store.bundle) == ""
+    assert issuer_of(await replicas[0].current(now), store.bundle) == store.bundle
+
+
+async def test_a_deleted_authority_is_restored_and_rotated(log: LogLines) -> None:
+    store = MemoryStore()
+    replica, other = (SelfSignedAuthority(store, ["a.example"]) for _ in range(2))
+    first = await replica.current(NOW)
+    old = store.bundle
+    store.state = b""
+    for _ in range(2):
+        assert await replica.current(NOW + HOUR) == first
+        assert issuer_of(await other.current(NOW + HOUR), old)
+    assert old in store.bundle
+    assert store.bundle.count("BEGIN") == 2
+    [line] = log.text()
+    assert line == (
+        "WARNING the certificate authority was deleted, a new one is created store=memory effect=the previous "
+        "authority stays until every agent trusts the new one remedy=to rotate the authority, use nodeguard "
+        "authority rotate"
+    )
+    assert issuer_of(await replica.current(NOW + HOUR + DAY), old) == ""
+
+
+async def test_published_certificates_stay_for_a_day_if_the_key_is_lost(log: LogLines) -> None:
+    store = MemoryStore()
+    serving = await SelfSignedAuthority(store, ["a.example"]).current(NOW)
+    old, store.state = store.bundle, b""
+    restarted = SelfSignedAuthority(store, ["a.example"])
+    new = await restarted.current(NOW + HOUR)
+    assert (issuer_of(serving, store.bundle), issuer_of(new, old)) == (old, "")
+    assert issuer_of(new, store.bundle)
+    assert "effect=agents cannot connect until their nodes have the new certificate" in log.text()[0]
+    await restarted.current(NOW + HOUR + DAY)
+    assert old not in store.bundle
+
+
+async def test_a_first_authority_is_no_problem(log: LogLines) -> None:
+    await SelfSignedAuthority(MemoryStore(), ["a.example"]).current(NOW)
+    assert log.text() == []
+
+
+async def test_the_view_of_the_authorities_follows_a_rotation() -> None:
+    store = MemoryStore()
+    replica = SelfSignedAuthority(store, ["a.example"])
+    with pytest.raises(RotationError, match="no certificate authority yet"):
+        await replica.rotate("", NOW)
+
+    async def states(now: float) -> list[str]:
+        await replica.current(now)
+        return [item.state for item in authority_list(await replica.read(), "memory", now).authorities]
+
+    assert await states(NOW) == ["signing"]
+    await replica.rotate("", NOW + 2 * DAY)
+    assert await states(NOW + 2 * DAY) == ["signing", "published"]
+    assert await states(NOW + 4 * DAY) == ["trusted", "signing"]
+    view = authority_list(await replica.read(), "memory", NOW + 4 * DAY)
+    assert view.retired_from == rfc3339(NOW + 11 * DAY)
+    assert await states(NOW + 11 * DAY) == ["signing"]
 
 
 def test_issued_certificates_pass_strict_verification() -> None:
