@@ -1,1 +1,1 @@
-"""The node's own loop: input and output only."""
+"""The agent: it reads its node without end, evaluates the readings, and reports."""

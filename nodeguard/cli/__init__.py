@@ -1,1 +1,1 @@
-"""One file a command."""
+"""The command line: one module for each command, and what they share."""

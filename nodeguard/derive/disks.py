@@ -143,7 +143,7 @@ def _use_of_slaves(name: str, signals: _Signals, number: int) -> str:
 
 
 def _is_local(signals: _Signals) -> bool:
-    """Whether an NVMe controller sits below a PCIe port of this host and is not emulated."""
+    """Return whether an NVMe controller sits below a PCIe port of this host and is not emulated."""
     is_emulated = _EMULATED.search(str(signals.get("disk.model", ""))) is not None
     return signals.get("disk.transport") == "pcie" and "disk.root_port" in signals and not is_emulated
 

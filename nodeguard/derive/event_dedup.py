@@ -108,5 +108,5 @@ def _with_due_events(reading: Reading, due: Mapping[str, tuple[Event, ...]]) -> 
 
 
 def _has_content(observation: Observation) -> bool:
-    """Whether an observation has anything besides the Xids that were taken from it."""
+    """Return whether an observation has anything besides the Xids that were taken from it."""
     return observation != Observation(_NVML, observation.target)

@@ -85,7 +85,7 @@ def gpu_derivations(platform: Platform | None, most: Mapping[str, float]) -> tup
     """Return the derivations for the GPUs' own readings. most: see links."""
 
     def ready(latest: LatestReadings, gpu: str) -> Values:
-        """Whether the GPU has joined its NVLink fabric, where this machine has one."""
+        """`gpu.fabric.ready`: whether the GPU has joined its NVLink fabric, where this machine has one."""
         state, status = latest.get(gpu, "gpu.fabric.state"), latest.get(gpu, "gpu.fabric.status")
         if isinstance(state, int) and state and _has_fabric(latest, platform, most):
             yield "gpu.fabric.ready", state == 3 and not status
@@ -93,7 +93,7 @@ def gpu_derivations(platform: Platform | None, most: Mapping[str, float]) -> tup
             yield "gpu.fabric.registration", f"{progress} with NVML's error {status}" if status else progress
 
     def of_rack(_latest: LatestReadings, _gpu: str) -> Values:
-        """Whether the platform has an NVLink fabric with its NVSwitches elsewhere in the rack."""
+        """`gpu.fabric.of_rack`: whether the NVSwitches of the platform are elsewhere in the rack."""
         if platform is not None and platform.expect.get("nvswitches") == 0:
             yield "gpu.fabric.of_rack", "nvlink_links" in platform.expect
 
@@ -108,7 +108,7 @@ def gpu_derivations(platform: Platform | None, most: Mapping[str, float]) -> tup
 
 
 def _has_fabric(latest: LatestReadings, platform: Platform | None, most: Mapping[str, float]) -> bool:
-    """Whether an NVLink fabric belongs to this machine.
+    """Return whether an NVLink fabric belongs to this machine.
 
     A virtual machine with one GPU of a board has none: its host manages the switches, and the GPU waits for a
     registration that never happens.
@@ -164,9 +164,7 @@ def nvlink_derivation(platform: Platform | None, most: Mapping[str, float]) -> D
 
 
 def _is_card(latest: LatestReadings, gpu: str) -> bool:
-    """Whether a GPU is a PCIe card, which bridges connect: it is in no fabric and not named as a module
-    (SXM).
-    """
+    """Return whether a GPU is a PCIe card: it is in no fabric and not named as a module (SXM)."""
     in_fabric = latest.get(gpu, "gpu.fabric.state") or has_nvswitches(latest)
     return not in_fabric and "SXM" not in str(latest.get(gpu, "gpu.name") or "")
 

@@ -68,10 +68,10 @@ def service_derivations(starts: ServiceStarts, platform: Platform | None) -> tup
 
 
 def _fabric_manager(latest: LatestReadings, platform: Platform | None) -> Values:
-    """Whether the node needs nvidia-fabricmanager, and whether it runs.
+    """Yield whether the node needs nvidia-fabricmanager, and whether it runs.
 
-    One in a driver container looks like any pod's process: of it, only its effect
-    on the GPUs' fabric is visible. Without any service, nodeguard runs inside a container.
+    One in a driver container looks like any pod's process: only its effect on the GPUs' fabric is visible.
+    Without any service, nodeguard runs inside a container.
     """
     if not latest.listed("services", "service"):
         return

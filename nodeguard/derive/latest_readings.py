@@ -176,7 +176,7 @@ class LatestReadings:
         return frozenset(target for target in self._listed[source] if target_kind(target) == kind)
 
     def is_fully_read(self, target: str) -> bool:
-        """Whether each source that lists this target could read it, and listed all targets of its kind.
+        """Return whether each source of this target could read it, and listed all targets of its kind.
 
         True for the node itself: its counts exist only where they are complete.
         """
@@ -211,7 +211,7 @@ class LatestReadings:
         return any(target in listed for listed in self._listed.values())
 
     def has(self, target: str) -> bool:
-        """Whether any signal of a target was read or derived."""
+        """Return whether any signal of a target was read or derived."""
         return target in self._signals or target in self.derived
 
     def values(self) -> Iterator[tuple[str, Mapping[str, Scalar]]]:

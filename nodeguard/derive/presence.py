@@ -91,7 +91,7 @@ def _listed_by_nvml(latest: LatestReadings, _node: str) -> Values:
 
 
 def _is_of_this_host(latest: LatestReadings, gpu: str) -> bool:
-    """Whether a GPU belongs to this host.
+    """Return whether a GPU belongs to this host.
 
     It does not where it is reserved for a virtual machine, is a virtual function, or is bound and hidden from
     this container: the driver's procfs shows other GPUs, and neither it nor NVML shows this one.

@@ -157,7 +157,7 @@ def report_deaths(readings: list[Reading], died: Mapping[str, tuple[Event, ...]]
 
 
 def _is_death(event: Event, xids: tuple[XidRecord, ...], table: Catalogue) -> bool:
-    """Whether an Xid ended an application. One that follows an error of the GPU has that error's finding."""
+    """Return whether an Xid ended an application, and does not follow from an error of the GPU."""
     code = int(event.fields["xid"])
     if code == _CONTAINED:
         return True

@@ -22,7 +22,7 @@ _MAX_GONE = 256
 
 
 class BestReadings(Struct, frozen=True, array_like=True):
-    """The best value ever read of each signal of a target. part: component or device; empty where unknown."""
+    """The best value ever read of each signal of a target. component: or device; empty where unknown."""
 
     component: str
     values: dict[str, float]

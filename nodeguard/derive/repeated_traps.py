@@ -29,7 +29,7 @@ _PLACE = re.compile(r"\(GPC (\d+), TPC (\d+)")
 class Trap(Struct, frozen=True, array_like=True):
     """A process with an Xid 13 on a GPU.
 
-    part: the component. place: GPC and TPC, or `several`. at: seconds since boot of the latest error.
+    place: GPC and TPC, or `several`. at: seconds since boot of the latest error.
     """
 
     process: int
@@ -61,14 +61,14 @@ def record_traps(
     return {target: recent[target] for target in targets[-_MAX_GPUS:]}
 
 
-def _trap(event: Event, part: str) -> Trap | None:
+def _trap(event: Event, component: str) -> Trap | None:
     if event.signal != "gpu.xid.line" or event.fields.get("xid") != 13:
         return None
     rest = str(event.fields.get("rest", ""))
     process, place = _PROCESS.match(rest), _PLACE.search(rest)
     if process is None or place is None:
         return None
-    return Trap(int(process[1]), part, f"GPC {place[1]}, TPC {place[2]}", event.at)
+    return Trap(int(process[1]), component, f"GPC {place[1]}, TPC {place[2]}", event.at)
 
 
 def _with_trap(row: tuple[Trap, ...], new: Trap) -> tuple[Trap, ...]:
@@ -90,8 +90,8 @@ def trap_derivation(before: Traps) -> Derivation:
     """
 
     def trap(latest: LatestReadings, gpu: str) -> Values:
-        part = latest.component_id(gpu)
-        places = [trap.place for trap in before.get(gpu, ()) if trap.component == part]
+        component = latest.component_id(gpu)
+        places = [trap.place for trap in before.get(gpu, ()) if trap.component == component]
         if places and len(set(places)) == 1 and "several" not in places:
             yield "gpu.trap.processes", len(places)
             yield "gpu.trap.place", places[0]

@@ -35,7 +35,7 @@ ClearRefusal = Literal["", "not-judged", "no-check", "no-finding", "other-part",
 class ClearRequest(Struct, frozen=True):
     """An operator's request to clear the finding of a check on a target, as the verdict shows it.
 
-    part: clear it only while this component is in the location; empty for any. by: name of the operator.
+    component: clear it only while this component is in the location; empty for any. by: name of the operator.
     """
 
     check: str

@@ -131,11 +131,11 @@ def first_expiry_of_increase(counter: CounterState, over: float, now: float) -> 
 
 
 def has_unplaced_increase(counter: CounterState, over: float, now: float, cleared: float = -inf) -> bool:
-    """Whether it rose in a gap of more than twice the window, so that the time within it is unknown."""
+    """Return whether it rose in a gap of more than twice the window, at an unknown time within it."""
     start, max_gap = max(now - over, cleared), 2 * over
     return any(increase.gap > max_gap and increase.at > start for increase in counter.increases)
 
 
 def is_saturated(value: object, bits: int) -> bool:
-    """Whether a counter of this width is at its maximum, where it cannot rise any more."""
+    """Return whether a counter of this width is at its maximum, where it cannot rise any more."""
     return bits > 0 and value == (1 << bits) - 1

@@ -127,7 +127,7 @@ def clearing_sign(
 
 
 def _clears(sign: ClearSign, event: RememberedEvent, time: float, signs: Mapping[str, float]) -> bool:
-    """Whether a sign clears an event that happened at a time."""
+    """Return whether a sign clears an event that happened at a time."""
     at = signs.get(sign)
     if at is None:
         return False
@@ -207,7 +207,7 @@ def _matching(
 
 
 def _ends(other: RememberedEvent, event: RememberedEvent, until: str) -> bool:
-    """Whether another event is the end of this one: it is later, and their common fields are equal."""
+    """Return whether another event is the end of this one: it is later, and their common fields are equal."""
     if other.signal != until or other.last < event.last:
         return False
     return all(event.fields[field] == other.fields[field] for field in event.fields.keys() & other.fields)

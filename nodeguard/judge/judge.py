@@ -147,7 +147,7 @@ def _clock_offset(before: float, instant: Instant) -> float:
 
 
 def _is_needed(rules: Rules, name: str, target: TargetState, instant: Instant) -> bool:
-    """Whether the state of a target is still needed: a source lists it, it has a sign, or a recent event.
+    """Return whether the state of a target is needed: a source lists it, it has a sign, or a recent event.
 
     An event is recent for a day, and for the longest window of a check that uses it.
     """

@@ -124,14 +124,17 @@ class TargetState(Struct, frozen=True):
 class OperatorClear(Struct, frozen=True, array_like=True):
     """An operator's clear of a finding: the check ignores its events and counter increases up to that time.
 
-    part: the component that the clear is limited to; empty for any component in the location. at: seconds
-    since boot, negative for a clear of an earlier boot. by: name of the operator.
+    `by` is the name of the operator.
     """
 
     check: str
     target: str
     component: str
+    """The component that the clear is limited to; empty for any component in the location."""
+
     at: float
+    """Seconds since boot; negative for a clear of an earlier boot."""
+
     by: str
 
 

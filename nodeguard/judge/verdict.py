@@ -76,7 +76,7 @@ def _active_findings(rules: Rules, results: Mapping[str, TargetResult]) -> list[
 
 
 def _has_released(results: Mapping[str, TargetResult], sources: Mapping[str, SourceStatus]) -> bool:
-    """Whether a source or a signal is not read on an operator's request."""
+    """Return whether a source or a signal is not read on an operator's request."""
     return any(status.status == "detached" for status in sources.values()) or any(
         reason == DETACHED for result in results.values() for _, _, reason in result.unreadable
     )

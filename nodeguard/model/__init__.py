@@ -1,1 +1,1 @@
-"""The words: frozen data that every other room speaks in. Imports nothing of ours."""
+"""The glossary as frozen data. It imports no other package of nodeguard."""

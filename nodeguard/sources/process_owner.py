@@ -109,7 +109,7 @@ _CALLS = ("nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetComputeRunnin
 
 
 def _has_host_numbers(machine: Machine) -> bool:
-    """Whether /proc numbers processes as the kernel log does."""
+    """Return whether /proc numbers processes as the kernel log does."""
     text = read_text(machine, "/proc/2/stat")
     fields = text.rpartition(")")[2].split() if isinstance(text, str) else []
     return len(fields) > 6 and fields[6].isdigit() and bool(int(fields[6]) & _KERNEL_THREAD)
