@@ -228,14 +228,16 @@ def merge_symptoms(cause: Finding, symptoms: Sequence[Finding]) -> Finding:
     restart of a service ends keeps its action: hardware looks faulty without the service that drives it, and
     has a finding of its own if it still does after the restart.
     Its own evidence comes first. Evidence of the symptoms comes in turns: the first of each other source,
-    then the second of each, derived evidence last.
+    then the second of each, derived evidence last. A line that means something to several is shown once.
     """
     own = cause.evidence
-    more = dict.fromkeys(
-        evidence for symptom in symptoms for evidence in symptom.evidence if evidence not in own
-    )
+    pieces = {_line(evidence): evidence for evidence in own}
+    for symptom in symptoms:
+        for evidence in symptom.evidence:
+            pieces.setdefault(_line(evidence), evidence)
     count = Counter(evidence.source for evidence in own)
     ranks: dict[Evidence, tuple[int, bool]] = {}
+    more = (evidence for evidence in pieces.values() if evidence not in own)
     for evidence in sorted(more, key=lambda evidence: evidence.at):
         ranks[evidence] = (count[evidence.source], evidence.source == DERIVED)
         count[evidence.source] += 1
@@ -253,3 +255,7 @@ def merge_symptoms(cause: Finding, symptoms: Sequence[Finding]) -> Finding:
         since=min(finding.since for finding in as_bad),
         evidence=(*own, *others),
     )
+
+
+def _line(evidence: Evidence) -> tuple[str, str, float]:
+    return evidence.source, evidence.text, evidence.at

@@ -120,6 +120,12 @@ def test_cause_has_the_worst_health_and_strongest_action_of_its_symptoms() -> No
     assert {evidence.text for evidence in item.evidence} == {"cause on node", "a on node", "b on node"}
 
 
+def test_one_line_is_one_piece_of_evidence_whatever_it_means_to_a_symptom() -> None:
+    cause = finding("cause", evidence=(Evidence("kmsg", "unplugged", 1.0, meaning="the port is not up"),))
+    symptom = finding("symptom", evidence=(Evidence("kmsg", "unplugged", 1.0, meaning="a cable"),))
+    assert merge_symptoms(cause, [symptom, symptom]).evidence == cause.evidence
+
+
 def test_evidence_of_a_cause_is_kept_with_many_symptoms() -> None:
     def finding_with_evidence(name: str, source: str, number: int) -> Finding:
         return finding(
