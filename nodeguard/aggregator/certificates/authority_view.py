@@ -11,7 +11,7 @@ from nodeguard.aggregator.certificates.rotation import (
     signing_authority,
     signs_from,
 )
-from nodeguard.fleet_api.schema.authority import AuthorityList, AuthorityView
+from nodeguard.fleet_api.schema.authority import AuthorityList, AuthorityStage, AuthorityView
 from nodeguard.model.instant import rfc3339
 
 
@@ -30,20 +30,21 @@ def authority_list(state: AuthorityState, store: str, now: float) -> AuthorityLi
 def _view(authority: CertificateAuthority, now: float, *, is_signing: bool) -> AuthorityView:
     signs_at = signs_from(authority)
     return AuthorityView(
-        "signing"
-        if is_signing
-        else "expired"
-        if now >= authority.expires_at
-        else "new"
-        if signs_at == inf
-        else "published"
-        if now < signs_at
-        else "trusted",
+        "signing" if is_signing else _stage(authority, signs_at, now),
         _time(authority.created_at),
         _time(authority.published_at),
-        _time(signs_at),
+        "" if is_signing else _time(signs_at),
         _time(authority.expires_at),
     )
+
+
+def _stage(authority: CertificateAuthority, signs_at: float, now: float) -> AuthorityStage:
+    """Return the stage of an authority that does not sign."""
+    if now >= authority.expires_at:
+        return "expired"
+    if signs_at == inf:
+        return "new"
+    return "published" if now < signs_at else "trusted"
 
 
 def _time(seconds: float) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
+from math import inf
 from typing import Protocol
 
 from msgspec.structs import replace
@@ -123,10 +124,9 @@ class SelfSignedAuthority:
             state = self._decoded(stored)
             if not state.authorities:
                 raise RotationError("there is no certificate authority yet: wait a minute")
-            if now < signs_from(state.authorities[-1]):
-                raise RotationError(
-                    "a rotation is in progress: nodeguard authority show has the time of its end"
-                )
+            if now < (trusted_at := signs_from(state.authorities[-1])):
+                soon = rfc3339(trusted_at) if trusted_at != inf else "its publication"
+                raise RotationError(f"not every agent trusts the newest authority yet: rotate after {soon}")
             if len(state.authorities) >= MAX_AUTHORITIES:
                 raise RotationError("earlier authorities are still in use: see nodeguard authority show")
             try:

@@ -6,15 +6,18 @@ from typing import Literal
 
 from msgspec import Struct
 
+AuthorityStage = Literal["signing", "trusted", "published", "new", "expired"]
+
 
 class AuthorityView(Struct, frozen=True):
     """A certificate authority. Times are RFC 3339, empty for none yet.
 
     state: `signing`; `trusted`: agents trust it, and it signs nothing now; `published`: agents read its
-    certificate, and it signs from `signs_from` on; `new`: not published yet; `expired`.
+    certificate, and it signs from `signs_from` on; `new`: not published yet; `expired`. signs_from: empty for
+    the one that signs.
     """
 
-    state: Literal["signing", "trusted", "published", "new", "expired"]
+    state: AuthorityStage
     created: str
     published: str
     signs_from: str

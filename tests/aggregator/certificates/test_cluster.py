@@ -55,6 +55,31 @@ async def test_all_replicas_use_one_authority(controlplane: Cluster, namespace: 
     await api.close()
 
 
+async def test_a_deleted_secret_is_written_back_and_rotated(controlplane: Cluster, namespace: str) -> None:
+    api = await ApiClient.connect(str(controlplane.kubeconfig))
+    replicas = [
+        SelfSignedAuthority(AuthoritySecretStore(api, namespace), ["nodeguard.example"]) for _ in range(2)
+    ]
+    objects = f"/api/v1/namespaces/{namespace}"
+    config_map = f"{objects}/configmaps/nodeguard-ca"
+    for at in (0.0, 3 * DAY):
+        if at:
+            controlplane.api.delete(f"{objects}/secrets/nodeguard-ca")
+        current = await asyncio.gather(*(replica.current(NOW + at) for replica in replicas))
+        [first] = {issuer(serving.certificate) for serving in current}
+    bundle = controlplane.api.get(config_map)["data"]["ca.crt"]
+    assert [item.subject == first for item in x509.load_pem_x509_certificates(bundle.encode())] == [
+        True,
+        False,
+    ]
+    assert "it signs from" in await replicas[1].rotate("ann", NOW + 5 * DAY)
+    assert controlplane.api.get(config_map)["data"]["ca.crt"].count("BEGIN") == 3
+    for replica in replicas:
+        assert issuer((await replica.current(NOW + 20 * DAY)).certificate) != first
+    assert controlplane.api.get(config_map)["data"]["ca.crt"].count("BEGIN") == 1
+    await api.close()
+
+
 async def test_an_authority_that_cannot_be_read_at_the_start_is_an_error(controlplane: Cluster) -> None:
     api = await ApiClient.connect(str(controlplane.kubeconfig))
     missing = AuthoritySecretStore(api, "no/such")

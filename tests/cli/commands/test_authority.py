@@ -29,7 +29,7 @@ def test_the_authority_is_shown_and_rotated(tmp_path: Path, capsys: pytest.Captu
             "agents get a new certificate authority now; it signs from "
         )
         assert main(["authority", "rotate", "--socket", path]) == 3
-        assert "a rotation is in progress" in capsys.readouterr().err
+        assert "not every agent trusts the newest authority yet: rotate after" in capsys.readouterr().err
         assert main(["authority", "show", "-o", "json", "--socket", path]) == 0
         shown = json.loads(capsys.readouterr().out)
         assert [item["state"] for item in shown["authorities"]] == ["signing", "published"]
