@@ -36,16 +36,16 @@ class TokenIssuer:
         self._kid = json.loads(cluster.api.text("/openid/v1/jwks"))["keys"][0]["kid"]
         self._issuer = json.loads(cluster.api.text("/.well-known/openid-configuration"))["issuer"]
 
-    def token(self, name: str, uid: str) -> str:
-        """Return the token of a Node's agent."""
+    def token(self, name: str, uid: str, lifetime: int = _LIFE) -> str:
+        """Return the token of a Node's agent. lifetime: seconds; one that has expired is negative."""
         now = int(time.time())
         claims = {
             "iss": self._issuer,
             "aud": ["nodeguard"],
             "sub": f"system:serviceaccount:{NAMESPACE}:{AGENT}",
-            "iat": now,
-            "nbf": now,
-            "exp": now + _LIFE,
+            "iat": now + lifetime - _LIFE,
+            "nbf": now + lifetime - _LIFE,
+            "exp": now + lifetime,
             "kubernetes.io": {
                 "namespace": NAMESPACE,
                 "node": {"name": name, "uid": uid},

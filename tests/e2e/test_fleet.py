@@ -11,6 +11,7 @@ import pytest
 from tests.controlplane.cluster import SERVICE_ACCOUNT, Cluster
 from tests.controlplane.objects import clear, node, pod
 from tests.e2e import scene
+from tests.e2e.bulk_nodes import TokenIssuer
 from tests.e2e.fleet import Fleet
 from tests.e2e.scene import ENFORCED, running_fleet
 
@@ -200,3 +201,23 @@ def test_a_token_of_a_recreated_node_is_refused_until_it_is_renewed(fleet: Fleet
     aggregator.until(lambda: aggregator.query("/v1/nodes/recreated")["last_report_age"] is not None)
     scene.inject_gpu_fault(agent)
     until_marked(fleet, "recreated")
+
+
+def test_the_node_of_an_expired_token_is_named(fleet: Fleet) -> None:
+    [aggregator] = fleet.aggregators
+    agent, uid = fleet.agents["other"], scene.get_node(fleet.cluster, "other")["metadata"]["uid"]
+    agent.kill()
+    agent.token.write_text(TokenIssuer(fleet.cluster).token("other", uid, lifetime=-7200))
+    agent.start()
+
+    def refused() -> Any:
+        messages = aggregator.query("/v1/status").get("refused_messages", [])
+        return next((item for item in messages if item["reason"] == "token-expired"), None)
+
+    shown = aggregator.until(refused)
+    assert (shown["node"], shown["since"] != "") == ("other", True)
+    assert shown["message"].startswith("the token has expired: check that the kubelet renews it")
+    agent.kill()
+    agent.renew_token()
+    agent.start()
+    aggregator.until(lambda: aggregator.query("/v1/nodes/other")["health"] == "ok")
