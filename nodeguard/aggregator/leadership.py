@@ -38,14 +38,14 @@ class Candidacy(Struct, frozen=True):
     """What a replica remembers between two turns of the plan loop.
 
     wanted: whether it takes, or keeps, the lease now. is_leader: whether it held the lease at that turn.
-    deaf_since: since when it has not had enough reports; None while it has. abstains_until: until when it
-    does not take the lease, after it has released it. term_end: until when it keeps the lease without enough
-    reports.
+    lacks_reports_since: since when it has not had enough reports; None while it has. abstains_until: until
+    when it does not take the lease, after it has released it. term_end: until when it keeps the lease without
+    enough reports.
     """
 
     wanted: bool = False
     is_leader: bool = False
-    deaf_since: float | None = None
+    lacks_reports_since: float | None = None
     abstains_until: float = -inf
     term_end: float = -inf
 
@@ -71,8 +71,8 @@ def next_candidacy(
     has_reports: see has_enough_reports. is_leader: whether this replica holds the lease. vacant_since: since
     when it has seen no holder; None while there is one.
     """
-    deaf_since = None if has_reports else now if before.deaf_since is None else before.deaf_since
-    following = replace(before, is_leader=is_leader, deaf_since=deaf_since)
+    since = now if before.lacks_reports_since is None else before.lacks_reports_since
+    following = replace(before, is_leader=is_leader, lacks_reports_since=None if has_reports else since)
     if is_leader:
         return _as_leader(following, is_new=not before.is_leader, now=now)
     is_free_for_all = vacant_since is not None and now - vacant_since >= RESERVED
@@ -81,9 +81,8 @@ def next_candidacy(
 
 
 def _as_leader(candidacy: Candidacy, *, is_new: bool, now: float) -> Candidacy:
-    deaf_since = candidacy.deaf_since
-    term_end = now + TERM if is_new and deaf_since is not None else candidacy.term_end
-    is_deaf = deaf_since is not None and now - deaf_since >= RELEASE_AFTER
-    if is_deaf and now >= term_end:
+    since = candidacy.lacks_reports_since
+    term_end = now + TERM if is_new and since is not None else candidacy.term_end
+    if since is not None and now - since >= RELEASE_AFTER and now >= term_end:
         return replace(candidacy, wanted=False, abstains_until=now + RESERVED)
     return replace(candidacy, wanted=True, term_end=term_end)

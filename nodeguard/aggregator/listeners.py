@@ -97,7 +97,7 @@ def service_state(
             leader=service.backend.leader,
             is_leader=service.is_leader,
             obstacle=service.obstacle(now),
-            deaf_since=service.candidacy.deaf_since,
+            lacks_reports_since=service.candidacy.lacks_reports_since,
             started=service.started_at,
             plan_age=now.mono - service.planned_at if service.plans else None,
             policy_file=str(policy.file) if policy is not None else "",

@@ -50,9 +50,9 @@ def write_obstacle(replica: ReplicaState, now: float) -> Obstacle | None:
     if replica.write_problem is not None:
         reason = f"the API server refuses writes of Nodes: {replica.write_problem.refusal}"
         return Obstacle("writes-refused", reason, replica.write_problem.since)
-    if replica.candidacy.deaf_since is not None and not replica.agents.frozen:
+    if replica.candidacy.lacks_reports_since is not None and not replica.agents.frozen:
         reason = f"this replica receives reports of {_reporting(replica.agents)}"
-        return Obstacle("few-agents", reason, replica.candidacy.deaf_since)
+        return Obstacle("few-agents", reason, replica.candidacy.lacks_reports_since)
     return None
 
 
@@ -78,7 +78,7 @@ def _api_obstacle(problem: ApiProblem) -> Obstacle:
 
 def _not_leader(replica: ReplicaState) -> Obstacle:
     reason = f"{replica.leader or 'no aggregator'} is the leader"
-    if replica.candidacy.deaf_since is not None:
+    if replica.candidacy.lacks_reports_since is not None:
         reason += f", and this replica receives reports of {_reporting(replica.agents)}"
     return Obstacle("standby" if replica.leader else "no-leader", reason, replica.leader_since)
 

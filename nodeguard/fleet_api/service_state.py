@@ -41,21 +41,21 @@ class ServiceState(Struct, frozen=True):
     """The state of the aggregator's service at one time.
 
     leader: holder of the lease, STANDALONE without a lease, empty for none. is_leader: whether this replica
-    holds it. obstacle: what keeps this replica from writing, None if nothing does. deaf_since: since when it
-    has received too few reports to lead, None while it has enough. started, deaf_since: seconds of the
-    monotonic clock. plan_age: seconds since the latest plan, None before the first. policy_file,
-    policy_error: path of the policy, and why a newer one is rejected; each empty for none. version: of
-    nodeguard. decisions: of operators, by incident name. refused: of the past minutes, latest first.
-    connection_shortage: why not all expected agents can connect; empty where they can. notification_problem:
-    which webhooks do not accept notifications, with the reason; empty for none. history_problem: why the
-    history is not written; empty if it is, or if there is none.
+    holds it. obstacle: what keeps this replica from writing, None if nothing does. lacks_reports_since:
+    since when it has received too few reports to lead, None while it has enough. started,
+    lacks_reports_since: seconds of the monotonic clock. plan_age: seconds since the latest plan, None before
+    the first. policy_file, policy_error: path of the policy, and why a newer one is rejected; each empty for
+    none. version: of nodeguard. decisions: of operators, by incident name. refused: of the past minutes,
+    latest first. connection_shortage: why not all expected agents can connect; empty where they can.
+    notification_problem: which webhooks do not accept notifications, with the reason; empty for none.
+    history_problem: why the history is not written; empty if it is, or if there is none.
     """
 
     leader: str
     is_leader: bool
     started: float
     obstacle: Obstacle | None = None
-    deaf_since: float | None = None
+    lacks_reports_since: float | None = None
     plan_age: float | None = None
     policy_file: str = ""
     policy_error: str = ""

@@ -172,9 +172,9 @@ def _obstacle(service: ServiceState, now: Instant) -> ObstacleView | None:
 
 def _frozen_age(agents: StaleAgents, service: ServiceState, now: Instant) -> float:
     """Return for how many seconds new marks have been frozen; 0 if they are not."""
-    if not agents.frozen or service.deaf_since is None:
+    if not agents.frozen or service.lacks_reports_since is None:
         return 0.0
-    return round(max(0.0, now.mono - service.deaf_since), 1)
+    return round(max(0.0, now.mono - service.lacks_reports_since), 1)
 
 
 def _replica(service: ServiceState, now: Instant) -> ReplicaView:

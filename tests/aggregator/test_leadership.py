@@ -109,16 +109,16 @@ STEPS = st.lists(
 def test_whatever_happens_a_release_follows_a_lack_of_reports_and_is_followed_by_abstention(
     steps: list[tuple[float, bool, bool, float | None]],
 ) -> None:
-    state, now, deaf_since, released_at = Candidacy(), 0.0, None, -inf
+    state, now, lacks_reports_since, released_at = Candidacy(), 0.0, None, -inf
     for seconds, reports, leads, vacant in steps:
         now += seconds
-        deaf_since = None if reports else now if deaf_since is None else deaf_since
+        lacks_reports_since = None if reports else now if lacks_reports_since is None else lacks_reports_since
         following = turn(
             state, now, reports=reports, leads=leads, vacant_since=None if vacant is None else now - vacant
         )
         if leads and not following.wanted:
-            assert deaf_since is not None
-            assert now - deaf_since >= RELEASE_AFTER
+            assert lacks_reports_since is not None
+            assert now - lacks_reports_since >= RELEASE_AFTER
             released_at = now
         if not leads and following.wanted:
             assert now - released_at >= RESERVED

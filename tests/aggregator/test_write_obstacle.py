@@ -15,7 +15,7 @@ HEALTHY = StaleAgents(expected=400, reported=400)
 FEW = StaleAgents(frozenset(str(number) for number in range(397)), 400, 400)
 LEADER = ReplicaState(0.0, HEALTHY, Candidacy(wanted=True, is_leader=True), "one", 10.0, is_leader=True)
 STANDBY = replace(LEADER, candidacy=Candidacy(), is_leader=False)
-DEAF = Candidacy(deaf_since=950.0)
+LACKING = Candidacy(lacks_reports_since=950.0)
 REFUSAL = 'leases.coordination.k8s.io "nodeguard-aggregator" is forbidden'
 
 
@@ -25,7 +25,7 @@ REFUSAL = 'leases.coordination.k8s.io "nodeguard-aggregator" is forbidden'
         (LEADER, "ready"),
         (STANDBY, "ready, on standby for 16 min 30 s: one is the leader"),
         (
-            replace(STANDBY, candidacy=DEAF, agents=FEW),
+            replace(STANDBY, candidacy=LACKING, agents=FEW),
             (
                 "ready, on standby for 16 min 30 s: one is the leader, and this replica receives reports of 3 of "
                 "400 agents"
@@ -33,10 +33,13 @@ REFUSAL = 'leases.coordination.k8s.io "nodeguard-aggregator" is forbidden'
         ),
         (replace(STANDBY, leader=""), "ready for 16 min 30 s: no aggregator is the leader"),
         (
-            replace(LEADER, candidacy=DEAF, agents=FEW),
+            replace(LEADER, candidacy=LACKING, agents=FEW),
             "ready for 50 s: this replica receives reports of 3 of 400 agents",
         ),
-        (replace(LEADER, candidacy=DEAF, agents=replace(FEW, frozen="397 of 400 agents are stale")), "ready"),
+        (
+            replace(LEADER, candidacy=LACKING, agents=replace(FEW, frozen="397 of 400 agents are stale")),
+            "ready",
+        ),
         (replace(LEADER, missing="Nodes"), "not ready for 16 min 40 s: not read yet: Nodes"),
         (
             replace(STANDBY, lease_problem=ApiProblem(957.0), leader=""),

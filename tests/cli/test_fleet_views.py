@@ -137,7 +137,7 @@ def test_the_first_line_has_the_reason_why_nothing_is_written() -> None:
     )
     fleet.reports.clear()
     fleet.after(60.0)
-    assert first_line(replace(LEADER, deaf_since=fleet.mono - 15.0), fleet) == (
+    assert first_line(replace(LEADER, lacks_reports_since=fleet.mono - 15.0), fleet) == (
         "FROZEN  no new mark is set, for 15 s: 4 of 4 agents are stale and no domain explains 4 of them: see "
         "whether they can reach this aggregator."
     )
@@ -152,7 +152,7 @@ def test_obstacles_come_first() -> None:
     fleet.carry_out()
     fleet.planner.paused = "paused by alice: a bad driver"
     unread = Obstacle("not-read", "not read yet: Nodes", fleet.mono - 12.0)
-    service = replace(LEADER, obstacle=unread, deaf_since=fleet.mono - 15.0, started=fleet.mono - 12.0, plan_age=None, policy_file="",
+    service = replace(LEADER, obstacle=unread, lacks_reports_since=fleet.mono - 15.0, started=fleet.mono - 12.0, plan_age=None, policy_file="",
         policy_error="policy.yaml, line 3: modes[0].check: must be text: write a check's name")  # fmt: skip
     assert look(status_lines(fleet_status(fleet.planner, service, fleet.now))) == page("""
     BLOCKED  nothing is written, for 12 s: not read yet: Nodes.

@@ -117,6 +117,43 @@ async def test_a_released_lease_is_taken_at_once(near_api: ApiClient, api_server
     assert spec(api_server)["holderIdentity"] == second.identity
 
 
+async def test_an_unwanted_lease_is_released_and_only_read(
+    near_api: ApiClient, api_server: Cluster, log: LogLines
+) -> None:
+    first, second = candidate(near_api, "one"), candidate(near_api, "two")
+    await first.renew(100.0)
+    await second.renew(100.0)
+    assert (first.vacant_since, second.vacant_since) == (None, None)
+    assert not await first.renew(101.0, wanted=False)
+    assert spec(api_server)["holderIdentity"] == ""
+    assert not await second.renew(102.0, wanted=False)
+    assert not await first.renew(103.0, wanted=False)
+    assert (first.vacant_since, second.vacant_since) == (101.0, 102.0)
+    assert spec(api_server)["holderIdentity"] == ""
+    assert await second.renew(104.0)
+    await first.renew(105.0, wanted=False)
+    assert (first.vacant_since, second.vacant_since, first.holder(105.0)) == (None, None, "two")
+    assert log.text()[1] == "INFO lost leadership epoch=1 reason=this aggregator releases it"
+
+
+async def test_the_problem_of_requests_has_the_time_of_the_first_one(
+    far_api: ApiClient, detour: Detour, log: LogLines
+) -> None:
+    first = candidate(far_api, "one")
+
+    async def renewed(now: float) -> tuple[float, int] | None:
+        await first.renew(now)
+        return None if first.problem is None else (first.problem.since, first.problem.error.status)
+
+    assert await renewed(100.0) is None
+    detour.cut()
+    for now in (103.0, 104.0, 105.0):
+        assert await renewed(now) == (103.0, 0)
+    detour.restore()
+    assert await renewed(106.0) is None
+    assert log.messages()[-1] == "the Lease can be renewed again"
+
+
 class OvertakenLease(Lease):
     """A candidate that is overtaken: the holder renews the lease between its read and its write, `times` times."""
 

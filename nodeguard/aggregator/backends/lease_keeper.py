@@ -32,7 +32,8 @@ class LeaseKeeper:
         slow response. now: before the plan. wanted: as of Lease.renew.
         """
         limit = _ATTEMPTS if self._lease.is_held(now) and wanted else 1
-        if len(self._attempts) < limit and (self._lease.is_due(now) or not wanted):
+        is_due = self._lease.is_due(now) or (self._lease.is_held(now) and not wanted)
+        if len(self._attempts) < limit and is_due:
             attempt = asyncio.create_task(self._lease.renew(now, wanted=wanted))
             self._attempts[attempt] = now
             await asyncio.wait({attempt}, timeout=_WAIT)

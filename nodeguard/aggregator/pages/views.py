@@ -71,9 +71,15 @@ def fleet_view(fleet: Fleet, topology: str) -> View:
         if worst
         else element("p", f"No incidents.{unknown if status.nodes.unknown else ''}")
     )
-    blocked = [heading(line, "p") for line in blocked_lines(status)]
+    blocked = list(blocked_lines(status))
     content = (
-        element("section", *blocked, heading(first, "h1"), fields(obstacles), class_="head"),
+        element(
+            "section",
+            *(heading(line, "p") for line in blocked),
+            heading(first, "h1"),
+            fields(obstacles),
+            class_="head",
+        ),
         element(
             "section",
             element("h2", "Worst incidents ", element("small", link("/incidents", "all incidents"))),
@@ -82,7 +88,7 @@ def fleet_view(fleet: Fleet, topology: str) -> View:
         map_section(fleet_map(fleet.planner, fleet.now, topology)),
         element("section", element("h2", "Marks, budgets and policy"), fields(rest), id="facts"),
     )
-    return View(_title(first), join(content))
+    return View(_title(blocked[0] if blocked else first), join(content))
 
 
 def _name(line: StyledLine) -> str:

@@ -22,6 +22,7 @@ from nodeguard.aggregator.pages.views import (
     incidents_view,
     node_view,
 )
+from nodeguard.fleet_api.service_state import Obstacle
 from nodeguard.fleet_api.status import fleet_status
 from nodeguard.fleet_api.text.status import headline
 from nodeguard.model.mark import HOLD_ANNOTATION, MAINTENANCE_ANNOTATION
@@ -74,6 +75,18 @@ def test_the_headline_is_that_of_nodeguard_status() -> None:
     shown = fleet_view(fleet, "")
     assert shown.title == f"FATAL {line.text}".rstrip(".")
     assert line.text in shown.content
+
+
+def test_the_reason_why_nothing_is_written_is_above_the_headline() -> None:
+    fleet = faulty()
+    obstacle = Obstacle("api-unreachable", "the API server has not answered", fleet.now.mono - 43.0)
+    service = replace(fleet.service, leader="", is_leader=False, obstacle=obstacle)
+    view, reason = (
+        fleet_view(fleet._replace(service=service), ""),
+        "nothing is written, for 43 s: the API server",
+    )
+    assert text(view).strip().startswith(f"BLOCKED {reason} has not answered. FATAL")
+    assert view.title == f"BLOCKED {reason} has not answered"
 
 
 def test_the_first_page_answers_what_where_since_when_what_nodeguard_did_and_what_to_do() -> None:
