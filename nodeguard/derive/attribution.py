@@ -33,10 +33,12 @@ _VOLUME_EVENTS = {
     "fs.kernel_error": "volume.error",
     "fs.shut_down": "volume.error",
 }
-# The same for a disk of this machine, by its use. An unused disk that left without a failed reset may have
-# been taken out of its bay on purpose.
+# The same for a disk of known use. An unused disk that left without a failed reset may have been taken out of
+# its bay on purpose.
 _EVENTS_BY_USE = {
     "sole": {"disk.removed": "disk.lost"},
+    "remote": {"disk.removed": "disk.lost", "disk.timeout": "volume.timeout"},
+    "foreign": _VOLUME_EVENTS | {"disk.timeout": "volume.timeout"},
     "redundant": {"disk.lost": "disk.failed", "disk.removed": "disk.failed"},
     "local": {"disk.lost": "disk.failed", "disk.removed": "volume.lost"},
 }

@@ -18,10 +18,11 @@ from nodeguard.model.signal import Scalar
 from nodeguard.model.target import NODE, disk_target, filesystem_target
 
 # How the host uses a disk, by what its loss means; the first has precedence where several apply.
-# sole: the host loses a file system or swap device. redundant: an array with redundancy goes on without it.
+# sole: the host loses a file system or swap device. remote: the same, from a disk that is known to be reached
+# over a network or emulated. redundant: an array with redundancy goes on without it.
 # path: other paths lead to the same data. local: nothing is mounted, and the disk is one of this machine.
 # foreign: nothing is mounted, and the disk may be a remote, virtual or removable one.
-USES = ("sole", "redundant", "path", "local", "foreign")
+USES = ("sole", "remote", "redundant", "path", "local", "foreign")
 
 # Levels of md that do not survive the loss of a disk. Source: Linux Documentation/admin-guide/md.rst.
 _WITHOUT_REDUNDANCY = frozenset({"raid0", "linear"})
@@ -78,6 +79,9 @@ class BlockDevices(Struct, frozen=True):
     disks: dict[str, bool]
     """Whether a disk is local, for every disk by target."""
 
+    remote: set[str]
+    """Disks that are known to be reached over a network or emulated."""
+
     def disks_below(self, device: str) -> Iterator[tuple[str, str]]:
         """Yield the disks and built devices that a device is on, each with its use.
 
@@ -111,7 +115,7 @@ class BlockDevices(Struct, frozen=True):
 
 def block_devices(observed: Iterable[tuple[str, _Signals]]) -> BlockDevices:
     """Return the block devices. observed: targets with the signals of the source `disks`."""
-    devices = BlockDevices({}, {}, {}, {}, {})
+    devices = BlockDevices({}, {}, {}, {}, {}, set())
     for target, signals in observed:
         name = target.removeprefix("disk/")
         if "disk.slaves" in signals:
@@ -121,6 +125,8 @@ def block_devices(observed: Iterable[tuple[str, _Signals]]) -> BlockDevices:
             devices.mapped[f"mapper/{signals['disk.mapper_name']}"] = name
         if "disk.transport" in signals:
             devices.disks[target] = _is_local(signals)
+            if signals["disk.transport"] != "pcie" or _is_emulated(signals):
+                devices.remote.add(target)
             for namespace in str(signals.get("disk.namespaces", "")).split():
                 before = devices.controllers.get(namespace, ())
                 devices.controllers[namespace] = (*before, name)
@@ -144,8 +150,13 @@ def _use_of_slaves(name: str, signals: _Signals, number: int) -> str:
 
 def _is_local(signals: _Signals) -> bool:
     """Return whether an NVMe controller sits below a PCIe port of this host and is not emulated."""
-    is_emulated = _EMULATED.search(str(signals.get("disk.model", ""))) is not None
-    return signals.get("disk.transport") == "pcie" and "disk.root_port" in signals and not is_emulated
+    on_port = signals.get("disk.transport") == "pcie" and "disk.root_port" in signals
+    return on_port and not _is_emulated(signals)
+
+
+def _is_emulated(signals: _Signals) -> bool:
+    """Return whether a cloud, a hypervisor or a data processing unit emulates the NVMe controller."""
+    return _EMULATED.search(str(signals.get("disk.model", ""))) is not None
 
 
 def _weaker(*uses: str) -> str:
@@ -157,7 +168,8 @@ def disk_uses(latest: Mapping[str, Reading]) -> dict[str, str]:
     devices = _of_reading(latest)
     uses = {disk: "local" if is_local else "foreign" for disk, is_local in devices.disks.items()}
     for device in _devices_in_use(latest):
-        for disk, use in devices.disks_below(device):
+        for disk, mounted in devices.disks_below(device):
+            use = "remote" if mounted == "sole" and disk in devices.remote else mounted
             uses[disk] = _worse(use, uses.get(disk, "foreign"))
     return uses
 

@@ -153,6 +153,12 @@ SIGNALS = signals_by_name(
         "an error of a disk or file system without a mount of the host",
         fields=("dev",),
     ),
+    Signal(
+        "volume.timeout",
+        "event",
+        "a disk that is not known to be one of this machine did not answer a command in time",
+        fields=("dev",),
+    ),
     Signal("service.role", "state", "role of a service: kubelet, runtime, fabric-manager, persistence, imex"),
     Signal("service.restarts", "counter", "starts of a service that were seen after the first"),
     Signal("fabric_manager.needed", "state", "whether the node needs nvidia-fabricmanager"),

@@ -154,6 +154,11 @@ STRIPES = (nvme(1), nvme(2), built("md0", "nvme1n1 nvme2n1", level="raid0"), mou
         ((nvme(1, transport="tcp"),), {"nvme1": "foreign"}),
         ((nvme(1, model="Amazon Elastic Block Store"),), {"nvme1": "foreign"}),
         ((nvme(1, model="MSFT NVMe Accelerator v1.0"),), {"nvme1": "foreign"}),
+        (
+            (nvme(1, model="Amazon Elastic Block Store"), mount("/", "/dev/nvme1n1p1")),
+            {"nvme1": "remote"},
+        ),
+        ((nvme(1, transport="tcp"), mount("/x", "/dev/nvme1n1")), {"nvme1": "remote"}),
         ((nvme(1, model="nvme_card-pd"),), {"nvme1": "foreign"}),
         ((nvme(1, model="NVIDIA NVMe SNAP Controller"),), {"nvme1": "foreign"}),
         ((observe("disks", "disk/nvme1", {"disk.transport": "pcie"}),), {"nvme1": "foreign"}),
