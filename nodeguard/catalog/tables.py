@@ -33,6 +33,8 @@ _TARGET_GROUPS = {"gpu": "pci", "nvswitch": "pci", "pci": "pci", "port": "dev", 
 
 # Parts that patterns share, by their name in kmsg.yaml.
 _SHARED = {
+    # The table names these disks.
+    "{host-disk}": r"(?!(?:fd|sr|loop|zram|ram|nbd|rbd|drbd)\d)",
     "{nvrm}": r"NVRM:? (?:GPU\d+ )?(?:\w+: )?",
     "{nvrm-gpu}": r"NVRM:? (?:GPU\d+ )?",
     # MLNX_OFED 4.x repeats the address; messages of the level info have neither function nor process.

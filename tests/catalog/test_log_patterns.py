@@ -10,12 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nodeguard.catalog.tables import load_log_patterns
+from nodeguard.catalog.tables import example_lines, load_log_patterns
 from nodeguard.config.errors import ConfigError
 from nodeguard.config.yaml_document import load_yaml
 from nodeguard.model.catalogue import LogPattern
 from nodeguard.model.target import TARGET_KINDS
 from nodeguard.sources.kmsg import literal_prefix, patterns_by_prefix
+from tests.catalog.alternatives import Alternative, alternatives
 from tests.paths import ROOT
 
 TABLES = ROOT / "checks" / "tables"
@@ -148,6 +149,43 @@ def test_pattern_has_the_group_of_its_target() -> None:
         group = {"port": "dev", "disk": "dev", "node": None}.get(pattern.target, "pci")
         assert pattern.target in TARGET_KINDS, pattern.id
         assert group is None or result[group], pattern.id
+
+
+LINES = (*dict.fromkeys(example_lines(TABLES)), *NEAR_MISSES)
+
+
+def test_each_alternative_of_a_pattern_has_a_line_that_only_it_matches() -> None:
+    """One of the tables has a line that the pattern loses without the alternative, or of which it loses a field.
+
+    An alternative of a negative look-ahead keeps a line out. Patterns that share the look-ahead need one line.
+    """
+    unused, kept_out = [], dict[str, bool]()
+    for pattern in PATTERNS:
+        expression = re.compile(pattern.pattern)
+        matched = [match for match in map(expression.match, LINES) if match]
+        refused = [text for text in LINES if not expression.match(text)]
+        for alternative in alternatives(pattern.pattern):
+            without = re.compile(alternative.without)
+            if alternative.is_negative:
+                is_used = any(map(without.match, refused))
+                kept_out[alternative.text] = is_used or kept_out.get(alternative.text, False)
+            elif all(_groups(match) == _groups(without.match(match.string)) for match in matched):
+                unused.append((pattern.id, alternative.text))
+    assert unused == []
+    assert [text for text, is_kept in kept_out.items() if not is_kept] == []
+
+
+def _groups(match: re.Match[str] | None) -> dict[str, str | None] | None:
+    return match.groupdict() if match else None
+
+
+def test_alternatives_are_those_of_the_innermost_group() -> None:
+    assert list(alternatives(r"a(?:b[|)]|c(?!d\||e))f")) == [
+        Alternative(r"d\|", r"a(?:b[|)]|c(?!e))f", is_negative=True),
+        Alternative("e", r"a(?:b[|)]|c(?!d\|))f", is_negative=True),
+        Alternative("b[|)]", r"a(?:c(?!d\||e))f", is_negative=False),
+        Alternative(r"c(?!d\||e)", r"a(?:b[|)])f", is_negative=False),
+    ]
 
 
 def test_lines_of_many_lines_are_matched_whole() -> None:
