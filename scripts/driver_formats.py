@@ -2,9 +2,11 @@
 
     python -m scripts.driver_formats                        # the number, as `make lint` prints it
     python -m scripts.driver_formats --sample 40 --seed 7   # a sample to review, each with its reason
-    python -m scripts.driver_formats --source DIR [TAG…]    # what the tables lack of a release
+    python -m scripts.driver_formats --source DIR [TAG…]    # what the tables lack of NVIDIA's driver
+    python -m scripts.driver_formats --linux DIR…           # what the tables lack of Linux
 
 `--source` names a clone of github.com/NVIDIA/open-gpu-kernel-modules; its format strings are read from git.
+`--linux` names source trees of the kernel.
 """
 
 from __future__ import annotations
@@ -19,14 +21,14 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from nodeguard.catalog.tables import load_log_patterns
 from nodeguard.config.yaml_document import read_yaml
+from scripts.driver_formats_source import CONVERSION, FAILURE, failures_of_kernel_code, formats_of_code
 
 ROOT = Path(__file__).resolve().parent.parent
 LINES = ROOT / "checks" / "tables" / "kmsg-formats.yaml"
 NVIDIA = ROOT / "scripts" / "driver_formats_nvidia.yaml"
-
-# Words of a failure: an ignored format with one of them needs a reason of its own.
-FAILURE = re.compile(r"fail|fatal|error|timeout|halt|reset|lost", re.IGNORECASE)
+HOST = ROOT / "scripts" / "driver_formats_host.yaml"
 
 
 class Format(Struct, forbid_unknown_fields=True, rename={"versions": "in"}):
@@ -78,16 +80,23 @@ class Ignored(Struct, forbid_unknown_fields=True):
 
 
 class IgnoredSource(Struct, forbid_unknown_fields=True):
-    """The ignored formats of one source file."""
+    """The ignored formats of one source file. beginning: what a driver of Linux prints before a format."""
 
     file: str
     ignored: tuple[Ignored, ...]
+    beginning: str = ""
 
 
 class NvidiaTable(Struct, forbid_unknown_fields=True):
     """The table of the NVIDIA driver's ignored formats, driver_formats_nvidia.yaml."""
 
     left_out: tuple[LeftOut, ...]
+    sources: tuple[IgnoredSource, ...]
+
+
+class HostTable(Struct, forbid_unknown_fields=True):
+    """The table of ignored formats of Linux, driver_formats_host.yaml."""
+
     sources: tuple[IgnoredSource, ...]
 
 
@@ -101,32 +110,23 @@ def read_nvidia() -> NvidiaTable:
     return read_yaml(NVIDIA, NvidiaTable)[1]
 
 
+def read_host() -> HostTable:
+    """Return the table of Linux."""
+    return read_yaml(HOST, HostTable)[1]
+
+
 def ignored_failures() -> Iterator[tuple[str, str, str]]:
     """Yield file, format and reason of each ignored format with a word of a failure."""
     for source in read_lines().sources:
         for row in source.formats:
             if row.ignored and FAILURE.search(row.line):
                 yield source.file, row.line, row.ignored
-    for nvidia in read_nvidia().sources:
-        for group in nvidia.ignored:
+    for ignored in (*read_host().sources, *read_nvidia().sources):
+        for group in ignored.ignored:
             for text in filter(FAILURE.search, group.formats):
-                yield nvidia.file, text, group.reason
+                yield ignored.file, text, group.reason
 
 
-# Calls that print, and the level at which a release build prints them to the kernel log.
-_CALL = re.compile(
-    r"\b(NV_PRINTF(?:_EX|_COND)?|nv_printf|NV_DEV_PRINTF(?:_STATUS)?|portDbgPrintf|printk|pr_err)\s*\("
-)
-_LEVEL = re.compile(r"\s*(?:\w+\s*,\s*)?(?:[^,]*,\s*)?(LEVEL_\w+|NV_DBG_\w+|KERN_\w+)")
-_PRINTED = frozenset({"LEVEL_ERROR", "LEVEL_FATAL", "NV_DBG_ERRORS", "KERN_ERR"})
-_WITHOUT_LEVEL = frozenset({"portDbgPrintf", "pr_err"})
-_STRING = re.compile(r'"((?:[^"\\]|\\.)*)"')
-# The strings of a format follow each other, with macros such as PRIu64 between them.
-_STRINGS = re.compile(r'"(?:[^"\\]|\\.)*"(?:\s*(?:[A-Za-z_]\w*\s*)?"(?:[^"\\]|\\.)*")*')
-_COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
-_CONVERSION = re.compile(r"%[-+0 #]*(?:\*|\d+)?(?:\.\d+)?(?:ll|l|h|z)?[a-zA-Z]?")
-# An Xid is read with its own tables.
-_XID = "NVRM: Xid ("
 _PATHS = ("src/nvidia/", "kernel-open/")
 
 
@@ -144,39 +144,6 @@ def _git(repository: Path, *arguments: str) -> str:
     return subprocess.run(command, capture_output=True, check=True).stdout.decode(errors="replace")
 
 
-def formats_of_code(code: str) -> Iterator[str]:
-    """Yield the formats that a file in C prints at the level of errors, without those of Xids."""
-    for call in _CALL.finditer(code):
-        arguments = _COMMENT.sub("", _arguments(code, call.end()))
-        level = _LEVEL.match(arguments)
-        strings = _STRINGS.search(arguments)
-        if strings and (level[1] in _PRINTED if level else call[1] in _WITHOUT_LEVEL):
-            text = (
-                "".join(_STRING.findall(strings[0]))
-                .encode()
-                .decode("unicode_escape", "replace")
-                .strip("\n")
-                .rstrip()
-            )
-            if _CONVERSION.sub("", text).strip() and not text.startswith(_XID):
-                yield text
-
-
-def _arguments(code: str, start: int) -> str:
-    """Return the arguments of a call that begin at a position of the code."""
-    depth, at, in_string = 1, start, False
-    while depth and at < len(code):
-        character = code[at]
-        if in_string and character == "\\":
-            at += 1
-        elif character == '"':
-            in_string = not in_string
-        elif not in_string:
-            depth += {"(": 1, ")": -1}.get(character, 0)
-        at += 1
-    return code[start : at - 1]
-
-
 def formats_without_row(formats: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Yield file and text of the formats that neither table has. formats: file by text."""
     table = read_nvidia()
@@ -192,7 +159,39 @@ def formats_without_row(formats: Mapping[str, str]) -> Iterator[tuple[str, str]]
 
 def _expression(text: str) -> re.Pattern[str]:
     """Return the expression of the lines that a format becomes."""
-    return re.compile("[^\0]{0,80}?".join(map(re.escape, _CONVERSION.split(text))))
+    return re.compile("[^\0]{0,80}?".join(map(re.escape, CONVERSION.split(text))))
+
+
+def kernel_formats_without_row(trees: Iterable[Path]) -> Iterator[tuple[str, str]]:
+    """Yield file and text of the formats of Linux that become no event and have no row in either table.
+
+    trees: source trees of releases. The files are those of the table of rendered lines.
+    """
+    sources = {source.file: source for source in read_host().sources}
+    lines = "\0".join(row.line for source in read_lines().sources for row in source.formats)
+    patterns = [(pattern.signal, re.compile(pattern.pattern)) for pattern in load_log_patterns(LINES.parent)]
+    files = (source.file for source in read_lines().sources if source.file.startswith("linux "))
+    for file in dict.fromkeys(name.removeprefix("linux ") for name in files):
+        source = sources.get(file, IgnoredSource(file, ()))
+        rows = {text for group in source.ignored for text in group.formats}
+        codes = [(tree / file).read_text(errors="replace") for tree in trees if (tree / file).is_file()]
+        for text in dict.fromkeys(text for code in codes for text in failures_of_kernel_code(code)):
+            rendered = render(text)
+            claimed = (
+                next((signal for signal, expression in patterns if expression.match(line)), "")
+                for line in (source.beginning + rendered, rendered)
+            )
+            if (
+                text not in rows
+                and not any(claimed)
+                and not _expression(text.partition("\n")[0]).search(lines)
+            ):
+                yield file, text
+
+
+def render(text: str) -> str:
+    """Return a line that a format becomes."""
+    return CONVERSION.sub(lambda conversion: "0x1" if "#" in conversion[0] else "1", text)
 
 
 def main(arguments: Iterable[str] | None = None) -> int:
@@ -201,6 +200,7 @@ def main(arguments: Iterable[str] | None = None) -> int:
     parser.add_argument("--sample", type=int, default=0, metavar="N", help="print N ignored formats")
     parser.add_argument("--seed", type=int, default=0, help="seed of the sample")
     parser.add_argument("--source", type=Path, help="a clone of NVIDIA's open GPU kernel modules")
+    parser.add_argument("--linux", type=Path, nargs="+", metavar="DIR", help="source trees of Linux")
     parser.add_argument("tags", nargs="*", metavar="TAG", help="releases to read (default: HEAD)")
     options = parser.parse_args(arguments)
     failures = list(ignored_failures())
@@ -208,6 +208,10 @@ def main(arguments: Iterable[str] | None = None) -> int:
         for file, text, reason in random.Random(options.seed).sample(failures, options.sample):
             print(f"{file.rpartition('/')[2]}: {text!r}\n    ignored: {reason}")
         return 0
+    if options.linux:
+        missing = set(kernel_formats_without_row(options.linux))
+        print("".join(f"{file}: {text!r}\n" for file, text in sorted(missing)), end="")
+        return 1 if missing else 0
     if options.source:
         missing = {
             row

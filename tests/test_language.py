@@ -56,6 +56,7 @@ SUFFIXES = {".py", ".yaml", ".md", ".toml", ".service", ".sh"}
 # The tables of kernel messages and of NVIDIA's codes are in the words of their sources.
 FOREIGN = (
     "checks/tables/",
+    "scripts/driver_formats_host.yaml",
     "scripts/driver_formats_nvidia.yaml",
     "fixtures/generated/",
     "fixtures/recorded/",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -13,7 +14,17 @@ from nodeguard.cli.check_catalogue import load_catalogue
 from nodeguard.model.check import EventOccurred
 from nodeguard.sources.kmsg import KmsgSource
 from nodeguard.sources.machine import LogRecords
-from scripts.driver_formats import IgnoredSource, Source, formats_of_code, main, read_lines, read_nvidia
+from scripts.driver_formats import (
+    IgnoredSource,
+    Source,
+    kernel_formats_without_row,
+    main,
+    read_host,
+    read_lines,
+    read_nvidia,
+    render,
+)
+from scripts.driver_formats_source import FAILURE, failures_of_kernel_code, formats_of_code
 from tests.paths import ROOT
 from tests.sources.fake_machine import FakeMachine
 
@@ -120,7 +131,6 @@ BEGINNINGS = (
     "NVRM function_GH100: ",
     "NVRM: GPU 0000:3b:00.0: ",
 )
-CONVERSION = re.compile(r"%[-+0 #]*\d*(?:\.\d+)?(?:ll|l|h)?[a-zA-Z]?")
 
 
 @pytest.mark.parametrize("source", read_nvidia().sources, ids=lambda source: source.file.rpartition("/")[2])
@@ -128,9 +138,27 @@ def test_an_ignored_format_of_the_nvidia_driver_becomes_no_event(source: Ignored
     for group in source.ignored:
         assert group.reason
         for text in group.formats:
-            rendered = CONVERSION.sub("1", text)
+            rendered = render(text)
             for beginning in ("",) if text.startswith("NVRM") else BEGINNINGS:
                 assert events(beginning + rendered) == [], text
+
+
+@pytest.mark.parametrize("source", read_host().sources, ids=lambda source: source.file)
+def test_an_ignored_format_of_linux_becomes_no_event(source: IgnoredSource) -> None:
+    for group in source.ignored:
+        assert group.reason
+        for text in group.formats:
+            assert FAILURE.search(text), text
+            assert events(source.beginning + render(text)) == [], text
+
+
+def test_a_file_of_linux_is_in_both_tables_and_a_format_of_it_once() -> None:
+    files = [source.file for source in read_host().sources]
+    assert sorted(set(files)) == sorted(files)
+    assert {f"linux {file}" for file in files} <= {source.file for source in TABLE.sources}
+    for source in read_host().sources:
+        texts = [text for group in source.ignored for text in group.formats]
+        assert sorted(set(texts)) == sorted(texts), source.file
 
 
 def test_a_file_of_the_nvidia_driver_and_a_format_of_it_stand_once() -> None:
@@ -154,6 +182,29 @@ def test_the_formats_of_code_are_those_that_a_release_prints_as_errors() -> None
         NV_PRINTF(LEVEL_ERROR, "NVRM: Xid (%s): %d\\n", gpu, xid);
     """
     assert list(formats_of_code(code)) == ["a reset of  failed, status %s", 'NVRM: "%s"', "NVRM: GPU at %04x"]
+
+
+def test_the_failures_of_kernel_code_are_those_that_it_prints_as_warnings() -> None:
+    code = """
+        #define DMERR(fmt) printk(KERN_ERR "lost %s", fmt)
+        pr_err("disk %pg lost " "for %d ms\\n", disk, /* "not this" */ wait);
+        dev_warn(dev, "reset failed: %d\\n", error);
+        dev_info(dev, "reset done\\n");
+        printk(KERN_INFO "no error here\\n");
+        seq_printf(file, "errors lost %d\\n", lost);
+        pr_err("quiet words only\\n");
+    """
+    assert list(failures_of_kernel_code(code)) == ["disk %pg lost for %d ms", "reset failed: %d"]
+
+
+def test_a_format_of_linux_without_event_and_row_is_listed(tmp_path: Path) -> None:
+    code = tmp_path / "drivers/nvme/host/pci.c"
+    code.parent.mkdir(parents=True)
+    ignored = read_host().sources[0].ignored[0].formats[0]
+    code.write_text(
+        f'dev_warn(d, "I/O %d QID %d timeout, aborting"); dev_err(d, "{ignored}"); dev_err(d, "all is lost");'
+    )
+    assert list(kernel_formats_without_row([tmp_path])) == [("drivers/nvme/host/pci.c", "all is lost")]
 
 
 def test_the_number_and_a_sample_of_ignored_formats_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
