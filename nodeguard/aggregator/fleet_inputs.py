@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from nodeguard.aggregator.clock import current_instant
 from nodeguard.aggregator.outbox import InstructionOutbox
+from nodeguard.fleet.decide.observed_marks import WriteError
 from nodeguard.fleet.plan import Plan
 from nodeguard.fleet.planner import Planner
 from nodeguard.model.incident import Incident, OperatorDecision
@@ -172,6 +173,10 @@ class FleetInputs:
         """Handle that the marks of a Node are written. state: its new state annotation."""
         self._planner.record_written(uid, state)
         self._wake()
+
+    def write_failed(self, name: str, error: WriteError) -> None:
+        """Handle that an attempt of a write failed. name: uid of the Node, or name of the device rule."""
+        self._planner.record_write_error(name, error)
 
     def marks_failed(self, uid: str) -> None:
         """Handle that the marks of a Node cannot be written."""

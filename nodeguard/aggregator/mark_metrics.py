@@ -63,10 +63,10 @@ def _marked(planner: Planner) -> Iterator[Metric]:
 
 
 def _marks(planner: Planner, uid: str) -> dict[str, tuple[str, bool]]:
-    """Return the marks of a node, as far as they are observed, with the fault class of the first cause, and
+    """Return the marks of a node that are in effect, with the fault class of the first cause, and
     whether all causes are injected. The real causes come first.
     """
-    observed = planner.state.observed_marks(uid).node
+    observed = planner.state.marks_in_effect(uid).node
     marks: dict[str, tuple[str, bool]] = {}
     for cause in sorted(observed.causes, key=lambda cause: cause.injected):
         marks.setdefault(cause.mark.value, (cause.fault_class, cause.injected))
@@ -101,13 +101,13 @@ def _is_schedulable(planner: Planner, uid: str) -> bool:
     """Return whether neither a cordon, nor a mark of nodeguard on the Node or a device, nor the taint of a
     Node that is not ready keeps work away.
     """
-    node, marks = planner.state.nodes[uid], planner.state.observed_marks(uid)
+    node, marks = planner.state.nodes[uid], planner.state.marks_in_effect(uid)
     return not (node.unschedulable or not node.ready or marks.is_quarantined or marks.devices)
 
 
 def _unmarked_reason(decisions: Iterable[MarkDecision]) -> str:
-    """Return why the worst quarantine that is requested for a node is not active: what withholds it, its
-    state, or `write` if it is granted; empty if none is requested, or the mark of its domain replaces it.
+    """Return why the worst quarantine that is requested for a node is not in effect: the kind of its
+    restraint, or its state; empty if none is requested, or the mark of its domain replaces it.
     """
     quarantines = (
         decision
@@ -119,9 +119,9 @@ def _unmarked_reason(decisions: Iterable[MarkDecision]) -> str:
     worst = min(quarantines, key=lambda decision: decision.request.order, default=None)
     if worst is None:
         return ""
-    if worst.state == IncidentState.WITHHELD:
-        return worst.restraint
-    return "write" if worst.is_granted else worst.state.slug
+    if worst.state == IncidentState.DRY_RUN:
+        return worst.state.slug
+    return worst.restraint or worst.state.slug
 
 
 def _budgets(planner: Planner) -> Iterator[Metric]:

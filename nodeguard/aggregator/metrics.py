@@ -295,7 +295,8 @@ class _ServiceCollector(Collector):
             labels=["topology", "state"],
         )
         for name in sorted(names):
-            for state in (planner.granted, IncidentState.WITHHELD, IncidentState.DRY_RUN):
+            states = (planner.granted, IncidentState.WITHHELD, IncidentState.DRY_RUN, IncidentState.PENDING)
+            for state in states:
                 domains.add_metric([name, state.slug], degraded[name, state])
         yield domains
         yield gauges(

@@ -76,7 +76,8 @@ class DomainTracker:
         self._update_marks(uid, set(), at)
 
     def _update(self, name: str, decision: DomainDecision, at: float) -> None:
-        degraded, state = decision.degraded, decision.state
+        # The plan is carried out at once.
+        degraded, state = decision.degraded, IncidentState.MARKED if decision.is_granted else decision.state
         span = self._degraded.get(name)
         if span is None:
             span = DomainSpan(name, degraded.domain, degraded.fault_classes, state, 0, 0, "", at)

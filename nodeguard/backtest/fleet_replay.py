@@ -187,7 +187,7 @@ class FleetReplay:
         limited_checks: set[str] = set()
         for outcomes in planner.decisions.values():
             for outcome in outcomes:
-                if outcome.state == IncidentState.PENDING:
+                if outcome.state == IncidentState.PENDING and not outcome.is_granted:
                     yield outcome.until + _EPSILON
                 elif outcome.refusal is not None and outcome.refusal.check:
                     limited_checks.add(outcome.refusal.check)

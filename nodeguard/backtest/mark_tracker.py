@@ -146,20 +146,22 @@ class MarkTracker:
 
     def _request_changed(self, planner: Planner, outcome: MarkDecision, at: float) -> None:
         want, span = outcome.request, self._requested.get(outcome.request.key)
-        if outcome.state == IncidentState.PENDING:
+        # The plan is carried out at once.
+        state = IncidentState.MARKED if outcome.is_granted else outcome.state
+        if state == IncidentState.PENDING:
             self._in_grace.add(want.key)
             return
         self._in_grace.discard(want.key)
-        if span is not None and (span.state, span.request.mark) != (outcome.state, want.mark):
-            end = MarkEnd.MARKED if outcome.state == IncidentState.MARKED else MarkEnd.REPLACED
+        if span is not None and (span.state, span.request.mark) != (state, want.mark):
+            end = MarkEnd.MARKED if state == IncidentState.MARKED else MarkEnd.REPLACED
             _end(self._requested.pop(want.key), at, end)
             span = None
-        if outcome.state == IncidentState.MARKED:
+        if state == IncidentState.MARKED:
             return
         if span is None:
             pool = planner.state.placements[want.uid].pool
             request = RequestedMark(want.uid, want.node, want.mark, want.check, want.target, pool)
-            span = self._requested[want.key] = self._start(request, outcome.state, at)
+            span = self._requested[want.key] = self._start(request, state, at)
         if outcome.reason and outcome.reason not in span.reasons:
             span.reasons.append(outcome.reason)
 

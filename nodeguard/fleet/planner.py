@@ -13,6 +13,7 @@ from nodeguard.fleet.decide.admission_state import AdmissionContext
 from nodeguard.fleet.decide.domain_decision import DomainContext, DomainDecision
 from nodeguard.fleet.decide.domain_marks import DomainMarks
 from nodeguard.fleet.decide.mark_requests import MarkRequest, MarkRequests
+from nodeguard.fleet.decide.observed_marks import PlanObservation, UnobservedWrites, WriteError
 from nodeguard.fleet.decide.release import ReleasedMark
 from nodeguard.fleet.decide.release_tracker import ReleaseTracker
 from nodeguard.fleet.decide.restored_diagnosis import RestoredDiagnosis
@@ -75,6 +76,7 @@ class Planner:
         self.releases = ReleaseTracker(self.state, self._domain_marks)
         self._shared_incidents = SharedIncidents(self.vote_collector, self._domain_marks)
         self.component_faults = ComponentFaultTracker(self._shared_incidents.parent_incident)
+        self._writes = UnobservedWrites()
         self._incidents = IncidentTracker(self.state, self.releases.proofs, granted)
 
     @property
@@ -89,7 +91,9 @@ class Planner:
 
     @property
     def pending(self) -> Mapping[str, Mapping[str, Incident]]:
-        """Return the incidents with a mark in its grace period that are not recorded yet, in the same way."""
+        """Return the incidents that are not recorded yet, in the same way: those with a mark in its grace
+        period or being written.
+        """
         return self._incidents.pending
 
     @property
@@ -104,7 +108,7 @@ class Planner:
 
     @property
     def decisions(self) -> Mapping[str, tuple[MarkDecision, ...]]:
-        """Return the decisions on each node's mark requests, as of the latest plan."""
+        """Return the decisions on each node's mark requests, as observed at the latest plan."""
         return self._incidents.decisions
 
     @property
@@ -267,7 +271,9 @@ class Planner:
         marks |= {uid: node_marks for uid, node_marks in granted.items() if uid not in deferred}
         marks |= admitted.preempted
         released += admitted.released
-        decisions += admitted.decisions
+        observation = PlanObservation(self.state, self._writes, marks, deferred, now)
+        decisions = observation.decisions([*decisions, *admitted.decisions])
+        self._domain_marks.decisions = observation.domain_decisions(self._domain_marks.decisions)
         changed = {
             uid: node_marks
             for uid, node_marks in marks.items()
@@ -279,7 +285,10 @@ class Planner:
         self._settled |= {
             uid for uid in writes.settled - self.releases.deferred if not self.releases.proofs.get(uid)
         }
-        changes = self._shared_incidents.update(self._incidents, self.policy, marks, decisions, deferred, now)
+        changes = self._shared_incidents.update(
+            self._incidents, self.policy, observation, marks.keys(), decisions, deferred, now
+        )
+        observation.finish()
         self.state.record_incidents(changes.changed)
         return Plan(
             tuple(writes.nodes),
@@ -313,8 +322,13 @@ class Planner:
         self._failed[uid] = None
         self.state.record_failed(uid)
 
+    def record_write_error(self, name: str, error: WriteError) -> None:
+        """Record that an attempt of a write failed. name: uid of the Node, or name of the device rule."""
+        self._writes.record_error(name, error)
+
     def drop_issued(self) -> tuple[str, ...]:
         """Stop counting everything that is issued and not observed yet. Returns the uids of these nodes."""
+        self._writes.forget_errors()
         return self.state.drop_issued()
 
     def incident(self, name: str) -> Incident | None:

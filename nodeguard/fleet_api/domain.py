@@ -122,7 +122,13 @@ def list_domains(planner: Planner, now: Instant, *, include_healthy: bool = Fals
 def degraded_domains(planner: Planner, now: Instant, limit: int) -> tuple[DomainSummary, ...]:
     """Return the first `limit` degraded domains, those without a mark first."""
     active = planner.diagnosis.voting.affected_domains(now.mono) if planner.domain_decisions else {}
-    order = (IncidentState.WITHHELD, IncidentState.DRY_RUN, IncidentState.MARKED, IncidentState.ADVISED)
+    order = (
+        IncidentState.WITHHELD,
+        IncidentState.DRY_RUN,
+        IncidentState.PENDING,
+        IncidentState.MARKED,
+        IncidentState.ADVISED,
+    )
     summaries = [_summary(planner, path, active) for path in planner.domain_decisions]
     summaries.sort(key=lambda domain: (order.index(domain.state or IncidentState.MARKED), domain.domain))
     return tuple(summaries[:limit])
@@ -168,7 +174,7 @@ def describe_domain(planner: Planner, path: str, now: Instant) -> DomainView:
         marked=sum(
             1
             for uid in members
-            if any(mark.domain == path for mark in planner.state.observed_marks(uid).node.degraded)
+            if any(mark.domain == path for mark in planner.state.marks_in_effect(uid).node.degraded)
         ),
         members=len(members),
         voting=diagnosis.members.size(path),

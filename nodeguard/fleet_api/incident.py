@@ -147,6 +147,7 @@ def describe_incident(
         jobs_omitted=incident.jobs_omitted,
         injected=incident.injected,
         how=incident_commands(planner, incident, checks or {}),
+        write=incident.write,
     )
 
 
@@ -185,6 +186,7 @@ def summarize_incident(
         action=incident.action,
         message=incident.message,
         injected=incident.injected,
+        write=incident.write,
     )
 
 

@@ -136,7 +136,7 @@ def describe_node(
         pool=placement.pool if placement else "",
         domains=tuple(domain.removeprefix(DOMAIN) for domain in placement.domains) if placement else (),
         cordoned_by_user=placement.cordoned_by_user if placement else False,
-        cordoned=marks.node.cordoned,
+        cordoned=state.observed_marks(uid).node.cordoned and state.nodes[uid].unschedulable,
         hold=placement.hold if placement else "",
         maintenance=placement.maintenance if placement else "",
         marks=marks_of_node(planner, uid, now),
@@ -241,8 +241,8 @@ def injected_faults(node: str, report: LatestReport | None) -> tuple[InjectedFau
 
 
 def _marks(planner: Planner, uid: str) -> tuple[str, ...]:
-    """Return the marks that a node and its devices carry, worst first."""
-    marks = planner.state.observed_marks(uid)
+    """Return the marks of a node and its devices that are in effect, worst first."""
+    marks = planner.state.marks_in_effect(uid)
     causes = {cause.mark for place in marks.carriers for cause in marks.record_of(place).causes}
     degraded = (DEGRADED,) if marks.node.degraded else ()
     return (*(mark for mark in Mark if mark in causes), *degraded)

@@ -220,7 +220,7 @@ def _marked(planner: Planner) -> dict[str, MarkedCounts]:
     nodes: Counter[str] = Counter()
     devices: Counter[Mark] = Counter()
     for uid in planner.state.marked_nodes():
-        holding = planner.state.observed_marks(uid)
+        holding = planner.state.marks_in_effect(uid)
         marks = {cause.mark for cause in holding.node.causes}
         worst = next((mark for mark in Mark if mark in marks), DEGRADED if holding.node.degraded else None)
         nodes.update([worst] if worst else [])

@@ -6,14 +6,15 @@ The Node owns the rule, so Kubernetes deletes both together.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
 from msgspec import Struct, field
 
+from nodeguard.fleet.decide.observed_marks import WriteError
 from nodeguard.kube.client import MERGE_PATCH, ApiClient, version_number
-from nodeguard.kube.errors import ApiError
+from nodeguard.kube.errors import ApiError, is_refusal
 from nodeguard.kube.fenced_client import JSON, FencedClient
 from nodeguard.kube.node_patch import MarkError
 from nodeguard.kube.watch import Watch, WatchHandler
@@ -125,12 +126,15 @@ PATH = "/apis/resource.k8s.io/v1/devicetaintrules"
 class DeviceRuleWriter:
     """Writes nodeguard's rules, and never those of others. It is the handler of a watch of the rules.
 
-    queue: of marks.
+    queue: of marks. on_error: called with the name of a rule and the error of its write.
     """
 
-    def __init__(self, client: FencedClient, queue: WriteQueue) -> None:
+    def __init__(
+        self, client: FencedClient, queue: WriteQueue, on_error: Callable[[str, WriteError], None]
+    ) -> None:
         self._client = client
         self._queue = queue
+        self._on_error = on_error
         self._observed: dict[str, ObservedRule] = {}  # by name
         self._names: dict[str, str] = {}  # by uid
         self._desired: dict[str, DeviceRule] | None = None
@@ -199,7 +203,9 @@ class DeviceRuleWriter:
                 await self._correct(observed, desired)
         except MarkError as error:
             logger.warning("cannot write the DeviceTaintRule", extra={"rule": name, "error": str(error)})
+            self._on_error(name, WriteError(str(error), is_refused=True))
         except ApiError as error:
+            self._on_error(name, WriteError(error.message, is_refusal(error)))
             self._handle_error(observed, desired, error)
 
     async def _create(self, desired: DeviceRule) -> None:

@@ -92,6 +92,11 @@ def affects_all_requests(error: ApiError) -> bool:
     return (error.status == 0 and error.reason != "TooLarge") or error.status in {429, 503}
 
 
+def is_refusal(error: ApiError) -> bool:
+    """Return whether the server refused a request for good, rather than failed or lost a race."""
+    return 400 <= error.status < 500 and error.status not in {404, 408, 409, 429}
+
+
 def single_line(text: str) -> str:
     """Return a server's message on one line, without control characters, cut to a readable length."""
     printable = "".join(char if char.isprintable() else " " for char in text[: 4 * _MAX_MESSAGE])

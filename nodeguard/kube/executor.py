@@ -8,9 +8,10 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+from nodeguard.fleet.decide.observed_marks import WriteError
 from nodeguard.kube import nodes
 from nodeguard.kube.client import STRATEGIC_MERGE_PATCH, version_number
-from nodeguard.kube.errors import ApiError
+from nodeguard.kube.errors import ApiError, is_refusal
 from nodeguard.kube.fenced_client import FencedClient
 from nodeguard.kube.node_patch import MarkError, check_hold, condition_patch, mark_patch
 from nodeguard.kube.write_queue import ConflictError, WriteQueue
@@ -33,7 +34,8 @@ class WriteResult(StrEnum):
 
 class WriteOutcome(Struct, frozen=True):
     """The result of writing a Node's marks. reason: why they are not written. node: as the response
-    to the write has it; None if unknown. status: HTTP status of a failed request, 0 for no response.
+    to the write has it; None if unknown. status: HTTP status of a failed request, 0 for no response. error:
+    of a write that is not done.
     """
 
     desired: DesiredNode
@@ -41,6 +43,7 @@ class WriteOutcome(Struct, frozen=True):
     reason: str = ""
     node: Node | None = None
     status: int = 0
+    error: WriteError | None = None
 
 
 class Executor:
@@ -115,7 +118,8 @@ class Executor:
                 node = nodes.decode_node(await self._client.write("PATCH", path, patch))
                 self._responses[node.uid] = node
         except MarkError as error:
-            self._on_outcome(WriteOutcome(desired, WriteResult.REFUSED, str(error), node))
+            refusal = WriteError(str(error), is_refused=True)
+            self._on_outcome(WriteOutcome(desired, WriteResult.REFUSED, str(error), node, error=refusal))
         except ApiError as error:
             await self._handle_error(desired, error)
         else:
@@ -135,7 +139,10 @@ class Executor:
             error = second
         if error.status == 409:
             raise ConflictError from None
-        self._on_outcome(WriteOutcome(desired, WriteResult.FAILED, error.message, status=error.status))
+        refusal = WriteError(error.message, is_refusal(error))
+        self._on_outcome(
+            WriteOutcome(desired, WriteResult.FAILED, error.message, status=error.status, error=refusal)
+        )
         raise error
 
     def _latest(self, desired: DesiredNode) -> Node | None:

@@ -67,9 +67,10 @@ class SymptomStatus(Struct, frozen=True, omit_defaults=True):
 
 
 class StatusCondition(Struct, frozen=True, rename="camel"):
-    """A condition in the form of the Kubernetes API conventions. reason: the state of the incident.
+    """A condition in the form of the Kubernetes API conventions. reason: the state of the incident, or
+    why the mark is not as that state says: `WritePending` or `WriteRefused`.
 
-    Types: `Active`, until the incident is resolved; `Marked`, while its mark is set.
+    Types: `Active`, until the incident is resolved; `Marked`, while its mark is observed.
     """
 
     type: Annotated[str, _schema(maxLength=316)]

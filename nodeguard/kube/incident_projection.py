@@ -35,6 +35,7 @@ from nodeguard.model.incident import (
     Incident,
     IncidentState,
     Symptom,
+    WriteState,
 )
 from nodeguard.model.instant import parse_or_zero, rfc3339
 from nodeguard.model.mark import Mark
@@ -115,6 +116,7 @@ def to_incident(observed: ObservedIncident) -> Incident | None:
             jobs_omitted=status.jobs_omitted,
             injected=status.injected,
             hardware=_to_hardware(status.hardware),
+            write=_to_write(status.conditions),
         )
     except ValueError:
         return None
@@ -169,12 +171,18 @@ def _to_diagnosis(record: DiagnosisStatus | None) -> DiagnosisRecord | None:
 
 
 def _conditions(incident: Incident) -> Iterable[StatusCondition]:
-    reason = incident.state.value
+    reason, marked_reason = incident.state.value, (incident.write or incident.state).value
     active_since = incident.first_seen if incident.is_open else incident.resolved_at
     is_marked = incident.state in _MARKED_STATES
     message, mark = incident.message[:MAX_MESSAGE], mark_message(incident)[:MAX_MESSAGE]
     yield StatusCondition("Active", _truth(incident.is_open), reason, rfc3339(active_since), message)
-    yield StatusCondition("Marked", _truth(is_marked), reason, rfc3339(incident.last_transition), mark)
+    yield StatusCondition("Marked", _truth(is_marked), marked_reason, rfc3339(incident.last_transition), mark)
+
+
+def _to_write(conditions: Iterable[StatusCondition]) -> WriteState | None:
+    """Return why a mark is not as the state says, which is the reason of a condition."""
+    reasons = {condition.reason for condition in conditions}
+    return next((state for state in WriteState if state in reasons), None)
 
 
 def _truth(value: bool) -> str:  # noqa: FBT001 - a condition's status

@@ -17,7 +17,8 @@ class IncidentState(StrEnum):
 
     `Open`: reported; no mark is requested. `Pending`: a mark is requested and in its grace period. `DryRun`:
     the check is not enforced; the mark would be set or withheld. `Withheld`: a mark is requested, and a
-    budget, a pause, a hold or a suppressed check prevents it. `Marked`: the mark is set. `Advised`: the same
+    budget, a pause, a hold, a suppressed check or a write that fails prevents it. `Marked`: the mark is
+    observed on the Node or device. `Advised`: the same
     without a cluster, where marks are only reported. `Recovering`: the check passes; the mark is in its soak
     period. `Resolved`: the fault is gone.
     """
@@ -42,7 +43,17 @@ class IncidentState(StrEnum):
         return self.slug.replace("-", " ")
 
 
-# The states in which the mark is granted, with and without a cluster.
+class WriteState(StrEnum):
+    """Why a mark, or its removal, is not on its object. The values are reasons of the condition `Marked`.
+
+    `WritePending`: the write did not succeed yet. `WriteRefused`: the API server refuses it.
+    """
+
+    PENDING = "WritePending"
+    REFUSED = "WriteRefused"
+
+
+# The states in which the mark is set, or advised without a cluster.
 GRANTED_STATES = frozenset({IncidentState.MARKED, IncidentState.ADVISED})
 
 
@@ -98,7 +109,8 @@ class Incident(Struct, frozen=True, omit_defaults=True, rename="camel"):
     confinement: of a suppressed check that fires on no new nodes; None for all nodes. diagnosis: of a domain,
     a check or a job; None for others. jobs: the jobs on its nodes since it was opened, as far as they were
     read; jobs_omitted: number of further ones. injected: whether operators injected its faults; a real fault
-    of the same target has an incident of its own. hardware: of the GPU, as last known.
+    of the same target has an incident of its own. hardware: of the GPU, as last known. write: why the mark
+    is not on its object, or still is; None if it is as the state says.
     """
 
     name: str
@@ -130,6 +142,7 @@ class Incident(Struct, frozen=True, omit_defaults=True, rename="camel"):
     jobs_omitted: int = 0
     injected: bool = False
     hardware: Hardware | None = None
+    write: WriteState | None = None
 
     @property
     def worst_health(self) -> Health:

@@ -247,7 +247,7 @@ class SimulatedFleet:
         due = inf if diagnosis_due is None else diagnosis_due - _MONO
         for outcomes in self.planner.decisions.values():
             for outcome in outcomes:
-                if outcome.state == IncidentState.PENDING:
+                if outcome.state == IncidentState.PENDING and not outcome.is_granted:
                     due = min(due, outcome.until - _WALL)
                 elif outcome.reason:
                     due = min(due, at + _RETRY_SECONDS)

@@ -216,7 +216,7 @@ async def test_an_active_service_issues_many_new_marks_in_several_plans(
         scene.handler(caller, report(fatal=True))
     scene.backend.is_leader = False
     await scene.turn(1.0)
-    assert len(scene.planner.all_incidents()) == 70, "a plan that is not issued is whole"
+    assert len(scene.planner.pending) == 70, "a plan that is not issued is whole"
     scene.backend.is_leader = True
     sizes = []
     for _ in range(3):

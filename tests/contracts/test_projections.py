@@ -32,7 +32,16 @@ from nodeguard.kube.incident_projection import incident_status, to_incident
 from nodeguard.model.finding import DataStatus, Finding, Health, Verdict
 from nodeguard.model.incident import Incident, IncidentState
 from nodeguard.model.instant import Instant
-from nodeguard.model.mark import STATE_ANNOTATION, Charge, DegradedMark, Mark, MarkCause, MarkRecord
+from nodeguard.model.mark import (
+    DEGRADED_TAINT,
+    STATE_ANNOTATION,
+    Charge,
+    DegradedMark,
+    Mark,
+    MarkCause,
+    MarkRecord,
+)
+from nodeguard.model.node import Taint
 from nodeguard.wire.encoding import decode_message, encode
 from nodeguard.wire.report import Report
 from nodeguard.wire.report_builder import NodeFacts, build_report
@@ -152,7 +161,10 @@ def through_annotation(record: MarkRecord) -> MarkRecord:
 
 def marked_fleet(record: MarkRecord) -> Fleet:
     fleet = Fleet(4)
-    fleet.change(0, annotations={STATE_ANNOTATION: encode_record(record)})
+    taints = tuple(Taint(cause.mark.key, "NoSchedule") for cause in record.causes)
+    if record.degraded:
+        taints = (*taints, Taint(DEGRADED_TAINT, "NoSchedule"))
+    fleet.change(0, annotations={STATE_ANNOTATION: encode_record(record)}, taints=taints)
     return fleet
 
 
@@ -325,6 +337,7 @@ PROJECTIONS = (
             **dict.fromkeys(DIAGNOSIS, TAKEOVER),
             "jobs[]": "the text has them",
             "jobs_omitted": "the text has it",
+            "write": "the text has it",
         },
     ),
     Projection(

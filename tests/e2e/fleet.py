@@ -165,7 +165,9 @@ class Agent(Process):
 
 
 class Aggregator(Process):
-    """An aggregator. address: loopback address on which it listens. pod: name of its pod."""
+    """An aggregator. address: loopback address on which it listens. pod: name of its pod. page: address of its
+    status page.
+    """
 
     def __init__(self, fleet: Fleet, address: str, pod: str) -> None:
         super().__init__(fleet.cluster, f"aggregator-{address}", f"{address}:{fleet.metrics}")
@@ -182,6 +184,7 @@ class Aggregator(Process):
         }
         self._mounts = Mounts(self._container, self.directory, shared)
         self.socket = self._mounts.local(SOCKET_PATH)
+        self.page = f"127.0.0.1:{free_ports(1)[0]}"
         cluster, self.kubeconfig = fleet.cluster, self.directory / "kubeconfig"
         write_kubeconfig(self.kubeconfig, cluster.url, cluster.ca, token(cluster, AGGREGATOR, pod))
 
@@ -191,6 +194,7 @@ class Aggregator(Process):
             f"--listen=0.0.0.0:{_REPORTS}": f"--listen={self.address}:{self._fleet.port}",
             f"--metrics=0.0.0.0:{_METRICS}": f"--metrics={self.metrics}",
             "--history=/var/lib/nodeguard": f"--history={self.directory}",
+            "--page=127.0.0.1:9436": f"--page={self.page}",
         }
         arguments = [ports.pop(option, self._mounts.option(option)) for option in self._container["args"]]
         assert not ports, f"the manifest does not contain {list(ports)}"

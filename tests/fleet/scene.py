@@ -135,14 +135,19 @@ class Fleet:
         return self.planner.plan(self.now)
 
     def carry_out(self, rounds: int = 3) -> Plan:
-        """Plan and write until nothing is left to do; returns the first plan."""
+        """Plan and write until nothing is left to do; returns the first plan, with the incidents and Events of
+        all plans: a mark is reported once it is observed.
+        """
         first = plan = self.plan()
+        incidents, events = {item.name: item for item in plan.incidents}, list(plan.events)
         for _ in range(rounds):
             self.planner.record_issued(plan)
             self.write(plan)
             plan = self.plan()
+            incidents |= {item.name: item for item in plan.incidents}
+            events += plan.events
             if not (plan.nodes or plan.rules or plan.rules_gone):
-                return first
+                return replace(first, incidents=tuple(incidents.values()), events=tuple(events))
         raise AssertionError(f"the plan does not come to rest: {plan}")
 
     def write(self, plan: Plan) -> None:

@@ -66,7 +66,7 @@ def test_a_stale_agent_that_reports_a_fault_is_not_stale_in_the_next_plan(mode: 
     assert fleet.planner.stale_agents.stale == {"uid-0"}
 
     fleet.report(0, finding())
-    [incident] = fleet.plan().incidents
+    [incident] = fleet.carry_out().incidents
     expected = {
         Mode.ENFORCE: (IncidentState.MARKED, ""),
         Mode.OBSERVE: (IncidentState.DRY_RUN, "would quarantine node node-0"),
@@ -85,7 +85,7 @@ def test_a_fault_in_the_first_reports_after_a_start_freezes_nothing() -> None:
     fleet.report(0, finding())
     for number in range(1, 4):
         fleet.report(number)
-    [incident] = fleet.plan().incidents
+    [incident] = fleet.carry_out().incidents
     assert incident.state == IncidentState.MARKED
 
 

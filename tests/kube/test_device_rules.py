@@ -27,7 +27,7 @@ QUARANTINE = Taint("nodeguard.dev/quarantine", "NoSchedule", "gpu")
 @asynccontextmanager
 async def running_writer(api: ApiClient, epoch: int = 1) -> AsyncIterator[tuple[Writing, DeviceRuleWriter]]:
     async with writing(api, epoch) as writers:
-        rules = DeviceRuleWriter(writers.client, writers.first)
+        rules = DeviceRuleWriter(writers.client, writers.first, lambda *_: None)
         watch = device_rules.watch_rules(api, rules)
         async with running(watch):
             await writers.until(lambda: watch.is_synced)

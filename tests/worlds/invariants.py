@@ -6,9 +6,11 @@ from collections.abc import Iterator, Mapping
 from math import inf
 from typing import TYPE_CHECKING
 
+from nodeguard.fleet.decide.admission import MarkDecision
 from nodeguard.fleet.decide.release import ReleasedMark
 from nodeguard.fleet.plan import Plan
 from nodeguard.fleet.policy_rules import hold_on_check, mode_of
+from nodeguard.fleet.state.node_marks import rule_name
 from nodeguard.model.diagnosis import STALE_CHECK, FaultClass
 from nodeguard.model.finding import DataStatus, Health
 from nodeguard.model.incident import IncidentState
@@ -132,6 +134,19 @@ class Invariants:
         """Return whether a report is not late, or was confirmed by a heartbeat."""
         return report.age <= 10.0 or uid in self._aggregator.confirmed
 
+    def _check_observed(self, decision: MarkDecision) -> None:
+        """Check that a mark that is reported as set keeps work off its object."""
+        cluster, request = self._world.cluster, decision.request
+        node = cluster.nodes.get(request.uid)
+        keys = {taint.key for taint in node.taints} if node is not None else set[str]()
+        names = {request.mark.key, Mark.QUARANTINE.key}
+        is_on_device = request.device is not None and (
+            rule_name(request.uid, request.device) in cluster.rules
+        )
+        require(
+            is_on_device or keys & names or node is None, "a mark that is reported is on its object", decision
+        )
+
     def _check_decisions(self) -> None:
         planner = self._world.planner
         for uid, decisions in planner.decisions.items():
@@ -141,7 +156,9 @@ class Invariants:
                 self._world.counts[f"decision {decision.state.slug}"] += 1
                 if decision.state in {IncidentState.WITHHELD, IncidentState.OPEN}:
                     require(decision.reason, "a mark that is not set has a reason", decision)
-                if decision.state == IncidentState.PENDING:
+                if decision.state == IncidentState.MARKED:
+                    self._check_observed(decision)
+                if decision.state == IncidentState.PENDING and not decision.is_being_written:
                     require(decision.until > self._world.wall, "a grace period ends later", decision)
         for domain in planner.domain_decisions.values():
             self._world.counts[f"domain {domain.state.slug}"] += 1

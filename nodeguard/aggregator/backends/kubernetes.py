@@ -170,6 +170,8 @@ class KubernetesBackend:
         """Handle the result of a write."""
         uid = outcome.desired.uid
         self._track_refusals(outcome)
+        if outcome.error is not None:
+            self._inputs.write_failed(uid, outcome.error)
         if outcome.result != WriteResult.FAILED:
             issued_at = self._issued_at.pop(uid, None)
             if outcome.result == WriteResult.WRITTEN:
@@ -194,7 +196,14 @@ class KubernetesBackend:
             self._write_problem = ApiProblem(since, outcome.reason)
 
     def _begin_session(self) -> None:
-        leader = Leader(self._api, self._lease, self._pod, self._fleet.node_named, self._marks_written)
+        leader = Leader(
+            self._api,
+            self._lease,
+            self._pod,
+            self._fleet.node_named,
+            self._marks_written,
+            self._inputs.write_failed,
+        )
         leader.add_existing(self.watches.rules.values(), self.watches.incidents.values())
         leader.incidents.set_desired(self._fleet.all_incidents(), 0.0)
         self.watches.leader = leader

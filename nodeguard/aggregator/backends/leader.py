@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 
 from nodeguard.aggregator.clock import monotonic
+from nodeguard.fleet.decide.observed_marks import WriteError
 from nodeguard.fleet.incidents.events import IncidentEvent
 from nodeguard.fleet.plan import Plan
 from nodeguard.kube import incident_object
@@ -39,6 +40,7 @@ class Leader:
     """The writers of one lease epoch.
 
     pod: source of Events. node: returns a Node by name. outcome: receives the results of writes.
+    on_rule_error: receives the name of a DeviceTaintRule and the error of its write.
     """
 
     def __init__(
@@ -48,6 +50,7 @@ class Leader:
         pod: str,
         node: Callable[[str], Node | None],
         outcome: Callable[[WriteOutcome], None],
+        on_rule_error: Callable[[str, WriteError], None],
     ) -> None:
         self.epoch = lease.epoch
         permit = FencedClient(
@@ -60,7 +63,7 @@ class Leader:
         marks = WriteQueue(permit, TokenBucket(*_MARKS))
         later = WriteQueue(permit, TokenBucket(*_LATER), after=marks)
         self.executor = Executor(permit, marks, later, observed_node=node, on_outcome=outcome)
-        self.rules = DeviceRuleWriter(permit, marks)
+        self.rules = DeviceRuleWriter(permit, marks, on_rule_error)
         self.incidents = IncidentWriter(permit, later)
         self._events = EventRecorder(permit, later, pod)
         # DeviceTaintRules by name that must exist, and names of those that a plan removes.

@@ -78,7 +78,7 @@ def _since(incident: IncidentSummary) -> Html:
 
 
 def _effect(incident: IncidentSummary) -> Html:
-    state = state_text(incident.state, incident.seconds_left)
+    state = state_text(incident.state, incident.until, incident.seconds_left)
     effect = effect_text(incident.state, incident.domain, suspect=incident.health == Health.SUSPECT)
     explained = incident.summary not in {"", incident.message}
     reason = f": {incident.summary}" if explained and incident.node else ""

@@ -57,6 +57,9 @@ def _weak(located: YamlDocument, policy: Policy) -> Iterator[ConfigError]:
     if enforced and not policy.marks.taint and not policy.marks.cordon:
         problem = "without `taint` and `cordon` a mark keeps no work off a node"
         yield located.error(("markWith",), problem, "write `taint: true`, or use observe mode")
+    elif enforced and not policy.marks.taint:
+        problem = "without `taint` a suspect mark and the mark of a domain keep no work off a node"
+        yield located.error(("markWith", "taint"), problem, "write `taint: true`")
 
 
 def _checks_field(located: YamlDocument, place: FieldPath) -> FieldPath:

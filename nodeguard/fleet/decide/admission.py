@@ -13,11 +13,11 @@ from nodeguard.fleet.decide.admission_state import AdmissionContext, AdmissionSt
 from nodeguard.fleet.decide.mark_requests import MarkRequest, grace_end, is_marked_for
 from nodeguard.fleet.decide.preemption import Preemption, preempt
 from nodeguard.fleet.decide.release import ReleasedMark
-from nodeguard.fleet.decide.restraints import RestraintKind
+from nodeguard.fleet.decide.restraints import UNOBSERVED, RestraintKind
 from nodeguard.fleet.policy_rules import mode_of
 from nodeguard.fleet.state.budget_usage import BudgetUsage, NodeUsage
 from nodeguard.fleet.state.node_marks import NodeMarks
-from nodeguard.model.incident import GRANTED_STATES, IncidentState
+from nodeguard.model.incident import GRANTED_STATES, IncidentState, WriteState
 from nodeguard.model.mark import Mark
 from nodeguard.model.policy import Mode, Policy
 
@@ -29,7 +29,8 @@ class MarkDecision(Struct, frozen=True):
     seconds since the epoch; `DryRun`: its check is not enforced; `Withheld`; or `Open`: a mark of its domain
     replaces it. reason: why the mark is not set; of a dry run, why it would be withheld, empty if it
     would be set. restraint: the kind of this reason, empty without one. refusal: the budget that is used up,
-    if that is the reason.
+    if that is the reason. write: why a granted mark is not on its object yet, see observed_marks: `Pending`
+    at first, `Withheld` if that lasts.
     """
 
     request: MarkRequest
@@ -38,11 +39,17 @@ class MarkDecision(Struct, frozen=True):
     until: float = 0.0
     restraint: RestraintKind | Literal[""] = ""
     refusal: BudgetRefusal | None = None
+    write: WriteState | None = None
 
     @property
     def is_granted(self) -> bool:
-        """Return whether the mark is set, or is about to be."""
-        return self.state in GRANTED_STATES
+        """Return whether the plan sets the mark, whether or not it is in effect on its object."""
+        return self.state in GRANTED_STATES or self.restraint in UNOBSERVED
+
+    @property
+    def is_being_written(self) -> bool:
+        """Return whether the mark is granted, and its write may still be observed soon."""
+        return self.state == IncidentState.PENDING and self.write is not None
 
 
 class Admission(Struct, frozen=True):

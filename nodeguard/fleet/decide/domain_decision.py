@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Set
+from typing import Literal
 
 from msgspec import Struct
 
 from nodeguard.fleet.budget_limits import fleet_limits
+from nodeguard.fleet.decide.restraints import UNOBSERVED, RestraintKind
 from nodeguard.fleet.diagnosis.results import DegradedDomain
 from nodeguard.judge.formatting import format_duration
-from nodeguard.model.incident import IncidentState
+from nodeguard.model.incident import GRANTED_STATES, IncidentState, WriteState
 from nodeguard.model.instant import Instant
 from nodeguard.model.mark import DegradedMark
 from nodeguard.model.policy import Policy
@@ -23,7 +25,8 @@ class DomainDecision(Struct, frozen=True):
     withheld. mark: the mark on its Nodes; None for none. parts: the marks of degraded parts that it replaced;
     a Node keeps them until it gets the mark of the domain. grows: whether Nodes without the mark get it.
     granted_at: when a dry run granted the mark, in seconds since the epoch; else 0. evidence: why the domain
-    is degraded; clears_when: the condition that ends it.
+    is degraded; clears_when: the condition that ends it. restraint, write: of a granted mark that is not in
+    effect on all of its Nodes, as of MarkDecision.
     """
 
     degraded: DegradedDomain
@@ -35,6 +38,13 @@ class DomainDecision(Struct, frozen=True):
     granted_at: float = 0.0
     evidence: str = ""
     clears_when: str = ""
+    restraint: RestraintKind | Literal[""] = ""
+    write: WriteState | None = None
+
+    @property
+    def is_granted(self) -> bool:
+        """Return whether the plan sets the mark, whether or not it is in effect on its Nodes."""
+        return self.state in GRANTED_STATES or self.restraint in UNOBSERVED
 
 
 class DomainContext(Struct, frozen=True):

@@ -38,7 +38,7 @@ _NO_REPORT = ReleaseWait("silence", "the node's agent to report: without a repor
 
 class ActiveMark(Struct, frozen=True):
     """A mark of a node or a device. cause: a fault of the node, or the mark of a degraded domain. wait: what
-    its release waits for. is_written: whether it is observed on its object.
+    its release waits for. is_written: whether it is in effect on its object.
     """
 
     cause: MarkCause | DegradedMark
@@ -80,7 +80,7 @@ class ReleaseTracker:
 
     def active_marks(self, uid: str) -> Iterator[ActiveMark]:
         """Yield the marks of a node and its devices, with those to be written or removed."""
-        marks, observed = self._state.marks(uid), self._state.observed_marks(uid)
+        marks, observed = self._state.marks(uid), self._state.marks_in_effect(uid)
         current = {cause_key(device, cause) for device, cause in marks.causes()}
         written = {cause_key(device, cause) for device, cause in observed.causes()}
         for device, cause in marks.causes():

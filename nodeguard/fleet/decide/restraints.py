@@ -27,7 +27,13 @@ RestraintKind = Literal[
     "stale",
     "frozen",
     "annotation-size",
+    "write",
+    "no-taint",
+    "uncordoned",
 ]
+
+# The restraints of a mark that is granted, and that is not in effect on its object.
+UNOBSERVED: frozenset[str] = frozenset({"write", "no-taint", "uncordoned"})
 
 
 class Restraint(Struct, frozen=True):

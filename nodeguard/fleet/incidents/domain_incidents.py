@@ -6,7 +6,7 @@ One incident for each cause. Pure.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Set
 from hashlib import blake2b
 
 from msgspec.structs import replace
@@ -15,6 +15,7 @@ from nodeguard.fleet.decide.admission import MarkDecision
 from nodeguard.fleet.decide.domain_decision import DomainDecision
 from nodeguard.fleet.decide.domain_marks import DomainMarks
 from nodeguard.fleet.decide.mark_requests import resource
+from nodeguard.fleet.decide.observed_marks import PlanObservation
 from nodeguard.fleet.diagnosis.results import (
     BEFORE_FIRST_VOTE,
     CHECK,
@@ -28,7 +29,6 @@ from nodeguard.fleet.incidents.node_incidents import ParentIncidents, Subject
 from nodeguard.fleet.incidents.tracker import IncidentChanges, IncidentTracker
 from nodeguard.fleet.state.fleet_state import FleetState
 from nodeguard.fleet.state.latest_report import LatestReport
-from nodeguard.fleet.state.node_marks import NodeMarks
 from nodeguard.fleet.state.node_placement import DOMAIN, NodePlacement
 from nodeguard.model.finding import Action, Health
 from nodeguard.model.incident import Confinement, DiagnosisRecord, Incident, IncidentState, Symptom
@@ -56,23 +56,27 @@ class SharedIncidents:
         self,
         tracker: IncidentTracker,
         policy: Policy,
-        marks: Mapping[str, NodeMarks],
+        observation: PlanObservation,
+        marked: Set[str],
         decisions: list[MarkDecision],
         deferred: Set[str],
         now: Instant,
     ) -> IncidentChanges:
-        """Update all incidents in a tracker, from the marks and decisions of a plan. Returns the changes.
-        deferred: uids of nodes with a mark that a later plan issues; their incidents change with it.
+        """Update all incidents in a tracker, from the decisions of a plan. Returns the changes.
+
+        observation: of the plan. marked: uids of the nodes with a planned or observed mark. deferred: uids of
+        nodes with a mark that a later plan issues; their incidents change with it.
         """
         nodes = tracker.update_nodes(
             policy,
-            marks,
+            observation,
+            marked,
             decisions,
             deferred,
             lambda node, report: self.parents(policy, node, report, now),
             now,
         )
-        shared = tracker.update_shared(self.incidents(now), now)
+        shared = tracker.update_shared(self.incidents(now), observation, now)
         changed, events = [*nodes.changed, *shared.changed], [*nodes.events, *shared.events]
         return IncidentChanges(changed, events, nodes.transient)
 
@@ -193,6 +197,7 @@ def domain_incident(
             recovering_since=_wall(degraded.recovering_since, now),
             first_vote=now.wall_of(degraded.began),
         ),
+        write=decision.write,
     )
 
 

@@ -43,7 +43,9 @@ def _news(incident: Incident) -> tuple[object, ...]:
     dry run causes none: it changes on many nodes at each restart and freeze.
     """
     is_withheld = incident.state == IncidentState.WITHHELD or _is_marked_too_weakly(incident)
-    reason = (incident.budget or incident.detail) if is_withheld else ""
+    # The removal of a mark fails.
+    is_kept = incident.state == IncidentState.RECOVERING and incident.write is not None
+    reason = (incident.budget or incident.detail) if is_withheld or is_kept else ""
     return incident.state, incident.scope, incident.mark, reason
 
 

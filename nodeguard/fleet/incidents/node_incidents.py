@@ -19,6 +19,7 @@ from nodeguard.fleet.decide.mark_requests import (
     resource_of,
     unconfirmed_requests,
 )
+from nodeguard.fleet.decide.observed_marks import NodeRemoval
 from nodeguard.fleet.decide.release import CauseKey, Proof, cause_key
 from nodeguard.fleet.incidents.events import resolve, update_incident
 from nodeguard.fleet.policy_rules import silence_end
@@ -68,7 +69,8 @@ class ParentIncidents(Struct, frozen=True):
 
 
 class NodeSituation(Struct, frozen=True):
-    """The inputs of the incidents of one node. decisions: on its mark requests. proofs: of its marks.
+    """The inputs of the incidents of one node. decisions: on its mark requests, as observed. marks: those in
+    effect. removal: of some of them, that is not observed yet. proofs: of its marks.
     granted: the state of an active mark. graced: the end of the grace period, of subjects with suspect or
     fatal faults that make no request, as they are late or not fresh, all within the grace period of their
     mark. silenced: the end of the silence of each silenced check. jobs: names of the node's jobs. Times in
@@ -80,6 +82,7 @@ class NodeSituation(Struct, frozen=True):
     decisions: tuple[MarkDecision, ...]
     marks: NodeMarks
     proofs: Mapping[CauseKey, Proof]
+    removal: NodeRemoval = NodeRemoval()
     shared: ParentIncidents = ParentIncidents()
     granted: IncidentState = IncidentState.MARKED
     graced: Mapping[Subject, float] = {}
@@ -125,10 +128,11 @@ def silenced_checks(
 class NodeIncidents(Struct, frozen=True):
     """The incidents of one node, by name.
 
-    recorded: those that operators see, and those that are over. pending: those with a mark in its grace
-    period, or that would be in it if their finding were confirmed (see NodeSituation). A pending incident is
-    not recorded: a fault that ends within its grace period leaves no trace. A recorded incident of the same
-    name stays as it is. transient: those that were pending and are over.
+    recorded: those that are stored, and those that are over. pending: those with a mark in its grace period,
+    or that would be in it if their finding were confirmed (see NodeSituation); and those with a mark, or a
+    removal, that is being written. A pending incident is not recorded: a fault that ends within its grace
+    period leaves no trace, and a write that is observed soon costs no second write of the incident. A
+    recorded incident of the same name stays as it is. transient: those that were pending and are over.
     """
 
     recorded: dict[str, Incident]
@@ -144,13 +148,15 @@ def incidents_of(situation: NodeSituation, before: NodeIncidents, now: Instant) 
     pending: dict[str, Incident] = {}
     recorded: dict[str, Incident] = {}
     current = _current(situation)
-    for name, (incident, is_covered) in current.items():
-        if name in before.recorded or not is_covered:
-            target = pending if incident.state == IncidentState.PENDING else recorded
-            target[name] = update_incident(before.recorded.get(name), incident, now.wall)
+    for name, shown in current.items():
+        if name in before.recorded or not shown.is_covered:
+            is_pending = shown.is_being_written or shown.incident.state == IncidentState.PENDING
+            target = pending if is_pending else recorded
+            target[name] = update_incident(before.recorded.get(name), shown.incident, now.wall)
     for name, past in before.recorded.items():
         if name in pending:
-            recorded[name] = resolve(past, now.wall) if past.state in _OF_MARKS else past
+            has_lost_mark = past.state in _OF_MARKS and not current[name].is_being_written
+            recorded[name] = resolve(past, now.wall) if has_lost_mark else past
         elif name not in recorded:
             recorded[name] = _without_findings(past, situation, now.wall)
     over = (incident for name, incident in before.pending.items() if name not in current)
@@ -161,10 +167,18 @@ def incidents_of(situation: NodeSituation, before: NodeIncidents, now: Instant) 
 _OF_MARKS = frozenset({*GRANTED_STATES, IncidentState.RECOVERING})
 
 
-def _current(situation: NodeSituation) -> dict[str, tuple[Incident, bool]]:
-    """Return the incidents that a node shows now, by name, and of each whether another incident covers it, or
-    may soon.
+class _CurrentIncident(Struct, frozen=True):
+    """An incident that a node shows now. is_covered: whether another incident covers it, or may soon.
+    is_being_written: whether its mark, or the removal of its mark, may be observed soon.
     """
+
+    incident: Incident
+    is_being_written: bool
+    is_covered: bool = False
+
+
+def _current(situation: NodeSituation) -> dict[str, _CurrentIncident]:
+    """Return the incidents that a node shows now, by name."""
     findings: dict[Subject, list[ReportedFinding]] = defaultdict(list)
     began: dict[Subject, float] = {}
     for finding, since, injected in situation.report.faults() if situation.report is not None else ():
@@ -177,9 +191,10 @@ def _current(situation: NodeSituation) -> dict[str, tuple[Incident, bool]]:
     decisions = _by_subject(situation.decisions)
     shown = {}
     for subject in findings.keys() | causes.keys():
-        incident = _incident(
+        shown_now = _incident(
             situation, subject, findings.get(subject, []), causes.get(subject, []), decisions.get(subject, [])
         )
+        incident = shown_now.incident
         if incident.cause in situation.silenced:
             continue
         target, injected = subject
@@ -188,7 +203,8 @@ def _current(situation: NodeSituation) -> dict[str, tuple[Incident, bool]]:
         is_covered = subject not in causes and (parent != "" or is_early)
         since = began[subject] if subject in began else min(cause.since for _, cause in causes[subject])
         name = incident_name(situation.placement, target, injected=injected)
-        shown[name] = replace(incident, name=name, first_seen=since, parent=parent), is_covered
+        incident = replace(incident, name=name, first_seen=since, parent=parent)
+        shown[name] = replace(shown_now, incident=incident, is_covered=is_covered)
     return shown
 
 
@@ -230,7 +246,7 @@ def _incident(
     findings: list[ReportedFinding],
     causes: list[tuple[Device | None, MarkCause]],
     decisions: list[MarkDecision],
-) -> Incident:
+) -> _CurrentIncident:
     """Return the incident of one target as it is now, without its name and times."""
     placement = situation.placement
     target, injected = subject
@@ -241,11 +257,19 @@ def _incident(
     shown = _shown(decisions, state)
     detail = shown.reason if shown else ""
     mark = _active_mark(causes, decisions)
-    if causes and state not in GRANTED_STATES:
+    write = shown.write if shown and state == IncidentState.WITHHELD else None
+    is_being_written = any(decision.is_being_written for decision in decisions)
+    removal = situation.removal
+    if causes and state not in GRANTED_STATES and _is_removed(causes, removal):
+        state = situation.granted if findings else IncidentState.RECOVERING
+        detail, shown = _removal_text(removal), None
+        write = removal.problem.state if removal.problem else None
+        is_being_written = removal.problem is None
+    elif causes and state not in GRANTED_STATES:
         if shown and mark == Mark.SUSPECT and shown.request.mark == Mark.QUARANTINE:
             state, detail = situation.granted, _missing_quarantine(shown)
         else:
-            state, detail, shown = *_recovery(situation, causes), None
+            state, detail, shown, write = *_recovery(situation, causes), None, None
     has_device = any(device is not None for device, _ in causes) or any(
         decision.state == state and decision.request.device is not None for decision in decisions
     )
@@ -268,7 +292,7 @@ def _incident(
     worst = findings[0] if findings else None
     jobs, jobs_omitted = limit_jobs(situation.jobs)
     _, first = min(causes, key=lambda item: item[1].since) if causes else (None, None)
-    return Incident(
+    incident = Incident(
         name="",
         node=placement.name,
         uid=placement.uid,
@@ -295,7 +319,21 @@ def _incident(
         jobs_omitted=jobs_omitted,
         injected=injected,
         hardware=next((finding.hardware for finding in findings if finding.hardware), None),
+        write=write,
     )
+    return _CurrentIncident(incident, is_being_written)
+
+
+def _is_removed(causes: list[tuple[Device | None, MarkCause]], removal: NodeRemoval) -> bool:
+    """Return whether the plan removes all causes of a mark."""
+    return all(removal.includes(device, cause) for device, cause in causes)
+
+
+def _removal_text(removal: NodeRemoval) -> str:
+    """Return the state of the write that removes a mark."""
+    if removal.problem is None:
+        return "the mark is being removed"
+    return f"the write that removes the mark {removal.problem.message}"
 
 
 def _shown(decisions: Iterable[MarkDecision], state: IncidentState) -> MarkDecision | None:
@@ -330,9 +368,9 @@ def _recovery(
 def _active_mark(
     causes: list[tuple[Device | None, MarkCause]], decisions: Iterable[MarkDecision]
 ) -> Mark | None:
-    """Return the most severe mark that is set, or granted in this plan; None for none."""
+    """Return the most severe mark that is in effect; None for none."""
     marks = {cause.mark for _, cause in causes}
-    marks |= {decision.request.mark for decision in decisions if decision.is_granted}
+    marks |= {decision.request.mark for decision in decisions if decision.state in GRANTED_STATES}
     return next((mark for mark in Mark if mark in marks), None)
 
 

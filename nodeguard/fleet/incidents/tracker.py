@@ -8,8 +8,10 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from nodeguard.fleet.decide.admission import MarkDecision
+from nodeguard.fleet.decide.observed_marks import DomainRemoval, NodeRemoval, PlanObservation
 from nodeguard.fleet.decide.release import CauseKey, Proof
 from nodeguard.fleet.incidents.events import (
     IncidentEvent,
@@ -42,7 +44,6 @@ from nodeguard.fleet.incidents.node_incidents import (
 )
 from nodeguard.fleet.state.fleet_state import FleetState
 from nodeguard.fleet.state.latest_report import LatestReport
-from nodeguard.fleet.state.node_marks import NodeMarks
 from nodeguard.fleet.state.node_placement import NodePlacement
 from nodeguard.model.incident import Incident, IncidentState
 from nodeguard.model.instant import Instant
@@ -57,7 +58,7 @@ _REMEMBERED = 86_400.0
 # Above this share of the limit for incidents without marks, those that were resolved longest ago are removed.
 _FULL = 0.9
 
-_NO_MARKS = NodeMarks()
+_NO_REMOVAL = NodeRemoval()
 _NO_PROOFS: Mapping[CauseKey, Proof] = {}
 
 
@@ -204,21 +205,24 @@ class IncidentTracker:
     def update_nodes(
         self,
         policy: Policy,
-        marks: Mapping[str, NodeMarks],
+        observation: PlanObservation,
+        marked: Set[str],
         decisions: list[MarkDecision],
         deferred: Set[str],
         shared: Callable[[NodePlacement, LatestReport], ParentIncidents],
         now: Instant,
     ) -> IncidentChanges:
-        """Return the changes of nodes' incidents. deferred: uids of nodes that a later plan evaluates.
-        shared: returns the incidents that explain a node's findings.
+        """Return the changes of nodes' incidents.
+
+        observation: of the plan. marked: uids of nodes with a planned or observed mark. deferred: uids of
+        nodes that a later plan evaluates. shared: returns the incidents that explain a node's findings.
         """
         by_node: dict[str, list[MarkDecision]] = {}
         for decision in decisions:
             by_node.setdefault(decision.request.uid, []).append(decision)
         changes = IncidentChanges()
         dirty, self._dirty = self._dirty, set(deferred)
-        touched = dirty | by_node.keys() | marks.keys() | self.decisions.keys()
+        touched = dirty | by_node.keys() | marked | self.decisions.keys()
         self.decisions = {uid: tuple(items) for uid, items in by_node.items()}
         for uid in touched - deferred - {SHARED}:
             placement, report = self._state.placements.get(uid), self._state.reports.get(uid)
@@ -230,9 +234,9 @@ class IncidentTracker:
                 continue
             has_incidents = uid in self.incidents or uid in self.pending or uid in self._left_out_kinds
             has_faults = report is not None and bool(report.findings or report.injections)
-            if not has_faults and uid not in marks and not has_incidents:
+            if not has_faults and uid not in marked and not has_incidents:
                 continue
-            node_marks = marks.get(uid, _NO_MARKS)
+            node_marks = self._state.marks_in_effect(uid)
             parents, graced = ParentIncidents(), dict[Subject, float]()
             if report is not None and has_faults:
                 parents = shared(placement, report)
@@ -242,6 +246,7 @@ class IncidentTracker:
                 report=report,
                 decisions=self.decisions.get(uid, ()),
                 marks=node_marks,
+                removal=observation.removal(uid) or _NO_REMOVAL,
                 proofs=self._proofs.get(uid, _NO_PROOFS),
                 shared=parents,
                 granted=self._granted,
@@ -328,20 +333,52 @@ class IncidentTracker:
         incidents.update((incident.name, incident) for incident in resolved)
         return resolved
 
-    def update_shared(self, current: Iterable[Incident], now: Instant) -> IncidentChanges:
-        """Return the changed incidents of domains and checks; those that are not current are resolved."""
-        before = self.incidents.get(SHARED, {})
-        after = {
-            incident.name: update_incident(before.get(incident.name), incident, now.wall)
-            for incident in current
-        }
+    def update_shared(
+        self, current: Iterable[Incident], observation: PlanObservation, now: Instant
+    ) -> IncidentChanges:
+        """Return the changed incidents of domains and checks; those that are not current are resolved, once
+        their mark is on no Node any more.
+        """
+        before, pending = self.incidents.get(SHARED, {}), dict[str, Incident]()
+        after: dict[str, Incident] = {}
+        for incident in current:
+            past = before.get(incident.name)
+            updated = update_incident(past, incident, now.wall)
+            if incident.state != IncidentState.PENDING:
+                after[incident.name] = updated
+                continue
+            pending[incident.name] = updated
+            if past is not None:
+                after[incident.name] = past
         for name, past in before.items():
-            if name not in after:
-                after[name] = resolve(past, now.wall) if past.is_open else past
+            if name in after or name in pending:
+                continue
+            after[name] = past
+            if past.is_open:
+                removal = observation.domain_removal(past.domain) if past.domain else None
+                after[name] = _still_marked(past, removal, now) if removal else resolve(past, now.wall)
+        if pending:
+            self.pending[SHARED] = pending
+        else:
+            self.pending.pop(SHARED, None)
         after = self._record(SHARED, after, MAX_SHARED, now.wall)
         changed = [incident for name, incident in after.items() if incident is not before.get(name)]
         events = (event_of(before.get(incident.name), incident) for incident in changed)
         return IncidentChanges(changed, [event for event in events if event is not None])
+
+
+def _still_marked(past: Incident, removal: DomainRemoval, now: Instant) -> Incident:
+    """Return the incident of a domain that has recovered, while its mark is still on some Nodes."""
+    if removal.problem is None:
+        return past
+    recovering = replace(
+        past,
+        state=IncidentState.RECOVERING,
+        scope=f"{removal.nodes} {'node' if removal.nodes == 1 else 'nodes'} of {past.domain}",
+        detail=f"the domain has recovered; the write that removes the mark {removal.problem.message}",
+        write=removal.problem.state,
+    )
+    return update_incident(past, recovering, now.wall)
 
 
 def _is_remembered(incident: Incident, now: float) -> bool:

@@ -22,6 +22,7 @@ from nodeguard.fleet.state.latest_report import (
 )
 from nodeguard.fleet.state.liveness import AgentLiveness, StaleAgents
 from nodeguard.fleet.state.mark_index import MarkIndex
+from nodeguard.fleet.state.marks_in_effect import marks_in_effect
 from nodeguard.fleet.state.node_jobs import NodeJobs
 from nodeguard.fleet.state.node_marks import NodeMarks, decode_record, node_usage
 from nodeguard.fleet.state.node_placement import NodePlacement, place_node
@@ -248,6 +249,13 @@ class FleetState:
     def observed_marks(self, uid: str) -> NodeMarks:
         """Return the marks that are observed on a node and its devices."""
         return self._marks.observed(uid)
+
+    def marks_in_effect(self, uid: str) -> NodeMarks:
+        """Return the observed marks of a node and its devices that keep work away now."""
+        observed, node = self._marks.observed(uid), self.nodes.get(uid)
+        if node is None or not observed.is_marked:
+            return observed
+        return marks_in_effect(node, observed, self.devices.rules, self.policy.marks)
 
     def is_pending(self, uid: str) -> bool:
         """Return whether a write for a node is pending."""

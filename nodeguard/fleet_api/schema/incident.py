@@ -10,7 +10,7 @@ from nodeguard.fleet_api.schema.node import MarkView
 from nodeguard.fleet_api.schema.status import IncidentSummary
 from nodeguard.model.finding import Action, Health
 from nodeguard.model.hardware import Hardware
-from nodeguard.model.incident import ClearAnswer, IncidentState
+from nodeguard.model.incident import ClearAnswer, IncidentState, WriteState
 
 
 class SymptomView(Struct, frozen=True):
@@ -34,7 +34,7 @@ class IncidentView(Struct, frozen=True):
     seconds_left: as of IncidentSummary. jobs: the jobs on its nodes, as far as they were read; jobs_omitted:
     number of further ones. injected: whether an operator injected the fault. hardware: of the GPU, as last
     known; None for another target. how: commands that carry out the action, in their order; empty if there
-    are none.
+    are none. write: why a requested mark, or its removal, is not on its object; None if it is.
     """
 
     version: Literal[1]
@@ -71,6 +71,7 @@ class IncidentView(Struct, frozen=True):
     jobs_omitted: int = 0
     injected: bool = False
     how: tuple[str, ...] = ()
+    write: WriteState | None = None
 
 
 class IncidentList(Struct, frozen=True):

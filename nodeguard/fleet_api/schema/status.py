@@ -13,7 +13,7 @@ from msgspec import Struct
 from nodeguard.fleet_api.schema.domain import DomainSummary, SuppressedCheckView, TopologyView
 from nodeguard.model.finding import Action, Health
 from nodeguard.model.hardware import Hardware
-from nodeguard.model.incident import IncidentState
+from nodeguard.model.incident import IncidentState, WriteState
 
 VERSION: Literal[1] = 1
 
@@ -157,7 +157,7 @@ class IncidentSummary(Struct, frozen=True):
     domain, which has no node; the incident of a suppressed check has neither, and its resource is
     `check/NAME`. until, seconds_left: end of the grace period of a pending incident. action: the action that
     the finding recommends. message: the problem.
-    injected: whether an operator injected the fault. hardware: as of IncidentView.
+    injected: whether an operator injected the fault. hardware, write: as of IncidentView.
     """
 
     name: str
@@ -179,6 +179,7 @@ class IncidentSummary(Struct, frozen=True):
     action: Action = Action.NONE
     message: str = ""
     injected: bool = False
+    write: WriteState | None = None
 
 
 class InjectedFaultView(Struct, frozen=True):

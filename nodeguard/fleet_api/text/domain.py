@@ -28,6 +28,7 @@ from nodeguard.model.job import jobs_text
 _EFFECTS = {
     IncidentState.MARKED: "new gang work is kept off all of it; single-node work may run",
     IncidentState.WITHHELD: "gang work is not kept off it",
+    IncidentState.PENDING: "it is being written",
     IncidentState.ADVISED: "advice: keep new gang work off all of it; single-node work may run",
     IncidentState.DRY_RUN: "gang work would be kept off it; the topology is not enforced",
 }

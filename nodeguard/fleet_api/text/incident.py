@@ -112,7 +112,9 @@ def _state_facts(incident: IncidentView) -> Iterator[StyledLine]:
     reason = f": {incident.reason}" if incident.reason else ""
     suspect = bool(incident.marks) and all(mark.mark == Mark.SUSPECT for mark in incident.marks)
     effect = effect_text(incident.state, incident.domain, suspect=suspect)
-    yield item_line("state", f"{state_text(incident.state, incident.seconds_left)}, {effect}{reason}")
+    yield item_line(
+        "state", f"{state_text(incident.state, incident.until, incident.seconds_left)}, {effect}{reason}"
+    )
     if incident.scope:
         yield item_line("scope", incident.scope)
     yield item_line("since", time_and_age(incident.since, incident.age))

@@ -54,9 +54,11 @@ def node_lines(node: NodeView) -> list[StyledLine]:
 
 
 def _summary(node: NodeView) -> str:
-    degraded = [mark for mark in node.marks if mark.mark == DEGRADED]
-    whole = [mark for mark in node.marks if not (mark.device or mark in degraded)]
-    devices = dict.fromkeys(mark.device for mark in node.marks if mark.device)
+    # A mark that is not on its object keeps no work away.
+    marks = [mark for mark in node.marks if mark.written]
+    degraded = [mark for mark in marks if mark.mark == DEGRADED]
+    whole = [mark for mark in marks if not (mark.device or mark in degraded)]
+    devices = dict.fromkeys(mark.device for mark in marks if mark.device)
     if whole:
         checks = first_names(dict.fromkeys(check_name(mark.check, injected=mark.injected) for mark in whole))
         kind = MARK_KINDS[Mark(whole[0].mark)]
@@ -67,7 +69,7 @@ def _summary(node: NodeView) -> str:
         text = f"{_advice(node, 'new gang work', 'it') or 'no new gang work'}: {domains} degraded"
     elif devices:
         names = first_names(devices)
-        if all(mark.injected for mark in node.marks):
+        if all(mark.injected for mark in marks):
             names = f"{names} ({PREFIX.strip(': ')})"
         text = _advice(node, "new work", f"its {names}") or f"quarantined: its {names}"
     elif requested := _requested(node, injected=False) or _requested(node, injected=True):
@@ -91,7 +93,8 @@ def _requested(node: NodeView, *, injected: bool) -> str:
         return f"not marked ({_check(withheld[0])}): {withheld[0].reason}"
     if pending:
         first = min(pending, key=lambda request: request.seconds_left)
-        return f"mark requested by {_check(first)}: {state_text(IncidentState.PENDING, first.seconds_left)}"
+        state = state_text(IncidentState.PENDING, first.until, first.seconds_left)
+        return f"mark requested by {_check(first)}: {state}"
     return _dry_run(would_mark) if would_mark else ""
 
 
@@ -187,7 +190,7 @@ def _mark_state(finding: FindingView) -> str:
         case IncidentState.ADVISED:
             return "advised"
         case IncidentState.PENDING:
-            return state_text(IncidentState.PENDING, finding.seconds_left)
+            return state_text(IncidentState.PENDING, finding.until, finding.seconds_left)
         case IncidentState.WITHHELD:
             return f"withheld: {finding.reason}"
         case IncidentState.DRY_RUN:
@@ -206,7 +209,7 @@ def _request(state: IncidentState, request: MarkRequestView) -> StyledLine:
     text = (
         f"dry run, {_would(request.reason)}"
         if state == IncidentState.DRY_RUN
-        else state_text(state, request.seconds_left)
+        else state_text(state, request.until, request.seconds_left)
     )
     reason = f": {request.reason}" if state == IncidentState.WITHHELD else ""
     target = target_text(request.target)

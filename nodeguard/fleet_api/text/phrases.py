@@ -151,10 +151,12 @@ def budget_text(budget: BudgetView) -> str:
     return f"{budget_name(budget)} {budget.used:.4g} of {budget.limit:.5g}{suspect}"
 
 
-def state_text(state: IncidentState, seconds_left: float = 0.0) -> str:
-    """Return a state as text. seconds_left: of a grace period."""
+def state_text(state: IncidentState, until: str = "", seconds_left: float = 0.0) -> str:
+    """Return a state as text. until, seconds_left: of a grace period; without one a pending mark is being
+    written.
+    """
     if state == IncidentState.PENDING:
-        return f"pending (grace period, {time_left(seconds_left)})"
+        return f"pending (grace period, {time_left(seconds_left)})" if until else "pending (being written)"
     return state.phrase
 
 

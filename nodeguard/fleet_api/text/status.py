@@ -248,7 +248,7 @@ def _incident(incident: IncidentSummary) -> Iterator[StyledLine]:
     acknowledged = f" (acknowledged: {incident.acknowledged})" if incident.acknowledged else ""
     head = (StyledText(f"{health.upper():<7}", health), StyledText("  "))
     name = check_name(incident.cause, injected=incident.injected)
-    cause = f"{name}, {state_text(incident.state, incident.seconds_left)}{acknowledged}"
+    cause = f"{name}, {state_text(incident.state, incident.until, incident.seconds_left)}{acknowledged}"
     if not (incident.node or incident.domain):
         cause = "bad start" if incident.resource.startswith(JOB) else "suppressed"
     subject = subject_text(incident.node, incident.domain, incident.resource)

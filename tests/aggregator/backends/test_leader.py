@@ -55,7 +55,7 @@ def candidate(api: ApiClient, namespace: str) -> Lease:
 
 @asynccontextmanager
 async def session(api: ApiClient, lease: Lease) -> AsyncIterator[Leader]:
-    leader = Leader(api, lease, "pod-1", lambda _: None, lambda _: None)
+    leader = Leader(api, lease, "pod-1", lambda _: None, lambda _: None, lambda *_: None)
     try:
         yield leader
     finally:
@@ -143,7 +143,7 @@ async def test_the_event_of_a_domain_is_about_its_incident(
     for number in range(7):
         scene.report(number, down())
     events: list[IncidentEvent] = []
-    for _ in range(4):
+    for _ in range(5):
         scene.after(5.0)
         plan = scene.plan()
         events += [event for event in plan.events if not event.node]

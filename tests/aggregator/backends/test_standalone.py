@@ -66,9 +66,10 @@ class Scene:
     async def turn(self, seconds: float = 2.0) -> None:
         self.mono += seconds
         self.planner.tick(self.now)
-        plan = self.planner.plan(self.now)
-        self.planner.record_issued(plan)
-        self.backend.apply_plan(plan, self.now)
+        for _ in range(2):  # the second plan has the incidents of the advice that the first one gives
+            plan = self.planner.plan(self.now)
+            self.planner.record_issued(plan)
+            self.backend.apply_plan(plan, self.now)
         await self.backend.wait_idle()
 
     async def resolve(self, name: str) -> None:

@@ -167,7 +167,9 @@ pause: true
 
 
 def test_every_field_is_converted(tmp_path: Path) -> None:
-    assert read_policy(write(tmp_path, WHOLE), CHECKS, NOW, FAULT_CLASSES) == (
+    policy, warnings = read_policy(write(tmp_path, WHOLE), CHECKS, NOW, FAULT_CLASSES)
+    assert [warning.field for warning in warnings] == ["taint"]
+    assert policy == (
         Policy(
             modes=(
                 ModeRule(("gpu-lost",), Mode.ENFORCE, (Mark.QUARANTINE,)),
@@ -206,8 +208,7 @@ def test_every_field_is_converted(tmp_path: Path) -> None:
             diagnosis=diagnosis_policy(),
             pause=True,
             injection=InjectionPolicy(True, ("gpu-lost", "port-*")),
-        ),
-        (),
+        )
     )
 
 
@@ -306,6 +307,7 @@ WARNINGS = {
     "staleNodes: {freezeAbove: 51%}\n": "freezeAbove: new marks are set while up to 51% of the fleet are stale: write at most 50%",
     "staleNodes: {after: 29s}\n": "after: 29s is too short: agents send a heartbeat every 10s, and may be slow: write at least 30s",
     "{modeRules: [{check: gpu-lost, mode: enforce}], markWith: {taint: false}}\n": "markWith: without `taint` and `cordon` a mark keeps no work off a node: write `taint: true`, or use observe mode",
+    "{modeRules: [{check: gpu-lost, mode: enforce}], markWith: {taint: false, cordon: true}}\n": "taint: without `taint` a suspect mark and the mark of a domain keep no work off a node: write `taint: true`",
     "modeRules: [{checks: [gpu-lost, fpga-*], mode: observe}]\n": "checks[1]: 'fpga-*' matches no check: see `nodeguard checks`; add a folder with your own checks by --checks",
     "budget: {checkOverrides: [{check: fpga, new: 1}]}\n": "check: 'fpga' matches no check: see `nodeguard checks`; add a folder with your own checks by --checks",
     "holds: [{check: fpga}]\n": "check: 'fpga' matches no check: see `nodeguard checks`; add a folder with your own checks by --checks",

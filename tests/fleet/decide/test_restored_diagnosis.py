@@ -9,6 +9,8 @@ import pytest
 from msgspec.structs import replace
 
 from nodeguard.fleet.diagnosis.results import DegradedDomain, SuppressedCheck
+from nodeguard.fleet.incidents.events import resolve
+from nodeguard.fleet.incidents.tracker import SHARED
 from nodeguard.model.diagnosis import STALE_CHECK
 from nodeguard.model.finding import Health
 from nodeguard.model.incident import Incident, IncidentState
@@ -258,9 +260,11 @@ def test_marks_of_a_domain_that_ended_do_not_degrade_it_again() -> None:
     made.planner.clear(incident, made.now)
     made.after(1.0)
     made.plan()
-    assert [after.state for after in domains(made)] == [IncidentState.RESOLVED]
+    assert [after.state for after in domains(made)] == [IncidentState.MARKED], "the mark is not removed yet"
     assert made.taints(0) == [DOMAIN]
-    restart(made)
+    # An earlier version records the end before the marks are removed.
+    recorded = [resolve(item, made.wall) if item.domain else item for item in made.planner.all_incidents()]
+    made.restart(incidents=recorded)
     wait(made, SOON)
     assert degraded(made) == set()
     assert made.taints(0) == ["nodeguard.dev/quarantine=infiniband"]
@@ -343,7 +347,7 @@ def test_a_clear_after_the_first_plan_of_a_domain_is_final() -> None:
         made.after(1.0)
         plan = made.plan()
         made.planner.record_issued(plan)
-    [incident] = (item for item in made.planner.all_incidents() if not item.node)
+    [incident] = made.planner.pending[SHARED].values()
     made.planner.clear(incident, made.now)
     made.write(plan)
     wait(made, 30.0)

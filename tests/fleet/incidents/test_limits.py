@@ -5,6 +5,7 @@ from itertools import count
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from nodeguard.fleet.incidents.limits import (
     MAX_PER_NODE,
@@ -19,8 +20,9 @@ from nodeguard.fleet_api.service_state import ServiceState
 from nodeguard.fleet_api.status import fleet_status
 from nodeguard.model.finding import Health
 from nodeguard.model.incident import GRANTED_STATES, Incident, IncidentState
+from nodeguard.model.policy import Mode
 from nodeguard.wire.report import ReportedEvidence, ReportedFinding
-from tests.fleet.scene import Fleet, finding
+from tests.fleet.scene import AT_ONCE, Fleet, finding
 
 NOW = 1000.0
 LEADER = ServiceState("replica-0", is_leader=True, started=9_000.0)
@@ -90,6 +92,9 @@ def test_incidents_resolved_longest_ago_are_surplus(every: dict[str, Incident], 
 
 TARGETS = count()
 
+# Nothing is written, so that no incident waits for its mark.
+OBSERVED = replace(AT_ONCE, mode=Mode.OBSERVE)
+
 
 def ever_new(many: int) -> list[ReportedFinding]:
     return [finding("made-up", f"fs:/{next(TARGETS)}") for _ in range(many)]
@@ -97,7 +102,7 @@ def ever_new(many: int) -> list[ReportedFinding]:
 
 @pytest.mark.slow
 def test_the_incidents_of_a_node_with_ever_new_targets_are_limited() -> None:
-    fleet = Fleet(8)
+    fleet = Fleet(8, OBSERVED)
     fleet.report(1, finding())
     for _ in range(40):
         fleet.report(0, *ever_new(100))
@@ -127,7 +132,7 @@ def test_the_incidents_of_a_node_with_ever_new_targets_are_limited() -> None:
 
 
 def test_the_incidents_resolved_longest_ago_are_removed_first() -> None:
-    fleet = Fleet(40)
+    fleet = Fleet(40, OBSERVED)
     fleet.planner._incidents.max_total = 50
     for number in range(40):
         fleet.report(number, *ever_new(1))
@@ -237,7 +242,7 @@ def test_texts_of_an_incident_are_bounded() -> None:
     fleet = Fleet(1)
     long = "x" * 2048
     fleet.report(0, finding(message=long, evidence=tuple(ReportedEvidence("nvml", long) for _ in range(50))))
-    fleet.plan()
+    fleet.carry_out()
     [incident] = fleet.planner.incidents["uid-0"].values()
     assert len(incident.message) == 512
     assert [len(line) for symptom in incident.symptoms for line in symptom.evidence] == [512] * 3

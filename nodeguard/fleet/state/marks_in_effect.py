@@ -1,0 +1,65 @@
+"""Marks in effect: the recorded marks that keep work away now. Pure.
+
+A record in an annotation is not enough: its taint may be gone, or an operator may have uncordoned the Node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec.structs import replace
+
+from nodeguard.fleet.state.node_marks import NodeMarks, rule_name
+from nodeguard.model.mark import DEGRADED_TAINT, NO_SCHEDULE, DeviceRule, Mark, MarkCause, MarkRecord
+from nodeguard.model.node import Device, Node
+from nodeguard.model.policy import MarkWrites
+
+
+def marks_in_effect(
+    node: Node, observed: NodeMarks, rules: Mapping[str, DeviceRule], writes: MarkWrites
+) -> NodeMarks:
+    """Return the observed marks of a node and its devices without those that keep no work away.
+
+    rules: the device rules of the cluster, by name. writes: what the policy writes for a mark.
+    """
+    record = observed.node
+    keys = {taint.key for taint in node.taints if taint.effect == NO_SCHEDULE}
+
+    def keeps_work_away(cause: MarkCause) -> bool:
+        if cause.mark == Mark.QUARANTINE and writes.cordon and node.unschedulable:
+            return True
+        return cause.mark.key in keys
+
+    causes = tuple(cause for cause in record.causes if keeps_work_away(cause))
+    degraded = record.degraded if DEGRADED_TAINT in keys else ()
+    devices = {
+        device: device_record
+        for device, device_record in observed.devices.items()
+        if _is_tainted(rules.get(rule_name(node.uid, device)))
+    }
+    if (len(causes), len(degraded), len(devices)) == (
+        len(record.causes),
+        len(record.degraded),
+        len(observed.devices),
+    ):
+        return observed
+    return NodeMarks(replace(record, causes=causes, degraded=degraded), devices)
+
+
+def is_in_effect(marks: NodeMarks, mark: Mark, device: Device | None) -> bool:
+    """Return whether the marks in effect keep away the work of a mark on a node (None) or a device: a
+    quarantine does that for a suspect mark, and one of the whole node for its devices.
+    """
+    if _has(marks.node, Mark.QUARANTINE):
+        return True
+    return _has(marks.node, mark) if device is None else device in marks.devices
+
+
+def _has(record: MarkRecord, mark: Mark) -> bool:
+    return any(cause.mark == mark for cause in record.causes)
+
+
+def _is_tainted(rule: DeviceRule | None) -> bool:
+    if rule is None:
+        return False
+    return rule.taint.key == Mark.QUARANTINE.key and rule.taint.effect == NO_SCHEDULE
