@@ -80,7 +80,7 @@ class AggregatorApp:
         def decisions() -> dict[str, OperatorDecision]:
             return outbox.with_answers(backend.decisions())
 
-        history = _history(options, planner, decisions, stack)
+        history = _history(options, planner, inputs, decisions, stack)
         handler = ReportHandler(planner, inputs, outbox, current_instant, backend.node_reported, history)
 
         def reload(now: Instant) -> None:
@@ -151,7 +151,11 @@ def _initial_policy(reloader: PolicyReloader | None, catalogue: Catalogue) -> Po
 
 
 def _history(
-    options: AggregatorOptions, planner: Planner, decisions: Decisions, stack: AsyncExitStack
+    options: AggregatorOptions,
+    planner: Planner,
+    inputs: FleetInputs,
+    decisions: Decisions,
+    stack: AsyncExitStack,
 ) -> History | None:
     if not options.history:
         return None
@@ -161,7 +165,7 @@ def _history(
     limits = HistoryLimits(options.history_days, options.history_mib)
     writer = HistoryWriter(history_path(options.history), limits)
     stack.push_async_callback(asyncio.to_thread, writer.close)
-    return History(planner, decisions, writer, current_instant().mono)
+    return History(planner, decisions, writer, current_instant().mono, resumed=lambda: inputs.resumed)
 
 
 def _notifications(options: AggregatorOptions, service: AggregatorService) -> NotificationSender | None:

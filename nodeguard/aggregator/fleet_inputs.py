@@ -58,6 +58,7 @@ class FleetInputs:
 
     outbox: receives the instructions for agents. wake: is called when there is something to plan for.
     removal_requested_by: the operator who asked to remove all marks, until they are removed; else empty.
+    resumed: who ended the latest pause, and when; empty if unknown.
     """
 
     def __init__(
@@ -71,7 +72,7 @@ class FleetInputs:
         self._outbox = outbox
         self._wake = wake
         self._now = now
-        self.removal_requested_by = ""
+        self.removal_requested_by = self.resumed = ""
 
     # Reports of agents.
 
@@ -156,12 +157,13 @@ class FleetInputs:
             self._planner.restore_clear(incident, decision.cleared_at)
         self._wake()
 
-    def fleet_decided(self, pause: str, removal_requested_by: str = "") -> tuple[str, ...]:
-        """Handle operators' decisions of the whole fleet. pause: the reason; empty for none.
+    def fleet_decided(self, pause: str, removal_requested_by: str = "", resumed: str = "") -> tuple[str, ...]:
+        """Handle operators' decisions of the whole fleet. pause: the reason; empty for none. resumed: who
+        ended the latest pause, and when.
 
         Returns the uids of Nodes of which the backend must withdraw the writes.
         """
-        self.removal_requested_by = removal_requested_by
+        self.removal_requested_by, self.resumed = removal_requested_by, resumed
         begins = bool(pause) and not self._planner.paused
         self._planner.paused = pause
         self._wake()

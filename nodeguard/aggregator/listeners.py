@@ -15,6 +15,7 @@ from nodeguard.aggregator.api.handlers import ApiContext, serve_api
 from nodeguard.aggregator.certificates.self_signed_authority import SelfSignedAuthority
 from nodeguard.aggregator.certificates.serving_certificate import CertificateRefresher
 from nodeguard.aggregator.clock import current_instant
+from nodeguard.aggregator.history.file import history_path
 from nodeguard.aggregator.ingest.server import IngestServer
 from nodeguard.aggregator.metrics import AggregatorMetrics
 from nodeguard.aggregator.monitoring_server import Page, serve
@@ -124,7 +125,9 @@ async def serve_operators(
     """Serve the API and the status page. The aggregator also runs if they cannot listen."""
     if options.socket:
         checks = {check.id: check for check in catalogue.checks}
-        api = ApiContext(service.planner, state, current_instant, service.backend.actions, checks, authority)
+        history = history_path(options.history) if options.history else ""
+        actions = service.backend.actions
+        api = ApiContext(service.planner, state, current_instant, actions, checks, authority, history)
         try:
             await stack.enter_async_context(serve_api(options.socket, api))
         except OSError as error:

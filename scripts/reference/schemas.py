@@ -19,6 +19,7 @@ from nodeguard.cli.streams import to_json
 from nodeguard.fleet_api.schema.authority import AuthorityList
 from nodeguard.fleet_api.schema.budget import BudgetList
 from nodeguard.fleet_api.schema.domain import DomainList, DomainView
+from nodeguard.fleet_api.schema.history import HistoryView
 from nodeguard.fleet_api.schema.incident import IncidentList, IncidentView
 from nodeguard.fleet_api.schema.node import NodeList, NodeView
 from nodeguard.fleet_api.schema.status import FleetStatus
@@ -36,6 +37,7 @@ RESPONSES: dict[tuple[str, str], type] = {
     ("get", "/v1/domains/{name}"): DomainView,
     ("get", "/v1/incidents"): IncidentList,
     ("get", "/v1/incidents/{name}"): IncidentView,
+    ("get", "/v1/history"): HistoryView,
     ("post", "/v1/incidents/{name}"): requests.ActionResult,
     ("post", "/v1/pause"): requests.ActionResult,
     ("post", "/v1/resume"): requests.ActionResult,
@@ -55,6 +57,10 @@ QUERIES: dict[str, dict[str, str]] = {
     "/v1/incidents": {
         "state": "A state in lower case, such as `withheld`, or `all`; repeatable. Default: unresolved ones.",
         "node": "Name of a Node.",
+    },
+    "/v1/history": {
+        "since": "How far back, in seconds. Default: a day.",
+        "name": "Name of a node or an incident, or path of a domain or its end. Default: the fleet.",
     },
 }
 

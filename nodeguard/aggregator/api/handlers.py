@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -27,6 +28,8 @@ from nodeguard.aggregator.backends.operator_actions import (
 )
 from nodeguard.aggregator.certificates.authority_view import authority_list
 from nodeguard.aggregator.certificates.self_signed_authority import RotationError, SelfSignedAuthority
+from nodeguard.aggregator.history.changes import read_history_view
+from nodeguard.aggregator.history.reader import HistoryError
 from nodeguard.aggregator.http_listener import listening
 from nodeguard.fleet.planner import Planner
 from nodeguard.fleet.state.node_marks import foreign_taints
@@ -47,6 +50,9 @@ logger = logging.getLogger(__name__)
 _LIMIT = 16 * 1024
 _NAME = 253
 
+# Seconds of history by default, and at most.
+_DAY, _LONGEST_HISTORY = 86_400.0, 366 * 86_400.0
+
 # Domains that are named of those that a name may mean.
 _SHOWN = 4
 
@@ -58,7 +64,8 @@ class ApiContext(Struct, frozen=True):
     """Inputs of the handlers.
 
     service, now: return the state of the service and the time, at each call. checks: by id, for their
-    commands. authority: of the serving certificate, None if another issuer signs it.
+    commands. authority: of the serving certificate, None if another issuer signs it. history: path of the
+    history file, empty for none.
     """
 
     planner: Planner
@@ -67,6 +74,7 @@ class ApiContext(Struct, frozen=True):
     actions: OperatorActions
     checks: dict[str, Check] = {}
     authority: SelfSignedAuthority | None = None
+    history: str = ""
 
 
 class _RefusedError(Exception):
@@ -89,6 +97,7 @@ def application(context: ApiContext) -> web.Application:
     app.router.add_get("/v1/domains/{name:.+}", handlers.domain)
     app.router.add_get("/v1/incidents", handlers.incidents)
     app.router.add_get("/v1/incidents/{name}", handlers.incident)
+    app.router.add_get("/v1/history", handlers.history)
     app.router.add_post("/v1/incidents/{name}", handlers.decide)
     app.router.add_post("/v1/pause", handlers.pause)
     app.router.add_post("/v1/resume", handlers.resume)
@@ -151,6 +160,25 @@ class _Handlers:
             several = ", ".join(matches[:_SHOWN]) + (" and others" if len(matches) > _SHOWN else "")
             raise _RefusedError(409, f"'{name}' is several domains: write one of {several}")
         return _answer(describe_domain(self._context.planner, matches[0], self._context.now()))
+
+    async def history(self, request: web.Request) -> web.Response:
+        name, context, now = request.query.get("name", ""), self._context, self._context.now()
+        if not context.history:
+            raise _RefusedError(409, "this aggregator records no history: start it with --history")
+        since = now.wall - _seconds(request.query.get("since", ""))
+        try:
+            view = await asyncio.to_thread(read_history_view, context.history, name, since, now.wall)
+        except HistoryError as error:
+            raise _RefusedError(409, f"the history cannot be read: {error}") from None
+        if not view.entries and name and not self._is_known(name):
+            raise _RefusedError(404, f"there is no node, incident or domain '{name[:_NAME]}' in the history")
+        return _answer(view)
+
+    def _is_known(self, name: str) -> bool:
+        """Return whether a name is that of a node, an incident or a domain."""
+        planner = self._context.planner
+        has_object = planner.node_named(name) is not None or planner.incident(name) is not None
+        return has_object or bool(domains_named(planner, name))
 
     async def decide(self, request: web.Request) -> web.Response:
         name, wanted = _name(request), await _body(request, IncidentAction)
@@ -239,7 +267,7 @@ async def _authorize_and_report_errors(request: web.Request, handler: _Handler) 
         allowed = " or ".join(sorted(error.allowed_methods))
         return _error(405, f"{request.method} is not for {request.path[:_NAME]}: use {allowed}")
     except web.HTTPException as error:
-        remedy = "there is /v1/status, /v1/nodes, /v1/domains and /v1/incidents"
+        remedy = "there is /v1/status, /v1/nodes, /v1/domains, /v1/incidents and /v1/history"
         return _error(error.status, f"{request.path[:_NAME]}: {error.reason}: {remedy}")
     except Exception as error:
         fields = {"method": request.method, "path": request.path[:_NAME]}
@@ -259,6 +287,17 @@ def _name(request: web.Request) -> str:
     if len(name) > _NAME:
         raise _RefusedError(404, f"a name has {_NAME} characters at most: this is none")
     return name
+
+
+def _seconds(text: str) -> float:
+    """Return the seconds of a query; a day if it is empty. Raises _RefusedError."""
+    try:
+        seconds = float(text or _DAY)
+    except ValueError:
+        seconds = -1.0
+    if not 0.0 < seconds <= _LONGEST_HISTORY:
+        raise _RefusedError(400, f"since is '{text[:_NAME]}': it is a number of seconds, at most a year")
+    return seconds
 
 
 def _states(names: list[str]) -> frozenset[IncidentState]:

@@ -10,7 +10,12 @@ from typing import Any
 from nodeguard.aggregator.backends.backend import ApiProblem
 from nodeguard.aggregator.backends.cluster_watches import ClusterWatches
 from nodeguard.aggregator.backends.job_reader import JobReader
-from nodeguard.aggregator.backends.kubernetes_actions import PAUSE, UNMARK, KubernetesOperatorActions
+from nodeguard.aggregator.backends.kubernetes_actions import (
+    PAUSE,
+    RESUMED,
+    UNMARK,
+    KubernetesOperatorActions,
+)
 from nodeguard.aggregator.backends.leader import Leader
 from nodeguard.aggregator.backends.lease_keeper import LeaseKeeper
 from nodeguard.aggregator.clock import monotonic
@@ -160,7 +165,8 @@ class KubernetesBackend:
     def _fleet_decided(self, decisions: Mapping[str, str]) -> None:
         """Handle operators' decisions of the whole fleet."""
         self.watches.synced("decisions")
-        self.withdraw(self._inputs.fleet_decided(decisions.get(PAUSE, ""), decisions.get(UNMARK, "")))
+        pause, unmark, resumed = (decisions.get(key, "") for key in (PAUSE, UNMARK, RESUMED))
+        self.withdraw(self._inputs.fleet_decided(pause, unmark, resumed))
 
     def _jobs_read(self, result: str) -> None:
         """Report the result of a reading of jobs."""

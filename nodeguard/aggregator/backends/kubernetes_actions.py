@@ -11,6 +11,7 @@ from nodeguard.aggregator.backends.operator_actions import (
     clear_message,
     format_hold_reason,
     format_pause_reason,
+    format_resumed,
 )
 from nodeguard.kube import incident_writer as incidents
 from nodeguard.kube.client import MERGE_PATCH, ApiClient, ApiError
@@ -24,12 +25,12 @@ from nodeguard.model.mark import HOLD_ANNOTATION
 logger = logging.getLogger(__name__)
 
 DECISIONS_NAME = "nodeguard-decisions"
-PAUSE, UNMARK = "pause", "unmark"
+PAUSE, UNMARK, RESUMED = "pause", "unmark", "resumed"
 
 # The name of an operator who gave none.
 _ANONYMOUS = "an operator"
 
-# Receives the decisions of the whole fleet, by PAUSE and UNMARK.
+# Receives the decisions of the whole fleet, by PAUSE, UNMARK and RESUMED.
 DecisionsChanged = Callable[[Mapping[str, str]], None]
 
 
@@ -64,7 +65,7 @@ class KubernetesOperatorActions:
 
     async def resume(self, by: str) -> str:
         """End a pause."""
-        await self._change({PAUSE: None, UNMARK: None})
+        await self._change({PAUSE: None, UNMARK: None, RESUMED: format_resumed(by, time.time())})
         logger.info("new marks are resumed", extra={"by": by or _ANONYMOUS})
         return "resumed: marks are set again"
 

@@ -63,6 +63,11 @@ def format_pause_reason(reason: str, by: str, now: float) -> str:
     return f"{operator}: {reason}" if reason else operator
 
 
+def format_resumed(by: str, now: float) -> str:
+    """Return who ended a pause, and when. now: seconds since the epoch."""
+    return f"resumed by {by} at {rfc3339(now)}" if by else f"resumed at {rfc3339(now)}"
+
+
 def foreign_taints_note(nodes: Sequence[str]) -> str:
     """Return a sentence about Nodes with taints that others set under nodeguard's prefix; empty for none."""
     if not nodes:

@@ -12,6 +12,7 @@ from nodeguard.aggregator.backends.operator_actions import (
     OperatorActionError,
     clear_message,
     format_pause_reason,
+    format_resumed,
 )
 from nodeguard.aggregator.backends.standalone_state import AdvisedMarks
 from nodeguard.aggregator.backends.standalone_store import StandaloneStore
@@ -136,7 +137,7 @@ class StandaloneBackend:
 
     async def resume(self, by: str) -> str:
         """End a pause."""
-        await self._pause("")
+        await self._pause("", format_resumed(by, time.time()))
         logger.info("new marks are resumed", extra={"by": by or _ANONYMOUS})
         return "resumed: marks are advised again"
 
@@ -180,9 +181,9 @@ class StandaloneBackend:
         """Return operators' decisions, by name of the incident."""
         return self._store.decisions
 
-    async def _pause(self, reason: str) -> None:
+    async def _pause(self, reason: str, resumed: str = "") -> None:
         await self._store.set_pause(reason)
-        self._inputs.fleet_decided(reason)
+        self._inputs.fleet_decided(reason, resumed=resumed)
 
     def _update_node(self, name: str) -> None:
         advised = self._store.advised.get(name, AdvisedMarks())

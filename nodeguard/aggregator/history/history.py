@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from hashlib import blake2b
 
 import msgspec
 from msgspec.structs import replace
@@ -22,20 +23,25 @@ from nodeguard.fleet.state.history_events import (
 )
 from nodeguard.fleet.state.liveness import MAX_START_WAIT
 from nodeguard.model.incident import OperatorDecision
-from nodeguard.model.instant import Instant
-from nodeguard.model.mark import STATE_ANNOTATION
+from nodeguard.model.instant import Instant, rfc3339
+from nodeguard.model.mark import STATE_ANNOTATION, DeviceRule
 from nodeguard.model.node import Node
+from nodeguard.model.policy import Policy
 from nodeguard.wire.report import Report
 
 # Seconds between two reads of operators' decisions.
 _DECISIONS = 10.0
+
+# Characters of one value of a policy that are recorded, such as a list of pools.
+_LONGEST_VALUE = 400
 
 
 class History:
     """Records the fleet in a file.
 
     decisions: returns operators' decisions, by name of the incident. started_at: seconds of a monotonic
-    clock, the start of the aggregator.
+    clock, the start of the aggregator. resumed: returns who ended the latest pause, and when; empty if
+    unknown.
     """
 
     def __init__(
@@ -44,15 +50,20 @@ class History:
         decisions: Callable[[], Mapping[str, OperatorDecision]],
         writer: HistoryWriter,
         started_at: float,
+        *,
+        resumed: Callable[[], str] = str,
     ) -> None:
         self.writer = writer
         self._planner = planner
         self._decisions = decisions
 
+        self._resumed = resumed
         self._started_at = started_at
         self._nodes: dict[str, Node] = {}
         self._stale: frozenset[str] = frozenset()
         self._paused = ""
+        self._policy: Policy | None = None
+        self._rules: dict[str, DeviceRule] = {}
         self._decided: dict[str, OperatorDecision] = {}
         self._decisions_read_at = float("-inf")
 
@@ -76,6 +87,8 @@ class History:
         """Record changes of Nodes, of stale agents and of decisions; called every second."""
         self.writer.check_progress()
         self._record_nodes(now.wall)
+        self._record_rules(now.wall)
+        self._record_policy(now.wall)
         self._record_stale(now)
         if now.mono - self._decisions_read_at >= _DECISIONS:
             self._decisions_read_at = now.mono
@@ -119,6 +132,24 @@ class History:
             for uid in recorded.keys() - nodes.keys():
                 self.writer.put(NodeRemoved(at, uid, recorded.pop(uid).name))
 
+    def _record_rules(self, at: float) -> None:
+        """Record device rules that are new, have changed or are gone."""
+        rules = self._planner.state.devices.rules
+        if rules == self._rules:
+            return
+        for name in rules.keys() | self._rules.keys():
+            rule = rules.get(name)
+            if rule != self._rules.get(name):
+                node = rule.node if rule is not None else self._rules[name].node
+                state = rule.state if rule is not None else ""
+                self.writer.put(HistoryNote(at, NoteKind.RULE, name, node, state))
+        self._rules = dict(rules)
+
+    def _record_policy(self, at: float) -> None:
+        if self._planner.policy is not self._policy:
+            self._policy = self._planner.policy
+            self.writer.put(HistoryNote(at, NoteKind.POLICY, "", "", policy_text(self._policy)))
+
     def _record_stale(self, now: Instant) -> None:
         """Record agents that become stale. Shortly after the start, agents without a report do not count."""
         stale = self._planner.stale_agents.stale
@@ -136,8 +167,30 @@ class History:
         if self._planner.paused != self._paused:
             self._paused = self._planner.paused
             self.writer.put(HistoryNote(at, NoteKind.PAUSE, "", "", self._paused))
+            if not self._paused:
+                text = self._resumed() or f"resumed at {rfc3339(at)}"
+                self.writer.put(HistoryNote(at, NoteKind.RESUME, "", "", text))
         decisions = dict(self._decisions())
         for name, decision in decisions.items():
             if decision != self._decided.get(name):
                 self._add_note(at, NoteKind.DECISION, name, "", decision)
         self._decided = decisions
+
+
+def policy_text(policy: Policy) -> str:
+    """Return the values of a policy by their paths, as JSON. The table of node locations is only a digest."""
+    values: dict[str, str] = {}
+    _add_values(values, "", msgspec.to_builtins(policy, order="deterministic"))
+    return msgspec.json.encode(values, order="deterministic").decode()
+
+
+def _add_values(values: dict[str, str], path: str, content: object) -> None:
+    if isinstance(content, dict) and content:
+        for key, value in content.items():
+            _add_values(values, f"{path}.{key}" if path else str(key), value)
+        return
+    text = msgspec.json.encode(content).decode()
+    if len(text) > _LONGEST_VALUE:
+        digest = blake2b(text.encode(), digest_size=4).hexdigest()
+        text = f"{len(content) if isinstance(content, (list, tuple)) else len(text)} items, digest {digest}"
+    values[path] = text

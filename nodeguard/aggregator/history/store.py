@@ -21,7 +21,7 @@ from nodeguard.fleet.state.history_events import (
 )
 
 # Kinds with a current value, the latest one; the others are events.
-_CURRENT = (NoteKind.MARKS, NoteKind.DECISION, NoteKind.PAUSE)
+_CURRENT = (NoteKind.MARKS, NoteKind.RULE, NoteKind.DECISION, NoteKind.PAUSE, NoteKind.POLICY)
 STALE = "stale"
 
 # Cached ids of shared texts, and cached latest values by name.
@@ -202,7 +202,7 @@ WHERE id IN (SELECT max(id) FROM node GROUP BY uid)
 """
 _LATEST_NOTES = """
 SELECT kind, name, text FROM note
-WHERE kind IN ('marks', 'decision', 'pause', 'stale')
+WHERE kind IN ('marks', 'rule', 'decision', 'pause', 'policy', 'stale')
     AND id IN (SELECT max(id) FROM note GROUP BY kind, name)
 """
 _QUANTILE = """
@@ -216,9 +216,10 @@ _FORGET = (
         OR id NOT IN (SELECT max(id) FROM report WHERE at < :horizon GROUP BY uid))
     """,
     """
-    DELETE FROM note WHERE at < :horizon AND (kind NOT IN ('marks', 'decision', 'pause', 'stale')
-        OR (kind IN ('marks', 'stale') AND name IN (SELECT uid FROM deleted_node WHERE at < :horizon))
-        OR id NOT IN (SELECT max(id) FROM note WHERE at < :horizon GROUP BY kind, name))
+    DELETE FROM note WHERE at < :horizon AND (kind NOT IN ('marks', 'rule', 'decision', 'pause', 'policy',
+    'stale') OR (kind = 'rule' AND text = '') OR (kind IN ('marks', 'stale') AND name IN (SELECT uid FROM
+    deleted_node WHERE at < :horizon)) OR id NOT IN (SELECT max(id) FROM note WHERE at < :horizon GROUP BY
+    kind, name))
     """,
     """
     DELETE FROM node WHERE at < :horizon AND (deleted

@@ -51,8 +51,9 @@ class AgentLivenessChanged(Struct, frozen=True):
 
 class NoteKind(StrEnum):
     """The kind of a note. `incident`: an incident changed. `plan`: the leader issued the desired state of a
-    Node. `released`: a mark was released. `marks`: the record on a Node changed. `decision`: an operator's,
-    on an incident. `pause`: an operator's, on the fleet.
+    Node. `released`: a mark was released. `marks`, `rule`: the record on a Node, or on a device's rule,
+    changed. `decision`: an operator's, on an incident. `pause`, `resume`: an operator's, on the fleet.
+    `policy`: another one is in use.
     """
 
     INCIDENT = "incident"
@@ -61,6 +62,9 @@ class NoteKind(StrEnum):
     MARKS = "marks"
     DECISION = "decision"
     PAUSE = "pause"
+    RESUME = "resume"
+    POLICY = "policy"
+    RULE = "rule"
 
 
 class HistoryNote(Struct, frozen=True):
@@ -71,6 +75,31 @@ class HistoryNote(Struct, frozen=True):
     name: str
     node: str
     text: str
+
+
+class RecordedChange(Struct, frozen=True):
+    """A note of the history beside the one before it, or a change of a Node by an operator (kind `node`).
+
+    kind: a NoteKind, `stale` or `node`. text, before: of the note and of the earlier note of the same name,
+    None if there is none. reason: of the latest release on this Node, as JSON; empty for none.
+    """
+
+    at: float
+    kind: str
+    name: str
+    node: str
+    text: str
+    before: str | None
+    reason: str = ""
+
+
+class NodeSettings(Struct, frozen=True, omit_defaults=True):
+    """What operators set on a Node. hold, maintenance: the reasons; None for none."""
+
+    cordoned: bool = False
+    deleted: bool = False
+    hold: str | None = None
+    maintenance: str | None = None
 
 
 HistoryEvent = ReportReceived | NodeObserved | NodeRemoved | AgentLivenessChanged | HistoryNote

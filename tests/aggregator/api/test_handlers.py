@@ -14,7 +14,10 @@ import pytest
 from msgspec.structs import replace
 
 from nodeguard.aggregator.api.handlers import serve_api
+from nodeguard.aggregator.history.store import HistoryStore
+from nodeguard.fleet.state.history_events import HistoryNote, NoteKind
 from nodeguard.fleet_api.schema.domain import DomainList, DomainView
+from nodeguard.fleet_api.schema.history import HistoryView
 from nodeguard.fleet_api.schema.incident import IncidentList, IncidentView
 from nodeguard.fleet_api.schema.node import NodeList, NodeView
 from nodeguard.fleet_api.schema.status import FleetStatus
@@ -42,9 +45,11 @@ class Client:
 
 
 @asynccontextmanager
-async def client(tmp_path: Path, fleet: Fleet, actions: RecordingActions) -> AsyncIterator[Client]:
+async def client(
+    tmp_path: Path, fleet: Fleet, actions: RecordingActions, history: str = ""
+) -> AsyncIterator[Client]:
     path = str(tmp_path / "run" / "aggregator.sock")
-    async with serve_api(path, api_context(fleet, actions)):
+    async with serve_api(path, replace(api_context(fleet, actions), history=history)):
         assert stat.S_IMODE(Path(path).stat().st_mode) == 0o600
         async with aiohttp.ClientSession(connector=aiohttp.UnixConnector(path)) as session:
             yield Client(session)
@@ -140,6 +145,41 @@ async def test_unmark_names_nodes_with_taints_that_stay(tmp_path: Path) -> None:
         assert msgspec.json.decode(response)["message"].endswith("did not set stay on node-3")
 
 
+async def test_the_history_of_a_node_is_read_from_the_file(tmp_path: Path) -> None:
+    fleet, path = Fleet(3), str(tmp_path / "history.sqlite")
+    store = HistoryStore(path)
+    for text in (
+        "{}",
+        '{"causes":[{"mark":"quarantine","check":"a","target":"node","fault_class":"f","since":1}]}',
+    ):
+        store.add([HistoryNote(fleet.wall, NoteKind.MARKS, "uid-1", "node-1", text)], fleet.wall)
+    store.close()
+    async with client(tmp_path, fleet, RecordingActions(), history=path) as query:
+        for target, expected in (
+            ("history?since=60&name=node-1", ["marked"]),
+            ("history?name=node-2", []),
+            ("history", ["marked"]),
+        ):
+            _, content = await query("GET", target)
+            assert [
+                entry.change for entry in msgspec.json.decode(content, type=HistoryView).entries
+            ] == expected
+        for target, status in (
+            ("history?name=node-77", 404),
+            ("history?since=never", 400),
+            ("history?since=nan", 400),
+            ("history?since=-5", 400),
+        ):
+            assert (await query.error("GET", target))[0] == status
+    (tmp_path / "history.sqlite").write_text("x")
+    async with client(tmp_path, fleet, RecordingActions(), history=path) as query:
+        status, error = await query.error("GET", "history")
+        assert (status, "the history cannot be read" in error) == (409, True)
+    async with client(tmp_path, fleet, RecordingActions()) as query:
+        problem = "this aggregator records no history: start it with --history"
+        assert await query.error("GET", "history") == (409, problem)
+
+
 async def test_an_action_on_a_pending_or_resolved_incident_is_refused(tmp_path: Path) -> None:
     fleet, actions = Fleet(8, replace(AT_ONCE, grace=GracePeriods(60.0, 60.0, 60.0))), RecordingActions()
     fleet.report(2, finding(age=80.0))
@@ -173,7 +213,7 @@ async def test_every_error_has_a_remedy(tmp_path: Path) -> None:
             ("GET", "incidents?state=bad", {}, (400, "'bad' is no state: there is all, open, pending, dry-run, withheld, marked, advised, recovering, resolved")),
             ("GET", "domains/no/r0", {}, (404, "there is no domain 'no/r0': GET /v1/domains?all=yes lists them")),
             ("GET", "pause", {}, (405, "GET is not for /v1/pause: use POST")),
-            ("GET", "x", {}, (404, "/v1/x: Not Found: there is /v1/status, /v1/nodes, /v1/domains and /v1/incidents")),
+            ("GET", "x", {}, (404, "/v1/x: Not Found: there is /v1/status, /v1/nodes, /v1/domains, /v1/incidents and /v1/history")),
             ("POST", "pause", {"data": b"x" * 20_000}, (413, "the request is too large: 16384 bytes at most")),
             ("POST", "pause", {"json": {"y": 1}}, (400, "Object contains unknown field `y`: both sides must be of one version")),
             ("POST", "pause", {"data": b"[" * 9000}, (400, None)),

@@ -35,7 +35,14 @@ class Scene:
         self.writer = HistoryWriter(str(path), HistoryLimits(30.0, 64.0), lambda: self.fleet.wall, gather=0.0)
         self.decisions: dict[str, OperatorDecision] = {}
         planner = self.fleet.planner
-        self.history = History(planner, lambda: self.decisions, self.writer, self.fleet.mono - 100.0)
+        self.resumed = ""
+        self.history = History(
+            planner,
+            lambda: self.decisions,
+            self.writer,
+            self.fleet.mono - 100.0,
+            resumed=lambda: self.resumed,
+        )
         outbox = InstructionOutbox()
         inputs = FleetInputs(planner, outbox, lambda: None)
         self.handler = ReportHandler(planner, inputs, outbox, lambda: self.fleet.now, history=self.history)

@@ -1,0 +1,91 @@
+"""Changes in the history file: its notes and Nodes, each beside the one before it."""
+
+from __future__ import annotations
+
+import heapq
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+
+import msgspec
+
+from nodeguard.aggregator.history.file import HistoryFileError, open_for_reading
+from nodeguard.aggregator.history.reader import HistoryError
+from nodeguard.fleet.state.history_events import NodeSettings, RecordedChange
+from nodeguard.fleet_api.history import history_view
+from nodeguard.fleet_api.schema.history import HistoryView
+from nodeguard.model.mark import HOLD_ANNOTATION, MAINTENANCE_ANNOTATION
+
+# Rows that are read of each table, the latest: a bad day of a large fleet has a tenth of them.
+_ROWS = 50_000
+
+# Seconds within which the release of a mark is written to its Node.
+_WRITE = 300.0
+
+_NOTES = """
+SELECT at, kind, name, node, text,
+    (SELECT old.text FROM note AS old
+        WHERE old.kind = note.kind AND old.name = note.name AND old.id < note.id ORDER BY old.id DESC LIMIT
+        1), CASE kind WHEN 'marks' THEN (SELECT freed.text FROM note AS freed WHERE freed.kind = 'released'
+        AND freed.name = note.name AND freed.id < note.id AND freed.at > note.at - :write ORDER BY freed.id
+        DESC LIMIT 1) END FROM note WHERE at >= :since AND kind IN ('incident', 'marks', 'rule', 'decision',
+        'pause', 'resume', 'policy', 'stale') ORDER BY id DESC LIMIT :rows
+"""
+_NODES = """
+SELECT node.at, node.uid, node.node, node.deleted, node.unschedulable, node.annotations,
+    old.deleted, old.unschedulable, old.annotations
+FROM node JOIN node AS old
+    ON old.id = (SELECT max(id) FROM node AS earlier WHERE earlier.uid = node.uid AND earlier.id < node.id)
+WHERE node.at >= :since ORDER BY node.id DESC LIMIT :rows
+"""
+_FIRST = "SELECT min(at) FROM (SELECT min(at) AS at FROM node UNION ALL SELECT min(at) FROM note)"
+
+_TEXTS = msgspec.json.Decoder(dict[str, str])
+
+
+def read_history_view(file: str, name: str, since: float, now: float) -> HistoryView:
+    """Return the changes since a time. It blocks.
+
+    file: of the history. name: of a node, incident or domain; empty for the fleet. since, now: seconds since
+    the epoch. Raises HistoryError.
+    """
+    try:
+        with closing(open_for_reading(file)) as connection:
+            [first] = connection.execute(_FIRST).fetchone()
+            values = {"since": since, "rows": _ROWS, "write": _WRITE}
+            changes = heapq.merge(
+                _notes(connection, values), _nodes(connection, values), key=lambda change: -change.at
+            )
+            return history_view(changes, name, since, now, recorded_since=first or now)
+    except FileNotFoundError:
+        raise HistoryError("nothing is recorded yet") from None
+    except OSError as error:
+        raise HistoryError(f"{file}: {error.strerror}") from None
+    except (HistoryFileError, sqlite3.Error) as error:
+        raise HistoryError(f"{file}: {error}") from None
+
+
+def _notes(connection: sqlite3.Connection, values: dict[str, float]) -> Iterator[RecordedChange]:
+    """Yield the notes, the latest first."""
+    for at, kind, name, node, text, before, reason in connection.execute(_NOTES, values):
+        yield RecordedChange(at, kind, name, node, text, before, reason or "")
+
+
+def _nodes(connection: sqlite3.Connection, values: dict[str, float]) -> Iterator[RecordedChange]:
+    """Yield the changes of what operators set on Nodes, the latest first."""
+    for at, uid, name, *columns in connection.execute(_NODES, values):
+        text, before = _settings(*columns[:3]), _settings(*columns[3:])
+        if text != before:
+            yield RecordedChange(at, "node", uid, name, text, before)
+
+
+def _settings(deleted: int, unschedulable: int, annotations: str) -> str:
+    """Return the settings in a row as JSON."""
+    try:
+        texts = _TEXTS.decode(annotations)
+    except msgspec.DecodeError:
+        texts = {}
+    settings = NodeSettings(
+        bool(unschedulable), bool(deleted), texts.get(HOLD_ANNOTATION), texts.get(MAINTENANCE_ANNOTATION)
+    )
+    return msgspec.json.encode(settings).decode()

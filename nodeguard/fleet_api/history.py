@@ -1,0 +1,224 @@
+"""The history of the fleet as changes: from recorded notes, each beside the one before it. Pure.
+
+A note that this version cannot read is left out: the file may have been written by another one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TypeVar
+
+import msgspec
+
+from nodeguard.fleet.decide.release import ReleasedMark
+from nodeguard.fleet.state.history_events import NodeSettings, NoteKind, RecordedChange
+from nodeguard.fleet.state.node_marks import decode_record
+from nodeguard.fleet_api.schema.history import HistoryEntry, HistoryView
+from nodeguard.model.incident import Incident, IncidentState, OperatorDecision
+from nodeguard.model.instant import rfc3339
+from nodeguard.model.mark import MarkCause, MarkRecord
+from nodeguard.model.target import target_label
+
+# Changes in one response, the latest, and characters of a text.
+MAX_ENTRIES = 1000
+_TEXT_LENGTH = 400
+
+# Changed keys of a policy that a text names.
+_POLICY_KEYS = 8
+
+_Decoded = TypeVar("_Decoded")
+
+_INCIDENT = msgspec.json.Decoder(Incident)
+_DECISION = msgspec.json.Decoder(OperatorDecision)
+_SETTINGS = msgspec.json.Decoder(NodeSettings)
+_RELEASED = msgspec.json.Decoder(ReleasedMark)
+_POLICY = msgspec.json.Decoder(dict[str, str])
+
+
+def history_view(
+    changes: Iterable[RecordedChange], name: str, since: float, now: float, *, recorded_since: float
+) -> HistoryView:
+    """Return the view of changes, latest first. name: of a node, incident or domain, empty for the fleet.
+    since, now, recorded_since: seconds since the epoch.
+    """
+    entries: list[HistoryEntry] = []
+    is_complete = True
+    for change in changes:
+        entries += reversed([entry for entry in _entries(change) if not name or _is_about(entry, name)])
+        if len(entries) > MAX_ENTRIES:
+            is_complete = False
+            break
+    return HistoryView(
+        version=1,
+        at=rfc3339(now),
+        name=name,
+        since=rfc3339(since),
+        recorded_since=rfc3339(recorded_since),
+        is_complete=is_complete,
+        entries=tuple(reversed(entries[:MAX_ENTRIES])),
+    )
+
+
+def _is_about(entry: HistoryEntry, name: str) -> bool:
+    """Return whether an entry is about a name; a domain may have the end of its path."""
+    return name in {entry.node, entry.incident, entry.domain} or entry.domain.endswith(f"/{name}")
+
+
+def _entries(change: RecordedChange) -> Iterator[HistoryEntry]:
+    """Yield the entries of a change, none if it is not worth one."""
+    project = _PROJECTIONS.get(change.kind)
+    for entry in project(change) if project is not None else ():
+        yield msgspec.structs.replace(entry, text=entry.text[:_TEXT_LENGTH])
+
+
+def _decode(decoder: msgspec.json.Decoder[_Decoded], text: str | None) -> _Decoded | None:
+    """Return a decoded text; None if there is none, or if it cannot be read."""
+    if not text:
+        return None
+    try:
+        return decoder.decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+
+
+def _incident(change: RecordedChange) -> Iterator[HistoryEntry]:
+    """Yield the beginning and the end of an incident, a changed health, and why its mark is not set."""
+    incident, before = _decode(_INCIDENT, change.text), _decode(_INCIDENT, change.before)
+    if incident is None:
+        return
+    about = f"{incident.cause} on {target_label(incident.target)}"
+    was_open = before is not None and before.is_open
+    if not incident.is_open:
+        if was_open:
+            reason = f": {incident.detail}" if incident.detail else ""
+            yield _of_incident(change, incident, "resolved", f"{about} is resolved{reason}")
+        return
+    if before is None or not was_open:
+        yield _of_incident(change, incident, "opened", f"{incident.health}: {about}: {incident.message}")
+        return
+    if incident.health != before.health:
+        text = f"{about} is {incident.health} now, it was {before.health}"
+        yield _of_incident(change, incident, "changed", text)
+    if incident.parent != before.parent and incident.parent:
+        yield _of_incident(change, incident, "changed", f"{about} is part of incident {incident.parent}")
+    if incident.state != before.state and incident.state == IncidentState.WITHHELD:
+        yield _of_incident(change, incident, "changed", f"{about} is not marked: {incident.detail}")
+
+
+def _of_incident(change: RecordedChange, incident: Incident, name: str, text: str) -> HistoryEntry:
+    return _entry(change, name, text, incident=incident.name, domain=incident.domain)
+
+
+def _entry(
+    change: RecordedChange, name: str, text: str, incident: str = "", domain: str = ""
+) -> HistoryEntry:
+    return msgspec.convert(
+        {
+            "at": rfc3339(change.at),
+            "change": name,
+            "text": text,
+            "node": change.node,
+            "incident": incident,
+            "domain": domain,
+        },
+        HistoryEntry,
+    )
+
+
+def _marks(change: RecordedChange) -> Iterator[HistoryEntry]:
+    """Yield the marks that appeared on and disappeared from a Node or a device."""
+    record, before = decode_record(change.text), decode_record(change.before or "")
+    if record is None or before is None:
+        return
+    present, earlier = _mark_texts(record), _mark_texts(before)
+    released = _decode(_RELEASED, change.reason)
+    for text in earlier.keys() - present.keys():
+        reason = ""
+        if released is not None and released.cause.check == earlier[text]:
+            reason = f" ({released.reason})"
+        yield _entry(change, "released", text + reason)
+    for text in present.keys() - earlier.keys():
+        yield _entry(change, "marked", text)
+
+
+def _mark_texts(record: MarkRecord) -> Mapping[str, str]:
+    """Return a text for each mark of a record, with its check."""
+    causes = {_cause_text(cause): cause.check for cause in record.causes}
+    return causes | {f"domain-degraded: {mark.domain}": "" for mark in record.degraded}
+
+
+def _cause_text(cause: MarkCause) -> str:
+    return f"{cause.mark}: {cause.check} on {target_label(cause.target)}"
+
+
+def _decision(change: RecordedChange) -> Iterator[HistoryEntry]:
+    decision, before = _decode(_DECISION, change.text), _decode(_DECISION, change.before)
+    if decision is None:
+        return
+    earlier = before or OperatorDecision(decision.incident)
+    if decision.acknowledged and decision.acknowledged != earlier.acknowledged:
+        text = f"acknowledged by {decision.acknowledged}"
+        yield _entry(change, "acknowledged", text, incident=decision.incident)
+    if decision.clear and decision.clear != earlier.clear:
+        yield _entry(change, "cleared", f"clear requested by {decision.clear}", incident=decision.incident)
+
+
+def _pause(change: RecordedChange) -> Iterator[HistoryEntry]:
+    if change.text:
+        yield _entry(change, "paused", change.text)
+
+
+def _resume(change: RecordedChange) -> Iterator[HistoryEntry]:
+    yield _entry(change, "resumed", change.text)
+
+
+def _policy(change: RecordedChange) -> Iterator[HistoryEntry]:
+    """Yield the changed values of the policy; none for the first policy that is recorded."""
+    values, before = _decode(_POLICY, change.text), _decode(_POLICY, change.before)
+    if values is None or before is None:
+        return
+    changed = sorted(
+        key for key in values.keys() | before.keys() if values.get(key, "none") != before.get(key, "none")
+    )
+    texts = [f"{key}: {before.get(key, 'none')} → {values.get(key, 'none')}" for key in changed]
+    more = f"; {len(texts) - _POLICY_KEYS} more" if len(texts) > _POLICY_KEYS else ""
+    if texts:
+        yield _entry(change, "policy", f"another policy is in use: {'; '.join(texts[:_POLICY_KEYS])}{more}")
+
+
+def _stale(change: RecordedChange) -> Iterator[HistoryEntry]:
+    if change.text == "true":
+        yield _entry(change, "stale", "the agent does not report")
+    elif change.before is not None:
+        yield _entry(change, "reporting", "the agent reports again")
+
+
+def _node(change: RecordedChange) -> Iterator[HistoryEntry]:
+    """Yield what operators changed on a Node."""
+    after, before = _decode(_SETTINGS, change.text), _decode(_SETTINGS, change.before)
+    if after is None or before is None:
+        return
+    if after.deleted:
+        yield _entry(change, "deleted", "the Node was deleted")
+        return
+    if after.cordoned != before.cordoned:
+        yield _entry(change, "cordon", "cordoned by an operator" if after.cordoned else "uncordoned")
+    for name, value, earlier in (
+        ("hold", after.hold, before.hold),
+        ("maintenance", after.maintenance, before.maintenance),
+    ):
+        if value != earlier:
+            yield _entry(change, name, f"{name} is removed" if value is None else f"{name}: {value or 'set'}")
+
+
+_PROJECTIONS: Mapping[str, Callable[[RecordedChange], Iterator[HistoryEntry]]] = {
+    NoteKind.INCIDENT: _incident,
+    NoteKind.MARKS: _marks,
+    NoteKind.RULE: _marks,
+    NoteKind.DECISION: _decision,
+    NoteKind.PAUSE: _pause,
+    NoteKind.RESUME: _resume,
+    NoteKind.POLICY: _policy,
+    "stale": _stale,
+    "node": _node,
+}

@@ -1,0 +1,46 @@
+"""The view of nodeguard history. Pure."""
+
+from __future__ import annotations
+
+from nodeguard.fleet_api.schema.history import HistoryChange, HistoryEntry, HistoryView
+from nodeguard.fleet_api.text.lines import StyledLine, StyledText, printable
+from nodeguard.fleet_api.text.phrases import api_time
+
+# Columns of the time and of the change.
+_CHANGE = 13
+
+_STYLES: dict[HistoryChange, str] = {
+    "opened": "fatal",
+    "changed": "warning",
+    "resolved": "ok",
+    "marked": "suspect",
+    "released": "ok",
+    "stale": "warning",
+}
+
+
+def history_lines(view: HistoryView) -> list[StyledLine]:
+    """Return a line for each change, oldest first."""
+    lines = [_line(entry) for entry in view.entries]
+    if not view.is_complete:
+        lines.insert(
+            0, StyledLine((), "older changes are left out: name a node, or set a shorter --since", "dim")
+        )
+    if view.recorded_since > view.since:
+        text = f"this aggregator has recorded changes since {api_time(view.recorded_since)}"
+        lines.insert(0, StyledLine((), text, "dim"))
+    if not view.entries:
+        about = f" of {printable(view.name)}" if view.name else ""
+        lines.append(StyledLine((), f"no change{about} since {api_time(view.since)}"))
+    return lines
+
+
+def _line(entry: HistoryEntry) -> StyledLine:
+    """Return the line of a change: its time, what happened, and to what."""
+    subject = entry.node or entry.domain or entry.incident
+    text = f"{subject}: {entry.text}" if subject else entry.text
+    head = (
+        StyledText(f"{api_time(entry.at)}  ", "dim"),
+        StyledText(f"{entry.change:<{_CHANGE}}", _STYLES.get(entry.change, "")),
+    )
+    return StyledLine(head, printable(text))

@@ -1,0 +1,177 @@
+"""Changes that a real history file has, as operators read them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from nodeguard.aggregator.history.changes import read_history_view
+from nodeguard.aggregator.history.history import policy_text
+from nodeguard.aggregator.history.reader import HistoryError
+from nodeguard.aggregator.history.store import HistoryStore
+from nodeguard.fleet.state.history_events import HistoryNote, NoteKind
+from nodeguard.fleet_api import history as history_module
+from nodeguard.fleet_api.schema.history import HistoryView
+from nodeguard.model.finding import Health
+from nodeguard.model.incident import OperatorDecision
+from nodeguard.model.mark import HOLD_ANNOTATION
+from nodeguard.model.policy import NodeLocation
+from tests.aggregator.history.scene import report
+from tests.aggregator.history.test_history import CALLER, Scene
+from tests.fleet.scene import AT_ONCE, finding
+
+DAY = 86_400.0
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    return Scene(tmp_path / "history.sqlite")
+
+
+def view(scene: Scene, name: str = "", since: float = DAY) -> HistoryView:
+    scene.writer.close()
+    now = scene.fleet.wall
+    return read_history_view(str(scene.path), name, now - since, now)
+
+
+def changes(scene: Scene, name: str = "") -> list[tuple[str, str]]:
+    return [(entry.change, entry.text) for entry in view(scene, name).entries]
+
+
+def carry_out(scene: Scene) -> None:
+    for _ in range(3):
+        scene.plan()
+        scene.tick(1.0)
+
+
+def test_a_fault_its_mark_and_their_end_are_changes_of_the_node(scene: Scene) -> None:
+    scene.tick()
+    scene.handler(CALLER, report(1, 7, finding()))
+    carry_out(scene)
+    scene.handler(CALLER, report(1, 8))
+    carry_out(scene)
+    scene.fleet.change(2, unschedulable=True)
+    scene.tick()
+    assert [(entry.change, entry.node) for entry in view(scene).entries] == [
+        ("opened", "node-1"),
+        ("marked", "node-1"),
+        ("resolved", "node-1"),
+        ("released", "node-1"),
+        ("cordon", "node-2"),
+    ]
+    [opened, marked, _, released] = view(scene, "node-1").entries
+    assert opened.text.startswith("fatal: gpu-lost on GPU 0000:3b:00: ")
+    assert (marked.text, released.text) == (
+        "quarantine: gpu-lost on GPU 0000:3b:00",
+        "quarantine: gpu-lost on GPU 0000:3b:00 (proven)",
+    )
+    assert [entry.change for entry in view(scene, opened.incident).entries] == ["opened", "resolved"]
+    assert view(scene, "node-77").entries == ()
+    assert view(scene, since=1.0).entries[-1].change == "cordon"
+    assert len(view(scene, since=1.0).entries) == 1
+
+
+def test_a_mark_of_a_device_is_a_change_of_its_node(scene: Scene) -> None:
+    scene.fleet.publish(1)
+    scene.tick()
+    scene.handler(CALLER, report(1, 7, finding()))
+    carry_out(scene)
+    assert scene.fleet.rules
+    scene.handler(CALLER, report(1, 8))
+    carry_out(scene)
+    assert [change for change, _ in changes(scene, "node-1")] == ["opened", "marked", "resolved", "released"]
+
+
+def test_decisions_of_operators_have_their_names_and_times(scene: Scene) -> None:
+    scene.tick()
+    planner = scene.fleet.planner
+    planner.paused = "paused by alice at 2026-11-21T09:12:33Z: a bad driver"
+    scene.decisions = {"i": OperatorDecision("i", acknowledged="bob")}
+    scene.tick()
+    planner.paused, scene.resumed = "", "resumed by bob at 2026-11-21T10:12:33Z"
+    scene.decisions = {"i": OperatorDecision("i", acknowledged="bob", clear="eve at 2026-11-21T10:00:00Z")}
+    scene.tick()
+    scene.fleet.change(2, annotations={HOLD_ANNOTATION: "unmarked by carol: a false alarm"})
+    scene.tick()
+    scene.fleet.change(2, annotations={})
+    scene.tick()
+    planner.remove_node("uid-0")
+    scene.tick()
+    assert changes(scene) == [
+        ("paused", "paused by alice at 2026-11-21T09:12:33Z: a bad driver"),
+        ("acknowledged", "acknowledged by bob"),
+        ("resumed", "resumed by bob at 2026-11-21T10:12:33Z"),
+        ("cleared", "clear requested by eve at 2026-11-21T10:00:00Z"),
+        ("hold", "hold: unmarked by carol: a false alarm"),
+        ("hold", "hold is removed"),
+        ("deleted", "the Node was deleted"),
+    ]
+
+
+def test_a_changed_policy_names_the_values_also_after_a_restart(scene: Scene) -> None:
+    scene.tick()
+    planner = scene.fleet.planner
+    planner.set_policy(replace(planner.policy, pause=True))
+    scene.tick()
+    scene.tick()
+    assert changes(scene) == [("policy", "another policy is in use: pause: false → true")]
+    again = Scene(scene.path)
+    again.fleet.wall = scene.fleet.wall + 60.0
+    again.fleet.planner.set_policy(replace(planner.policy, pause=True))
+    again.tick()
+    again.fleet.planner.set_policy(replace(planner.policy, pause=False))
+    again.tick()
+    assert [text for _, text in changes(again)][1:] == ["another policy is in use: pause: true → false"]
+
+
+def test_a_large_table_of_locations_is_a_digest() -> None:
+    locations = tuple(NodeLocation(f"node-{number}", {"rack": "r"}) for number in range(7_500))
+    text = policy_text(replace(AT_ONCE, locations=locations))
+    assert "7500 items, digest " in text
+    assert len(text) < 8_000
+
+
+def test_notes_of_another_version_are_left_out(scene: Scene) -> None:
+    scene.tick()
+    store = HistoryStore(str(scene.path))
+    for kind in NoteKind:
+        store.add([HistoryNote(scene.fleet.wall, kind, "x", "node-1", '{"unknown": [1'), ], 0.0)  # fmt: skip
+    store.close()
+    assert {change for change, _ in changes(scene)} <= {"paused", "resumed"}
+
+
+def test_only_the_latest_changes_are_shown(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(history_module, "MAX_ENTRIES", 3)
+    scene.tick()
+    for number in range(5):
+        scene.fleet.change(2, annotations={HOLD_ANNOTATION: f"{number}"})
+        scene.tick()
+    shown = view(scene)
+    assert ([entry.text for entry in shown.entries], shown.is_complete) == (
+        ["hold: 2", "hold: 3", "hold: 4"],
+        False,
+    )
+
+
+def test_a_worse_fault_and_a_withheld_mark_are_changes(scene: Scene) -> None:
+    scene.tick()
+    scene.fleet.planner.paused = "paused by alice"
+    scene.handler(CALLER, report(1, 7, finding(health=Health.WARNING)))
+    carry_out(scene)
+    scene.handler(CALLER, report(1, 8, finding()))
+    carry_out(scene)
+    texts = [text for change, text in changes(scene, "node-1") if change == "changed"]
+    assert texts == [
+        "gpu-lost on GPU 0000:3b:00 is fatal now, it was warning",
+        "gpu-lost on GPU 0000:3b:00 is not marked: paused by alice",
+    ]
+
+
+def test_a_missing_and_a_foreign_file_are_errors(tmp_path: Path) -> None:
+    with pytest.raises(HistoryError, match="nothing is recorded yet"):
+        read_history_view(str(tmp_path / "none"), "", 0.0, 1.0)
+    (tmp_path / "text").write_text("no database")
+    with pytest.raises(HistoryError, match="not a history"):
+        read_history_view(str(tmp_path / "text"), "", 0.0, 1.0)
