@@ -25,7 +25,9 @@ _UUID_ATTRIBUTE = "uuid"
 
 
 class ResourceSlice(Struct, frozen=True):
-    """A part of a pool. slice_count: slices of its generation; devices: only those that are GPUs."""
+    """A part of a pool. slice_count: slices of its generation; devices: only those that are GPUs. node: name
+    of the Node that publishes it; empty for a slice of several Nodes.
+    """
 
     uid: str
     version: str
@@ -34,6 +36,7 @@ class ResourceSlice(Struct, frozen=True):
     generation: int
     slice_count: int
     devices: tuple[Device, ...]
+    node: str = ""
 
 
 class _Meta(Struct):
@@ -84,6 +87,7 @@ def decode_slice(raw: msgspec.Raw | bytes) -> ResourceSlice:
         generation=spec.pool.generation,
         slice_count=spec.pool.slice_count,
         devices=tuple(_gpus(spec)),
+        node=spec.node,
     )
 
 
@@ -97,6 +101,10 @@ def latest_generation(slices: Iterable[ResourceSlice]) -> list[ResourceSlice]:
 
 
 def _gpus(spec: _Spec) -> Iterator[Device]:
+    # A kubelet may publish any pool for its own Node: a rule for a device of another Node's pool would taint
+    # that one. The drivers name the pool of a Node after it.
+    if spec.node and spec.pool.name != spec.node:
+        return
     for device in spec.devices:
         node = device.node or spec.node
         address = bus_address(_attribute(device, spec.driver, _PCI_ATTRIBUTE)) or ""
@@ -125,8 +133,8 @@ _RECHECK_SECONDS = 600.0
 _RETRY_SECONDS = 5.0
 
 
-# A pool's driver and name.
-_PoolKey = tuple[str, str]
+# A pool's driver and name, and the Node that publishes it: its generations are its own.
+_PoolKey = tuple[str, str, str]
 
 
 class _Resource(Struct):
@@ -196,7 +204,7 @@ class DeviceTracker:
 
     def changed(self, thing: ResourceSlice) -> None:
         """Handle a slice that is new or has changed."""
-        pool = (thing.driver, thing.pool)
+        pool = (thing.driver, thing.pool, thing.node)
         before = self._remove(thing.uid)
         self._slices[thing.uid] = thing
         self._pools.setdefault(pool, {})[thing.uid] = thing
@@ -217,7 +225,7 @@ class DeviceTracker:
         removed = self._slices.pop(uid, None)
         if removed is None:
             return None
-        pool = (removed.driver, removed.pool)
+        pool = (removed.driver, removed.pool, removed.node)
         del self._pools[pool][uid]
         return pool
 

@@ -116,6 +116,21 @@ async def following(api: ApiClient) -> AsyncIterator[tuple[DeviceTracker, dict[s
             await task
 
 
+async def test_a_node_publishes_no_devices_of_the_pool_of_another(
+    api: ApiClient, controlplane: Cluster
+) -> None:
+    control = controlplane.api
+    control.delete(PATH)
+    control.post(PATH, resource_slice("one", [device(1)]))
+    forged = resource_slice("forged", [device(2)], node="node-9", generation=7)
+    forged["spec"]["pool"]["name"] = "node-1"
+    control.post(PATH, forged)
+    async with following(api) as (devices, reported):
+        await until_async(lambda: devices.is_complete)
+        assert list(reported) == ["node-1"]
+        assert [item.name for item in devices.devices_of("node-1")] == ["gpu-1"]
+
+
 async def test_added_and_removed_devices_are_reported(
     api: ApiClient, controlplane: Cluster, log: LogLines
 ) -> None:
