@@ -65,7 +65,8 @@ class AggregatorApp:
         if options.policy is not None:
             policy = PolicyReloader(options.policy, checks, fault_classes=catalogue.fault_classes)
         granted = IncidentState.ADVISED if options.standalone else IncidentState.MARKED
-        planner = Planner(_initial_policy(policy, catalogue), checks, granted)
+        topologies = {check.id: check.topologies for check in catalogue.checks}
+        planner = Planner(_initial_policy(policy, catalogue), checks, granted, topologies)
         outbox, wake = InstructionOutbox(), asyncio.Event()
         inputs = FleetInputs(planner, outbox, wake.set)
         if options.standalone:

@@ -5,7 +5,7 @@ It reads no clock and does no I/O: the same calls lead to the same plans. Nodes 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from math import inf
 
 from nodeguard.fleet.decide.admission import Admissions, MarkDecision
@@ -28,7 +28,7 @@ from nodeguard.fleet.incidents.node_incidents import Subject
 from nodeguard.fleet.incidents.tracker import SHARED, IncidentTracker
 from nodeguard.fleet.plan import Plan, node_writes, removal_plan
 from nodeguard.fleet.state.fleet_state import FleetState
-from nodeguard.fleet.state.latest_report import LatestReport
+from nodeguard.fleet.state.latest_report import LatestReport, limit_topologies
 from nodeguard.fleet.state.liveness import StaleAgents
 from nodeguard.fleet.state.node_marks import NodeMarks
 from nodeguard.model.incident import Incident, IncidentState
@@ -36,6 +36,8 @@ from nodeguard.model.instant import Instant
 from nodeguard.model.node import Device, Node, NodeCondition
 from nodeguard.model.policy import Policy
 from nodeguard.wire.report import Report
+
+_ANY_TOPOLOGY: Mapping[str, Collection[str]] = {}
 
 # Seconds after which a write that is still pending counts as failed: the server can restart in less.
 _WRITE_LIMIT = 60.0
@@ -51,12 +53,18 @@ class Planner:
     """
 
     def __init__(
-        self, policy: Policy, checks: Iterable[str], granted: IncidentState = IncidentState.MARKED
+        self,
+        policy: Policy,
+        checks: Iterable[str],
+        granted: IncidentState = IncidentState.MARKED,
+        topologies: Mapping[str, Collection[str]] = _ANY_TOPOLOGY,
     ) -> None:
         """checks: names of the checks in the catalogue. granted: the state of a granted mark: `Advised` if no
-        cluster carries it.
+        cluster carries it. topologies: in which the checks may vote; those that are not in it vote as the
+        agents report.
         """
         self.granted = granted
+        self._topologies = topologies
         self.state = FleetState(policy, checks)
         self.paused = ""
         self.stale_agents = StaleAgents()
@@ -208,7 +216,7 @@ class Planner:
 
     def record_report(self, uid: str, report: Report, now: Instant) -> None:
         """Record the report of a node."""
-        latest = self.state.record_report(uid, report, now)
+        latest = self.state.record_report(uid, limit_topologies(report, self._topologies), now)
         self.vote_collector.record_report(uid, now)
         self.component_faults.record_report(uid, report.node, latest, now)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from msgspec.structs import replace
@@ -56,7 +56,9 @@ def in_order(checks: Iterable[str] = CHECKS, targets: Iterable[str] = ("gpu/0000
 
 
 class Fleet:
-    """Nodes of eight GPUs each, in racks of eight, with a clock that the test advances."""
+    """Nodes of eight GPUs each, in racks of eight, with a clock that the test advances. topologies: see Planner."""
+
+    topologies: Mapping[str, Collection[str]] = {}
 
     def __init__(self, size: int, policy: Policy = AT_ONCE) -> None:
         self.policy = policy
@@ -68,7 +70,7 @@ class Fleet:
         self.declared: tuple[TopologyLabels, ...] = ()
         self.reports: dict[str, Report] = {}
         self.received: dict[str, Instant] = {}
-        self.planner = Planner(policy, CHECKS)
+        self.planner = Planner(policy, CHECKS, topologies=self.topologies)
         for number in range(size):
             self.add(number)
 
@@ -169,7 +171,7 @@ class Fleet:
     ) -> None:
         """Start a new aggregator, which has only Nodes, rules, reports and the recorded incidents: all, if None."""
         recorded = self.planner.all_incidents() if incidents is None else tuple(incidents)
-        self.planner = Planner(self.policy, CHECKS, granted)
+        self.planner = Planner(self.policy, CHECKS, granted, self.topologies)
         for node in self.nodes.values():
             self.planner.update_node(node)
         self.planner.state.import_topologies(self.declared)

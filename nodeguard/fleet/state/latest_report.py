@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from sys import intern
 from typing import NamedTuple
 
@@ -118,6 +118,25 @@ def latest_report(report: Report, instant: Instant, shared: TupleInterner) -> La
         sequence=report.sequence,
         injections=injected_faults(report.injections, instant.wall - report.age),
     )
+
+
+def limit_topologies(report: Report, topologies: Mapping[str, Collection[str]]) -> Report:
+    """Return a report with findings that vote only in topologies of their check. topologies: by check; one
+    that is not in it votes as the agent reports.
+
+    The fault classes of a check are the same for all nodes, so that one report must not add any.
+    """
+
+    def limited(finding: ReportedFinding) -> ReportedFinding:
+        allowed = topologies.get(finding.check, finding.topologies)
+        names = tuple(name for name in finding.topologies if name in allowed)
+        return finding if names == finding.topologies else replace(finding, topologies=names)
+
+    findings = tuple(map(limited, report.findings))
+    injections = tuple(replace(fault, finding=limited(fault.finding)) for fault in report.injections)
+    if findings == report.findings and injections == report.injections:
+        return report
+    return replace(report, findings=findings, injections=injections)
 
 
 def move_onsets(report: LatestReport, seconds: float) -> LatestReport:
