@@ -106,11 +106,12 @@ class DomainMarks:
         """
         degraded, members = self._votes.diagnosis.degraded_domains, self._votes.domain_members
         current = {path for item in degraded.values() for path in (item.domain, *item.replaced)}
-        self._granted &= current
-        granted = self._granted | self._restored.marked_domains
+        # The marks of a domain that recovered count until their removal is observed.
+        self._granted |= self._restored.take_marked_domains()
+        self._granted &= current | {mark.domain for _, mark in records}
         having = Counter(mark.domain for uid, mark in records if uid in members.nodes(mark.domain))
-        granted |= {domain for domain, count in having.items() if 2 * count > members.size(domain)}
-        supported = ((uid, mark) for uid, mark in records if mark.domain in granted & current)
+        of_most = {domain for domain, count in having.items() if 2 * count > members.size(domain)}
+        supported = ((uid, mark) for uid, mark in records if mark.domain in self._granted | of_most)
         return ActiveDomainMarks.of(supported, (uid for uid, _ in records))
 
     def claim_message(self, uid: str, mark: DegradedMark) -> str:

@@ -9,7 +9,7 @@ only show which nodes of a domain with an incident got other labels, and which p
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 from math import inf
 
 from msgspec.structs import replace
@@ -27,17 +27,14 @@ _CLOCK_TOLERANCE = 1.0
 
 
 class RestoredDiagnosis:
-    """Restores the diagnosis into the votes and the diagnosis of a new aggregator, each cause once.
-
-    marked_domains: domains with marks that an incident supports.
-    """
+    """Restores the diagnosis into the votes and the diagnosis of a new aggregator, each cause once."""
 
     def __init__(self, votes: VoteCollector) -> None:
-        self.marked_domains: set[str] = set()
         self._votes = votes
         self._incidents: list[Incident] = []
         self._clears: dict[str, float] = {}  # when operators cleared incidents that wait, by name
         self._domains: set[str] = set()  # restored, or degraded since
+        self._marked_domains: set[str] = set()
         # When the diagnosis of a domain ended, in seconds since the epoch.
         self._ended: dict[str, float] = {}
 
@@ -95,9 +92,14 @@ class RestoredDiagnosis:
         )
         self._votes.diagnosis.restore_domain(replace(degraded, replaced=replaced, left=left, moved=left))
         self._domains.add(domain)
-        self.marked_domains.update(replaced)
+        self._marked_domains.update(replaced)
         if incident.state in GRANTED_STATES:
-            self.marked_domains.add(domain)
+            self._marked_domains.add(domain)
+
+    def take_marked_domains(self) -> Set[str]:
+        """Return the restored domains with marks that an incident supports, once."""
+        domains, self._marked_domains = self._marked_domains, set()
+        return domains
 
     def record_degraded(self) -> None:
         """Record which domains are degraded: their marks are over when they recover."""
