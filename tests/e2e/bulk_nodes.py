@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 import jwt
@@ -56,11 +56,14 @@ class TokenIssuer:
         return jwt.encode(claims, self._key, "RS256", headers={"kid": self._kid})
 
 
-def make_nodes(cluster: Cluster, names: Iterable[str]) -> dict[str, str]:
-    """Create Nodes on which the DaemonSet puts no pods. Returns their uids by name."""
+def make_nodes(
+    cluster: Cluster, names: Iterable[str], labels: Mapping[str, Mapping[str, str]] | None = None
+) -> dict[str, str]:
+    """Create Nodes on which the DaemonSet puts no pods. labels: by name. Returns their uids by name."""
 
     async def make(api: ApiClient, name: str) -> tuple[str, str]:
-        response = await api.request("POST", "/api/v1/nodes", body=node(name), timeout=PATIENCE)
+        body = node(name, labels=(labels or {}).get(name))
+        response = await api.request("POST", "/api/v1/nodes", body=body, timeout=PATIENCE)
         return name, json.loads(response)["metadata"]["uid"]
 
     return dict(for_each(cluster, names, make))
