@@ -53,16 +53,16 @@ def evaluate_target(
     past: list[Finding] = []
     since: dict[str, float] = {}
     passed = 0
-    # Without any event all checks that need events have one outcome.
-    event_outcome = None if state.events else outcome_without_event(background.statuses)
+    # All checks on events have this outcome while none of their events is remembered.
+    event_outcome = outcome_without_event(background.statuses)
     for index, rule in enumerate(rules.by_kind[target_kind(target)]):
         if rule.applies is not None and not _applies(rule.applies, context):
             continue
         check, unreadable_before = rule.check, len(context.unreadable)
         clear = cleared.get(check.id) if cleared else None
         context.signs = signs if clear is None else {**signs, "operator": clear.at}
-        use_event_outcome = event_outcome is not None and rule.is_event_only
-        outcome = event_outcome if use_event_outcome else rule.test(context)
+        has_event = not context.event_signals.isdisjoint(rule.event_signals)
+        outcome = rule.test(context) if has_event or not rule.is_event_only else event_outcome
         if outcome == TRUE:
             since[check.id] = _since(context, state.active.get(check.id))
             finding = make_finding(check, target, component, context, since[check.id], rules.units)
@@ -70,7 +70,7 @@ def evaluate_target(
         elif outcome == FALSE:
             if target != NODE or _can_pass_on_node(check, background.kinds):
                 passed |= 1 << index
-            if clear is not None or not context.event_signals.isdisjoint(rule.event_signals):
+            if clear is not None or has_event:
                 past.extend(_past_findings(rule, target, component, context, clear, rules.units))
         elif outcome == UNKNOWN and check.id in state.active:
             is_new = len(context.unreadable) > unreadable_before
@@ -122,7 +122,7 @@ def is_current(
         and now < result.valid_until
         and result.signs == signs
         and result.cleared == cleared
-        and all(rounds[source].at == at for source, at in result.read_at.items())
+        and (not result.read_at or all(rounds[source].at == at for source, at in result.read_at.items()))
     )
 
 

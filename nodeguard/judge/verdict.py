@@ -45,15 +45,15 @@ def compute_verdict(
     data_status = [DataStatus.UNKNOWN] if unread else [DataStatus.FRESH]
     if _has_released(results, sources):
         data_status.append(DataStatus.NOT_APPLICABLE)
-    passing = _passing_groups(results)
+    passing = _passing_groups(rules, results)
     return Verdict(
         health=worst_health(findings),
         data_status=worst(*data_status, *(finding.data_status for finding in findings)),
         findings=sort_findings(findings),
         informational=sort_findings(noted),
         read_failures=unread,
-        passed=_passed_by_family(rules, passing),
-        passing=_passed_by_check(rules, passing),
+        passed=_passed_by_family(passing),
+        passing=_passed_by_check(passing),
         counter_totals=tuple(
             CounterTotal(target, name, value)
             for target in sorted(name for name, result in results.items() if result.pending)
@@ -132,21 +132,28 @@ def _unread(
 
 
 class _PassingGroup(NamedTuple):
-    """Targets of one kind that passed the same rules. failing: families with an active finding on them."""
+    """Targets of one kind that passed the same checks. failing: families with an active finding on them."""
 
     kind: str
-    passed_rules: int
+    checks: tuple[Check, ...]
     failing: frozenset[str]
+    targets: tuple[str, ...]
 
 
-def _passing_groups(results: Mapping[str, TargetResult]) -> dict[_PassingGroup, list[str]]:
-    """Return the targets that passed at least one rule, by group."""
-    groups: dict[_PassingGroup, list[str]] = defaultdict(list)
+def _passing_groups(rules: Rules, results: Mapping[str, TargetResult]) -> list[_PassingGroup]:
+    """Return the targets that passed at least one check, in the order of the first of each group."""
+    groups: dict[tuple[str, int, frozenset[str]], list[str]] = defaultdict(list)
     for target, result in results.items():
         if result.passed_rules and _is_read(target, result):
             failing = _failing_families(result.findings) if result.findings else _NO_FAMILY
-            groups[_PassingGroup(target_kind(target), result.passed_rules, failing)].append(target)
-    return groups
+            groups[target_kind(target), result.passed_rules, failing].append(target)
+    return sorted(
+        (
+            _PassingGroup(kind, _passed_checks(rules, kind, passed), failing, tuple(sorted(targets)))
+            for (kind, passed, failing), targets in groups.items()
+        ),
+        key=lambda group: group.targets[0],
+    )
 
 
 def _failing_families(findings: Iterable[Finding]) -> frozenset[str]:
@@ -159,28 +166,24 @@ def _is_read(target: str, result: TargetResult) -> bool:
     return source is None or bool(snapshot and snapshot.signals)
 
 
-def _passed_checks(rules: Rules, group: _PassingGroup) -> list[Check]:
-    return [
-        rule.check for index, rule in enumerate(rules.by_kind[group.kind]) if group.passed_rules >> index & 1
-    ]
+def _passed_checks(rules: Rules, kind: str, passed: int) -> tuple[Check, ...]:
+    """Return the checks of a kind of target that have their bit set, see TargetResult.passed_rules."""
+    return tuple(rule.check for index, rule in enumerate(rules.by_kind[kind]) if passed >> index & 1)
 
 
-def _passed_by_check(rules: Rules, groups: Mapping[_PassingGroup, list[str]]) -> tuple[PassingChecks, ...]:
+def _passed_by_check(groups: Iterable[_PassingGroup]) -> tuple[PassingChecks, ...]:
     """Return the targets on which each check passed, including those with another finding of its family."""
-    return tuple(
-        PassingChecks(tuple(check.id for check in _passed_checks(rules, group)), tuple(sorted(targets)))
-        for group, targets in sorted(groups.items(), key=lambda item: min(item[1]))
-    )
+    return tuple(PassingChecks(tuple(check.id for check in group.checks), group.targets) for group in groups)
 
 
-def _passed_by_family(rules: Rules, groups: Mapping[_PassingGroup, list[str]]) -> tuple[PassedFamily, ...]:
+def _passed_by_family(groups: Iterable[_PassingGroup]) -> tuple[PassedFamily, ...]:
     """Return the passed checks by family, and their targets without a finding of the family."""
     checks: dict[str, set[str]] = defaultdict(set)
     counts: dict[str, Counter[str]] = defaultdict(Counter)
-    for group, targets in groups.items():
-        passed = [check for check in _passed_checks(rules, group) if check.family not in group.failing]
+    for group in groups:
+        passed = [check for check in group.checks if check.family not in group.failing]
         for check in passed:
             checks[check.family].add(check.id)
         for family in {check.family for check in passed}:
-            counts[family][group.kind] += len(targets)
+            counts[family][group.kind] += len(group.targets)
     return tuple(PassedFamily(family, len(checks[family]), dict(counts[family])) for family in sorted(checks))
