@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from functools import lru_cache
 from typing import Any
 
@@ -52,12 +52,12 @@ def observe_gpu(
     index: of NVML. unanswered: the call without an answer, after which nothing was read. before: its links in
     the last complete round.
     """
-    complete = not unanswered
+    complete, names = not unanswered, tuple(calls)
     signals, unread = read_rows(GPU, calls, complete=complete)
-    nvlinks = [links.read(target, link, calls, complete=complete) for link in _numbers(_NVLINK_STATE, calls)]
+    nvlinks = [links.read(target, link, calls, complete=complete) for link in _numbers(_NVLINK_STATE, names)]
     if not signals.get("gpu.mig.enabled"):
         nvlinks = [_unread_if_missing(link) if link.target in before else link for link in nvlinks]
-    c2c = [read_rows(C2C, calls, link) for link in _numbers(_C2C_STATUS, calls)]
+    c2c = [read_rows(C2C, calls, link) for link in _numbers(_C2C_STATUS, names)]
     if complete:
         _count_active("nvlink.active", [(link.signals, link.unreadable) for link in nvlinks], signals, unread)
         _count_active("c2c.active", c2c, signals, unread)
@@ -101,14 +101,10 @@ def _gpu_error(errors: Collection[str], calls: int) -> str:
     return worst.removeprefix("NVML_ERROR_") or "none"
 
 
-def _numbers(pattern: re.Pattern[str], calls: Iterable[str]) -> list[int]:
-    return sorted(number for call in calls if (number := _number(pattern.pattern, call)) is not None)
-
-
-@lru_cache(8192)
-def _number(pattern: str, call: str) -> int | None:
-    match = re.fullmatch(pattern, call)
-    return int(match[1]) if match else None
+@lru_cache(maxsize=64)
+def _numbers(pattern: re.Pattern[str], calls: tuple[str, ...]) -> tuple[int, ...]:
+    """Return the numbers of links in the names of some calls; a round makes those of the last one."""
+    return tuple(sorted(int(match[1]) for match in map(pattern.fullmatch, calls) if match))
 
 
 def _count_active(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+from sys import intern
 from typing import Any, Literal
 
 import msgspec
@@ -81,11 +83,22 @@ class RunProgress:
             elif isinstance(result, dict) and "failed" in result:
                 self.failed = result["failed"]
             elif result is not None:
-                entry = CallResult(scope, call, result)
+                entry = CallResult(scope, intern(call), _shared(result))
                 self.results.append(entry)
                 group = group_of(call)
                 if group is not None:
                     self._group_results.setdefault((scope, group), {})[call] = entry
+
+
+def _shared(result: Any) -> Any:
+    """Return the one object of a failure: most results are the same few, on each link of each device."""
+    error = result.get("error") if isinstance(result, dict) and len(result) == 1 else None
+    return _failure(error) if isinstance(error, str) else result
+
+
+@lru_cache(maxsize=64)
+def _failure(error: str) -> dict[str, str]:
+    return {"error": error}
 
 
 class RunPace(Struct, frozen=True):

@@ -45,6 +45,16 @@ def test_results_and_call_in_progress() -> None:
     assert progress.call == CallResult(1, "nvmlDeviceGetName")
 
 
+def test_equal_failures_and_names_of_calls_are_one_object() -> None:
+    progress = RunProgress()
+    for scope in (0, 1):
+        progress.feed(msgspec.json.encode([scope, {"nvmlDeviceGetMigMode": {"error": "E"}}]) + b"\n")
+    first, second = progress.results
+    assert first.result == {"error": "E"}
+    assert first.result is second.result
+    assert first.call is second.call
+
+
 @given(st.lists(st.integers(0, len(_LOG)), max_size=8))
 def test_a_log_may_arrive_in_any_parts(cuts: list[int]) -> None:
     progress = RunProgress()
