@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -30,11 +32,17 @@ class CompiledCatalogue(msgspec.Struct, frozen=True):
     catalogue: Catalogue
 
 
+def builtin_folder() -> Traversable:
+    """Return the folder of the package `nodeguard.checks`.
+
+    By its path, because importlib.resources imports zipfile: 0.4 MiB for as long as the agent runs.
+    """
+    return Path(import_module("nodeguard.checks").__path__[0])
+
+
 def load_builtin(signals: SignalFactory) -> Catalogue:
     """Return nodeguard's own catalogue, from the compiled file unless that is missing or outdated."""
-    from importlib.resources import files  # noqa: PLC0415 - slow to import, and unused if a catalogue is loaded already
-
-    folder = files("nodeguard.checks")
+    folder = builtin_folder()
     file = folder / COMPILED
     if file.is_file():
         try:
@@ -71,8 +79,6 @@ def fingerprint(folder: Traversable) -> Fingerprint:
 
     Empty for a folder that is not on a file system.
     """
-    from pathlib import Path  # noqa: PLC0415
-
     if not isinstance(folder, Path):
         return ()
     paths = sorted([*folder.glob("*.yaml"), *folder.glob("*/*.yaml")])

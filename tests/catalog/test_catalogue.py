@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -59,7 +61,7 @@ def folder(small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
     """The same for one test, in the place of the built-in one."""
     copy = tmp_path / "checks"
     shutil.copytree(small, copy)
-    monkeypatch.setattr("importlib.resources.files", lambda _: copy)
+    monkeypatch.setattr("nodeguard.catalog.catalogue.builtin_folder", lambda: copy)
     return copy
 
 
@@ -136,6 +138,15 @@ def test_a_compiled_catalogue_of_other_yaml_is_not_taken(change: str, folder: Pa
     assert is_read_from_yaml(load_builtin(signals))
 
 
+def test_loading_it_imports_no_zipfile() -> None:
+    code = (
+        "import sys; from nodeguard.cli.check_catalogue import load_catalogue; load_catalogue();"
+        "print({'zipfile', 'importlib.resources'} & set(sys.modules))"
+    )
+    output = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+    assert output == "set()\n"
+
+
 WHOLE = encode_catalogue(load_builtin(all_signals))
 
 
@@ -144,7 +155,7 @@ WHOLE = encode_catalogue(load_builtin(all_signals))
 def test_a_damaged_catalogue_is_whole_or_refused(at: int, damage: bytes, cut: bool) -> None:
     broken = WHOLE[:at] + damage + (b"" if cut else WHOLE[at + len(damage) :])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("importlib.resources.files", lambda _: _Packed(broken))
+        patch.setattr("nodeguard.catalog.catalogue.builtin_folder", lambda: _Packed(broken))
         patch.setattr(module, "compile_catalogue", lambda *_: Catalogue())
         assert isinstance(load_builtin(all_signals), Catalogue)
 
