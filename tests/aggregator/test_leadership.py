@@ -286,13 +286,22 @@ def test_a_dead_connection_costs_no_lease() -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_the_other_replica_leads_after_the_leader_is_cut_from_the_api_server(seed: int) -> None:
     world = World(seed, [always(True), always(True)])
+    cut_off: list[Replica] = []
+    problems: list[float] = []
 
     def cut(now: float) -> None:
-        if 60.0 <= now < 60.1:
-            leader = next(replica for replica in world.replicas if replica.holds)
-            leader.api.latency = lambda: inf
+        if now >= 60.0 and not cut_off:
+            cut_off.append(next(replica for replica in world.replicas if replica.holds))
+            cut_off[0].api.latency = lambda: inf
+        for replica in cut_off:
+            problem = replica.keeper.problem(replica.clock())
+            problems.extend([] if problem is None else [replica.clock() - problem.since])
 
     world.live(120.0, cut)
+    # Shown soon, and from then on with its age.
+    assert problems[0] < 6.0
+    assert len(problems) > 480
+    assert 55.0 < problems[-1] < 61.0
     assert world.changes() == 1
     assert world.leader(60.0) != world.leader(60.0 + LEASE_SECONDS + 5.0) != ""
 

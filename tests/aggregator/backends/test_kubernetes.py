@@ -12,11 +12,13 @@ from nodeguard.aggregator.outbox import InstructionOutbox
 from nodeguard.fleet.diagnosis.results import SuppressedCheck
 from nodeguard.fleet.planner import Planner
 from nodeguard.kube.client import ApiClient
+from nodeguard.kube.executor import WriteOutcome, WriteResult
 from nodeguard.kube.incident_object import ObservedIncident
 from nodeguard.kube.incident_projection import incident_status
 from nodeguard.model.finding import Health
 from nodeguard.model.incident import Incident, IncidentState, OperatorDecision
 from nodeguard.model.instant import Instant
+from nodeguard.model.mark import DesiredNode
 from nodeguard.model.node import Node, Taint
 from nodeguard.model.policy import TopologyLabels
 from tests.controlplane.certificates import Authority
@@ -131,3 +133,24 @@ async def test_imported_topologies_wake_the_plan_loop_and_place_nodes(scene: Sce
     scene.inputs.topologies_changed((TopologyLabels("fabric", ("block",)),))
     assert scene.wakes == 2
     assert scene.planner.state.placements["uid-1"].domains == ("domain/fabric/b1",)
+
+
+async def test_forbidden_writes_of_nodes_are_a_problem_until_one_succeeds(scene: Scene) -> None:
+    desired = DesiredNode("uid-1", "gpu-1", cordon=False)
+
+    def outcome(result: WriteResult, status: int = 0) -> str:
+        scene.backend._marks_written(WriteOutcome(desired, result, "forbidden", status=status))
+        problem = scene.backend.write_problem()
+        return problem.refusal if problem is not None else ""
+
+    scene.watches.node_changed(NODE)
+    assert outcome(WriteResult.FAILED, 409) == ""
+    assert outcome(WriteResult.FAILED, 403) == "forbidden"
+    first = scene.backend.write_problem()
+    assert first is not None
+    assert outcome(WriteResult.FAILED, 503) == "forbidden"
+    assert outcome(WriteResult.FAILED, 403) == "forbidden"
+    again = scene.backend.write_problem()
+    assert again is not None
+    assert again.since == first.since
+    assert outcome(WriteResult.WRITTEN) == ""
