@@ -51,7 +51,8 @@ def test_an_operator_reads_what_changed_and_who_did_it(controlplane: Cluster) ->
         aggregator.until(lambda: ("released", "faulty") in changes(aggregator, "faulty"))
         aggregator.until(lambda: ("resolved", "faulty") in changes(aggregator, "faulty"))
         of_node = changes(aggregator, "faulty", "--since", "1h")
-        assert of_node[:2] == [("opened", "faulty"), ("marked", "faulty")]
+        # The record of an incident follows the observed mark, within a second or the next one.
+        assert sorted(of_node[:2]) == [("marked", "faulty"), ("opened", "faulty")]
         text = " ".join(run(aggregator, "history").split())
         assert "paused by ada at 20" in text
         assert ": a driver rollout" in text

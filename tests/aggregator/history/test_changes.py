@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from nodeguard.aggregator.history import changes as changes_module
 from nodeguard.aggregator.history.changes import read_history_view
 from nodeguard.aggregator.history.history import policy_text
 from nodeguard.aggregator.history.reader import HistoryError
@@ -153,6 +154,19 @@ def test_only_the_latest_changes_are_shown(scene: Scene, monkeypatch: pytest.Mon
         ["hold: 2", "hold: 3", "hold: 4"],
         False,
     )
+
+
+def test_changes_beyond_the_rows_that_are_read_are_reported_as_left_out(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(changes_module, "_ROWS", 2)
+    scene.tick()
+    for number in range(4):
+        scene.fleet.change(2, annotations={HOLD_ANNOTATION: f"{number}"})
+        scene.tick()
+    shown = view(scene)
+    assert [entry.text for entry in shown.entries] == ["hold: 2", "hold: 3"]
+    assert not shown.is_complete
 
 
 def test_a_worse_fault_and_a_withheld_mark_are_changes(scene: Scene) -> None:
