@@ -32,7 +32,7 @@ from nodeguard.aggregator.identity.signing_keys import SigningKeyring, fetch_key
 from nodeguard.aggregator.identity.token import TokenRequirements
 from nodeguard.aggregator.identity.token_authenticator import TokenAuthenticator
 from nodeguard.aggregator.options import AGENT_ACCOUNT, AggregatorOptions
-from nodeguard.kube.authority_store import AuthoritySecretStore
+from nodeguard.kube.authority_store import AuthoritySecretStore, CaBundleStore
 from nodeguard.kube.client import ApiClient, ApiError
 from nodeguard.local.unix_socket import acquire_state_lock
 
@@ -108,16 +108,22 @@ async def kubernetes_access(options: AggregatorOptions, fleet: FleetView, inputs
         api = await ApiClient.connect(options.kubeconfig)
     except ApiError as error:
         raise StartError(f"{error}; to run without Kubernetes, add --standalone") from None
-    backend = KubernetesBackend(api, options.namespace, options.pod, fleet, inputs)
+    backend = KubernetesBackend(
+        api, options.namespace, options.pod, fleet, inputs, read_jobs=options.read_jobs
+    )
     backend.begin()
     requirements = TokenRequirements(frozenset({f"{options.namespace}:{AGENT_ACCOUNT}"}))
     keyring = SigningKeyring(partial(fetch_keys, api))
-    store = AuthoritySecretStore(api, options.namespace)
     try:
+        # With the certificate of another issuer, the aggregator has no right to the Secret.
         authority: PublishedCertificate | SelfSignedAuthority = (
-            PublishedCertificate(FileCertificate(options.certificate, options.key), options.publish_ca, store)
+            PublishedCertificate(
+                FileCertificate(options.certificate, options.key),
+                options.publish_ca,
+                CaBundleStore(api, options.namespace),
+            )
             if options.certificate
-            else SelfSignedAuthority(store, options.hosts)
+            else SelfSignedAuthority(AuthoritySecretStore(api, options.namespace), options.hosts)
         )
     except InvalidHostError as error:
         raise StartError(str(error)) from None

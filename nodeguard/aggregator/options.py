@@ -21,7 +21,8 @@ class AggregatorOptions(Struct, frozen=True):
     certificate, key: PEM files of the serving certificate, empty to issue one.
     For standalone only: state: directory for state and certificates. client_ca: PEM file of the CA that signs
     the agents' certificates. insecure: accept agents without credentials.
-    For Kubernetes only: publish_ca: PEM file of the CA that signed the serving certificate.
+    For Kubernetes only: publish_ca: PEM file of the CA that signed the serving certificate. read_jobs:
+    whether to read the pods of nodes with faults.
     kubeconfig: path, None inside a pod. namespace, pod: of the aggregator's own pod.
     hosts: names and addresses in the serving certificate.
     history: file or directory of the history, empty for none. history_days, history_mib: its limits.
@@ -41,6 +42,7 @@ class AggregatorOptions(Struct, frozen=True):
     certificate: str
     key: str
     publish_ca: str
+    read_jobs: bool
     insecure: bool
     kubeconfig: str | None
     namespace: str

@@ -29,31 +29,19 @@ class _Object(Struct, frozen=True):
     data: dict[str, str] | None = None
 
 
-class AuthoritySecretStore:
-    """Reads and writes the Secret and the ConfigMap. namespace: the aggregator's own."""
+class CaBundleStore:
+    """Reads and writes the ConfigMap. namespace: the aggregator's own."""
 
     def __init__(self, api: ApiClient, namespace: str) -> None:
-        self.name = f"Secret {namespace}/{SECRET_NAME}"
+        self.name = f"ConfigMap {namespace}/{CONFIG_MAP_NAME}"
         self._api = api
         self._namespace = namespace
 
     async def read(self) -> Stored:
-        """Return the stored authority. Raises StoreError."""
-        # The bundle is read first, so that the state is never older: `publish` replaces only this version.
+        """Return the stored bundle. Raises StoreError."""
         config_map = await self._get("configmaps", CONFIG_MAP_NAME)
-        secret = await self._get("secrets", SECRET_NAME)
-        text = (secret.data or {}).get(_STATE_KEY, "")
-        try:
-            state = base64.b64decode(text, validate=True)
-        except (binascii.Error, ValueError):
-            raise StoreError(f"{self.name} could not be read: delete it") from None
         bundle = (config_map.data or {}).get(CA_BUNDLE_KEY, "")
-        return Stored(state, secret.metadata.version, bundle, config_map.metadata.version)
-
-    async def keep(self, state: bytes, before: Stored) -> None:
-        """Write the authority's state. Raises StoreConflictError, StoreError."""
-        data = {_STATE_KEY: base64.b64encode(state).decode()}
-        await self._put("secrets", "Secret", SECRET_NAME, data, before.version)
+        return Stored(bundle=bundle, bundle_version=config_map.metadata.version)
 
     async def publish(self, bundle: str, before: Stored) -> None:
         """Write the certificates that agents read. Raises StoreConflictError, StoreError."""
@@ -90,3 +78,28 @@ class AuthoritySecretStore:
     def _path(self, resource: str, name: str = "") -> str:
         collection = f"/api/v1/namespaces/{quote(self._namespace, safe='')}/{resource}"
         return f"{collection}/{name}" if name else collection
+
+
+class AuthoritySecretStore(CaBundleStore):
+    """Reads and writes the Secret, too."""
+
+    def __init__(self, api: ApiClient, namespace: str) -> None:
+        super().__init__(api, namespace)
+        self.name = f"Secret {namespace}/{SECRET_NAME}"
+
+    async def read(self) -> Stored:
+        """Return the stored authority. Raises StoreError."""
+        # The bundle is read first, so that the state is never older: `publish` replaces only this version.
+        published = await super().read()
+        secret = await self._get("secrets", SECRET_NAME)
+        text = (secret.data or {}).get(_STATE_KEY, "")
+        try:
+            state = base64.b64decode(text, validate=True)
+        except (binascii.Error, ValueError):
+            raise StoreError(f"{self.name} could not be read: delete it") from None
+        return Stored(state, secret.metadata.version, published.bundle, published.bundle_version)
+
+    async def keep(self, state: bytes, before: Stored) -> None:
+        """Write the authority's state. Raises StoreConflictError, StoreError."""
+        data = {_STATE_KEY: base64.b64encode(state).decode()}
+        await self._put("secrets", "Secret", SECRET_NAME, data, before.version)

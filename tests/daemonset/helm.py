@@ -94,3 +94,13 @@ def names_jobs(definition: Object) -> bool:
     """Return whether a definition of NodeIncident has a field for jobs: the earlier chart has none."""
     [version] = definition["spec"]["versions"]
     return "jobs" in version["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]
+
+
+def grant_rights(cluster: Cluster, policy: str) -> None:
+    """Give the aggregator the rights that the chart renders for a policy, in place of those of the default policy."""
+    values = {"policy": yaml.safe_load(policy)}
+    directory = cluster.processes.directory
+    command = ("template", RELEASE, str(CHART), "--show-only=templates/rbac.yaml")
+    rendered = directory / "rbac.yaml"
+    rendered.write_text(Helm(directory)(*command, values=values))
+    cluster.kubectl("apply", "--server-side", "-f", str(rendered))

@@ -22,7 +22,9 @@ ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 FOREIGN = {"key": "example.com/theirs", "effect": "NoSchedule"}
 MARK = {"key": "nodeguard.dev/quarantine", "value": "gpu", "effect": "NoSchedule"}
 OTHER_MARK = {"key": "nodeguard.dev/suspect", "value": "link", "effect": "NoSchedule"}
-STATE = "nodeguard.dev/state"
+STATE, HOLD = "nodeguard.dev/state", "nodeguard.dev/hold"
+POLICIES = ("nodeguard-marks", "nodeguard-device-marks", "nodeguard-writes", "nodeguard-objects")
+CORDONED = '{"causes":[],"cordoned":true}'
 HEALTHY = {"type": "NodeguardHealthy", "status": "False", "reason": "Quarantined", "message": "test"}
 
 
@@ -52,11 +54,16 @@ def condition(**fields: str) -> Change:
 MARK_CHANGES = {
     "taint removed": taints(FOREIGN),
     "taint changed": taints(FOREIGN, {**MARK, "value": "other"}),
+    "taint added": taints(FOREIGN, MARK, OTHER_MARK),
+    "many taints added": taints(
+        FOREIGN, *({"key": f"nodeguard.dev/x{i}", "effect": "NoSchedule"} for i in range(600)), MARK
+    ),
     "state removed": annotate(state=None),
     "state removed through the status": Change(annotate(state=None).body, status=True),
     "state changed": annotate(state="{}"),
     "epoch forged": annotate(epoch="99999"),
     "condition changed": condition(**{**HEALTHY, "status": "True"}),
+    "condition's message changed": condition(**{**HEALTHY, "message": "other"}),
     "condition removed": Change(
         {"status": {"conditions": [{"$patch": "delete", "type": "NodeguardHealthy"}]}},
         True,
@@ -72,6 +79,7 @@ OTHER_CHANGES = {
     "label": Change({"metadata": {"labels": {"example.com/rack": "r1"}}}),
     "foreign taint removed": taints(MARK),
     "another taint": taints(FOREIGN, MARK, {"key": "example.com/more", "effect": "NoExecute"}),
+    "order of the taints": taints(MARK, FOREIGN),
     "heartbeat": condition(type="Ready", status="True", reason="KubeletReady", message="again"),
 }
 
@@ -80,7 +88,7 @@ OWN_WRITES = {
     "marks": Change(
         {
             "metadata": {"annotations": {STATE: "{}", "nodeguard.dev/epoch": "2"}},
-            "spec": {"taints": [FOREIGN, MARK, OTHER_MARK], "unschedulable": True},
+            "spec": {"taints": [FOREIGN, MARK, OTHER_MARK]},
         }
     ),
     "release": Change(
@@ -89,6 +97,7 @@ OWN_WRITES = {
             "spec": {"taints": [FOREIGN]},
         }
     ),
+    "hold by `nodeguard unmark`": annotate(hold="ada: test"),
     "condition": condition(**{**HEALTHY, "status": "True", "reason": "Healthy"}),
     "condition removed": MARK_CHANGES["condition removed"],
 }
@@ -97,6 +106,14 @@ FOREIGN_WRITES = {
     "label through the status": Change(OTHER_CHANGES["label"].body, status=True),
     "annotation": Change({"metadata": {"annotations": {"example.com/mine": "x"}}}),
     "annotation removed": Change({"metadata": {"annotations": {"example.com/theirs": None}}}),
+    "annotation changed": Change({"metadata": {"annotations": {"example.com/theirs": "y"}}}),
+    "empty annotation removed": Change({"metadata": {"annotations": {"example.com/empty": None}}}),
+    "annotation replaced": Change(
+        {"metadata": {"annotations": {"example.com/theirs": None, "example.com/mine": "x"}}}
+    ),
+    "maintenance": OTHER_CHANGES["maintenance"],
+    "cordon": OTHER_CHANGES["cordon"],
+    "claim of a cordon": annotate(state=CORDONED),
     "taint removed": OTHER_CHANGES["foreign taint removed"],
     "taint added": taints(FOREIGN, MARK, {"key": "example.com/more", "effect": "NoSchedule"}),
     "taint that evicts": taints(FOREIGN, MARK, {**OTHER_MARK, "effect": "NoExecute"}),
@@ -112,34 +129,39 @@ FOREIGN_WRITES = {
 def installed(new_cluster: NewCluster) -> Iterator[Cluster]:
     with new_cluster() as created:
         apply(created)
-        created.api.post(
-            f"{RBAC}/clusterroles",
-            {
-                "metadata": {"name": "developer"},
-                "rules": [
-                    {"apiGroups": [""], "resources": ["nodes", "nodes/status"], "verbs": ["get", "patch"]},
-                    {
-                        "apiGroups": ["resource.k8s.io"],
-                        "resources": ["devicetaintrules"],
-                        "verbs": ["create", "get", "patch", "delete"],
-                    },
-                ],
-            },
-        )
-        for account, roles in (
-            ("developer", ["developer"]),
-            ("operator", ["developer", "nodeguard-operator"]),
-        ):
-            path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts"
-            created.api.post(path, {"metadata": {"name": account}})
-            for role in roles:
-                bind(created, account, role)
+        add_accounts(created)
         mark_node(created, "probe")
         created.until(lambda: not is_admitted(created, "developer", taints(), "probe"), "kube-apiserver")
         created.until(
             lambda: not is_admitted(created, AGGREGATOR, OTHER_CHANGES["label"], "probe"), "kube-apiserver"
         )
         yield created
+
+
+def add_accounts(created: Cluster) -> None:
+    """Add service accounts: a developer may patch Nodes and write DeviceTaintRules, an operator may change marks, too."""
+    created.api.post(
+        f"{RBAC}/clusterroles",
+        {
+            "metadata": {"name": "developer"},
+            "rules": [
+                {"apiGroups": [""], "resources": ["nodes", "nodes/status"], "verbs": ["get", "patch"]},
+                {
+                    "apiGroups": ["resource.k8s.io"],
+                    "resources": ["devicetaintrules", "devicetaintrules/status"],
+                    "verbs": ["create", "get", "patch", "delete"],
+                },
+            ],
+        },
+    )
+    for account, roles in (
+        ("developer", ["developer"]),
+        ("operator", ["developer", "nodeguard-operator"]),
+    ):
+        path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts"
+        created.api.post(path, {"metadata": {"name": account}})
+        for role in roles:
+            bind(created, account, role)
 
 
 class Kubelet(Api):
@@ -162,21 +184,22 @@ def bind(made: Cluster, account: str, role: str) -> None:
 def mark_node(made: Cluster, name: str) -> Any:
     """Create a Node that an aggregator has marked."""
     body = node(name)
-    body["metadata"]["annotations"] = {STATE: '{"causes":[]}', "example.com/theirs": "x"}
+    annotations = {STATE: '{"causes":[]}', "example.com/theirs": "x", "example.com/empty": ""}
+    body["metadata"]["annotations"] = annotations
     body["spec"] = {"taints": [FOREIGN, MARK]}
     body["status"]["conditions"].append(HEALTHY)
     return made.api.post(NODES, body)
 
 
-def client(made: Cluster, account: str) -> Api:
-    return Api(int(made.url.rpartition(":")[2]), made.ca, token(made, account))
+def client(made: Cluster, account: str, pod: str | None = None) -> Api:
+    return Api(int(made.url.rpartition(":")[2]), made.ca, token(made, account, pod))
 
 
-def refusal(made: Cluster, account: str, change: Change, name: str) -> str:
-    """Return why a change is refused; empty where it is admitted. It is a dry run."""
+def refusal(made: Cluster, account: str, change: Change, name: str, pod: str | None = None) -> str:
+    """Return why a change is refused; empty where it is admitted. It is a dry run. pod: the pod with the token."""
     path = f"{NODES}/{name}{'/status' if change.status else ''}?dryRun=All"
     try:
-        client(made, account).patch(path, change.body, change.kind)
+        client(made, account, pod).patch(path, change.body, change.kind)
     except ApiError as error:
         return str(error)
     return ""
@@ -208,6 +231,43 @@ def test_a_kubelet_updates_its_node_and_no_mark(installed: Cluster) -> None:
             kubelet.patch(path, change.body, change.kind)
 
 
+def test_a_new_node_brings_no_marks(installed: Cluster) -> None:
+    kubelet = Kubelet(int(installed.url.rpartition(":")[2]), installed.ca, installed.token)
+    marks = {
+        "spec": {"taints": [MARK]},
+        "metadata": {"name": "probe", "annotations": {STATE: "{}"}},
+        "status": {"conditions": [HEALTHY]},
+    }
+    for section, fields in marks.items():
+        with pytest.raises(ApiError, match="right `delete` on marks"):
+            kubelet.post(f"{NODES}?dryRun=All", {"metadata": {"name": "probe"}, section: fields})
+    # The API server asks the policies first, then whether the Node exists.
+    with pytest.raises(ApiError, match="already exists"):
+        kubelet.post(f"{NODES}?dryRun=All", {**node("probe"), "spec": {"taints": [FOREIGN]}})
+
+
+def test_a_clean_node_gets_no_marks(installed: Cluster) -> None:
+    installed.api.post(NODES, node("clean"))
+    for change in (taints(MARK), annotate(state="{}"), annotate(epoch="7"), condition(**HEALTHY)):
+        assert "right `delete` on marks.nodeguard.dev" in refusal(installed, "developer", change, "clean")
+        assert refusal(installed, "operator", change, "clean") == ""
+    installed.api.delete(f"{NODES}/clean")
+
+
+def test_a_service_account_on_a_node_changes_no_marks(installed: Cluster) -> None:
+    # The token of a pod names its Node: it is no kubelet's, and has the rights of a DaemonSet's account.
+    spec = {
+        "serviceAccountName": "developer",
+        "nodeName": "probe",
+        "containers": [{"name": "a", "image": "a"}],
+    }
+    installed.api.post(f"/api/v1/namespaces/{NAMESPACE}/pods", {"metadata": {"name": "local"}, "spec": spec})
+    for change in MARK_CHANGES.values():
+        assert "right `delete`" in refusal(installed, "developer", change, "probe", "local")
+    assert refusal(installed, "developer", OTHER_CHANGES["another taint"], "probe", "local") == ""
+    installed.api.delete(f"/api/v1/namespaces/{NAMESPACE}/pods/local")
+
+
 @pytest.mark.parametrize("change", OWN_WRITES.values(), ids=OWN_WRITES)
 def test_the_aggregator_writes_marks(installed: Cluster, change: Change) -> None:
     assert refusal(installed, AGGREGATOR, change, "probe") == ""
@@ -216,6 +276,81 @@ def test_the_aggregator_writes_marks(installed: Cluster, change: Change) -> None
 @pytest.mark.parametrize("change", FOREIGN_WRITES.values(), ids=FOREIGN_WRITES)
 def test_the_aggregator_writes_nothing_else(installed: Cluster, change: Change) -> None:
     assert "the aggregator of nodeguard" in refusal(installed, AGGREGATOR, change, "probe")
+
+
+def cordoned(made: Cluster, name: str, state: str) -> None:
+    """Create a Node with a cordon, a record and a hold."""
+    body = node(name)
+    body["metadata"]["annotations"] = {STATE: state, HOLD: "ada"}
+    body["spec"] = {"unschedulable": True}
+    made.api.post(NODES, body)
+
+
+UNCORDON = Change({"spec": {"unschedulable": None}})
+
+
+def test_the_aggregator_undoes_no_decision_of_an_operator(installed: Cluster) -> None:
+    cordoned(installed, "theirs", "{}")
+    changes = (
+        UNCORDON,
+        annotate(state=CORDONED),
+        Change({**annotate(state=CORDONED).body, **UNCORDON.body}),
+        annotate(hold=None),
+        annotate(hold="bob"),
+    )
+    for change in changes:
+        assert "the aggregator of nodeguard" in refusal(installed, AGGREGATOR, change, "theirs")
+    assert refusal(installed, AGGREGATOR, annotate(state='{"causes":[]}'), "theirs") == ""
+    installed.api.delete(f"{NODES}/theirs")
+
+
+def test_the_aggregator_removes_its_own_cordon(installed: Cluster) -> None:
+    cordoned(installed, "ours", CORDONED)
+    for state in (None, "{}"):
+        change = Change({**annotate(state=state).body, **UNCORDON.body})
+        assert refusal(installed, AGGREGATOR, change, "ours") == ""
+    installed.api.delete(f"{NODES}/ours")
+
+
+def test_the_aggregator_cordons_only_with_the_right_to(installed: Cluster) -> None:
+    change = Change({**annotate(state=CORDONED).body, "spec": {"unschedulable": True}})
+    assert "markWith: {cordon: true}" in refusal(installed, AGGREGATOR, change, "probe")
+    rules = [{"apiGroups": ["nodeguard.dev"], "resources": ["cordons"], "verbs": ["create"]}]
+    installed.api.post(f"{RBAC}/clusterroles", {"metadata": {"name": "cordons"}, "rules": rules})
+    bind(installed, AGGREGATOR, "cordons")
+    installed.until(lambda: refusal(installed, AGGREGATOR, change, "probe") == "", "kube-apiserver")
+    installed.api.delete(f"{RBAC}/clusterrolebindings/{AGGREGATOR}-cordons")
+    installed.api.delete(f"{RBAC}/clusterroles/cordons")
+
+
+def test_the_aggregator_creates_only_its_own_objects(installed: Cluster) -> None:
+    aggregator = client(installed, AGGREGATOR)
+    space = f"/api/v1/namespaces/{NAMESPACE}"
+    leases = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
+    of_account = {
+        "metadata": {
+            "name": "nodeguard-ca",
+            "annotations": {"kubernetes.io/service-account.name": "developer"},
+        },
+        "type": "kubernetes.io/service-account-token",
+    }
+    refused: tuple[tuple[str, Object], ...] = (
+        (f"{space}/secrets", {"metadata": {"name": "other"}}),
+        (f"{space}/secrets", {"metadata": {"generateName": "nodeguard-ca"}}),
+        (f"{space}/secrets", of_account),
+        (f"{space}/configmaps", {"metadata": {"name": "nodeguard-policy"}}),
+        (leases, {"metadata": {"name": "other"}}),
+    )
+    for path, body in refused:
+        with pytest.raises(ApiError, match="the aggregator of nodeguard creates only"):
+            aggregator.post(f"{path}?dryRun=All", body)
+    for path, name in (
+        (f"{space}/secrets", "nodeguard-ca"),
+        (f"{space}/configmaps", "nodeguard-ca"),
+        (f"{space}/configmaps", "nodeguard-decisions"),
+        (leases, AGGREGATOR),
+    ):
+        assert aggregator.post(f"{path}?dryRun=All", {"metadata": {"name": name}})
 
 
 def rule(name: str, key: str, labels: dict[str, str], owner: Any = None) -> Object:
@@ -242,6 +377,10 @@ def test_marks_on_devices_have_the_same_protection(installed: Cluster) -> None:
     developer.post(RULES, rule("theirs", "example.com/broken", {}))
     calls: tuple[Callable[[], object], ...] = (
         lambda: developer.delete(f"{RULES}/ours"),
+        lambda: developer.post(RULES, rule("forged", "nodeguard.dev/quarantine", OWN)),
+        lambda: developer.patch(f"{RULES}/theirs", {"metadata": {"labels": OWN}}),
+        lambda: developer.patch(f"{RULES}/ours", {"metadata": {"annotations": {STATE: "{}"}}}),
+        lambda: developer.patch(f"{RULES}/ours", {"spec": {"taint": {"value": "other"}}}),
         lambda: developer.patch(f"{RULES}/ours", {"metadata": {"labels": {next(iter(OWN)): None}}}),
         lambda: aggregator.delete(f"{RULES}/theirs"),
         lambda: aggregator.patch(f"{RULES}/theirs", {"metadata": {"labels": OWN}}),
@@ -251,6 +390,9 @@ def test_marks_on_devices_have_the_same_protection(installed: Cluster) -> None:
         with pytest.raises(ApiError, match="nodeguard") as refused:
             call()
         assert refused.value.code == 403
+    # Kubernetes itself writes the status, and others may add what is theirs.
+    developer.patch(f"{RULES}/ours", {"metadata": {"annotations": {"example.com/seen": "x"}}})
+    developer.patch(f"{RULES}/ours/status", {"status": {"conditions": []}})
     developer.delete(f"{RULES}/theirs")
     client(installed, "operator").delete(f"{RULES}/ours")
 
@@ -266,7 +408,7 @@ def test_the_rules_of_a_deleted_node_are_collected(installed: Cluster) -> None:
 
 
 def test_the_expressions_match_the_types_of_the_api(installed: Cluster) -> None:
-    for name in ("nodeguard-marks", "nodeguard-device-marks", "nodeguard-writes"):
+    for name in POLICIES:
         path = f"{ADMISSION}/validatingadmissionpolicies/{name}"
 
         def status(path: str = path) -> Any:
@@ -280,7 +422,6 @@ def test_the_expressions_match_the_types_of_the_api(installed: Cluster) -> None:
 
 def test_without_the_bindings_every_change_is_admitted(installed: Cluster) -> None:
     # The documented way out, if the policies prevent work in an emergency.
-    names = ["nodeguard-marks", "nodeguard-device-marks", "nodeguard-writes"]
-    installed.kubectl("delete", "validatingadmissionpolicybinding", *names)
+    installed.kubectl("delete", "validatingadmissionpolicybinding", *POLICIES)
     installed.until(lambda: is_admitted(installed, "developer", taints(), "probe"), "kube-apiserver")
     assert refusal(installed, AGGREGATOR, OTHER_CHANGES["label"], "probe") == ""

@@ -87,6 +87,7 @@ VALUES: dict[str, Mapping[str, Any]] = {
     "rights": {
         "admissionPolicy": {"allowedUsers": ["ada"], "allowedGroups": ["gpu-operators"]},
         "networkPolicy": {"metricsFrom": [{"namespaceSelector": {}}], "apiServerPorts": [443]},
+        "jobs": {"read": False},
         "fill": {"enabled": True},
         "priorityClass": {"create": True, "value": 1000},
         "createNamespace": True,

@@ -22,18 +22,15 @@ CLUSTER_RIGHTS = {
     *(("", "nodes", verb) for verb in ("get", "list", "watch", "patch")),
     ("", "nodes/status", "patch"),
     ("", "pods", "list"),
-    *(
-        ("nodeguard.dev", "nodeincidents", verb)
-        for verb in ("get", "list", "watch", "create", "patch", "update", "delete")
-    ),
+    *(("nodeguard.dev", "nodeincidents", verb) for verb in ("list", "watch", "create", "patch", "delete")),
     ("nodeguard.dev", "marks", "delete"),
-    *(("nodeguard.dev", "nodeincidents/status", verb) for verb in ("get", "patch", "update")),
+    ("nodeguard.dev", "nodeincidents/status", "patch"),
     *(("resource.k8s.io", "resourceslices", verb) for verb in ("list", "watch")),
     *(
         ("resource.k8s.io", "devicetaintrules", verb)
-        for verb in ("get", "list", "watch", "create", "patch", "update", "delete")
+        for verb in ("get", "list", "watch", "create", "patch", "delete")
     ),
-    *(("kueue.x-k8s.io", "topologies", verb) for verb in ("get", "list", "watch")),
+    *(("kueue.x-k8s.io", "topologies", verb) for verb in ("list", "watch")),
     ("/.well-known/openid-configuration", "get"),
     ("/openid/v1/jwks", "get"),
 }

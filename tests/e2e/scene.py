@@ -9,6 +9,7 @@ from typing import Any
 
 from nodeguard.model.node import PREFIX
 from tests.controlplane.cluster import Cluster
+from tests.daemonset.helm import grant_rights
 from tests.e2e.fleet import Agent, Fleet, deployed_fleet
 
 # Marks are set at once and released soon, without limits; test_budget covers budgets and suppression.
@@ -37,6 +38,7 @@ def running_fleet(cluster: Cluster, policy: str, *names: str, gpus: int = 8) -> 
     """
     with deployed_fleet(cluster) as fleet:
         fleet.policy.write_text(policy)
+        grant_rights(cluster, policy)
         for name in names:
             fleet.add_node(name, gpus=gpus)
         [aggregator] = fleet.add_aggregators(1)

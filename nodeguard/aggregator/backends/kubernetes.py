@@ -47,11 +47,19 @@ _REFUSAL_LASTS = 2.0 * MAX_DELAY
 class KubernetesBackend:
     """The backend in Kubernetes; see Backend. actions: carries out operators' actions.
 
-    fleet: what the planner knows. inputs: receives what is observed, decided and written.
+    fleet: what the planner knows. inputs: receives what is observed, decided and written. read_jobs: read the
+    pods of nodes that vote, which needs a right.
     """
 
     def __init__(
-        self, api: ApiClient, namespace: str, pod: str, fleet: FleetView, inputs: FleetInputs
+        self,
+        api: ApiClient,
+        namespace: str,
+        pod: str,
+        fleet: FleetView,
+        inputs: FleetInputs,
+        *,
+        read_jobs: bool = True,
     ) -> None:
         self._api = api
         self._pod = pod
@@ -67,14 +75,17 @@ class KubernetesBackend:
         self.on_written: Callable[[float], object] = lambda _: None
         self.on_jobs_read: Callable[[str], object] = lambda _: None
         self._jobs = JobReader(api, fleet, inputs, self._jobs_read)
+        self._reads_jobs = read_jobs
         # Seconds of the monotonic clock at which the marks of a Node were first issued, by uid.
         self._issued_at: dict[str, float] = {}
         self._tasks = _BackgroundTasks()
 
     def begin(self) -> None:
-        """Start to watch the cluster, and to read the jobs of nodes that vote."""
-        for work in (*self.watches.work(), self.actions.watch().run(), self._jobs.run()):
+        """Start to watch the cluster, and to read the jobs of nodes that vote unless that is disabled."""
+        for work in (*self.watches.work(), self.actions.watch().run()):
             self._tasks.start(work)
+        if self._reads_jobs:
+            self._tasks.start(self._jobs.run())
 
     @property
     def leader(self) -> str:

@@ -100,6 +100,7 @@ def parse_options(arguments: Sequence[str]) -> AggregatorOptions:
         certificate=parsed.certificate,
         key=parsed.key,
         publish_ca=parsed.publish_ca,
+        read_jobs=not parsed.no_jobs,
         insecure=parsed.insecure,
         kubeconfig=os.environ.get("KUBECONFIG") or None,
         namespace=namespace,
@@ -229,6 +230,7 @@ def _parser() -> ArgumentParser:
         default="",
         help="Kubernetes: CA certificate that signed --certificate (PEM), to publish to agents",
     )
+    add("--no-jobs", action="store_true", help="Kubernetes: do not read pods; incidents name no jobs")
     add(
         "--cert-host",
         metavar="NAME",

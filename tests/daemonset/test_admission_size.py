@@ -1,0 +1,227 @@
+"""The admission policies on the largest Nodes that the API server accepts: the same results, and no evaluation that fails.
+
+A policy that fails by its cost would admit what it refuses on a smaller Node, or stop the work of others.
+"""
+
+from __future__ import annotations
+
+import itertools
+import string
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tests.controlplane.api import Api, ApiError, Object
+from tests.controlplane.cluster import API, Cluster, NewCluster
+from tests.daemonset.manifests import AGGREGATOR, apply
+from tests.daemonset.test_admission import (
+    HEALTHY,
+    MARK,
+    NODES,
+    STATE,
+    Kubelet,
+    add_accounts,
+    client,
+    is_admitted,
+    mark_node,
+    taints,
+)
+
+pytestmark = pytest.mark.slow
+
+# The most entries that the API server stores, nearly, and some more that it refuses: etcd takes 1.5 MiB, and annotations
+# have a limit of 256 KiB. Labels are only compared as a whole: theirs are long.
+LARGEST = {
+    "taints": 74_000,
+    "own taints": 38_000,
+    "conditions": 84_000,
+    "annotations": 84_000,
+    "labels": 22_000,
+}
+REFUSED = {
+    "taints": 80_000,
+    "own taints": 46_000,
+    "conditions": 110_000,
+    "annotations": 90_000,
+    "labels": 30_000,
+}
+
+FOREIGN = {"key": "example.com/more", "effect": "NoExecute"}
+
+
+def keys(count: int, prefix: str = "") -> Iterator[str]:
+    """Yield the shortest keys."""
+    letters = string.ascii_letters + string.digits
+    lengths = itertools.count(1)
+    every = ("".join(key) for length in lengths for key in itertools.product(letters, repeat=length))
+    return (f"{prefix}{key}" for key in itertools.islice(every, count))
+
+
+def large(kind: str, count: int, name: str = "probe", *, is_marked: bool = True) -> Object:
+    """Return a Node with a mark before all other entries. Without managed fields, more entries fit into it."""
+    annotations = {STATE: "{}"} if is_marked else {}
+    own_taints, conditions = ([MARK], [HEALTHY]) if is_marked else ([], [])
+    metadata: Object = {"name": name, "managedFields": [{}], "annotations": annotations}
+    body: Object = {
+        "metadata": metadata,
+        "spec": {"taints": own_taints},
+        "status": {"conditions": conditions},
+    }
+    match kind:
+        case "taints":
+            own_taints += [{"key": key, "effect": "NoSchedule"} for key in keys(count)]
+        case "own taints":
+            own_taints += [{"key": key, "effect": "NoSchedule"} for key in keys(count, "nodeguard.dev/")]
+        case "conditions":
+            conditions += [{"type": key, "status": "1"} for key in keys(count)]
+        case "annotations":
+            annotations.update(dict.fromkeys(keys(count - len(annotations)), ""))
+        case "labels":
+            metadata["labels"] = dict.fromkeys(keys(count, "label" * 11), "")
+    return body
+
+
+@pytest.fixture(scope="module")
+def installed(new_cluster: NewCluster) -> Iterator[Cluster]:
+    with new_cluster(API) as created:
+        apply(created)
+        add_accounts(created)
+        mark_node(created, "probe")
+        created.until(lambda: not is_admitted(created, "developer", taints(), "probe"), "kube-apiserver")
+        yield created
+        created.api.delete(NODES)
+
+
+@pytest.fixture(scope="module", params=LARGEST)
+def kind(request: pytest.FixtureRequest, installed: Cluster) -> str:
+    """Create the largest Node of a kind."""
+    name: str = request.param
+    installed.api.post(NODES, large(name, LARGEST[name], object_name(name)))
+    return name
+
+
+def object_name(kind: str) -> str:
+    """Return the name of the largest Node of a kind."""
+    return kind.replace(" ", "-")
+
+
+def refusal(call: Callable[[], object]) -> str:
+    """Return why a request is refused; empty where it is admitted."""
+    try:
+        call()
+    except ApiError as error:
+        return str(error)
+    return ""
+
+
+def json_patch(api: Api, kind: str, *operations: Object, status: bool = False) -> str:
+    """Return why a change of the largest Node is refused. It is a dry run."""
+    path = f"{NODES}/{object_name(kind)}{'/status' if status else ''}?dryRun=All"
+    return refusal(lambda: api.patch(path, list(operations), "json"))
+
+
+def replace(path: str, value: Any) -> Object:
+    return {"op": "replace", "path": path, "value": value}
+
+
+def add(path: str, value: Any) -> Object:
+    return {"op": "add", "path": path, "value": value}
+
+
+def remove(path: str) -> Object:
+    return {"op": "remove", "path": path}
+
+
+STATE_PATH = f"/metadata/annotations/{STATE.replace('/', '~1')}"
+
+
+def test_it_is_the_largest_node(kind: str, installed: Cluster) -> None:
+    with pytest.raises(ApiError, match=r"too large|Too long"):
+        installed.api.post(NODES, large(kind, REFUSED[kind], "larger"))
+
+
+def test_marks_are_protected(kind: str, installed: Cluster) -> None:
+    developer = client(installed, "developer")
+    new_taint = {"key": "nodeguard.dev/more", "effect": "NoSchedule"}
+    forged = {**HEALTHY, "status": "True"}
+    changes = {
+        "taint removed": json_patch(developer, kind, remove("/spec/taints/0")),
+        "taint added": json_patch(developer, kind, add("/spec/taints/-", new_taint)),
+        "state removed": json_patch(developer, kind, remove(STATE_PATH)),
+        "state removed by the status": json_patch(developer, kind, remove(STATE_PATH), status=True),
+        "condition removed": json_patch(developer, kind, remove("/status/conditions/0"), status=True),
+        "condition forged": json_patch(developer, kind, add("/status/conditions/-", forged), status=True),
+        "created": refusal(
+            lambda: kubelet(installed).post(f"{NODES}?dryRun=All", large(kind, LARGEST[kind]))
+        ),
+    }
+    admitted = [name for name, reason in changes.items() if "right `delete` on marks" not in reason]
+    assert admitted == []
+
+
+def kubelet(made: Cluster) -> Kubelet:
+    return Kubelet(int(made.url.rpartition(":")[2]), made.ca, made.token)
+
+
+def test_others_do_their_work(kind: str, installed: Cluster) -> None:
+    developer = client(installed, "developer")
+    heartbeat = add("/status/conditions/-", {"type": "Ready", "status": "True", "reason": "KubeletReady"})
+    # As the cluster autoscaler and the controller of the node's lifecycle do.
+    taint_added = json_patch(developer, kind, add("/spec/taints/-", FOREIGN))
+    # The aggregator removes so many taints of nodeguard: it never writes them.
+    assert bool(taint_added) == (kind == "own taints")
+    changes = {
+        "cordon": json_patch(developer, kind, add("/spec/unschedulable", True)),
+        "annotation": json_patch(developer, kind, add("/metadata/annotations/a", "")),
+        "heartbeat": json_patch(developer, kind, heartbeat, status=True),
+    }
+    if kind != "own taints":
+        # The policies admit it, and then there is such a Node.
+        new = large(kind, LARGEST[kind], is_marked=False)
+        reason = refusal(lambda: kubelet(installed).post(f"{NODES}?dryRun=All", new))
+        assert "already exists" in reason
+    assert {name: reason for name, reason in changes.items() if reason} == {}
+
+
+def test_the_aggregator_writes_marks(kind: str, installed: Cluster) -> None:
+    aggregator = client(installed, AGGREGATOR)
+    mark = {"key": "nodeguard.dev/suspect", "effect": "NoSchedule"}
+    changes = {
+        "mark": json_patch(
+            aggregator, kind, add("/spec/taints/-", mark), replace(STATE_PATH, '{"causes":[]}')
+        ),
+        "release": json_patch(aggregator, kind, remove("/spec/taints/0"), remove(STATE_PATH)),
+        "condition": json_patch(
+            aggregator, kind, replace("/status/conditions/0/status", "True"), status=True
+        ),
+        "no condition": json_patch(aggregator, kind, remove("/status/conditions/0"), status=True),
+    }
+    assert {name: reason for name, reason in changes.items() if reason} == {}
+
+
+def test_the_aggregator_writes_nothing_else(kind: str, installed: Cluster) -> None:
+    aggregator = client(installed, AGGREGATOR)
+    changes = {
+        "label": json_patch(aggregator, kind, add("/metadata/labels", {"a": "b"})),
+        "annotation": json_patch(aggregator, kind, add("/metadata/annotations/example.com", "")),
+        "taints": json_patch(aggregator, kind, replace("/spec/taints", [FOREIGN])),
+        "provider": json_patch(aggregator, kind, add("/spec/providerID", "x://y")),
+        "cordon": json_patch(aggregator, kind, add("/spec/unschedulable", True)),
+        "conditions": json_patch(aggregator, kind, replace("/status/conditions", []), status=True),
+        "addresses": json_patch(
+            aggregator, kind, add("/status/addresses", [{"type": "Hostname", "address": "a"}]), status=True
+        ),
+    }
+    admitted = [name for name, reason in changes.items() if "the aggregator of nodeguard" not in reason]
+    # A small Node without other conditions has none to remove.
+    assert admitted == ([] if kind == "conditions" else ["conditions"])
+
+
+def test_no_evaluation_failed(installed: Cluster) -> None:
+    lines = installed.api.text("/metrics").splitlines()
+    checks = [line for line in lines if line.startswith("apiserver_validating_admission_policy_check_total{")]
+    assert checks
+    # A refusal counts as an error. Refusals without their message would have failed a test above.
+    admitted = [line for line in checks if 'enforcement_action="allow"' in line]
+    assert [line for line in admitted if 'error_type="no_error"' not in line] == []
