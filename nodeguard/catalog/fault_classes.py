@@ -7,16 +7,19 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from msgspec import Meta, Struct
+from msgspec.structs import asdict
 
 from nodeguard.config.errors import FieldPath
 from nodeguard.config.units import parse_duration
 from nodeguard.config.yaml_document import YamlDocument, read_yaml, require_unique
-from nodeguard.model.diagnosis import STALE_CHECK, FaultClass, VoteTopology
+from nodeguard.model.diagnosis import STALE_CHECK, FaultClass, Guidance, VoteTopology
+from nodeguard.model.finding import Action
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
     from pathlib import Path
 
+Guide = Annotated[str, Meta(min_length=1, max_length=300)]
 Share = Annotated[float, Meta(gt=0.0, le=1.0)]
 Topology = (
     Literal["fabric", "nvlink", "rack", "power", "zone"]
@@ -34,6 +37,15 @@ class VoteTopologySchema(Struct, frozen=True, forbid_unknown_fields=True):
     max_child_share: Share = VoteTopology("").max_child_share
 
 
+class GuidanceSchema(Struct, frozen=True, forbid_unknown_fields=True):
+    """Guidance. nodeguard.model.diagnosis.Guidance documents the fields."""
+
+    owner: Annotated[str, Meta(min_length=1, max_length=100)]
+    first: Guide
+    nodes: Guide
+    end: Guide
+
+
 class FaultClassSchema(Struct, frozen=True, forbid_unknown_fields=True):
     """One fault class. nodeguard.model.diagnosis.FaultClass documents the fields."""
 
@@ -47,6 +59,8 @@ class FaultClassSchema(Struct, frozen=True, forbid_unknown_fields=True):
     weak: bool = False
     lasting: bool = False
     job_start_checks: Annotated[tuple[str, ...], Meta(max_length=100)] = ()
+    action: Action = Action.NONE
+    guidance: GuidanceSchema | None = None
 
 
 def load_fault_classes(folder: Path | Traversable, checks: Iterable[str]) -> tuple[FaultClass, ...]:
@@ -116,6 +130,8 @@ def _fault_class(document: YamlDocument, path: FieldPath, row: FaultClassSchema)
         row.weak,
         row.lasting,
         row.job_start_checks,
+        row.action,
+        None if row.guidance is None else Guidance(**asdict(row.guidance)),
     )
 
 

@@ -98,8 +98,13 @@ class BudgetRefusal(Struct, frozen=True):
 
     def limit_message(self) -> str:
         """Return the budget and its limit in words: `fleet budget 1 node`."""
+        return f"{self.budget} {self.amount}"
+
+    @property
+    def amount(self) -> str:
+        """Return the limit in words: `1 node`, `3 new in 10 min`."""
         unit = self.unit if self.check else "node" if self.limit == 1 else "nodes"
-        return f"{self.budget} {self.limit} {unit}{self._reserve_note}"
+        return f"{self.limit} {unit}{self._reserve_note}"
 
     @property
     def _reserve_note(self) -> str:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 
-from nodeguard.fleet.diagnosis.results import DegradedDomain, VoteTally, suppressed_message
+from nodeguard.fleet.diagnosis.results import DegradedDomain, VoteTally, fault_class_named, suppressed_message
 from nodeguard.fleet.incidents.domain_incidents import shared_incident_name
 from nodeguard.fleet.planner import Planner
 from nodeguard.fleet.state.topology.topologies import MissingLabel
@@ -22,7 +22,7 @@ from nodeguard.fleet_api.schema.domain import (
 )
 from nodeguard.fleet_api.schema.status import VERSION
 from nodeguard.fleet_api.service_state import age
-from nodeguard.model.diagnosis import LOCATION_TOPOLOGIES, VERSION_TOPOLOGIES
+from nodeguard.model.diagnosis import LOCATION_TOPOLOGIES, VERSION_TOPOLOGIES, Guidance
 from nodeguard.model.incident import IncidentState
 from nodeguard.model.instant import Instant, rfc3339
 
@@ -202,7 +202,23 @@ def describe_domain(planner: Planner, path: str, now: Instant) -> DomainView:
         suppressed_checks=tuple(check for check in suppressed_checks(planner, now) if check.domain == path),
         jobs=incident.jobs if incident else (),
         jobs_omitted=incident.jobs_omitted if incident else 0,
+        guidance=guidance(planner, degraded.fault_classes if degraded else ()),
+        diagnosed_at=rfc3339(first_vote + degraded.within) if degraded and degraded.voters else "",
+        diagnosed_voters=len(degraded.voters) + len(degraded.moved) if degraded else 0,
+        diagnosed_members=degraded.size + len(degraded.moved) if degraded else 0,
+        showing_now=sum(
+            planner.vote_collector.symptom(uid, degraded.fault_classes) is not None
+            for uid in (*degraded.voters, *degraded.moved)
+        )
+        if degraded
+        else 0,
     )
+
+
+def guidance(planner: Planner, fault_classes: Sequence[str]) -> Guidance | None:
+    """Return what people do about a degraded domain, by the first of its fault classes; None for nothing."""
+    fault_class = fault_class_named(planner.diagnosis.rule, fault_classes)
+    return fault_class.guidance if fault_class is not None else None
 
 
 def _all_domains(planner: Planner) -> Set[str]:

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
 from nodeguard.fleet.decide.admission import MarkDecision
 from nodeguard.fleet.decide.mark_requests import resource_of
 from nodeguard.fleet.planner import Planner
+from nodeguard.fleet_api.domain import guidance
 from nodeguard.fleet_api.marks import marks_of_node
+from nodeguard.fleet_api.reasons import short_reason
 from nodeguard.fleet_api.recovery import incident_commands
 from nodeguard.fleet_api.schema.incident import IncidentList, IncidentView, SymptomView
-from nodeguard.fleet_api.schema.status import VERSION, IncidentSummary
+from nodeguard.fleet_api.schema.status import VERSION, IncidentSummary, StateGroup
 from nodeguard.fleet_api.service_state import ServiceState, age
 from nodeguard.model.check import Check
+from nodeguard.model.diagnosis import Guidance
 from nodeguard.model.finding import Health
 from nodeguard.model.incident import Incident, IncidentState, OperatorDecision
 from nodeguard.model.instant import Instant, rfc3339
+from nodeguard.model.mark import Mark
 
 # Limit of a response.
 MAX_INCIDENTS = 1000
@@ -35,6 +38,9 @@ _ORDER = (
     IncidentState.RESOLVED,
 )
 _NO_DECISION = OperatorDecision("")
+
+# Names of nodes in a group of one state.
+_GROUP_NAMES = 3
 
 
 def list_incidents(
@@ -73,14 +79,33 @@ def worst_incidents(
         (incident for incident in all_incidents(planner) if incident.is_open and not incident.parent),
         key=lambda incident: _rank(incident, service),
     )
-    kinds = Counter(map(_kind, incidents))
-    first: dict[_Kind, Incident] = {}
+    kinds: dict[_Kind, list[Incident]] = {}
     for incident in incidents:
-        first.setdefault(_kind(incident), incident)
-    worst = sorted(first, key=lambda kind: (*_rank(first[kind], service)[:4], -kinds[kind]))
+        kinds.setdefault(_kind(incident), []).append(incident)
+    worst = sorted(kinds, key=lambda kind: (*_rank(kinds[kind][0], service)[:4], -len(kinds[kind])))
     return tuple(
-        replace(summarize_incident(planner, first[kind], service, now), similar=kinds[kind] - 1)
+        replace(
+            summarize_incident(planner, kinds[kind][0], service, now),
+            similar=len(kinds[kind]) - 1,
+            groups=_state_groups(planner, kinds[kind]) if len(kinds[kind]) > 1 else (),
+        )
         for kind in worst[:limit]
+    )
+
+
+def _state_groups(planner: Planner, incidents: Sequence[Incident]) -> tuple[StateGroup, ...]:
+    """Return the nodes of similar incidents by state and reason, those that still take work first."""
+    nodes: dict[tuple[IncidentState, str, Mark | None], dict[str, None]] = {}
+    for incident in incidents:
+        reasons = (short_reason(decision) for decision in _decisions(planner, incident))
+        reason = next(filter(None, reasons), "")
+        key = incident.state, reason, incident.mark
+        nodes.setdefault(key, {})[incident.node or incident.domain or incident.target] = None
+    order = sorted(nodes, key=lambda key: (_ORDER.index(key[0]), -len(nodes[key])))
+    return tuple(
+        StateGroup(state, reason, mark, len(nodes[key]), tuple(nodes[key])[:_GROUP_NAMES])
+        for key in order
+        for state, reason, mark in [key]
     )
 
 
@@ -148,7 +173,13 @@ def describe_incident(
         injected=incident.injected,
         how=incident_commands(planner, incident, checks or {}),
         write=incident.write,
+        guidance=_guidance(planner, incident),
     )
+
+
+def _guidance(planner: Planner, incident: Incident) -> Guidance | None:
+    """Return what people do about the degraded domain of an incident; None for another incident."""
+    return guidance(planner, (incident.cause,)) if incident.domain and incident.is_open else None
 
 
 def all_incidents(planner: Planner) -> Iterator[Incident]:
@@ -187,6 +218,8 @@ def summarize_incident(
         message=incident.message,
         injected=incident.injected,
         write=incident.write,
+        mark=incident.mark,
+        guidance=_guidance(planner, incident),
     )
 
 

@@ -14,6 +14,7 @@ from nodeguard.fleet.state.node_placement import FLEET
 from nodeguard.fleet_api.domain import degraded_domains, list_topologies, suppressed_checks
 from nodeguard.fleet_api.incident import all_incidents, worst_incidents
 from nodeguard.fleet_api.node import injected_faults, known_health, refused_messages, repeat_offenders
+from nodeguard.fleet_api.reasons import count_reasons, exhausted_budget
 from nodeguard.fleet_api.schema.budget import BudgetList
 from nodeguard.fleet_api.schema.node import DEGRADED
 from nodeguard.fleet_api.schema.status import (
@@ -29,7 +30,6 @@ from nodeguard.fleet_api.schema.status import (
     ObstacleView,
     OmittedIncidents,
     PolicyView,
-    ReasonCount,
     ReplicaView,
 )
 from nodeguard.fleet_api.service_state import ServiceState
@@ -42,7 +42,6 @@ from nodeguard.model.policy import Mode, Policy
 
 _WORST = 5
 _BUDGETS = 6
-_REASONS = 3
 _REFUSED = 3
 
 
@@ -57,7 +56,10 @@ def fleet_status(planner: Planner, service: ServiceState, now: Instant) -> Fleet
     frozen_age = _frozen_age(stale_agents, service, now)
     by_node = [_real(decisions) for decisions in planner.decisions.values()]
     decisions = [decision for node_decisions in by_node for decision in node_decisions]
-    pending = [decision.until for decision in decisions if decision.state == IncidentState.PENDING]
+    # A mark that is being written has no grace period left.
+    pending = [decision.until for decision in decisions if decision.until]
+    withheld = [decision for decision in decisions if decision.state == IncidentState.WITHHELD]
+    reasons, other_reasons = count_reasons(withheld)
     return FleetStatus(
         version=VERSION,
         at=rfc3339(now.wall),
@@ -70,7 +72,8 @@ def fleet_status(planner: Planner, service: ServiceState, now: Instant) -> Fleet
         frozen=stale_agents.frozen,
         marked=_marked(planner),
         withheld=_count(by_node, IncidentState.WITHHELD),
-        reasons=_most(decision.reason for decision in decisions if decision.state == IncidentState.WITHHELD),
+        reasons=reasons,
+        other_reasons=other_reasons,
         would_mark=_count(by_node, IncidentState.DRY_RUN),
         budgets=tuple(budgets[:_BUDGETS]),
         budgets_omitted=max(0, len(budgets) - _BUDGETS),
@@ -82,7 +85,14 @@ def fleet_status(planner: Planner, service: ServiceState, now: Instant) -> Fleet
         suppressed_checks=suppressed_checks(planner, now),
         repeat_offenders=offenders[:_WORST],
         repeat_offenders_omitted=max(0, len(offenders) - _WORST),
-        pending=_count(by_node, IncidentState.PENDING),
+        pending=_count(
+            [[item for item in items if not item.is_being_written] for items in by_node],
+            IncidentState.PENDING,
+        ),
+        being_written=_count(
+            [[item for item in items if item.is_being_written] for items in by_node],
+            IncidentState.PENDING,
+        ),
         pending_seconds_left=round(max(0.0, min(pending) - now.wall), 1) if pending else 0.0,
         dry_run=_dry_run(decision for decision in decisions if decision.state == IncidentState.DRY_RUN),
         refused_messages=tuple(refused_messages(refusal, now) for refusal in service.refused[:_REFUSED]),
@@ -111,11 +121,6 @@ def _injected_faults(planner: Planner) -> tuple[InjectedFaultView, ...]:
     return tuple(sorted(faults, key=lambda fault: (fault.refusal != "", fault.node)))
 
 
-def _most(reasons: Iterable[str]) -> tuple[ReasonCount, ...]:
-    """Return the most frequent reasons."""
-    return tuple(ReasonCount(reason, count) for reason, count in Counter(reasons).most_common(_REASONS))
-
-
 def _policy(policy: Policy, service: ServiceState) -> PolicyView:
     def of(mode: Mode) -> tuple[str, ...]:
         return tuple(check for rule in policy.modes if rule.mode == mode for check in rule.checks)
@@ -140,17 +145,21 @@ def _dry_run(decisions: Iterable[MarkDecision]) -> DryRunView:
         worst.setdefault((decision.request.uid, decision.request.device), decision)
     marks = list(worst.values())
     whole = [decision for decision in marks if decision.request.device is None]
-    over = [decision.refusal.limit_message() for decision in marks if decision.refusal is not None]
-    others = [decision.reason for decision in marks if decision.reason and decision.refusal is None]
+    over = [decision for decision in marks if decision.refusal is not None]
+    others = [decision for decision in marks if decision.reason and decision.refusal is None]
+    limits, other_limits = count_reasons(over, exhausted_budget)
+    reasons, other_reasons = count_reasons(others)
     return DryRunView(
         nodes=sum(decision.request.mark == Mark.QUARANTINE for decision in whole),
         devices=len(marks) - len(whole),
         suspect=sum(decision.request.mark == Mark.SUSPECT for decision in whole),
         within_budget=sum(not decision.reason for decision in marks),
         over_budget=len(over),
-        budget_limits=_most(over),
+        budget_limits=limits,
         otherwise_withheld=len(others),
-        reasons=_most(others),
+        reasons=reasons,
+        other_limits=other_limits,
+        other_reasons=other_reasons,
     )
 
 

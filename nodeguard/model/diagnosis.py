@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from nodeguard.model.finding import Action
+
 # Topologies of versions. A degraded domain of theirs is never marked; the findings of its nodes are withheld.
 VERSION_TOPOLOGIES = ("catalogue", "agent", "driver", "vbios", "firmware", "kernel")
 
@@ -29,6 +31,19 @@ class VoteTopology(Struct, frozen=True):
     max_child_share: float = 0.6
 
 
+class Guidance(Struct, frozen=True):
+    """What people do about a degraded domain."""
+
+    owner: str
+    """The team that acts, with an article: `the network team`."""
+    first: str
+    """What the team looks at first."""
+    nodes: str
+    """What to do with the nodes meanwhile."""
+    end: str
+    """How the end of the fault is recognised."""
+
+
 class FaultClass(Struct, frozen=True):
     """Faults that shared hardware or software can cause.
 
@@ -37,7 +52,9 @@ class FaultClass(Struct, frozen=True):
     onsets of one node a day, until the fleet's own rate is known. weak: whether a small share of many nodes
     is only diagnosed after a delay. lasting: whether the fault lasts until it is fixed, so that the domain
     stays degraded as long as its nodes show it. phrase: what the voting nodes do, as in `14 of 16 nodes lost
-    a link`. job_start_checks: checks of events that the start of a job may cause, too.
+    a link`. job_start_checks: checks of events that the start of a job may cause, too. action: on the nodes
+    of a degraded domain; `none` where their repair does not help. guidance: None if a class of a site has
+    none.
     """
 
     name: str
@@ -50,6 +67,8 @@ class FaultClass(Struct, frozen=True):
     weak: bool = False
     lasting: bool = False
     job_start_checks: tuple[str, ...] = ()
+    action: Action = Action.NONE
+    guidance: Guidance | None = None
 
 
 _MIN, _HOUR, _DAY = 60.0, 3_600.0, 86_400.0

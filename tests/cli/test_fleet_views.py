@@ -60,9 +60,9 @@ def test_a_storm_in_short(storm: Fleet) -> None:
       agents      7500 of 7500 reporting
       nodes       7082 ok, 1 suspect, 417 fatal; 1 on hold, 1 under maintenance
       marked      quarantine 7 nodes; suspect 1 node
-      withheld    410 marks of 410 nodes: budget of check port-down used up: 5 of 5
-                  new marks in 10 min (407); budget of rack/r0 used up: 2 of 2 nodes
-                  marked (2); hold on the node: alice debugs it (1)
+      withheld    410 marks of 410 nodes: 407 nodes: budget of check port-down is
+                  used up (5 new marks in 10 min); 2 nodes: budget of rack/r0 is
+                  used up (2 nodes); 1 node: hold on the node: alice debugs it
       topologies  rack 938 domains by label rack
       budgets     fleet 8 of 375, rack/r0 2 of 2, rack/r12 2 of 2, rack/r13 2 of 2,
                   rack/r1 1 of 2, rack/r14 1 of 2
@@ -71,14 +71,19 @@ def test_a_storm_in_short(storm: Fleet) -> None:
       leader      nodeguard-aggregator-6f7c9d-x2vbn (this replica), up 1 d 3 h,
                   planned just now; nodeguard 0.1.0
 
-    FATAL    node-102, port mlx5_0/1: port-down, withheld, 2 min 10 s old
-             budget of check port-down used up: 5 of 5 new marks in 10 min; 411
-             similar
-             nodeguard describe incident node-102-port-mlx5-0-1-690d486f
+    FATAL    port-down, 412 incidents; the first: node-102, port mlx5_0/1, 2 min
+             10 s old
+             412 nodes: 407 withheld (budget of check port-down is used up (5 new
+             marks in 10 min)): node-102, node-103, node-106 and 404 more; 5
+             quarantined: node-100, node-101, node-104 and 2 more
+             nodeguard get incidents --check port-down
 
-    FATAL    node-1, GPU 0000:3b:00: gpu-lost, withheld, 2 min 10 s old
-             budget of rack/r0 used up: 2 of 2 nodes marked; 4 similar
-             nodeguard describe incident node-1-gpu-0000-3b-00-f750a6f0
+    FATAL    gpu-lost, 5 incidents; the first: node-1, GPU 0000:3b:00, 2 min 10 s
+             old
+             5 nodes: 2 withheld (budget of rack/r0 is used up (2 nodes)): node-1,
+             node-3; 1 withheld (hold on the node: alice debugs it): node-7; 2
+             quarantined: node-0, node-2
+             nodeguard get incidents --check gpu-lost
 
     FATAL    node-2, GPU 0000:3c:00: gpu-ecc, marked, 14 min old
              waits for gpu-ecc to pass with fresh data

@@ -37,9 +37,9 @@ def test_observe_mode_comes_first_with_the_budget() -> None:
       policy      observe; /etc/nodeguard/policy.yaml
       leader      nodeguard-aggregator-6f7c9d-x2vbn (this replica), up 1 d 3 h, planned just now; nodeguard 0.1.0
 
-    FATAL    node-0, GPU 0000:3b:00: gpu-lost, dry run, 1 min old
-             would quarantine node node-0; 2 similar
-             nodeguard describe incident node-0-gpu-0000-3b-00-21acaae0
+    FATAL    gpu-lost, 3 incidents; the first: node-0, GPU 0000:3b:00, 1 min old
+             3 nodes: 2 in dry run (fleet budget would be used up (1 node)): node-1, node-2; 1 in dry run: node-0
+             nodeguard get incidents --check gpu-lost
     """)
     assert explained(fleet, 0).startswith("FATAL  node-0: dry run: it would be quarantined: gpu-lost.\n")
     assert explained(fleet, 1).startswith(
@@ -54,7 +54,7 @@ def test_in_its_grace_period_a_mark_is_pending_with_the_time_left() -> None:
     assert "\nOBSERVE MODE - no new mark is set. No mark is due yet.\n" in text
     assert "  pending     3 marks of 3 nodes in the grace period: the first has 3 s left\n" in text
     assert "withheld" not in text
-    assert "FATAL    node-0, GPU 0000:3b:00: gpu-lost, pending (grace period, 3 s left), 2 s" in text
+    assert "  3 nodes: 3 pending (grace period): node-0, node-1, node-2\n" in text
     assert "  mark        pending (grace period, 3 s left)\n" in explained(fleet, 0)
 
 

@@ -305,7 +305,7 @@ PROJECTIONS = (
             **dict.fromkeys(
                 (
                     *("last_transition", "component", "fault_class", "resolved_at", "occurrences", "parent"),
-                    *("budget", "mark", "highest_health", "jobs[]", "jobs_omitted", *SYMPTOM_FIELDS),
+                    *("budget", "highest_health", "jobs[]", "jobs_omitted", *SYMPTOM_FIELDS),
                 ),
                 "the incident in full has it",
             ),

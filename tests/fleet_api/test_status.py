@@ -1,21 +1,29 @@
 from __future__ import annotations
 
+import pytest
 from msgspec.structs import replace
 
 from nodeguard.fleet.state.rejected_reports import RejectedReports
 from nodeguard.fleet_api.node import describe_node
 from nodeguard.fleet_api.schema.node import DEGRADED
-from nodeguard.fleet_api.schema.status import BudgetView, MarkedCounts, ObstacleView
+from nodeguard.fleet_api.schema.status import (
+    BudgetView,
+    MarkedCounts,
+    ObstacleView,
+    ReasonCount,
+    StateGroup,
+)
 from nodeguard.fleet_api.service_state import Obstacle, ServiceState
 from nodeguard.fleet_api.status import fleet_status
-from nodeguard.fleet_api.text.status import status_lines
+from nodeguard.fleet_api.text.phrases import number_text
+from nodeguard.fleet_api.text.status import fact_lines, status_lines
 from nodeguard.model.finding import DataStatus, Health
 from nodeguard.model.incident import IncidentState, OperatorDecision
 from nodeguard.model.instant import rfc3339
 from nodeguard.model.mark import HOLD_ANNOTATION, MAINTENANCE_ANNOTATION, Mark
 from nodeguard.model.policy import CheckLimit, Mode, ModeRule, Policy
 from nodeguard.wire.report import UnreadableTargets
-from tests.fleet.scene import AT_ONCE, WIDE, Fleet, finding
+from tests.fleet.scene import AT_ONCE, CHECKS, WIDE, Fleet, finding
 
 LEADER = ServiceState("replica-0", is_leader=True, started=9_000.0, plan_age=0.44)
 
@@ -84,6 +92,41 @@ def test_marks_are_counted_on_nodes_and_devices() -> None:
     assert view.incidents[IncidentState.MARKED] == 5
 
 
+def test_reasons_that_are_left_out_are_counted() -> None:
+    limit = CheckLimit(("*",), 10_000, 600.0, 1)
+    fleet = Fleet(40, replace(AT_ONCE, budget=replace(WIDE, check=limit)))
+    for number, check in enumerate((*CHECKS, *CHECKS, *CHECKS)):
+        fleet.report(number, finding(check))
+    fleet.carry_out()
+    view = fleet_status(fleet.planner, LEADER, fleet.now)
+    assert [(item.marks, item.nodes) for item in view.reasons] == [(2, 2)] * 3
+    assert view.other_reasons == ReasonCount("1 more reason", 2, 2)
+    [line] = [line.text for line in fact_lines(view) if line.head[0].text.strip() == "withheld"]
+    assert line.startswith(
+        "8 marks of 8 nodes: 2 nodes: budget of check gpu-ecc is used up (1 active marks);"
+    )
+    assert line.endswith("; 2 nodes: 1 more reason")
+
+
+def test_similar_incidents_are_counted_by_state() -> None:
+    limit = CheckLimit(("*",), 10_000, 600.0, 4)
+    fleet = Fleet(40, replace(AT_ONCE, budget=replace(WIDE, check=limit)))
+    for number in range(6):
+        fleet.report(number, finding(age=60.0 - number))
+    fleet.carry_out()
+    [worst] = fleet_status(fleet.planner, LEADER, fleet.now).worst
+    withheld = "budget of check gpu-lost is used up (4 active marks)"
+    assert worst.groups == (
+        StateGroup(IncidentState.WITHHELD, withheld, None, 2, ("node-5", "node-4")),
+        StateGroup(IncidentState.MARKED, "", Mark.QUARANTINE, 4, ("node-3", "node-2", "node-1")),
+    )
+
+
+@pytest.mark.parametrize(("number", "text"), [(1.0, "1"), (12.5, "12.5"), (375.0, "375"), (1e5, "100000")])
+def test_numbers_of_budgets_have_no_exponent(number: float, text: str) -> None:
+    assert number_text(number) == text
+
+
 def test_withheld_marks_have_reasons_and_full_budgets_are_listed() -> None:
     limit = CheckLimit(("*",), 10_000, 600.0, 2)
     fleet = Fleet(10, replace(AT_ONCE, budget=replace(WIDE, check=limit)))
@@ -94,7 +137,7 @@ def test_withheld_marks_have_reasons_and_full_budgets_are_listed() -> None:
     view = fleet_status(fleet.planner, LEADER, fleet.now)
     assert (view.withheld.marks, view.withheld.nodes) == (3, 3)
     assert [(item.reason, item.marks) for item in view.reasons] == [
-        ("budget of check gpu-lost used up: 2 of 2 active marks", 3)
+        ("budget of check gpu-lost is used up (2 active marks)", 3)
     ]
     assert view.budgets == (BudgetView("fleet", 2.0, 10.0), BudgetView("check/gpu-lost", 2, 2))
     [worst] = view.worst

@@ -16,12 +16,13 @@ from nodeguard.aggregator.pages.html import (
     node_path,
 )
 from nodeguard.aggregator.pages.sections import badge, table
-from nodeguard.fleet_api.schema.status import IncidentSummary
+from nodeguard.fleet_api.schema.status import IncidentSummary, StateGroup
 from nodeguard.fleet_api.text.incident import effect_text
 from nodeguard.fleet_api.text.phrases import (
     STYLES,
     api_time,
     check_name,
+    group_text,
     state_text,
     subject_text,
     target_text,
@@ -29,6 +30,7 @@ from nodeguard.fleet_api.text.phrases import (
 from nodeguard.judge.formatting import format_duration
 from nodeguard.model.finding import Action, Health
 from nodeguard.model.incident import IncidentState
+from nodeguard.model.mark import Mark
 
 _HEADERS = ("What is broken", "Where", "Since", "What nodeguard did", "What to do")
 
@@ -52,7 +54,7 @@ def incident_table(incidents: Sequence[IncidentSummary], remedies: Mapping[str, 
 
 def _problem(incident: IncidentSummary) -> Html:
     similar = (
-        join((" ", link(check_path(incident.cause), f"and {incident.similar} similar")))
+        join((" ", link(check_path(incident.cause), f"{incident.similar + 1} incidents")))
         if incident.similar
         else EMPTY
     )
@@ -64,6 +66,8 @@ def _problem(incident: IncidentSummary) -> Html:
 
 
 def _location(incident: IncidentSummary) -> Html:
+    if incident.groups:
+        return join(_group_names(group) for group in incident.groups)
     if incident.node:
         target = element("span", target_text(incident.resource), class_="target")
         return join((link(node_path(incident.node), incident.node), " ", target))
@@ -72,23 +76,46 @@ def _location(incident: IncidentSummary) -> Html:
     return join((subject_text("", "", incident.resource),))
 
 
+def _group_names(group: StateGroup) -> Html:
+    """Return links to the first nodes of a state, and the number of the others."""
+    links = join(join((link(node_path(name), name), " ")) for name in group.names)
+    rest = group.nodes - len(group.names)
+    return element("span", links, f"and {rest} more" if rest else "", class_="message")
+
+
+def _group_effect(group: StateGroup, cause: str) -> Html:
+    """Return how many nodes are in a state, as a link to their incidents."""
+    path = f"{check_path(cause)}&state={group.state.slug}"
+    return element("span", link(path, group_text(group), class_=STYLES[group.state]), class_="message")
+
+
 def _since(incident: IncidentSummary) -> Html:
     at = element("span", api_time(incident.since), class_="message dim")
     return element("time", format_duration(incident.age), at, datetime=incident.since)
 
 
 def _effect(incident: IncidentSummary) -> Html:
+    if incident.groups:
+        return join(_group_effect(group, incident.cause) for group in incident.groups)
     state = state_text(incident.state, incident.until, incident.seconds_left)
-    effect = effect_text(incident.state, incident.domain, suspect=incident.health == Health.SUSPECT)
+    effect = effect_text(incident.state, incident.domain, suspect=_keeps_gangs_away(incident))
     explained = incident.summary not in {"", incident.message}
     reason = f": {incident.summary}" if explained and incident.node else ""
     return join((element("b", state, class_=STYLES[incident.state]), f", {effect}{reason}"))
+
+
+def _keeps_gangs_away(incident: IncidentSummary) -> bool:
+    """Return whether the mark of an incident keeps only gang work away."""
+    return incident.mark == Mark.SUSPECT if incident.mark else incident.health == Health.SUSPECT
 
 
 def _remedy(incident: IncidentSummary, remedies: Mapping[str, str]) -> Html:
     """Return the action, and the remedy of the check, which is for one node."""
     if incident.state == IncidentState.RESOLVED:
         return join(("nothing: it is over",))
+    if (guidance := incident.guidance) is not None:
+        owner = element("b", f"{guidance.owner[:1].upper()}{guidance.owner[1:]} acts")
+        return join((owner, element("span", guidance.first, class_="message")))
     if incident.action == Action.NONE:
         return join(("nothing",))
     action = element("b", f"{incident.action.phrase[:1].upper()}{incident.action.phrase[1:]}")

@@ -1,4 +1,4 @@
-"""nodeguard explain: the meaning of a check, an Xid or an SXid, found by name, number or words."""
+"""nodeguard explain: a check, a fault class, an Xid or an SXid, found by name, number or words."""
 
 from __future__ import annotations
 
@@ -21,10 +21,13 @@ from nodeguard.cli.render.xid import (
 )
 from nodeguard.cli.streams import as_document, print_output
 from nodeguard.cli.usage import OK, ArgumentParser, UsageError, did_you_mean
+from nodeguard.judge.formatting import format_duration
 from nodeguard.model.catalogue import Catalogue
 from nodeguard.model.check import Check
+from nodeguard.model.diagnosis import FaultClass
+from nodeguard.model.finding import Action
 
-SUMMARY = "explain a check, an Xid or an SXid, or search them"
+SUMMARY = "explain a check, a fault class, an Xid or an SXid, or search them"
 GROUP = "Checks and policy"
 
 _CODE = re.compile(r"(s?xid)[\s:#]*(.*)", re.IGNORECASE)
@@ -53,6 +56,8 @@ def run(arguments: Sequence[str]) -> int:
         _print(output, list(_code_lines(catalogue, output)), options.output)
     elif check is not None:
         _print(check, list(_check_lines(check)), options.output)
+    elif (fault_class := _fault_class(catalogue, text)) is not None:
+        _print(fault_class, list(_class_lines(catalogue, fault_class)), options.output)
     else:
         matches = _search(catalogue, text)
         _print(matches, list(_search_lines(text, matches)), options.output)
@@ -62,16 +67,16 @@ def run(arguments: Sequence[str]) -> int:
 def _parser() -> ArgumentParser:
     parser = ArgumentParser(
         prog="nodeguard explain",
-        description="Explain what a check, an Xid or an SXid means and what to do. Other words are "
-        "searched in all checks and codes.",
+        description="Explain what a check, a fault class, an Xid or an SXid means and what to do. Other "
+        "words are searched in all checks and codes.",
         epilog="Examples: nodeguard explain gpu-lost; nodeguard explain 79; nodeguard explain sxid 20034; "
-        "nodeguard explain ecc.",
+        "nodeguard explain link-down; nodeguard explain ecc.",
     )
     parser.add_argument(
         "words",
         nargs="+",
         metavar="SUBJECT",
-        help="name of a check; xid NUMBER, sxid NUMBER or a NUMBER; or words to search for",
+        help="name of a check or a fault class; xid NUMBER, sxid NUMBER or a NUMBER; or words to search for",
     )
     add_output(parser, "text", "json", "yaml")
     add_checks(parser)
@@ -97,6 +102,41 @@ def _check_lines(check: Check) -> Iterator[StyledLine]:
         yield StyledLine(text=" ".join(paragraph.split()))
     yield StyledLine()
     yield from (field_line(name, text) for name, text in check_facts(check))
+
+
+def _fault_class(catalogue: Catalogue, name: str) -> FaultClass | None:
+    """Return the fault class of a name, None for none."""
+    name = name.lower().removeprefix("class ")
+    return next((item for item in catalogue.fault_classes if item.name == name), None)
+
+
+def _class_lines(catalogue: Catalogue, fault_class: FaultClass) -> Iterator[StyledLine]:
+    """Yield the lines about a fault class: what it is, and what people do about a domain with it."""
+    title = f"nodes of one domain {fault_class.phrase}"
+    yield StyledLine((StyledText(fault_class.name, "strong"), StyledText(" - ")), title, "strong")
+    yield StyledLine()
+    topologies = ", ".join(topology.topology for topology in fault_class.topologies)
+    windows = " or ".join(format_duration(window) for window in fault_class.windows)
+    text = f"{100 * fault_class.share:.3g}% of the nodes or more, within {windows}"
+    yield field_line("class of", "faults that hardware or software of several nodes can cause")
+    yield field_line("topologies", topologies)
+    yield field_line("checks", ", ".join(fault_class.checks))
+    yield field_line("degraded", text)
+    if fault_class.action != Action.NONE:
+        yield field_line("action", fault_class.action.phrase)
+    if (guidance := fault_class.guidance) is not None:
+        yield field_line("who acts", guidance.owner)
+        yield field_line("look first", guidance.first)
+        yield field_line("nodes", guidance.nodes)
+        yield field_line("end", guidance.end)
+    named = [check for check in catalogue.checks if fault_class.name in check.id]
+    if named:
+        more = f" and {len(named) - _NAMED} more" if named[_NAMED:] else ""
+        yield field_line("see also", ", ".join(check.id for check in named[:_NAMED]) + more)
+
+
+# Names of checks that a fault class lists.
+_NAMED = 5
 
 
 def _number(catalogue: Catalogue, text: str) -> CodeOutput:

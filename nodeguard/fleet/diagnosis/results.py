@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from math import ceil, inf
 
 from msgspec import Struct
 
 from nodeguard.fleet.state.topology.members import is_within
 from nodeguard.judge.formatting import format_duration
-from nodeguard.model.diagnosis import STALE_CHECK, DiagnosisPolicy
+from nodeguard.model.diagnosis import STALE_CHECK, DiagnosisPolicy, FaultClass
 from nodeguard.model.mark import DegradedMark
 
 # The resource of an incident of a suppressed check, and of a job, begins with this.
@@ -304,6 +304,11 @@ def bad_start_effect(rule: DiagnosisPolicy) -> str:
     """Return what a bad start of a job does to the votes of its nodes."""
     quiet = format_duration(rule.recovery_initial)
     return f"these votes count for no switch; over when the job has started without them for {quiet}"
+
+
+def fault_class_named(rule: DiagnosisPolicy, names: Sequence[str]) -> FaultClass | None:
+    """Return the fault class that explains a domain: the first of its names; None if the policy has none."""
+    return next((item for item in rule.classes if item.name in names[:1]), None)
 
 
 def _phrase(fault_classes: tuple[str, ...], rule: DiagnosisPolicy) -> str:

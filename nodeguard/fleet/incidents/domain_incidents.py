@@ -19,7 +19,9 @@ from nodeguard.fleet.decide.observed_marks import PlanObservation
 from nodeguard.fleet.diagnosis.results import (
     BEFORE_FIRST_VOTE,
     CHECK,
+    DegradedDomain,
     SuppressedCheck,
+    fault_class_named,
     suppressed_message,
     suppression_effect,
 )
@@ -88,7 +90,7 @@ class SharedIncidents:
         for decision in self._domain_marks.decisions.values():
             degraded = decision.degraded
             members = self._votes.domain_members.nodes(degraded.domain) | set(degraded.moved)
-            incident = domain_incident(decision, members, self._votes.symptom, now)
+            incident = domain_incident(decision, members, self._votes.symptom, now, self._action(degraded))
             yield self._with_jobs(incident, degraded.voters)
         for suppressed in diagnosis.suppressed_checks.values():
             yield self._with_jobs(check_incident(suppressed, self._votes.symptom, now), suppressed.nodes)
@@ -96,6 +98,11 @@ class SharedIncidents:
             name = shared_incident_name(job_resource(start.job))
             symptoms = _symptoms(start.voters, (start.fault_class,), self._votes.symptom)
             yield job_incident(name, start, symptoms, diagnosis.rule, now)
+
+    def _action(self, degraded: DegradedDomain) -> Action:
+        """Return the action on the nodes of a degraded domain, by its fault class."""
+        fault_class = fault_class_named(self._votes.diagnosis.rule, degraded.fault_classes)
+        return fault_class.action if fault_class is not None else Action.NONE
 
     def _with_jobs(self, incident: Incident, uids: tuple[str, ...]) -> Incident:
         """Return an incident with the jobs of its nodes, which are read again only after a change."""
@@ -163,10 +170,14 @@ class SharedIncidents:
 
 
 def domain_incident(
-    decision: DomainDecision, members: Set[str], find_symptom: FindSymptom, now: Instant
+    decision: DomainDecision,
+    members: Set[str],
+    find_symptom: FindSymptom,
+    now: Instant,
+    action: Action = Action.NONE,
 ) -> Incident:
     """Return the incident of a degraded domain, without the state of an earlier one. members: all of its
-    nodes, including those that may not vote.
+    nodes, including those that may not vote. action: on its nodes.
     """
     degraded, reason = decision.degraded, decision.reason
     scope = f"{len(members)} nodes of {degraded.domain}"
@@ -188,7 +199,7 @@ def domain_incident(
         domain=degraded.domain,
         scope=scope,
         fault_class=degraded.topology,
-        action=Action.CONTACT_SUPPORT,
+        action=action,
         message=decision.evidence,
         detail="; ".join(filter(None, (reason, decision.clears_when))),
         symptoms=tuple(_symptoms(voters, degraded.fault_classes, find_symptom)),

@@ -6,6 +6,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from nodeguard.model.diagnosis import Guidance
 from nodeguard.model.incident import IncidentState
 
 
@@ -101,7 +102,10 @@ class DomainView(Struct, frozen=True):
     incident: its name. members: nodes; voting: nodes that may vote. member_groups: nodes that do not vote or
     are in a special state. siblings: number of domains beside it; siblings_members, siblings_voters: nodes of
     these, and those with the same fault. suppressed_checks: checks that are suppressed on this domain. jobs,
-    jobs_omitted: as of its incident.
+    jobs_omitted: as of its incident. guidance: what people do about its fault class; None if that has none.
+    diagnosed_at: time of the latest vote that counted for the diagnosis, empty if unknown; diagnosed_voters,
+    diagnosed_members: nodes that had voted by then, and all. showing_now: those of them that
+    show it at `at`. The counts in `classes` are of new votes, within the window of each before `at`.
     """
 
     version: Literal[1]
@@ -135,6 +139,11 @@ class DomainView(Struct, frozen=True):
     suppressed_checks: tuple[SuppressedCheckView, ...]
     jobs: tuple[str, ...] = ()
     jobs_omitted: int = 0
+    guidance: Guidance | None = None
+    diagnosed_at: str = ""
+    diagnosed_voters: int = 0
+    diagnosed_members: int = 0
+    showing_now: int = 0
 
 
 class DomainList(Struct, frozen=True):

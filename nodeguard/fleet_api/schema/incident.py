@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from nodeguard.fleet_api.schema.node import MarkView
 from nodeguard.fleet_api.schema.status import IncidentSummary
+from nodeguard.model.diagnosis import Guidance
 from nodeguard.model.finding import Action, Health
 from nodeguard.model.hardware import Hardware
 from nodeguard.model.incident import ClearAnswer, IncidentState, WriteState
@@ -35,6 +36,7 @@ class IncidentView(Struct, frozen=True):
     number of further ones. injected: whether an operator injected the fault. hardware: of the GPU, as last
     known; None for another target. how: commands that carry out the action, in their order; empty if there
     are none. write: why a requested mark, or its removal, is not on its object; None if it is.
+    guidance: of a degraded domain, see DomainView.
     """
 
     version: Literal[1]
@@ -72,6 +74,7 @@ class IncidentView(Struct, frozen=True):
     injected: bool = False
     how: tuple[str, ...] = ()
     write: WriteState | None = None
+    guidance: Guidance | None = None
 
 
 class IncidentList(Struct, frozen=True):

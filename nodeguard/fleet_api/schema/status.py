@@ -11,9 +11,11 @@ from typing import Literal
 from msgspec import Struct
 
 from nodeguard.fleet_api.schema.domain import DomainSummary, SuppressedCheckView, TopologyView
+from nodeguard.model.diagnosis import Guidance
 from nodeguard.model.finding import Action, Health
 from nodeguard.model.hardware import Hardware
 from nodeguard.model.incident import IncidentState, WriteState
+from nodeguard.model.mark import Mark
 
 VERSION: Literal[1] = 1
 
@@ -106,10 +108,11 @@ class MarkedCounts(Struct, frozen=True):
 
 
 class ReasonCount(Struct, frozen=True):
-    """A reason, and the number of marks that it concerns."""
+    """A reason, and the number of marks that it concerns, and of their nodes."""
 
     reason: str
     marks: int
+    nodes: int = 0
 
 
 class MarkCount(Struct, frozen=True):
@@ -125,7 +128,8 @@ class DryRunView(Struct, frozen=True):
     nodes, devices: that would be quarantined; devices are single GPUs of nodes that would stay in service.
     suspect: nodes that would be marked suspect. within_budget, over_budget: numbers of marks that the budgets
     allow and refuse; budget_limits: the exhausted budgets with their limits. otherwise_withheld: marks that
-    would be withheld for other reasons; reasons: the most frequent ones.
+    would be withheld for other reasons; reasons: the most frequent ones. other_limits, other_reasons: the
+    sums of those that are left out.
     """
 
     nodes: int = 0
@@ -136,6 +140,8 @@ class DryRunView(Struct, frozen=True):
     budget_limits: tuple[ReasonCount, ...] = ()
     otherwise_withheld: int = 0
     reasons: tuple[ReasonCount, ...] = ()
+    other_limits: ReasonCount = ReasonCount("", 0)
+    other_reasons: ReasonCount = ReasonCount("", 0)
 
 
 class BudgetView(Struct, frozen=True):
@@ -149,6 +155,18 @@ class BudgetView(Struct, frozen=True):
     suspect: float = 0.0
 
 
+class StateGroup(Struct, frozen=True):
+    """Incidents of one check and health in the same state. reason: why, without the details of a node; empty
+    where the state says it. names: of the first few nodes. nodes: number of all.
+    """
+
+    state: IncidentState
+    reason: str
+    mark: Mark | None
+    nodes: int
+    names: tuple[str, ...]
+
+
 class IncidentSummary(Struct, frozen=True):
     """An incident in a list.
 
@@ -157,7 +175,9 @@ class IncidentSummary(Struct, frozen=True):
     domain, which has no node; the incident of a suppressed check has neither, and its resource is
     `check/NAME`. until, seconds_left: end of the grace period of a pending incident. action: the action that
     the finding recommends. message: the problem.
-    injected: whether an operator injected the fault. hardware, write: as of IncidentView.
+    injected: whether an operator injected the fault. hardware, write, guidance: as of IncidentView.
+    mark: the most severe mark that is in effect for it. groups: the nodes of all incidents that this one
+    represents, by state, those that still take work first; empty in a list of single incidents.
     """
 
     name: str
@@ -180,6 +200,9 @@ class IncidentSummary(Struct, frozen=True):
     message: str = ""
     injected: bool = False
     write: WriteState | None = None
+    mark: Mark | None = None
+    guidance: Guidance | None = None
+    groups: tuple[StateGroup, ...] = ()
 
 
 class InjectedFaultView(Struct, frozen=True):
@@ -259,6 +282,8 @@ class FleetStatus(Struct, frozen=True):
     written; empty if it is, or if there is none. incidents_omitted: see OmittedIncidents.
     injected_faults: the first few faults that operators injected, the accepted ones first;
     injected_faults_omitted: number of others; injected_faults_accepted: number of all accepted ones.
+    other_reasons: the sum of the reasons that are left out of `reasons`; its text is their number.
+    being_written: granted marks that are not observed yet, for at most 5 s.
     incidents, withheld, reasons, pending, would_mark and dry_run are without those of injected faults.
     """
 
@@ -297,5 +322,7 @@ class FleetStatus(Struct, frozen=True):
     injected_faults: tuple[InjectedFaultView, ...] = ()
     injected_faults_omitted: int = 0
     injected_faults_accepted: int = 0
+    other_reasons: ReasonCount = ReasonCount("", 0)
+    being_written: MarkCount = MarkCount(0, 0)
     frozen_since: str = ""
     frozen_age: float = 0.0

@@ -8,8 +8,10 @@ from nodeguard.fleet_api.schema.domain import DomainList, DomainSummary, DomainV
 from nodeguard.fleet_api.text.lines import StyledLine, StyledText, format_age
 from nodeguard.fleet_api.text.phrases import (
     STYLES,
+    api_time,
     count_noun,
     first_names,
+    guidance_lines,
     item_line,
     missing_label_text,
     names_text,
@@ -62,6 +64,8 @@ def domain_list_lines(response: DomainList) -> list[StyledLine]:
 def domain_lines(domain: DomainView) -> list[StyledLine]:
     """Return the lines of the view."""
     lines = [_headline(domain), *_facts(domain)]
+    if domain.guidance is not None:
+        lines += [StyledLine(), *guidance_lines(domain.guidance, domain.clears_when)]
     if domain.votes:
         lines.append(StyledLine())
         width = max(len(vote.node) for vote in domain.votes)
@@ -95,6 +99,9 @@ def _headline(domain: DomainView) -> StyledLine:
 def _facts(domain: DomainView) -> Iterator[StyledLine]:
     if domain.state is not None:
         yield from _degraded(domain, domain.state)
+    elif domain.marked:
+        text = f"still on {count_noun(domain.marked, 'node')}; it is being removed"
+        yield item_line("mark", text, name_style="warning")
     for check in domain.suppressed_checks:
         yield item_line("check", suppressed_check_text(check), name_style="warning")
     yield from _faults(domain)
@@ -128,18 +135,24 @@ def _degraded(domain: DomainView, state: IncidentState) -> Iterator[StyledLine]:
     yield item_line("mark", f"{state.phrase}{marked}, {effect}{reason}", name_style=style)
     times = f"; {domain.times_degraded} times recently" if domain.times_degraded > 1 else ""
     yield item_line("degraded", time_and_age(domain.since, domain.age) + times)
+    if domain.diagnosed_at:
+        count = f"{domain.diagnosed_voters} of {count_noun(domain.diagnosed_members, 'node')}"
+        now = f"{domain.showing_now} show it now" if domain.showing_now != 1 else "1 shows it now"
+        yield item_line("counted", f"{count} by {api_time(domain.diagnosed_at)}; {now}")
     if domain.began:
         yield item_line("first seen", time_and_age(domain.began, domain.began_age))
-    yield item_line("ends", domain.clears_when.removeprefix("over "))
+    if domain.guidance is None:
+        yield item_line("ends", domain.clears_when.removeprefix("over "))
 
 
 def _faults(domain: DomainView) -> Iterator[StyledLine]:
     """Yield how many nodes show each fault class, or the thresholds where none does."""
     shown = [fault for fault in domain.classes if fault.voters or fault.fault_class in domain.fault_classes]
     for fault in shown:
-        window = f"within {format_duration(fault.window)} ({fault.fault_class})"
-        count = f"{fault.voters} of {domain.voting} {fault.symptom} {window}"
-        yield item_line("fault", f"{count}; {_threshold(fault, domain)}")
+        count = (
+            f"{fault.voters} of {domain.voting} {fault.symptom} in the last {format_duration(fault.window)}"
+        )
+        yield item_line("fault", f"{count} ({fault.fault_class}); {_threshold(fault, domain)}")
     if not shown and domain.classes:
         thresholds = "; ".join(
             f"{fault.fault_class}: {_threshold(fault, domain)}" for fault in domain.classes

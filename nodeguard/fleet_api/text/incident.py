@@ -10,6 +10,7 @@ from nodeguard.fleet_api.text.lines import StyledLine
 from nodeguard.fleet_api.text.phrases import (
     check_name,
     command_lines,
+    guidance_lines,
     item_line,
     mark_lines,
     shared_subject_state,
@@ -40,6 +41,8 @@ def incident_lines(incident: IncidentView) -> list[StyledLine]:
     """Return the lines of the view."""
     health = incident.health.value
     lines = [title_line(health, health, _title(incident)), *_facts(incident)]
+    if incident.guidance is not None:
+        lines += [StyledLine(), *guidance_lines(incident.guidance)]
     for mark in incident.marks:
         lines += [StyledLine(), *mark_lines(mark)]
     for symptom in incident.symptoms:

@@ -16,11 +16,14 @@ from nodeguard.fleet_api.schema.status import (
     DryRunView,
     FleetStatus,
     InjectedFaultView,
+    ReasonCount,
     RefusedMessages,
     RepeatOffenderView,
+    StateGroup,
 )
 from nodeguard.fleet_api.text.lines import StyledLine, StyledText, format_age
 from nodeguard.judge.formatting import format_duration
+from nodeguard.model.diagnosis import Guidance
 from nodeguard.model.hardware import Hardware, hardware_label
 from nodeguard.model.incident import IncidentState
 from nodeguard.model.injection import PREFIX
@@ -43,6 +46,11 @@ STYLES = {
     IncidentState.RECOVERING: "ok",
     IncidentState.RESOLVED: "dim",
 }
+# States in counts of nodes.
+_GROUP_STATES = {state: state.phrase for state in IncidentState} | {
+    IncidentState.OPEN: "reported only",
+    IncidentState.DRY_RUN: "in dry run",
+}
 MARK_STYLES = {DEGRADED: "suspect"} | {mark.value: kind.health.value for mark, kind in MARK_KINDS.items()}
 
 
@@ -57,6 +65,17 @@ def command_lines(commands: Iterable[str]) -> Iterator[StyledLine]:
     """Yield the lines with the commands that carry out an action."""
     for index, command in enumerate(commands):
         yield replace(item_line("" if index else "how", command), is_command=True)
+
+
+def guidance_lines(guidance: Guidance, ends: str = "") -> list[StyledLine]:
+    """Return the lines about what people do about a degraded domain. ends: when nodeguard ends it."""
+    lines = [
+        title_line("what to do", "strong", f"{guidance.owner[:1].upper()}{guidance.owner[1:]} acts"),
+        item_line("look first", guidance.first),
+        item_line("nodes", guidance.nodes),
+        item_line("ends", guidance.end),
+    ]
+    return [*lines, item_line("", f"The incident is {ends}.")] if ends else lines
 
 
 def title_line(heading: str, style: str, text: str) -> StyledLine:
@@ -134,7 +153,7 @@ def names_text(names: Sequence[str], total: int) -> str:
 def count_noun(count: float, singular: str, plural: str = "") -> str:
     """Return a number of things: `1 node`, `12.5 nodes`."""
     noun = singular if count == 1 else plural or f"{singular}s"
-    return f"{count:.4g} {noun}" if count < 10_000 else f"{count:.0f} {noun}"
+    return f"{number_text(count)} {noun}"
 
 
 def budget_name(budget: BudgetView) -> str:
@@ -148,7 +167,35 @@ def budget_name(budget: BudgetView) -> str:
 def budget_text(budget: BudgetView) -> str:
     """Return a budget with its use: `fleet 12 of 375`."""
     suspect = f" and {count_noun(budget.suspect, 'suspect node')}" if budget.suspect else ""
-    return f"{budget_name(budget)} {budget.used:.4g} of {budget.limit:.5g}{suspect}"
+    return f"{budget_name(budget)} {number_text(budget.used)} of {number_text(budget.limit)}{suspect}"
+
+
+def number_text(number: float) -> str:
+    """Return a number of nodes or marks as text, without an exponent: `12.5`, `100000`."""
+    return f"{number:.4g}" if abs(number) < 10_000 else f"{number:.0f}"
+
+
+def reasons_text(reasons: Sequence[ReasonCount], others: ReasonCount) -> str:
+    """Return reasons with the number of their nodes: of a single one only the reason."""
+    if len(reasons) == 1 and not others.marks:
+        return reasons[0].reason
+    texts = [f"{count_noun(item.nodes, 'node')}: {item.reason}" for item in reasons]
+    if others.marks:
+        texts.append(f"{count_noun(others.nodes, 'node')}: {others.reason}")
+    return "; ".join(texts)
+
+
+def groups_text(groups: Sequence[StateGroup]) -> str:
+    """Return how many nodes are in each state, with the reason and the first names of each."""
+    parts = (f"{group_text(group)}: {names_text(group.names, group.nodes)}" for group in groups)
+    return f"{count_noun(sum(group.nodes for group in groups), 'node')}: {'; '.join(parts)}"
+
+
+def group_text(group: StateGroup) -> str:
+    """Return how many nodes are in a state: `5 quarantined`, `1 withheld (hold on the node)`."""
+    is_marked = group.state == IncidentState.MARKED and group.mark is not None
+    state = MARK_KINDS[group.mark].marked if is_marked and group.mark else _GROUP_STATES[group.state]
+    return f"{group.nodes} {state}" + (f" ({group.reason})" if group.reason else "")
 
 
 def state_text(state: IncidentState, until: str = "", seconds_left: float = 0.0) -> str:
@@ -179,10 +226,10 @@ def dry_run_text(dry_run: DryRunView) -> str:
         [f"{dry_run.within_budget} within budget"] if dry_run.within_budget or dry_run.over_budget else []
     )
     if dry_run.over_budget:
-        limits = "; ".join(limit.reason for limit in dry_run.budget_limits)
+        limits = reasons_text(dry_run.budget_limits, dry_run.other_limits)
         counts.append(f"{dry_run.over_budget} over budget ({limits})")
     if dry_run.otherwise_withheld:
-        reasons = "; ".join(reason.reason for reason in dry_run.reasons)
+        reasons = reasons_text(dry_run.reasons, dry_run.other_reasons)
         counts.append(f"{dry_run.otherwise_withheld} withheld ({reasons})")
     return f"{', '.join(marks)}: {', '.join(counts)}"
 

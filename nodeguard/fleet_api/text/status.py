@@ -22,8 +22,10 @@ from nodeguard.fleet_api.text.phrases import (
     count_noun,
     dry_run_text,
     first_names,
+    groups_text,
     injected_line,
     item_line,
+    reasons_text,
     refused_line,
     repeat_offenders_text,
     shared_subject_state,
@@ -144,7 +146,7 @@ def fact_lines(status: FleetStatus) -> Iterator[StyledLine]:
     name = "advised" if status.replica.leader == STANDALONE else "marked"
     yield item_line(name, "; ".join(marked) or "nothing")
     if status.withheld.marks:
-        reasons = "; ".join(f"{reason.reason} ({reason.marks})" for reason in status.reasons)
+        reasons = reasons_text(status.reasons, status.other_reasons)
         nodes = count_noun(status.withheld.nodes, "node")
         yield item_line("withheld", f"{count_noun(status.withheld.marks, 'mark')} of {nodes}: {reasons}")
     if status.pending.marks:
@@ -152,6 +154,9 @@ def fact_lines(status: FleetStatus) -> Iterator[StyledLine]:
         first = "" if status.pending.marks == 1 else "the first has "
         left = time_left(status.pending_seconds_left)
         yield item_line("pending", f"{marks} in the grace period: {first}{left}")
+    if status.being_written.marks:
+        nodes = count_noun(status.being_written.nodes, "node")
+        yield item_line("writing", f"{count_noun(status.being_written.marks, 'mark')} of {nodes}")
     if status.would_mark.marks and not status.policy.observe_only:
         yield item_line("dry run", f"{dry_run_text(status.dry_run)}; the checks are not enforced")
     if status.topologies:
@@ -243,7 +248,6 @@ _EFFECTS = {
 
 def _incident(incident: IncidentSummary) -> Iterator[StyledLine]:
     health = incident.health.value
-    similar = f"; {incident.similar} similar" if incident.similar else ""
     summary = incident.summary or _EFFECTS.get(incident.state, "")
     acknowledged = f" (acknowledged: {incident.acknowledged})" if incident.acknowledged else ""
     head = (StyledText(f"{health.upper():<7}", health), StyledText("  "))
@@ -252,8 +256,19 @@ def _incident(incident: IncidentSummary) -> Iterator[StyledLine]:
     if not (incident.node or incident.domain):
         cause = "bad start" if incident.resource.startswith(JOB) else "suppressed"
     subject = subject_text(incident.node, incident.domain, incident.resource)
+    if incident.groups:
+        text = f"{name}, {incident.similar + 1} incidents; the first: {subject}, "
+        yield StyledLine(head, f"{text}{format_duration(incident.age)} old{acknowledged}", "strong")
+        yield StyledLine((StyledText(" " * 9),), groups_text(incident.groups))
+        command = f"nodeguard get incidents --check {incident.cause}"
+        yield StyledLine((StyledText(" " * 9),), command, "dim")
+        return
     yield StyledLine(head, f"{subject}: {cause}, {format_duration(incident.age)} old", "strong")
     state = shared_subject_state(incident.resource)
     repeated = f"{incident.domain}: " if incident.domain else f"{subject} {state}: "
-    yield StyledLine((StyledText(" " * 9),), f"{summary.removeprefix(repeated)}{similar}")
+    yield StyledLine((StyledText(" " * 9),), summary.removeprefix(repeated))
+    if incident.guidance is not None:
+        owner, first = incident.guidance.owner, incident.guidance.first
+        text = f"{owner[:1].upper()}{owner[1:]} acts. Look first: {first}"
+        yield StyledLine((StyledText(" " * 9),), text)
     yield StyledLine((StyledText(" " * 9),), f"nodeguard describe incident {incident.name}", "dim")

@@ -30,6 +30,20 @@ def test_every_check_can_be_explained(capsys: pytest.CaptureFixture[str]) -> Non
         assert names_no_file_of_the_source_tree(text), check.id
 
 
+def test_every_fault_class_says_who_acts_where_to_look_and_how_it_ends(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    catalogue, _ = load_catalogue()
+    for fault_class in catalogue.fault_classes:
+        guidance = fault_class.guidance
+        assert guidance is not None, fault_class.name
+        text = printed(capsys, fault_class.name)
+        for sentence in (guidance.owner, guidance.first, guidance.nodes, guidance.end):
+            assert sentence in text, fault_class.name
+        assert names_no_file_of_the_source_tree(text), fault_class.name
+    assert printed(capsys, "class", "link-down") == printed(capsys, "link-down")
+
+
 @pytest.mark.slow
 def test_every_xid_and_sxid_can_be_explained(capsys: pytest.CaptureFixture[str]) -> None:
     catalogue, _ = load_catalogue()

@@ -41,10 +41,10 @@ def test_a_degraded_domain() -> None:
     SUSPECT  fabric/p0/r0: 6 of 7 nodes lost a link at once; its 4 siblings did not.
       mark        marked on 8 nodes, new gang work is kept off all of it; single-node work may run
       degraded    2023-11-14 22:13:41 UTC, 5 s ago
+      counted     6 of 7 nodes by 2023-11-14 22:13:21 UTC; 5 show it now
       first seen  2023-11-14 22:13:21 UTC, 25 s ago
-      ends        when fewer than 2 of its nodes show it for 30 min
-      fault       6 of 7 lost a link within 2 min (link-down); threshold 3 (minimum share)
-      fault       6 of 7 had trouble with a link within 10 min (link); threshold 3 (minimum share)
+      fault       6 of 7 lost a link in the last 2 min (link-down); threshold 3 (minimum share)
+      fault       6 of 7 had trouble with a link in the last 10 min (link); threshold 3 (minimum share)
       siblings    4 domains with 32 nodes: 0 show the same fault
       part of     fabric/p0: 6 of 40 nodes show a fault
       members     8 nodes, 7 may vote
@@ -53,6 +53,13 @@ def test_a_degraded_domain() -> None:
       missing     1 node lacks pod (node-200)
       missing     1 node lacks rack (node-200)
       see         nodeguard describe incident fabric-p0-r0-7e385bdb
+
+    WHAT TO DO  The network team acts
+      look first  The leaf switch of the domain: its power, its ports and its log. Then its uplinks.
+      nodes       Leave them as they are: they need no repair. Single-node work may run; move or restart
+                  gang jobs that lost their links.
+      ends        The ports of the nodes are active again. The mark is then removed without a clear.
+                  The incident is over when fewer than 2 of its nodes show it for 30 min.
 
       node-0      port-down on port mlx5_0/1, 25 s ago: the port is down
       node-1      25 s ago; the fault is over
@@ -66,8 +73,9 @@ def test_a_degraded_domain() -> None:
 def test_a_domain_that_is_not_degraded() -> None:
     assert look(domain_lines(describe_domain(FABRIC.planner, "fabric/p0", FABRIC.now)), 100) == page("""
     WARNING  fabric/p0: not degraded; 6 of 39 nodes lost a link within 2 min.
-      fault       6 of 39 lost a link within 2 min (link-down); threshold 4, reported as fabric/p0/r0
-      fault       6 of 39 had trouble with a link within 10 min (link); threshold 4, reported as
+      fault       6 of 39 lost a link in the last 2 min (link-down); threshold 4, reported as
+                  fabric/p0/r0
+      fault       6 of 39 had trouble with a link in the last 10 min (link); threshold 4, reported as
                   fabric/p0/r0
       siblings    3 domains with 120 nodes: 1 show the same fault
       members     40 nodes, 39 may vote
@@ -132,6 +140,8 @@ def test_the_status_of_a_fleet_with_a_degraded_domain() -> None:
 
     SUSPECT  fabric/p0/r0: link-down, marked, 25 s old
              6 of 7 nodes lost a link at once; its 4 siblings did not
+             The network team acts. Look first: The leaf switch of the domain: its power, its ports and
+             its log. Then its uplinks.
              nodeguard describe incident fabric-p0-r0-7e385bdb
     """)
 
@@ -149,8 +159,13 @@ def test_the_incident_of_a_domain() -> None:
       since       2023-11-14 22:13:21 UTC, 25 s ago
       changed     2023-11-14 22:13:41 UTC, 5 s ago
       message     fabric/p0/r0: 6 of 7 nodes lost a link at once; its 4 siblings did not
-      action      contact support
       see         nodeguard describe domain fabric/p0/r0
+
+    WHAT TO DO  The network team acts
+      look first  The leaf switch of the domain: its power, its ports and its log. Then its uplinks.
+      nodes       Leave them as they are: they need no repair. Single-node work may run; move or restart
+                  gang jobs that lost their links.
+      ends        The ports of the nodes are active again. The mark is then removed without a clear.
 
     FATAL  port-down - node-0, port mlx5_0/1
       message     the port is down
@@ -195,7 +210,7 @@ def test_a_suppressed_check() -> None:
       agents      120 of 120 reporting
       nodes       114 ok, 6 fatal
       marked      nothing
-      withheld    6 marks of 6 nodes: check gpu-lost is suppressed: see nodeguard status (6)
+      withheld    6 marks of 6 nodes: check gpu-lost is suppressed: see nodeguard status
       topologies  fabric 18 domains by labels pod, rack
       budgets     fleet 0 of 120
       incidents   1 open, 6 withheld
