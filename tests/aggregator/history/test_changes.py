@@ -136,6 +136,7 @@ def test_a_large_table_of_locations_is_a_digest() -> None:
 
 def test_notes_of_another_version_are_left_out(scene: Scene) -> None:
     scene.tick()
+    scene.writer.close()
     store = HistoryStore(str(scene.path))
     for kind in NoteKind:
         store.add([HistoryNote(scene.fleet.wall, kind, "x", "node-1", '{"unknown": [1'), ], 0.0)  # fmt: skip

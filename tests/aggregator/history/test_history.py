@@ -75,7 +75,9 @@ def test_reports_nodes_plans_and_marks_are_recorded(scene: Scene) -> None:
     scene.handler(CALLER, report(1, 7, finding()))
     scene.plan()
     scene.tick()
+    scene.plan()  # a mark is reported once it is observed
     scene.handler(CALLER, report(1, 8))
+    scene.plan()
     scene.plan()
     scene.fleet.change(2, labels={"rack": "r9"})
     scene.fleet.planner.remove_node("uid-0")
@@ -97,6 +99,8 @@ def test_reports_nodes_plans_and_marks_are_recorded(scene: Scene) -> None:
 
 def test_an_inactive_aggregator_records_incidents_but_no_marks(scene: Scene) -> None:
     scene.handler(CALLER, report(1, 7, finding()))
+    scene.plan(acts=False)
+    scene.tick()
     scene.plan(acts=False)
     scene.writer.close()
     assert (len(scene.notes("incident")), scene.notes("plan"), scene.notes("released")) == (1, [], [])
