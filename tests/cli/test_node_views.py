@@ -109,4 +109,5 @@ def test_a_stale_node() -> None:
       hardware    8 GPUs; no pool
 
       budgets     fleet 0 of 20, default pool 0 of 20
+      incident    node-0-gpu-0000-3b-00-21acaae0 (open)
     """)
