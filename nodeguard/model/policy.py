@@ -125,7 +125,8 @@ class Silence(Struct, frozen=True):
 class StalePolicy(Struct, frozen=True):
     """When a node is stale: after `after` seconds without a message.
 
-    If more than the share `freeze` of all nodes is stale and no degraded domain explains it, new marks stop.
+    If more than the share `freeze` of all nodes, and more than one, is stale and no degraded domain explains
+    it, new marks stop.
     """
 
     after: float = 45.0

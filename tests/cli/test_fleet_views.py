@@ -152,7 +152,8 @@ def test_the_first_line_has_the_reason_why_nothing_is_written() -> None:
 def test_obstacles_come_first() -> None:
     fleet = Fleet(4, replace(AT_ONCE, mode=Mode.OBSERVE))
     fleet.report(1, finding())
-    fleet.reports.pop("uid-0")
+    for uid in ("uid-0", "uid-2"):
+        fleet.reports.pop(uid)
     fleet.after(60.0)
     fleet.carry_out()
     fleet.planner.paused = "paused by alice: a bad driver"
@@ -161,17 +162,17 @@ def test_obstacles_come_first() -> None:
         policy_error="policy.yaml, line 3: modes[0].check: must be text: write a check's name")  # fmt: skip
     assert look(status_lines(fleet_status(fleet.planner, service, fleet.now))) == page("""
     BLOCKED  nothing is written, for 12 s: not read yet: Nodes.
-    FATAL  4 nodes: 1 fatal, 1 unknown.
+    FATAL  4 nodes: 1 fatal, 2 unknown.
     OBSERVE MODE - no new mark is set. 1 node would be quarantined: 1 withheld (too
     many agents are stale: see nodeguard status).
       paused      no new mark is set: paused by alice: a bad driver
-      frozen      no new mark is set, for 15 s: 1 of 4 agents are stale and no
-                  domain explains 1 of them: see whether they can reach this
+      frozen      no new mark is set, for 15 s: 2 of 4 agents are stale and no
+                  domain explains 2 of them: see whether they can reach this
                   aggregator
       policy      the new file is rejected: policy.yaml, line 3: modes[0].check:
                   must be text: write a check's name
-      agents      3 of 4 reporting, 1 stale
-      nodes       2 ok, 1 fatal, 1 unknown
+      agents      2 of 4 reporting, 2 stale
+      nodes       1 ok, 1 fatal, 2 unknown
       marked      nothing
       budgets     fleet 0 of 4
       incidents   1 dry run

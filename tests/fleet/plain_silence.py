@@ -28,7 +28,7 @@ def silence(
     }
     unexplained = sum(1 for uid in stale if explaining.isdisjoint(placements[uid].domains))
     reason = ""
-    if unexplained and unexplained > freeze * len(placements):
+    if unexplained > max(1, freeze * len(placements)):
         reason = (
             f"{len(stale)} of {len(placements)} agents are stale and no domain explains {unexplained} of them: "
             "see whether they can reach this aggregator"

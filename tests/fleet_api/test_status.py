@@ -69,7 +69,11 @@ def test_a_stale_node_is_unknown() -> None:
         1,
         1,
     )
-    assert view.frozen.startswith("1 of 3 agents are stale")
+    assert view.frozen == ""
+    del fleet.reports["uid-1"]
+    fleet.after(60.0)
+    view = fleet_status(fleet.planner, LEADER, fleet.now)
+    assert view.frozen.startswith("2 of 3 agents are stale")
     fleet.restart()
     assert fleet_status(fleet.planner, LEADER, fleet.now).agents.stale == 0
 

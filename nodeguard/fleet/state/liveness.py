@@ -105,7 +105,8 @@ class AgentLiveness:
         if self._stale is None:
             self._stale = frozenset(self._silent.nodes)
         unexplained, frozen = self._silent.count_unexplained(size), ""
-        if unexplained > freeze * len(self._placements):
+        # One silent agent is no sign that this aggregator is cut off, in a fleet of any size.
+        if unexplained > max(1.0, freeze * len(self._placements)):
             frozen = (
                 f"{len(self._stale)} of {len(self._placements)} agents are stale and no domain explains "
                 f"{unexplained} of them: see whether they can reach this aggregator"
