@@ -93,7 +93,8 @@ def collect_errors(document: YamlDocument, read: Callable[[YamlDocument], object
         try:
             read(document)
         except ConfigError as error:
-            if not error.path or error.path not in removed:
+            # A field that was removed is missing now, and the entry around it may be invalid without it.
+            if not error.path or error.path not in removed | {field[:-1] for field in removed}:
                 errors.append(error)
             path = error.path
             while path not in document.lines:

@@ -200,6 +200,17 @@ def test_all_errors_are_collected_with_their_lines(file: Path) -> None:
     ]
 
 
+def test_an_entry_that_is_invalid_without_its_invalid_field_is_no_second_error(file: Path) -> None:
+    def read(document: YamlDocument) -> None:
+        for at, row in enumerate(document.data["rows"]):
+            if not row:
+                raise document.error(("rows", at), "is empty", "write a file")
+            raise document.error(("rows", at, "file"), "cannot be read", "create it")
+
+    errors = collect_errors(written(file, "rows:\n- {file: racks.csv}\n"), read)
+    assert [(error.field, error.problem) for error in errors] == [("file", "cannot be read")]
+
+
 def test_a_valid_document_has_no_errors(file: Path) -> None:
     document = written(file, "items: [{name: a, size: 1}]\n")
     assert collect_errors(document, lambda document: convert(document, Items)) == []

@@ -6,6 +6,7 @@ import re
 import shlex
 from collections.abc import Iterator
 from functools import cache
+from textwrap import dedent
 from typing import Any, NamedTuple
 
 import yaml
@@ -45,6 +46,35 @@ class Command(NamedTuple):
         return f"{self.page}:{self.line}"
 
 
+class Block(NamedTuple):
+    """A block of a page. section: the nearest heading. language: of its fence; empty for commands and output."""
+
+    line: int
+    section: str
+    language: str
+    lines: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        """Return its lines as a text that ends with a line break."""
+        return "".join(f"{line}\n" for line in self.lines)
+
+    def command_lines(self) -> Iterator[tuple[int, str]]:
+        """The command lines of the block, each with its line number; continued lines are joined."""
+        marked = any(line.startswith("$ ") for line in self.lines)
+        if self.language or (not marked and self.lines[0].split(" ", 1)[0] not in PROGRAMS):
+            return
+        joined, begin = "", 0
+        for number, line in enumerate(self.lines, self.line):
+            if marked and not joined and not line.startswith("$ "):
+                continue
+            begin = begin if joined else number
+            joined += line.removeprefix("$ ").removesuffix("\\")
+            if not line.endswith("\\"):
+                yield begin, joined
+                joined = ""
+
+
 def text(page: str) -> str:
     """Return the text of a page."""
     return (ROOT / page).read_text("utf-8")
@@ -66,6 +96,19 @@ def inline(page: str) -> list[tuple[str, ...]]:
     return [tuple(shlex.split(found)) for found in re.findall(r"`(nodeguard [^`]+)`", text(page))]
 
 
+def blocks(page: str, section: str = "") -> list[Block]:
+    """Return the blocks of a page, or those below one of its headings."""
+    found = [block for block in _blocks(text(page).splitlines()) if section in {"", block.section}]
+    assert found, f"{page} has no block below '{section}'"
+    return found
+
+
+def example(page: str, begin: str) -> str:
+    """Return the block of a page that begins with a text."""
+    [found] = [block for block in blocks(page) if block.text.startswith(begin)]
+    return found.text
+
+
 def printed_lines(page: str) -> set[str]:
     """Return the command lines that a page prints, in blocks and in sentences, without comments."""
     content = text(page)
@@ -83,38 +126,34 @@ def yaml_blocks(page: str) -> list[Any]:
 
 
 def _printed(page: str) -> Iterator[tuple[int, str]]:
-    """The command lines of a page, each with its line number; continued lines are joined."""
-    for first, block in _blocks(page.splitlines()):
-        marked = any(line.startswith("$ ") for line in block)
-        if not marked and block[0].split(" ", 1)[0] not in PROGRAMS:
-            continue
-        joined, begin = "", 0
-        for number, line in enumerate(block, first):
-            if marked and not joined and not line.startswith("$ "):
-                continue
-            begin = begin if joined else number
-            joined += line.removeprefix("$ ").removesuffix("\\")
-            if not line.endswith("\\"):
-                yield begin, joined
-                joined = ""
+    """The command lines of a page, each with its line number."""
+    for block in _blocks(page.splitlines()):
+        yield from block.command_lines()
 
 
-def _blocks(lines: list[str]) -> Iterator[tuple[int, list[str]]]:
-    """The blocks of a page that are no other language's: indented, or fenced without a language."""
+def _blocks(lines: list[str]) -> Iterator[Block]:
+    """The blocks of a page: indented, or fenced."""
     block: list[str] = []
-    fence, begin = "", 0
+    language, section, begin = "", "", 0
+    in_fence = False
     for number, line in enumerate([*lines, ""], 1):
         mark = re.match(r" *```(\w*)", line)
-        if fence or not line.startswith("    ") or mark:
-            if block and not (fence and not mark):
-                yield begin, block
-                block = []
-            if mark:
-                fence = "" if fence else (mark[1] or "none")
-                continue
-        if fence == "none" or (not fence and line.startswith("    ")):
+        is_indented = not in_fence and line.startswith("    ")
+        if block and (mark or not (in_fence or is_indented)):
+            yield Block(begin, section, language, _dedented(block))
+            block = []
+        if mark:
+            in_fence = not in_fence
+            language = mark[1] if in_fence else ""
+        elif in_fence or is_indented:
             begin = begin if block else number
-            block.append(line.strip())
+            block.append(line)
+        elif heading := re.match(r"#+ (.*)", line):
+            section = heading[1]
+
+
+def _dedented(lines: list[str]) -> tuple[str, ...]:
+    return tuple(dedent("\n".join(lines)).splitlines())
 
 
 def _split(line: str) -> Iterator[tuple[str, ...]]:
