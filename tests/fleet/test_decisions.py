@@ -155,6 +155,22 @@ def test_a_late_report_that_the_node_confirms_asks_for_its_mark() -> None:
     assert [event.reason for plan in plans for event in plan.events] == ["NodeguardMarked"]
 
 
+def test_the_end_of_a_marked_incident_is_no_short_fault() -> None:
+    fleet = Fleet(3)
+    fleet.report(0, finding())
+    fleet.carry_out()
+    fleet.report(0)
+    ended: list[IncidentState] = []
+    for _ in range(4):
+        fleet.after(1.0)
+        plan = fleet.plan()
+        fleet.planner.record_issued(plan)
+        fleet.write(plan)
+        ended += [incident.state for incident in plan.incidents]
+        assert plan.transient_incidents == ()
+    assert ended == [IncidentState.RESOLVED]
+
+
 def test_each_short_fault_of_a_target_is_in_the_history() -> None:
     fleet = Fleet(3, WAITS_A_MINUTE)
     fleet.report(0, finding())

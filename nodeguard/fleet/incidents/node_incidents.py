@@ -132,8 +132,8 @@ class NodeIncidents(Struct, frozen=True):
     or that would be in it if their finding were confirmed (see NodeSituation); and those with a mark, or a
     removal, that is being written. A pending incident is not recorded: a fault that ends within its grace
     period leaves no trace, and a write that is observed soon costs no second write of the incident. A
-    recorded incident of the same name stays as it is. transient: those that were pending, never recorded, and
-    are over.
+    recorded incident of the same name stays as it is. transient: those that were pending, not recorded as
+    open, and are over.
     """
 
     recorded: dict[str, Incident]
@@ -160,10 +160,12 @@ def incidents_of(situation: NodeSituation, before: NodeIncidents, now: Instant) 
             recorded[name] = resolve(past, now.wall) if has_lost_mark else past
         elif name not in recorded:
             recorded[name] = _without_findings(past, situation, now.wall)
+    # The end of an open incident is recorded: its removal of a mark was pending.
+    recorded_open = {name for name, incident in before.recorded.items() if incident.is_open}
     over = (
         incident
         for name, incident in before.pending.items()
-        if name not in current and name not in before.recorded
+        if name not in current and name not in recorded_open
     )
     return NodeIncidents(recorded, pending, tuple(resolve(incident, now.wall) for incident in over))
 
