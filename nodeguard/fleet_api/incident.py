@@ -71,9 +71,9 @@ def list_incidents(
 
 def worst_incidents(
     planner: Planner, service: ServiceState, now: Instant, limit: int
-) -> tuple[IncidentSummary, ...]:
-    """Return the worst incidents: of those with the same check and health only the worst, and those of
-    injected faults apart.
+) -> tuple[tuple[IncidentSummary, ...], int]:
+    """Return the worst incidents, and the number of further ones: of those with the same check and health
+    only the worst, and those of injected faults apart.
     """
     incidents = sorted(
         (incident for incident in all_incidents(planner) if incident.is_open and not incident.parent),
@@ -83,7 +83,7 @@ def worst_incidents(
     for incident in incidents:
         kinds.setdefault(_kind(incident), []).append(incident)
     worst = sorted(kinds, key=lambda kind: (*_rank(kinds[kind][0], service)[:4], -len(kinds[kind])))
-    return tuple(
+    shown = tuple(
         replace(
             summarize_incident(planner, kinds[kind][0], service, now),
             similar=len(kinds[kind]) - 1,
@@ -91,6 +91,7 @@ def worst_incidents(
         )
         for kind in worst[:limit]
     )
+    return shown, max(0, len(worst) - limit)
 
 
 def _state_groups(planner: Planner, incidents: Sequence[Incident]) -> tuple[StateGroup, ...]:

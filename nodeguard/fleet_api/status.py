@@ -60,6 +60,7 @@ def fleet_status(planner: Planner, service: ServiceState, now: Instant) -> Fleet
     pending = [decision.until for decision in decisions if decision.until]
     withheld = [decision for decision in decisions if decision.state == IncidentState.WITHHELD]
     reasons, other_reasons = count_reasons(withheld)
+    worst, worst_omitted = worst_incidents(planner, service, now, _WORST)
     return FleetStatus(
         version=VERSION,
         at=rfc3339(now.wall),
@@ -78,7 +79,8 @@ def fleet_status(planner: Planner, service: ServiceState, now: Instant) -> Fleet
         budgets=tuple(budgets[:_BUDGETS]),
         budgets_omitted=max(0, len(budgets) - _BUDGETS),
         incidents={state: states[state] for state in IncidentState},
-        worst=worst_incidents(planner, service, now, _WORST),
+        worst=worst,
+        worst_omitted=worst_omitted,
         topologies=list_topologies(planner),
         domains=dict(Counter(decision.state for decision in planner.domain_decisions.values())),
         degraded_domains=degraded_domains(planner, now, _WORST),

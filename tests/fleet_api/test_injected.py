@@ -35,7 +35,7 @@ def real_then_injected() -> Fleet:
 
 def test_a_newer_injected_fault_does_not_represent_a_real_one_of_the_same_check() -> None:
     fleet = real_then_injected()
-    worst = worst_incidents(fleet.planner, LEADER, fleet.now, 5)
+    worst, _ = worst_incidents(fleet.planner, LEADER, fleet.now, 5)
     assert [(item.node, item.injected, item.similar) for item in worst] == [
         ("node-3", False, 0),
         ("node-7", True, 1),
@@ -50,7 +50,7 @@ def test_a_real_warning_comes_before_an_injected_fatal_fault_and_before_acknowle
     service = replace(LEADER, decisions={acknowledged: OperatorDecision(acknowledged, "alice")})
     view = list_incidents(fleet.planner, service, fleet.now)
     assert [item.node for item in view.incidents] == ["node-4", "node-7", "node-8", "node-3"]
-    assert worst_incidents(fleet.planner, service, fleet.now, 1)[0].node == "node-4"
+    assert worst_incidents(fleet.planner, service, fleet.now, 1)[0][0].node == "node-4"
 
 
 OBSERVED = replace(ALLOWED, mode=Mode.OBSERVE)

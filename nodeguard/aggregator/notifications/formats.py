@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from nodeguard.aggregator.notifications.settings import Webhook, WebhookFormat
 from nodeguard.aggregator.notifications.subscription import ChangeKind
+from nodeguard.model.diagnosis import Guidance
 from nodeguard.model.finding import Action, Health
 from nodeguard.model.hardware import Hardware, hardware_label
 from nodeguard.model.incident import Incident, IncidentState
@@ -34,7 +35,8 @@ class Notification(Struct, frozen=True):
     id: unique, and the same for each attempt to send it. text: one sentence for people. since, at: RFC 3339,
     of the incident and of this change. domain: path of the failure domain; empty for a node's incident.
     injected: whether an operator injected the fault for a rehearsal; then the text begins with `injected:`.
-    hardware: names of the GPU for a person who has to find it; null for another target.
+    hardware: names of the GPU for a person who has to find it; null for another target. guidance: what people
+    do about a degraded domain; null for another incident.
     """
 
     id: str
@@ -53,10 +55,18 @@ class Notification(Struct, frozen=True):
     version: int = VERSION
     injected: bool = False
     hardware: Hardware | None = None
+    guidance: Guidance | None = None
 
 
-def notification_of(incident: Incident, change: ChangeKind, message: str, now: float) -> Notification:
+def notification_of(
+    incident: Incident,
+    change: ChangeKind,
+    message: str,
+    now: float,
+    guidance: Guidance | None = None,
+) -> Notification:
     """Return the notification of an incident's change. message: one sentence. now: seconds since epoch.
+    guidance: see Notification.
 
     The end of an incident has one id, whichever aggregator notifies it, and however often. It has the minute
     in which the incident began: aggregators compute it from the age in a report, so their seconds differ.
@@ -79,6 +89,7 @@ def notification_of(incident: Incident, change: ChangeKind, message: str, now: f
         since=rfc3339(incident.first_seen),
         injected=incident.injected,
         hardware=incident.hardware,
+        guidance=guidance,
     )
 
 
@@ -99,7 +110,7 @@ def _title(notification: Notification) -> str:
 
 def _facts(notification: Notification) -> list[tuple[str, str]]:
     """Return the facts of a card, in the order in which a person asks for them."""
-    action = [("Action", notification.action.phrase)] if notification.change != "resolved" else []
+    action = [] if notification.change == "resolved" else _what_to_do(notification)
     injected = [("Injected", "yes, for a rehearsal: no hardware failed")] if notification.injected else []
     return [
         *injected,
@@ -109,6 +120,13 @@ def _facts(notification: Notification) -> list[tuple[str, str]]:
         *action,
         ("Incident", notification.incident),
     ]
+
+
+def _what_to_do(notification: Notification) -> list[tuple[str, str]]:
+    """Return the action on one node, or what people do about a domain."""
+    if (guidance := notification.guidance) is None:
+        return [("Action", notification.action.phrase)]
+    return [("Who acts", guidance.owner), ("Look first", guidance.first), ("Nodes", guidance.nodes)]
 
 
 def _slack(_: Webhook, notification: Notification) -> object:

@@ -14,6 +14,8 @@ from nodeguard.fleet.incidents.events import IncidentEvent, event_of, resolve
 from nodeguard.fleet.plan import Plan
 from nodeguard.fleet.planner import Planner
 from nodeguard.fleet.state.liveness import MIN_REPORTING_SHARE
+from nodeguard.fleet_api.domain import guidance
+from nodeguard.model.diagnosis import Guidance
 from nodeguard.model.incident import Incident, IncidentState
 from nodeguard.model.target import target_label
 
@@ -126,7 +128,8 @@ class Subscriptions:
                     in_maintenance=_is_in_maintenance(planner, incident),
                 )
                 if change is not None:
-                    self._keep_unsent(name, incident, change, _message(incident, event), now)
+                    advice = guidance(planner, (incident.cause,)) if incident.domain else None
+                    self._keep_unsent(name, incident, change, _message(incident, event), now, advice)
         if now >= self._next_check:
             self._next_check = now + _CHECK_INTERVAL
             self._end_unrecorded(planner, now, may_be_over=now - self._first_plan > COMPLETE)
@@ -202,13 +205,19 @@ class Subscriptions:
                     self._keep_unsent(name, end, "resolved", _message(end, None), now)
 
     def _keep_unsent(
-        self, webhook: str, incident: Incident, change: ChangeKind, message: str, now: float
+        self,
+        webhook: str,
+        incident: Incident,
+        change: ChangeKind,
+        message: str,
+        now: float,
+        advice: Guidance | None = None,
     ) -> None:
         self._refused.pop((webhook, incident.name), None)
         earlier = self._unsent.pop((webhook, incident.name), None)
         if earlier is not None and earlier.notification.change == "opened" and change == "updated":
             change = "opened"
-        notification = notification_of(incident, change, message, now)
+        notification = notification_of(incident, change, message, now, advice)
         self._unsent[webhook, incident.name] = _UnsentChange(now, notification, incident)
         self.revision += 1
 

@@ -22,6 +22,7 @@ from nodeguard.fleet_api.text.phrases import (
     STYLES,
     api_time,
     check_name,
+    count_noun,
     group_text,
     state_text,
     subject_text,
@@ -67,7 +68,7 @@ def _problem(incident: IncidentSummary) -> Html:
 
 def _location(incident: IncidentSummary) -> Html:
     if incident.groups:
-        return join(_group_names(group) for group in incident.groups)
+        return join((count_noun(sum(group.nodes for group in incident.groups), "node"),))
     if incident.node:
         target = element("span", target_text(incident.resource), class_="target")
         return join((link(node_path(incident.node), incident.node), " ", target))
@@ -76,17 +77,13 @@ def _location(incident: IncidentSummary) -> Html:
     return join((subject_text("", "", incident.resource),))
 
 
-def _group_names(group: StateGroup) -> Html:
-    """Return links to the first nodes of a state, and the number of the others."""
-    links = join(join((link(node_path(name), name), " ")) for name in group.names)
-    rest = group.nodes - len(group.names)
-    return element("span", links, f"and {rest} more" if rest else "", class_="message")
-
-
 def _group_effect(group: StateGroup, cause: str) -> Html:
-    """Return how many nodes are in a state, as a link to their incidents."""
+    """Return how many nodes are in a state, as a link to their incidents, with links to the first nodes."""
     path = f"{check_path(cause)}&state={group.state.slug}"
-    return element("span", link(path, group_text(group), class_=STYLES[group.state]), class_="message")
+    state = element("b", link(path, group_text(group)), class_=STYLES[group.state])
+    nodes = join(join((link(node_path(name), name), " ")) for name in group.names)
+    rest = group.nodes - len(group.names)
+    return element("span", state, ": ", nodes, f"and {rest} more" if rest else "", class_="message")
 
 
 def _since(incident: IncidentSummary) -> Html:

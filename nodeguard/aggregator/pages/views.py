@@ -56,7 +56,7 @@ def fleet_view(fleet: Fleet, topology: str) -> View:
     """Return the first page: the headline of `nodeguard status`, the worst incidents, and the map."""
     status = fleet_status(fleet.planner, fleet.service, fleet.now)
     first = headline(status)
-    worst = worst_incidents(fleet.planner, fleet.service, fleet.now, _WORST)
+    worst, omitted = worst_incidents(fleet.planner, fleet.service, fleet.now, _WORST)
     facts = list(fact_lines(status))
     urgent = [line for line in facts if _name(line) in _URGENT]
     obstacles = [*obstacle_lines(status), *urgent]
@@ -84,6 +84,7 @@ def fleet_view(fleet: Fleet, topology: str) -> View:
             "section",
             element("h2", "Worst incidents ", element("small", link("/incidents", "all incidents"))),
             incidents,
+            element("p", f"and {count_noun(omitted, 'more kind')}") if omitted else EMPTY,
         ),
         map_section(fleet_map(fleet.planner, fleet.now, topology)),
         element("section", element("h2", "Marks, budgets and policy"), fields(rest), id="facts"),

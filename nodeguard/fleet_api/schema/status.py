@@ -283,7 +283,8 @@ class FleetStatus(Struct, frozen=True):
     injected_faults: the first few faults that operators injected, the accepted ones first;
     injected_faults_omitted: number of others; injected_faults_accepted: number of all accepted ones.
     other_reasons: the sum of the reasons that are left out of `reasons`; its text is their number.
-    being_written: granted marks that are not observed yet, for at most 5 s.
+    worst_omitted: number of further rows like those of `worst`. being_written: granted marks that are not
+    observed yet, for at most 5 s.
     incidents, withheld, reasons, pending, would_mark and dry_run are without those of injected faults.
     """
 
@@ -324,5 +325,6 @@ class FleetStatus(Struct, frozen=True):
     injected_faults_accepted: int = 0
     other_reasons: ReasonCount = ReasonCount("", 0)
     being_written: MarkCount = MarkCount(0, 0)
+    worst_omitted: int = 0
     frozen_since: str = ""
     frozen_age: float = 0.0

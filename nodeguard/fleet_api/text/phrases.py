@@ -75,7 +75,7 @@ def guidance_lines(guidance: Guidance, ends: str = "") -> list[StyledLine]:
         item_line("nodes", guidance.nodes),
         item_line("ends", guidance.end),
     ]
-    return [*lines, item_line("", f"The incident is {ends}.")] if ends else lines
+    return [*lines, item_line("over", ends.removeprefix("over "))] if ends else lines
 
 
 def title_line(heading: str, style: str, text: str) -> StyledLine:

@@ -45,6 +45,10 @@ def status_lines(status: FleetStatus) -> list[StyledLine]:
     lines = [*blocked_lines(status), headline(status), *obstacle_lines(status), *fact_lines(status)]
     for incident in status.worst:
         lines += [StyledLine(), *_incident(incident)]
+    if status.worst_omitted:
+        more = count_noun(status.worst_omitted, "more kind")
+        text = f"and {more} of incident: nodeguard get incidents"
+        lines += [StyledLine(), StyledLine(text=text, style="dim")]
     return lines
 
 

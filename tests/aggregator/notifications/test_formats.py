@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from nodeguard.aggregator.notifications.formats import body_of, notification_of
 from nodeguard.aggregator.notifications.settings import WebhookFormat
+from nodeguard.model.diagnosis import Guidance
 from nodeguard.model.hardware import Hardware
 from nodeguard.model.incident import IncidentState
 from tests.aggregator.notifications.scene import NOW, incident, notification, webhook
@@ -40,6 +41,7 @@ def test_json_has_all_fields_of_the_incident() -> None:
         "action": "reboot-node",
         "injected": False,
         "hardware": None,
+        "guidance": None,
     }
     assert body("json", IncidentState.RESOLVED)["change"] == "resolved"
 
@@ -125,3 +127,12 @@ def test_pagerduty_triggers_and_resolves_one_incident() -> None:
     )
     assert trigger["payload"]["severity"] == "critical"
     assert resolve == {"routing_key": "key", "event_action": "resolve", "dedup_key": "gpu-1-lost"}
+
+
+def test_the_notification_of_a_domain_has_who_acts_in_place_of_an_action() -> None:
+    guidance = Guidance("the network team", "The leaf switch.", "Leave them.", "The ports are active.")
+    domain = replace(incident(), node="", domain="fabric/p0/r0", target="fabric/p0/r0")
+    opened = notification_of(domain, "opened", "6 of 8 nodes lost a link", 1e9, guidance)
+    assert opened.guidance == guidance
+    assert b"the network team" in body_of(webhook(form="slack"), opened)
+    assert b"Action" not in body_of(webhook(form="slack"), opened)

@@ -92,9 +92,9 @@ def test_the_reason_why_nothing_is_written_is_above_the_headline() -> None:
 def test_the_first_page_answers_what_where_since_when_what_nodeguard_did_and_what_to_do() -> None:
     shown = text(fleet_view(faulty(), ""))
     assert "gpu-lost 6 incidents GPU 0000:3b:00 fell off the bus (Xid 79)" in shown
-    assert "gpu-h100-0066 gpu-h100-0100 gpu-h100-0133 gpu-h100-0201 and 2 more" in shown
+    assert "5 quarantined : gpu-h100-0100 gpu-h100-0133 gpu-h100-0201 and 2 more" in shown
     assert "23 min 55 s 2023-11-14 22:00:25 UTC" in shown
-    assert "1 withheld (hold on the node: alice debugs NCCL, until Friday) 5 quarantined" in shown
+    assert "1 withheld (hold on the node: alice debugs NCCL, until Friday) : gpu-h100-0066 5 quar" in shown
     assert "Reboot the node Reboot the node; if the GPU is missing again, reseat or replace it." in shown
     assert "fabric/p0/r2 degraded marked 6 fatal of 8 nodes" in shown
 

@@ -59,7 +59,7 @@ def test_a_degraded_domain() -> None:
       nodes       Leave them as they are: they need no repair. Single-node work may run; move or restart
                   gang jobs that lost their links.
       ends        The ports of the nodes are active again. The mark is then removed without a clear.
-                  The incident is over when fewer than 2 of its nodes show it for 30 min.
+      over        when fewer than 2 of its nodes show it for 30 min
 
       node-0      port-down on port mlx5_0/1, 25 s ago: the port is down
       node-1      25 s ago; the fault is over
