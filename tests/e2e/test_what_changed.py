@@ -59,6 +59,9 @@ def test_an_operator_reads_what_changed_and_who_did_it(controlplane: Cluster) ->
         assert "resumed by bob at 20" in text
         assert "soak.maximum: 1.0 → 2.0" in text
         assert "faulty: quarantine: " in text
+        run(aggregator, "unmark", "faulty", "--reason", "a false alarm", "--by", "eve")
+        aggregator.until(lambda: ("hold", "faulty") in changes(aggregator, "faulty"))
+        assert "hold: unmarked by eve at 20" in " ".join(run(aggregator, "history", "faulty").split())
         # The emergency stop leaves the taint that nodeguard did not set.
         stopped = run(aggregator, "unmark", "--all", "--yes", "--by", "ada")
         assert "taints under nodeguard.dev/ that nodeguard did not set stay on burn-in" in stopped

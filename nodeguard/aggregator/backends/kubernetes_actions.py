@@ -78,10 +78,11 @@ class KubernetesOperatorActions:
 
     async def unmark_nodes(self, nodes: Sequence[str], reason: str, by: str) -> str:
         """Remove all marks from some nodes, and hold these, one after another."""
-        hold = format_hold_reason(reason, by)
+        now = time.time()
+        hold = format_hold_reason(reason, by, now)
         for number, name in enumerate(nodes):
             try:
-                await unmark_node(self._api, name, self._rules_of(name), hold, time.time())
+                await unmark_node(self._api, name, self._rules_of(name), hold, now)
             except ApiError as error:
                 done = f"; done: {', '.join(nodes[:number])}" if number else ""
                 raise OperatorActionError(f"{name} is not unmarked: {error}{done}") from None

@@ -48,10 +48,9 @@ def clear_message(name: str, *, of_many: bool) -> str:
     return f"the node's agent is asked to clear {name}; nodeguard describe incident {name} shows its answer"
 
 
-def format_hold_reason(reason: str, by: str) -> str:
-    """Return the reason of a hold for every withheld mark: `unmarked by alice: a false alarm`."""
-    operator = f"unmarked by {by}" if by else "unmarked"
-    return f"{operator}: {reason}" if reason else operator
+def format_hold_reason(reason: str, by: str, now: float) -> str:
+    """Return the reason of a hold for every withheld mark: who, when and why, as of a pause."""
+    return _format_decision("unmarked", by, now, reason)
 
 
 def format_pause_reason(reason: str, by: str, now: float) -> str:
@@ -59,13 +58,17 @@ def format_pause_reason(reason: str, by: str, now: float) -> str:
 
     For example `paused by alice at 2026-11-21T09:12:33Z: a bad driver`. now: seconds since the epoch.
     """
-    operator = f"paused by {by} at {rfc3339(now)}" if by else f"paused at {rfc3339(now)}"
-    return f"{operator}: {reason}" if reason else operator
+    return _format_decision("paused", by, now, reason)
 
 
 def format_resumed(by: str, now: float) -> str:
     """Return who ended a pause, and when. now: seconds since the epoch."""
-    return f"resumed by {by} at {rfc3339(now)}" if by else f"resumed at {rfc3339(now)}"
+    return _format_decision("resumed", by, now)
+
+
+def _format_decision(verb: str, by: str, now: float, reason: str = "") -> str:
+    operator = f" by {by}" if by else ""
+    return f"{verb}{operator} at {rfc3339(now)}{f': {reason}' if reason else ''}"
 
 
 def foreign_taints_note(nodes: Sequence[str]) -> str:
