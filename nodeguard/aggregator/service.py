@@ -183,7 +183,7 @@ class AggregatorService:
         self.candidacy = next_candidacy(
             self.candidacy,
             has_inputs=not self.backend.missing_inputs(),
-            has_reports=has_enough_reports(self.planner.state.stale_agents(now)),
+            has_reports=has_enough_reports(self.planner.stale_agents),
             is_leader=self.is_leader,
             vacant_since=self.backend.vacant_since(),
             now=now.mono,

@@ -28,16 +28,18 @@ CALLER = Caller("node-1", "node-1")
 
 
 class RecordingBackend(StandaloneBackend):
-    """A backend that records the plans. is_leader, missing: what it returns to the service."""
+    """A backend that records the plans and the candidacy. is_leader, missing: what it returns to the service."""
 
     def __init__(self, planner: Planner, inputs: FleetInputs) -> None:
         super().__init__(None, planner, inputs)
         self.is_leader, self.missing, self.plans = True, "", list[Plan]()
+        self.candidacy = Candidacy()
 
     def missing_inputs(self) -> str:
         return self.missing
 
-    async def renew_leadership(self, _now: float, _candidacy: Candidacy) -> bool:
+    async def renew_leadership(self, _now: float, candidacy: Candidacy) -> bool:
+        self.candidacy = candidacy
         return self.is_leader
 
     def apply_plan(self, plan: Plan, now: Instant) -> None:
@@ -110,6 +112,20 @@ async def test_after_a_minute_agents_without_a_report_are_stale_and_freeze_marks
     assert scene.service.is_active
     assert scene.planner.stale_agents.frozen.startswith("9 of 10 agents are stale")
     assert not any(plan.nodes for plan in scene.backend.plans)
+
+
+async def test_a_leader_without_reports_releases_the_lease_after_a_minute(scene: Scene) -> None:
+    for number in range(10):
+        scene.backend.node_reported(Caller(f"n{number}", f"n{number}"), report())
+        scene.handler(Caller(f"n{number}", f"n{number}"), report())
+    await scene.turn(1.0)
+    assert scene.backend.candidacy.wanted
+    wanted: list[bool] = []
+    for _ in range(110):
+        await scene.turn(1.0)
+        wanted.append(scene.backend.candidacy.wanted)
+    # The agents are stale after 45 s.
+    assert wanted.index(False) in range(100, 110)
 
 
 async def test_a_follower_plans_and_writes_no_marks(scene: Scene) -> None:
