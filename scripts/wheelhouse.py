@@ -27,12 +27,16 @@ def download(directory: Path, machine: str) -> None:
     """Download the wheels of both images, and those that build nodeguard. Raises CalledProcessError."""
     pyproject = ROOT / "pyproject.toml"
     names = requirements(pyproject, ["build"]) + requirements(pyproject, ["run", "aggregator"])
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "download", "--quiet"]
+    subprocess.run([*pip, *wheel_options(machine), f"--dest={directory}", *dict.fromkeys(names)], check=True)
+
+
+def wheel_options(machine: str) -> list[str]:
+    """Return the options of pip for the wheels of the images, in the versions of constraints.txt."""
     tags = [f"manylinux_2_{minor}_{machine}" for minor in range(5, GLIBC_MINOR + 1)]
     platforms = [f"--platform={tag}" for tag in (*tags, f"manylinux2014_{machine}", f"manylinux1_{machine}")]
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "download", "--quiet"]
     target = ["--only-binary=:all:", "--implementation=cp", f"--python-version={PYTHON}", *platforms]
-    constraint = f"--constraint={ROOT / 'constraints.txt'}"
-    subprocess.run([*pip, *target, constraint, f"--dest={directory}", *dict.fromkeys(names)], check=True)
+    return [*target, f"--constraint={ROOT / 'constraints.txt'}"]
 
 
 if __name__ == "__main__":
