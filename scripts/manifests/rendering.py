@@ -14,6 +14,7 @@ import msgspec
 
 from nodeguard.aggregator.notifications.settings import NotificationSpec
 from nodeguard.aggregator.policy.schema import json_schema
+from nodeguard.cli.check_catalogue import load_catalogue
 from tests.controlplane.programs import BuildError, program
 
 DAEMONSET = Path(__file__).parents[2] / "daemonset"
@@ -34,13 +35,20 @@ MANIFESTS = {
 }
 
 # The values that differ from the defaults: manifests include the namespace, and the optional `fill`.
-_VALUES = "createNamespace=true,fill.enabled=true"
+# Kustomize adds the registry.
+_REGISTRY = "registry.invalid"
+_VALUES = f"createNamespace=true,fill.enabled=true,image.registry={_REGISTRY}"
 
 _HEADER = "# Rendered from daemonset/chart by `make manifests`: change the template, not this file.\n"
 _SOURCE = re.compile(r"^# Source: nodeguard/templates/(\S+)\n", re.MULTILINE)
 
 # Patterns of the policy's schema end before a line break, for Python. Helm's `$` is the end of the text.
 _NO_LINE_BREAK = r"(?!\n)"
+
+# A share in the schema of the policy, and in that of the values: Helm refuses what is more than all. The Job
+# of the chart refuses 0%, which is valid for some shares.
+_SHARE = r"^[0-9]{1,3}(\.[0-9]{1,4})?%$"
+_SHARE_UP_TO_ALL = r"^(100(\.0{1,4})?|[0-9]{1,2}(\.[0-9]{1,4})?)%$"
 
 
 def helm() -> str:
@@ -58,7 +66,7 @@ def rendered() -> dict[str, str]:
     command = [helm(), "template", "nodeguard", str(CHART), "--namespace=nodeguard", f"--set={_VALUES}"]
     output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     documents: dict[str, list[str]] = {}
-    for template, document in _documents(output):
+    for template, document in _documents(output.replace(f"{_REGISTRY}/", "")):
         documents.setdefault(template, []).append(document)
     return {
         manifest: _HEADER + "---\n".join(_in_order(template, documents[template]))
@@ -69,6 +77,12 @@ def rendered() -> dict[str, str]:
 def copies() -> dict[str, str]:
     """Return the text of each file of alert rules by its name below daemonset/."""
     return {f"alerts/{file.name}": file.read_text("utf-8") for file in sorted((CHART / "alerts").iterdir())}
+
+
+def check_names() -> str:
+    """Return the text of the chart's list of checks: the ids of the catalogue."""
+    catalogue, _ = load_catalogue()
+    return "".join(f"{check}\n" for check in sorted(check.id for check in catalogue.checks))
 
 
 def values_schema() -> str:
@@ -109,5 +123,6 @@ def _for_helm(schema: Any) -> Any:
         case list():
             return [_for_helm(item) for item in schema]
         case str():
-            return schema.removesuffix(_NO_LINE_BREAK)
+            pattern = schema.removesuffix(_NO_LINE_BREAK)
+            return _SHARE_UP_TO_ALL if pattern == _SHARE else pattern
     return schema

@@ -18,6 +18,12 @@ from tests.daemonset.manifests import DAEMONSET, NAMESPACE
 CHART = DAEMONSET / "chart"
 RELEASE = "nodeguard"
 
+# The registry of the images in tests that run no pods.
+REGISTRY = "registry.example/team"
+
+# Commands of Helm that render a chart, which refuses values without a registry.
+_RENDERING = ("template", "lint", "install", "upgrade")
+
 # The first version of the chart, from which upgrades are tested until there is a release; charts/README.md.
 EARLIER = Path(__file__).parent / "charts" / "c1bfee15.tgz"
 
@@ -37,7 +43,12 @@ class Helm:
     def __call__(
         self, *arguments: str, values: Mapping[str, Any] | None = None, namespace: str = NAMESPACE
     ) -> str:
-        """Run a command in a namespace; return its output. Raises CalledProcessError."""
+        """Run a command in a namespace; return its output. Raises CalledProcessError.
+
+        values: of the chart, with a registry if they have no images.
+        """
+        if arguments[0] in _RENDERING and "--reset-then-reuse-values" not in arguments:
+            values = {"image": {"registry": REGISTRY}, **(values or {})}
         return subprocess.run(
             self.command(*arguments, values=values, namespace=namespace),
             env=self._environment,

@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from nodeguard.fleet.state.node_marks import encode_record
+from nodeguard.model.mark import Mark, MarkCause, MarkRecord
 from tests.controlplane.api import Api, ApiError, Object, Patch
 from tests.controlplane.cluster import Cluster, NewCluster
 from tests.controlplane.objects import node
@@ -184,7 +186,9 @@ def bind(made: Cluster, account: str, role: str) -> None:
 def mark_node(made: Cluster, name: str) -> Any:
     """Create a Node that an aggregator has marked."""
     body = node(name)
-    annotations = {STATE: '{"causes":[]}', "example.com/theirs": "x", "example.com/empty": ""}
+    cause = MarkCause(Mark.QUARANTINE, "gpu-lost", "node", MARK["value"], since=1.0)
+    record = encode_record(MarkRecord(causes=(cause,)))
+    annotations = {STATE: record, "example.com/theirs": "x", "example.com/empty": ""}
     body["metadata"]["annotations"] = annotations
     body["spec"] = {"taints": [FOREIGN, MARK]}
     body["status"]["conditions"].append(HEALTHY)

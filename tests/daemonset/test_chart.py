@@ -21,7 +21,7 @@ from nodeguard.cli.commands.aggregator import parse_options as aggregator_option
 from tests.alerts.rules import alerts
 from tests.controlplane.api import Object
 from tests.controlplane.cluster import API, Cluster, NewCluster
-from tests.daemonset.helm import CHART, Helm, pick
+from tests.daemonset.helm import CHART, RELEASE, Helm, pick
 from tests.daemonset.manifests import AGENT, AGGREGATOR, NAMESPACE, documents, is_served
 from tests.paths import ROOT
 
@@ -88,6 +88,7 @@ VALUES: dict[str, Mapping[str, Any]] = {
         "admissionPolicy": {"allowedUsers": ["ada"], "allowedGroups": ["gpu-operators"]},
         "networkPolicy": {"metricsFrom": [{"namespaceSelector": {}}], "apiServerPorts": [443]},
         "jobs": {"read": False},
+        "policyCheck": {"enabled": False},
         "fill": {"enabled": True},
         "priorityClass": {"create": True, "value": 1000},
         "createNamespace": True,
@@ -96,7 +97,7 @@ VALUES: dict[str, Mapping[str, Any]] = {
         "crd": {"install": False},
         "networkPolicy": {"enabled": False},
         "admissionPolicy": {"enabled": False},
-        "uninstall": {"removeMarks": False},
+        "uninstall": {"removeMarks": False, "timeoutSeconds": 600},
     },
 }
 EVERY_SET = pytest.mark.parametrize("values", VALUES.values(), ids=VALUES)
@@ -226,6 +227,7 @@ def test_the_documented_values_are_accepted(text: str, helm: Helm) -> None:
     assert helm.template(yaml.safe_load(text))
 
 
+ENFORCED = {"mode": "enforce", "check": "gpu-lost"}
 REFUSED = {
     "a typo": ({"agent": {"tolerationz": []}}, "'tolerationz' not allowed"),
     "a typo of a section": ({"podMonitor": {}}, "'podMonitor' not allowed"),
@@ -240,6 +242,38 @@ REFUSED = {
     "a check's file": ({"siteChecks": {"a.txt": "x"}}, "'a.txt' not allowed"),
     "a webhook without a name": ({"notifications": {"webhooks": [{}]}}, "missing property 'name'"),
     "a typo of a webhook": ({"notifications": {"webhook": []}}, "'webhook' not allowed"),
+    "no registry": (
+        {"image": {"tag": "1.2.3"}},
+        "image.registry is empty: set it to the registry with your images",
+    ),
+    "more than all": (
+        {"policy": {"budget": {"fleet": "200%"}}},
+        "'/policy/budget/fleet': '200%' does not match",
+    ),
+    "more than all of a pool": (
+        {"policy": {"pools": [{"name": "a", "labels": {"a": "b"}, "share": "100.1%"}]}},
+        "'/policy/pools/0/share': '100.1%' does not match",
+    ),
+    "no aggregator": ({"aggregator": {"replicas": 0}}, "/aggregator/replicas': minimum: got 0, want 1"),
+    "no upgrade": ({"agent": {"maxUnavailable": 0}}, "/agent/maxUnavailable': minimum: got 0, want 1"),
+    "no upgrade, as a share": (
+        {"agent": {"maxUnavailable": "0%"}},
+        "/agent/maxUnavailable': '0%' does not match",
+    ),
+    **{
+        f"an unknown check of {field.split('.')[-1]}": (
+            {"policy": policy},
+            f"policy.{field}[{number}]: no check is named gpu-lsot: see `nodeguard checks`",
+        )
+        for field, number, policy in (
+            ("modeRules", 1, {"modeRules": [ENFORCED, {"mode": "enforce", "check": "gpu-lsot"}]}),
+            ("modeRules", 0, {"modeRules": [{"mode": "enforce", "checks": ["gpu-*", "gpu-lsot"]}]}),
+            ("holds", 0, {"holds": [{"check": "gpu-lsot"}]}),
+            ("silences", 0, {"silences": [{"check": "gpu-lsot"}]}),
+            ("budget.checkOverrides", 0, {"budget": {"checkOverrides": [{"check": "gpu-lsot", "new": 1}]}}),
+            ("injection", 0, {"injection": {"allowed": True, "checks": ["gpu-lsot"]}}),
+        )
+    },
     "everybody": ({"networkPolicy": {"metricsFrom": []}}, "/networkPolicy/metricsFrom': minItems"),
 }
 
@@ -390,6 +424,35 @@ def test_another_namespace_is_used_everywhere(helm: Helm) -> None:
         assert name in text
     assert not re.search(
         r"\.nodeguard\.svc|serviceaccount:nodeguard|namespace: nodeguard$", text, re.MULTILINE
+    )
+
+
+def test_checks_of_the_site_are_not_compared_with_the_catalogue(helm: Helm) -> None:
+    values = {
+        "siteChecks": {"site.yaml": SITE_CHECK},
+        "policy": {"modeRules": [{**ENFORCED, "check": "gpu-warm-here"}]},
+    }
+    assert helm.template(values)
+
+
+@pytest.mark.parametrize(
+    ("policy", "line"),
+    [
+        ({}, "Its policy is in observe mode: it writes nothing to Nodes."),
+        ({"modeRules": [{"mode": "observe", "check": "gpu-lost"}]}, "Its policy is in observe mode"),
+        (
+            {"modeRules": [ENFORCED, {"mode": "enforce", "checks": ["xid-*"]}]},
+            "Its policy ENFORCES these checks: gpu-lost, xid-*. It marks their nodes.",
+        ),
+        ({"defaultMode": "enforce"}, "Its policy ENFORCES every check, except"),
+        ({"defaultMode": "enforce", "pause": True}, "Its policy sets no new marks: `pause` is true."),
+    ],
+)
+def test_the_notes_name_what_is_enforced(policy: Mapping[str, Any], line: str, helm: Helm) -> None:
+    notes = helm("install", RELEASE, str(CHART), "--dry-run=client", values={"policy": policy})
+    assert line in notes
+    assert ("writes nothing to Nodes" in notes) == (
+        "writes nothing to Nodes" in line or "in observe mode" in line[:35]
     )
 
 

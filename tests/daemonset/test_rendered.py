@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from nodeguard import __version__
-from scripts.manifests.rendering import CHART, MANIFESTS, copies, rendered, values_schema
+from scripts.manifests.rendering import CHART, MANIFESTS, check_names, copies, rendered, values_schema
 from tests.daemonset.manifests import DAEMONSET
 
 REMEDY = "run `make manifests`"
@@ -31,6 +31,10 @@ def test_alert_rules_are_those_of_the_chart() -> None:
 
 def test_the_schema_of_the_values_has_the_current_policy() -> None:
     assert (CHART / "values.schema.json").read_text() == values_schema(), REMEDY
+
+
+def test_the_chart_lists_the_checks_of_the_catalogue() -> None:
+    assert (CHART / "checks.txt").read_text() == check_names(), REMEDY
 
 
 def test_the_chart_has_the_version_of_nodeguard() -> None:

@@ -42,8 +42,11 @@ checks:
     symptom_of: [probe-fatal]
 """
 
+# The registry in the names of the images that the nodes import.
+IMAGES = {"registry": "docker.io/library"}
+
 # Values of the chart: a policy that enforces, and the same with the check of the site.
-VALUES = {"policy": yaml.safe_load(ENFORCED)}
+VALUES = {"image": IMAGES, "policy": yaml.safe_load(ENFORCED)}
 CHECKED = {**VALUES, "siteChecks": {"site.yaml": CHECK}}
 
 Answer = TypeVar("Answer")
@@ -90,7 +93,7 @@ class PodFleet:
         try:
             return Helm(directory, self.site.cluster)(*arguments, values=values)
         except subprocess.CalledProcessError as error:
-            raise AssertionError(f"helm {' '.join(arguments)}: {error.stderr}") from None
+            raise AssertionError(f"helm {' '.join(arguments)}: {error.stdout}{error.stderr}") from None
 
     def has_check(self) -> bool:
         """Return whether there is a check of the site."""

@@ -56,7 +56,7 @@ def test_agents_trust_the_certificate_of_cert_manager(controlplane: Cluster, hel
 
 def remove_marks(fleet: Fleet, helm: Helm) -> str:
     """Run the command of the chart's Job with the token of an aggregator, and return its output."""
-    rendered = helm("template", RELEASE, str(CHART), "--show-only=templates/uninstall.yaml")
+    rendered = helm("template", RELEASE, str(CHART), "--show-only=templates/uninstall.yaml", values={})
     job = pick(list(objects(rendered)), "Job", "nodeguard-uninstall")
     [container] = job["spec"]["template"]["spec"]["containers"]
     [aggregator] = fleet.aggregators

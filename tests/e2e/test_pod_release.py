@@ -15,7 +15,7 @@ import yaml
 from tests.daemonset.helm import EARLIER, names_jobs
 from tests.daemonset.manifests import AGENT, AGGREGATOR, NAMESPACE
 from tests.e2e import scene
-from tests.e2e.pod_fleet import CHECKED, PodFleet, container_status
+from tests.e2e.pod_fleet import CHECKED, IMAGES, PodFleet, container_status
 from tests.e2e.watcher import Watcher
 from tests.images.store import TAG, name
 from tests.kubelet.site import Site
@@ -33,7 +33,7 @@ VALUES: dict[str, Any] = {
     **CHECKED,
     "aggregator": {"tolerations": [{"key": "nodeguard.dev/quarantine", "operator": "Exists"}]},
 }
-EARLIER_VALUES = {**VALUES, "image": {"tag": EARLIER_TAG}}
+EARLIER_VALUES = {**VALUES, "image": {**IMAGES, "tag": EARLIER_TAG}}
 
 DEFINITION = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/nodeincidents.nodeguard.dev"
 

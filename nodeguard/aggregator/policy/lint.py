@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
 
 from nodeguard.aggregator.policy.field_types import format_share
@@ -17,8 +17,6 @@ _LARGE_FLEET, _LATE_FREEZE = 0.20, 0.50
 
 # Seconds of three heartbeats: one may be late, and one lost.
 _MIN_STALE_AFTER = 30.0
-
-# The health of a finding that requests a mark.
 
 
 def lint_policy(
@@ -67,7 +65,11 @@ def _checks_field(located: YamlDocument, place: FieldPath) -> FieldPath:
     return next((at for name in ("check", "checks") if (at := (*place, name)) in located.lines), place)
 
 
-def _unmatched(located: YamlDocument, policy: Policy, checks: Mapping[str, Health]) -> Iterator[ConfigError]:
+def unmatched_patterns(policy: Policy, checks: Iterable[str]) -> Iterator[tuple[FieldPath, int, str]]:
+    """Yield each check or pattern that matches none of some checks: its row, its place there, and itself.
+
+    `*` matches all, however many there are.
+    """
     rows: list[tuple[FieldPath, tuple[str, ...]]] = [
         *((("modeRules", at), rule.checks) for at, rule in enumerate(policy.modes)),
         *(
@@ -76,16 +78,21 @@ def _unmatched(located: YamlDocument, policy: Policy, checks: Mapping[str, Healt
         ),
         *((("holds", at), hold.checks) for at, hold in enumerate(policy.holds)),
         *((("silences", at), silence.checks) for at, silence in enumerate(policy.silences)),
+        (("injection",), policy.injection.checks),
     ]
-    if ("injection", "checks") in located.lines:
-        rows.append((("injection",), policy.injection.checks))
+    names = tuple(checks)
     for place, patterns in rows:
         for at, pattern in enumerate(patterns):
-            if not any(fnmatchcase(check, pattern) for check in checks):
-                field = _checks_field(located, place)
-                position = field if field[-1] == "check" else (*field, at)
-                remedy = "see `nodeguard checks`; add a folder with your own checks by --checks"
-                yield located.error(position, f"'{pattern}' matches no check", remedy)
+            if pattern != "*" and not any(fnmatchcase(check, pattern) for check in names):
+                yield place, at, pattern
+
+
+def _unmatched(located: YamlDocument, policy: Policy, checks: Mapping[str, Health]) -> Iterator[ConfigError]:
+    for place, at, pattern in unmatched_patterns(policy, checks):
+        field = _checks_field(located, place)
+        position = field if field[-1] == "check" else (*field, at)
+        remedy = "see `nodeguard checks`; add a folder with your own checks by --checks"
+        yield located.error(position, f"'{pattern}' matches no check", remedy)
 
 
 def _without_effect(

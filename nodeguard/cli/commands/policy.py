@@ -95,6 +95,12 @@ def _parser() -> ArgumentParser:
         description="Validate a policy file, and show its effect.",
         epilog="Exit codes: 0 valid, 1 valid with warnings, 3 usage error or invalid file.",
     )
+    check.add_argument(
+        "--fail-on",
+        choices=("warning", "unmatched"),
+        default="warning",
+        help="exit with 1 for any warning (default), or only for a check or pattern that matches nothing",
+    )
     check.add_argument("file", metavar="FILE", help="the policy file; - for standard input")
     add_checks(check)
     check.add_argument(
@@ -113,6 +119,7 @@ def _parser() -> ArgumentParser:
 
 
 def _check(options: Namespace) -> int:
+    from nodeguard.aggregator.policy.lint import unmatched_patterns  # noqa: PLC0415 - one of three
     from nodeguard.aggregator.policy.policy_file import policy_errors, read_policy  # noqa: PLC0415 - needs YAML
     from nodeguard.config.errors import ConfigError  # noqa: PLC0415
 
@@ -141,6 +148,8 @@ def _check(options: Namespace) -> int:
     name = "standard input" if options.file == STDIN else options.file
     lines = policy_lines(name, policy, checks, warnings, options.nodes)
     print_output(as_document(output, options.output) or format_lines(list(lines)))
+    if options.fail_on == "unmatched":
+        return WARNING if any(unmatched_patterns(policy, checks)) else OK
     return WARNING if warnings else OK
 
 
