@@ -252,3 +252,17 @@ def test_observe_mode_waits_for_no_write() -> None:
     fleet.report(0, finding())
     assert [item.state for item in issue(fleet).incidents] == [IncidentState.DRY_RUN]
     assert issue(fleet, 60.0).incidents == ()
+
+
+def test_a_new_policy_decides_which_marks_are_in_effect() -> None:
+    fleet = Fleet(4, replace(AT_ONCE, marks=MarkWrites(taint=False, cordon=True)))
+    fleet.report(0, finding())
+    fleet.carry_out()
+    fleet.change(0, unschedulable=False)
+    fleet.carry_out()
+    assert decided(fleet) == [(IncidentState.WITHHELD, "uncordoned")]
+    fleet.policy = AT_ONCE
+    fleet.planner.set_policy(fleet.policy)
+    fleet.carry_out()
+    assert decided(fleet) == [(IncidentState.MARKED, "")]
+    assert fleet.taints(0) == ["nodeguard.dev/quarantine=gpu-bus"]

@@ -62,6 +62,8 @@ class FleetState:
         self.topologies = Topologies(policy)
         self.jobs = NodeJobs()
         self._marks = MarkIndex()
+        # The marks in effect of the nodes where they differ from the observed ones.
+        self._in_effect: dict[str, NodeMarks] = {}
         self._shared = TupleInterner()
         self._agents: set[str] = set()
         self._names: dict[str, str] = {}
@@ -86,6 +88,7 @@ class FleetState:
         self.policy, self.budgets = policy, BudgetUsage(policy, self.checks)
         self.topologies.set_policy(policy)
         for uid in self.nodes:
+            self._update_in_effect(uid)
             self._index(uid)
         for uid, report in self.reports.items():
             if report.injections:
@@ -117,6 +120,7 @@ class FleetState:
         if node is not None and self._names.get(node.name) == uid:
             del self._names[node.name]
         self._marks.remove(uid)
+        self._in_effect.pop(uid, None)
         self.incident_checks.pop(uid, None)
         self._agents.discard(uid)
         self.jobs.remove_node(uid)
@@ -252,10 +256,7 @@ class FleetState:
 
     def marks_in_effect(self, uid: str) -> NodeMarks:
         """Return the observed marks of a node and its devices that keep work away now."""
-        observed, node = self._marks.observed(uid), self.nodes.get(uid)
-        if node is None or not observed.is_marked:
-            return observed
-        return marks_in_effect(node, observed, self.devices.rules, self.policy.marks)
+        return self._in_effect.get(uid) or self._marks.observed(uid)
 
     def is_pending(self, uid: str) -> bool:
         """Return whether a write for a node is pending."""
@@ -282,6 +283,17 @@ class FleetState:
         """Update the observed marks of a node from its Node and its rules."""
         record = decode_record(self.nodes[uid].annotations.get(STATE_ANNOTATION, "")) or MarkRecord()
         self._marks.observe(uid, NodeMarks(record, self.devices.records(uid)))
+        self._update_in_effect(uid)
+
+    def _update_in_effect(self, uid: str) -> None:
+        """Update which of the observed marks of a node are in effect."""
+        in_effect = observed = self._marks.observed(uid)
+        if observed.is_marked:
+            in_effect = marks_in_effect(self.nodes[uid], observed, self.devices.rules, self.policy.marks)
+        if in_effect is observed:
+            self._in_effect.pop(uid, None)
+        else:
+            self._in_effect[uid] = in_effect
 
     def _forget_report(self, uid: str) -> None:
         report = self.reports.pop(uid, None)
