@@ -40,13 +40,14 @@ class Reader:
         shows: Mapping[str, str] = NO_TEXTS,
         files: Sequence[str] = (),
         leave_out: str = "",
+        names: Mapping[str, str] = NO_TEXTS,
     ) -> dict[str, str]:
         """Run the commands of a page, or of some sections, and return the output of each.
 
         codes: exit codes of commands that may end with others than 0. shows: text that the output of a command begins
         with or has once the services have done their work, in any number of lines; it is repeated until then. files: the file to which the text in each block
         with a language is appended, in their order. leave_out: pattern of the commands that another test runs; a
-        pattern that matches none fails.
+        pattern that matches none fails. names: what the reader writes in place of a text of the page, such as DIR.
         """
         outputs: dict[str, str] = {}
         texts = list(files)
@@ -61,10 +62,12 @@ class Reader:
                 command = re.sub(r"\s+# .*", "", printed)
                 if leave_out and re.search(leave_out, command):
                     left_out = True
-                elif kind := _service(command):
-                    self.start(kind, command)
+                    continue
+                written = replaced(command, names)
+                if kind := _service(command):
+                    self.start(kind, written)
                 else:
-                    outputs[command] = self._run(command, codes.get(command, (0,)), shows.get(command))
+                    outputs[command] = self._run(written, codes.get(command, (0,)), shows.get(command))
         assert texts == []
         assert left_out, f"{page} has no command '{leave_out}'"
         return outputs
@@ -92,6 +95,13 @@ class Reader:
         """End services that run."""
         for kind in kinds:
             self._services.pop(kind, ExitStack()).close()
+
+
+def replaced(text: str, names: Mapping[str, str]) -> str:
+    """Return a text with other names; each has to be in it as a word or not at all."""
+    for name, value in names.items():
+        text = re.sub(rf"(?<![\w/-]){re.escape(name)}(?![\w-])", value, text)
+    return text
 
 
 def joined(text: str) -> str:
