@@ -99,7 +99,7 @@ def _parser() -> ArgumentParser:
         "--fail-on",
         choices=("warning", "unmatched"),
         default="warning",
-        help="exit with 1 for any warning (default), or only for a check or pattern that matches nothing",
+        help="unmatched: refuse checks and patterns that match nothing, and accept other warnings",
     )
     check.add_argument("file", metavar="FILE", help="the policy file; - for standard input")
     add_checks(check)
@@ -134,6 +134,15 @@ def _check(options: Namespace) -> int:
         except ConfigError:
             errors = "\n".join(map(str, policy_errors(path, catalogue.fault_classes)))
             raise UsageError(errors.replace(str(path), "standard input") if scratch else errors) from None
+    name = "standard input" if options.file == STDIN else options.file
+    if options.fail_on == "unmatched":
+        rows = list(unmatched_patterns(policy, checks))
+        places = {(*place, "check") for place, _, _ in rows} | {
+            (*place, "checks", at) for place, at, _ in rows
+        }
+        if unmatched := [str(warning) for warning in warnings if warning.path in places]:
+            text = "\n".join(unmatched)
+            raise UsageError(text.replace(str(path), name))
     output = PolicyOutput(
         version=1,
         file=options.file,
@@ -145,12 +154,9 @@ def _check(options: Namespace) -> int:
         ],
         nodes=nodes_output(policy, options.nodes),
     )
-    name = "standard input" if options.file == STDIN else options.file
     lines = policy_lines(name, policy, checks, warnings, options.nodes)
     print_output(as_document(output, options.output) or format_lines(list(lines)))
-    if options.fail_on == "unmatched":
-        return WARNING if any(unmatched_patterns(policy, checks)) else OK
-    return WARNING if warnings else OK
+    return WARNING if warnings and options.fail_on == "warning" else OK
 
 
 def nodes_output(policy: Policy, count: int | None) -> NodesOutput | None:

@@ -92,6 +92,25 @@ def test_a_warning_is_shown_and_is_the_exit_code(tmp_path: Path, capsys: pytest.
     assert "warning line 1: fleet: a faulty check may take out 30% of the fleet: write at most 20%" in words
 
 
+def test_a_release_refuses_checks_that_do_not_exist_and_accepts_other_warnings(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "policy.yaml"
+    path.write_text("defaultMode: enforce\n")
+    assert main(["policy", "check", str(path), "--fail-on", "unmatched"]) == 0
+    assert "with 1 warning" in capsys.readouterr().out
+    path.write_text(
+        "modeRules:\n- {check: gpu-lsot, mode: enforce}\n- {checks: [gpu-*, x-*], mode: enforce}\n"
+    )
+    assert main(["policy", "check", str(path), "--fail-on", "unmatched"]) == 3
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert [line.partition(": see")[0] for line in captured.err.splitlines()] == [
+        f"nodeguard policy: {path}:2: check: 'gpu-lsot' matches no check",
+        f"nodeguard policy: {path}:3: checks[1]: 'x-*' matches no check",
+    ]
+
+
 def test_json_has_all_of_the_policy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, text = printed(tmp_path, capsys, "budget: {fleet: 30%}\n", "-o", "json", "--nodes", "40")
     output = json.loads(text)
