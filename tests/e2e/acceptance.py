@@ -73,7 +73,7 @@ class Acceptance:
     def __init__(self, site: Site, directory: Path) -> None:
         self.site = site
         self.waits = Waits(site.report)
-        self.operator = Operator(site, directory, NAMES)
+        self.operator = Operator(site.cluster.kubeconfig, site.report, directory, NAMES)
         self.fleet = PodFleet(site)
         authority = issue_authority(time.time())
         self.tickets = WebhookReceiver(site.nodes[NODE].settings.address)

@@ -6,14 +6,13 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
 
 from tests.controlplane.programs import program
 from tests.docs.pages import printed_lines, text
-from tests.kubelet.site import Site
 from tests.paths import ROOT
 from tests.waiting import PATIENCE, PROMPTLY
 
@@ -23,11 +22,19 @@ NO_NAMES: Mapping[str, str] = MappingProxyType({})
 class Operator:
     """Runs commands in a directory with the chart of the clone, as the administrator of a cluster.
 
-    names: placeholders of the pages and what the operator writes instead, such as {"gpu-7": "node-1"}.
+    report: what is shown of the cluster if a command does not end. names: placeholders of the pages and what the
+    operator writes instead, such as {"gpu-7": "node-1"}. environment: more variables of the commands.
     """
 
-    def __init__(self, site: Site, directory: Path, names: Mapping[str, str]) -> None:
-        self._site = site
+    def __init__(
+        self,
+        kubeconfig: Path,
+        report: Callable[[], str],
+        directory: Path,
+        names: Mapping[str, str],
+        environment: Mapping[str, str] = NO_NAMES,
+    ) -> None:
+        self._report = report
         self._names = names
         self._directory = directory / "clone"
         self._directory.mkdir()
@@ -45,7 +52,8 @@ class Operator:
             "PYTHONPATH": str(ROOT),
             "HOME": str(directory),
             "KUBECACHEDIR": str(directory / "kubectl"),
-            "KUBECONFIG": str(site.cluster.kubeconfig),
+            "KUBECONFIG": str(kubeconfig),
+            **environment,
         }
 
     def write(self, name: str, content: str) -> None:
@@ -108,7 +116,7 @@ class Operator:
         except subprocess.TimeoutExpired as error:
             output = b"".join(filter(None, (error.stdout, error.stderr))).decode(errors="replace")
             raise AssertionError(
-                f"{command}: not finished after {PATIENCE:g} s\n{output}{self._site.report()}"
+                f"{command}: not finished after {PATIENCE:g} s\n{output}{self._report()}"
             ) from None
         assert done.returncode in accept, (
             f"{command}: exit code {done.returncode}\n{done.stdout}{done.stderr}"

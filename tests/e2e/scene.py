@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Any
 
 from nodeguard.model.node import PREFIX
@@ -31,16 +32,22 @@ _numbers = itertools.count(1)
 
 
 @contextmanager
-def running_fleet(cluster: Cluster, policy: str, *names: str, gpus: int = 8) -> Iterator[Fleet]:
+def running_fleet(
+    cluster: Cluster,
+    policy: str,
+    *names: str,
+    gpus: int = 8,
+    bundles: Mapping[str, str] = MappingProxyType({}),
+) -> Iterator[Fleet]:
     """Run a fleet of healthy nodes, and one aggregator that has their reports and is active.
 
-    gpus: number of GPUs that a device plugin would publish.
+    gpus: number of GPUs that a device plugin would publish. bundles: recordings of nodes with another machine.
     """
     with deployed_fleet(cluster) as fleet:
         fleet.policy.write_text(policy)
         grant_rights(cluster, policy)
         for name in names:
-            fleet.add_node(name, gpus=gpus)
+            fleet.add_node(name, bundles.get(name, "healthy-dgx-h100"), gpus=gpus)
         [aggregator] = fleet.add_aggregators(1)
         aggregator.start()
         fleet.distribute_ca()
