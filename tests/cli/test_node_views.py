@@ -100,7 +100,7 @@ def test_a_stale_node() -> None:
       budgets     fleet 0 of 20, default pool 0 of 20
       incident    node-0-gpu-0000-3b-00-21acaae0 (open)
     """)
-    fleet.restart(incidents=())
+    fleet.restart()
     fleet.carry_out()
     assert explained(fleet, 0) == page("""
     UNKNOWN  node-0: health unknown.
