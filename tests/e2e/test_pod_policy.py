@@ -56,7 +56,7 @@ def test_a_release_with_an_invalid_policy_changes_nothing(fleet: PodFleet) -> No
     before = cluster.api.get(DEPLOYMENT)["metadata"]["generation"]
     output = refusal(fleet, "upgrade", values={**CHECKED, "policy": UNMATCHED})
     assert "UPGRADE FAILED: pre-upgrade hooks failed" in output
-    assert "policy.yaml:2: check: 'gpux-*' matches no check: see" in output
+    assert "policy.yaml:3: check: 'gpux-*' matches no check: see" in output
     assert cluster.api.get(DEPLOYMENT)["metadata"]["generation"] == before
     policy = cluster.api.get(f"/api/v1/namespaces/{NAMESPACE}/configmaps/nodeguard-policy")
     assert "gpux" not in policy["data"]["policy.yaml"]
