@@ -26,11 +26,12 @@ def silence(
     explaining = {
         domain for domain, count in counts.items() if whole[domain] >= 3 and count >= 0.8 * whole[domain]
     }
-    unexplained = sum(1 for uid in stale if explaining.isdisjoint(placements[uid].domains))
-    reason = ""
-    if unexplained > max(1, freeze * len(placements)):
+    unexplained = [uid for uid in stale if explaining.isdisjoint(placements[uid].domains)]
+    down, size, reason = sum(1 for uid in unexplained if not placements[uid].ready), len(placements), ""
+    explained_by_nodes = down if down <= max(3, freeze * size) and down < size / 2 else 0
+    if len(unexplained) - explained_by_nodes > max(1, freeze * size):
         reason = (
-            f"{len(stale)} of {len(placements)} agents are stale and no domain explains {unexplained} of them: "
+            f"{len(stale)} of {len(placements)} agents are stale and no domain explains {len(unexplained)} of them: "
             "see whether they can reach this aggregator"
         )
     return StaleAgents(stale, len(placements), reported, reason)

@@ -9,12 +9,15 @@ from math import inf
 from msgspec import Struct
 
 from nodeguard.fleet.state.node_placement import NodePlacement
-from nodeguard.fleet.state.silent_nodes import SilentNodes
+from nodeguard.fleet.state.silent_nodes import SilentNodes, Unexplained
 
 # Seconds after its start from which an aggregator may act with few reporting agents; and the share of
 # reporting agents from which it may act at once.
 MAX_START_WAIT = 60.0
 MIN_REPORTING_SHARE = 0.9
+
+# Number of Nodes that may be down for days in a fleet of any size, while they wait for their repair.
+_FEW_DOWN = 3
 
 # The reason of withheld marks then; it stays the same while the numbers change.
 FROZEN = "too many agents are stale: see nodeguard status"
@@ -104,15 +107,13 @@ class AgentLiveness:
             return self._latest[1]
         if self._stale is None:
             self._stale = frozenset(self._silent.nodes)
-        unexplained, frozen = self._silent.count_unexplained(size), ""
-        # One silent agent is no sign that this aggregator is cut off, in a fleet of any size.
-        if unexplained > max(1.0, freeze * len(self._placements)):
+        expected, unexplained, frozen = len(self._placements), self._silent.count_unexplained(size), ""
+        if _is_cut_off(unexplained, expected, freeze):
             frozen = (
-                f"{len(self._stale)} of {len(self._placements)} agents are stale and no domain explains "
-                f"{unexplained} of them: see whether they can reach this aggregator"
+                f"{len(self._stale)} of {expected} agents are stale and no domain explains "
+                f"{unexplained.count} of them: see whether they can reach this aggregator"
             )
-        reported = len(self._placements) - len(self._never)
-        agents = StaleAgents(self._stale, len(self._placements), reported, frozen)
+        agents = StaleAgents(self._stale, expected, expected - len(self._never), frozen)
         self._latest = freeze, agents
         return agents
 
@@ -122,7 +123,8 @@ class AgentLiveness:
         if is_stale == (uid in self._silent.nodes):
             return
         if is_stale:
-            self._silent.add(uid, self._placements[uid].domains)
+            placement = self._placements[uid]
+            self._silent.add(uid, placement.domains, ready=placement.ready)
         else:
             self._silent.discard(uid)
         self._changed ^= {uid}
@@ -153,6 +155,19 @@ class AgentLiveness:
     def _queue_up(self, uid: str, at: float) -> None:
         self._queued[uid] = at
         heappush(self._queue, (at, uid))
+
+
+def _is_cut_off(unexplained: Unexplained, expected: int, freeze: float) -> bool:
+    """Return whether so many agents are stale that the cause is probably this aggregator. expected: agents of
+    the fleet. freeze: see model.policy.StalePolicy.
+
+    A Node that is not ready explains its stale agent: its kubelet has stopped, too. Where many are not ready,
+    the network of the cluster may be the cause.
+    """
+    is_few = unexplained.down <= max(_FEW_DOWN, freeze * expected) and 2 * unexplained.down < expected
+    count = unexplained.count - (unexplained.down if is_few else 0)
+    # One silent agent is no sign that this aggregator is cut off, in a fleet of any size.
+    return count > max(1.0, freeze * expected)
 
 
 def may_act(agents: StaleAgents, started: float, now: float) -> bool:

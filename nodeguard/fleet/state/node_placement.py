@@ -26,7 +26,7 @@ class NodePlacement(Struct, frozen=True):
     budgets: names of the budgets that its marks are charged to: `fleet`, its pool (`pool/` for none), and
     every failure domain by its path. gpus: how many it has. cordoned_by_user: whether an operator keeps all
     work away. hold, maintenance: the reason; empty for none. unknown_taints: taints with nodeguard's keys
-    that no record explains.
+    that no record explains. ready: whether its kubelet is ready.
     """
 
     uid: str
@@ -37,6 +37,7 @@ class NodePlacement(Struct, frozen=True):
     hold: str
     maintenance: str
     unknown_taints: tuple[Taint, ...] = ()
+    ready: bool = True
 
     @property
     def pool(self) -> str:
@@ -76,6 +77,7 @@ def place_node(
         unknown_taints=tuple(
             taint for taint in node.taints if taint.key in _KEYS and not is_own_taint(taint, own_keys)
         ),
+        ready=node.ready,
     )
 
 

@@ -1,4 +1,4 @@
-"""The nodes with stale agents, and how many of them no domain explains, updated node by node. Pure.
+"""The nodes with stale agents, and how many of them nothing explains, updated node by node. Pure.
 
 The cost follows the changes: a fleet of which all agents are silent costs no more than one that reports.
 """
@@ -8,28 +8,41 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable
 
+from msgspec import Struct
+
 # A domain explains its stale agents if it has at least so many nodes, and at least this share is stale.
 _MEMBERS = 3
 _SILENT = 0.8
 
 
+class Unexplained(Struct, frozen=True):
+    """How many stale agents no domain explains. down: of those, the number on Nodes that are not ready."""
+
+    count: int
+    down: int
+
+
 class SilentNodes:
     """The nodes with stale agents. nodes: their uids; unexplained: those in no domain that explains it, as of
-    the latest `count_unexplained`.
+    the latest `count_unexplained`; down: those that are not ready, of these.
     """
 
     def __init__(self) -> None:
         self.nodes: set[str] = set()
         self.unexplained: set[str] = set()
+        self.down: set[str] = set()
+        self._not_ready: set[str] = set()
         self._domains: dict[str, tuple[str, ...]] = {}  # of each node with a stale agent
         self._members: defaultdict[str, set[str]] = defaultdict(set)
         self._explaining: set[str] = set()
         # Domains with another number of nodes or of stale agents since the latest count.
         self._changed: set[str] = set()
 
-    def add(self, uid: str, domains: tuple[str, ...]) -> None:
-        """Add a node with a stale agent, and the domains that it is in."""
+    def add(self, uid: str, domains: tuple[str, ...], *, ready: bool) -> None:
+        """Add a node with a stale agent, and the domains that it is in. ready: whether its kubelet is."""
         self.nodes.add(uid)
+        if not ready:
+            self._not_ready.add(uid)
         self._domains[uid] = domains
         for domain in domains:
             self._members[domain].add(uid)
@@ -40,8 +53,8 @@ class SilentNodes:
         """Remove a node, if it is there."""
         if uid not in self.nodes:
             return
-        self.nodes.discard(uid)
-        self.unexplained.discard(uid)
+        for nodes in (self.nodes, self.unexplained, self.down, self._not_ready):
+            nodes.discard(uid)
         domains = self._domains.pop(uid)
         for domain in domains:
             self._members[domain].discard(uid)
@@ -51,7 +64,7 @@ class SilentNodes:
         """Record that domains have another number of nodes."""
         self._changed.update(domain for domain in domains if domain in self._members)
 
-    def count_unexplained(self, size: Callable[[str], int]) -> int:
+    def count_unexplained(self, size: Callable[[str], int]) -> Unexplained:
         """Return how many of the nodes are in no domain that explains it. size: returns the number of nodes
         of a domain.
         """
@@ -65,10 +78,13 @@ class SilentNodes:
             if not count:
                 del self._members[domain]
         self._changed.clear()
-        return len(self.unexplained)
+        return Unexplained(len(self.unexplained), len(self.down))
 
     def _examine(self, uid: str) -> None:
         if self._explaining.isdisjoint(self._domains[uid]):
             self.unexplained.add(uid)
+            if uid in self._not_ready:
+                self.down.add(uid)
         else:
             self.unexplained.discard(uid)
+            self.down.discard(uid)

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+from collections.abc import Iterable
 from math import inf
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -41,14 +43,60 @@ def test_many_stale_agents_freeze_new_marks_unless_a_domain_explains_them() -> N
         assert fleet.marked() == marked
 
 
+def stale(fleet: Fleet, numbers: Iterable[int]) -> str:
+    """Let agents become stale, and return why marks are frozen."""
+    fleet.mono += 46.0
+    fleet.wall += 46.0
+    for uid in fleet.nodes.keys() - {f"uid-{number}" for number in numbers}:
+        fleet.planner.record_heartbeat(uid, fleet.now)
+    fleet.planner.tick(fleet.now)
+    return fleet.planner.stale_agents.frozen
+
+
+@pytest.mark.parametrize(
+    ("size", "down", "is_frozen"),
+    [
+        (3, 1, False),
+        (3, 2, True),  # half of the fleet: the cause may be the network of the cluster
+        (5, 2, False),
+        (9, 3, False),
+        (20, 3, False),
+        (20, 4, True),
+        (100, 10, False),
+        (100, 11, True),
+    ],
+)
+def test_a_few_nodes_that_are_down_freeze_no_marks(size: int, down: int, is_frozen: bool) -> None:
+    fleet = Fleet(size)
+    for number in range(down):
+        fleet.change(number, ready=False)
+    assert bool(stale(fleet, range(down))) == is_frozen
+
+
+def test_a_node_that_is_ready_again_does_not_explain_its_stale_agent() -> None:
+    fleet = Fleet(9)
+    for number in range(2):
+        fleet.change(number, ready=False)
+    assert not stale(fleet, range(2))
+    fleet.change(0, ready=True)
+    assert not stale(fleet, range(2))
+    fleet.change(1, ready=True)
+    assert stale(fleet, range(2)).startswith("2 of 9 agents are stale and no domain explains 2 of them")
+
+
 # What may happen to a node, and how many seconds later.
 _STEPS = st.lists(
     st.tuples(
-        st.sampled_from(("beat", "say", "come", "bare", "leave", "patient", "impatient", "for good")),
+        st.sampled_from(
+            (
+                *("beat", "say", "come", "bare", "leave", "patient", "impatient", "for good"),
+                *("down", "move", "jump"),
+            )
+        ),
         st.integers(0, 11),
         st.sampled_from((0.0, 1.0, 20.0, 45.0, 46.0)),
     ),
-    max_size=40,
+    max_size=60,
 )
 
 
@@ -68,11 +116,12 @@ def test_stale_agents_equal_a_check_of_every_node(steps: list[tuple[str, int, fl
                 fleet.report(number)
             case "leave":
                 planner.remove_node(uid)
-            case "come" | "bare":
-                labels = {"rack": f"r{number // 4}"}
-                planner.update_node(
-                    Node(f"node-{number}", uid, labels=labels, gpus=8 if what == "come" else 0)
-                )
+            case "come" | "bare" | "down" | "move":
+                labels = {"rack": f"r{number // 4 if what != 'move' else 3}"}
+                gpus, ready = 0 if what == "bare" else 8, what != "down"
+                planner.update_node(Node(f"node-{number}", uid, labels=labels, gpus=gpus, ready=ready))
+            case "jump":
+                fleet.wall += 3600.0 * (number - 6)
             case _:
                 planner.set_policy(
                     replace(planner.policy, stale=StalePolicy(90.0 if what == "patient" else 20.0))
