@@ -153,7 +153,8 @@ class PlanObservation:
         members: dict[str, list[str]] = {domain: [] for domain in decided}
         for uid, node_marks in self._marks.items():
             for mark in node_marks.node.degraded:
-                if mark.domain in members:
+                # A kubelet may write any record: only the mark that was decided is waited for.
+                if mark.domain in members and mark == decided[mark.domain].mark:
                     members[mark.domain].append(uid)
         return {
             domain: self._domain_decision(decision, members[domain]) if decision.is_granted else decision
