@@ -101,8 +101,8 @@ class Lease:
 
     name: of this process, for operators; `identity` is unique to it. Times are seconds of a monotonic clock.
     problem: None while the API server answers. vacant_since: since when this candidate has seen no holder;
-    None while there is one. epoch: of the lease when this candidate last won it. renewals: how often it took
-    or renewed the lease.
+    None while there is one. answered: start of the latest attempt that the API server has answered. epoch: of
+    the lease when this candidate last won it. renewals: how often it took or renewed the lease.
     """
 
     def __init__(
@@ -125,6 +125,7 @@ class Lease:
         self.identity = f"{name}_{secrets.token_hex(4)}"
         self.problem: LeaseProblem | None = None
         self.vacant_since: float | None = None
+        self.answered = _NEVER
         self._record: LeaseRecord | None = None  # None: read it before the next write
         self._holder = ""  # identity of the holder when the lease was last read
         self._last_version = ("", 0.0)  # the lease's version, and when it was first seen
@@ -178,13 +179,13 @@ class Lease:
             self._due = now + _ATTEMPT_SECONDS
             try:
                 await self._step(request, wanted=wanted)
-                self._recovered()
+                self._recovered(now)
             except ApiError as error:
                 self._due = now + _READ_SECONDS
                 # On a conflict another candidate was first: the next step reads its lease.
                 if error.status == 409:
-                    self._recovered()
-                else:
+                    self._recovered(now)
+                elif now >= self.answered:
                     self._failed(error, now)
         return self.is_held(now)
 
@@ -292,7 +293,8 @@ class Lease:
         self.problem = LeaseProblem(self.problem.since if self.problem is not None else since, error)
         logger.warning("cannot read or renew the Lease", extra={"error": error.message})
 
-    def _recovered(self) -> None:
+    def _recovered(self, since: float) -> None:
+        self.answered = max(self.answered, since)
         if self.problem is not None:
             self.problem = None
             logger.info("the Lease can be renewed again")

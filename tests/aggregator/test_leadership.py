@@ -283,6 +283,22 @@ def test_a_dead_connection_costs_no_lease() -> None:
     assert len(set(world.leaders[50:])) == 1
 
 
+def test_a_dead_connection_is_no_problem_while_another_one_answers() -> None:
+    world = World(1, [always(True)])
+    latencies = iter((0.02,) * 40 + (inf,))
+    world.replicas[0].api.latency = lambda: next(latencies, 0.02)
+    waits, problems = list[int](), list[object]()
+
+    def look(_: float) -> None:
+        keeper = world.replicas[0].keeper
+        waits.append(len(keeper._attempts))
+        problems.append(keeper.problem(world.replicas[0].clock()))
+
+    world.live(120.0, look)
+    assert waits.count(1) > 80  # the dead one
+    assert set(problems) == {None}
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_the_other_replica_leads_after_the_leader_is_cut_from_the_api_server(seed: int) -> None:
     world = World(seed, [always(True), always(True)])

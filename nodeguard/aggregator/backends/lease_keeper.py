@@ -48,7 +48,9 @@ class LeaseKeeper:
         if problem is not None:
             refusal = problem.error.message if problem.error.status else ""
             return ApiProblem(problem.since, refusal)
-        started_at = min(self._attempts.values(), default=now)
+        # An earlier attempt than one with a response has a dead connection.
+        waiting = (at for at in self._attempts.values() if at > self._lease.answered)
+        started_at = min(waiting, default=now)
         return ApiProblem(started_at) if now - started_at > _SLOW else None
 
     async def stop(self) -> None:
