@@ -261,7 +261,9 @@ class Planner:
         context = DomainContext(self.policy, len(self.state.placements), restraint, self.granted)
         marks |= self._domain_marks.decide(context, self.state.placements, marks, now)
         released += self._domain_marks.supersede(self.policy, self.state, marks, now)
-        uncovered, decisions = self._domain_marks.unexplained_requests(self._requests, marks, now)
+        uncovered, decisions = self._domain_marks.unexplained_requests(
+            self.policy, self._requests, marks, now
+        )
         admission = AdmissionContext(
             self.policy,
             self.state.placements,

@@ -126,7 +126,7 @@ class DomainMarks:
     def supersede(
         self, policy: Policy, state: FleetState, marks: dict[str, NodeMarks], now: Instant
     ) -> list[tuple[str, ReleasedMark]]:
-        """Remove from `marks` the causes that the mark of a domain covers, once that is written on the Node.
+        """Remove from `marks` the causes that the mark of a domain covers, once that keeps work off the Node.
         Returns the released marks, by uid.
         """
         released: list[tuple[str, ReleasedMark]] = []
@@ -134,13 +134,13 @@ class DomainMarks:
             placement = state.placements.get(uid)
             if placement is None or placement.hold or not node_marks.node.causes:
                 continue
-            observed, report = state.observed_marks(uid), state.reports.get(uid)
+            in_effect, report = state.marks_in_effect(uid), state.reports.get(uid)
             # The onset decides, as it does for requests; without a finding there is no onset.
             covered = [
                 cause
                 for cause in node_marks.node.causes
                 if (onset := _onset(report, cause)) is not None
-                and self._covering_domain(observed, cause.check, onset, now)
+                and self._covering_domain(in_effect, cause.check, onset, now)
             ]
             if covered:
                 causes = tuple(
@@ -152,10 +152,12 @@ class DomainMarks:
         return released
 
     def unexplained_requests(
-        self, requests: Iterable[MarkRequest], marks: Mapping[str, NodeMarks], now: Instant
+        self, policy: Policy, requests: Iterable[MarkRequest], marks: Mapping[str, NodeMarks], now: Instant
     ) -> tuple[list[MarkRequest], list[MarkDecision]]:
-        """Return the requests that no mark of a domain covers, and the decisions on those that one covers."""
-        if not self.decisions:
+        """Return the requests that no mark of a domain covers, and the decisions on those that one covers.
+        Without a taint, the mark of a domain keeps no work away.
+        """
+        if not self.decisions or not policy.marks.taint:
             return list(requests), []
         uncovered, covered = [], []
         for request in requests:

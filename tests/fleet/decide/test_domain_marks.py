@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from nodeguard.model.finding import DataStatus
 from nodeguard.model.incident import IncidentState
 from nodeguard.model.mark import HOLD_ANNOTATION
-from nodeguard.model.policy import GracePeriods
+from nodeguard.model.policy import GracePeriods, MarkWrites
 from nodeguard.wire.report import ReportedEvidence
 from tests.fleet.leaves import ENFORCED, FIRST, LEAF, PORT, domains, down, fails, fleet, wait, well
 from tests.fleet.scene import finding
@@ -359,3 +359,18 @@ def test_events_report_changed_reasons_and_no_changed_numbers_while_agents_becom
         events += sum(1 for event in plan.events if event.incident.startswith("fabric-p0-r0"))
     # Domains that fall silent as a whole explain enough now and then, so that it is no freeze for a while.
     assert events <= 6
+
+
+def test_a_domain_mark_without_a_taint_replaces_no_cordon() -> None:
+    writes = MarkWrites(taint=False, cordon=True)
+    made = fleet(policy=replace(ENFORCED, grace=GracePeriods(0.0, 0.0, 0.0), marks=writes))
+    fails(made, [0])
+    wait(made, 10.0)
+    assert made.nodes["uid-0"].unschedulable
+    fails(made, range(1, LEAF))
+    wait(made, 60.0)
+    [domain] = domains(made)
+    assert (domain.state, domain.write) == (IncidentState.WITHHELD, None)
+    assert [made.nodes[f"uid-{number}"].unschedulable for number in range(LEAF)] == [True] * LEAF
+    [cause] = made.planner.state.marks_in_effect("uid-0").node.causes
+    assert cause.check == "port-down"
