@@ -6,11 +6,12 @@ import pytest
 from msgspec.structs import replace
 
 from nodeguard.model.finding import Health
+from nodeguard.model.incident import IncidentState
 from nodeguard.model.mark import HOLD_ANNOTATION
 from nodeguard.model.node import Node
 from nodeguard.model.policy import Mode
 from nodeguard.wire.report import ReportedFinding
-from tests.fleet.leaves import FIRST, down, fails, fleet, wait, well
+from tests.fleet.leaves import FIRST, domains, down, fails, fleet, wait, well
 from tests.fleet.scene import Fleet, finding
 from tests.fleet.test_restored_suppressions import POLICY, pass_time, restart
 
@@ -127,3 +128,29 @@ def test_nodes_without_a_mark_that_stopped_with_the_domain_keep_it_degraded() ->
     restart(made)
     pass_time(made, 6_000.0, 10.0, silent)
     assert made.taints(0) == [DOMAIN]
+
+
+def test_a_recovered_domain_with_a_mark_that_cannot_be_removed_is_not_marked_again_after_a_restart() -> None:
+    made = fleet()
+    fails(made)
+    wait(made, 20.0)
+    well(made)
+    wait(made, 1_700.0)
+    for _ in range(40):
+        made.after(6.0)
+        plan = made.plan()
+        made.planner.record_issued(plan)
+        for node in plan.nodes:
+            if node.uid == "uid-0":
+                made.planner.record_failed(node.uid)
+            else:
+                made.mark(node)
+    [domain] = domains(made)
+    assert (domain.state, domain.scope) == (IncidentState.RECOVERING, f"1 node of {FIRST}")
+    made.restart()
+    plan = made.plan()
+    assert [node.uid for node in plan.nodes] == ["uid-0"]
+    assert made.planner.diagnosis.degraded_domains == {}
+    made.carry_out()
+    assert made.marked() == []
+    assert [incident.state for incident in domains(made)] == [IncidentState.RESOLVED]

@@ -18,7 +18,7 @@ from nodeguard.fleet.diagnosis.results import JOB, DegradedDomain, SuppressedChe
 from nodeguard.fleet.diagnosis.vote_collector import VoteCollector
 from nodeguard.fleet.state.node_marks import NodeMarks
 from nodeguard.fleet.state.topology.members import is_within
-from nodeguard.model.incident import GRANTED_STATES, DiagnosisRecord, Incident
+from nodeguard.model.incident import GRANTED_STATES, DiagnosisRecord, Incident, IncidentState
 from nodeguard.model.instant import Instant
 from nodeguard.model.mark import DegradedMark
 
@@ -55,11 +55,9 @@ class RestoredDiagnosis:
             return
         diagnosis = self._votes.diagnosis
         incidents, self._incidents = self._incidents, []
-        opened = [
-            incident for incident in incidents if incident.is_open and incident.name not in self._clears
-        ]
+        opened = [incident for incident in incidents if not self._has_ended(incident)]
         for incident in incidents:
-            if not incident.is_open or incident.name in self._clears:
+            if self._has_ended(incident):
                 self._restore_end(incident, now)
         self._clears.clear()
         recorded = list(degraded_marks(marks))
@@ -128,10 +126,17 @@ class RestoredDiagnosis:
             times=incident.occurrences,
         )
 
+    def _has_ended(self, incident: Incident) -> bool:
+        """Return whether the diagnosis of an incident has ended: that of a domain which has recovered is open
+        until its mark is removed from all Nodes.
+        """
+        return not incident.is_open or incident.name in self._clears or _has_recovered(incident)
+
     def _restore_end(self, incident: Incident, now: Instant) -> None:
         """Restore the end of the diagnosis of an incident."""
         diagnosis = self._votes.diagnosis
-        ended = incident.resolved_at or self._clears.get(incident.name, 0.0) or now.wall
+        recovered = incident.last_transition if _has_recovered(incident) else 0.0
+        ended = incident.resolved_at or self._clears.get(incident.name, 0.0) or recovered or now.wall
         at = min(now.mono, _mono(ended + _CLOCK_TOLERANCE, now))
         if incident.domain:
             classes = incident.diagnosis.fault_classes if incident.diagnosis is not None else ()
@@ -149,6 +154,10 @@ class RestoredDiagnosis:
             diagnosis.restore_suppression_end(
                 incident.cause, at, incident.occurrences, incident.component, confined_at
             )
+
+
+def _has_recovered(incident: Incident) -> bool:
+    return incident.domain != "" and incident.state == IncidentState.RECOVERING
 
 
 def _is_replaced(mark: DegradedMark, degraded: DegradedDomain) -> bool:
