@@ -27,6 +27,7 @@ _VOLUME_EVENTS = {
     "disk.lost": "volume.lost",
     "disk.removed": "volume.lost",
     "disk.controller_down": "volume.lost",
+    "disk.timeout": "volume.timeout",
     "disk.io_error": "volume.error",
     "disk.no_path": "volume.error",
     "disk.beyond_end": "volume.error",
@@ -37,8 +38,11 @@ _VOLUME_EVENTS = {
 # its bay on purpose.
 _EVENTS_BY_USE = {
     "sole": {"disk.removed": "disk.lost"},
-    "remote": {"disk.removed": "disk.lost", "disk.timeout": "volume.timeout"},
-    "foreign": _VOLUME_EVENTS | {"disk.timeout": "volume.timeout"},
+    "remote": {
+        "disk.removed": "disk.lost",
+        "disk.timeout": "volume.timeout",
+        "disk.controller_down": "volume.controller_down",
+    },
     "redundant": {"disk.lost": "disk.failed", "disk.removed": "disk.failed"},
     "local": {"disk.lost": "disk.failed", "disk.removed": "volume.lost"},
 }

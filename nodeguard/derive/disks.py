@@ -24,6 +24,9 @@ from nodeguard.model.target import NODE, disk_target, filesystem_target
 # foreign: nothing is mounted, and the disk may be a remote, virtual or removable one.
 USES = ("sole", "remote", "redundant", "path", "local", "foreign")
 
+# Uses of a remote disk instead of those of a disk of this machine: it is a volume, no part to replace.
+_USES_OF_REMOTE = {"sole": "remote", "redundant": "path"}
+
 # Levels of md that do not survive the loss of a disk. Source: Linux Documentation/admin-guide/md.rst.
 _WITHOUT_REDUNDANCY = frozenset({"raid0", "linear"})
 
@@ -169,7 +172,7 @@ def disk_uses(latest: Mapping[str, Reading]) -> dict[str, str]:
     uses = {disk: "local" if is_local else "foreign" for disk, is_local in devices.disks.items()}
     for device in _devices_in_use(latest):
         for disk, mounted in devices.disks_below(device):
-            use = "remote" if mounted == "sole" and disk in devices.remote else mounted
+            use = _USES_OF_REMOTE.get(mounted, mounted) if disk in devices.remote else mounted
             uses[disk] = _worse(use, uses.get(disk, "foreign"))
     return uses
 

@@ -159,6 +159,12 @@ SIGNALS = signals_by_name(
         "a disk that is not known to be one of this machine did not answer a command in time",
         fields=("dev",),
     ),
+    Signal(
+        "volume.controller_down",
+        "event",
+        "the driver resets the controller of a remote disk that a mount of the host needs",
+        fields=("dev",),
+    ),
     Signal("service.role", "state", "role of a service: kubelet, runtime, fabric-manager, persistence, imex"),
     Signal("service.restarts", "counter", "starts of a service that were seen after the first"),
     Signal("fabric_manager.needed", "state", "whether the node needs nvidia-fabricmanager"),

@@ -23,6 +23,8 @@ ROUND = readings(
     observe("filesystem", "fs:/data", {"fs.device": "/dev/mapper/data"}),
     observe("disks", "disk/dm-3", {"disk.slaves": "nvme4n1", "disk.mapper_name": "data"}),
     observe("disks", "disk/nvme3", {"disk.transport": "pcie", "disk.root_port": "0000:a3:01.0"}),
+    observe("disks", "disk/nvme7", {"disk.transport": "tcp", "disk.namespaces": "nvme7n1"}),
+    observe("filesystem", "fs:/remote", {"fs.device": "/dev/nvme7n1"}),
     observe("disks", "disk/nvme8", {"disk.transport": "tcp"}),
     Observation(
         "memory", "dimm/mc0/dimm0", signals={"dimm.corrected": 0}, component=Component("CPU0_DIMM_A1")
@@ -100,7 +102,10 @@ def test_event_of_a_device_belongs_to_its_file_system_or_disk(device: str, signa
         ("dm-7", "disk.io_error", "volume.error"),
         ("nvme3", "disk.timeout", "disk.timeout"),
         ("nvme8", "disk.timeout", "volume.timeout"),
-        ("nvme9", "disk.timeout", "disk.timeout"),
+        ("nvme9", "disk.timeout", "volume.timeout"),
+        ("nvme7", "disk.timeout", "volume.timeout"),
+        ("nvme7", "disk.controller_down", "volume.controller_down"),
+        ("nvme7", "disk.removed", "disk.lost"),
     ],
 )
 def test_event_of_a_disk_depends_on_its_use(device: str, signal: str, expected: str) -> None:

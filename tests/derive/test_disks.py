@@ -159,6 +159,16 @@ STRIPES = (nvme(1), nvme(2), built("md0", "nvme1n1 nvme2n1", level="raid0"), mou
             {"nvme1": "remote"},
         ),
         ((nvme(1, transport="tcp"), mount("/x", "/dev/nvme1n1")), {"nvme1": "remote"}),
+        # A mirror of two volumes of a cloud.
+        (
+            (
+                nvme(1, model="Amazon Elastic Block Store"),
+                nvme(2, model="Amazon Elastic Block Store"),
+                built("md0", "nvme1n1 nvme2n1", level="raid1"),
+                mount("/", "/dev/md0"),
+            ),
+            {"nvme1": "path", "nvme2": "path"},
+        ),
         ((nvme(1, model="nvme_card-pd"),), {"nvme1": "foreign"}),
         ((nvme(1, model="NVIDIA NVMe SNAP Controller"),), {"nvme1": "foreign"}),
         ((observe("disks", "disk/nvme1", {"disk.transport": "pcie"}),), {"nvme1": "foreign"}),
