@@ -368,15 +368,19 @@ class IncidentTracker:
 
 
 def _still_marked(past: Incident, removal: DomainRemoval, now: Instant) -> Incident:
-    """Return the incident of a domain that has recovered, while its mark is still on some Nodes."""
-    if removal.problem is None:
-        return past
+    """Return the incident of a domain that has recovered, while its mark is still on some Nodes. It is
+    recorded at once: an aggregator that starts meanwhile must not restore the domain as degraded.
+    """
+    scope, detail, problem = past.scope, "the mark is being removed", removal.problem
+    if problem is not None:
+        scope = f"{removal.nodes} {'node' if removal.nodes == 1 else 'nodes'} of {past.domain}"
+        detail = f"the write that removes the mark {problem.message}"
     recovering = replace(
         past,
         state=IncidentState.RECOVERING,
-        scope=f"{removal.nodes} {'node' if removal.nodes == 1 else 'nodes'} of {past.domain}",
-        detail=f"the domain has recovered; the write that removes the mark {removal.problem.message}",
-        write=removal.problem.state,
+        scope=scope,
+        detail=f"the domain has recovered; {detail}",
+        write=problem.state if problem is not None else None,
     )
     return update_incident(past, recovering, now.wall)
 
