@@ -143,9 +143,10 @@ class Invariants:
         is_on_device = request.device is not None and (
             rule_name(request.uid, request.device) in cluster.rules
         )
-        require(
-            is_on_device or keys & names or node is None, "a mark that is reported is on its object", decision
-        )
+        # Another client may have removed the taint only.
+        is_cordoned = node is not None and node.unschedulable and request.mark == Mark.QUARANTINE
+        is_kept = is_on_device or keys & names or (is_cordoned and self._world.policy.marks.cordon)
+        require(is_kept or node is None, "a mark that is reported is on its object", decision)
 
     def _check_decisions(self) -> None:
         planner = self._world.planner
