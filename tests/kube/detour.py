@@ -92,7 +92,7 @@ class Detour:
                 writer.write(piece)
                 await writer.drain()
 
-        with suppress(OSError):
+        try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(deliver())
                 piece = b"any"
@@ -100,6 +100,8 @@ class Detour:
                     piece = await reader.read(65536)
                     pieces.put_nowait((loop.time() + self.delay, piece))
             writer.close()
+        except* OSError:
+            pass  # one side is gone
 
     async def _copy(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(OSError):
