@@ -114,4 +114,5 @@ def grant_rights(cluster: Cluster, policy: str) -> None:
     command = ("template", RELEASE, str(CHART), "--show-only=templates/rbac.yaml")
     rendered = directory / "rbac.yaml"
     rendered.write_text(Helm(directory)(*command, values=values))
-    cluster.kubectl("apply", "--server-side", "-f", str(rendered))
+    # Another test may have taken a right away, which makes it the owner of that field.
+    cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(rendered))

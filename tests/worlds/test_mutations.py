@@ -18,7 +18,7 @@ from nodeguard.fleet.diagnosis.domain_recovery import DomainRecovery
 from nodeguard.fleet.state import node_placement
 from nodeguard.fleet.state.budget_usage import BudgetUsage
 from nodeguard.fleet.state.fleet_state import FleetState
-from nodeguard.fleet.state.liveness import AgentLiveness
+from nodeguard.fleet.state.silent_nodes import SilentNodes, Unexplained
 from nodeguard.model.mark import MARK_OF_HEALTH
 from nodeguard.wire.sequence import Acceptance
 from tests.worlds.campaign import run_world
@@ -62,7 +62,7 @@ MUTATIONS: dict[str, tuple[Any, str, Callable[..., Any]]] = {
         "accept_message",
         lambda state, *_: (state, Acceptance.ACCEPTED),
     ),
-    "stale agents do not freeze": (AgentLiveness, "_unexplained", lambda *_: 0),
+    "stale agents do not freeze": (SilentNodes, "count_unexplained", lambda *_: Unexplained(0, 0)),
 }
 
 
