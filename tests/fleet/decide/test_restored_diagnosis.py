@@ -260,7 +260,9 @@ def test_marks_of_a_domain_that_ended_do_not_degrade_it_again() -> None:
     made.planner.clear(incident, made.now)
     made.after(1.0)
     made.plan()
-    assert [after.state for after in domains(made)] == [IncidentState.MARKED], "the mark is not removed yet"
+    assert [after.state for after in domains(made)] == [IncidentState.RECOVERING], (
+        "the mark is not removed yet"
+    )
     assert made.taints(0) == [DOMAIN]
     # An earlier version records the end before the marks are removed.
     recorded = [resolve(item, made.wall) if item.domain else item for item in made.planner.all_incidents()]
