@@ -38,6 +38,8 @@ def from_inputs(fleet: Fleet) -> Planner:
         new.update_devices(name, devices)
     for device_rule in fleet.rules.values():
         new.state.update_rule(device_rule)
+    # A past charge of a Node counts only with the incident of that check and Node.
+    new.restore_incidents(incident for incident in old.all_incidents() if incident.node)
     for uid, report in fleet.reports.items():
         new.record_report(uid, report, fleet.received[uid])
     new.state.liveness.last_reports.update(old.state.liveness.last_reports)
