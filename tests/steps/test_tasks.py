@@ -91,14 +91,14 @@ def test_a_probe_is_a_finding_and_feeds_checks_of_the_site(reader: Reader) -> No
 
 def test_a_fleet_is_simulated(reader: Reader) -> None:
     (reader.machine.clone / "policy.yaml").write_text("defaultMode: enforce\n")
-    # The sizes of the page take minutes, and its tables hours.
+    # The sizes of the page take minutes.
     names = {
         "nodeguard simulate": "nodeguard simulate --nodes 64 --days 1",
         "nodeguard simulate --nodes 64 --days 1 --scenario": "nodeguard simulate --scenario",
         "--nodes 512": "--nodes 64",
         "--scenario all": "--scenario half-fleet",
     }
-    outputs = reader.follow(SIMULATE, names=names, leave_out="--table")
+    outputs = reader.follow(SIMULATE, names=names)
     assert json.loads(outputs["nodeguard simulate -o json"])["version"] == 1
 
 

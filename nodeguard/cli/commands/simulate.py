@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from argparse import ArgumentTypeError, Namespace
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,17 +10,15 @@ from pathlib import Path
 from nodeguard.cli.check_catalogue import load_catalogue
 from nodeguard.cli.options import add_checks, add_output
 from nodeguard.cli.progress import elapsed
-from nodeguard.cli.render.evaluation import evaluation_lines
 from nodeguard.cli.render.scenario import scenario_lines
 from nodeguard.cli.render.terminal import StyledLine, StyledText, field_line, format_lines
 from nodeguard.cli.streams import as_document, print_error, print_output
-from nodeguard.cli.usage import OK, ArgumentParser, UsageError, duration, whole_number
+from nodeguard.cli.usage import OK, ArgumentParser, UsageError, whole_number
 from nodeguard.fleet_api.text.phrases import count_noun
 from nodeguard.judge.formatting import format_duration
 from nodeguard.model.catalogue import Catalogue
 from nodeguard.model.policy import Mode, Policy, default_policy
 from nodeguard.simulate.agent_reports import SimulatedAgent
-from nodeguard.simulate.evaluation.evaluate import EvaluationInputs, EvaluationPlan, evaluate
 from nodeguard.simulate.scenario_run import run_scenario
 from nodeguard.simulate.scenarios import SCENARIOS
 from nodeguard.simulate.simulation import (
@@ -30,18 +27,9 @@ from nodeguard.simulate.simulation import (
     SimulationSettings,
     enforce_all,
     simulate,
-    with_topology_labels,
 )
 
-_MAX_NODES, _MAX_DAYS, _MAX_RUNS = 100_000, 365, 10_000
-
-# A smaller fleet has only one domain that is large enough for a shared fault.
-_FEWEST_NODES = 16
-
-# Rollouts differ less between runs than faults, and each takes longer: so many times fewer of them.
-_FEWER_ROLLOUTS = 5
-
-_TABLE_OPTIONS = ("episodes", "rollouts", "before", "compare", "jobs")
+_MAX_NODES, _MAX_DAYS = 100_000, 365
 
 SUMMARY = "simulate the effect of a policy on a fleet"
 GROUP = "Checks and policy"
@@ -125,14 +113,8 @@ def run(arguments: Sequence[str]) -> int:
     options = _parser().parse_args(arguments)
     _require_applicable(options)
     catalogue, signals = load_catalogue(options.checks)
-    policy = _policy(options.policy, catalogue)
+    policy = load_policy(options.policy, catalogue)
     simulated = policy or enforce_all(default_policy(catalogue.fault_classes))
-    if options.table:
-        inputs = EvaluationInputs(catalogue, signals, with_topology_labels(simulated))
-        plan = evaluation_plan(options)
-        evaluation = evaluate(inputs, plan, options.jobs or os.cpu_count() or 1, print_error)
-        _print(options.output, evaluation, evaluation_lines(evaluation))
-        return OK
     agent = SimulatedAgent(catalogue, signals)
     if options.scenario:
         names = list(SCENARIOS) if options.scenario == "all" else [options.scenario]
@@ -147,40 +129,12 @@ def run(arguments: Sequence[str]) -> int:
     return OK
 
 
-def evaluation_plan(options: Namespace) -> EvaluationPlan:
-    """Return the size of the evaluation that the options ask for. Raises UsageError."""
-    default = EvaluationPlan()
-    nodes = default.nodes if options.nodes is None else options.nodes
-    if nodes < _FEWEST_NODES:
-        raise UsageError(f"--nodes: {nodes} is out of range: --table needs {_FEWEST_NODES} or more")
-    if options.days is not None and options.days != int(options.days):
-        raise UsageError(f"--days: {options.days:g} is not a whole number, as --table needs it")
-    episodes = default.episodes if options.episodes is None else options.episodes
-    return EvaluationPlan(
-        nodes=nodes,
-        episodes=episodes,
-        compares=options.compare,
-        rollout_runs=episodes // _FEWER_ROLLOUTS if options.rollouts is None else options.rollouts,
-        days=episodes if options.days is None else int(options.days),
-        before=default.before if options.before is None else options.before,
-        seed=options.seed,
-    )
-
-
 def _require_applicable(options: Namespace) -> None:
     """Raise UsageError for an option that its mode does not have."""
     if options.scenario:
         for name in ("nodes", "days"):
             if getattr(options, name) is not None:
                 raise UsageError(f"--{name}: a scenario has its own: omit it, or omit --scenario")
-    if not options.table:
-        if options.days == 0.0:
-            remedy = "use more than 0, or add --table, which then leaves out the normal days"
-            raise UsageError(f"--days: 0 is out of range: {remedy}")
-        for name in _TABLE_OPTIONS:
-            value = getattr(options, name)
-            if value is not None and value is not False:
-                raise UsageError(f"--{name}: applies to --table only: add --table, or omit it")
 
 
 def _print(output: str, document: object, lines: Iterable[StyledLine]) -> None:
@@ -194,33 +148,12 @@ def _parser() -> ArgumentParser:
         epilog="Exit codes: 0 success, 3 usage error.",
     )
     add = parser.add_argument
-    table = EvaluationPlan()
-    add("--nodes", metavar="N", type=whole_number(1, _MAX_NODES),
-        help=f"number of nodes ({_NODES}; {table.nodes} with --table)")  # fmt: skip
-    add(
-        "--days",
-        metavar="D",
-        type=_days,
-        help=f"days to simulate ({_DAYS:g}; as many as episodes with --table)",
-    )
+    add("--nodes", metavar="N", type=whole_number(1, _MAX_NODES), help=f"number of nodes ({_NODES})")
+    add("--days", metavar="D", type=_days, help=f"days to simulate ({_DAYS:g})")
     add("--seed", metavar="N", type=whole_number(0, 2**31), default=1, help="random seed (1)")
     add("--policy", metavar="FILE", help="policy file (default: enforce all marks)")
-    mode = parser.add_mutually_exclusive_group()
-    mode.add_argument("--scenario", metavar="NAME", choices=("all", *SCENARIOS),
+    add("--scenario", metavar="NAME", choices=("all", *SCENARIOS),
         help=f"a hard history instead of random faults: {', '.join(SCENARIOS)}, or all")  # fmt: skip
-    mode.add_argument("--table", action="store_true",
-        help="evaluate the diagnosis in many episodes of each shared fault, and of false alarms")  # fmt: skip
-    runs = whole_number(0, _MAX_RUNS)
-    add("--episodes", metavar="N", type=runs, help=f"with --table: episodes of each fault ({table.episodes})")
-    add(
-        "--rollouts",
-        metavar="N",
-        type=runs,
-        help="with --table: runs of each rollout (a fifth of the episodes)",
-    )
-    add("--before", metavar="TIME", type=duration, help="with --table: normal time before a fault (6h)")
-    add("--compare", action="store_true", help="with --table: run each episode again without diagnosis")
-    add("--jobs", metavar="N", type=whole_number(1, 1024), help="with --table: processes (one for each CPU)")
     add_checks(parser)
     add_output(parser, "text", "json", "yaml")
     return parser
@@ -231,14 +164,15 @@ def _days(text: str) -> float:
         days = float(text)
     except ValueError:
         days = -1.0
-    if not 0.0 <= days <= _MAX_DAYS:
+    if not 0.0 < days <= _MAX_DAYS:
         raise ArgumentTypeError(
-            f"'{text}' is invalid: expected a number of days up to {_MAX_DAYS}, such as 0.5 or 30"
+            f"'{text}' is invalid: expected a number of days above 0 and up to {_MAX_DAYS}, such as 0.5 or 30"
         )
     return days
 
 
-def _policy(file: str | None, catalogue: Catalogue) -> Policy | None:
+def load_policy(file: str | None, catalogue: Catalogue) -> Policy | None:
+    """Return the policy of a file, or None without a file. Prints its warnings. Raises UsageError."""
     if file is None:
         return None
     from nodeguard.aggregator.policy.policy_file import read_policy  # noqa: PLC0415 - brings what only files of YAML need

@@ -5,9 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeguard.cli.commands import simulate
 from nodeguard.cli.main import main
-from nodeguard.simulate.evaluation.evaluate import EvaluationInputs, EvaluationPlan, EvaluationResult
 
 SMALL = ["simulate", "--nodes", "300", "--days", "1"]
 
@@ -72,47 +70,6 @@ def test_a_policy_applies_to_a_scenario(tmp_path: Path, capsys: pytest.CaptureFi
     assert "0 of 1 as wanted" in output
 
 
-@pytest.fixture
-def plans(monkeypatch: pytest.MonkeyPatch) -> list[EvaluationPlan]:
-    """The plans of the evaluations, which do not run."""
-    plans: list[EvaluationPlan] = []
-
-    def record(_: EvaluationInputs, plan: EvaluationPlan, *__: object) -> EvaluationResult:
-        plans.append(plan)
-        return EvaluationResult(plan, (), (), None)
-
-    monkeypatch.setattr(simulate, "evaluate", record)
-    return plans
-
-
-@pytest.mark.parametrize(
-    ("options", "expected"),
-    [
-        ([], EvaluationPlan(nodes=2560, episodes=20, rollout_runs=4, days=20, before=21_600.0, seed=1)),
-        (["--nodes", "64", "--episodes", "5"], EvaluationPlan(nodes=64, episodes=5, rollout_runs=1, days=5)),
-        (["--seed", "7", "--days", "3", "--before", "10m"], EvaluationPlan(days=3, before=600.0, seed=7)),
-        (["--compare", "--rollouts", "9"], EvaluationPlan(compares=True, rollout_runs=9)),
-        (["--episodes", "0"], EvaluationPlan(episodes=0, rollout_runs=0, days=0)),
-    ],
-)
-def test_a_table_obeys_every_option(
-    plans: list[EvaluationPlan], options: list[str], expected: EvaluationPlan
-) -> None:
-    assert main(["simulate", "--table", *options]) == 0
-    assert plans == [expected]
-
-
-@pytest.mark.slow
-def test_a_table_of_a_small_fleet_with_a_policy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "policy.yaml").write_text("defaultMode: observe\n")
-    options = ["--nodes", "16", "--episodes", "1", "--rollouts", "0", "--days", "0", "--jobs", "1"]
-    assert main(["simulate", "--table", *options, "--policy", str(tmp_path / "policy.yaml")]) == 0
-    captured = capsys.readouterr()
-    assert captured.out.startswith("evaluation - 16 nodes, seeds from 1; ")
-    assert "\nleaf dead  " in captured.out
-    assert "leaf dead: 1 episode\n" in captured.err
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -120,16 +77,8 @@ def test_a_table_of_a_small_fleet_with_a_policy(tmp_path: Path, capsys: pytest.C
         (["--scenario", "one-pod", "--days", "2"], "--days: a scenario has its own: omit it"),
         (["--scenario", "no-pod"], "--scenario: 'no-pod' is invalid: did you mean one-pod or two-pods?"),
         (["--nodes", "0"], "'0' is out of range: expected 1 to 100000"),
-        (["--days", "0"], "--days: 0 is out of range: use more than 0, or add --table"),
-        (["--table", "--nodes", "15"], "--nodes: 15 is out of range: --table needs 16 or more"),
-        (["--table", "--days", "0.5"], "--days: 0.5 is not a whole number, as --table needs it"),
-        (["--table", "--scenario", "one-pod"], "--scenario: not allowed with argument --table"),
-        (["--episodes", "5"], "--episodes: applies to --table only: add --table, or omit it"),
-        (["--episodes", "0"], "--episodes: applies to --table only: add --table, or omit it"),
-        (["--rollouts", "0"], "--rollouts: applies to --table only: add --table, or omit it"),
-        (["--scenario", "one-pod", "--rollouts", "0"], "--rollouts: applies to --table only"),
-        (["--compare"], "--compare: applies to --table only"),
-        (["--days", "-1"], "'-1' is invalid: expected a number of days up to 365"),
+        (["--days", "0"], "'0' is invalid: expected a number of days above 0 and up to 365"),
+        (["--days", "-1"], "'-1' is invalid: expected a number of days above 0 and up to 365"),
         (["--policy", "/nowhere/policy.yaml"], "/nowhere/policy.yaml"),
     ],
 )

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from nodeguard.simulate.evaluation.episode import Episode, NormalDays
-from nodeguard.simulate.evaluation.rollouts import Rollout
+from bench.evaluation.episode import Episode, NormalDays
+from bench.evaluation.rollouts import Rollout
 from nodeguard.simulate.figures import Share, bootstrap, mean, poisson, quantile, share
 
 

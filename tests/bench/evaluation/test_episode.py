@@ -2,16 +2,16 @@ from __future__ import annotations
 
 import pytest
 
-from nodeguard.cli.check_catalogue import load_catalogue
-from nodeguard.model.policy import default_policy
-from nodeguard.simulate.agent_reports import SimulatedAgent
-from nodeguard.simulate.evaluation.episode import (
+from bench.evaluation.episode import (
     fault_episode,
     normal_days,
     rollout_episode,
     without_diagnosis,
 )
-from nodeguard.simulate.evaluation.rollouts import Rollout, bad_agent
+from bench.evaluation.rollouts import Rollout, bad_agent
+from nodeguard.cli.check_catalogue import load_catalogue
+from nodeguard.model.policy import default_policy
+from nodeguard.simulate.agent_reports import SimulatedAgent
 from nodeguard.simulate.fleet_topology import simulated_topology
 from nodeguard.simulate.simulation import enforce_all
 from tests.policies import FAULT_CLASSES

@@ -8,12 +8,7 @@ from functools import cache
 
 from msgspec import Struct
 
-from nodeguard.fleet_api.text.phrases import count_noun
-from nodeguard.model.catalogue import Catalogue
-from nodeguard.model.policy import Policy
-from nodeguard.model.signal import Signal
-from nodeguard.simulate.agent_reports import SimulatedAgent
-from nodeguard.simulate.evaluation.episode import (
+from bench.evaluation.episode import (
     BEFORE,
     Episode,
     NormalDays,
@@ -22,8 +17,8 @@ from nodeguard.simulate.evaluation.episode import (
     rollout_episode,
     without_diagnosis,
 )
-from nodeguard.simulate.evaluation.rollouts import Rollout, bad_agent, rollout_title
-from nodeguard.simulate.evaluation.rows import (
+from bench.evaluation.rollouts import Rollout, bad_agent, rollout_title
+from bench.evaluation.rows import (
     FaultRow,
     NormalDaysRow,
     RolloutRow,
@@ -31,6 +26,11 @@ from nodeguard.simulate.evaluation.rows import (
     normal_days_row,
     rollout_row,
 )
+from nodeguard.fleet_api.text.phrases import count_noun
+from nodeguard.model.catalogue import Catalogue
+from nodeguard.model.policy import Policy
+from nodeguard.model.signal import Signal
+from nodeguard.simulate.agent_reports import SimulatedAgent
 from nodeguard.simulate.fleet_topology import SimulatedTopology, simulated_topology
 from nodeguard.simulate.shared_faults import SHARED_FAULT_KINDS
 

@@ -8,10 +8,10 @@ from random import Random
 from msgspec import Struct
 from msgspec.structs import replace
 
+from bench.evaluation.rollouts import Rollout, rollout_reports
 from nodeguard.model.diagnosis import DiagnosisPolicy
 from nodeguard.model.policy import Mode, Policy
 from nodeguard.simulate.agent_reports import SimulatedAgent
-from nodeguard.simulate.evaluation.rollouts import Rollout, rollout_reports
 from nodeguard.simulate.faults import Fault, SimulatedAgents
 from nodeguard.simulate.fleet_topology import SimulatedTopology
 from nodeguard.simulate.outcome_counter import CheckSuppressed, OutcomeCounter, score_diagnosis

@@ -1,10 +1,10 @@
 from __future__ import annotations
 
-from nodeguard.cli.render.evaluation import evaluation_lines
+from bench.evaluation.evaluate import HELD_OUT, EvaluationPlan, EvaluationResult
+from bench.evaluation.rollouts import Rollout
+from bench.evaluation.rows import FaultRow, NormalDaysRow, RolloutRow
+from bench.evaluation.tables import evaluation_lines
 from nodeguard.cli.render.terminal import format_lines
-from nodeguard.simulate.evaluation.evaluate import HELD_OUT, EvaluationPlan, EvaluationResult
-from nodeguard.simulate.evaluation.rollouts import Rollout
-from nodeguard.simulate.evaluation.rows import FaultRow, NormalDaysRow, RolloutRow
 from nodeguard.simulate.figures import share
 
 NORMAL_DAYS = NormalDaysRow(7500, 10.0, 0.1, 0.0, 0.3, 3.2, 0.5)

@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from nodeguard.simulate.evaluation.episode import Episode, NormalDays
-from nodeguard.simulate.evaluation.rollouts import Rollout
-from nodeguard.simulate.evaluation.rows import fault_row, normal_days_row, rollout_row
+from bench.evaluation.episode import Episode, NormalDays
+from bench.evaluation.rollouts import Rollout
+from bench.evaluation.rows import fault_row, normal_days_row, rollout_row
 from nodeguard.simulate.figures import share
 from nodeguard.simulate.outcome_counter import CheckSuppressed
 

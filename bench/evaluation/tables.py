@@ -1,15 +1,15 @@
-"""The view of nodeguard simulate --table. Pure."""
+"""The printed tables of an evaluation. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from bench.evaluation.evaluate import HELD_OUT, EvaluationResult
+from bench.evaluation.rollouts import rollout_title
+from bench.evaluation.rows import FaultRow, NormalDaysRow, RolloutRow, pooled
 from nodeguard.cli.render.terminal import StyledLine, StyledText
 from nodeguard.fleet_api.text.phrases import count_noun
 from nodeguard.judge.formatting import format_duration
-from nodeguard.simulate.evaluation.evaluate import HELD_OUT, EvaluationResult
-from nodeguard.simulate.evaluation.rollouts import rollout_title
-from nodeguard.simulate.evaluation.rows import FaultRow, NormalDaysRow, RolloutRow, pooled
 from nodeguard.simulate.figures import Share
 
 _FAULT_HEADS = (

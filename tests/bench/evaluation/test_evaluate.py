@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
+from bench.evaluation.evaluate import ROLLOUTS, EvaluationInputs, EvaluationPlan, evaluate
+from bench.evaluation.rollouts import Rollout, rollout_title
 from nodeguard.cli.check_catalogue import load_catalogue
 from nodeguard.model.policy import default_policy
-from nodeguard.simulate.evaluation.evaluate import ROLLOUTS, EvaluationInputs, EvaluationPlan, evaluate
-from nodeguard.simulate.evaluation.rollouts import Rollout, rollout_title
 from nodeguard.simulate.simulation import enforce_all
 
 
