@@ -22,6 +22,7 @@ from nodeguard.kube.client import ApiClient, Query
 from nodeguard.kube.errors import ApiError
 from nodeguard.kube.incident_object import VERSION
 from nodeguard.kube.incident_schema import FieldSchema, schema_fields
+from nodeguard.kube.objects import RawList, TypedObject
 from nodeguard.model.node import Taint
 
 # Objects of one page of a list, and seconds for a request.
@@ -48,13 +49,6 @@ RIGHTS = (
 )
 
 _Schema = TypeVar("_Schema")
-
-
-class _Metadata(Struct):
-    name: str
-    namespace: str = ""
-    labels: dict[str, str] = {}
-    annotations: dict[str, str] = {}
 
 
 class _Container(Struct):
@@ -85,8 +79,7 @@ class _CronJobSpec(Struct):
     job: _JobSpec = field(name="jobTemplate", default_factory=_JobSpec)
 
 
-class _CronJob(Struct):
-    metadata: _Metadata
+class _CronJob(TypedObject):
     spec: _CronJobSpec = field(default_factory=_CronJobSpec)
 
 
@@ -99,8 +92,7 @@ class _WorkloadStatus(Struct):
     updated_number: int = field(name="updatedNumberScheduled", default=0)
 
 
-class _WorkloadObject(Struct):
-    metadata: _Metadata
+class _WorkloadObject(TypedObject):
     spec: _WorkloadSpec = field(default_factory=_WorkloadSpec)
     status: _WorkloadStatus = field(default_factory=_WorkloadStatus)
 
@@ -113,8 +105,7 @@ class _NodeSpec(Struct):
     taints: list[Taint] = []
 
 
-class _NodeObject(Struct):
-    metadata: _Metadata
+class _NodeObject(TypedObject):
     spec: _NodeSpec = field(default_factory=_NodeSpec)
     status: _NodeStatus = field(default_factory=_NodeStatus)
 
@@ -153,15 +144,6 @@ class _Review(Struct):
     status: _ReviewStatus = field(default_factory=_ReviewStatus)
 
 
-class _ListMetadata(Struct):
-    next_page: str = field(name="continue", default="")
-
-
-class _List(Struct):
-    metadata: _ListMetadata
-    items: list[msgspec.Raw] = []
-
-
 async def read_cluster(client: ApiClient, namespace: str) -> ClusterObjects:
     """Return the objects of a cluster. namespace: of nodeguard. Raises ApiError."""
     daemonsets, deployments = [
@@ -196,10 +178,12 @@ async def _items(client: ApiClient, path: str, schema: type[_Schema]) -> AsyncIt
     while True:
         query: Query = {"limit": _PAGE, **({"continue": token} if token else {})}
         response = await client.request("GET", path, query=query, timeout=_TIMEOUT)
-        page = _decode(response, _List, path)
+        page = _decode(response, RawList, path)
+        if page.items is None:
+            raise ApiError(0, "Invalid", f"the response of {path} cannot be used: it has no items")
         for item in page.items:
             yield _decode(item, schema, path)
-        token = page.metadata.next_page
+        token = page.metadata.continue_token
         if not token:
             return
 

@@ -7,9 +7,9 @@ import binascii
 from urllib.parse import quote
 
 import msgspec
-from msgspec import Struct
 
 from nodeguard.kube.client import ApiClient, ApiError
+from nodeguard.kube.objects import TypedObject
 from nodeguard.model.stored_authority import StoreConflictError, Stored, StoreError
 
 SECRET_NAME = "nodeguard-ca"  # noqa: S105 - an object's name
@@ -20,12 +20,7 @@ _STATE_KEY = "authority.json"
 _LABELS = {"app.kubernetes.io/name": "nodeguard"}
 
 
-class _Metadata(Struct, frozen=True):
-    version: str = msgspec.field(default="", name="resourceVersion")
-
-
-class _Object(Struct, frozen=True):
-    metadata: _Metadata = _Metadata()
+class _Object(TypedObject):
     data: dict[str, str] | None = None
 
 
@@ -39,22 +34,23 @@ class CaBundleStore:
 
     async def read(self) -> Stored:
         """Return the stored bundle. Raises StoreError."""
-        config_map = await self._get("configmaps", CONFIG_MAP_NAME)
-        bundle = (config_map.data or {}).get(CA_BUNDLE_KEY, "")
-        return Stored(bundle=bundle, bundle_version=config_map.metadata.version)
+        bundle, version = await self._get("configmaps", CONFIG_MAP_NAME, CA_BUNDLE_KEY)
+        return Stored(bundle=bundle, bundle_version=version)
 
     async def publish(self, bundle: str, before: Stored) -> None:
         """Write the certificates that agents read. Raises StoreConflictError, StoreError."""
         data = {CA_BUNDLE_KEY: bundle}
         await self._put("configmaps", "ConfigMap", CONFIG_MAP_NAME, data, before.bundle_version)
 
-    async def _get(self, resource: str, name: str) -> _Object:
+    async def _get(self, resource: str, name: str, key: str) -> tuple[str, str]:
+        """Return an object's text under a key, and its version; both are empty if there is none."""
         try:
             response = await self._api.request("GET", self._path(resource, name))
-            return msgspec.json.decode(response, type=_Object)
+            stored = msgspec.json.decode(response, type=_Object)
+            return (stored.data or {}).get(key, ""), stored.version
         except ApiError as error:
             if error.status == 404:
-                return _Object()
+                return "", ""
             raise StoreError(str(error)) from None
         except (msgspec.DecodeError, UnicodeDecodeError):
             raise StoreError("the response does not come from a Kubernetes API: check the address") from None
@@ -91,13 +87,12 @@ class AuthoritySecretStore(CaBundleStore):
         """Return the stored authority. Raises StoreError."""
         # The bundle is read first, so that the state is never older: `publish` replaces only this version.
         published = await super().read()
-        secret = await self._get("secrets", SECRET_NAME)
-        text = (secret.data or {}).get(_STATE_KEY, "")
+        text, version = await self._get("secrets", SECRET_NAME, _STATE_KEY)
         try:
             state = base64.b64decode(text, validate=True)
         except (binascii.Error, ValueError):
             raise StoreError(f"{self.name} could not be read: delete it") from None
-        return Stored(state, secret.metadata.version, published.bundle, published.bundle_version)
+        return Stored(state, version, published.bundle, published.bundle_version)
 
     async def keep(self, state: bytes, before: Stored) -> None:
         """Write the authority's state. Raises StoreConflictError, StoreError."""

@@ -5,36 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 import msgspec
-from msgspec import Struct, field
+from msgspec import field
 
 from nodeguard.kube.client import MERGE_PATCH, ApiClient
 from nodeguard.kube.errors import ApiError, single_line
+from nodeguard.kube.objects import TypedObject
 from nodeguard.kube.watch import Watch
 
 # Tries to change the object while others change it at the same time.
 _MAX_TRIES = 8
 
 
-class _Meta(Struct, frozen=True):
-    uid: str
-    version: str = field(name="resourceVersion")
-
-
-class ConfigMapObject(Struct, frozen=True):
+class ConfigMapObject(TypedObject):
     """A ConfigMap. data: text by key."""
 
-    metadata: _Meta
-    data: dict[str, str] = {}
-
-    @property
-    def uid(self) -> str:
-        """Its uid."""
-        return self.metadata.uid
-
-    @property
-    def version(self) -> str:
-        """Its resourceVersion."""
-        return self.metadata.version
+    data: dict[str, str] = field(default_factory=dict)
 
 
 _DECODER = msgspec.json.Decoder(ConfigMapObject)

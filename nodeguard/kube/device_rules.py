@@ -17,6 +17,7 @@ from nodeguard.kube.client import MERGE_PATCH, ApiClient, version_number
 from nodeguard.kube.errors import ApiError, is_refusal
 from nodeguard.kube.fenced_client import JSON, FencedClient
 from nodeguard.kube.node_patch import MarkError
+from nodeguard.kube.objects import OwnerReference, TypedObject
 from nodeguard.kube.watch import Watch, WatchHandler
 from nodeguard.kube.write_queue import ConflictError, WriteQueue
 from nodeguard.model.mark import EPOCH_ANNOTATION, NO_SCHEDULE, STATE_ANNOTATION, DeviceRule
@@ -27,21 +28,6 @@ logger = logging.getLogger(__name__)
 # The label and value that distinguish nodeguard's rules from all others.
 MANAGED_BY_LABEL = "app.kubernetes.io/managed-by"
 MANAGER = "nodeguard"
-
-
-class _Owner(Struct):
-    kind: str
-    name: str
-    uid: str
-
-
-class _Meta(Struct):
-    name: str
-    uid: str
-    version: str = field(name="resourceVersion")
-    labels: dict[str, str] = {}
-    annotations: dict[str, str] = {}
-    owners: list[_Owner] = field(name="ownerReferences", default_factory=list)
 
 
 class _Selector(Struct):
@@ -55,8 +41,7 @@ class _Spec(Struct):
     selector: _Selector = field(name="deviceSelector", default_factory=_Selector)
 
 
-class _Object(Struct):
-    metadata: _Meta
+class _Object(TypedObject):
     spec: _Spec
 
 
@@ -79,7 +64,7 @@ def decode_rule(raw: msgspec.Raw | bytes) -> ObservedRule:
     """Return the rule of an object's JSON. Raises msgspec.MsgspecError."""
     decoded = _DECODER.decode(raw)
     meta, selector, taint = decoded.metadata, decoded.spec.selector, decoded.spec.taint
-    owner = next((owner for owner in meta.owners if owner.kind == "Node"), _Owner("", "", ""))
+    owner = next((owner for owner in meta.owners if owner.kind == "Node"), OwnerReference())
     annotations = {key: text for key, text in meta.annotations.items() if key.startswith(PREFIX)}
     rule = DeviceRule(
         name=meta.name,

@@ -11,6 +11,7 @@ from msgspec import Struct, field
 
 from nodeguard.kube.client import ApiClient
 from nodeguard.kube.errors import ApiError, single_line
+from nodeguard.kube.objects import TypedObject
 from nodeguard.kube.watch import Watch
 from nodeguard.model.node import Device
 from nodeguard.model.target import bus_address
@@ -39,11 +40,6 @@ class ResourceSlice(Struct, frozen=True):
     node: str = ""
 
 
-class _Meta(Struct):
-    uid: str
-    version: str = field(name="resourceVersion")
-
-
 class _Value(Struct):
     string: str = ""
 
@@ -67,8 +63,7 @@ class _Spec(Struct):
     node: str = field(name="nodeName", default="")
 
 
-class _Slice(Struct):
-    metadata: _Meta
+class _Slice(TypedObject):
     spec: _Spec
 
 
@@ -80,8 +75,8 @@ def decode_slice(raw: msgspec.Raw | bytes) -> ResourceSlice:
     decoded = _DECODER.decode(raw)
     spec = decoded.spec
     return ResourceSlice(
-        uid=decoded.metadata.uid,
-        version=decoded.metadata.version,
+        uid=decoded.uid,
+        version=decoded.version,
         driver=spec.driver,
         pool=spec.pool.name,
         generation=spec.pool.generation,

@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from nodeguard.kube.client import ApiClient
 from nodeguard.kube.errors import ApiError, single_line
 from nodeguard.kube.fenced_client import JSON, FencedClient
+from nodeguard.kube.objects import TypedObject
 from nodeguard.kube.write_queue import WriteQueue
 from nodeguard.local.rate_limiter import TokenBucket
 from nodeguard.model.instant import rfc3339
@@ -243,22 +244,14 @@ def _body(counted: CountedEvent, pod: str) -> dict[str, Any]:
     }
 
 
-class _Meta(Struct):
-    uid: str
-
-
-class _Pod(Struct):
-    metadata: _Meta
-
-
-_POD_DECODER = msgspec.json.Decoder(_Pod)
+_POD_DECODER = msgspec.json.Decoder(TypedObject)
 
 
 async def pod_warning(api: ApiClient, namespace: str, pod: str, reason: str, message: str) -> EventContent:
     """Return a warning Event about a pod. Raises ApiError if the pod cannot be read."""
     path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(pod, safe='')}"
     try:
-        uid = _POD_DECODER.decode(await api.request("GET", path)).metadata.uid
+        uid = _POD_DECODER.decode(await api.request("GET", path)).uid
     except msgspec.MsgspecError as error:
         problem = f"the pod {pod} could not be read: {single_line(str(error))}"
         raise ApiError(0, "Unreadable", problem) from None

@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Meta, Struct, field
 from msgspec.structs import replace
 
+from nodeguard.kube.objects import TypedObject
 from nodeguard.model.finding import Action, Health
 from nodeguard.model.incident import IncidentState, OperatorDecision
 from nodeguard.model.mark import Mark
@@ -151,13 +152,6 @@ class IncidentStatus(Struct, frozen=True, rename="camel"):
     observed_generation: _Generation = 0
 
 
-class _Meta(Struct):
-    name: str
-    uid: str
-    version: str = field(name="resourceVersion")
-    generation: int = 0
-
-
 class _Clear(Struct):
     by: Annotated[str, _schema(minLength=1, **_NoteKeywords)] = ""
     at: _Time = ""
@@ -170,8 +164,7 @@ class IncidentSpec(Struct):
     clear: _Clear | None = None
 
 
-class _Object(Struct):
-    metadata: _Meta
+class _Object(TypedObject):
     spec: IncidentSpec = field(default_factory=IncidentSpec)
     status: IncidentStatus = IncidentStatus()
 

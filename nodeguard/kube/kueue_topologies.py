@@ -12,6 +12,7 @@ from msgspec import Struct, field
 
 from nodeguard.kube.client import ApiClient
 from nodeguard.kube.errors import ApiError, single_line
+from nodeguard.kube.objects import TypedObject
 from nodeguard.kube.watch import Watch
 from nodeguard.model.policy import TopologyLabels
 
@@ -37,12 +38,6 @@ class KueueTopology(Struct, frozen=True):
     labels: tuple[str, ...]
 
 
-class _Meta(Struct):
-    name: str
-    uid: str
-    version: str = field(name="resourceVersion")
-
-
 class _Level(Struct):
     label: str = field(name="nodeLabel")
 
@@ -51,8 +46,7 @@ class _Spec(Struct):
     levels: list[_Level] = []
 
 
-class _Topology(Struct):
-    metadata: _Meta
+class _Topology(TypedObject):
     spec: _Spec = field(default_factory=_Spec)
 
 

@@ -19,6 +19,7 @@ from msgspec import Struct, field
 
 from nodeguard.kube.client import MERGE_PATCH
 from nodeguard.kube.errors import ApiError, single_line
+from nodeguard.kube.objects import TypedObject
 
 logger = logging.getLogger(__name__)
 
@@ -58,14 +59,9 @@ class _Spec(Struct):
     transitions: int = field(name="leaseTransitions", default=0)
 
 
-class _Meta(Struct):
-    version: str = field(name="resourceVersion")
-
-
-class LeaseRecord(Struct):
+class LeaseRecord(TypedObject):
     """A Lease object; only the fields that nodeguard reads."""
 
-    metadata: _Meta
     spec: _Spec = field(default_factory=_Spec)
 
 
@@ -254,7 +250,7 @@ class Lease:
 
     def _is_free(self, record: LeaseRecord, now: float) -> bool:
         """Return whether the lease of another holder, or of none, may be taken. now: after its read."""
-        spec, version = record.spec, record.metadata.version
+        spec, version = record.spec, record.version
         self._lost(f"{single_line(spec.holder)} holds it" if spec.holder else "it has no holder")
         if version != self._last_version[0]:
             self._last_version = (version, now)
@@ -334,7 +330,7 @@ class Lease:
         timeout: float = _TIMEOUT,
     ) -> LeaseRecord:
         body = {
-            "metadata": {"resourceVersion": record.metadata.version},
+            "metadata": {"resourceVersion": record.version},
             "spec": _spec(holder, epoch, self._duration, is_new=is_new),
         }
         self._holder = self.identity  # also if no response comes: `release` reads it

@@ -5,21 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 
-import msgspec
-from msgspec import Struct, field
+from msgspec import Struct
 
 from nodeguard.fleet.state.node_marks import foreign_taints
 from nodeguard.kube import device_rules, nodes
-from nodeguard.kube.client import MERGE_PATCH, STRATEGIC_MERGE_PATCH, ApiClient
+from nodeguard.kube.client import MERGE_PATCH, STRATEGIC_MERGE_PATCH, ApiClient, Query
 from nodeguard.kube.errors import ApiError
 from nodeguard.kube.lease import LEASE_SECONDS, Lease
 from nodeguard.kube.node_patch import condition_patch, mark_patch
+from nodeguard.kube.watch import PagedList
 from nodeguard.model.mark import DesiredNode
 from nodeguard.model.node import Node, NodeCondition
-
-# Objects of one response, and seconds for it: a Node may have a quarter of a MiB.
-_PAGE = 100
-_LIST_TIMEOUT = 30.0
 
 # Rounds over all objects, and seconds between two. A round that finds marks is repeated.
 _ROUNDS = 20
@@ -42,18 +38,6 @@ class RemovedMarks(Struct, frozen=True):
     nodes: tuple[str, ...]
     rules: tuple[str, ...]
     foreign: tuple[str, ...] = ()
-
-
-class _Meta(Struct):
-    next: str = field(name="continue", default="")
-
-
-class _List(Struct):
-    items: list[msgspec.Raw]
-    metadata: _Meta = field(default_factory=_Meta)
-
-
-_DECODER = msgspec.json.Decoder(_List)
 
 
 async def remove_all_marks(
@@ -153,29 +137,16 @@ async def _delete(api: ApiClient, observed: device_rules.ObservedRule) -> bool:
 
 
 async def _listed_nodes(api: ApiClient) -> AsyncIterator[Node]:
-    async for item in _listed(api, nodes.PATH, {}):
+    async for item in PagedList(api, nodes.PATH).items():
         yield nodes.decode_node(item)
 
 
 async def _listed_rules(api: ApiClient) -> AsyncIterator[device_rules.ObservedRule]:
-    selector: dict[str, str | int] = {
-        "labelSelector": f"{device_rules.MANAGED_BY_LABEL}={device_rules.MANAGER}"
-    }
+    selector: Query = {"labelSelector": f"{device_rules.MANAGED_BY_LABEL}={device_rules.MANAGER}"}
     try:
-        async for item in _listed(api, device_rules.PATH, selector):
+        async for item in PagedList(api, device_rules.PATH, selector).items():
             yield device_rules.decode_rule(item)
     except ApiError as error:
         # Before Kubernetes 1.37 there are no such rules.
         if error.status != 404:
             raise
-
-
-async def _listed(api: ApiClient, path: str, query: dict[str, str | int]) -> AsyncIterator[msgspec.Raw]:
-    query = {**query, "limit": _PAGE}
-    while True:
-        page = _DECODER.decode(await api.request("GET", path, query=query, timeout=_LIST_TIMEOUT))
-        for item in page.items:
-            yield item
-        if not page.metadata.next:
-            return
-        query["continue"] = page.metadata.next

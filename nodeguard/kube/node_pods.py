@@ -9,6 +9,7 @@ from msgspec import Struct, field
 
 from nodeguard.kube.client import ApiClient
 from nodeguard.kube.errors import ApiError, single_line
+from nodeguard.kube.objects import TypedList, TypedObject
 from nodeguard.model.instant import parse_or_zero
 from nodeguard.model.job import NodeJob
 
@@ -36,20 +37,6 @@ JOB_ANNOTATIONS = ("pod-group-name", "scheduling.k8s.io/group-name", "scheduling
 
 # Owners of pods that belong to the node, and are no job.
 _NODE_OWNERS = frozenset({"DaemonSet", "Node"})
-
-
-class _Owner(Struct):
-    kind: str = ""
-    name: str = ""
-    controller: bool | None = None
-
-
-class _Meta(Struct):
-    name: str
-    namespace: str = ""
-    labels: dict[str, str] = {}
-    annotations: dict[str, str] = {}
-    owners: list[_Owner] = field(name="ownerReferences", default=[])
 
 
 class _Resources(Struct):
@@ -94,17 +81,12 @@ class _Status(Struct):
     containers: list[_ContainerStatus] = field(name="containerStatuses", default=[])
 
 
-class _Pod(Struct):
-    metadata: _Meta
+class _Pod(TypedObject):
     spec: _Spec = field(default_factory=_Spec)
     status: _Status = field(default_factory=_Status)
 
 
-class _PodList(Struct):
-    items: list[_Pod] = []
-
-
-_DECODER = msgspec.json.Decoder(_PodList)
+_DECODER = msgspec.json.Decoder(TypedList[_Pod])
 _FINISHED = frozenset({"Succeeded", "Failed"})
 
 
@@ -132,7 +114,7 @@ def jobs_of_pods(body: bytes) -> tuple[NodeJob, ...]:
     without any of these, by the pod. Raises msgspec.MsgspecError.
     """
     starts: dict[str, set[float]] = {}
-    for pod in _DECODER.decode(body).items[:_MAX_PODS]:
+    for pod in (_DECODER.decode(body).items or ())[:_MAX_PODS]:
         name = _job_name(pod)
         if name and pod.status.phase not in _FINISHED and _uses_devices(pod.spec):
             starts.setdefault(f"{pod.metadata.namespace}/{name}", set()).update(_starts(pod))

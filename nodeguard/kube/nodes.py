@@ -10,6 +10,7 @@ from msgspec import Struct, field
 
 from nodeguard.kube.client import ApiClient
 from nodeguard.kube.node_patch import HEALTHY_CONDITION
+from nodeguard.kube.objects import TypedObject
 from nodeguard.kube.watch import Watch, WatchHandler
 from nodeguard.model.node import PREFIX, Node, NodeCondition, Taint
 
@@ -17,14 +18,6 @@ PATH = "/api/v1/nodes"
 
 # The kubelet's condition.
 _READY_CONDITION = "Ready"
-
-
-class _Meta(Struct):
-    name: str
-    uid: str
-    version: str = field(name="resourceVersion")
-    labels: dict[str, str] = {}
-    annotations: dict[str, str] = {}
 
 
 class _Spec(Struct):
@@ -49,8 +42,7 @@ class _Status(Struct):
     conditions: list[_Condition] = []
 
 
-class _Node(Struct):
-    metadata: _Meta
+class _Node(TypedObject):
     spec: _Spec = field(default_factory=_Spec)
     status: _Status = field(default_factory=_Status)
 

@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from nodeguard.kube.client import ApiClient, Query
 from nodeguard.kube.errors import ApiError, ApiStatus, single_line, status_error
+from nodeguard.kube.objects import Bookmark, ObjectMeta, RawList, TypedObject
 from nodeguard.kube.watch_state import (
     WatchMode,
     WatchState,
@@ -67,33 +68,15 @@ class WatchHandler(Protocol[T_contra]):
         """Handle the end of a list: all objects and all deletions were reported."""
 
 
-class ObjectMeta(Struct, rename={"version": "resourceVersion", "continue_token": "continue"}):
-    """The metadata of an object or a list. continue_token: of the next page, empty for none."""
-
-    uid: str = ""
-    name: str = ""
-    version: str = ""
-    continue_token: str = ""
-    annotations: dict[str, str] = {}
-
-
-class _Page(Struct):
-    metadata: ObjectMeta
-    items: list[msgspec.Raw] | None = None
-
-
 class _Event(Struct):
     type: str
     object: msgspec.Raw
 
 
-class _PartialObject(Struct):
-    metadata: ObjectMeta
-
-
-_PAGE_DECODER = msgspec.json.Decoder(_Page)
+_PAGE_DECODER = msgspec.json.Decoder(RawList)
 _EVENT = msgspec.json.Decoder(_Event)
-_PARTIAL_OBJECT = msgspec.json.Decoder(_PartialObject)
+_OBJECT = msgspec.json.Decoder(TypedObject)
+_BOOKMARK = msgspec.json.Decoder(Bookmark)
 _STATUS = msgspec.json.Decoder(ApiStatus)
 
 
@@ -183,14 +166,14 @@ class Watch(Generic[T]):
                 status = _STATUS.decode(event.object)
                 raise status_error(status.code or 500, status, "", "", f"a watch of {self._path}")
             if event.type == "BOOKMARK":
-                meta = _PARTIAL_OBJECT.decode(event.object).metadata
+                meta = _BOOKMARK.decode(event.object).metadata
                 if self._listed is not None and _INITIAL_EVENTS_END in meta.annotations:
                     self._list_ended(meta.version)
                 version = meta.version
             elif event.type == "DELETED":
-                meta = _PARTIAL_OBJECT.decode(event.object).metadata
-                self._object_deleted(meta.uid)
-                version = meta.version
+                deleted = _OBJECT.decode(event.object)
+                self._object_deleted(deleted.uid)
+                version = deleted.version
             else:
                 version = self._object_changed(event.object)
         except msgspec.MsgspecError as error:
@@ -207,7 +190,7 @@ class Watch(Generic[T]):
         try:
             thing = self._decode(raw)
         except msgspec.MsgspecError as error:
-            return self._object_unreadable(_PARTIAL_OBJECT.decode(raw).metadata, error)
+            return self._object_unreadable(_OBJECT.decode(raw).metadata, error)
         uid, version = thing.uid, thing.version
         if self._listed is not None:
             self._listed.add(uid)
@@ -249,10 +232,10 @@ class Watch(Generic[T]):
 class PagedList:
     """A list in pages, for servers that cannot stream one. version: of the list, after its last page."""
 
-    def __init__(self, api: ApiClient, path: str, query: Query) -> None:
+    def __init__(self, api: ApiClient, path: str, query: Query | None = None) -> None:
         self._api = api
         self._path = path
-        self._query = query
+        self._query = query or {}
         self.version = ""
 
     async def items(self) -> AsyncGenerator[msgspec.Raw, None]:
@@ -274,7 +257,7 @@ class PagedList:
             if not token:
                 return
 
-    async def _page(self, size: int, token: str) -> _Page:
+    async def _page(self, size: int, token: str) -> RawList:
         query = {**self._query, "limit": size, **({"continue": token} if token else {})}
         body = await self._api.request("GET", self._path, query=query, timeout=_PAGE_TIMEOUT)
         try:

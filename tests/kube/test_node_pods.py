@@ -28,7 +28,8 @@ DEVICES = {"nvidia.com/gpu": "8"}
 
 def pod(name: str = "worker-0", limits: object = None, **more: Any) -> dict[str, Any]:
     """Return a pod that uses eight GPUs. limits: others. more: of its metadata, spec and status."""
-    metadata = {"name": name, "namespace": "training", **more.pop("metadata", {})}
+    identity = {"name": name, "namespace": "training", "uid": f"uid-{name}", "resourceVersion": "7"}
+    metadata = {**identity, **more.pop("metadata", {})}
     container = {"name": "work", "resources": {"limits": DEVICES if limits is None else limits}}
     return {
         "metadata": metadata,

@@ -1,0 +1,74 @@
+"""What all objects of the Kubernetes API share: metadata, and lists. A module that reads a kind of object
+defines only its spec and status, and of these only the fields that it reads.
+"""
+
+from __future__ import annotations
+
+from typing import Generic, TypeVar
+
+import msgspec
+from msgspec import Struct, field
+
+T = TypeVar("T")
+
+
+class OwnerReference(Struct):
+    """An object that owns another one. controller: whether it manages it; null for false."""
+
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    controller: bool | None = None
+
+
+class ObjectMeta(Struct):
+    """Metadata of a stored object. version: its resourceVersion. namespace: empty for a cluster's object."""
+
+    name: str
+    uid: str
+    version: str = field(name="resourceVersion")
+    namespace: str = ""
+    generation: int = 0
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    owners: list[OwnerReference] = field(name="ownerReferences", default_factory=list)
+
+
+class TypedObject(Struct):
+    """An object by its metadata."""
+
+    metadata: ObjectMeta
+
+    @property
+    def uid(self) -> str:
+        """Its uid."""
+        return self.metadata.uid
+
+    @property
+    def version(self) -> str:
+        """Its resourceVersion."""
+        return self.metadata.version
+
+
+class ListMeta(Struct):
+    """Metadata of a list or a bookmark. continue_token: of the next page, empty for none."""
+
+    version: str = field(name="resourceVersion", default="")
+    continue_token: str = field(name="continue", default="")
+    annotations: dict[str, str] = {}
+
+
+class TypedList(Struct, Generic[T]):
+    """A list of objects, or a page of one."""
+
+    metadata: ListMeta = field(default_factory=ListMeta)
+    items: list[T] | None = None
+
+
+class Bookmark(Struct):
+    """The object of a watch event that has only a version."""
+
+    metadata: ListMeta
+
+
+RawList = TypedList[msgspec.Raw]
