@@ -6,6 +6,7 @@ It reads no clock and does no I/O: the same calls lead to the same plans. Nodes 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from functools import partial
 from math import inf
 
 from nodeguard.fleet.decide.admission import Admissions, MarkDecision
@@ -258,7 +259,8 @@ class Planner:
             for uid, node_marks in before.items()
         }
         restraint = fleet_restraint(self.paused, self.policy, self.stale_agents)
-        context = DomainContext(self.policy, len(self.state.placements), restraint, self.granted)
+        age = partial(self.state.clock.age, now=now)
+        context = DomainContext(self.policy, len(self.state.placements), age, restraint, self.granted)
         marks |= self._domain_marks.decide(context, self.state.placements, marks, now)
         released += self._domain_marks.supersede(self.policy, self.state, marks, now)
         uncovered, decisions = self._domain_marks.unexplained_requests(
@@ -271,6 +273,7 @@ class Planner:
             self.state.usage,
             self._forbids,
             now.wall,
+            age,
             self._unwritable(now),
             self.state.incident_checks,
         )

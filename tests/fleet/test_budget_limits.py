@@ -60,7 +60,7 @@ class Filled:
             quarantined = frozenset({None}) if mark == Mark.QUARANTINE else frozenset[Device | None]()
             charges = (Charge("gpu-lost", mark, 0.0),)
             after = NodeUsage(self.placements[-1], quarantined, mark == Mark.SUSPECT, charges)
-            if self.budgets.refusal(before, after, 0.0) is not None:
+            if self.budgets.refusal(before, after, abs) is not None:
                 break
             self.budgets.charge(after)
             self.placements.pop()

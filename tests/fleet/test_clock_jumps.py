@@ -6,10 +6,10 @@ import pytest
 from msgspec.structs import replace
 
 from nodeguard.model.finding import Health
-from nodeguard.model.policy import GracePeriods
+from nodeguard.model.policy import CheckLimit, GracePeriods
 from nodeguard.wire.report import ReportedEvidence
 from tests.fleet.leaves import ENFORCED, FIRST, LEAF, down, fails, fleet, wait
-from tests.fleet.scene import AT_ONCE, Fleet, finding
+from tests.fleet.scene import AT_ONCE, WIDE, Fleet, finding
 from tests.policies import diagnosis_policy
 
 HOUR, DAY = 3_600.0, 86_400.0
@@ -34,6 +34,54 @@ def test_a_grace_period_neither_ends_earlier_nor_later(seconds: float) -> None:
     made.after(10.0)
     made.carry_out()
     assert made.marked() == [0]
+
+
+TWO_NEW = replace(AT_ONCE, budget=replace(WIDE, check=CheckLimit(("*",), 2, 600.0, 15)))
+
+
+@pytest.mark.parametrize("seconds", [*JUMPS, -120.0, 120.0])
+def test_the_budget_of_a_check_is_not_renewed(seconds: float) -> None:
+    made = Fleet(40, TWO_NEW)
+    made.report(0, finding())
+    made.report(1, finding())
+    made.carry_out()
+    made.after(30.0)
+    jump(made, seconds)
+    made.report(2, finding())
+    made.carry_out()
+    made.after(500.0)
+    made.carry_out()
+    assert made.marked() == [0, 1]
+    made.after(200.0)
+    made.carry_out()
+    assert made.marked() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("seconds", [-300.0, 300.0])
+def test_the_marks_of_an_aggregator_with_another_clock_count_in_the_budget(seconds: float) -> None:
+    made = Fleet(40, TWO_NEW)
+    made.report(0, finding())
+    made.report(1, finding())
+    made.carry_out()
+    made.wall += seconds
+    made.restart()
+    made.report(2, finding())
+    made.carry_out()
+    assert made.marked() == [0, 1]
+
+
+@pytest.mark.parametrize("seconds", JUMPS)
+def test_the_budget_of_new_domains_is_not_renewed(seconds: float) -> None:
+    one_new = replace(ENFORCED.budget, degraded=1.0, first=1.0, domains=1)
+    made = fleet(96, replace(ENFORCED, budget=one_new))
+    fails(made)
+    wait(made, 120.0)
+    jump(made, seconds)
+    fails(made, range(2 * LEAF, 3 * LEAF))
+    wait(made, 120.0)
+    assert len(made.planner.diagnosis.degraded_domains) == 2
+    domain = "nodeguard.dev/domain-degraded=fabric"
+    assert [number for number in range(96) if domain in made.taints(number)] == [*range(LEAF)]
 
 
 @pytest.mark.parametrize("seconds", JUMPS)

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from nodeguard.fleet.budget_limits import BudgetRefusal
 from nodeguard.fleet.decide.mark_requests import MarkRequest
 from nodeguard.fleet.decide.restraints import Restraint
-from nodeguard.fleet.state.budget_usage import BudgetUsage, NodeUsage
+from nodeguard.fleet.state.budget_usage import AgeOf, BudgetUsage, NodeUsage
 from nodeguard.fleet.state.node_marks import (
     MAX_CAUSES_BYTES,
     NodeMarks,
@@ -39,10 +39,11 @@ class Grant(Struct, frozen=True):
 class AdmissionContext(Struct, frozen=True):
     """The inputs of the admission.
 
-    placements, marks: of every node with a request, by uid. usage: charges of each node that the
-    budgets count already. restraint: returns why nothing new may be marked on a node, None if it may.
-    now: seconds since the epoch. unwritable: nodes with a write that failed or takes too long, by uid, in the
-    order in which they are tried again. incident_checks: checks with an incident, by uid of the Node.
+    placements, marks: of every node with a request, by uid. usage: charges of each node that the budgets
+    count already. restraint: returns why nothing new may be marked on a node, None if it may. now: seconds
+    since the epoch. age: of a recorded time. unwritable: nodes with a write that failed or takes too long, by
+    uid, in the order in which they are tried again. incident_checks: checks with an incident, by uid of the
+    Node.
     """
 
     policy: Policy
@@ -51,6 +52,7 @@ class AdmissionContext(Struct, frozen=True):
     usage: Mapping[str, NodeUsage]
     restraint: Callable[[MarkRequest], Restraint | None]
     now: float
+    age: AgeOf
     unwritable: Sequence[str] = ()
     incident_checks: Mapping[str, frozenset[str]] = {}
 
@@ -97,7 +99,7 @@ class AdmissionState:
         if self.marks_of(request.uid) is _EMPTY and request.uid not in self.usage:
             return self._refusal_of_unmarked_node(request)
         before, after, _ = self._cost(request, self._context.now)
-        return self.budgets.refusal(before, after, self._context.now)
+        return self.budgets.refusal(before, after, self._context.age)
 
     def grant(self, request: MarkRequest, at: float) -> None:
         """Grant a request, and charge it. at: seconds since the epoch."""
@@ -144,7 +146,7 @@ class AdmissionState:
         """Return the refusal for a node without marks: it is equal for many nodes, until the next grant."""
         placement, suspect = self._context.placements[request.uid], request.mark == Mark.SUSPECT
         if request.check not in self._refusals:
-            self._refusals[request.check] = self.budgets.check_refusal(request.check, self._context.now)
+            self._refusals[request.check] = self.budgets.check_refusal(request.check, self._context.age)
         spent = self._refusals[request.check]
         if spent is not None or placement.cordoned_by_user:
             return spent

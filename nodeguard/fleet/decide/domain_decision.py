@@ -11,6 +11,7 @@ from msgspec import Struct
 from nodeguard.fleet.budget_limits import fleet_limits
 from nodeguard.fleet.decide.restraints import UNOBSERVED, RestraintKind
 from nodeguard.fleet.diagnosis.results import DegradedDomain
+from nodeguard.fleet.state.budget_usage import AgeOf
 from nodeguard.judge.formatting import format_duration
 from nodeguard.model.incident import GRANTED_STATES, IncidentState, WriteState
 from nodeguard.model.instant import Instant
@@ -48,12 +49,13 @@ class DomainDecision(Struct, frozen=True):
 
 
 class DomainContext(Struct, frozen=True):
-    """The inputs of the decisions. size: nodes of the fleet. restraint: why every new mark is forbidden,
-    empty for none. granted: the state of a mark that is granted.
+    """The inputs of the decisions. size: nodes of the fleet. age: of a recorded time. restraint: why every
+    new mark is forbidden, empty for none. granted: the state of a mark that is granted.
     """
 
     policy: Policy
     size: int
+    age: AgeOf
     restraint: str = ""
     granted: IncidentState = IncidentState.MARKED
 
@@ -113,7 +115,7 @@ def decide_domains(
     each domain. already: grants of an earlier dry run, which stay.
     """
     policy, granted = context.policy, context.granted
-    recent = sum(1 for mark in active.marks.values() if now.wall - mark.since < _HOUR)
+    recent = sum(1 for mark in active.marks.values() if context.age(mark.since) < _HOUR)
     usage = _Usage({*active.nodes, *active.unsupported}, active.unsupported, recent)
     decisions: list[DomainDecision] = []
     dry_run: list[tuple[DegradedDomain, tuple[DegradedMark, ...]]] = []
@@ -180,7 +182,7 @@ def _dry_run(
                 yield DomainDecision(domain, IncidentState.DRY_RUN, reason, parts=parts)
                 continue
         usage.nodes |= nodes
-        usage.recent += now.wall - granted_at < _HOUR
+        usage.recent += context.age(granted_at) < _HOUR
         yield DomainDecision(domain, IncidentState.DRY_RUN, parts=parts, granted_at=granted_at)
 
 

@@ -7,7 +7,7 @@ devices.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Container, Iterator
+from collections.abc import Callable, Container, Iterator
 
 from msgspec import Struct
 
@@ -20,6 +20,9 @@ from nodeguard.model.node import Device
 from nodeguard.model.policy import Policy
 
 SUSPECT = "suspect"
+
+# Returns the seconds since a recorded time, see WallClock.age.
+AgeOf = Callable[[float], float]
 
 
 class NodeUsage(Struct, frozen=True):
@@ -111,20 +114,16 @@ class BudgetUsage:
         other._new = defaultdict(Counter, {check: times.copy() for check, times in self._new.items()})
         return other
 
-    def refusal(self, before: NodeUsage, after: NodeUsage, now: float) -> BudgetRefusal | None:
-        """Return the budget that refuses a change of a node's usage; None if all allow it. now: seconds since
-        the epoch.
-        """
+    def refusal(self, before: NodeUsage, after: NodeUsage, age: AgeOf) -> BudgetRefusal | None:
+        """Return the budget that refuses a change of a node's usage; None if all allow it."""
         new = after.charges[len(before.charges) :]
         for charge in new:
-            if refusal := self.check_refusal(charge.check, now):
+            if refusal := self.check_refusal(charge.check, age):
                 return refusal
         return self.nodes_refusal(before, after)
 
-    def check_refusal(self, check: str, now: float) -> BudgetRefusal | None:
-        """Return the refusal of one more mark of a check; None if it is allowed. now: seconds since the
-        epoch.
-        """
+    def check_refusal(self, check: str, age: AgeOf) -> BudgetRefusal | None:
+        """Return the refusal of one more mark of a check; None if it is allowed."""
         limit = check_limit(self.policy, check)
         active = self._active[check] + sum(
             count for other, count in self._active.items() if other != check and other not in self._checks
@@ -132,8 +131,8 @@ class BudgetUsage:
         name = f"budget of check {check}"
         if active >= limit.active:
             return BudgetRefusal(name, active, limit.active, "active marks", check=check)
-        # A record on a Node may have any time: one in the future is not recent.
-        recent = sum(count for at, count in self._new[check].items() if 0 <= now - at < limit.within)
+        # A record on a Node may have any time: one in the far future is not recent.
+        recent = sum(count for at, count in self._new[check].items() if age(at) < limit.within)
         if recent >= limit.new:
             return BudgetRefusal(
                 name, recent, limit.new, f"new marks in {format_duration(limit.within)}", check=check

@@ -29,6 +29,13 @@ class WallClock:
             self._offsets = [*self._offsets[-_JUMPS:], (now.mono, offset)]
         return jump if abs(jump) > _JUMP else 0.0
 
+    def age(self, wall: float, now: Instant) -> float:
+        """Return the seconds since a recorded time, of those that it may mean the fewest. For a time of the
+        future, as of a clock that is ahead of this one, return the seconds until then.
+        """
+        times = self.mono_times(wall, now)
+        return max(0.0, now.mono - max(times)) if times else abs(now.wall - wall)
+
     def mono_times(self, wall: float, now: Instant) -> list[float]:
         """Return the times that a recorded wall time may mean, in seconds of the monotonic clock: two if the
         clock was set back over it, none for a time of the future.

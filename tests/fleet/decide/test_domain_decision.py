@@ -32,8 +32,9 @@ def degraded(domain: str, since: float = 0.0) -> DegradedDomain:
     return DegradedDomain(domain, domain, ("link",), since, since, (), 8)
 
 
-def context(*enforce: str, budget: Budget = BUDGET, restraint: str = "") -> DomainContext:
-    return DomainContext(Policy(budget=budget, diagnosis=diagnosis_policy(enforce=enforce)), 500, restraint)
+def context(*enforce: str, budget: Budget = BUDGET, restraint: str = "", now: Instant = NOW) -> DomainContext:
+    policy = Policy(budget=budget, diagnosis=diagnosis_policy(enforce=enforce))
+    return DomainContext(policy, 500, lambda at: now.wall - at, restraint)
 
 
 def cover(
@@ -134,7 +135,8 @@ def test_a_dry_run_counts_the_domains_that_it_would_mark() -> None:
     ]  # fmt: skip
     already = [decision for decision in decisions if decision.granted_at]
     later = Instant(NOW.wall + 3_601.0, NOW.mono + 3_601.0, "aggregator")
-    decisions = cover(members, context(budget=replace(BUDGET, domains=3)), now=later, already=already)
+    limits = context(budget=replace(BUDGET, domains=3), now=later)
+    decisions = cover(members, limits, now=later, already=already)
     assert {decision.degraded.domain: decision.granted_at for decision in decisions} == {
         **{decision.degraded.domain: NOW.wall for decision in already},
         "rack/r3": later.wall,
