@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from nodeguard.backtest.finding_episodes import EpisodeEnd, FindingEpisode
 from nodeguard.backtest.mark_tracker import MarkEnd, MarkSpan, RequestedMark
 from nodeguard.fleet.decide.mark_requests import resource_of
 from nodeguard.model.incident import IncidentState
+from nodeguard.model.instant import Timestamp
 from nodeguard.model.mark import Mark
 from nodeguard.model.policy import SoakPeriod
 from nodeguard.simulate.figures import wilson
@@ -32,16 +33,23 @@ class Followup(Struct, frozen=True):
     escalated: bool = False
 
 
-class MarkResult(Struct, frozen=True):
+class NodeSeconds(float):
+    """A time of nodes in seconds, which is in hours in JSON."""
+
+    def as_json(self) -> float:
+        """Return the value in JSON."""
+        return round(self / 3600.0, 3)
+
+
+class MarkResult(RequestedMark, frozen=True):
     """A mark within the time range, and the course of its finding. Fields as in MarkSpan."""
 
-    request: RequestedMark
     state: IncidentState
-    start: float
-    end: float | None
-    end_reason: MarkEnd
-    followup: Followup
+    start: Timestamp = field(name="from")
+    end: Timestamp | None = field(name="until")
+    end_reason: MarkEnd = field(name="ended")
     reasons: tuple[str, ...] = ()
+    followup: Followup = field(name="next", default=Followup())
 
 
 class CheckIntervals(Struct, frozen=True):
@@ -117,7 +125,7 @@ def check_results(
     """Yield the totals of each check and kind of mark."""
     by_check: dict[tuple[str, Mark], list[MarkResult]] = defaultdict(list)
     for mark in marks:
-        by_check[mark.request.check, mark.request.mark].append(mark)
+        by_check[mark.check, mark.mark].append(mark)
     counted = set()
     for (check, kind), results in by_check.items():
         marked = [mark for mark in results if mark.state == IncidentState.MARKED]
@@ -132,7 +140,7 @@ def check_results(
             check=check,
             mark=kind,
             marked=len(marked),
-            nodes=len({mark.request.uid for mark in marked}),
+            nodes=len({mark.uid for mark in marked}),
             seconds=sum(seconds_within(mark.start, mark.end, since, until) for mark in marked),
             brief=brief,
             recurred=recurred,

@@ -34,16 +34,16 @@ class MarkEnd(StrEnum):
 
 
 class RequestedMark(Struct, frozen=True):
-    """The mark that a finding requests: node by uid and name, kind, check, target. pool: of the node, or
+    """The mark that a finding requests: node by name and uid, check, target, kind. pool: of the node, or
     empty.
     """
 
-    uid: str
     node: str
-    mark: Mark
+    uid: str
+    pool: str
     check: str
     target: str
-    pool: str = ""
+    mark: Mark
 
 
 class MarkSpan(Struct):
@@ -98,7 +98,7 @@ class MarkTracker:
             for key, cause in causes.items():
                 if key not in spans:
                     request = RequestedMark(
-                        desired.uid, placement.name, cause.mark, cause.check, cause.target, placement.pool
+                        placement.name, desired.uid, placement.pool, cause.check, cause.target, cause.mark
                     )
                     spans[key] = self._start(request, IncidentState.MARKED, at)
             if not spans:
@@ -160,7 +160,7 @@ class MarkTracker:
             return
         if span is None:
             pool = planner.state.placements[want.uid].pool
-            request = RequestedMark(want.uid, want.node, want.mark, want.check, want.target, pool)
+            request = RequestedMark(want.node, want.uid, pool, want.check, want.target, want.mark)
             span = self._requested[want.key] = self._start(request, state, at)
         if outcome.reason and outcome.reason not in span.reasons:
             span.reasons.append(outcome.reason)

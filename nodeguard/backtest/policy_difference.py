@@ -91,15 +91,13 @@ def _by_finding(marks: Iterable[MarkResult], state: IncidentState) -> _ByFinding
     by_finding: dict[_Finding, list[MarkResult]] = defaultdict(list)
     for mark in marks:
         if mark.state == state:
-            request = mark.request
-            by_finding[request.uid, request.check, request.target, request.mark].append(mark)
+            by_finding[mark.uid, mark.check, mark.target, mark.mark].append(mark)
     return by_finding
 
 
 def _overlapping(mark: MarkResult, others: _ByFinding) -> MarkResult | None:
     """Return the first of some marks for the same finding at a common time; None for none."""
-    request = mark.request
-    same = others.get((request.uid, request.check, request.target, request.mark), ())
+    same = others.get((mark.uid, mark.check, mark.target, mark.mark), ())
     return next((other for other in same if _overlap(mark, other)), None)
 
 
@@ -120,7 +118,7 @@ def _same_domains(domain: DomainResult, others: Iterable[DomainResult]) -> Itera
 
 
 def _marked_nodes(domains: Iterable[DomainResult]) -> frozenset[str]:
-    return frozenset(uid for domain in domains for uid in domain.marked_uids)
+    return frozenset(uid for domain in domains for uid in domain.marked.uids)
 
 
 def _overlap(result: MarkResult | DomainResult, other: MarkResult | DomainResult) -> bool:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from msgspec import Struct
+from msgspec import Struct, field
+from msgspec.structs import asdict
 
 from nodeguard.backtest.domain_tracker import DomainSpan, DomainTracker
 from nodeguard.backtest.finding_episodes import FindingEpisodes
 from nodeguard.backtest.mark_results import (
     MarkResult,
+    NodeSeconds,
     PolicyCheckResult,
     check_results,
     followup_of,
@@ -18,31 +20,43 @@ from nodeguard.backtest.mark_results import (
 )
 from nodeguard.backtest.mark_tracker import MarkTracker
 from nodeguard.model.incident import IncidentState
+from nodeguard.model.instant import Timestamp
 from nodeguard.model.policy import Policy
 
 
+class CountedNodes:
+    """Nodes by uid, of which JSON has the number."""
+
+    def __init__(self, uids: Iterable[str]) -> None:
+        self.uids = frozenset(uids)
+
+    def as_json(self) -> int:
+        """Return the value in JSON."""
+        return len(self.uids)
+
+
 class DomainResult(Struct, frozen=True):
-    """A degraded domain within the time range. incident: name of its incident. marked_uids: of the nodes that
-    were marked; seconds: for which they were within the time range, in total. Other fields as in DomainSpan.
+    """A degraded domain within the time range. incident: name of its incident. marked: the nodes that were
+    marked; seconds: for which they were within the time range, in total. Other fields as in DomainSpan.
     """
 
     incident: str
     domain: str
     fault_classes: tuple[str, ...]
     state: IncidentState
-    start: float
-    end: float | None
     size: int
     voters: int
-    marked_uids: frozenset[str]
-    seconds: float
+    marked: CountedNodes = field(name="nodes")
+    seconds: NodeSeconds = field(name="node_hours")
     evidence: str
+    start: Timestamp = field(name="from")
+    end: Timestamp | None = field(name="until")
     reasons: tuple[str, ...] = ()
 
     @property
     def nodes(self) -> int:
         """Return the number of nodes that were marked."""
-        return len(self.marked_uids)
+        return len(self.marked.uids)
 
     @property
     def is_marked(self) -> bool:
@@ -50,27 +64,33 @@ class DomainResult(Struct, frozen=True):
         return self.state == IncidentState.MARKED
 
 
-class PolicyResult(Struct, frozen=True):
-    """Result of a policy over a time range, in seconds since the epoch.
+class WithheldReason(Struct, frozen=True):
+    """A reason why marks were withheld, and their number."""
 
-    marks: in the order of their start. checks: those with most marks first. nodes: that were marked; seconds:
-    for which they were, in total, each once at a time. max_marked: nodes at one time, and max_marked_at: when
-    first. reasons: why marks were withheld, the most frequent first. domains: degraded ones, in the order of
-    their start. domain_nodes, domain_seconds, max_domain_nodes: the same figures for the marks of domains.
+    reason: str
+    marks: int
+
+
+class PolicyResult(Struct, frozen=True, kw_only=True):
+    """Result of a policy over a time range. file: of the policy, empty for none.
+
+    nodes: that were marked; seconds: for which they were, in total, each once at a time. max_marked: nodes at
+    one time, and max_marked_at: when first; None for never. checks: those with most marks first. reasons: the
+    most frequent first. marks: in the order of their start. domains: degraded ones, in the order of their
+    start. domain_nodes, domain_seconds, max_domain_nodes: the same figures for the marks of domains.
     """
 
-    since: float
-    until: float
-    marks: tuple[MarkResult, ...]
-    checks: tuple[PolicyCheckResult, ...]
+    file: str = ""
     nodes: int
-    seconds: float
+    seconds: NodeSeconds = field(name="node_hours")
     max_marked: int
-    max_marked_at: float
-    reasons: tuple[tuple[str, int], ...]
+    max_marked_at: Timestamp | None = field(name="most_at")
+    checks: tuple[PolicyCheckResult, ...]
+    reasons: tuple[WithheldReason, ...]
+    marks: tuple[MarkResult, ...]
     domains: tuple[DomainResult, ...]
     domain_nodes: int
-    domain_seconds: float
+    domain_seconds: NodeSeconds = field(name="domain_node_hours")
     max_domain_nodes: int
 
 
@@ -85,34 +105,40 @@ def policy_result(
     """Return the result of a replay. Marks and domains that ended before the time range are left out."""
     marks = tuple(
         MarkResult(
-            span.request, span.state, span.start, span.end, span.end_reason,
-            followup_of(span, episodes.by_node.get(span.request.uid, ()), policy.soak), tuple(span.reasons),
+            **asdict(span.request),
+            state=span.state,
+            start=Timestamp(span.start),
+            end=_timestamp(span.end),
+            end_reason=span.end_reason,
+            reasons=tuple(span.reasons),
+            followup=followup_of(span, episodes.by_node.get(span.request.uid, ()), policy.soak),
         )
         for span in tracker.spans
         if _is_within(span.start, span.end, since, until)
-    )  # fmt: skip
+    )
     marked = [mark for mark in marks if mark.state == IncidentState.MARKED]
     reasons = Counter(
         reason for mark in marks if mark.state == IncidentState.WITHHELD for reason in mark.reasons
     )
-    times = [(mark.request.uid, mark.start, mark.end) for mark in marked]
+    times = [(mark.uid, mark.start, mark.end) for mark in marked]
     max_marked, max_marked_at, seconds = _marked_time(times, since, until)
     domains = [span for span in domain_tracker.spans if _is_within(span.start, span.end, since, until)]
     domain_times = [time for span in domains for time in _times(span, since, until)]
     max_domain_nodes, _, domain_seconds = _marked_time(domain_times, since, until)
     return PolicyResult(
-        since=since,
-        until=until,
         marks=marks,
         checks=tuple(sorted(check_results(marks, tracker.ended_in_grace, since, until), key=_order)),
-        nodes=len({mark.request.uid for mark in marked}),
-        seconds=seconds,
+        nodes=len({mark.uid for mark in marked}),
+        seconds=NodeSeconds(seconds),
         max_marked=max_marked,
-        max_marked_at=max_marked_at,
-        reasons=tuple(sorted(reasons.items(), key=lambda item: (-item[1], item[0]))),
+        max_marked_at=Timestamp(max_marked_at) if max_marked else None,
+        reasons=tuple(
+            WithheldReason(reason, count)
+            for reason, count in sorted(reasons.items(), key=lambda item: (-item[1], item[0]))
+        ),
         domains=tuple(_domain_result(span, since, until) for span in domains),
         domain_nodes=len({uid for uid, _, _ in domain_times}),
-        domain_seconds=domain_seconds,
+        domain_seconds=NodeSeconds(domain_seconds),
         max_domain_nodes=max_domain_nodes,
     )
 
@@ -135,15 +161,19 @@ def _domain_result(span: DomainSpan, since: float, until: float) -> DomainResult
         domain=span.domain,
         fault_classes=span.fault_classes,
         state=span.state,
-        start=span.start,
-        end=span.end,
         size=span.size,
         voters=span.voters,
-        marked_uids=frozenset(uid for uid, _, _ in times),
-        seconds=sum(seconds_within(start, end, since, until) for _, start, end in times),
+        marked=CountedNodes(uid for uid, _, _ in times),
+        seconds=NodeSeconds(sum(seconds_within(start, end, since, until) for _, start, end in times)),
         evidence=span.evidence,
+        start=Timestamp(span.start),
+        end=_timestamp(span.end),
         reasons=tuple(span.reasons),
     )
+
+
+def _timestamp(time: float | None) -> Timestamp | None:
+    return None if time is None else Timestamp(time)
 
 
 def _order(result: PolicyCheckResult) -> tuple[int, int, str, str]:

@@ -105,7 +105,7 @@ def to_json(document: Any) -> str:
     """Return a document as indented JSON."""
     import msgspec  # noqa: PLC0415 - slow to import, and not needed for text
 
-    return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
+    return msgspec.json.format(_encoded(document), indent=2).decode()
 
 
 def to_yaml(document: Any) -> str:
@@ -113,5 +113,12 @@ def to_yaml(document: Any) -> str:
     import msgspec  # noqa: PLC0415 - see to_json
     import yaml  # noqa: PLC0415
 
-    data = msgspec.json.decode(msgspec.json.encode(document))
+    data = msgspec.json.decode(_encoded(document))
     return str(yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=120)).rstrip("\n")
+
+
+def _encoded(document: Any) -> bytes:
+    """Return a document as JSON. A type that JSON lacks has a method `as_json`."""
+    import msgspec  # noqa: PLC0415 - see to_json
+
+    return msgspec.json.encode(document, enc_hook=lambda value: value.as_json())

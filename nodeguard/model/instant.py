@@ -42,6 +42,14 @@ _HTTP_DATE = re.compile(
 )
 
 
+class Timestamp(float):
+    """A time in seconds since the epoch, which is RFC 3339 in JSON."""
+
+    def as_json(self) -> str:
+        """Return the value in JSON."""
+        return rfc3339(self)
+
+
 def rfc3339(wall: float) -> str:
     """Return a time, in seconds since the epoch, as UTC to the second: `2026-11-21T09:12:33Z`."""
     time = datetime.fromtimestamp(int(min(max(wall, _EARLIEST), _LATEST)), UTC)

@@ -90,7 +90,7 @@ def shown(
     """Return the marks in a state: node, begin and end in seconds of the scene, and end reason."""
     return [
         (
-            mark.request.node,
+            mark.node,
             round(mark.start - START),
             None if mark.end is None else round(mark.end - START),
             mark.end_reason.value,

@@ -1,8 +1,9 @@
 from __future__ import annotations
 
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
 from nodeguard.backtest.finding_episodes import EpisodeEnd
+from nodeguard.backtest.policy_result import WithheldReason
 from nodeguard.fleet.policy_rules import UPGRADE_LABELS
 from nodeguard.model.finding import Health
 from nodeguard.model.incident import IncidentState
@@ -55,7 +56,9 @@ def test_a_mark_is_withheld_until_the_budget_allows_it() -> None:
         ("node-2", 105, 705, "marked"),
         ("node-3", 105, 301, "finding-ended"),
     ]
-    assert result.reasons == (("budget of check gpu-lost used up: 2 of 2 new marks in 10 min", 2),)
+    assert result.reasons == (
+        WithheldReason("budget of check gpu-lost used up: 2 of 2 new marks in 10 min", 2),
+    )
     [check] = result.checks
     assert (check.marked, check.withheld, check.spared, check.missed) == (3, 2, 1, 0)
 
@@ -69,7 +72,7 @@ def test_the_budget_of_a_domain_rests_on_labels() -> None:
         history.fault(100.0, number)
     result = history.result(policy, until=1000.0)
     assert len(shown(result.marks)) == 2
-    assert result.reasons == (("budget of fabric/l1 used up: 2 of 2 nodes marked", 6),)
+    assert result.reasons == (WithheldReason("budget of fabric/l1 used up: 2 of 2 nodes marked", 6),)
 
 
 def test_findings_that_end_in_their_grace_period_are_counted_separately() -> None:
@@ -100,7 +103,7 @@ def test_an_escalated_finding_is_reported() -> None:
     history.report(500.0, 1, finding("gpu-hot", age=0.0, health=Health.SUSPECT), finding("gpu-lost", age=0.0))
     history.fault(100.0, 2, "gpu-hot", health=Health.SUSPECT)
     result = history.result(until=1000.0)
-    assert [(mark.request.node, mark.request.check, mark.followup.escalated) for mark in result.marks] == [
+    assert [(mark.node, mark.check, mark.followup.escalated) for mark in result.marks] == [
         ("node-1", "gpu-hot", True),
         ("node-2", "gpu-hot", False),
         ("node-1", "gpu-lost", False),
@@ -119,7 +122,7 @@ def test_a_reboot_or_another_component_ends_a_finding_with_its_own_reason() -> N
     history.change_last(inventory=first)
     history.report(200.0, 2, inventory=second)
     result = history.result(until=400.0)
-    assert {mark.request.node: (mark.followup.finding_end, mark.followup.brief) for mark in result.marks} == {
+    assert {mark.node: (mark.followup.finding_end, mark.followup.brief) for mark in result.marks} == {
         "node-1": (EpisodeEnd.REBOOT, False),
         "node-2": (EpisodeEnd.COMPONENT_REPLACED, False),
     }
@@ -135,7 +138,7 @@ def test_holds_maintenance_and_operators_cordons_count() -> None:
     policy = replace(FREE, holds=(Hold(node="node-3", reason="login"),))
     result = history.result(policy, until=1000.0)
     assert shown(result.marks) == [("node-2", 501, None, "open")]
-    assert dict(result.reasons) == {
+    assert dict(map(astuple, result.reasons)) == {
         "hold on the node: alice debugs it": 1,
         f"the node is under maintenance: {UPGRADE_LABELS[0]} is drain-required": 1,
         "hold on the node: login": 1,
@@ -151,7 +154,7 @@ def test_a_stale_node_is_not_marked_and_keeps_its_mark() -> None:
     history.quiet(1000.0, 2, silent=False)
     result = history.result(until=2000.0)
     assert shown(result.marks) == [("node-1", 105, None, "open"), ("node-2", 1001, None, "open")]
-    assert dict(result.reasons) == {"the node's agent is stale": 1}
+    assert dict(map(astuple, result.reasons)) == {"the node's agent is stale": 1}
 
 
 def test_many_stale_agents_freeze_new_marks() -> None:
@@ -161,7 +164,7 @@ def test_many_stale_agents_freeze_new_marks() -> None:
     history.fault(300.0, 1)
     result = history.result(until=1000.0)
     assert shown(result.marks) == []
-    assert result.reasons[0][0] == "too many agents are stale: see nodeguard status"
+    assert result.reasons[0].reason == "too many agents are stale: see nodeguard status"
 
 
 def test_a_deleted_node_loses_its_marks() -> None:

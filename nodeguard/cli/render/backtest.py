@@ -81,7 +81,7 @@ def _marked(account: PolicyResult) -> list[MarkResult]:
 def _account(file: str, account: PolicyResult) -> Iterator[StyledLine]:
     yield title_line("policy", "strong", file)
     marked = _marked(account)
-    first = f", first at {format_time(account.max_marked_at)}" if account.max_marked else ""
+    first = f", first at {format_time(account.max_marked_at)}" if account.max_marked_at else ""
     nodes = count_noun(account.nodes, "node")
     text = f"{count_noun(len(marked), 'mark')} of {nodes}, {node_hours(account.seconds)} node-hours"
     nothing = "no single node" if account.domain_nodes else "nothing"
@@ -93,7 +93,7 @@ def _account(file: str, account: PolicyResult) -> Iterator[StyledLine]:
     withheld = sum(item.state == IncidentState.WITHHELD for item in account.marks)
     if withheld:
         rest = len(account.reasons) - _REASONS
-        reasons = "; ".join(f"{reason} ({count})" for reason, count in account.reasons[:_REASONS])
+        reasons = "; ".join(f"{item.reason} ({item.marks})" for item in account.reasons[:_REASONS])
         more = f"; and {rest} more reasons" if rest > 0 else ""
         yield item_line("withheld", f"{count_noun(withheld, 'mark')}: {reasons}{more}")
     dry_run = [item for item in account.marks if item.state == IncidentState.DRY_RUN]
@@ -182,13 +182,12 @@ def _marks(entries: Sequence[MarkResult], *, everything: bool) -> Iterator[Style
 
 
 def _mark(entry: MarkResult) -> Iterator[StyledLine]:
-    request = entry.request
-    mark = request.mark.value
+    mark = entry.mark.value
     lasts = _lasts(entry.start, entry.end)
-    head = (StyledText(f"{mark.upper():<10}", MARK_STYLES[request.mark]), StyledText("  "))
+    head = (StyledText(f"{mark.upper():<10}", MARK_STYLES[entry.mark]), StyledText("  "))
     yield StyledLine(
         head,
-        f"{request.node}, {target_text(request.target)}: {request.check}, {format_time(entry.start)} {lasts}",
+        f"{entry.node}, {target_text(entry.target)}: {entry.check}, {format_time(entry.start)} {lasts}",
         "strong",
     )
     yield StyledLine((StyledText(" " * 12),), _next(entry))
