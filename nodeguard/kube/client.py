@@ -26,7 +26,8 @@ from aiohttp import (
 from yarl import URL
 
 from nodeguard import __version__
-from nodeguard.kube.access import AccessError, ApiAccess
+from nodeguard.kube.access import ApiAccess
+from nodeguard.kube.credentials import AccessError
 from nodeguard.kube.errors import ApiError, response_error
 from nodeguard.local.certificate_validity import validity_problem
 
@@ -74,19 +75,17 @@ class ApiClient:
     async def connect(cls, kubeconfig: str | None) -> Self:
         """Load the server's address and the credentials. No request is sent yet.
 
-        kubeconfig: as of ApiAccess, None for the pod's service account. Raises ApiError if neither is usable.
+        kubeconfig: as of ApiAccess.connect. Raises ApiError for credentials that are not usable.
         """
-        access = ApiAccess(kubeconfig)
         try:
-            await access.load()
+            return cls(await ApiAccess.connect(kubeconfig))
         except AccessError as error:
             raise _access_error(error) from None
-        return cls(access)
 
     @property
     def url(self) -> str:
         """Address of the server."""
-        return self._access.url
+        return self._access.credentials.url
 
     async def close(self) -> None:
         """Close all connections, and return when their sockets are closed, after at most 1 s.
@@ -171,18 +170,19 @@ class ApiClient:
             async with AsyncExitStack() as stack:
                 for may_retry in (True, False):
                     authorization = await self._access.authorization()
+                    credentials = self._access.credentials
                     response = await stack.enter_async_context(
                         self._session.request(
                             method,
-                            URL(self._access.url + path),
+                            URL(credentials.url + path),
                             params=query,
                             data=data,
                             headers={**headers, "Authorization": authorization} if authorization else headers,
                             timeout=limits,
                             allow_redirects=False,
-                            ssl=self._access.ssl_context or True,
-                            proxy=self._access.proxy,
-                            server_hostname=self._access.server_name,
+                            ssl=credentials.ssl_context or True,
+                            proxy=credentials.proxy,
+                            server_hostname=credentials.server_name,
                         )
                     )
                     if response.status != 401 or not may_retry:
@@ -222,7 +222,7 @@ class ApiClient:
     async def _reload_access(self) -> None:
         """Read the certificate authorities again: they rotate too."""
         try:
-            await self._access.load()
+            await self._access.reload()
         except AccessError as error:
             raise _access_error(error) from None
 

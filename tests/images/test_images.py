@@ -108,9 +108,8 @@ with open("/dev/shm/config", "w") as file:
     }, file)
 
 async def load():
-    access = ApiAccess("/dev/shm/config")
-    await access.load()
-    print(access.url, await access.authorization())
+    access = await ApiAccess.connect("/dev/shm/config")
+    print(access.credentials.url, await access.authorization())
 
 asyncio.run(load())
 """

@@ -6,6 +6,8 @@ import asyncio
 import json
 import os
 import ssl
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
@@ -13,9 +15,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kubernetes.aio.config import incluster_config
 
-from nodeguard.kube import client
+from nodeguard.kube import client, pod_credentials
 from nodeguard.kube.client import MERGE_PATCH, ApiClient, LineSplitter, LineTooLongError, Query
 from nodeguard.kube.errors import ApiError
 from tests.controlplane.certificates import Authority
@@ -221,8 +222,8 @@ async def test_a_pods_token_may_rotate(
     token.write_text(SECRET)
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", controlplane.url.rpartition(":")[2])
-    monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(token))
-    monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", str(controlplane.ca))
+    (tmp_path / "ca.crt").write_bytes(controlplane.ca.read_bytes())
+    monkeypatch.setattr(pod_credentials, "DIRECTORY", str(tmp_path))
     api = await ApiClient.connect(None)
     with pytest.raises(ApiError) as refused:
         await api.request("GET", "/api/v1/nodes")
@@ -233,6 +234,32 @@ async def test_a_pods_token_may_rotate(
     token.unlink()
     assert json.loads(await api.request("GET", "/api/v1/nodes"))["items"] == []
     await api.close()
+
+
+def test_the_library_is_imported_for_a_kubeconfig_only() -> None:
+    program = "import sys, nodeguard.aggregator.app; print('kubernetes' in sys.modules)"
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert result.stdout == "False\n"
+
+
+@pytest.mark.parametrize("name", ["token", "ca.crt"])
+async def test_an_incomplete_service_account_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "::1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
+    monkeypatch.setattr(pod_credentials, "DIRECTORY", str(tmp_path))
+    (tmp_path / "token").write_text(SECRET)
+    Authority(tmp_path)  # writes ca.crt
+    api = await ApiClient.connect(None)
+    assert api.url == "https://[::1]:443"
+    await api.close()
+    (tmp_path / name).write_text("\n")
+    with pytest.raises(ApiError, match=f"{tmp_path / name} is empty"):
+        await ApiClient.connect(None)
+    (tmp_path / name).unlink()
+    with pytest.raises(ApiError, match=f"{tmp_path / name}: No such file or directory; run inside a pod"):
+        await ApiClient.connect(None)
 
 
 async def test_a_credential_program_is_run_again_after_a_401(controlplane: Cluster, tmp_path: Path) -> None:

@@ -1,0 +1,60 @@
+"""Credentials for one API server, as the kubelet mounts them or as a kubeconfig names them."""
+
+from __future__ import annotations
+
+import ssl
+from typing import Protocol
+
+# Remedy where neither kind of credentials is usable.
+OUTSIDE_OF_POD = "run inside a pod with a service account, or name a kubeconfig"
+
+
+class AccessError(Exception):
+    """There are no usable credentials. The message names the reason and the remedy, and never a token."""
+
+
+class Credentials(Protocol):
+    """Address of an API server, and what a request to it needs."""
+
+    @property
+    def url(self) -> str:
+        """Address of the server, without a trailing slash."""
+
+    @property
+    def ssl_context(self) -> ssl.SSLContext | None:
+        """Trusted authorities and the client's certificate; None for plain HTTP."""
+
+    @property
+    def proxy(self) -> str | None:
+        """Address of the proxy."""
+
+    @property
+    def server_name(self) -> str | None:
+        """Host name to verify in the server's certificate, where it differs from the address."""
+
+    async def authorization(self) -> str:
+        """Return the Authorization header, empty for none. Raises AccessError, ValueError and OSError."""
+
+
+def tls_context(authority_file: str | None) -> ssl.SSLContext:
+    """Return a context that trusts the authorities of a file, or those of the system.
+
+    Raises OSError and AccessError.
+    """
+    if authority_file is None:
+        context = ssl.create_default_context()
+    else:
+        # A context without authorities of its own would trust those of the system.
+        context = ssl.create_default_context(cadata=file_content(authority_file))
+    # Old clusters have authorities that lack extensions which Python 3.13 requires.
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    return context
+
+
+def file_content(path: str) -> str:
+    """Return the text of a file. Raises OSError, and AccessError for an empty one."""
+    with open(path, encoding="ascii", errors="replace") as file:
+        text = file.read().strip()
+    if not text:
+        raise AccessError(f"{path} is empty")
+    return text
