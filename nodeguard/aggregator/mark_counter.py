@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple
 
+from nodeguard.aggregator.metric_families import CheckLabels
 from nodeguard.fleet.plan import Plan
 from nodeguard.fleet.planner import Planner
 from nodeguard.fleet_api.schema.node import DEGRADED
@@ -43,6 +44,7 @@ class MarkCounter:
         self.set_marks: Counter[tuple[str, str, bool]] = Counter()
         self.released_marks: Counter[tuple[str, str, bool]] = Counter()
         self.withheld_requests: Counter[tuple[str, str]] = Counter()
+        self._labels = CheckLabels()
         self.on_released: Callable[[float], object] = lambda _: None
         self._marks: set[_MarkKey] | None = None
         self._withheld: set[tuple[tuple[str, str, str], str, str]] | None = None
@@ -81,7 +83,11 @@ class MarkCounter:
         marks = _observed_marks(planner)
         before, self._marks = self._marks, marks
         if before is not None:
-            self.set_marks.update((key.mark, key.check, key.injected) for key in marks - before)
+            catalogue = planner.state.checks.catalogue
+            self.set_marks.update(
+                (key.mark, self._labels.label(key.check, catalogue), key.injected)
+                for key in sorted(marks - before, key=lambda key: key.check)
+            )
             for key in before - marks:
                 self._count_release(planner, key, now)
         present = {(key.uid, key.check, key.target) for key in marks}

@@ -2,11 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 PREFIX = "nodeguard_aggregator_"
+
+# Checks that are not in the catalogue and have counters of their own: those of a site.
+_MAX_OTHER_CHECKS = 100
+
+
+class CheckLabels:
+    """Values of the label `check` of one counter: reports and the records on Nodes may have any name.
+
+    A check of the catalogue always has its own value. Of the others, the first do; the rest is `other`.
+    """
+
+    def __init__(self) -> None:
+        self._others: set[str] = set()
+
+    def label(self, check: str, catalogue: Container[str]) -> str:
+        """Return the value for a check; empty for no check."""
+        if not check or check in catalogue or check in self._others:
+            return check
+        if len(self._others) >= _MAX_OTHER_CHECKS:
+            return "other"
+        self._others.add(check)
+        return check
 
 
 def gauge(name: str, about: str, value: float) -> Metric:

@@ -20,7 +20,7 @@ from nodeguard.aggregator.incident_metrics import incident_families
 from nodeguard.aggregator.ingest.server import IngestServer
 from nodeguard.aggregator.mark_counter import MarkCounter
 from nodeguard.aggregator.mark_metrics import mark_families
-from nodeguard.aggregator.metric_families import PREFIX, counter, counters, gauge, gauges
+from nodeguard.aggregator.metric_families import PREFIX, CheckLabels, counter, counters, gauge, gauges
 from nodeguard.aggregator.monitoring_server import Page
 from nodeguard.aggregator.notifications.metrics import NotificationCollector
 from nodeguard.aggregator.notifications.sender import NotificationSender
@@ -38,9 +38,6 @@ from nodeguard.wire.report import ReportedFinding
 
 # Suppressed checks with a series each.
 _MAX_CHECKS = 20
-
-# Checks with a counter each: their names come from agents, and a forged report has any name.
-_MAX_COUNTED_CHECKS = 500
 
 _PLAN_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _LATENCY_BUCKETS = (0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0)
@@ -105,7 +102,7 @@ class AggregatorMetrics:
             ["check", "health"],
             registry=self.registry,
         )
-        self.marks, checks = MarkCounter(), set[str]()
+        self.marks, checks = MarkCounter(), CheckLabels()
         self.marks.on_released = release_delay.observe
 
         def on_planned(plan: Plan, planned_at: Instant) -> None:
@@ -114,9 +111,7 @@ class AggregatorMetrics:
 
         def on_detected(finding: ReportedFinding, seconds: float) -> None:
             detection_delay.observe(seconds)
-            listed = finding.check in checks or len(checks) < _MAX_COUNTED_CHECKS
-            check = finding.check if listed else "other"
-            checks.add(check)
+            check = checks.label(finding.check, service.planner.state.checks.catalogue)
             findings.labels(check, finding.health.value).inc()
 
         job_reads = PrometheusCounter(

@@ -196,15 +196,17 @@ def reports_fault(report: LatestReport, cause: MarkCause) -> bool:
 
 
 class KnownChecks:
-    """Names of the checks that exist: those of the catalogue, and those that any agent reports."""
+    """Names of the checks that exist: those of the catalogue, and those that any agent reports. catalogue:
+    the former.
+    """
 
     def __init__(self, catalogue: Iterable[str]) -> None:
-        self._catalogue = frozenset(catalogue)
+        self.catalogue = frozenset(catalogue)
         self._groups: Counter[tuple[str, ...]] = Counter()
         self._reported: frozenset[str] | None = frozenset()
 
     def __contains__(self, check: object) -> bool:
-        if check in self._catalogue:
+        if check in self.catalogue:
             return True
         if self._reported is None:
             self._reported = frozenset(name for group in self._groups for name in group)
