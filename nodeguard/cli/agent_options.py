@@ -25,7 +25,7 @@ _SITE_SETTINGS = ("platform", "instance_type")
 
 def parse_options(arguments: Sequence[str]) -> AgentOptions:
     """Return the options of a command line and its options file. Raises UsageError if either is invalid."""
-    args = _parser().parse_args(arguments)
+    args = build_parser().parse_args(arguments)
     file = _read_file(args.config)
     if args.bundle is None and args.speed != 1.0:
         raise UsageError("--speed needs --from: a live machine runs in real time")
@@ -59,7 +59,8 @@ def parse_options(arguments: Sequence[str]) -> AgentOptions:
     )
 
 
-def _parser() -> ArgumentParser:
+def build_parser() -> ArgumentParser:
+    """Return the parser of the command."""
     parser = ArgumentParser(
         prog="nodeguard agent",
         description="check this machine continuously and serve metrics",

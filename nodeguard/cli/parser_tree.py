@@ -6,8 +6,8 @@ import argparse
 from importlib import import_module
 from typing import NamedTuple
 
-from nodeguard.cli.dispatch import read_commands
-from nodeguard.cli.usage import ArgumentParser, capture_parser
+from nodeguard.cli.commands import COMMANDS
+from nodeguard.cli.usage import ArgumentParser
 
 
 class Option(NamedTuple):
@@ -33,9 +33,9 @@ class ParsedCommand(NamedTuple):
 def read_parsers() -> list[ParsedCommand]:
     """Return all commands. Imports each of them."""
     parsed = []
-    for command in read_commands():
-        run = import_module(f"nodeguard.cli.commands.{command.name}").run
-        parsed.append(_read((command.name,), command.summary, capture_parser(run)))
+    for command in COMMANDS:
+        parser = import_module(f"nodeguard.cli.commands.{command.name}").build_parser()
+        parsed.append(_read((command.name,), command.summary, parser))
     return parsed
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import IO, Any, NoReturn
 
 from nodeguard.cli.streams import print_error, print_output, set_color
@@ -28,14 +28,6 @@ class UsageError(Exception):
     """An error that the user can fix. Its text has the problem and the remedy."""
 
 
-class ParserCapturedError(Exception):
-    """Raised in place of the help while a parser is captured: see capture_parser."""
-
-    def __init__(self, parser: ArgumentParser) -> None:
-        super().__init__()
-        self.parser = parser
-
-
 class _ColorAction(argparse.Action):
     def __call__(self, *arguments: Any, **_: Any) -> None:
         set_color(str(arguments[2]))
@@ -43,8 +35,6 @@ class _ColorAction(argparse.Action):
 
 class ArgumentParser(argparse.ArgumentParser):
     """A parser of one command. Its errors end with UNKNOWN, since argparse's 2 means fatal here."""
-
-    capturing = False
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -63,24 +53,10 @@ class ArgumentParser(argparse.ArgumentParser):
 
     def print_help(self, file: IO[str] | Any = None) -> None:
         """Print the help to standard output, with the errors of print_output."""
-        if ArgumentParser.capturing:
-            raise ParserCapturedError(self)
         if file is not None:
             super().print_help(file)
         else:
             print_output(self.format_help(), end="")
-
-
-def capture_parser(run: Callable[[Sequence[str]], int]) -> ArgumentParser:
-    """Return the parser of a command without running the command. run: the command's function."""
-    ArgumentParser.capturing = True
-    try:
-        run(("--help",))
-    except ParserCapturedError as captured:
-        return captured.parser
-    finally:
-        ArgumentParser.capturing = False
-    raise AssertionError("a command has to parse its arguments first")
 
 
 def did_you_mean(name: str, candidates: Iterable[str]) -> str:

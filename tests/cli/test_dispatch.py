@@ -10,11 +10,13 @@ import sys
 import time
 from importlib import import_module
 from pathlib import Path
+from pkgutil import iter_modules
 
 import pytest
 
+from nodeguard.cli import commands
+from nodeguard.cli.commands import COMMANDS, GROUPS, Command
 from nodeguard.cli.commands.completion import SHELLS
-from nodeguard.cli.dispatch import GROUPS, Command, command_names, read_commands
 from nodeguard.cli.main import main
 from nodeguard.cli.parser_tree import ParsedCommand, read_parsers
 from tests.waiting import PATIENCE
@@ -27,14 +29,19 @@ def walk(commands: list[ParsedCommand] | tuple[ParsedCommand, ...]) -> list[Pars
 PARSED = walk(read_parsers())
 
 
-@pytest.mark.parametrize("command", read_commands(), ids=lambda command: command.name)
+NAMES = [command.name for command in COMMANDS]
+
+
+def test_each_module_is_a_command_of_the_table() -> None:
+    assert sorted(module.name for module in iter_modules(commands.__path__)) == NAMES
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
 def test_a_command_has_a_summary_in_the_imperative_and_a_group(command: Command) -> None:
-    name, summary, group = command.name, command.summary, command.group
-    module = import_module(f"nodeguard.cli.commands.{name}")
-    assert (summary, group) == (module.SUMMARY, module.GROUP)
-    assert group in GROUPS
-    assert summary[0].islower()
-    assert not summary.endswith(".")
+    assert import_module(f"nodeguard.cli.commands.{command.name}").build_parser().prog.endswith(command.name)
+    assert command.group in GROUPS
+    assert command.summary[0].islower()
+    assert not command.summary.endswith(".")
 
 
 @pytest.mark.parametrize("command", PARSED, ids=lambda command: " ".join(command.words))
@@ -47,7 +54,7 @@ def test_a_command_and_each_option_are_described(command: ParsedCommand) -> None
 def test_the_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["help"]) == 0
     text = capsys.readouterr().out
-    assert all(f"\n  {name} " in text for name in command_names())
+    assert all(f"\n  {name} " in text for name in NAMES)
 
 
 def test_the_help_imports_no_command() -> None:
@@ -63,7 +70,7 @@ def test_the_help_imports_no_command() -> None:
 def test_a_completion_script_names_every_command(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["completion", shell]) == 0
     script = capsys.readouterr().out
-    assert all(name in script for name in command_names())
+    assert all(name in script for name in NAMES)
 
 
 def completions(script: Path, *words: str) -> set[str]:

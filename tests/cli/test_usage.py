@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from argparse import ArgumentTypeError
-from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
@@ -13,7 +12,6 @@ from nodeguard.cli.usage import (
     UNKNOWN,
     WARNING,
     ArgumentParser,
-    capture_parser,
     duration,
     whole_number,
 )
@@ -78,14 +76,6 @@ def test_an_unknown_choice_is_refused_with_a_hint(capsys: pytest.CaptureFixture[
     with pytest.raises(SystemExit):
         parser.parse_args(["chek"])
     assert "'chek' is invalid: did you mean check? Or expected check; see" in capsys.readouterr().err
-
-
-def test_the_parser_of_a_command_is_captured_without_running_it() -> None:
-    def run(arguments: Sequence[str]) -> int:
-        ArgumentParser(prog="nodeguard frob").parse_args(arguments)
-        raise AssertionError
-
-    assert capture_parser(run).prog == "nodeguard frob"
 
 
 @pytest.mark.parametrize("text", ["1", "10"])

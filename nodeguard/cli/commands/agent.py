@@ -9,15 +9,14 @@ from nodeguard.agent.app import run_agent
 from nodeguard.agent.check_reload import LoadedChecks
 from nodeguard.agent.options import OptionsError
 from nodeguard.agent.process import limit_malloc
-from nodeguard.cli.agent_options import parse_options
+from nodeguard.cli.agent_options import build_parser, parse_options
 from nodeguard.cli.check_catalogue import load_catalogue
 from nodeguard.cli.commands.check import exit_code
 from nodeguard.cli.options import validate_platform, warn_about_instance_type
 from nodeguard.cli.usage import OK, UNKNOWN, UsageError
 from nodeguard.model.catalogue import Catalogue
 
-SUMMARY = "check this machine continuously and serve metrics"
-GROUP = "Node"
+__all__ = ["build_parser", "run"]
 
 
 def run(arguments: Sequence[str]) -> int:

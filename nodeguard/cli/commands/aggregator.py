@@ -31,9 +31,6 @@ _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 _MAX_DAYS = 3650
 _MIN_MIB, _MAX_MIB = 16, 1 << 20
 
-SUMMARY = "collect agent reports and mark unhealthy nodes"
-GROUP = "Fleet"
-
 
 def run(arguments: Sequence[str]) -> int:
     """Run the aggregator until it is stopped. Returns the exit code. Raises UsageError."""
@@ -81,7 +78,7 @@ async def _run(options: AggregatorOptions) -> int:
 
 def parse_options(arguments: Sequence[str]) -> AggregatorOptions:
     """Return the options of a command line and of the pod's environment. Raises UsageError."""
-    parsed = _parser().parse_args(arguments)
+    parsed = build_parser().parse_args(arguments)
     _check_combination(parsed)
     namespace = os.environ.get("POD_NAMESPACE", "nodeguard")
     pod_address = os.environ.get("POD_IP", "")
@@ -185,7 +182,8 @@ def _number(text: str, digits: str, unit: str, least: int, most: int) -> float:
     return float(digits)
 
 
-def _parser() -> ArgumentParser:
+def build_parser() -> ArgumentParser:
+    """Return the parser of the command."""
     parser = ArgumentParser(
         prog="nodeguard aggregator",
         description="Collect the reports of agents and quarantine unhealthy nodes within a budget.",

@@ -11,9 +11,6 @@ from nodeguard.cli.streams import as_document, print_output
 from nodeguard.cli.usage import OK, ArgumentParser
 from nodeguard.fleet_api.schema.authority import AuthorityList
 
-SUMMARY = "show or rotate the certificate authority"
-GROUP = "Fleet"
-
 _SHOW = "Show the certificate authorities of the aggregators: which one signs, and when the others end."
 _ROTATE = (
     "Create a new certificate authority. Agents get its certificate at once; it signs a day later, when "
@@ -24,7 +21,7 @@ _EXIT_CODES = "Exit codes: 0 done; 3 refused, or not delivered."
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command; returns its exit code. Raises UsageError."""
-    options = _parser().parse_args(arguments)
+    options = build_parser().parse_args(arguments)
     client = AggregatorClient(options, "authority", arguments)
     if options.verb == "rotate":
         client.post_and_print("authority/rotate", RotateRequest(options.by), options.output)
@@ -34,7 +31,8 @@ def run(arguments: Sequence[str]) -> int:
     return OK
 
 
-def _parser() -> ArgumentParser:
+def build_parser() -> ArgumentParser:
+    """Return the parser of the command."""
     parser = ArgumentParser(prog="nodeguard authority", description=f"{_SHOW} Or rotate them.")
     verbs = parser.add_subparsers(dest="verb", metavar="show | rotate", required=True)
     for verb, summary, about in (

@@ -43,13 +43,9 @@ class _Source(NamedTuple):
     until: float
 
 
-SUMMARY = "replay history against a policy"
-GROUP = "Checks and policy"
-
-
 def run(arguments: Sequence[str]) -> int:
     """Run the command; returns its exit code. Raises UsageError."""
-    options = _parser().parse_args(arguments)
+    options = build_parser().parse_args(arguments)
     if len(options.policy) > _POLICIES:
         raise UsageError(f"{len(options.policy)} policies: expected one, or two to compare")
     catalogue, signals = load_catalogue(options.checks)
@@ -73,7 +69,8 @@ def run(arguments: Sequence[str]) -> int:
     return OK
 
 
-def _parser() -> ArgumentParser:
+def build_parser() -> ArgumentParser:
+    """Return the parser of the command."""
     parser = ArgumentParser(
         prog="nodeguard backtest",
         description="Replay reports of nodes against a policy, and show which marks it would have set.",

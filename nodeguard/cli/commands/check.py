@@ -34,9 +34,6 @@ from nodeguard.sources.source import Source
 # The configuration of slurmd: on the node, or fetched from the controller. Source: Slurm, configless mode.
 _SLURM = ("/etc/slurm/slurm.conf", "/run/slurm/conf/slurm.conf")
 
-SUMMARY = "check this machine, or a recording"
-GROUP = "Node"
-
 
 class CheckTask(NamedTuple):
     """What to check, and with which checks. families: None for all."""
@@ -75,7 +72,7 @@ class CheckResult(NamedTuple):
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command; returns its exit code. Raises UsageError."""
-    options = _parser().parse_args(arguments)
+    options = build_parser().parse_args(arguments)
     if options.schema:
         from nodeguard.cli.render.verdict_json import schema  # noqa: PLC0415 - rarely used
 
@@ -95,7 +92,8 @@ def run(arguments: Sequence[str]) -> int:
     return exit_code(verdict, strict=options.strict, fail_on=options.fail_on)
 
 
-def _parser() -> ArgumentParser:
+def build_parser() -> ArgumentParser:
+    """Return the parser of the command."""
     parser = ArgumentParser(
         prog="nodeguard check",
         description="Check this machine, or a recording of one: what is wrong, and what to do.",

@@ -15,13 +15,10 @@ from nodeguard.model.catalogue import Catalogue
 from nodeguard.model.check import Check
 from nodeguard.model.finding import Health
 
-SUMMARY = "list checks by family, and validate your own"
-GROUP = "Checks and policy"
-
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command; returns its exit code. Raises UsageError for an invalid file."""
-    options = _parser().parse_args(arguments)
+    options = build_parser().parse_args(arguments)
     catalogue, _ = load_catalogue(options.checks)
     families = parse_families(catalogue, options.family)
     checks = [
@@ -38,7 +35,8 @@ def run(arguments: Sequence[str]) -> int:
     return OK
 
 
-def _parser() -> ArgumentParser:
+def build_parser() -> ArgumentParser:
+    """Return the parser of the command."""
     parser = ArgumentParser(
         prog="nodeguard checks",
         description="List the checks by family. With --checks DIR, or - for a file on standard input, "

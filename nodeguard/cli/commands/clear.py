@@ -12,15 +12,21 @@ from nodeguard.cli.streams import print_output
 from nodeguard.cli.usage import OK, ArgumentParser
 from nodeguard.wire.instruction import ClearFinding
 
-SUMMARY = "clear a finding on this machine"
-GROUP = "Node"
-
 # Seconds for the answer.
 _TIMEOUT = 30.0
 
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command and return its exit code. Raises UsageError."""
+    options = build_parser().parse_args(arguments)
+    identity = f"clear-{os.getpid()}-{time.time():.0f}"
+    instruction = ClearFinding(identity, options.check, options.target, options.part, options.by)
+    print_output(request(options.socket, instruction, _TIMEOUT))
+    return OK
+
+
+def build_parser() -> ArgumentParser:
+    """Return the parser of the command."""
     parser = ArgumentParser(
         prog="nodeguard clear",
         description="Clear a finding that stays active until something clears it, such as of a past event."
@@ -33,8 +39,4 @@ def run(arguments: Sequence[str]) -> int:
     add("--part", default="", metavar="ID", help="clear only while this component is in the target")
     add("--by", default=current_user(), metavar="NAME", help="name to record (default: current user)")
     add_socket(parser)
-    options = parser.parse_args(arguments)
-    identity = f"clear-{os.getpid()}-{time.time():.0f}"
-    instruction = ClearFinding(identity, options.check, options.target, options.part, options.by)
-    print_output(request(options.socket, instruction, _TIMEOUT))
-    return OK
+    return parser

@@ -8,9 +8,6 @@ from nodeguard.cli.parser_tree import Option, ParsedCommand, read_parsers
 from nodeguard.cli.streams import print_output
 from nodeguard.cli.usage import OK, ArgumentParser
 
-SUMMARY = "print a completion script for bash, zsh or fish"
-GROUP = "Tools"
-
 SHELLS = ("bash", "zsh", "fish")
 
 _FILES = ("FILE", "DIR", "PATH", "HISTORY|BUNDLE")
@@ -130,6 +127,13 @@ def _quoted(text: str) -> str:
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command; returns its exit code."""
+    options = build_parser().parse_args(arguments)
+    print_output(completion_script(options.shell, read_parsers()))
+    return OK
+
+
+def build_parser() -> ArgumentParser:
+    """Return the parser of the command."""
     parser = ArgumentParser(
         prog="nodeguard completion",
         description="Print a completion script.",
@@ -138,6 +142,4 @@ def run(arguments: Sequence[str]) -> int:
         "~/.config/fish/completions/nodeguard.fish.",
     )
     parser.add_argument("shell", choices=SHELLS, metavar="SHELL", help=", ".join(SHELLS))
-    options = parser.parse_args(arguments)
-    print_output(completion_script(options.shell, read_parsers()))
-    return OK
+    return parser

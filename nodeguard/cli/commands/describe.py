@@ -25,9 +25,6 @@ from nodeguard.fleet_api.text.domain import domain_lines
 from nodeguard.fleet_api.text.incident import incident_lines
 from nodeguard.fleet_api.text.node import node_lines
 
-SUMMARY = "show a node, incident or domain in detail"
-GROUP = "Fleet"
-
 _View = NodeView | IncidentView | DomainView
 
 _KINDS = {
@@ -39,7 +36,7 @@ _KINDS = {
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command; returns its exit code. Raises UsageError."""
-    options = _parser().parse_args(arguments)
+    options = build_parser().parse_args(arguments)
     client = AggregatorClient(options, "describe", arguments)
 
     def render() -> str:
@@ -55,7 +52,8 @@ def run(arguments: Sequence[str]) -> int:
     return OK
 
 
-def _parser() -> ArgumentParser:
+def build_parser() -> ArgumentParser:
+    """Return the parser of the command."""
     parser = ArgumentParser(
         prog="nodeguard describe",
         description="Show a node, an incident or a failure domain in full, as the aggregator knows it. "

@@ -20,9 +20,6 @@ from nodeguard.cli.usage import FATAL, MISSING_EXTRA, OK, UNKNOWN, WARNING, Argu
 from nodeguard.config.errors import ConfigError
 from nodeguard.doctor.diagnostics import Diagnostic, DiagnosticStatus
 
-SUMMARY = "check the installation of nodeguard, on this node or in a cluster"
-GROUP = "Tools"
-
 # The settings of the agent in packages and in the chart.
 _CONFIG = "/etc/nodeguard/agent.yaml"
 
@@ -39,13 +36,14 @@ _EXIT_CODES = {
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command; returns its exit code. Raises UsageError."""
-    options = _parser().parse_args(arguments)
+    options = build_parser().parse_args(arguments)
     results = list(asyncio.run(_check_cluster(options)) if options.cluster else _check_node(options))
     print_output(as_document(results, options.output) or format_lines(diagnostic_lines(results)))
     return max((_EXIT_CODES[result.status] for result in results), default=UNKNOWN)
 
 
-def _parser() -> ArgumentParser:
+def build_parser() -> ArgumentParser:
+    """Return the parser of the command."""
     parser = ArgumentParser(
         prog="nodeguard doctor",
         description="Check that nodeguard is installed correctly: what is wrong, and how to fix it.",

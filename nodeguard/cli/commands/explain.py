@@ -27,16 +27,13 @@ from nodeguard.model.check import Check
 from nodeguard.model.diagnosis import FaultClass
 from nodeguard.model.finding import Action
 
-SUMMARY = "explain a check, a fault class, an Xid or an SXid, or search them"
-GROUP = "Checks and policy"
-
 _CODE = re.compile(r"(s?xid)[\s:#]*(.*)", re.IGNORECASE)
 _FLEET = ("node", "incident", "domain")
 
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command; returns its exit code. Raises UsageError."""
-    options = _parser().parse_args(arguments)
+    options = build_parser().parse_args(arguments)
     if options.words[0].lower() in _FLEET:
         kind = options.words[0].lower()
         raise UsageError(f"a {kind} is described, not explained: write nodeguard describe {kind} NAME")
@@ -64,7 +61,8 @@ def run(arguments: Sequence[str]) -> int:
     return OK
 
 
-def _parser() -> ArgumentParser:
+def build_parser() -> ArgumentParser:
+    """Return the parser of the command."""
     parser = ArgumentParser(
         prog="nodeguard explain",
         description="Explain what a check, a fault class, an Xid or an SXid means and what to do. Other "

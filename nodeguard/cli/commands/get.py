@@ -31,9 +31,6 @@ from nodeguard.fleet_api.text.domain import domain_list_lines
 from nodeguard.model.finding import Health
 from nodeguard.model.incident import IncidentState
 
-SUMMARY = "list nodes, domains, incidents, checks or budgets"
-GROUP = "Fleet"
-
 _HEALTHS = (*(health.value for health in Health), "unknown")
 
 
@@ -54,7 +51,7 @@ class _Resource(NamedTuple):
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command; returns its exit code. Raises UsageError."""
-    options = _parser().parse_args(arguments)
+    options = build_parser().parse_args(arguments)
     resource = _RESOURCES[options.resource]
 
     def render() -> str:
@@ -198,7 +195,8 @@ _ALIASES = {
 }
 
 
-def _parser() -> ArgumentParser:
+def build_parser() -> ArgumentParser:
+    """Return the parser of the command."""
     parser = ArgumentParser(
         prog="nodeguard get",
         description="List nodes, failure domains, incidents, checks or budgets.",

@@ -18,9 +18,6 @@ from nodeguard.model.instant import rfc3339
 from nodeguard.model.target import function_address
 from nodeguard.wire.instruction import DetachGpus
 
-SUMMARY = "detach the agent from GPUs for a reset"
-GROUP = "Node"
-
 # Seconds: detaching waits for the driver's current answer, and for the end of the worker that reads it.
 _TIMEOUT = 150.0
 
@@ -32,7 +29,7 @@ _UUID = re.compile(r"GPU-(?P<id>[0-9a-f-]{8,40})", re.IGNORECASE)
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command; returns its exit code. Raises UsageError."""
-    options = _parser().parse_args(arguments)
+    options = build_parser().parse_args(arguments)
     match options.verb:
         case "detach":
             _detach(options)
@@ -81,7 +78,8 @@ def _id() -> str:
     return f"detach-{os.getpid()}-{time.time():.0f}"
 
 
-def _parser() -> ArgumentParser:
+def build_parser() -> ArgumentParser:
+    """Return the parser of the command."""
     parser = ArgumentParser(
         prog="nodeguard gpus",
         description="Detach this machine's agent from its GPUs, for a GPU reset or a driver change.",

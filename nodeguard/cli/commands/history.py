@@ -13,12 +13,19 @@ from nodeguard.cli.usage import OK, ArgumentParser, duration
 from nodeguard.fleet_api.schema.history import HistoryView
 from nodeguard.fleet_api.text.history import history_lines
 
-SUMMARY = "show what changed: faults, marks, pauses, policy"
-GROUP = "Fleet"
-
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command; returns its exit code. Raises UsageError."""
+    options = build_parser().parse_args(arguments)
+    client = AggregatorClient(options, "history", arguments)
+    query = urlencode({"since": f"{options.since:g}", "name": options.name}, errors="surrogateescape")
+    view = client.get(f"history?{query}", HistoryView)
+    print_output(as_document(view, options.output) or format_lines(history_lines(view)))
+    return OK
+
+
+def build_parser() -> ArgumentParser:
+    """Return the parser of the command."""
     parser = ArgumentParser(
         prog="nodeguard history",
         description="Show what changed, oldest first: incidents, marks set and released, pauses, policy "
@@ -38,9 +45,4 @@ def run(arguments: Sequence[str]) -> int:
     )
     add_output(parser, "text", "json", "yaml")
     add_socket(parser)
-    options = parser.parse_args(arguments)
-    client = AggregatorClient(options, "history", arguments)
-    query = urlencode({"since": f"{options.since:g}", "name": options.name}, errors="surrogateescape")
-    view = client.get(f"history?{query}", HistoryView)
-    print_output(as_document(view, options.output) or format_lines(history_lines(view)))
-    return OK
+    return parser

@@ -17,9 +17,6 @@ from nodeguard.cli.usage import OK, ArgumentParser, UsageError
 from nodeguard.fleet_api.schema.incident import IncidentView
 from nodeguard.model.incident import ClearAnswer
 
-SUMMARY = "acknowledge and clear incidents"
-GROUP = "Fleet"
-
 _ACKNOWLEDGE = "Note that an operator knows of an incident. It is then listed last."
 _CLEAR = (
     "Ask the node's agent to clear the findings of an incident, and print its answer. The agent does not "
@@ -38,7 +35,7 @@ class ClearOutput(Struct, frozen=True):
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command; returns its exit code. Raises UsageError."""
-    options = _parser().parse_args(arguments)
+    options = build_parser().parse_args(arguments)
     client = AggregatorClient(options, "incidents", arguments)
     name = resolve_incident(client, options.name)
     target, decision = f"incidents/{quote_name(name)}", IncidentAction(options.verb, options.by)
@@ -49,7 +46,8 @@ def run(arguments: Sequence[str]) -> int:
     return OK
 
 
-def _parser() -> ArgumentParser:
+def build_parser() -> ArgumentParser:
+    """Return the parser of the command."""
     parser = ArgumentParser(
         prog="nodeguard incidents",
         description="Acknowledge and clear incidents. nodeguard get incidents lists them.",

@@ -15,9 +15,6 @@ from nodeguard.cli.streams import as_document, print_output
 from nodeguard.cli.usage import OK, ArgumentParser, UsageError, duration
 from nodeguard.model.injection import MAX_SECONDS
 
-SUMMARY = "inject a fault on this machine, for a rehearsal"
-GROUP = "Node"
-
 # Seconds for the answer.
 _TIMEOUT = 30.0
 
@@ -26,7 +23,7 @@ _DEFAULT_SECONDS = 600.0
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command; returns its exit code. Raises UsageError."""
-    parser = _parser()
+    parser = build_parser()
     options = parser.parse_args(arguments)
     ends = options.clear is not None or options.all
     if sum((bool(options.check), ends, options.list)) != 1:
@@ -54,7 +51,8 @@ def _print_list(options: Namespace) -> None:
     print_output(document or format_lines(injection_lines(status)))
 
 
-def _parser() -> ArgumentParser:
+def build_parser() -> ArgumentParser:
+    """Return the parser of the command."""
     parser = ArgumentParser(
         prog="nodeguard inject",
         description="Inject a fault of a check on this machine for a while, without touching hardware: it is"

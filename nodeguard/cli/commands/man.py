@@ -23,9 +23,6 @@ ENVIRONMENT = (
     ("NO_COLOR, FORCE_COLOR, CLICOLOR_FORCE", "Turn colors off or on, where --color is not set."),
 )
 
-SUMMARY = "print the man page"
-GROUP = "Tools"
-
 
 def man_page(version: str, commands: Sequence[ParsedCommand]) -> str:
     """Return the page in the format of man(7)."""
@@ -82,11 +79,15 @@ def _escaped(text: str) -> str:
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command; returns its exit code."""
-    parser = ArgumentParser(
+    build_parser().parse_args(arguments)
+    print_output(man_page(__version__, read_parsers()), end="")
+    return OK
+
+
+def build_parser() -> ArgumentParser:
+    """Return the parser of the command."""
+    return ArgumentParser(
         prog="nodeguard man",
         description="Print the man page, in the format of man(7).",
         epilog="nodeguard man > /usr/local/share/man/man1/nodeguard.1",
     )
-    parser.parse_args(arguments)
-    print_output(man_page(__version__, read_parsers()), end="")
-    return OK

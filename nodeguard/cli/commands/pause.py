@@ -9,12 +9,17 @@ from nodeguard.cli.aggregator_client import AggregatorClient, add_socket
 from nodeguard.cli.options import add_by, add_output
 from nodeguard.cli.usage import OK, ArgumentParser
 
-SUMMARY = "stop setting new marks"
-GROUP = "Fleet"
-
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command; returns its exit code. Raises UsageError."""
+    options = build_parser().parse_args(arguments)
+    client = AggregatorClient(options, "pause", arguments)
+    client.post_and_print("pause", PauseRequest(options.reason, options.by), options.output)
+    return OK
+
+
+def build_parser() -> ArgumentParser:
+    """Return the parser of the command."""
     parser = ArgumentParser(
         prog="nodeguard pause",
         description="Stop setting new marks until nodeguard resume, across restarts. Marks of faults that "
@@ -25,7 +30,4 @@ def run(arguments: Sequence[str]) -> int:
     add_by(parser)
     add_output(parser, "text", "json", "yaml")
     add_socket(parser)
-    options = parser.parse_args(arguments)
-    client = AggregatorClient(options, "pause", arguments)
-    client.post_and_print("pause", PauseRequest(options.reason, options.by), options.output)
-    return OK
+    return parser

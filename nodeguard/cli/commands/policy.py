@@ -63,13 +63,9 @@ class PolicyOutput(Struct, frozen=True):
     nodes: NodesOutput | None
 
 
-SUMMARY = "validate a policy file and show its effect"
-GROUP = "Checks and policy"
-
-
 def run(arguments: Sequence[str]) -> int:
     """Run the command; returns its exit code. Raises UsageError for an invalid file."""
-    options = _parser().parse_args(arguments)
+    options = build_parser().parse_args(arguments)
     match options.verb:
         case "schema":
             from nodeguard.aggregator.policy.schema import json_schema  # noqa: PLC0415 - one of three
@@ -83,7 +79,8 @@ def run(arguments: Sequence[str]) -> int:
     return OK
 
 
-def _parser() -> ArgumentParser:
+def build_parser() -> ArgumentParser:
+    """Return the parser of the command."""
     parser = ArgumentParser(
         prog="nodeguard policy",
         description="Validate a policy file: what the aggregator may mark, and how much of it.",

@@ -28,13 +28,10 @@ from nodeguard.sources.machines.recording import RecordingMachine
 from nodeguard.sources.registry import all_sources
 from nodeguard.sources.source import Source
 
-SUMMARY = "save a recording of this machine"
-GROUP = "Node"
-
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command; returns its exit code. Raises UsageError."""
-    options = _parser().parse_args(arguments)
+    options = build_parser().parse_args(arguments)
     catalogue, _ = load_catalogue()
     validate_platform(catalogue, options.platform)
     warn_about_instance_type(catalogue, options.instance_type, options.platform)
@@ -101,7 +98,8 @@ def _write_error(error: OSError, partial: str) -> str:
     )
 
 
-def _parser() -> ArgumentParser:
+def build_parser() -> ArgumentParser:
+    """Return the parser of the command."""
     parser = ArgumentParser(
         prog="nodeguard record",
         description="Save a recording of what is read on this machine, for a bug report or a test.",

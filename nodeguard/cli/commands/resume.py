@@ -9,20 +9,22 @@ from nodeguard.cli.aggregator_client import AggregatorClient, add_socket
 from nodeguard.cli.options import add_by, add_output
 from nodeguard.cli.usage import OK, ArgumentParser
 
-SUMMARY = "end a pause"
-GROUP = "Fleet"
-
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command; returns its exit code. Raises UsageError."""
+    options = build_parser().parse_args(arguments)
+    AggregatorClient(options, "resume", arguments).post_and_print(
+        "resume", ResumeRequest(options.by), options.output
+    )
+    return OK
+
+
+def build_parser() -> ArgumentParser:
+    """Return the parser of the command."""
     parser = ArgumentParser(
         prog="nodeguard resume", description="End a pause: set new marks again, within the budgets."
     )
     add_by(parser)
     add_output(parser, "text", "json", "yaml")
     add_socket(parser)
-    options = parser.parse_args(arguments)
-    AggregatorClient(options, "resume", arguments).post_and_print(
-        "resume", ResumeRequest(options.by), options.output
-    )
-    return OK
+    return parser

@@ -31,9 +31,6 @@ from nodeguard.simulate.simulation import (
 
 _MAX_NODES, _MAX_DAYS = 100_000, 365
 
-SUMMARY = "simulate the effect of a policy on a fleet"
-GROUP = "Checks and policy"
-
 
 # Options of a fleet with random faults, with their defaults; a scenario has its own fleet and length.
 _NODES, _DAYS = 7500, 30.0
@@ -110,7 +107,7 @@ def _interval(interval: Interval | None) -> str:
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command; returns its exit code. Raises UsageError."""
-    options = _parser().parse_args(arguments)
+    options = build_parser().parse_args(arguments)
     _require_applicable(options)
     catalogue, signals = load_catalogue(options.checks)
     policy = load_policy(options.policy, catalogue)
@@ -141,7 +138,8 @@ def _print(output: str, document: object, lines: Iterable[StyledLine]) -> None:
     print_output(as_document(document, output) or format_lines(list(lines)))
 
 
-def _parser() -> ArgumentParser:
+def build_parser() -> ArgumentParser:
+    """Return the parser of the command."""
     parser = ArgumentParser(
         prog="nodeguard simulate",
         description="Simulate a fleet under a policy, with the real judge and planner, in virtual time.",

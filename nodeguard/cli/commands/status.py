@@ -14,26 +14,10 @@ from nodeguard.cli.usage import OK, ArgumentParser, UsageError
 from nodeguard.fleet_api.schema.status import FleetStatus
 from nodeguard.fleet_api.text.status import status_lines
 
-SUMMARY = "show the health of the fleet, or of this node"
-GROUP = "Fleet"
-
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command; returns its exit code. Raises UsageError."""
-    parser = ArgumentParser(
-        prog="nodeguard status",
-        description="Show the health of the fleet: unhealthy nodes, marks, budgets, and why marks are "
-        "withheld. Where only an agent runs, show its verdict, findings, detached GPUs and aggregators.",
-        epilog="Exit codes: 0 aggregator or agent answered; 3 neither did. Environment: "
-        f"${ENVIRONMENT} and ${AGENT_SOCKET_ENVIRONMENT} name the sockets.",
-    )
-    parser.add_argument(
-        "--agent", action="store_true", help="show the agent of this node; --socket is then its socket"
-    )
-    add_output(parser, "text", "json", "yaml")
-    add_watch(parser)
-    add_socket(parser)
-    options = parser.parse_args(arguments)
+    options = build_parser().parse_args(arguments)
     client = AggregatorClient(options, "status", arguments)
 
     def render() -> str:
@@ -78,3 +62,21 @@ def agent_text_or_raise(options: Namespace, unreachable: UnreachableError, name:
         return agent_text(None, options.output, name)
     except UsageError as error:
         raise UsageError(f"{unreachable}; {error}") from None
+
+
+def build_parser() -> ArgumentParser:
+    """Return the parser of the command."""
+    parser = ArgumentParser(
+        prog="nodeguard status",
+        description="Show the health of the fleet: unhealthy nodes, marks, budgets, and why marks are "
+        "withheld. Where only an agent runs, show its verdict, findings, detached GPUs and aggregators.",
+        epilog="Exit codes: 0 aggregator or agent answered; 3 neither did. Environment: "
+        f"${ENVIRONMENT} and ${AGENT_SOCKET_ENVIRONMENT} name the sockets.",
+    )
+    parser.add_argument(
+        "--agent", action="store_true", help="show the agent of this node; --socket is then its socket"
+    )
+    add_output(parser, "text", "json", "yaml")
+    add_watch(parser)
+    add_socket(parser)
+    return parser

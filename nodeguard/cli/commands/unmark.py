@@ -15,34 +15,10 @@ from nodeguard.cli.usage import MISSING_EXTRA, OK, ArgumentParser, UsageError
 from nodeguard.fleet_api.schema.status import FleetStatus
 from nodeguard.fleet_api.text.phrases import count_noun
 
-SUMMARY = "remove the marks of nodes, or all nodeguard marks"
-GROUP = "Fleet"
-
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command; returns its exit code. Raises UsageError."""
-    parser = ArgumentParser(
-        prog="nodeguard unmark",
-        description="Remove the nodeguard marks of some nodes and their GPUs, and hold these nodes, so that "
-        "no mark is set again. With --all: pause, then remove all nodeguard marks.",
-        epilog="To end the hold: kubectl annotate node NAME nodeguard.dev/hold-. A fault that still exists "
-        "is marked again then.",
-    )
-    add = parser.add_argument
-    add("nodes", nargs="*", metavar="NODE", help="name of a node")
-    add("--all", action="store_true", help="remove the marks of all nodes, and pause")
-    add("--reason", default="", metavar="TEXT", help="reason of the hold, for other operators")
-    add("-y", "--yes", action="store_true", help="do not ask")
-    add(
-        "--without-aggregator",
-        action="store_true",
-        help="remove them through the Kubernetes API (with the kubeconfig of kubectl, or the pod's service "
-        "account), with no pause: before nodeguard is uninstalled",
-    )
-    add_by(parser)
-    add_output(parser, "text", "json", "yaml")
-    add_socket(parser)
-    options = parser.parse_args(arguments)
+    options = build_parser().parse_args(arguments)
     if options.all == bool(options.nodes):
         raise UsageError("name the nodes to unmark, or add --all to remove all marks")
     if options.without_aggregator:
@@ -96,3 +72,29 @@ def _confirm(status: FleetStatus) -> None:
     print_error("No mark is set until nodeguard resume. Type yes to continue:")
     if sys.stdin.readline().strip().lower() != "yes":
         raise UsageError("nothing was changed")
+
+
+def build_parser() -> ArgumentParser:
+    """Return the parser of the command."""
+    parser = ArgumentParser(
+        prog="nodeguard unmark",
+        description="Remove the nodeguard marks of some nodes and their GPUs, and hold these nodes, so that "
+        "no mark is set again. With --all: pause, then remove all nodeguard marks.",
+        epilog="To end the hold: kubectl annotate node NAME nodeguard.dev/hold-. A fault that still exists "
+        "is marked again then.",
+    )
+    add = parser.add_argument
+    add("nodes", nargs="*", metavar="NODE", help="name of a node")
+    add("--all", action="store_true", help="remove the marks of all nodes, and pause")
+    add("--reason", default="", metavar="TEXT", help="reason of the hold, for other operators")
+    add("-y", "--yes", action="store_true", help="do not ask")
+    add(
+        "--without-aggregator",
+        action="store_true",
+        help="remove them through the Kubernetes API (with the kubeconfig of kubectl, or the pod's service "
+        "account), with no pause: before nodeguard is uninstalled",
+    )
+    add_by(parser)
+    add_output(parser, "text", "json", "yaml")
+    add_socket(parser)
+    return parser

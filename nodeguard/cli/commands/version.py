@@ -13,9 +13,6 @@ from nodeguard.cli.options import add_output
 from nodeguard.cli.streams import as_document, print_output
 from nodeguard.cli.usage import OK, ArgumentParser
 
-SUMMARY = "print the version"
-GROUP = "Tools"
-
 
 class VersionOutput(Struct, frozen=True):
     """Output of nodeguard version -o json."""
@@ -27,11 +24,16 @@ class VersionOutput(Struct, frozen=True):
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command; returns its exit code."""
-    parser = ArgumentParser(prog="nodeguard version", description="Print the version of nodeguard.")
-    add_output(parser, "text", "json", "yaml")
-    options = parser.parse_args(arguments)
+    options = build_parser().parse_args(arguments)
     catalogue, _ = load_catalogue()
     output = VersionOutput(__version__, len(catalogue.checks), platform.python_version())
     text = f"nodeguard {output.nodeguard}, {output.checks} checks, Python {output.python}"
     print_output(as_document(output, options.output) or text)
     return OK
+
+
+def build_parser() -> ArgumentParser:
+    """Return the parser of the command."""
+    parser = ArgumentParser(prog="nodeguard version", description="Print the version of nodeguard.")
+    add_output(parser, "text", "json", "yaml")
+    return parser
