@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from nodeguard.config.errors import FieldPath
 from nodeguard.config.yaml_document import YamlDocument, load_yaml, read_yaml, require_unique
@@ -42,16 +43,11 @@ _SHARED = {
 }
 
 
-class _PatternRow(Struct, forbid_unknown_fields=True):
-    id: str
-    signal: str
+# Rows as YAML has them: no unknown fields, with defaults, and with what only the validation uses.
+class _PatternRow(LogPattern, frozen=True, kw_only=True, forbid_unknown_fields=True):
     target: Literal["gpu", "nvswitch", "pci", "port", "disk", "dimm", "node"]
-    hint: str
-    pattern: str
-    description: str
     examples: Annotated[tuple[str, ...], Meta(min_length=1)]
     near_misses: tuple[str, ...] = ()
-    limiters: tuple[str, ...] = ()
 
 
 def load_log_patterns(folder: Path | Traversable) -> tuple[LogPattern, ...]:
@@ -65,17 +61,7 @@ def load_log_patterns(folder: Path | Traversable) -> tuple[LogPattern, ...]:
     for index, row in enumerate(rows):
         _check_examples(document, index, row)
     return tuple(
-        LogPattern(
-            id=row.id,
-            hint=row.hint,
-            pattern=_expanded(row.pattern),
-            signal=row.signal,
-            target=row.target,
-            description=row.description,
-            example=row.examples[0],
-            limiters=row.limiters,
-        )
-        for row in rows
+        _as_model(LogPattern, row, pattern=_expanded(row.pattern), example=row.examples[0]) for row in rows
     )
 
 
@@ -118,7 +104,6 @@ Topic = (
 )
 
 
-# Rows as YAML has them: no unknown fields, and with defaults.
 class _XidRow(Xid, frozen=True, kw_only=True, forbid_unknown_fields=True):
     topic: Topic
     workload: Literal["yes", "possible", "unlikely", "no", "unknown"] = "unknown"
@@ -126,18 +111,9 @@ class _XidRow(Xid, frozen=True, kw_only=True, forbid_unknown_fields=True):
     applies_to: tuple[Literal["A100", "H100", "B100", "GB200"], ...] = ()
 
 
-class _SxidRow(Struct, forbid_unknown_fields=True):
-    code: int
-    name: str
-    severity: Literal["fatal", "non-fatal", "contained", "unknown"] = "unknown"
-    guide: Literal["always_fatal", "fatal", "non_fatal", "other", "not_listed"] = "not_listed"
-    action: str = "unknown"
-    note: str = ""
-
-
 class _SxidBlock(Struct, forbid_unknown_fields=True):
     block: str
-    codes: tuple[_SxidRow, ...]
+    codes: tuple[Sxid, ...]
 
 
 class _Nvlink5Row(Nvlink5Rule, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -220,7 +196,7 @@ def _sxids(folder: Path | Traversable, responses: Responses) -> dict[int, Sxid]:
     require_unique(document, (((*place, "code"), row.code) for place, row in rows))
     for place, row in rows:
         _require_response(document, place, responses, action=row.action)
-    return {row.code: _as_model(Sxid, row, block=block.block) for block in blocks for row in block.codes}
+    return {row.code: replace(row, block=block.block) for block in blocks for row in block.codes}
 
 
 def _nvlink5(folder: Path | Traversable, responses: Responses) -> tuple[Nvlink5Rule, ...]:

@@ -8,7 +8,7 @@ from nodeguard.model.catalogue import Catalogue, Sxid
 from nodeguard.model.observation import Event
 from nodeguard.model.signal import Scalar
 
-_UNLISTED = Sxid(0, "a code that the table does not list", "", "unknown", "not_listed", "unknown")
+_UNLISTED = Sxid(0, "a code that the table does not list")
 
 # Actions that are too weak for a fatal error.
 _MILD = frozenset({"none", "monitor"})

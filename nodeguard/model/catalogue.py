@@ -33,18 +33,18 @@ class Xid(Struct, frozen=True):
     ended_by: tuple[int, ...] = ()
 
 
-class Sxid(Struct, frozen=True):
+class Sxid(Struct, frozen=True, forbid_unknown_fields=True):
     """One row of the SXid table.
 
-    severity: the driver's severity if it is fixed: fatal, non-fatal, contained or unknown.
+    severity: the driver's severity if it is fixed.
     """
 
     code: int
     name: str
-    block: str
-    severity: str
-    guide: str
-    action: str
+    block: str = ""
+    severity: Literal["fatal", "non-fatal", "contained", "unknown"] = "unknown"
+    guide: Literal["always_fatal", "fatal", "non_fatal", "other", "not_listed"] = "not_listed"
+    action: str = "unknown"
     note: str = ""
 
 
