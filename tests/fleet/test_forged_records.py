@@ -33,6 +33,9 @@ SIZE = 24
 NOW = 1_700_000_001.0
 FORGED = "uid-900"
 
+# A domain that only the forged Node belongs to.
+OWN = "fabric/p0/forged"
+
 # Each budget has room for the faults of the fleet, and for one more node: a record counts once.
 TIGHT = replace(
     POLICY,
@@ -48,7 +51,7 @@ LABELS: tuple[dict[str, str], ...] = (
     {"pod": "p0", "rack": "forged", "pool": "a"},
 )
 
-_WORDS = (*CHECKS, "port-flap", "unknown", "link", "link-down", "power", FIRST, "fabric/p0", "fabric", "node", "gpu/0000:3b:00", "", "/")  # fmt: skip
+_WORDS = (*CHECKS, "port-flap", "unknown", "link", "link-down", "power", FIRST, OWN, "fabric/p0", "fabric", "node", "gpu/0000:3b:00", "", "/")  # fmt: skip
 _TIMES = (NOW - 7_200.0, NOW - 60.0, NOW, NOW + 30.0, NOW + 1e9, 0.0, -1.0, 1e300)
 
 
@@ -151,6 +154,8 @@ def test_the_fleet_marks_what_fails() -> None:
     MarkRecord(degraded=tuple(DegradedMark(f"fabric/p0/r{leaf}", ("link",), NOW + 1e9) for leaf in range(50))),
     _PLAIN, 2, True, True,
 )  # fmt: skip
+@example(MarkRecord(degraded=(DegradedMark(OWN, ("link",), NOW - 60.0),)), _PLAIN, 3, True, False)
+@example(MarkRecord(degraded=(DegradedMark(OWN, ("link",), NOW - 60.0),)), _PLAIN, 3, True, True)
 @example(
     MarkRecord(past_charges=tuple(PastCharge("gpu-lost", NOW + 1e9 + at, NOW + 1e9) for at in range(5))),
     _PLAIN, 0, False, False,

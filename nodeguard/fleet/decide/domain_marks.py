@@ -102,7 +102,8 @@ class DomainMarks:
 
     def _active_marks(self, records: list[tuple[str, DegradedMark]]) -> ActiveDomainMarks:
         """Return the active marks in the records of Nodes. A kubelet can write any record: a domain counts as
-        marked if this aggregator granted its marks, an incident supports them, or most of its nodes have one.
+        marked if this aggregator granted its marks, an incident supports them, or most of its nodes have one,
+        at least as many as make a domain degraded: in a domain of one node, its record is most of them.
         """
         degraded, members = self._votes.diagnosis.degraded_domains, self._votes.domain_members
         current = {path for item in degraded.values() for path in (item.domain, *item.replaced)}
@@ -110,7 +111,10 @@ class DomainMarks:
         self._granted |= self._restored.take_marked_domains()
         self._granted &= current | {mark.domain for _, mark in records}
         having = Counter(mark.domain for uid, mark in records if uid in members.nodes(mark.domain))
-        of_most = {domain for domain, count in having.items() if 2 * count > members.size(domain)}
+        least = self._votes.diagnosis.rule.min_nodes
+        of_most = {
+            domain for domain, count in having.items() if count >= least and 2 * count > members.size(domain)
+        }
         supported = ((uid, mark) for uid, mark in records if mark.domain in self._granted | of_most)
         return ActiveDomainMarks.of(supported, (uid for uid, _ in records))
 
