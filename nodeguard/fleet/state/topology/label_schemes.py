@@ -1,4 +1,4 @@
-"""Label schemes: the label keys of each topology. The scheme that most nodes have is used. Pure."""
+"""Label schemes: the label keys of each topology. The first scheme that enough nodes have is used. Pure."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from nodeguard.model.policy import TopologyLabels
 
-# Another scheme is used if it has so many more of all nodes, so that the fleet does not alternate; a level is
-# used from this share of its scheme's nodes, until it has less than the other.
+# Another scheme is used if it has so many more of all nodes, and at least three: the fleet does not
+# alternate, and no kubelet decides for it by the labels of its own Node. A level is used from this share of
+# its scheme's nodes, until it has less than the other.
 _MORE = 0.1
+_LEAST_MORE = 3.0
 _ENOUGH = 0.5
 _TOO_FEW = 0.4
 
@@ -57,7 +59,8 @@ class LabelScheme:
 class SchemeSelection:
     """The schemes of one topology. scheme: the one in use; None while no node has a label of any.
 
-    If two schemes have as many nodes, the first is used. A scheme that the policy sets is always used.
+    The first scheme is used, unless another one has clearly more nodes. One that the policy sets is always
+    used.
     """
 
     def __init__(self, topology: str, schemes: Sequence[LabelScheme]) -> None:
@@ -83,9 +86,14 @@ class SchemeSelection:
         """Choose again if necessary. nodes: of the fleet. Returns whether other keys are used now."""
         before, now = self.keys, self.scheme
         best = max(self._schemes, key=lambda scheme: scheme.labelled_nodes)
+        close = best.labelled_nodes - max(_LEAST_MORE, _MORE * nodes)
         if now is None:
-            self.scheme = best if best.labelled_nodes else None
-        elif not now.is_own and best.labelled_nodes - now.labelled_nodes >= max(1.0, _MORE * nodes):
+            # A scheme of a single node is only used if no other has more.
+            least = min(2, best.labelled_nodes)
+            self.scheme = next(
+                (scheme for scheme in self._schemes if close < scheme.labelled_nodes >= max(1, least)), None
+            )
+        elif not now.is_own and now.labelled_nodes <= close:
             self.scheme = best
         if self.scheme is not None:
             self.scheme.choose_keys()
@@ -107,7 +115,7 @@ class SchemeSelection:
                 yield from (key for key in scheme.keys if key in before and not labels.get(key))
 
 
-# Coarsest first. Of two schemes with as many nodes, the first is used.
+# Coarsest first. Of two schemes with nearly as many nodes, the first is used.
 # Source: Kubernetes, well-known labels; Topograph 1.0 and 0.5, node labels; NVIDIA GPU feature discovery;
 # AWS, EC2 instance topology and SageMaker HyperPod, topology labels; Google, GKE compact placement; Oracle,
 # OKE RDMA topology; CoreWeave, InfiniBand and RoCE labels; Nebius, topology-aware scheduling; Crusoe, as

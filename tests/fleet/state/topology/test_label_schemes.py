@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import get_args
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from nodeguard.catalog.check_schema import TopologyName as ViewName
 from nodeguard.fleet.state.topology.label_schemes import BUILT_IN, LabelScheme, SchemeSelection
 
@@ -31,6 +34,12 @@ class Fleet:
     def selection(self) -> tuple[tuple[str, ...], int]:
         """The keys that count, and how often others came to."""
         return self.choice.keys, self.changes
+
+    def replace(self, before: Iterable[str], after: Iterable[str]) -> None:
+        """A node gets other labels."""
+        self.choice.count(labels(before), labels(before), -1)
+        self.choice.count(labels(after), labels(after), 1)
+        self.choice.choose_scheme(self.nodes)
 
     def come(self, many: int, *keys: str, by: int = 1) -> None:
         for _ in range(many):
@@ -62,6 +71,38 @@ def test_another_scheme_is_used_with_a_tenth_of_the_fleet_more() -> None:
     assert fleet.selection() == (NEW, 2)
     fleet.come(20, *NEW, by=-1)
     assert fleet.selection() == (NEW, 2)
+
+
+@given(st.integers(3, 12), st.integers(0, 12), st.integers(0, 12), st.data())
+def test_no_node_decides_between_schemes_of_as_many_nodes(
+    half: int, both: int, unlabelled: int, data: st.DataObject
+) -> None:
+    """Whatever labels one node has: at a start, and at any time after that."""
+    nodes = [OLD] * half + [NEW] * half + [(*OLD, *NEW)] * both + [()] * unlabelled
+    changed = data.draw(st.integers(0, len(nodes) - 1))
+    expected = started(nodes)
+    for labels in (OLD, NEW, (*OLD, *NEW), ()):
+        forged = [*nodes[:changed], labels, *nodes[changed + 1 :]]
+        assert started(forged).keys == expected.keys
+        running = started(nodes)
+        running.replace(nodes[changed], labels)
+        assert running.keys == expected.keys
+
+
+def started(nodes: Iterable[tuple[str, ...]]) -> Fleet:
+    """A fleet of which all nodes are there at the start."""
+    fleet = Fleet(LabelScheme(OLD), LabelScheme(NEW))
+    for keys in nodes:
+        fleet.nodes += 1
+        fleet.choice.count(labels(keys), labels(keys), 1)
+    fleet.choice.choose_scheme(fleet.nodes)
+    return fleet
+
+
+def test_a_label_of_one_node_is_no_scheme_while_others_have_another() -> None:
+    assert started([OLD, NEW, NEW]).keys == NEW
+    assert started([OLD, NEW]).keys == OLD
+    assert started([(), NEW]).keys == NEW
 
 
 def test_the_policys_scheme_is_used_with_all_its_levels() -> None:

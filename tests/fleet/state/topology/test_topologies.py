@@ -59,8 +59,10 @@ def test_the_policys_scheme_is_used_and_nodes_without_it_are_named() -> None:
 def test_another_scheme_moves_all_nodes() -> None:
     views = fleet(Policy(), a={LEAF: "l1", "topology.k8s.aws/network-node-layer-1": "n1"})
     assert views.paths("a") == ("fabric/l1",)
-    assert views.update_node("b", "b", {"topology.k8s.aws/network-node-layer-1": "n1"})
-    assert {views.paths(uid) for uid in "ab"} == {("fabric/n1",)}
+    for uid in "bc":
+        assert not views.update_node(uid, uid, {"topology.k8s.aws/network-node-layer-1": "n1"})
+    assert views.update_node("d", "d", {"topology.k8s.aws/network-node-layer-1": "n1"})
+    assert {views.paths(uid) for uid in "abcd"} == {("fabric/n1",)}
 
 
 def test_a_node_that_joins_or_leaves_moves_no_other_node() -> None:
