@@ -53,6 +53,27 @@ def test_the_charges_of_a_node_with_an_incident_count_once(restarts: bool) -> No
     assert fleet.marked() == [1]
 
 
+@pytest.mark.parametrize("is_recorded", [False, True])
+def test_active_marks_of_a_check_that_exists_nowhere_need_an_incident(is_recorded: bool) -> None:
+    # As after an update that renames a check: then the marks of its former name have incidents.
+    fleet = Fleet(40, replace(POLICY, budget=replace(WIDE, check=CheckLimit(("*",), 15, 600.0, 3))))
+    numbers = range(20, 23)
+    if is_recorded:
+        for number in numbers:
+            fleet.report(number, finding("former-name"))
+        fleet.carry_out()
+        assert fleet.marked() == [*numbers]
+        fleet.restart()
+    else:
+        for number in numbers:
+            cause = MarkCause(Mark.QUARANTINE, "former-name", "node", "gpu", fleet.wall)
+            record = MarkRecord((cause,), Charge("former-name", Mark.QUARANTINE, fleet.wall))
+            fleet.change(number, annotations={STATE_ANNOTATION: encode_record(record)})
+    fleet.report(0, finding())
+    fleet.carry_out()
+    assert (0 in fleet.marked()) is not is_recorded
+
+
 def test_an_active_charge_in_the_future_is_no_recent_mark() -> None:
     fleet = Fleet(40, POLICY)
     for number in range(900, 902):

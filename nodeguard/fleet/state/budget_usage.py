@@ -29,14 +29,16 @@ class NodeUsage(Struct, frozen=True):
     """The usage of the budgets by one node.
 
     quarantined: the whole node (None) or devices. suspect: whether the node is marked suspect. free: whether
-    an operator keeps all work away anyway. charges: of the node and of its devices. past: released charges
-    that count as recent marks, at most one of each check.
+    an operator keeps all work away anyway. charges: of the node and of its devices. recorded: the checks of
+    those that an incident of this node supports. past: released charges that count as recent marks, at most
+    one of each check.
     """
 
     placement: NodePlacement
     quarantined: frozenset[Device | None] = frozenset()
     suspect: bool = False
     charges: tuple[Charge, ...] = ()
+    recorded: frozenset[str] = frozenset()
     past: tuple[PastCharge, ...] = ()
     free: bool = False
 
@@ -57,8 +59,8 @@ class BudgetUsage:
     """The number of nodes and the marked parts of each budget, updated node by node."""
 
     def __init__(self, policy: Policy, checks: Container[str]) -> None:
-        """checks: the checks that exist; the marks of a check that does not, as after a new name, count
-        against every check.
+        """checks: the checks that exist. The marks of a check that does not, as after a new name, count
+        against every check if an incident supports them: a kubelet can write any record.
         """
         self.policy = policy
         self._checks = checks
@@ -71,6 +73,7 @@ class BudgetUsage:
         self._quarantined: Counter[str] = Counter()
         self._suspects: Counter[str] = Counter()
         self._active: Counter[str] = Counter()
+        self._recorded: Counter[str] = Counter()
         self._new: dict[str, Counter[float]] = defaultdict(Counter)
 
     def add_node(self, placement: NodePlacement, by: int = 1) -> None:
@@ -95,6 +98,7 @@ class BudgetUsage:
                 self._used[SUSPECT] += by * WHOLE
         for charge in usage.charges:
             self._active[charge.check] += by
+            self._recorded[charge.check] += by * (charge.check in usage.recorded)
             self._count(charge.check, charge.at, by)
         for past in usage.past:
             self._count(past.check, past.at, by)
@@ -110,6 +114,7 @@ class BudgetUsage:
         other = BudgetUsage(self.policy, self._checks)
         other._sizes, other._limits = self._sizes, self._limits
         other._used, other._active = self._used.copy(), self._active.copy()
+        other._recorded = self._recorded.copy()
         other._quarantined, other._suspects = self._quarantined.copy(), self._suspects.copy()
         other._new = defaultdict(Counter, {check: times.copy() for check, times in self._new.items()})
         return other
@@ -126,7 +131,7 @@ class BudgetUsage:
         """Return the refusal of one more mark of a check; None if it is allowed."""
         limit = check_limit(self.policy, check)
         active = self._active[check] + sum(
-            count for other, count in self._active.items() if other != check and other not in self._checks
+            count for other, count in self._recorded.items() if other != check and other not in self._checks
         )
         name = f"budget of check {check}"
         if active >= limit.active:

@@ -233,14 +233,14 @@ class FleetState:
         return dropped
 
     def record_incidents(self, incidents: Iterable[Incident]) -> None:
-        """Record the checks of the incidents of nodes: their released charges count in the budgets."""
+        """Record the checks of the incidents of nodes: they support charges in the budgets."""
         for incident in incidents:
             checks = frozenset((incident.cause, *(symptom.check for symptom in incident.symptoms)))
             before = self.incident_checks.get(incident.uid, frozenset())
             if incident.uid and not checks <= before:
                 self.incident_checks[incident.uid] = before | checks
-                if self.marks(incident.uid).node.past_charges:
-                    self._reindex(incident.uid)
+                self._uncharge(incident.uid)
+                self._charge(incident.uid)
 
     def pending_nodes(self) -> tuple[str, ...]:
         """Return the uids of nodes with a pending write."""
@@ -318,17 +318,29 @@ class FleetState:
             return
         moved = self.topologies.update_node(uid, node.name, node.labels)
         paths = self.topologies.paths(uid)
-        observed, pending = self._marks.observed(uid), self._marks.pending(uid)
+        observed = self._marks.observed(uid)
         placement = place_node(self.policy, node, self.marks(uid).node, gpus, paths, observed.node)
         self.placements[uid] = placement
         self.budgets.add_node(placement)
         self.liveness.add_node(uid)
-        usage = node_usage(placement, observed, pending, self.incident_checks.get(uid, ()))
+        self._charge(uid)
+        if moved:
+            self._reindex_all()
+
+    def _charge(self, uid: str) -> None:
+        """Charge the budgets with the marks of a node of the fleet."""
+        if uid not in self.placements:
+            return
+        observed, pending = self._marks.observed(uid), self._marks.pending(uid)
+        usage = node_usage(self.placements[uid], observed, pending, self.incident_checks.get(uid, ()))
         if usage.charges or usage.past:
             self.usage[uid] = usage
             self.budgets.charge(usage)
-        if moved:
-            self._reindex_all()
+
+    def _uncharge(self, uid: str) -> None:
+        usage = self.usage.pop(uid, None)
+        if usage is not None:
+            self.budgets.charge(usage, -1)
 
     def _forget_domains(self, uid: str) -> None:
         """Remove a node from the topologies: it does not belong to the fleet (yet)."""
@@ -347,6 +359,4 @@ class FleetState:
         if placement is not None:
             self.budgets.add_node(placement, -1)
             self.liveness.remove_node(uid, placement)
-        usage = self.usage.pop(uid, None)
-        if usage is not None:
-            self.budgets.charge(usage, -1)
+        self._uncharge(uid)

@@ -135,7 +135,7 @@ def node_usage(
 
     pending: marks with a pending write. They count together with the observed marks, as the write may fail.
     incident_checks: checks with an incident of this node. A released charge of any other check does not
-    count: the kubelet of a Node can write any annotation.
+    count: the kubelet of a Node can write any annotation. An active one counts for its own check only.
     """
     if pending is None and observed == _NOTHING:
         return NodeUsage(placement, free=placement.cordoned_by_user)
@@ -156,6 +156,7 @@ def node_usage(
         ),
         any(_has(marks.node, Mark.SUSPECT) for marks in versions),
         tuple(sorted(charges.values(), key=lambda charge: (charge.at, charge.check))),
+        frozenset(check for check in charged if check in incident_checks),
         past,
         placement.cordoned_by_user,
     )
