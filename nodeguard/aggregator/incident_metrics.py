@@ -13,7 +13,7 @@ from nodeguard.fleet.policy_rules import mode_of
 from nodeguard.fleet_api.incident import all_incidents
 from nodeguard.model.finding import Health
 from nodeguard.model.incident import Incident, IncidentState
-from nodeguard.model.mark import Mark
+from nodeguard.model.mark import MARK_OF_HEALTH
 from nodeguard.model.policy import Mode, Policy
 from nodeguard.pipeline.verdict_metrics import INJECTED, injected_label
 
@@ -74,7 +74,7 @@ def _is_reported(planner: Planner, incident: Incident) -> bool:
     """Return whether an alert reports an incident by itself."""
     placement = planner.state.placements.get(incident.uid)
     return (
-        incident.health in {Health.SUSPECT, Health.FATAL}
+        incident.health in MARK_OF_HEALTH
         and incident.state not in {IncidentState.PENDING, IncidentState.RESOLVED}
         and not incident.parent
         and (placement is None or not placement.maintenance)
@@ -86,8 +86,7 @@ def _mode(policy: Policy, incident: Incident) -> Mode:
     if incident.domain:
         topology = incident.domain.partition("/")[0]
         return Mode.ENFORCE if topology in policy.diagnosis.enforce else Mode.OBSERVE
-    mark = Mark.QUARANTINE if incident.health == Health.FATAL else Mark.SUSPECT
-    return mode_of(policy, incident.cause, mark)
+    return mode_of(policy, incident.cause, MARK_OF_HEALTH[incident.health])
 
 
 def _order(incident: Incident) -> tuple[bool, bool, bool, float, str]:

@@ -12,6 +12,7 @@ from nodeguard.aggregator.metric_families import PREFIX, gauge, gauges
 from nodeguard.fleet.decide.admission import MarkDecision
 from nodeguard.fleet.planner import Planner
 from nodeguard.fleet_api.schema.node import DEGRADED
+from nodeguard.model.finding import Health
 from nodeguard.model.incident import IncidentState
 from nodeguard.model.mark import Mark
 from nodeguard.pipeline.verdict_metrics import INJECTED, injected_label
@@ -102,7 +103,8 @@ def _is_schedulable(planner: Planner, uid: str) -> bool:
     Node that is not ready keeps work away.
     """
     node, marks = planner.state.nodes[uid], planner.state.marks_in_effect(uid)
-    return not (node.unschedulable or not node.ready or marks.is_quarantined or marks.devices)
+    excludes_all = any(not mark.kind.gang_only for mark in marks.node.marks)
+    return not (node.unschedulable or not node.ready or excludes_all or marks.devices)
 
 
 def _unmarked_reason(decisions: Iterable[MarkDecision]) -> str:
@@ -112,7 +114,7 @@ def _unmarked_reason(decisions: Iterable[MarkDecision]) -> str:
     quarantines = (
         decision
         for decision in decisions
-        if decision.request.mark == Mark.QUARANTINE
+        if decision.request.mark.kind.health == Health.FATAL
         and decision.state != IncidentState.OPEN
         and not decision.request.injected
     )

@@ -10,6 +10,7 @@ from msgspec import Struct, field
 from nodeguard.backtest.finding_episodes import EpisodeEnd, FindingEpisode
 from nodeguard.backtest.mark_tracker import MarkEnd, MarkSpan, RequestedMark
 from nodeguard.fleet.decide.mark_requests import resource_of
+from nodeguard.model.finding import Health
 from nodeguard.model.incident import IncidentState
 from nodeguard.model.instant import Timestamp
 from nodeguard.model.mark import Mark
@@ -106,7 +107,7 @@ def followup_of(span: MarkSpan, episodes: Sequence[FindingEpisode], soak: SoakPe
         0 <= other.start - end <= soak.forget for other in same if other is not episode
     )
     escalated = False
-    if request.mark == Mark.SUSPECT:
+    if request.mark.kind.health != Health.FATAL:
         last = (span.end or end or float("inf")) + soak.forget
         escalated = any(
             other.fatal_since is not None and span.start < other.fatal_since <= last

@@ -330,6 +330,5 @@ def _budgets(planner: Planner, uid: str) -> Iterator[BudgetView]:
     marks = planner.state.marks(uid)
     charges = [charge for place in marks.carriers if (charge := marks.record_of(place).charge) is not None]
     names = {f"check/{charge.check}" for charge in charges}
-    if any(cause.mark == Mark.SUSPECT for cause in marks.node.causes):
-        names.add("suspect")
+    names |= {mark.kind.budget for mark in marks.node.marks} - set(placement.budgets)
     yield from (BudgetView(*budget) for budget in usage.rows() if budget[0] in names)

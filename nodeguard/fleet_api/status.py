@@ -9,6 +9,7 @@ from nodeguard.fleet.decide.admission import MarkDecision
 from nodeguard.fleet.decide.restraints import pause_reason
 from nodeguard.fleet.planner import Planner
 from nodeguard.fleet.policy_rules import observes_only
+from nodeguard.fleet.state.budget_usage import SUSPECT
 from nodeguard.fleet.state.liveness import StaleAgents
 from nodeguard.fleet.state.node_placement import FLEET
 from nodeguard.fleet_api.domain import degraded_domains, list_topologies, suppressed_checks
@@ -36,7 +37,7 @@ from nodeguard.fleet_api.service_state import ServiceState
 from nodeguard.model.finding import Health
 from nodeguard.model.incident import IncidentState
 from nodeguard.model.instant import Instant, rfc3339
-from nodeguard.model.mark import Mark
+from nodeguard.model.mark import Mark, worst
 from nodeguard.model.node import Device
 from nodeguard.model.policy import Mode, Policy
 
@@ -142,7 +143,7 @@ def _dry_run(decisions: Iterable[MarkDecision]) -> DryRunView:
     """Return the marks that checks in observe mode would set: each node and GPU once, by its worst mark."""
     worst: dict[tuple[str, Device | None], MarkDecision] = {}
     for decision in sorted(
-        decisions, key=lambda decision: (decision.request.mark != Mark.QUARANTINE, decision.reason != "")
+        decisions, key=lambda decision: (decision.request.mark.rank, decision.reason != "")
     ):
         worst.setdefault((decision.request.uid, decision.request.device), decision)
     marks = list(worst.values())
@@ -152,9 +153,9 @@ def _dry_run(decisions: Iterable[MarkDecision]) -> DryRunView:
     limits, other_limits = count_reasons(over, exhausted_budget)
     reasons, other_reasons = count_reasons(others)
     return DryRunView(
-        nodes=sum(decision.request.mark == Mark.QUARANTINE for decision in whole),
+        nodes=sum(decision.request.mark.kind.budget == FLEET for decision in whole),
         devices=len(marks) - len(whole),
-        suspect=sum(decision.request.mark == Mark.SUSPECT for decision in whole),
+        suspect=sum(decision.request.mark.kind.budget == SUSPECT for decision in whole),
         within_budget=sum(not decision.reason for decision in marks),
         over_budget=len(over),
         budget_limits=limits,
@@ -232,10 +233,9 @@ def _marked(planner: Planner) -> dict[str, MarkedCounts]:
     devices: Counter[Mark] = Counter()
     for uid in planner.state.marked_nodes():
         holding = planner.state.marks_in_effect(uid)
-        marks = {cause.mark for cause in holding.node.causes}
-        worst = next((mark for mark in Mark if mark in marks), DEGRADED if holding.node.degraded else None)
-        nodes.update([worst] if worst else [])
-        devices[Mark.QUARANTINE] += sum(1 for record in holding.devices.values() if record.causes)
+        mark = worst(holding.node.marks) or (DEGRADED if holding.node.degraded else None)
+        nodes.update([mark] if mark else [])
+        devices.update(mark for record in holding.devices.values() if (mark := worst(record.marks)))
     counts = {mark.value: MarkedCounts(nodes[mark], devices[mark]) for mark in Mark}
     return {**counts, DEGRADED: MarkedCounts(nodes[DEGRADED])}
 

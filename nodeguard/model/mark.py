@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import StrEnum
 
 from msgspec import Struct
@@ -31,32 +32,115 @@ class Mark(StrEnum):
     SUSPECT = "suspect"
 
     @property
+    def kind(self) -> MarkKind:
+        """Return the meaning of the mark."""
+        return MARK_KINDS[self]
+
+    @property
     def key(self) -> str:
         """Return the key of the mark's taint."""
         return f"{PREFIX}{self.value}"
 
+    @property
+    def rank(self) -> int:
+        """Return the rank: 0 for the worst."""
+        return _RANKS[self]
 
-class MarkKind(Struct, frozen=True):
-    """The meaning of one kind of mark.
+    def covers(self, other: Mark) -> bool:
+        """Return whether this mark on a node makes another one on it needless."""
+        return other == self or other in self.kind.lesser
 
-    health: severity of the findings that request it. excluded_work: the work that it keeps away. marked: the
-    description of a marked node or device. condition_reason: of the Node's condition.
-    """
 
-    health: Health
-    excluded_work: str
-    marked: str
+class Requester(StrEnum):
+    """What requests a mark: a finding of the node, the diagnosis of a domain, or an operator."""
+
+    FINDING = "finding"
+    DOMAIN = "domain"
+    OPERATOR = "operator"
+
+
+class MarkKind(Struct, frozen=True, kw_only=True):
+    """The meaning of one kind of mark: code that differs between kinds asks for these values."""
+
+    requester: Requester
+    """What requests the mark. A mark that a finding requests is reported as an unhealthy node."""
+    health: Health | None = None
+    """Severity of the findings that request it; None if no finding does."""
+    gang_only: bool = False
+    """Whether single-node work may still run."""
+    lesser: frozenset[Mark] = frozenset()
+    """Kinds that are not set on a node with this mark, as it keeps their work away too."""
+    budget: str
+    """Field of `policy.Budget` with the limit of the marked nodes: `fleet` counts capacity and may use the
+    reserve; `suspect` counts whole nodes and may not; `degraded` counts the nodes of domains."""
+    grace_period: str = ""
+    """Field of `policy.GracePeriods`; empty for no grace period."""
+    on_device: bool = False
+    """Whether a device can carry the mark instead of its node."""
+    cordons: bool = False
+    """Whether the mark cordons the Node if the policy asks for it."""
+    style: str
+    """Style of its name on a terminal and on the status page."""
     condition_reason: str
+    """Reason of the Node's condition."""
+    marked: str
+    """Description of a marked node or device: `it is quarantined`."""
+    effect: str
+    """What nodeguard does with a scope, which is the argument of the format: `quarantine node a`."""
+
+    @property
+    def work(self) -> str:
+        """Return the work that the mark keeps away."""
+        return "new gang work" if self.gang_only else "new work"
+
+    @property
+    def excluded_work(self) -> str:
+        """Return the work that the mark keeps away from a whole node, as the subject of a sentence."""
+        return self.work if self.gang_only else f"all {self.work}"
 
 
-# Worst first.
 MARK_KINDS = {
-    Mark.QUARANTINE: MarkKind(Health.FATAL, "all new work", "quarantined", "Quarantined"),
-    Mark.SUSPECT: MarkKind(Health.SUSPECT, "new gang work", "marked suspect", "Suspect"),
+    Mark.QUARANTINE: MarkKind(
+        requester=Requester.FINDING,
+        health=Health.FATAL,
+        lesser=frozenset({Mark.SUSPECT}),
+        budget="fleet",
+        grace_period="quarantine",
+        on_device=True,
+        cordons=True,
+        style="fatal",
+        condition_reason="Quarantined",
+        marked="quarantined",
+        effect="quarantine {}",
+    ),
+    Mark.SUSPECT: MarkKind(
+        requester=Requester.FINDING,
+        health=Health.SUSPECT,
+        gang_only=True,
+        budget="suspect",
+        grace_period="suspect",
+        style="suspect",
+        condition_reason="Suspect",
+        marked="marked suspect",
+        effect="mark {} suspect",
+    ),
 }
+if [*MARK_KINDS] != [*Mark]:
+    raise AssertionError("MARK_KINDS needs each member of Mark, in the same order: add the missing kind")
+
+_RANKS = {mark: rank for rank, mark in enumerate(Mark)}
 
 # The kind of mark that a severity requests; others request none.
-MARK_OF_HEALTH = {kind.health: mark for mark, kind in MARK_KINDS.items()}
+MARK_OF_HEALTH = {kind.health: mark for mark, kind in MARK_KINDS.items() if kind.health is not None}
+
+# The kinds that findings request, and those that a device can carry; worst first.
+FINDING_MARKS = tuple(mark for mark in Mark if mark.kind.requester == Requester.FINDING)
+DEVICE_MARKS = tuple(mark for mark in Mark if mark.kind.on_device)
+
+
+def worst(marks: Iterable[Mark]) -> Mark | None:
+    """Return the worst of some marks; None for none."""
+    return min(marks, key=lambda mark: mark.rank, default=None)
 
 
 class MarkCause(Struct, frozen=True, omit_defaults=True):
@@ -131,6 +215,11 @@ class MarkRecord(Struct, frozen=True, omit_defaults=True):
     past_charges: tuple[PastCharge, ...] = ()
     cordoned: bool = False
     degraded: tuple[DegradedMark, ...] = ()
+
+    @property
+    def marks(self) -> set[Mark]:
+        """Return the kinds of its active marks."""
+        return {cause.mark for cause in self.causes}
 
 
 class DesiredNode(Struct, frozen=True):

@@ -7,7 +7,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 from nodeguard.model.diagnosis import DiagnosisPolicy, FaultClass
-from nodeguard.model.mark import Mark
+from nodeguard.model.mark import FINDING_MARKS, MARK_KINDS, Mark
 
 
 class Mode(StrEnum):
@@ -22,7 +22,7 @@ class ModeRule(Struct, frozen=True):
 
     checks: tuple[str, ...]
     mode: Mode
-    marks: tuple[Mark, ...] = (Mark.QUARANTINE, Mark.SUSPECT)
+    marks: tuple[Mark, ...] = FINDING_MARKS
 
 
 class Pool(Struct, frozen=True):
@@ -76,6 +76,16 @@ class GracePeriods(Struct, frozen=True):
     quarantine: float = 5.0
     suspect: float = 60.0
     shared: float = 90.0
+
+    def of(self, mark: Mark) -> float:
+        """Return the grace period of a kind of mark without shared hardware; 0 for a kind without one."""
+        name = mark.kind.grace_period
+        return float(getattr(self, name)) if name else 0.0
+
+
+for _kind in MARK_KINDS.values():
+    if not hasattr(Budget(), _kind.budget) or not hasattr(GracePeriods(), _kind.grace_period or "shared"):
+        raise AssertionError(f"the policy has no budget or grace period for {_kind}: add the field")
 
 
 class SoakPeriod(Struct, frozen=True):

@@ -29,9 +29,9 @@ from nodeguard.fleet_api.text.phrases import (
     target_text,
 )
 from nodeguard.judge.formatting import format_duration
-from nodeguard.model.finding import Action, Health
+from nodeguard.model.finding import Action
 from nodeguard.model.incident import IncidentState
-from nodeguard.model.mark import Mark
+from nodeguard.model.mark import MARK_OF_HEALTH
 
 _HEADERS = ("What is broken", "Where", "Since", "What nodeguard did", "What to do")
 
@@ -95,15 +95,12 @@ def _effect(incident: IncidentSummary) -> Html:
     if incident.groups:
         return join(_group_effect(group, incident.cause) for group in incident.groups)
     state = state_text(incident.state, incident.until, incident.seconds_left)
-    effect = effect_text(incident.state, incident.domain, suspect=_keeps_gangs_away(incident))
+    effect = effect_text(
+        incident.state, incident.domain, incident.mark or MARK_OF_HEALTH.get(incident.health)
+    )
     explained = incident.summary not in {"", incident.message}
     reason = f": {incident.summary}" if explained and incident.node else ""
     return join((element("b", state, class_=STYLES[incident.state]), f", {effect}{reason}"))
-
-
-def _keeps_gangs_away(incident: IncidentSummary) -> bool:
-    """Return whether the mark of an incident keeps only gang work away."""
-    return incident.mark == Mark.SUSPECT if incident.mark else incident.health == Health.SUSPECT
 
 
 def _remedy(incident: IncidentSummary, remedies: Mapping[str, str]) -> Html:

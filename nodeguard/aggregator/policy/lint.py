@@ -9,7 +9,6 @@ from nodeguard.aggregator.policy.field_types import format_share
 from nodeguard.config.errors import ConfigError, FieldPath
 from nodeguard.config.yaml_document import YamlDocument
 from nodeguard.model.finding import Health
-from nodeguard.model.mark import MARK_KINDS
 from nodeguard.model.policy import Mode, ModeRule, Policy
 
 # Shares above which a budget no longer protects: a fifth of the fleet, and half of all nodes stale.
@@ -101,7 +100,7 @@ def _without_effect(
     """Yield warnings for rules that enforce a mark that none of their checks requests."""
     for at, rule in enumerate(policy.modes):
         matching = [health for check, health in checks.items() if _matches(rule, check)]
-        wanted = [MARK_KINDS[mark].health for mark in rule.marks]
+        wanted = [health for mark in rule.marks if (health := mark.kind.health)]
         if rule.mode == Mode.ENFORCE and matching and not any(health in wanted for health in matching):
             problem = f"enforces nothing: none of its checks is {' or '.join(wanted)}"
             remedy = "`quarantine` is for fatal checks, `suspect` for suspect ones: see `nodeguard checks`"

@@ -13,7 +13,7 @@ from nodeguard.fleet.state.topology.topologies import is_pattern
 from nodeguard.judge.formatting import format_duration
 from nodeguard.model.finding import Health
 from nodeguard.model.instant import rfc3339
-from nodeguard.model.mark import MARK_KINDS, Mark
+from nodeguard.model.mark import FINDING_MARKS, Mark
 from nodeguard.model.policy import Budget, CheckLimit, Hold, Mode, NodeLocation, Policy, Silence
 
 if TYPE_CHECKING:
@@ -25,11 +25,14 @@ _NAMED = 12
 
 def enforced_checks(policy: Policy, checks: Mapping[str, Health]) -> dict[Mark, list[str]]:
     """Return the checks that set a mark, by mark. checks: health by id."""
-    return {mark: [check for check in _of(mark, checks) if _enforces(policy, check, mark)] for mark in Mark}
+    return {
+        mark: [check for check in _of(mark, checks) if _enforces(policy, check, mark)]
+        for mark in FINDING_MARKS
+    }
 
 
 def _of(mark: Mark, checks: Mapping[str, Health]) -> list[str]:
-    return [check for check, health in checks.items() if health == MARK_KINDS[mark].health]
+    return [check for check, health in checks.items() if health == mark.kind.health]
 
 
 def _enforces(policy: Policy, check: str, mark: Mark) -> bool:
@@ -86,8 +89,8 @@ def _marks(policy: Policy, checks: Mapping[str, Health]) -> Iterator[StyledLine]
         all_of = len(_of(mark, checks))
         rest = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
         which = f": {', '.join(names[:_NAMED])}{rest}" if 0 < len(names) < all_of else ""
-        settle = policy.grace.quarantine if mark == Mark.QUARANTINE else policy.grace.suspect
-        count = f"{len(names) or 'none'} of {all_of} {MARK_KINDS[mark].health.value} checks"
+        settle = policy.grace.of(mark)
+        count = f"{len(names) or 'none'} of {all_of} {mark.kind.health} checks"
         yield field_line(
             mark.value, f"by {count}{which}" + (f"; after {format_duration(settle)}" if names else "")
         )

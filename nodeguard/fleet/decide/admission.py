@@ -18,7 +18,6 @@ from nodeguard.fleet.policy_rules import mode_of
 from nodeguard.fleet.state.budget_usage import BudgetUsage, NodeUsage
 from nodeguard.fleet.state.node_marks import NodeMarks
 from nodeguard.model.incident import GRANTED_STATES, IncidentState, WriteState
-from nodeguard.model.mark import Mark
 from nodeguard.model.policy import Mode, Policy
 
 
@@ -86,8 +85,8 @@ def admit(
     is released in this plan is not granted again in it, as either may be written first. The same applies to a
     dry run if a request is withdrawn.
 
-    A quarantined node gets no suspect mark, as quarantine keeps the same work away: the request is granted
-    and uses no budget. After the quarantine it is decided like that of any other node.
+    A node with a mark that covers the requested one, as a quarantine covers a suspect mark, does not get it:
+    the request is granted and uses no budget. After that mark it is decided like that of any other node.
 
     Injected faults come last, after the preemption of their marks by real ones.
     """
@@ -138,7 +137,7 @@ class _Progress:
         marks = state.marks_of(request.uid)
         if request.injected and request.uid in preemption.marks:
             self._withhold_for(request, preemption.preempted_by[request.uid])
-        elif is_marked_for(marks, request) or (request.mark == Mark.SUSPECT and marks.is_quarantined):
+        elif is_marked_for(marks, request) or marks.covers(request.mark):
             self._decisions.append(MarkDecision(request, self._granted))
         elif until := grace_end(context.policy, request, context.now):
             self._decisions.append(MarkDecision(request, IncidentState.PENDING, until=until))

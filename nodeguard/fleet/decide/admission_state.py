@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from nodeguard.fleet.budget_limits import BudgetRefusal
 from nodeguard.fleet.decide.mark_requests import MarkRequest
 from nodeguard.fleet.decide.restraints import Restraint
-from nodeguard.fleet.state.budget_usage import AgeOf, BudgetUsage, NodeUsage
+from nodeguard.fleet.state.budget_usage import SUSPECT, AgeOf, BudgetUsage, NodeUsage
 from nodeguard.fleet.state.node_marks import (
     MAX_CAUSES_BYTES,
     NodeMarks,
@@ -19,7 +19,7 @@ from nodeguard.fleet.state.node_marks import (
     node_usage,
 )
 from nodeguard.fleet.state.node_placement import NodePlacement
-from nodeguard.model.mark import STATE_ANNOTATION, Charge, Mark, MarkCause
+from nodeguard.model.mark import STATE_ANNOTATION, Charge, MarkCause
 from nodeguard.model.policy import Policy
 
 # The key of a request: see MarkRequest.key.
@@ -144,7 +144,7 @@ class AdmissionState:
 
     def _refusal_of_unmarked_node(self, request: MarkRequest) -> BudgetRefusal | None:
         """Return the refusal for a node without marks: it is equal for many nodes, until the next grant."""
-        placement, suspect = self._context.placements[request.uid], request.mark == Mark.SUSPECT
+        placement, suspect = self._context.placements[request.uid], request.mark.kind.budget == SUSPECT
         if request.check not in self._refusals:
             self._refusals[request.check] = self.budgets.check_refusal(request.check, self._context.age)
         spent = self._refusals[request.check]

@@ -14,7 +14,7 @@ from nodeguard.fleet.state.fleet_state import FleetState
 from nodeguard.fleet.state.latest_report import LatestReport, ReportedFault
 from nodeguard.fleet.state.node_marks import NodeMarks
 from nodeguard.fleet.state.node_placement import DOMAIN, NodePlacement
-from nodeguard.model.finding import DataStatus, Health
+from nodeguard.model.finding import DataStatus
 from nodeguard.model.mark import MARK_OF_HEALTH, Mark
 from nodeguard.model.node import Device
 from nodeguard.model.policy import Policy
@@ -55,13 +55,13 @@ class MarkRequest(Struct, frozen=True):
         return self.uid, self.check, self.target
 
     @property
-    def order(self) -> tuple[bool, bool, int, float, str, str, str]:
+    def order(self) -> tuple[bool, int, int, float, str, str, str]:
         """Return its rank: real faults first, so that no injected one uses up their budget; then severity,
         confirmations, age; then names, so that no two requests are equal.
         """
         return (
             self.injected,
-            self.mark != Mark.QUARANTINE,
+            self.mark.rank,
             -self.confirmations,
             self.since,
             self.node,
@@ -185,7 +185,7 @@ def _reporters(active: ReportedFinding) -> Iterator[str]:
 def _device(active: ReportedFinding, find_device: FindDevice) -> Device | None:
     """Return the only GPU that the fault concerns: a fault of a link concerns the whole node."""
     if (
-        active.health != Health.FATAL
+        not MARK_OF_HEALTH[active.health].kind.on_device
         or target_kind(active.target) != "gpu"
         or set(active.targets) - {active.target}
     ):
@@ -200,7 +200,7 @@ def is_marked_for(marks: NodeMarks, request: MarkRequest) -> bool:
     """
     return any(
         (cause.check, cause.target) == (request.check, request.target)
-        and cause.mark in {request.mark, Mark.QUARANTINE}
+        and cause.mark.covers(request.mark)
         and (request.injected or not cause.injected)
         for device in marks.carriers
         for cause in marks.record_of(device).causes
@@ -209,7 +209,7 @@ def is_marked_for(marks: NodeMarks, request: MarkRequest) -> bool:
 
 def grace_period(policy: Policy, request: MarkRequest) -> float:
     """Return the grace period of a request in seconds: how long its finding must last before the mark."""
-    own = policy.grace.quarantine if request.mark == Mark.QUARANTINE else policy.grace.suspect
+    own = policy.grace.of(request.mark)
     return max(own, policy.grace.shared) if request.shared else own
 
 

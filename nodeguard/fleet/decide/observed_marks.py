@@ -217,9 +217,9 @@ class PlanObservation:
         writes = self._state.policy.marks
         if device is not None or writes.taint:
             return None
-        if mark == Mark.SUSPECT or not writes.cordon:
+        if not (mark.kind.cordons and writes.cordon):
             return _NO_TAINT
-        # A cordon is set once, when the quarantine begins.
+        # A cordon is set once, when the mark begins.
         is_recorded = any(cause.mark == mark for cause in self._state.observed_marks(uid).node.causes)
         return _UNCORDONED if is_recorded and not self._state.is_pending(uid) else None
 

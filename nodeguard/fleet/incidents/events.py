@@ -6,11 +6,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nodeguard.fleet.diagnosis.results import JOB
-from nodeguard.model.finding import Health
 from nodeguard.model.hardware import hardware_label
 from nodeguard.model.incident import GRANTED_STATES, Confinement, DiagnosisRecord, Incident, IncidentState
 from nodeguard.model.job import add_jobs, jobs_text
-from nodeguard.model.mark import MARK_OF_HEALTH, Mark
+from nodeguard.model.mark import MARK_OF_HEALTH
 
 
 class IncidentEvent(Struct, frozen=True):
@@ -50,9 +49,10 @@ def _news(incident: Incident) -> tuple[object, ...]:
 
 
 def _is_marked_too_weakly(incident: Incident) -> bool:
-    """Return whether a fatal incident has a suspect mark: its quarantine is not set yet."""
+    """Return whether an incident has a lesser mark than its health requests, which is not set yet."""
+    requested = MARK_OF_HEALTH.get(incident.health)
     return (
-        incident.state in GRANTED_STATES and incident.health == Health.FATAL and incident.mark == Mark.SUSPECT
+        incident.state in GRANTED_STATES and requested is not None and incident.mark in requested.kind.lesser
     )
 
 
@@ -94,9 +94,8 @@ def mark_message(incident: Incident) -> str:
 
 
 def _work(incident: Incident) -> str:
-    if incident.mark is not None:
-        return "new gang work" if incident.mark == Mark.SUSPECT else "new work"
-    return "new work" if incident.health == Health.FATAL else "new gang work"
+    mark = incident.mark or MARK_OF_HEALTH.get(incident.health)
+    return mark.kind.work if mark else "new gang work"
 
 
 def _done(incident: Incident) -> str:

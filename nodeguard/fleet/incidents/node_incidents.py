@@ -30,7 +30,7 @@ from nodeguard.model.finding import Action, Health
 from nodeguard.model.incident import GRANTED_STATES, Incident, IncidentState, Symptom
 from nodeguard.model.instant import Instant
 from nodeguard.model.job import limit_jobs
-from nodeguard.model.mark import MARK_KINDS, Mark, MarkCause
+from nodeguard.model.mark import Mark, MarkCause, worst
 from nodeguard.model.node import Device
 from nodeguard.model.policy import Policy
 from nodeguard.model.target import target_label
@@ -273,8 +273,8 @@ def _incident(
         write = removal.problem.state if removal.problem else None
         is_being_written = removal.problem is None
     elif causes and state not in GRANTED_STATES:
-        if shown and mark == Mark.SUSPECT and shown.request.mark == Mark.QUARANTINE:
-            state, detail = situation.granted, _missing_quarantine(shown)
+        if shown and mark in shown.request.mark.kind.lesser:
+            state, detail = situation.granted, _missing_mark(shown)
         else:
             state, detail, shown, write = *_recovery(situation, causes), None, None
     has_device = any(device is not None for device, _ in causes) or any(
@@ -296,7 +296,7 @@ def _incident(
         findings,
         key=lambda finding: (-finding.health.rank, -finding.action.rank, -finding.age, finding.check),
     )
-    worst = findings[0] if findings else None
+    worst_finding = findings[0] if findings else None
     jobs, jobs_omitted = limit_jobs(situation.jobs)
     _, first = min(causes, key=lambda item: item[1].since) if causes else (None, None)
     incident = Incident(
@@ -304,8 +304,8 @@ def _incident(
         node=placement.name,
         uid=placement.uid,
         target=target,
-        cause=worst.check if worst else first.check if first else "",
-        health=worst.health if worst else MARK_KINDS[first.mark].health if first else Health.OK,
+        cause=worst_finding.check if worst_finding else first.check if first else "",
+        health=worst_finding.health if worst_finding else (first and first.mark.kind.health) or Health.OK,
         state=state,
         first_seen=0.0,
         last_transition=0.0,
@@ -313,11 +313,11 @@ def _incident(
         component=next(
             (finding.component for finding in findings if finding.component), first.component if first else ""
         ),
-        fault_class=fault_class(worst) if worst else first.fault_class if first else "",
+        fault_class=fault_class(worst_finding) if worst_finding else first.fault_class if first else "",
         action=max(
             (finding.action for finding in findings), key=lambda action: action.rank, default=Action.NONE
         ),
-        message=worst.message[:_TEXT] if worst else "",
+        message=worst_finding.message[:_TEXT] if worst_finding else "",
         detail=detail,
         symptoms=tuple(_symptom(finding) for finding in findings[:_SYMPTOMS]),
         budget=shown.refusal.limit_message() if shown and shown.refusal else "",
@@ -354,7 +354,7 @@ def _shown(decisions: Iterable[MarkDecision], state: IncidentState) -> MarkDecis
 
 def dry_run_message(mark: Mark, scope: str, reason: str) -> str:
     """Return the effect of enforcement, as text. reason: why the mark would be withheld, or empty."""
-    effect = f"quarantine {scope}" if mark == Mark.QUARANTINE else f"mark {scope} suspect"
+    effect = mark.kind.effect.format(scope)
     return f"would not {effect}: {reason}" if reason else f"would {effect}"
 
 
@@ -378,18 +378,18 @@ def _active_mark(
     """Return the most severe mark that is in effect; None for none."""
     marks = {cause.mark for _, cause in causes}
     marks |= {decision.request.mark for decision in decisions if decision.state in GRANTED_STATES}
-    return next((mark for mark in Mark if mark in marks), None)
+    return worst(marks)
 
 
-def _missing_quarantine(decision: MarkDecision) -> str:
-    """Return why a node with a suspect mark is not quarantined."""
+def _missing_mark(decision: MarkDecision) -> str:
+    """Return why a node with a lesser mark does not have the requested one."""
     reason = f": {decision.reason}" if decision.reason else ""
     match decision.state:
         case IncidentState.DRY_RUN:
             withheld = f", and would be withheld{reason}" if reason else ""
-            return f"quarantine is not enforced{withheld}"
+            return f"{decision.request.mark} is not enforced{withheld}"
         case state:
-            return f"quarantine is {state.phrase}{reason}"
+            return f"{decision.request.mark} is {state.phrase}{reason}"
 
 
 def _symptom(finding: ReportedFinding) -> Symptom:

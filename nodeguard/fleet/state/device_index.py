@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator
 
 from nodeguard.fleet.state.node_marks import decode_record
-from nodeguard.model.mark import DeviceRule, Mark, MarkRecord
+from nodeguard.model.mark import DEVICE_MARKS, DeviceRule, MarkRecord
 from nodeguard.model.node import Device
 from nodeguard.model.target import gpu_target
 
@@ -69,7 +69,7 @@ class DeviceIndex:
         return {
             Device(rule.node, rule.driver, rule.pool, rule.device): record
             for rule in self._rules_by_node.get(uid, {}).values()
-            if (record := _quarantine_record(rule)) is not None
+            if (record := _device_record(rule)) is not None
         }
 
     def rule_names(self, uid: str) -> Iterable[str]:
@@ -77,7 +77,7 @@ class DeviceIndex:
         edited: these stay, like such a taint of a Node.
         """
         rules = self._rules_by_node.get(uid, {})
-        return tuple(name for name, rule in rules.items() if _quarantine_record(rule) is not None)
+        return tuple(name for name, rule in rules.items() if _device_record(rule) is not None)
 
     def orphaned_rules(self, nodes: Container[str]) -> Iterator[str]:
         """Yield the names of rules with a Node or device that no longer exists. nodes: uids of all Nodes."""
@@ -92,12 +92,10 @@ class DeviceIndex:
         return bool(devices) and all(device_selector(published) != device for published in devices)
 
 
-def _quarantine_record(rule: DeviceRule) -> MarkRecord | None:
-    """Return the record of a rule; None if it has no cause of a quarantine."""
+def _device_record(rule: DeviceRule) -> MarkRecord | None:
+    """Return the record of a rule; None if it has no mark that a device can carry."""
     record = decode_record(rule.state)
-    if record is None or all(cause.mark != Mark.QUARANTINE for cause in record.causes):
-        return None
-    return record
+    return record if record is not None and not record.marks.isdisjoint(DEVICE_MARKS) else None
 
 
 def device_selector(device: Device) -> Device:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from nodeguard.fleet.state.node_marks import NodeMarks, rule_name
-from nodeguard.model.mark import DEGRADED_TAINT, NO_SCHEDULE, DeviceRule, Mark, MarkCause, MarkRecord
+from nodeguard.model.mark import DEGRADED_TAINT, DEVICE_MARKS, NO_SCHEDULE, DeviceRule, Mark, MarkCause
 from nodeguard.model.node import Device, Node
 from nodeguard.model.policy import MarkWrites
 
@@ -26,7 +26,7 @@ def marks_in_effect(
     keys = {taint.key for taint in node.taints if taint.effect == NO_SCHEDULE}
 
     def keeps_work_away(cause: MarkCause) -> bool:
-        if cause.mark == Mark.QUARANTINE and writes.cordon and node.unschedulable:
+        if cause.mark.kind.cordons and writes.cordon and node.unschedulable:
             return True
         return cause.mark.key in keys
 
@@ -47,19 +47,13 @@ def marks_in_effect(
 
 
 def is_in_effect(marks: NodeMarks, mark: Mark, device: Device | None) -> bool:
-    """Return whether the marks in effect keep away the work of a mark on a node (None) or a device: a
-    quarantine does that for a suspect mark, and one of the whole node for its devices.
+    """Return whether the marks in effect keep away the work of a mark on a node (None) or a device: a mark
+    does that for the lesser kinds, and one of the whole node for its devices.
     """
-    if _has(marks.node, Mark.QUARANTINE):
-        return True
-    return _has(marks.node, mark) if device is None else device in marks.devices
-
-
-def _has(record: MarkRecord, mark: Mark) -> bool:
-    return any(cause.mark == mark for cause in record.causes)
+    return device in marks.devices or any(other.covers(mark) for other in marks.node.marks)
 
 
 def _is_tainted(rule: DeviceRule | None) -> bool:
     if rule is None:
         return False
-    return rule.taint.key == Mark.QUARANTINE.key and rule.taint.effect == NO_SCHEDULE
+    return rule.taint.effect == NO_SCHEDULE and any(rule.taint.key == mark.key for mark in DEVICE_MARKS)

@@ -9,10 +9,11 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nodeguard.fleet.state.budget_usage import NodeUsage
-from nodeguard.fleet.state.node_placement import NodePlacement, is_own_taint, taint_keys
+from nodeguard.fleet.state.budget_usage import SUSPECT, NodeUsage
+from nodeguard.fleet.state.node_placement import FLEET, NodePlacement, is_own_taint, taint_keys
 from nodeguard.model.mark import (
     DEGRADED_TAINT,
+    DEVICE_MARKS,
     NO_SCHEDULE,
     STATE_ANNOTATION,
     Charge,
@@ -108,10 +109,9 @@ class NodeMarks(Struct, frozen=True):
         """Return whether any mark is active."""
         return bool(self.node.causes or self.node.charge or self.node.degraded or self.devices)
 
-    @property
-    def is_quarantined(self) -> bool:
-        """Return whether the whole node is quarantined."""
-        return _has(self.node, Mark.QUARANTINE)
+    def covers(self, mark: Mark) -> bool:
+        """Return whether a worse mark of the whole node makes a mark of the node needless."""
+        return any(mark in other.kind.lesser for other in self.node.marks)
 
 
 _NOTHING = NodeMarks()
@@ -152,14 +152,19 @@ def node_usage(
             device
             for marks in versions
             for device in marks.carriers
-            if _has(marks.record_of(device), Mark.QUARANTINE)
+            if _is_charged(marks.record_of(device), FLEET)
         ),
-        any(_has(marks.node, Mark.SUSPECT) for marks in versions),
+        any(_is_charged(marks.node, SUSPECT) for marks in versions),
         tuple(sorted(charges.values(), key=lambda charge: (charge.at, charge.check))),
         frozenset(check for check in charged if check in incident_checks),
         past,
         placement.cordoned_by_user,
     )
+
+
+def _is_charged(record: MarkRecord, budget: str) -> bool:
+    """Return whether a mark of a record is charged to a budget of the policy."""
+    return any(mark.kind.budget == budget for mark in record.marks)
 
 
 def _latest_by_check(charges: Iterable[PastCharge]) -> tuple[PastCharge, ...]:
@@ -196,12 +201,12 @@ _PAST = 16
 def with_cordon(node: Node, observed: MarkRecord, marks: NodeMarks, writes: MarkWrites) -> NodeMarks:
     """Return the marks of a node, with whether its cordon is nodeguard's. observed: its record now.
 
-    A cordon is set when a quarantine begins, if there is none yet. If an operator has removed it, it is not
-    set again.
+    A cordon is set when a mark with one begins, if there is none yet. If an operator has removed it, it is
+    not set again.
     """
-    quarantined, was = marks.is_quarantined, _has(observed, Mark.QUARANTINE)
-    ours = observed.cordoned and node.unschedulable and quarantined
-    if writes.cordon and quarantined and not was and not node.unschedulable:
+    cordons, did = (any(mark.kind.cordons for mark in record.marks) for record in (marks.node, observed))
+    ours = observed.cordoned and node.unschedulable and cordons
+    if writes.cordon and cordons and not did and not node.unschedulable:
         ours = True
     return marks if marks.node.cordoned == ours else replace(marks, node=replace(marks.node, cordoned=ours))
 
@@ -216,8 +221,7 @@ def desired_node(
 ) -> DesiredNode:
     """Return the desired state of a Node. observed: its record now."""
     record = marks.node
-    kinds = (mark for mark in Mark if any(mark == cause.mark for cause in record.causes))
-    values = {mark.key: _taint_value(record, mark) for mark in kinds}
+    values = {mark.key: _taint_value(record, mark) for mark in record.marks}
     if record.degraded:
         first = min(record.degraded, key=lambda degraded: (degraded.since, degraded.domain))
         values[DEGRADED_TAINT] = first.topology
@@ -235,10 +239,6 @@ def desired_node(
         cordon=cordon,
         condition=condition if writes.condition else None,
     )
-
-
-def _has(record: MarkRecord, mark: Mark) -> bool:
-    return any(cause.mark == mark for cause in record.causes)
 
 
 def is_as_desired(node: Node, desired: DesiredNode) -> bool:
@@ -266,10 +266,12 @@ def device_rules(placement: NodePlacement, marks: NodeMarks) -> tuple[DeviceRule
             driver=device.driver,
             pool=device.pool,
             device=device.name,
-            taint=Taint(Mark.QUARANTINE.key, NO_SCHEDULE, _taint_value(record, Mark.QUARANTINE)),
+            taint=Taint(mark.key, NO_SCHEDULE, _taint_value(record, mark)),
             state=encode_record(record),
         )
         for device, record in marks.devices.items()
+        for mark in DEVICE_MARKS
+        if mark in record.marks
     )
 
 

@@ -23,15 +23,15 @@ from nodeguard.fleet_api.text.phrases import (
 from nodeguard.model.finding import Action
 from nodeguard.model.incident import ClearAnswer, IncidentState
 from nodeguard.model.job import jobs_text
-from nodeguard.model.mark import Mark
+from nodeguard.model.mark import Mark, worst
 
 _EFFECTS = {
     IncidentState.OPEN: "report only; no scheduling change",
     IncidentState.PENDING: "no scheduling change yet",
     IncidentState.DRY_RUN: "the {1} is not enforced",
     IncidentState.WITHHELD: "the requested mark is not set",
-    IncidentState.MARKED: "new {0}work is kept away",
-    IncidentState.ADVISED: "advice: keep new {0}work away",
+    IncidentState.MARKED: "{0} is kept away",
+    IncidentState.ADVISED: "advice: keep {0} away",
     IncidentState.RECOVERING: "recovered; the mark stays until the soak period ends",
     IncidentState.RESOLVED: "over",
 }
@@ -54,11 +54,12 @@ def incident_lines(incident: IncidentView) -> list[StyledLine]:
     return lines
 
 
-def effect_text(state: IncidentState, domain: str, *, suspect: bool) -> str:
-    """Return what a state means for new work. domain: of the incident, empty for none. suspect: whether the
-    mark keeps only gang work away.
+def effect_text(state: IncidentState, domain: str, mark: Mark | None) -> str:
+    """Return what a state means for new work. domain: of the incident, empty for none. mark: the worst that
+    is set for it.
     """
-    return _EFFECTS[state].format("gang " if domain or suspect else "", "topology" if domain else "check")
+    work = "new gang work" if domain else mark.kind.work if mark else "new work"
+    return _EFFECTS[state].format(work, "topology" if domain else "check")
 
 
 def _title(incident: IncidentView) -> str:
@@ -113,8 +114,8 @@ def _facts(incident: IncidentView) -> Iterator[StyledLine]:
 
 def _state_facts(incident: IncidentView) -> Iterator[StyledLine]:
     reason = f": {incident.reason}" if incident.reason else ""
-    suspect = bool(incident.marks) and all(mark.mark == Mark.SUSPECT for mark in incident.marks)
-    effect = effect_text(incident.state, incident.domain, suspect=suspect)
+    mark = None if incident.domain else worst(Mark(view.mark) for view in incident.marks)
+    effect = effect_text(incident.state, incident.domain, mark)
     yield item_line(
         "state", f"{state_text(incident.state, incident.until, incident.seconds_left)}, {effect}{reason}"
     )

@@ -27,7 +27,7 @@ from nodeguard.model.finding import Action, DataStatus
 from nodeguard.model.incident import IncidentState
 from nodeguard.model.injection import PREFIX
 from nodeguard.model.job import jobs_text
-from nodeguard.model.mark import MARK_KINDS, Mark
+from nodeguard.model.mark import Mark
 from nodeguard.model.target import target_label
 
 
@@ -61,7 +61,7 @@ def _summary(node: NodeView) -> str:
     devices = dict.fromkeys(mark.device for mark in marks if mark.device)
     if whole:
         checks = first_names(dict.fromkeys(check_name(mark.check, injected=mark.injected) for mark in whole))
-        kind = MARK_KINDS[Mark(whole[0].mark)]
+        kind = Mark(whole[0].mark).kind
         effect = _advice(node, kind.excluded_work, "it") or kind.marked
         text = f"{effect}: {checks}"
     elif degraded:
@@ -100,10 +100,10 @@ def _requested(node: NodeView, *, injected: bool) -> str:
 
 def _dry_run(requests: Sequence[MarkRequestView]) -> str:
     """Return the effect of enforcement on the node: its worst mark, else why that would be withheld."""
-    first = min(requests, key=lambda request: (request.reason != "", request.mark != Mark.QUARANTINE))
+    first = min(requests, key=lambda request: (request.reason != "", request.mark.rank))
     if first.reason:
         return f"dry run: the mark of {_check(first)} would be withheld: {first.reason}"
-    return f"dry run: it would be {MARK_KINDS[Mark(first.mark)].marked}: {_check(first)}"
+    return f"dry run: it would be {first.mark.kind.marked}: {_check(first)}"
 
 
 def _check(request: MarkRequestView) -> str:

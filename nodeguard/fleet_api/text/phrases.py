@@ -27,7 +27,7 @@ from nodeguard.model.diagnosis import Guidance
 from nodeguard.model.hardware import Hardware, hardware_label
 from nodeguard.model.incident import IncidentState
 from nodeguard.model.injection import PREFIX
-from nodeguard.model.mark import MARK_KINDS
+from nodeguard.model.mark import Mark
 from nodeguard.model.target import NODE, target_label
 
 _FIELD = 14
@@ -51,7 +51,7 @@ _GROUP_STATES = {state: state.phrase for state in IncidentState} | {
     IncidentState.OPEN: "reported only",
     IncidentState.DRY_RUN: "in dry run",
 }
-MARK_STYLES = {DEGRADED: "suspect"} | {mark.value: kind.health.value for mark, kind in MARK_KINDS.items()}
+MARK_STYLES = {DEGRADED: "suspect"} | {mark.value: mark.kind.style for mark in Mark}
 
 
 def item_line(
@@ -194,7 +194,7 @@ def groups_text(groups: Sequence[StateGroup]) -> str:
 def group_text(group: StateGroup) -> str:
     """Return how many nodes are in a state: `5 quarantined`, `1 withheld (hold on the node)`."""
     is_marked = group.state == IncidentState.MARKED and group.mark is not None
-    state = MARK_KINDS[group.mark].marked if is_marked and group.mark else _GROUP_STATES[group.state]
+    state = group.mark.kind.marked if is_marked and group.mark else _GROUP_STATES[group.state]
     return f"{group.nodes} {state}" + (f" ({group.reason})" if group.reason else "")
 
 
