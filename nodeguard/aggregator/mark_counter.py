@@ -9,9 +9,9 @@ from typing import NamedTuple
 from nodeguard.aggregator.metric_families import CheckLabels
 from nodeguard.fleet.plan import Plan
 from nodeguard.fleet.planner import Planner
-from nodeguard.fleet_api.schema.node import DEGRADED
 from nodeguard.model.incident import IncidentState
 from nodeguard.model.instant import Instant
+from nodeguard.model.mark import Mark
 from nodeguard.model.node import Device
 
 # Seconds between two comparisons of the marks: with many marked nodes one takes a millisecond.
@@ -113,7 +113,7 @@ class MarkCounter:
         if key.uid not in planner.state.nodes:
             return "node-deleted"
         marks = planner.state.observed_marks(key.uid)
-        if key.mark == DEGRADED:
+        if key.mark == Mark.DOMAIN_DEGRADED:
             return "replaced" if marks.node.degraded else "recovered"
         is_replaced = any(
             (cause.check, cause.target) == (key.check, key.target) for _, cause in marks.causes()
@@ -130,5 +130,7 @@ def _observed_marks(planner: Planner) -> set[_MarkKey]:
             _MarkKey(uid, device, cause.check, cause.target, cause.mark.value, cause.injected)
             for device, cause in observed.causes()
         }
-        marks |= {_MarkKey(uid, None, "", degraded.domain, DEGRADED) for degraded in observed.node.degraded}
+        marks |= {
+            _MarkKey(uid, None, "", domain.domain, domain.mark.value) for domain in observed.node.degraded
+        }
     return marks

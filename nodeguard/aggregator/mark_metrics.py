@@ -11,7 +11,6 @@ from nodeguard.aggregator.mark_counter import MarkCounter
 from nodeguard.aggregator.metric_families import PREFIX, gauge, gauges
 from nodeguard.fleet.decide.admission import MarkDecision
 from nodeguard.fleet.planner import Planner
-from nodeguard.fleet_api.schema.node import DEGRADED
 from nodeguard.model.finding import Health
 from nodeguard.model.incident import IncidentState
 from nodeguard.model.mark import Mark
@@ -45,34 +44,33 @@ def _marked(planner: Planner) -> Iterator[Metric]:
         if uid in planner.state.nodes and (marks := _marks(planner, uid))
     }
     counts = Counter(mark for marks in by_node.values() for mark in marks)
-    yield gauges("marked_nodes", "Marked nodes.", "mark", {mark: counts[mark] for mark in (*Mark, DEGRADED)})
+    yield gauges("marked_nodes", "Marked nodes.", "mark", {mark.value: counts[mark] for mark in Mark})
     family = GaugeMetricFamily(
         PREFIX + "node_mark",
         f"1 for each mark of a node; the first {_MAX_NODES} marks, quarantine first. A mark that only "
         f"injected faults cause has the label {INJECTED}, and comes after all others.",
     )
-    rank = {mark: number for number, mark in enumerate((*Mark, DEGRADED))}
     rows = sorted(
-        (injected, rank[mark], name, mark, fault_class)
+        (injected, mark.rank, name, mark, fault_class)
         for name, marks in by_node.items()
         for mark, (fault_class, injected) in marks.items()
     )
     for injected, _, name, mark, fault_class in rows[:_MAX_NODES]:
-        pairs = {"node": name, "mark": mark, "fault_class": fault_class}
+        pairs = {"node": name, "mark": mark.value, "fault_class": fault_class}
         family.add_sample(family.name, {**pairs, **injected_label(injected=injected)}, 1)
     yield family
 
 
-def _marks(planner: Planner, uid: str) -> dict[str, tuple[str, bool]]:
+def _marks(planner: Planner, uid: str) -> dict[Mark, tuple[str, bool]]:
     """Return the marks of a node that are in effect, with the fault class of the first cause, and
     whether all causes are injected. The real causes come first.
     """
     observed = planner.state.marks_in_effect(uid).node
-    marks: dict[str, tuple[str, bool]] = {}
+    marks: dict[Mark, tuple[str, bool]] = {}
     for cause in sorted(observed.causes, key=lambda cause: cause.injected):
-        marks.setdefault(cause.mark.value, (cause.fault_class, cause.injected))
-    if observed.degraded:
-        marks[DEGRADED] = ",".join(observed.degraded[0].fault_classes), False
+        marks.setdefault(cause.mark, (cause.fault_class, cause.injected))
+    for domain in observed.degraded:
+        marks.setdefault(domain.mark, (",".join(domain.fault_classes), False))
     return marks
 
 

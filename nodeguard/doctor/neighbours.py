@@ -13,11 +13,11 @@ from nodeguard.doctor.cluster_objects import ClusterObjects, ConfigTexts, Worklo
 from nodeguard.doctor.diagnostics import Diagnostic, failed, passed, skipped, warning
 from nodeguard.doctor.neighbour_configs import EvictionPolicy, monitor_conflicts, parse_eviction_policy
 from nodeguard.fleet_api.text.phrases import first_names
-from nodeguard.model.mark import DEGRADED_TAINT, NO_SCHEDULE, Mark
+from nodeguard.model.mark import NO_SCHEDULE, Mark
 from nodeguard.model.node import Taint
 
 # Keys of the taints that nodeguard sets.
-TAINTS = (*(mark.key for mark in Mark), DEGRADED_TAINT)
+TAINTS = tuple(mark.key for mark in Mark)
 
 AUTOSCALER, DESCHEDULER, MONITOR = "cluster-autoscaler", "descheduler", "node-problem-detector"
 

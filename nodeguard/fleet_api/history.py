@@ -173,7 +173,7 @@ def _marks(change: RecordedChange) -> Iterator[HistoryEntry]:
 def _mark_texts(record: MarkRecord) -> Mapping[str, str]:
     """Return a text for each mark of a record, with its check."""
     causes = {_cause_text(cause): cause.check for cause in record.causes}
-    return causes | {f"domain-degraded: {mark.domain}": "" for mark in record.degraded}
+    return causes | {f"{domain.mark}: {domain.domain}": "" for domain in record.degraded}
 
 
 def _cause_text(cause: MarkCause) -> str:

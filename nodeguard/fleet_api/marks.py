@@ -5,17 +5,16 @@ from __future__ import annotations
 from nodeguard.fleet.decide.release import ReleaseWait
 from nodeguard.fleet.decide.release_tracker import ActiveMark
 from nodeguard.fleet.planner import Planner
-from nodeguard.fleet_api.schema.node import DEGRADED, MarkView, ReleaseWaitView
+from nodeguard.fleet_api.schema.node import MarkView, ReleaseWaitView
 from nodeguard.fleet_api.service_state import age
 from nodeguard.model.instant import Instant, rfc3339
-from nodeguard.model.mark import DegradedMark, Mark
+from nodeguard.model.mark import DegradedMark
 
 
 def marks_of_node(planner: Planner, uid: str, now: Instant) -> tuple[MarkView, ...]:
     """Return the marks of a node and its devices, worst and oldest first."""
     views = [_view(mark, now) for mark in planner.releases.active_marks(uid)]
-    order = [*Mark, DEGRADED]
-    return tuple(sorted(views, key=lambda mark: (order.index(mark.mark), -mark.age, mark.check, mark.target)))
+    return tuple(sorted(views, key=lambda mark: (mark.mark.rank, -mark.age, mark.check, mark.target)))
 
 
 def _view(mark: ActiveMark, now: Instant) -> MarkView:
@@ -23,13 +22,13 @@ def _view(mark: ActiveMark, now: Instant) -> MarkView:
     since, seconds = rfc3339(cause.since), age(now, cause.since)
     if isinstance(cause, DegradedMark):
         return MarkView(
-            mark=DEGRADED,
+            mark=cause.mark,
             device="",
-            check=cause.fault_classes[0] if cause.fault_classes else DEGRADED,
+            check=cause.fault_classes[0] if cause.fault_classes else cause.mark,
             target=cause.domain,
             targets=(),
             component="",
-            fault_class=cause.topology,
+            fault_class=cause.taint_value,
             since=since,
             age=seconds,
             written=mark.is_written,

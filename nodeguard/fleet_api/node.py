@@ -16,7 +16,6 @@ from nodeguard.fleet_api.incident import list_incidents, summarize_incident
 from nodeguard.fleet_api.marks import marks_of_node
 from nodeguard.fleet_api.recovery import finding_commands
 from nodeguard.fleet_api.schema.node import (
-    DEGRADED,
     ChargeView,
     FindingView,
     MarkRequestView,
@@ -183,7 +182,7 @@ def list_nodes(planner: Planner, now: Instant) -> NodeList:
 
 
 def _summary(
-    planner: Planner, placement: NodePlacement, stale: Set[str], now: Instant, marks: tuple[str, ...]
+    planner: Planner, placement: NodePlacement, stale: Set[str], now: Instant, marks: tuple[Mark, ...]
 ) -> NodeSummary:
     health = known_health(planner, placement.uid, stale)
     requests = planner.decisions.get(placement.uid, ())
@@ -240,12 +239,11 @@ def injected_faults(node: str, report: LatestReport | None) -> tuple[InjectedFau
     )
 
 
-def _marks(planner: Planner, uid: str) -> tuple[str, ...]:
+def _marks(planner: Planner, uid: str) -> tuple[Mark, ...]:
     """Return the marks of a node and its devices that are in effect, worst first."""
     marks = planner.state.marks_in_effect(uid)
-    causes = {cause.mark for place in marks.carriers for cause in marks.record_of(place).causes}
-    degraded = (DEGRADED,) if marks.node.degraded else ()
-    return (*(mark for mark in Mark if mark in causes), *degraded)
+    active = {mark for device in marks.carriers for mark in marks.record_of(device).marks}
+    return tuple(mark for mark in Mark if mark in active)
 
 
 def _findings(

@@ -17,7 +17,6 @@ from nodeguard.fleet_api.incident import all_incidents, worst_incidents
 from nodeguard.fleet_api.node import injected_faults, known_health, refused_messages, repeat_offenders
 from nodeguard.fleet_api.reasons import count_reasons, exhausted_budget
 from nodeguard.fleet_api.schema.budget import BudgetList
-from nodeguard.fleet_api.schema.node import DEGRADED
 from nodeguard.fleet_api.schema.status import (
     VERSION,
     AgentCounts,
@@ -229,15 +228,13 @@ def _nodes(planner: Planner, stale_agents: StaleAgents) -> NodeCounts:
 
 
 def _marked(planner: Planner) -> dict[str, MarkedCounts]:
-    nodes: Counter[str] = Counter()
+    nodes: Counter[Mark] = Counter()
     devices: Counter[Mark] = Counter()
     for uid in planner.state.marked_nodes():
         holding = planner.state.marks_in_effect(uid)
-        mark = worst(holding.node.marks) or (DEGRADED if holding.node.degraded else None)
-        nodes.update([mark] if mark else [])
+        nodes.update([mark] if (mark := worst(holding.node.marks)) else [])
         devices.update(mark for record in holding.devices.values() if (mark := worst(record.marks)))
-    counts = {mark.value: MarkedCounts(nodes[mark], devices[mark]) for mark in Mark}
-    return {**counts, DEGRADED: MarkedCounts(nodes[DEGRADED])}
+    return {mark.value: MarkedCounts(nodes[mark], devices[mark]) for mark in Mark}
 
 
 def _left_out(planner: Planner) -> OmittedIncidents:

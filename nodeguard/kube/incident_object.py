@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from nodeguard.kube.objects import TypedObject
 from nodeguard.model.finding import Action, Health
 from nodeguard.model.incident import IncidentState, OperatorDecision
-from nodeguard.model.mark import Mark
+from nodeguard.model.mark import FINDING_MARKS
 
 VERSION = "v1alpha1"
 API_VERSION = f"nodeguard.dev/{VERSION}"
@@ -47,7 +47,7 @@ _Count = Annotated[int, _schema(minimum=0)]
 _Generation = Annotated[int, _schema(minimum=0, format="int64")]
 _Health = Annotated[str, _schema(enum=[*Health])]
 _Action = Annotated[str, _schema(enum=[*Action])]
-_Mark = Annotated[str, _schema(enum=[*Mark])]
+_Mark = Annotated[str, _schema(enum=[*FINDING_MARKS])]
 
 # An incident in its grace period is not recorded, and `Advised` is the state without a cluster.
 _UNWRITTEN_STATES: Final = frozenset({IncidentState.PENDING, IncidentState.ADVISED})

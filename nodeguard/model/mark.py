@@ -21,15 +21,14 @@ HOLD_ANNOTATION = f"{PREFIX}hold"
 MAINTENANCE_ANNOTATION = f"{PREFIX}maintenance"
 
 
-# Taint of the Nodes in a degraded domain.
-DEGRADED_TAINT = f"{PREFIX}domain-degraded"
-
-
 class Mark(StrEnum):
-    """Kind of mark, worst first: `quarantine` keeps all work away, `suspect` only gang work."""
+    """Kind of mark, worst first: `quarantine` keeps all work away, `suspect` only gang work, and so does
+    `domain-degraded`, on the nodes of a degraded domain.
+    """
 
     QUARANTINE = "quarantine"
     SUSPECT = "suspect"
+    DOMAIN_DEGRADED = "domain-degraded"
 
     @property
     def kind(self) -> MarkKind:
@@ -124,6 +123,15 @@ MARK_KINDS = {
         marked="marked suspect",
         effect="mark {} suspect",
     ),
+    Mark.DOMAIN_DEGRADED: MarkKind(
+        requester=Requester.DOMAIN,
+        gang_only=True,
+        budget="degraded",
+        style="suspect",
+        condition_reason="DomainDegraded",
+        marked="in a degraded domain",
+        effect="keep new gang work off {}",
+    ),
 }
 if [*MARK_KINDS] != [*Mark]:
     raise AssertionError("MARK_KINDS needs each member of Mark, in the same order: add the missing kind")
@@ -158,6 +166,11 @@ class MarkCause(Struct, frozen=True, omit_defaults=True):
     targets: tuple[str, ...] = ()
     component: str = ""
     injected: bool = False
+
+    @property
+    def taint_value(self) -> str:
+        """Return the value of the mark's taint."""
+        return self.fault_class
 
 
 class Charge(Struct, frozen=True, omit_defaults=True):
@@ -198,8 +211,13 @@ class DegradedMark(Struct, frozen=True, omit_defaults=True):
     name: str = ""
 
     @property
-    def topology(self) -> str:
-        """Return the domain's topology, which is the value of the taint."""
+    def mark(self) -> Mark:
+        """Return the kind of mark."""
+        return Mark.DOMAIN_DEGRADED
+
+    @property
+    def taint_value(self) -> str:
+        """Return the value of the mark's taint: the domain's topology."""
         return self.domain.partition("/")[0]
 
 
@@ -217,9 +235,14 @@ class MarkRecord(Struct, frozen=True, omit_defaults=True):
     degraded: tuple[DegradedMark, ...] = ()
 
     @property
+    def all_causes(self) -> tuple[MarkCause | DegradedMark, ...]:
+        """Return the causes of all active marks."""
+        return (*self.causes, *self.degraded)
+
+    @property
     def marks(self) -> set[Mark]:
         """Return the kinds of its active marks."""
-        return {cause.mark for cause in self.causes}
+        return {cause.mark for cause in self.all_causes}
 
 
 class DesiredNode(Struct, frozen=True):

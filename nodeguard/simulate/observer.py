@@ -4,31 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from msgspec import Struct
-
 from nodeguard.model.incident import Incident
-from nodeguard.model.mark import DEGRADED_TAINT, Mark
+from nodeguard.model.mark import Mark
 from nodeguard.model.node import Node
 from nodeguard.simulate.faults import Fault
 
 
-class NodeMarkState(Struct, frozen=True):
-    """The marks of a node. degraded: the mark of a domain that it is in."""
-
-    quarantine: bool = False
-    suspect: bool = False
-    degraded: bool = False
-
-
-UNMARKED = NodeMarkState()
-
-
-def node_mark_state(node: Node) -> NodeMarkState:
+def marks_of(node: Node) -> frozenset[Mark]:
     """Return the marks of a Node."""
     keys = {taint.key for taint in node.taints}
-    if not keys:
-        return UNMARKED
-    return NodeMarkState(Mark.QUARANTINE.key in keys, Mark.SUSPECT.key in keys, DEGRADED_TAINT in keys)
+    return frozenset(mark for mark in Mark if mark.key in keys)
+
+
+def keeps_all_work_away(marks: frozenset[Mark]) -> bool:
+    """Return whether no new work may run on a node with some marks."""
+    return any(not mark.kind.gang_only for mark in marks)
 
 
 class Observer:
@@ -40,7 +30,7 @@ class Observer:
     def fault_ended(self, fault: Fault, at: float) -> None:
         """Handle the end of a fault."""
 
-    def marks_changed(self, node: int, now: NodeMarkState, at: float) -> None:
+    def marks_changed(self, node: int, now: frozenset[Mark], at: float) -> None:
         """Handle a change of a node's marks."""
 
     def incidents_changed(self, incidents: Iterable[Incident]) -> None:

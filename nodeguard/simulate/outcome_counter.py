@@ -8,8 +8,9 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct
 
 from nodeguard.model.incident import Incident
+from nodeguard.model.mark import Mark
 from nodeguard.simulate.faults import Fault
-from nodeguard.simulate.observer import UNMARKED, NodeMarkState, Observer
+from nodeguard.simulate.observer import Observer, keeps_all_work_away
 from nodeguard.simulate.shared_faults import SharedFault
 
 
@@ -51,7 +52,6 @@ class OutcomeCounter(Observer):
         self._faults: Counter[int] = Counter()  # by node, without decoys
         self._causes: dict[int, Counter[str]] = {}
         self._quarantined: dict[int, float] = {}  # counted up to this time, by node
-        self._marks: dict[int, NodeMarkState] = {}
 
     def fault_started(self, fault: Fault, at: float) -> None:
         """See Observer."""
@@ -66,12 +66,10 @@ class OutcomeCounter(Observer):
             del causes[fault.cause]
         self._add_fault(fault, -1, at)
 
-    def marks_changed(self, node: int, now: NodeMarkState, at: float) -> None:
+    def marks_changed(self, node: int, now: frozenset[Mark], at: float) -> None:
         """See Observer."""
-        before = self._marks.pop(node, UNMARKED)
-        if now != UNMARKED:
-            self._marks[node] = now
-        if now.quarantine and not before.quarantine:
+        was_excluded, is_excluded = node in self._quarantined, keeps_all_work_away(now)
+        if is_excluded and not was_excluded:
             self.quarantines += 1
             self.correct_quarantines += bool(self._faults[node])
             causes = self._causes.get(node, ())
@@ -80,7 +78,7 @@ class OutcomeCounter(Observer):
             self.max_quarantined = max(self.max_quarantined, len(self._quarantined))
             healthy = sum(1 for quarantined in self._quarantined if not self._faults[quarantined])
             self.max_healthy_quarantined = max(self.max_healthy_quarantined, healthy)
-        elif before.quarantine and not now.quarantine:
+        elif was_excluded and not is_excluded:
             self._count_time(node, at)
             del self._quarantined[node]
 

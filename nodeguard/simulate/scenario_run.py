@@ -7,11 +7,12 @@ from typing import Literal
 
 from msgspec import Struct
 
+from nodeguard.model.mark import Mark
 from nodeguard.model.policy import Policy
 from nodeguard.simulate.agent_reports import SimulatedAgent
 from nodeguard.simulate.faults import SimulatedAgents
 from nodeguard.simulate.fleet_topology import simulated_topology
-from nodeguard.simulate.observer import NodeMarkState
+from nodeguard.simulate.observer import keeps_all_work_away
 from nodeguard.simulate.outcome_counter import OutcomeCounter
 from nodeguard.simulate.scenarios import SCENARIOS, Expectation, node_names
 from nodeguard.simulate.simulated_fleet import SimulatedFleet
@@ -97,10 +98,10 @@ class _Recorder(OutcomeCounter):
         self.quarantined: set[int] = set()
         self.released: set[int] = set()
 
-    def marks_changed(self, node: int, now: NodeMarkState, at: float) -> None:
+    def marks_changed(self, node: int, now: frozenset[Mark], at: float) -> None:
         """See Observer."""
         super().marks_changed(node, now, at)
-        if now.quarantine:
+        if keeps_all_work_away(now):
             self.quarantined.add(node)
         elif node in self.quarantined:
             self.quarantined.remove(node)

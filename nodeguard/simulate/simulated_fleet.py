@@ -22,7 +22,7 @@ from nodeguard.model.policy import Policy
 from nodeguard.simulate.agent_reports import age_report
 from nodeguard.simulate.faults import Fault, FleetEvent, NodeChange, SimulatedAgents
 from nodeguard.simulate.fleet_topology import SimulatedTopology
-from nodeguard.simulate.observer import Observer, node_mark_state
+from nodeguard.simulate.observer import Observer, marks_of
 from nodeguard.wire.report import Report
 
 # Seconds between two heartbeats of an agent, between two plans at least, and between two writes.
@@ -213,9 +213,9 @@ class SimulatedFleet:
         self._last_write = at
         self.planner.record_written(uid, desired.state)
         self.planner.update_node(after)
-        if node_mark_state(before) != node_mark_state(after):
+        if marks_of(before) != marks_of(after):
             for observer in self._observers:
-                observer.marks_changed(index, node_mark_state(after), at)
+                observer.marks_changed(index, marks_of(after), at)
         self._schedule_plan(at)
 
     def _plan(self, at: float) -> None:

@@ -33,7 +33,6 @@ from nodeguard.model.finding import DataStatus, Finding, Health, Verdict
 from nodeguard.model.incident import Incident, IncidentState
 from nodeguard.model.instant import Instant
 from nodeguard.model.mark import (
-    DEGRADED_TAINT,
     STATE_ANNOTATION,
     Charge,
     DegradedMark,
@@ -79,7 +78,11 @@ VALUES: dict[type[Struct], dict[str, Pair]] = {
         "target": (GPU, OTHER),
         "state": (IncidentState.MARKED, IncidentState.OPEN),
     },
-    MarkCause: {"target": (GPU, OTHER), "targets[]": (f"{GPU}/nvlink/1", f"{GPU}/nvlink/2")},
+    MarkCause: {
+        "mark": (Mark.QUARANTINE, Mark.SUSPECT),
+        "target": (GPU, OTHER),
+        "targets[]": (f"{GPU}/nvlink/1", f"{GPU}/nvlink/2"),
+    },
     DegradedMark: {"domain": ("rack/r0", "rack/r1"), "name": ("rack/r2", "rack/r3")},
     DegradedDomain: {
         "name": ("rack/r2", "rack/r3"),
@@ -163,7 +166,7 @@ def marked_fleet(record: MarkRecord) -> Fleet:
     fleet = Fleet(4)
     taints = tuple(Taint(cause.mark.key, "NoSchedule") for cause in record.causes)
     if record.degraded:
-        taints = (*taints, Taint(DEGRADED_TAINT, "NoSchedule"))
+        taints = (*taints, Taint(Mark.DOMAIN_DEGRADED.key, "NoSchedule"))
     fleet.change(0, annotations={STATE_ANNOTATION: encode_record(record)}, taints=taints)
     return fleet
 

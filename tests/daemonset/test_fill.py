@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
+from nodeguard.model.mark import Mark
 from tests.controlplane.api import Object
 from tests.controlplane.cluster import API, Cluster, NewCluster
 from tests.controlplane.commands import GANGS
@@ -18,7 +19,7 @@ WANTED = {"nodeguard.dev/fill": "true"}
 UNWANTED = {"nodeguard.dev/fill": "false"}
 ADDED = [
     {"key": key, "operator": "Exists", "effect": "NoSchedule"}
-    for key in ("nodeguard.dev/domain-degraded", "nodeguard.dev/suspect")
+    for key in sorted(mark.key for mark in Mark if mark.kind.gang_only)
 ]
 
 # Labels and annotations that controllers of gangs set on their pods.

@@ -37,7 +37,7 @@ def test_every_setting_of_the_agent_is_described(form: type[msgspec.Struct]) -> 
 
 def test_the_kubernetes_api_has_every_taint_annotation_condition_and_event() -> None:
     annotations = {value for name, value in vars(mark).items() if name.endswith("_ANNOTATION")}
-    taints = {*(kind.key for kind in mark.Mark), mark.DEGRADED_TAINT}
+    taints = {kind.key for kind in mark.Mark}
     events = {reason for state, (reason, _) in EVENT_REASONS.items() if state != IncidentState.ADVISED}
     page = text("docs/reference/kubernetes-api.md")
     names = {*annotations, *taints, *events, HEALTHY_CONDITION}

@@ -15,11 +15,11 @@ from msgspec.structs import fields, replace
 from nodeguard.fleet.state.node_marks import encode_record
 from nodeguard.model.job import JOB_ANNOTATION, JOB_START_ANNOTATION
 from nodeguard.model.mark import (
-    DEGRADED_TAINT,
     HOLD_ANNOTATION,
     MAINTENANCE_ANNOTATION,
     STATE_ANNOTATION,
     DegradedMark,
+    Mark,
     MarkRecord,
     PastCharge,
 )
@@ -90,7 +90,7 @@ _NODES = st.builds(
         st.sampled_from([HOLD_ANNOTATION, MAINTENANCE_ANNOTATION, JOB_ANNOTATION, JOB_START_ANNOTATION]),
         st.sampled_from(["", "text", "team/train", "2023-11-14T22:13:20Z"]),
     ),
-    taints=st.lists(st.builds(Taint, st.sampled_from([f"{PREFIX}quarantine", DEGRADED_TAINT, "other"]), st.just("NoSchedule"))).map(tuple),
+    taints=st.lists(st.builds(Taint, st.sampled_from([f"{PREFIX}quarantine", Mark.DOMAIN_DEGRADED.key, "other"]), st.just("NoSchedule"))).map(tuple),
     unschedulable=st.booleans(),
     gpus=st.sampled_from([0, 1, 8, 9999]),
     ready=st.booleans(),

@@ -7,11 +7,10 @@ from nodeguard.fleet_api.incident import list_incidents
 from nodeguard.fleet_api.marks import marks_of_node
 from nodeguard.fleet_api.node import describe_node, list_nodes
 from nodeguard.fleet_api.schema.domain import MemberGroupView, MissingLabelView, TopologyView
-from nodeguard.fleet_api.schema.node import DEGRADED
 from nodeguard.fleet_api.service_state import ServiceState
 from nodeguard.fleet_api.status import fleet_status
 from nodeguard.model.incident import IncidentState
-from nodeguard.model.mark import HOLD_ANNOTATION, MAINTENANCE_ANNOTATION
+from nodeguard.model.mark import HOLD_ANNOTATION, MAINTENANCE_ANNOTATION, Mark
 from nodeguard.wire.report import Inventory
 from tests.fleet.leaves import ENFORCED, FIRST, LEAF, fails, fleet, wait, well
 from tests.fleet.scene import Fleet, finding
@@ -142,7 +141,7 @@ def test_the_status_counts_domains_and_lists_unmarked_ones_first() -> None:
         "fabric/p2/r12",
         "budget of degraded domains used up: 2 of 2 new in 1 h",
     )
-    assert view.marked[DEGRADED].nodes == 16
+    assert view.marked[Mark.DOMAIN_DEGRADED].nodes == 16
     assert [item.topology for item in view.topologies] == ["fabric"]
     assert degraded_domains(made.planner, made.now, 1)[0].state == IncidentState.WITHHELD
     lines = {
@@ -167,7 +166,7 @@ def test_the_mark_of_a_domain_is_shown_on_its_nodes() -> None:
     made = failing()
     [mark] = marks_of_node(made.planner, "uid-5", made.now)
     assert (mark.mark, mark.check, mark.target, mark.fault_class, mark.written, mark.wait.on) == (
-        DEGRADED,
+        Mark.DOMAIN_DEGRADED,
         "link-down",
         FIRST,
         "fabric",
@@ -176,7 +175,7 @@ def test_the_mark_of_a_domain_is_shown_on_its_nodes() -> None:
     )
     assert mark.wait.message == f"{FIRST} to recover: over when fewer than 2 of its nodes show it for 30 min"
     assert {item.node: item.marks for item in list_nodes(made.planner, made.now).nodes}["node-5"] == (
-        DEGRADED,
+        Mark.DOMAIN_DEGRADED,
     )
     page = describe_node(made.planner, LEADER, "node-5", made.now)
     assert page is not None

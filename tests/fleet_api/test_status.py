@@ -5,7 +5,6 @@ from msgspec.structs import replace
 
 from nodeguard.fleet.state.rejected_reports import RejectedReports
 from nodeguard.fleet_api.node import describe_node
-from nodeguard.fleet_api.schema.node import DEGRADED
 from nodeguard.fleet_api.schema.status import (
     BudgetView,
     MarkedCounts,
@@ -90,7 +89,7 @@ def test_marks_are_counted_on_nodes_and_devices() -> None:
     assert view.marked == {
         Mark.QUARANTINE: MarkedCounts(1, 2),
         Mark.SUSPECT: MarkedCounts(1, 0),
-        DEGRADED: MarkedCounts(),
+        Mark.DOMAIN_DEGRADED: MarkedCounts(),
     }
     assert (view.withheld.marks, view.would_mark.marks) == (0, 0)
     assert view.incidents[IncidentState.MARKED] == 5

@@ -1,11 +1,11 @@
 from __future__ import annotations
 
+from nodeguard.model.mark import Mark
 from nodeguard.simulate.faults import Fault
-from nodeguard.simulate.observer import UNMARKED, NodeMarkState
 from nodeguard.simulate.outcome_counter import DomainDegraded, OutcomeCounter, score_diagnosis
 from nodeguard.simulate.shared_faults import SharedFault
 
-OUT = NodeMarkState(quarantine=True)
+OUT = frozenset({Mark.QUARANTINE})
 
 
 def test_quarantine_is_justified_while_the_node_has_a_fault() -> None:
@@ -15,7 +15,7 @@ def test_quarantine_is_justified_while_the_node_has_a_fault() -> None:
     counter.marks_changed(1, OUT, 20.0)
     counter.fault_ended(fault, 50.0)
     counter.marks_changed(2, OUT, 55.0)
-    counter.marks_changed(1, UNMARKED, 60.0)
+    counter.marks_changed(1, frozenset(), 60.0)
     counter.close(65.0)
     assert (counter.justified_seconds, counter.unjustified_seconds) == (30.0, 20.0)
     assert (

@@ -2,12 +2,13 @@ from __future__ import annotations
 
 from random import Random
 
+from nodeguard.model.mark import Mark
 from nodeguard.model.policy import default_policy
 from nodeguard.simulate.agent_reports import SimulatedAgent
 from nodeguard.simulate.fault_kinds import NODE_DOWN
 from nodeguard.simulate.faults import Fault, FleetEvent, NodeChange, SimulatedAgents
 from nodeguard.simulate.fleet_topology import simulated_topology
-from nodeguard.simulate.observer import NodeMarkState, Observer
+from nodeguard.simulate.observer import Observer
 from nodeguard.simulate.outcome_counter import OutcomeCounter
 from nodeguard.simulate.random_faults import GANG_START
 from nodeguard.simulate.simulated_fleet import SimulatedFleet
@@ -30,8 +31,8 @@ class EventLog(Observer):
     def fault_ended(self, fault: Fault, at: float) -> None:
         self.lines.append(("fault ends", fault.node, at))
 
-    def marks_changed(self, node: int, now: NodeMarkState, at: float) -> None:
-        self.lines.append(("quarantined" if now.quarantine else "released", node, at))
+    def marks_changed(self, node: int, now: frozenset[Mark], at: float) -> None:
+        self.lines.append(("quarantined" if Mark.QUARANTINE in now else "released", node, at))
 
 
 def run_fleet(

@@ -298,7 +298,7 @@ class Invariants:
             what = f"{node.name} {mark.domain}"
             require(not world.paused and not world.policy.pause, "no new domain mark during a pause", what)
             require(not self._frozen(), "no new domain mark while too many agents are stale", what)
-            require(mark.topology in world.policy.diagnosis.enforce, "only enforced topologies mark", what)
+            require(mark.taint_value in world.policy.diagnosis.enforce, "only enforced topologies mark", what)
             require(mark.domain in domains_of(node), "a domain mark is on a Node of the domain", what)
         for mark in before:
             if mark not in after.degraded and mark.domain in domains_of(node):
@@ -323,7 +323,7 @@ class Invariants:
         members = [uid for uid, other in world.cluster.nodes.items() if mark.domain in domains_of(other)]
         classes = {of.name: of for of in world.policy.diagnosis.classes}
         for fault_class in (classes[name] for name in mark.fault_classes if name in classes):
-            showing = {uid for uid in members if self._shows(uid, mark.topology, fault_class)}
+            showing = {uid for uid in members if self._shows(uid, mark.taint_value, fault_class)}
             least = max(2.0, fault_class.share / 2 * len(members))
             children, affected = (
                 {

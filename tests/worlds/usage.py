@@ -32,7 +32,7 @@ def node_record(node: Node) -> MarkRecord:
 
 def topologies_of(node: Node) -> set[str]:
     """Return the topologies of the domain marks on a Node."""
-    return {mark.topology for mark in node_record(node).degraded}
+    return {mark.taint_value for mark in node_record(node).degraded}
 
 
 def groups_of(node: Node, policy: Policy) -> Iterable[tuple[str, float]]:

@@ -11,11 +11,11 @@ from nodeguard.fleet.plan import Plan
 from nodeguard.model.incident import IncidentState, OperatorDecision
 from nodeguard.model.instant import Instant, rfc3339
 from nodeguard.model.mark import (
-    DEGRADED_TAINT,
     HOLD_ANNOTATION,
     MAINTENANCE_ANNOTATION,
     DesiredNode,
     DeviceRule,
+    Mark,
 )
 from nodeguard.model.node import PREFIX
 from tests.worlds.agents import FAULTS, WorldAgent
@@ -384,7 +384,7 @@ class World:
             for node in self.cluster.nodes.values()
             for taint in node.taints
             if taint.key.startswith(PREFIX)
-            for value in (topologies_of(node) if taint.key == DEGRADED_TAINT else {taint.value})
+            for value in (topologies_of(node) if taint.key == Mark.DOMAIN_DEGRADED.key else {taint.value})
         }
         return taints | {(rule.node, "device", rule.device) for rule in self.cluster.rules.values()}
 
@@ -392,7 +392,7 @@ class World:
         """Return the taints of degraded domains that a budget withholds, with the names of their Nodes."""
         members, nodes = self.planner.vote_collector.domain_members, self.cluster.nodes
         return {
-            (nodes[uid].name, DEGRADED_TAINT.removeprefix(PREFIX), domain.degraded.topology)
+            (nodes[uid].name, Mark.DOMAIN_DEGRADED.key.removeprefix(PREFIX), domain.degraded.topology)
             for domain in self.planner.domain_decisions.values()
             if domain.state == IncidentState.WITHHELD and "budget" in domain.reason
             for uid in members.nodes(domain.degraded.domain)

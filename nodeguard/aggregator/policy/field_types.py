@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Meta
 
 from nodeguard.config import units
-from nodeguard.model.mark import Mark
 
 # A plain `$` also matches before a final newline.
 _END = r"$(?!\n)"
@@ -38,7 +37,8 @@ LabelKey = Annotated[
 Count = Annotated[int, Meta(ge=1, le=100_000)]
 Text = Annotated[str, Meta(max_length=500)]
 Checks = Annotated[tuple[CheckPattern, ...], Meta(min_length=1, max_length=200)]
-Marks = Annotated[tuple[Mark, ...], Meta(min_length=1, max_length=2)]
+# The marks that findings request: model.mark.FINDING_MARKS.
+Marks = Annotated[tuple[Literal["quarantine", "suspect"], ...], Meta(min_length=1, max_length=2)]
 Labels = Annotated[dict[str, str], Meta(max_length=20)]
 Timestamp = Annotated[datetime, Meta(tz=True, examples=["2027-01-31T18:00:00Z", "2027-01-31T18:00:00+01:00"])]
 LabelKeys = Annotated[tuple[LabelKey, ...], Meta(min_length=1, max_length=10)]

@@ -26,6 +26,7 @@ from nodeguard.config.errors import ConfigError
 from nodeguard.config.yaml_document import YamlDocument, collect_errors, convert, load_yaml
 from nodeguard.model.diagnosis import FaultClass
 from nodeguard.model.finding import Health
+from nodeguard.model.mark import Mark
 from nodeguard.model.policy import (
     Budget,
     CheckLimit,
@@ -131,7 +132,7 @@ def _checks(row: ModeRuleSpec | CheckOverrideSpec | HoldSpec | SilenceSpec) -> t
 
 
 def _mode_rule(rule: ModeRuleSpec) -> ModeRule:
-    return ModeRule(_checks(rule), rule.mode, rule.marks)
+    return ModeRule(_checks(rule), rule.mode, tuple(map(Mark, rule.marks)))
 
 
 def _pool(pool: PoolSpec) -> Pool:

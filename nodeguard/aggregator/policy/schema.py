@@ -27,7 +27,6 @@ from nodeguard.aggregator.policy.field_types import (
     format_duration,
     format_share,
 )
-from nodeguard.model.mark import FINDING_MARKS
 from nodeguard.model.policy import (
     Budget,
     CheckLimit,
@@ -51,7 +50,7 @@ class ModeRuleSpec(Struct, frozen=True, forbid_unknown_fields=True, rename="came
     mode: Mode
     check: CheckPattern | UnsetType = UNSET
     checks: Checks | UnsetType = UNSET
-    marks: Marks = FINDING_MARKS
+    marks: Marks = ("quarantine", "suspect")
 
 
 class PoolSpec(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):

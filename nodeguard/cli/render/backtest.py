@@ -13,7 +13,6 @@ from nodeguard.backtest.policy_result import DomainResult, PolicyResult
 from nodeguard.cli.render.backtest_table import check_table, node_hours, table_legend
 from nodeguard.cli.render.terminal import StyledLine, StyledText, format_time, printable
 from nodeguard.fleet_api.text.phrases import (
-    MARK_STYLES,
     STYLES,
     count_noun,
     item_line,
@@ -184,7 +183,7 @@ def _marks(entries: Sequence[MarkResult], *, everything: bool) -> Iterator[Style
 def _mark(entry: MarkResult) -> Iterator[StyledLine]:
     mark = entry.mark.value
     lasts = _lasts(entry.start, entry.end)
-    head = (StyledText(f"{mark.upper():<10}", MARK_STYLES[entry.mark]), StyledText("  "))
+    head = (StyledText(f"{mark.upper():<10}", entry.mark.kind.style), StyledText("  "))
     yield StyledLine(
         head,
         f"{entry.node}, {target_text(entry.target)}: {entry.check}, {format_time(entry.start)} {lasts}",

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from nodeguard.backtest.mark_results import PolicyCheckResult
 from nodeguard.cli.render.terminal import StyledLine, StyledText, printable
-from nodeguard.fleet_api.text.phrases import MARK_STYLES, item_line
+from nodeguard.fleet_api.text.phrases import item_line
 from nodeguard.judge.formatting import format_duration
 from nodeguard.model.policy import Policy
 from nodeguard.simulate.figures import wilson
@@ -29,7 +29,7 @@ def check_table(checks: Sequence[PolicyCheckResult], columns: int) -> Iterator[S
         widths[0] = len(_HEADS[0])
     yield StyledLine(tuple(StyledText(text, "dim") for text in _spread(_HEADS, widths)))
     for check, cells in zip(checks, rows, strict=False):
-        styles = ("", MARK_STYLES[check.mark], *("dim" if cell == "-" else "" for cell in cells[2:]))
+        styles = ("", check.mark.kind.style, *("dim" if cell == "-" else "" for cell in cells[2:]))
         if narrow:
             yield StyledLine((StyledText(cells[0], "strong"),))
         texts = _spread(("", *cells[1:]) if narrow else cells, widths)

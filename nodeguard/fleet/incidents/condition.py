@@ -8,7 +8,7 @@ from nodeguard.fleet.decide.release import CauseKey, cause_key
 from nodeguard.fleet.state.latest_report import LatestReport
 from nodeguard.model.finding import Action
 from nodeguard.model.injection import PREFIX
-from nodeguard.model.mark import Mark, MarkCause, MarkRecord, worst
+from nodeguard.model.mark import MarkCause, MarkRecord, worst
 from nodeguard.model.node import DETAILS_PREFIX, NodeCondition
 from nodeguard.model.target import NODE, target_label
 from nodeguard.wire.report import ReportedFinding
@@ -37,15 +37,14 @@ def node_condition(
     current condition of nodeguard, None for none.
     """
     mark = worst(record.marks)
-    if mark is None and record.degraded:
-        domain = record.degraded[0].domain
-        effect = f"{_excluded_work(Mark.SUSPECT)} The node needs no repair for it."
-        message = f"{degraded or f'{domain} is degraded'}. {effect}"
-        return NodeCondition(
-            "True", "DomainDegraded", f"{message} {DETAILS_PREFIX}nodeguard describe domain {domain}"
-        )
     if mark is None:
         return NodeCondition("True", "Healthy", "no mark is active") if before is not None else None
+    effect = f"{mark.kind.excluded_work.capitalize()} is kept off."
+    if not record.causes:
+        domain = record.degraded[0].domain
+        message = f"{degraded or f'{domain} is degraded'}. {effect} The node needs no repair for it."
+        message = f"{message} {DETAILS_PREFIX}nodeguard describe domain {domain}"
+        return NodeCondition("True", mark.kind.condition_reason, message)
     findings = [(cause, _finding(cause, report)) for cause in record.causes]
     findings.sort(key=lambda item: (item[0].mark.rank, item[0].since, item[0].check, item[0].target))
     details = f"nodeguard describe node {node} ({_faults(cause for cause, _ in findings)})."
@@ -53,14 +52,8 @@ def node_condition(
     unproven = [
         finding for cause, finding in findings if finding is not None or cause_key(None, cause) not in proven
     ]
-    message = (
-        f"{_happened(findings)} {_excluded_work(mark)} {DETAILS_PREFIX}{_advice(unproven, details, before)}"
-    )
+    message = f"{_happened(findings)} {effect} {DETAILS_PREFIX}{_advice(unproven, details, before)}"
     return NodeCondition("False", mark.kind.condition_reason, message)
-
-
-def _excluded_work(mark: Mark) -> str:
-    return f"{mark.kind.excluded_work.capitalize()} is kept off."
 
 
 def _faults(causes: Iterable[MarkCause]) -> str:

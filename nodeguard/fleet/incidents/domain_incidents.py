@@ -35,6 +35,7 @@ from nodeguard.fleet.state.node_placement import DOMAIN, NodePlacement
 from nodeguard.model.finding import Action, Health
 from nodeguard.model.incident import Confinement, DiagnosisRecord, Incident, IncidentState, Symptom
 from nodeguard.model.instant import Instant
+from nodeguard.model.mark import Mark
 from nodeguard.model.policy import Policy
 
 _SYMPTOMS = 8
@@ -184,14 +185,14 @@ def domain_incident(
     # A domain from before this start has no votes: its nodes that show the fault now are the symptoms.
     voters = degraded.voters or sorted(members)
     if decision.state == IncidentState.DRY_RUN:
-        effect = f"keep new gang work off {scope}"
+        effect = Mark.DOMAIN_DEGRADED.kind.effect.format(scope)
         reason = f"would not {effect}: {reason}" if reason else f"would {effect}"
     return Incident(
         name=shared_incident_name(degraded.name),
         node="",
         uid="",
         target=degraded.name,
-        cause=degraded.fault_classes[0] if degraded.fault_classes else "domain-degraded",
+        cause=degraded.fault_classes[0] if degraded.fault_classes else Mark.DOMAIN_DEGRADED,
         health=Health.SUSPECT,
         state=decision.state,
         first_seen=now.wall_of(degraded.began),

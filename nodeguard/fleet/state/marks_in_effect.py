@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from nodeguard.fleet.state.node_marks import NodeMarks, rule_name
-from nodeguard.model.mark import DEGRADED_TAINT, DEVICE_MARKS, NO_SCHEDULE, DeviceRule, Mark, MarkCause
+from nodeguard.model.mark import DEVICE_MARKS, NO_SCHEDULE, DeviceRule, Mark
 from nodeguard.model.node import Device, Node
 from nodeguard.model.policy import MarkWrites
 
@@ -25,13 +25,11 @@ def marks_in_effect(
     record = observed.node
     keys = {taint.key for taint in node.taints if taint.effect == NO_SCHEDULE}
 
-    def keeps_work_away(cause: MarkCause) -> bool:
-        if cause.mark.kind.cordons and writes.cordon and node.unschedulable:
-            return True
-        return cause.mark.key in keys
+    def keeps_work_away(mark: Mark) -> bool:
+        return mark.key in keys or (mark.kind.cordons and writes.cordon and node.unschedulable)
 
-    causes = tuple(cause for cause in record.causes if keeps_work_away(cause))
-    degraded = record.degraded if DEGRADED_TAINT in keys else ()
+    causes = tuple(cause for cause in record.causes if keeps_work_away(cause.mark))
+    degraded = tuple(domain for domain in record.degraded if keeps_work_away(domain.mark))
     devices = {
         device: device_record
         for device, device_record in observed.devices.items()

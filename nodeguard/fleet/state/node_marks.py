@@ -10,10 +10,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nodeguard.fleet.state.budget_usage import SUSPECT, NodeUsage
-from nodeguard.fleet.state.node_placement import FLEET, NodePlacement, is_own_taint, taint_keys
+from nodeguard.fleet.state.node_placement import FLEET, NodePlacement, is_own_taint
 from nodeguard.model.mark import (
-    DEGRADED_TAINT,
     DEVICE_MARKS,
+    FINDING_MARKS,
     NO_SCHEDULE,
     STATE_ANNOTATION,
     Charge,
@@ -44,7 +44,8 @@ def encode_record(record: MarkRecord) -> str:
 
 def decode_record(text: str) -> MarkRecord | None:
     """Return a record from its text; None if it is invalid, as after an edit by hand. A record that is
-    returned has a charge only if it has a cause, and always then.
+    returned has a charge only if it has a cause, and always then. Its causes are of kinds that findings
+    request.
     """
     if not text:
         return MarkRecord()
@@ -53,6 +54,8 @@ def decode_record(text: str) -> MarkRecord | None:
     try:
         record = _DECODER.decode(text)
     except (msgspec.DecodeError, RecursionError):
+        return None
+    if any(cause.mark not in FINDING_MARKS for cause in record.causes):
         return None
     if bool(record.causes) == (record.charge is not None):
         return record
@@ -70,7 +73,7 @@ def foreign_taints(node: Node) -> tuple[Taint, ...]:
     record = decode_record(node.annotations.get(STATE_ANNOTATION, ""))
     if record is None:
         return ()
-    own_keys = {*taint_keys(record)}
+    own_keys = {mark.key for mark in record.marks}
     return tuple(
         taint for taint in node.taints if taint.key.startswith(PREFIX) and not is_own_taint(taint, own_keys)
     )
@@ -221,11 +224,7 @@ def desired_node(
 ) -> DesiredNode:
     """Return the desired state of a Node. observed: its record now."""
     record = marks.node
-    values = {mark.key: _taint_value(record, mark) for mark in record.marks}
-    if record.degraded:
-        first = min(record.degraded, key=lambda degraded: (degraded.since, degraded.domain))
-        values[DEGRADED_TAINT] = first.topology
-    taints = tuple(Taint(key, NO_SCHEDULE, value) for key, value in values.items()) if writes.taint else ()
+    taints = [_taint(record, mark) for mark in record.marks] if writes.taint else []
     cordon = None
     if record.cordoned != observed.cordoned:
         cordon = True if record.cordoned else False if node.unschedulable else None
@@ -266,7 +265,7 @@ def device_rules(placement: NodePlacement, marks: NodeMarks) -> tuple[DeviceRule
             driver=device.driver,
             pool=device.pool,
             device=device.name,
-            taint=Taint(mark.key, NO_SCHEDULE, _taint_value(record, mark)),
+            taint=_taint(record, mark),
             state=encode_record(record),
         )
         for device, record in marks.devices.items()
@@ -281,9 +280,10 @@ def rule_name(uid: str, device: Device) -> str:
     return f"nodeguard-{blake2b(words.encode(), digest_size=10).hexdigest()}"
 
 
-def _taint_value(record: MarkRecord, mark: Mark) -> str:
-    """Return the fault class in a taint: the first, so that it does not change with every cause."""
-    return min((cause.since, cause.fault_class) for cause in record.causes if cause.mark == mark)[1]
+def _taint(record: MarkRecord, mark: Mark) -> Taint:
+    """Return the taint of a mark. The first cause gives its value, so that no further one changes it."""
+    causes = (cause for cause in record.all_causes if cause.mark == mark)
+    return Taint(mark.key, NO_SCHEDULE, min((cause.since, cause.taint_value) for cause in causes)[1])
 
 
 def apply_desired(node: Node, desired: DesiredNode) -> Node:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable
 
 from msgspec import Struct
 
 from nodeguard.fleet.policy_rules import hold_on_node, maintenance_reason, pool_of
-from nodeguard.model.mark import DEGRADED_TAINT, NO_SCHEDULE, Mark, MarkRecord
+from nodeguard.model.mark import NO_SCHEDULE, Mark, MarkRecord
 from nodeguard.model.node import Node, Taint
 from nodeguard.model.policy import Policy
 
@@ -17,7 +17,7 @@ FLEET, POOL, DOMAIN = "fleet", "pool/", "domain/"
 # A whole node in budgets: a number that any usual count of GPUs divides.
 WHOLE = 840
 
-_KEYS = frozenset({DEGRADED_TAINT, *(mark.key for mark in Mark)})
+_KEYS = frozenset(mark.key for mark in Mark)
 
 
 class NodePlacement(Struct, frozen=True):
@@ -64,7 +64,7 @@ def place_node(
     """
     pool = pool_of(policy, node)
     records = (record,) if observed is None else (record, observed)
-    own_keys = {key for own in records for key in taint_keys(own)}
+    own_keys = {mark.key for own in records for mark in own.marks}
     return NodePlacement(
         uid=node.uid,
         name=node.name,
@@ -84,13 +84,6 @@ def place_node(
 def is_own_taint(taint: Taint, own_keys: Container[str]) -> bool:
     """Return whether nodeguard set a taint. own_keys: of the records."""
     return taint.key in own_keys and taint.effect == NO_SCHEDULE
-
-
-def taint_keys(record: MarkRecord) -> Iterator[str]:
-    """Yield the keys of the taints that a record explains."""
-    yield from (cause.mark.key for cause in record.causes)
-    if record.degraded:
-        yield DEGRADED_TAINT
 
 
 def gpu_parts(placement: NodePlacement) -> int:

@@ -19,9 +19,6 @@ from nodeguard.model.hardware import Hardware
 from nodeguard.model.incident import IncidentState
 from nodeguard.model.mark import Mark
 
-# Name of the mark of a node in a degraded domain; model.mark.Mark has the others.
-DEGRADED = "domain-degraded"
-
 
 class ReleaseWaitView(Struct, frozen=True):
     """The condition for the release of a mark: see release.ReleaseWait.
@@ -39,11 +36,11 @@ class MarkView(Struct, frozen=True):
     """A mark, with the check that requested it.
 
     device: the marked GPU, by its name in the cluster; empty for the node. written: whether the Node or the
-    device has it already. fault_class: the taint's value. Of DEGRADED, target is the domain, and check
-    the fault class for which the domain is degraded. injected: whether an operator injected the fault.
+    device has it already. fault_class: the taint's value. Of `domain-degraded`, target is the domain, and
+    check the fault class for which the domain is degraded. injected: whether an operator injected the fault.
     """
 
-    mark: str
+    mark: Mark
     device: str
     check: str
     target: str
@@ -192,7 +189,7 @@ class NodeSummary(Struct, frozen=True):
     node: str
     health: str
     stale: bool
-    marks: tuple[str, ...] = ()
+    marks: tuple[Mark, ...] = ()
     withheld: int = 0
     would_mark: int = 0
     hold: str = ""

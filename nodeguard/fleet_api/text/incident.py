@@ -58,7 +58,8 @@ def effect_text(state: IncidentState, domain: str, mark: Mark | None) -> str:
     """Return what a state means for new work. domain: of the incident, empty for none. mark: the worst that
     is set for it.
     """
-    work = "new gang work" if domain else mark.kind.work if mark else "new work"
+    kind = Mark.DOMAIN_DEGRADED if domain else mark
+    work = kind.kind.work if kind else "new work"
     return _EFFECTS[state].format(work, "topology" if domain else "check")
 
 
@@ -114,8 +115,7 @@ def _facts(incident: IncidentView) -> Iterator[StyledLine]:
 
 def _state_facts(incident: IncidentView) -> Iterator[StyledLine]:
     reason = f": {incident.reason}" if incident.reason else ""
-    mark = None if incident.domain else worst(Mark(view.mark) for view in incident.marks)
-    effect = effect_text(incident.state, incident.domain, mark)
+    effect = effect_text(incident.state, incident.domain, worst(mark.mark for mark in incident.marks))
     yield item_line(
         "state", f"{state_text(incident.state, incident.until, incident.seconds_left)}, {effect}{reason}"
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from nodeguard.fleet_api.schema.node import DEGRADED, ChargeView, FindingView, MarkRequestView, NodeView
+from nodeguard.fleet_api.schema.node import ChargeView, FindingView, MarkRequestView, NodeView
 from nodeguard.fleet_api.text.lines import StyledLine, format_age
 from nodeguard.fleet_api.text.phrases import (
     api_time,
@@ -27,7 +27,7 @@ from nodeguard.model.finding import Action, DataStatus
 from nodeguard.model.incident import IncidentState
 from nodeguard.model.injection import PREFIX
 from nodeguard.model.job import jobs_text
-from nodeguard.model.mark import Mark
+from nodeguard.model.mark import Requester
 from nodeguard.model.target import target_label
 
 
@@ -56,17 +56,18 @@ def node_lines(node: NodeView) -> list[StyledLine]:
 def _summary(node: NodeView) -> str:
     # A mark that is not on its object keeps no work away.
     marks = [mark for mark in node.marks if mark.written]
-    degraded = [mark for mark in marks if mark.mark == DEGRADED]
+    degraded = [mark for mark in marks if mark.mark.kind.requester == Requester.DOMAIN]
     whole = [mark for mark in marks if not (mark.device or mark in degraded)]
     devices = dict.fromkeys(mark.device for mark in marks if mark.device)
     if whole:
         checks = first_names(dict.fromkeys(check_name(mark.check, injected=mark.injected) for mark in whole))
-        kind = Mark(whole[0].mark).kind
+        kind = whole[0].mark.kind
         effect = _advice(node, kind.excluded_work, "it") or kind.marked
         text = f"{effect}: {checks}"
     elif degraded:
         domains = first_names(dict.fromkeys(mark.target for mark in degraded))
-        text = f"{_advice(node, 'new gang work', 'it') or 'no new gang work'}: {domains} degraded"
+        work = degraded[0].mark.kind.work
+        text = f"{_advice(node, work, 'it') or f'no {work}'}: {domains} degraded"
     elif devices:
         names = first_names(devices)
         if all(mark.injected for mark in marks):

@@ -10,7 +10,7 @@ from nodeguard.fleet.diagnosis.results import CHECK, JOB
 from nodeguard.fleet.state.node_placement import POOL
 from nodeguard.fleet.state.topology.topologies import PLACES
 from nodeguard.fleet_api.schema.domain import MissingLabelView, SuppressedCheckView, TopologyView
-from nodeguard.fleet_api.schema.node import DEGRADED, MarkView, NodeSummary
+from nodeguard.fleet_api.schema.node import MarkView, NodeSummary
 from nodeguard.fleet_api.schema.status import (
     BudgetView,
     DryRunView,
@@ -27,7 +27,7 @@ from nodeguard.model.diagnosis import Guidance
 from nodeguard.model.hardware import Hardware, hardware_label
 from nodeguard.model.incident import IncidentState
 from nodeguard.model.injection import PREFIX
-from nodeguard.model.mark import Mark
+from nodeguard.model.mark import Requester
 from nodeguard.model.target import NODE, target_label
 
 _FIELD = 14
@@ -51,7 +51,6 @@ _GROUP_STATES = {state: state.phrase for state in IncidentState} | {
     IncidentState.OPEN: "reported only",
     IncidentState.DRY_RUN: "in dry run",
 }
-MARK_STYLES = {DEGRADED: "suspect"} | {mark.value: mark.kind.style for mark in Mark}
 
 
 def item_line(
@@ -251,9 +250,9 @@ def injected_line(fault: InjectedFaultView, *, with_node: bool) -> StyledLine:
 def mark_lines(mark: MarkView) -> list[StyledLine]:
     """Return the lines about a mark: its check, and the condition of its release."""
     device = f", as device {mark.device}" if mark.device else ""
-    target = mark.target if mark.mark == DEGRADED else target_text(mark.target)
+    target = mark.target if mark.mark.kind.requester == Requester.DOMAIN else target_text(mark.target)
     check = check_name(mark.check, injected=mark.injected)
-    lines = [title_line(mark.mark, MARK_STYLES[mark.mark], f"{check} - {target}{device}")]
+    lines = [title_line(mark.mark, mark.mark.kind.style, f"{check} - {target}{device}")]
     if mark.targets:
         lines.append(item_line("targets", first_names(map(target_label, mark.targets))))
     if mark.component:
