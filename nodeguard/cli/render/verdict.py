@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from msgspec.structs import replace
-
 from nodeguard.cli.render.conclusion import (
     ApplicationError,
     application_errors,
@@ -18,10 +16,12 @@ from nodeguard.cli.render.conclusion import (
 )
 from nodeguard.cli.render.terminal import StyledLine, StyledText, format_age, format_time
 from nodeguard.cli.scope import NOUNS
-from nodeguard.fleet_api.text.phrases import target_text
+from nodeguard.fleet_api.text.finding import description_lines
+from nodeguard.fleet_api.text.phrases import command_lines, first_names, target_text
 from nodeguard.model.finding import (
     CounterTotal,
     DataStatus,
+    Evidence,
     Finding,
     PassedFamily,
     ReadFailure,
@@ -91,29 +91,21 @@ def _evaluated(verdict: Verdict) -> str:
 
 def _finding(finding: Finding, text: VerdictText, commands: Sequence[str]) -> Iterator[StyledLine]:
     """Yield the lines of a finding. commands: of its action, unless an earlier finding has the same."""
-    health = finding.health.value
-    title = f"{finding.title} - {target_text(finding.target, finding.hardware)}"
-    yield StyledLine((StyledText(health.upper(), health), StyledText("  ")), title, "strong")
-    yield _field("message", finding.message)
-    if finding.targets:
-        yield _field("targets", _first([target_label(target) for target in finding.targets]))
-    if finding.component:
-        yield _field("component", finding.component)
-    note = f"; {finding.note}" if finding.note else ""
-    age = format_age(text.instant.wall - finding.since)
-    yield _field("since", f"{format_time(finding.since)}, {age}{note}")
-    for evidence in finding.evidence[:_EVIDENCE_SHOWN]:
-        times = f" ({evidence.count} times)" if evidence.count > 1 else ""
-        meaning = f" ({text.meanings[evidence.text]})" if evidence.text in text.meanings else ""
-        yield _field("evidence", f"{evidence.source}: {_joined(evidence.text)}{meaning}{times}", "dim")
-    processes = filter(None, dict.fromkeys(map(process_text, finding.evidence)))
-    if names := _first(list(processes), "; "):
+    since = f"{format_time(finding.since)}, {format_age(text.instant.wall - finding.since)}"
+    evidence = (_evidence(item, text.meanings) for item in finding.evidence[:_EVIDENCE_SHOWN])
+    yield from description_lines(finding, finding.title, since, evidence, _field)
+    if names := first_names(filter(None, dict.fromkeys(map(process_text, finding.evidence))), "; "):
         yield _field("process", names)
     yield _field("action", finding.remedy or finding.action.sentence)
-    for index, command in enumerate(commands):
-        yield replace(_field("" if index else "how", command), is_command=True)
+    yield from command_lines(commands, _field)
     option = f" {text.checks_option}" if text.checks_option else ""
     yield _field("see", f"nodeguard explain {finding.check}{option}", "dim")
+
+
+def _evidence(evidence: Evidence, meanings: Mapping[str, str]) -> str:
+    times = f" ({evidence.count} times)" if evidence.count > 1 else ""
+    meaning = f" ({meanings[evidence.text]})" if evidence.text in meanings else ""
+    return f"{evidence.source}: {_joined(evidence.text)}{meaning}{times}"
 
 
 def _joined(text: str) -> str:
@@ -188,18 +180,8 @@ def _passed(family: PassedFamily) -> StyledLine:
 
 
 def _unreadable(unread: ReadFailure) -> StyledLine:
-    targets = (
-        ""
-        if unread.targets == (NODE,)
-        else f" of {_first([target_label(target) for target in unread.targets])}"
-    )
+    targets = "" if unread.targets == (NODE,) else f" of {first_names(map(target_label, unread.targets))}"
     text = unread.source
     if unread.subject != unread.source:
-        text = f"{unread.source}{targets}: {_first(unread.subject.split(', '))}"
+        text = f"{unread.source}{targets}: {first_names(unread.subject.split(', '))}"
     return StyledLine((StyledText(f"{'not read':<{_FIELD}}", "warning"),), f"{text}: {unread.reason}")
-
-
-def _first(names: Sequence[str], separator: str = ", ") -> str:
-    """Return the first few of some names, and the number of the others."""
-    rest = len(names) - _SHOWN
-    return separator.join(names[:_SHOWN]) + (f" and {rest} more" if rest > 0 else "")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from nodeguard.fleet_api.schema.node import ChargeView, FindingView, MarkRequestView, NodeView
+from nodeguard.fleet_api.text.finding import description_lines
 from nodeguard.fleet_api.text.lines import StyledLine, format_age
 from nodeguard.fleet_api.text.phrases import (
     api_time,
@@ -160,20 +161,10 @@ def _report_line(node: NodeView) -> StyledLine:
 
 
 def _finding(finding: FindingView) -> Iterator[StyledLine]:
-    health = finding.health.value
-    name = check_name(finding.check, injected=finding.injected)
-    yield title_line(health, health, f"{name} - {target_text(finding.target, finding.hardware)}")
-    if finding.message:
-        yield item_line("message", finding.message)
-    if finding.targets:
-        yield item_line("targets", first_names(map(target_label, finding.targets)))
-    if finding.component:
-        yield item_line("component", finding.component)
+    title = check_name(finding.check, injected=finding.injected)
     status = "" if finding.data_status == DataStatus.FRESH else f"; data {finding.data_status.value}"
-    note = f"; {finding.note}" if finding.note else ""
-    yield item_line("since", f"{time_and_age(finding.since, finding.age)}{status}{note}")
-    for evidence in finding.evidence:
-        yield item_line("evidence", evidence, "dim")
+    since = f"{time_and_age(finding.since, finding.age)}{status}"
+    yield from description_lines(finding, title, since, finding.evidence, item_line)
     # The node needs no repair for a finding that its domain explains.
     if finding.action != Action.NONE and finding.state != IncidentState.OPEN:
         yield item_line("action", finding.action.phrase)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from msgspec.structs import replace
 
@@ -60,10 +60,14 @@ def item_line(
     return StyledLine((StyledText(f"  {name:<{max(width, _FIELD - 3)}} ", name_style),), text, style)
 
 
-def command_lines(commands: Iterable[str]) -> Iterator[StyledLine]:
+# Returns the line of a field from its name, its text and the style of the text.
+FieldLine = Callable[[str, str, str], StyledLine]
+
+
+def command_lines(commands: Iterable[str], field: FieldLine = item_line) -> Iterator[StyledLine]:
     """Yield the lines with the commands that carry out an action."""
     for index, command in enumerate(commands):
-        yield replace(item_line("" if index else "how", command), is_command=True)
+        yield replace(field("" if index else "how", command, ""), is_command=True)
 
 
 def guidance_lines(guidance: Guidance, ends: str = "") -> list[StyledLine]:
@@ -135,11 +139,11 @@ def api_time(text: str) -> str:
     return text.replace("T", " ").replace("Z", " UTC")
 
 
-def first_names(names: Iterable[str]) -> str:
+def first_names(names: Iterable[str], separator: str = ", ") -> str:
     """Return the first few of some names, and the number of the others."""
     listed = list(names)
     rest = len(listed) - _SHOWN
-    return ", ".join(listed[:_SHOWN]) + (f" and {rest} more" if rest > 0 else "")
+    return separator.join(listed[:_SHOWN]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def names_text(names: Sequence[str], total: int) -> str:
