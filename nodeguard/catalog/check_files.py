@@ -165,18 +165,18 @@ def _steps(field: str) -> tuple[str | int, ...]:
 def _require_clear(check: Check, document: YamlDocument, path: FieldPath) -> None:
     """Refuse a check with an event that nothing clears, and signs without an event to clear.
 
-    A window, another event (`until`) or a sign clears an event. An event with `until` may have signs too.
+    A window (`over`), another event (`until`) or a sign clears an event; one of them is enough.
     """
-    without_window = [leaf for leaf in check.leaves() if isinstance(leaf, EventOccurred) and not leaf.over]
-    lasting = [leaf for leaf in without_window if not leaf.until]
+    events = [leaf for leaf in check.leaves() if isinstance(leaf, EventOccurred)]
+    lasting = [leaf for leaf in events if not leaf.over and not leaf.until]
     if lasting and not check.cleared_by:
         problem = f"is missing, and {lasting[0].event} stays active until something clears it"
         remedy = (
             "name what clears it, such as reset or reboot, or give the event an end with `over` or `until`"
         )
         raise document.error((*path, "cleared_by"), problem, remedy)
-    if check.cleared_by and not without_window:
-        problem = "does not go with a check without a lasting event"
+    if check.cleared_by and not events:
+        problem = "does not go with a check without an event"
         raise document.error(
             (*path, "cleared_by"), problem, "remove it: the check ends when its condition does"
         )

@@ -9,6 +9,7 @@ from msgspec import UNSET, UnsetType
 from nodeguard.catalog.check_schema import ConditionSchema, Operand, ReferenceSchema, Value
 from nodeguard.config.units import parse_duration
 from nodeguard.model.check import (
+    SIGN_EVENTS,
     AllOf,
     AnyOf,
     Compare,
@@ -110,6 +111,9 @@ def _event_signal(name: object, signals: Mapping[str, Signal], field: str) -> Si
     signal = _signal(name, signals, field)
     if signal.kind != "event":
         raise ConditionError(field, f"{signal.name} is a {signal.kind}", "use `signal` for it")
+    if sign := SIGN_EVENTS.get(signal.name):
+        problem = f"{signal.name} is a sign, which no condition counts"
+        raise ConditionError(field, problem, f"add {sign} to the check's `cleared_by`")
     return signal
 
 

@@ -18,6 +18,7 @@ from nodeguard.derive.derivation import Derivation, Values, run_derivations
 from nodeguard.derive.disks import DISK_SOURCES, FILESYSTEM_DERIVATIONS, disk_uses, worst_uses
 from nodeguard.derive.event_decoding import decode_events
 from nodeguard.derive.event_dedup import DedupState, deduplicate_xids
+from nodeguard.derive.fault_ends import end_faults, record_faults
 from nodeguard.derive.gpus import THERMAL_DERIVATIONS, gpu_derivations, nvlink_derivation
 from nodeguard.derive.host import (
     driver_branch,
@@ -189,6 +190,7 @@ def derive(
         heartbeats=track_heartbeats(latest, state.heartbeats),
         traps=repeated_traps.record_traps(latest, state.traps, readings),
         work=work,
+        faults=record_faults(state.faults, decoded),
     )
     used_state = _state_of_derivations(state)
     if before is not None and before.state == used_state:
@@ -197,9 +199,10 @@ def derive(
         latest = _latest_readings(retained, owners, plan, instant.mono)
     best = add_derived_signals(latest, platform, plan, state)
     used = (drop_unused_counters(reading, latest.derived) for reading in decoded)
-    derived = Reading(DERIVED, latest.mono, _derived_observations(latest, attributed))
+    faults, ends = end_faults(state.faults, latest, readings)
+    derived = Reading(DERIVED, latest.mono, _derived_observations(latest, attributed, ends))
     signals = DerivedSignals(retained, latest, used_state)
-    return replace(state, best=best), DerivedReadings((*used, derived), platform, signals)
+    return replace(state, best=best, faults=faults), DerivedReadings((*used, derived), platform, signals)
 
 
 def _latest_readings(
@@ -214,7 +217,9 @@ def _latest_readings(
 
 def _state_of_derivations(state: DeriveState) -> DeriveState:
     """Return the state without the parts that only decode events; see add_derived_signals."""
-    return replace(state, latest={}, lines={}, xids={}, dedup=DedupState(), link_errors={}, work=NodeWork())
+    return replace(
+        state, latest={}, lines={}, xids={}, dedup=DedupState(), link_errors={}, work=NodeWork(), faults={}
+    )
 
 
 def overdue_readings(latest: Iterable[Reading], now: float) -> list[Reading]:
@@ -288,8 +293,10 @@ def _gpu_count(latest: LatestReadings, _node: str) -> Values:
     yield "gpu.count", total + (hidden if isinstance(hidden, int) else 0)
 
 
-def _derived_observations(latest: LatestReadings, attributed: Iterable[Reading]) -> tuple[Observation, ...]:
-    """Return the derived signals and signs as one observation for each target."""
+def _derived_observations(
+    latest: LatestReadings, attributed: Iterable[Reading], ends: Mapping[str, tuple[Event, ...]]
+) -> tuple[Observation, ...]:
+    """Return the derived signals, signs and ends of faults as one observation for each target."""
     signs = _recovery_signs(attributed)
     return tuple(
         Observation(
@@ -297,9 +304,9 @@ def _derived_observations(latest: LatestReadings, attributed: Iterable[Reading])
             target,
             signals=latest.derived.get(target, {}),
             unreadable=latest.derived_unread.get(target, {}),
-            events=signs.get(target, ()),
+            events=(*signs.get(target, ()), *ends.get(target, ())),
         )
-        for target in {**latest.derived, **latest.derived_unread, **signs}
+        for target in {**latest.derived, **latest.derived_unread, **signs, **ends}
     )
 
 

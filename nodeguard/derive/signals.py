@@ -118,6 +118,10 @@ SIGNALS = signals_by_name(
     Signal(
         "gpu.xid.ended", "event", "an Xid reports that the fault of another code is over", fields=("xid",)
     ),
+    Signal("gpu.started", "event", "NVML reads a GPU that had failed to start; of the node: all of its GPUs"),
+    Signal("gpu.reset_done", "event", "the driver asks for no recovery of any GPU any more"),
+    Signal("nvlink.all_active", "event", "all GPUs have their NVLinks, after the driver had turned some off"),
+    Signal("gpu.confidential_ready", "event", "the GPUs accept confidential work again"),
     Signal("gpu.recovery_none", "event", "the driver reports that no recovery is needed"),
     Signal(
         "nvswitch.cool", "event", "an NVSwitch reports that an alarm of temperature is over", fields=("sxid",)

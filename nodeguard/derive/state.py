@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from nodeguard.derive.event_dedup import DedupState
+from nodeguard.derive.fault_ends import PendingFaults
 from nodeguard.derive.link_errors import LinkErrors
 from nodeguard.derive.program_deaths import NodeWork
 from nodeguard.derive.references import BestReadings
@@ -63,6 +64,8 @@ class DeriveState(Struct, frozen=True):
 
     link_errors: dict[str, LinkErrors] = {}
     work: NodeWork = NodeWork()
+    faults: PendingFaults = {}
+    """See fault_ends.record_faults."""
 
 
 class DerivationPlan(Struct, frozen=True):

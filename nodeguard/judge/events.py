@@ -9,7 +9,7 @@ from math import inf
 from msgspec.structs import replace
 
 from nodeguard.judge.state import OperatorClear, RememberedEvent, TargetState
-from nodeguard.model.check import ClearSign, EventOccurred
+from nodeguard.model.check import SIGN_EVENTS, ClearSign, EventOccurred
 from nodeguard.model.observation import Event
 
 # Distinct events of one target, and times of each, newest kept: a flood costs no memory. A check cannot ask
@@ -27,14 +27,6 @@ _SETTLING_TIME = 5.0
 # Seconds after which an event that no reading corroborates is a warning at most: in a day of work the fault
 # of a GPU shows in its readings or in another event.
 UNCORROBORATED_LIMIT = 86_400.0
-
-# Events that are signs: they clear earlier events.
-SIGNS: dict[str, ClearSign] = {
-    "gpu.reset": "reset",
-    "nvswitch.reset": "reset",
-    "driver.load": "driver-reload",
-    "gpu.recovery_none": "recovery-none",
-}
 
 # The clause for a cleared event. A replaced component has none: its events are not those of the new one.
 _CLEARED_BY: dict[ClearSign, str] = {
@@ -61,7 +53,7 @@ def record_events(
     after = dict(before)
     signs: dict[ClearSign, float] = {}
     for event in events:
-        sign = SIGNS.get(event.signal)
+        sign = SIGN_EVENTS.get(event.signal)
         if sign is not None:
             signs[sign] = max(event.at, signs.get(sign, event.at))
             continue

@@ -17,6 +17,14 @@ ClearSign = Literal[
     "reset", "driver-reload", "reboot", "component-replaced", "recovery-none", "retest", "operator"
 ]
 
+# Events that are signs: they clear earlier events, and no condition counts them.
+SIGN_EVENTS: dict[str, ClearSign] = {
+    "gpu.reset": "reset",
+    "nvswitch.reset": "reset",
+    "driver.load": "driver-reload",
+    "gpu.recovery_none": "recovery-none",
+}
+
 
 class Reference(Struct, frozen=True):
     """The reference that a reading is compared with, if it is not a constant.

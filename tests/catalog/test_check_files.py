@@ -10,6 +10,7 @@ from nodeguard.catalog.check_files import CheckFile, combine_check_files, read_c
 from nodeguard.config.errors import ConfigError
 from nodeguard.model.check import Compare, EventOccurred
 from nodeguard.model.finding import Action, Health
+from nodeguard.model.signal import Signal
 from tests.catalog.test_conditions import SIGNALS
 
 FIELDS = {
@@ -170,11 +171,7 @@ WRONG: list[tuple[dict[str, str | None], str]] = [
     ),
     (
         {"cleared_by": "[reset]"},
-        "13: cleared_by: does not go with a check without a lasting event: remove it: the check ends when ",
-    ),
-    (
-        {"when": WINDOW, "cleared_by": "[reset]"},
-        "13: cleared_by: does not go with a check without a lasting event",
+        "13: cleared_by: does not go with a check without an event: remove it: the check ends when ",
     ),
     ({"cleared_by": "[prayer]"}, "13: cleared_by[0]: 'prayer' is none of "),
     (
@@ -306,3 +303,14 @@ def test_a_symptom_of_what_is_disabled_is_none(tmp_path: Path) -> None:
 def test_the_order_of_independent_files_does_not_matter(tmp_path: Path) -> None:
     files = [made(name, f"{name}-1", f"{name}-2", folder=tmp_path) for name in ("x", "y", "z")]
     assert combine_check_files(files) == combine_check_files(files[::-1])
+
+
+@pytest.mark.parametrize(
+    "when", ["{event: driver.load, over: 1h}", "{event: a.happened, over: 1h, until: driver.load}"]
+)
+def test_a_sign_is_no_event_of_a_condition(when: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_text("family: fam\nchecks:\n" + one(when=when))
+    signals = SIGNALS | {"driver.load": Signal("driver.load", "event", "loaded")}
+    with pytest.raises(ConfigError, match="is a sign, which no condition counts: add driver-reload"):
+        read_check_file(path, signals)

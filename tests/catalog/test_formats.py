@@ -11,7 +11,7 @@ import pytest
 
 from nodeguard.catalog.tables import load_log_patterns
 from nodeguard.cli.check_catalogue import load_catalogue
-from nodeguard.model.check import EventOccurred
+from nodeguard.model.check import SIGN_EVENTS, EventOccurred
 from nodeguard.sources.kmsg import KmsgSource
 from nodeguard.sources.machine import LogRecords
 from scripts.driver_formats import (
@@ -103,8 +103,7 @@ NOT_CHECKED = {
     "gpu.xid.line",
     "nvswitch.sxid.line",
     "cpu.machine_check.line",
-    "gpu.reset",
-    "nvswitch.reset",
+    *SIGN_EVENTS,
     "driver.unload",
     "disk.removed",
 }

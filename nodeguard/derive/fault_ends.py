@@ -1,0 +1,135 @@
+"""Ends of faults that leave no line in the log when they are over, proved by later readings. Pure.
+
+The driver logs that a GPU did not start, and logs nothing when a later attempt works. A reading of NVML
+without an error proves the end. It counts SOAK seconds after the latest line of the fault: a fault that lasts
+is logged again in that time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
+
+from nodeguard.derive.latest_readings import LatestReadings, UnreadError
+from nodeguard.model.observation import Event, Reading
+from nodeguard.model.target import NODE, is_passthrough_driver
+
+# Seconds between the latest line of a fault and a reading that proves its end: 30 rounds of NVML. Where a GPU
+# does not start, the driver tries again, and logs it, each time that a process opens the GPU.
+SOAK = 300.0
+
+# Targets with faults of one kind: a log can name any.
+_MAX_TARGETS = 64
+
+# Latest fault by target, in seconds since boot; by the event that ends it.
+PendingFaults = Mapping[str, Mapping[str, float]]
+
+
+class FaultEnd(NamedTuple):
+    """An event that ends faults. faults: their events. is_over: whether the readings prove the end."""
+
+    event: str
+    faults: frozenset[str]
+    is_over: Callable[[LatestReadings, str], bool]
+
+
+def record_faults(before: PendingFaults, readings: Iterable[Reading]) -> PendingFaults:
+    """Return the faults after the events of one round; the same object without a new one."""
+    after: dict[str, dict[str, float]] = {}
+    for reading in readings:
+        for observation in reading.observations:
+            for event in observation.events:
+                if (end := _END_OF.get(event.signal)) is not None:
+                    times = after.setdefault(end, dict(before.get(end, {})))
+                    times[observation.target] = max(event.at, times.get(observation.target, event.at))
+    latest = {end: _latest_targets(times) for end, times in after.items()}
+    return {**before, **latest} if latest else before
+
+
+def _latest_targets(times: Mapping[str, float]) -> dict[str, float]:
+    return {target: times[target] for target in sorted(times, key=times.__getitem__)[-_MAX_TARGETS:]}
+
+
+def end_faults(
+    pending: PendingFaults, latest: LatestReadings, readings: Iterable[Reading]
+) -> tuple[PendingFaults, dict[str, tuple[Event, ...]]]:
+    """Return the faults that are not over, and by target the events that end the others.
+
+    latest: with the derived signals. readings: of this round; without one of NVML no fault is over.
+    """
+    began = max((reading.began for reading in readings if reading.source == "nvml"), default=None)
+    if began is None or not pending:
+        return pending, {}
+    left: dict[str, dict[str, float]] = {}
+    ended: dict[str, tuple[Event, ...]] = {}
+    for end in FAULT_ENDS:
+        for target, at in pending.get(end.event, {}).items():
+            if began - at >= SOAK and _is_proved(end, latest, target):
+                ended[target] = (*ended.get(target, ()), Event(end.event, began))
+            else:
+                left.setdefault(end.event, {})[target] = at
+    return (left, ended) if ended else (pending, {})
+
+
+def _is_proved(end: FaultEnd, latest: LatestReadings, target: str) -> bool:
+    try:
+        return end.is_over(latest, target)
+    except UnreadError:
+        return False
+
+
+def _is_gpu_started(latest: LatestReadings, target: str) -> bool:
+    """Return whether NVML reads a GPU without an error; for the node, every GPU that it has or had."""
+    if target != NODE:
+        return _is_usable(latest, target)
+    on_bus = latest.listed("pci", "gpu")
+    if on_bus is None or latest.node_signal("nvml.ready") is not True:
+        return False
+    own = [gpu for gpu in on_bus | (latest.listed("nvml", "gpu") or frozenset()) if _is_own(latest, gpu)]
+    expected = latest.get(NODE, "gpu.count~inventory")
+    is_complete = not isinstance(expected, int | float) or len(own) >= expected
+    return bool(own) and is_complete and all(_is_usable(latest, gpu) for gpu in own)
+
+
+def _is_own(latest: LatestReadings, gpu: str) -> bool:
+    """Return whether a GPU is for this system, and not for a virtual machine."""
+    driver = str(latest.get(gpu, "pci.driver") or "")
+    return not is_passthrough_driver(driver) and latest.get(gpu, "pci.virtual") is not True
+
+
+def _is_usable(latest: LatestReadings, gpu: str) -> bool:
+    return latest.get(gpu, "gpu.answers") is True and latest.get(gpu, "gpu.error") == "none"
+
+
+def _needs_no_reset(latest: LatestReadings, target: str) -> bool:
+    """Return whether the driver asks for no recovery of any GPU. One that it marked for a reset needs it."""
+    gpus = latest.listed("nvml", "gpu") or frozenset()
+    needs_none = all(latest.get(gpu, "gpu.recovery_action") == 0 for gpu in gpus)
+    return needs_none and _is_gpu_started(latest, target)
+
+
+def _has_all_links(latest: LatestReadings, target: str) -> bool:
+    """Return whether each GPU has active NVLinks and none of its links is down that should be active."""
+    gpus = latest.listed("nvml", "gpu") or frozenset()
+    is_linked = all(latest.get(gpu, "gpu.nvlink.active") for gpu in gpus)
+    is_down = any(latest.get(link, "nvlink.down") for link in latest.targets("nvlink"))
+    return is_linked and not is_down and _is_gpu_started(latest, target)
+
+
+def _is_confidential_ready(latest: LatestReadings, _target: str) -> bool:
+    return latest.node_signal("nvml.confidential_ready") is True
+
+
+_ENDED_BY_RESET = frozenset(
+    {"gpu.reset_marked", "gpu.reset_required", "gpu.firmware_failed", "gpu.memory_path_failed"}
+)
+FAULT_ENDS = (
+    FaultEnd("gpu.started", frozenset({"gpu.boot_failed", "gpu.init_failed"}), _is_gpu_started),
+    # The recovery action is `reset` while a GPU is marked for one. Source: NVIDIA open kernel modules, gpu.c.
+    FaultEnd("gpu.reset_done", _ENDED_BY_RESET, _needs_no_reset),
+    FaultEnd(
+        "nvlink.all_active", frozenset({"nvlink.degraded", "nvlink.receiver_undetected"}), _has_all_links
+    ),
+    FaultEnd("gpu.confidential_ready", frozenset({"gpu.confidential_failed"}), _is_confidential_ready),
+)
+_END_OF = {fault: end.event for end in FAULT_ENDS for fault in end.faults}
