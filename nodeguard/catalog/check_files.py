@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from nodeguard.catalog.check_schema import CheckFileSchema, CheckSchema
 from nodeguard.catalog.conditions import ConditionError, parse_condition
 from nodeguard.catalog.fault_classes import parse_fault_classes, require_matching_checks
+from nodeguard.catalog.rows import as_model
 from nodeguard.config.errors import ConfigError, FieldPath
 from nodeguard.config.yaml_document import YamlDocument, collect_errors, convert, load_yaml
 from nodeguard.model.check import Check, Compare, EventOccurred
@@ -97,24 +98,15 @@ def _check(
     except ConditionError as error:
         raise document.error((*path, *_steps(error.field)), error.problem, error.remedy) from None
     target = schema.target
-    check = Check(
-        id=schema.id,
-        title=schema.title,
+    check = as_model(
+        Check,
+        schema,
         family=family,
         targets=(target,) if isinstance(target, str) else tuple(dict.fromkeys(target)),
-        health=schema.health,
-        action=schema.action,
         when=when,
-        message=schema.message,
-        remedy=schema.remedy,
         description=schema.description.strip(),
-        source=schema.source,
-        cleared_by=tuple(schema.cleared_by),
-        topologies=tuple(schema.topologies),
-        symptom_of=tuple(schema.symptom_of),
         runbook=f"{_REFERENCE}#{schema.id}",
         hardware=tuple(file.hardware),
-        how=tuple(schema.how),
     )
     _require_clear(check, document, path)
     _require_known_placeholders(check, document, path, signals)

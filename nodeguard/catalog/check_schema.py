@@ -83,10 +83,10 @@ class CheckSchema(Struct, forbid_unknown_fields=True):
     remedy: Sentence
     description: Paragraph
     source: Sentence
-    cleared_by: list[ClearSign] = []
-    topologies: list[TopologyName] = []
-    symptom_of: list[Identifier] = []
-    how: Annotated[list[Sentence], Meta(max_length=8)] = []
+    cleared_by: tuple[ClearSign, ...] = ()
+    topologies: tuple[TopologyName, ...] = ()
+    symptom_of: tuple[Identifier, ...] = ()
+    how: Annotated[tuple[Sentence, ...], Meta(max_length=8)] = ()
     family: Identifier | UnsetType = UNSET
 
 

@@ -7,8 +7,8 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from msgspec import Meta, Struct
-from msgspec.structs import asdict
 
+from nodeguard.catalog.rows import as_model
 from nodeguard.config.errors import FieldPath
 from nodeguard.config.units import parse_duration
 from nodeguard.config.yaml_document import YamlDocument, read_yaml, require_unique
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
     from pathlib import Path
 
-Guide = Annotated[str, Meta(min_length=1, max_length=300)]
 Share = Annotated[float, Meta(gt=0.0, le=1.0)]
 Topology = (
     Literal["fabric", "nvlink", "rack", "power", "zone"]
@@ -27,23 +26,19 @@ Topology = (
 )
 
 
-class VoteTopologySchema(Struct, frozen=True, forbid_unknown_fields=True):
+class VoteTopologySchema(
+    Struct,
+    frozen=True,
+    forbid_unknown_fields=True,
+    rename={"child": "child_share", "votes": "child_votes"},
+):
     """A topology of a fault class. nodeguard.model.diagnosis.VoteTopology documents the fields."""
 
     topology: Topology
     share: Share = VoteTopology("").share
-    child_share: Share = VoteTopology("").child
-    child_votes: Annotated[int, Meta(ge=1, le=1_000)] = VoteTopology("").votes
+    child: Share = VoteTopology("").child
+    votes: Annotated[int, Meta(ge=1, le=1_000)] = VoteTopology("").votes
     max_child_share: Share = VoteTopology("").max_child_share
-
-
-class GuidanceSchema(Struct, frozen=True, forbid_unknown_fields=True):
-    """Guidance. nodeguard.model.diagnosis.Guidance documents the fields."""
-
-    owner: Annotated[str, Meta(min_length=1, max_length=100)]
-    first: Guide
-    nodes: Guide
-    end: Guide
 
 
 class FaultClassSchema(Struct, frozen=True, forbid_unknown_fields=True):
@@ -60,7 +55,7 @@ class FaultClassSchema(Struct, frozen=True, forbid_unknown_fields=True):
     lasting: bool = False
     job_start_checks: Annotated[tuple[str, ...], Meta(max_length=100)] = ()
     action: Action = Action.NONE
-    guidance: GuidanceSchema | None = None
+    guidance: Guidance | None = None
 
 
 def load_fault_classes(folder: Path | Traversable, checks: Iterable[str]) -> tuple[FaultClass, ...]:
@@ -110,28 +105,11 @@ def _fault_class(document: YamlDocument, path: FieldPath, row: FaultClassSchema)
         document,
         (((*path, "topologies", index, "topology"), name) for index, name in enumerate(topologies)),
     )
-    return FaultClass(
-        row.name,
-        row.checks,
-        tuple(
-            VoteTopology(
-                topology.topology,
-                topology.share,
-                topology.child_share,
-                topology.child_votes,
-                topology.max_child_share,
-            )
-            for topology in row.topologies
-        ),
-        tuple(_windows(document, (*path, "windows"), row.windows)),
-        row.share,
-        row.phrase,
-        row.daily_rate,
-        row.weak,
-        row.lasting,
-        row.job_start_checks,
-        row.action,
-        None if row.guidance is None else Guidance(**asdict(row.guidance)),
+    return as_model(
+        FaultClass,
+        row,
+        topologies=tuple(as_model(VoteTopology, topology) for topology in row.topologies),
+        windows=tuple(_windows(document, (*path, "windows"), row.windows)),
     )
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from msgspec import UNSET, Meta, Struct, UnsetType
 from msgspec.structs import asdict
 
+from nodeguard.catalog.rows import as_model
 from nodeguard.config.yaml_document import YamlDocument, convert, load_yaml
 from nodeguard.model.platform import Platform, PlatformMatch
 
@@ -80,7 +81,7 @@ def _platform(document: YamlDocument, name: str) -> Platform:
         raise document.error(
             ("id",), f"{file.id!r} is not the file's name", f"write {name}, or rename the file"
         )
-    matches = tuple(PlatformMatch(**asdict(match)) for match in file.match)
+    matches = tuple(as_model(PlatformMatch, match) for match in file.match)
     for index, match in enumerate(matches):
         if not (match.product_name or match.instance_type or match.gpu):
             problem = "names neither product_name nor instance_type nor gpu, so it would match too much"

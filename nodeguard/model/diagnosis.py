@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from msgspec import Struct
+from typing import Annotated
+
+from msgspec import Meta, Struct
 
 from nodeguard.model.finding import Action
 
@@ -31,16 +33,19 @@ class VoteTopology(Struct, frozen=True):
     max_child_share: float = 0.6
 
 
-class Guidance(Struct, frozen=True):
+_Guide = Annotated[str, Meta(min_length=1, max_length=300)]
+
+
+class Guidance(Struct, frozen=True, forbid_unknown_fields=True):
     """What people do about a degraded domain."""
 
-    owner: str
+    owner: Annotated[str, Meta(min_length=1, max_length=100)]
     """The team that acts, with an article: `the network team`."""
-    first: str
+    first: _Guide
     """What the team looks at first."""
-    nodes: str
+    nodes: _Guide
     """What to do with the nodes meanwhile."""
-    end: str
+    end: _Guide
     """How the end of the fault is recognised."""
 
 
