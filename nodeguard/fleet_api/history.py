@@ -172,12 +172,7 @@ def _marks(change: RecordedChange) -> Iterator[HistoryEntry]:
 
 def _mark_texts(record: MarkRecord) -> Mapping[str, str]:
     """Return a text for each mark of a record, with its check."""
-    causes = {_cause_text(cause): cause.check for cause in record.causes}
-    return causes | {f"{domain.mark}: {domain.domain}": "" for domain in record.degraded}
-
-
-def _cause_text(cause: MarkCause) -> str:
-    return f"{cause.mark}: {cause.check} on {target_label(cause.target)}"
+    return {cause.text: cause.check if isinstance(cause, MarkCause) else "" for cause in record.all_causes}
 
 
 def _decision(change: RecordedChange) -> Iterator[HistoryEntry]:

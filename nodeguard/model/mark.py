@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from enum import StrEnum
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from nodeguard.model.finding import Health
 from nodeguard.model.node import PREFIX, NodeCondition, Taint
+from nodeguard.model.target import target_label
 
 NO_SCHEDULE = "NoSchedule"
 
@@ -69,9 +71,10 @@ class MarkKind(Struct, frozen=True, kw_only=True):
     """Whether single-node work may still run."""
     lesser: frozenset[Mark] = frozenset()
     """Kinds that are not set on a node with this mark, as it keeps their work away too."""
-    budget: str
+    budget: str = ""
     """Field of `policy.Budget` with the limit of the marked nodes: `fleet` counts capacity and may use the
-    reserve; `suspect` counts whole nodes and may not; `degraded` counts the nodes of domains."""
+    reserve; `suspect` counts whole nodes and may not; `degraded` counts the nodes of domains. Empty for a
+    mark that no budget limits."""
     grace_period: str = ""
     """Field of `policy.GracePeriods`; empty for no grace period."""
     on_device: bool = False
@@ -172,6 +175,11 @@ class MarkCause(Struct, frozen=True, omit_defaults=True):
         """Return the value of the mark's taint."""
         return self.fault_class
 
+    @property
+    def text(self) -> str:
+        """Return the mark and its cause as text."""
+        return f"{self.mark}: {self.check} on {target_label(self.target)}"
+
 
 class Charge(Struct, frozen=True, omit_defaults=True):
     """The budget charge of an active mark: the check that first set it, and when (seconds since the epoch).
@@ -220,6 +228,11 @@ class DegradedMark(Struct, frozen=True, omit_defaults=True):
         """Return the value of the mark's taint: the domain's topology."""
         return self.domain.partition("/")[0]
 
+    @property
+    def text(self) -> str:
+        """Return the mark and its domain as text."""
+        return f"{self.mark}: {self.domain}"
+
 
 class MarkRecord(Struct, frozen=True, omit_defaults=True):
     """The record in the annotation of a Node or device: all that a new aggregator needs to continue.
@@ -243,6 +256,15 @@ class MarkRecord(Struct, frozen=True, omit_defaults=True):
     def marks(self) -> set[Mark]:
         """Return the kinds of its active marks."""
         return {cause.mark for cause in self.all_causes}
+
+    def only(self, keeps: Callable[[Mark], bool]) -> MarkRecord:
+        """Return the record with the marks of some kinds only."""
+        if all(map(keeps, self.marks)):
+            return self
+        causes = tuple(cause for cause in self.causes if keeps(cause.mark))
+        return replace(
+            self, causes=causes, degraded=tuple(mark for mark in self.degraded if keeps(mark.mark))
+        )
 
 
 class DesiredNode(Struct, frozen=True):

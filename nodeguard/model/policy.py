@@ -84,7 +84,9 @@ class GracePeriods(Struct, frozen=True):
 
 
 for _kind in MARK_KINDS.values():
-    if not hasattr(Budget(), _kind.budget) or not hasattr(GracePeriods(), _kind.grace_period or "shared"):
+    if not hasattr(Budget, _kind.budget or "fleet") or not hasattr(
+        GracePeriods, _kind.grace_period or "shared"
+    ):
         raise AssertionError(f"the policy has no budget or grace period for {_kind}: add the field")
 
 

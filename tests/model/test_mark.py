@@ -31,12 +31,12 @@ DOMAIN = DegradedMark("fabric/p0", ("link-down",), 0.0)
 
 def test_each_kind_is_described_worst_first() -> None:
     assert [*MARK_KINDS] == [*Mark]
-    assert [mark.rank for mark in Mark] == [0, 1, 2]
+    assert [mark.rank for mark in Mark] == [*range(len(Mark))]
 
 
 @pytest.mark.parametrize("mark", Mark)
 def test_the_policy_has_the_budget_and_the_grace_period_of_each_kind(mark: Mark) -> None:
-    assert hasattr(Budget(), mark.kind.budget)
+    assert not mark.kind.budget or hasattr(Budget(), mark.kind.budget)
     assert GracePeriods().of(mark) == {Mark.QUARANTINE: 5.0, Mark.SUSPECT: 60.0}.get(mark, 0.0)
 
 

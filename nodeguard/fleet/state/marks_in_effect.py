@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from msgspec.structs import replace
-
 from nodeguard.fleet.state.node_marks import NodeMarks, rule_name
 from nodeguard.model.mark import DEVICE_MARKS, NO_SCHEDULE, DeviceRule, Mark
 from nodeguard.model.node import Device, Node
@@ -22,26 +20,19 @@ def marks_in_effect(
 
     rules: the device rules of the cluster, by name. writes: what the policy writes for a mark.
     """
-    record = observed.node
     keys = {taint.key for taint in node.taints if taint.effect == NO_SCHEDULE}
 
     def keeps_work_away(mark: Mark) -> bool:
         return mark.key in keys or (mark.kind.cordons and writes.cordon and node.unschedulable)
 
-    causes = tuple(cause for cause in record.causes if keeps_work_away(cause.mark))
-    degraded = tuple(domain for domain in record.degraded if keeps_work_away(domain.mark))
+    record = observed.node.only(keeps_work_away)
     devices = {
         device: device_record
         for device, device_record in observed.devices.items()
         if _is_tainted(rules.get(rule_name(node.uid, device)))
     }
-    if (len(causes), len(degraded), len(devices)) == (
-        len(record.causes),
-        len(record.degraded),
-        len(observed.devices),
-    ):
-        return observed
-    return NodeMarks(replace(record, causes=causes, degraded=degraded), devices)
+    is_all = record is observed.node and len(devices) == len(observed.devices)
+    return observed if is_all else NodeMarks(record, devices)
 
 
 def is_in_effect(marks: NodeMarks, mark: Mark, device: Device | None) -> bool:

@@ -110,7 +110,7 @@ class NodeMarks(Struct, frozen=True):
     @property
     def is_marked(self) -> bool:
         """Return whether any mark is active."""
-        return bool(self.node.causes or self.node.charge or self.node.degraded or self.devices)
+        return bool(self.node.all_causes or self.node.charge or self.devices)
 
     def covers(self, mark: Mark) -> bool:
         """Return whether a worse mark of the whole node makes a mark of the node needless."""
