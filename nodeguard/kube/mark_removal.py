@@ -65,11 +65,17 @@ async def _remove_all_marks(
     deleted: set[str] = set()
     foreign: set[str] = set()
     for _ in range(_ROUNDS):
-        is_complete = await _clear_nodes(api, lease, cleared, foreign)
-        async for rule in _listed_rules(api):
+        try:
+            is_complete = await _clear_nodes(api, lease, cleared, foreign)
+            async for rule in _listed_rules(api):
+                is_complete = False
+                if await _delete(api, rule):
+                    deleted.add(rule.rule.name)
+        except ApiError as error:
+            # The removal of many marks can take longer than the server keeps the version of the list.
+            if error.status != 410:
+                raise
             is_complete = False
-            if await _delete(api, rule):
-                deleted.add(rule.rule.name)
         # Also after the last write: aggregators wait for the duration of the lease from now on.
         await lease.seize()
         if is_complete:

@@ -131,7 +131,9 @@ class Watch(Generic[T]):
             except ApiError as error:
                 state = request_failed(state, self._cursor, time.monotonic() - began, error)
                 # A connection that breaks after some time is opened again; an error is logged if that fails.
-                if state.failures and not (error.status == 410 and self.is_synced):
+                # A server that cannot stream a list is asked for pages at once, which is no failure.
+                is_expired = error.status == 410 and self.is_synced
+                if state.failures and not (is_expired or state.mode is WatchMode.PAGES):
                     remedy = f": {self._if_missing}" if error.status == 404 and self._if_missing else ""
                     self.error = f"{error.message}{remedy}"
                     logger.warning("watch failed", extra={"resource": self._name, "error": self.error})

@@ -5,6 +5,7 @@ Usually there is no kubelet: tests create Nodes, and pods are bound but never ru
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import subprocess
@@ -14,6 +15,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
+from urllib.request import urlopen
 
 from tests.controlplane.api import Api, ApiError
 from tests.controlplane.certificates import Authority, signing_key
@@ -74,6 +76,14 @@ class Cluster:
     def ready(self) -> None:
         """Wait until the API server is ready. Raises ClusterError."""
         self.until(lambda: _reachable(self.api), "kube-apiserver")
+
+    def compact(self, version: str) -> None:
+        """Remove all versions before one from etcd, as a server does every five minutes."""
+        flag = "--etcd-servers="
+        [etcd] = (word for word in self._commands["kube-apiserver"] if word.startswith(flag))
+        body = json.dumps({"revision": version, "physical": True}).encode()
+        with urlopen(f"{etcd.removeprefix(flag)}/v3/kv/compaction", body, timeout=PATIENCE):
+            pass
 
     def has(self, path: str) -> bool:
         """Return whether an object exists at a path of the API."""

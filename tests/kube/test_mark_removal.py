@@ -14,7 +14,8 @@ import pytest
 import pytest_asyncio
 
 from nodeguard.aggregator.backends.kubernetes import LEASE_NAME
-from nodeguard.kube.client import ApiClient
+from nodeguard.kube import watch
+from nodeguard.kube.client import ApiClient, ApiError
 from nodeguard.kube.lease import LEASE_SECONDS, MAX_DURATION, Lease
 from nodeguard.kube.mark_removal import MarkRemovalError, RemovedMarks, remove_all_marks
 from tests.controlplane.api import Object
@@ -50,6 +51,27 @@ class Sleeper:
 
     async def __call__(self, seconds: float) -> None:
         self.waits.append(seconds)
+
+
+async def test_a_list_that_expires_during_the_removal_is_started_again(
+    near_api: ApiClient, api_server: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch, "_PAGE", 2)
+    names = tuple(f"node-{number}" for number in range(5))
+    for name in names:
+        mark(api_server, name)
+    request, expired = near_api.request, list[str]()
+
+    async def request_page(*args: Any, **kwargs: Any) -> bytes:
+        if "continue" in (kwargs.get("query") or {}) and not expired:
+            expired.append("")
+            raise ApiError(410, "Expired", "the continue token is too old")
+        return await request(*args, **kwargs)
+
+    monkeypatch.setattr(near_api, "request", request_page)
+    removed = await remove_all_marks(near_api, lease(near_api), Sleeper())
+    assert expired
+    assert (removed.nodes, len(removed.rules)) == (names, 5)
 
 
 @pytest_asyncio.fixture

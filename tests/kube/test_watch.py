@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from typing import Any
 
 import msgspec
@@ -11,7 +12,7 @@ import pytest
 
 from nodeguard.kube import client
 from nodeguard.kube import watch as listing
-from nodeguard.kube.client import ApiClient
+from nodeguard.kube.client import ApiClient, ApiError
 from nodeguard.kube.nodes import PATH, watch_nodes
 from nodeguard.kube.nodes import decode_node as decoded
 from nodeguard.kube.watch import Watch
@@ -228,3 +229,52 @@ def restart(control: Cluster) -> None:
     control.stop("kube-apiserver")
     control.start("kube-apiserver")
     control.ready()
+
+
+async def test_a_list_that_expires_between_two_pages_starts_again(
+    monkeypatch: pytest.MonkeyPatch, new_cluster: NewCluster, log: LogLines
+) -> None:
+    monkeypatch.setattr(listing, "_PAGE", 2)
+    # The server answers later pages from etcd, and has the versions of etcd only.
+    gates = "--feature-gates=WatchList=false,ListFromCacheSnapshot=false"
+    with new_cluster(API, {"kube-apiserver": [gates]}) as cluster:
+        names = [f"node-{number}" for number in range(7)]
+        make(cluster, *names)
+        api = await ApiClient.connect(str(cluster.kubeconfig))
+        recorder = NodeRecorder()
+        watch = watch_nodes(api, recorder)
+        request, expired = api.request, list[str]()
+
+        async def request_page(*args: Any, **kwargs: Any) -> bytes:
+            query = kwargs.get("query") or {}
+            if "continue" in query and len(expired) < 2:
+                await asyncio.to_thread(compact, cluster, "node-6")
+                try:
+                    return await request(*args, **kwargs)
+                except ApiError as error:
+                    expired.append(f"{error.status} {error.reason} {len(recorder.lost)} {recorder.syncs}")
+                    raise
+            return await request(*args, **kwargs)
+
+        monkeypatch.setattr(api, "request", request_page)
+        async with running(watch):
+            await until_async(lambda: len(expired) == 1)
+            await asyncio.sleep(0)
+            assert (watch.is_synced, recorder.syncs) == (False, 0)
+            await until_async(lambda: recorder.syncs)
+        # The objects of an incomplete list are known, and none of the others is gone.
+        assert expired == ["410 Expired 0 0"] * 2
+        assert (recorder.names, recorder.lost) == ({*names}, [])
+        await api.close()
+    *failed, works = log.text()
+    assert all("410 for GET /api/v1/nodes" in line for line in failed)
+    assert works == "INFO watch works again resource=Nodes"
+
+
+def compact(cluster: Cluster, name: str) -> None:
+    """Change a Node, and remove all earlier versions from etcd."""
+    changed = cluster.api.patch(
+        f"{PATH}/{name}", {"metadata": {"labels": {"rack": str(time.monotonic_ns())}}}
+    )
+    version = changed["metadata"]["resourceVersion"]
+    cluster.compact(version)
