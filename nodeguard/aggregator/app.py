@@ -82,7 +82,9 @@ class AggregatorApp:
             return outbox.with_answers(backend.decisions())
 
         history = _history(options, planner, inputs, decisions, stack)
-        handler = ReportHandler(planner, inputs, outbox, current_instant, backend.node_reported, history)
+        handler = ReportHandler(
+            planner, inputs, outbox, current_instant, backend.node_reported, history, topologies
+        )
 
         def reload(now: Instant) -> None:
             if policy is not None:

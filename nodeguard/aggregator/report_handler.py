@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Collection, Mapping
 
 from nodeguard.aggregator.fleet_inputs import FleetInputs
 from nodeguard.aggregator.history.history import History
@@ -10,11 +11,14 @@ from nodeguard.aggregator.identity.caller import Caller, RequestRefusedError
 from nodeguard.aggregator.outbox import InstructionOutbox
 from nodeguard.fleet.planner import Planner
 from nodeguard.fleet.state.injections import injectable_checks
+from nodeguard.fleet.state.latest_report import limit_topologies
 from nodeguard.fleet.state.rejected_reports import RejectedReports
 from nodeguard.model.instant import Instant
 from nodeguard.wire.instruction import Reply
 from nodeguard.wire.report import VERSION, Heartbeat, Message, Report, ReportedFinding
 from nodeguard.wire.sequence import REPLACES_AFTER, Acceptance, SequenceState, accept_message
+
+logger = logging.getLogger(__name__)
 
 # Seconds after which the reports of a node without a Node are removed.
 _WITHOUT_NODE = 600.0
@@ -45,6 +49,7 @@ class ReportHandler:
     the time. on_report: is called with the caller and each changed report, before the plan. history: records
     reports. refusals: refused messages of nodes, of any reason. on_detected: receives each new finding, and
     the seconds from its first occurrence to its report here; findings of a node's first report are not new.
+    topologies: in which the checks may vote; a report that names more is logged.
     """
 
     def __init__(
@@ -55,8 +60,10 @@ class ReportHandler:
         now: Callable[[], Instant],
         on_report: Callable[[Caller, Report], object] = lambda *_: None,
         history: History | None = None,
+        topologies: Mapping[str, Collection[str]] | None = None,
     ) -> None:
         self._planner = planner
+        self._topologies = topologies or {}
         self._inputs = inputs
         self._outbox = outbox
         self._now = now
@@ -122,6 +129,15 @@ class ReportHandler:
             for finding in report.findings:
                 if (finding.check, finding.target) not in active:
                     self.on_detected(finding, report.age + finding.age)
+        limited = limit_topologies(report, self._topologies)
+        for finding, votes in zip(report.findings, limited.findings, strict=True):
+            if finding is not votes:
+                # Without the names in the report: an agent can report any.
+                logger.warning(
+                    "agents report more topologies of a check than the aggregator has: its faults have no "
+                    "vote there; start both with the same --checks",
+                    extra={"check": finding.check},
+                )
         self._inputs.report_received(caller.uid, report, now)
         if self._history is not None:
             self._history.report_received(caller, report, now)

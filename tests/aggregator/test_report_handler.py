@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from itertools import count
 
 import pytest
@@ -18,6 +19,7 @@ from nodeguard.model.policy import InjectionPolicy
 from nodeguard.wire.instruction import Reply
 from nodeguard.wire.report import VERSION, Heartbeat, InstructionResult, Message, Report, ReportedInjection
 from tests.fleet.scene import AT_ONCE, CHECKS, finding, in_order
+from tests.logs import LogLines
 
 CALLER = Caller("node-1", "uid-1")
 
@@ -43,14 +45,16 @@ def beat(digest: str = "d", boot: str = "b", sequence: int | None = None) -> Hea
 class Scene:
     """A report handler, its planner and outbox, and a clock. wakes: calls of the plan loop."""
 
-    def __init__(self) -> None:
+    def __init__(self, topologies: Mapping[str, Collection[str]] | None = None) -> None:
         self.planner = Planner(AT_ONCE, CHECKS)
         self.outbox = InstructionOutbox()
         self.wakes = 0
         self.reported: list[str] = []
         self.now = Instant(1e9, 100.0, "")
         inputs = FleetInputs(self.planner, self.outbox, self._wake, lambda: self.now)
-        self.handler = ReportHandler(self.planner, inputs, self.outbox, lambda: self.now, self._node_reported)
+        self.handler = ReportHandler(
+            self.planner, inputs, self.outbox, lambda: self.now, self._node_reported, topologies=topologies
+        )
 
     def _wake(self) -> None:
         self.wakes += 1
@@ -291,3 +295,12 @@ def test_an_injected_fault_is_no_detected_finding() -> None:
     assert detected == []
     scene.handle(replace(injected, sequence=3, digest="third", findings=(finding(),)))
     assert detected == ["gpu-lost"]
+
+
+def test_a_check_with_more_topologies_than_in_the_aggregator_is_logged(log: LogLines) -> None:
+    scene = Scene(topologies={"gpu-lost": ("rack",)})
+    scene.handle(replace(report(fatal=True), findings=(finding(topologies=("rack",)),)))
+    assert log.text() == []
+    scene.handle(replace(report(2, fatal=True), findings=(finding(topologies=("rack", "fabric")),)))
+    [line] = log.text()
+    assert line.endswith("there; start both with the same --checks check=gpu-lost")
