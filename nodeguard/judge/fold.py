@@ -59,8 +59,11 @@ def root_causes(
 ) -> dict[FindingKey, FindingKey]:
     """Return the root cause of each finding that is a symptom; see attach_symptoms."""
     causes: dict[FindingKey, FindingKey] = {}
+    targets: dict[str, set[str]] = defaultdict(set)
+    for check, target in active:
+        targets[check].add(target)
     for key in sorted(active, key=lambda key: (active[key].health.rank, key)):
-        cause = _cause(key, active, checks[key[0]], dependencies)
+        cause = _cause(key, targets, checks[key[0]], dependencies)
         root = key if cause is None or key in causes else _root(cause, causes)
         if root == key:
             continue
@@ -70,14 +73,16 @@ def root_causes(
 
 
 def _cause(
-    key: FindingKey, active: Mapping[FindingKey, Finding], check: Check, dependencies: Mapping[str, str]
+    key: FindingKey, active: Mapping[str, set[str]], check: Check, dependencies: Mapping[str, str]
 ) -> FindingKey | None:
-    """Return the active finding that explains this one; None without one."""
+    """Return the active finding that explains this one; None without one. active: targets, by check."""
     target = key[1]
     for other in check.symptom_of:
-        elsewhere = sorted(at for name, at in active if name == other and _may_affect(at, target, check))
+        if other not in active:
+            continue
+        elsewhere = sorted(at for at in active[other] if _may_affect(at, target, check))
         for at in (*_ancestors(target), dependencies.get(target, target), *elsewhere):
-            if (other, at) in active and (other, at) != key:
+            if at in active[other] and (other, at) != key:
                 return other, at
     return None
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
 from math import inf
 
 from msgspec import Struct
@@ -183,13 +185,25 @@ class Rule(Struct, frozen=True):
     applies: ConditionTest | None
 
 
+class PassedChecks(Struct, frozen=True):
+    """Checks that targets of one kind passed: the ids of all, and those of each family."""
+
+    ids: tuple[str, ...]
+    by_family: dict[str, frozenset[str]]
+
+
+# Sets of passed checks that are remembered: the targets of a node with faults have fewer than a hundred.
+_MAX_PASSED = 128
+
+
 class Rules(Struct, frozen=True):
     """The rules, by kind of target.
 
     counter_windows: for each kind, the longest window in seconds of each counter that a check uses.
     signals_used: for each kind, the signals that a check uses in conditions or messages. event_windows: for
     each kind, the longest window in seconds of each event that a check uses. units: by signal with a unit.
-    definitions: of counters, by signal.
+    definitions: of counters, by signal. passed_checks: returns the checks of a kind of target that have their
+    bit set, see TargetResult.passed_rules.
     """
 
     by_kind: dict[str, tuple[Rule, ...]]
@@ -199,6 +213,7 @@ class Rules(Struct, frozen=True):
     units: dict[str, str]
     catalogue: Catalogue
     definitions: dict[str, Signal]
+    passed_checks: Callable[[str, int], PassedChecks]
 
 
 def compile_rules(
@@ -219,14 +234,26 @@ def compile_rules(
             by_kind[kind].append(rule)
             signals_used[kind].update(_signals(check))
             _widen_windows(check, definitions, counter_windows[kind], event_windows[kind])
+    rules_by_kind = {kind: tuple(rules) for kind, rules in by_kind.items()}
+
+    @lru_cache(maxsize=_MAX_PASSED)
+    def passed_checks(kind: str, passed: int) -> PassedChecks:
+        checks = [rule.check for index, rule in enumerate(rules_by_kind[kind]) if passed >> index & 1]
+        by_family: dict[str, set[str]] = defaultdict(set)
+        for check in checks:
+            by_family[check.family].add(check.id)
+        families = {family: frozenset(ids) for family, ids in by_family.items()}
+        return PassedChecks(tuple(check.id for check in checks), families)
+
     return Rules(
-        by_kind={kind: tuple(rules) for kind, rules in by_kind.items()},
+        by_kind=rules_by_kind,
         counter_windows=counter_windows,
         signals_used={kind: frozenset(names) for kind, names in signals_used.items()},
         event_windows=event_windows,
         units=units,
         catalogue=catalogue,
         definitions=definitions,
+        passed_checks=passed_checks,
     )
 
 

@@ -7,9 +7,8 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from nodeguard.judge.fold import attach_symptoms, fold_findings, sort_findings, worst_health
-from nodeguard.judge.rules import Rules
+from nodeguard.judge.rules import PassedChecks, Rules
 from nodeguard.judge.state import SourceStatus, TargetResult, TargetState
-from nodeguard.model.check import Check
 from nodeguard.model.finding import (
     CounterTotal,
     DataStatus,
@@ -135,7 +134,7 @@ class _PassingGroup(NamedTuple):
     """Targets of one kind that passed the same checks. failing: families with an active finding on them."""
 
     kind: str
-    checks: tuple[Check, ...]
+    checks: PassedChecks
     failing: frozenset[str]
     targets: tuple[str, ...]
 
@@ -144,12 +143,13 @@ def _passing_groups(rules: Rules, results: Mapping[str, TargetResult]) -> list[_
     """Return the targets that passed at least one check, in the order of the first of each group."""
     groups: dict[tuple[str, int, frozenset[str]], list[str]] = defaultdict(list)
     for target, result in results.items():
-        if result.passed_rules and _is_read(target, result):
+        kind = target_kind(target)
+        if result.passed_rules and (kind not in _REQUIRED_SOURCE or _is_read(kind, result)):
             failing = _failing_families(result.findings) if result.findings else _NO_FAMILY
-            groups[target_kind(target), result.passed_rules, failing].append(target)
+            groups[kind, result.passed_rules, failing].append(target)
     return sorted(
         (
-            _PassingGroup(kind, _passed_checks(rules, kind, passed), failing, tuple(sorted(targets)))
+            _PassingGroup(kind, rules.passed_checks(kind, passed), failing, tuple(sorted(targets)))
             for (kind, passed, failing), targets in groups.items()
         ),
         key=lambda group: group.targets[0],
@@ -160,20 +160,15 @@ def _failing_families(findings: Iterable[Finding]) -> frozenset[str]:
     return frozenset(finding.family for finding in findings if finding.health != Health.OK)
 
 
-def _is_read(target: str, result: TargetResult) -> bool:
-    source = _REQUIRED_SOURCE.get(target_kind(target))
-    snapshot = result.state.sources.get(source) if source else None
-    return source is None or bool(snapshot and snapshot.signals)
-
-
-def _passed_checks(rules: Rules, kind: str, passed: int) -> tuple[Check, ...]:
-    """Return the checks of a kind of target that have their bit set, see TargetResult.passed_rules."""
-    return tuple(rule.check for index, rule in enumerate(rules.by_kind[kind]) if passed >> index & 1)
+def _is_read(kind: str, result: TargetResult) -> bool:
+    """Return whether the source that must read targets of a kind has read this one."""
+    snapshot = result.state.sources.get(_REQUIRED_SOURCE[kind])
+    return bool(snapshot and snapshot.signals)
 
 
 def _passed_by_check(groups: Iterable[_PassingGroup]) -> tuple[PassingChecks, ...]:
     """Return the targets on which each check passed, including those with another finding of its family."""
-    return tuple(PassingChecks(tuple(check.id for check in group.checks), group.targets) for group in groups)
+    return tuple(PassingChecks(group.checks.ids, group.targets) for group in groups)
 
 
 def _passed_by_family(groups: Iterable[_PassingGroup]) -> tuple[PassedFamily, ...]:
@@ -181,9 +176,8 @@ def _passed_by_family(groups: Iterable[_PassingGroup]) -> tuple[PassedFamily, ..
     checks: dict[str, set[str]] = defaultdict(set)
     counts: dict[str, Counter[str]] = defaultdict(Counter)
     for group in groups:
-        passed = [check for check in group.checks if check.family not in group.failing]
-        for check in passed:
-            checks[check.family].add(check.id)
-        for family in {check.family for check in passed}:
-            counts[family][group.kind] += len(group.targets)
+        for family, passed in group.checks.by_family.items():
+            if family not in group.failing:
+                checks[family] |= passed
+                counts[family][group.kind] += len(group.targets)
     return tuple(PassedFamily(family, len(checks[family]), dict(counts[family])) for family in sorted(checks))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from math import isfinite
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nodeguard.model.finding import Evidence, Finding, Health, Verdict
+from nodeguard.model.finding import Evidence, Finding, Health, PassingChecks, Verdict
 from nodeguard.model.injection import Injection
 from nodeguard.model.instant import Instant
 from nodeguard.model.observation import Observation
@@ -109,14 +110,17 @@ def build_report(
             for unread in verdict.read_failures[:_MAX_UNREADABLE]
         ),
         inventory=facts.inventory,
-        passing=tuple(
-            ReportedPassing(tuple(map(bounded_name, proven.checks)), tuple(map(bounded_name, proven.targets)))
-            for proven in verdict.passing
-        ),
+        passing=tuple(map(_passing, verdict.passing)),
         injections=tuple(_injection(item, instant, facts.topologies) for item in injections),
     )
     fitted = _fit(whole)
     return replace(fitted, digest=digest(fitted))
+
+
+@lru_cache(maxsize=64)
+def _passing(proven: PassingChecks) -> ReportedPassing:
+    """Return passed checks with bounded names; most are the same in each report."""
+    return ReportedPassing(tuple(map(bounded_name, proven.checks)), tuple(map(bounded_name, proven.targets)))
 
 
 def is_in_inventory(observation: Observation) -> bool:
