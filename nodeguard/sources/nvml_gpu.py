@@ -66,7 +66,10 @@ def observe_gpu(
             del signals["gpu.c2c.active"]
             unread["gpu.c2c.active"] = f"{answering} links to the CPU gave a status"
     _total("gpu.retired_pages", ("corrected", "uncorrected"), signals, unread)
-    signals["gpu.error"] = _gpu_error(list(filter(None, map(error_name, calls.values()))), len(calls))
+    errors = [
+        error_name(result) for result in calls.values() if isinstance(result, dict) and "error" in result
+    ]
+    signals["gpu.error"] = _gpu_error(errors, len(calls))
     signals["gpu.answers"] = not unanswered
     if unanswered:
         signals["gpu.unanswered"] = unanswered

@@ -34,25 +34,39 @@ class CallLog:
     """Makes calls and writes log lines: `[scope, CALL]` before a call, `[scope, {CALL: result, …}]` after it.
 
     It writes `[scope, [GROUP, …]]` for groups of calls that it does not make, because their earlier results
-    are still valid.
+    are still valid, and `[scope, null]` after a call on a device with the same result as the last time.
 
     CALL has the form of bundles, with its arguments. fields: reads several field values in one call; without
-    it each is a call of its own.
+    it each is a call of its own. omits_repeated: whether the reader of the log keeps earlier results.
     """
 
     def __init__(
-        self, call: Call, write: Callable[[list[Any]], object], fields: Fields | None = None
+        self,
+        call: Call,
+        write: Callable[[list[Any]], object],
+        fields: Fields | None = None,
+        *,
+        omits_repeated: bool = False,
     ) -> None:
         self._call = call
         self._write = write
         self._fields = fields
+        self._results: dict[tuple[int, str], Any] | None = {} if omits_repeated else None
 
     def __call__(self, scope: int, call: str) -> Any:
         """Make one call and return its result."""
         self._write([scope, call])
         result = self._call(scope, call)
-        self._write([scope, {call: result}])
+        self._write([scope, None if self._is_repeated(scope, call, result) else {call: result}])
         return result
+
+    def _is_repeated(self, scope: int, call: str, result: Any) -> bool:
+        """Return whether a call on a device has the result of the last time; note the result."""
+        if self._results is None or scope == SYSTEM or result is None:
+            return False
+        is_repeated: bool = self._results.get((scope, call)) == result
+        self._results[scope, call] = result
+        return is_repeated
 
     def fields(self, scope: int, fields: Iterable[tuple[int, int]]) -> list[Any]:
         """Read NVML field values, logged as one call, and return the results in their order."""

@@ -64,7 +64,7 @@ def _nvml(path: str, root: str, events: int | None) -> None:
             nvml_calls.ask_all(log, frozenset())
         return
     session = NvmlSession(path, root, events)
-    log = CallLog(session.call, _write, session.fields)
+    log = CallLog(session.call, _write, session.fields, omits_repeated=True)
     recent: dict[int, frozenset[int]] = {}
     until = 0.0
     for request, _ in _requests():
@@ -106,10 +106,11 @@ _encode = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
 
 def _write(line: list[Any]) -> None:
     scope, content = line
-    os.write(_LOG, _call_line(scope, content) if isinstance(content, str) else f"{_encode(line)}\n".encode())
+    is_constant = content is None or isinstance(content, str)
+    os.write(_LOG, _constant_line(scope, content) if is_constant else f"{_encode(line)}\n".encode())
 
 
 @lru_cache(4096)
-def _call_line(scope: int, call: str) -> bytes:
-    """Return the line before a call; it is the same in each round."""
-    return f"{_encode([scope, call])}\n".encode()
+def _constant_line(scope: int, content: str | None) -> bytes:
+    """Return the line before a call or after one with a repeated result; it is the same in each round."""
+    return f"{_encode([scope, content])}\n".encode()

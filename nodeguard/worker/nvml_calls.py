@@ -134,7 +134,15 @@ _GROUPS = (
     | {f"{FIELD_VALUES}({field},0)": IDENTITY_GROUP for field in IDENTITY_FIELDS}
     | {f"{FIELD_VALUES}({field},{link})": link for field in LINK_FIELDS for link in range(MAX_LINKS)}
 )
-group_of = _GROUPS.get
+
+
+def group_of(call: str) -> int | str | None:
+    """Return the group of a call on a device; calls that are made in each round are a group each.
+
+    None for a call that is not on a device.
+    """
+    return _GROUPS.get(call, call if call.startswith("nvmlDevice") else None)
+
 
 # Seconds after which these groups are read again. They are two thirds of all calls.
 SLOW = 60.0

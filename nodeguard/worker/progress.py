@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from sys import intern
 from typing import Any, Literal
@@ -12,11 +13,11 @@ from msgspec import Struct
 from nodeguard.worker.nvml_calls import group_of
 from nodeguard.worker.result import SYSTEM, CallResult
 
-_line = msgspec.json.Decoder(tuple[int, str | list[int] | dict[str, Any]])
+_line = msgspec.json.Decoder(tuple[int, str | list[int] | dict[str, Any] | None])
 
 
 # Results that a worker may report as unchanged, by scope and group of calls, see nvml_calls.
-GroupResults = dict[tuple[int, int], dict[str, CallResult]]
+GroupResults = dict[tuple[int, int | str | None], dict[str, CallResult]]
 
 # The state before the first call: the worker is starting and has not accessed any hardware.
 START = CallResult(SYSTEM, "start")
@@ -56,22 +57,25 @@ class RunProgress:
         for line in lines:
             self._lines += 1
             try:
-                scope, content = _line.decode(line)
-            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                self.note(_line.decode(line))
+            except (msgspec.DecodeError, UnicodeDecodeError, KeyError) as error:
                 text = line[:80].decode(errors="replace")
                 raise GarbledLogError(
                     f"worker log, line {self._lines}: '{text}' is not a valid line ({error}): "
                     "something in its process overwrote it; the worker is restarted"
                 ) from error
-            self.note([scope, content])
 
-    def note(self, line: list[Any]) -> None:
+    def note(self, line: Sequence[Any]) -> None:
         """Add one line: `[scope, CALL]` before a call, `[scope, {CALL: result, …}]` after it, or
-        `[scope, [GROUP, …]]` for unchanged groups.
+        `[scope, null]` for its last result, or `[scope, [GROUP, …]]` for unchanged groups.
         """
         scope, content = line
         if isinstance(content, str):
             self.call = CallResult(scope, content)
+            return
+        if content is None:
+            call = self.call.call
+            self.results.append(self._group_results[scope, group_of(call)][call])
             return
         if isinstance(content, list):
             for group in content:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from nodeguard.worker.call_log import CallLog, error_name
+from nodeguard.worker.call_log import SYSTEM, CallLog, error_name
 
 
 def _answers(scope: int, call: str) -> Any:
@@ -18,6 +18,24 @@ def test_a_call_is_logged_before_it_is_made() -> None:
 
     assert CallLog(call, lines.append)(3, "nvmlDeviceGetName") == 7
     assert lines == [[3, "nvmlDeviceGetName"], "made", [3, {"nvmlDeviceGetName": 7}]]
+
+
+def test_a_repeated_result_of_a_device_is_logged_as_null() -> None:
+    lines: list[Any] = []
+    results = iter(([1, 0], [1, 0], [0, 0], [0, 0], {"missing": "no library"}, {"missing": "no library"}))
+    log = CallLog(lambda *_: next(results), lines.append, omits_repeated=True)
+    for _ in range(4):
+        log(0, "nvmlDeviceGetEccMode")
+    for _ in range(2):
+        log(SYSTEM, "nvmlInit")
+    ends = lines[1::2]
+    assert [end[1] for end in ends[:4]] == [
+        {"nvmlDeviceGetEccMode": [1, 0]},
+        None,
+        {"nvmlDeviceGetEccMode": [0, 0]},
+        None,
+    ]
+    assert ends[4:] == [[SYSTEM, {"nvmlInit": {"missing": "no library"}}]] * 2
 
 
 def test_field_values_are_logged_as_one_call() -> None:

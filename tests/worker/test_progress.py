@@ -91,6 +91,19 @@ def test_unchanged_groups_have_the_results_of_the_same_worker() -> None:
     assert later.results == [CallResult(0, "nvmlDeviceGetUUID", "GPU-1")]
 
 
+def test_a_repeated_result_is_that_of_the_last_time() -> None:
+    groups: GroupResults = {}
+    RunProgress(groups).feed(b'[0,"nvmlDeviceGetEccMode"]\n[0,{"nvmlDeviceGetEccMode":[1,1]}]\n')
+    later = RunProgress(groups)
+    later.feed(b'[0,"nvmlDeviceGetEccMode"]\n[0,null]\n')
+    assert later.results == [CallResult(0, "nvmlDeviceGetEccMode", [1, 1])]
+
+
+def test_a_repeated_result_needs_an_earlier_one() -> None:
+    with pytest.raises(GarbledLogError, match="worker log, line 2"):
+        RunProgress({}).feed(b'[0,"nvmlDeviceGetEccMode"]\n[0,null]\n')
+
+
 _DEADLINES = Deadlines(call=5.0, first=30.0, grace=4.0)
 
 
