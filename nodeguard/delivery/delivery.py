@@ -21,6 +21,7 @@ import msgspec
 
 from nodeguard.delivery.attempt import TIMEOUT, AttemptResult, Destination, send
 from nodeguard.delivery.queue import MAX_PENDING, DropChoice, Message, MessageQueue, oldest
+from nodeguard.local.client_tls import client_context
 
 logger = logging.getLogger(__name__)
 
@@ -96,9 +97,7 @@ class Delivery:
     async def run(self) -> None:
         """Send until cancelled."""
         destinations = self._destinations.values()
-        trusted = {
-            ca: ssl.create_default_context(cadata=ca or None) for ca in {item.ca for item in destinations}
-        }
+        trusted = {ca: client_context(authorities=ca or None) for ca in {item.ca for item in destinations}}
         timeout = aiohttp.ClientTimeout(total=TIMEOUT)
         async with aiohttp.ClientSession(timeout=timeout) as session, asyncio.TaskGroup() as tasks:
             for destination in destinations:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ssl
 from typing import Protocol
 
+from nodeguard.local.client_tls import client_context
+
 # Remedy where neither kind of credentials is usable.
 OUTSIDE_OF_POD = "run inside a pod with a service account, or name a kubeconfig"
 
@@ -42,13 +44,9 @@ def tls_context(authority_file: str | None) -> ssl.SSLContext:
     Raises OSError and AccessError.
     """
     if authority_file is None:
-        context = ssl.create_default_context()
-    else:
-        # A context without authorities of its own would trust those of the system.
-        context = ssl.create_default_context(cadata=file_content(authority_file))
-    # Old clusters have authorities that lack extensions which Python 3.13 requires.
-    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
-    return context
+        return client_context()
+    # A context without authorities of its own would trust those of the system.
+    return client_context(authorities=file_content(authority_file))
 
 
 def file_content(path: str) -> str:

@@ -31,7 +31,8 @@ class LeaseServer:
             if body["metadata"]["resourceVersion"] != str(self.version):
                 raise ApiError(409, "Conflict", "it has changed")
             self._store({**self.spec, **body["spec"]}, now)
-        return msgspec.json.encode({"metadata": {"resourceVersion": str(self.version)}, "spec": self.spec})
+        metadata = {"name": "nodeguard", "uid": "lease", "resourceVersion": str(self.version)}
+        return msgspec.json.encode({"metadata": metadata, "spec": self.spec})
 
     def _store(self, spec: dict[str, Any], now: float) -> None:
         before = self.spec["holderIdentity"] if self.spec is not None else ""

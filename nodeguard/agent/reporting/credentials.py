@@ -8,6 +8,8 @@ import ssl
 
 from msgspec import Struct
 
+from nodeguard.local.client_tls import client_context
+
 # A projected service account token has about 1 KiB.
 _LIMIT = 16 * 1024
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]+\Z")
@@ -76,7 +78,7 @@ def tls_context(ca_file: str | None, files: CertificateFiles | None = None) -> s
     ca_file: None for the CAs of the system. files: the client certificate, if any.
     """
     try:
-        context = ssl.create_default_context(cafile=ca_file)
+        context = client_context(ca_file)
     except ssl.SSLError:
         raise TlsFileError(f"{ca_file} holds no certificates: write the CA's there, in PEM") from None
     except OSError as error:
