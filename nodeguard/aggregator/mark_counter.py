@@ -25,8 +25,8 @@ class _MarkKey(NamedTuple):
     device: Device | None
     check: str
     target: str
-    mark: str
-    injected: bool = False
+    mark: Mark
+    injected: bool
 
 
 class MarkCounter:
@@ -127,10 +127,8 @@ def _observed_marks(planner: Planner) -> set[_MarkKey]:
     for uid in planner.state.marked_nodes():
         observed = planner.state.observed_marks(uid)
         marks |= {
-            _MarkKey(uid, device, cause.check, cause.target, cause.mark.value, cause.injected)
-            for device, cause in observed.causes()
-        }
-        marks |= {
-            _MarkKey(uid, None, "", domain.domain, domain.mark.value) for domain in observed.node.degraded
+            _MarkKey(uid, device, cause.check, cause.target, cause.mark, cause.injected)
+            for device in observed.carriers
+            for cause in observed.record_of(device).all_causes
         }
     return marks

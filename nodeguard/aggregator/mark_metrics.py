@@ -67,10 +67,8 @@ def _marks(planner: Planner, uid: str) -> dict[Mark, tuple[str, bool]]:
     """
     observed = planner.state.marks_in_effect(uid).node
     marks: dict[Mark, tuple[str, bool]] = {}
-    for cause in sorted(observed.causes, key=lambda cause: cause.injected):
+    for cause in sorted(observed.all_causes, key=lambda cause: cause.injected):
         marks.setdefault(cause.mark, (cause.fault_class, cause.injected))
-    for domain in observed.degraded:
-        marks.setdefault(domain.mark, (",".join(domain.fault_classes), False))
     return marks
 
 

@@ -18,7 +18,7 @@ from nodeguard.fleet_api.schema.history import HistoryEntry, HistoryView
 from nodeguard.model.finding import Health
 from nodeguard.model.incident import IncidentState, OperatorDecision
 from nodeguard.model.instant import rfc3339
-from nodeguard.model.mark import MarkCause, MarkRecord
+from nodeguard.model.mark import MarkRecord
 from nodeguard.model.target import target_label
 
 # Changes in one response, the latest, and characters of a text.
@@ -172,7 +172,7 @@ def _marks(change: RecordedChange) -> Iterator[HistoryEntry]:
 
 def _mark_texts(record: MarkRecord) -> Mapping[str, str]:
     """Return a text for each mark of a record, with its check."""
-    return {cause.text: cause.check if isinstance(cause, MarkCause) else "" for cause in record.all_causes}
+    return {cause.text: cause.check for cause in record.all_causes}
 
 
 def _decision(change: RecordedChange) -> Iterator[HistoryEntry]:

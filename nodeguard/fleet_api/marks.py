@@ -8,7 +8,6 @@ from nodeguard.fleet.planner import Planner
 from nodeguard.fleet_api.schema.node import MarkView, ReleaseWaitView
 from nodeguard.fleet_api.service_state import age
 from nodeguard.model.instant import Instant, rfc3339
-from nodeguard.model.mark import DegradedMark
 
 
 def marks_of_node(planner: Planner, uid: str, now: Instant) -> tuple[MarkView, ...]:
@@ -20,28 +19,14 @@ def marks_of_node(planner: Planner, uid: str, now: Instant) -> tuple[MarkView, .
 def _view(mark: ActiveMark, now: Instant) -> MarkView:
     cause, wait = mark.cause, _wait(mark.wait, now)
     since, seconds = rfc3339(cause.since), age(now, cause.since)
-    if isinstance(cause, DegradedMark):
-        return MarkView(
-            mark=cause.mark,
-            device="",
-            check=cause.fault_classes[0] if cause.fault_classes else cause.mark,
-            target=cause.domain,
-            targets=(),
-            component="",
-            fault_class=cause.taint_value,
-            since=since,
-            age=seconds,
-            written=mark.is_written,
-            wait=wait,
-        )
     return MarkView(
         mark=cause.mark,
         device=mark.device.name if mark.device else "",
-        check=cause.check,
+        check=cause.check or cause.fault_class.partition(",")[0] or cause.mark,
         target=cause.target,
         targets=cause.targets,
         component=cause.component,
-        fault_class=cause.fault_class,
+        fault_class=cause.taint_value,
         since=since,
         age=seconds,
         written=mark.is_written,

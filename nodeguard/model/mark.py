@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from enum import StrEnum
+from typing import ClassVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -210,7 +211,7 @@ class DegradedMark(Struct, frozen=True, omit_defaults=True):
     """A degraded domain that contains the Node, so that gang work is kept away from it.
 
     domain: its path. name: the path when it first became degraded, empty if unchanged. fault_classes: of the
-    votes. since: seconds since the epoch.
+    votes. since: seconds since the epoch. The other fields are those of MarkCause: no check requests it.
     """
 
     domain: str
@@ -218,10 +219,25 @@ class DegradedMark(Struct, frozen=True, omit_defaults=True):
     since: float
     name: str = ""
 
+    check: ClassVar[str] = ""
+    targets: ClassVar[tuple[str, ...]] = ()
+    component: ClassVar[str] = ""
+    injected: ClassVar[bool] = False
+
     @property
     def mark(self) -> Mark:
         """Return the kind of mark."""
         return Mark.DOMAIN_DEGRADED
+
+    @property
+    def target(self) -> str:
+        """Return the domain."""
+        return self.domain
+
+    @property
+    def fault_class(self) -> str:
+        """Return its fault classes, separated by commas."""
+        return ",".join(self.fault_classes)
 
     @property
     def taint_value(self) -> str:
