@@ -13,6 +13,7 @@ from nodeguard.fleet.decide.admission import Admissions, MarkDecision
 from nodeguard.fleet.decide.admission_state import AdmissionContext
 from nodeguard.fleet.decide.domain_decision import DomainContext, DomainDecision
 from nodeguard.fleet.decide.domain_marks import DomainMarks
+from nodeguard.fleet.decide.failed_writes import FailedWrites
 from nodeguard.fleet.decide.mark_requests import MarkRequest, MarkRequests
 from nodeguard.fleet.decide.observed_marks import PlanObservation, UnobservedWrites, WriteError
 from nodeguard.fleet.decide.release import ReleasedMark
@@ -40,17 +41,13 @@ from nodeguard.wire.report import Report
 
 _ANY_TOPOLOGY: Mapping[str, Collection[str]] = {}
 
-# Seconds after which a write that is still pending counts as failed: the server can restart in less.
-_WRITE_LIMIT = 60.0
-
 
 class Planner:
     """Plans the marks of the fleet from its state.
 
-    granted: the state of a granted mark. state: nodes, reports, marks and budgets. paused: reason of the
-    operators' pause; empty for none. stale_agents: as of the latest `tick` or plan. vote_collector: collects
-    the votes that the diagnosis evaluates. releases: proofs, and the wait of each mark. component_faults:
-    faults of components, for repeat offenders.
+    state: nodes, reports, marks and budgets. paused: reason of the operators' pause; empty for none.
+    stale_agents: as of the latest `tick` or plan. vote_collector: collects the votes that the diagnosis
+    evaluates. releases: proofs, and the wait of each mark. component_faults: of repeat offenders.
     """
 
     def __init__(
@@ -74,11 +71,7 @@ class Planner:
         self._planned: dict[str, NodeMarks] = {}
         # Nodes with the desired marks: the plan skips them until their inputs change.
         self._settled: set[str] = set()
-        # Nodes with a failed latest write, in the order of the failures.
-        self._failed: dict[str, None] = {}
-        # Since when each node has a pending write, by uid, in seconds of the monotonic clock, as of the
-        # latest `tick`.
-        self._pending_since: dict[str, float] = {}
+        self._failed_writes = FailedWrites()
         self.vote_collector = VoteCollector(policy.diagnosis, self.state)
         self._restored = RestoredDiagnosis(self.vote_collector)
         self._domain_marks = DomainMarks(self.vote_collector, self._restored)
@@ -196,7 +189,7 @@ class Planner:
         self.releases.remove_node(uid)
         self.component_faults.remove_node(uid)
         self._incidents.remove_node(uid)
-        self._failed.pop(uid, None)
+        self._failed_writes.forget(uid)
 
     def update_devices(self, node: str, devices: Iterable[Device]) -> None:
         """Update the devices that are published for a node, by its name."""
@@ -233,8 +226,7 @@ class Planner:
         self._update_stale(now)
         self._incidents.forget(now.wall)
         self.component_faults.tick(now)
-        since = self._pending_since
-        self._pending_since = {uid: since.get(uid, now.mono) for uid in self.state.pending_nodes()}
+        self._failed_writes.tick(self.state.pending_nodes(), now.mono)
 
     def plan(self, now: Instant, limit: int | None = None) -> Plan:
         """Return the plan for now. It stays the same until it is issued or its effect is observed.
@@ -274,13 +266,13 @@ class Planner:
             self._forbids,
             now.wall,
             age,
-            self._unwritable(now),
+            self._failed_writes.unwritable(now.mono),
             self.state.incident_checks,
         )
         admitted = self._admissions.admit(uncovered, admission, self.state.budgets.copy())
         granted = admitted.granted
         first = len(granted) if limit is None else limit
-        deferred = frozenset(self._in_order_of_writes(granted)[first:])
+        deferred = frozenset(self._failed_writes.in_order(granted)[first:])
         marks |= {uid: node_marks for uid, node_marks in granted.items() if uid not in deferred}
         marks |= admitted.preempted
         released += admitted.released
@@ -295,9 +287,8 @@ class Planner:
         writes = node_writes(self.state, changed, self._condition)
         self._planned = writes.marks
         # A mark with a proof, or a deferred one, is released after some time, without another change.
-        self._settled |= {
-            uid for uid in writes.settled - self.releases.deferred if not self.releases.proofs.get(uid)
-        }
+        waiting = self.releases.deferred | {uid for uid, proofs in self.releases.proofs.items() if proofs}
+        self._settled |= writes.settled - waiting
         changes = self._shared_incidents.update(
             self._incidents, self.policy, observation, marks.keys(), decisions, deferred, now
         )
@@ -326,13 +317,12 @@ class Planner:
 
     def record_written(self, uid: str, state: str) -> None:
         """Record that the write for a node succeeded. state: the state annotation of its Desired."""
-        self._failed.pop(uid, None)
+        self._failed_writes.forget(uid)
         self.state.record_written(uid, state)
 
     def record_failed(self, uid: str) -> None:
         """Record that the write for a node failed."""
-        self._failed.pop(uid, None)
-        self._failed[uid] = None
+        self._failed_writes.record_failed(uid)
         self.state.record_failed(uid)
 
     def record_write_error(self, name: str, error: WriteError) -> None:
@@ -340,7 +330,7 @@ class Planner:
         self._writes.record_error(name, error)
 
     def drop_issued(self) -> tuple[str, ...]:
-        """Stop counting everything that is issued and not observed yet. Returns the uids of these nodes."""
+        """Stop counting what is issued and not observed yet. Returns the uids of these nodes."""
         self._writes.forget_errors()
         return self.state.drop_issued()
 
@@ -369,20 +359,6 @@ class Planner:
     def removal_plan(self) -> Plan:
         """Return the plan that removes every mark of nodeguard. Pause first, or the marks are set again."""
         return removal_plan(self.state)
-
-    def _in_order_of_writes(self, uids: Iterable[str]) -> list[str]:
-        """Return nodes in the order in which they are written: those with a failed latest write last, the
-        latest failure at the end. A Node that can never be written keeps no other from its mark.
-        """
-        turns = {uid: turn for turn, uid in enumerate(self._failed)}
-        return sorted(uids, key=lambda uid: turns.get(uid, -1))
-
-    def _unwritable(self, now: Instant) -> list[str]:
-        """Return the nodes with a failed latest write, the latest failure last, then those with a write that
-        is pending for too long.
-        """
-        late = (uid for uid, since in self._pending_since.items() if now.mono - since >= _WRITE_LIMIT)
-        return list(dict.fromkeys([*self._failed, *late]))
 
     def _update_stale(self, now: Instant) -> None:
         """Update which agents are stale, their votes, and the data of the nodes that changed."""
@@ -417,9 +393,8 @@ class Planner:
 
     def _condition(self, node: Node, node_marks: NodeMarks) -> NodeCondition | None:
         """Return the condition that a Node is to have."""
-        record, reason = node_marks.node, ""
-        if record.degraded:
-            decision = self.domain_decision(record.degraded[0].domain)
-            reason = decision.evidence if decision is not None else ""
+        record = node_marks.node
+        decision = self.domain_decision(record.degraded[0].domain) if record.degraded else None
+        reason = decision.evidence if decision is not None else ""
         proven = self.releases.proofs.get(node.uid, {})
         return node_condition(node.name, record, self.reports.get(node.uid), proven, reason, node.condition)
