@@ -227,6 +227,14 @@ def test_the_documented_values_are_accepted(text: str, helm: Helm) -> None:
     assert helm.template(yaml.safe_load(text))
 
 
+def nested(path: str, value: object) -> dict[str, Any]:
+    """Return the values with one value at a path."""
+    for key in reversed(path.split(".")):
+        value = {key: value}
+    assert isinstance(value, dict)
+    return value
+
+
 ENFORCED = {"mode": "enforce", "check": "gpu-lost"}
 REFUSED = {
     "a typo": ({"agent": {"tolerationz": []}}, "'tolerationz' not allowed"),
@@ -275,6 +283,26 @@ REFUSED = {
         )
     },
     "everybody": ({"networkPolicy": {"metricsFrom": []}}, "/networkPolicy/metricsFrom': minItems"),
+    **{
+        f"{path} is {value!r}": (nested(path, value), f"'/{path.replace('.', '/')}'")
+        for path, value in (
+            ("image.registry", "registry example"),
+            ("image.tag", "1.0 beta"),
+            ("agent.image.repository", "Nodeguard"),
+            ("agent.priorityClassName", "System_Critical"),
+            ("agent.maxUnavailable", 10**12),
+            ("agent.resources.requests.cpu", "20 m"),
+            ("agent.resources.limits.memory", "192MB"),
+            ("aggregator.resources.requests.memory", -1),
+            ("aggregator.resources.limits.memory", True),
+            ("aggregator.nodeSelector.pool", "a b"),
+            ("aggregator.podLabels.team", "a/b"),
+            ("notificationSecretName", "Webhooks"),
+            ("certificates.certManager.duration", "90d"),
+            ("metrics.podMonitor.interval", "30"),
+            ("priorityClass.value", -(10**12)),
+        )
+    },
 }
 
 
