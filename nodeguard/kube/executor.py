@@ -195,6 +195,9 @@ class Executor:
         except ApiError as error:
             if error.status not in {404, 409}:
                 raise
+            # The Node has changed or is gone. A condition that is dropped would stay wrong.
+            if await self._read(desired) is not None:
+                raise ConflictError from None
         else:
             self._responses[node.uid] = node
 

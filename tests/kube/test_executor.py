@@ -163,6 +163,25 @@ async def test_an_invalid_write_is_logged_once_and_blocks_no_other(api: ApiClien
     assert recovery == "INFO no write fails any more"
 
 
+@pytest.mark.parametrize("status", [404, 409])
+async def test_a_condition_is_written_after_a_conflict(
+    status: int, api: ApiClient, names: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unhealthy = NodeCondition("False", "GpuFellOff", "GPU 0000:3b:00 fell off the bus")
+    async with writing(api) as writers:
+        write, errors = writers.client.write, [ApiError(status, "Conflict", "changed")] * 2
+
+        async def write_with_errors(method: str, path: str, *content: Any) -> bytes:
+            if path.endswith("/status") and errors:
+                raise errors.pop()
+            return await write(method, path, *content)
+
+        monkeypatch.setattr(writers.client, "write", write_with_errors)
+        writers.executor.set_desired(desired(await read(api, names[0]), QUARANTINE, condition=unhealthy))
+        await writers.idle()
+        assert (await read(api, names[0])).condition == unhealthy
+
+
 async def test_conditions_follow_the_marks(api: ApiClient, names: list[str]) -> None:
     unhealthy = NodeCondition("False", "GpuFellOff", "GPU 0000:3b:00 fell off the bus")
     async with writing(api) as writers:
