@@ -138,7 +138,7 @@ class StalePolicy(Struct, frozen=True):
     """When a node is stale: after `after` seconds without a message.
 
     If more than the share `freeze` of all nodes, and more than one, is stale and no degraded domain explains
-    it, new marks stop. A few Nodes that are not ready do not count.
+    it, new marks stop. A few nodes that are not ready, or stale for 15 min, do not count.
     """
 
     after: float = 45.0

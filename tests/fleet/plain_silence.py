@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 
 from nodeguard.fleet.state.liveness import StaleAgents
 from nodeguard.fleet.state.node_placement import NodePlacement
@@ -15,7 +15,9 @@ def silence(
     now: float,
     after: float,
     freeze: float,
+    long_stale: Container[str] = (),
 ) -> StaleAgents:
+    """long_stale: nodes that count as down."""
     since = now - after
     stale = frozenset(uid for uid in placements if last_reports.get(uid, since) <= since)
     reported = sum(1 for uid in placements if uid in last_reports)
@@ -27,7 +29,8 @@ def silence(
         domain for domain, count in counts.items() if whole[domain] >= 3 and count >= 0.8 * whole[domain]
     }
     unexplained = [uid for uid in stale if explaining.isdisjoint(placements[uid].domains)]
-    down, size, reason = sum(1 for uid in unexplained if not placements[uid].ready), len(placements), ""
+    down = sum(1 for uid in unexplained if uid in long_stale or not placements[uid].ready)
+    size, reason = len(placements), ""
     explained_by_nodes = down if down <= max(3, freeze * size) and down < size / 2 else 0
     if len(unexplained) - explained_by_nodes > max(1, freeze * size):
         reason = (

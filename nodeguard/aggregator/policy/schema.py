@@ -149,8 +149,8 @@ class SilenceSpec(Struct, frozen=True, forbid_unknown_fields=True, rename="camel
 
 class StaleNodesSpec(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """A node without a report for `after` is stale. While more than one node and more than the share
-    `freezeAbove` of all are stale, and no failure domain explains it, no new marks are set. A few Nodes that
-    are not ready do not count.
+    `freezeAbove` of all are stale, and no failure domain explains it, no new marks are set. A few nodes that
+    are not ready, or have been stale for 15 minutes, do not count.
     """
 
     after: Duration = format_duration(_STALE.after)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping
 from heapq import heappop, heappush, heapreplace
 from math import inf
@@ -16,8 +17,12 @@ from nodeguard.fleet.state.silent_nodes import SilentNodes, Unexplained
 MAX_START_WAIT = 60.0
 MIN_REPORTING_SHARE = 0.9
 
-# Number of Nodes that may be down for days in a fleet of any size, while they wait for their repair.
+# Number of nodes that may be down for days in a fleet of any size, while they wait for their repair.
 _FEW_DOWN = 3
+
+# Seconds after which a stale agent counts as that of a node that is down, where no kubelet shows it. A server
+# with eight GPUs starts in less.
+LONG_STALE = 900.0
 
 # The reason of withheld marks then; it stays the same while the numbers change.
 FROZEN = "too many agents are stale: see nodeguard status"
@@ -51,6 +56,11 @@ class AgentLiveness:
         self._never: set[str] = set()
         self._since = -inf
         self._silent = SilentNodes()
+        # Since when agents are stale, the same in their order, and those that became stale or are no longer.
+        # A node that is removed and added between two results stays stale.
+        self._stale_since: dict[str, float] = {}
+        self._long_stale: deque[tuple[float, str]] = deque()
+        self._examined: set[str] = set()
         # Nodes that became stale, or are no longer, since `take_changed`.
         self._changed: set[str] = set()
         self._stale: frozenset[str] | None = frozenset()
@@ -103,6 +113,7 @@ class AgentLiveness:
         nodes of a budget.
         """
         self._advance(now - after)
+        self._find_long_stale(now)
         if self._latest is not None and self._latest[0] == freeze:
             return self._latest[1]
         if self._stale is None:
@@ -128,7 +139,24 @@ class AgentLiveness:
         else:
             self._silent.discard(uid)
         self._changed ^= {uid}
+        self._examined.add(uid)
         self._stale = self._latest = None
+
+    def _find_long_stale(self, now: float) -> None:
+        """Update which nodes count as down because their agents have been stale for long."""
+        examined, self._examined = self._examined, set()
+        for uid in examined:
+            if uid not in self._silent.nodes:
+                self._stale_since.pop(uid, None)
+            elif now - self._stale_since.setdefault(uid, now) >= LONG_STALE:
+                self._silent.set_down(uid)
+            elif self._stale_since[uid] == now:
+                self._long_stale.append((now, uid))
+        while self._long_stale and now - self._long_stale[0][0] >= LONG_STALE:
+            at, uid = self._long_stale.popleft()
+            if self._stale_since.get(uid) == at:
+                self._silent.set_down(uid)
+                self._latest = None
 
     def _advance(self, since: float) -> None:
         """Move the nodes with a last report older than `since` to the overdue ones."""
@@ -161,8 +189,8 @@ def _is_cut_off(unexplained: Unexplained, expected: int, freeze: float) -> bool:
     """Return whether so many agents are stale that the cause is probably this aggregator. expected: agents of
     the fleet. freeze: see model.policy.StalePolicy.
 
-    A Node that is not ready explains its stale agent: its kubelet has stopped, too. Where many are not ready,
-    the network of the cluster may be the cause.
+    A Node that is not ready explains its stale agent: its kubelet has stopped, too. So does an agent that has
+    been stale for long. Where there are many of them, the network may be the cause.
     """
     is_few = unexplained.down <= max(_FEW_DOWN, freeze * expected) and 2 * unexplained.down < expected
     count = unexplained.count - (unexplained.down if is_few else 0)

@@ -16,7 +16,7 @@ _SILENT = 0.8
 
 
 class Unexplained(Struct, frozen=True):
-    """How many stale agents no domain explains. down: of those, the number on Nodes that are not ready."""
+    """How many stale agents no domain explains. down: of those, the number on nodes that are down."""
 
     count: int
     down: int
@@ -24,14 +24,14 @@ class Unexplained(Struct, frozen=True):
 
 class SilentNodes:
     """The nodes with stale agents. nodes: their uids; unexplained: those in no domain that explains it, as of
-    the latest `count_unexplained`; down: those that are not ready, of these.
+    the latest `count_unexplained`; down: those that are not ready, or stale for long, of these.
     """
 
     def __init__(self) -> None:
         self.nodes: set[str] = set()
         self.unexplained: set[str] = set()
         self.down: set[str] = set()
-        self._not_ready: set[str] = set()
+        self._down_nodes: set[str] = set()
         self._domains: dict[str, tuple[str, ...]] = {}  # of each node with a stale agent
         self._members: defaultdict[str, set[str]] = defaultdict(set)
         self._explaining: set[str] = set()
@@ -42,18 +42,23 @@ class SilentNodes:
         """Add a node with a stale agent, and the domains that it is in. ready: whether its kubelet is."""
         self.nodes.add(uid)
         if not ready:
-            self._not_ready.add(uid)
+            self._down_nodes.add(uid)
         self._domains[uid] = domains
         for domain in domains:
             self._members[domain].add(uid)
         self._changed.update(domains)
         self._examine(uid)
 
+    def set_down(self, uid: str) -> None:
+        """Count a node as one that is down."""
+        self._down_nodes.add(uid)
+        self._examine(uid)
+
     def discard(self, uid: str) -> None:
         """Remove a node, if it is there."""
         if uid not in self.nodes:
             return
-        for nodes in (self.nodes, self.unexplained, self.down, self._not_ready):
+        for nodes in (self.nodes, self.unexplained, self.down, self._down_nodes):
             nodes.discard(uid)
         domains = self._domains.pop(uid)
         for domain in domains:
@@ -83,7 +88,7 @@ class SilentNodes:
     def _examine(self, uid: str) -> None:
         if self._explaining.isdisjoint(self._domains[uid]):
             self.unexplained.add(uid)
-            if uid in self._not_ready:
+            if uid in self._down_nodes:
                 self.down.add(uid)
         else:
             self.unexplained.discard(uid)

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from nodeguard.fleet.state.liveness import LONG_STALE
 from nodeguard.model.node import Node
 from nodeguard.model.policy import StalePolicy, TopologyLabels
 from tests.fleet.plain_silence import silence
@@ -73,6 +74,42 @@ def test_a_few_nodes_that_are_down_freeze_no_marks(size: int, down: int, is_froz
     assert bool(stale(fleet, range(down))) == is_frozen
 
 
+@pytest.mark.parametrize(
+    ("size", "down", "is_frozen"),
+    [(3, 2, True), (19, 2, False), (19, 3, False), (19, 4, True), (60, 7, True)],
+)
+def test_a_few_agents_that_are_stale_for_long_freeze_no_marks(size: int, down: int, is_frozen: bool) -> None:
+    """As of nodes that are powered off, without a Node that shows it."""
+    fleet = Fleet(size)
+    assert stale(fleet, range(down))
+    for _ in range(19):
+        assert stale(fleet, range(down))
+    assert bool(stale(fleet, range(down))) == is_frozen
+    # A Node that changes stays one with a stale agent.
+    fleet.change(0, labels={"rack": "r1"})
+    assert bool(stale(fleet, range(down))) == is_frozen
+    # An agent that reports in between has been stale for a short time.
+    if down == 3:
+        for number in range(2):
+            fleet.planner.record_heartbeat(f"uid-{number}", fleet.now)
+        fleet.planner.tick(fleet.now)
+        assert stale(fleet, range(down))
+
+
+@given(st.lists(st.tuples(st.integers(0, 18), st.integers(0, 40), st.integers(1, 60)), max_size=12))
+def test_marks_are_frozen_for_as_long_as_many_agents_are_cut_off(cuts: list[tuple[int, int, int]]) -> None:
+    """In a fleet of 19, whatever the network does to them: each cut has a node, and its first and last step."""
+    fleet = Fleet(19)
+    for step in range(60):
+        cut = {number for number, first, length in cuts if first <= step < first + length}
+        frozen = stale(fleet, cut)
+        # Three that are stale for long, and one more.
+        if len(cut) > 4:
+            assert frozen
+        if len(cut) < 2:
+            assert not frozen
+
+
 def test_a_node_that_is_ready_again_does_not_explain_its_stale_agent() -> None:
     fleet = Fleet(9)
     for number in range(2):
@@ -103,6 +140,7 @@ _STEPS = st.lists(
 @given(_STEPS)
 def test_stale_agents_equal_a_check_of_every_node(steps: list[tuple[str, int, float]]) -> None:
     fleet = Fleet(0, replace(AT_ONCE, topologies=(TopologyLabels("rack", ("rack",)),)))
+    since: dict[str, float] = {}
     for what, number, seconds in steps:
         fleet.mono += seconds
         fleet.wall += seconds
@@ -128,8 +166,11 @@ def test_stale_agents_equal_a_check_of_every_node(steps: list[tuple[str, int, fl
                 )
         planner.tick(fleet.now)
         after, freeze = planner.policy.stale.after, planner.policy.stale.freeze
+        stale = planner.stale_agents.stale
+        since = {uid: since.get(uid, fleet.mono) for uid in stale}
+        long_stale = {uid for uid, at in since.items() if fleet.mono - at >= LONG_STALE}
         assert planner.stale_agents == silence(
-            planner.state.placements, planner.last_reports, fleet.mono, after, freeze
+            planner.state.placements, planner.last_reports, fleet.mono, after, freeze, long_stale
         )
         silent = planner.stale_agents.stale - planner.state.reports.keys()
         assert planner.diagnosis.voting.unreported == len(silent)
