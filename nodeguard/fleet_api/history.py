@@ -16,7 +16,7 @@ from nodeguard.fleet.state.history_events import NodeSettings, NoteKind, Recorde
 from nodeguard.fleet.state.node_marks import decode_record
 from nodeguard.fleet_api.schema.history import HistoryEntry, HistoryView
 from nodeguard.model.finding import Health
-from nodeguard.model.incident import IncidentState, OperatorDecision
+from nodeguard.model.incident import IncidentState, OperatorDecision, WriteState
 from nodeguard.model.instant import rfc3339
 from nodeguard.model.mark import MarkRecord
 from nodeguard.model.target import target_label
@@ -43,6 +43,7 @@ class _IncidentFacts(Struct, frozen=True):
     message: str = ""
     detail: str = ""
     parent: str = ""
+    write: WriteState | None = None
 
     @property
     def is_open(self) -> bool:
@@ -132,6 +133,8 @@ def _incident(change: RecordedChange) -> Iterator[HistoryEntry]:
         yield _of_incident(change, incident, "changed", f"{about} is part of incident {incident.parent}")
     if incident.state != before.state and incident.state == IncidentState.WITHHELD:
         yield _of_incident(change, incident, "changed", f"{about} is not marked: {incident.detail}")
+    elif incident.state == IncidentState.RECOVERING and incident.write not in {None, before.write}:
+        yield _of_incident(change, incident, "changed", f"{about} is not released: {incident.detail}")
 
 
 def _of_incident(change: RecordedChange, incident: _IncidentFacts, name: str, text: str) -> HistoryEntry:

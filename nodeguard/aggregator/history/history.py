@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from nodeguard.aggregator.history.writer import HistoryWriter
 from nodeguard.aggregator.identity.caller import Caller
+from nodeguard.fleet.decide.release import ReleasedMark
 from nodeguard.fleet.plan import Plan
 from nodeguard.fleet.planner import Planner
 from nodeguard.fleet.state.history_events import (
@@ -22,9 +23,10 @@ from nodeguard.fleet.state.history_events import (
     without_nodeguard,
 )
 from nodeguard.fleet.state.liveness import MAX_START_WAIT
+from nodeguard.fleet.state.node_marks import decode_record
 from nodeguard.model.incident import OperatorDecision
 from nodeguard.model.instant import Instant, rfc3339
-from nodeguard.model.mark import STATE_ANNOTATION, DeviceRule
+from nodeguard.model.mark import STATE_ANNOTATION, DeviceRule, MarkCause, MarkRecord
 from nodeguard.model.node import Node
 from nodeguard.model.policy import Policy
 from nodeguard.wire.report import Report
@@ -64,6 +66,8 @@ class History:
         self._paused = ""
         self._policy: Policy | None = None
         self._rules: dict[str, DeviceRule] = {}
+        # Marks with a removal that is planned and not observed yet, by uid of the Node, check and target.
+        self._releasing: dict[str, dict[tuple[str, str], ReleasedMark]] = {}
         self._decided: dict[str, OperatorDecision] = {}
         self._decisions_read_at = float("-inf")
 
@@ -102,14 +106,18 @@ class History:
         for incident in (*plan.incidents, *plan.transient_incidents):
             self._add_note(now.wall, NoteKind.INCIDENT, incident.name, incident.node, incident)
         if not acts:
+            self._releasing.clear()
             return
         for marks in plan.nodes:
             self._add_note(now.wall, NoteKind.PLAN, marks.uid, marks.name, marks)
         for rule in plan.rules:
             self._add_note(now.wall, NoteKind.PLAN, rule.name, rule.node, rule)
-        for uid, freed in plan.released:
-            node = self._planner.state.nodes.get(uid)
-            self._add_note(now.wall, NoteKind.RELEASED, uid, node.name if node is not None else "", freed)
+        for uid, released in plan.released:
+            self._releasing.setdefault(uid, {})[released.cause.check, released.cause.target] = released
+        for marks in plan.nodes:
+            # A cause that is set again, before its removal was observed, is not released.
+            for cause in _causes(marks.state) if marks.uid in self._releasing else ():
+                self._releasing[marks.uid].pop((cause.check, cause.target), None)
 
     def _add_note(self, at: float, kind: NoteKind, name: str, node: str, content: msgspec.Struct) -> None:
         self.writer.put(HistoryNote(at, kind, name, node, msgspec.json.encode(content).decode()))
@@ -126,11 +134,25 @@ class History:
             if before is None or without_nodeguard(before) != now:
                 self.writer.put(NodeObserved(at, now))
             marks = node.annotations.get(STATE_ANNOTATION, "")
-            if marks != ("" if before is None else before.annotations.get(STATE_ANNOTATION, "")):
+            before_marks = "" if before is None else before.annotations.get(STATE_ANNOTATION, "")
+            if marks != before_marks:
+                self._record_releases(at, uid, node.name, before_marks, marks)
                 self.writer.put(HistoryNote(at, NoteKind.MARKS, uid, node.name, marks))
         if len(recorded) > len(nodes):
             for uid in recorded.keys() - nodes.keys():
+                self._releasing.pop(uid, None)
                 self.writer.put(NodeRemoved(at, uid, recorded.pop(uid).name))
+
+    def _record_releases(self, at: float, uid: str, node: str, before: str, after: str) -> None:
+        """Record which planned releases the change of a record shows. before, after: the record, as JSON."""
+        planned = self._releasing.get(uid)
+        if not planned:
+            return
+        left = {(cause.check, cause.target) for cause in _causes(after)}
+        for cause in _causes(before):
+            key = cause.check, cause.target
+            if key not in left and (released := planned.pop(key, None)) is not None:
+                self._add_note(at, NoteKind.RELEASED, uid, node, released)
 
     def _record_rules(self, at: float) -> None:
         """Record device rules that are new, have changed or are gone."""
@@ -138,11 +160,12 @@ class History:
         if rules == self._rules:
             return
         for name in rules.keys() | self._rules.keys():
-            rule = rules.get(name)
-            if rule != self._rules.get(name):
-                node = rule.node if rule is not None else self._rules[name].node
-                state = rule.state if rule is not None else ""
-                self.writer.put(HistoryNote(at, NoteKind.RULE, name, node, state))
+            rule, before = rules.get(name), self._rules.get(name)
+            latest = rule or before
+            if rule != before and latest is not None:
+                state, former = (item.state if item is not None else "" for item in (rule, before))
+                self._record_releases(at, latest.uid, latest.node, former, state)
+                self.writer.put(HistoryNote(at, NoteKind.RULE, name, latest.node, state))
         self._rules = dict(rules)
 
     def _record_policy(self, at: float) -> None:
@@ -175,6 +198,11 @@ class History:
             if decision != self._decided.get(name):
                 self._add_note(at, NoteKind.DECISION, name, "", decision)
         self._decided = decisions
+
+
+def _causes(record: str) -> tuple[MarkCause, ...]:
+    """Return the causes in a record on a Node or a device's rule; none if it cannot be read."""
+    return (decode_record(record) or MarkRecord()).causes
 
 
 def policy_text(policy: Policy) -> str:

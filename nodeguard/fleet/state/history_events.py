@@ -51,9 +51,9 @@ class AgentLivenessChanged(Struct, frozen=True):
 
 class NoteKind(StrEnum):
     """The kind of a note. `incident`: an incident changed. `plan`: the leader issued the desired state of a
-    Node. `released`: a mark was released. `marks`, `rule`: the record on a Node, or on a device's rule,
-    changed. `decision`: an operator's, on an incident. `pause`, `resume`: an operator's, on the fleet.
-    `policy`: another one is in use.
+    Node. `released`: a mark that it released is gone, with the reason. `marks`, `rule`: the record on a
+    Node, or on a device's rule, changed. `decision`: an operator's, on an incident. `pause`, `resume`: an
+    operator's, on the fleet. `policy`: another one is in use.
     """
 
     INCIDENT = "incident"

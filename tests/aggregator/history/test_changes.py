@@ -12,6 +12,7 @@ from nodeguard.aggregator.history.changes import read_history_view
 from nodeguard.aggregator.history.history import policy_text
 from nodeguard.aggregator.history.reader import HistoryError
 from nodeguard.aggregator.history.store import HistoryStore
+from nodeguard.fleet.decide.observed_marks import WriteError
 from nodeguard.fleet.state.history_events import HistoryNote, NoteKind
 from nodeguard.fleet_api import history as history_module
 from nodeguard.fleet_api.schema.history import HistoryView
@@ -19,7 +20,7 @@ from nodeguard.model.finding import Health
 from nodeguard.model.incident import OperatorDecision
 from nodeguard.model.mark import HOLD_ANNOTATION
 from nodeguard.model.policy import NodeLocation
-from tests.aggregator.history.scene import report
+from tests.aggregator.history.scene import report, rows
 from tests.aggregator.history.test_history import CALLER, Scene
 from tests.fleet.scene import AT_ONCE, finding
 
@@ -72,6 +73,48 @@ def test_a_fault_its_mark_and_their_end_are_changes_of_the_node(scene: Scene) ->
     assert view(scene, "node-77").entries == ()
     assert view(scene, since=1.0).entries[-1].change == "cordon"
     assert len(view(scene, since=1.0).entries) == 1
+
+
+def test_a_release_is_a_change_once_it_is_observed_and_a_refused_one_is_named(scene: Scene) -> None:
+    scene.tick()
+    scene.handler(CALLER, report(1, 7, finding()))
+    carry_out(scene)
+    scene.handler(CALLER, report(1, 8))
+    planner, fleet = scene.fleet.planner, scene.fleet
+    plan = fleet.plan()
+    scene.history.plan_made(plan, fleet.now, acts=True)
+    planner.record_issued(plan)
+    planner.record_write_error("uid-1", WriteError("nodes is forbidden", is_refused=True))
+    for _ in range(2):
+        scene.tick(400.0)
+        scene.history.plan_made(fleet.plan(), fleet.now, acts=True)
+    fleet.write(plan)
+    scene.tick()
+    scene.plan()
+    *_, refused, resolved, released = view(scene, "node-1").entries
+    assert refused.text == (
+        "gpu-lost on GPU 0000:3b:00 is not released: the write that removes the mark is refused: nodes is forbidden"
+    )
+    assert [entry.change for entry in (refused, resolved, released)] == ["changed", "resolved", "released"]
+    assert released.text == "quarantine: gpu-lost on GPU 0000:3b:00 (proven)"
+    [recorded] = rows(scene.path, "SELECT at FROM note WHERE kind = 'released'")
+    assert float(recorded) > fleet.wall - 20.0
+
+
+def test_a_mark_that_an_operator_removes_has_no_earlier_reason(scene: Scene) -> None:
+    scene.tick()
+    scene.handler(CALLER, report(1, 7, finding()))
+    carry_out(scene)
+    scene.handler(CALLER, report(1, 8))
+    fleet = scene.fleet
+    # The release is planned, and its fault is back before it is written.
+    scene.history.plan_made(fleet.plan(), fleet.now, acts=True)
+    scene.handler(CALLER, report(1, 9, finding("gpu-ecc"), finding()))
+    carry_out(scene)
+    fleet.change(1, annotations={}, taints=())
+    scene.tick()
+    released = [text for change, text in changes(scene, "node-1") if change == "released"]
+    assert "quarantine: gpu-lost on GPU 0000:3b:00" in released
 
 
 def test_a_mark_of_a_device_is_a_change_of_its_node(scene: Scene) -> None:
