@@ -8,12 +8,13 @@ import msgspec
 from msgspec import field
 
 from nodeguard.kube.client import MERGE_PATCH, ApiClient
-from nodeguard.kube.errors import ApiError, single_line
+from nodeguard.kube.errors import ApiError, may_have_succeeded, single_line
 from nodeguard.kube.objects import TypedObject
 from nodeguard.kube.watch import Watch
 
-# Tries to change the object while others change it at the same time.
+# Tries to change the object while others change it at the same time; and of them, after a lost response.
 _MAX_TRIES = 8
+_MAX_LOST = 2
 
 
 class ConfigMapObject(TypedObject):
@@ -41,8 +42,9 @@ class ConfigMap:
     async def update(self, edit: Callable[[Mapping[str, str]], dict[str, str]]) -> dict[str, str]:
         """Replace its data by what `edit` returns for it, and return that. Create it if it is absent.
 
-        edit: called again if another writer was first. Raises ApiError.
+        edit: called again if another writer was first, or if the response was lost. Raises ApiError.
         """
+        lost = 0
         for tries_left in range(_MAX_TRIES, 0, -1):
             current = await self._read()
             before = {} if current is None else current.data
@@ -53,8 +55,10 @@ class ConfigMap:
                 await (self._create(after) if current is None else self._patch(current, after))
                 break
             except ApiError as error:
-                # Another writer created, changed or deleted it first.
-                if error.status not in {404, 409} or tries_left == 1:
+                # Another writer created, changed or deleted it first, or the change may be stored already.
+                lost += may_have_succeeded(error)
+                is_final = error.status not in {404, 409} and not 0 < lost < _MAX_LOST
+                if is_final or tries_left == 1:
                     raise
         return after
 
@@ -71,10 +75,7 @@ class ConfigMap:
 
     async def _read(self) -> ConfigMapObject | None:
         try:
-            return _DECODER.decode(await self._api.request("GET", f"{self._collection}/{self._name}"))
-        except msgspec.MsgspecError as error:
-            message = f"ConfigMap {self._name} could not be read: {single_line(str(error))}"
-            raise ApiError(0, "Unreadable", message) from None
+            return self._decode(await self._api.request("GET", f"{self._collection}/{self._name}"))
         except ApiError as error:
             if error.status == 404:
                 return None
@@ -83,13 +84,21 @@ class ConfigMap:
     async def _create(self, data: dict[str, str]) -> None:
         metadata = {"name": self._name, "labels": {"app.kubernetes.io/name": "nodeguard"}}
         body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
-        await self._api.request("POST", self._collection, body=body)
+        self._decode(await self._api.request("POST", self._collection, body=body))
 
     async def _patch(self, current: ConfigMapObject, data: dict[str, str]) -> None:
         removed = dict.fromkeys(current.data.keys() - data.keys())
         body = {"metadata": {"resourceVersion": current.version}, "data": {**removed, **data}}
         path = f"{self._collection}/{self._name}"
-        await self._api.request("PATCH", path, body=body, content_type=MERGE_PATCH)
+        self._decode(await self._api.request("PATCH", path, body=body, content_type=MERGE_PATCH))
+
+    def _decode(self, response: bytes) -> ConfigMapObject:
+        """Return the object in a response. Raises ApiError: anything else is of another server."""
+        try:
+            return _DECODER.decode(response)
+        except msgspec.MsgspecError as error:
+            message = f"ConfigMap {self._name} could not be read: {single_line(str(error))}"
+            raise ApiError(0, "Unreadable", message) from None
 
 
 class _Handler:

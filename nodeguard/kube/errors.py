@@ -92,6 +92,13 @@ def affects_all_requests(error: ApiError) -> bool:
     return (error.status == 0 and error.reason != "TooLarge") or error.status in {429, 503}
 
 
+def may_have_succeeded(error: ApiError) -> bool:
+    """Return whether the server may have carried out a request that failed: its response was lost, or is an
+    error of the server itself.
+    """
+    return (error.status == 0 and error.reason != "Access") or error.status >= 500
+
+
 def is_refusal(error: ApiError) -> bool:
     """Return whether the server refused a request for good, rather than failed or lost a race."""
     return 400 <= error.status < 500 and error.status not in {404, 408, 409, 429}

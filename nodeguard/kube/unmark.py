@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from nodeguard.kube import device_rules, nodes
 from nodeguard.kube.client import MERGE_PATCH, STRATEGIC_MERGE_PATCH, ApiClient
-from nodeguard.kube.errors import ApiError
+from nodeguard.kube.errors import ApiError, may_have_succeeded
 from nodeguard.kube.node_patch import condition_patch, unmark_patch
 from nodeguard.model.node import NodeCondition
 
@@ -32,7 +32,8 @@ async def unmark_node(api: ApiClient, name: str, rules: Iterable[str], hold: str
             node = nodes.decode_node(await api.request("PATCH", path, body=patch, content_type=MERGE_PATCH))
             break
         except ApiError as error:
-            if error.status != 409 or attempt == _ATTEMPTS - 1:
+            is_lost = may_have_succeeded(error) and attempt == 0
+            if (error.status != 409 and not is_lost) or attempt == _ATTEMPTS - 1:
                 raise
     condition = condition_patch(node, _NO_CONDITION, now) if node.condition is not None else None
     if condition is not None:

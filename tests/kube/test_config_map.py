@@ -55,6 +55,37 @@ async def test_simultaneous_updates_are_all_stored(api: ApiClient, namespace: st
     assert await many[0].read() == {f"key-{place}": "x" for place in range(5)}
 
 
+class LosingApi:
+    """Loses the responses of the first changes. sends: whether the server gets them."""
+
+    def __init__(self, api: ApiClient, count: int, *, sends: bool) -> None:
+        self._api, self._left, self._sends = api, count, sends
+
+    async def request(self, method: str, path: str, **content: Any) -> bytes:
+        if method == "GET" or not self._left:
+            return await self._api.request(method, path, **content)
+        self._left -= 1
+        if not self._sends:
+            return b"<html>a gateway</html>"
+        await self._api.request(method, path, **content)
+        raise ApiError(0, "Timeout", "no response")
+
+
+@pytest.mark.parametrize("sends", [True, False])
+async def test_a_change_with_a_lost_response_is_stored(api: ApiClient, namespace: str, sends: bool) -> None:
+    for value in ("created", "changed"):
+        losing: Any = LosingApi(api, 1, sends=sends)
+        changed = await ConfigMap(losing, namespace, "decisions").update(with_key("pause", value))
+        assert changed == await ConfigMap(api, namespace, "decisions").read() == {"pause": value}
+
+
+async def test_a_change_that_is_lost_again_and_again_is_an_error(api: ApiClient, namespace: str) -> None:
+    losing: Any = LosingApi(api, 9, sends=False)
+    with pytest.raises(ApiError, match="could not be read"):
+        await ConfigMap(losing, namespace, "decisions").update(with_key("pause", "yes"))
+    assert await ConfigMap(api, namespace, "decisions").read() == {}
+
+
 async def test_an_error_is_raised(api: ApiClient) -> None:
     with pytest.raises(ApiError) as refused:
         await ConfigMap(api, "nowhere", "decisions").update(with_key("a", "1"))

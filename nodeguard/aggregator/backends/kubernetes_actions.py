@@ -6,6 +6,8 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from msgspec import MsgspecError
+
 from nodeguard.aggregator.backends.operator_actions import (
     OperatorActionError,
     clear_message,
@@ -16,7 +18,8 @@ from nodeguard.aggregator.backends.operator_actions import (
 from nodeguard.kube import incident_writer as incidents
 from nodeguard.kube.client import MERGE_PATCH, ApiClient, ApiError
 from nodeguard.kube.config_map import ConfigMap, ConfigMapObject
-from nodeguard.kube.incident_object import clear_spec, decode_incident, is_shared
+from nodeguard.kube.errors import may_have_succeeded
+from nodeguard.kube.incident_object import ObservedIncident, clear_spec, decode_incident, is_shared
 from nodeguard.kube.unmark import unmark_node
 from nodeguard.kube.watch import Watch
 from nodeguard.model.instant import rfc3339
@@ -83,9 +86,10 @@ class KubernetesOperatorActions:
         for number, name in enumerate(nodes):
             try:
                 await unmark_node(self._api, name, self._rules_of(name), hold, now)
-            except ApiError as error:
+            except (ApiError, MsgspecError) as error:
                 done = f"; done: {', '.join(nodes[:number])}" if number else ""
-                raise OperatorActionError(f"{name} is not unmarked: {error}{done}") from None
+                problem = _problem(f"{name} is not unmarked", f"{name} may be unmarked or not", error)
+                raise OperatorActionError(f"{problem}{done}") from None
             logger.info("all marks of the node are removed", extra={"node": name, "reason": hold})
         has = "it has" if len(nodes) == 1 else "they have"
         return (
@@ -112,8 +116,8 @@ class KubernetesOperatorActions:
 
     async def clear(self, name: str, by: str) -> str:
         """Clear an incident."""
-        written = await self._patch_spec(name, clear_spec(by or _ANONYMOUS, rfc3339(time.time())))
-        return clear_message(name, of_many=is_shared(decode_incident(written)))
+        incident = await self._patch_spec(name, clear_spec(by or _ANONYMOUS, rfc3339(time.time())))
+        return clear_message(name, of_many=is_shared(incident))
 
     async def _change(self, changes: Mapping[str, str | None]) -> None:
         def edit(decisions: Mapping[str, str]) -> dict[str, str]:
@@ -122,15 +126,29 @@ class KubernetesOperatorActions:
         try:
             self._on_changed(await self._config_map.update(edit))
         except ApiError as error:
-            raise OperatorActionError(f"not done, as it cannot be stored: {error}") from None
+            raise OperatorActionError(_problem(_NOT_DONE, _UNCERTAIN, error)) from None
 
-    async def _patch_spec(self, incident: str, spec: Mapping[str, object]) -> bytes:
-        path = f"{incidents.PATH}/{incident}"
+    async def _patch_spec(self, incident: str, spec: Mapping[str, object]) -> ObservedIncident:
+        path, body = f"{incidents.PATH}/{incident}", {"spec": spec}
         try:
-            return await self._api.request("PATCH", path, body={"spec": spec}, content_type=MERGE_PATCH)
-        except ApiError as error:
-            if error.status == 404:
+            return decode_incident(
+                await self._api.request("PATCH", path, body=body, content_type=MERGE_PATCH)
+            )
+        except (ApiError, MsgspecError) as error:
+            if isinstance(error, ApiError) and error.status == 404:
                 raise OperatorActionError(
                     f"incident {incident} not found: see nodeguard get incidents"
                 ) from None
-            raise OperatorActionError(f"not done, as it cannot be stored: {error}") from None
+            raise OperatorActionError(_problem(_NOT_DONE, _UNCERTAIN, error)) from None
+
+
+_NOT_DONE, _UNCERTAIN = "not done, as it cannot be stored", "it may be stored or not"
+
+
+def _problem(not_done: str, uncertain: str, error: ApiError | MsgspecError) -> str:
+    """Return the message about a failed request of an operator. Each of them may be repeated."""
+    if isinstance(error, MsgspecError):
+        error = ApiError(0, "Unreadable", "the response does not come from a Kubernetes API")
+    if may_have_succeeded(error):
+        return f"{uncertain}: {error}; repeat the command, which changes nothing that is done already"
+    return f"{not_done}: {error}"

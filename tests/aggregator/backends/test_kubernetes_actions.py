@@ -1,0 +1,46 @@
+"""Operators' actions of which the response is lost: no message claims that nothing was done."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from nodeguard.aggregator.backends.kubernetes_actions import KubernetesOperatorActions
+from nodeguard.aggregator.backends.operator_actions import OperatorActionError
+from nodeguard.kube.errors import ApiError
+
+
+class FailingApi:
+    """A server that answers each request in the same way."""
+
+    def __init__(self, answer: ApiError | bytes) -> None:
+        self._answer = answer
+
+    async def request(self, *_: object, **__: object) -> bytes:
+        if isinstance(self._answer, ApiError):
+            raise self._answer
+        return self._answer
+
+
+ANSWERS = {
+    "no response": (ApiError(0, "Timeout", "no response"), True),
+    "an error of the server": (ApiError(504, "Timeout", "etcd is slow"), True),
+    "a page of a gateway": (b"<html>", True),
+    "a refusal": (ApiError(403, "Forbidden", "not permitted"), False),
+}
+
+
+@pytest.mark.parametrize(("answer", "is_uncertain"), ANSWERS.values(), ids=ANSWERS)
+@pytest.mark.parametrize("action", ["pause", "clear", "acknowledge", "unmark_nodes"])
+async def test_an_action_with_an_uncertain_result_is_no_failure(
+    action: str, answer: ApiError | bytes, is_uncertain: bool
+) -> None:
+    api: Any = FailingApi(answer)
+    actions = KubernetesOperatorActions(api, "nodeguard", lambda _: None, lambda _: ())
+    call: Any = getattr(actions, action)
+    with pytest.raises(OperatorActionError) as raised:
+        await (call(["gpu-1"], "a test", "Ann") if action == "unmark_nodes" else call("name", "Ann"))
+    text = str(raised.value)
+    assert ("not done" in text or "is not unmarked" in text) == (not is_uncertain)
+    assert ("repeat the command" in text) == is_uncertain
