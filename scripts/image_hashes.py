@@ -12,16 +12,14 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 
+from scripts.image.install import MACHINES
 from scripts.image.requirements import requirements
-from scripts.wheelhouse import ROOT, wheel_options
+from scripts.wheelhouse import ROOT, pinned_options
 
 DIRECTORY = ROOT / "requirements"
 
 # What each file has: the arguments of scripts.image.requirements.
 FILES = {"build": ["build"], "agent": ["run"], "aggregator": ["run", "aggregator"]}
-
-# The machine types of the images.
-MACHINES = ("x86_64", "aarch64")
 
 _HEADER = "# Written by `python -m scripts.image_hashes` from constraints.txt; do not edit.\n"
 
@@ -33,7 +31,7 @@ def resolve(names: Sequence[str], machine: str) -> dict[str, str]:
     """
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
     target = ["--dry-run", "--ignore-installed", "--target=/nonexistent", "--report=-"]
-    command = [*pip, *target, *wheel_options(machine), *names]
+    command = [*pip, *target, *pinned_options(machine), *names]
     report = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     return {
         f"{item['metadata']['name']}=={item['metadata']['version']}": item["download_info"]["archive_info"][
@@ -58,7 +56,7 @@ def main() -> None:
     DIRECTORY.mkdir(exist_ok=True)
     for name, arguments in FILES.items():
         wanted = requirements(ROOT / "pyproject.toml", arguments)
-        hashes = [resolve(wanted, machine) for machine in MACHINES]
+        hashes = [resolve(wanted, machine) for machine in MACHINES.values()]
         (DIRECTORY / f"{name}.txt").write_text(text(hashes), "utf-8")
 
 

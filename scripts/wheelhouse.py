@@ -14,13 +14,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+from scripts.image.install import wheel_options
 from scripts.image.requirements import requirements
 
 ROOT = Path(__file__).parent.parent
 
 # Of the base image in the Containerfiles.
 PYTHON = "3.11"
-GLIBC_MINOR = 36
 
 
 def download(directory: Path, machine: str) -> None:
@@ -28,15 +28,13 @@ def download(directory: Path, machine: str) -> None:
     pyproject = ROOT / "pyproject.toml"
     names = requirements(pyproject, ["build"]) + requirements(pyproject, ["run", "aggregator"])
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "download", "--quiet"]
-    subprocess.run([*pip, *wheel_options(machine), f"--dest={directory}", *dict.fromkeys(names)], check=True)
+    subprocess.run([*pip, *pinned_options(machine), f"--dest={directory}", *dict.fromkeys(names)], check=True)
 
 
-def wheel_options(machine: str) -> list[str]:
+def pinned_options(machine: str) -> list[str]:
     """Return the options of pip for the wheels of the images, in the versions of constraints.txt."""
-    tags = [f"manylinux_2_{minor}_{machine}" for minor in range(5, GLIBC_MINOR + 1)]
-    platforms = [f"--platform={tag}" for tag in (*tags, f"manylinux2014_{machine}", f"manylinux1_{machine}")]
-    target = ["--only-binary=:all:", "--implementation=cp", f"--python-version={PYTHON}", *platforms]
-    return [*target, f"--constraint={ROOT / 'constraints.txt'}"]
+    versions = [f"--python-version={PYTHON}", f"--constraint={ROOT / 'constraints.txt'}"]
+    return [*wheel_options(machine), *versions]
 
 
 if __name__ == "__main__":

@@ -1,6 +1,8 @@
 """The bill of materials of an image in CycloneDX 1.5: Python distributions, interpreter, and Debian packages.
 
-    python sbom.py NAME SITE_PACKAGES > sbom.cdx.json
+    python sbom.py NAME SITE_PACKAGES DPKG_STATUS > sbom.cdx.json
+
+DPKG_STATUS: the database of the base, which may be for another processor than that of this interpreter.
 
 It has no time and no random number: the same contents give the same file.
 """
@@ -17,13 +19,12 @@ from typing import Any
 from urllib.parse import quote
 
 PRODUCT = "gpu-nodeguard"
-DPKG_STATUS = Path("/var/lib/dpkg/status")
 OS_RELEASE = Path("/etc/os-release")
 
 Component = dict[str, Any]
 
 
-def bill(name: str, packages: Path, status: Path = DPKG_STATUS, release: Path = OS_RELEASE) -> Component:
+def bill(name: str, packages: Path, status: Path, release: Path = OS_RELEASE) -> Component:
     """Return the bill of materials.
 
     name: of the image. packages: directory of the installed Python distributions. status: the database of
@@ -96,5 +97,5 @@ def _debian(status: Path, release: Path) -> Iterator[Component]:
 
 
 if __name__ == "__main__":
-    json.dump(bill(sys.argv[1], Path(sys.argv[2])), sys.stdout, indent=1)
+    json.dump(bill(sys.argv[1], *map(Path, sys.argv[2:4])), sys.stdout, indent=1)
     print()

@@ -57,18 +57,31 @@ def test_the_build_context_is_what_is_copied(file: str) -> None:
 
 @pytest.mark.parametrize("file", FILES)
 def test_packages_are_installed_with_their_hashes(file: str) -> None:
-    installs = [rest for word, rest in instructions(file) if word == "RUN" and " install " in rest]
-    *packages, own_wheel = installs
-    assert [re.findall(r"--require-hashes --requirement (\S+)", rest) for rest in packages] == [
-        ["requirements/build.txt"],
-        [f"requirements/{file.removeprefix('Containerfile.')}.txt"],
-    ]
+    runs = [rest for word, rest in instructions(file) if word == "RUN"]
+    of_build, own_wheel = (rest for rest in runs if " pip " in rest and " install " in rest)
+    assert "--require-hashes --requirement requirements/build.txt" in of_build
     assert "--no-deps --no-index dist/*.whl" in own_wheel
+    [of_image] = [rest.split() for rest in runs if "image/install.py" in rest]
+    assert of_image[2:4] == ['"$TARGETARCH"', f"requirements/{file.removeprefix('Containerfile.')}.txt"]
+    assert '"--require-hashes"' in (ROOT / "scripts/image/install.py").read_text()
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_no_step_runs_on_the_processor_of_the_image(file: str) -> None:
+    stage = ""
+    for word, rest in instructions(file):
+        if word == "FROM":
+            stage = rest
+        assert word != "RUN" or stage.startswith("--platform=$BUILDPLATFORM "), rest
 
 
 @pytest.mark.parametrize("file", FILES)
 def test_base_image_is_pinned_by_its_digest_and_names_no_registry(file: str) -> None:
-    bases = {rest.split()[0] for word, rest in instructions(file) if word == "FROM"}
+    bases = {
+        rest.removeprefix("--platform=$BUILDPLATFORM ").split()[0]
+        for word, rest in instructions(file)
+        if word == "FROM"
+    }
     assert bases == {"scratch", "${BASE}"}
     (base,) = [rest for word, rest in instructions(file) if word == "ARG" and rest.startswith("BASE=")]
     assert re.fullmatch(rf"BASE=python:{re.escape(PYTHON)}\.\d+-slim-bookworm@sha256:[0-9a-f]{{64}}", base)

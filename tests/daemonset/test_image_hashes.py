@@ -10,8 +10,9 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from scripts.image.install import MACHINES
 from scripts.image.requirements import requirements
-from scripts.image_hashes import DIRECTORY, FILES, MACHINES, text
+from scripts.image_hashes import DIRECTORY, FILES, text
 from tests.paths import ROOT
 
 REMEDY = "run `python -m scripts.image_hashes`"

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from scripts import wheelhouse
+from scripts.image.install import MACHINES, elf_machine
 from tests.kubelet.disk import ram_disk
 from tests.paths import ROOT
 
@@ -35,6 +36,12 @@ _PACKAGES = ("busybox-static", "ca-certificates", "python3", "python3-pip", "pyt
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 _SITE_PACKAGES = "opt/nodeguard/lib/python3.11/site-packages"
+
+# For another processor. The buildah of Debian 12 does not set BUILDPLATFORM by itself.
+_ARM64 = ("--platform=linux/arm64", "--build-arg=BUILDPLATFORM=linux/amd64")
+
+# The package database of the base for arm64.
+_ARM64_PACKAGES = "Package: libc6\nStatus: install ok installed\nArchitecture: arm64\nVersion: 2.36-9\n"
 
 # Files of the base that no image needs.
 _UNUSED = ("var/cache/apt", "var/lib/apt/lists", "usr/share/doc", "usr/share/locale", "usr/share/man")
@@ -72,6 +79,18 @@ class BuiltImage:
     embedded_bill: str
 
 
+@dataclass(frozen=True)
+class ForeignImage:
+    """An image for another processor. libraries: machine of each shared library, as in its ELF header. has_code:
+    whether it has nodeguard. bill: its bill of materials.
+    """
+
+    architecture: str
+    libraries: Mapping[str, int | None]
+    has_code: bool
+    bill: str
+
+
 class ImageStore:
     """The store, for one process at a time: use it inside `locked_store`."""
 
@@ -83,6 +102,11 @@ class ImageStore:
         """Name of the base image."""
         key = hashlib.sha256(repr((_SUITE, _PACKAGES, _UNUSED)).encode()).hexdigest()[:12]
         return f"localhost/nodeguard-tests-base:{key}"
+
+    @property
+    def bases(self) -> str:
+        """Name of the base for amd64 and arm64. That for arm64 has no program: a build that runs one of it fails."""
+        return self.base.replace("-base:", "-bases:")
 
     @property
     def pause(self) -> str:
@@ -97,8 +121,22 @@ class ImageStore:
         self._build(image, f"--tag={name(image)}")
         self._run("rmi", "--prune")
 
+    def build_for_arm64(self, image: str) -> ForeignImage:
+        """Build an image for arm64 on this machine, which is another one, and return what it has."""
+        self._ensure_base()
+        self._ensure_bases()
+        built = f"localhost/{image}-arm64"
+        self._build(image, *_ARM64, f"--build-arg=BASE={self.bases}", f"--tag={built}")
+        architecture = json.loads(self._run("inspect", "--type=image", built))["OCIv1"]["architecture"]
+        with self._files(built) as root:
+            own = root / "opt/nodeguard"
+            libraries = list((root / _SITE_PACKAGES).rglob("*.so"))
+            machines = {str(path.relative_to(own)): elf_machine(path) for path in libraries}
+            bill = (own / "sbom.cdx.json").read_text()
+            return ForeignImage(architecture, machines, (root / _SITE_PACKAGES / "nodeguard").is_dir(), bill)
+
     def _build(self, image: str, *stage: str) -> None:
-        """Build a stage in a network without any interface: nothing is fetched."""
+        """Build a stage in a network without any interface: nothing is fetched. A later option replaces an earlier."""
         file = ROOT / f"Containerfile.{image.removeprefix('nodeguard-')}"
         context = [f"--build-context=wheelhouse={self._wheels()}", "--build-arg=PIP_NO_INDEX=1"]
         options = [
@@ -169,6 +207,19 @@ class ImageStore:
         for image, archive in archives.items():
             self._run("pull", "--quiet", f"docker-archive:{archive}:{image}")
 
+    def _ensure_bases(self) -> None:
+        with tempfile.TemporaryDirectory(dir=self._directory) as temporary:
+            status = Path(temporary) / "var/lib/dpkg/status"
+            status.parent.mkdir(parents=True)
+            status.write_text(_ARM64_PACKAGES)
+            other = f"{self.base}-arm64"
+            self._commit(other, Path(temporary), "--arch=arm64")
+        if self.bases in self._run("images", "--format={{.Name}}:{{.Tag}}").split():
+            self._run("manifest", "rm", self.bases)
+        self._run("manifest", "create", self.bases)
+        for part in (self._run("images", "--no-trunc", "--quiet", self.base).strip(), other):
+            self._run("manifest", "add", self.bases, part)
+
     def _install_base(self) -> None:
         with tempfile.TemporaryDirectory(dir=self._directory) as temporary:
             tree = Path(temporary) / "base"
@@ -196,7 +247,8 @@ class ImageStore:
             for old in cache().glob("wheels-*"):
                 shutil.rmtree(old)
             partial = cache() / "wheels-partial"
-            wheelhouse.download(partial, os.uname().machine)
+            for machine in MACHINES.values():
+                wheelhouse.download(partial, machine)
             partial.rename(target)
         return target
 

@@ -7,9 +7,10 @@ import tomllib
 
 import pytest
 
+from scripts.image.install import ELF_MACHINES
 from scripts.image.prune import GENERATED
 from tests.images.archives import Archives
-from tests.images.store import AGENT, AGGREGATOR, TAG, name
+from tests.images.store import AGENT, AGGREGATOR, TAG, locked_store, name
 from tests.kubelet.site import Site
 from tests.paths import ROOT
 
@@ -59,6 +60,25 @@ def test_the_bill_of_materials_names_what_is_installed(images: Archives, image: 
     assert ("aiohttp" in pypi) == (image == AGGREGATOR)
     assert any(part["purl"].startswith("pkg:deb/debian/libc6@") for part in components)
     assert bill["metadata"]["component"]["name"] == image
+
+
+@pytest.mark.parametrize("image", IMAGES)
+def test_the_image_for_another_processor_is_complete(images: Archives, image: str) -> None:
+    """Built on this machine: its base for arm64 has no program, so no step of the build needs one of it."""
+    with locked_store() as store:
+        built = store.build_for_arm64(image)
+    assert (built.architecture, built.has_code) == ("arm64", True)
+    assert set(built.libraries.values()) == {ELF_MACHINES["aarch64"]}
+    # The same packages, and a library for each one of this machine.
+    packages = {path for path in images.images[image].files if path.endswith(".so")}
+    assert len(built.libraries) == len(packages)
+    parts = [part["purl"] for part in json.loads(built.bill)["components"]]
+    python = {part for part in parts if part.startswith("pkg:pypi/")}
+    native = [part["purl"] for part in json.loads(images.images[image].bill)["components"]]
+    assert python == {part for part in native if part.startswith("pkg:pypi/")}
+    assert [part for part in parts if part.startswith("pkg:deb/")] == [
+        "pkg:deb/debian/libc6@2.36-9?arch=arm64"
+    ]
 
 
 def test_the_agent_has_no_library_of_the_aggregator(images: Archives) -> None:
