@@ -250,11 +250,12 @@ class DegradedMark(Struct, frozen=True, omit_defaults=True):
         return f"{self.mark}: {self.domain}"
 
 
-class MarkRecord(Struct, frozen=True, omit_defaults=True):
+class MarkRecord(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """The record in the annotation of a Node or device: all that a new aggregator needs to continue.
 
     charge: None without an active mark. cordoned: whether nodeguard set the cordon. degraded: the degraded
-    domains, which are charged to a budget of their own.
+    domains, which are charged to a budget of their own. unknown: fields, and causes and a charge of a kind
+    that a newer version wrote, as JSON; empty for none.
     """
 
     causes: tuple[MarkCause, ...] = ()
@@ -262,6 +263,7 @@ class MarkRecord(Struct, frozen=True, omit_defaults=True):
     past_charges: tuple[PastCharge, ...] = ()
     cordoned: bool = False
     degraded: tuple[DegradedMark, ...] = ()
+    unknown: str = ""
 
     @property
     def all_causes(self) -> tuple[MarkCause | DegradedMark, ...]:

@@ -63,6 +63,11 @@ _SIMPLE: dict[Any, st.SearchStrategy[Any]] = {
     NoneType: st.none(),
 }
 
+# What a record has of a newer version, as MarkRecord.unknown.
+_UNKNOWN = st.sampled_from([
+    "", '{"causes":[{"mark":"preflight"}]}', '{"causes":[{"mark":"other"}],"charge":{"mark":"other"},"tests":[{}]}'
+])  # fmt: skip
+
 
 def values(kind: Any) -> st.SearchStrategy[Any]:
     """Return the values of a type of the record, so that a new field is forged too."""
@@ -76,7 +81,8 @@ def values(kind: Any) -> st.SearchStrategy[Any]:
         return st.sampled_from(kind)
     assert issubclass(kind, Struct), kind
     hints = get_type_hints(kind)
-    return st.builds(kind, **{field.name: values(hints[field.name]) for field in fields(kind)})
+    content = {field.name: values(hints[field.name]) for field in fields(kind)}
+    return st.builds(kind, **(content | {"unknown": _UNKNOWN} if kind is MarkRecord else content))
 
 
 _PLAIN = Node("forged", FORGED)

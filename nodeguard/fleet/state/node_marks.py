@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from nodeguard.fleet.state.budget_usage import SUSPECT, NodeUsage
 from nodeguard.fleet.state.node_placement import FLEET, NodePlacement, is_own_taint
+from nodeguard.fleet.state.unknown_marks import decode_unknown, encode_with_unknown, unknown_taint_keys
 from nodeguard.model.mark import (
     DEVICE_MARKS,
     FINDING_MARKS,
@@ -39,20 +40,22 @@ _DECODER = msgspec.json.Decoder(MarkRecord)
 
 def encode_record(record: MarkRecord) -> str:
     """Return a record as text; empty for an empty record."""
+    if record.unknown:
+        return encode_with_unknown(record)
     return "" if record == MarkRecord() else _ENCODER.encode(record).decode()
 
 
 def decode_record(text: str) -> MarkRecord | None:
     """Return a record from its text; None if it is invalid, as after an edit by hand. A record that is
     returned has a charge only if it has a cause, and always then. Its causes are of kinds that findings
-    request.
+    request; what a newer version wrote is kept, see MarkRecord.unknown.
     """
     if not text:
         return MarkRecord()
     if len(text) > MAX_READ_BYTES:
         return None
     try:
-        record = _DECODER.decode(text)
+        record = _decode(text)
     except (msgspec.DecodeError, RecursionError):
         return None
     if any(cause.mark not in FINDING_MARKS for cause in record.causes):
@@ -65,6 +68,14 @@ def decode_record(text: str) -> MarkRecord | None:
     )
 
 
+def _decode(text: str) -> MarkRecord:
+    try:
+        record = _DECODER.decode(text)
+    except msgspec.ValidationError:
+        return decode_unknown(text)
+    return decode_unknown(text) if record.unknown else record
+
+
 def foreign_taints(node: Node) -> tuple[Taint, ...]:
     """Return the taints with nodeguard's prefix that the record of a Node does not explain: others set them.
 
@@ -73,7 +84,7 @@ def foreign_taints(node: Node) -> tuple[Taint, ...]:
     record = decode_record(node.annotations.get(STATE_ANNOTATION, ""))
     if record is None:
         return ()
-    own_keys = {mark.key for mark in record.marks}
+    own_keys = {mark.key for mark in record.marks} | unknown_taint_keys(record)
     return tuple(
         taint for taint in node.taints if taint.key.startswith(PREFIX) and not is_own_taint(taint, own_keys)
     )
@@ -208,7 +219,8 @@ def with_cordon(node: Node, observed: MarkRecord, marks: NodeMarks, writes: Mark
     not set again.
     """
     cordons, did = (any(mark.kind.cordons for mark in record.marks) for record in (marks.node, observed))
-    ours = observed.cordoned and node.unschedulable and cordons
+    # A mark of an unknown kind may need the cordon.
+    ours = observed.cordoned and node.unschedulable and (cordons or marks.node.unknown != "")
     if writes.cordon and cordons and not did and not node.unschedulable:
         ours = True
     return marks if marks.node.cordoned == ours else replace(marks, node=replace(marks.node, cordoned=ours))
@@ -225,6 +237,8 @@ def desired_node(
     """Return the desired state of a Node. observed: its record now."""
     record = marks.node
     taints = [_taint(record, mark) for mark in record.marks] if writes.taint else []
+    kept_keys = unknown_taint_keys(record)
+    taints += [taint for taint in node.taints if is_own_taint(taint, kept_keys)]
     cordon = None
     if record.cordoned != observed.cordoned:
         cordon = True if record.cordoned else False if node.unschedulable else None
