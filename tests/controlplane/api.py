@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import http.client
 import json
-import ssl
 from pathlib import Path
 from typing import Any, Literal
 
+from nodeguard.local.client_tls import client_context
 from tests.waiting import PATIENCE
 
 Object = dict[str, Any]
@@ -30,7 +30,7 @@ class Api:
 
     def __init__(self, port: int, ca: Path, token: str) -> None:
         self._port = port
-        self._trust = ssl.create_default_context(cafile=str(ca))
+        self._trust = client_context(str(ca))
         self._token = token
 
     def get(self, path: str) -> Object:

@@ -25,16 +25,13 @@ class Pair(NamedTuple):
 
 
 class Authority:
-    """Signs certificates, and writes them to a directory as PEM. is_strict: has all extensions of RFC 5280."""
+    """Signs certificates, and writes them to a directory as PEM."""
 
-    def __init__(self, directory: Path, *, is_strict: bool = True) -> None:
+    def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._name = _name("nodeguard-tests")
-        self._is_strict = is_strict
-        builder = self._identified(
-            _builder(self._name, self._name, self._key.public_key()), self._key.public_key()
-        )
+        builder = _builder(self._name, self._name, self._key.public_key())
         signed = builder.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True).sign(
             self._key, hashes.SHA256()
         )
@@ -51,7 +48,6 @@ class Authority:
             x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]),
             critical=False,
         )
-        builder = self._identified(builder, key.public_key())
         if hosts:
             builder = builder.add_extension(
                 x509.SubjectAlternativeName([_host(host) for host in hosts]), critical=False
@@ -62,15 +58,6 @@ class Authority:
         )
         _write(pair.key, key)
         return pair
-
-    def _identified(
-        self, builder: x509.CertificateBuilder, key: ec.EllipticCurvePublicKey
-    ) -> x509.CertificateBuilder:
-        if not self._is_strict:
-            return builder
-        issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
-        subject = x509.SubjectKeyIdentifier.from_public_key(key)
-        return builder.add_extension(issuer, critical=False).add_extension(subject, critical=False)
 
 
 def signing_key(path: Path) -> Path:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import http.client
-import ssl
 import threading
 import time
 from collections.abc import Callable
@@ -12,6 +11,7 @@ from typing import Self
 import msgspec
 from msgspec import Struct, field
 
+from nodeguard.local.client_tls import client_context
 from nodeguard.model.mark import EPOCH_ANNOTATION
 from nodeguard.model.node import PREFIX, Taint
 from tests.controlplane.cluster import Cluster
@@ -64,7 +64,7 @@ class Watcher:
         version = cluster.api.get("/api/v1/nodes?limit=1")["metadata"]["resourceVersion"]
         host, port = cluster.url.removeprefix("https://").split(":")
         self._connection = http.client.HTTPSConnection(
-            host, int(port), context=ssl.create_default_context(cafile=str(cluster.ca))
+            host, int(port), context=client_context(str(cluster.ca))
         )
         head = {"Authorization": f"Bearer {cluster.token}"}
         self._connection.request("GET", f"/api/v1/nodes?watch=1&resourceVersion={version}", headers=head)
