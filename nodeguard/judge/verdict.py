@@ -54,7 +54,7 @@ def compute_verdict(
         passed=_passed_by_family(passing),
         passing=_passed_by_check(passing),
         counter_totals=tuple(
-            CounterTotal(target, name, value)
+            CounterTotal(name, target, value)
             for target in sorted(name for name, result in results.items() if result.pending)
             for name, value in sorted(results[target].pending.items())
             if value

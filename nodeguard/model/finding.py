@@ -136,7 +136,7 @@ class ReadFailure(Struct, frozen=True):
 
 
 class PassedFamily(Struct, frozen=True):
-    """Passing checks of one family: number of checks, and number of targets by kind."""
+    """Checks of a family that passed. targets: number of targets by kind."""
 
     family: str
     checks: int
@@ -151,11 +151,11 @@ class PassingChecks(Struct, frozen=True):
 
 
 class CounterTotal(Struct, frozen=True):
-    """The total of a counter that was read once, so that its increase is unknown."""
+    """A counter above zero; whether it rises needs a second reading."""
 
-    target: str
     signal: str
-    value: int | float
+    target: str
+    value: float
 
 
 class Verdict(Struct, frozen=True):

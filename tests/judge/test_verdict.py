@@ -98,7 +98,7 @@ def test_passing_checks_are_counted_by_family_and_kind() -> None:
 def test_counter_read_once_shows_its_total_unless_it_is_zero() -> None:
     node = JudgedNode(check(Increase("n", 1, 60), targets=("gpu",)))
     first = node.round(0, observe(GPUS[0], n=0), observe(GPUS[1], n=7))
-    assert first.counter_totals == (CounterTotal(GPUS[1], "n", 7),)
+    assert first.counter_totals == (CounterTotal("n", GPUS[1], 7),)
     assert node.round(10, observe(GPUS[0], n=0), observe(GPUS[1], n=7)).counter_totals == ()
 
 

@@ -13,7 +13,16 @@ from nodeguard.cli.machine_inventory import MachineInventory
 from nodeguard.cli.render.conclusion import conclusion, no_commands
 from nodeguard.cli.scope import verdict_data_status
 from nodeguard.cli.streams import to_json
-from nodeguard.model.finding import Action, DataStatus, Evidence, Finding, Health, Verdict
+from nodeguard.model.finding import (
+    Action,
+    CounterTotal,
+    DataStatus,
+    Evidence,
+    Finding,
+    Health,
+    PassedFamily,
+    Verdict,
+)
 from nodeguard.model.hardware import Hardware
 from nodeguard.model.instant import Instant, rfc3339
 
@@ -100,27 +109,11 @@ class UnreadableOutput(Struct, frozen=True):
     targets: tuple[str, ...]
 
 
-class PassedOutput(Struct, frozen=True):
-    """Checks of a family that passed. targets: number of targets by kind."""
-
-    family: str
-    checks: int
-    targets: dict[str, int]
-
-
-class CounterOutput(Struct, frozen=True):
-    """A counter above zero; whether it rises needs a second reading."""
-
-    signal: str
-    target: str
-    value: float
-
-
 class CheckOutput(Struct, frozen=True):
     """Output of nodeguard check -o json.
 
     findings: active findings, worst first. informational: findings that do not affect node health.
-    unreadable: what applies and could not be read. passed: by family. counters: see CounterOutput.
+    unreadable: what applies and could not be read. passed: by family. counters: see CounterTotal.
     """
 
     version: Literal[1]
@@ -129,8 +122,8 @@ class CheckOutput(Struct, frozen=True):
     findings: tuple[FindingOutput, ...]
     informational: tuple[FindingOutput, ...]
     unreadable: tuple[UnreadableOutput, ...]
-    passed: tuple[PassedOutput, ...]
-    counters: tuple[CounterOutput, ...]
+    passed: tuple[PassedFamily, ...]
+    counters: tuple[CounterTotal, ...]
 
 
 class JsonContext(NamedTuple):
@@ -164,12 +157,8 @@ def as_json(verdict: Verdict, inventory: MachineInventory, context: JsonContext)
             UnreadableOutput(unread.source, unread.subject, unread.reason, unread.targets)
             for unread in verdict.read_failures
         ),
-        passed=tuple(
-            PassedOutput(family.family, family.checks, dict(family.targets)) for family in verdict.passed
-        ),
-        counters=tuple(
-            CounterOutput(total.signal, total.target, total.value) for total in verdict.counter_totals
-        ),
+        passed=verdict.passed,
+        counters=verdict.counter_totals,
     )
     return to_json(output)
 

@@ -201,8 +201,8 @@ def test_information_counters_and_passed_checks() -> None:
     whole = verdict(
         informational=(informational,),
         counter_totals=(
-            CounterTotal(GPU, "gpu.pcie.replays", 12),
-            CounterTotal("port/mlx5_0/1", "port.symbol_error", 3.0),
+            CounterTotal("gpu.pcie.replays", GPU, 12),
+            CounterTotal("port.symbol_error", "port/mlx5_0/1", 3.0),
         ),
         passed=(
             PassedFamily("clock", 1, {NODE: 1}),
