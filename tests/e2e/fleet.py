@@ -10,7 +10,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -188,8 +188,8 @@ class Aggregator(Process):
         cluster, self.kubeconfig = fleet.cluster, self.directory / "kubeconfig"
         write_kubeconfig(self.kubeconfig, cluster.url, cluster.ca, token(cluster, AGGREGATOR, pod))
 
-    def start(self) -> None:
-        """Start it, or start it again, and publish its address."""
+    def start(self, program: Sequence[str] = ("-m", "nodeguard.cli.main")) -> None:
+        """Start it, or start it again, and publish its address. program: that Python runs."""
         ports = {
             f"--listen=0.0.0.0:{_REPORTS}": f"--listen={self.address}:{self._fleet.port}",
             f"--metrics=0.0.0.0:{_METRICS}": f"--metrics={self.metrics}",
@@ -206,7 +206,7 @@ class Aggregator(Process):
             "POD_IP": self.address,
         }
         assert {variable["name"] for variable in self._container["env"]} <= environment.keys()
-        self.launch(environment, "-m", "nodeguard.cli.main", *arguments)
+        self.launch(environment, *program, *arguments)
         self._fleet.publish_address(self.address)
 
     def ready(self) -> None:

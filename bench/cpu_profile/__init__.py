@@ -1,0 +1,1 @@
+"""Profile of a running nodeguard: CPU time by part."""
