@@ -16,7 +16,6 @@ from nodeguard.fleet.diagnosis.node_evidence import (
     NodeEvidence,
     is_kernel_confirmed,
 )
-from nodeguard.fleet.diagnosis.node_versions import version_domains
 from nodeguard.fleet.diagnosis.recoveries import is_recovery
 from nodeguard.fleet.state.fleet_state import FleetState
 from nodeguard.fleet.state.latest_report import LatestReport
@@ -103,7 +102,7 @@ class VoteCollector:
             self._excluded.setdefault(uid, self.evidence.now.mono)
         votes = has_data and not is_excluded
         report = self._state.reports.get(uid)
-        versions = version_domains(report) if report is not None else ()
+        versions = report.versions if report is not None else ()
         before = self.domain_members.paths(uid)
         if self.domain_members.set_domains(uid, (*paths, *versions)):
             self.diagnosis.record_move(uid, before, self.domain_members.paths(uid))

@@ -11,6 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nodeguard.fleet.state.injections import InjectedFault, injected_faults
+from nodeguard.fleet.state.node_versions import version_domains
 from nodeguard.model.finding import DataStatus, Health
 from nodeguard.model.instant import Instant
 from nodeguard.model.mark import MarkCause
@@ -38,7 +39,8 @@ class LatestReport(Struct, frozen=True):
     began: seconds since the epoch, by the receiver's clock, at which each finding began, in their order.
     proven: see `proves`. late: whether it reports an old state, for example from the spool. Until a heartbeat
     confirms a late report, it neither sets nor releases a mark. sequence: number of the message. injections:
-    faults that operators injected, which are not among the findings.
+    faults that operators injected, which are not among the findings. versions: their domains, see
+    `version_domains`.
     """
 
     boot_id: str
@@ -56,6 +58,7 @@ class LatestReport(Struct, frozen=True):
     late: bool = False
     sequence: int = 0
     injections: tuple[InjectedFault, ...] = ()
+    versions: tuple[str, ...] = ()
 
     def faults(self) -> Iterator[ReportedFault]:
         """Yield the findings, then the injected faults that the policy accepts."""
@@ -117,6 +120,7 @@ def latest_report(report: Report, instant: Instant, shared: TupleInterner) -> La
         late=report.age > _LATE,
         sequence=report.sequence,
         injections=injected_faults(report.injections, instant.wall - report.age),
+        versions=shared(version_domains(report)),
     )
 
 

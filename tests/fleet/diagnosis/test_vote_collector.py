@@ -6,7 +6,6 @@ from itertools import count
 
 from msgspec.structs import replace
 
-from nodeguard.fleet.diagnosis.node_versions import version_domains
 from nodeguard.fleet.diagnosis.vote_collector import MAX_VOTES, VOTE_INTERVAL
 from nodeguard.fleet.state.latest_report import TupleInterner, latest_report
 from nodeguard.model.diagnosis import STALE_CHECK, VERSION_TOPOLOGIES
@@ -104,7 +103,7 @@ def of(inventory: Inventory, agent: str = "", catalogue: str = "") -> tuple[str,
         version=VERSION, node="n", boot_id="b", sequence=1, health=Health.OK, inventory=inventory, agent=agent,
         catalogue=catalogue,
     )  # fmt: skip
-    return version_domains(latest_report(report, Instant(1e9, 1.0, "b"), TupleInterner()))
+    return latest_report(report, Instant(1e9, 1.0, "b"), TupleInterner()).versions
 
 
 def test_a_node_is_in_a_domain_of_each_version_that_it_or_one_of_its_parts_runs() -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from nodeguard.fleet.state.latest_report import LatestReport
 from nodeguard.model.target import target_kind
+from nodeguard.wire.report import Report
 
 
-def version_domains(report: LatestReport) -> tuple[str, ...]:
-    """Return every version of a node from its latest report: several of one topology if its parts differ.
+def version_domains(report: Report) -> tuple[str, ...]:
+    """Return every version of a node from its report: several of one topology if its parts differ.
 
     A domain of a version may be most of the fleet: it has no budget.
     """
@@ -18,7 +18,7 @@ def version_domains(report: LatestReport) -> tuple[str, ...]:
     )
 
 
-def _versions(report: LatestReport) -> Iterator[tuple[str, str]]:
+def _versions(report: Report) -> Iterator[tuple[str, str]]:
     inventory = report.inventory
     yield "driver", inventory.driver
     parts = sorted(inventory.components.items())
