@@ -13,7 +13,7 @@ from nodeguard.kube import nodes
 from nodeguard.kube.client import STRATEGIC_MERGE_PATCH, version_number
 from nodeguard.kube.errors import ApiError, is_refusal
 from nodeguard.kube.fenced_client import FencedClient
-from nodeguard.kube.node_patch import MarkError, check_hold, condition_patch, mark_patch
+from nodeguard.kube.node_patch import MarkError, check_hold, condition_patch, is_held_back, mark_patch
 from nodeguard.kube.write_queue import ConflictError, WriteQueue
 from nodeguard.model.mark import DesiredNode
 from nodeguard.model.node import Node
@@ -22,11 +22,12 @@ from nodeguard.model.node import Node
 class WriteResult(StrEnum):
     """The result of a write.
 
-    `written`: the Node has the desired marks. `failed`: not yet; the write is retried. `gone`: the Node was
-    deleted. `refused`: the desired marks must not be written.
+    `written`: the Node has the desired marks. `unchanged`: it had them already. `failed`: not yet; the write
+    is retried. `gone`: the Node was deleted. `refused`: the desired marks must not be written.
     """
 
     WRITTEN = "written"
+    UNCHANGED = "unchanged"
     FAILED = "failed"
     GONE = "gone"
     REFUSED = "refused"
@@ -80,6 +81,7 @@ class Executor:
             self.forget(desired.uid)
         elif node is not None and self._has_marks(node, desired):
             self._marks.drop(_key(desired))
+            self._on_outcome(WriteOutcome(desired, WriteResult.UNCHANGED))
             self._queue_condition(node, desired)
         else:
             self._marks.put(_key(desired), desired, self._write_marks)
@@ -186,7 +188,7 @@ class Executor:
         if node is None or node.uid != desired.uid or desired.condition is None:
             return
         patch = condition_patch(node, desired.condition, self._wall())
-        if patch is None:
+        if patch is None or is_held_back(node, desired):
             return
         path = f"{nodes.PATH}/{node.name}/status"
         try:

@@ -80,12 +80,14 @@ def _is_held(node: Node) -> bool:
 
 
 def check_hold(node: Node, desired: DesiredNode) -> None:
-    """Verify that no operator holds a Node since the plan. Removing all marks is allowed on a held Node.
-
-    Raises MarkError.
-    """
-    if _is_held(node) and (desired.taints or desired.state):
+    """Verify that no operator holds a Node since the plan. Raises MarkError."""
+    if is_held_back(node, desired):
         raise MarkError(f"{node.name}: an operator holds the Node since this was planned: it is not changed")
+
+
+def is_held_back(node: Node, desired: DesiredNode) -> bool:
+    """Return whether a hold forbids a desired state. Removing all marks is allowed on a held Node."""
+    return _is_held(node) and bool(desired.taints or desired.state)
 
 
 def condition_patch(node: Node, condition: NodeCondition, now: float) -> dict[str, Any] | None:

@@ -14,6 +14,7 @@ import pytest
 from nodeguard.kube.client import MERGE_PATCH, ApiClient
 from nodeguard.kube.errors import ApiError
 from nodeguard.kube.executor import WriteResult
+from nodeguard.kube.unmark import unmark_node
 from nodeguard.model.mark import EPOCH_ANNOTATION, HOLD_ANNOTATION, STATE_ANNOTATION
 from nodeguard.model.node import Node, NodeCondition, Taint
 from tests.controlplane.cluster import API, Cluster, NewCluster
@@ -69,7 +70,7 @@ async def test_marks_that_a_node_has_are_not_written(api: ApiClient, names: list
         for _ in range(3):
             writers.executor.set_desired(desired(marked, QUARANTINE))
         assert writers.first.pending == 0
-    assert len(writers.outcomes) == 1
+    assert writers.results(names[0]) == [WriteResult.WRITTEN, *[WriteResult.UNCHANGED] * 3]
     assert (await read(api, names[0])).version == marked.version
 
 
@@ -161,6 +162,26 @@ async def test_an_invalid_write_is_logged_once_and_blocks_no_other(api: ApiClien
     first, recovery = writers.messages
     assert "must be no more than 63" in first
     assert recovery == "INFO no write fails any more"
+
+
+async def test_a_held_node_gets_no_condition_and_its_marks_count_as_written(
+    api: ApiClient, names: list[str]
+) -> None:
+    unhealthy = NodeCondition("False", "GpuFellOff", "GPU 0000:3b:00 fell off the bus")
+    name = names[0]
+    async with writing(api) as writers:
+        writers.executor.set_desired(desired(await read(api, name), QUARANTINE, state="{}"))
+        await writers.idle()
+        # A plan that changes the condition only, before an operator removes the marks and holds the Node.
+        with_condition = desired(await read(api, name), QUARANTINE, state="{}", condition=unhealthy)
+        writers.may = False
+        writers.executor.set_desired(with_condition)
+        assert writers.results(name) == [WriteResult.WRITTEN, WriteResult.UNCHANGED]
+        await unmark_node(api, name, [], "under repair", 1_800_000_000.0)
+        writers.nodes[name] = await read(api, name)
+        writers.may = True
+        await writers.idle()
+    assert (await read(api, name)).condition is None
 
 
 @pytest.mark.parametrize("status", [404, 409])
@@ -308,7 +329,8 @@ async def test_concurrent_changes_of_others_are_not_lost(api: ApiClient, names: 
                 assert foreign == [Taint("foreign", "NoSchedule", str(number), "2026-01-01T00:00:00Z")]
                 assert after.labels["round"] == str(number)
                 assert after.unschedulable == (number % 2 == 0)
-    assert {outcome.result for outcome in writers.outcomes} == {WriteResult.WRITTEN}
+    results = {outcome.result for outcome in writers.outcomes}
+    assert results - {WriteResult.UNCHANGED} == {WriteResult.WRITTEN}
     assert writers.messages == []
 
 

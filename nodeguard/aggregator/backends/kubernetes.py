@@ -191,8 +191,8 @@ class KubernetesBackend:
             self._inputs.write_failed(uid, outcome.error)
         if outcome.result != WriteResult.FAILED:
             issued_at = self._issued_at.pop(uid, None)
-            if outcome.result == WriteResult.WRITTEN:
-                if issued_at is not None:
+            if outcome.result in {WriteResult.WRITTEN, WriteResult.UNCHANGED}:
+                if issued_at is not None and outcome.result == WriteResult.WRITTEN:
                     self.on_written(monotonic() - issued_at)
                 self._inputs.marks_written(uid, outcome.desired.state)
             else:
