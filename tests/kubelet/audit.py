@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -43,6 +44,10 @@ class Audit:
     def requests(self, since: int = 0) -> set[str]:
         """Return what was requested, such as `patch nodes`, without the first `since` bytes of the log."""
         return {_action(event) for event in self._events(since) if "objectRef" in event}
+
+    def counts(self, since: int = 0) -> Counter[str]:
+        """Return how often each of them was requested."""
+        return Counter(_action(event) for event in self._events(since) if "objectRef" in event)
 
     def forbidden(self, since: int = 0) -> list[str]:
         """Return the requests that were refused for a missing right, each with the message."""
