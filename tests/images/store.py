@@ -119,6 +119,8 @@ class ImageStore:
         # Layers of the first stage stay in the store only while a name leads to them.
         self._build(image, "--target=build", f"--tag=localhost/{image}-build")
         self._build(image, f"--tag={name(image)}")
+        # buildah keeps the container of a stage without a step, and prunes no image that a container uses.
+        self._run("rm", "--all")
         self._run("rmi", "--prune")
 
     def build_for_arm64(self, image: str) -> ForeignImage:
