@@ -18,6 +18,7 @@ from tests.controlplane.cluster import SERVICE_ACCOUNT, Cluster, NewCluster, clu
 from tests.controlplane.commands import Component
 from tests.controlplane.objects import clear
 from tests.daemonset.helm import Helm
+from tests.docs.ran import begin_test, check_commands
 from tests.images.archives import Archives, build_archives
 from tests.images.store import locked_store
 from tests.kubelet.disk import ram_disk
@@ -75,6 +76,19 @@ def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
             groups = {item.nodeid.partition("::")[0]}
         for group in groups:
             item.add_marker(pytest.mark.xdist_group(group))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    begin_test()
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
+    """Fail a test that no longer runs the printed commands that it is listed with."""
+    yield
+    check_commands(item.nodeid)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -91,6 +91,11 @@ def commands() -> tuple[Command, ...]:
     )
 
 
+def command_lines(page: str) -> list[tuple[int, str]]:
+    """Return the command lines in the blocks of a page, each with its line number."""
+    return list(_printed(text(page)))
+
+
 def inline(page: str) -> list[tuple[str, ...]]:
     """Return the nodeguard commands that the sentences of a page mention."""
     return [tuple(shlex.split(found)) for found in re.findall(r"`(nodeguard [^`]+)`", text(page))]

@@ -13,6 +13,7 @@ from types import MappingProxyType
 
 from tests.controlplane.programs import program
 from tests.docs.pages import printed_lines, text
+from tests.docs.ran import record_command
 from tests.paths import ROOT
 from tests.waiting import PATIENCE, PROMPTLY
 
@@ -95,6 +96,7 @@ class Operator:
     def _command(self, page: str, printed: str, names: Mapping[str, str]) -> str:
         """Return a command that a page prints, with the names of this site."""
         assert printed in printed_lines(page), f"{page} does not print: {printed}"
+        record_command(printed)
         return self._fill(printed, names)
 
     def _fill(self, command: str, names: Mapping[str, str]) -> str:

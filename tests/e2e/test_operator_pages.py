@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,14 @@ pytestmark = pytest.mark.slow
 ENFORCE, HOLD, RETURN = (
     f"docs/tasks/{name}.md" for name in ("enforce-the-first-check", "pause-hold-unmark", "return-a-node")
 )
-RUNBOOK = "docs/runbooks/node-quarantined.md"
+READ, CHANGED, ROTATE = (
+    f"docs/tasks/{name}.md" for name in ("read-the-fleet", "what-changed", "rotate-the-authority")
+)
+RUNBOOK, RUNBOOKS = "docs/runbooks/node-quarantined.md", "docs/runbooks/alerts.md"
+INSTALL, INCIDENTS = "docs/install/kubernetes.md", "docs/reference/kubernetes-api.md"
+DOMAINS, NEIGHBOURS, FILL = (
+    f"docs/concepts/{name}.md" for name in ("failure-domains", "neighbours", "gangs")
+)
 
 # The node of the pages, and a machine that loses the GPU of the pages 55 s after its start.
 NODE, RECORDING = "gpu-7", "gpu-off-bus"
@@ -46,6 +54,10 @@ def fleet(controlplane: Cluster) -> Iterator[Fleet]:
 
 @pytest.fixture
 def operator(fleet: Fleet, tmp_path: Path) -> Operator:
+    return _operator(fleet, tmp_path)
+
+
+def _operator(fleet: Fleet, tmp_path: Path) -> Operator:
     [aggregator] = fleet.aggregators
     log = fleet.cluster.processes.log(aggregator.name)
     sockets = {"NODEGUARD_AGGREGATOR_SOCKET": str(aggregator.socket)}
@@ -143,3 +155,102 @@ def return_the_node(fleet: Fleet, operator: Operator) -> None:
     operator.run(RETURN, clear, {"gpu-ecc-uncorrectable": "gpu-lost"}, accept={3})
     operator.run(RETURN, f"kubectl taint node {NODE} nodeguard.dev/quarantine-")
     aggregator.until(lambda: scene.is_marked(fleet.cluster, NODE))
+
+
+@pytest.fixture
+def marked(controlplane: Cluster, tmp_path: Path) -> Iterator[Operator]:
+    """An operator of a cluster with one marked node."""
+    with running_fleet(controlplane, scene.ENFORCED, NODE, "gpu-8") as running:
+        scene.inject_gpu_fault(running.agents[NODE])
+        running.agents[NODE].until(lambda: scene.is_marked(controlplane, NODE))
+        yield _operator(running, tmp_path)
+
+
+def incident_of(operator: Operator) -> str:
+    listed = operator.run(INCIDENTS, f"kubectl get nodeincidents --field-selector status.node={NODE}")
+    return listed.splitlines()[1].split()[0]
+
+
+def test_an_incident_is_read_acknowledged_and_cleared(marked: Operator) -> None:
+    def is_recorded() -> bool:
+        return NODE in marked.run(INSTALL, "kubectl get nodeincidents")
+
+    until(is_recorded, lambda: "no incident", every=0.2)
+    name = {"NAME": incident_of(marked)}
+    assert marked.run(INSTALL, "kubectl get nodeincidents --field-selector status.state=Withheld") == ""
+    for patch in ('{"acknowledged":"ada"}', '{"clear":{"by":"ada","at":"2027-01-15T08:00:00Z"}}'):
+        marked.run(INCIDENTS, f"kubectl patch nodeincident NAME --type=merge -p '{{\"spec\":{patch}}}'", name)
+    active = "kubectl wait nodeincident NAME --for=condition=Active=false --timeout=1h"
+    assert "condition met" in marked.run(INSTALL, active, name)
+    assert "ada" in marked.run(CHANGED, "nodeguard history --since 1h -o json")
+
+
+def test_commands_of_the_fleet_pages_answer(marked: Operator) -> None:
+    for command in ("status", "get nodes", "get domains", "get budgets"):
+        assert marked.run(READ, f"nodeguard {command}")
+    until(lambda: NODE in marked.run(READ, "nodeguard get incidents"), lambda: "no incident", every=0.2)
+    incident = {"NAME": f"{NODE}/gpu-gsp-failure"}
+    assert marked.run(READ, "nodeguard describe node NAME", {"NAME": NODE}).startswith(f"FATAL  {NODE}")
+    for command in ("describe incident", "incidents acknowledge", "incidents clear"):
+        assert marked.run(READ, f"nodeguard {command} NAME", incident)
+    assert "gpu" in marked.run(READ, "nodeguard explain CHECK", {"CHECK": "gpu-lost"})
+    assert marked.run(RUNBOOKS, "nodeguard get nodes --health unknown") == "no nodes\n"
+    assert marked.run(RUNBOOKS, "nodeguard get incidents --state withheld")
+    for command in ("nodeguard history", f"nodeguard history {NODE}", f"nodeguard history {NODE} --since 7d"):
+        until(partial(names_the_node, marked, command), lambda: "no entry", every=0.2)
+
+
+def names_the_node(operator: Operator, command: str) -> bool:
+    return NODE in operator.run(CHANGED, command)
+
+
+def test_the_authority_is_shown_and_not_rotated_before_agents_trust_it(marked: Operator) -> None:
+    assert "signing " in marked.run(ROTATE, "nodeguard authority show")
+    # The authority of a new cluster has the age of the cluster.
+    marked.run(ROTATE, "nodeguard authority rotate", accept={3})
+
+
+def test_objects_of_the_pages_are_accepted_by_the_api_server(marked: Operator) -> None:
+    node = {"NAME": NODE}
+    marked.write("policy.yaml", "defaultMode: observe\n")
+    marked.write("racks.csv", "node,rack\ngpu-7,r1\n")
+    marked.write("site.yaml", "family: site\nchecks: []\n")
+    directory = {"DIR": ".", "/etc/nodeguard/checks.d": "."}
+    apply = "kubectl create configmap nodeguard-policy -n nodeguard --from-file=policy.yaml"
+    rendered = "--dry-run=client -o yaml | kubectl apply"
+    marked.run(ENFORCE, f"{apply} {rendered} --server-side --force-conflicts -f -")
+    marked.run(DOMAINS, f"{apply} --from-file=racks.csv {rendered} -f -")
+    marked.run(
+        DOMAINS,
+        f"kubectl annotate --overwrite node {NODE} nodeguard.dev/job=4711 "
+        "nodeguard.dev/job-start=2026-11-23T02:00:00Z",
+    )
+    for annotation in ("cluster-autoscaler.kubernetes.io/scale-down-disabled", "karpenter.sh/do-not-disrupt"):
+        marked.run(NEIGHBOURS, f"kubectl annotate node NAME {annotation}=true", node)
+    marked.run(INSTALL, "kubectl label namespace nodeguard pod-security.kubernetes.io/enforce=privileged")
+    marked.run(INSTALL, "kubectl create configmap nodeguard-checks -n nodeguard --from-file=DIR", directory)
+    binding = "nodeguard-operators --clusterrole=nodeguard-operator --group=gpu-operators"
+    marked.run(INSTALL, f"kubectl create clusterrolebinding {binding}")
+    assert "selfsubjectaccessreviews" in marked.run(INSTALL, "kubectl auth can-i --list --as=ada")
+    marked.run(FILL, "kubectl apply --server-side -f daemonset/fill")
+    marked.run(FILL, "kubectl label namespace notebooks nodeguard.dev/fill=true", {"notebooks": "default"})
+    marked.run(FILL, "kubectl delete -f daemonset/fill")
+
+
+def test_the_manifests_are_applied_and_removed(controlplane: Cluster, tmp_path: Path) -> None:
+    """Without a kubelet: the API server accepts the objects, and the controllers delete what is deleted."""
+    operator = Operator(controlplane.kubeconfig, str, tmp_path, NAMES)
+    operator.write("values.yaml", "image: {registry: registry.example}\n")
+    operator.run(INSTALL, "kubectl apply --server-side -k daemonset")
+    rendered = operator.run(
+        INSTALL,
+        "helm template nodeguard daemonset/chart -n nodeguard --no-hooks --values values.yaml "
+        "--set createNamespace=true",
+    )
+    assert "registry.example/nodeguard-agent" in rendered
+    operator.run(INSTALL, "kubectl delete job -n nodeguard nodeguard-uninstall --ignore-not-found")
+    bindings = ("nodeguard-marks", "nodeguard-device-marks", "nodeguard-writes", "nodeguard-objects")
+    operator.run(INSTALL, f"kubectl delete validatingadmissionpolicybinding {' '.join(bindings)}")
+    operator.run(INSTALL, "kubectl apply --server-side -k daemonset")
+    operator.run(INSTALL, "kubectl delete -k daemonset")
+    assert not controlplane.has("/api/v1/namespaces/nodeguard")

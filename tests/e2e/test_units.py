@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import shutil
 import socket
 import subprocess
@@ -16,6 +17,7 @@ import pytest
 from nodeguard.aggregator.api import requests as asking
 from tests.daemonset.units import UNITS, arguments
 from tests.docs.pages import commands, text
+from tests.docs.ran import record_command
 from tests.e2e.processes import command_path, copy_bundle, get_page, query_socket, running, until
 from tests.paths import ROOT
 from tests.ports import free_ports
@@ -54,6 +56,7 @@ class Machine:
                 only and arguments[-1] not in only
             ):
                 continue
+            record_command(shlex.join(command.words))
             if program == "install":
                 source, target = arguments[-2:]
                 shipped = source.startswith("daemonset/")

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from tests.docs.pages import blocks
+from tests.docs.ran import one_line, record_command
 from tests.steps.machine import Machine
 from tests.waiting import until
 
@@ -63,6 +64,7 @@ class Reader:
                 if leave_out and re.search(leave_out, command):
                     left_out = True
                     continue
+                record_command(printed)
                 written = replaced(command, names)
                 if kind := _service(command):
                     self.start(kind, written)
@@ -70,6 +72,29 @@ class Reader:
                     outputs[command] = self._run(written, codes.get(command, (0,)), shows.get(command))
         assert texts == []
         assert left_out, f"{page} has no command '{leave_out}'"
+        return outputs
+
+    def run_printed(
+        self,
+        page: str,
+        pattern: str,
+        *,
+        names: Mapping[str, str] = NO_TEXTS,
+        more: str = "",
+        accept: Collection[int] = (0,),
+    ) -> dict[str, str]:
+        """Run the commands of a page that match a pattern, and return their output. more: arguments that are added."""
+        lines = [line for block in blocks(page) for _, line in block.command_lines()]
+        matching = [line for line in lines if re.search(pattern, line)]
+        assert matching, f"{page} has no command '{pattern}'"
+        outputs = {}
+        for printed in matching:
+            record_command(printed)
+            command = f"{replaced(printed, names)} {more}".strip()
+            if kind := _service(command):
+                self.start(kind, command)
+            else:
+                outputs[one_line(printed)] = self._run(command, accept, None)
         return outputs
 
     def _run(self, command: str, codes: Collection[int], text: str | None) -> str:
