@@ -34,6 +34,8 @@ _MATCHED = 1024
 # Characters of the prefix by which patterns are selected.
 _START = 4
 
+# A record of the kernel's facility, 0: its prefix is the level. Groups: time, flags, other fields, text.
+_RECORD = re.compile(r"0{0,17}[0-7],[^,;]*,([0-9]{1,18}),([^,;]*)(,[^;]*)?;([^\n]*)")
 _ESCAPED = re.compile(r"(?:\\x[0-9a-fA-F]{2})+")
 _GROUP = re.compile(r"\(\?P<(\w+)>")
 _LITERAL = re.compile(r"[\w :,=/-]*")
@@ -184,17 +186,15 @@ def parse_records(records: Iterable[str]) -> Iterator[LogRecord]:
     A process can write to /dev/kmsg, but never with the kernel's facility, 0.
     """
     for raw in records:
-        head, separator, body = raw.partition(";")
-        fields = head.split(",")
-        if not separator or len(fields) < 4:
+        record = _RECORD.match(raw)
+        if record is None:
             continue
-        prefix, _, time, flags = fields[:4]
-        if not (_short_number(prefix) and _short_number(time)) or int(prefix) >> 3 != 0:
-            continue
-        text = body.partition("\n")[0]
+        time, flags, more, text = record.groups()
         if "\\x" in text:
             text = _ESCAPED.sub(_unescaped, text)
-        caller = next((field[7:] for field in fields[4:] if field.startswith("caller=")), "")
+        caller = ""
+        if more:
+            caller = next((field[7:] for field in more.split(",") if field.startswith("caller=")), "")
         is_fragment = flags[:1] in {"c", "+"} and not text.startswith(_NEW_LINE)
         yield LogRecord(int(time) / 1e6, text, is_fragment, caller)
 
@@ -214,6 +214,9 @@ def join_fragments(records: Iterable[LogRecord]) -> list[LogRecord]:
     A fragment continues the last line of the same caller, or the line before it if the kernel records no
     caller. The first fragment of a line has the flag of a whole line.
     """
+    records = list(records)
+    if not any(record.fragment for record in records):
+        return records
     lines: list[tuple[LogRecord, list[str]]] = []
     lengths: list[int] = []
     latest: dict[str, int] = {}
