@@ -52,18 +52,18 @@ class AsyncReader(Reader):
                 loop.call_soon_threadsafe(done.set)
 
         try:
-            thread, observations = self._start(source, source.deadline, self._machine, ended)
+            end, observations = self._start(source, source.deadline, self._machine, ended)
         except RuntimeError as error:
             detail = f"no thread can be started ({error}): raise the limit on processes"
             failed = Observation(source.name, NODE, "failed", detail=detail)
             return build_reading(source, self._machine, [failed], began)
-        if thread is not None:
+        if end is not None:
             with suppress(TimeoutError):
                 async with asyncio.timeout(source.deadline):
                     await done.wait()
             if done.is_set():
                 return build_reading(source, self._machine, observations, began)
-            self._late[source.name] = thread
+            self._late[source.name] = end
         detail = f"gave no answer within {source.deadline:g} s"
         hung = Observation(source.name, NODE, "hung", detail=detail)
         return build_reading(source, self._machine, [*observations, hung], began)
