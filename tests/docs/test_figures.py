@@ -1,0 +1,21 @@
+from pathlib import Path
+
+import pytest
+
+from tests.paths import ROOT
+
+PAGES = sorted(
+    path
+    for path in [ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")]
+    if "decisions" not in path.parts
+)
+REFERENCES = ("reference", "bare", "node exporter", "quarter of a core")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_share_of_a_core_names_its_reference(page: Path) -> None:
+    section = ""
+    for paragraph in page.read_text().split("\n\n"):
+        section = paragraph if paragraph.startswith("#") else section + paragraph
+        if "% of a core" in paragraph or " CPU s" in paragraph:
+            assert any(word in section for word in REFERENCES), paragraph
