@@ -171,16 +171,26 @@ def _keys(value: ast.expr) -> Lines:
             yield from (str(key.value) for key in node.keys if isinstance(key, ast.Constant))
 
 
+AREAS = ("Reading and checks", "Agent", "Fleet", "Aggregator", "Project")
+
+# The second line of a decision, as in `Status: accepted. Area: Fleet.`
+_STATUS = re.compile(
+    r"# (?P<title>.+)\n\nStatus: (?P<status>accepted|superseded by .+)\. Area: (?P<area>.+)\.\n"
+)
+
+
 def decisions() -> str:
-    """The list of design decisions."""
-    pages = sorted((ROOT / "docs" / "decisions").glob("0*.md"))
-    links = [
-        f"- [{file.read_text('utf-8').partition(chr(10))[0].removeprefix('# ')}]({file.name})"
-        for file in pages
-    ]
-    return page(
-        "Design decisions", "Context, choice and consequence of each decision, in half a page.", "", *links
-    )
+    """The list of design decisions, by area. Raises ValueError for a record without a status and an area."""
+    links: dict[str, list[str]] = {area: [] for area in AREAS}
+    for file in sorted((ROOT / "docs" / "decisions").glob("0*.md")):
+        record = _STATUS.match(file.read_text("utf-8"))
+        if record is None or record["area"] not in AREAS:
+            raise ValueError(f"{file}: write 'Status: accepted. Area: …' below the title, with {AREAS}")
+        remark = "" if record["status"] == "accepted" else " (superseded)"
+        links[record["area"]].append(f"- [{record['title']}]({file.name}){remark}")
+    text = "Context, choice and consequence of each decision, in half a page. Some numbers were never used."
+    sections = [line for area in AREAS for line in ("", f"## {area}", "", *links[area])]
+    return page("Design decisions", text, *sections)
 
 
 def checks() -> str:
