@@ -166,7 +166,7 @@ class Agent(Process):
 
 class Aggregator(Process):
     """An aggregator. address: loopback address on which it listens. pod: name of its pod. page: address of its
-    status page.
+    status page. options: in addition to those of the manifest.
     """
 
     def __init__(self, fleet: Fleet, address: str, pod: str) -> None:
@@ -185,6 +185,7 @@ class Aggregator(Process):
         self._mounts = Mounts(self._container, self.directory, shared)
         self.socket = self._mounts.local(SOCKET_PATH)
         self.page = f"127.0.0.1:{free_ports(1)[0]}"
+        self.options: Sequence[str] = ()
         cluster, self.kubeconfig = fleet.cluster, self.directory / "kubeconfig"
         write_kubeconfig(self.kubeconfig, cluster.url, cluster.ca, token(cluster, AGGREGATOR, pod))
 
@@ -198,7 +199,7 @@ class Aggregator(Process):
         }
         arguments = [ports.pop(option, self._mounts.option(option)) for option in self._container["args"]]
         assert not ports, f"the manifest does not contain {list(ports)}"
-        arguments.append(f"--socket={self.socket}")
+        arguments += [f"--socket={self.socket}", *self.options]
         environment = {
             "KUBECONFIG": str(self.kubeconfig),
             "POD_NAMESPACE": NAMESPACE,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any
@@ -38,10 +38,12 @@ def running_fleet(
     *names: str,
     gpus: int = 8,
     bundles: Mapping[str, str] = MappingProxyType({}),
+    options: Sequence[str] = (),
 ) -> Iterator[Fleet]:
     """Run a fleet of healthy nodes, and one aggregator that has their reports and is active.
 
     gpus: number of GPUs that a device plugin would publish. bundles: recordings of nodes with another machine.
+    options: additional ones of the aggregator.
     """
     with deployed_fleet(cluster) as fleet:
         fleet.policy.write_text(policy)
@@ -49,6 +51,7 @@ def running_fleet(
         for name in names:
             fleet.add_node(name, bundles.get(name, "healthy-dgx-h100"), gpus=gpus)
         [aggregator] = fleet.add_aggregators(1)
+        aggregator.options = options
         aggregator.start()
         fleet.distribute_ca()
         for agent in fleet.agents.values():
