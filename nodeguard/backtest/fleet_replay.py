@@ -5,15 +5,15 @@ Pure: the same steps under the same policy give the same marks.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Iterable
 from math import inf
 
 from msgspec.structs import replace
 
 from nodeguard.backtest.domain_tracker import DomainTracker
 from nodeguard.backtest.mark_tracker import MarkTracker
+from nodeguard.fleet.next_change import next_change
 from nodeguard.fleet.planner import Planner
-from nodeguard.fleet.policy_rules import check_limit
 from nodeguard.fleet.state.history_events import (
     AgentLivenessChanged,
     HistoryEvent,
@@ -24,7 +24,6 @@ from nodeguard.fleet.state.history_events import (
 from nodeguard.fleet.state.liveness import MAX_START_WAIT, may_act
 from nodeguard.fleet.state.node_marks import NodeMarks, apply_desired, decode_record
 from nodeguard.model.finding import Health
-from nodeguard.model.incident import IncidentState
 from nodeguard.model.instant import Instant
 from nodeguard.model.mark import STATE_ANNOTATION, MarkRecord
 from nodeguard.model.node import Node
@@ -174,38 +173,7 @@ class FleetReplay:
                     break
         else:
             self._due = (self._started or at) + MAX_START_WAIT
-        self._due = min(self._due, min(self._next_changes(at), default=inf))
-
-    def _next_changes(self, at: float) -> Iterator[float]:
-        """Yield times after this one at which the plan may change without a new step."""
-        planner = self._planner
-        yield from self._late.values()
-        # Only the nodes that are marked now: they are few, and any node may have been marked before.
-        proofs = (planner.releases.proofs.get(uid, {}) for uid in planner.state.marked_nodes())
-        soak_ends = (proof.until for node_proofs in proofs for proof in node_proofs.values())
-        yield from (until + _EPSILON for until in soak_ends if until > at)
-        limited_checks: set[str] = set()
-        for outcomes in planner.decisions.values():
-            for outcome in outcomes:
-                if outcome.state == IncidentState.PENDING and not outcome.is_granted:
-                    yield outcome.until + _EPSILON
-                elif outcome.refusal is not None and outcome.refusal.check:
-                    limited_checks.add(outcome.refusal.check)
-        if limited_checks:
-            yield from self._limit_ends(at, limited_checks)
-        due = planner.diagnosis.next_evaluation()
-        if due is not None:
-            yield max(due, at + _EPSILON)
-
-    def _limit_ends(self, at: float, checks: Container[str]) -> Iterator[float]:
-        """Yield times after this one at which a mark of some checks no longer counts as new."""
-        policy = self._planner.policy
-        for charged in self._planner.state.usage.values():
-            starts = [(charge.check, charge.at) for charge in charged.charges] + [
-                (past.check, past.at) for past in charged.past
-            ]
-            ends = (start + check_limit(policy, check).within for check, start in starts if check in checks)
-            yield from (end + _EPSILON for end in ends if end > at)
+        self._due = min(self._due, next_change(planner, now) + _EPSILON, *self._late.values())
 
 
 def gpu_count(report: Report) -> int:

@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+from math import inf
+
+import pytest
+from msgspec.structs import replace
+
+from nodeguard.fleet.next_change import next_change
+from nodeguard.model.policy import Budget, CheckLimit, GracePeriods, SoakPeriod
+from tests.fleet.scene import AT_ONCE, Fleet, finding
+
+
+def seconds(made: Fleet) -> float:
+    return next_change(made.planner, made.now) - made.now.mono
+
+
+def test_a_healthy_fleet_never_changes() -> None:
+    made = Fleet(4)
+    made.carry_out()
+    assert seconds(made) == inf
+
+
+def test_a_plan_changes_at_the_end_of_a_grace_period() -> None:
+    made = Fleet(40, replace(AT_ONCE, grace=GracePeriods(quarantine=20.0, suspect=60.0, shared=0.0)))
+    made.report(0, finding(age=0.0))
+    made.carry_out()
+    left = seconds(made)
+    assert 0.0 < left <= 20.0
+    made.after(left - 0.1)
+    made.carry_out()
+    assert made.marked() == []
+    made.after(0.2)
+    made.carry_out()
+    assert made.marked() == [0]
+
+
+def test_a_plan_changes_at_the_end_of_a_soak_period() -> None:
+    made = Fleet(40, replace(AT_ONCE, soak=SoakPeriod(600.0)))
+    made.report(0, finding())
+    made.carry_out()
+    made.report(0)
+    made.carry_out()
+    assert seconds(made) == pytest.approx(600.0)
+
+
+def test_a_plan_changes_when_the_limit_of_a_check_ends() -> None:
+    made = Fleet(400, replace(AT_ONCE, budget=Budget(check=CheckLimit(new=1, within=300.0))))
+    for number in (0, 1):
+        made.report(number, finding())
+    made.carry_out()
+    assert len(made.marked()) == 1
+    assert 0.0 < seconds(made) <= 300.0
