@@ -17,7 +17,7 @@ from msgspec import Struct
 from nodeguard.model.check import Check
 from nodeguard.model.finding import Action, Health
 from nodeguard.model.hardware import Hardware
-from nodeguard.model.target import gpu_index, parent_target, target_kind
+from nodeguard.model.target import NODE, gpu_index, parent_target, target_kind
 
 Scheduler = Literal["", "kubernetes", "slurm"]
 
@@ -55,6 +55,18 @@ _RESET_TOGETHER = re.compile(r"\b(V100|A100|A800)\b")
 
 # Where NVIDIA's GPU operator mounts the driver's container on the node.
 _DRIVER_ROOT = "/run/nvidia/driver"
+
+_GPU_LISTING = "nvidia-smi --query-gpu=index,pci.bus_id,serial,uuid --format=csv"
+# Commands that list all parts of a kind, for a fault of the node: it names no part, or several.
+_LISTINGS = {
+    "gpu": _GPU_LISTING,
+    "nvlink": _GPU_LISTING,
+    "nvswitch": "lspci -vv",
+    "port": "rdma link show",
+    "disk": "lsblk --nodeps --output NAME,MODEL,SERIAL,STATE",
+    "dimm": "dmidecode --type memory",
+    "pci": "lspci -vv",
+}
 
 _DISRUPTIVE = frozenset({Action.RESET_GPU, Action.REBOOT_NODE, Action.REPLACE_COMPONENT})
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
@@ -181,19 +193,21 @@ def _reset(recovery: Recovery, site: Site, *, all_gpus: bool = False) -> Iterato
 
 def _identify(recovery: Recovery, kind: str) -> Iterator[str]:
     """Yield the command that shows which part it is, or what the vendor asks for."""
+    is_node = kind == NODE
+    if is_node and isinstance(recovery.check, Check):
+        kind = next((part for part in recovery.check.targets if part != NODE), NODE)
     values = _values(recovery)
     match kind:
         case "gpu" | "nvlink" | "nvswitch" if recovery.action == Action.CONTACT_SUPPORT:
             yield "nvidia-bug-report.sh"
+        case _ if is_node or kind == "dimm":
+            yield from filter(None, [_LISTINGS.get(kind)])
         case "gpu" | "nvlink":
-            fields = "index,pci.bus_id,serial,uuid"
-            yield f"nvidia-smi --query-gpu={fields} --format=csv -i {values['gpu']}"
+            yield f"{_GPU_LISTING} -i {values['gpu']}"
         case "port":
             yield f"mlxlink -d {values['device']} -p {values['port']} -m"
         case "disk":
             yield f"smartctl -x /dev/{values['device']}"
-        case "dimm":
-            yield "dmidecode --type memory"
         case "pci" | "nvswitch":
             yield f"lspci -vv -s {_quoted(recovery.target.partition('/')[2])}"
 

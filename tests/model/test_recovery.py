@@ -219,11 +219,35 @@ def test_a_finding_of_several_targets_without_a_common_value_has_no_commands() -
     assert of_check("port-counter-saturated", "node") == ()
 
 
+# Actions that are commands, or that need a command to find the part.
+NEED_COMMANDS = frozenset({
+    Action.RESET_GPU, Action.REBOOT_NODE, Action.RESTART_SERVICE, Action.REPLACE_COMPONENT, Action.CONTACT_SUPPORT,
+})  # fmt: skip
+# Commands that only take work off the node or give it back, and the variable of the others.
+AROUND = ("kubectl drain", "kubectl cordon", "kubectl uncordon", "POD=")
+
+
+@pytest.mark.parametrize("site", [HOST, CLUSTER, Site("gpu-3", "slurm", on_node=False)])
 @pytest.mark.parametrize("check", CATALOGUE.checks, ids=lambda check: check.id)
-def test_an_action_of_commands_has_some_for_each_check(check: Check) -> None:
-    if check.action in {Action.RESET_GPU, Action.REBOOT_NODE, Action.RESTART_SERVICE}:
-        for kind in check.targets:
-            assert of_check(check.id, TARGETS[kind]), kind
+def test_an_action_that_needs_commands_has_them_for_each_kind_of_target(check: Check, site: Site) -> None:
+    if check.action not in NEED_COMMANDS:
+        return
+    for kind in check.targets:
+        made = of_check(check.id, TARGETS[kind], site)
+        assert [command for command in made if not command.startswith(AROUND)], kind
+        assert not any("{" in command for command in made), made
+
+
+def test_a_part_that_the_fault_does_not_name_is_found_in_a_list_of_all() -> None:
+    assert of_check("dimm-corrected-rate", "node") == ("dmidecode --type memory",)
+    assert of_check("dimm-corrected-rate", "node", CLUSTER) == (
+        "kubectl cordon gpu-3",
+        LOOK_UP,
+        f"{EXEC} chroot /host dmidecode --type memory",
+    )
+    assert of_check("disk-timeout", "node") == ("lsblk --nodeps --output NAME,MODEL,SERIAL,STATE",)
+    replaced = commands(Action.REPLACE_COMPONENT, "node", check=CHECKS["gpu-lost"])
+    assert replaced == ("nvidia-smi --query-gpu=index,pci.bus_id,serial,uuid --format=csv",)
 
 
 NAMES = st.text(st.characters(codec="utf-8"), min_size=1, max_size=30)
