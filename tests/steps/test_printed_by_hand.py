@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from collections.abc import Iterator
 
 import pytest
 
@@ -31,6 +32,16 @@ POLICY, ENFORCE, RETURN = (
     "docs/tasks/return-a-node.md",
 )
 BY_SYSTEMD = "^systemctl"
+
+
+@pytest.fixture(autouse=True)
+def _leave_no_state(reader: Reader) -> Iterator[None]:
+    """Delete the state of the services, which has a pause and nodes: the pages begin without."""
+    yield
+    reader.close("agent", "aggregator")
+    reader.machine.run(
+        "rm -rf /var/lib/nodeguard-aggregator /var/lib/nodeguard /etc/nodeguard /run/nodeguard*"
+    )
 
 
 def sockets(reader: Reader) -> None:
