@@ -158,6 +158,7 @@ def describe_incident(
             SymptomView(symptom.check, symptom.target, symptom.health, symptom.message, symptom.evidence)
             for symptom in incident.symptoms
         ),
+        symptoms_omitted=incident.symptoms_omitted,
         marks=tuple(
             mark
             for mark in marks_of_node(planner, incident.uid, now)

@@ -134,6 +134,7 @@ class IncidentStatus(Struct, frozen=True, rename="camel"):
     message: _Message = ""
     detail: Annotated[str, _schema(maxLength=MAX_DETAIL)] = ""
     symptoms: Annotated[tuple[SymptomStatus, ...], _schema(maxItems=MAX_SYMPTOMS)] = ()
+    symptoms_omitted: _Count = 0
     first_seen: _Time = ""
     last_transition_time: _Time = ""
     resolved_at: _Time = ""

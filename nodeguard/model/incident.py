@@ -110,7 +110,8 @@ class Incident(Struct, frozen=True, omit_defaults=True, rename="camel"):
     a check or a job; None for others. jobs: the jobs on its nodes since it was opened, as far as they were
     read; jobs_omitted: number of further ones. injected: whether operators injected its faults; a real fault
     of the same target has an incident of its own. hardware: of the GPU, as last known. write: why the mark
-    is not on its object, or still is; None if it is as the state says.
+    is not on its object, or still is; None if it is as the state says. symptoms_omitted: number of symptoms
+    beyond the listed ones, at the time of `message`.
     """
 
     name: str
@@ -130,6 +131,7 @@ class Incident(Struct, frozen=True, omit_defaults=True, rename="camel"):
     message: str = ""
     detail: str = ""
     symptoms: tuple[Symptom, ...] = ()
+    symptoms_omitted: int = 0
     resolved_at: float = 0.0
     occurrences: int = 1
     parent: str = ""

@@ -308,7 +308,8 @@ PROJECTIONS = (
             **dict.fromkeys(
                 (
                     *("last_transition", "component", "fault_class", "resolved_at", "occurrences", "parent"),
-                    *("budget", "highest_health", "jobs[]", "jobs_omitted", *SYMPTOM_FIELDS),
+                    *("budget", "highest_health", "jobs[]", "jobs_omitted", "symptoms_omitted"),
+                    *SYMPTOM_FIELDS,
                 ),
                 "the incident in full has it",
             ),
@@ -329,7 +330,7 @@ PROJECTIONS = (
             "component": "the incident has it",
             "fault_class": "the incident has it",
             "detail": "the text has it",
-            **dict.fromkeys(SYMPTOM_FIELDS, "the incident has the symptoms"),
+            **dict.fromkeys((*SYMPTOM_FIELDS, "symptoms_omitted"), "the incident has the symptoms"),
             "resolved_at": "the notification of the end has the time",
             "parent": "an incident with a parent is not notified",
             "budget": "the text has it",

@@ -61,5 +61,7 @@ def test_only_what_loses_data_is_a_difference(path: str, served: FieldSchema | N
 
 
 def test_a_missing_object_is_named_without_its_fields() -> None:
-    fields = {path: field for path, field in own_fields().items() if not path.startswith("status.symptoms")}
+    fields = {
+        path: field for path, field in own_fields().items() if path.partition("[")[0] != "status.symptoms"
+    }
     assert list(missing_from(fields)) == ["status.symptoms is missing"]

@@ -6,7 +6,7 @@ One incident for each cause. Pure.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Set
+from collections.abc import Callable, Iterator, Sequence, Set
 from hashlib import blake2b
 
 from msgspec.structs import replace
@@ -97,8 +97,8 @@ class SharedIncidents:
             yield self._with_jobs(check_incident(suppressed, self._votes.symptom, now), suppressed.nodes)
         for start in diagnosis.bad_starts.values():
             name = shared_incident_name(job_resource(start.job))
-            symptoms = _symptoms(start.voters, (start.fault_class,), self._votes.symptom)
-            yield job_incident(name, start, symptoms, diagnosis.rule, now)
+            incident = job_incident(name, start, diagnosis.rule, now)
+            yield _with_symptoms(incident, start.voters, (start.fault_class,), self._votes.symptom)
 
     def _action(self, degraded: DegradedDomain) -> Action:
         """Return the action on the nodes of a degraded domain, by its fault class."""
@@ -183,11 +183,12 @@ def domain_incident(
     degraded, reason = decision.degraded, decision.reason
     scope = f"{len(members)} nodes of {degraded.domain}"
     # A domain from before this start has no votes: its nodes that show the fault now are the symptoms.
-    voters = degraded.voters or sorted(members)
+    classes = degraded.fault_classes
+    voters = degraded.voters or [uid for uid in sorted(members) if find_symptom(uid, classes)]
     if decision.state == IncidentState.DRY_RUN:
         effect = Mark.DOMAIN_DEGRADED.kind.effect.format(scope)
         reason = f"would not {effect}: {reason}" if reason else f"would {effect}"
-    return Incident(
+    incident = Incident(
         name=shared_incident_name(degraded.name),
         node="",
         uid="",
@@ -203,7 +204,6 @@ def domain_incident(
         action=action,
         message=decision.evidence,
         detail="; ".join(filter(None, (reason, decision.clears_when))),
-        symptoms=tuple(_symptoms(voters, degraded.fault_classes, find_symptom)),
         diagnosis=DiagnosisRecord(
             degraded.fault_classes,
             recovering_since=_wall(degraded.recovering_since, now),
@@ -211,6 +211,7 @@ def domain_incident(
         ),
         write=decision.write,
     )
+    return _with_symptoms(incident, voters, classes, find_symptom)
 
 
 def check_incident(suppressed: SuppressedCheck, find_symptom: FindSymptom, now: Instant) -> Incident:
@@ -218,7 +219,7 @@ def check_incident(suppressed: SuppressedCheck, find_symptom: FindSymptom, now: 
     confinement = None
     if suppressed.confined_at is not None:
         confinement = Confinement(now.wall_of(suppressed.confined_at), suppressed.size)
-    return Incident(
+    incident = Incident(
         name=shared_incident_name(f"{CHECK}{suppressed.check}"),
         node="",
         uid="",
@@ -233,7 +234,6 @@ def check_incident(suppressed: SuppressedCheck, find_symptom: FindSymptom, now: 
         action=Action.MONITOR,
         message=f"check {suppressed.check} is suppressed: {suppressed_message(suppressed)}",
         detail=suppression_effect(suppressed),
-        symptoms=tuple(_symptoms(suppressed.nodes, (), find_symptom)),
         confinement=confinement,
         diagnosis=DiagnosisRecord(
             window=suppressed.within,
@@ -241,6 +241,7 @@ def check_incident(suppressed: SuppressedCheck, find_symptom: FindSymptom, now: 
             recovering_since=_wall(suppressed.recovering_since, now),
         ),
     )
+    return _with_symptoms(incident, suppressed.nodes, (), find_symptom)
 
 
 def _wall(at: float | None, now: Instant) -> float:
@@ -254,14 +255,17 @@ def shared_incident_name(cause: str) -> str:
     return f"{readable}-{blake2b(cause.encode(), digest_size=4).hexdigest()}"
 
 
-def _symptoms(
-    uids: Iterable[str], fault_classes: tuple[str, ...], find_symptom: FindSymptom
-) -> Iterator[Symptom]:
-    count = 0
+def _with_symptoms(
+    incident: Incident, uids: Sequence[str], fault_classes: tuple[str, ...], find_symptom: FindSymptom
+) -> Incident:
+    """Return an incident with the symptoms of its first nodes, and the number of the further ones."""
+    symptoms = list[Symptom]()
+    examined = 0
     for uid in uids:
+        if len(symptoms) == _SYMPTOMS:
+            break
+        examined += 1
         symptom = find_symptom(uid, fault_classes)
         if symptom is not None:
-            yield symptom
-            count += 1
-        if count == _SYMPTOMS:
-            return
+            symptoms.append(symptom)
+    return replace(incident, symptoms=tuple(symptoms), symptoms_omitted=len(uids) - examined)

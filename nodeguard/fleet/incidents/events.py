@@ -158,6 +158,8 @@ def update_incident(before: Incident | None, now: Incident, wall: float) -> Inci
     # index: that is no transition.
     is_same = record is before.diagnosis and confinement is before.confinement
     is_same = is_same and updated.hardware == before.hardware
+    # Another number of nodes is no change, as their symptoms are none.
+    is_same = is_same and (not now.node or updated.symptoms_omitted == before.symptoms_omitted)
     return before if is_same and (jobs, jobs_omitted) == (before.jobs, before.jobs_omitted) else updated
 
 

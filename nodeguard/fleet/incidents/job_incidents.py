@@ -9,7 +9,7 @@ from nodeguard.fleet.diagnosis.results import JOB, BadJobStart, bad_start_effect
 from nodeguard.fleet.state.node_jobs import NodeJobs
 from nodeguard.model.diagnosis import DiagnosisPolicy
 from nodeguard.model.finding import Action, Health
-from nodeguard.model.incident import DiagnosisRecord, Incident, IncidentState, Symptom
+from nodeguard.model.incident import DiagnosisRecord, Incident, IncidentState
 from nodeguard.model.instant import Instant
 from nodeguard.model.job import limit_jobs
 
@@ -22,10 +22,8 @@ def job_resource(job: str) -> str:
     return f"{JOB}{job}"
 
 
-def job_incident(
-    name: str, start: BadJobStart, symptoms: Iterable[Symptom], rule: DiagnosisPolicy, now: Instant
-) -> Incident:
-    """Return the incident of a bad start. name: of the incident."""
+def job_incident(name: str, start: BadJobStart, rule: DiagnosisPolicy, now: Instant) -> Incident:
+    """Return the incident of a bad start, without its symptoms. name: of the incident."""
     return Incident(
         name=name,
         node="",
@@ -40,7 +38,6 @@ def job_incident(
         action=Action.MONITOR,
         message=bad_start_message(start, rule),
         detail=bad_start_effect(rule),
-        symptoms=tuple(symptoms),
         diagnosis=DiagnosisRecord(
             window=_STEP * ceil((start.last - start.began) / _STEP),
             first_vote=now.wall_of(start.began),

@@ -320,6 +320,7 @@ def _incident(
         message=worst_finding.message[:_TEXT] if worst_finding else "",
         detail=detail,
         symptoms=tuple(_symptom(finding) for finding in findings[:_SYMPTOMS]),
+        symptoms_omitted=max(0, len(findings) - _SYMPTOMS),
         budget=shown.refusal.limit_message() if shown and shown.refusal else "",
         mark=mark,
         jobs=jobs,

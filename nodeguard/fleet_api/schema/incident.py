@@ -33,7 +33,8 @@ class IncidentView(Struct, frozen=True):
     acknowledged: the operator. clear_request: the operator and the time; clear_result: `waiting`, `done`,
     `partly`, `refused`, None where it is not known; clear_message: the answer of the node's agent. until,
     seconds_left: as of IncidentSummary. jobs: the jobs on its nodes, as far as they were read; jobs_omitted:
-    number of further ones. injected: whether an operator injected the fault. hardware: of the GPU, as last
+    number of further ones. symptoms_omitted: number of symptoms beyond the listed ones, at the time of
+    `message`. injected: whether an operator injected the fault. hardware: of the GPU, as last
     known; None for another target. how: commands that carry out the action, in their order; empty if there
     are none. write: why a requested mark, or its removal, is not on its object; None if it is.
     guidance: of a degraded domain, see DomainView.
@@ -69,6 +70,7 @@ class IncidentView(Struct, frozen=True):
     clear_message: str = ""
     until: str = ""
     seconds_left: float = 0.0
+    symptoms_omitted: int = 0
     jobs: tuple[str, ...] = ()
     jobs_omitted: int = 0
     injected: bool = False

@@ -12,7 +12,7 @@ from nodeguard.fleet_api.text.incident import incident_lines
 from nodeguard.model.job import NodeJob
 from tests.cli.fleet_output import LEADER, explained, look
 from tests.fleet.incidents.test_job_incidents import JOB, bad_start, of_job, start
-from tests.fleet.leaves import FIRST, fails, fleet, wait
+from tests.fleet.leaves import ENFORCED, FIRST, domains, fails, fleet, wait
 from tests.fleet.scene import Fleet, finding
 
 
@@ -57,3 +57,40 @@ def test_a_domain_names_the_jobs_of_its_incident() -> None:
     wait(made, 60.0)
     text = look(domain_lines(describe_domain(made.planner, FIRST, made.now)), 120)
     assert f"  jobs        {JOB}\n" in text
+
+
+def test_an_incident_of_a_node_has_the_number_of_symptoms_that_it_does_not_list() -> None:
+    made = Fleet(8)
+    made.report(1, *(finding(f"check-{number}") for number in range(12)))
+    made.carry_out()
+    [incident] = made.planner.all_incidents()
+    assert (len(incident.symptoms), incident.symptoms_omitted) == (8, 4)
+    assert shown(made, incident.name).endswith("\n\nand 4 more symptoms")
+    made.after(60.0)
+    made.report(1, *(finding(f"check-{number}") for number in range(14)))
+    made.carry_out()
+    [changed] = made.planner.all_incidents()
+    assert changed.symptoms_omitted == 6
+
+
+def test_an_incident_of_a_domain_has_the_number_of_nodes_that_it_does_not_list() -> None:
+    made = fleet()
+    bad_start(made)
+    wait(made, 30.0)
+    assert of_job(made).symptoms_omitted == 8
+    assert shown(made, of_job(made).name).endswith("\n\nand 8 more nodes with a symptom")
+
+
+def test_another_number_of_nodes_does_not_change_the_incident_of_a_domain() -> None:
+    made = Fleet(0, ENFORCED)
+    for number in range(160):
+        made.add(number, labels={"pod": "p0", "rack": f"r{number // 32}"})
+    made.after(1.0)
+    made.carry_out()
+    fails(made, range(20))
+    wait(made, 20.0)
+    [before] = domains(made)
+    assert before.symptoms_omitted == 12
+    fails(made, range(20, 24))
+    wait(made, 60.0)
+    assert domains(made) == [before]
