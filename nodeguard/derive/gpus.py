@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from nodeguard.derive.derivation import Derivation, Values
 from nodeguard.derive.latest_readings import LatestReadings, UnreadError
 from nodeguard.model.platform import Platform
-from nodeguard.model.target import parent_target
+from nodeguard.model.target import NODE, parent_target
 
 # Fields of the fabric health mask: (name, shift, mask, values that are a problem). Source: nvml.h, GPU
 # fabric health mask.
@@ -81,6 +81,23 @@ def _domain(latest: LatestReadings, gpu: str) -> Values:
         yield "gpu.fabric.domain", f"{cluster}.{clique}" if is_set else "unset"
 
 
+def _problem_of_all(latest: LatestReadings, _node: str) -> Values:
+    """`fabric.problem_of_all`: the problems of the fabric where it reports one of each GPU, or `none`."""
+    by_gpu = (latest.get(gpu, "gpu.fabric.problem") for gpu in latest.targets("gpu"))
+    problems = [str(problem) for problem in by_gpu if problem]
+    if len(problems) > 1:
+        are_all = "none" not in problems
+        yield "fabric.problem_of_all", "; ".join(dict.fromkeys(problems)) if are_all else "none"
+
+
+def _tray_joined(latest: LatestReadings, _node: str) -> Values:
+    """`fabric.tray_joined`: whether any GPU of a tray has joined the NVLink fabric of its rack."""
+    of_rack = [gpu for gpu in latest.targets("gpu") if latest.get(gpu, "gpu.fabric.of_rack") is True]
+    ready = [value for gpu in of_rack if (value := latest.get(gpu, "gpu.fabric.ready")) is not None]
+    if len(ready) > 1:
+        yield "fabric.tray_joined", any(ready)
+
+
 def gpu_derivations(platform: Platform | None, most: Mapping[str, float]) -> tuple[Derivation, ...]:
     """Return the derivations for the GPUs' own readings. most: see links."""
 
@@ -104,6 +121,8 @@ def gpu_derivations(platform: Platform | None, most: Mapping[str, float]) -> tup
         Derivation("gpu", ("gpu.fabric.domain",), _domain),
         Derivation("gpu", ("gpu.fabric.of_rack",), of_rack),
         Derivation("gpu", ("gpu.fabric.problem",), _problem),
+        Derivation(NODE, ("fabric.problem_of_all",), _problem_of_all),
+        Derivation(NODE, ("fabric.tray_joined",), _tray_joined),
     )
 
 

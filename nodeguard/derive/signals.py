@@ -47,6 +47,8 @@ SIGNALS = signals_by_name(
     Signal("gpu.fabric.domain", "state", "the GPU's NVLink domain, CLUSTER.CLIQUE, or `unset`"),
     Signal("gpu.fabric.of_rack", "state", "whether the NVSwitches of its fabric are elsewhere in the rack"),
     Signal("gpu.fabric.problem", "state", "the problem that the fabric reports for the GPU, or `none`"),
+    Signal("fabric.problem_of_all", "state", "the problems of the fabric if each GPU reports one, or `none`"),
+    Signal("fabric.tray_joined", "state", "whether any GPU of a tray has joined the fabric of its rack"),
     Signal("nvlink.down", "state", "whether a link is inactive that should be active"),
     Signal("nvlink.expected_links", "state", "active links that the GPU should have"),
     Signal("rdma.missing", "state", "whether an RDMA function has no RDMA device"),

@@ -84,6 +84,54 @@ _NAMES = {
     Action.CONTACT_SUPPORT: r"\bcontact support\b|\bthe network team\b|\bhave\b",
 }
 
+# A condition, or another step that comes before.
+_CONDITION = re.compile(r"\b(if|again|where|first|when)\b(?! it is next idle)", re.IGNORECASE)
+
+
+def asks_for(remedy: str, action: Action) -> bool:
+    """Return whether a remedy asks for an action without a condition, and for no other step "first".
+
+    The conclusion states the action without a condition, so a remedy that adds one contradicts it.
+    """
+    clauses = [clause for sentence in sentences(remedy) for clause in re.split(r"[;,:] ", sentence)]
+    names = re.compile(_NAMES[action], re.IGNORECASE)
+    is_asked = any(names.search(clause) and not _CONDITION.search(clause) for clause in clauses)
+    return is_asked and not re.search(r"\bfirst\b", remedy, re.IGNORECASE)
+
+
+@pytest.mark.parametrize(
+    ("remedy", "action", "asks"),
+    [
+        (
+            "Check the switch trays first where all GPUs show the fault. Else reset the GPU.",
+            Action.RESET_GPU,
+            False,
+        ),
+        (
+            "Check the other end of the link. Reset the GPU if NVML shows the link inactive.",
+            Action.RESET_GPU,
+            False,
+        ),
+        (
+            "Update the firmware, and replace the adapter if its driver resets it again.",
+            Action.REPLACE_COMPONENT,
+            False,
+        ),
+        ("Reset the GPU; contact support if the fabric still reports the problem.", Action.RESET_GPU, True),
+        ("Reset the GPU when it is next idle.", Action.RESET_GPU, True),
+        ("Read the disk's own log, then replace the disk.", Action.REPLACE_COMPONENT, True),
+    ],
+)
+def test_an_action_with_a_condition_is_found(remedy: str, action: Action, asks: bool) -> None:
+    assert asks_for(remedy, action) is asks
+
+
+@pytest.mark.parametrize("check", CATALOGUE.checks, ids=lambda check: check.id)
+def test_a_remedy_asks_for_the_action_of_the_conclusion(check: Check) -> None:
+    if check.action not in {Action.NONE, Action.MONITOR}:
+        assert "{action}" in check.remedy or asks_for(check.remedy, check.action)
+
+
 _PRONOUN = re.compile(
     r"\b(it|its|itself|they|them|their|theirs|this one|that one|these|those)\b", re.IGNORECASE
 )

@@ -8,6 +8,7 @@ import pytest
 from nodeguard.derive.gpus import THERMAL_DERIVATIONS, gpu_derivations, nvlink_derivation
 from nodeguard.model.observation import Observation
 from nodeguard.model.signal import Scalar
+from nodeguard.model.target import NODE
 from tests.derive.readings import GPUS, derived, expecting, machine, observe, unread
 
 READY: dict[str, Scalar] = {"gpu.fabric.state": 3, "gpu.fabric.status": 0}
@@ -270,3 +271,33 @@ def test_temperature_margin_is_equal_for_all_reporting_forms(
 )
 def test_memory_temperature_margin(signals: dict[str, Scalar], margin: float | None) -> None:
     assert margins(signals).get("gpu.memory.temperature_margin") == margin
+
+
+def of_tray(*states: int, summaries: tuple[int, ...] = ()) -> dict[str, Scalar]:
+    """Return the derived signals of a tray with GPUs in these states of their fabric."""
+    gpus = [
+        observe(
+            "nvml",
+            gpu,
+            {"gpu.fabric.state": state, "gpu.fabric.status": 0, "gpu.fabric.health_summary": summary},
+        )
+        for gpu, state, summary in zip(GPUS, states, summaries or (1,) * len(states), strict=False)
+    ]
+    tray = expecting(nvswitches=0, nvlink_links=18)
+    return derived(machine(*gpus), *gpu_derivations(tray, {})).get(NODE, {})
+
+
+@pytest.mark.parametrize(
+    ("states", "joined"), [((1, 1, 2), False), ((1, 3, 1), True), ((3, 3), True), ((1,), None), ((), None)]
+)
+def test_a_tray_has_joined_its_fabric_if_one_gpu_has(states: tuple[int, ...], joined: bool | None) -> None:
+    assert of_tray(*states).get("fabric.tray_joined") is joined
+
+
+@pytest.mark.parametrize(
+    ("summaries", "problem"),
+    [((2, 2), "unhealthy"), ((2, 3), "unhealthy; limited capacity"), ((2, 1), "none"), ((2,), None)],
+)
+def test_a_problem_of_all_gpus_is_one_of_each(summaries: tuple[int, ...], problem: str | None) -> None:
+    states = (3,) * len(summaries)
+    assert of_tray(*states, summaries=summaries).get("fabric.problem_of_all") == problem
