@@ -15,6 +15,7 @@ import msgspec
 from nodeguard.aggregator.notifications.settings import NotificationSpec
 from nodeguard.aggregator.policy.schema import json_schema
 from nodeguard.cli.check_catalogue import load_catalogue
+from nodeguard.config.schema_text import with_clean_descriptions
 from tests.controlplane.programs import BuildError, program
 
 DAEMONSET = Path(__file__).parents[2] / "daemonset"
@@ -91,7 +92,7 @@ def values_schema() -> str:
     """
     schema = json.loads((CHART / "values.schema.json").read_text("utf-8"))
     _, notifications = msgspec.json.schema_components((NotificationSpec,), ref_template="#/$defs/{name}")
-    schema["$defs"] = _for_helm(json_schema()["$defs"] | notifications)
+    schema["$defs"] = _for_helm(json_schema()["$defs"] | with_clean_descriptions(notifications))
     return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
 
 

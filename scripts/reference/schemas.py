@@ -16,6 +16,7 @@ from nodeguard.aggregator.api import requests
 from nodeguard.aggregator.policy.schema import json_schema
 from nodeguard.catalog.check_schema import CheckFileSchema
 from nodeguard.cli.streams import to_json
+from nodeguard.config.schema_text import with_clean_descriptions
 from nodeguard.fleet_api.schema.authority import AuthorityList
 from nodeguard.fleet_api.schema.budget import BudgetList
 from nodeguard.fleet_api.schema.domain import DomainList, DomainView
@@ -141,6 +142,7 @@ def open_api() -> str:
     """The API of the aggregator as an OpenAPI document, in YAML."""
     types = [*RESPONSES.values(), *BODIES.values(), requests.ErrorResponse]
     schemas, components = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
+    components = with_clean_descriptions(components)
     references = dict(zip(types, schemas, strict=True))
     paths: dict[str, Any] = {}
     for (method, path), response in RESPONSES.items():
@@ -196,5 +198,5 @@ def policy_schema() -> str:
 def check_schema() -> str:
     """The JSON Schema of a file of checks."""
     draft = "https://json-schema.org/draft/2020-12/schema"
-    schema = msgspec.json.schema(CheckFileSchema)
+    schema = with_clean_descriptions(msgspec.json.schema(CheckFileSchema))
     return to_json({"$schema": draft, "title": "Checks of nodeguard", **schema}) + "\n"

@@ -201,4 +201,6 @@ def _evidence(evidence: Evidence) -> EvidenceOutput:
 
 def schema() -> str:
     """Return the JSON Schema of the output."""
-    return to_json(msgspec.json.schema(CheckOutput))
+    from nodeguard.config.schema_text import with_clean_descriptions  # noqa: PLC0415 - for --schema only
+
+    return to_json(with_clean_descriptions(msgspec.json.schema(CheckOutput)))
