@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from nodeguard.backtest.domain_tracker import DomainTracker
 from nodeguard.backtest.mark_tracker import MarkTracker
-from nodeguard.fleet.next_change import next_change
+from nodeguard.fleet.plan_loop import PlanLoop
 from nodeguard.fleet.planner import Planner
 from nodeguard.fleet.state.history_events import (
     AgentLivenessChanged,
@@ -32,11 +32,10 @@ from nodeguard.model.target import target_kind
 from nodeguard.wire.report import Report
 
 # Seconds from a change to the plan for it; from a late report to the heartbeat that confirms it; and between
-# two times at which old data is removed. The last is added to a due time, as sums of floats are not exact.
+# two times at which old data is removed.
 _PLAN_DELAY = 1.0
 _HEARTBEAT_SECONDS = 10.0
 _EXPIRY_SECONDS = 3600.0
-_EPSILON = 0.001
 
 # Maximum number of consecutive plans, each applied, until a plan releases no mark.
 _MAX_PLANS = 8
@@ -57,6 +56,7 @@ class FleetReplay:
         self.domains = DomainTracker()
         # The replay does not need incidents.
         self._planner = Planner(replace(policy, silences=(Silence(),)), checks)
+        self._loop = PlanLoop(self._planner)
         self._requests: dict[str, tuple[object, ...]] = {}
         self._late: dict[str, float] = {}
         self._started: float | None = None
@@ -162,10 +162,10 @@ class FleetReplay:
             planner.tick(now)
         if may_act(planner.state.stale_agents(now), self._started or at, at):
             for _ in range(_MAX_PLANS):
-                plan = planner.plan(now)
+                step = self._loop.step(now)
+                plan, self._due = step.plan, step.next_change
                 self.marks.plan_applied(planner, plan, at)
                 self.domains.plan_applied(planner, plan, at)
-                planner.record_issued(plan)
                 for desired in plan.nodes:
                     planner.update_node(apply_desired(planner.state.nodes[desired.uid], desired))
                 # Only the next plan may use the budget of released marks; without any, this plan is final.
@@ -173,7 +173,7 @@ class FleetReplay:
                     break
         else:
             self._due = (self._started or at) + MAX_START_WAIT
-        self._due = min(self._due, next_change(planner, now) + _EPSILON, *self._late.values())
+        self._due = min((self._due, *self._late.values()))
 
 
 def gpu_count(report: Report) -> int:
