@@ -11,10 +11,10 @@ from random import Random
 from msgspec.structs import replace
 
 from nodeguard.fleet.plan import Plan
+from nodeguard.fleet.plan_loop import PlanLoop
 from nodeguard.fleet.planner import Planner
 from nodeguard.fleet.state.liveness import MAX_START_WAIT, may_act
 from nodeguard.fleet.state.node_marks import apply_desired
-from nodeguard.model.incident import IncidentState
 from nodeguard.model.instant import Instant
 from nodeguard.model.job import NodeJob
 from nodeguard.model.mark import MAINTENANCE_ANNOTATION, DesiredNode
@@ -33,9 +33,6 @@ _READING_DELAY, _READING_SECONDS = 1.0, 0.05
 
 # Each so many nodes with mark requests delay the next plan by a second.
 _NODES_PER_SECOND = 100
-
-# Seconds after which a withheld mark is planned again.
-_RETRY_SECONDS = 30.0
 
 # Seconds without its kubelet after which Kubernetes reports a node as not ready.
 _NOT_READY_SECONDS = 50.0
@@ -60,6 +57,7 @@ class SimulatedFleet:
     ) -> None:
         self._checks = tuple(agents.agent.checks)
         self.planner = Planner(policy, self._checks)
+        self._loop = PlanLoop(self.planner)
         self._nodes = list(topology.nodes)
         self._indexes = {node.uid: index for index, node in enumerate(topology.nodes)}
         self._observers, self._chance = observers, chance
@@ -107,6 +105,7 @@ class SimulatedFleet:
         and the recorded incidents, and all agents that run report to it again. Pending writes are lost.
         """
         before, self.planner = self.planner, Planner(self.planner.policy, self._checks)
+        self._loop = PlanLoop(self.planner)
         for node in self._nodes:
             self.planner.update_node(node)
         self.planner.restore_incidents(before.all_incidents())
@@ -221,15 +220,14 @@ class SimulatedFleet:
     def _plan(self, at: float) -> None:
         now = self._now(at)
         self.planner.tick(now)
-        plan = self.planner.plan(now)
-        self._carry_out(plan, at)
+        step = self._loop.step(now)
+        self._carry_out(step.plan, at)
         self._last_plan = at
-        self._plan_due = max(at + self._plan_interval(), self._next_change(at))
+        self._plan_due = max(at + self._plan_interval(), step.next_change - _MONO)
         self._report_diagnosis(at)
 
     def _carry_out(self, plan: Plan, at: float) -> None:
         if plan.nodes:
-            self.planner.record_issued(plan)
             self._writes_since = at
             by_name = sorted(plan.nodes, key=lambda desired: desired.name)
             self._writes.update((desired.uid, desired) for desired in by_name)
@@ -240,21 +238,6 @@ class SimulatedFleet:
     def _plan_interval(self) -> float:
         """Return the seconds between two plans: longer if many nodes have mark requests."""
         return max(_PLAN_SECONDS, len(self.planner.decisions) / _NODES_PER_SECOND)
-
-    def _next_change(self, at: float) -> float:
-        """Return the time at which a plan may change without a new report."""
-        diagnosis_due = self.planner.diagnosis.next_evaluation()
-        due = inf if diagnosis_due is None else diagnosis_due - _MONO
-        for outcomes in self.planner.decisions.values():
-            for outcome in outcomes:
-                if outcome.state == IncidentState.PENDING and not outcome.is_granted:
-                    due = min(due, outcome.until - _WALL)
-                elif outcome.reason:
-                    due = min(due, at + _RETRY_SECONDS)
-        for proofs in self.planner.releases.proofs.values():
-            for proof in proofs.values():
-                due = min(due, proof.until - _MONO)
-        return due
 
     def _report_diagnosis(self, at: float) -> None:
         """Report domains and checks that the diagnosis has added to the degraded and suppressed ones."""
