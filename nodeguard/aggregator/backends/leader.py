@@ -71,6 +71,10 @@ class Leader:
         self._removed: set[str] = set()
         self._pending_incidents: tuple[Callable[[], Iterable[Incident]], float] | None = None
         self._waiting_events: deque[IncidentEvent] = deque(maxlen=_WAITING_EVENTS)
+        # Events of Nodes that are sent after the incidents of their plan. If this process is killed between
+        # the two writes, the next leader finds the open incident and reports its end. The Event of an end is
+        # sent before the incident for the same reason.
+        self._opening_events: list[IncidentEvent] = []
         self._lanes = [asyncio.create_task(lane.run()) for lane in (marks, later)]
         self._running = [*self._lanes, asyncio.create_task(self._write_incidents())]
 
@@ -115,12 +119,12 @@ class Leader:
         if plan.incidents:
             self._pending_incidents = incidents, wall
         for event in plan.events:
-            if event.node:
-                self.send_event(
-                    EventContent(event.node, event.uid, _kind(event), event.reason, event.message)
-                )
-            else:
+            if not event.node:
                 self._waiting_events.append(event)
+            elif event.ends and not self._opening_events:
+                self.send_event(_about_node(event))
+            else:
+                self._opening_events.append(event)
         self._send_waiting_events()
 
     def send_event(self, event: EventContent) -> None:
@@ -165,6 +169,9 @@ class Leader:
             if self._pending_incidents is not None:
                 (incidents, wall), self._pending_incidents = self._pending_incidents, None
                 self.incidents.set_desired(incidents(), wall)
+            events, self._opening_events = self._opening_events, []
+            for event in events:
+                self.send_event(_about_node(event))
             self._send_waiting_events()
 
     def _send_waiting_events(self) -> None:
@@ -180,6 +187,10 @@ class Leader:
                 self.send_event(about_incident)
             else:
                 self._waiting_events.append(event)
+
+
+def _about_node(event: IncidentEvent) -> EventContent:
+    return EventContent(event.node, event.uid, _kind(event), event.reason, event.message)
 
 
 def _kind(event: IncidentEvent) -> str:

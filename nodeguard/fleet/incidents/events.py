@@ -14,7 +14,8 @@ from nodeguard.model.mark import MARK_OF_HEALTH
 
 class IncidentEvent(Struct, frozen=True):
     """An Event of Kubernetes about a node. warning: type Warning; else Normal. incident: the name of its
-    incident; node and uid are empty for an incident of a domain or a check.
+    incident; node and uid are empty for an incident of a domain or a check. ends: whether the incident is
+    over.
     """
 
     uid: str
@@ -23,6 +24,7 @@ class IncidentEvent(Struct, frozen=True):
     message: str
     warning: bool = True
     incident: str = ""
+    ends: bool = False
 
 
 # Reason of an Event, and whether it is a warning. A pending incident has none.
@@ -75,7 +77,9 @@ def event_of(before: Incident | None, after: Incident) -> IncidentEvent | None:
     rise = f"health changed from {before.health.value} to {after.health.value}; " if before and rose else ""
     refused = f"; {after.detail}" if _is_marked_too_weakly(after) and after.detail else ""
     message = f"{place}{found}{rise}{_done(after)}{refused}{hit} ({after.name})"
-    return IncidentEvent(after.uid, after.node, reason, message[:1000], warning, after.name)
+    return IncidentEvent(
+        after.uid, after.node, reason, message[:1000], warning, after.name, ends=not after.is_open
+    )
 
 
 def mark_message(incident: Incident) -> str:

@@ -6,8 +6,11 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from subprocess import CalledProcessError
+from typing import Any
 
+import pytest
 import pytest_asyncio
 from msgspec.structs import replace
 
@@ -18,13 +21,14 @@ from nodeguard.aggregator.fleet_inputs import FleetInputs
 from nodeguard.aggregator.leadership import Candidacy
 from nodeguard.aggregator.outbox import InstructionOutbox
 from nodeguard.aggregator.service import withdraw_writes
-from nodeguard.fleet.incidents.events import IncidentEvent
+from nodeguard.fleet.incidents.events import IncidentEvent, event_of, resolve
 from nodeguard.fleet.plan import Plan
 from nodeguard.fleet.planner import Planner
 from nodeguard.kube.client import ApiClient
 from nodeguard.kube.device_rules import PATH, ObservedRule, decode_rule, rule_body
 from nodeguard.kube.fenced_client import JSON
 from nodeguard.kube.lease import Lease
+from nodeguard.model.incident import IncidentState
 from nodeguard.model.instant import Instant
 from nodeguard.model.mark import DeviceRule
 from nodeguard.model.node import Taint
@@ -35,6 +39,7 @@ from tests.controlplane.definitions import define_incidents
 from tests.controlplane.objects import node
 from tests.fleet.leaves import FIRST, domains, down, fleet
 from tests.fleet.scene import AT_ONCE, CHECKS
+from tests.kube.test_incident_writer import LOST, NOW
 from tests.kube.writing import read
 from tests.logs import LogLines
 from tests.waiting import PATIENCE, until_async
@@ -190,6 +195,54 @@ async def test_the_event_of_a_domain_is_about_its_incident(
         ["check-gpu-lost", "check/gpu-lost", "gpu-lost", "suspect", "Marked"],
         [domain.name, FIRST, "link-down", "suspect", "Marked"],
     ]
+
+
+async def test_a_kill_between_an_event_and_its_incident_loses_no_event_of_the_end(
+    api: ApiClient, controlplane: Cluster, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    define_incidents(controlplane)
+    uid = controlplane.api.post("/api/v1/nodes", node("gpu-1"))["metadata"]["uid"]
+    begun = replace(LOST, name="gpu-1-lost", node="gpu-1", uid=uid, state=IncidentState.WITHHELD)
+    ended = resolve(begun, NOW)
+    written: list[str] = []
+    request = api.request
+
+    async def recorded(method: str, path: str, **options: Any) -> bytes:
+        if method != "GET" and "/leases" not in path:
+            written.append("incident" if "nodeincidents" in path else "event")
+        return await request(method, path, **options)
+
+    monkeypatch.setattr(api, "request", recorded)
+    orders = []
+    async with leading(api, namespace) as leader:
+        leader.add_existing((), ())
+        for before, after in ((None, begun), (begun, ended)):
+            event = event_of(before, after)
+            assert event is not None
+            leader.apply_plan(Plan(incidents=(after,), events=(event,)), partial(list, [after]), NOW)
+            async with asyncio.timeout(PATIENCE):
+                while len(set(written)) < 2 or leader.incidents.current_incidents() != [after]:
+                    await asyncio.sleep(0.01)
+            orders.append(list(dict.fromkeys(written)))
+            written.clear()
+    assert orders == [["incident", "event"], ["event", "incident"]]
+
+
+async def test_the_end_of_an_incident_is_reported_after_its_beginning(
+    api: ApiClient, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    withheld = replace(LOST, name="gpu-1-brief", node="gpu-1", state=IncidentState.WITHHELD)
+    resolved = resolve(withheld, NOW)
+    events = event_of(None, withheld), event_of(withheld, resolved)
+    sent: list[str] = []
+    async with leading(api, namespace) as leader:
+        leader.add_existing((), ())
+        monkeypatch.setattr(leader, "send_event", lambda event: sent.append(event.reason))
+        for event in events:
+            assert event is not None
+            leader.apply_plan(Plan(events=(event,)), list, NOW)
+        await until_async(lambda: len(sent) == 2)
+    assert sent == ["NodeguardWithheld", "NodeguardResolved"]
 
 
 async def test_rules_that_the_watch_delivers_late_stay(
