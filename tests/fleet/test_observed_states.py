@@ -9,11 +9,13 @@ from nodeguard.fleet.plan import Plan
 from nodeguard.fleet_api.incident import all_incidents
 from nodeguard.model.finding import Health
 from nodeguard.model.incident import Incident, IncidentState, WriteState
+from nodeguard.model.instant import rfc3339
 from nodeguard.model.mark import DesiredNode
 from nodeguard.model.policy import MarkWrites, Mode, SoakPeriod
 from tests.fleet.scene import AT_ONCE, Fleet, finding, foreign
 
 FORBIDDEN = WriteError('nodes "node-0" is forbidden', is_refused=True)
+GPU, OTHER = "gpu/0000:3b:00", "gpu/0000:3c:00"
 UNREACHABLE = WriteError("the Kubernetes API did not answer within 5 s", is_refused=False)
 
 
@@ -92,6 +94,47 @@ def test_a_write_without_an_answer_is_pending() -> None:
     fleet.planner.record_write_error("uid-0", UNREACHABLE)
     [incident] = issue(fleet, 1.0).incidents
     assert incident.detail.endswith(f": {UNREACHABLE.message}")
+
+
+def details(fleet: Fleet) -> dict[str, str]:
+    """Return the details of the incidents of the first node, by target."""
+    return {item.target: item.detail for item in all_incidents(fleet.planner) if item.uid == "uid-0"}
+
+
+def test_two_changes_of_one_node_have_a_beginning_each() -> None:
+    fleet = Fleet(4)
+    fleet.report(0, finding(health=Health.SUSPECT))
+    fleet.carry_out()
+    fleet.report(0)
+    issue(fleet)
+    removed_at = rfc3339(fleet.wall)
+    issue(fleet, 60.0)
+    fleet.report(0, finding("gpu-ecc", OTHER))
+    plan = issue(fleet, 1.0)
+    added_at = rfc3339(fleet.wall)
+    waiting = "the write that removes the mark has been pending since"
+    assert details(fleet)[GPU] == f"{waiting} {removed_at}"
+    assert decided(fleet) == [(IncidentState.PENDING, "write")], "its own write is a second old"
+    issue(fleet, REPORTED_AFTER)
+    assert details(fleet) == {
+        GPU: f"{waiting} {removed_at}",
+        OTHER: f"its write has been pending since {added_at}",
+    }
+    fleet.write(plan)
+    assert issue(fleet).incidents != ()
+    assert details(fleet) == {GPU: "", OTHER: ""}
+
+
+def test_changes_that_follow_each_other_are_not_one_that_takes_long() -> None:
+    fleet = Fleet(4)
+    plans = []
+    for number in range(6):
+        fleet.report(
+            0, *(finding("gpu-ecc", f"gpu/0000:3{item}:00", age=0.0) for item in range(number % 2 + 1))
+        )
+        plans.append(issue(fleet, 3.0))
+        assert not any(item.write for item in all_incidents(fleet.planner))
+        fleet.write(plans[-1])
 
 
 def test_a_recorded_incident_keeps_its_state_until_the_mark_is_observed() -> None:

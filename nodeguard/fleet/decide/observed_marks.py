@@ -7,7 +7,8 @@ reports a mark that is not there. No input, output or clock.
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence, Set
+from collections.abc import Container, Iterable, Mapping, Sequence, Set
+from typing import NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -37,6 +38,15 @@ class WriteError(Struct, frozen=True):
     is_refused: bool
 
 
+class ObjectChange(NamedTuple):
+    """A change of an object. name: of the object. what: the mark or the domain that is set, or what is
+    removed.
+    """
+
+    name: str
+    what: object
+
+
 class WriteProblem(Struct, frozen=True):
     """Why a mark, or its removal, is not on its object for longer than REPORTED_AFTER. message: a clause
     about the write, such as "is refused: …".
@@ -47,16 +57,20 @@ class WriteProblem(Struct, frozen=True):
 
 
 class NodeRemoval(Struct, frozen=True):
-    """The removal of causes that is not observed yet. causes: their keys, and whether the fault is injected.
-    problem: see WriteProblem; None before REPORTED_AFTER.
+    """The removal of causes that is not observed yet. problems: by their keys, and whether the fault is
+    injected; see WriteProblem, None before REPORTED_AFTER.
     """
 
-    causes: frozenset[tuple[CauseKey, bool]] = frozenset()
-    problem: WriteProblem | None = None
+    problems: dict[tuple[CauseKey, bool], WriteProblem | None] = {}
 
     def includes(self, device: Device | None, cause: MarkCause) -> bool:
         """Return whether a cause on a node (None) or a device is removed."""
-        return (cause_key(device, cause), cause.injected) in self.causes
+        return _key(device, cause) in self.problems
+
+    def problem(self, causes: Iterable[tuple[Device | None, MarkCause]]) -> WriteProblem | None:
+        """Return the problem of the removal of some causes; None for none."""
+        problems = (self.problems.get(_key(device, cause)) for device, cause in causes)
+        return next(filter(None, problems), None)
 
 
 class DomainRemoval(Struct, frozen=True):
@@ -69,10 +83,12 @@ class DomainRemoval(Struct, frozen=True):
 
 
 class UnobservedWrites:
-    """The writes that are not observed yet, by object: the uid of a Node, or the name of a device rule."""
+    """The changes that are not observed yet, by object: the uid of a Node, or the name of a device rule. One
+    write may have several changes, which began at other times; an error is of the object.
+    """
 
     def __init__(self) -> None:
-        self._since: dict[str, Instant] = {}
+        self._since: dict[ObjectChange, Instant] = {}
         self._errors: dict[str, WriteError] = {}
         # Seconds of the monotonic clock at which a write of any object was observed last.
         self._latest_observed = float("-inf")
@@ -87,27 +103,28 @@ class UnobservedWrites:
         """Forget all errors: no write continues."""
         self._errors.clear()
 
-    def begin(self, name: str, now: Instant) -> None:
-        """Record that the write of an object is not observed."""
-        self._since.setdefault(name, now)
+    def begin(self, change: ObjectChange, now: Instant) -> None:
+        """Record that a change is not observed."""
+        self._since.setdefault(change, now)
 
-    def keep(self, names: Container[str], observed: Container[str], now: Instant) -> None:
-        """Forget the writes that are observed, or not wanted any more. names: of the objects with a wanted
-        write; observed: of those that have all that is wanted.
+    def keep(self, changes: Container[ObjectChange], observed: Container[str], now: Instant) -> None:
+        """Forget the changes that are observed, or not wanted any more. changes: the wanted ones; observed:
+        names of objects with a mark that is wanted.
         """
-        for name in [name for name in self._since if name not in names]:
-            del self._since[name]
-            if name in observed:
+        for change in [change for change in self._since if change not in changes]:
+            del self._since[change]
+            if change.name in observed:
                 self._latest_observed = now.mono
-        for name in [name for name in self._errors if name not in names]:
+        changed = {change.name for change in self._since}
+        for name in [name for name in self._errors if name not in changed]:
             del self._errors[name]
 
-    def problem(self, name: str, now: Instant) -> WriteProblem | None:
-        """Return the problem of a write that is not observed for too long; None for none.
+    def problem(self, change: ObjectChange, now: Instant) -> WriteProblem | None:
+        """Return the problem of a change that is not observed for too long; None for none.
 
         A write without an error waits for its turn while others succeed.
         """
-        since, error = self._since.get(name), self._errors.get(name)
+        since, error = self._since.get(change), self._errors.get(change.name)
         if since is None or now.mono - since.mono < REPORTED_AFTER:
             return None
         if error is None:
@@ -136,8 +153,8 @@ class PlanObservation:
     ) -> None:
         self._state, self._writes, self._marks, self._now = state, writes, marks, now
         self._deferred = deferred
-        # Names of the objects without a wanted mark or removal, and of those with a wanted mark.
-        self._missing: set[str] = set()
+        # The wanted changes that are not observed, and the names of objects with a wanted mark.
+        self._missing: set[ObjectChange] = set()
         self._observed: set[str] = set()
         self._degraded: Set[str] = frozenset()
 
@@ -170,9 +187,8 @@ class PlanObservation:
         removed = _keys(in_effect) - _keys(planned)
         if not removed:
             return None
-        names = {_object_name(uid, device) for (device, _, _), _ in removed}
-        problems = filter(None, (self._unobserved(name) for name in sorted(names)))
-        return NodeRemoval(removed, next(problems, None))
+        changes = {key: ObjectChange(_object_name(uid, key[0][0]), key) for key in removed}
+        return NodeRemoval({key: self._unobserved(change) for key, change in changes.items()})
 
     def domain_removal(self, domain: str) -> DomainRemoval | None:
         """Return the removal of the mark of a domain that has recovered; None if no Node is to lose it.
@@ -181,7 +197,8 @@ class PlanObservation:
         if domain in self._degraded:
             return None
         uids = [uid for uid in sorted(self._state.marked_nodes()) if self._loses(uid, domain)]
-        problems = [self._unobserved(uid) for uid in uids]
+        removed = "the mark of", domain
+        problems = [self._unobserved(ObjectChange(uid, removed)) for uid in uids]
         return DomainRemoval(len(uids), next(filter(None, problems), None)) if uids else None
 
     def finish(self) -> None:
@@ -201,7 +218,7 @@ class PlanObservation:
             )
         if uid in self._deferred:
             return _being_written(decision)
-        problem = self._unobserved(name)
+        problem = self._unobserved(ObjectChange(name, request.mark))
         if problem is None:
             return _being_written(decision)
         return replace(
@@ -240,10 +257,11 @@ class PlanObservation:
                 reason=_NO_TAINT.message,
                 restraint=_NO_TAINT.kind,
             )
-        problems = {uid: problem for uid in missing if (problem := self._unobserved(uid)) is not None}
+        unobserved = {uid: self._unobserved(ObjectChange(uid, domain)) for uid in missing}
+        problems = [problem for problem in unobserved.values() if problem is not None]
         if not problems:
             return replace(decision, state=IncidentState.PENDING, restraint="write", write=WriteState.PENDING)
-        problem = next(iter(problems.values()))
+        problem = problems[0]
         count = f"{len(members) - len(missing)} of {len(members)} nodes"
         reason = f"it is on {count}, not on {self._names(missing)}: the write {problem.message}"
         return replace(
@@ -267,11 +285,11 @@ class PlanObservation:
     def _carries(self, uid: str, domain: str) -> bool:
         return any(mark.domain == domain for mark in self._state.marks_in_effect(uid).node.degraded)
 
-    def _unobserved(self, name: str) -> WriteProblem | None:
-        """Record that the write of an object is not observed; return its problem, None for none yet."""
-        self._missing.add(name)
-        self._writes.begin(name, self._now)
-        return self._writes.problem(name, self._now)
+    def _unobserved(self, change: ObjectChange) -> WriteProblem | None:
+        """Record that a change is not observed; return its problem, None for none yet."""
+        self._missing.add(change)
+        self._writes.begin(change, self._now)
+        return self._writes.problem(change, self._now)
 
 
 _NO_TAINT = Restraint(
@@ -283,7 +301,11 @@ _UNCORDONED = Restraint(
 
 
 def _keys(marks: NodeMarks) -> frozenset[tuple[CauseKey, bool]]:
-    return frozenset((cause_key(device, cause), cause.injected) for device, cause in marks.causes())
+    return frozenset(_key(device, cause) for device, cause in marks.causes())
+
+
+def _key(device: Device | None, cause: MarkCause) -> tuple[CauseKey, bool]:
+    return cause_key(device, cause), cause.injected
 
 
 def _object_name(uid: str, device: Device | None) -> str:

@@ -19,7 +19,7 @@ from nodeguard.fleet.decide.mark_requests import (
     resource_of,
     unconfirmed_requests,
 )
-from nodeguard.fleet.decide.observed_marks import NodeRemoval
+from nodeguard.fleet.decide.observed_marks import NodeRemoval, WriteProblem
 from nodeguard.fleet.decide.release import CauseKey, Proof, cause_key
 from nodeguard.fleet.incidents.events import resolve, update_incident
 from nodeguard.fleet.policy_rules import silence_end
@@ -269,9 +269,10 @@ def _incident(
     removal = situation.removal
     if causes and state not in GRANTED_STATES and _is_removed(causes, removal):
         state = situation.granted if findings else IncidentState.RECOVERING
-        detail, shown = _removal_text(removal), None
-        write = removal.problem.state if removal.problem else None
-        is_being_written = removal.problem is None
+        problem = removal.problem(causes)
+        detail, shown = _removal_text(problem), None
+        write = problem.state if problem else None
+        is_being_written = problem is None
     elif causes and state not in GRANTED_STATES:
         if shown and mark in shown.request.mark.kind.lesser:
             state, detail = situation.granted, _missing_mark(shown)
@@ -337,11 +338,9 @@ def _is_removed(causes: list[tuple[Device | None, MarkCause]], removal: NodeRemo
     return all(removal.includes(device, cause) for device, cause in causes)
 
 
-def _removal_text(removal: NodeRemoval) -> str:
+def _removal_text(problem: WriteProblem | None) -> str:
     """Return the state of the write that removes a mark."""
-    if removal.problem is None:
-        return "the mark is being removed"
-    return f"the write that removes the mark {removal.problem.message}"
+    return f"the write that removes the mark {problem.message}" if problem else "the mark is being removed"
 
 
 def _shown(decisions: Iterable[MarkDecision], state: IncidentState) -> MarkDecision | None:
