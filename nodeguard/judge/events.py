@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from math import inf
 
@@ -42,7 +42,7 @@ _OPERATOR: ClearSign = "operator"
 # Fields that make two events of one signal distinct.
 _DISTINGUISHING = (
     "xid", "sxid", "link", "injected", "verdict", "dev", "label", "severity", "constraint", "server",
-    "interface", "adapter", "problem",
+    "interface", "adapter", "problem", "what", "code", "cache", "module",
 )  # fmt: skip
 
 
@@ -62,8 +62,14 @@ def record_events(
         earlier = after.pop(key, None)
         after[key] = _first(source, short) if earlier is None else _repeated(earlier, short)
     while len(after) > _MAX_EVENTS:
-        del after[min(after, key=lambda key: after[key].last)]
+        del after[_oldest_of_most_frequent(after)]
     return after, signs
+
+
+def _oldest_of_most_frequent(events: Mapping[str, RememberedEvent]) -> str:
+    """Return the key of the oldest event of the signal that has most: a flood only displaces itself."""
+    number = Counter(event.signal for event in events.values())
+    return min(events, key=lambda key: (-number[events[key].signal], events[key].last))
 
 
 def _truncated(event: Event) -> Event:

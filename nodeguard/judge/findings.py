@@ -58,7 +58,7 @@ def make_finding(
         data_status=DataStatus.FRESH,
         action=action,
         since=context.to_wall_clock(since),
-        message="; ".join(messages) or fill_template(check.message, values, units),
+        message=_joined(list(messages)) or fill_template(check.message, values, units),
         evidence=_evidence(context, lambda event: fill_template(check.message, values | event.fields, units)),
         family=check.family,
         title=check.title,
@@ -104,6 +104,14 @@ def make_past_finding(
         remedy="",
         runbook=check.runbook,
     )
+
+
+def _joined(messages: Sequence[str]) -> str:
+    """Return several messages as one. What stands before the first colon of each is not repeated."""
+    heads = {message.partition(": ")[0] for message in messages}
+    if len(messages) == 1 or len(heads) != 1:
+        return "; ".join(messages)
+    return f"{heads.pop()}: {'; '.join(message.partition(': ')[2] for message in messages)}"
 
 
 def _evidence(context: EvaluationContext, meaning: Callable[[RememberedEvent], str]) -> tuple[Evidence, ...]:

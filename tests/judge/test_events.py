@@ -46,7 +46,9 @@ def test_repeated_event_is_one_occurrence() -> None:
     assert (item.first, item.last, item.count, item.text) == (10, 30, 5, "a.happened at 30")
 
 
-@pytest.mark.parametrize("field", ["xid", "link", "dev", "severity", "constraint"])
+@pytest.mark.parametrize(
+    "field", ["xid", "link", "dev", "severity", "constraint", "what", "code", "cache", "module"]
+)
 def test_events_with_different_key_fields_are_separate_occurrences(field: str) -> None:
     x, y = Event(A, 10, fields={field: "x"}), Event(A, 20, fields={field: "y"})
     assert len(remembered(x, y)) == 2
@@ -163,3 +165,10 @@ def test_event_that_survives_a_reboot_is_before_the_next_boot(at: float, ended: 
     assert item.signal == A
     assert item.first <= item.last
     assert clearing_sign(item, ("reboot",), {"reboot": 0.0})
+
+
+def test_a_flood_of_one_signal_displaces_no_event_of_another() -> None:
+    flood = [event(float(at), dev=f"sd{at}") for at in range(100, 300)]
+    after = remembered(event(10, signal="b.happened"), *flood)
+    assert len(after) == 64
+    assert [item.text for item in after.values() if item.signal == "b.happened"] == ["b.happened at 10"]

@@ -20,18 +20,31 @@ def reason(at: float, *, event: bool = True) -> ConditionReason:
 
 
 def test_finding_has_the_text_of_its_latest_event_and_the_start_of_its_first() -> None:
-    node = JudgedNode(check(A, message="{code}, {count} times", cleared_by=()))
+    node = JudgedNode(check(A, message="{number}, {count} times", cleared_by=()))
     node.round(
         10,
         logged(
             "node",
-            Event("a.happened", 4, "first", {"code": 1}),
-            Event("a.happened", 8, "second", {"code": 2}),
+            Event("a.happened", 4, "first", {"number": 1}),
+            Event("a.happened", 8, "second", {"number": 2}),
         ),
     )
-    [item] = node.round(20, logged("node", Event("a.happened", 15, "third", {"code": 3}))).findings
+    [item] = node.round(20, logged("node", Event("a.happened", 15, "third", {"number": 3}))).findings
     assert (item.message, item.since) == ("3, 3 times", BOOTED + 4)
     assert item.evidence == (Evidence("kmsg", "third", BOOTED + 15, 3, meaning="3, 3 times"),)
+
+
+def test_each_place_that_counts_is_evidence_and_their_message_has_its_beginning_once() -> None:
+    several = EventOccurred("a.happened", times=3, apart=10, over=3600)
+    node = JudgedNode(check(several, message="memory overwritten: {what}"))
+    events = (
+        Event("a.happened", 10, "first", {"what": "list", "code": "free"}),
+        Event("a.happened", 30, "second", {"what": "list", "code": "take"}),
+        Event("a.happened", 50, "third", {"what": "poison", "cache": "kmalloc-64"}),
+    )
+    [item] = node.round(60, logged("node", *events)).findings
+    assert [evidence.text for evidence in item.evidence] == ["first", "second", "third"]
+    assert item.message == "memory overwritten: list; poison"
 
 
 def test_finding_keeps_its_start_while_it_is_active() -> None:
