@@ -130,21 +130,22 @@ class DomainMarks:
     def supersede(
         self, policy: Policy, state: FleetState, marks: dict[str, NodeMarks], now: Instant
     ) -> list[tuple[str, ReleasedMark]]:
-        """Remove from `marks` the causes that the mark of a domain covers, once that keeps work off the Node.
-        Returns the released marks, by uid.
+        """Remove from `marks` the causes that the mark of a domain covers, once that keeps work off the Node,
+        and if it stays. Returns the released marks, by uid.
         """
         released: list[tuple[str, ReleasedMark]] = []
         for uid, node_marks in list(marks.items()) if self.decisions else ():
             placement = state.placements.get(uid)
             if placement is None or placement.hold or not node_marks.node.causes:
                 continue
-            in_effect, report = state.marks_in_effect(uid), state.reports.get(uid)
+            in_effect, report = state.marks_in_effect(uid).node.degraded, state.reports.get(uid)
+            staying = tuple(mark for mark in in_effect if mark in node_marks.node.degraded)
             # The onset decides, as it does for requests; without a finding there is no onset.
             covered = [
                 cause
                 for cause in node_marks.node.causes
                 if (onset := _onset(report, cause)) is not None
-                and self._covering_domain(in_effect, cause.check, onset, now)
+                and self._covering_domain(staying, cause.check, onset, now)
             ]
             if covered:
                 causes = tuple(
@@ -168,7 +169,7 @@ class DomainMarks:
             node_marks = marks.get(request.uid, _NO_MARKS)
             is_marked = is_marked_for(node_marks, request)
             domain = self._covering_domain(
-                node_marks, request.check, request.since, now, trusts_restored=not is_marked
+                node_marks.node.degraded, request.check, request.since, now, trusts_restored=not is_marked
             )
             if domain:
                 reason = f"reported as {domain}, which is degraded"
@@ -178,7 +179,13 @@ class DomainMarks:
         return uncovered, covered
 
     def _covering_domain(
-        self, marks: NodeMarks, check: str, since: float, now: Instant, *, trusts_restored: bool = False
+        self,
+        marks: Iterable[DegradedMark],
+        check: str,
+        since: float,
+        now: Instant,
+        *,
+        trusts_restored: bool = False,
     ) -> str:
         """Return the marked domain that explains a finding of a check since a time; empty for none.
 
@@ -186,7 +193,7 @@ class DomainMarks:
         began to fail is not certain. That sets fewer marks, but must not release any.
         """
         diagnosis = self._votes.diagnosis
-        for mark in marks.node.degraded:
+        for mark in marks:
             # The marks of parts stay while that of the domain that replaces them is withheld.
             for degraded in diagnosis.degraded_domains.values():
                 if (

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from nodeguard.fleet.state.node_marks import NodeMarks
 from nodeguard.model.finding import DataStatus
 from nodeguard.model.incident import IncidentState
 from nodeguard.model.mark import HOLD_ANNOTATION
@@ -83,6 +84,23 @@ def test_a_domain_mark_supersedes_node_marks_that_return_for_nodes_still_unhealt
     wait(made, 1_900.0)
     assert made.taints(0) == ["nodeguard.dev/quarantine=infiniband"]
     assert made.marked() == [0]
+
+
+def test_a_domain_mark_that_the_plan_removes_supersedes_no_mark_of_its_node() -> None:
+    made = fleet(policy=replace(ENFORCED, grace=GracePeriods(0.0, 0.0, 0.0)))
+    fails(made, [0])
+    wait(made, 10.0)
+    state = made.planner.state
+    before = state.marks_in_effect("uid-0").node
+    fails(made, range(1, LEAF))
+    wait(made, 60.0)
+    marked = state.marks_in_effect("uid-0").node
+    both = NodeMarks(replace(marked, causes=before.causes, charge=before.charge))
+    leaving = NodeMarks(replace(both.node, degraded=()))
+    supersede = made.planner._domain_marks.supersede
+    for planned, reasons in ((both, ["superseded"]), (leaving, [])):
+        released = supersede(made.planner.policy, state, {"uid-0": planned}, made.now)
+        assert [mark.reason for _, mark in released] == reasons
 
 
 def test_another_fault_of_a_node_stays_marked_in_a_degraded_domain() -> None:
