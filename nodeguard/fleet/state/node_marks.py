@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nodeguard.fleet.state.budget_usage import SUSPECT, NodeUsage
-from nodeguard.fleet.state.node_placement import FLEET, NodePlacement, is_own_taint
+from nodeguard.fleet.state.node_placement import FLEET, NodePlacement, is_own_taint, own_taint_keys
 from nodeguard.fleet.state.unknown_marks import decode_unknown, encode_with_unknown, unknown_taint_keys
 from nodeguard.model.mark import (
     DEVICE_MARKS,
@@ -84,7 +84,7 @@ def foreign_taints(node: Node) -> tuple[Taint, ...]:
     record = decode_record(node.annotations.get(STATE_ANNOTATION, ""))
     if record is None:
         return ()
-    own_keys = {mark.key for mark in record.marks} | unknown_taint_keys(record)
+    own_keys = own_taint_keys(record)
     return tuple(
         taint for taint in node.taints if taint.key.startswith(PREFIX) and not is_own_taint(taint, own_keys)
     )

@@ -7,8 +7,9 @@ from collections.abc import Container, Iterable
 from msgspec import Struct
 
 from nodeguard.fleet.policy_rules import hold_on_node, maintenance_reason, pool_of
-from nodeguard.model.mark import NO_SCHEDULE, Mark, MarkRecord
-from nodeguard.model.node import Node, Taint
+from nodeguard.fleet.state.unknown_marks import unknown_taint_keys
+from nodeguard.model.mark import NO_SCHEDULE, MarkRecord
+from nodeguard.model.node import PREFIX, Node, Taint
 from nodeguard.model.policy import Policy
 
 # Names of budgets: of all nodes, and the prefixes of those of pools and of domains.
@@ -16,8 +17,6 @@ FLEET, POOL, DOMAIN = "fleet", "pool/", "domain/"
 
 # A whole node in budgets: a number that any usual count of GPUs divides.
 WHOLE = 840
-
-_KEYS = frozenset(mark.key for mark in Mark)
 
 
 class NodePlacement(Struct, frozen=True):
@@ -64,7 +63,7 @@ def place_node(
     """
     pool = pool_of(policy, node)
     records = (record,) if observed is None else (record, observed)
-    own_keys = {mark.key for own in records for mark in own.marks}
+    own_keys = frozenset[str]().union(*map(own_taint_keys, records))
     return NodePlacement(
         uid=node.uid,
         name=node.name,
@@ -75,10 +74,17 @@ def place_node(
         hold=hold_on_node(policy, node) or "",
         maintenance=maintenance_reason(node) or "",
         unknown_taints=tuple(
-            taint for taint in node.taints if taint.key in _KEYS and not is_own_taint(taint, own_keys)
+            taint
+            for taint in node.taints
+            if taint.key.startswith(PREFIX) and not is_own_taint(taint, own_keys)
         ),
         ready=node.ready,
     )
+
+
+def own_taint_keys(record: MarkRecord) -> frozenset[str]:
+    """Return the keys of the taints that a record explains."""
+    return unknown_taint_keys(record).union(mark.key for mark in record.marks)
 
 
 def is_own_taint(taint: Taint, own_keys: Container[str]) -> bool:

@@ -19,6 +19,19 @@ def test_foreign_taints_stay_and_so_does_nodeguards_taint_set_by_an_operator() -
     assert fleet.taints(1) == ["nvidia.com/gpu=present"]
 
 
+def test_a_taint_with_an_unknown_key_that_no_record_explains_stays() -> None:
+    fleet = Fleet(1)
+    drill = "nodeguard.dev/drill"
+    fleet.change(0, taints=(foreign(drill, "by-hand"),))
+    for findings in ((finding(),), ()):
+        fleet.report(0, *findings)
+        fleet.carry_out()
+        assert f"{drill}=by-hand" in fleet.taints(0)
+        assert [taint.key for taint in fleet.planner.state.placements["uid-0"].unknown_taints] == [drill]
+    assert fleet.taints(0) == [f"{drill}=by-hand"]
+    assert fleet.plan().nodes == ()
+
+
 def test_nodeguards_cordon_is_removed_and_an_operators_stays() -> None:
     fleet = Fleet(3, replace(AT_ONCE, marks=MarkWrites(cordon=True)))
     fleet.change(1, unschedulable=True)
