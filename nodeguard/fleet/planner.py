@@ -244,7 +244,7 @@ class Planner:
         if self.diagnosis.evaluate(now.mono):
             self._invalidate_diagnosis()
         self._restored.record_degraded()
-        settled = {uid for uid in self._settled & marked if self._stays_settled(uid, now.wall)}
+        settled = {uid for uid in self._settled & marked if self._stays_settled(uid, now)}
         stale = self.stale_agents.stale
         marks = {
             uid: node_marks if uid in settled else self.releases.release(uid, stale, now, released)
@@ -382,10 +382,10 @@ class Planner:
         self._incidents.touch_all()
         self._settled.clear()
 
-    def _stays_settled(self, uid: str, now: float) -> bool:
+    def _stays_settled(self, uid: str, now: Instant) -> bool:
         """Return whether time changes nothing of a settled node: it has no past charge to forget."""
-        marks, forget = self.state.marks(uid), self.policy.soak.forget
-        return marks.is_marked or any(now - past.ended < forget for past in marks.node.past_charges)
+        marks, forget, age = self.state.marks(uid), self.policy.soak.forget, self.state.clock.age
+        return marks.is_marked or any(age(past.ended, now) < forget for past in marks.node.past_charges)
 
     def _forbids(self, request: MarkRequest) -> Restraint | None:
         placement = self.state.placements[request.uid]

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from nodeguard.model.finding import Health
-from nodeguard.model.policy import CheckLimit, GracePeriods
+from nodeguard.model.policy import CheckLimit, GracePeriods, SoakPeriod
 from nodeguard.wire.report import ReportedEvidence
 from tests.fleet.leaves import ENFORCED, FIRST, LEAF, down, fails, fleet, wait
 from tests.fleet.scene import AT_ONCE, WIDE, Fleet, finding
@@ -34,6 +34,44 @@ def test_a_grace_period_neither_ends_earlier_nor_later(seconds: float) -> None:
     made.after(10.0)
     made.carry_out()
     assert made.marked() == [0]
+
+
+SOAK = SoakPeriod(60.0, 3_600.0, DAY)
+
+
+@pytest.mark.parametrize("seconds", [*JUMPS, 2 * DAY])
+def test_the_soak_period_of_a_fault_that_returns_is_as_long(seconds: float) -> None:
+    made, soaks = Fleet(4, replace(AT_ONCE, soak=SOAK)), []
+    for _ in range(3):
+        made.report(0, finding(age=0.0))
+        made.carry_out()
+        made.report(0)
+        made.carry_out()
+        soaks.append(0.0)
+        while made.marked():
+            made.after(10.0)
+            made.carry_out()
+            soaks[-1] += 10.0
+        jump(made, seconds)
+    assert soaks == [60.0, 120.0, 240.0]
+
+
+@pytest.mark.parametrize("seconds", [0.0, -HOUR, HOUR, DAY])
+def test_a_past_mark_is_forgotten_after_the_reset_time_that_has_passed(seconds: float) -> None:
+    made = Fleet(4, replace(AT_ONCE, soak=SOAK))
+    made.report(0, finding(age=0.0))
+    made.carry_out()
+    made.report(0)
+    for _ in range(2):
+        made.carry_out()
+        made.after(61.0)
+    jump(made, seconds)
+    past_charges = [made.planner.state.marks("uid-0").node.past_charges]
+    for wait_seconds in (DAY - HOUR, 2 * HOUR):
+        made.after(wait_seconds)
+        made.carry_out()
+        past_charges.append(made.planner.state.marks("uid-0").node.past_charges)
+    assert list(map(len, past_charges)) == [1, 1, 0]
 
 
 TWO_NEW = replace(AT_ONCE, budget=replace(WIDE, check=CheckLimit(("*",), 2, 600.0, 15)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from functools import partial
 
 from msgspec.structs import replace
 
@@ -134,6 +135,7 @@ class DomainMarks:
         and if it stays. Returns the released marks, by uid.
         """
         released: list[tuple[str, ReleasedMark]] = []
+        age = partial(state.clock.age, now=now)
         for uid, node_marks in list(marks.items()) if self.decisions else ():
             placement = state.placements.get(uid)
             if placement is None or placement.hold or not node_marks.node.causes:
@@ -152,7 +154,7 @@ class DomainMarks:
                     cause for cause in node_marks.node.causes if all(cause is not other for other in covered)
                 )
                 record = replace(node_marks.node, causes=causes)
-                marks[uid] = without_causes(node_marks, None, record, policy.soak, now.wall)
+                marks[uid] = without_causes(node_marks, None, record, policy.soak, now.wall, age)
                 released += [(uid, ReleasedMark(cause, "superseded")) for cause in covered]
         return released
 

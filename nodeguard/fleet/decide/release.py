@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from nodeguard.fleet.policy_rules import hold_on_check
 from nodeguard.fleet.state.latest_report import LatestReport, proves, reports_fault
 from nodeguard.fleet.state.node_marks import NodeMarks, record_release
+from nodeguard.fleet.state.wall_clock import RecordedAge
 from nodeguard.model.instant import Instant
 from nodeguard.model.mark import MarkCause, MarkRecord
 from nodeguard.model.node import Device
@@ -60,6 +61,7 @@ def proofs(
     marks: NodeMarks,
     report: LatestReport | None,
     soak: SoakPeriod,
+    age: RecordedAge,
     now: Instant,
 ) -> dict[CauseKey, Proof]:
     """Return the proofs that causes are over, with their start. report: None if the node's agent is stale:
@@ -73,7 +75,7 @@ def proofs(
             if proves(report, cause):
                 name = cause_key(device, cause)
                 since = before[name].since if name in before else now.mono
-                proven[name] = Proof(since, since + _soak(marks, cause.check, soak, now.wall))
+                proven[name] = Proof(since, since + _soak(marks, cause.check, soak, age))
     return proven
 
 
@@ -125,6 +127,7 @@ def release_marks(
     evidence: ReleaseEvidence,
     removed: Callable[[Device | None, MarkCause], bool],
     suppressed: Callable[[MarkCause], bool],
+    age: RecordedAge,
     now: Instant,
 ) -> NodeRelease:
     """Return the released marks of a node, and the waits of its other marks.
@@ -155,8 +158,8 @@ def release_marks(
         waits.update((cause_key(device, cause), _wait(evidence, device, cause)) for cause in causes)
         if ended:
             released += ended
-            marks = without_causes(marks, device, replace(record, causes=causes), policy.soak, now.wall)
-    return NodeRelease(_forgotten(marks, policy.soak, now.wall), tuple(released), waits)
+            marks = without_causes(marks, device, replace(record, causes=causes), policy.soak, now.wall, age)
+    return NodeRelease(_forgotten(marks, policy.soak, age), tuple(released), waits)
 
 
 def wait_for_all(marks: NodeMarks, wait: ReleaseWait) -> dict[CauseKey, ReleaseWait]:
@@ -204,7 +207,12 @@ def _unproven(report: LatestReport, cause: MarkCause) -> str:
 
 
 def without_causes(
-    marks: NodeMarks, device: Device | None, record: MarkRecord, soak: SoakPeriod, now: float
+    marks: NodeMarks,
+    device: Device | None,
+    record: MarkRecord,
+    soak: SoakPeriod,
+    now: float,
+    age: RecordedAge,
 ) -> NodeMarks:
     """Return the marks with another record of a device, with its charge released if no cause is left.
 
@@ -213,23 +221,23 @@ def without_causes(
     charge = record.charge
     if record.causes or charge is None:
         return marks.with_record(device, record)
-    return record_release(marks.with_record(device, replace(record, charge=None)), charge, soak, now)
+    return record_release(marks.with_record(device, replace(record, charge=None)), charge, soak, now, age)
 
 
-def _forgotten(marks: NodeMarks, soak: SoakPeriod, now: float) -> NodeMarks:
+def _forgotten(marks: NodeMarks, soak: SoakPeriod, age: RecordedAge) -> NodeMarks:
     """Return the marks without past charges once those are too old to count and nothing is marked."""
     past = marks.node.past_charges
-    if not past or marks.is_marked or any(now - charge.ended < soak.forget for charge in past):
+    if not past or marks.is_marked or any(age(charge.ended) < soak.forget for charge in past):
         return marks
     return replace(marks, node=replace(marks.node, past_charges=()))
 
 
-def _soak(marks: NodeMarks, check: str, soak: SoakPeriod, now: float) -> float:
+def _soak(marks: NodeMarks, check: str, soak: SoakPeriod, age: RecordedAge) -> float:
     occurrences = max(
         (
             charge.occurrences
             for charge in marks.node.past_charges
-            if charge.check == check and now - charge.ended < soak.forget
+            if charge.check == check and age(charge.ended) < soak.forget
         ),
         default=0,
     )

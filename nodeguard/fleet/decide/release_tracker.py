@@ -6,6 +6,7 @@ It holds the proofs from one plan to the next. No input, output or clock.
 from __future__ import annotations
 
 from collections.abc import Iterator, Set
+from functools import partial
 
 from msgspec import Struct
 
@@ -127,7 +128,8 @@ class ReleaseTracker:
             )
         if placement.maintenance or uid in stale:
             report = None
-        proven = proofs(self.proofs.get(uid, {}), marks, report, policy.soak, now)
+        age = partial(state.clock.age, now=now)
+        proven = proofs(self.proofs.get(uid, {}), marks, report, policy.soak, age, now)
         self.proofs[uid] = proven
         release = release_marks(
             policy,
@@ -135,6 +137,7 @@ class ReleaseTracker:
             ReleaseEvidence(report, absent, proven),
             lambda device, cause: self._is_removed(uid, device, cause),
             lambda cause: self._retracts(uid, cause, now),
+            age,
             now,
         )
         marks, self._waits[uid] = release.marks, release.waits
@@ -144,7 +147,7 @@ class ReleaseTracker:
                 released += [(uid, ReleasedMark(cause, "gone")) for cause in record.causes]
                 marks = marks.with_record(device, MarkRecord())
                 if record.charge is not None:
-                    marks = record_release(marks, record.charge, policy.soak, now.wall)
+                    marks = record_release(marks, record.charge, policy.soak, now.wall, age)
         return marks
 
     def _retracts(self, uid: str, cause: MarkCause, now: Instant) -> bool:

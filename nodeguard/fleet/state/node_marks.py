@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from nodeguard.fleet.state.budget_usage import SUSPECT, NodeUsage
 from nodeguard.fleet.state.node_placement import FLEET, NodePlacement, is_own_taint, own_taint_keys
 from nodeguard.fleet.state.unknown_marks import decode_unknown, encode_with_unknown, unknown_taint_keys
+from nodeguard.fleet.state.wall_clock import RecordedAge
 from nodeguard.model.mark import (
     DEVICE_MARKS,
     FINDING_MARKS,
@@ -190,18 +191,20 @@ def _latest_by_check(charges: Iterable[PastCharge]) -> tuple[PastCharge, ...]:
     return tuple(latest.values())
 
 
-def record_release(marks: NodeMarks, charge: Charge, soak: SoakPeriod, now: float) -> NodeMarks:
+def record_release(
+    marks: NodeMarks, charge: Charge, soak: SoakPeriod, now: float, age: RecordedAge
+) -> NodeMarks:
     """Return the marks with a released charge among the past ones. That of an injected fault is forgotten:
     its check has found nothing. now: seconds since the epoch.
     """
     if charge.injected:
         return marks
-    recent = [old for old in marks.node.past_charges if now - old.ended < soak.forget]
+    recent = [old for old in marks.node.past_charges if age(old.ended) < soak.forget]
     # It was released before, and its object still exists, such as a rule that is not deleted yet.
     if any((old.check, old.at) == (charge.check, charge.at) for old in recent):
         return marks
     occurrences = max((old.occurrences for old in recent if old.check == charge.check), default=0)
-    rest = (old for old in recent if old.check != charge.check or now - old.at < _WINDOW)
+    rest = (old for old in recent if old.check != charge.check or age(old.at) < _WINDOW)
     past = (*rest, PastCharge(charge.check, charge.at, now, occurrences + 1))[-_PAST:]
     return replace(marks, node=replace(marks.node, past_charges=past))
 

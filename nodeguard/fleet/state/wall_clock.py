@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from nodeguard.model.instant import Instant
 
 # Seconds by which the wall clock has to change against the monotonic clock to have jumped.
@@ -12,6 +14,10 @@ _TOLERANCE = 1.0
 
 # Maximum number of jumps that are remembered.
 _JUMPS = 16
+
+
+# Returns the seconds since a recorded time of the wall clock, see WallClock.age.
+RecordedAge = Callable[[float], float]
 
 
 class WallClock:
