@@ -36,7 +36,7 @@ def unit_tests(component: str) -> Path:
 def alerts(component: str) -> list[dict[str, Any]]:
     """The alerts of these rules."""
     groups = yaml.safe_load(rules(component).read_text())["groups"]
-    return [rule for group in groups for rule in group["rules"]]
+    return [rule for group in groups for rule in group["rules"] if "alert" in rule]
 
 
 def labels_by_metric(page: str) -> dict[str, set[str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,16 +11,32 @@ import yaml
 from tests.alerts.rules import MAIN, RUNBOOK, Promtool, alerts, rules, unit_tests
 from tests.paths import ROOT
 
-# No engineer is paged for an incident of which the mark is not enforced.
-BY_MODE = '{{ if eq $labels.mode "observe" }}info{{ else }}warning{{ end }}'
+# No engineer is paged while the policy only observes, or for an incident of which the mark is not enforced.
+BY_MODE = {
+    f'{{{{ if eq $labels.mode "observe" }}}}info{{{{ else }}}}{severity}{{{{ end }}}}'
+    for severity in ("critical", "warning")
+}
 
-# The dead man's switch has no severity.
+# Alerts that do not fire unless the policy enforces a mark.
+ENFORCED_ONLY = {"NodeguardBudgetNearlySpent", "NodeguardCheckSuppressed"}
+
+# The dead man's switch has no severity. node.yaml is for a site without an aggregator, and so without a mode.
 SEVERITIES = {
-    "agent": {"warning"},
+    "agent": BY_MODE,
     "node": {"critical", "warning"},
-    "aggregator": {"critical", "warning", "info", "none", BY_MODE},
+    "aggregator": {*BY_MODE, "info", "none"},
 }
 RULES = [(component, rule) for component in SEVERITIES for rule in alerts(component)]
+
+# The series by which the rules recognize a policy that only observes: agent.yaml is tested without the rules
+# of the aggregator, which record it.
+OBSERVES = {
+    "agent": {"series": 'nodeguard:mode{mode="observe"}', "values": "1x300"},
+    "aggregator": {
+        "series": 'nodeguard_aggregator_enforcing{job="nodeguard-aggregator", instance="a"}',
+        "values": "0x300",
+    },
+}
 
 # Sections of each alert in the runbook.
 SECTIONS = ("Meaning", "Impact", "Diagnosis", "Mitigation")
@@ -49,9 +66,40 @@ def test_every_alert_is_tested_firing_and_inactive(component: str) -> None:
         assert {case["alertname"] for case in cases if bool(case["exp_alerts"]) is fires} == names
 
 
+@pytest.mark.parametrize("component", ["agent", "aggregator"])
+def test_in_observe_mode_no_alert_is_above_info(component: str, tmp_path: Path, promtool: Promtool) -> None:
+    tests = yaml.safe_load(unit_tests(component).read_text())
+    tests["rule_files"] = [str(rules(component))]
+    for test in tests["tests"]:
+        test["input_series"] = [
+            series
+            for series in test["input_series"]
+            if "nodeguard_aggregator_enforcing" not in series["series"]
+        ]
+        test["input_series"].append(OBSERVES[component])
+        for case in test["alert_rule_test"]:
+            case["exp_alerts"] = [
+                {**alert, "exp_labels": _observed(alert["exp_labels"])}
+                for alert in case["exp_alerts"]
+                if case["alertname"] not in ENFORCED_ONLY
+            ]
+    path = tmp_path / "tests.yaml"
+    path.write_text(yaml.safe_dump(tests))
+    result = promtool("test", "rules", str(path))
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+def _observed(labels: dict[str, str]) -> dict[str, str]:
+    """Return the labels of an alert while the policy only observes. labels: while it enforces."""
+    if "incident" in labels or labels["severity"] in ("none", "info"):
+        return labels
+    return {**labels, "severity": "info", "mode": "observe"}
+
+
 @EVERY_RULE
 def test_alert_has_severity_summary_and_runbook(component: str, rule: dict[str, Any]) -> None:
-    assert rule["labels"]["severity"] in SEVERITIES[component]
+    is_enforced_only = rule["alert"] in ENFORCED_ONLY
+    assert rule["labels"]["severity"] in ({"warning"} if is_enforced_only else SEVERITIES[component])
     assert rule["annotations"]["summary"]
     page, _, anchor = rule["annotations"]["runbook_url"].partition("#")
     assert page == f"{MAIN}/{RUNBOOK}"
