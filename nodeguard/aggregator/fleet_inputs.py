@@ -148,7 +148,7 @@ class FleetInputs:
         incident = self._planner.incident(decision.incident)
         if incident is None or not incident.is_open:
             return
-        self._outbox.clear(incident, decision)
+        self._outbox.clear(incident, decision, self._planner.reports.get(incident.uid))
         if incident.node or not decision.clear:
             return
         if is_new:

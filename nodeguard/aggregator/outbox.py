@@ -8,6 +8,8 @@ from hashlib import blake2b
 from msgspec import Struct
 from msgspec.structs import replace
 
+from nodeguard.fleet.decide.mark_requests import resource
+from nodeguard.fleet.state.latest_report import LatestReport
 from nodeguard.model.incident import ClearAnswer, Incident, OperatorDecision
 from nodeguard.wire.instruction import ClearFinding, Instruction
 from nodeguard.wire.report import InstructionResult
@@ -52,9 +54,13 @@ class InstructionOutbox:
         waiting = self._waiting.get(uid)
         return tuple(waiting.values())[:_MAX_INSTRUCTIONS] if waiting else ()
 
-    def clear(self, incident: Incident, decision: OperatorDecision) -> None:
-        """Add the instructions for an operator's clear of an incident, once for each decision."""
-        wanted = clear_instructions(incident, decision)
+    def clear(
+        self, incident: Incident, decision: OperatorDecision, report: LatestReport | None = None
+    ) -> None:
+        """Add the instructions for an operator's clear of an incident, once for each decision. report: of
+        its node.
+        """
+        wanted = clear_instructions(incident, decision, report)
         existing = self._clears.get(incident.name)
         if not wanted or (existing is not None and existing.by == decision.clear):
             return
@@ -120,15 +126,21 @@ class InstructionOutbox:
             self._incidents.pop(name, None)
 
 
-def clear_instructions(incident: Incident, decision: OperatorDecision) -> tuple[ClearFinding, ...]:
+def clear_instructions(
+    incident: Incident, decision: OperatorDecision, report: LatestReport | None = None
+) -> tuple[ClearFinding, ...]:
     """Return the instructions for a clear: one for each finding of the incident, and for a mark without a
-    finding, one for its cause. None for an incident of no single Node. Pure.
+    finding, one for its cause. None for an incident of no single Node. report: of the node, with the findings
+    that the incident does not list. Pure.
     """
     if not (decision.clear and incident.node):
         return ()
     findings = {(symptom.check, symptom.target) for symptom in incident.symptoms} or {
         (incident.cause, incident.target)
     }
+    for finding, _, injected in report.faults() if report is not None and incident.symptoms_omitted else ():
+        if (resource(finding), injected) == (incident.target, incident.injected):
+            findings.add((finding.check, finding.target))
     return tuple(
         ClearFinding(
             id=f"clear/{_hashed(incident.name, decision.clear, check, target)}",

@@ -11,6 +11,7 @@ from nodeguard.aggregator.identity.caller import Caller, RequestRefusedError
 from nodeguard.aggregator.outbox import InstructionOutbox, clear_instructions
 from nodeguard.aggregator.report_handler import ReportHandler
 from nodeguard.fleet.planner import Planner
+from nodeguard.fleet.state.latest_report import TupleInterner, latest_report
 from nodeguard.model.finding import Health
 from nodeguard.model.incident import ClearAnswer, Incident, IncidentState, OperatorDecision, Symptom
 from nodeguard.model.instant import Instant
@@ -195,6 +196,17 @@ def test_instructions_are_on_every_reply_until_they_are_acknowledged() -> None:
     assert clear_instructions(FAULTS, OperatorDecision("i")) == ()
     others = clear_instructions(FAULTS, OperatorDecision("i", clear="Bob"))
     assert {clear.id for clear in others}.isdisjoint({first.id, second.id})
+
+
+def test_a_clear_includes_the_findings_that_the_incident_does_not_list() -> None:
+    latest = latest_report(
+        replace(report(), findings=(finding("gpu-hot"), finding("gpu-hot", "gpu/0000:5e:00"))),
+        Instant(100.0, 50.0, ""),
+        TupleInterner(),
+    )
+    for incident, checks in ((FAULTS, []), (replace(FAULTS, symptoms_omitted=1), ["gpu-hot"])):
+        cleared = clear_instructions(incident, ANN, latest)
+        assert [clear.check for clear in cleared] == ["gpu-ecc", *checks, "gpu-lost"]
 
 
 def test_a_mark_without_a_finding_is_cleared_by_its_cause() -> None:
