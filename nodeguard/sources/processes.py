@@ -86,8 +86,9 @@ class ProcessesSource:
             draft.signals[f"{signal}_oldest"] = now.mono - first_seen[0] if first_seen else 0.0
         blocked = [process for _, process in aged if process.state == "D"]
         if blocked:
-            names = (_described(draft, process) for process in blocked[:_NAMED])
-            draft.signals["process.blocked_names"] = ", ".join(names)
+            names = ", ".join(_described(draft, process) for process in blocked[:_NAMED])
+            more = f" and {len(blocked) - _NAMED} more" if len(blocked) > _NAMED else ""
+            draft.signals["process.blocked_names"] = f"{names}{more}"
         if hidden:
             # A count of the visible processes would look like the count of all.
             draft.signals.clear()

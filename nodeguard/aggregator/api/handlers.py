@@ -38,6 +38,7 @@ from nodeguard.fleet_api.incident import describe_incident, list_incidents
 from nodeguard.fleet_api.node import describe_node, list_nodes
 from nodeguard.fleet_api.service_state import ServiceState
 from nodeguard.fleet_api.status import fleet_status, list_budgets
+from nodeguard.fleet_api.text.phrases import first_names
 from nodeguard.local.unix_socket import is_authorized_peer
 from nodeguard.model.check import Check
 from nodeguard.model.incident import IncidentState
@@ -52,9 +53,6 @@ _NAME = 253
 
 # Seconds of history by default, and at most.
 _DAY, _LONGEST_HISTORY = 86_400.0, 366 * 86_400.0
-
-# Domains that are named of those that a name may mean.
-_SHOWN = 4
 
 _Wanted = TypeVar("_Wanted", bound=Struct)
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -157,8 +155,7 @@ class _Handlers:
         if not matches:
             raise _RefusedError(404, f"there is no domain '{name}': GET /v1/domains?all=yes lists them")
         if len(matches) > 1:
-            several = ", ".join(matches[:_SHOWN]) + (" and others" if len(matches) > _SHOWN else "")
-            raise _RefusedError(409, f"'{name}' is several domains: write one of {several}")
+            raise _RefusedError(409, f"'{name}' is several domains: write one of {first_names(matches)}")
         return _answer(describe_domain(self._context.planner, matches[0], self._context.now()))
 
     async def history(self, request: web.Request) -> web.Response:

@@ -95,6 +95,10 @@ async def test_every_response_fits_its_schema(tmp_path: Path) -> None:
         fleet.carry_out()
         expected = (409, "'a' is several domains: write one of power/a, rack/a")
         assert await query.error("GET", "domains/a") == expected
+        fleet.declare(*(TopologyLabels(f"hall{number}", ("pool",)) for number in range(4)))
+        fleet.carry_out()
+        _, reason = await query.error("GET", "domains/a")
+        assert reason.endswith(" and 2 more")
 
 
 async def test_actions_are_carried_out_and_their_message_returned(tmp_path: Path) -> None:
