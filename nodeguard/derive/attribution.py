@@ -15,7 +15,9 @@ from msgspec.structs import replace
 
 from nodeguard.derive.disks import disk_of_device, mapped_mounts
 from nodeguard.derive.latest_readings import LatestReadings
+from nodeguard.model.finding import Action
 from nodeguard.model.observation import UNREADABLE, Event, Observation, Reading
+from nodeguard.model.signal import Scalar
 from nodeguard.model.target import filesystem_target, gpu_index, parent_target, pci_target, target_kind
 
 _TargetsByName = dict[str, list[str]]
@@ -34,18 +36,23 @@ _VOLUME_EVENTS = {
     "fs.kernel_error": "volume.error",
     "fs.shut_down": "volume.error",
 }
+_MOUNTED_VOLUME_EVENTS = {
+    "disk.removed": "disk.lost",
+    "disk.timeout": "volume.timeout",
+    "disk.controller_down": "volume.controller_down",
+}
 # The same for a disk of known use. An unused disk that left without a failed reset may have been taken out of
 # its bay on purpose.
 _EVENTS_BY_USE = {
     "sole": {"disk.removed": "disk.lost"},
-    "remote": {
-        "disk.removed": "disk.lost",
-        "disk.timeout": "volume.timeout",
-        "disk.controller_down": "volume.controller_down",
-    },
+    "unread": _MOUNTED_VOLUME_EVENTS,
+    "remote": _MOUNTED_VOLUME_EVENTS,
     "redundant": {"disk.lost": "disk.failed", "disk.removed": "disk.failed"},
     "local": {"disk.lost": "disk.failed", "disk.removed": "volume.lost"},
 }
+
+# Events of a disk in use that ask for another disk.
+_ACTED_ON = frozenset({"disk.lost", "disk.io_error", "disk.no_path", "disk.beyond_end"})
 
 # Events of the NFS client. Its lines name a server at most, never a mount.
 _NFS_EVENTS = frozenset({"fs.locks_lost", "fs.recovery_failed"})
@@ -211,12 +218,17 @@ def _by_disk_use(observation: Observation, owners: Mapping[str, str], uses: Mapp
     if target_kind(observation.target) != "disk" or not observation.events:
         return observation
     device = observation.target.removeprefix("disk/")
-    of_disk = _EVENTS_BY_USE.get(uses.get(disk_of_device(device), ""), _VOLUME_EVENTS)
+    use = uses.get(disk_of_device(device), "")
+    of_disk = _EVENTS_BY_USE.get(use, _VOLUME_EVENTS)
+    # A volume is no part that a technician can replace.
+    added: dict[str, Scalar] = {"action": Action.CONTACT_SUPPORT.value} if use in {"unread", "remote"} else {}
     of_filesystem = {} if filesystem_target(device) in owners else _VOLUME_EVENTS
     events = []
     for event in observation.events:
         names = of_filesystem if event.signal.startswith("fs.") else of_disk
-        events.append(replace(event, signal=names.get(event.signal, event.signal)))
+        signal = names.get(event.signal, event.signal)
+        fields = event.fields | added if signal in _ACTED_ON else event.fields
+        events.append(replace(event, signal=signal, fields=fields))
     return replace(observation, events=tuple(events))
 
 

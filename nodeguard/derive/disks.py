@@ -18,11 +18,12 @@ from nodeguard.model.signal import Scalar
 from nodeguard.model.target import NODE, disk_target, filesystem_target
 
 # How the host uses a disk, by what its loss means; the first has precedence where several apply.
-# sole: the host loses a file system or swap device. remote: the same, from a disk that is known to be reached
-# over a network or emulated. redundant: an array with redundancy goes on without it.
+# sole: the host loses a file system or swap device. unread: the same, from a disk that was not read, so it
+# may be a virtual one. remote: the same, from a disk that is known to be reached over a network or emulated.
+# redundant: an array with redundancy goes on without it.
 # path: other paths lead to the same data. local: nothing is mounted, and the disk is one of this machine.
 # foreign: nothing is mounted, and the disk may be a remote, virtual or removable one.
-USES = ("sole", "remote", "redundant", "path", "local", "foreign")
+USES = ("sole", "unread", "remote", "redundant", "path", "local", "foreign")
 
 # Uses of a remote disk instead of those of a disk of this machine: it is a volume, no part to replace.
 _USES_OF_REMOTE = {"sole": "remote", "redundant": "path"}
@@ -103,8 +104,9 @@ class BlockDevices(Struct, frozen=True):
             for controller in controllers:
                 yield disk_target(controller), use if len(controllers) == 1 else _weaker(use, "path")
             # The name of a namespace has the number of its subsystem, not always of a controller.
+            is_read = bool(controllers) or name in self.slaves
             for disk in {disk_of_device(name), disk_of_device(partition)} - self.disks.keys():
-                yield disk, use
+                yield disk, use if is_read or use != "sole" else "unread"
 
     @property
     def built(self) -> set[str]:

@@ -116,6 +116,24 @@ def test_event_of_a_disk_depends_on_its_use(device: str, signal: str, expected: 
 
 
 @pytest.mark.parametrize(
+    ("device", "action"),
+    [
+        ("nvme3n1", None),
+        ("nvme1n1", "contact-support"),
+        ("nvme7", "contact-support"),
+        ("sda1", "contact-support"),
+    ],
+)
+def test_a_disk_that_is_not_known_to_be_of_this_machine_needs_no_replacement(
+    device: str, action: str | None
+) -> None:
+    event = Event("disk.io_error", 99, fields={"dev": device})
+    log = Reading("kmsg", 100, (Observation("kmsg", f"disk/{device}", events=(event,)),))
+    [observation] = attribute_reading(log, {}, {**disk_uses(LATEST), "disk/sda": "unread"}).observations
+    assert observation.events[0].fields.get("action") == action
+
+
+@pytest.mark.parametrize(
     ("label", "meant"), [("CPU0_DIMM_A1", "dimm/mc0/dimm0"), ("DIMM", "node"), ("unknown memory", "node")]
 )
 def test_event_with_a_dimm_label_belongs_to_that_dimm(label: str, meant: str) -> None:

@@ -186,8 +186,13 @@ STRIPES = (nvme(1), nvme(2), built("md0", "nvme1n1 nvme2n1", level="raid0"), mou
             (nvme(0), nvme(9, "nvme4n1"), mount("/x", "/dev/nvme4n1")),
             {"nvme0": "local", "nvme9": "sole", "nvme4": "sole"},
         ),
-        # Nothing is known of the disks.
-        ((mount("/", "/dev/sda2"), mount("/home", "10.0.0.5:/home")), {"sda": "sole"}),
+        # Nothing was read of the disks.
+        ((mount("/", "/dev/sda2"), mount("/home", "10.0.0.5:/home")), {"sda": "unread"}),
+        ((mount("/", "/dev/nvme0n1p2"),), {"nvme0": "unread"}),
+        (
+            (observe("disks", "disk/nvme0", {"disk.model": "x"}), mount("/", "/dev/nvme0n1p2")),
+            {"nvme0": "unread"},
+        ),
         # A device that names itself, as after a wrong reading.
         ((built("dm-0", "dm-0"), mount("/x", "/dev/dm-0")), {}),
     ],
