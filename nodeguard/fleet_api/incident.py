@@ -155,7 +155,14 @@ def describe_incident(
         message=incident.message,
         reason=_reason(planner, incident),
         symptoms=tuple(
-            SymptomView(symptom.check, symptom.target, symptom.health, symptom.message, symptom.evidence)
+            SymptomView(
+                symptom.check,
+                symptom.target,
+                symptom.health,
+                symptom.message,
+                symptom.evidence,
+                symptom.evidence_omitted,
+            )
             for symptom in incident.symptoms
         ),
         symptoms_omitted=incident.symptoms_omitted,

@@ -278,6 +278,7 @@ def _findings(
             injected=injected,
             # No hardware failed.
             how=() if injected else commands(finding),
+            evidence_omitted=finding.omitted,
         )
 
 

@@ -57,7 +57,7 @@ _State = Annotated[str, _schema(enum=[state for state in IncidentState if state 
 _NoteKeywords: Final = {"maxLength": MAX_NAME, "pattern": r"^[^\x00-\x1f\x7f]*$"}
 
 
-class SymptomStatus(Struct, frozen=True, omit_defaults=True):
+class SymptomStatus(Struct, frozen=True, omit_defaults=True, rename="camel"):
     """A finding of the incident."""
 
     check: _Name
@@ -65,6 +65,7 @@ class SymptomStatus(Struct, frozen=True, omit_defaults=True):
     health: _Health = ""
     message: _Line = ""
     evidence: Annotated[tuple[_Line, ...], _schema(maxItems=MAX_EVIDENCE)] = ()
+    evidence_omitted: _Count = 0
 
 
 class StatusCondition(Struct, frozen=True, rename="camel"):

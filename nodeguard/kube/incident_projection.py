@@ -127,7 +127,8 @@ def to_incident(observed: ObservedIncident) -> Incident | None:
 def _to_symptom(symptom: SymptomStatus) -> Symptom:
     """Return the symptom of an incident. Raises ValueError for an unknown health."""
     health = Health(symptom.health or Health.OK)
-    return Symptom(symptom.check, symptom.target, health, symptom.message, symptom.evidence)
+    evidence, omitted = symptom.evidence, symptom.evidence_omitted
+    return Symptom(symptom.check, symptom.target, health, symptom.message, evidence, omitted)
 
 
 def _hardware(hardware: Hardware | None) -> HardwareStatus | None:
@@ -200,4 +201,5 @@ def _symptoms(symptoms: Iterable[Symptom]) -> Iterable[SymptomStatus]:
             symptom.health,
             symptom.message[:MAX_LINE],
             evidence,
+            symptom.evidence_omitted + len(symptom.evidence) - len(evidence),
         )

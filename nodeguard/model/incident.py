@@ -58,13 +58,16 @@ GRANTED_STATES = frozenset({IncidentState.MARKED, IncidentState.ADVISED})
 
 
 class Symptom(Struct, frozen=True, omit_defaults=True, rename="camel"):
-    """A finding of an incident; message and evidence as the agent reported them."""
+    """A finding of an incident; message and evidence as the agent reported them. evidence_omitted: number of
+    pieces of evidence beyond these.
+    """
 
     check: str
     target: str
     health: Health
     message: str = ""
     evidence: tuple[str, ...] = ()
+    evidence_omitted: int = 0
 
 
 class Confinement(Struct, frozen=True, omit_defaults=True, rename="camel"):

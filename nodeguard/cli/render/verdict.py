@@ -93,7 +93,8 @@ def _finding(finding: Finding, text: VerdictText, commands: Sequence[str]) -> It
     """Yield the lines of a finding. commands: of its action, unless an earlier finding has the same."""
     since = f"{format_time(finding.since)}, {format_age(text.instant.wall - finding.since)}"
     evidence = (_evidence(item, text.meanings) for item in finding.evidence[:_EVIDENCE_SHOWN])
-    yield from description_lines(finding, finding.title, since, evidence, _field)
+    omitted = len(finding.evidence) - _EVIDENCE_SHOWN
+    yield from description_lines(finding, finding.title, since, evidence, omitted, _field)
     if names := first_names(filter(None, dict.fromkeys(map(process_text, finding.evidence))), "; "):
         yield _field("process", names)
     yield _field("action", finding.remedy or finding.action.sentence)

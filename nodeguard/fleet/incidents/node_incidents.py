@@ -42,7 +42,6 @@ _EVIDENCE = 3
 # Maximum characters of a text. An agent truncates its own; a client with its credential may not.
 _TEXT = 512
 
-
 # The decision that an incident with several shows: the first of these.
 _STATES = (
     IncidentState.MARKED,
@@ -51,7 +50,6 @@ _STATES = (
     IncidentState.DRY_RUN,
     IncidentState.PENDING,
 )
-
 
 # The subject of an incident: its target, and whether its faults are injected. Real faults and injected ones
 # have an incident each, so that neither hides the other.
@@ -396,4 +394,7 @@ def _symptom(finding: ReportedFinding) -> Symptom:
     evidence_texts = tuple(
         f"{evidence.source}: {evidence.message}"[:_TEXT] for evidence in finding.evidence[:_EVIDENCE]
     )
-    return Symptom(finding.check, finding.target, finding.health, finding.message[:_TEXT], evidence_texts)
+    omitted = len(finding.evidence) - len(evidence_texts) + finding.omitted
+    return Symptom(
+        finding.check, finding.target, finding.health, finding.message[:_TEXT], evidence_texts, omitted
+    )

@@ -15,13 +15,16 @@ from nodeguard.model.incident import ClearAnswer, IncidentState, WriteState
 
 
 class SymptomView(Struct, frozen=True):
-    """A finding of an incident, with the evidence of the agent."""
+    """A finding of an incident, with the evidence of the agent. evidence_omitted: number of further
+    pieces.
+    """
 
     check: str
     target: str
     health: Health
     message: str
     evidence: tuple[str, ...]
+    evidence_omitted: int = 0
 
 
 class IncidentView(Struct, frozen=True):

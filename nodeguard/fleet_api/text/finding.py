@@ -12,11 +12,16 @@ from nodeguard.model.target import target_label
 
 
 def description_lines(
-    finding: Finding | FindingView, title: str, since: str, evidence: Iterable[str], field: FieldLine
+    finding: Finding | FindingView,
+    title: str,
+    since: str,
+    evidence: Iterable[str],
+    omitted: int,
+    field: FieldLine,
 ) -> Iterator[StyledLine]:
     """Yield the lines about what a finding is: its title, message, targets, component, start and evidence.
 
-    since: its start, as text.
+    since: its start, as text. omitted: number of pieces of evidence beyond these.
     """
     health = finding.health.value
     yield title_line(health, health, f"{title} - {target_text(finding.target, finding.hardware)}")
@@ -29,3 +34,5 @@ def description_lines(
     yield field("since", f"{since}{f'; {finding.note}' if finding.note else ''}", "")
     for text in evidence:
         yield field("evidence", text, "dim")
+    if omitted > 0:
+        yield field("", f"and {omitted} more", "dim")

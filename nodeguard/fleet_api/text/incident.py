@@ -51,6 +51,8 @@ def incident_lines(incident: IncidentView) -> list[StyledLine]:
         lines += [StyledLine(), title_line(severity, severity, title)]
         lines += [item_line("message", symptom.message)] if symptom.message else []
         lines += [item_line("evidence", evidence, "dim") for evidence in symptom.evidence]
+        if symptom.evidence_omitted:
+            lines.append(item_line("", f"and {symptom.evidence_omitted} more", "dim"))
     if incident.symptoms_omitted:
         more = "more symptoms" if incident.node else "more nodes with a symptom"
         lines += [StyledLine(), StyledLine(text=f"and {incident.symptoms_omitted} {more}")]

@@ -164,7 +164,8 @@ def _finding(finding: FindingView) -> Iterator[StyledLine]:
     title = check_name(finding.check, injected=finding.injected)
     status = "" if finding.data_status == DataStatus.FRESH else f"; data {finding.data_status.value}"
     since = f"{time_and_age(finding.since, finding.age)}{status}"
-    yield from description_lines(finding, title, since, finding.evidence, item_line)
+    omitted = finding.evidence_omitted
+    yield from description_lines(finding, title, since, finding.evidence, omitted, item_line)
     # The node needs no repair for a finding that its domain explains.
     if finding.action != Action.NONE and finding.state != IncidentState.OPEN:
         yield item_line("action", finding.action.phrase)

@@ -168,6 +168,12 @@ def test_the_first_evidence_is_shown() -> None:
     ]
 
 
+def test_evidence_that_is_not_shown_is_counted() -> None:
+    evidence = tuple(Evidence("nvml", f"gpu.a = {at}", float(at)) for at in range(5))
+    assert "            and 2 more" in printed(verdict(lost(evidence=evidence)))
+    assert " more" not in "".join(printed(verdict(lost(evidence=evidence[:3]))))
+
+
 def test_a_message_of_several_lines_is_shown_whole() -> None:
     text = "NVRM: The NVIDIA GPU 0000:52:00.0\nNVRM: (PCI ID: 10de:2331) has\nNVRM: fallen off the bus."
     [seen] = field("evidence", lost(evidence=(Evidence("kmsg", text, 1.0),)))

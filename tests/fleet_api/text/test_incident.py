@@ -10,6 +10,7 @@ from nodeguard.fleet_api.incident import describe_incident, list_incidents
 from nodeguard.fleet_api.text.domain import domain_lines
 from nodeguard.fleet_api.text.incident import incident_lines
 from nodeguard.model.job import NodeJob
+from nodeguard.wire.report import ReportedEvidence
 from tests.cli.fleet_output import LEADER, explained, look
 from tests.fleet.incidents.test_job_incidents import JOB, bad_start, of_job, start
 from tests.fleet.leaves import ENFORCED, FIRST, domains, fails, fleet, wait
@@ -71,6 +72,16 @@ def test_an_incident_of_a_node_has_the_number_of_symptoms_that_it_does_not_list(
     made.carry_out()
     [changed] = made.planner.all_incidents()
     assert changed.symptoms_omitted == 6
+
+
+def test_evidence_that_an_agent_or_an_incident_omits_is_counted() -> None:
+    made = Fleet(8)
+    evidence = tuple(ReportedEvidence("nvml", f"line {number}") for number in range(4))
+    made.report(1, finding(evidence=evidence, omitted=6))
+    made.carry_out()
+    [incident] = made.planner.all_incidents()
+    assert "nvml: line 2\n              and 7 more" in shown(made, incident.name)
+    assert "nvml: line 3\n              and 6 more" in explained(made, 1)
 
 
 def test_an_incident_of_a_domain_has_the_number_of_nodes_that_it_does_not_list() -> None:
