@@ -17,6 +17,7 @@ from nodeguard.aggregator.leadership import Candidacy, has_enough_reports, next_
 from nodeguard.aggregator.report_handler import ReportHandler
 from nodeguard.aggregator.write_obstacle import ReplicaState, may_apply, write_obstacle
 from nodeguard.fleet.plan import Plan
+from nodeguard.fleet.plan_loop import PlanLoop
 from nodeguard.fleet.planner import Planner
 from nodeguard.fleet_api.service_state import Obstacle
 from nodeguard.local.open_files import ConnectionCapacity
@@ -72,6 +73,7 @@ class AggregatorService:
         history: History | None = None,
     ) -> None:
         self.planner = planner
+        self._loop = PlanLoop(planner)
         self.backend = backend
         self._inputs = inputs
         self.started_at = current_instant().mono
@@ -126,9 +128,10 @@ class AggregatorService:
         if self.backend.missing_inputs() or (self.is_leader and not self.is_active):
             return
         began = time.perf_counter()
+        # Only an active aggregator issues the plan, and not if it removes all marks instead.
+        is_issued = self.is_active and not self._inputs.removal_requested_by
         try:
-            # Only an active aggregator issues the plan, which makes the rest the next one.
-            plan = self.planner.plan(now, _NEW_MARKS if self.is_active else None)
+            plan = self._loop.step(now, _NEW_MARKS if self.is_active else None, is_issued=is_issued).plan
         except Exception:  # the data of one node must not stop the loop
             self.errors += 1
             logger.exception("internal error in the planner, please report it")
@@ -161,10 +164,8 @@ class AggregatorService:
             if not (plan.nodes or plan.rules_gone):
                 self._inputs.removal_requested_by = ""
                 self.backend.marks_removed(by)
-        else:
-            self.planner.record_issued(plan)
-            if plan.deferred:
-                self._wake.set()
+        elif plan.deferred:
+            self._wake.set()
         self.backend.apply_plan(plan, now)
 
     def _check_capacity(self) -> None:
