@@ -8,6 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from nodeguard.fleet.plan import Plan
+from nodeguard.fleet.plan_loop import PlanLoop
 from nodeguard.fleet.planner import Planner
 from nodeguard.fleet.state.node_marks import apply_desired
 from nodeguard.model.finding import Action, DataStatus, Health
@@ -136,16 +137,19 @@ class Fleet:
     def plan(self) -> Plan:
         return self.planner.plan(self.now)
 
+    def issue(self, limit: int | None = None) -> Plan:
+        """Plan, and issue the plan; the test writes it."""
+        return PlanLoop(self.planner).step(self.now, limit).plan
+
     def carry_out(self, rounds: int = 3) -> Plan:
         """Plan and write until nothing is left to do; returns the first plan, with the incidents and Events of
         all plans: a mark is reported once it is observed.
         """
-        first = plan = self.plan()
+        first = plan = self.issue()
         incidents, events = {item.name: item for item in plan.incidents}, list(plan.events)
         for _ in range(rounds):
-            self.planner.record_issued(plan)
             self.write(plan)
-            plan = self.plan()
+            plan = self.issue()
             incidents |= {item.name: item for item in plan.incidents}
             events += plan.events
             if not (plan.nodes or plan.rules or plan.rules_gone):
