@@ -19,7 +19,7 @@ from nodeguard.aggregator.pages.change_feed import fingerprint
 from nodeguard.aggregator.pages.layout import StaticFiles, document
 from nodeguard.aggregator.pages.views import Fleet as Inputs
 from nodeguard.aggregator.pages.views import fleet_view
-from tests.aggregator.pages.scenes import ENFORCED, REMEDIES, service_state
+from tests.aggregator.pages.scenes import CATALOGUE, ENFORCED, REMEDIES, service_state
 from tests.fleet.scene import CHECKS, Fleet, finding
 
 NODES = 7500
@@ -37,7 +37,7 @@ def main() -> None:
     service = service_state(fleet)
 
     def page() -> bytes:
-        inputs = Inputs(fleet.planner, service, fleet.now, REMEDIES)
+        inputs = Inputs(fleet.planner, service, fleet.now, REMEDIES, CATALOGUE)
         return document(fleet_view(inputs, ""), "/", "2026-11-22 03:12:00 UTC", static)
 
     row("the page of the fleet", [timed(page) for _ in range(RUNS)])

@@ -142,7 +142,7 @@ async def serve_operators(
             )
     if options.page is not None:
         remedies = {check.id: general_remedy(check) for check in catalogue.checks}
-        pages = PagesContext(service.planner, state, current_instant, remedies, options.history)
+        pages = PagesContext(service.planner, state, current_instant, remedies, catalogue, options.history)
         try:
             await stack.enter_async_context(serve_pages(options.page, StatusPages(pages)))
         except OSError as error:

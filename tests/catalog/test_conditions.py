@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from nodeguard.catalog.check_schema import ConditionSchema
 from nodeguard.catalog.conditions import ConditionError, parse_condition
-from nodeguard.cli.render import check_text as wording
 from nodeguard.derive.derive import PlatformHints
+from nodeguard.fleet_api.text import check as wording
 from nodeguard.model.catalogue import Catalogue
 from nodeguard.model.check import (
     AllOf,

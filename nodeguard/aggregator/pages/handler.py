@@ -24,6 +24,7 @@ from nodeguard.aggregator.pages.timeline import TIMELINE, timeline_section
 from nodeguard.aggregator.pages.views import (
     Fleet,
     View,
+    check_view,
     domain_view,
     domains_view,
     fleet_view,
@@ -34,6 +35,7 @@ from nodeguard.aggregator.pages.views import (
 from nodeguard.fleet.planner import Planner
 from nodeguard.fleet_api.service_state import ServiceState
 from nodeguard.fleet_api.text.phrases import api_time
+from nodeguard.model.catalogue import Catalogue
 from nodeguard.model.instant import Instant, rfc3339
 
 logger = logging.getLogger(__name__)
@@ -60,13 +62,15 @@ _COMPRESSED = 2048
 
 class PagesContext(NamedTuple):
     """Inputs of the pages. service, now: return the state of the service and the time, at each call.
-    remedies: what to do, by check. history: path of the history, empty for none.
+    remedies: what to do, by check. catalogue: what the pages explain. history: path of the history, empty for
+    none.
     """
 
     planner: Planner
     service: Callable[[], ServiceState]
     now: Callable[[], Instant]
     remedies: Mapping[str, str]
+    catalogue: Catalogue
     history: str = ""
 
 
@@ -119,9 +123,8 @@ class StatusPages:
 
     async def _view(self, request: web.BaseRequest) -> View | None:
         """Return the view of a path; None if there is none."""
-        fleet = Fleet(
-            self._context.planner, self._context.service(), self._context.now(), self._context.remedies
-        )
+        context = self._context
+        fleet = Fleet(context.planner, context.service(), context.now(), context.remedies, context.catalogue)
         kind, _, rest = request.rel_url.raw_path.removeprefix("/").partition("/")
         name, query = unquote(rest), request.query
         match kind, name:
@@ -133,6 +136,8 @@ class StatusPages:
                 return incident_view(fleet, name)
             case "nodes", _ if uid := self._context.planner.state.uid(name):
                 return node_view(fleet, name, await self._timeline(uid, fleet.now.wall))
+            case "checks", _:
+                return check_view(fleet, name)
             case "domains", "":
                 return domains_view(fleet)
             case "domains", _:
@@ -200,7 +205,7 @@ async def _write(response: web.StreamResponse, text: str) -> None:
 def _missing_view() -> View:
     hint = element(
         "p",
-        "The node, incident or domain may be gone. Names are those of ",
+        "The node, incident, check or domain may be gone. Names are those of ",
         element("code", "nodeguard get"),
         ".",
     )

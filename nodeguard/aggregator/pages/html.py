@@ -54,6 +54,11 @@ def node_path(name: str) -> str:
 
 
 def check_path(check: str) -> str:
+    """Return the path of the page that explains a check, or a domain's fault class."""
+    return f"/checks/{quote(check, safe='')}"
+
+
+def check_incidents_path(check: str) -> str:
     """Return the path of the incidents of a check, or of a domain's fault class."""
     return f"/incidents?check={quote(check, safe='')}"
 

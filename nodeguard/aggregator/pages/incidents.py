@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from nodeguard.aggregator.pages.html import (
     EMPTY,
     Html,
+    check_incidents_path,
     check_path,
     domain_path,
     element,
@@ -55,7 +56,7 @@ def incident_table(incidents: Sequence[IncidentSummary], remedies: Mapping[str, 
 
 def _problem(incident: IncidentSummary) -> Html:
     similar = (
-        join((" ", link(check_path(incident.cause), f"{incident.similar + 1} incidents")))
+        join((" ", link(check_incidents_path(incident.cause), f"{incident.similar + 1} incidents")))
         if incident.similar
         else EMPTY
     )
@@ -79,7 +80,7 @@ def _location(incident: IncidentSummary) -> Html:
 
 def _group_effect(group: StateGroup, cause: str) -> Html:
     """Return how many nodes are in a state, as a link to their incidents, with links to the first nodes."""
-    path = f"{check_path(cause)}&state={group.state.slug}"
+    path = f"{check_incidents_path(cause)}&state={group.state.slug}"
     state = element("b", link(path, group_text(group)), class_=STYLES[group.state])
     nodes = join(join((link(node_path(name), name), " ")) for name in group.names)
     rest = group.nodes - len(group.names)
@@ -109,9 +110,17 @@ def _remedy(incident: IncidentSummary, remedies: Mapping[str, str]) -> Html:
         return join(("nothing: it is over",))
     if (guidance := incident.guidance) is not None:
         owner = element("b", f"{guidance.owner[:1].upper()}{guidance.owner[1:]} acts")
-        return join((owner, element("span", guidance.first, class_="message")))
+        return join((owner, element("span", guidance.first, class_="message"), _explained(incident)))
     if incident.action == Action.NONE:
-        return join(("nothing",))
+        return join(("nothing ", _explained(incident)))
     action = element("b", f"{incident.action.phrase[:1].upper()}{incident.action.phrase[1:]}")
     remedy = remedies.get(incident.cause, "") if incident.node else ""
-    return join((action, element("span", remedy, class_="message") if remedy else EMPTY))
+    advice = element("span", remedy, class_="message") if remedy else EMPTY
+    return join((action, " ", advice, _explained(incident)))
+
+
+def _explained(incident: IncidentSummary) -> Html:
+    """Return the link to the page that explains the check or the fault class; a job has neither."""
+    if not (incident.node or incident.domain or incident.groups):
+        return EMPTY
+    return link(check_path(incident.cause), f"explain {incident.cause}")

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from nodeguard.aggregator.pages.html import (
     EMPTY,
     Html,
+    check_path,
     domain_path,
     element,
     incident_path,
@@ -17,11 +18,14 @@ from nodeguard.aggregator.pages.html import (
 )
 from nodeguard.fleet_api.text.lines import StyledLine
 
-_COMMAND = re.compile(r"nodeguard (?:describe (?P<kind>node|incident|domain)|explain) (?P<name>[^\s,]+)")
+_COMMAND = re.compile(
+    r"nodeguard (?P<kind>describe node|describe incident|describe domain|explain) (?P<name>[^\s,]+)"
+)
 _PATHS: dict[str, Callable[[str], str]] = {
-    "node": node_path,
-    "incident": incident_path,
-    "domain": domain_path,
+    "describe node": node_path,
+    "describe incident": incident_path,
+    "describe domain": domain_path,
+    "explain": check_path,
 }
 
 # The name of the fields that list commands.
@@ -91,13 +95,12 @@ def _rows(lines: Iterable[StyledLine]) -> Iterator[Html]:
 
 
 def _linked(text: str) -> Html:
-    """Return commands as code; those that describe something are links to its page."""
+    """Return commands as code; those that describe or explain something are links to its page."""
     parts: list[Html] = []
     for command in text.split(", "):
         match = _COMMAND.fullmatch(command)
         code = element("code", command)
-        kind = match["kind"] if match else None
-        parts.append(link(_PATHS[kind](match["name"]), code) if match and kind else code)
+        parts.append(link(_PATHS[match["kind"]](match["name"]), code) if match else code)
     return join(text for number, part in enumerate(parts) for text in ((", ", part) if number else (part,)))
 
 

@@ -1,4 +1,4 @@
-"""The contents of the pages: the fleet, incidents, one incident, a node, domains and one domain. Pure."""
+"""The contents of the pages: the fleet, incidents, checks, nodes and domains. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,17 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from nodeguard.aggregator.pages.fleet_map import map_section
-from nodeguard.aggregator.pages.html import EMPTY, Html, domain_path, element, join, link, node_path
+from nodeguard.aggregator.pages.html import (
+    EMPTY,
+    Html,
+    check_incidents_path,
+    check_path,
+    domain_path,
+    element,
+    join,
+    link,
+    node_path,
+)
 from nodeguard.aggregator.pages.incidents import incident_table
 from nodeguard.aggregator.pages.sections import badge, fields, heading, sections, table
 from nodeguard.fleet.planner import Planner
@@ -17,18 +27,21 @@ from nodeguard.fleet_api.node import describe_node, known_health
 from nodeguard.fleet_api.schema.domain import DomainSummary
 from nodeguard.fleet_api.service_state import ServiceState
 from nodeguard.fleet_api.status import fleet_status
+from nodeguard.fleet_api.text.check import Explanation, explanation_of
 from nodeguard.fleet_api.text.domain import domain_lines, domain_list_lines
 from nodeguard.fleet_api.text.incident import incident_lines
 from nodeguard.fleet_api.text.lines import StyledLine
 from nodeguard.fleet_api.text.node import node_lines
 from nodeguard.fleet_api.text.phrases import STYLES, count_noun, item_line
 from nodeguard.fleet_api.text.status import agents_text, blocked_lines, fact_lines, headline, obstacle_lines
+from nodeguard.model.catalogue import Catalogue
 from nodeguard.model.incident import IncidentState
 from nodeguard.model.instant import Instant
 
 # Incidents of different checks on the first page, and rows of the lists.
 _WORST = 8
 _INCIDENTS = 200
+_INCIDENTS_OF_CHECK = 20
 _NODES = 500
 
 
@@ -37,12 +50,13 @@ _URGENT = ("withheld", "pending", "dry run")
 
 
 class Fleet(NamedTuple):
-    """The inputs of a page at one time. remedies: what to do, by check."""
+    """The inputs of a page at one time. remedies: what to do, by check. catalogue: what the pages explain."""
 
     planner: Planner
     service: ServiceState
     now: Instant
     remedies: Mapping[str, str]
+    catalogue: Catalogue
 
 
 class View(NamedTuple):
@@ -135,6 +149,38 @@ def incident_view(fleet: Fleet, name: str) -> View | None:
     return View(_title(lines[0]), sections(lines, advice))
 
 
+def check_view(fleet: Fleet, name: str) -> View | None:
+    """Return the page of a check or a fault class: the text of `nodeguard explain`, and its incidents; None
+    if there is none of this name.
+    """
+    explanation = explanation_of(fleet.catalogue, name)
+    listed = list_incidents(fleet.planner, fleet.service, fleet.now).incidents
+    incidents = [incident for incident in listed if incident.cause == name]
+    if explanation is None:
+        if not incidents:
+            return None
+        # The agent has checks of the site that the aggregator does not have.
+        text = f"This aggregator does not have the check. Run nodeguard explain {name} on a node that has it."
+        explanation = Explanation(name, "", (text,), ())
+    title = f"{name} - {explanation.title}" if explanation.title else name
+    all_incidents = element("small", link(check_incidents_path(name), "all of them"))
+    content = (
+        element(
+            "section",
+            element("h1", title),
+            *(element("p", paragraph) for paragraph in explanation.paragraphs),
+            fields(item_line(fact, text) for fact, text in explanation.facts),
+            class_="head",
+        ),
+        element(
+            "section",
+            element("h2", "Incidents ", all_incidents),
+            incident_table(incidents[:_INCIDENTS_OF_CHECK], fleet.remedies),
+        ),
+    )
+    return View(title, join(content))
+
+
 def node_view(fleet: Fleet, name: str, timeline: Html) -> View | None:
     """Return the page of a node; None if there is none. timeline: its findings over time."""
     node = describe_node(fleet.planner, fleet.service, name, fleet.now)
@@ -158,7 +204,10 @@ def _advice(remedies: Sequence[tuple[str, str]]) -> Html:
     """Return what to do, by check."""
     if not remedies:
         return EMPTY
-    rows = (element("div", element("dt", check), element("dd", text)) for check, text in remedies)
+    rows = (
+        element("div", element("dt", link(check_path(check), check)), element("dd", text))
+        for check, text in remedies
+    )
     return element("section", element("h2", "What to do"), element("dl", *rows), class_="advice")
 
 

@@ -221,9 +221,9 @@ def _print(task: CheckTask, result: CheckResult, reason: str) -> None:
             if options.quiet and exit_code(verdict, strict=options.strict) == OK:
                 return
             from nodeguard.cli.machine_inventory import inventory_text  # noqa: PLC0415
-            from nodeguard.cli.render.check_text import meanings  # noqa: PLC0415
             from nodeguard.cli.render.terminal import print_lines  # noqa: PLC0415
             from nodeguard.cli.render.verdict import VerdictText, verdict_lines  # noqa: PLC0415
+            from nodeguard.fleet_api.text.check import meanings  # noqa: PLC0415
 
             text = VerdictText(
                 hostname=result.hostname,

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 
 from nodeguard.cli.check_catalogue import load_catalogue, parse_families
 from nodeguard.cli.options import add_checks, add_family, add_output
-from nodeguard.cli.render.check_text import check_facts
 from nodeguard.cli.render.terminal import StyledLine, StyledText, format_lines
 from nodeguard.cli.streams import as_document, print_output
 from nodeguard.cli.usage import OK, ArgumentParser
+from nodeguard.fleet_api.text.check import check_facts
 from nodeguard.fleet_api.text.phrases import count_noun
 from nodeguard.model.catalogue import Catalogue
 from nodeguard.model.check import Check

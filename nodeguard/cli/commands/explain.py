@@ -9,7 +9,6 @@ from msgspec import Struct
 
 from nodeguard.cli.check_catalogue import load_catalogue
 from nodeguard.cli.options import add_checks, add_output
-from nodeguard.cli.render.check_text import check_facts
 from nodeguard.cli.render.terminal import StyledLine, StyledText, field_line, format_lines
 from nodeguard.cli.render.xid import (
     CodeOutput,
@@ -21,11 +20,10 @@ from nodeguard.cli.render.xid import (
 )
 from nodeguard.cli.streams import as_document, print_output
 from nodeguard.cli.usage import OK, ArgumentParser, UsageError, did_you_mean
-from nodeguard.judge.formatting import format_duration
+from nodeguard.fleet_api.text.check import Explanation, explain_check, explain_class
 from nodeguard.model.catalogue import Catalogue
 from nodeguard.model.check import Check
 from nodeguard.model.diagnosis import FaultClass
-from nodeguard.model.finding import Action
 
 _CODE = re.compile(r"(s?xid)[\s:#]*(.*)", re.IGNORECASE)
 _FLEET = ("node", "incident", "domain")
@@ -52,9 +50,9 @@ def run(arguments: Sequence[str]) -> int:
         output = _number(catalogue, text)
         _print(output, list(_code_lines(catalogue, output)), options.output)
     elif check is not None:
-        _print(check, list(_check_lines(check)), options.output)
+        _print(check, list(_explanation_lines(explain_check(check))), options.output)
     elif (fault_class := _fault_class(catalogue, text)) is not None:
-        _print(fault_class, list(_class_lines(catalogue, fault_class)), options.output)
+        _print(fault_class, list(_explanation_lines(explain_class(catalogue, fault_class))), options.output)
     else:
         matches = _search(catalogue, text)
         _print(matches, list(_search_lines(text, matches)), options.output)
@@ -93,48 +91,21 @@ def _check(catalogue: Catalogue, name: str) -> Check | None:
     return next((check for check in catalogue.checks if check.id == name), None)
 
 
-def _check_lines(check: Check) -> Iterator[StyledLine]:
-    yield StyledLine((StyledText(check.id, "strong"), StyledText(" - ")), check.title, "strong")
+def _explanation_lines(explanation: Explanation) -> Iterator[StyledLine]:
+    head = (StyledText(explanation.name, "strong"), StyledText(" - "))
+    yield StyledLine(head, explanation.title, "strong")
     yield StyledLine()
-    for paragraph in check.description.split("\n\n"):
-        yield StyledLine(text=" ".join(paragraph.split()))
-    yield StyledLine()
-    yield from (field_line(name, text) for name, text in check_facts(check))
+    for paragraph in explanation.paragraphs:
+        yield StyledLine(text=paragraph)
+    if explanation.paragraphs:
+        yield StyledLine()
+    yield from (field_line(name, text) for name, text in explanation.facts)
 
 
 def _fault_class(catalogue: Catalogue, name: str) -> FaultClass | None:
     """Return the fault class of a name, None for none."""
     name = name.lower().removeprefix("class ")
     return next((item for item in catalogue.fault_classes if item.name == name), None)
-
-
-def _class_lines(catalogue: Catalogue, fault_class: FaultClass) -> Iterator[StyledLine]:
-    """Yield the lines about a fault class: what it is, and what people do about a domain with it."""
-    title = f"nodes of one domain {fault_class.phrase}"
-    yield StyledLine((StyledText(fault_class.name, "strong"), StyledText(" - ")), title, "strong")
-    yield StyledLine()
-    topologies = ", ".join(topology.topology for topology in fault_class.topologies)
-    windows = " or ".join(format_duration(window) for window in fault_class.windows)
-    text = f"{100 * fault_class.share:.3g}% of the nodes or more, within {windows}"
-    yield field_line("class of", "faults that hardware or software of several nodes can cause")
-    yield field_line("topologies", topologies)
-    yield field_line("checks", ", ".join(fault_class.checks))
-    yield field_line("degraded", text)
-    if fault_class.action != Action.NONE:
-        yield field_line("action", fault_class.action.phrase)
-    if (guidance := fault_class.guidance) is not None:
-        yield field_line("who acts", guidance.owner)
-        yield field_line("look first", guidance.first)
-        yield field_line("nodes", guidance.nodes)
-        yield field_line("end", guidance.end)
-    named = [check for check in catalogue.checks if fault_class.name in check.id]
-    if named:
-        more = f" and {len(named) - _NAMED} more" if named[_NAMED:] else ""
-        yield field_line("see also", ", ".join(check.id for check in named[:_NAMED]) + more)
-
-
-# Names of checks that a fault class lists.
-_NAMED = 5
 
 
 def _number(catalogue: Catalogue, text: str) -> CodeOutput:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from nodeguard.cli.render.check_text import clearing_text
 from nodeguard.cli.render.terminal import StyledLine, StyledText, printable
 from nodeguard.fleet.diagnosis.results import CHECK
 from nodeguard.fleet_api.schema.domain import DomainSummary
 from nodeguard.fleet_api.schema.node import NodeSummary
 from nodeguard.fleet_api.schema.status import BudgetView, IncidentSummary
+from nodeguard.fleet_api.text.check import clearing_text
 from nodeguard.fleet_api.text.phrases import STYLES, budget_name, check_name, node_notes, target_text
 from nodeguard.judge.formatting import format_duration
 from nodeguard.model.check import Check

@@ -7,6 +7,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from nodeguard.aggregator.pages.handler import PagesContext
+from nodeguard.cli.check_catalogue import load_catalogue
 from nodeguard.fleet_api.service_state import ServiceState
 from nodeguard.model.finding import Action, Health
 from nodeguard.model.mark import HOLD_ANNOTATION
@@ -30,6 +31,7 @@ ENFORCED = replace(
 
 INVENTORY = Inventory("570.133.20", "6.8.0-59", "dgx-h100")
 
+CATALOGUE, _ = load_catalogue()
 REMEDIES = {
     "gpu-lost": "Reboot the node; if the GPU is missing again, reseat or replace it.",
     "gpu-ecc": "Reset the GPU, and replace it if the errors return.",
@@ -120,4 +122,6 @@ def service_state(fleet: Fleet) -> ServiceState:
 
 
 def pages_context(fleet: Fleet, history: str = "") -> PagesContext:
-    return PagesContext(fleet.planner, lambda: service_state(fleet), lambda: fleet.now, REMEDIES, history)
+    return PagesContext(
+        fleet.planner, lambda: service_state(fleet), lambda: fleet.now, REMEDIES, CATALOGUE, history
+    )

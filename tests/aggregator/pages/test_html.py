@@ -4,6 +4,7 @@ import pytest
 
 from nodeguard.aggregator.pages.html import (
     Html,
+    check_path,
     domain_path,
     element,
     escape,
@@ -46,6 +47,7 @@ def test_control_characters_are_removed() -> None:
     [
         (node_path("gpu-1.eu/../x"), "/nodes/gpu-1.eu%2F..%2Fx"),
         (incident_path('a"b c'), "/incidents/a%22b%20c"),
+        (check_path("a/../b?c"), "/checks/a%2F..%2Fb%3Fc"),
         (domain_path("rack/r 7/ü"), "/domains/rack/r%207/%C3%BC"),
         (domain_path("javascript:alert(1)"), "/domains/javascript%3Aalert%281%29"),
     ],

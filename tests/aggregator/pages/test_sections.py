@@ -28,9 +28,10 @@ def test_items_are_a_list_in_which_repeated_names_are_printed_once() -> None:
     assert fields([]) == ""
 
 
-def test_commands_are_code_and_those_that_describe_something_are_links() -> None:
-    text = "nodeguard describe node gpu-1, nodeguard explain gpu-lost, nodeguard describe domain fabric/p0"
+def test_commands_are_code_and_those_that_describe_or_explain_something_are_links() -> None:
+    text = "nodeguard describe node gpu-1, nodeguard explain gpu-lost, nodeguard get nodes, nodeguard describe domain fabric/p0"
     page = fields([item_line("see", text)])
     assert '<a href="/nodes/gpu-1"><code>nodeguard describe node gpu-1</code></a>, ' in page
-    assert ", <code>nodeguard explain gpu-lost</code>, " in page
+    assert ', <a href="/checks/gpu-lost"><code>nodeguard explain gpu-lost</code></a>, ' in page
+    assert ", <code>nodeguard get nodes</code>, " in page
     assert '<a href="/domains/fabric/p0"><code>' in page

@@ -19,7 +19,7 @@ from nodeguard.aggregator.pages.handler import MAX_STREAMS, PagesContext, Status
 from nodeguard.aggregator.pages.layout import CONTENT_SECURITY_POLICY
 from nodeguard.fleet_api.service_state import ServiceState
 from tests.aggregator.history.scene import START, received
-from tests.aggregator.pages.scenes import gpu_name, pages_context, plain_fleet
+from tests.aggregator.pages.scenes import CATALOGUE, gpu_name, pages_context, plain_fleet
 from tests.fleet.scene import Fleet, finding
 from tests.logs import LogLines
 from tests.ports import free_ports
@@ -57,6 +57,10 @@ def fleet() -> Fleet:
         ("/incidents", 200, "gpu-lost"),
         ("/incidents?state=marked&check=gpu-lost", 200, "gpu-lost"),
         ("/incidents/none", 404, "Not found"),
+        ("/checks/gpu-lost", 200, "gpu-lost - "),
+        ("/checks/link", 200, "who acts"),
+        ("/checks/none", 404, "Not found"),
+        ("/checks/", 404, "Not found"),
         ("/domains", 200, "no domain is degraded"),
         ("/domains/fabric/p0/r0", 200, "fabric/p0/r0"),
         ("/domains/none", 404, "Not found"),
@@ -245,7 +249,7 @@ async def test_an_internal_error_is_logged_and_not_shown(fleet: Fleet, log: LogL
         raise ZeroDivisionError("secret")
 
     [port] = free_ports(1)
-    broken = PagesContext(fleet.planner, fail, lambda: fleet.now, {})
+    broken = PagesContext(fleet.planner, fail, lambda: fleet.now, {}, CATALOGUE)
     async with (
         serve_pages(("127.0.0.1", port), StatusPages(broken)),
         aiohttp.ClientSession() as session,

@@ -15,6 +15,7 @@ from nodeguard.aggregator.pages.html import EMPTY
 from nodeguard.aggregator.pages.views import (
     Fleet,
     View,
+    check_view,
     domain_view,
     domains_view,
     fleet_view,
@@ -24,18 +25,19 @@ from nodeguard.aggregator.pages.views import (
 )
 from nodeguard.fleet_api.service_state import Obstacle
 from nodeguard.fleet_api.status import fleet_status
+from nodeguard.fleet_api.text.check import explanation_of
 from nodeguard.fleet_api.text.status import headline
 from nodeguard.model.mark import HOLD_ANNOTATION, MAINTENANCE_ANNOTATION
 from nodeguard.model.policy import InjectionPolicy
 from nodeguard.wire.report import Inventory, ReportedEvidence, UnreadableTargets
 from tests.aggregator.pages import scenes
-from tests.aggregator.pages.scenes import REMEDIES, gpu_name, plain_fleet, service_state
+from tests.aggregator.pages.scenes import CATALOGUE, REMEDIES, gpu_name, plain_fleet, service_state
 from tests.fleet.scene import Fleet as Nodes
 from tests.fleet.scene import finding
 
 
 def inputs(fleet: Nodes) -> Fleet:
-    return Fleet(fleet.planner, service_state(fleet), fleet.now, REMEDIES)
+    return Fleet(fleet.planner, service_state(fleet), fleet.now, REMEDIES, CATALOGUE)
 
 
 @cache
@@ -193,6 +195,45 @@ def test_the_page_of_an_incident_has_its_reason_and_advice() -> None:
     assert incident_view(fleet, "no-such-incident") is None
 
 
+def links(view: View | None) -> set[str]:
+    return {attributes["href"] or "" for tag, attributes in parsed(view).elements if tag == "a"}
+
+
+def test_the_page_of_a_check_has_the_text_of_explain_and_its_incidents() -> None:
+    explanation = explanation_of(CATALOGUE, "gpu-lost")
+    assert explanation is not None
+    shown = text(check_view(faulty(), "gpu-lost"))
+    assert f"gpu-lost - {explanation.title}" in shown
+    for paragraph in (*explanation.paragraphs, *(fact for _, fact in explanation.facts)):
+        assert paragraph in shown
+    assert shown.count("fell off the bus") == 6
+    assert check_view(faulty(), "no-such-check") is None
+
+
+def test_the_page_of_a_check_that_only_the_site_has_names_the_command() -> None:
+    fleet = plain_fleet(8)
+    fleet.report(3, finding("site-check", "gpu/0000:3b:00"))
+    fleet.after(5.0)
+    fleet.plan()
+    shown = text(check_view(inputs(fleet), "site-check"))
+    assert "Run nodeguard explain site-check on a node that has it." in shown
+
+
+def test_each_incident_and_finding_links_to_a_page_that_explains_it() -> None:
+    fleet = faulty()
+    [name] = fleet.planner.incidents["uid-66"]
+    pages = (
+        fleet_view(fleet, ""),
+        incidents_view(fleet, "", ""),
+        incident_view(fleet, name),
+        node_view(fleet, gpu_name(100), EMPTY),
+    )
+    for page in pages:
+        explained = {path.removeprefix("/checks/") for path in links(page) if path.startswith("/checks/")}
+        assert "gpu-lost" in explained
+        assert [check for check in explained if check_view(fleet, check) is None] == []
+
+
 def test_the_page_of_a_node_has_its_marks_findings_incidents_and_domains() -> None:
     shown = parsed(node_view(faulty(), gpu_name(100), EMPTY))
     words = " ".join(shown.words)
@@ -236,7 +277,9 @@ def hostile_fleet() -> Nodes:
     return fleet
 
 
-@pytest.mark.parametrize("page", ["fleet", "incidents", "incident", "node", "unread", "domains", "domain"])
+@pytest.mark.parametrize(
+    "page", ["fleet", "incidents", "incident", "check", "node", "unread", "domains", "domain"]
+)
 def test_no_text_from_outside_becomes_html(page: str) -> None:
     fleet = inputs(hostile_fleet())
     [name] = fleet.planner.incidents["uid-3"]
@@ -244,6 +287,7 @@ def test_no_text_from_outside_becomes_html(page: str) -> None:
         "fleet": lambda: fleet_view(fleet, HOSTILE),
         "incidents": lambda: incidents_view(fleet, HOSTILE, HOSTILE),
         "incident": lambda: incident_view(fleet, name),
+        "check": lambda: check_view(fleet, HOSTILE),
         "node": lambda: node_view(fleet, HOSTILE, EMPTY),
         "unread": lambda: node_view(fleet, gpu_name(4), EMPTY),
         "domains": lambda: domains_view(fleet),

@@ -6,7 +6,7 @@ from typing import Any, get_args
 import pytest
 
 from nodeguard.cli.check_catalogue import load_catalogue
-from nodeguard.cli.render.check_text import check_facts, clearing_text, condition_text, meanings
+from nodeguard.fleet_api.text.check import check_facts, clearing_text, condition_text, meanings
 from nodeguard.model.check import (
     AllOf,
     AnyOf,

@@ -1,8 +1,10 @@
-"""Checks and their conditions as text. Pure."""
+"""Checks, their conditions and fault classes as text, for commands and the status page. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+
+from msgspec import Struct
 
 from nodeguard.judge.formatting import format_duration, format_value, general_remedy
 from nodeguard.model.catalogue import Catalogue
@@ -17,6 +19,11 @@ from nodeguard.model.check import (
     Reference,
     Sustained,
 )
+from nodeguard.model.diagnosis import FaultClass
+from nodeguard.model.finding import Action
+
+# Names of checks that a fault class lists.
+_NAMED = 5
 
 _OPERATORS = {
     "is": "is",
@@ -145,3 +152,54 @@ def check_facts(check: Check) -> Iterator[tuple[str, str]]:
         yield "symptom of", ", ".join(check.symptom_of)
     yield "what to do", general_remedy(check)
     yield "source", check.source
+
+
+class Explanation(Struct, frozen=True):
+    """The text about a check or a fault class. facts: its properties, by name, in the order for readers."""
+
+    name: str
+    title: str
+    paragraphs: tuple[str, ...]
+    facts: tuple[tuple[str, str], ...]
+
+
+def explanation_of(catalogue: Catalogue, name: str) -> Explanation | None:
+    """Return the text about the check or the fault class of a name; None if there is none."""
+    for check in catalogue.checks:
+        if check.id == name:
+            return explain_check(check)
+    for fault_class in catalogue.fault_classes:
+        if fault_class.name == name:
+            return explain_class(catalogue, fault_class)
+    return None
+
+
+def explain_check(check: Check) -> Explanation:
+    """Return the text about a check: what it means, when it fires and what to do."""
+    paragraphs = tuple(" ".join(paragraph.split()) for paragraph in check.description.split("\n\n"))
+    return Explanation(check.id, check.title, paragraphs, tuple(check_facts(check)))
+
+
+def explain_class(catalogue: Catalogue, fault_class: FaultClass) -> Explanation:
+    """Return the text about a fault class: what it is, and what people do about a domain with it."""
+    title = f"nodes of one domain {fault_class.phrase}"
+    return Explanation(fault_class.name, title, (), tuple(_class_facts(catalogue, fault_class)))
+
+
+def _class_facts(catalogue: Catalogue, fault_class: FaultClass) -> Iterator[tuple[str, str]]:
+    windows = " or ".join(format_duration(window) for window in fault_class.windows)
+    yield "class of", "faults that hardware or software of several nodes can cause"
+    yield "topologies", ", ".join(topology.topology for topology in fault_class.topologies)
+    yield "checks", ", ".join(fault_class.checks)
+    yield "degraded", f"{100 * fault_class.share:.3g}% of the nodes or more, within {windows}"
+    if fault_class.action != Action.NONE:
+        yield "action", fault_class.action.phrase
+    if (guidance := fault_class.guidance) is not None:
+        yield "who acts", guidance.owner
+        yield "look first", guidance.first
+        yield "nodes", guidance.nodes
+        yield "end", guidance.end
+    named = [check for check in catalogue.checks if fault_class.name in check.id]
+    if named:
+        more = f" and {len(named) - _NAMED} more" if named[_NAMED:] else ""
+        yield "see also", ", ".join(check.id for check in named[:_NAMED]) + more
