@@ -165,6 +165,7 @@ def describe_node(
         incidents_omitted=len(planner.incidents_left_out.get(uid, ())),
         jobs=state.jobs.names(uid),
         injected_faults=injected_faults(name, report),
+        findings_omitted=report.omitted if report else 0,
     )
 
 

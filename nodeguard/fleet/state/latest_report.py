@@ -40,7 +40,7 @@ class LatestReport(Struct, frozen=True):
     proven: see `proves`. late: whether it reports an old state, for example from the spool. Until a heartbeat
     confirms a late report, it neither sets nor releases a mark. sequence: number of the message. injections:
     faults that operators injected, which are not among the findings. versions: their domains, see
-    `version_domains`.
+    `version_domains`. omitted: number of findings that are not among these.
     """
 
     boot_id: str
@@ -59,6 +59,7 @@ class LatestReport(Struct, frozen=True):
     sequence: int = 0
     injections: tuple[InjectedFault, ...] = ()
     versions: tuple[str, ...] = ()
+    omitted: int = 0
 
     def faults(self) -> Iterator[ReportedFault]:
         """Yield the findings, then the injected faults that the policy accepts."""
@@ -121,6 +122,7 @@ def latest_report(report: Report, instant: Instant, shared: TupleInterner) -> La
         sequence=report.sequence,
         injections=injected_faults(report.injections, instant.wall - report.age),
         versions=shared(version_domains(report)),
+        omitted=report.omitted + len(report.findings) - len(findings),
     )
 
 

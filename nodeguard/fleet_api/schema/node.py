@@ -137,7 +137,8 @@ class NodeView(Struct, frozen=True):
     grace period. advisory: whether marks are advice, as without a cluster. budgets: those that marks of the
     node are charged to. refused_messages: None for none in the past ten minutes. incidents_omitted: number of
     incidents of the node above the limits. jobs: on the node, as far as they were read. injected_faults: that
-    operators injected, refused ones too; the findings have the accepted ones.
+    operators injected, refused ones too; the findings have the accepted ones. findings_omitted: number of
+    findings above those of a report.
     """
 
     version: Literal[1]
@@ -179,6 +180,7 @@ class NodeView(Struct, frozen=True):
     incidents_omitted: int = 0
     jobs: tuple[str, ...] = ()
     injected_faults: tuple[InjectedFaultView, ...] = ()
+    findings_omitted: int = 0
 
 
 class NodeSummary(Struct, frozen=True):

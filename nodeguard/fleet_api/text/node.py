@@ -219,6 +219,9 @@ def _last(node: NodeView) -> Iterator[StyledLine]:
         targets = "" if is_node else f" of {first_names(map(target_label, unreadable.targets))}"
         text = f"{unreadable.source}{targets}: {unreadable.reason or unreadable.readings}"
         yield item_line("not read", text, name_style="warning")
+    if node.findings_omitted:
+        text = f"{count_noun(node.findings_omitted, 'more finding')}: run nodeguard check on the node"
+        yield item_line("omitted", text, name_style="warning")
     if node.incidents_omitted:
         count = count_noun(node.incidents_omitted, "incident")
         text = f"{count} over the limit; the findings are above"

@@ -84,6 +84,13 @@ def test_evidence_that_an_agent_or_an_incident_omits_is_counted() -> None:
     assert "nvml: line 3\n              and 6 more" in explained(made, 1)
 
 
+def test_findings_that_a_report_omits_are_counted() -> None:
+    made = Fleet(8)
+    made.report(1, *(finding(f"check-{number}", f"fs:/{number}") for number in range(130)))
+    made.carry_out()
+    assert "  omitted     2 more findings: run nodeguard check on the node" in explained(made, 1)
+
+
 def test_an_incident_of_a_domain_has_the_number_of_nodes_that_it_does_not_list() -> None:
     made = fleet()
     bad_start(made)
