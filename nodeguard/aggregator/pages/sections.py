@@ -83,13 +83,16 @@ def _rows(lines: Iterable[StyledLine]) -> Iterator[Html]:
         name = line.head[0].text.strip() if line.head else ""
         style = line.style or (line.head[0].style if line.head else "")
         value = _linked(line.text) if name == _SEE else line.text
+        if line.is_command:
+            value = element("code", line.text)
         # A name that repeats is printed once.
         term = element("dt", "" if name == before else name, class_=style or False)
         yield element(
             "div",
             term,
             element("dd", value, class_=line.style or False),
-            class_="wide" if not name else False,
+            # A command below another one stays in the column of the first.
+            class_="wide" if not (name or line.is_command) else False,
         )
         before = name
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 from nodeguard.aggregator.pages.html import element
 from nodeguard.aggregator.pages.sections import fields, sections
 from nodeguard.fleet_api.text.lines import StyledLine
-from nodeguard.fleet_api.text.phrases import item_line, title_line
+from nodeguard.fleet_api.text.phrases import command_lines, item_line, title_line
 
 
 def test_the_first_part_has_the_heading_of_the_page_and_the_advice_follows_it() -> None:
@@ -26,6 +26,14 @@ def test_items_are_a_list_in_which_repeated_names_are_printed_once() -> None:
         '<div class="wide"><dt></dt><dd>all of it</dd></div></dl>'
     )
     assert fields([]) == ""
+
+
+def test_the_commands_of_an_action_are_code_below_each_other() -> None:
+    page = fields(command_lines(["nodeguard gpus detach", "nvidia-smi -r"]))
+    assert page == (
+        '<dl><div><dt class="dim">how</dt><dd><code>nodeguard gpus detach</code></dd></div>'
+        '<div><dt class="dim"></dt><dd><code>nvidia-smi -r</code></dd></div></dl>'
+    )
 
 
 def test_commands_are_code_and_those_that_describe_or_explain_something_are_links() -> None:
