@@ -143,7 +143,7 @@ def test_the_first_line_has_the_reason_why_nothing_is_written() -> None:
     fleet.reports.clear()
     fleet.after(60.0)
     assert first_line(replace(LEADER, lacks_reports_since=fleet.mono - 15.0), fleet) == (
-        "FROZEN  no new mark is set, for 15 s: 4 of 4 agents are stale and no domain explains 4 of them: see "
+        "FROZEN  no new mark is set, for 15 s: 4 of 4 agents are stale and no domain explains them: see "
         "whether they can reach this aggregator."
     )
     assert not first_line(replace(LEADER, is_leader=False, obstacle=standby), fleet).startswith("FROZEN")
@@ -167,8 +167,7 @@ def test_obstacles_come_first() -> None:
     many agents are stale: see nodeguard status).
       paused      no new mark is set: paused by alice: a bad driver
       frozen      no new mark is set, for 15 s: 2 of 4 agents are stale and no
-                  domain explains 2 of them: see whether they can reach this
-                  aggregator
+                  domain explains them: see whether they can reach this aggregator
       policy      the new file is rejected: policy.yaml, line 3: modes[0].check:
                   must be text: write a check's name
       agents      2 of 4 reporting, 2 stale

@@ -33,8 +33,9 @@ def silence(
     size, reason = len(placements), ""
     explained_by_nodes = down if down <= max(3, freeze * size) and down < size / 2 else 0
     if len(unexplained) - explained_by_nodes > max(1, freeze * size):
+        rest = "them" if len(unexplained) == len(stale) else f"{len(unexplained)} of them"
         reason = (
-            f"{len(stale)} of {len(placements)} agents are stale and no domain explains {len(unexplained)} of them: "
+            f"{len(stale)} of {len(placements)} agents are stale and no domain explains {rest}: "
             "see whether they can reach this aggregator"
         )
     return StaleAgents(stale, len(placements), reported, reason)

@@ -228,7 +228,7 @@ def test_all_counts_after_a_start_are_of_one_time() -> None:
     agents, nodes = view.agents, view.nodes
     assert (agents.expected, agents.reported, agents.not_reporting, agents.stale) == (4, 1, 3, 0)
     assert (nodes.ok, nodes.unknown) == (1, 3)
-    assert view.frozen.startswith("3 of 4 agents are stale and no domain explains 3")
+    assert view.frozen.startswith("3 of 4 agents are stale and no domain explains them")
     page = describe_node(fleet.planner, LEADER, "node-0", fleet.now)
     assert page is not None
     assert (page.stale, page.health_known) == (False, True)

@@ -120,9 +120,10 @@ class AgentLiveness:
             self._stale = frozenset(self._silent.nodes)
         expected, unexplained, frozen = len(self._placements), self._silent.count_unexplained(size), ""
         if _is_cut_off(unexplained, expected, freeze):
+            rest = "them" if unexplained.count == len(self._stale) else f"{unexplained.count} of them"
             frozen = (
-                f"{len(self._stale)} of {expected} agents are stale and no domain explains "
-                f"{unexplained.count} of them: see whether they can reach this aggregator"
+                f"{len(self._stale)} of {expected} agents are stale and no domain explains {rest}: "
+                "see whether they can reach this aggregator"
             )
         agents = StaleAgents(self._stale, expected, expected - len(self._never), frozen)
         self._latest = freeze, agents
