@@ -45,7 +45,16 @@ def faulty() -> Fleet:
     return faulty_fleet()
 
 
-PAGES = ("/", "/incidents", f"/nodes/{gpu_name(100)}", "/domains", "/domains/fabric/p0/r2", "/nodes/none")
+PAGES = (
+    "/",
+    "/incidents",
+    f"/nodes/{gpu_name(100)}",
+    "/checks/gpu-lost",
+    "/checks/link",
+    "/domains",
+    "/domains/fabric/p0/r2",
+    "/nodes/none",
+)
 
 
 @pytest.mark.parametrize("width", [1280, 390])
