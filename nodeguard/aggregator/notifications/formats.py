@@ -199,6 +199,11 @@ _SEVERITIES = {
 }
 
 
+def _severity(notification: Notification) -> str:
+    """Return PagerDuty's severity; info for a check that is not enforced, as the alert rules have it."""
+    return "info" if notification.state == IncidentState.DRY_RUN else _SEVERITIES[notification.health]
+
+
 def _pagerduty(webhook: Webhook, notification: Notification) -> object:
     """Return an event of PagerDuty's Events API v2: one PagerDuty incident for each incident of nodeguard."""
     event: dict[str, object] = {
@@ -211,7 +216,7 @@ def _pagerduty(webhook: Webhook, notification: Notification) -> object:
         event["payload"] = {
             "summary": notification.text,
             "source": notification.node or notification.target,
-            "severity": _SEVERITIES[notification.health],
+            "severity": _severity(notification),
             "timestamp": notification.at,
             "component": notification.target,
             "class": notification.cause,

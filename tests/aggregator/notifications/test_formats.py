@@ -129,6 +129,10 @@ def test_pagerduty_triggers_and_resolves_one_incident() -> None:
     assert resolve == {"routing_key": "key", "event_action": "resolve", "dedup_key": "gpu-1-lost"}
 
 
+def test_pagerduty_has_info_for_a_check_that_is_not_enforced() -> None:
+    assert body("pagerduty", IncidentState.DRY_RUN)["payload"]["severity"] == "info"
+
+
 def test_the_notification_of_a_domain_has_who_acts_in_place_of_an_action() -> None:
     guidance = Guidance("the network team", "The leaf switch.", "Leave them.", "The ports are active.")
     domain = replace(incident(), node="", domain="fabric/p0/r0", target="fabric/p0/r0")
