@@ -223,7 +223,7 @@ def with_cordon(node: Node, observed: MarkRecord, marks: NodeMarks, writes: Mark
     """
     cordons, did = (any(mark.kind.cordons for mark in record.marks) for record in (marks.node, observed))
     # A mark of an unknown kind may need the cordon.
-    ours = observed.cordoned and node.unschedulable and (cordons or marks.node.unknown != "")
+    ours = observed.cordoned and node.unschedulable and (cordons or bool(unknown_taint_keys(marks.node)))
     if writes.cordon and cordons and not did and not node.unschedulable:
         ours = True
     return marks if marks.node.cordoned == ours else replace(marks, node=replace(marks.node, cordoned=ours))

@@ -6,13 +6,15 @@ import json
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from nodeguard.fleet.plan import removal_plan
 from nodeguard.fleet.state.node_marks import decode_record, encode_record
 from nodeguard.fleet.state.unknown_marks import MAX_UNKNOWN_BYTES
 from nodeguard.model.mark import NO_SCHEDULE, STATE_ANNOTATION, Mark
 from nodeguard.model.node import Taint
-from tests.fleet.scene import Fleet, finding, foreign
+from nodeguard.model.policy import MarkWrites
+from tests.fleet.scene import AT_ONCE, Fleet, finding, foreign
 
 KNOWN = {
     "mark": "suspect", "check": "port-flap", "target": "node", "fault_class": "link", "since": 5.0,
@@ -84,6 +86,23 @@ def test_a_mark_of_an_unknown_kind_stays_while_known_marks_come_and_go() -> None
         assert (PREFLIGHT in node.taints, node.unschedulable) == (True, True)
         assert any(taint.key == Mark.QUARANTINE.key for taint in node.taints) == bool(findings)
         assert NEWER in json.loads(node.annotations[STATE_ANNOTATION])["causes"]
+
+
+def test_a_cordon_ends_with_its_mark_beside_a_field_of_a_newer_version() -> None:
+    fleet = Fleet(10, replace(AT_ONCE, marks=MarkWrites(cordon=True)))
+    fleet.report(0, finding())
+    fleet.carry_out()
+    node = fleet.nodes["uid-0"]
+    assert node.unschedulable
+    record = json.loads(node.annotations[STATE_ANNOTATION]) | {"later": {"a": 1}}
+    fleet.change(
+        0, annotations={STATE_ANNOTATION: json.dumps(record)}, taints=node.taints, unschedulable=True
+    )
+    fleet.report(0)
+    fleet.carry_out()
+    node = fleet.nodes["uid-0"]
+    assert (fleet.taints(0), node.unschedulable) == ([], False)
+    assert json.loads(node.annotations[STATE_ANNOTATION])["later"] == {"a": 1}
 
 
 def test_a_removal_of_all_marks_includes_those_of_unknown_kinds() -> None:
