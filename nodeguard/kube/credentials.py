@@ -35,7 +35,7 @@ class Credentials(Protocol):
         """Host name to verify in the server's certificate, where it differs from the address."""
 
     async def authorization(self) -> str:
-        """Return the Authorization header, empty for none. Raises AccessError, ValueError and OSError."""
+        """Return the Authorization header, empty for none. Raises AccessError and OSError."""
 
 
 def tls_context(authority_file: str | None) -> ssl.SSLContext:
@@ -46,7 +46,8 @@ def tls_context(authority_file: str | None) -> ssl.SSLContext:
     if authority_file is None:
         return client_context()
     # A context without authorities of its own would trust those of the system.
-    return client_context(authorities=file_content(authority_file))
+    file_content(authority_file)
+    return client_context(authority_file)
 
 
 def file_content(path: str) -> str:
