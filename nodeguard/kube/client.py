@@ -216,8 +216,11 @@ class ApiClient:
                 "TooLarge",
                 f"the response to {request} exceeds nodeguard's size limit: look for an object of many MiB",
             ) from None
-        except (ClientError, OSError) as error:
+        except ClientConnectorError as error:
             raise self._unreachable(request, _reason(error)) from None
+        except (ClientError, OSError) as error:
+            message = f"the connection to the Kubernetes API at {self.url} ended during {request}"
+            raise ApiError(0, "Disconnected", f"{message} ({_reason(error)})") from None
 
     async def _reload_access(self) -> None:
         """Read the certificate authorities again: they rotate too."""

@@ -14,7 +14,6 @@ from nodeguard.kube.watch import Watch
 
 # Tries to change the object while others change it at the same time; and of them, after a lost response.
 _MAX_TRIES = 8
-_MAX_LOST = 2
 
 
 class ConfigMapObject(TypedObject):
@@ -42,11 +41,15 @@ class ConfigMap:
     async def update(self, edit: Callable[[Mapping[str, str]], dict[str, str]]) -> dict[str, str]:
         """Replace its data by what `edit` returns for it, and return that. Create it if it is absent.
 
-        edit: called again if another writer was first, or if the response was lost. Raises ApiError.
+        edit: called again if another writer was first, or once if the response was lost. Raises ApiError. If
+        a response was lost, that is its error, also if a later request is refused: the change may be stored.
         """
-        lost = 0
+        lost: ApiError | None = None
         for tries_left in range(_MAX_TRIES, 0, -1):
-            current = await self._read()
+            try:
+                current = await self._read()
+            except ApiError as error:
+                raise (lost or error) from None
             before = {} if current is None else current.data
             after = edit(before)
             if after == before:
@@ -56,10 +59,11 @@ class ConfigMap:
                 break
             except ApiError as error:
                 # Another writer created, changed or deleted it first, or the change may be stored already.
-                lost += may_have_succeeded(error)
-                is_final = error.status not in {404, 409} and not 0 < lost < _MAX_LOST
-                if is_final or tries_left == 1:
-                    raise
+                is_first_lost = lost is None and may_have_succeeded(error)
+                if is_first_lost:
+                    lost = error
+                if tries_left == 1 or not (is_first_lost or error.status in {404, 409}):
+                    raise (lost or error) from None
         return after
 
     def watch(self, on_change: Callable[[Mapping[str, str]], None]) -> Watch[ConfigMapObject]:

@@ -23,10 +23,10 @@ class ApiError(Exception):
     """A request to the Kubernetes API failed.
 
     status: HTTP status code, 0 where the server could not be reached or did not respond in time. reason: one
-    word in CamelCase, as Kubernetes has them (`Conflict`, `Expired`); for status 0 `Unreachable`, `Timeout`
-    or `Access`. message: one sentence for operators. retry_after: seconds after which the server accepts a
-    retry, None where it names no delay. fields: paths of the invalid fields, such as
-    `status.symptoms[0].check`.
+    word in CamelCase, as Kubernetes has them (`Conflict`, `Expired`); for status 0 `Unreachable`,
+    `Disconnected`, `Timeout`, `TooLarge`, `Unreadable` or `Access`. message: one sentence for operators.
+    retry_after: seconds after which the server accepts a retry, None where it names no delay. fields: paths
+    of the invalid fields, such as `status.symptoms[0].check`.
     """
 
     def __init__(
@@ -94,9 +94,9 @@ def affects_all_requests(error: ApiError) -> bool:
 
 def may_have_succeeded(error: ApiError) -> bool:
     """Return whether the server may have carried out a request that failed: its response was lost, or is an
-    error of the server itself.
+    error of the server itself. A request without a connection was not sent.
     """
-    return (error.status == 0 and error.reason != "Access") or error.status >= 500
+    return (error.status == 0 and error.reason not in {"Access", "Unreachable"}) or error.status >= 500
 
 
 def is_refusal(error: ApiError) -> bool:

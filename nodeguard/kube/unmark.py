@@ -25,16 +25,22 @@ async def unmark_node(api: ApiClient, name: str, rules: Iterable[str], hold: str
     reason. now: seconds since the epoch. Raises ApiError.
     """
     path = f"{nodes.PATH}/{name}"
+    lost: ApiError | None = None
     for attempt in range(_ATTEMPTS):
-        node = nodes.decode_node(await api.request("GET", path))
+        try:
+            node = nodes.decode_node(await api.request("GET", path))
+        except ApiError as error:
+            raise (lost or error) from None
         patch = unmark_patch(node, hold)
         try:
             node = nodes.decode_node(await api.request("PATCH", path, body=patch, content_type=MERGE_PATCH))
             break
         except ApiError as error:
-            is_lost = may_have_succeeded(error) and attempt == 0
-            if (error.status != 409 and not is_lost) or attempt == _ATTEMPTS - 1:
-                raise
+            is_first_lost = lost is None and may_have_succeeded(error)
+            if is_first_lost:
+                lost = error
+            if attempt == _ATTEMPTS - 1 or not (is_first_lost or error.status == 409):
+                raise (lost or error) from None
     condition = condition_patch(node, _NO_CONDITION, now) if node.condition is not None else None
     if condition is not None:
         await api.request("PATCH", f"{path}/status", body=condition, content_type=STRATEGIC_MERGE_PATCH)

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from nodeguard.kube import client, pod_credentials
 from nodeguard.kube.client import MERGE_PATCH, ApiClient, LineSplitter, LineTooLongError, Query
-from nodeguard.kube.errors import ApiError
+from nodeguard.kube.errors import ApiError, may_have_succeeded
 from tests.controlplane.certificates import Authority
 from tests.controlplane.cluster import Cluster
 from tests.controlplane.credentials import write_kubeconfig
@@ -116,6 +116,22 @@ async def test_an_unreachable_server_is_an_error(
         await api.request("GET", "/readyz")
     await api.close()
     assert (gone.value.status, gone.value.reason) == (0, "Unreachable")
+    assert not may_have_succeeded(gone.value)
+
+
+async def test_a_request_on_a_connection_that_ends_may_have_succeeded(tmp_path: Path) -> None:
+    async def hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.close()
+
+    server = await asyncio.start_server(hang_up, "127.0.0.1", 0)
+    async with server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        api = await ApiClient.connect(str(plain_kubeconfig(tmp_path, url)))
+        with pytest.raises(ApiError, match="ended during POST /x") as lost:
+            await api.request("POST", "/x", body={})
+        await api.close()
+    assert lost.value.reason == "Disconnected"
+    assert may_have_succeeded(lost.value)
 
 
 async def test_a_request_has_a_timeout(tmp_path: Path) -> None:
@@ -251,6 +267,8 @@ async def test_an_incomplete_service_account_is_refused(
     monkeypatch.setattr(pod_credentials, "DIRECTORY", str(tmp_path))
     (tmp_path / "token").write_text(SECRET)
     Authority(tmp_path)  # writes ca.crt
+    authority = (tmp_path / "ca.crt").read_text()
+    (tmp_path / "ca.crt").write_text("# Autorité de certification\n" + authority)
     api = await ApiClient.connect(None)
     assert api.url == "https://[::1]:443"
     await api.close()

@@ -86,6 +86,33 @@ async def test_a_change_that_is_lost_again_and_again_is_an_error(api: ApiClient,
     assert await ConfigMap(api, namespace, "decisions").read() == {}
 
 
+class RefusingApi:
+    """Loses the response of the first change, and then refuses a method. There is no object."""
+
+    def __init__(self, refused: str) -> None:
+        self._refused, self.methods = refused, list[str]()
+
+    async def request(self, method: str, path: str, **content: Any) -> bytes:
+        is_first_change = method != "GET" and method not in self.methods
+        has_changed = "POST" in self.methods
+        self.methods.append(method)
+        if is_first_change:
+            raise ApiError(0, "Timeout", "no response")
+        if has_changed and method == self._refused:
+            raise ApiError(403, "Forbidden", "it may not")
+        raise ApiError(404, "NotFound", "there is none")
+
+
+@pytest.mark.parametrize(("refused", "methods"), [("GET", "GET POST GET"), ("POST", "GET POST GET POST")])
+async def test_a_refusal_after_a_lost_response_leaves_the_change_uncertain(
+    refused: str, methods: str
+) -> None:
+    refusing: Any = RefusingApi(refused)
+    with pytest.raises(ApiError, match="no response"):
+        await ConfigMap(refusing, "here", "decisions").update(with_key("pause", "yes"))
+    assert refusing.methods == methods.split()
+
+
 async def test_an_error_is_raised(api: ApiClient) -> None:
     with pytest.raises(ApiError) as refused:
         await ConfigMap(api, "nowhere", "decisions").update(with_key("a", "1"))
