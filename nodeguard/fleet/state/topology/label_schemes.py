@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from nodeguard.model.policy import TopologyLabels
 
-# Another scheme is used if it has so many more of all nodes, and at least three: the fleet does not
+# Another scheme is used if it leads by this share of its nodes, and by at least three: the fleet does not
 # alternate, and no kubelet decides for it by the labels of its own Node. A level is used from this share of
 # its scheme's nodes, until it has less than the other.
 _MORE = 0.1
@@ -82,11 +82,11 @@ class SchemeSelection:
         for scheme in {scheme for key in values for scheme in self._by_key.get(key, ())}:
             scheme.count(labels, values, by)
 
-    def choose_scheme(self, nodes: int) -> bool:
-        """Choose again if necessary. nodes: of the fleet. Returns whether other keys are used now."""
+    def choose_scheme(self) -> bool:
+        """Choose again if necessary. Returns whether other keys are used now."""
         before, now = self.keys, self.scheme
         best = max(self._schemes, key=lambda scheme: scheme.labelled_nodes)
-        close = best.labelled_nodes - max(_LEAST_MORE, _MORE * nodes)
+        close = best.labelled_nodes - max(_LEAST_MORE, _MORE * best.labelled_nodes)
         if now is None:
             # A scheme of a single node is only used if no other has more.
             least = min(2, best.labelled_nodes)

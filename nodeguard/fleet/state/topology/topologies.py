@@ -219,7 +219,7 @@ class Topologies:
 
     def _settle(self, touched: Iterable[SchemeSelection]) -> bool:
         """Choose the schemes again. Returns whether other keys are used now."""
-        moved = [choice.choose_scheme(len(self._nodes)) for choice in touched]
+        moved = [choice.choose_scheme() for choice in touched]
         return any(moved)
 
     def _place_all(self) -> None:

@@ -39,13 +39,13 @@ class Fleet:
         """A node gets other labels."""
         self.choice.count(labels(before), labels(before), -1)
         self.choice.count(labels(after), labels(after), 1)
-        self.choice.choose_scheme(self.nodes)
+        self.choice.choose_scheme()
 
     def come(self, many: int, *keys: str, by: int = 1) -> None:
         for _ in range(many):
             self.nodes += by
             self.choice.count(labels(keys), labels(keys), by)
-            self.changes += self.choice.choose_scheme(self.nodes)
+            self.changes += self.choice.choose_scheme()
 
 
 def test_the_scheme_of_most_nodes_is_used() -> None:
@@ -62,12 +62,12 @@ def test_the_first_of_two_schemes_with_equal_coverage_is_used() -> None:
     assert fleet.selection() == (OLD, 1)
 
 
-def test_another_scheme_is_used_with_a_tenth_of_the_fleet_more() -> None:
+def test_another_scheme_is_used_with_a_lead_of_a_tenth_of_its_nodes() -> None:
     fleet = Fleet(LabelScheme(OLD), LabelScheme(NEW))
     fleet.come(100, *OLD)
-    fleet.come(121, *NEW)
+    fleet.come(111, *NEW)
     assert fleet.keys == OLD
-    fleet.come(2, *NEW)
+    fleet.come(1, *NEW)
     assert fleet.selection() == (NEW, 2)
     fleet.come(20, *NEW, by=-1)
     assert fleet.selection() == (NEW, 2)
@@ -95,8 +95,12 @@ def started(nodes: Iterable[tuple[str, ...]]) -> Fleet:
     for keys in nodes:
         fleet.nodes += 1
         fleet.choice.count(labels(keys), labels(keys), 1)
-    fleet.choice.choose_scheme(fleet.nodes)
+    fleet.choice.choose_scheme()
     return fleet
+
+
+def test_a_rare_scheme_is_not_used_at_a_start_where_another_has_many_nodes() -> None:
+    assert started([OLD] * 100 + [NEW] * 840 + [()] * 6560).keys == NEW
 
 
 def test_a_label_of_one_node_is_no_scheme_while_others_have_another() -> None:
