@@ -131,7 +131,7 @@ _STEPS = st.lists(
             )
         ),
         st.integers(0, 11),
-        st.sampled_from((0.0, 1.0, 20.0, 45.0, 46.0)),
+        st.sampled_from((0.0, 1.0, 20.0, 45.0, 46.0, 900.0)),
     ),
     max_size=60,
 )
