@@ -33,10 +33,15 @@ def unit_tests(component: str) -> Path:
     return Path(__file__).parent / f"{component}.yaml"
 
 
+def all_rules(component: str) -> list[dict[str, Any]]:
+    """These rules: alerts, and what they record."""
+    groups = yaml.safe_load(rules(component).read_text())["groups"]
+    return [rule for group in groups for rule in group["rules"]]
+
+
 def alerts(component: str) -> list[dict[str, Any]]:
     """The alerts of these rules."""
-    groups = yaml.safe_load(rules(component).read_text())["groups"]
-    return [rule for group in groups for rule in group["rules"] if "alert" in rule]
+    return [rule for rule in all_rules(component) if "alert" in rule]
 
 
 def labels_by_metric(page: str) -> dict[str, set[str]]:
