@@ -41,13 +41,14 @@ def _limit_ends(planner: Planner, now: Instant) -> Iterator[float]:
     """Yield when each mark of the checks that refuse further marks no longer counts as new."""
     refusals = (decision.refusal for decisions in planner.decisions.values() for decision in decisions)
     checks = {refusal.check for refusal in refusals if refusal is not None and refusal.check}
-    yield from (now.mono_of(end) for end in _charge_ends(planner, checks)) if checks else ()
+    yield from _charge_ends(planner, checks, now) if checks else ()
 
 
-def _charge_ends(planner: Planner, checks: Container[str]) -> Iterator[float]:
+def _charge_ends(planner: Planner, checks: Container[str], now: Instant) -> Iterator[float]:
     for usage in planner.state.usage.values():
         charges = ((charge.check, charge.at) for charge in usage.charges)
         past = ((charge.check, charge.at) for charge in usage.past)
         for check, at in (*charges, *past):
             if check in checks:
-                yield at + check_limit(planner.policy, check).within
+                age = planner.state.clock.age(at, now)
+                yield now.mono + check_limit(planner.policy, check).within - age

@@ -50,3 +50,16 @@ def test_a_plan_changes_when_the_limit_of_a_check_ends() -> None:
     made.carry_out()
     assert len(made.marked()) == 1
     assert 0.0 < seconds(made) <= 300.0
+
+
+@pytest.mark.parametrize("jump", [700.0, -700.0, 86_400.0])
+def test_a_jump_of_the_clock_leaves_the_end_of_a_limit(jump: float) -> None:
+    made = Fleet(400, replace(AT_ONCE, budget=Budget(check=CheckLimit(new=1, within=300.0))))
+    made.report(0, finding())
+    made.carry_out()
+    made.after(100.0)
+    made.wall += jump
+    made.report(1, finding())
+    made.carry_out()
+    assert made.marked() == [0]
+    assert seconds(made) == pytest.approx(200.0, abs=1.0)
