@@ -140,12 +140,12 @@ def _policy(policy: Policy, service: ServiceState) -> PolicyView:
 
 def _dry_run(decisions: Iterable[MarkDecision]) -> DryRunView:
     """Return the marks that checks in observe mode would set: each node and GPU once, by its worst mark."""
-    worst: dict[tuple[str, Device | None], MarkDecision] = {}
+    by_target: dict[tuple[str, Device | None], MarkDecision] = {}
     for decision in sorted(
         decisions, key=lambda decision: (decision.request.mark.rank, decision.reason != "")
     ):
-        worst.setdefault((decision.request.uid, decision.request.device), decision)
-    marks = list(worst.values())
+        by_target.setdefault((decision.request.uid, decision.request.device), decision)
+    marks = list(by_target.values())
     whole = [decision for decision in marks if decision.request.device is None]
     over = [decision for decision in marks if decision.refusal is not None]
     others = [decision for decision in marks if decision.reason and decision.refusal is None]
@@ -231,9 +231,9 @@ def _marked(planner: Planner) -> dict[str, MarkedCounts]:
     nodes: Counter[Mark] = Counter()
     devices: Counter[Mark] = Counter()
     for uid in planner.state.marked_nodes():
-        holding = planner.state.marks_in_effect(uid)
-        nodes.update([mark] if (mark := worst(holding.node.marks)) else [])
-        devices.update(mark for record in holding.devices.values() if (mark := worst(record.marks)))
+        marks = planner.state.marks_in_effect(uid)
+        nodes.update([mark] if (mark := worst(marks.node.marks)) else [])
+        devices.update(mark for record in marks.devices.values() if (mark := worst(record.marks)))
     return {mark.value: MarkedCounts(nodes[mark], devices[mark]) for mark in Mark}
 
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from nodeguard.fleet.budget_limits import BudgetRefusal
 from nodeguard.fleet.decide.mark_requests import MarkRequest
 from nodeguard.fleet.decide.restraints import Restraint
-from nodeguard.fleet.state.budget_usage import SUSPECT, AgeOf, BudgetUsage, NodeUsage
+from nodeguard.fleet.state.budget_usage import SUSPECT, BudgetUsage, NodeUsage
 from nodeguard.fleet.state.node_marks import (
     MAX_CAUSES_BYTES,
     NodeMarks,
@@ -19,6 +19,7 @@ from nodeguard.fleet.state.node_marks import (
     node_usage,
 )
 from nodeguard.fleet.state.node_placement import NodePlacement
+from nodeguard.fleet.state.wall_clock import RecordedAge
 from nodeguard.model.mark import STATE_ANNOTATION, Charge, MarkCause
 from nodeguard.model.policy import Policy
 
@@ -52,7 +53,7 @@ class AdmissionContext(Struct, frozen=True):
     usage: Mapping[str, NodeUsage]
     restraint: Callable[[MarkRequest], Restraint | None]
     now: float
-    age: AgeOf
+    age: RecordedAge
     unwritable: Sequence[str] = ()
     incident_checks: Mapping[str, frozenset[str]] = {}
 

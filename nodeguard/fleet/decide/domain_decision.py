@@ -11,7 +11,7 @@ from msgspec import Struct
 from nodeguard.fleet.budget_limits import fleet_limits
 from nodeguard.fleet.decide.restraints import UNOBSERVED, RestraintKind
 from nodeguard.fleet.diagnosis.results import DegradedDomain
-from nodeguard.fleet.state.budget_usage import AgeOf
+from nodeguard.fleet.state.wall_clock import RecordedAge
 from nodeguard.judge.formatting import format_duration
 from nodeguard.model.incident import GRANTED_STATES, IncidentState, WriteState
 from nodeguard.model.instant import Instant
@@ -55,7 +55,7 @@ class DomainContext(Struct, frozen=True):
 
     policy: Policy
     size: int
-    age: AgeOf
+    age: RecordedAge
     restraint: str = ""
     granted: IncidentState = IncidentState.MARKED
 

@@ -7,22 +7,20 @@ devices.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Container, Iterator
 
 from msgspec import Struct
 
 from nodeguard.fleet.budget_limits import BudgetRefusal, GroupLimit, group_limit, whole_nodes
 from nodeguard.fleet.policy_rules import check_limit
 from nodeguard.fleet.state.node_placement import DOMAIN, FLEET, POOL, WHOLE, NodePlacement, gpu_parts
+from nodeguard.fleet.state.wall_clock import RecordedAge
 from nodeguard.judge.formatting import format_duration
 from nodeguard.model.mark import Charge, PastCharge
 from nodeguard.model.node import Device
 from nodeguard.model.policy import Policy
 
 SUSPECT = "suspect"
-
-# Returns the seconds since a recorded time, see WallClock.age.
-AgeOf = Callable[[float], float]
 
 
 class NodeUsage(Struct, frozen=True):
@@ -119,7 +117,7 @@ class BudgetUsage:
         other._new = defaultdict(Counter, {check: times.copy() for check, times in self._new.items()})
         return other
 
-    def refusal(self, before: NodeUsage, after: NodeUsage, age: AgeOf) -> BudgetRefusal | None:
+    def refusal(self, before: NodeUsage, after: NodeUsage, age: RecordedAge) -> BudgetRefusal | None:
         """Return the budget that refuses a change of a node's usage; None if all allow it."""
         new = after.charges[len(before.charges) :]
         for charge in new:
@@ -127,7 +125,7 @@ class BudgetUsage:
                 return refusal
         return self.nodes_refusal(before, after)
 
-    def check_refusal(self, check: str, age: AgeOf) -> BudgetRefusal | None:
+    def check_refusal(self, check: str, age: RecordedAge) -> BudgetRefusal | None:
         """Return the refusal of one more mark of a check; None if it is allowed."""
         limit = check_limit(self.policy, check)
         active = self._active[check] + sum(
