@@ -26,11 +26,15 @@ PendingFaults = Mapping[str, Mapping[str, float]]
 
 
 class FaultEnd(NamedTuple):
-    """An event that ends faults. faults: their events. is_over: whether the readings prove the end."""
+    """An event that ends faults. faults: their events. is_over: whether the readings prove the end.
+
+    ended_too: events of faults that end with those of `faults`: readings do not prove their end.
+    """
 
     event: str
     faults: frozenset[str]
     is_over: Callable[[LatestReadings, str], bool]
+    ended_too: frozenset[str] = frozenset()
 
 
 def record_faults(before: PendingFaults, readings: Iterable[Reading]) -> PendingFaults:
@@ -39,10 +43,12 @@ def record_faults(before: PendingFaults, readings: Iterable[Reading]) -> Pending
     for reading in readings:
         for observation in reading.observations:
             for event in observation.events:
-                if (end := _END_OF.get(event.signal)) is not None:
-                    times = after.setdefault(end, dict(before.get(end, {})))
+                if (end := _END_OF.get(event.signal)) is None:
+                    continue
+                times = after.setdefault(end.event, dict(before.get(end.event, {})))
+                if event.signal in end.faults or observation.target in times:
                     times[observation.target] = max(event.at, times.get(observation.target, event.at))
-    latest = {end: _latest_targets(times) for end, times in after.items()}
+    latest = {end: _latest_targets(times) for end, times in after.items() if times}
     return {**before, **latest} if latest else before
 
 
@@ -102,7 +108,7 @@ def _is_usable(latest: LatestReadings, gpu: str) -> bool:
 
 
 def _needs_no_reset(latest: LatestReadings, target: str) -> bool:
-    """Return whether the driver asks for no recovery of any GPU. One that it marked for a reset needs it."""
+    """Return whether the driver asks for no recovery of any GPU, and NVML reads all without an error."""
     gpus = latest.listed("nvml", "gpu") or frozenset()
     needs_none = all(latest.get(gpu, "gpu.recovery_action") == 0 for gpu in gpus)
     return needs_none and _is_gpu_started(latest, target)
@@ -120,16 +126,21 @@ def _is_confidential_ready(latest: LatestReadings, _target: str) -> bool:
     return latest.node_signal("nvml.confidential_ready") is True
 
 
-_ENDED_BY_RESET = frozenset(
-    {"gpu.reset_marked", "gpu.reset_required", "gpu.firmware_failed", "gpu.memory_path_failed"}
-)
 FAULT_ENDS = (
     FaultEnd("gpu.started", frozenset({"gpu.boot_failed", "gpu.init_failed"}), _is_gpu_started),
-    # The recovery action is `reset` while a GPU is marked for one. Source: NVIDIA open kernel modules, gpu.c.
-    FaultEnd("gpu.reset_done", _ENDED_BY_RESET, _needs_no_reset),
+    # The recovery action is `reset` while a GPU is marked for one, and calls of NVML fail while the firmware
+    # is down. The driver also refuses work after a fault of a BAR, and probes the memory on request: it marks
+    # no GPU then. Source: NVIDIA open kernel modules 595, gpu.c, kernel_gsp.c, and kern_gmmu.c with its files
+    # by architecture.
+    FaultEnd(
+        "gpu.reset_done",
+        frozenset({"gpu.reset_marked", "gpu.firmware_failed"}),
+        _needs_no_reset,
+        ended_too=frozenset({"gpu.reset_required", "gpu.memory_path_failed"}),
+    ),
     FaultEnd(
         "nvlink.all_active", frozenset({"nvlink.degraded", "nvlink.receiver_undetected"}), _has_all_links
     ),
     FaultEnd("gpu.confidential_ready", frozenset({"gpu.confidential_failed"}), _is_confidential_ready),
 )
-_END_OF = {fault: end.event for end in FAULT_ENDS for fault in end.faults}
+_END_OF = {fault: end for end in FAULT_ENDS for fault in end.faults | end.ended_too}

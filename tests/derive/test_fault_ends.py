@@ -84,15 +84,31 @@ def test_a_reading_soon_after_the_fault_or_of_another_source_proves_nothing() ->
     assert ends("gpu.boot_failed", NODE, *node(WORKS), source="pci") == []
 
 
-@pytest.mark.parametrize(
-    "fault", ["gpu.reset_marked", "gpu.reset_required", "gpu.firmware_failed", "gpu.memory_path_failed"]
-)
+@pytest.mark.parametrize("fault", ["gpu.reset_marked", "gpu.firmware_failed"])
 def test_a_reset_is_done_when_the_driver_asks_for_no_recovery_of_any_gpu(fault: str) -> None:
     asks_for_reset = WORKS | {"gpu.recovery_action": 1}
     does_not_report = {name: value for name, value in WORKS.items() if name != "gpu.recovery_action"}
     assert ends(fault, NODE, *node(WORKS, WORKS)) == ["gpu.reset_done"]
     assert ends(fault, NODE, *node(WORKS, asks_for_reset)) == []
     assert ends(fault, NODE, *node(WORKS, does_not_report)) == []
+
+
+BESIDE_MARK = ["gpu.reset_required", "gpu.memory_path_failed"]
+
+
+def logged(fault: str, at: float) -> Reading:
+    return Reading("kmsg", at, (Observation("kmsg", NODE, events=(Event(fault, at),)),))
+
+
+@pytest.mark.parametrize("fault", BESIDE_MARK)
+def test_no_recovery_action_proves_nothing_of_a_fault_that_marks_no_gpu(fault: str) -> None:
+    assert record_faults({}, [logged(fault, FAULT)]) == {}
+
+
+@pytest.mark.parametrize("fault", BESIDE_MARK)
+def test_such_a_fault_beside_a_mark_is_over_soon_after_its_own_latest_line(fault: str) -> None:
+    lines = [logged("gpu.reset_marked", FAULT), logged(fault, FAULT + 200)]
+    assert record_faults({}, lines) == {"gpu.reset_done": {NODE: FAULT + 200}}
 
 
 def test_degraded_nvlinks_are_over_when_each_gpu_has_its_links() -> None:
@@ -127,7 +143,7 @@ def test_each_end_is_that_of_the_checks_of_its_faults() -> None:
         for leaf in check.leaves()
         if isinstance(leaf, EventOccurred) and leaf.until
     ]
-    by_end = {end.event: end.faults for end in FAULT_ENDS}
+    by_end = {end.event: end.faults | end.ended_too for end in FAULT_ENDS}
     used: dict[str, set[str]] = {end: set() for end in by_end}
     for leaf in conditions:
         if leaf.until in used:
