@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from nodeguard.derive.derivation import Derivation, Values
 from nodeguard.derive.latest_readings import LatestReadings, UnreadError
 from nodeguard.model.platform import Platform
+from nodeguard.model.signal import Scalar
 from nodeguard.model.target import NODE, parent_target
 
 # Fields of the fabric health mask: (name, shift, mask, values that are a problem). Source: nvml.h, GPU
@@ -83,8 +84,7 @@ def _domain(latest: LatestReadings, gpu: str) -> Values:
 
 def _problem_of_all(latest: LatestReadings, _node: str) -> Values:
     """`fabric.problem_of_all`: the problems of the fabric where it reports one of each GPU, or `none`."""
-    by_gpu = (latest.get(gpu, "gpu.fabric.problem") for gpu in latest.targets("gpu"))
-    problems = [str(problem) for problem in by_gpu if problem]
+    problems = [str(problem) for problem in _values_of_all(latest, "gpu.fabric.problem")]
     if len(problems) > 1:
         are_all = "none" not in problems
         yield "fabric.problem_of_all", "; ".join(dict.fromkeys(problems)) if are_all else "none"
@@ -92,10 +92,15 @@ def _problem_of_all(latest: LatestReadings, _node: str) -> Values:
 
 def _tray_joined(latest: LatestReadings, _node: str) -> Values:
     """`fabric.tray_joined`: whether any GPU of a tray has joined the NVLink fabric of its rack."""
-    of_rack = [gpu for gpu in latest.targets("gpu") if latest.get(gpu, "gpu.fabric.of_rack") is True]
-    ready = [value for gpu in of_rack if (value := latest.get(gpu, "gpu.fabric.ready")) is not None]
-    if len(ready) > 1:
+    of_rack, ready = (_values_of_all(latest, f"gpu.fabric.{name}") for name in ("of_rack", "ready"))
+    if len(ready) > 1 and of_rack and all(of_rack):
         yield "fabric.tray_joined", any(ready)
+
+
+def _values_of_all(latest: LatestReadings, signal: str) -> list[Scalar]:
+    """Return a signal of each GPU that NVML lists; nothing where one of them does not have it."""
+    values = [latest.get(gpu, signal) for gpu in sorted(latest.listed("nvml", "gpu") or ())]
+    return [value for value in values if value is not None] if None not in values else []
 
 
 def gpu_derivations(platform: Platform | None, most: Mapping[str, float]) -> tuple[Derivation, ...]:

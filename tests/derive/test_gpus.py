@@ -273,9 +273,14 @@ def test_memory_temperature_margin(signals: dict[str, Scalar], margin: float | N
     assert margins(signals).get("gpu.memory.temperature_margin") == margin
 
 
-def of_tray(*states: int, summaries: tuple[int, ...] = ()) -> dict[str, Scalar]:
-    """Return the derived signals of a tray with GPUs in these states of their fabric."""
-    gpus = [
+def of_tray(*states: int, summaries: tuple[int, ...] = (), silent: int = 0) -> dict[str, Scalar]:
+    """Return the derived signals of a tray with GPUs in these states of their fabric.
+
+    silent: further GPUs in NVML's list, without a state of their fabric.
+    """
+    others = GPUS[len(states) : len(states) + silent]
+    gpus = [observe("nvml", gpu, {"gpu.error": "GPU_IS_LOST"}) for gpu in others]
+    gpus += [
         observe(
             "nvml",
             gpu,
@@ -301,3 +306,8 @@ def test_a_tray_has_joined_its_fabric_if_one_gpu_has(states: tuple[int, ...], jo
 def test_a_problem_of_all_gpus_is_one_of_each(summaries: tuple[int, ...], problem: str | None) -> None:
     states = (3,) * len(summaries)
     assert of_tray(*states, summaries=summaries).get("fabric.problem_of_all") == problem
+
+
+def test_some_gpus_are_not_all_gpus_of_the_node() -> None:
+    assert "fabric.tray_joined" not in of_tray(1, 1, silent=1)
+    assert "fabric.problem_of_all" not in of_tray(3, 3, summaries=(2, 2), silent=1)
