@@ -107,7 +107,7 @@ def make_past_finding(
 
 
 def _joined(messages: Sequence[str]) -> str:
-    """Return several messages as one. What stands before the first colon of each is not repeated."""
+    """Return several messages as one. The text before the first colon is written once."""
     heads = {message.partition(": ")[0] for message in messages}
     if len(messages) == 1 or len(heads) != 1:
         return "; ".join(messages)
