@@ -10,6 +10,7 @@ from nodeguard.fleet.decide.admission import MarkDecision
 from nodeguard.fleet.decide.release import ReleasedMark
 from nodeguard.fleet.plan import Plan
 from nodeguard.fleet.policy_rules import hold_on_check, mode_of
+from nodeguard.fleet.state.liveness import LONG_STALE
 from nodeguard.fleet.state.node_marks import rule_name
 from nodeguard.model.diagnosis import STALE_CHECK, FaultClass
 from nodeguard.model.finding import DataStatus, Health
@@ -239,13 +240,15 @@ class Invariants:
             require(age >= own - 1e-6, "no new mark before its grace period ends", what, age)
 
     def _frozen(self) -> bool:
-        planner, rule = self._world.planner, self._world.policy.stale
-        state = planner.state
-        return bool(
-            silence(
-                state.placements, state.liveness.last_reports, self._world.mono, rule.after, rule.freeze
-            ).frozen
-        )
+        state, rule, now = self._world.planner.state, self._world.policy.stale, self._world.mono
+        last_reports, started = state.liveness.last_reports, self._aggregator.started
+        # A node without a report is stale since the start, at the earliest.
+        stale_since = {
+            uid: last_reports[uid] + rule.after if uid in last_reports else started
+            for uid in state.placements
+        }
+        long_stale = {uid for uid, since in stale_since.items() if now - since >= LONG_STALE}
+        return bool(silence(state.placements, last_reports, now, rule.after, rule.freeze, long_stale).frozen)
 
     # Releases.
 
