@@ -14,8 +14,8 @@ from nodeguard.model.instant import Instant
 def next_change(planner: Planner, now: Instant) -> float:
     """Return when the plan may change after `now`, in seconds of the monotonic clock; inf for never.
 
-    A grace period, a soak period or the time of a check's limit ends, or the diagnosis is to be evaluated.
-    Not among these: agents that become stale, and writes that take too long.
+    A grace period, a soak period or the time of a check's limit ends, or the diagnosis is due. Not among
+    these: agents that become stale, and writes that take too long.
     """
     ends = (*_grace_ends(planner, now), *_soak_ends(planner), *_limit_ends(planner, now))
     evaluation = planner.diagnosis.next_evaluation()
