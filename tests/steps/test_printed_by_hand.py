@@ -90,11 +90,16 @@ def test_a_finding_is_cleared_on_the_node(reader: Reader) -> None:
     sockets(reader)
     reader.start(
         "agent",
-        f"nodeguard agent --from {bundle_path('healthy-dgx-h100')} --socket /run/nodeguard/agent.sock",
+        f"nodeguard agent --from {bundle_path('xid-old')} --socket /run/nodeguard/agent.sock",
     )
-    names = {"gpu/0000:3b:00": "gpu/0000:1b:00"}
-    # The finding of the page is not active here, which is an answer of the agent.
-    reader.run_printed(RETURN, "^nodeguard clear", names=names, accept=(3,))
+
+    def is_active() -> bool:
+        metrics = reader.machine.get("http://127.0.0.1:9434/metrics")
+        return bool(re.search(r'^nodeguard_finding\{.*check="gpu-ecc-uncorrectable"', metrics, re.MULTILINE))
+
+    until(is_active, every=0.2)
+    reader.run_printed(RETURN, "^nodeguard clear", names={"gpu/0000:3b:00": "gpu/0000:43:00"})
+    until(lambda: not is_active(), every=0.2)
 
 
 def test_a_recording_changes_while_an_agent_replays_it(reader: Reader) -> None:
