@@ -328,10 +328,10 @@ def test_at_most_one_of_three_replicas_may_write_in_any_world(seed: int) -> None
     replica has reports, and the API server is well.
     """
     chance, calm = random.Random(1000 + seed), 1200.0
-    hearing = [chance.random() < 0.5 for _ in range(3)]
+    has_reports = [chance.random() < 0.5 for _ in range(3)]
 
     def enough(number: int) -> Callable[[float], bool]:
-        return lambda _: hearing[number]
+        return lambda _: has_reports[number]
 
     world = World(seed, [enough(number) for number in range(3)])
     next_change = 0.0
@@ -339,14 +339,14 @@ def test_at_most_one_of_three_replicas_may_write_in_any_world(seed: int) -> None
     def disturb(now: float) -> None:
         nonlocal next_change
         if now >= calm:
-            hearing[:] = [False, True, False]
+            has_reports[:] = [False, True, False]
             world.latencies = [0.02] * 3
             for replica in world.replicas:
                 replica.api.refuses = False
         elif now >= next_change:
             next_change = now + chance.expovariate(1 / 20.0)
             number = chance.randrange(3)
-            hearing[number] = chance.random() < 0.6
+            has_reports[number] = chance.random() < 0.6
             world.latencies[number] = chance.choice([0.02, 0.02, 0.5, 2.0, 4.0, 8.0, 12.0, inf])
             world.replicas[number].api.refuses = chance.random() < 0.1
 
