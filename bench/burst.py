@@ -4,6 +4,9 @@
 writes 50 marks a second after the first 50, without grace periods and without limits of budgets. The patches
 are made one after the other. The times are those of a watch, from the time at which all agents have their new
 report. The control plane, the agents and the aggregator share the processors of this machine.
+
+The last figures are the writes of the aggregator as the API server counts them, until none has followed for
+ten seconds. Conditions, incidents and Events follow the marks, 20 of them a second.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
@@ -23,9 +27,13 @@ from tests.e2e.bulk_nodes import for_each, make_nodes, wait_until_schedulable
 from tests.e2e.fleet import deployed_fleet
 from tests.e2e.swarm import Swarm, fatal_finding, faulty_report, healthy_report, swarm
 from tests.e2e.watcher import Watcher
+from tests.kubelet.audit import Audit
 
 NODES = 1000
 UNHEALTHY = 750
+
+# Seconds without a write after which the burst is over. A write that is not observed is repeated after five.
+QUIET = 10.0
 
 CHECKS = ("gpu-lost", "gpu-gsp-failure", "port-down", "disk-lost", "nvlink-down")
 HEALTHY = healthy_report(CHECKS)
@@ -54,7 +62,11 @@ def measure(nodes: int, unhealthy: int) -> None:
     """Print the figures of a fleet. unhealthy: number of nodes that fail at once."""
     names = [f"gpu-{number:04}" for number in range(nodes)]
     print(f"{unhealthy} of {nodes} nodes")
-    with cluster() as made, deployed_fleet(made) as scene:
+    with (
+        TemporaryDirectory() as directory,
+        cluster(flags={"kube-apiserver": (audit := Audit(Path(directory))).flags()}) as made,
+        deployed_fleet(made) as scene,
+    ):
         scene.policy.write_text(POLICY)
         uids = make_nodes(made, names)
         wait_until_schedulable(made)
@@ -75,7 +87,7 @@ def measure(nodes: int, unhealthy: int) -> None:
                 name: faulty_report(HEALTHY, fatal_finding(CHECKS[place % len(CHECKS)]))
                 for place, name in enumerate(names[:unhealthy])
             }
-            before = cpu(aggregator.pid)
+            before, written = cpu(aggregator.pid), audit.size()
             began = agents.set_reports(reports)
             delivery = pool.submit(delivered, agents)
             watcher.first(lambda state: bool(state.marks))
@@ -87,6 +99,10 @@ def measure(nodes: int, unhealthy: int) -> None:
             print(f"{'all reports acknowledged':34}{received:6.2f} s")
             total = cpu(aggregator.pid) - before
             print(f"{'CPU of the aggregator':34}{total:6.2f} s   until the first taint {until_first:.2f}")
+            last_write = wait_until_quiet(audit, written)
+            print(f"{'last write of the burst':34}{last_write - began:6.2f} s")
+            for request, count in sorted(audit.writes(written).items()):
+                print(f"{request:34}{count:6}")
             aggregator.terminate()
     print(f"load of the machine in the last minute: {os.getloadavg()[0]:.2f}")
 
@@ -109,6 +125,16 @@ def delivered(agents: Swarm) -> float:
     """Wait until all reports are acknowledged. Returns the monotonic time."""
     agents.wait_until_delivered()
     return time.monotonic()
+
+
+def wait_until_quiet(audit: Audit, since: int) -> float:
+    """Wait until the aggregator writes nothing more. Returns the monotonic time of its last write."""
+    count, changed_at = 0, time.monotonic()
+    while time.monotonic() - changed_at < QUIET:
+        if (total := audit.writes(since).total()) != count:
+            count, changed_at = total, time.monotonic()
+        time.sleep(0.5)
+    return changed_at
 
 
 def row(name: str, first: float, half: float, last: float) -> None:

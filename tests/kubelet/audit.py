@@ -23,6 +23,8 @@ _POLICY: Object = {
 
 _FORBIDDEN = 403
 
+_WRITES = frozenset({"create", "update", "patch", "delete"})
+
 
 class Audit:
     """The log in a directory, which exists."""
@@ -48,6 +50,16 @@ class Audit:
     def counts(self, since: int = 0) -> Counter[str]:
         """Return how often each of them was requested."""
         return Counter(_action(event) for event in self._events(since) if "objectRef" in event)
+
+    def writes(self, since: int = 0) -> Counter[str]:
+        """Return how often each kind of object was written, without the lease."""
+        return Counter(
+            {
+                request: count
+                for request, count in self.counts(since).items()
+                if request.split()[0] in _WRITES and not request.endswith(" leases")
+            }
+        )
 
     def forbidden(self, since: int = 0) -> list[str]:
         """Return the requests that were refused for a missing right, each with the message."""
