@@ -84,6 +84,8 @@ class AgentStatus(Struct, frozen=True):
     spooled: int
     state_error: str = ""
     injections: tuple[Injection, ...] = ()
+    catalogue: str = ""
+    """Digest of the checks that it evaluates; empty of an older agent."""
 
 
 # Carries out an injection request of a user id.

@@ -125,6 +125,7 @@ class Service:
             spooled=len(self._queue.state.spool),
             state_error=self._save_error,
             injections=self._injections(now),
+            catalogue=self._reporter.facts.catalogue,
         )
 
     async def carry_out(self, instruction: Instruction) -> InstructionOutcome:

@@ -78,8 +78,12 @@ _SOURCE_REMEDIES = {
 }
 
 
-def check_agent(status: AgentStatus | None, problem: str, version: str) -> Iterator[Diagnostic]:
-    """Check the running agent. status: None if it does not answer, for the problem. version: of nodeguard."""
+def check_agent(
+    status: AgentStatus | None, problem: str, version: str, catalogue: str
+) -> Iterator[Diagnostic]:
+    """Check the running agent. status: None if it does not answer, for the problem. version: of nodeguard.
+    catalogue: digest of the checks that its settings name.
+    """
     if status is None:
         yield failed(
             "agent", problem, "start it: systemctl start nodeguard-agent, or see its pod and its log"
@@ -90,6 +94,13 @@ def check_agent(status: AgentStatus | None, problem: str, version: str) -> Itera
     else:
         message = f"version {status.version} runs, this command is {version}"
         yield warning("agent", message, "restart the agent after an upgrade")
+    if status.catalogue not in {"", catalogue}:
+        message = "it evaluates other checks than the files that its settings name"
+        yield warning(
+            "agent's checks",
+            message,
+            "reload it: systemctl reload nodeguard-agent, or restart its pod; see its log for invalid files",
+        )
     if status.unread:
         message = f"not read yet: {', '.join(status.unread)}"
         yield warning("agent's sources", message, "wait for the first reading, then see nodeguard status")

@@ -22,6 +22,7 @@ from nodeguard.model.finding import DataStatus, Health, ReadFailure, Verdict
 from tests.controlplane.certificates import Authority
 
 NOW = 1_700_000_000.0
+CATALOGUE = "0123456789abcdef"
 
 
 def statuses(results: Iterable[Diagnostic]) -> dict[str, str]:
@@ -62,13 +63,15 @@ def status(**fields: Any) -> AgentStatus:
 
 
 def test_an_agent_that_does_not_answer() -> None:
-    (result,) = check_agent(None, "no agent answers", "0.1.0")
+    (result,) = check_agent(None, "no agent answers", "0.1.0", CATALOGUE)
     assert (result.status, result.message) == (DiagnosticStatus.FAILED, "no agent answers")
 
 
 def test_acknowledgements_of_a_running_agent() -> None:
     acknowledged = {"a": NOW - 5.0, "b": NOW - 300.0, "c": None}
-    results = list(check_agent(status(acknowledged_at=acknowledged, state_error="disk full"), "", "0.1.0"))
+    results = list(
+        check_agent(status(acknowledged_at=acknowledged, state_error="disk full"), "", "0.1.0", CATALOGUE)
+    )
     assert statuses(results) == {
         "agent": "passed",
         "agent's state": "warning",
@@ -76,10 +79,20 @@ def test_acknowledgements_of_a_running_agent() -> None:
         "reports to b": "failed",
         "reports to c": "failed",
     }
-    assert statuses(check_agent(status(version="0.0.9"), "", "0.1.0")) == {
+    assert statuses(check_agent(status(version="0.0.9"), "", "0.1.0", CATALOGUE)) == {
         "agent": "warning",
         "reports": "skipped",
     }
+
+
+def test_an_agent_with_checks_of_other_files() -> None:
+    assert statuses(check_agent(status(catalogue=CATALOGUE), "", "0.1.0", CATALOGUE)) == {
+        "agent": "passed",
+        "reports": "skipped",
+    }
+    results = list(check_agent(status(catalogue="other"), "", "0.1.0", CATALOGUE))
+    assert statuses(results)["agent's checks"] == "warning"
+    assert "systemctl reload nodeguard-agent" in results[1].remedy
 
 
 def token(**claims: Any) -> str:

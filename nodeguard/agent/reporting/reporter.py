@@ -31,11 +31,15 @@ Executor = Callable[[Any], Awaitable[InstructionOutcome]]
 _MAX_MESSAGE = 512
 
 
+def catalogue_digest(catalogue: Catalogue) -> str:
+    """Return the digest of all checks, tables and platforms: equal catalogues have the same."""
+    return blake2b(msgspec.msgpack.encode(catalogue), digest_size=8).hexdigest()
+
+
 def node_facts(node: str, catalogue: Catalogue) -> NodeFacts:
     """Return the facts that each report of a node contains in addition to the verdict. node: its name."""
-    digest = blake2b(msgspec.msgpack.encode(catalogue), digest_size=8).hexdigest()
     topologies = {check.id: check.topologies for check in catalogue.checks if check.topologies}
-    return NodeFacts(node, __version__, digest, topologies)
+    return NodeFacts(node, __version__, catalogue_digest(catalogue), topologies)
 
 
 class Reporter:

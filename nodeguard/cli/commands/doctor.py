@@ -60,7 +60,8 @@ def build_parser() -> ArgumentParser:
 
 
 def _check_node(options: Namespace) -> Iterable[Diagnostic]:
-    from nodeguard.derive.derive import PlatformHints  # noqa: PLC0415 - a cluster needs no sources
+    from nodeguard.agent.reporting.reporter import catalogue_digest  # noqa: PLC0415 - a cluster needs no agent
+    from nodeguard.derive.derive import PlatformHints  # noqa: PLC0415
     from nodeguard.doctor import node  # noqa: PLC0415
     from nodeguard.pipeline.one_shot import evaluate_live  # noqa: PLC0415
     from nodeguard.pipeline.pipeline import Pipeline  # noqa: PLC0415
@@ -80,7 +81,7 @@ def _check_node(options: Namespace) -> Iterable[Diagnostic]:
         status = request_status(options.socket)
     except UsageError as error:
         problem = str(error)
-    yield from node.check_agent(status, problem, __version__)
+    yield from node.check_agent(status, problem, __version__, catalogue_digest(catalogue))
     if settings.aggregator is not None:
         name = settings.node or os.environ.get("NODE_NAME") or os.uname().nodename
         yield node.check_token(settings.aggregator, name, time.time())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -24,8 +25,20 @@ def test_a_node_with_a_running_agent(
         assert "clock" in results["sources"]["message"]
         main(["doctor", "--socket", path])
         printed = capsys.readouterr().out
+        assert "agent's checks" not in printed
         assert printed.startswith("nodeguard doctor: ")
         assert "passed   agent: version 0.1.0 runs for node" in printed
+        main(["doctor", "--socket", path, "--config", str(settings_with_a_check(tmp_path_factory))])
+        assert "warning  agent's checks: it evaluates other checks" in capsys.readouterr().out
+
+
+def settings_with_a_check(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return settings that switch a built-in check off, which the running agent evaluates."""
+    directory = tmp_path_factory.mktemp("checks.d")
+    (directory / "site.yaml").write_text("disable: [clock-unsynchronized]\n")
+    settings = tmp_path_factory.mktemp("etc") / "agent.yaml"
+    settings.write_text(f"checks: [{directory}]\n")
+    return settings
 
 
 def test_without_an_agent_the_remedy_is_to_start_it(capsys: pytest.CaptureFixture[str]) -> None:
