@@ -356,6 +356,19 @@ def test_the_programs_accept_their_settings(helm: Helm, tmp_path: Path) -> None:
     assert (started.listen, started.metrics, started.log_level) == (("::", 8443), ("::", 9435), "debug")
 
 
+def test_all_pods_mount_the_checks_of_a_site_also_without_any(helm: Helm) -> None:
+    for template in workloads(helm.template({})):
+        assert {"name": "checks", "configMap": {"name": "nodeguard-checks", "optional": True}} in template[
+            "spec"
+        ]["volumes"]
+        [path] = [
+            mount["mountPath"]
+            for mount in pod_container(template)["volumeMounts"]
+            if mount["name"] == "checks"
+        ]
+        assert path == "/etc/nodeguard-checks"
+
+
 def test_a_change_of_settings_replaces_the_pods(helm: Helm) -> None:
     def checksums(values: Mapping[str, Any]) -> list[str | None]:
         templates = workloads(helm.template(values))
