@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from enum import StrEnum
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -12,6 +12,8 @@ from msgspec.structs import replace
 from nodeguard.model.finding import Health
 from nodeguard.model.node import PREFIX, NodeCondition, Taint
 from nodeguard.model.target import target_label
+
+Name = TypeVar("Name", bound=str)
 
 NO_SCHEDULE = "NoSchedule"
 
@@ -140,7 +142,7 @@ MARK_KINDS = {
 if [*MARK_KINDS] != [*Mark]:
     raise AssertionError("MARK_KINDS needs each member of Mark, in the same order: add the missing kind")
 
-_RANKS = {mark: rank for rank, mark in enumerate(Mark)}
+_RANKS: dict[str, int] = {mark: rank for rank, mark in enumerate(Mark)}
 
 # The kind of mark that a severity requests; others request none.
 MARK_OF_HEALTH = {kind.health: mark for mark, kind in MARK_KINDS.items() if kind.health is not None}
@@ -150,9 +152,27 @@ FINDING_MARKS = tuple(mark for mark in Mark if mark.kind.requester == Requester.
 DEVICE_MARKS = tuple(mark for mark in Mark if mark.kind.on_device)
 
 
-def worst(marks: Iterable[Mark]) -> Mark | None:
-    """Return the worst of some marks; None for none."""
-    return min(marks, key=lambda mark: mark.rank, default=None)
+def worst(marks: Iterable[Name]) -> Name | None:
+    """Return the worst of some kinds of mark; None for none."""
+    return min(marks, key=mark_rank, default=None)
+
+
+def mark_rank(name: str) -> int:
+    """Return the rank of a kind that a response names: 0 for the worst, the last one for an unknown kind."""
+    return _RANKS.get(name, len(_RANKS))
+
+
+def mark_kind(name: str) -> MarkKind:
+    """Return the meaning of a kind that a response names: of a kind of a newer version only its name."""
+    if name in MARK_KINDS:
+        return Mark(name).kind
+    return MarkKind(
+        requester=Requester.FINDING,
+        style="suspect",
+        condition_reason=name,
+        marked=f"marked {name}",
+        effect=f"mark {{}} {name}",
+    )
 
 
 class MarkCause(Struct, frozen=True, omit_defaults=True):

@@ -17,7 +17,6 @@ from nodeguard.fleet_api.schema.status import (
 from nodeguard.model.finding import Action, DataStatus, Health
 from nodeguard.model.hardware import Hardware
 from nodeguard.model.incident import IncidentState
-from nodeguard.model.mark import Mark
 
 
 class ReleaseWaitView(Struct, frozen=True):
@@ -40,7 +39,7 @@ class MarkView(Struct, frozen=True):
     check the fault class for which the domain is degraded. injected: whether an operator injected the fault.
     """
 
-    mark: Mark
+    mark: str
     device: str
     check: str
     target: str
@@ -90,7 +89,7 @@ class FindingView(Struct, frozen=True):
 class MarkRequestView(Struct, frozen=True):
     """A requested mark that is not set, with the reason. until, seconds_left, injected: see FindingView."""
 
-    mark: Mark
+    mark: str
     check: str
     target: str
     device: str
@@ -193,7 +192,7 @@ class NodeSummary(Struct, frozen=True):
     node: str
     health: str
     stale: bool
-    marks: tuple[Mark, ...] = ()
+    marks: tuple[str, ...] = ()
     withheld: int = 0
     would_mark: int = 0
     hold: str = ""

@@ -15,7 +15,6 @@ from nodeguard.model.diagnosis import Guidance
 from nodeguard.model.finding import Action, Health
 from nodeguard.model.hardware import Hardware
 from nodeguard.model.incident import IncidentState, WriteState
-from nodeguard.model.mark import Mark
 
 VERSION: Literal[1] = 1
 
@@ -162,7 +161,7 @@ class StateGroup(Struct, frozen=True):
 
     state: IncidentState
     reason: str
-    mark: Mark | None
+    mark: str | None
     nodes: int
     names: tuple[str, ...]
 
@@ -200,7 +199,7 @@ class IncidentSummary(Struct, frozen=True):
     message: str = ""
     injected: bool = False
     write: WriteState | None = None
-    mark: Mark | None = None
+    mark: str | None = None
     guidance: Guidance | None = None
     groups: tuple[StateGroup, ...] = ()
 

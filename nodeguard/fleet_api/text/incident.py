@@ -23,7 +23,7 @@ from nodeguard.fleet_api.text.phrases import (
 from nodeguard.model.finding import Action
 from nodeguard.model.incident import ClearAnswer, IncidentState
 from nodeguard.model.job import jobs_text
-from nodeguard.model.mark import Mark, worst
+from nodeguard.model.mark import Mark, mark_kind, worst
 
 _EFFECTS = {
     IncidentState.OPEN: "report only; no scheduling change",
@@ -59,12 +59,12 @@ def incident_lines(incident: IncidentView) -> list[StyledLine]:
     return lines
 
 
-def effect_text(state: IncidentState, domain: str, mark: Mark | None) -> str:
+def effect_text(state: IncidentState, domain: str, mark: str | None) -> str:
     """Return what a state means for new work. domain: of the incident, empty for none. mark: the worst that
     is set for it.
     """
     kind = Mark.DOMAIN_DEGRADED if domain else mark
-    work = kind.kind.work if kind else "new work"
+    work = mark_kind(kind).work if kind else "new work"
     return _EFFECTS[state].format(work, "topology" if domain else "check")
 
 

@@ -28,7 +28,7 @@ from nodeguard.model.finding import Action, DataStatus
 from nodeguard.model.incident import IncidentState
 from nodeguard.model.injection import PREFIX
 from nodeguard.model.job import jobs_text
-from nodeguard.model.mark import Requester
+from nodeguard.model.mark import Requester, mark_kind, mark_rank
 from nodeguard.model.target import target_label
 
 
@@ -57,17 +57,17 @@ def node_lines(node: NodeView) -> list[StyledLine]:
 def _summary(node: NodeView) -> str:
     # A mark that is not on its object keeps no work away.
     marks = [mark for mark in node.marks if mark.written]
-    degraded = [mark for mark in marks if mark.mark.kind.requester == Requester.DOMAIN]
+    degraded = [mark for mark in marks if mark_kind(mark.mark).requester == Requester.DOMAIN]
     whole = [mark for mark in marks if not (mark.device or mark in degraded)]
     devices = dict.fromkeys(mark.device for mark in marks if mark.device)
     if whole:
         checks = first_names(dict.fromkeys(check_name(mark.check, injected=mark.injected) for mark in whole))
-        kind = whole[0].mark.kind
+        kind = mark_kind(whole[0].mark)
         effect = _advice(node, kind.excluded_work, "it") or kind.marked
         text = f"{effect}: {checks}"
     elif degraded:
         domains = first_names(dict.fromkeys(mark.target for mark in degraded))
-        work = degraded[0].mark.kind.work
+        work = mark_kind(degraded[0].mark).work
         text = f"{_advice(node, work, 'it') or f'no {work}'}: {domains} degraded"
     elif devices:
         names = first_names(devices)
@@ -102,10 +102,10 @@ def _requested(node: NodeView, *, injected: bool) -> str:
 
 def _dry_run(requests: Sequence[MarkRequestView]) -> str:
     """Return the effect of enforcement on the node: its worst mark, else why that would be withheld."""
-    first = min(requests, key=lambda request: (request.reason != "", request.mark.rank))
+    first = min(requests, key=lambda request: (request.reason != "", mark_rank(request.mark)))
     if first.reason:
         return f"dry run: the mark of {_check(first)} would be withheld: {first.reason}"
-    return f"dry run: it would be {first.mark.kind.marked}: {_check(first)}"
+    return f"dry run: it would be {mark_kind(first.mark).marked}: {_check(first)}"
 
 
 def _check(request: MarkRequestView) -> str:
@@ -206,7 +206,7 @@ def _request(state: IncidentState, request: MarkRequestView) -> StyledLine:
     )
     reason = f": {request.reason}" if state == IncidentState.WITHHELD else ""
     target = target_text(request.target)
-    return item_line("requested", f"{request.mark.value} for {_check(request)} on {target}, {text}{reason}")
+    return item_line("requested", f"{request.mark} for {_check(request)} on {target}, {text}{reason}")
 
 
 def _last(node: NodeView) -> Iterator[StyledLine]:

@@ -27,7 +27,7 @@ from nodeguard.model.diagnosis import Guidance
 from nodeguard.model.hardware import Hardware, hardware_label
 from nodeguard.model.incident import IncidentState
 from nodeguard.model.injection import PREFIX
-from nodeguard.model.mark import Requester
+from nodeguard.model.mark import Requester, mark_kind
 from nodeguard.model.target import NODE, target_label
 
 _FIELD = 14
@@ -197,7 +197,7 @@ def groups_text(groups: Sequence[StateGroup]) -> str:
 def group_text(group: StateGroup) -> str:
     """Return how many nodes are in a state: `5 quarantined`, `1 withheld (hold on the node)`."""
     is_marked = group.state == IncidentState.MARKED and group.mark is not None
-    state = group.mark.kind.marked if is_marked and group.mark else _GROUP_STATES[group.state]
+    state = mark_kind(group.mark).marked if is_marked and group.mark else _GROUP_STATES[group.state]
     return f"{group.nodes} {state}" + (f" ({group.reason})" if group.reason else "")
 
 
@@ -254,9 +254,10 @@ def injected_line(fault: InjectedFaultView, *, with_node: bool) -> StyledLine:
 def mark_lines(mark: MarkView) -> list[StyledLine]:
     """Return the lines about a mark: its check, and the condition of its release."""
     device = f", as device {mark.device}" if mark.device else ""
-    target = mark.target if mark.mark.kind.requester == Requester.DOMAIN else target_text(mark.target)
+    kind = mark_kind(mark.mark)
+    target = mark.target if kind.requester == Requester.DOMAIN else target_text(mark.target)
     check = check_name(mark.check, injected=mark.injected)
-    lines = [title_line(mark.mark, mark.mark.kind.style, f"{check} - {target}{device}")]
+    lines = [title_line(mark.mark, kind.style, f"{check} - {target}{device}")]
     if mark.targets:
         lines.append(item_line("targets", first_names(map(target_label, mark.targets))))
     if mark.component:
