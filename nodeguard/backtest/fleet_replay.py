@@ -22,10 +22,10 @@ from nodeguard.fleet.state.history_events import (
     ReportReceived,
 )
 from nodeguard.fleet.state.liveness import MAX_START_WAIT, may_act
-from nodeguard.fleet.state.node_marks import NodeMarks, apply_desired, decode_record
+from nodeguard.fleet.state.node_marks import apply_desired, decode_record
 from nodeguard.model.finding import Health
 from nodeguard.model.instant import Instant
-from nodeguard.model.mark import STATE_ANNOTATION, MarkRecord
+from nodeguard.model.mark import STATE_ANNOTATION, MarkRecord, NodeMarks
 from nodeguard.model.node import Node
 from nodeguard.model.policy import Policy, Silence
 from nodeguard.model.target import target_kind

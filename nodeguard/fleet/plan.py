@@ -10,7 +10,6 @@ from nodeguard.fleet.decide.release import ReleasedMark
 from nodeguard.fleet.incidents.events import IncidentEvent
 from nodeguard.fleet.state.fleet_state import FleetState
 from nodeguard.fleet.state.node_marks import (
-    NodeMarks,
     desired_node,
     device_rules,
     foreign_taints,
@@ -18,7 +17,7 @@ from nodeguard.fleet.state.node_marks import (
     with_cordon,
 )
 from nodeguard.model.incident import Incident
-from nodeguard.model.mark import STATE_ANNOTATION, DesiredNode, DeviceRule
+from nodeguard.model.mark import STATE_ANNOTATION, DesiredNode, DeviceRule, NodeMarks
 from nodeguard.model.node import PREFIX, Node, NodeCondition
 
 

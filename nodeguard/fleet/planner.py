@@ -32,9 +32,9 @@ from nodeguard.fleet.plan import Plan, node_writes, removal_plan
 from nodeguard.fleet.state.fleet_state import FleetState
 from nodeguard.fleet.state.latest_report import LatestReport, limit_topologies
 from nodeguard.fleet.state.liveness import StaleAgents
-from nodeguard.fleet.state.node_marks import NodeMarks
 from nodeguard.model.incident import Incident, IncidentState
 from nodeguard.model.instant import Instant
+from nodeguard.model.mark import NodeMarks
 from nodeguard.model.node import Device, Node, NodeCondition
 from nodeguard.model.policy import Policy
 from nodeguard.wire.report import Report

@@ -9,7 +9,6 @@ from nodeguard.fleet.decide.admission import MarkDecision
 from nodeguard.fleet.decide.mark_requests import no_request_reason
 from nodeguard.fleet.planner import Planner
 from nodeguard.fleet.state.latest_report import LatestReport
-from nodeguard.fleet.state.node_marks import NodeMarks
 from nodeguard.fleet.state.node_placement import DOMAIN, NodePlacement
 from nodeguard.fleet.state.rejected_reports import RejectedReport
 from nodeguard.fleet_api.incident import list_incidents, summarize_incident
@@ -36,7 +35,7 @@ from nodeguard.model.check import Check
 from nodeguard.model.finding import DataStatus, Health
 from nodeguard.model.incident import IncidentState
 from nodeguard.model.instant import Instant, rfc3339
-from nodeguard.model.mark import Mark
+from nodeguard.model.mark import Mark, NodeMarks
 from nodeguard.wire.report import Inventory, ReportedFinding
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from enum import StrEnum
 from typing import ClassVar, TypeVar
 
@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nodeguard.model.finding import Health
-from nodeguard.model.node import PREFIX, NodeCondition, Taint
+from nodeguard.model.node import PREFIX, Device, NodeCondition, Taint
 from nodeguard.model.target import target_label
 
 Name = TypeVar("Name", bound=str)
@@ -303,6 +303,44 @@ class MarkRecord(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=
         return replace(
             self, causes=causes, degraded=tuple(mark for mark in self.degraded if keeps(mark.mark))
         )
+
+
+class NodeMarks(Struct, frozen=True):
+    """The records of a node and of its marked devices."""
+
+    node: MarkRecord = MarkRecord()
+    devices: dict[Device, MarkRecord] = {}
+
+    def record_of(self, device: Device | None) -> MarkRecord:
+        """Return the record of the node (None) or of one of its devices."""
+        return self.node if device is None else self.devices.get(device, MarkRecord())
+
+    def with_record(self, device: Device | None, record: MarkRecord) -> NodeMarks:
+        """Return the marks with another record of the node (None) or of a device."""
+        if device is None:
+            return replace(self, node=record)
+        others = {other: other_record for other, other_record in self.devices.items() if other != device}
+        return replace(self, devices={**others, device: record} if record.causes else others)
+
+    @property
+    def carriers(self) -> tuple[Device | None, ...]:
+        """Return the possible locations of records: the node (None) and its devices."""
+        return (None, *self.devices)
+
+    def causes(self) -> Iterator[tuple[Device | None, MarkCause]]:
+        """Yield every cause with its location: the node (None) or a device."""
+        for device in self.carriers:
+            for cause in self.record_of(device).causes:
+                yield device, cause
+
+    @property
+    def is_marked(self) -> bool:
+        """Return whether any mark is active."""
+        return bool(self.node.all_causes or self.node.charge or self.devices)
+
+    def covers(self, mark: Mark) -> bool:
+        """Return whether a worse mark of the whole node makes a mark of the node needless."""
+        return any(mark in other.kind.lesser for other in self.node.marks)
 
 
 class DesiredNode(Struct, frozen=True):

@@ -16,8 +16,8 @@ from nodeguard.fleet.decide.release import ReleasedMark
 from nodeguard.fleet.decide.restraints import UNOBSERVED, RestraintKind
 from nodeguard.fleet.policy_rules import mode_of
 from nodeguard.fleet.state.budget_usage import BudgetUsage, NodeUsage
-from nodeguard.fleet.state.node_marks import NodeMarks
 from nodeguard.model.incident import GRANTED_STATES, IncidentState, WriteState
+from nodeguard.model.mark import NodeMarks
 from nodeguard.model.policy import Mode, Policy
 
 

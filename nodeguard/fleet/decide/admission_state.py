@@ -11,16 +11,10 @@ from nodeguard.fleet.budget_limits import BudgetRefusal
 from nodeguard.fleet.decide.mark_requests import MarkRequest
 from nodeguard.fleet.decide.restraints import Restraint
 from nodeguard.fleet.state.budget_usage import SUSPECT, BudgetUsage, NodeUsage
-from nodeguard.fleet.state.node_marks import (
-    MAX_CAUSES_BYTES,
-    NodeMarks,
-    charges_of,
-    encode_record,
-    node_usage,
-)
+from nodeguard.fleet.state.node_marks import MAX_CAUSES_BYTES, charges_of, encode_record, node_usage
 from nodeguard.fleet.state.node_placement import NodePlacement
 from nodeguard.fleet.state.wall_clock import RecordedAge
-from nodeguard.model.mark import STATE_ANNOTATION, Charge, MarkCause
+from nodeguard.model.mark import STATE_ANNOTATION, Charge, MarkCause, NodeMarks
 from nodeguard.model.policy import Policy
 
 # The key of a request: see MarkRequest.key.

@@ -23,11 +23,10 @@ from nodeguard.fleet.diagnosis.results import BEFORE_FIRST_VOTE, clearing_messag
 from nodeguard.fleet.diagnosis.vote_collector import VoteCollector
 from nodeguard.fleet.state.fleet_state import FleetState
 from nodeguard.fleet.state.latest_report import LatestReport
-from nodeguard.fleet.state.node_marks import NodeMarks
 from nodeguard.fleet.state.node_placement import NodePlacement
 from nodeguard.model.incident import IncidentState
 from nodeguard.model.instant import Instant
-from nodeguard.model.mark import DegradedMark, MarkCause
+from nodeguard.model.mark import DegradedMark, MarkCause, NodeMarks
 from nodeguard.model.policy import Policy
 
 

@@ -19,10 +19,10 @@ from nodeguard.fleet.decide.release import CauseKey, cause_key
 from nodeguard.fleet.decide.restraints import Restraint
 from nodeguard.fleet.state.fleet_state import FleetState
 from nodeguard.fleet.state.marks_in_effect import is_in_effect
-from nodeguard.fleet.state.node_marks import NodeMarks, rule_name
+from nodeguard.fleet.state.node_marks import rule_name
 from nodeguard.model.incident import IncidentState, WriteState
 from nodeguard.model.instant import Instant, rfc3339
-from nodeguard.model.mark import Mark, MarkCause
+from nodeguard.model.mark import Mark, MarkCause, NodeMarks
 from nodeguard.model.node import Device
 
 # Seconds after which a write that is not observed is reported. Most are observed within a tenth of a second.

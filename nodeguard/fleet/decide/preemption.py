@@ -11,7 +11,7 @@ from nodeguard.fleet.budget_limits import BudgetRefusal
 from nodeguard.fleet.decide.admission_state import AdmissionContext, AdmissionState
 from nodeguard.fleet.decide.mark_requests import MarkRequest
 from nodeguard.fleet.decide.release import ReleasedMark
-from nodeguard.fleet.state.node_marks import NodeMarks
+from nodeguard.model.mark import NodeMarks
 
 
 class Preemption(Struct, frozen=True):

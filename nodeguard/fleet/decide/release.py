@@ -10,10 +10,10 @@ from msgspec.structs import replace
 
 from nodeguard.fleet.policy_rules import hold_on_check
 from nodeguard.fleet.state.latest_report import LatestReport, proves, reports_fault
-from nodeguard.fleet.state.node_marks import NodeMarks, record_release
+from nodeguard.fleet.state.node_marks import record_release
 from nodeguard.fleet.state.wall_clock import RecordedAge
 from nodeguard.model.instant import Instant
-from nodeguard.model.mark import MarkCause, MarkRecord
+from nodeguard.model.mark import MarkCause, MarkRecord, NodeMarks
 from nodeguard.model.node import Device
 from nodeguard.model.policy import Policy, SoakPeriod
 from nodeguard.model.target import target_label

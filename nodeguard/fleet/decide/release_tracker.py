@@ -29,9 +29,9 @@ from nodeguard.fleet.decide.release import (
 from nodeguard.fleet.policy_rules import check_limit
 from nodeguard.fleet.state.fleet_state import FleetState
 from nodeguard.fleet.state.latest_report import reports_fault
-from nodeguard.fleet.state.node_marks import NodeMarks, record_release
+from nodeguard.fleet.state.node_marks import record_release
 from nodeguard.model.instant import Instant
-from nodeguard.model.mark import DegradedMark, MarkCause, MarkRecord
+from nodeguard.model.mark import DegradedMark, MarkCause, MarkRecord, NodeMarks
 from nodeguard.model.node import Device
 
 _NO_REPORT = ReleaseWait("silence", "the node's agent to report: without a report no mark is released")

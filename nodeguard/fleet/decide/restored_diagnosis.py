@@ -16,11 +16,10 @@ from msgspec.structs import replace
 
 from nodeguard.fleet.diagnosis.results import JOB, DegradedDomain, SuppressedCheck
 from nodeguard.fleet.diagnosis.vote_collector import VoteCollector
-from nodeguard.fleet.state.node_marks import NodeMarks
 from nodeguard.fleet.state.topology.members import is_within
 from nodeguard.model.incident import GRANTED_STATES, DiagnosisRecord, Incident, IncidentState
 from nodeguard.model.instant import Instant
-from nodeguard.model.mark import DegradedMark
+from nodeguard.model.mark import DegradedMark, NodeMarks
 
 # Seconds by which a recorded time may be too early: it has no fractions, and clocks are adjusted.
 _CLOCK_TOLERANCE = 1.0

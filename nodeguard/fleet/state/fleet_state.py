@@ -24,14 +24,14 @@ from nodeguard.fleet.state.liveness import AgentLiveness, StaleAgents
 from nodeguard.fleet.state.mark_index import MarkIndex
 from nodeguard.fleet.state.marks_in_effect import marks_in_effect
 from nodeguard.fleet.state.node_jobs import NodeJobs
-from nodeguard.fleet.state.node_marks import NodeMarks, decode_record, node_usage
+from nodeguard.fleet.state.node_marks import decode_record, node_usage
 from nodeguard.fleet.state.node_placement import NodePlacement, place_node
 from nodeguard.fleet.state.topology.topologies import Topologies
 from nodeguard.fleet.state.wall_clock import WallClock
 from nodeguard.model.incident import Incident
 from nodeguard.model.instant import Instant
 from nodeguard.model.job import NodeJob
-from nodeguard.model.mark import STATE_ANNOTATION, DeviceRule, MarkRecord
+from nodeguard.model.mark import STATE_ANNOTATION, DeviceRule, MarkRecord, NodeMarks
 from nodeguard.model.node import Device, Node
 from nodeguard.model.policy import Policy, TopologyLabels
 from nodeguard.wire.report import Report

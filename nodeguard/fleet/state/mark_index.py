@@ -9,7 +9,8 @@ from collections.abc import Set
 
 from msgspec.structs import replace
 
-from nodeguard.fleet.state.node_marks import NodeMarks, encode_record
+from nodeguard.fleet.state.node_marks import encode_record
+from nodeguard.model.mark import NodeMarks
 from nodeguard.model.node import Node
 
 _NO_MARKS = NodeMarks()

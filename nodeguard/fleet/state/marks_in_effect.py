@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from nodeguard.fleet.state.node_marks import NodeMarks, rule_name
-from nodeguard.model.mark import DEVICE_MARKS, NO_SCHEDULE, DeviceRule, Mark
+from nodeguard.fleet.state.node_marks import rule_name
+from nodeguard.model.mark import DEVICE_MARKS, NO_SCHEDULE, DeviceRule, Mark, NodeMarks
 from nodeguard.model.node import Device, Node
 from nodeguard.model.policy import MarkWrites
 

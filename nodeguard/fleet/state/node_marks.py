@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable
 from hashlib import blake2b
 
 import msgspec
-from msgspec import Struct
 from msgspec.structs import replace
 
 from nodeguard.fleet.state.budget_usage import SUSPECT, NodeUsage
@@ -22,8 +21,8 @@ from nodeguard.model.mark import (
     DesiredNode,
     DeviceRule,
     Mark,
-    MarkCause,
     MarkRecord,
+    NodeMarks,
     PastCharge,
 )
 from nodeguard.model.node import PREFIX, Device, Node, NodeCondition, Taint
@@ -89,44 +88,6 @@ def foreign_taints(node: Node) -> tuple[Taint, ...]:
     return tuple(
         taint for taint in node.taints if taint.key.startswith(PREFIX) and not is_own_taint(taint, own_keys)
     )
-
-
-class NodeMarks(Struct, frozen=True):
-    """The records of a node and of its marked devices."""
-
-    node: MarkRecord = MarkRecord()
-    devices: dict[Device, MarkRecord] = {}
-
-    def record_of(self, device: Device | None) -> MarkRecord:
-        """Return the record of the node (None) or of one of its devices."""
-        return self.node if device is None else self.devices.get(device, MarkRecord())
-
-    def with_record(self, device: Device | None, record: MarkRecord) -> NodeMarks:
-        """Return the marks with another record of the node (None) or of a device."""
-        if device is None:
-            return replace(self, node=record)
-        others = {other: other_record for other, other_record in self.devices.items() if other != device}
-        return replace(self, devices={**others, device: record} if record.causes else others)
-
-    @property
-    def carriers(self) -> tuple[Device | None, ...]:
-        """Return the possible locations of records: the node (None) and its devices."""
-        return (None, *self.devices)
-
-    def causes(self) -> Iterator[tuple[Device | None, MarkCause]]:
-        """Yield every cause with its location: the node (None) or a device."""
-        for device in self.carriers:
-            for cause in self.record_of(device).causes:
-                yield device, cause
-
-    @property
-    def is_marked(self) -> bool:
-        """Return whether any mark is active."""
-        return bool(self.node.all_causes or self.node.charge or self.devices)
-
-    def covers(self, mark: Mark) -> bool:
-        """Return whether a worse mark of the whole node makes a mark of the node needless."""
-        return any(mark in other.kind.lesser for other in self.node.marks)
 
 
 _NOTHING = NodeMarks()

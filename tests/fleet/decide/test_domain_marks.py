@@ -6,10 +6,9 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from nodeguard.fleet.state.node_marks import NodeMarks
 from nodeguard.model.finding import DataStatus
 from nodeguard.model.incident import IncidentState
-from nodeguard.model.mark import HOLD_ANNOTATION
+from nodeguard.model.mark import HOLD_ANNOTATION, NodeMarks
 from nodeguard.model.policy import GracePeriods, MarkWrites
 from nodeguard.wire.report import ReportedEvidence
 from tests.fleet.leaves import ENFORCED, FIRST, LEAF, PORT, domains, down, fails, fleet, wait, well
