@@ -144,11 +144,14 @@ class NotificationSender:
         self._subscriptions.restore(states)
 
     async def _save_changes(self, path: Path) -> None:
-        """Write the spool after each change, so that a restart sends what is pending."""
+        """Write the spool after each change, so that a restart sends what is pending.
+
+        While the incident of a refused message is not known, the file keeps the message.
+        """
         problem = ""
         while True:
             revision = self.delivery.revision, self._subscriptions.revision
-            if revision != self._saved:
+            if revision != self._saved and self._subscriptions.are_complete():
                 waiting = {webhook.name: self.delivery.waiting(webhook.name) for webhook in self.webhooks}
                 content = encode_spool(waiting, self._subscriptions.states())
                 try:

@@ -90,6 +90,10 @@ class Subscriptions:
             states[name] = SubscriptionState(opened, waiting)
         return states
 
+    def are_complete(self) -> bool:
+        """Return whether states() has every refused change: the next plan looks up its incident."""
+        return all(refused.incident is not None for refused in self._refused.values())
+
     def unsent_ends(self, webhook: str) -> dict[str, Incident]:
         """Return the incidents with an end that this aggregator has not sent, by name."""
         return {
@@ -156,7 +160,7 @@ class Subscriptions:
 
     def _retry_refused(self, planner: Planner, now: float) -> None:
         """Look up the incidents of refused changes, and notify those that are due."""
-        if any(refused.incident is None for refused in self._refused.values()):
+        if not self.are_complete():
             recorded = {incident.name: incident for incident in planner.all_incidents()}
             self._refused = {
                 key: replace(refused, incident=refused.incident or recorded[key[1]])

@@ -18,7 +18,7 @@ from nodeguard.aggregator.notifications import sender as sender_module
 from nodeguard.aggregator.notifications.formats import Notification
 from nodeguard.aggregator.notifications.sender import FILE_NAME, NotificationSender
 from nodeguard.aggregator.notifications.settings import NotificationSettings, Webhook
-from nodeguard.aggregator.notifications.spool import MAX_AGE
+from nodeguard.aggregator.notifications.spool import MAX_AGE, decode_spool
 from nodeguard.aggregator.notifications.subscriptions import REFUSED_RETRY
 from nodeguard.delivery import delivery as delivery_module
 from nodeguard.delivery import queue as queue_module
@@ -63,6 +63,19 @@ def listen(scene: CountingScene, sender: NotificationSender) -> None:
     scene.service.plan_listeners.append(
         lambda plan, _: sender.plan_made(scene.planner, plan, acts=scene.service.is_active, has_leader=True)
     )
+
+
+def stored_spool(directory: Path) -> tuple[list[str], list[str]]:
+    """Return the changes that wait in a stored spool, and the nodes that it has as open; empty before the
+    first write.
+    """
+    path = directory / FILE_NAME
+    if not path.exists():
+        return [], []
+    waiting, states = decode_spool(path.read_bytes())
+    messages = waiting.get("oncall", ())
+    changes: list[str] = [msgspec.json.decode(item.payload, type=Notification).change for item in messages]
+    return changes, [item.node for item in states["oncall"].open.values()] if "oncall" in states else []
 
 
 def take_changes(sender: NotificationSender) -> list[str]:
@@ -230,7 +243,7 @@ async def test_a_refused_end_is_sent_again(
         clock.plan()
         await until_async(lambda: clock.sender.delivery.refused["oncall"] == 1)
         clock.plan()
-        await until_async(lambda: "node-0" in (tmp_path / FILE_NAME).read_text())
+        await until_async(lambda: stored_spool(tmp_path) == ([], ["node-0"]))
     if restarts:
         clock.sender = new_sender(webhook(url=receiver.url), spool=tmp_path, wall=lambda: clock.fleet.wall)
         clock.sender.read_spool()
@@ -238,6 +251,30 @@ async def test_a_refused_end_is_sent_again(
     clock.fleet.after(REFUSED_RETRY)
     async with running(clock.sender):
         clock.plan()
+        await until_async(lambda: clock.nodes(receiver, "resolved") == ["node-0"])
+
+
+async def test_a_restart_between_the_refusal_of_an_end_and_the_next_plan_sends_it(
+    receiver: WebhookReceiver, tmp_path: Path
+) -> None:
+    clock = Clock(receiver.url, 4)
+    clock.sender = new_sender(webhook(url=receiver.url), spool=tmp_path, wall=lambda: clock.fleet.wall)
+    receiver.status = 503
+    async with running(clock.sender):
+        clock.fleet.report(0, finding())
+        clock.plan()
+        receiver.status = 200
+        await until_async(lambda: clock.nodes(receiver, "opened") == ["node-0"])
+        receiver.status = 503
+        clock.fleet.report(0)
+        clock.plan()
+        await until_async(lambda: stored_spool(tmp_path)[0] == ["resolved"])
+        receiver.status = 413
+        await until_async(lambda: clock.sender.delivery.refused["oncall"] == 1)
+        await asyncio.sleep(10 * sender_module._SAVE_INTERVAL)
+    clock.sender = new_sender(webhook(url=receiver.url), spool=tmp_path, wall=lambda: clock.fleet.wall)
+    receiver.status = 200
+    async with running(clock.sender):
         await until_async(lambda: clock.nodes(receiver, "resolved") == ["node-0"])
 
 
