@@ -22,6 +22,7 @@ from nodeguard.backtest.mark_tracker import MarkTracker
 from nodeguard.model.incident import IncidentState
 from nodeguard.model.instant import Timestamp
 from nodeguard.model.policy import Policy
+from nodeguard.model.projection import project
 
 
 class CountedNodes:
@@ -156,16 +157,11 @@ def _times(span: DomainSpan, since: float, until: float) -> Iterator[_Time]:
 
 def _domain_result(span: DomainSpan, since: float, until: float) -> DomainResult:
     times = list(_times(span, since, until))
-    return DomainResult(
-        incident=span.incident,
-        domain=span.domain,
-        fault_classes=span.fault_classes,
-        state=span.state,
-        size=span.size,
-        voters=span.voters,
+    return project(
+        DomainResult,
+        span,
         marked=CountedNodes(uid for uid, _, _ in times),
         seconds=NodeSeconds(sum(seconds_within(start, end, since, until) for _, start, end in times)),
-        evidence=span.evidence,
         start=Timestamp(span.start),
         end=_timestamp(span.end),
         reasons=tuple(span.reasons),

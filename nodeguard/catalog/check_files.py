@@ -15,12 +15,12 @@ from msgspec.structs import replace
 from nodeguard.catalog.check_schema import CheckFileSchema, CheckSchema
 from nodeguard.catalog.conditions import ConditionError, parse_condition
 from nodeguard.catalog.fault_classes import parse_fault_classes, require_matching_checks
-from nodeguard.catalog.rows import as_model
 from nodeguard.config.errors import ConfigError, FieldPath
 from nodeguard.config.yaml_document import YamlDocument, collect_errors, convert, load_yaml
 from nodeguard.model.check import Check, Compare, EventOccurred
 from nodeguard.model.diagnosis import FaultClass
 from nodeguard.model.finding import Action, Health
+from nodeguard.model.projection import project
 from nodeguard.model.recovery import COMMAND_VALUES, RESET, RESET_ALL
 from nodeguard.model.signal import Signal
 
@@ -98,7 +98,7 @@ def _check(
     except ConditionError as error:
         raise document.error((*path, *_steps(error.field)), error.problem, error.remedy) from None
     target = schema.target
-    check = as_model(
+    check = project(
         Check,
         schema,
         family=family,

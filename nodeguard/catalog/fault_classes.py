@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from nodeguard.catalog.rows import as_model
 from nodeguard.config.errors import FieldPath
 from nodeguard.config.units import parse_duration
 from nodeguard.config.yaml_document import YamlDocument, read_yaml, require_unique
 from nodeguard.model.diagnosis import STALE_CHECK, FaultClass, Guidance, VoteTopology
 from nodeguard.model.finding import Action
+from nodeguard.model.projection import project
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
@@ -105,10 +105,10 @@ def _fault_class(document: YamlDocument, path: FieldPath, row: FaultClassSchema)
         document,
         (((*path, "topologies", index, "topology"), name) for index, name in enumerate(topologies)),
     )
-    return as_model(
+    return project(
         FaultClass,
         row,
-        topologies=tuple(as_model(VoteTopology, topology) for topology in row.topologies),
+        topologies=tuple(project(VoteTopology, topology) for topology in row.topologies),
         windows=tuple(_windows(document, (*path, "windows"), row.windows)),
     )
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from msgspec import UNSET, Meta, Struct, UnsetType
 from msgspec.structs import asdict
 
-from nodeguard.catalog.rows import as_model
 from nodeguard.config.yaml_document import YamlDocument, convert, load_yaml
 from nodeguard.model.platform import Platform, PlatformMatch
+from nodeguard.model.projection import project
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
@@ -81,7 +81,7 @@ def _platform(document: YamlDocument, name: str) -> Platform:
         raise document.error(
             ("id",), f"{file.id!r} is not the file's name", f"write {name}, or rename the file"
         )
-    matches = tuple(as_model(PlatformMatch, match) for match in file.match)
+    matches = tuple(project(PlatformMatch, match) for match in file.match)
     for index, match in enumerate(matches):
         if not (match.product_name or match.instance_type or match.gpu):
             problem = "names neither product_name nor instance_type nor gpu, so it would match too much"

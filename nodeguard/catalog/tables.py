@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-from nodeguard.catalog.rows import as_model
 from nodeguard.config.errors import FieldPath
 from nodeguard.config.yaml_document import YamlDocument, load_yaml, read_yaml, require_unique
 from nodeguard.model.catalogue import (
@@ -22,6 +21,7 @@ from nodeguard.model.catalogue import (
     Xid74Bits,
 )
 from nodeguard.model.finding import Action
+from nodeguard.model.projection import project
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -62,7 +62,7 @@ def load_log_patterns(folder: Path | Traversable) -> tuple[LogPattern, ...]:
     for index, row in enumerate(rows):
         _check_examples(document, index, row)
     return tuple(
-        as_model(LogPattern, row, pattern=_expanded(row.pattern), example=row.examples[0]) for row in rows
+        project(LogPattern, row, pattern=_expanded(row.pattern), example=row.examples[0]) for row in rows
     )
 
 
@@ -173,7 +173,7 @@ def _xids(folder: Path | Traversable, responses: Responses) -> dict[int, Xid]:
             if code not in codes:
                 problem = f"the table has no Xid {code}"
                 raise document.error((index, "ended_by"), problem, "name a code of the table")
-    return {row.code: as_model(Xid, row, action=_response_word(row)) for row in rows}
+    return {row.code: project(Xid, row, action=_response_word(row)) for row in rows}
 
 
 # Names of conditions that no program survives, such as PCIE_FATAL_TIMEOUT or SEC2_HALT_ERROR.
@@ -208,7 +208,7 @@ def _nvlink5(folder: Path | Traversable, responses: Responses) -> tuple[Nvlink5R
             if value & ~mask:
                 problem = f"the value 0x{value:08x} has bits that the mask 0x{mask:08x} takes away"
                 raise document.error((index, field), problem, "correct one of them: it can never match")
-    return tuple(as_model(Nvlink5Rule, row) for row in rows)
+    return tuple(project(Nvlink5Rule, row) for row in rows)
 
 
 def _xid74(folder: Path | Traversable, responses: Responses) -> tuple[Xid74Bits, ...]:
@@ -219,13 +219,13 @@ def _xid74(folder: Path | Traversable, responses: Responses) -> tuple[Xid74Bits,
     )
     for index, row in enumerate(rows):
         _require_response(document, (index,), responses, action=row.action)
-    return tuple(as_model(Xid74Bits, row) for row in rows)
+    return tuple(project(Xid74Bits, row) for row in rows)
 
 
 def _recovery(folder: Path | Traversable) -> dict[int, RecoveryAction]:
     document, rows = read_yaml(folder / "recovery.yaml", tuple[_RecoveryRow, ...])
     require_unique(document, (((index, "value"), row.value) for index, row in enumerate(rows)))
-    return {row.value: as_model(RecoveryAction, row, action=row.action.value) for row in rows}
+    return {row.value: project(RecoveryAction, row, action=row.action.value) for row in rows}
 
 
 def _require_response(document: YamlDocument, path: FieldPath, responses: Responses, **actions: str) -> None:

@@ -22,6 +22,7 @@ from nodeguard.model.finding import Health
 from nodeguard.model.incident import Incident, IncidentState, OperatorDecision
 from nodeguard.model.instant import Instant, rfc3339
 from nodeguard.model.mark import Mark
+from nodeguard.model.projection import project
 
 # Limit of a response.
 MAX_INCIDENTS = 1000
@@ -131,41 +132,19 @@ def describe_incident(
         return None
     until = _until(planner, incident)
     decision = service.decisions.get(name, _NO_DECISION)
-    return IncidentView(
+    return project(
+        IncidentView,
+        incident,
         version=VERSION,
         at=rfc3339(now.wall),
-        name=incident.name,
-        node=incident.node,
-        domain=incident.domain,
         resource=incident.target,
-        scope=incident.scope,
-        component=incident.component,
-        hardware=incident.hardware,
-        cause=incident.cause,
-        fault_class=incident.fault_class,
-        health=incident.health,
-        action=incident.action,
-        state=incident.state,
         since=rfc3339(incident.first_seen),
         age=age(now, incident.first_seen),
         last_transition=rfc3339(incident.last_transition),
         last_transition_age=age(now, incident.last_transition),
         resolved_at=rfc3339(incident.resolved_at) if incident.resolved_at else "",
-        occurrences=incident.occurrences,
-        message=incident.message,
         reason=_reason(planner, incident),
-        symptoms=tuple(
-            SymptomView(
-                symptom.check,
-                symptom.target,
-                symptom.health,
-                symptom.message,
-                symptom.evidence,
-                symptom.evidence_omitted,
-            )
-            for symptom in incident.symptoms
-        ),
-        symptoms_omitted=incident.symptoms_omitted,
+        symptoms=tuple(project(SymptomView, symptom) for symptom in incident.symptoms),
         marks=tuple(
             mark
             for mark in marks_of_node(planner, incident.uid, now)
@@ -177,11 +156,7 @@ def describe_incident(
         clear_message=decision.answer_message,
         until=rfc3339(until) if until else "",
         seconds_left=round(max(0.0, until - now.wall), 1),
-        jobs=incident.jobs,
-        jobs_omitted=incident.jobs_omitted,
-        injected=incident.injected,
         how=incident_commands(planner, incident, checks or {}),
-        write=incident.write,
         guidance=_guidance(planner, incident),
     )
 
@@ -207,27 +182,16 @@ def summarize_incident(
 ) -> IncidentSummary:
     """Return an incident as an item of a list."""
     until = _until(planner, incident)
-    return IncidentSummary(
-        name=incident.name,
-        node=incident.node,
+    return project(
+        IncidentSummary,
+        incident,
         resource=incident.target,
-        hardware=incident.hardware,
-        cause=incident.cause,
-        health=incident.health,
-        state=incident.state,
         since=rfc3339(incident.first_seen),
         age=age(now, incident.first_seen),
-        scope=incident.scope,
         summary=_summary(incident, _reason(planner, incident)),
         acknowledged=service.decisions.get(incident.name, _NO_DECISION).acknowledged,
-        domain=incident.domain,
         until=rfc3339(until) if until else "",
         seconds_left=round(max(0.0, until - now.wall), 1),
-        action=incident.action,
-        message=incident.message,
-        injected=incident.injected,
-        write=incident.write,
-        mark=incident.mark,
         guidance=_guidance(planner, incident),
     )
 

@@ -9,6 +9,7 @@ from nodeguard.fleet_api.schema.node import MarkView, ReleaseWaitView
 from nodeguard.fleet_api.service_state import age
 from nodeguard.model.instant import Instant, rfc3339
 from nodeguard.model.mark import mark_rank
+from nodeguard.model.projection import project
 
 
 def marks_of_node(planner: Planner, uid: str, now: Instant) -> tuple[MarkView, ...]:
@@ -19,20 +20,16 @@ def marks_of_node(planner: Planner, uid: str, now: Instant) -> tuple[MarkView, .
 
 def _view(mark: ActiveMark, now: Instant) -> MarkView:
     cause, wait = mark.cause, _wait(mark.wait, now)
-    since, seconds = rfc3339(cause.since), age(now, cause.since)
-    return MarkView(
-        mark=cause.mark,
+    return project(
+        MarkView,
+        cause,
         device=mark.device.name if mark.device else "",
         check=cause.check or cause.fault_class.partition(",")[0] or cause.mark,
-        target=cause.target,
-        targets=cause.targets,
-        component=cause.component,
         fault_class=cause.taint_value,
-        since=since,
-        age=seconds,
+        since=rfc3339(cause.since),
+        age=age(now, cause.since),
         written=mark.is_written,
         wait=wait,
-        injected=cause.injected,
     )
 
 

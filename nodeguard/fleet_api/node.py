@@ -36,16 +36,15 @@ from nodeguard.model.finding import DataStatus, Health
 from nodeguard.model.incident import IncidentState
 from nodeguard.model.instant import Instant, rfc3339
 from nodeguard.model.mark import Mark, NodeMarks
+from nodeguard.model.projection import project
 from nodeguard.wire.report import Inventory, ReportedFinding
 
 
 def refused_messages(refusal: RejectedReport, now: Instant) -> RefusedMessages:
     """Return the refused messages of a node."""
-    return RefusedMessages(
-        node=refusal.node,
-        reason=refusal.reason,
-        message=refusal.message,
-        count=refusal.count,
+    return project(
+        RefusedMessages,
+        refusal,
         latest=rfc3339(now.wall_of(refusal.last)),
         age=round(max(0.0, now.mono - refusal.last), 1),
         since=rfc3339(now.wall_of(refusal.first)),
@@ -56,13 +55,11 @@ def refused_messages(refusal: RejectedReport, now: Instant) -> RefusedMessages:
 def repeat_offenders(planner: Planner, now: Instant, node: str = "") -> tuple[RepeatOffenderView, ...]:
     """Return the repeat offenders, worst first; those of one node where it is named."""
     return tuple(
-        RepeatOffenderView(
+        project(
+            RepeatOffenderView,
+            offender,
             component=offender.part,
-            node=offender.node,
-            target=offender.target,
-            faults=offender.faults,
             expected=round(offender.expected, 4),
-            check=offender.check,
             latest=rfc3339(offender.at),
             latest_age=age(now, offender.at),
             since=rfc3339(offender.since),
@@ -255,19 +252,11 @@ def _findings(
     outcomes_by_finding = {(item.request.check, item.request.target): item for item in decisions}
     for finding, began, injected in report.faults():
         outcome = outcomes_by_finding.get((finding.check, finding.target))
-        yield FindingView(
-            check=finding.check,
-            target=finding.target,
-            targets=finding.targets,
-            component=finding.component,
-            hardware=finding.hardware,
-            health=finding.health,
-            data_status=finding.data_status,
-            action=finding.action,
+        yield project(
+            FindingView,
+            finding,
             since=rfc3339(began),
             age=age(now, began),
-            message=finding.message,
-            note=finding.note,
             evidence=tuple(f"{evidence.source}: {evidence.message}" for evidence in finding.evidence),
             state=outcome.state if outcome else None,
             reason=outcome.reason
@@ -288,17 +277,15 @@ def _mark_requests(
     for outcome in decisions:
         if outcome.state == state:
             request = outcome.request
-            yield MarkRequestView(
-                mark=request.mark,
-                check=request.check,
-                target=request.target,
+            yield project(
+                MarkRequestView,
+                request,
                 device=request.device.name if request.device else "",
                 since=rfc3339(request.since),
                 age=age(now, request.since),
                 reason=outcome.reason,
                 until=rfc3339(outcome.until) if outcome.until else "",
                 seconds_left=_seconds_left(outcome, now),
-                injected=request.injected,
             )
 
 

@@ -39,6 +39,10 @@ from nodeguard.model.incident import (
 )
 from nodeguard.model.instant import parse_or_zero, rfc3339
 from nodeguard.model.mark import Mark
+from nodeguard.model.projection import project
+
+# Fields with a name of limited length.
+_NAMES = ("node", "domain", "target", "scope", "component", "cause", "fault_class", "parent", "budget")
 
 # States in which the mark is set.
 _MARKED_STATES = frozenset({*GRANTED_STATES, IncidentState.RECOVERING})
@@ -46,19 +50,12 @@ _MARKED_STATES = frozenset({*GRANTED_STATES, IncidentState.RECOVERING})
 
 def incident_status(incident: Incident) -> IncidentStatus:
     """Return the status that the object of an incident should have."""
-    return IncidentStatus(
+    return project(
+        IncidentStatus,
+        incident,
         subject=(incident.domain or incident.node or incident.target)[:MAX_NAME],
-        node=incident.node[:MAX_NAME],
         node_uid=incident.uid[:MAX_NAME],
-        domain=incident.domain[:MAX_NAME],
-        target=incident.target[:MAX_NAME],
-        scope=incident.scope[:MAX_NAME],
-        component=incident.component[:MAX_NAME],
-        cause=incident.cause[:MAX_NAME],
-        fault_class=incident.fault_class[:MAX_NAME],
-        health=incident.health,
-        state=incident.state,
-        action=incident.action,
+        **{name: getattr(incident, name)[:MAX_NAME] for name in _NAMES},
         message=incident.message[:MAX_MESSAGE],
         detail=incident.detail[:MAX_DETAIL],
         symptoms=tuple(_symptoms(incident.symptoms)),
@@ -66,16 +63,11 @@ def incident_status(incident: Incident) -> IncidentStatus:
         first_seen=rfc3339(incident.first_seen),
         last_transition_time=rfc3339(incident.last_transition),
         resolved_at=rfc3339(incident.resolved_at) if incident.resolved_at else "",
-        occurrences=incident.occurrences,
-        parent=incident.parent[:MAX_NAME],
-        budget=incident.budget[:MAX_NAME],
         mark=incident.mark or "",
         highest_health=incident.highest_health or "",
         confinement=_confinement(incident.confinement),
         diagnosis=_diagnosis(incident.diagnosis),
         jobs=tuple(job[:MAX_NAME] for job in incident.jobs[:MAX_JOBS]),
-        jobs_omitted=incident.jobs_omitted,
-        injected=incident.injected,
         hardware=_hardware(incident.hardware),
         conditions=tuple(_conditions(incident)),
     )
@@ -87,36 +79,22 @@ def to_incident(observed: ObservedIncident) -> Incident | None:
     """
     status = observed.status
     try:
-        return Incident(
+        return project(
+            Incident,
+            status,
             name=observed.name,
-            node=status.node,
             uid=status.node_uid,
-            target=status.target,
-            cause=status.cause,
             health=Health(status.health),
             state=IncidentState(status.state),
             first_seen=parse_or_zero(status.first_seen),
             last_transition=parse_or_zero(status.last_transition_time),
-            domain=status.domain,
-            scope=status.scope,
-            component=status.component,
-            fault_class=status.fault_class,
             action=Action(status.action or Action.NONE),
-            message=status.message,
-            detail=status.detail,
             symptoms=tuple(map(_to_symptom, status.symptoms)),
-            symptoms_omitted=status.symptoms_omitted,
             resolved_at=parse_or_zero(status.resolved_at),
-            occurrences=status.occurrences,
-            parent=status.parent,
-            budget=status.budget,
             mark=Mark(status.mark) if status.mark else None,
             highest_health=Health(status.highest_health) if status.highest_health else None,
             confinement=_to_confinement(status.confinement),
             diagnosis=_to_diagnosis(status.diagnosis),
-            jobs=status.jobs,
-            jobs_omitted=status.jobs_omitted,
-            injected=status.injected,
             hardware=_to_hardware(status.hardware),
             write=_to_write(status.conditions),
         )
@@ -126,9 +104,7 @@ def to_incident(observed: ObservedIncident) -> Incident | None:
 
 def _to_symptom(symptom: SymptomStatus) -> Symptom:
     """Return the symptom of an incident. Raises ValueError for an unknown health."""
-    health = Health(symptom.health or Health.OK)
-    evidence, omitted = symptom.evidence, symptom.evidence_omitted
-    return Symptom(symptom.check, symptom.target, health, symptom.message, evidence, omitted)
+    return project(Symptom, symptom, health=Health(symptom.health or Health.OK))
 
 
 def _hardware(hardware: Hardware | None) -> HardwareStatus | None:

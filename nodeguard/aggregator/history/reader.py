@@ -22,6 +22,7 @@ from nodeguard.fleet.state.history_events import (
 )
 from nodeguard.model.finding import DataStatus, Health
 from nodeguard.model.node import Node
+from nodeguard.model.projection import project
 from nodeguard.wire.report import (
     VERSION,
     Inventory,
@@ -127,21 +128,14 @@ class _Reader:
             yield ReportReceived(
                 columns.at,
                 columns.uid,
-                Report(
+                project(
+                    Report,
+                    columns,
                     version=VERSION,
-                    node=columns.node,
                     boot_id=columns.boot,
-                    sequence=columns.sequence,
-                    health=columns.health,
-                    data_status=columns.data_status,
-                    digest=columns.digest,
-                    agent=columns.agent,
-                    catalogue=columns.catalogue,
-                    age=columns.age,
                     findings=_FINDINGS.decode(findings),
                     unreadable=_UNREADABLE.decode(unreadable),
                     inventory=self._shared(columns.inventory, _INVENTORY),
-                    leaving=columns.leaving,
                     passing=self._shared(columns.passing, _PASSING),
                 ),
             )

@@ -16,6 +16,7 @@ from nodeguard.model.hardware import Hardware, hardware_label
 from nodeguard.model.incident import Incident, IncidentState
 from nodeguard.model.injection import PREFIX
 from nodeguard.model.instant import rfc3339
+from nodeguard.model.projection import project
 
 VERSION = 1
 
@@ -73,22 +74,15 @@ def notification_of(
     """
     where = incident.node or incident.target
     time = now * 1000 if incident.is_open else incident.first_seen // _MINUTE
-    return Notification(
+    return project(
+        Notification,
+        incident,
         id=f"{incident.name}-{incident.occurrences}-{incident.state.slug}-{time:.0f}",
         change=change,
         text=f"{PREFIX if incident.injected else ''}{where}: {message}"[:_TEXT_LENGTH],
         at=rfc3339(now),
         incident=incident.name,
-        node=incident.node,
-        domain=incident.domain,
-        target=incident.target,
-        cause=incident.cause,
-        health=incident.health,
-        state=incident.state,
-        action=incident.action,
         since=rfc3339(incident.first_seen),
-        injected=incident.injected,
-        hardware=incident.hardware,
         guidance=guidance,
     )
 

@@ -25,6 +25,7 @@ from nodeguard.model.finding import (
 )
 from nodeguard.model.hardware import Hardware
 from nodeguard.model.instant import Instant, rfc3339
+from nodeguard.model.projection import project
 
 
 class HealthOutput(StrEnum):
@@ -165,38 +166,18 @@ def as_json(verdict: Verdict, inventory: MachineInventory, context: JsonContext)
 
 def finding_output(finding: Finding, how: tuple[str, ...] = ()) -> FindingOutput:
     """Return a finding as it is in JSON. how: the commands of its action."""
-    return FindingOutput(
-        check=finding.check,
-        title=finding.title,
-        family=finding.family,
-        target=finding.target,
+    return project(
+        FindingOutput,
+        finding,
         targets=finding.targets or (finding.target,),
-        component=finding.component,
-        health=finding.health,
-        data_status=finding.data_status,
-        action=finding.action,
         since=rfc3339(finding.since),
-        message=finding.message,
-        remedy=finding.remedy,
         how=how,
-        runbook=finding.runbook,
-        note=finding.note,
         evidence=tuple(_evidence(evidence) for evidence in finding.evidence),
-        hardware=finding.hardware,
     )
 
 
 def _evidence(evidence: Evidence) -> EvidenceOutput:
-    return EvidenceOutput(
-        source=evidence.source,
-        reading=evidence.text,
-        at=rfc3339(evidence.at),
-        count=evidence.count,
-        meaning=evidence.meaning,
-        process=evidence.process,
-        pid=evidence.pid,
-        workload=evidence.workload,
-    )
+    return project(EvidenceOutput, evidence, reading=evidence.text, at=rfc3339(evidence.at))
 
 
 def schema() -> str:

@@ -1,0 +1,28 @@
+"""Projections: one struct as another one, such as a row of a file as the model or the model as a response.
+
+The fields that both have are copied by name, so that a new field of both needs no code. tests/contracts
+takes each field through its projections, because a type checker does not see this copy.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from msgspec import Struct
+
+Projected = TypeVar("Projected", bound=Struct)
+
+
+# The fields that two types share. A process projects a few dozen pairs of types.
+_shared: dict[tuple[type, type], tuple[str, ...]] = {}
+
+
+def project(form: type[Projected], source: object, **changed: Any) -> Projected:
+    """Return an object as a struct, with the fields that both have. changed: all other values.
+
+    Raises TypeError if a required field is in neither.
+    """
+    key = form, type(source)
+    if key not in _shared:
+        _shared[key] = tuple(name for name in form.__struct_fields__ if hasattr(type(source), name))
+    return form(**({name: getattr(source, name) for name in _shared[key]} | changed))
