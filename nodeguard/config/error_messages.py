@@ -75,8 +75,12 @@ def _value_text(data: Any, path: FieldPath, hidden: Collection[str]) -> str:
         if step is ...:
             return "a value"
         data = data[step]
-    value = "the value" if path and path[0] in hidden else repr(data)
-    return {list: "a list", dict: "a mapping", type(None): "nothing"}.get(type(data), value)
+    return value_text(data, "the value" if path and path[0] in hidden else repr(data))
+
+
+def value_text(data: Any, text: str = "") -> str:
+    """Return a value as messages name it. text: of a scalar, if it is not its own."""
+    return {list: "a list", dict: "a mapping", type(None): "nothing"}.get(type(data), text or repr(data))
 
 
 def _suggestion(name: str, allowed: Collection[str]) -> str:

@@ -142,13 +142,19 @@ def parse_yaml(data: bytes, file: str) -> YamlDocument:
         raise ConfigError(file, line, "", f"is not valid YAML: {problem}", remedy) from None
 
 
-def convert(document: YamlDocument, schema: type[Schema], hidden: Collection[str] = ()) -> Schema:
+def convert(
+    document: YamlDocument,
+    schema: type[Schema],
+    hidden: Collection[str] = (),
+    decode: Callable[[YamlDocument, Any], Any] = lambda document, _: document.data,
+) -> Schema:
     """Return the data as a Struct or another type that msgspec converts to. Raises ConfigError.
 
-    hidden: top-level keys below which errors show no value.
+    hidden: top-level keys below which errors show no value. decode: returns the data to convert, such as
+    `decode_amounts`.
     """
     try:
-        return msgspec.convert(document.data, schema)
+        return msgspec.convert(decode(document, schema), schema)
     except msgspec.ValidationError as error:
         explanation = explain_validation_error(str(error), schema, document.data, hidden)
         raise document.error(*explanation) from None

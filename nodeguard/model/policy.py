@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Annotated
 
-from msgspec import Struct
+from msgspec import UNSET, Meta, Struct, UnsetType, field
 
+from nodeguard.model.amounts import END, Duration, GraceDuration, Share, StaleShare
 from nodeguard.model.diagnosis import DiagnosisPolicy, FaultClass
 from nodeguard.model.mark import FINDING_MARKS, MARK_KINDS, Mark
+
+Name = Annotated[
+    str, Meta(pattern=rf"^[a-z0-9]+(-[a-z0-9]+)*{END}", max_length=63, examples=["training", "pool-1"])
+]
+Labels = Annotated[dict[str, str], Meta(max_length=20)]
+CheckPattern = Annotated[
+    str, Meta(pattern=rf"^[a-z0-9*?!\[\]-]+{END}", max_length=100, examples=["gpu-*", "gpu-lost"])
+]
 
 
 class Mode(StrEnum):
@@ -25,15 +35,15 @@ class ModeRule(Struct, frozen=True):
     marks: tuple[Mark, ...] = FINDING_MARKS
 
 
-class Pool(Struct, frozen=True):
-    """Nodes that share a budget: those with all of these labels; the first pool that matches wins.
+class Pool(Struct, frozen=True, forbid_unknown_fields=True):
+    """Nodes that share a budget: those with all these labels. A node is in the first pool that matches.
 
-    share: maximum share of its nodes that are marked at a time; None for Budget.pool.
+    share: of the pool's nodes that may be marked at a time; default: `budget.pool`.
     """
 
-    name: str
-    labels: dict[str, str]
-    share: float | None = None
+    name: Name
+    labels: Labels = {}
+    share: Share | UnsetType = UNSET
 
 
 class CheckLimit(Struct, frozen=True):
@@ -67,15 +77,15 @@ class Budget(Struct, frozen=True):
     domains: int = 2
 
 
-class GracePeriods(Struct, frozen=True):
-    """Grace periods: seconds for which a finding is active before it is marked, by kind of mark.
+class GracePeriods(Struct, frozen=True, forbid_unknown_fields=True, rename={"shared": "sharedHardware"}):
+    """How long a finding is active before a mark is set, by mark; `0s`: no grace period.
 
-    shared: if shared hardware may be the cause, so that the diagnosis of the domain comes first.
+    sharedHardware: for findings that shared hardware can cause, so that the diagnosis comes first.
     """
 
-    quarantine: float = 5.0
-    suspect: float = 60.0
-    shared: float = 90.0
+    quarantine: GraceDuration = 5.0
+    suspect: GraceDuration = 60.0
+    shared: GraceDuration = 90.0
 
     def of(self, mark: Mark) -> float:
         """Return the grace period of a kind of mark without shared hardware; 0 for a kind without one."""
@@ -90,19 +100,18 @@ for _kind in MARK_KINDS.values():
         raise AssertionError(f"the policy has no budget or grace period for {_kind}: add the field")
 
 
-class SoakPeriod(Struct, frozen=True):
-    """Soak periods: seconds for which a check must pass before its mark is released.
-
-    `first`, then doubled with each recurrence up to `maximum`; recurrences older than `forget` do not count.
+class SoakPeriod(Struct, frozen=True, forbid_unknown_fields=True):
+    """How long a check must pass before its mark is released: `initial`, then twice as long after each
+    relapse, at most `max`. Faults older than `resetAfter` do not count.
     """
 
-    first: float = 600.0
-    maximum: float = 28_800.0
-    forget: float = 86_400.0
+    first: Duration = field(name="initial", default=600.0)
+    maximum: Duration = field(name="max", default=28_800.0)
+    forget: Duration = field(name="resetAfter", default=86_400.0)
 
 
-class MarkWrites(Struct, frozen=True):
-    """What a mark writes. device: taint one GPU instead of its node, where the cluster supports it."""
+class MarkWrites(Struct, frozen=True, forbid_unknown_fields=True, rename={"device": "deviceTaint"}):
+    """What a mark writes. deviceTaint: a taint on one GPU instead of its node, if the cluster supports it."""
 
     taint: bool = True
     cordon: bool = False
@@ -134,22 +143,24 @@ class Silence(Struct, frozen=True):
     reason: str = ""
 
 
-class StalePolicy(Struct, frozen=True):
-    """When a node is stale: after `after` seconds without a message.
-
-    If more than the share `freeze` of all nodes, and more than one, is stale and no degraded domain explains
-    it, new marks stop. A few nodes that are not ready, or stale for 15 min, do not count.
+class StalePolicy(Struct, frozen=True, forbid_unknown_fields=True, rename={"freeze": "freezeAbove"}):
+    """A node without a report for `after` is stale. While more than one node and more than the share
+    `freezeAbove` of all are stale, and no failure domain explains it, no new marks are set. A few nodes that
+    are not ready, or have been stale for 15 minutes, do not count.
     """
 
-    after: float = 45.0
-    freeze: float = 0.10
+    after: Duration = 45.0
+    freeze: StaleShare = 0.10
 
 
-class InjectionPolicy(Struct, frozen=True):
-    """Which faults operators may inject with `nodeguard inject`: if `allowed`, those of these checks."""
+class InjectionPolicy(Struct, frozen=True, forbid_unknown_fields=True):
+    """Faults that operators inject with `nodeguard inject`, to rehearse alerts and marks.
+
+    allowed: accept them; otherwise they are refused and mark nothing. checks: of these checks only.
+    """
 
     allowed: bool = False
-    checks: tuple[str, ...] = ("*",)
+    checks: Annotated[tuple[CheckPattern, ...], Meta(min_length=1, max_length=50)] = ("*",)
 
 
 class TopologyLabels(Struct, frozen=True):

@@ -10,9 +10,9 @@ from urllib.parse import urlsplit
 
 from msgspec import Meta, Struct
 
-from nodeguard.aggregator.policy.field_types import Name
 from nodeguard.config.yaml_document import YamlDocument, convert, load_yaml
 from nodeguard.model.finding import Health
+from nodeguard.model.policy import Name
 
 WebhookFormat = Literal["json", "slack", "teams", "pagerduty"]
 

@@ -9,16 +9,8 @@ from typing import Annotated, Literal
 from msgspec import UNSET, Meta, Struct, UnsetType
 from msgspec.structs import replace
 
-from nodeguard.aggregator.policy.field_types import (
-    Checks,
-    Count,
-    Duration,
-    Share,
-    format_duration,
-    format_share,
-    parse_duration,
-    parse_share,
-)
+from nodeguard.aggregator.policy.field_types import Checks, Count
+from nodeguard.model.amounts import Duration, Share
 from nodeguard.model.diagnosis import DiagnosisPolicy, FaultClass
 
 _DEFAULT = DiagnosisPolicy()
@@ -34,9 +26,9 @@ class WeakEvidenceSpec(Struct, frozen=True, forbid_unknown_fields=True, rename="
     minimum of nodes affected within `recent`.
     """
 
-    share: Share = format_share(_DEFAULT.weak_share)
-    wait: Duration = format_duration(_DEFAULT.weak_wait)
-    recent: Duration = format_duration(_DEFAULT.weak_window)
+    share: Share = _DEFAULT.weak_share
+    wait: Duration = _DEFAULT.weak_wait
+    recent: Duration = _DEFAULT.weak_window
 
 
 class RecoverySpec(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -44,9 +36,9 @@ class RecoverySpec(Struct, frozen=True, forbid_unknown_fields=True, rename="came
     long after each relapse, at most `max`. Faults older than `resetAfter` do not count.
     """
 
-    initial: Duration = format_duration(_DEFAULT.recovery_initial)
-    max: Duration = format_duration(_DEFAULT.recovery_max)
-    reset_after: Duration = format_duration(_DEFAULT.recovery_reset_after)
+    initial: Duration = _DEFAULT.recovery_initial
+    max: Duration = _DEFAULT.recovery_max
+    reset_after: Duration = _DEFAULT.recovery_reset_after
 
 
 class SuppressionSpec(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -60,8 +52,8 @@ class SuppressionSpec(Struct, frozen=True, forbid_unknown_fields=True, rename="c
     min_nodes: Count = _DEFAULT.suppression_min_nodes
     usual_daily_onsets: Annotated[float, Meta(gt=0.0, le=100_000.0)] = _DEFAULT.usual_daily_onsets
     significance: Probability = _DEFAULT.suppression_significance
-    windows: Windows = tuple(format_duration(window) for window in _DEFAULT.suppression_windows)
-    confirmed_share: Share = format_share(_DEFAULT.confirmed_share)
+    windows: Windows = _DEFAULT.suppression_windows
+    confirmed_share: Share = _DEFAULT.confirmed_share
 
 
 class FaultClassSpec(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -90,7 +82,7 @@ class DiagnosisSpec(Struct, frozen=True, forbid_unknown_fields=True, rename="cam
     min_nodes: Annotated[int, Meta(ge=2, le=1_000)] = _DEFAULT.min_nodes
     significance: Probability = round(exp(-_DEFAULT.significance_exponent), 6)
     rate_margin: Annotated[float, Meta(ge=1.0, le=1_000.0)] = _DEFAULT.rate_margin
-    grace_period: Duration = format_duration(_DEFAULT.grace_period)
+    grace_period: Duration = _DEFAULT.grace_period
     max_daily_onsets: Count = _DEFAULT.max_daily_onsets
     weak_evidence: WeakEvidenceSpec = WeakEvidenceSpec()
     recovery: RecoverySpec = RecoverySpec()
@@ -110,19 +102,19 @@ def diagnosis_settings(spec: DiagnosisSpec, fault_classes: Iterable[FaultClass])
         # One decimal of the exponent is a tenth of the probability: more precision has no effect.
         significance_exponent=round(-log(spec.significance), 1),
         rate_margin=spec.rate_margin,
-        grace_period=parse_duration(spec.grace_period),
-        weak_share=parse_share(spec.weak_evidence.share),
-        weak_wait=parse_duration(spec.weak_evidence.wait),
-        weak_window=parse_duration(spec.weak_evidence.recent),
+        grace_period=spec.grace_period,
+        weak_share=spec.weak_evidence.share,
+        weak_wait=spec.weak_evidence.wait,
+        weak_window=spec.weak_evidence.recent,
         max_daily_onsets=spec.max_daily_onsets,
-        recovery_initial=parse_duration(spec.recovery.initial),
-        recovery_max=parse_duration(spec.recovery.max),
-        recovery_reset_after=parse_duration(spec.recovery.reset_after),
+        recovery_initial=spec.recovery.initial,
+        recovery_max=spec.recovery.max,
+        recovery_reset_after=spec.recovery.reset_after,
         suppression_min_nodes=spec.suppression.min_nodes,
         usual_daily_onsets=spec.suppression.usual_daily_onsets,
         suppression_significance=spec.suppression.significance,
-        suppression_windows=tuple(parse_duration(window) for window in spec.suppression.windows),
-        confirmed_share=parse_share(spec.suppression.confirmed_share),
+        suppression_windows=spec.suppression.windows,
+        confirmed_share=spec.suppression.confirmed_share,
     )
 
 
@@ -133,7 +125,7 @@ def _fault_class(default: FaultClass, spec: FaultClassSpec) -> FaultClass:
     return replace(
         default,
         checks=spec.checks or default.checks,
-        windows=tuple(map(parse_duration, spec.windows)) if spec.windows else default.windows,
-        share=parse_share(spec.share) if spec.share else default.share,
+        windows=spec.windows or default.windows,
+        share=spec.share or default.share,
         daily_rate=spec.daily_rate or default.daily_rate,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
 
-from nodeguard.aggregator.policy.field_types import format_share
+from nodeguard.config.amounts import format_share
 from nodeguard.config.errors import ConfigError, FieldPath
 from nodeguard.config.yaml_document import YamlDocument
 from nodeguard.model.finding import Health

@@ -9,7 +9,6 @@ from typing import NamedTuple
 from msgspec import UNSET, UnsetType, structs
 
 from nodeguard.aggregator.policy.diagnosis import diagnosis_settings
-from nodeguard.aggregator.policy.field_types import parse_duration, parse_share
 from nodeguard.aggregator.policy.lint import lint_policy
 from nodeguard.aggregator.policy.node_locations import resolve_node_locations
 from nodeguard.aggregator.policy.schema import (
@@ -18,10 +17,10 @@ from nodeguard.aggregator.policy.schema import (
     HoldSpec,
     ModeRuleSpec,
     PolicySpec,
-    PoolSpec,
     SilenceSpec,
 )
 from nodeguard.aggregator.policy.validation import validate_labels, validate_policy
+from nodeguard.config.amounts import decode_amounts
 from nodeguard.config.errors import ConfigError
 from nodeguard.config.yaml_document import YamlDocument, collect_errors, convert, load_yaml
 from nodeguard.model.diagnosis import FaultClass
@@ -30,19 +29,14 @@ from nodeguard.model.mark import Mark
 from nodeguard.model.policy import (
     Budget,
     CheckLimit,
-    GracePeriods,
     Hold,
-    InjectionPolicy,
-    MarkWrites,
     ModeRule,
     NodeLocation,
     Policy,
-    Pool,
     Silence,
-    SoakPeriod,
-    StalePolicy,
     TopologyLabels,
 )
+from nodeguard.model.projection import project
 
 
 class LoadedPolicy(NamedTuple):
@@ -77,10 +71,10 @@ def policy_errors(path: Path, fault_classes: Iterable[FaultClass]) -> list[Confi
 
 def _parse_policy(document: YamlDocument, fault_classes: Iterable[FaultClass]) -> Policy:
     validate_labels(document)
-    spec = convert(document, PolicySpec)
+    spec = convert(document, PolicySpec, decode=decode_amounts)
     validate_policy(document, spec)
     _require_fault_classes(document, spec, fault_classes)
-    return _policy(spec, fault_classes, resolve_node_locations(document, spec.node_locations))
+    return _policy(spec, fault_classes, resolve_node_locations(document, spec.locations))
 
 
 def _require_fault_classes(
@@ -98,29 +92,16 @@ def _policy(
     spec: PolicySpec, fault_classes: Iterable[FaultClass], locations: tuple[NodeLocation, ...]
 ) -> Policy:
     topologies = structs.asdict(spec.topologies).items()
-    grace, soak, mark_with = spec.grace_period, spec.soak, spec.mark_with
-    return Policy(
-        mode=spec.default_mode,
-        modes=tuple(map(_mode_rule, spec.mode_rules)),
-        pools=tuple(map(_pool, spec.pools)),
+    return project(
+        Policy,
+        spec,
+        modes=tuple(map(_mode_rule, spec.modes)),
         budget=_budget(spec.budget),
-        grace=GracePeriods(
-            parse_duration(grace.quarantine),
-            parse_duration(grace.suspect),
-            parse_duration(grace.shared_hardware),
-        ),
-        soak=SoakPeriod(
-            parse_duration(soak.initial), parse_duration(soak.max), parse_duration(soak.reset_after)
-        ),
-        marks=MarkWrites(mark_with.taint, mark_with.cordon, mark_with.condition, mark_with.device_taint),
         holds=tuple(map(_hold, spec.holds)),
         silences=tuple(map(_silence, spec.silences)),
-        stale=StalePolicy(parse_duration(spec.stale_nodes.after), parse_share(spec.stale_nodes.freeze_above)),
         topologies=tuple(TopologyLabels(name, labels) for name, labels in topologies if labels is not UNSET),
         locations=locations,
         diagnosis=diagnosis_settings(spec.diagnosis, fault_classes),
-        pause=spec.pause,
-        injection=InjectionPolicy(spec.injection.allowed, spec.injection.checks),
     )
 
 
@@ -135,22 +116,11 @@ def _mode_rule(rule: ModeRuleSpec) -> ModeRule:
     return ModeRule(_checks(rule), rule.mode, tuple(map(Mark, rule.marks)))
 
 
-def _pool(pool: PoolSpec) -> Pool:
-    return Pool(pool.name, pool.labels, parse_share(pool.share) if pool.share else None)
-
-
 def _budget(spec: BudgetSpec) -> Budget:
-    per_check = spec.per_check
-    default = CheckLimit(("*",), per_check.new, parse_duration(per_check.within), per_check.active)
-    return Budget(
-        fleet=parse_share(spec.fleet),
-        reserve=parse_share(spec.fatal_reserve),
-        pool=parse_share(spec.pool),
-        domain=parse_share(spec.domain),
-        suspect=parse_share(spec.suspect),
-        degraded=parse_share(spec.degraded_domains),
-        first=parse_share(spec.first_degraded_domain),
-        domains=spec.new_degraded_domains_per_hour,
+    default = project(CheckLimit, spec.check)
+    return project(
+        Budget,
+        spec,
         check=default,
         check_overrides=tuple(_check_limit(override, default) for override in spec.check_overrides),
     )
@@ -160,7 +130,7 @@ def _check_limit(override: CheckOverrideSpec, default: CheckLimit) -> CheckLimit
     return CheckLimit(
         _checks(override),
         override.new or default.new,
-        parse_duration(override.within) if override.within else default.within,
+        override.within or default.within,
         override.active or default.active,
     )
 

@@ -5,43 +5,38 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import msgspec
-from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from nodeguard.aggregator.policy.diagnosis import DiagnosisSpec
 from nodeguard.aggregator.policy.field_types import (
-    CheckPattern,
     Checks,
     Count,
     DomainPath,
-    Duration,
-    GraceDuration,
     LabelKeys,
-    Labels,
     Marks,
-    Name,
     NodePattern,
-    Share,
     TableFile,
     Text,
     Timestamp,
-    format_duration,
-    format_share,
 )
+from nodeguard.config.amounts import write_amounts
+from nodeguard.model.amounts import Duration, ReservedShare, Share
 from nodeguard.model.policy import (
     Budget,
     CheckLimit,
+    CheckPattern,
     GracePeriods,
     InjectionPolicy,
+    Labels,
     MarkWrites,
     Mode,
     Policy,
+    Pool,
     SoakPeriod,
     StalePolicy,
 )
 
-_BUDGET, _LIMIT, _SOAK = Budget(), CheckLimit(), SoakPeriod()
-_GRACE, _STALE, _MARKS = GracePeriods(), StalePolicy(), MarkWrites()
-_INJECTION = InjectionPolicy()
+_BUDGET, _LIMIT = Budget(), CheckLimit()
 
 
 class ModeRuleSpec(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -53,22 +48,11 @@ class ModeRuleSpec(Struct, frozen=True, forbid_unknown_fields=True, rename="came
     marks: Marks = ("quarantine", "suspect")
 
 
-class PoolSpec(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """Nodes that share a budget: those with all these labels. A node is in the first pool that matches.
-
-    share: of the pool's nodes that may be marked at a time; default: `budget.pool`.
-    """
-
-    name: Name
-    labels: Labels = {}
-    share: Share | UnsetType = UNSET
-
-
 class PerCheckSpec(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """How many nodes each check may mark: `new` within a time, and `active` at a time."""
 
     new: Count = _LIMIT.new
-    within: Duration = format_duration(_LIMIT.within)
+    within: Duration = _LIMIT.within
     active: Count = _LIMIT.active
 
 
@@ -91,37 +75,16 @@ class BudgetSpec(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"
     domains. perCheck: nodes of each check; checkOverrides: of some checks.
     """
 
-    fleet: Share = format_share(_BUDGET.fleet)
-    fatal_reserve: Share = format_share(_BUDGET.reserve)
-    pool: Share = format_share(_BUDGET.pool)
-    domain: Share = format_share(_BUDGET.domain)
-    suspect: Share = format_share(_BUDGET.suspect)
-    degraded_domains: Share = format_share(_BUDGET.degraded)
-    first_degraded_domain: Share = format_share(_BUDGET.first)
-    new_degraded_domains_per_hour: Count = _BUDGET.domains
-    per_check: PerCheckSpec = PerCheckSpec()
+    fleet: Share = _BUDGET.fleet
+    reserve: ReservedShare = field(name="fatalReserve", default=_BUDGET.reserve)
+    pool: Share = _BUDGET.pool
+    domain: Share = _BUDGET.domain
+    suspect: Share = _BUDGET.suspect
+    degraded: Share = field(name="degradedDomains", default=_BUDGET.degraded)
+    first: Share = field(name="firstDegradedDomain", default=_BUDGET.first)
+    domains: Count = field(name="newDegradedDomainsPerHour", default=_BUDGET.domains)
+    check: PerCheckSpec = field(name="perCheck", default=PerCheckSpec())
     check_overrides: Annotated[tuple[CheckOverrideSpec, ...], Meta(max_length=100)] = ()
-
-
-class GracePeriodSpec(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """How long a finding is active before a mark is set, by mark; `0s`: no grace period.
-
-    sharedHardware: for findings that shared hardware can cause, so that the diagnosis comes first.
-    """
-
-    quarantine: GraceDuration = format_duration(_GRACE.quarantine)
-    suspect: GraceDuration = format_duration(_GRACE.suspect)
-    shared_hardware: GraceDuration = format_duration(_GRACE.shared)
-
-
-class SoakSpec(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """How long a check must pass before its mark is released: `initial`, then twice as long after each
-    relapse, at most `max`. Faults older than `resetAfter` do not count.
-    """
-
-    initial: Duration = format_duration(_SOAK.first)
-    max: Duration = format_duration(_SOAK.maximum)
-    reset_after: Duration = format_duration(_SOAK.forget)
 
 
 class HoldSpec(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -145,35 +108,6 @@ class SilenceSpec(Struct, frozen=True, forbid_unknown_fields=True, rename="camel
     node: NodePattern = "*"
     until: Timestamp | UnsetType = UNSET
     reason: Text = ""
-
-
-class StaleNodesSpec(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """A node without a report for `after` is stale. While more than one node and more than the share
-    `freezeAbove` of all are stale, and no failure domain explains it, no new marks are set. A few nodes that
-    are not ready, or have been stale for 15 minutes, do not count.
-    """
-
-    after: Duration = format_duration(_STALE.after)
-    freeze_above: Share = format_share(_STALE.freeze)
-
-
-class MarkWithSpec(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """What a mark writes. deviceTaint: a taint on one GPU instead of its node, if the cluster supports it."""
-
-    taint: bool = _MARKS.taint
-    cordon: bool = _MARKS.cordon
-    condition: bool = _MARKS.condition
-    device_taint: bool = _MARKS.device
-
-
-class InjectionSpec(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """Faults that operators inject with `nodeguard inject`, to rehearse alerts and marks.
-
-    allowed: accept them; otherwise they are refused and mark nothing. checks: of these checks only.
-    """
-
-    allowed: bool = _INJECTION.allowed
-    checks: Annotated[tuple[CheckPattern, ...], Meta(min_length=1, max_length=50)] = _INJECTION.checks
 
 
 class TopologiesSpec(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -210,26 +144,27 @@ class PolicySpec(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"
     rows. pause: set no new marks.
     """
 
-    default_mode: Mode = Policy().mode
-    mode_rules: Annotated[tuple[ModeRuleSpec, ...], Meta(max_length=100)] = ()
-    pools: Annotated[tuple[PoolSpec, ...], Meta(max_length=200)] = ()
+    mode: Mode = field(name="defaultMode", default=Policy().mode)
+    modes: Annotated[tuple[ModeRuleSpec, ...], Meta(max_length=100)] = field(name="modeRules", default=())
+    pools: Annotated[tuple[Pool, ...], Meta(max_length=200)] = ()
     budget: BudgetSpec = BudgetSpec()
-    grace_period: GracePeriodSpec = GracePeriodSpec()
-    soak: SoakSpec = SoakSpec()
-    mark_with: MarkWithSpec = MarkWithSpec()
+    grace: GracePeriods = field(name="gracePeriod", default=GracePeriods())
+    soak: SoakPeriod = SoakPeriod()
+    marks: MarkWrites = field(name="markWith", default=MarkWrites())
     holds: Annotated[tuple[HoldSpec, ...], Meta(max_length=500)] = ()
     silences: Annotated[tuple[SilenceSpec, ...], Meta(max_length=500)] = ()
-    stale_nodes: StaleNodesSpec = StaleNodesSpec()
+    stale: StalePolicy = field(name="staleNodes", default=StalePolicy())
     topologies: TopologiesSpec = TopologiesSpec()
-    node_locations: NodeLocationsSpec = ()
+    locations: NodeLocationsSpec = field(name="nodeLocations", default=())
     diagnosis: DiagnosisSpec = DiagnosisSpec()
-    injection: InjectionSpec = InjectionSpec()
+    injection: InjectionPolicy = InjectionPolicy()
     pause: bool = False
 
 
 def json_schema() -> dict[str, Any]:
     """Return the JSON Schema of the policy file, for editors."""
     schema = msgspec.json.schema(PolicySpec)
+    write_amounts(schema)
     for definition in schema["$defs"].values():
         definition["description"] = " ".join(definition["description"].split())
     title = "Policy of nodeguard's aggregator"

@@ -6,10 +6,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET
 
-from nodeguard.aggregator.policy.diagnosis import RecoverySpec
-from nodeguard.aggregator.policy.field_types import MAX_DURATION, parse_duration, parse_share
 from nodeguard.aggregator.policy.schema import (
     CheckOverrideSpec,
     HoldSpec,
@@ -17,8 +15,8 @@ from nodeguard.aggregator.policy.schema import (
     PerCheckSpec,
     PolicySpec,
     SilenceSpec,
-    SoakSpec,
 )
+from nodeguard.config.amounts import format_duration
 from nodeguard.config.errors import FieldPath
 from nodeguard.config.yaml_document import YamlDocument, require_unique
 
@@ -29,100 +27,27 @@ _LABEL_PREFIX = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*
 
 def validate_policy(located: YamlDocument, spec: PolicySpec) -> None:
     """Validate a policy. Raises ConfigError for the first contradiction or value out of range."""
-    for place, text in _shares(spec):
-        _validate_share(located, place, text)
-    for place, duration in _durations(spec):
-        if not isinstance(duration, UnsetType):
-            _validate_duration(located, place, duration)
     _validate_rows(located, spec)
     _validate_limits(located, spec)
     _validate_pools(located, spec)
     _validate_topologies(located, spec)
-    _validate_growth(located, ("soak",), spec.soak)
-    _validate_growth(located, ("diagnosis", "recovery"), spec.diagnosis.recovery)
+    soak, recovery = spec.soak, spec.diagnosis.recovery
+    _validate_growth(located, ("soak",), soak.first, soak.maximum)
+    _validate_growth(located, ("diagnosis", "recovery"), recovery.initial, recovery.max)
 
 
-def _validate_growth(located: YamlDocument, place: FieldPath, spec: SoakSpec | RecoverySpec) -> None:
-    if parse_duration(spec.max) < parse_duration(spec.initial):
-        problem = f"`max`, {spec.max}, is less than `initial`, {spec.initial}"
+def _validate_growth(located: YamlDocument, place: FieldPath, initial: float, most: float) -> None:
+    if most < initial:
+        texts = format_duration(most), format_duration(initial)
+        problem = f"`max`, {texts[0]}, is less than `initial`, {texts[1]}"
         field = "max" if (*place, "max") in located.lines else "initial"
         raise located.error((*place, field), problem, "write `initial` no longer than `max`")
-
-
-def _shares(spec: PolicySpec) -> Iterator[tuple[FieldPath, str]]:
-    budget = spec.budget
-    yield ("budget", "fleet"), budget.fleet
-    yield ("budget", "fatalReserve"), budget.fatal_reserve
-    yield ("budget", "pool"), budget.pool
-    yield ("budget", "domain"), budget.domain
-    yield ("budget", "suspect"), budget.suspect
-    yield ("budget", "degradedDomains"), budget.degraded_domains
-    yield ("budget", "firstDegradedDomain"), budget.first_degraded_domain
-    for at, pool in enumerate(spec.pools):
-        if not isinstance(pool.share, UnsetType):
-            yield ("pools", at, "share"), pool.share
-    yield ("staleNodes", "freezeAbove"), spec.stale_nodes.freeze_above
-    yield ("diagnosis", "weakEvidence", "share"), spec.diagnosis.weak_evidence.share
-    yield ("diagnosis", "suppression", "confirmedShare"), spec.diagnosis.suppression.confirmed_share
-    for name, fault_class in spec.diagnosis.fault_classes.items():
-        if not isinstance(fault_class.share, UnsetType):
-            yield ("diagnosis", "faultClasses", name, "share"), fault_class.share
-
-
-def _validate_share(located: YamlDocument, place: FieldPath, text: str) -> None:
-    value = parse_share(text)
-    if place == ("budget", "fatalReserve"):
-        if value >= 1:
-            problem = f"{text} leaves nothing for suspect nodes"
-            raise located.error(place, problem, "write less than 100%, such as 20%")
-    elif value > 1:
-        raise located.error(place, f"{text} is more than all", "write at most 100%")
-    elif value == 0:
-        remedy = "write more than 0%; to set no marks, use observe mode or `pause: true`"
-        if place[0] == "staleNodes":
-            remedy = "write more than 0%"
-        raise located.error(place, f"{text} is invalid", remedy)
-
-
-def _durations(spec: PolicySpec) -> Iterator[tuple[FieldPath, str | UnsetType]]:
-    grace, diagnosis = spec.grace_period, spec.diagnosis
-    yield ("gracePeriod", "quarantine"), grace.quarantine
-    yield ("gracePeriod", "suspect"), grace.suspect
-    yield ("gracePeriod", "sharedHardware"), grace.shared_hardware
-    growing: tuple[tuple[FieldPath, SoakSpec | RecoverySpec], ...] = (
-        (("soak",), spec.soak),
-        (("diagnosis", "recovery"), diagnosis.recovery),
-    )
-    for place, growth in growing:
-        yield (*place, "initial"), growth.initial
-        yield (*place, "max"), growth.max
-        yield (*place, "resetAfter"), growth.reset_after
-    yield ("staleNodes", "after"), spec.stale_nodes.after
-    yield ("diagnosis", "gracePeriod"), diagnosis.grace_period
-    yield ("diagnosis", "weakEvidence", "wait"), diagnosis.weak_evidence.wait
-    yield ("diagnosis", "weakEvidence", "recent"), diagnosis.weak_evidence.recent
-    for at, window in enumerate(diagnosis.suppression.windows):
-        yield ("diagnosis", "suppression", "windows", at), window
-    for name, fault_class in diagnosis.fault_classes.items():
-        for at, window in enumerate(fault_class.windows or ()):
-            yield ("diagnosis", "faultClasses", name, "windows", at), window
-    yield ("budget", "perCheck", "within"), spec.budget.per_check.within
-    for at, override in enumerate(spec.budget.check_overrides):
-        yield ("budget", "checkOverrides", at, "within"), override.within
-
-
-def _validate_duration(located: YamlDocument, place: FieldPath, text: str) -> None:
-    try:
-        parse_duration(text)
-    except ValueError:
-        longest = f"{MAX_DURATION / 86_400:.0f}d"
-        raise located.error(place, f"{text} is longer than a year", f"write at most {longest}") from None
 
 
 def _validate_rows(located: YamlDocument, spec: PolicySpec) -> None:
     """Validate that a row has either `check` or `checks`, and that a hold is of checks or of nodes."""
     rows: list[tuple[FieldPath, ModeRuleSpec | CheckOverrideSpec | HoldSpec | SilenceSpec]] = [
-        *((("modeRules", at), rule) for at, rule in enumerate(spec.mode_rules)),
+        *((("modeRules", at), rule) for at, rule in enumerate(spec.modes)),
         *((("budget", "checkOverrides", at), row) for at, row in enumerate(spec.budget.check_overrides)),
         *((("holds", at), hold) for at, hold in enumerate(spec.holds)),
         *((("silences", at), silence) for at, silence in enumerate(spec.silences)),
@@ -147,7 +72,7 @@ def _validate_hold(located: YamlDocument, place: FieldPath, hold: HoldSpec, chec
 
 
 def _validate_limits(located: YamlDocument, spec: PolicySpec) -> None:
-    default = spec.budget.per_check
+    default = spec.budget.check
     rows: list[tuple[FieldPath, PerCheckSpec | CheckOverrideSpec]] = [(("budget", "perCheck"), default)]
     rows += [
         (("budget", "checkOverrides", at), override)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from nodeguard.aggregator.policy.field_types import format_share
 from nodeguard.cli.render.terminal import StyledLine, StyledText, field_line
+from nodeguard.config.amounts import format_share
 from nodeguard.fleet.budget_limits import fleet_limits
 from nodeguard.fleet.policy_rules import hold_on_check, mode_of
 from nodeguard.fleet.state.topology.topologies import is_pattern

@@ -62,7 +62,7 @@ class BudgetUsage:
         """
         self.policy = policy
         self._checks = checks
-        self._shares = {pool.name: pool.share for pool in policy.pools}
+        self._shares = {pool.name: pool.share or None for pool in policy.pools}
         self._sizes: Counter[str] = Counter()
         self._limits: dict[str, GroupLimit] = {}
         # Marked parts; quarantined parts; parts of suspect nodes. A node that is both quarantined and suspect

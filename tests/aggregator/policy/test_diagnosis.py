@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import msgspec
 import pytest
 
 from nodeguard.aggregator.policy.diagnosis import DiagnosisSpec, diagnosis_settings
+from nodeguard.config.amounts import decode_amounts
+from nodeguard.config.errors import ConfigError
+from nodeguard.config.yaml_document import convert, parse_yaml
 from nodeguard.model.diagnosis import DiagnosisPolicy
 from tests.policies import FAULT_CLASSES, diagnosis_policy
 
 
 def settings(text: str) -> DiagnosisPolicy:
-    spec = msgspec.yaml.decode(text, type=DiagnosisSpec) if text else DiagnosisSpec()
+    document = parse_yaml((text or "{}").encode(), "policy.yaml")
+    spec = convert(document, DiagnosisSpec, decode=decode_amounts)
     return diagnosis_settings(spec, FAULT_CLASSES)
 
 
@@ -56,5 +59,5 @@ def test_a_fault_class_keeps_the_defaults_of_missing_fields() -> None:
     ["enforce: [driver]", "minNodes: 1", "suppression: {significance: 1}"],
 )
 def test_invalid_values_are_refused(text: str) -> None:
-    with pytest.raises(msgspec.ValidationError):
+    with pytest.raises(ConfigError):
         settings(text)

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from nodeguard.aggregator.policy.field_types import format_duration, format_share, parse_duration, parse_share
 from nodeguard.aggregator.policy.policy_file import read_policy
 from nodeguard.aggregator.policy.schema import PolicySpec, json_schema
+from nodeguard.config.amounts import format_duration, format_share, parse_duration, parse_share
 from nodeguard.config.errors import ConfigError
 from nodeguard.model.finding import Health
 from nodeguard.model.mark import Mark

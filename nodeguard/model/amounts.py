@@ -1,0 +1,29 @@
+"""Types of fields that files write with a unit, such as `10m` and `5%`. config.amounts decodes them."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta
+
+# A plain `$` also matches before a final newline.
+END = r"$(?!\n)"
+
+
+def _amount(unit: str, pattern: str, *examples: str) -> Meta:
+    """Return the metadata of a field: its unit, and its text in a file."""
+    return Meta(extra={"unit": unit}, extra_json_schema={"examples": [*examples], "pattern": pattern + END})
+
+
+_SHARE = r"^[0-9]{1,3}(\.[0-9]{1,4})?%"
+
+# Seconds.
+Duration = Annotated[float, _amount("duration", r"^[1-9][0-9]{0,6}[smhd]", "30s", "10m", "8h")]
+# `0s` is allowed: some faults must be marked within half a second.
+GraceDuration = Annotated[float, _amount("duration", r"^(0s|[1-9][0-9]{0,6}[smhd])", "5s", "1m", "0s")]
+
+# A part of a whole, above 0 and at most 1: of the nodes that may be marked, of other nodes, and of a budget
+# that is reserved, from 0 to less than 1.
+Share = Annotated[float, _amount("share", _SHARE, "5%", "2.5%")]
+StaleShare = Annotated[float, _amount("stale share", _SHARE, "5%", "2.5%")]
+ReservedShare = Annotated[float, _amount("reserved share", _SHARE, "5%", "2.5%")]
