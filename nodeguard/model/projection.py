@@ -13,16 +13,10 @@ from msgspec import Struct
 Projected = TypeVar("Projected", bound=Struct)
 
 
-# The fields that two types share. A process projects a few dozen pairs of types.
-_shared: dict[tuple[type, type], tuple[str, ...]] = {}
-
-
 def project(form: type[Projected], source: object, **changed: Any) -> Projected:
     """Return an object as a struct, with the fields that both have. changed: all other values.
 
     Raises TypeError if a required field is in neither.
     """
-    key = form, type(source)
-    if key not in _shared:
-        _shared[key] = tuple(name for name in form.__struct_fields__ if hasattr(type(source), name))
-    return form(**({name: getattr(source, name) for name in _shared[key]} | changed))
+    shared = [name for name in form.__struct_fields__ if name not in changed and hasattr(source, name)]
+    return form(**{name: getattr(source, name) for name in shared}, **changed)

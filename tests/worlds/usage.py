@@ -40,7 +40,7 @@ def groups_of(node: Node, policy: Policy) -> Iterable[tuple[str, float]]:
     labels = node.labels
     yield "fleet", policy.budget.fleet
     pool = next((pool for pool in policy.pools if pool.labels.items() <= labels.items()), None)
-    share = policy.budget.pool if pool is None or pool.share is None else pool.share
+    share = (pool and pool.share) or policy.budget.pool
     yield f"pool {pool.name if pool else ''}", share
     for path in domains_of(node):
         yield path, policy.budget.domain
