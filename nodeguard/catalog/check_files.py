@@ -14,7 +14,8 @@ from msgspec.structs import replace
 
 from nodeguard.catalog.check_schema import CheckFileSchema, CheckSchema
 from nodeguard.catalog.conditions import ConditionError, parse_condition
-from nodeguard.catalog.fault_classes import parse_fault_classes, require_matching_checks
+from nodeguard.catalog.fault_classes import require_matching_checks, require_unique_classes
+from nodeguard.config.amounts import decode_amounts
 from nodeguard.config.errors import ConfigError, FieldPath
 from nodeguard.config.yaml_document import YamlDocument, collect_errors, convert, load_yaml
 from nodeguard.model.check import Check, Compare, EventOccurred
@@ -66,7 +67,7 @@ def check_file_errors(path: Path | Traversable, signals: Mapping[str, Signal]) -
 
 
 def _parse_check_file(document: YamlDocument, signals: Mapping[str, Signal]) -> CheckFile:
-    schema = convert(document, CheckFileSchema)
+    schema = convert(document, CheckFileSchema, decode=decode_amounts)
     applies = _applies(schema, document, signals)
     checks = []
     lines: dict[str, int] = {}
@@ -78,7 +79,8 @@ def _parse_check_file(document: YamlDocument, signals: Mapping[str, Signal]) -> 
         checks.append(replace(_check(check, schema, document, index, signals), applies_when=applies))
     for index, name in enumerate(schema.disable):
         lines.setdefault(name, document.line(("disable", index)))
-    classes = parse_fault_classes(document, ("fault_classes",), schema.fault_classes)
+    classes = schema.fault_classes
+    require_unique_classes(document, ("fault_classes",), classes)
     return CheckFile(document.file, tuple(checks), tuple(schema.disable), lines, classes, document)
 
 

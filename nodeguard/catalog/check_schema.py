@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from nodeguard.catalog.fault_classes import FaultClassSchema
 from nodeguard.model.check import ClearSign
+from nodeguard.model.diagnosis import FaultClass
 from nodeguard.model.finding import Action, Health
 from nodeguard.model.target import TargetKind
 
@@ -103,5 +103,5 @@ class CheckFileSchema(Struct, forbid_unknown_fields=True):
     hardware: list[TargetKind] = []
     applies_when: ConditionSchema | UnsetType = UNSET
     checks: Annotated[list[CheckSchema], Meta(max_length=500)] = []
-    fault_classes: Annotated[list[FaultClassSchema], Meta(max_length=50)] = []
+    fault_classes: Annotated[tuple[FaultClass, ...], Meta(max_length=50)] = ()
     disable: Annotated[list[Identifier], Meta(max_length=500)] = []

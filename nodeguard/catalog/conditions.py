@@ -122,18 +122,18 @@ def _event_condition(schema: ConditionSchema, signals: Mapping[str, Signal], pat
     signal = _event_signal(schema.event, signals, f"{path}.event")
     until = _event_signal(schema.until, signals, f"{path}.until").name if schema.until is not UNSET else ""
     where: dict[str, tuple[Value, ...]] = {}
-    for field, value in ({} if isinstance(schema.where, UnsetType) else schema.where).items():
+    for field, value in (schema.where or {}).items():
         if field not in signal.fields:
             fields = ", ".join(signal.fields) or "none"
             problem = f"{signal.name} has no such field"
             raise ConditionError(f"{path}.where.{field}", problem, f"its fields are {fields}")
         where[field] = tuple(value) if isinstance(value, list) else (value,)
     over = 0.0 if isinstance(schema.over, UnsetType) else _seconds(schema.over, f"{path}.over")
-    times = 1 if isinstance(schema.times, UnsetType) else schema.times
+    times = schema.times or 1
     apart = 0.0 if isinstance(schema.apart, UnsetType) else _seconds(schema.apart, f"{path}.apart")
     if apart and times == 1:
         raise ConditionError(f"{path}.apart", "goes with `times`", "add `times`, or remove it")
-    names = [] if isinstance(schema.unless_read, UnsetType) else schema.unless_read
+    names = schema.unless_read or []
     readings = [_reading_signal(name, signals, f"{path}.unless_read") for name in names]
     unless_read = {reading.name: reading.source for reading in readings}
     return EventOccurred(signal.name, where, times, over, until, apart, unless_read)
@@ -164,7 +164,7 @@ def _comparison(schema: ConditionSchema, signal: Signal, signals: Mapping[str, S
     [(name, operator)] = present
     operand: Operand | list[Value] = getattr(schema, name)
     field = f"{path}.{operator}"
-    by = 0.0 if isinstance(schema.by, UnsetType) else schema.by
+    by = schema.by or 0.0
     is_evidence = schema.evidence is not False
     if by and operator not in _ORDER_OPERATORS:
         remedy = "remove by, or use below or above"

@@ -2,60 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING
 
-from msgspec import Meta, Struct
-
+from nodeguard.config.amounts import decode_amounts
 from nodeguard.config.errors import FieldPath
-from nodeguard.config.units import parse_duration
-from nodeguard.config.yaml_document import YamlDocument, read_yaml, require_unique
-from nodeguard.model.diagnosis import STALE_CHECK, FaultClass, Guidance, VoteTopology
-from nodeguard.model.finding import Action
-from nodeguard.model.projection import project
+from nodeguard.config.yaml_document import YamlDocument, convert, load_yaml, require_unique
+from nodeguard.model.diagnosis import STALE_CHECK, FaultClass
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
     from pathlib import Path
-
-Share = Annotated[float, Meta(gt=0.0, le=1.0)]
-Topology = (
-    Literal["fabric", "nvlink", "rack", "power", "zone"]
-    | Literal["catalogue", "agent", "driver", "vbios", "firmware", "kernel"]
-)
-
-
-class VoteTopologySchema(
-    Struct,
-    frozen=True,
-    forbid_unknown_fields=True,
-    rename={"child": "child_share", "votes": "child_votes"},
-):
-    """A topology of a fault class. nodeguard.model.diagnosis.VoteTopology documents the fields."""
-
-    topology: Topology
-    share: Share = VoteTopology("").share
-    child: Share = VoteTopology("").child
-    votes: Annotated[int, Meta(ge=1, le=1_000)] = VoteTopology("").votes
-    max_child_share: Share = VoteTopology("").max_child_share
-
-
-class FaultClassSchema(Struct, frozen=True, forbid_unknown_fields=True):
-    """One fault class. nodeguard.model.diagnosis.FaultClass documents the fields."""
-
-    name: Annotated[str, Meta(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*\Z", max_length=63)]
-    phrase: Annotated[str, Meta(min_length=1, max_length=100)]
-    checks: Annotated[tuple[str, ...], Meta(min_length=1, max_length=100)]
-    topologies: Annotated[tuple[VoteTopologySchema, ...], Meta(min_length=1, max_length=11)]
-    windows: Annotated[tuple[str, ...], Meta(min_length=1, max_length=5)]
-    share: Share
-    daily_rate: Annotated[float, Meta(gt=0.0, le=1_000.0)] = 0.01
-    weak: bool = False
-    lasting: bool = False
-    job_start_checks: Annotated[tuple[str, ...], Meta(max_length=100)] = ()
-    action: Action = Action.NONE
-    guidance: Guidance | None = None
 
 
 def load_fault_classes(folder: Path | Traversable, checks: Iterable[str]) -> tuple[FaultClass, ...]:
@@ -63,18 +21,20 @@ def load_fault_classes(folder: Path | Traversable, checks: Iterable[str]) -> tup
 
     Raises ConfigError for an invalid file.
     """
-    document, rows = read_yaml(folder / "fault-classes.yaml", tuple[FaultClassSchema, ...])
-    classes = parse_fault_classes(document, (), rows)
+    document = load_yaml(folder / "fault-classes.yaml")
+    classes = convert(document, tuple[FaultClass, ...], decode=decode_amounts)
+    require_unique_classes(document, (), classes)
     require_matching_checks(document, (), classes, checks)
     return classes
 
 
-def parse_fault_classes(
-    document: YamlDocument, path: FieldPath, rows: Sequence[FaultClassSchema]
-) -> tuple[FaultClass, ...]:
-    """Return the fault classes of the rows of a file. path: of the rows. Raises ConfigError."""
-    require_unique(document, (((*path, index, "name"), row.name) for index, row in enumerate(rows)))
-    return tuple(_fault_class(document, (*path, index), row) for index, row in enumerate(rows))
+def require_unique_classes(document: YamlDocument, path: FieldPath, classes: Sequence[FaultClass]) -> None:
+    """Raise ConfigError for a second class of a name, or topology of a class. path: of the classes."""
+    require_unique(document, (((*path, at, "name"), item.name) for at, item in enumerate(classes)))
+    for at, item in enumerate(classes):
+        names = [topology.topology for topology in item.topologies]
+        place = (*path, at, "topologies")
+        require_unique(document, (((*place, index, "topology"), name) for index, name in enumerate(names)))
 
 
 def require_matching_checks(
@@ -97,26 +57,3 @@ def combine_fault_classes(
 ) -> tuple[FaultClass, ...]:
     """Return all fault classes; an added one replaces one with the same name."""
     return tuple({fault_class.name: fault_class for fault_class in (*classes, *added)}.values())
-
-
-def _fault_class(document: YamlDocument, path: FieldPath, row: FaultClassSchema) -> FaultClass:
-    topologies = [topology.topology for topology in row.topologies]
-    require_unique(
-        document,
-        (((*path, "topologies", index, "topology"), name) for index, name in enumerate(topologies)),
-    )
-    return project(
-        FaultClass,
-        row,
-        topologies=tuple(project(VoteTopology, topology) for topology in row.topologies),
-        windows=tuple(_windows(document, (*path, "windows"), row.windows)),
-    )
-
-
-def _windows(document: YamlDocument, path: FieldPath, texts: Iterable[str]) -> Iterator[float]:
-    for index, text in enumerate(texts):
-        try:
-            yield parse_duration(text)
-        except ValueError:
-            problem = f"{text!r} is no duration"
-            raise document.error((*path, index), problem, "write it like 30s, 5m, 24h or 7d") from None

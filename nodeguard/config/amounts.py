@@ -46,6 +46,13 @@ def parse_duration(text: str) -> float:
     return duration
 
 
+def _window(text: str) -> float:
+    try:
+        return parse_plain_duration(text)
+    except ValueError:
+        raise AmountError(f"{text!r} is no duration", "write it like 30s, 5m, 24h or 7d") from None
+
+
 def format_duration(value: float) -> str:
     """Return whole seconds as a duration in the largest unit that leaves no remainder: 600.0 → `10m`."""
     size, unit = next((size, unit) for size, unit in _UNITS if value % size == 0)
@@ -74,6 +81,7 @@ def _reserved_share(text: str) -> float:
 
 _PARSE: Mapping[str, Callable[[str], float]] = {
     "duration": parse_duration,
+    "window": _window,
     "share": _marked_share,
     "stale share": _share,
     "reserved share": _reserved_share,
@@ -88,8 +96,11 @@ def decode_amounts(document: YamlDocument, schema: Any) -> Any:
     return _decoded(document, inspect.type_info(schema), document.data, ())
 
 
-def write_amounts(schema: dict[str, Any]) -> None:
-    """Make each amount in a JSON Schema text with its unit, also in defaults: a number with a pattern."""
+def write_amounts(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return a JSON Schema with each amount, a number with examples, as text with its unit, and its default.
+
+    Changes the schema in place.
+    """
     definitions = schema["$defs"]
     nodes = [node for item in definitions.values() for node in item.get("properties", {}).values()]
     for node in nodes:
@@ -98,16 +109,17 @@ def write_amounts(schema: dict[str, Any]) -> None:
     for node in (*nodes, *(node["items"] for node in nodes if "items" in node)):
         if _is_amount(node):
             node["type"] = "string"
+    return schema
 
 
 def _is_amount(node: Mapping[str, Any]) -> bool:
-    return node.get("type") == "number" and "pattern" in node
+    return node.get("type") == "number" and "examples" in node
 
 
 def _written(node: Mapping[str, Any], value: Any, definitions: Mapping[str, Any]) -> Any:
     node = definitions.get(node.get("$ref", "").rpartition("/")[2], node)
     if _is_amount(node):
-        return format_share(value) if "%" in node["pattern"] else format_duration(value)
+        return format_share(value) if "%" in node["examples"][0] else format_duration(value)
     if isinstance(value, dict):
         fields = node.get("properties", {})
         return {name: _written(fields.get(name, {}), item, definitions) for name, item in value.items()}
@@ -146,7 +158,7 @@ def _decoded(document: YamlDocument, node: Any, data: Any, path: FieldPath) -> A
 def _amount(
     document: YamlDocument, parse: Callable[[str], float], written: Any, data: Any, path: FieldPath
 ) -> float:
-    if not isinstance(data, str) or not re.search(written["pattern"], data):
+    if not isinstance(data, str) or not re.search(written.get("pattern", ""), data):
         remedy = f"write it like {' or '.join(written['examples'])}"
         raise document.error(path, f"{value_text(data)} does not fit", remedy)
     try:

@@ -11,8 +11,9 @@ END = r"$(?!\n)"
 
 
 def _amount(unit: str, pattern: str, *examples: str) -> Meta:
-    """Return the metadata of a field: its unit, and its text in a file."""
-    return Meta(extra={"unit": unit}, extra_json_schema={"examples": [*examples], "pattern": pattern + END})
+    """Return the metadata of a field: its unit, and its text in a file. pattern: empty for any text."""
+    keywords = {"examples": [*examples]} | ({"pattern": pattern + END} if pattern else {})
+    return Meta(extra={"unit": unit}, extra_json_schema=keywords)
 
 
 _SHARE = r"^[0-9]{1,3}(\.[0-9]{1,4})?%"
@@ -21,6 +22,9 @@ _SHARE = r"^[0-9]{1,3}(\.[0-9]{1,4})?%"
 Duration = Annotated[float, _amount("duration", r"^[1-9][0-9]{0,6}[smhd]", "30s", "10m", "8h")]
 # `0s` is allowed: some faults must be marked within half a second.
 GraceDuration = Annotated[float, _amount("duration", r"^(0s|[1-9][0-9]{0,6}[smhd])", "5s", "1m", "0s")]
+
+# Without a limit of its length.
+Window = Annotated[float, _amount("window", "", "30s", "5m", "24h", "7d")]
 
 # A part of a whole, above 0 and at most 1: of the nodes that may be marked, of other nodes, and of a budget
 # that is reserved, from 0 to less than 1.

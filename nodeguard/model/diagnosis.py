@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, field
 
+from nodeguard.model.amounts import Window
 from nodeguard.model.finding import Action
 
 # Topologies of versions. A degraded domain of theirs is never marked; the findings of its nodes are withheld.
@@ -18,19 +19,26 @@ LOCATION_TOPOLOGIES = ("fabric", "nvlink", "rack", "power", "zone")
 STALE_CHECK = "agent-silent"
 
 
-class VoteTopology(Struct, frozen=True):
+# A part of the nodes of a domain, written as a number.
+NodeShare = Annotated[float, Meta(gt=0.0, le=1.0)]
+
+
+class VoteTopology(Struct, frozen=True, forbid_unknown_fields=True):
     """A topology in which a fault class votes, and when a parent domain is preferred to its children.
 
     share: minimum share of the parent's nodes that vote. child, votes: half of the children, or both of two,
-    need at least this share and this number of voting nodes. max_child_share: maximum share of the parent's
-    votes that one child may have.
+    need at least this share and this number of voting nodes; in files `child_share` and `child_votes`.
+    max_child_share: maximum share of the parent's votes that one child may have.
     """
 
-    topology: str
-    share: float = 0.08
-    child: float = 0.04
-    votes: int = 1
-    max_child_share: float = 0.6
+    topology: (
+        Literal["fabric", "nvlink", "rack", "power", "zone"]
+        | Literal["catalogue", "agent", "driver", "vbios", "firmware", "kernel"]
+    )
+    share: NodeShare = 0.08
+    child: NodeShare = field(name="child_share", default=0.04)
+    votes: Annotated[int, Meta(ge=1, le=1_000)] = field(name="child_votes", default=1)
+    max_child_share: NodeShare = 0.6
 
 
 _Guide = Annotated[str, Meta(min_length=1, max_length=300)]
@@ -49,7 +57,7 @@ class Guidance(Struct, frozen=True, forbid_unknown_fields=True):
     """How the end of the fault is recognised."""
 
 
-class FaultClass(Struct, frozen=True):
+class FaultClass(Struct, frozen=True, forbid_unknown_fields=True):
     """Faults that shared hardware or software can cause.
 
     checks: patterns of check ids; a check votes in those of its topologies that are listed in `topologies`.
@@ -62,16 +70,16 @@ class FaultClass(Struct, frozen=True):
     none.
     """
 
-    name: str
-    checks: tuple[str, ...]
-    topologies: tuple[VoteTopology, ...]
-    windows: tuple[float, ...]
-    share: float
-    phrase: str
-    daily_rate: float = 0.01
+    name: Annotated[str, Meta(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*\Z", max_length=63)]
+    checks: Annotated[tuple[str, ...], Meta(min_length=1, max_length=100)]
+    topologies: Annotated[tuple[VoteTopology, ...], Meta(min_length=1, max_length=11)]
+    windows: Annotated[tuple[Window, ...], Meta(min_length=1, max_length=5)]
+    share: NodeShare
+    phrase: Annotated[str, Meta(min_length=1, max_length=100)]
+    daily_rate: Annotated[float, Meta(gt=0.0, le=1_000.0)] = 0.01
     weak: bool = False
     lasting: bool = False
-    job_start_checks: tuple[str, ...] = ()
+    job_start_checks: Annotated[tuple[str, ...], Meta(max_length=100)] = ()
     action: Action = Action.NONE
     guidance: Guidance | None = None
 

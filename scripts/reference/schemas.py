@@ -16,6 +16,7 @@ from nodeguard.aggregator.api import requests
 from nodeguard.aggregator.policy.schema import json_schema
 from nodeguard.catalog.check_schema import CheckFileSchema
 from nodeguard.cli.streams import to_json
+from nodeguard.config.amounts import write_amounts
 from nodeguard.config.schema_text import with_clean_descriptions
 from nodeguard.fleet_api.schema.authority import AuthorityList
 from nodeguard.fleet_api.schema.budget import BudgetList
@@ -198,5 +199,5 @@ def policy_schema() -> str:
 def check_schema() -> str:
     """The JSON Schema of a file of checks."""
     draft = "https://json-schema.org/draft/2020-12/schema"
-    schema = with_clean_descriptions(msgspec.json.schema(CheckFileSchema))
+    schema = with_clean_descriptions(write_amounts(msgspec.json.schema(CheckFileSchema)))
     return to_json({"$schema": draft, "title": "Checks of nodeguard", **schema}) + "\n"

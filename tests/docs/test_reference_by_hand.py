@@ -10,15 +10,15 @@ import pytest
 
 from nodeguard.agent.options import OptionsFile, ReportingOptions
 from nodeguard.catalog.check_schema import CheckFileSchema, CheckSchema, ConditionSchema, ReferenceSchema
-from nodeguard.catalog.fault_classes import FaultClassSchema
 from nodeguard.fleet.incidents.events import _REASONS as EVENT_REASONS
 from nodeguard.kube.node_patch import HEALTHY_CONDITION
 from nodeguard.model import mark
+from nodeguard.model.diagnosis import FaultClass
 from nodeguard.model.incident import IncidentState
 from tests.docs.pages import text
 from tests.paths import ROOT
 
-CHECK_FORMS = (CheckFileSchema, CheckSchema, ConditionSchema, FaultClassSchema, ReferenceSchema)
+CHECK_FORMS = (CheckFileSchema, CheckSchema, ConditionSchema, FaultClass, ReferenceSchema)
 
 
 @pytest.mark.parametrize("form", CHECK_FORMS, ids=lambda form: form.__name__)

@@ -163,8 +163,7 @@ class PolicySpec(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"
 
 def json_schema() -> dict[str, Any]:
     """Return the JSON Schema of the policy file, for editors."""
-    schema = msgspec.json.schema(PolicySpec)
-    write_amounts(schema)
+    schema = write_amounts(msgspec.json.schema(PolicySpec))
     for definition in schema["$defs"].values():
         definition["description"] = " ".join(definition["description"].split())
     title = "Policy of nodeguard's aggregator"

@@ -26,7 +26,7 @@ class FaultVotes:
 
     def __init__(self, fault_class: FaultClass, rule: DiagnosisPolicy, members: DomainMembers) -> None:
         self.vote_class = fault_class
-        self.vote_rules = {rule.topology: rule for rule in fault_class.topologies}
+        self.vote_rules: dict[str, VoteTopology] = {rule.topology: rule for rule in fault_class.topologies}
         self.location_topologies = self.vote_rules.keys() & set(LOCATION_TOPOLOGIES)
         self.longest_window = max(fault_class.windows)
         self.of_jobs: dict[str, float] = {}
