@@ -25,7 +25,11 @@ _SITE_SETTINGS = ("platform", "instance_type")
 
 def parse_options(arguments: Sequence[str]) -> AgentOptions:
     """Return the options of a command line and its options file. Raises UsageError if either is invalid."""
-    args = build_parser().parse_args(arguments)
+    return agent_options(build_parser().parse_args(arguments))
+
+
+def agent_options(args: Namespace) -> AgentOptions:
+    """Return the options of a parsed command line and its options file. Raises UsageError."""
     file = _read_file(args.config)
     if args.bundle is None and args.speed != 1.0:
         raise UsageError("--speed needs --from: a live machine runs in real time")

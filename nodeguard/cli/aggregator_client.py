@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import shlex
 import socket
 from argparse import Namespace
-from collections.abc import Sequence
 from http.client import HTTPConnection, HTTPException
 from typing import TypeVar
 from urllib.parse import quote
@@ -49,12 +47,10 @@ def add_socket(parser: ArgumentParser) -> None:
 class AggregatorClient:
     """The aggregator at a socket, for one command."""
 
-    def __init__(self, options: Namespace, command: str, arguments: Sequence[str]) -> None:
-        """options: of the command line. command, arguments: as they were written, for the error where no
-        aggregator answers.
-        """
+    def __init__(self, options: Namespace) -> None:
+        """options: of the command line, with its text for the error where no aggregator answers."""
         self._path: str = options.socket or os.environ.get(ENVIRONMENT) or SOCKET_PATH
-        self._command = shlex.join(["nodeguard", command, *arguments])
+        self._command: str = options.command_line
 
     def get(self, target: str, schema: type[_Response]) -> _Response:
         """Return a response. target: the path below /v1/. Raises UsageError."""

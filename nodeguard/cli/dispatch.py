@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from importlib import import_module
 
@@ -41,7 +42,10 @@ def _run(words: Sequence[str]) -> int:
     if name not in _NAMES:
         hint = did_you_mean(name, _NAMES)
         raise UsageError(f"command '{name}' not found: {hint}see nodeguard --help")
-    code: int = import_module(f"nodeguard.cli.commands.{name}").run(words[1:])
+    command = import_module(f"nodeguard.cli.commands.{name}")
+    options = command.build_parser().parse_args(words[1:])
+    options.command_line = shlex.join(["nodeguard", *words])
+    code: int = command.run(options)
     return code
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from argparse import Namespace
 
 from nodeguard.agent.app import run_agent
 from nodeguard.agent.check_reload import LoadedChecks
-from nodeguard.agent.options import OptionsError
+from nodeguard.agent.options import AgentOptions, OptionsError
 from nodeguard.agent.process import limit_malloc
-from nodeguard.cli.agent_options import build_parser, parse_options
+from nodeguard.cli.agent_options import agent_options, build_parser
 from nodeguard.cli.check_catalogue import load_catalogue
 from nodeguard.cli.commands.check import exit_code
 from nodeguard.cli.options import validate_platform, warn_about_instance_type
@@ -19,15 +19,13 @@ from nodeguard.model.catalogue import Catalogue
 __all__ = ["build_parser", "run"]
 
 
-def run(arguments: Sequence[str]) -> int:
+def run(options: Namespace) -> int:
     """Run the agent and return the exit code. Raises UsageError."""
     limit_malloc()
-    return asyncio.run(_run(arguments))
+    return asyncio.run(_run(agent_options(options)))
 
 
-async def _run(arguments: Sequence[str]) -> int:
-    options = parse_options(arguments)
-
+async def _run(options: AgentOptions) -> int:
     def load_checks() -> LoadedChecks:
         try:
             return load_catalogue(options.checks)

@@ -17,6 +17,7 @@ from nodeguard.cli.check_catalogue import load_catalogue
 from nodeguard.cli.options import add_checks, directory
 from nodeguard.cli.usage import MISSING_EXTRA, OK, UNKNOWN, ArgumentParser, UsageError, address
 from nodeguard.local.logs import FORMATS, LEVELS, start_logging
+from nodeguard.model.projection import project
 
 logger = logging.getLogger(__name__)
 
@@ -32,9 +33,9 @@ _MAX_DAYS = 3650
 _MIN_MIB, _MAX_MIB = 16, 1 << 20
 
 
-def run(arguments: Sequence[str]) -> int:
+def run(parsed: Namespace) -> int:
     """Run the aggregator until it is stopped. Returns the exit code. Raises UsageError."""
-    options = parse_options(arguments)
+    options = aggregator_options(parsed)
     try:
         import uvloop  # noqa: PLC0415 - for this command only
     except ModuleNotFoundError:
@@ -78,37 +79,30 @@ async def _run(options: AggregatorOptions) -> int:
 
 def parse_options(arguments: Sequence[str]) -> AggregatorOptions:
     """Return the options of a command line and of the pod's environment. Raises UsageError."""
-    parsed = build_parser().parse_args(arguments)
+    return aggregator_options(build_parser().parse_args(arguments))
+
+
+def aggregator_options(parsed: Namespace) -> AggregatorOptions:
+    """Return the options of a parsed command line and of the pod's environment. Raises UsageError."""
     _check_combination(parsed)
     namespace = os.environ.get("POD_NAMESPACE", "nodeguard")
     pod_address = os.environ.get("POD_IP", "")
     service = f"{SERVICE_NAME}.{namespace}.svc"
     default_hosts = (service, f"{service}.cluster.local", *((pod_address,) if pod_address else ()))
-    return AggregatorOptions(
-        listen=parsed.listen,
-        metrics=parsed.metrics,
-        page=parsed.page,
+    return project(
+        AggregatorOptions,
+        parsed,
         policy=Path(parsed.policy) if parsed.policy else None,
-        socket=parsed.socket,
         checks=tuple(parsed.checks),
-        standalone=parsed.standalone,
         state=str(Path(parsed.state).absolute()) if parsed.state else "",
-        client_ca=parsed.client_ca,
-        certificate=parsed.certificate,
-        key=parsed.key,
-        publish_ca=parsed.publish_ca,
         read_jobs=not parsed.no_jobs,
-        insecure=parsed.insecure,
         kubeconfig=os.environ.get("KUBECONFIG") or None,
         namespace=namespace,
         pod=os.environ.get("POD_NAME") or os.uname().nodename,
         hosts=tuple(parsed.cert_host) or default_hosts,
         history=str(Path(parsed.history).absolute()) if parsed.history else "",
-        history_days=parsed.history_days,
         history_mib=parsed.history_size,
         notifications=Path(parsed.notifications) if parsed.notifications else None,
-        log_format=parsed.log_format,
-        log_level=parsed.log_level,
     )
 
 

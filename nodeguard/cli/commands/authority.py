@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from argparse import Namespace
 
 from nodeguard.aggregator.api.requests import RotateRequest
 from nodeguard.cli.aggregator_client import AggregatorClient, add_socket
@@ -19,10 +19,9 @@ _ROTATE = (
 _EXIT_CODES = "Exit codes: 0 done; 3 refused, or not delivered."
 
 
-def run(arguments: Sequence[str]) -> int:
+def run(options: Namespace) -> int:
     """Run the command; returns its exit code. Raises UsageError."""
-    options = build_parser().parse_args(arguments)
-    client = AggregatorClient(options, "authority", arguments)
+    client = AggregatorClient(options)
     if options.verb == "rotate":
         client.post_and_print("authority/rotate", RotateRequest(options.by), options.output)
     else:

@@ -43,9 +43,8 @@ class _Source(NamedTuple):
     until: float
 
 
-def run(arguments: Sequence[str]) -> int:
+def run(options: Namespace) -> int:
     """Run the command; returns its exit code. Raises UsageError."""
-    options = build_parser().parse_args(arguments)
     if len(options.policy) > _POLICIES:
         raise UsageError(f"{len(options.policy)} policies: expected one, or two to compare")
     catalogue, signals = load_catalogue(options.checks)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from collections.abc import Iterator, Sequence
 
 from nodeguard.cli.check_catalogue import load_catalogue, parse_families
@@ -16,9 +17,8 @@ from nodeguard.model.check import Check
 from nodeguard.model.finding import Health
 
 
-def run(arguments: Sequence[str]) -> int:
+def run(options: Namespace) -> int:
     """Run the command; returns its exit code. Raises UsageError for an invalid file."""
-    options = build_parser().parse_args(arguments)
     catalogue, _ = load_catalogue(options.checks)
     families = parse_families(catalogue, options.family)
     checks = [

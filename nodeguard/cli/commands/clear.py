@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from argparse import Namespace
 
 from nodeguard.cli.local_agent import add_socket, request
 from nodeguard.cli.options import current_user
@@ -16,9 +16,8 @@ from nodeguard.wire.instruction import ClearFinding
 _TIMEOUT = 30.0
 
 
-def run(arguments: Sequence[str]) -> int:
+def run(options: Namespace) -> int:
     """Run the command and return its exit code. Raises UsageError."""
-    options = build_parser().parse_args(arguments)
     identity = f"clear-{os.getpid()}-{time.time():.0f}"
     instruction = ClearFinding(identity, options.check, options.target, options.part, options.by)
     print_output(request(options.socket, instruction, _TIMEOUT))

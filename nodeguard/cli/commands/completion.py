@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from collections.abc import Iterator, Sequence
 
 from nodeguard.cli.parser_tree import Option, ParsedCommand, read_parsers
@@ -125,9 +126,8 @@ def _quoted(text: str) -> str:
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
-def run(arguments: Sequence[str]) -> int:
+def run(options: Namespace) -> int:
     """Run the command; returns its exit code."""
-    options = build_parser().parse_args(arguments)
     print_output(completion_script(options.shell, read_parsers()))
     return OK
 

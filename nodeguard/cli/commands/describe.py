@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from argparse import Namespace
 
 from nodeguard.cli.aggregator_client import (
     AggregatorClient,
@@ -34,10 +34,9 @@ _KINDS = {
 }
 
 
-def run(arguments: Sequence[str]) -> int:
+def run(options: Namespace) -> int:
     """Run the command; returns its exit code. Raises UsageError."""
-    options = build_parser().parse_args(arguments)
-    client = AggregatorClient(options, "describe", arguments)
+    client = AggregatorClient(options)
 
     def render() -> str:
         try:

@@ -6,7 +6,7 @@ import asyncio
 import os
 import time
 from argparse import Namespace
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from nodeguard import __version__
 from nodeguard.agent.options import OptionsFile, read_options_file
@@ -34,9 +34,8 @@ _EXIT_CODES = {
 }
 
 
-def run(arguments: Sequence[str]) -> int:
+def run(options: Namespace) -> int:
     """Run the command; returns its exit code. Raises UsageError."""
-    options = build_parser().parse_args(arguments)
     results = list(asyncio.run(_check_cluster(options)) if options.cluster else _check_node(options))
     print_output(as_document(results, options.output) or format_lines(diagnostic_lines(results)))
     return max((_EXIT_CODES[result.status] for result in results), default=UNKNOWN)

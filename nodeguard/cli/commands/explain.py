@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from argparse import Namespace
 from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
@@ -29,9 +30,8 @@ _CODE = re.compile(r"(s?xid)[\s:#]*(.*)", re.IGNORECASE)
 _FLEET = ("node", "incident", "domain")
 
 
-def run(arguments: Sequence[str]) -> int:
+def run(options: Namespace) -> int:
     """Run the command; returns its exit code. Raises UsageError."""
-    options = build_parser().parse_args(arguments)
     if options.words[0].lower() in _FLEET:
         kind = options.words[0].lower()
         raise UsageError(f"a {kind} is described, not explained: write nodeguard describe {kind} NAME")

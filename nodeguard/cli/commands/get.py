@@ -45,24 +45,23 @@ class _List(NamedTuple):
 class _Resource(NamedTuple):
     table: ResourceTable
     about: str
-    fetch: Callable[[Namespace, Sequence[str]], _List]
+    fetch: Callable[[Namespace], _List]
     heading: Callable[[Any], list[StyledLine]] = lambda _: []
 
 
-def run(arguments: Sequence[str]) -> int:
+def run(options: Namespace) -> int:
     """Run the command; returns its exit code. Raises UsageError."""
-    options = build_parser().parse_args(arguments)
     resource = _RESOURCES[options.resource]
 
     def render() -> str:
-        return _render(resource, options, arguments)
+        return _render(resource, options)
 
     print_or_watch(render, options)
     return OK
 
 
-def _render(resource: _Resource, options: Namespace, arguments: Sequence[str]) -> str:
-    listed = resource.fetch(options, arguments)
+def _render(resource: _Resource, options: Namespace) -> str:
+    listed = resource.fetch(options)
     table = resource.table
     items = [item for item in listed.items if _selected(table.name(item), options.names)]
     if options.sort_by:
@@ -117,8 +116,8 @@ def _sorted(items: list[Any], field: str) -> list[Any]:
         return sorted(items, key=lambda item: str(getattr(item, field)))
 
 
-def _nodes(options: Namespace, arguments: Sequence[str]) -> _List:
-    response = AggregatorClient(options, "get", arguments).get("nodes", NodeList)
+def _nodes(options: Namespace) -> _List:
+    response = AggregatorClient(options).get("nodes", NodeList)
     nodes = [
         node
         for node in response.nodes
@@ -129,9 +128,9 @@ def _nodes(options: Namespace, arguments: Sequence[str]) -> _List:
     return _List(response, nodes)
 
 
-def _domains(options: Namespace, arguments: Sequence[str]) -> _List:
+def _domains(options: Namespace) -> _List:
     target = "domains?all=yes" if options.all or options.names else "domains"
-    response = AggregatorClient(options, "get", arguments).get(target, DomainList)
+    response = AggregatorClient(options).get(target, DomainList)
     domains = [
         domain
         for domain in response.domains
@@ -140,8 +139,8 @@ def _domains(options: Namespace, arguments: Sequence[str]) -> _List:
     return _List(response, domains, response.omitted)
 
 
-def _incidents(options: Namespace, arguments: Sequence[str]) -> _List:
-    client = AggregatorClient(options, "get", arguments)
+def _incidents(options: Namespace) -> _List:
+    client = AggregatorClient(options)
     states = options.state or (["all"] if options.all else [])
     query = [f"state={state}" for state in states]
     query += [f"node={quote_name(options.node)}"] if options.node else []
@@ -158,7 +157,7 @@ def _incidents(options: Namespace, arguments: Sequence[str]) -> _List:
     return _List(response, incidents, response.omitted)
 
 
-def _checks(options: Namespace, _: Sequence[str]) -> _List:
+def _checks(options: Namespace) -> _List:
     from nodeguard.cli.check_catalogue import load_catalogue, parse_families  # noqa: PLC0415 - reads all checks
 
     catalogue, _signals = load_catalogue(options.checks)
@@ -172,8 +171,8 @@ def _checks(options: Namespace, _: Sequence[str]) -> _List:
     return _List(catalogue.checks, checks)
 
 
-def _budgets(options: Namespace, arguments: Sequence[str]) -> _List:
-    response = AggregatorClient(options, "get", arguments).get("budgets", BudgetList)
+def _budgets(options: Namespace) -> _List:
+    response = AggregatorClient(options).get("budgets", BudgetList)
     return _List(response, list(response.budgets))
 
 

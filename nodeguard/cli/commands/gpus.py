@@ -6,7 +6,6 @@ import os
 import re
 import time
 from argparse import Namespace
-from collections.abc import Sequence
 
 from nodeguard.cli.local_agent import add_socket, request, request_status
 from nodeguard.cli.options import add_output
@@ -27,9 +26,8 @@ _INDEX = re.compile(r"[0-9]{1,3}")
 _UUID = re.compile(r"GPU-(?P<id>[0-9a-f-]{8,40})", re.IGNORECASE)
 
 
-def run(arguments: Sequence[str]) -> int:
+def run(options: Namespace) -> int:
     """Run the command; returns its exit code. Raises UsageError."""
-    options = build_parser().parse_args(arguments)
     match options.verb:
         case "detach":
             _detach(options)

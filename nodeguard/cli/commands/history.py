@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from argparse import Namespace
 from urllib.parse import urlencode
 
 from nodeguard.cli.aggregator_client import AggregatorClient, add_socket
@@ -14,10 +14,9 @@ from nodeguard.fleet_api.schema.history import HistoryView
 from nodeguard.fleet_api.text.history import history_lines
 
 
-def run(arguments: Sequence[str]) -> int:
+def run(options: Namespace) -> int:
     """Run the command; returns its exit code. Raises UsageError."""
-    options = build_parser().parse_args(arguments)
-    client = AggregatorClient(options, "history", arguments)
+    client = AggregatorClient(options)
     query = urlencode({"since": f"{options.since:g}", "name": options.name}, errors="surrogateescape")
     view = client.get(f"history?{query}", HistoryView)
     print_output(as_document(view, options.output) or format_lines(history_lines(view)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from argparse import Namespace
 
 from msgspec import Struct
 
@@ -33,10 +33,9 @@ class ClearOutput(Struct, frozen=True):
     clear_message: str
 
 
-def run(arguments: Sequence[str]) -> int:
+def run(options: Namespace) -> int:
     """Run the command; returns its exit code. Raises UsageError."""
-    options = build_parser().parse_args(arguments)
-    client = AggregatorClient(options, "incidents", arguments)
+    client = AggregatorClient(options)
     name = resolve_incident(client, options.name)
     target, decision = f"incidents/{quote_name(name)}", IncidentAction(options.verb, options.by)
     if options.verb == "clear" and not options.no_wait:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Sequence
 from functools import partial
 
 from nodeguard.agent.control import EndInjections, InjectFault
@@ -21,10 +20,8 @@ _TIMEOUT = 30.0
 _DEFAULT_SECONDS = 600.0
 
 
-def run(arguments: Sequence[str]) -> int:
+def run(options: Namespace) -> int:
     """Run the command; returns its exit code. Raises UsageError."""
-    parser = build_parser()
-    options = parser.parse_args(arguments)
     ends = options.clear is not None or options.all
     if sum((bool(options.check), ends, options.list)) != 1:
         raise UsageError("name a CHECK to inject, or use --list or --clear; see nodeguard inject --help")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from collections.abc import Iterator, Sequence
 
 from nodeguard import __version__
@@ -77,9 +78,8 @@ def _escaped(text: str) -> str:
     return f"\\&{escaped}" if escaped.startswith((".", "'")) else escaped
 
 
-def run(arguments: Sequence[str]) -> int:
+def run(_: Namespace) -> int:
     """Run the command; returns its exit code."""
-    build_parser().parse_args(arguments)
     print_output(man_page(__version__, read_parsers()), end="")
     return OK
 

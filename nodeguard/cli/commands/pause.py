@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from argparse import Namespace
 
 from nodeguard.aggregator.api.requests import PauseRequest
 from nodeguard.cli.aggregator_client import AggregatorClient, add_socket
@@ -10,10 +10,9 @@ from nodeguard.cli.options import add_by, add_output
 from nodeguard.cli.usage import OK, ArgumentParser
 
 
-def run(arguments: Sequence[str]) -> int:
+def run(options: Namespace) -> int:
     """Run the command; returns its exit code. Raises UsageError."""
-    options = build_parser().parse_args(arguments)
-    client = AggregatorClient(options, "pause", arguments)
+    client = AggregatorClient(options)
     client.post_and_print("pause", PauseRequest(options.reason, options.by), options.output)
     return OK
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import time
 from argparse import Namespace
-from collections.abc import Sequence
 from contextlib import nullcontext
 from importlib.resources import files
 from pathlib import Path
@@ -63,9 +62,8 @@ class PolicyOutput(Struct, frozen=True):
     nodes: NodesOutput | None
 
 
-def run(arguments: Sequence[str]) -> int:
+def run(options: Namespace) -> int:
     """Run the command; returns its exit code. Raises UsageError for an invalid file."""
-    options = build_parser().parse_args(arguments)
     match options.verb:
         case "schema":
             from nodeguard.aggregator.policy.schema import json_schema  # noqa: PLC0415 - one of three

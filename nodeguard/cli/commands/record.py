@@ -7,6 +7,7 @@ import math
 import os
 import shutil
 import time
+from argparse import Namespace
 from collections.abc import Sequence
 
 from nodeguard.bundle.anonymise import Anonymiser
@@ -29,9 +30,8 @@ from nodeguard.sources.registry import all_sources
 from nodeguard.sources.source import Source
 
 
-def run(arguments: Sequence[str]) -> int:
+def run(options: Namespace) -> int:
     """Run the command; returns its exit code. Raises UsageError."""
-    options = build_parser().parse_args(arguments)
     catalogue, _ = load_catalogue()
     validate_platform(catalogue, options.platform)
     warn_about_instance_type(catalogue, options.instance_type, options.platform)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from argparse import ArgumentTypeError, Namespace
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from nodeguard.cli.check_catalogue import load_catalogue
@@ -105,9 +105,8 @@ def _interval(interval: Interval | None) -> str:
     return f" [{low:.0%} to {high:.0%}]"
 
 
-def run(arguments: Sequence[str]) -> int:
+def run(options: Namespace) -> int:
     """Run the command; returns its exit code. Raises UsageError."""
-    options = build_parser().parse_args(arguments)
     _require_applicable(options)
     catalogue, signals = load_catalogue(options.checks)
     policy = load_policy(options.policy, catalogue)

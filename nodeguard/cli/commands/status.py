@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Sequence
 
 from nodeguard.cli.aggregator_client import ENVIRONMENT, AggregatorClient, UnreachableError, add_socket
 from nodeguard.cli.options import AGENT_SOCKET_ENVIRONMENT, add_output
@@ -15,10 +14,9 @@ from nodeguard.fleet_api.schema.status import FleetStatus
 from nodeguard.fleet_api.text.status import status_lines
 
 
-def run(arguments: Sequence[str]) -> int:
+def run(options: Namespace) -> int:
     """Run the command; returns its exit code. Raises UsageError."""
-    options = build_parser().parse_args(arguments)
-    client = AggregatorClient(options, "status", arguments)
+    client = AggregatorClient(options)
 
     def render() -> str:
         if options.agent:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import sys
 from argparse import Namespace
-from collections.abc import Sequence
 
 from nodeguard.aggregator.api.requests import UnmarkRequest
 from nodeguard.cli.aggregator_client import AggregatorClient, add_socket, print_result
@@ -16,16 +15,15 @@ from nodeguard.fleet_api.schema.status import FleetStatus
 from nodeguard.fleet_api.text.phrases import count_noun
 
 
-def run(arguments: Sequence[str]) -> int:
+def run(options: Namespace) -> int:
     """Run the command; returns its exit code. Raises UsageError."""
-    options = build_parser().parse_args(arguments)
     if options.all == bool(options.nodes):
         raise UsageError("name the nodes to unmark, or add --all to remove all marks")
     if options.without_aggregator:
         if not options.all:
             raise UsageError("--without-aggregator removes all marks: add --all")
         return _remove_without_aggregator(options)
-    client = AggregatorClient(options, "unmark", arguments)
+    client = AggregatorClient(options)
     if options.nodes:
         request = UnmarkRequest(options.by, tuple(options.nodes), options.reason)
         client.post_and_print("unmark", request, options.output)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Sequence
+from argparse import Namespace
 
 from msgspec import Struct
 
@@ -22,9 +22,8 @@ class VersionOutput(Struct, frozen=True):
     python: str
 
 
-def run(arguments: Sequence[str]) -> int:
+def run(options: Namespace) -> int:
     """Run the command; returns its exit code."""
-    options = build_parser().parse_args(arguments)
     catalogue, _ = load_catalogue()
     output = VersionOutput(__version__, len(catalogue.checks), platform.python_version())
     text = f"nodeguard {output.nodeguard}, {output.checks} checks, Python {output.python}"
