@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -19,7 +20,7 @@ from nodeguard.fleet_api.schema.history import HistoryView
 from nodeguard.model.finding import Health
 from nodeguard.model.incident import OperatorDecision
 from nodeguard.model.mark import HOLD_ANNOTATION
-from nodeguard.model.policy import NodeLocation
+from nodeguard.model.policy import NodeLocation, Policy, Pool
 from tests.aggregator.history.scene import report, rows
 from tests.aggregator.history.test_history import CALLER, Scene
 from tests.fleet.scene import AT_ONCE, finding
@@ -175,6 +176,15 @@ def test_a_large_table_of_locations_is_a_digest() -> None:
     text = policy_text(replace(AT_ONCE, locations=locations))
     assert "7500 items, digest " in text
     assert len(text) < 8_000
+
+
+def test_the_paths_of_a_policy_are_those_of_earlier_versions() -> None:
+    policy = Policy(pools=(Pool("a", {"y": "1", "x": "2"}),))
+    values = msgspec.json.decode(policy_text(policy), type=dict[str, str])
+    assert values["soak.first"] == "600.0"
+    assert values["grace.shared"] == "90.0"
+    assert values["stale.freeze"] == "0.1"
+    assert values["pools"] == '[{"name":"a","labels":{"x":"2","y":"1"},"share":null}]'
 
 
 def test_notes_of_another_version_are_left_out(scene: Scene) -> None:
