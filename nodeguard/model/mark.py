@@ -86,8 +86,6 @@ class MarkKind(Struct, frozen=True, kw_only=True):
     """Whether the mark cordons the Node if the policy asks for it."""
     style: str
     """Style of its name on a terminal and on the status page."""
-    condition_reason: str
-    """Reason of the Node's condition."""
     marked: str
     """Description of a marked node or device: `it is quarantined`."""
     effect: str
@@ -114,7 +112,6 @@ MARK_KINDS = {
         on_device=True,
         cordons=True,
         style="fatal",
-        condition_reason="Quarantined",
         marked="quarantined",
         effect="quarantine {}",
     ),
@@ -125,7 +122,6 @@ MARK_KINDS = {
         budget="suspect",
         grace_period="suspect",
         style="suspect",
-        condition_reason="Suspect",
         marked="marked suspect",
         effect="mark {} suspect",
     ),
@@ -134,7 +130,6 @@ MARK_KINDS = {
         gang_only=True,
         budget="degraded",
         style="suspect",
-        condition_reason="DomainDegraded",
         marked="in a degraded domain",
         effect="keep new gang work off {}",
     ),
@@ -169,7 +164,6 @@ def mark_kind(name: str) -> MarkKind:
     return MarkKind(
         requester=Requester.FINDING,
         style="suspect",
-        condition_reason=name,
         marked=f"marked {name}",
         effect=f"mark {{}} {name}",
     )

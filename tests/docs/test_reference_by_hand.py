@@ -10,6 +10,7 @@ import pytest
 
 from nodeguard.agent.options import OptionsFile, ReportingOptions
 from nodeguard.catalog.check_schema import CheckFileSchema, CheckSchema, ConditionSchema, ReferenceSchema
+from nodeguard.fleet.incidents.condition_reason import _ACTIONS, DOMAIN_DEGRADED, HEALTHY, ReasonClass
 from nodeguard.fleet.incidents.events import _REASONS as EVENT_REASONS
 from nodeguard.kube.node_patch import HEALTHY_CONDITION
 from nodeguard.model import mark
@@ -41,6 +42,13 @@ def test_the_kubernetes_api_has_every_taint_annotation_condition_and_event() -> 
     events = {reason for state, (reason, _) in EVENT_REASONS.items() if state != IncidentState.ADVISED}
     page = text("docs/reference/kubernetes-api.md")
     names = {*annotations, *taints, *events, HEALTHY_CONDITION}
+    assert {name for name in names if f"`{name}`" not in page} == set()
+
+
+def test_the_kubernetes_api_has_every_reason_of_the_condition() -> None:
+    page = text("docs/reference/kubernetes-api.md")
+    classes = {f"{fault}Fault" for fault in ReasonClass}
+    names = {HEALTHY, DOMAIN_DEGRADED, "Recovering", *classes, *filter(None, _ACTIONS.values())}
     assert {name for name in names if f"`{name}`" not in page} == set()
 
 

@@ -71,7 +71,7 @@ def test_a_kernel_log_line_sets_marks(fleet: Fleet) -> None:
     assert {item["type"] for item in second["status"]["conditions"]} == {"Ready", "NodeguardHealthy"}
 
     condition = scene.condition(cluster, "marked")
-    assert condition["reason"] == "Quarantined"
+    assert condition["reason"] == "GPUFaultResetGPU"
     assert condition["message"] == (
         "GPU 0000:1b:00: Xid 119: No answer from the GPU System Processor (GSP) within the time-out that the line "
         "states. All new work is kept off. Details: nodeguard describe node marked "

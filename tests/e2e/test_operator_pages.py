@@ -71,7 +71,7 @@ def shown(text: str) -> str:
 
 
 # What the pages print before a message of `kubectl describe`, without the columns of times.
-_COLUMNS = re.compile(r"^(Warning Nodeguard\w+|NodeguardHealthy False Quarantined) ")
+_COLUMNS = re.compile(r"^(Warning Nodeguard\w+|NodeguardHealthy False GPUFaultRebootNode) ")
 
 
 def until_shown(operator: Operator, command: str, printed: str) -> None:

@@ -29,7 +29,7 @@ def test_a_fatal_finding_becomes_a_taint_a_condition_and_an_incident() -> None:
     assert fleet.taints(1) == [QUARANTINE]
     condition = fleet.nodes["uid-1"].condition
     assert condition is not None
-    assert (condition.status, condition.reason) == ("False", "Quarantined")
+    assert (condition.status, condition.reason) == ("False", "GPUFaultResetGPU")
     [incident] = plan.incidents
     assert (incident.node, incident.cause, incident.state, incident.scope) == (
         "node-1", "gpu-lost", IncidentState.MARKED, "node node-1",

@@ -5,6 +5,13 @@ from __future__ import annotations
 from collections.abc import Container, Iterable
 
 from nodeguard.fleet.decide.release import CauseKey, cause_key
+from nodeguard.fleet.incidents.condition_reason import (
+    DOMAIN_DEGRADED,
+    FAULT_REASONS,
+    HEALTHY,
+    FaultReason,
+    reason_class,
+)
 from nodeguard.fleet.state.latest_report import LatestReport
 from nodeguard.model.finding import Action
 from nodeguard.model.injection import PREFIX
@@ -38,22 +45,51 @@ def node_condition(
     """
     mark = worst(record.marks)
     if mark is None:
-        return NodeCondition("True", "Healthy", "no mark is active") if before is not None else None
+        return NodeCondition("True", HEALTHY, "no mark is active") if before is not None else None
     effect = f"{mark.kind.excluded_work.capitalize()} is kept off."
     if not record.causes:
         domain = record.degraded[0].domain
         message = f"{degraded or f'{domain} is degraded'}. {effect} The node needs no repair for it."
         message = f"{message} {DETAILS_PREFIX}nodeguard describe domain {domain}"
-        return NodeCondition("True", mark.kind.condition_reason, message)
+        return NodeCondition("True", DOMAIN_DEGRADED, message)
     findings = [(cause, _finding(cause, report)) for cause in record.causes]
     findings.sort(key=lambda item: (item[0].mark.rank, item[0].since, item[0].check, item[0].target))
     details = f"nodeguard describe node {node} ({_faults(cause for cause, _ in findings)})."
-    # On a node with a hold, a fault that has returned still has its earlier proof.
-    unproven = [
-        finding for cause, finding in findings if finding is not None or cause_key(None, cause) not in proven
-    ]
-    message = f"{_happened(findings)} {effect} {DETAILS_PREFIX}{_advice(unproven, details, before)}"
-    return NodeCondition("False", mark.kind.condition_reason, message)
+    reason = _reason(findings, proven, before)
+    message = f"{_happened(findings)} {effect} {DETAILS_PREFIX}{details}{_advice(reason)}"
+    return NodeCondition("False", reason.name, message)
+
+
+def _reason(
+    findings: list[tuple[MarkCause, ReportedFinding | None]],
+    proven: Container[CauseKey],
+    before: NodeCondition | None,
+) -> FaultReason:
+    """Return the class and the action of the worst cause: the one with the strongest action, then the worst
+    mark; a cause that is over has none.
+
+    findings: of each cause, worst mark first. Where a cause has no finding now, the reason that the condition
+    had before for its class counts: no check has reported that the fault is over, and a restart must not
+    change the condition.
+    """
+    previous = FAULT_REASONS.get(before.reason) if before is not None else None
+    reasons = []
+    for cause, finding in findings:
+        fault = reason_class(cause.fault_class)
+        # On a node with a hold, a fault that has returned still has its earlier proof.
+        if finding is not None:
+            reasons.append(FaultReason(fault, finding.action))
+        elif cause_key(None, cause) not in proven:
+            is_same = previous is not None and (previous.recovering or previous.fault == fault)
+            reasons.append(previous if previous is not None and is_same else FaultReason(fault))
+    recovering = FaultReason(reason_class(findings[0][0].fault_class), recovering=True)
+    return max(reasons, key=lambda reason: reason.action.rank, default=recovering)
+
+
+def _advice(reason: FaultReason) -> str:
+    if reason.recovering:
+        return f" {_RECOVERING}"
+    return "" if reason.action == Action.NONE else f" To do: {reason.action.phrase}."
 
 
 def _faults(causes: Iterable[MarkCause]) -> str:
@@ -61,29 +97,6 @@ def _faults(causes: Iterable[MarkCause]) -> str:
     faults = [f"{cause.check} on {_place(cause)}" for cause in causes]
     text = ", ".join(faults)
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…, {len(faults)} faults in all"
-
-
-def _with_action(details: str, action: Action | None) -> str:
-    return details if action is None else f"{details} To do: {action.phrase}."
-
-
-def _advice(findings: list[ReportedFinding | None], details: str, before: NodeCondition | None) -> str:
-    """Return the details with the strongest action for the causes of a mark that are not over.
-
-    findings: of these causes. Where one has no finding now, an action that the condition named before for the
-    same faults counts, too: no check has reported that the fault is over, and a restart must not change the
-    condition.
-    """
-    recovering = f"{details} {_RECOVERING}"
-    if not findings:
-        return recovering
-    actions = [finding.action for finding in findings if finding is not None]
-    if None in findings and before is not None:
-        _, _, named = before.message.rpartition(DETAILS_PREFIX)
-        if named == recovering and not actions:
-            return recovering
-        actions += [action for action in Action if named == _with_action(details, action)]
-    return _with_action(details, max(actions, key=lambda action: action.rank, default=None))
 
 
 def _happened(findings: list[tuple[MarkCause, ReportedFinding | None]]) -> str:

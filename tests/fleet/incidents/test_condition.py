@@ -30,7 +30,7 @@ def test_a_condition_has_the_fault_and_the_action() -> None:
     made.carry_out()
     assert condition(made) == NodeCondition(
         "False",
-        "Quarantined",
+        "GPUFaultRebootNode",
         "GPU 0000:3b:00 has fallen off the bus: Xid 79. All new work is kept off. "
         "Details: nodeguard describe node node-0 (gpu-lost on GPU 0000:3b:00). To do: reboot the node.",
     )
@@ -147,7 +147,7 @@ def test_an_operator_who_has_rebooted_the_node_is_not_asked_to_do_it_again() -> 
     made.report(0)
     made.carry_out()
     recovering = condition(made)
-    assert (recovering.status, recovering.reason) == ("False", "Quarantined")
+    assert (recovering.status, recovering.reason) == ("False", "GPUFaultRecovering")
     assert recovering.message == (
         "gpu-lost on GPU 0000:3b:00. All new work is kept off. "
         "Details: nodeguard describe node node-0 (gpu-lost on GPU 0000:3b:00). "
