@@ -18,7 +18,7 @@ from bench.plan import row, timed
 from nodeguard.aggregator.pages.change_feed import fingerprint
 from nodeguard.aggregator.pages.layout import StaticFiles, document
 from nodeguard.aggregator.pages.views import Fleet as Inputs
-from nodeguard.aggregator.pages.views import fleet_view
+from nodeguard.aggregator.pages.views import fleet_page
 from tests.aggregator.pages.scenes import CATALOGUE, ENFORCED, REMEDIES, service_state
 from tests.fleet.scene import CHECKS, Fleet, finding
 
@@ -38,7 +38,7 @@ def main() -> None:
 
     def page() -> bytes:
         inputs = Inputs(fleet.planner, service, fleet.now, REMEDIES, CATALOGUE)
-        return document(fleet_view(inputs, ""), "/", "2026-11-22 03:12:00 UTC", static)
+        return document(fleet_page(inputs, ""), "/", "2026-11-22 03:12:00 UTC", static)
 
     row("the page of the fleet", [timed(page) for _ in range(RUNS)])
     row(

@@ -12,8 +12,8 @@ from fixtures import bundles
 from fixtures.bundles import ROOT, build, bundle_names, bundle_path, scenarios
 from fixtures.verdicts import agreed, expected, verdict_text
 from nodeguard.cli.check_catalogue import load_catalogue
-from nodeguard.cli.render.terminal import wrap_lines
-from nodeguard.cli.render.verdict import verdict_lines
+from nodeguard.cli.render.terminal import CHECK, view_lines, wrap_lines
+from nodeguard.cli.render.verdict import verdict_view
 from nodeguard.pipeline.signal_registry import AGENT_SOURCE as OWN
 
 TRACKED = [name for name in bundle_names() if (ROOT / name).is_dir()]
@@ -23,7 +23,7 @@ TRACKED = [name for name in bundle_names() if (ROOT / name).is_dir()]
 def test_a_bundle_has_its_expected_verdict_in_eighty_columns(name: str) -> None:
     text = verdict_text(bundle_path(name))
     assert expected(text.verdict) == agreed(name)
-    _, *lines = verdict_lines(text)  # the first is not wrapped
+    _, *lines = view_lines(verdict_view(text), CHECK)  # the first is not wrapped
     for row in wrap_lines(lines, 80):
         printed = "".join(part.text for part in row).rstrip()
         assert len(printed) <= 80 or " " not in printed.strip(), printed

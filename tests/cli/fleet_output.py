@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from textwrap import dedent
 
-from nodeguard.cli.render.terminal import StyledLine, wrap_lines
+from nodeguard.cli.render.terminal import FLEET, Layout, StyledLine, view_lines, wrap_lines
 from nodeguard.fleet_api.node import describe_node
 from nodeguard.fleet_api.service_state import ServiceState
-from nodeguard.fleet_api.text.node import node_lines
+from nodeguard.fleet_api.text.node import node_view
+from nodeguard.fleet_api.view import Field, View
 from tests.fleet.scene import Fleet
 
 LEADER = ServiceState(
@@ -16,8 +17,14 @@ LEADER = ServiceState(
 )  # fmt: skip
 
 
-def look(lines: list[StyledLine], columns: int = 80) -> str:
+def look(shown: View | list[StyledLine], columns: int = 80, layout: Layout = FLEET) -> str:
+    lines = view_lines(shown, layout) if isinstance(shown, View) else shown
     return "\n".join("".join(words.text for words in row).rstrip() for row in wrap_lines(lines, columns))
+
+
+def facts(shown: View) -> dict[str, str]:
+    """Return the fields below the headline of a view, by name."""
+    return {row.name: row.value for row in shown.sections[0].rows if isinstance(row, Field)}
 
 
 def page(text: str) -> str:
@@ -27,4 +34,4 @@ def page(text: str) -> str:
 def explained(fleet: Fleet, number: int, columns: int = 80) -> str:
     view = describe_node(fleet.planner, LEADER, f"node-{number}", fleet.now)
     assert view is not None
-    return look(node_lines(view), columns)
+    return look(node_view(view), columns)

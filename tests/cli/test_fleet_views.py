@@ -6,14 +6,15 @@ import pytest
 from msgspec.structs import replace
 
 from nodeguard.cli.render.resources import INCIDENT_TABLE, resource_lines
+from nodeguard.cli.render.terminal import view_lines
 from nodeguard.fleet.state.rejected_reports import RejectedReport
 from nodeguard.fleet_api.incident import describe_incident, list_incidents
 from nodeguard.fleet_api.node import describe_node
 from nodeguard.fleet_api.service_state import Obstacle, ServiceState
 from nodeguard.fleet_api.status import fleet_status
-from nodeguard.fleet_api.text.incident import incident_lines
-from nodeguard.fleet_api.text.node import node_lines
-from nodeguard.fleet_api.text.status import status_lines
+from nodeguard.fleet_api.text.incident import incident_view
+from nodeguard.fleet_api.text.node import node_view
+from nodeguard.fleet_api.text.status import status_view
 from nodeguard.model.finding import Health
 from nodeguard.model.incident import OperatorDecision
 from nodeguard.model.mark import HOLD_ANNOTATION, MAINTENANCE_ANNOTATION
@@ -55,7 +56,7 @@ def storm() -> Fleet:
 
 def test_a_storm_in_short(storm: Fleet) -> None:
     view = fleet_status(storm.planner, LEADER, storm.now)
-    assert look(status_lines(view)) == page("""
+    assert look(status_view(view)) == page("""
     FATAL  7500 nodes: 417 fatal, 1 suspect; 410 marks withheld.
       agents      7500 of 7500 reporting
       nodes       7082 ok, 1 suspect, 417 fatal; 1 on hold, 1 under maintenance
@@ -97,7 +98,7 @@ def test_a_storm_in_short(storm: Fleet) -> None:
 
 def test_no_view_of_a_storm_is_too_wide(storm: Fleet) -> None:
     for columns in (80, 100, 120):
-        lines = status_lines(fleet_status(storm.planner, LEADER, storm.now))
+        lines = view_lines(status_view(fleet_status(storm.planner, LEADER, storm.now)))
         incidents = list_incidents(storm.planner, LEADER, storm.now).incidents
         lines += resource_lines(INCIDENT_TABLE, incidents, columns, wide=False)
         assert max(map(len, look(lines, columns).splitlines())) <= columns
@@ -106,7 +107,7 @@ def test_no_view_of_a_storm_is_too_wide(storm: Fleet) -> None:
 def test_a_healthy_fleet() -> None:
     fleet = Fleet(3)
     fleet.after(1.0)
-    assert look(status_lines(fleet_status(fleet.planner, LEADER, fleet.now))) == page("""
+    assert look(status_view(fleet_status(fleet.planner, LEADER, fleet.now))) == page("""
     OK  3 nodes: all checks passed.
       agents      3 of 3 reporting
       nodes       3 ok
@@ -120,12 +121,12 @@ def test_a_healthy_fleet() -> None:
 
 
 def test_a_fleet_without_reports() -> None:
-    text = look(status_lines(fleet_status(Fleet(0).planner, LEADER, Fleet(0).now)))
+    text = look(status_view(fleet_status(Fleet(0).planner, LEADER, Fleet(0).now)))
     assert text.startswith("UNKNOWN  no agent has reported yet.\n")
 
 
 def first_line(service: ServiceState, fleet: Fleet) -> str:
-    return look(status_lines(fleet_status(fleet.planner, service, fleet.now)), 400).partition("\n")[0]
+    return look(status_view(fleet_status(fleet.planner, service, fleet.now)), 400).partition("\n")[0]
 
 
 def test_the_first_line_has_the_reason_why_nothing_is_written() -> None:
@@ -160,7 +161,7 @@ def test_obstacles_come_first() -> None:
     unread = Obstacle("not-read", "not read yet: Nodes", fleet.mono - 12.0)
     service = replace(LEADER, obstacle=unread, lacks_reports_since=fleet.mono - 15.0, started=fleet.mono - 12.0, plan_age=None, policy_file="",
         policy_error="policy.yaml, line 3: modes[0].check: must be text: write a check's name")  # fmt: skip
-    assert look(status_lines(fleet_status(fleet.planner, service, fleet.now))) == page("""
+    assert look(status_view(fleet_status(fleet.planner, service, fleet.now))) == page("""
     BLOCKED  nothing is written, for 12 s: not read yet: Nodes.
     FATAL  4 nodes: 1 fatal, 2 unknown.
     OBSERVE MODE - no new mark is set. 1 node would be quarantined: 1 withheld (too
@@ -191,10 +192,10 @@ def test_a_standby_names_the_leader() -> None:
     fleet.after(1.0)
     view = fleet_status(fleet.planner, replace(LEADER, is_leader=False, leader="replica-1"), fleet.now)
     assert "  leader      replica-1; this replica up 1 d 3 h, planned just now; nodeguard" in look(
-        status_lines(view)
+        status_view(view)
     )
     view = fleet_status(fleet.planner, replace(LEADER, leader="standalone"), fleet.now)
-    assert "  leader      standalone, up 1 d 3 h" in look(status_lines(view))
+    assert "  leader      standalone, up 1 d 3 h" in look(status_view(view))
 
 
 def test_a_marked_node(storm: Fleet) -> None:
@@ -290,9 +291,9 @@ def test_names_of_agents_cannot_control_the_terminal() -> None:
     seen = describe_incident(fleet.planner, LEADER, view.incidents[0].name, fleet.now)
     assert seen is not None
     for text in (
-        look(status_lines(fleet_status(fleet.planner, LEADER, fleet.now))),
+        look(status_view(fleet_status(fleet.planner, LEADER, fleet.now))),
         look(resource_lines(INCIDENT_TABLE, view.incidents, 80, wide=False)),
-        look(incident_lines(seen)),
+        look(incident_view(seen)),
         explained(fleet, 0),
     ):
         assert text.replace("\n", "").isprintable()
@@ -336,7 +337,7 @@ def test_an_incident_in_full(storm: Fleet) -> None:
         storm.planner, replace(LEADER, decisions={name: OperatorDecision(name, "alice", "")}), name, storm.now
     )
     assert view is not None
-    assert look(incident_lines(view)) == page("""
+    assert look(incident_view(view)) == page("""
     FATAL  gpu-ecc - GPU 0000:3c:00 of node-2
       state       marked, new work is kept away: waits for gpu-ecc to pass with
                   fresh data
@@ -360,7 +361,7 @@ def test_a_suspect_mark_keeps_only_gangs_away(storm: Fleet) -> None:
     view = describe_incident(storm.planner, LEADER, name, storm.now)
     assert view is not None
     assert "  state       marked, new gang work is kept away\n  scope       node node-11\n" in look(
-        incident_lines(view)
+        incident_view(view)
     )
 
 
@@ -376,7 +377,7 @@ def test_refused_messages_of_a_node_are_shown_first() -> None:
     )
     service = replace(LEADER, refused=(refusal,))
     line = "  refused     3 messages of node-0 since 1 h ago, latest 12 s ago: another boot of this node is reporting: wait 30 s"
-    assert look(status_lines(fleet_status(fleet.planner, service, fleet.now)), 200).splitlines()[1] == line
+    assert look(status_view(fleet_status(fleet.planner, service, fleet.now)), 200).splitlines()[1] == line
     matches = describe_node(fleet.planner, service, "node-0", fleet.now)
     assert matches is not None
-    assert line in look(node_lines(matches), 200).splitlines()
+    assert line in look(node_view(matches), 200).splitlines()

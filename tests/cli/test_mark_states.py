@@ -6,8 +6,8 @@ from msgspec.structs import replace
 
 from nodeguard.fleet_api.incident import describe_incident, list_incidents
 from nodeguard.fleet_api.status import fleet_status
-from nodeguard.fleet_api.text.incident import incident_lines
-from nodeguard.fleet_api.text.status import status_lines
+from nodeguard.fleet_api.text.incident import incident_view
+from nodeguard.fleet_api.text.status import status_view
 from nodeguard.model.incident import IncidentState
 from nodeguard.model.policy import Mode, ModeRule, Policy
 from tests.cli.fleet_output import LEADER, explained, look, page
@@ -26,7 +26,7 @@ def lost(policy: Policy, age: float = 60.0) -> Fleet:
 
 def test_observe_mode_comes_first_with_the_budget() -> None:
     fleet = lost(Policy())
-    assert look(status_lines(fleet_status(fleet.planner, LEADER, fleet.now)), 120) == page("""
+    assert look(status_view(fleet_status(fleet.planner, LEADER, fleet.now)), 120) == page("""
     FATAL  3 nodes: 3 fatal.
     OBSERVE MODE - no new mark is set. 3 nodes would be quarantined: 1 within budget, 2 over budget (fleet budget 1 node).
       agents      3 of 3 reporting
@@ -50,7 +50,7 @@ def test_observe_mode_comes_first_with_the_budget() -> None:
 
 def test_in_its_grace_period_a_mark_is_pending_with_the_time_left() -> None:
     fleet = lost(Policy(), age=2.0)
-    text = look(status_lines(fleet_status(fleet.planner, LEADER, fleet.now)))
+    text = look(status_view(fleet_status(fleet.planner, LEADER, fleet.now)))
     assert "\nOBSERVE MODE - no new mark is set. No mark is due yet.\n" in text
     assert "  pending     3 marks of 3 nodes in the grace period: the first has 3 s left\n" in text
     assert "withheld" not in text
@@ -61,7 +61,7 @@ def test_in_its_grace_period_a_mark_is_pending_with_the_time_left() -> None:
 def test_dry_run_and_enforced_marks_are_listed_apart() -> None:
     rules = (ModeRule(("gpu-ecc", "port-*"), Mode.ENFORCE), ModeRule(("port-flap",), Mode.OBSERVE))
     fleet = lost(Policy(modes=rules))
-    text = " ".join(look(status_lines(fleet_status(fleet.planner, LEADER, fleet.now))).split())
+    text = " ".join(look(status_view(fleet_status(fleet.planner, LEADER, fleet.now))).split())
     assert "OBSERVE MODE" not in text
     assert (
         " dry run 3 nodes would be quarantined: 1 within budget, 2 over budget (fleet budget 1 node); the checks "
@@ -76,7 +76,7 @@ def test_without_a_cluster_marks_are_advised() -> None:
     fleet.report(0, finding())
     fleet.carry_out()
     view = fleet_status(fleet.planner, replace(LEADER, leader="standalone"), fleet.now)
-    text = look(status_lines(view))
+    text = look(status_view(view))
     assert "  advised     quarantine 1 node\n" in text
     assert "FATAL    node-0, GPU 0000:3b:00: gpu-lost, advised, 1 min old\n" in text
     assert "         advice: keep new work away\n" in text.replace(
@@ -89,4 +89,4 @@ def test_without_a_cluster_marks_are_advised() -> None:
     [line] = list_incidents(fleet.planner, LEADER, fleet.now).incidents
     seen = describe_incident(fleet.planner, LEADER, line.name, fleet.now)
     assert seen is not None
-    assert "  state       advised, advice: keep new work away\n" in look(incident_lines(seen))
+    assert "  state       advised, advice: keep new work away\n" in look(incident_view(seen))

@@ -14,7 +14,7 @@ from nodeguard.fleet_api.schema import domain as domain_schema
 from nodeguard.fleet_api.schema import incident as incident_schema
 from nodeguard.fleet_api.schema import node as node_schema
 from nodeguard.fleet_api.schema import status as status_schema
-from nodeguard.fleet_api.text.domain import domain_lines
+from nodeguard.fleet_api.text.domain import domain_view
 from tests.cli.fleet_output import look
 from tests.fleet.leaves import FIRST
 from tests.fleet_api.text.test_domain import FABRIC
@@ -40,4 +40,4 @@ def test_every_condition_of_a_release_is_explained() -> None:
 
 
 def test_the_documented_domain_is_the_real_output() -> None:
-    assert look(domain_lines(describe_domain(FABRIC.planner, FIRST, FABRIC.now)), 100) in PAGE
+    assert look(domain_view(describe_domain(FABRIC.planner, FIRST, FABRIC.now)), 100) in PAGE

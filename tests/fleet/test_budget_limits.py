@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from nodeguard.cli.commands.policy import nodes_output
-from nodeguard.cli.render.policy import policy_lines
+from nodeguard.cli.render.policy import policy_view
 from nodeguard.fleet.budget_limits import FleetLimits, fleet_limits, group_limit
 from nodeguard.fleet.state.budget_usage import BudgetUsage, NodeUsage
 from nodeguard.fleet.state.node_placement import FLEET, POOL, NodePlacement
@@ -19,6 +19,7 @@ from nodeguard.model.incident import IncidentState
 from nodeguard.model.mark import Charge, Mark
 from nodeguard.model.node import Device
 from nodeguard.model.policy import Budget, CheckLimit, Policy
+from tests.cli.fleet_output import facts
 from tests.fleet.scene import AT_ONCE, Fleet, finding
 
 # A check may mark as many nodes as the other budgets allow.
@@ -69,8 +70,7 @@ class Filled:
 
 
 def printed(policy: Policy, size: int) -> str:
-    lines = policy_lines("policy.yaml", policy, {}, (), size)
-    return next(line.text for line in lines if line.head[0].text.startswith("budget"))
+    return facts(policy_view("policy.yaml", policy, {}, (), size))["budget"]
 
 
 @pytest.mark.slow

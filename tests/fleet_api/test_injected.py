@@ -10,11 +10,12 @@ from nodeguard.fleet_api.node import describe_node, list_nodes
 from nodeguard.fleet_api.schema.status import DryRunView, FleetStatus, MarkCount
 from nodeguard.fleet_api.service_state import ServiceState
 from nodeguard.fleet_api.status import fleet_status
-from nodeguard.fleet_api.text.node import node_lines
-from nodeguard.fleet_api.text.status import status_lines
+from nodeguard.fleet_api.text.node import node_view
+from nodeguard.fleet_api.text.status import status_view
 from nodeguard.model.finding import Health
 from nodeguard.model.incident import IncidentState, OperatorDecision
 from nodeguard.model.policy import GracePeriods, InjectionPolicy, Mode, Policy, SoakPeriod
+from tests.cli.fleet_output import look
 from tests.fleet.scene import AT_ONCE, Fleet, finding
 from tests.fleet.test_injection import ALLOWED, inject
 
@@ -63,13 +64,13 @@ def status(fleet: Fleet) -> FleetStatus:
 
 
 def status_text(fleet: Fleet) -> list[str]:
-    return ["".join(part.text for part in line.head) + line.text for line in status_lines(status(fleet))]
+    return look(status_view(status(fleet)), 400).splitlines()
 
 
 def node_text(fleet: Fleet, number: int = 0) -> list[str]:
     view = describe_node(fleet.planner, LEADER, f"node-{number}", fleet.now)
     assert view is not None
-    return ["".join(part.text for part in line.head) + line.text for line in node_lines(view)]
+    return look(node_view(view), 400).splitlines()
 
 
 def test_an_injected_fault_has_no_commands() -> None:

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from nodeguard.fleet_api.node import describe_node, list_nodes
 from nodeguard.fleet_api.schema.node import NodeView, ReleaseWaitView
 from nodeguard.fleet_api.service_state import ServiceState
-from nodeguard.fleet_api.text.node import node_lines
+from nodeguard.fleet_api.text.node import node_view
 from nodeguard.model.finding import DataStatus, Health
 from nodeguard.model.incident import IncidentState
 from nodeguard.model.mark import HOLD_ANNOTATION, MAINTENANCE_ANNOTATION, Mark
@@ -192,9 +192,9 @@ def test_devices_cordons_and_unknown_taints_are_shown() -> None:
         True,
     )
     # The first line says it: all checks passed, and no work is scheduled to the node.
-    assert node_lines(page(fleet, 1))[0].text == (
-        "node-1: tainted, but not by nodeguard (nodeguard.dev/quarantine=x); all checks passed; "
-        "cordoned by an operator."
+    assert node_view(page(fleet, 1)).title == (
+        "OK node-1: tainted, but not by nodeguard (nodeguard.dev/quarantine=x); all checks passed; "
+        "cordoned by an operator"
     )
 
 

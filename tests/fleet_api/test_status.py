@@ -15,13 +15,14 @@ from nodeguard.fleet_api.schema.status import (
 from nodeguard.fleet_api.service_state import Obstacle, ServiceState
 from nodeguard.fleet_api.status import fleet_status
 from nodeguard.fleet_api.text.phrases import number_text
-from nodeguard.fleet_api.text.status import fact_lines, status_lines
+from nodeguard.fleet_api.text.status import status_view
 from nodeguard.model.finding import DataStatus, Health
 from nodeguard.model.incident import IncidentState, OperatorDecision
 from nodeguard.model.instant import rfc3339
 from nodeguard.model.mark import HOLD_ANNOTATION, MAINTENANCE_ANNOTATION, Mark
 from nodeguard.model.policy import CheckLimit, Mode, ModeRule, Policy
 from nodeguard.wire.report import UnreadableTargets
+from tests.cli.fleet_output import facts
 from tests.fleet.scene import AT_ONCE, CHECKS, WIDE, Fleet, finding
 
 LEADER = ServiceState("replica-0", is_leader=True, started=9_000.0, plan_age=0.44)
@@ -104,7 +105,7 @@ def test_reasons_that_are_left_out_are_counted() -> None:
     view = fleet_status(fleet.planner, LEADER, fleet.now)
     assert [(item.marks, item.nodes) for item in view.reasons] == [(2, 2)] * 3
     assert view.other_reasons == ReasonCount("1 more reason", 2, 2)
-    [line] = [line.text for line in fact_lines(view) if line.head[0].text.strip() == "withheld"]
+    line = facts(status_view(view))["withheld"]
     assert line.startswith(
         "8 marks of 8 nodes: 2 nodes: budget of check gpu-ecc is used up (1 active marks);"
     )
@@ -270,4 +271,4 @@ def test_a_history_that_is_not_written_is_shown() -> None:
     problem = "No space left on device: make room there"
     view = fleet_status(fleet.planner, replace(LEADER, history_problem=problem), fleet.now)
     assert view.history_problem == problem
-    assert f"not written: {problem}" in [line.text for line in status_lines(view)]
+    assert facts(status_view(view))["history"] == f"not written: {problem}"

@@ -23,14 +23,14 @@ from nodeguard.aggregator.pages.request_check import refusal_of
 from nodeguard.aggregator.pages.timeline import TIMELINE, timeline_section
 from nodeguard.aggregator.pages.views import (
     Fleet,
-    View,
-    check_view,
-    domain_view,
-    domains_view,
-    fleet_view,
-    incident_view,
-    incidents_view,
-    node_view,
+    PageContent,
+    check_page,
+    domain_page,
+    domains_page,
+    fleet_page,
+    incident_page,
+    incidents_page,
+    node_page,
 )
 from nodeguard.fleet.planner import Planner
 from nodeguard.fleet_api.service_state import ServiceState
@@ -121,7 +121,7 @@ class StatusPages:
             response.enable_compression()
         return response
 
-    async def _view(self, request: web.BaseRequest) -> View | None:
+    async def _view(self, request: web.BaseRequest) -> PageContent | None:
         """Return the view of a path; None if there is none."""
         context = self._context
         fleet = Fleet(context.planner, context.service(), context.now(), context.remedies, context.catalogue)
@@ -129,19 +129,19 @@ class StatusPages:
         name, query = unquote(rest), request.query
         match kind, name:
             case "", "":
-                return fleet_view(fleet, query.get("by", ""))
+                return fleet_page(fleet, query.get("by", ""))
             case "incidents", "":
-                return incidents_view(fleet, query.get("check", ""), query.get("state", ""))
+                return incidents_page(fleet, query.get("check", ""), query.get("state", ""))
             case "incidents", _:
-                return incident_view(fleet, name)
+                return incident_page(fleet, name)
             case "nodes", _ if uid := self._context.planner.state.uid(name):
-                return node_view(fleet, name, await self._timeline(uid, fleet.now.wall))
+                return node_page(fleet, name, await self._timeline(uid, fleet.now.wall))
             case "checks", _:
-                return check_view(fleet, name)
+                return check_page(fleet, name)
             case "domains", "":
-                return domains_view(fleet)
+                return domains_page(fleet)
             case "domains", _:
-                return domain_view(fleet, name)
+                return domain_page(fleet, name)
         return None
 
     async def _timeline(self, uid: str, now: float) -> Html:
@@ -202,14 +202,14 @@ async def _write(response: web.StreamResponse, text: str) -> None:
         raise ConnectionResetError("the client does not read") from None
 
 
-def _missing_view() -> View:
+def _missing_view() -> PageContent:
     hint = element(
         "p",
         "The node, incident, check or domain may be gone. Names are those of ",
         element("code", "nodeguard get"),
         ".",
     )
-    return View("Not found", element("section", element("h1", "Not found"), hint))
+    return PageContent("Not found", element("section", element("h1", "Not found"), hint))
 
 
 def _plain(status: int, text: str) -> web.Response:

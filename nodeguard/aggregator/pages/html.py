@@ -6,7 +6,7 @@ import html
 from collections.abc import Iterable
 from urllib.parse import quote
 
-from nodeguard.fleet_api.text.lines import printable
+from nodeguard.fleet_api.view import printable
 
 _VOID = frozenset({"link", "meta"})
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from nodeguard import __version__
 from nodeguard.aggregator.pages.html import Html, element, join, link
-from nodeguard.aggregator.pages.views import View
+from nodeguard.aggregator.pages.views import PageContent
 
 # Seconds after which a browser without scripts reloads a page.
 _RELOAD = 30
@@ -55,7 +55,7 @@ class StaticFiles:
         self.by_path = {file.path: file for file in (self.style, self.script, self.icon)}
 
 
-def document(view: View, path: str, at: str, static: StaticFiles) -> bytes:
+def document(view: PageContent, path: str, at: str, static: StaticFiles) -> bytes:
     """Return a page. path: of the page, for the navigation. at: the time of its content."""
     head = element(
         "head",

@@ -1,8 +1,7 @@
-"""Views as HTML: the same lines that the commands print, with headings, lists and links. Pure."""
+"""Views as HTML, with headings, lists, tables and links. Pure."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from nodeguard.aggregator.pages.html import (
@@ -16,54 +15,39 @@ from nodeguard.aggregator.pages.html import (
     link,
     node_path,
 )
-from nodeguard.fleet_api.text.lines import StyledLine
+from nodeguard.fleet_api.view import Field, Heading, Note, Row, Section, Subject, View
 
-_COMMAND = re.compile(
-    r"nodeguard (?P<kind>describe node|describe incident|describe domain|explain) (?P<name>[^\s,]+)"
-)
 _PATHS: dict[str, Callable[[str], str]] = {
-    "describe node": node_path,
-    "describe incident": incident_path,
-    "describe domain": domain_path,
-    "explain": check_path,
+    "node": node_path,
+    "incident": incident_path,
+    "domain": domain_path,
+    "check": check_path,
 }
 
-# The name of the fields that list commands.
-_SEE = "see"
 
-
-def sections(lines: Sequence[StyledLine], advice: Html = EMPTY) -> Html:
-    """Return a view: each part between empty lines is a section. The first heading is that of the page.
-
-    advice: comes after the first section.
-    """
-    parts: list[list[StyledLine]] = [[]]
-    for line in lines:
-        if line.head or line.text:
-            parts[-1].append(line)
-        elif parts[-1]:
-            parts.append([])
-    first, *others = [part for part in parts if part]
-    rest = join(element("section", _section(part, "h2")) for part in others)
+def sections(view: View, advice: Html = EMPTY) -> Html:
+    """Return a view. The first heading is that of the page. advice: comes after the first section."""
+    first, *others = view.sections
+    rest = join(element("section", _section(section, "h2")) for section in others)
     return join((element("section", _section(first, "h1"), class_="head"), advice, rest))
 
 
-def _section(lines: list[StyledLine], tag: str) -> Html:
-    first, *rest = lines
-    if not _is_heading(first):
-        return fields(lines)
-    return join((heading(first, tag), fields(rest)))
+def _section(section: Section, tag: str) -> Html:
+    title, rows = heading(section.heading, tag), section.rows
+    if section.form == "article":
+        paragraphs = (element("p", row.text) for row in rows if isinstance(row, Note))
+        rows = tuple(row for row in rows if isinstance(row, Field))
+        return join((title, *paragraphs, fields(rows)))
+    return join((title, fields(rows)))
 
 
-def _is_heading(line: StyledLine) -> bool:
-    """Return whether a line begins with a colored word, as title_line makes it."""
-    return len(line.head) == 2
-
-
-def heading(line: StyledLine, tag: str) -> Html:
-    """Return a headline: its colored word as a label, then its text."""
-    word = line.head[0]
-    return element(tag, badge(word.text.strip(), word.style), " ", line.text)
+def heading(title: Heading | None, tag: str) -> Html:
+    """Return a headline: its badge, then its text."""
+    if title is None:
+        return EMPTY
+    if title.is_badge:
+        return element(tag, badge(title.label, title.style), " ", title.text)
+    return element(tag, str(title))
 
 
 def badge(text: str, style: str) -> Html:
@@ -71,40 +55,42 @@ def badge(text: str, style: str) -> Html:
     return element("b", text, class_=f"badge {style}")
 
 
-def fields(lines: Iterable[StyledLine]) -> Html:
-    """Return item lines as a list of names and values; lines without a name as paragraphs."""
-    rows = join(_rows(lines))
-    return element("dl", rows) if rows else EMPTY
+def fields(rows: Iterable[Row]) -> Html:
+    """Return fields as a list of names and values; notes as paragraphs."""
+    listed = join(_rows(rows))
+    return element("dl", listed) if listed else EMPTY
 
 
-def _rows(lines: Iterable[StyledLine]) -> Iterator[Html]:
+def _rows(rows: Iterable[Row]) -> Iterator[Html]:
     before = ""
-    for line in lines:
-        name = line.head[0].text.strip() if line.head else ""
-        style = line.style or (line.head[0].style if line.head else "")
-        value = _linked(line.text) if name == _SEE else line.text
-        if line.is_command:
-            value = element("code", line.text)
+    for row in rows:
+        name, style, value, is_command = "", row.style, _value(row), False
+        if isinstance(row, Field):
+            name, style, is_command = row.name, row.style or row.name_style, row.is_command
         # A name that repeats is printed once.
         term = element("dt", "" if name == before else name, class_=style or False)
         yield element(
             "div",
             term,
-            element("dd", value, class_=line.style or False),
+            element("dd", value, class_=row.style or False),
             # A command below another one stays in the column of the first.
-            class_="wide" if not (name or line.is_command) else False,
+            class_="wide" if not (name or is_command) else False,
         )
         before = name
 
 
-def _linked(text: str) -> Html:
-    """Return commands as code; those that describe or explain something are links to its page."""
-    parts: list[Html] = []
-    for command in text.split(", "):
-        match = _COMMAND.fullmatch(command)
-        code = element("code", command)
-        parts.append(link(_PATHS[match["kind"]](match["name"]), code) if match else code)
-    return join(text for number, part in enumerate(parts) for text in ((", ", part) if number else (part,)))
+def _value(row: Row) -> str:
+    if not isinstance(row, Field):
+        return row.text
+    if row.subjects:
+        links = map(_subject, row.subjects)
+        return join(part for index, item in enumerate(links) for part in ((", ", item) if index else (item,)))
+    return element("code", row.value) if row.is_command else row.value
+
+
+def _subject(subject: Subject) -> Html:
+    """Return the command for a subject, as a link to its page."""
+    return link(_PATHS[subject.kind](subject.name), element("code", subject.command))
 
 
 def table(names: Sequence[str], rows: Iterable[Sequence[str]], class_: str = "") -> Html:

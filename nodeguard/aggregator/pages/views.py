@@ -27,13 +27,13 @@ from nodeguard.fleet_api.node import describe_node, known_health
 from nodeguard.fleet_api.schema.domain import DomainSummary
 from nodeguard.fleet_api.service_state import ServiceState
 from nodeguard.fleet_api.status import fleet_status
-from nodeguard.fleet_api.text.check import Explanation, explanation_of
-from nodeguard.fleet_api.text.domain import domain_lines, domain_list_lines
-from nodeguard.fleet_api.text.incident import incident_lines
-from nodeguard.fleet_api.text.lines import StyledLine
-from nodeguard.fleet_api.text.node import node_lines
-from nodeguard.fleet_api.text.phrases import STYLES, count_noun, item_line
-from nodeguard.fleet_api.text.status import agents_text, blocked_lines, fact_lines, headline, obstacle_lines
+from nodeguard.fleet_api.text.check import explanation, explanation_view
+from nodeguard.fleet_api.text.domain import domain_list_view, domain_view
+from nodeguard.fleet_api.text.incident import incident_view
+from nodeguard.fleet_api.text.node import node_view
+from nodeguard.fleet_api.text.phrases import STYLES, count_noun
+from nodeguard.fleet_api.text.status import agents_text, status_view
+from nodeguard.fleet_api.view import Field, Note
 from nodeguard.model.catalogue import Catalogue
 from nodeguard.model.incident import IncidentState
 from nodeguard.model.instant import Instant
@@ -43,10 +43,6 @@ _WORST = 8
 _INCIDENTS = 200
 _INCIDENTS_OF_CHECK = 20
 _NODES = 500
-
-
-# Facts that come right below the headline: requested marks that are not set, with the reasons.
-_URGENT = ("withheld", "pending", "dry run")
 
 
 class Fleet(NamedTuple):
@@ -59,39 +55,37 @@ class Fleet(NamedTuple):
     catalogue: Catalogue
 
 
-class View(NamedTuple):
+class PageContent(NamedTuple):
     """The content of a page. title: without HTML, for the window."""
 
     title: str
     content: Html
 
 
-def fleet_view(fleet: Fleet, topology: str) -> View:
+def fleet_page(fleet: Fleet, topology: str) -> PageContent:
     """Return the first page: the headline of `nodeguard status`, the worst incidents, and the map."""
     status = fleet_status(fleet.planner, fleet.service, fleet.now)
-    first = headline(status)
+    view = status_view(status)
+    head, *_ = view.sections
+    urgent = [row for row in head.rows if row.is_urgent]
+    rest = [row for row in head.rows if not row.is_urgent]
     worst, omitted = worst_incidents(fleet.planner, fleet.service, fleet.now, _WORST)
-    facts = list(fact_lines(status))
-    urgent = [line for line in facts if _name(line) in _URGENT]
-    obstacles = [*obstacle_lines(status), *urgent]
-    rest = [line for line in facts if line not in urgent]
     agents = status.agents
     if agents.not_reporting > agents.stale:
         # The first minute: what the page does not show is unknown, not healthy.
-        obstacles.append(item_line("agents", agents_text(agents), name_style="warning"))
+        urgent.append(Field("agents", agents_text(agents), name_style="warning"))
     unknown = f" The health of {count_noun(status.nodes.unknown, 'node')} is unknown."
     incidents = (
         incident_table(worst, fleet.remedies)
         if worst
         else element("p", f"No incidents.{unknown if status.nodes.unknown else ''}")
     )
-    blocked = list(blocked_lines(status))
     content = (
         element(
             "section",
-            *(heading(line, "p") for line in blocked),
-            heading(first, "h1"),
-            fields(obstacles),
+            heading(view.alert, "p"),
+            heading(head.heading, "h1"),
+            fields(urgent),
             class_="head",
         ),
         element(
@@ -103,19 +97,10 @@ def fleet_view(fleet: Fleet, topology: str) -> View:
         map_section(fleet_map(fleet.planner, fleet.now, topology)),
         element("section", element("h2", "Marks, budgets and policy"), fields(rest), id="facts"),
     )
-    return View(_title(blocked[0] if blocked else first), join(content))
+    return PageContent(view.title, join(content))
 
 
-def _name(line: StyledLine) -> str:
-    """Return the name of the field of a line."""
-    return line.head[0].text.strip()
-
-
-def _title(line: StyledLine) -> str:
-    return f"{line.head[0].text} {line.text}".rstrip(".")
-
-
-def incidents_view(fleet: Fleet, check: str, state: str) -> View:
+def incidents_page(fleet: Fleet, check: str, state: str) -> PageContent:
     """Return the list of unresolved incidents, or of those of a check or in a state, worst first."""
     by_slug = {item.slug: item for item in IncidentState}
     states = frozenset({by_slug[state]}) if state in by_slug else frozenset[IncidentState]()
@@ -135,69 +120,62 @@ def incidents_view(fleet: Fleet, check: str, state: str) -> View:
         incident_table(shown, fleet.remedies),
         element("p", f"and {rest} more: see ", element("code", "nodeguard get incidents")) if rest else EMPTY,
     )
-    return View(title, element("section", *content))
+    return PageContent(title, element("section", *content))
 
 
-def incident_view(fleet: Fleet, name: str) -> View | None:
+def incident_page(fleet: Fleet, name: str) -> PageContent | None:
     """Return the page of an incident; None if there is none of this name."""
     incident = describe_incident(fleet.planner, fleet.service, name, fleet.now)
     if incident is None:
         return None
-    lines = incident_lines(incident)
+    view = incident_view(incident)
     remedy = fleet.remedies.get(incident.cause, "") if incident.node else ""
     advice = _advice([(incident.cause, remedy)]) if remedy else EMPTY
-    return View(_title(lines[0]), sections(lines, advice))
+    return PageContent(view.title, sections(view, advice))
 
 
-def check_view(fleet: Fleet, name: str) -> View | None:
+def check_page(fleet: Fleet, name: str) -> PageContent | None:
     """Return the page of a check or a fault class: the text of `nodeguard explain`, and its incidents; None
     if there is none of this name.
     """
-    explanation = explanation_of(fleet.catalogue, name)
+    view = explanation_view(fleet.catalogue, name)
     listed = list_incidents(fleet.planner, fleet.service, fleet.now).incidents
     incidents = [incident for incident in listed if incident.cause == name]
-    if explanation is None:
+    if view is None:
         if not incidents:
             return None
         # The agent has checks of the site that the aggregator does not have.
         text = f"This aggregator does not have the check. Run nodeguard explain {name} on a node that has it."
-        explanation = Explanation(name, "", (text,), ())
-    title = f"{name} - {explanation.title}" if explanation.title else name
+        view = explanation(name, "", (Note(text),))
     all_incidents = element("small", link(check_incidents_path(name), "all of them"))
     content = (
-        element(
-            "section",
-            element("h1", title),
-            *(element("p", paragraph) for paragraph in explanation.paragraphs),
-            fields(item_line(fact, text) for fact, text in explanation.facts),
-            class_="head",
-        ),
+        sections(view),
         element(
             "section",
             element("h2", "Incidents ", all_incidents),
             incident_table(incidents[:_INCIDENTS_OF_CHECK], fleet.remedies),
         ),
     )
-    return View(title, join(content))
+    return PageContent(view.title, join(content))
 
 
-def node_view(fleet: Fleet, name: str, timeline: Html) -> View | None:
+def node_page(fleet: Fleet, name: str, timeline: Html) -> PageContent | None:
     """Return the page of a node; None if there is none. timeline: its findings over time."""
     node = describe_node(fleet.planner, fleet.service, name, fleet.now)
     if node is None:
         return None
-    lines = node_lines(node)
+    view = node_view(node)
     checks = dict.fromkeys(finding.check for finding in node.findings)
     advice = _advice([(check, fleet.remedies[check]) for check in checks if check in fleet.remedies])
     domains = [join((link(domain_path(domain), domain), " ")) for domain in node.domains]
     open_incidents = [item for item in node.incidents if item.state != IncidentState.RESOLVED]
     content = (
-        sections(lines, advice),
+        sections(view, advice),
         element("section", element("h2", "Incidents"), incident_table(open_incidents, fleet.remedies)),
         timeline,
         element("section", element("h2", "Domains"), element("p", *domains)) if domains else EMPTY,
     )
-    return View(_title(lines[0]), join(content))
+    return PageContent(view.title, join(content))
 
 
 def _advice(remedies: Sequence[tuple[str, str]]) -> Html:
@@ -211,13 +189,13 @@ def _advice(remedies: Sequence[tuple[str, str]]) -> Html:
     return element("section", element("h2", "What to do"), element("dl", *rows), class_="advice")
 
 
-def domains_view(fleet: Fleet) -> View:
+def domains_page(fleet: Fleet) -> PageContent:
     """Return the topologies, and the domains that are degraded or show a fault."""
     listed = list_domains(fleet.planner, fleet.now)
-    lines = domain_list_lines(listed)
+    view = domain_list_view(listed)
     rows = [_domain_row(domain) for domain in listed.domains]
     domains = table(("Domain", "Nodes", "Faulty", "State", "Reason"), rows) if rows else EMPTY
-    return View(_title(lines[0]), join((sections(lines), element("section", domains))))
+    return PageContent(view.title, join((sections(view), element("section", domains))))
 
 
 def _domain_row(domain: DomainSummary) -> tuple[str, ...]:
@@ -230,13 +208,13 @@ def _domain_row(domain: DomainSummary) -> tuple[str, ...]:
     return path, str(domain.members), str(domain.voters), state, reason
 
 
-def domain_view(fleet: Fleet, path: str) -> View | None:
+def domain_page(fleet: Fleet, path: str) -> PageContent | None:
     """Return the page of a domain; None if there is none of this path."""
     matches = domains_named(fleet.planner, path)
     if path not in matches:
         return None
-    lines = domain_lines(describe_domain(fleet.planner, path, fleet.now))
-    return View(_title(lines[0]), join((sections(lines), _members(fleet, path))))
+    view = domain_view(describe_domain(fleet.planner, path, fleet.now))
+    return PageContent(view.title, join((sections(view), _members(fleet, path))))
 
 
 def _members(fleet: Fleet, path: str) -> Html:

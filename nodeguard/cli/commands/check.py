@@ -220,8 +220,8 @@ def _print(task: CheckTask, result: CheckResult, reason: str) -> None:
             if options.quiet and exit_code(verdict, strict=options.strict) == OK:
                 return
             from nodeguard.cli.machine_inventory import inventory_text  # noqa: PLC0415
-            from nodeguard.cli.render.terminal import print_lines  # noqa: PLC0415
-            from nodeguard.cli.render.verdict import VerdictText, verdict_lines  # noqa: PLC0415
+            from nodeguard.cli.render.terminal import CHECK, format_view  # noqa: PLC0415
+            from nodeguard.cli.render.verdict import VerdictText, verdict_view  # noqa: PLC0415
             from nodeguard.fleet_api.text.check import meanings  # noqa: PLC0415
 
             text = VerdictText(
@@ -235,4 +235,5 @@ def _print(task: CheckTask, result: CheckResult, reason: str) -> None:
                 families=tuple(sorted(task.families or ())),
                 commands=commands,
             )
-            print_lines(verdict_lines(text, quiet=options.quiet, verbose=options.verbose))
+            view = verdict_view(text, quiet=options.quiet, verbose=options.verbose)
+            print_output(format_view(view, CHECK))

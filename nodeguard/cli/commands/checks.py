@@ -92,9 +92,8 @@ def markdown(checks: Sequence[Check]) -> Iterator[str]:
         for check in group:
             explanation = " ".join(check.description.split())
             yield from ("", f"### {check.id}", "", f"**{check.title}.** {explanation}", "")
-            yield from (
-                f"- {field}: {_escaped(text)}" for field, text in check_facts(check) if field != "family"
-            )
+            facts = (fact for fact in check_facts(check) if fact.name != "family")
+            yield from (f"- {fact.name}: {_escaped(fact.value)}" for fact in facts)
 
 
 def _escaped(text: str) -> str:

@@ -15,17 +15,18 @@ from nodeguard.cli.aggregator_client import (
 from nodeguard.cli.commands.status import agent_text_or_raise
 from nodeguard.cli.options import add_output
 from nodeguard.cli.progress import add_watch, print_or_watch
-from nodeguard.cli.render.terminal import StyledLine, format_lines
+from nodeguard.cli.render.terminal import format_view
 from nodeguard.cli.streams import as_document
 from nodeguard.cli.usage import OK, ArgumentParser, UsageError, did_you_mean
 from nodeguard.fleet_api.schema.domain import DomainList, DomainView
 from nodeguard.fleet_api.schema.incident import IncidentView
 from nodeguard.fleet_api.schema.node import NodeList, NodeView
-from nodeguard.fleet_api.text.domain import domain_lines
-from nodeguard.fleet_api.text.incident import incident_lines
-from nodeguard.fleet_api.text.node import node_lines
+from nodeguard.fleet_api.text.domain import domain_view
+from nodeguard.fleet_api.text.incident import incident_view
+from nodeguard.fleet_api.text.node import node_view
+from nodeguard.fleet_api.view import View
 
-_View = NodeView | IncidentView | DomainView
+_Response = NodeView | IncidentView | DomainView
 
 _KINDS = {
     "node": "why a node is marked or not, its findings, and what its marks wait for",
@@ -40,12 +41,12 @@ def run(options: Namespace) -> int:
 
     def render() -> str:
         try:
-            view = _view(client, options.kind, options.name)
+            response = _fetch(client, options.kind, options.name)
         except UnreachableError as unreachable:
             if options.kind != "node":
                 raise
             return agent_text_or_raise(options, unreachable, options.name)
-        return as_document(view, options.output) or format_lines(_lines(view))
+        return as_document(response, options.output) or format_view(_view(response))
 
     print_or_watch(render, options)
     return OK
@@ -69,7 +70,7 @@ def build_parser() -> ArgumentParser:
     return parser
 
 
-def _view(client: AggregatorClient, kind: str, name: str) -> _View:
+def _fetch(client: AggregatorClient, kind: str, name: str) -> _Response:
     try:
         if kind == "node":
             return client.get(f"nodes/{quote_name(name)}", NodeView)
@@ -80,13 +81,13 @@ def _view(client: AggregatorClient, kind: str, name: str) -> _View:
     return client.get(f"incidents/{quote_name(resolve_incident(client, name))}", IncidentView)
 
 
-def _lines(view: _View) -> list[StyledLine]:
-    match view:
+def _view(response: _Response) -> View:
+    match response:
         case NodeView():
-            return node_lines(view)
+            return node_view(response)
         case DomainView():
-            return domain_lines(view)
-    return incident_lines(view)
+            return domain_view(response)
+    return incident_view(response)
 
 
 def node_not_found(client: AggregatorClient, name: str) -> UsageError:

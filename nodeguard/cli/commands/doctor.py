@@ -13,8 +13,8 @@ from nodeguard.agent.options import OptionsFile, read_options_file
 from nodeguard.cli.check_catalogue import load_catalogue
 from nodeguard.cli.local_agent import add_socket, request_status
 from nodeguard.cli.options import add_output, directory
-from nodeguard.cli.render.doctor import diagnostic_lines
-from nodeguard.cli.render.terminal import format_lines
+from nodeguard.cli.render.doctor import diagnostics_view
+from nodeguard.cli.render.terminal import format_view
 from nodeguard.cli.streams import as_document, print_output
 from nodeguard.cli.usage import FATAL, MISSING_EXTRA, OK, UNKNOWN, WARNING, ArgumentParser, UsageError
 from nodeguard.config.errors import ConfigError
@@ -37,7 +37,7 @@ _EXIT_CODES = {
 def run(options: Namespace) -> int:
     """Run the command; returns its exit code. Raises UsageError."""
     results = list(asyncio.run(_check_cluster(options)) if options.cluster else _check_node(options))
-    print_output(as_document(results, options.output) or format_lines(diagnostic_lines(results)))
+    print_output(as_document(results, options.output) or format_view(diagnostics_view(results)))
     return max((_EXIT_CODES[result.status] for result in results), default=UNKNOWN)
 
 

@@ -10,18 +10,18 @@ from msgspec import Struct
 
 from nodeguard.cli.check_catalogue import load_catalogue
 from nodeguard.cli.options import add_checks, add_output
-from nodeguard.cli.render.terminal import StyledLine, StyledText, field_line, format_lines
+from nodeguard.cli.render.terminal import PLAIN, StyledLine, StyledText, format_lines, format_view
 from nodeguard.cli.render.xid import (
     CodeOutput,
+    code_rows,
     parse_code,
-    sxid_lines,
     sxid_output,
-    xid_lines,
     xid_output,
 )
 from nodeguard.cli.streams import as_document, print_output
 from nodeguard.cli.usage import OK, ArgumentParser, UsageError, did_you_mean
-from nodeguard.fleet_api.text.check import Explanation, explain_check, explain_class
+from nodeguard.fleet_api.text.check import explain_check, explain_class, explanation
+from nodeguard.fleet_api.view import Field, Row, View
 from nodeguard.model.catalogue import Catalogue
 from nodeguard.model.check import Check
 from nodeguard.model.diagnosis import FaultClass
@@ -45,17 +45,18 @@ def run(options: Namespace) -> int:
         output = (
             sxid_output(catalogue, code[2]) if code[1].lower() == "sxid" else xid_output(catalogue, code[2])
         )
-        _print(output, list(_code_lines(catalogue, output)), options.output)
+        _print(output, _code_view(catalogue, output), options.output)
     elif text.isascii() and text.isdigit():
         output = _number(catalogue, text)
-        _print(output, list(_code_lines(catalogue, output)), options.output)
+        _print(output, _code_view(catalogue, output), options.output)
     elif check is not None:
-        _print(check, list(_explanation_lines(explain_check(check))), options.output)
+        _print(check, explain_check(check), options.output)
     elif (fault_class := _fault_class(catalogue, text)) is not None:
-        _print(fault_class, list(_explanation_lines(explain_class(catalogue, fault_class))), options.output)
+        _print(fault_class, explain_class(catalogue, fault_class), options.output)
     else:
         matches = _search(catalogue, text)
-        _print(matches, list(_search_lines(text, matches)), options.output)
+        lines = list(_search_lines(text, matches))
+        print_output(as_document(matches, options.output) or format_lines(lines))
     return OK
 
 
@@ -79,8 +80,8 @@ def build_parser() -> ArgumentParser:
     return parser
 
 
-def _print(document: object, lines: Sequence[StyledLine], output: str) -> None:
-    print_output(as_document(document, output) or format_lines(lines))
+def _print(document: object, view: View, output: str) -> None:
+    print_output(as_document(document, output) or format_view(view, PLAIN))
 
 
 def _check(catalogue: Catalogue, name: str) -> Check | None:
@@ -89,17 +90,6 @@ def _check(catalogue: Catalogue, name: str) -> Check | None:
     if name in catalogue.disabled:
         raise UsageError(f"check '{name}' is disabled by {catalogue.disabled[name]}")
     return next((check for check in catalogue.checks if check.id == name), None)
-
-
-def _explanation_lines(explanation: Explanation) -> Iterator[StyledLine]:
-    head = (StyledText(explanation.name, "strong"), StyledText(" - "))
-    yield StyledLine(head, explanation.title, "strong")
-    yield StyledLine()
-    for paragraph in explanation.paragraphs:
-        yield StyledLine(text=paragraph)
-    if explanation.paragraphs:
-        yield StyledLine()
-    yield from (field_line(name, text) for name, text in explanation.facts)
 
 
 def _fault_class(catalogue: Catalogue, name: str) -> FaultClass | None:
@@ -115,15 +105,13 @@ def _number(catalogue: Catalogue, text: str) -> CodeOutput:
     return sxid_output(catalogue, text) if is_sxid else xid_output(catalogue, text)
 
 
-def _code_lines(catalogue: Catalogue, output: CodeOutput) -> Iterator[StyledLine]:
-    if output.kind == "sxid":
-        yield from sxid_lines(output)
-    else:
-        yield from xid_lines(output)
-    others = catalogue.xids if output.kind == "sxid" else catalogue.sxids
-    if output.code in others:
-        other = "xid" if output.kind == "sxid" else "sxid"
-        yield field_line("see also", f"nodeguard explain {other} {output.code}")
+def _code_view(catalogue: Catalogue, output: CodeOutput) -> View:
+    is_sxid = output.kind == "sxid"
+    rows: list[Row] = list(code_rows(output))
+    if output.code in (catalogue.xids if is_sxid else catalogue.sxids):
+        rows.append(Field("see also", f"nodeguard explain {'xid' if is_sxid else 'sxid'} {output.code}"))
+    title = output.summary if output.listed else "not in this version's table"
+    return explanation(f"{'SXid' if is_sxid else 'Xid'} {output.code}", title, rows)
 
 
 class MatchOutput(Struct, frozen=True):

@@ -20,14 +20,15 @@ from nodeguard.cli.render.resources import (
     ResourceTable,
     resource_lines,
 )
-from nodeguard.cli.render.terminal import StyledLine, format_lines, terminal_width
+from nodeguard.cli.render.terminal import StyledLine, format_lines, terminal_width, view_lines
 from nodeguard.cli.streams import is_terminal, to_json, to_yaml
 from nodeguard.cli.usage import OK, ArgumentParser, UsageError, did_you_mean
 from nodeguard.fleet_api.schema.budget import BudgetList
 from nodeguard.fleet_api.schema.domain import DomainList
 from nodeguard.fleet_api.schema.incident import IncidentList
 from nodeguard.fleet_api.schema.node import NodeList
-from nodeguard.fleet_api.text.domain import domain_list_lines
+from nodeguard.fleet_api.text.domain import domain_list_view
+from nodeguard.fleet_api.view import View
 from nodeguard.model.finding import Health
 from nodeguard.model.incident import IncidentState
 
@@ -46,7 +47,7 @@ class _Resource(NamedTuple):
     table: ResourceTable
     about: str
     fetch: Callable[[Namespace], _List]
-    heading: Callable[[Any], list[StyledLine]] = lambda _: []
+    heading: Callable[[Any], View] | None = None
 
 
 def run(options: Namespace) -> int:
@@ -77,8 +78,9 @@ def _render(resource: _Resource, options: Namespace) -> str:
             return "\n".join(f"{table.kind}/{table.name(item)}" for item in items)
     width = terminal_width() if is_terminal() else None
     lines = resource_lines(table, items, width, wide=options.output == "wide", omitted=listed.omitted)
-    heading = resource.heading(listed.response)
-    return format_lines([*heading, StyledLine(), *lines] if heading else lines)
+    if resource.heading is not None:
+        lines = [*view_lines(resource.heading(listed.response)), StyledLine(), *lines]
+    return format_lines(lines)
 
 
 def _document(resource: _Resource, listed: _List, items: list[Any]) -> Any:
@@ -179,7 +181,7 @@ def _budgets(options: Namespace) -> _List:
 _RESOURCES = {
     "nodes": _Resource(NODE_TABLE, "nodes with their health and marks", _nodes),
     "domains": _Resource(
-        DOMAIN_TABLE, "failure domains that are degraded or show a fault", _domains, domain_list_lines
+        DOMAIN_TABLE, "failure domains that are degraded or show a fault", _domains, domain_list_view
     ),
     "incidents": _Resource(INCIDENT_TABLE, "unresolved incidents, worst first", _incidents),
     "checks": _Resource(CHECK_TABLE, "checks of the catalogue", _checks),

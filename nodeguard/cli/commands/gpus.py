@@ -9,10 +9,11 @@ from argparse import Namespace
 
 from nodeguard.cli.local_agent import add_socket, request, request_status
 from nodeguard.cli.options import add_output
-from nodeguard.cli.render.agent_status import detached_lines, detached_output
-from nodeguard.cli.render.terminal import format_lines
+from nodeguard.cli.render.agent_status import detached_fields, detached_output
+from nodeguard.cli.render.terminal import CHECK, format_view
 from nodeguard.cli.streams import as_document, print_output
 from nodeguard.cli.usage import OK, ArgumentParser, UsageError, duration
+from nodeguard.fleet_api.view import fields_view
 from nodeguard.model.instant import rfc3339
 from nodeguard.model.target import function_address
 from nodeguard.wire.instruction import DetachGpus
@@ -69,7 +70,7 @@ def gpu_name(text: str) -> str:
 def _print_status(options: Namespace) -> None:
     status = request_status(options.socket)
     document = as_document(detached_output(status), options.output)
-    print_output(document or format_lines(detached_lines(status)))
+    print_output(document or format_view(fields_view(detached_fields(status)), CHECK))
 
 
 def _id() -> str:

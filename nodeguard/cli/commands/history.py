@@ -7,11 +7,11 @@ from urllib.parse import urlencode
 
 from nodeguard.cli.aggregator_client import AggregatorClient, add_socket
 from nodeguard.cli.options import add_output
+from nodeguard.cli.render.history import history_lines
 from nodeguard.cli.render.terminal import format_lines
 from nodeguard.cli.streams import as_document, print_output
 from nodeguard.cli.usage import OK, ArgumentParser, duration
 from nodeguard.fleet_api.schema.history import HistoryView
-from nodeguard.fleet_api.text.history import history_lines
 
 
 def run(options: Namespace) -> int:

@@ -11,10 +11,10 @@ from nodeguard.aggregator.api.requests import IncidentAction
 from nodeguard.cli.aggregator_client import AggregatorClient, add_socket, quote_name, resolve_incident
 from nodeguard.cli.options import add_by, add_output
 from nodeguard.cli.progress import progress
-from nodeguard.cli.render.terminal import printable
 from nodeguard.cli.streams import as_document, print_output
 from nodeguard.cli.usage import OK, ArgumentParser, UsageError
 from nodeguard.fleet_api.schema.incident import IncidentView
+from nodeguard.fleet_api.view import printable
 from nodeguard.model.incident import ClearAnswer
 
 _ACKNOWLEDGE = "Note that an operator knows of an incident. It is then listed last."

@@ -8,10 +8,11 @@ from functools import partial
 from nodeguard.agent.control import EndInjections, InjectFault
 from nodeguard.cli.local_agent import add_socket, request, request_status
 from nodeguard.cli.options import add_output
-from nodeguard.cli.render.agent_status import injection_lines, injection_output
-from nodeguard.cli.render.terminal import format_lines
+from nodeguard.cli.render.agent_status import injection_fields, injection_output
+from nodeguard.cli.render.terminal import CHECK, format_view
 from nodeguard.cli.streams import as_document, print_output
 from nodeguard.cli.usage import OK, ArgumentParser, UsageError, duration
+from nodeguard.fleet_api.view import fields_view
 from nodeguard.model.injection import MAX_SECONDS
 
 # Seconds for the answer.
@@ -45,7 +46,7 @@ def run(options: Namespace) -> int:
 def _print_list(options: Namespace) -> None:
     status = request_status(options.socket)
     document = as_document(injection_output(status), options.output)
-    print_output(document or format_lines(injection_lines(status)))
+    print_output(document or format_view(fields_view(injection_fields(status)), CHECK))
 
 
 def build_parser() -> ArgumentParser:

@@ -15,8 +15,8 @@ from msgspec import Struct
 
 from nodeguard.cli.check_catalogue import STDIN, load_catalogue
 from nodeguard.cli.options import add_checks, add_output
-from nodeguard.cli.render.policy import enforced_checks, policy_lines
-from nodeguard.cli.render.terminal import format_lines
+from nodeguard.cli.render.policy import enforced_checks, policy_view
+from nodeguard.cli.render.terminal import PLAIN, format_view
 from nodeguard.cli.streams import as_document, print_output, to_json
 from nodeguard.cli.usage import OK, WARNING, ArgumentParser, UsageError, whole_number
 from nodeguard.fleet.budget_limits import fleet_limits
@@ -149,8 +149,8 @@ def _check(options: Namespace) -> int:
         ],
         nodes=nodes_output(policy, options.nodes),
     )
-    lines = policy_lines(name, policy, checks, warnings, options.nodes)
-    print_output(as_document(output, options.output) or format_lines(list(lines)))
+    view = policy_view(name, policy, checks, warnings, options.nodes)
+    print_output(as_document(output, options.output) or format_view(view, PLAIN))
     return WARNING if warnings and options.fail_on == "warning" else OK
 
 

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import time
 from argparse import ArgumentTypeError, Namespace
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from nodeguard.cli.check_catalogue import load_catalogue
 from nodeguard.cli.options import add_checks, add_output
 from nodeguard.cli.progress import elapsed
-from nodeguard.cli.render.scenario import scenario_lines
-from nodeguard.cli.render.terminal import StyledLine, StyledText, field_line, format_lines
+from nodeguard.cli.render.scenario import scenarios_view
+from nodeguard.cli.render.terminal import PLAIN, format_view
 from nodeguard.cli.streams import as_document, print_error, print_output
 from nodeguard.cli.usage import OK, ArgumentParser, UsageError, whole_number
 from nodeguard.fleet_api.text.phrases import count_noun
+from nodeguard.fleet_api.view import Field, Heading, Section, View
 from nodeguard.judge.formatting import format_duration
 from nodeguard.model.catalogue import Catalogue
 from nodeguard.model.policy import Mode, Policy, default_policy
@@ -36,21 +37,23 @@ _MAX_NODES, _MAX_DAYS = 100_000, 365
 _NODES, _DAYS = 7500, 30.0
 
 
-def result_lines(result: SimulationResult, policy: Policy | None) -> Iterator[StyledLine]:
-    """Yield the lines of a result. policy: None if all marks were enforced."""
+def result_view(result: SimulationResult, policy: Policy | None) -> View:
+    """Return the view of a result. policy: None if all marks were enforced."""
     settings = result.settings
-    yield StyledLine(
-        (StyledText("simulation - ", "strong"),),
-        f"{count_noun(settings.nodes, 'node')}, {count_noun(settings.days, 'day')}, seed {settings.seed}",
-    )
-    yield field_line("policy", "all marks are enforced" if policy is None else _mode(policy))
-    yield field_line("shared faults", _shared_faults(result))
+    title = f"{count_noun(settings.nodes, 'node')}, {count_noun(settings.days, 'day')}, seed {settings.seed}"
+    heading = Heading("simulation", "strong", title, "", separator=" - ")
+    return View((Section(heading, tuple(_figures(result, policy))),))
+
+
+def _figures(result: SimulationResult, policy: Policy | None) -> Iterator[Field]:
+    yield Field("policy", "all marks are enforced" if policy is None else _mode(policy))
+    yield Field("shared faults", _shared_faults(result))
     low, high = result.intervals.false_domains_per_day
-    yield field_line("false domains", f"{result.false_domains_per_day:.3g} a day [{low:.2g} to {high:.2g}]")
+    yield Field("false domains", f"{result.false_domains_per_day:.3g} a day [{low:.2g} to {high:.2g}]")
     checks = sorted({event.check for event in result.suppressed_checks})
     if checks:
-        yield field_line("suppressed", f"{len(result.suppressed_checks)} times a check: {', '.join(checks)}")
-    yield field_line(
+        yield Field("suppressed", f"{len(result.suppressed_checks)} times a check: {', '.join(checks)}")
+    yield Field(
         "incidents",
         f"{result.incidents_per_day:.4g} a day, {result.domain_incidents_per_day:.3g} of domains and checks",
     )
@@ -58,15 +61,15 @@ def result_lines(result: SimulationResult, policy: Policy | None) -> Iterator[St
     if result.quarantines:
         correct_share = result.correct_quarantines / result.quarantines
         correct = f", {correct_share:.1%}{_interval(result.intervals.correct_quarantines)} correct"
-    yield field_line(
+    yield Field(
         "quarantines", f"{result.quarantines}{correct}; {result.shared_fault_quarantines} for a shared fault"
     )
-    yield field_line(
+    yield Field(
         "capacity lost",
         f"{result.justified_capacity_lost:.3%} justified, {result.unjustified_capacity_lost:.3%} unjustified;"
         f" at most {count_noun(result.max_quarantined, 'node')} at a time",
     )
-    yield field_line("intervals", "in brackets, at 95%")
+    yield Field("intervals", "in brackets, at 95%")
 
 
 def _mode(policy: Policy) -> str:
@@ -116,12 +119,12 @@ def run(options: Namespace) -> int:
         names = list(SCENARIOS) if options.scenario == "all" else [options.scenario]
         with elapsed("simulating"):
             runs = [run_scenario(agent, name, simulated, options.seed) for name in names]
-        _print(options.output, runs, scenario_lines(runs))
+        print_output(as_document(runs, options.output) or format_view(scenarios_view(runs)))
         return OK
     settings = SimulationSettings(options.nodes or _NODES, options.days or _DAYS, options.seed)
     with elapsed("simulating"):
         result = simulate(agent, simulated, settings)
-    _print(options.output, result, result_lines(result, policy))
+    print_output(as_document(result, options.output) or format_view(result_view(result, policy), PLAIN))
     return OK
 
 
@@ -131,10 +134,6 @@ def _require_applicable(options: Namespace) -> None:
         for name in ("nodes", "days"):
             if getattr(options, name) is not None:
                 raise UsageError(f"--{name}: a scenario has its own: omit it, or omit --scenario")
-
-
-def _print(output: str, document: object, lines: Iterable[StyledLine]) -> None:
-    print_output(as_document(document, output) or format_lines(list(lines)))
 
 
 def build_parser() -> ArgumentParser:

@@ -7,11 +7,11 @@ from argparse import Namespace
 from nodeguard.cli.aggregator_client import ENVIRONMENT, AggregatorClient, UnreachableError, add_socket
 from nodeguard.cli.options import AGENT_SOCKET_ENVIRONMENT, add_output
 from nodeguard.cli.progress import add_watch, print_or_watch
-from nodeguard.cli.render.terminal import format_lines
+from nodeguard.cli.render.terminal import CHECK, format_view
 from nodeguard.cli.streams import as_document
 from nodeguard.cli.usage import OK, ArgumentParser, UsageError
 from nodeguard.fleet_api.schema.status import FleetStatus
-from nodeguard.fleet_api.text.status import status_lines
+from nodeguard.fleet_api.text.status import status_view
 
 
 def run(options: Namespace) -> int:
@@ -32,7 +32,7 @@ def run(options: Namespace) -> int:
 
 def _fleet_text(client: AggregatorClient, options: Namespace) -> str:
     status = client.get("status", FleetStatus)
-    return as_document(status, options.output) or format_lines(status_lines(status))
+    return as_document(status, options.output) or format_view(status_view(status))
 
 
 def agent_text(path: str | None, output: str, name: str = "") -> str:
@@ -41,12 +41,12 @@ def agent_text(path: str | None, output: str, name: str = "") -> str:
     path: None for the default. name: of the node that it must be, empty for any.
     """
     from nodeguard.cli.local_agent import default_socket, request_status  # noqa: PLC0415 - imports asyncio
-    from nodeguard.cli.render.agent_status import agent_status_lines, agent_status_output  # noqa: PLC0415
+    from nodeguard.cli.render.agent_status import agent_status_output, agent_status_view  # noqa: PLC0415
 
     status = request_status(path or default_socket())
     if name and name != status.node:
         raise UsageError(f"the agent of this machine is that of node '{status.node}', not '{name}'")
-    return as_document(agent_status_output(status), output) or format_lines(agent_status_lines(status))
+    return as_document(agent_status_output(status), output) or format_view(agent_status_view(status), CHECK)
 
 
 def agent_text_or_raise(options: Namespace, unreachable: UnreachableError, name: str = "") -> str:

@@ -8,17 +8,15 @@ from typing import Literal
 from msgspec import Struct
 
 from nodeguard.agent.control import AgentStatus
-from nodeguard.cli.render.terminal import StyledLine, StyledText, format_age, format_time
-from nodeguard.cli.render.verdict import VerdictText, verdict_lines
+from nodeguard.cli.render.terminal import format_time
+from nodeguard.cli.render.verdict import VerdictText, verdict_view
 from nodeguard.cli.render.verdict_json import FindingOutput, HealthOutput, finding_output
 from nodeguard.cli.scope import verdict_data_status
-from nodeguard.fleet_api.text.phrases import count_noun
+from nodeguard.fleet_api.text.phrases import count_noun, format_age
+from nodeguard.fleet_api.view import Field, Section, View, badge_heading
 from nodeguard.model.finding import DataStatus, Health
 from nodeguard.model.instant import Instant, rfc3339
 from nodeguard.model.target import NODE, target_label
-
-# Columns of a name, as in the table of a verdict.
-_FIELD = 12
 
 
 class DetachedOutput(Struct, frozen=True):
@@ -114,60 +112,56 @@ def detached_output(status: AgentStatus) -> tuple[DetachedOutput, ...]:
     return tuple(DetachedOutput(target, rfc3339(until)) for target, until in sorted(status.detached.items()))
 
 
-def agent_status_lines(status: AgentStatus) -> list[StyledLine]:
-    """Return the lines of the view."""
+def agent_status_view(status: AgentStatus) -> View:
+    """Return the view."""
     if status.verdict is None:
-        head = StyledText("UNKNOWN", "unknown"), StyledText("  ")
-        lines = [StyledLine(head, f"{status.node}: no evaluation yet", "strong")]
+        heading = badge_heading("unknown", "unknown", f"{status.node}: no evaluation yet")
+        verdict = View((Section(heading),))
     else:
         instant = Instant(status.at, 0.0, status.boot_id)
-        lines = verdict_lines(VerdictText(status.node, status.verdict, instant, {}), quiet=True)
-    return [*lines, StyledLine(), *_facts(status)]
+        verdict = verdict_view(VerdictText(status.node, status.verdict, instant, {}), quiet=True)
+    return View((*verdict.sections, Section(None, tuple(_facts(status)))))
 
 
-def detached_lines(status: AgentStatus) -> list[StyledLine]:
-    """Return a line for each GPU that is detached, and one if there is none."""
+def detached_fields(status: AgentStatus) -> list[Field]:
+    """Return a field for each GPU that is detached, and one if there is none."""
     lines = [
-        _field("detached", f"{_gpus(target)} until {format_time(until)}")
+        Field("detached", f"{_gpus(target)} until {format_time(until)}")
         for target, until in sorted(status.detached.items())
     ]
-    return lines or [_field("detached", "none: the agent reads all GPUs")]
+    return lines or [Field("detached", "none: the agent reads all GPUs")]
 
 
-def injection_lines(status: AgentStatus) -> list[StyledLine]:
-    """Return a line for each fault that is injected, and one if there is none."""
+def injection_fields(status: AgentStatus) -> list[Field]:
+    """Return a field for each fault that is injected, and one if there is none."""
     lines = [
-        _field(
+        Field(
             "injected",
             f"{item.finding.check} ({item.finding.health.value}) on {target_label(item.finding.target)} "
             f"until {format_time(item.until)}, by {item.by}; id {item.id}",
         )
         for item in status.injections
     ]
-    return lines or [_field("injected", "none")]
+    return lines or [Field("injected", "none")]
 
 
-def _facts(status: AgentStatus) -> Iterator[StyledLine]:
-    yield _field("agent", f"version {status.version}, as of {format_time(status.at)}")
+def _facts(status: AgentStatus) -> Iterator[Field]:
+    yield Field("agent", f"version {status.version}, as of {format_time(status.at)}")
     if status.unread:
-        yield _field("not read", f"{', '.join(status.unread)}: no reading since the start")
+        yield Field("not read", f"{', '.join(status.unread)}: no reading since the start")
     if status.detached:
-        yield from detached_lines(status)
+        yield from detached_fields(status)
     if status.injections:
-        yield from injection_lines(status)
+        yield from injection_fields(status)
     for name, wall in status.acknowledged_at.items():
         age = "never" if wall is None else format_age(status.at - wall)
-        yield _field("aggregator", f"{name}: last acknowledgement {age}")
+        yield Field("aggregator", f"{name}: last acknowledgement {age}")
     if not status.acknowledged_at:
-        yield _field("aggregator", "none: the agent does not report")
+        yield Field("aggregator", "none: the agent does not report")
     if status.spooled:
-        yield _field("spooled", f"{count_noun(status.spooled, 'change')} without acknowledgement")
+        yield Field("spooled", f"{count_noun(status.spooled, 'change')} without acknowledgement")
     if status.state_error:
-        yield _field("state file", status.state_error)
-
-
-def _field(name: str, text: str) -> StyledLine:
-    return StyledLine((StyledText(f"{name:<{_FIELD}}", "dim"),), text)
+        yield Field("state file", status.state_error)
 
 
 def _gpus(target: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from nodeguard.backtest.backtest import BacktestResult
 from nodeguard.backtest.finding_episodes import EpisodeEnd
@@ -11,17 +11,15 @@ from nodeguard.backtest.mark_tracker import MarkEnd
 from nodeguard.backtest.policy_difference import OnlyUnderOne, PolicyDifference, compare_policies
 from nodeguard.backtest.policy_result import DomainResult, PolicyResult
 from nodeguard.cli.render.backtest_table import check_table, node_hours, table_legend
-from nodeguard.cli.render.terminal import StyledLine, StyledText, format_time, printable
-from nodeguard.fleet_api.text.phrases import (
-    STYLES,
-    count_noun,
-    item_line,
-    target_text,
-    title_line,
-)
+from nodeguard.cli.render.terminal import Layout, StyledLine, format_time, view_lines
+from nodeguard.fleet_api.text.phrases import STYLES, count_noun, target_text
+from nodeguard.fleet_api.view import Field, Heading, Note, Section, View, badge_heading
 from nodeguard.judge.formatting import format_duration
 from nodeguard.model.incident import IncidentState
 from nodeguard.model.policy import Policy
+
+# The longest mark is `quarantine`.
+_LAYOUT = Layout(badge=10)
 
 # Marks (and degraded domains) and reasons in a view without --all.
 _MARKS = 10
@@ -37,27 +35,31 @@ def backtest_lines(
     everything: bool,
 ) -> list[StyledLine]:
     """Return the lines of the view. columns: of the terminal. everything: all marks, not only the latest."""
-    lines = [_headline(files, result), *_time_range(result)]
+    lines = _lines([Section(_headline(files, result), tuple(_time_range(result)))])
     for file, policy, account in zip(files, policies, result.results, strict=True):
-        lines += [StyledLine(), *_account(file, account)]
+        sections = [_account(file, account)]
         if len(result.results) == 1:
-            lines += _domains(account.domains, everything=everything)
-        lines += _checks(policy, account, columns)
+            sections += _domains(account.domains, everything=everything)
+        lines += [StyledLine(), *_lines(sections), *_checks(policy, account, columns)]
     if len(result.results) == 2:
         changes = compare_policies(*result.results)
-        lines += [StyledLine(), *_difference(files, result.results, changes, everything=everything)]
+        sections = list(_difference(files, result.results, changes, everything=everything))
     else:
-        lines += _marks(result.results[0].marks, everything=everything)
-    return lines
+        sections = list(_marks(result.results[0].marks, everything=everything))
+    return [*lines, StyledLine(), *_lines(sections)] if sections else lines
 
 
-def _headline(files: Sequence[str], result: BacktestResult) -> StyledLine:
+def _lines(sections: Iterable[Section]) -> list[StyledLine]:
+    return view_lines(View(tuple(sections)), _LAYOUT)
+
+
+def _headline(files: Sequence[str], result: BacktestResult) -> Heading:
     period = format_duration(max(1.0, result.until - result.since))
     texts = [
         f"{file} marks {account.nodes}{_in_domains(account)}"
         for file, account in zip(files, result.results, strict=True)
     ]
-    return title_line(
+    return badge_heading(
         "backtest", "strong", f"{count_noun(result.nodes, 'node')} in {period}: {'; '.join(texts)}."
     )
 
@@ -66,9 +68,9 @@ def _in_domains(account: PolicyResult) -> str:
     return f", and {account.domain_nodes} in degraded domains" if account.domain_nodes else ""
 
 
-def _time_range(result: BacktestResult) -> Iterator[StyledLine]:
-    yield item_line("time", f"{format_time(result.since)} to {format_time(result.until)}")
-    yield item_line(
+def _time_range(result: BacktestResult) -> Iterator[Field]:
+    yield Field("time", f"{format_time(result.since)} to {format_time(result.until)}")
+    yield Field(
         "reports", f"{count_noun(result.recent_reports, 'transition')} of {count_noun(result.nodes, 'node')}"
     )
 
@@ -77,14 +79,17 @@ def _marked(account: PolicyResult) -> list[MarkResult]:
     return [entry for entry in account.marks if entry.state == IncidentState.MARKED]
 
 
-def _account(file: str, account: PolicyResult) -> Iterator[StyledLine]:
-    yield title_line("policy", "strong", file)
+def _account(file: str, account: PolicyResult) -> Section:
+    return Section(badge_heading("policy", "strong", file), tuple(_account_fields(account)))
+
+
+def _account_fields(account: PolicyResult) -> Iterator[Field]:
     marked = _marked(account)
     first = f", first at {format_time(account.max_marked_at)}" if account.max_marked_at else ""
     nodes = count_noun(account.nodes, "node")
     text = f"{count_noun(len(marked), 'mark')} of {nodes}, {node_hours(account.seconds)} node-hours"
     nothing = "no single node" if account.domain_nodes else "nothing"
-    yield item_line(
+    yield Field(
         "marked",
         f"{text}; {count_noun(account.max_marked, 'node')} at one time{first}" if marked else nothing,
     )
@@ -94,17 +99,15 @@ def _account(file: str, account: PolicyResult) -> Iterator[StyledLine]:
         rest = len(account.reasons) - _REASONS
         reasons = "; ".join(f"{item.reason} ({item.marks})" for item in account.reasons[:_REASONS])
         more = f"; and {rest} more reasons" if rest > 0 else ""
-        yield item_line("withheld", f"{count_noun(withheld, 'mark')}: {reasons}{more}")
+        yield Field("withheld", f"{count_noun(withheld, 'mark')}: {reasons}{more}")
     dry_run = [item for item in account.marks if item.state == IncidentState.DRY_RUN]
     if dry_run:
         over = sum(bool(item.reasons) for item in dry_run)
         blocked = f", {over} of which something would withhold" if over else ""
-        yield item_line(
-            "dry run", f"{count_noun(len(dry_run), 'mark')} of checks that are not enforced{blocked}"
-        )
+        yield Field("dry run", f"{count_noun(len(dry_run), 'mark')} of checks that are not enforced{blocked}")
     settled = sum(item.ended_in_grace for item in account.checks)
     if settled:
-        yield item_line("settled", f"{count_noun(settled, 'finding')} over within their grace period")
+        yield Field("settled", f"{count_noun(settled, 'finding')} over within their grace period")
 
 
 def _checks(policy: Policy, account: PolicyResult, columns: int) -> Iterator[StyledLine]:
@@ -114,10 +117,10 @@ def _checks(policy: Policy, account: PolicyResult, columns: int) -> Iterator[Sty
         yield StyledLine()
         yield from check_table(checks, columns)
         yield StyledLine()
-        yield from table_legend(policy, checks)
+        yield from _lines([Section(None, tuple(table_legend(policy, checks)))])
 
 
-def _degraded(account: PolicyResult) -> Iterator[StyledLine]:
+def _degraded(account: PolicyResult) -> Iterator[Field]:
     """Yield the line about degraded domains, if there were any, and about the marks that they cover."""
     if not account.domains:
         return
@@ -129,12 +132,10 @@ def _degraded(account: PolicyResult) -> Iterator[StyledLine]:
             f"{domains}; {nodes} marked, {node_hours(account.domain_seconds)} node-hours; "
             f"{count_noun(account.max_domain_nodes, 'node')} at one time"
         )
-    yield item_line("degraded", text)
+    yield Field("degraded", text)
     covered = sum(check.covered for check in account.checks)
     if covered:
-        yield item_line(
-            "covered", f"{count_noun(covered, 'mark')} of single nodes, by the mark of their domain"
-        )
+        yield Field("covered", f"{count_noun(covered, 'mark')} of single nodes, by the mark of their domain")
 
 
 # State of a degraded domain, with the number of its nodes.
@@ -145,51 +146,40 @@ _DOMAIN_STATES = {
 }
 
 
-def _domains(domains: Sequence[DomainResult], *, everything: bool) -> Iterator[StyledLine]:
+def _domains(domains: Sequence[DomainResult], *, everything: bool) -> Iterator[Section]:
     """Yield degraded domains, latest first."""
     shown = domains[::-1] if everything else domains[::-1][:_MARKS]
-    for domain in shown:
-        yield StyledLine()
-        yield from _domain(domain)
-    if len(domains) > len(shown):
-        yield StyledLine()
-        yield StyledLine(
-            text=f"and {count_noun(len(domains) - len(shown), 'earlier domain')}: --all lists them"
-        )
+    yield from map(_domain, shown)
+    yield from _earlier(len(domains) - len(shown), "earlier domain")
 
 
-def _domain(domain: DomainResult) -> Iterator[StyledLine]:
-    head = (StyledText(f"{'DEGRADED':<10}", STYLES[domain.state]), StyledText("  "))
-    times = f"{format_time(domain.start)} {_lasts(domain.start, domain.end)}"
-    yield StyledLine(head, f"{printable(domain.domain)}, {times}", "strong")
+def _earlier(count: int, noun: str) -> Iterator[Section]:
+    if count:
+        yield Section(None, (Note(f"and {count_noun(count, noun)}: --all lists them"),))
+
+
+def _domain(domain: DomainResult) -> Section:
+    title = f"{domain.domain}, {format_time(domain.start)} {_lasts(domain.start, domain.end)}"
     nodes = count_noun(domain.nodes or domain.size, "node")
-    texts = [_DOMAIN_STATES[domain.state].format(nodes), *domain.reasons]
-    for text in (f"incident {domain.incident}", printable(domain.evidence), "; ".join(texts)):
-        yield StyledLine((StyledText(" " * 12),), text)
+    states = [_DOMAIN_STATES[domain.state].format(nodes), *domain.reasons]
+    texts = (f"incident {domain.incident}", domain.evidence, "; ".join(states))
+    return Section(badge_heading("degraded", STYLES[domain.state], title), tuple(map(Note, texts)), "entry")
 
 
-def _marks(entries: Sequence[MarkResult], *, everything: bool) -> Iterator[StyledLine]:
+def _marks(entries: Sequence[MarkResult], *, everything: bool) -> Iterator[Section]:
     """Yield marks, latest first."""
     marked = [entry for entry in reversed(entries) if entry.state == IncidentState.MARKED]
     shown = marked if everything else marked[:_MARKS]
-    for entry in shown:
-        yield StyledLine()
-        yield from _mark(entry)
-    if len(marked) > len(shown):
-        yield StyledLine()
-        yield StyledLine(text=f"and {count_noun(len(marked) - len(shown), 'earlier mark')}: --all lists them")
+    yield from map(_mark, shown)
+    yield from _earlier(len(marked) - len(shown), "earlier mark")
 
 
-def _mark(entry: MarkResult) -> Iterator[StyledLine]:
-    mark = entry.mark.value
-    lasts = _lasts(entry.start, entry.end)
-    head = (StyledText(f"{mark.upper():<10}", entry.mark.kind.style), StyledText("  "))
-    yield StyledLine(
-        head,
-        f"{entry.node}, {target_text(entry.target)}: {entry.check}, {format_time(entry.start)} {lasts}",
-        "strong",
+def _mark(entry: MarkResult) -> Section:
+    times = f"{format_time(entry.start)} {_lasts(entry.start, entry.end)}"
+    title = f"{entry.node}, {target_text(entry.target)}: {entry.check}, {times}"
+    return Section(
+        badge_heading(entry.mark.value, entry.mark.kind.style, title), (Note(_next(entry)),), "entry"
     )
-    yield StyledLine((StyledText(" " * 12),), _next(entry))
 
 
 def _lasts(start: float, end: float | None) -> str:
@@ -237,34 +227,36 @@ def _next(entry: MarkResult) -> str:
 
 def _difference(
     files: Sequence[str], accounts: Sequence[PolicyResult], changes: PolicyDifference, *, everything: bool
-) -> Iterator[StyledLine]:
+) -> Iterator[Section]:
     first, second = files
-    yield title_line("difference", "strong", f"{second} against {first}")
-    yield item_line("both", f"{count_noun(len(changes.marks), 'mark')} under both policies")
-    yield item_line("no more", _only_marks(changes.first, first, second))
-    yield item_line("new", _only_marks(changes.second, second, first))
-    yield item_line("hours", _more_hours(accounts[1].seconds - accounts[0].seconds))
+    heading = badge_heading("difference", "strong", f"{second} against {first}")
+    fields = [
+        Field("both", f"{count_noun(len(changes.marks), 'mark')} under both policies"),
+        Field("no more", _only_marks(changes.first, first, second)),
+        Field("new", _only_marks(changes.second, second, first)),
+        Field("hours", _more_hours(accounts[1].seconds - accounts[0].seconds)),
+    ]
     if any(account.domains for account in accounts):
-        yield from _domain_difference(files, accounts, changes)
+        fields += _domain_difference(files, accounts, changes)
+    yield Section(heading, tuple(fields))
     for name, only in ((first, changes.first), (second, changes.second)):
         if only.domains or only.marks:
-            yield StyledLine()
-            yield StyledLine(text=f"under {name} only:", style="strong")
+            yield Section(None, (Note(f"under {name} only:", "strong"),))
             yield from _domains(only.domains, everything=everything)
             yield from _marks(only.marks, everything=everything)
 
 
 def _domain_difference(
     files: Sequence[str], accounts: Sequence[PolicyResult], changes: PolicyDifference
-) -> Iterator[StyledLine]:
+) -> Iterator[Field]:
     """Yield the lines about the domains of either policy, and about the nodes that carry their marks."""
     first, second = files
-    yield item_line(
+    yield Field(
         "domains",
         f"{changes.domains} under both policies, {len(changes.first.domains)} under {first} only, "
         f"{len(changes.second.domains)} under {second} only",
     )
-    yield item_line(
+    yield Field(
         "in domains",
         f"{count_noun(changes.first.domain_nodes, 'node')} marked under {first} only, "
         f"{changes.second.domain_nodes} under {second} only; "

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from nodeguard.backtest.mark_results import PolicyCheckResult
-from nodeguard.cli.render.terminal import StyledLine, StyledText, printable
-from nodeguard.fleet_api.text.phrases import item_line
+from nodeguard.cli.render.terminal import StyledLine, StyledText
+from nodeguard.fleet_api.view import Field
 from nodeguard.judge.formatting import format_duration
 from nodeguard.model.policy import Policy
 from nodeguard.simulate.figures import wilson
@@ -57,7 +57,7 @@ def _cells(check: PolicyCheckResult) -> tuple[str, ...]:
     )
     marks = (check.marked, check.nodes)
     return (
-        printable(check.check),
+        check.check,
         check.mark.value,
         *(str(number) if number else "-" for number in marks),
         node_hours(check.seconds) if check.marked else "-",
@@ -65,7 +65,7 @@ def _cells(check: PolicyCheckResult) -> tuple[str, ...]:
     )
 
 
-def table_legend(policy: Policy, checks: Sequence[PolicyCheckResult]) -> Iterator[StyledLine]:
+def table_legend(policy: Policy, checks: Sequence[PolicyCheckResult]) -> Iterator[Field]:
     """Yield the meaning of the columns, with the share of all marks."""
     soak, forget = format_duration(policy.soak.first), format_duration(policy.soak.forget)
     marked = sum(check.marked for check in checks)
@@ -78,7 +78,7 @@ def table_legend(policy: Policy, checks: Sequence[PolicyCheckResult]) -> Iterato
         if count:
             low, high = wilson(count, marked)
             interval = f"{count / marked:.0%} of all marks, {low:.0%} to {high:.0%} at 95%"
-            yield item_line(name, f"{text}: {interval}", "dim")
+            yield Field(name, f"{text}: {interval}", "dim")
     entries = (
         ("unset", "withheld, or a dry run", any(check.withheld + check.dry_run for check in checks)),
         ("spared", "of these, brief and not again", any(check.spared for check in checks)),
@@ -86,7 +86,7 @@ def table_legend(policy: Policy, checks: Sequence[PolicyCheckResult]) -> Iterato
     )
     for name, text, is_shown in entries:
         if is_shown:
-            yield item_line(name, text, "dim")
+            yield Field(name, text, "dim")
 
 
 def node_hours(seconds: float) -> str:

@@ -1,12 +1,12 @@
-"""The results of nodeguard doctor as text. Pure."""
+"""The view of the results of nodeguard doctor. Pure."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
-from nodeguard.cli.render.terminal import StyledLine, StyledText
 from nodeguard.doctor.diagnostics import Diagnostic, DiagnosticStatus
+from nodeguard.fleet_api.view import Field, Heading, Section, View
 
 _STYLES = {
     DiagnosticStatus.PASSED: "ok",
@@ -15,24 +15,17 @@ _STYLES = {
     DiagnosticStatus.FAILED: "fatal",
 }
 
-# Columns of a status.
-_STATUS = 9
 
-
-def diagnostic_lines(results: Sequence[Diagnostic]) -> list[StyledLine]:
-    """Return the lines of the results: a summary, then each check, those with a remedy in two lines."""
-    return [_summary(results), StyledLine(), *(line for result in results for line in _lines(result))]
-
-
-def _summary(results: Sequence[Diagnostic]) -> StyledLine:
+def diagnostics_view(results: Sequence[Diagnostic]) -> View:
+    """Return the view: a summary, then each check, with its remedy."""
     counts = Counter(result.status for result in results)
     parts = [f"{counts[status]} {status.value}" for status in reversed(DiagnosticStatus) if counts[status]]
     worst = max((result.status for result in results), key=list(DiagnosticStatus).index)
-    return StyledLine((StyledText("nodeguard doctor: ", "strong"),), ", ".join(parts), _STYLES[worst])
+    summary = Heading("nodeguard doctor", "strong", ", ".join(parts), _STYLES[worst], separator=": ")
+    return View((Section(summary), *map(_result, results)))
 
 
-def _lines(result: Diagnostic) -> Iterator[StyledLine]:
-    head = StyledText(f"{result.status.value:<{_STATUS}}", _STYLES[result.status])
-    yield StyledLine((head,), f"{result.name}: {result.message}")
-    if result.remedy:
-        yield StyledLine((StyledText(" " * _STATUS), StyledText("fix: ", "strong")), result.remedy)
+def _result(result: Diagnostic) -> Section:
+    heading = Heading(result.status.value, _STYLES[result.status], f"{result.name}: {result.message}", "")
+    remedy = (Field("fix", result.remedy, name_style="strong"),) if result.remedy else ()
+    return Section(heading, remedy, "item")

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from nodeguard.cli.render.terminal import StyledLine, StyledText, field_line
 from nodeguard.config.amounts import format_share
 from nodeguard.fleet.budget_limits import fleet_limits
 from nodeguard.fleet.policy_rules import hold_on_check, mode_of
 from nodeguard.fleet.state.topology.topologies import is_pattern
+from nodeguard.fleet_api.view import Field, Heading, Section, View
 from nodeguard.judge.formatting import format_duration
 from nodeguard.model.finding import Health
 from nodeguard.model.instant import rfc3339
@@ -39,51 +39,54 @@ def _enforces(policy: Policy, check: str, mark: Mark) -> bool:
     return mode_of(policy, check, mark) == Mode.ENFORCE and hold_on_check(policy, check) is None
 
 
-def policy_lines(
+def policy_view(
     file: str,
     policy: Policy,
     checks: Mapping[str, Health],
     warnings: Sequence[ConfigError],
     count: int | None,
-) -> Iterator[StyledLine]:
-    """Yield the lines about a policy file. count: nodes of a fleet, None to show shares only."""
+) -> View:
+    """Return the view of a policy file. count: nodes of a fleet, None to show shares only."""
     result = f"ok, with {len(warnings)} warning{'s' if len(warnings) > 1 else ''}" if warnings else "ok"
-    yield StyledLine((StyledText(f"{file} - ", "strong"),), result, "warning" if warnings else "ok")
+    heading = Heading(file, "strong", result, "warning" if warnings else "ok", separator=" - ")
+    texts = (f"line {item.line}: {item.field}: {item.problem}: {item.remedy}" for item in warnings)
+    problems = (Field("warning", text, name_style="warning") for text in texts)
+    return View((Section(heading, (*_effects(policy, checks, count), *problems)),))
+
+
+def _effects(policy: Policy, checks: Mapping[str, Health], count: int | None) -> Iterator[Field]:
     if policy.pause:
-        yield field_line("paused", "no new mark is set")
+        yield Field("paused", "no new mark is set")
     yield from _marks(policy, checks)
-    yield field_line("budget", _budget(policy.budget, count))
+    yield Field("budget", _budget(policy.budget, count))
     if policy.pools:
         pools = (f"{item.name} {_nodes(item.share or policy.budget.pool)}" for item in policy.pools)
-        yield field_line("pools", ", ".join(pools))
-    yield field_line("each check", _limits(policy.budget))
-    yield field_line("domains", _domains(policy, count))
+        yield Field("pools", ", ".join(pools))
+    yield Field("each check", _limits(policy.budget))
+    yield Field("domains", _domains(policy, count))
     soak = policy.soak
     longer = f", longer each time up to {format_duration(soak.maximum)}" if soak.maximum > soak.first else ""
-    yield field_line("soak period", f"{format_duration(soak.first)} after the check passes{longer}")
+    yield Field("soak period", f"{format_duration(soak.first)} after the check passes{longer}")
     if policy.holds:
-        yield field_line("holds", "; ".join(map(_hold, policy.holds)))
+        yield Field("holds", "; ".join(map(_hold, policy.holds)))
     if policy.silences:
-        yield field_line("silences", "; ".join(map(_silence, policy.silences)))
+        yield Field("silences", "; ".join(map(_silence, policy.silences)))
     if policy.topologies:
-        yield field_line(
+        yield Field(
             "topologies", "; ".join(f"{item.name} by {', '.join(item.labels)}" for item in policy.topologies)
         )
     if policy.locations:
-        yield field_line("locations", _places(policy.locations))
+        yield Field("locations", _places(policy.locations))
     stale = policy.stale
     # Not a budget: no node is too few to count here.
     stale_share = format_share(stale.freeze) + (f" ({int(stale.freeze * count)})" if count else "")
-    yield field_line(
+    yield Field(
         "frozen",
         f"while more than {stale_share} of the agents have not reported for {format_duration(stale.after)}",
     )
-    for warning in warnings:
-        text = f"line {warning.line}: {warning.field}: {warning.problem}: {warning.remedy}"
-        yield StyledLine((StyledText(f"{'warning':<14}", "warning"),), text)
 
 
-def _marks(policy: Policy, checks: Mapping[str, Health]) -> Iterator[StyledLine]:
+def _marks(policy: Policy, checks: Mapping[str, Health]) -> Iterator[Field]:
     enforced = enforced_checks(policy, checks)
     for mark, names in enforced.items():
         all_of = len(_of(mark, checks))
@@ -91,7 +94,7 @@ def _marks(policy: Policy, checks: Mapping[str, Health]) -> Iterator[StyledLine]
         which = f": {', '.join(names[:_NAMED])}{rest}" if 0 < len(names) < all_of else ""
         settle = policy.grace.of(mark)
         count = f"{len(names) or 'none'} of {all_of} {mark.kind.health} checks"
-        yield field_line(
+        yield Field(
             mark.value, f"by {count}{which}" + (f"; after {format_duration(settle)}" if names else "")
         )
     if any(enforced.values()):
@@ -100,9 +103,9 @@ def _marks(policy: Policy, checks: Mapping[str, Health]) -> Iterator[StyledLine]
         device = (
             "; a fault of one GPU on that GPU only, where the cluster supports it" if marks.device else ""
         )
-        yield field_line("writes", f"{', '.join(writes) or 'nothing'} on the node{device}")
+        yield Field("writes", f"{', '.join(writes) or 'nothing'} on the node{device}")
     else:
-        yield field_line("writes", "nothing on nodes: every check is a dry run")
+        yield Field("writes", "nothing on nodes: every check is a dry run")
 
 
 def _nodes(share: float, limit: int | None = None) -> str:
@@ -110,7 +113,7 @@ def _nodes(share: float, limit: int | None = None) -> str:
 
 
 def _budget(budget: Budget, count: int | None) -> str:
-    """Return the budgets for marks of single nodes. count: see policy_lines."""
+    """Return the budgets for marks of single nodes. count: see policy_view."""
     fleet, reserve, suspect = map(format_share, (budget.fleet, budget.reserve, budget.suspect))
     rest = (
         f"{format_share(budget.pool)} of a pool; {format_share(budget.domain)} of a domain; "

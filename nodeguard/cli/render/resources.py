@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from nodeguard.cli.render.terminal import StyledLine, StyledText, printable
+from nodeguard.cli.render.terminal import StyledLine, StyledText
 from nodeguard.fleet.diagnosis.results import CHECK
 from nodeguard.fleet_api.schema.domain import DomainSummary
 from nodeguard.fleet_api.schema.node import NodeSummary
@@ -29,8 +29,7 @@ def table_lines(
     headers: Sequence[str], rows: Sequence[Sequence[StyledText]], columns: int | None
 ) -> list[StyledLine]:
     """Return a table. columns: width to which the last column is cut; None for no limit."""
-    cells = [[StyledText(printable(cell.text), cell.style) for cell in row] for row in rows]
-    headers, widths = list(headers), _widths(headers, cells)
+    cells, headers, widths = list(rows), list(headers), _widths(headers, rows)
     if columns is not None and columns < sum(width + 2 for width in widths[:-1]) + _LEAST:
         # Columns without any value take no room on a narrow terminal.
         shown = [index for index in range(len(headers)) if any(row[index].text != NONE.text for row in cells)]

@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
-from nodeguard.cli.render.terminal import StyledLine, StyledText
-from nodeguard.fleet_api.text.phrases import count_noun, item_line
+from nodeguard.fleet_api.text.phrases import count_noun
+from nodeguard.fleet_api.view import Field, Heading, Note, Section, View
 from nodeguard.simulate.scenario_run import Outcome, ScenarioResult
 from nodeguard.simulate.scenarios import Expectation
 
 
-def scenario_lines(results: Sequence[ScenarioResult]) -> Iterator[StyledLine]:
-    """Yield the wanted outcome of each scenario beside the real one."""
-    for result in results:
-        style = "ok" if result.as_expected else "warning"
-        size = f"{count_noun(result.nodes, 'node')}, {result.hours:.1f} h"
-        yield StyledLine(
-            (StyledText(result.scenario, style), StyledText(": ")), f"{result.summary} ({size})", "strong"
-        )
-        yield item_line("wanted", _wanted(result.expected))
-        yield item_line("outcome", _outcome(result.outcome))
-        yield item_line("result", "as wanted" if result.as_expected else "different", style)
-        yield StyledLine()
+def scenarios_view(results: Sequence[ScenarioResult]) -> View:
+    """Return the view: the wanted outcome of each scenario beside the real one."""
     hits = sum(result.as_expected for result in results)
-    yield StyledLine(text=f"{hits} of {len(results)} as wanted", style="strong")
+    count = Note(f"{hits} of {len(results)} as wanted", "strong")
+    return View((*map(_scenario, results), Section(None, (count,))))
+
+
+def _scenario(result: ScenarioResult) -> Section:
+    style = "ok" if result.as_expected else "warning"
+    title = f"{result.summary} ({count_noun(result.nodes, 'node')}, {result.hours:.1f} h)"
+    fields = (
+        Field("wanted", _wanted(result.expected)),
+        Field("outcome", _outcome(result.outcome)),
+        Field("result", "as wanted" if result.as_expected else "different", style),
+    )
+    return Section(Heading(result.scenario, style, title, separator=": "), fields)
 
 
 def _wanted(expected: Expectation) -> str:

@@ -1,29 +1,18 @@
-"""Styled lines on a terminal: in color where it is wanted, and wrapped to the width of the terminal."""
+"""Views and tables on a terminal: as lines, in color where it is wanted, wrapped to the terminal's width."""
 
 from __future__ import annotations
 
 import re
 import shutil
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from msgspec import Struct
 
 from nodeguard.cli.streams import in_color, is_terminal, print_output
-from nodeguard.fleet_api.text.lines import StyledLine, StyledText, format_age, printable
+from nodeguard.fleet_api.view import Field, Heading, Row, Section, View, printable
 from nodeguard.model.instant import rfc3339
-
-# The lines come with what prints them.
-__all__ = [
-    "StyledLine",
-    "StyledText",
-    "field_line",
-    "format_age",
-    "format_lines",
-    "format_time",
-    "print_lines",
-    "printable",
-    "terminal_width",
-    "wrap_lines",
-]
 
 # Style to ANSI code.
 _STYLES = {
@@ -34,8 +23,6 @@ _STYLES = {
     "dim": "2",
     "strong": "1",
 }
-
-_FIELD = 14
 
 # Columns: text is readable up to _PROSE of them; tables use all that the terminal has.
 _NARROWEST, _PROSE, _UNLIMITED = 40, 120, 1_000_000
@@ -51,9 +38,97 @@ _SHELL_WORD = re.compile(r"""(?:'[^']*'|"[^"]*"|[^\s'"])+""")
 _CONTINUED = " \\"
 
 
-def field_line(name: str, text: str) -> StyledLine:
-    """Return a line with the name and the value of a field."""
-    return StyledLine((StyledText(f"{name:<{_FIELD}}", "dim"),), text)
+class StyledText(Struct, frozen=True):
+    """A text of one style, empty for none."""
+
+    text: str
+    style: str = ""
+
+
+class StyledLine(Struct, frozen=True):
+    """A line: a head that is never wrapped, then a text that is wrapped beside it.
+
+    is_command: whether the text is a command of the shell, which is wrapped so that a shell joins it again.
+    """
+
+    head: tuple[StyledText, ...] = ()
+    text: str = ""
+    style: str = ""
+    is_command: bool = False
+
+
+class Layout(NamedTuple):
+    """The columns of a view. value: column of the values, unless a name is longer. headed, plain: indentation
+    of fields below a heading, and of others. badge: columns of the badge of an entry.
+    """
+
+    value: int = 14
+    headed: int = 2
+    plain: int = 2
+    badge: int = 7
+
+
+FLEET = Layout()
+CHECK = Layout(value=12, plain=0)
+# The layout of what is about one thing only.
+PLAIN = Layout(headed=0, plain=0)
+
+# Columns between a badge and its text.
+_GAP = "  "
+
+
+def view_lines(view: View, layout: Layout = FLEET) -> list[StyledLine]:
+    """Return the lines of a view, its sections apart."""
+    lines = [] if view.alert is None else [_heading(view.alert)]
+    previous: Section | None = None
+    for section in view.sections:
+        is_next_item = previous is not None and previous.form == section.form == "item"
+        if previous is not None and not is_next_item:
+            lines.append(StyledLine())
+        lines += _section(section, layout)
+        previous = section
+    return lines
+
+
+def _section(section: Section, layout: Layout) -> Iterator[StyledLine]:
+    if section.form in {"entry", "item"}:
+        yield from _entry(section, layout)
+        return
+    if section.heading is not None:
+        yield _heading(section.heading)
+    indent = layout.plain if section.heading is None else layout.headed
+    names = [len(row.name) for row in section.rows if isinstance(row, Field)]
+    width = max(layout.value - indent, max(names, default=0) + 1)
+    before: type[Row] | None = None
+    for row in section.rows:
+        if section.form == "article" and before is not type(row):
+            yield StyledLine()
+        before = type(row)
+        if isinstance(row, Field):
+            head = StyledText(f"{'':{indent}}{row.name:<{width}}", row.name_style)
+            yield StyledLine((head,), row.value, row.style, row.is_command)
+        else:
+            head = StyledText(" " * indent if section.form == "list" else "")
+            yield StyledLine((head,), row.text, row.style)
+
+
+def _entry(section: Section, layout: Layout) -> Iterator[StyledLine]:
+    """Yield the lines of an entry: all texts are beside its badge."""
+    if section.heading is not None:
+        yield _heading(section.heading, layout.badge)
+    indent = StyledText(" " * (layout.badge + len(_GAP)))
+    for row in section.rows:
+        if isinstance(row, Field):
+            yield StyledLine((indent, StyledText(f"{row.name}: ", row.name_style)), row.value, row.style)
+        else:
+            yield StyledLine((indent,), row.text, row.style)
+
+
+def _heading(heading: Heading, badge: int = 0) -> StyledLine:
+    """Return the line of a heading. badge: least columns of its label."""
+    label = f"{heading.label}{' ' * (badge - len(heading.label))}"
+    head = StyledText(label, heading.style), StyledText(heading.separator or _GAP)
+    return StyledLine(head, heading.text, heading.text_style)
 
 
 def terminal_width() -> int:
@@ -65,14 +140,15 @@ def wrap_lines(lines: Iterable[StyledLine], columns: int) -> list[list[StyledTex
     """Return the rows of some lines; a wrapped text is indented to where it began."""
     result: list[list[StyledText]] = []
     for line in lines:
-        indent = sum(len(part.text) for part in line.head)
+        head = [StyledText(printable(part.text), part.style) for part in line.head]
+        indent = sum(len(part.text) for part in head)
         text = _QUANTITY.sub(_NO_BREAK, printable(line.text))
         if line.is_command:
             pieces = _wrap_command(printable(line.text), columns - indent)
         else:
             pieces = textwrap.wrap(text, max(20, columns - indent), break_on_hyphens=False) or [""]
             pieces = [piece.replace(_NO_BREAK, " ") for piece in pieces]
-        result.append([*line.head, StyledText(pieces[0], line.style)])
+        result.append([*head, StyledText(pieces[0], line.style)])
         result.extend([StyledText(" " * indent), StyledText(piece, line.style)] for piece in pieces[1:])
     return result
 
@@ -86,6 +162,11 @@ def _wrap_command(command: str, columns: int) -> list[str]:
             lines.append("")
         lines[-1] += f" {word}" if lines[-1] else word
     return lines
+
+
+def format_view(view: View, layout: Layout = FLEET) -> str:
+    """Return the text of a view, as format_lines does."""
+    return format_lines(view_lines(view, layout))
 
 
 def print_lines(lines: Sequence[StyledLine]) -> None:

@@ -1,8 +1,8 @@
-"""The table of nodeguard check: the verdict, the findings, and the unread data. Pure."""
+"""The view of nodeguard check: the verdict, the findings, and the unread data. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from nodeguard.cli.render.conclusion import (
@@ -14,10 +14,11 @@ from nodeguard.cli.render.conclusion import (
     no_commands,
     process_text,
 )
-from nodeguard.cli.render.terminal import StyledLine, StyledText, format_age, format_time
+from nodeguard.cli.render.terminal import format_time
 from nodeguard.cli.scope import NOUNS
-from nodeguard.fleet_api.text.finding import description_lines
-from nodeguard.fleet_api.text.phrases import command_lines, first_names, target_text
+from nodeguard.fleet_api.text.finding import FindingTexts, finding_section
+from nodeguard.fleet_api.text.phrases import count_noun, first_names, format_age, target_text
+from nodeguard.fleet_api.view import Field, Heading, Note, Section, View, badge_heading
 from nodeguard.model.finding import (
     CounterTotal,
     DataStatus,
@@ -30,13 +31,12 @@ from nodeguard.model.finding import (
 from nodeguard.model.instant import Instant
 from nodeguard.model.target import NODE, target_label
 
-_FIELD = 12
 _SHOWN = 4
 _EVIDENCE_SHOWN = 3
 
 
 class VerdictText(NamedTuple):
-    """The text in the table of a verdict.
+    """What the view of a verdict needs.
 
     meanings: of coded readings in the evidence. inventory: of the machine, empty for none. reason: why no
     check could be evaluated, where it is known. checks_option: the --checks options of the command line.
@@ -54,53 +54,50 @@ class VerdictText(NamedTuple):
     commands: Callable[[Finding], tuple[str, ...]] = no_commands
 
 
-def verdict_lines(text: VerdictText, *, quiet: bool = False, verbose: bool = False) -> list[StyledLine]:
-    """Return the lines of the table. quiet: problems only. verbose: passed checks and counters, too."""
+def verdict_view(text: VerdictText, *, quiet: bool = False, verbose: bool = False) -> View:
+    """Return the view. quiet: problems only. verbose: passed checks and counters, too."""
     verdict = text.verdict
-    lines = [headline(text)]
-    if text.inventory and (verdict.evaluated or verdict.findings) and not quiet:
-        lines.append(_field("machine", text.inventory, "dim"))
+    about_machine = text.inventory and (verdict.evaluated or verdict.findings) and not quiet
+    machine = (Field("machine", text.inventory, "dim"),) if about_machine else ()
+    sections = [Section(headline(text), machine)]
     shown: set[tuple[str, ...]] = set()
     for finding in verdict.findings:
         commands = text.commands(finding)
-        lines += [StyledLine(), *_finding(finding, text, () if commands in shown else commands)]
+        sections.append(_finding(finding, text, () if commands in shown else commands))
         shown.add(commands)
+    others: list[Iterable[Field | Note]] = []
     if not quiet:
-        lines += _section(_informational(verdict, text.instant.wall))
+        others.append(_informational(verdict, text.instant.wall))
     if verbose:
-        lines += _section(_counter(total) for total in verdict.counter_totals)
-        lines += _section(_passed(family) for family in verdict.passed)
+        others += (map(_counter, verdict.counter_totals), map(_passed, verdict.passed))
     elif not quiet and verdict.evaluated:
-        lines += [StyledLine(), StyledLine(text=_evaluated(verdict), style="dim")]
-    lines += _section(_unreadable(unread) for unread in verdict.read_failures)
-    return lines
+        passed = sum(family.checks for family in verdict.passed)
+        others.append([Note(f"{count_noun(passed, 'check')} passed; -v lists them", "dim")])
+    others.append(map(_unreadable, verdict.read_failures))
+    sections += [Section(None, rows) for rows in map(tuple, others) if rows]
+    return View(tuple(sections))
 
 
-def headline(text: VerdictText) -> StyledLine:
-    """Return the conclusion in one line, with the sources that could not be read."""
-    verdict = text.verdict
-    health = (verdict.known_health or DataStatus.UNKNOWN).value
-    head = (StyledText(health.upper(), health), StyledText("  "))
-    return StyledLine(head, conclusion(text.hostname, verdict, text.reason, text.families), "strong")
+def headline(text: VerdictText) -> Heading:
+    """Return the conclusion, with the sources that could not be read."""
+    health = (text.verdict.known_health or DataStatus.UNKNOWN).value
+    return badge_heading(health, health, conclusion(text.hostname, text.verdict, text.reason, text.families))
 
 
-def _evaluated(verdict: Verdict) -> str:
-    checks = sum(family.checks for family in verdict.passed)
-    return f"{checks} check{'' if checks == 1 else 's'} passed; -v lists them"
-
-
-def _finding(finding: Finding, text: VerdictText, commands: Sequence[str]) -> Iterator[StyledLine]:
-    """Yield the lines of a finding. commands: of its action, unless an earlier finding has the same."""
-    since = f"{format_time(finding.since)}, {format_age(text.instant.wall - finding.since)}"
-    evidence = (_evidence(item, text.meanings) for item in finding.evidence[:_EVIDENCE_SHOWN])
-    omitted = len(finding.evidence) - _EVIDENCE_SHOWN
-    yield from description_lines(finding, finding.title, since, evidence, omitted, _field)
-    if names := first_names(filter(None, dict.fromkeys(map(process_text, finding.evidence))), "; "):
-        yield _field("process", names)
-    yield _field("action", finding.remedy or finding.action.sentence)
-    yield from command_lines(commands, _field)
+def _finding(finding: Finding, text: VerdictText, commands: tuple[str, ...]) -> Section:
+    """Return the section of a finding. commands: of its action, unless an earlier finding has the same."""
     option = f" {text.checks_option}" if text.checks_option else ""
-    yield _field("see", f"nodeguard explain {finding.check}{option}", "dim")
+    texts = FindingTexts(
+        title=finding.title,
+        since=f"{format_time(finding.since)}, {format_age(text.instant.wall - finding.since)}",
+        evidence=[_evidence(item, text.meanings) for item in finding.evidence[:_EVIDENCE_SHOWN]],
+        omitted=len(finding.evidence) - _EVIDENCE_SHOWN,
+        processes=first_names(filter(None, dict.fromkeys(map(process_text, finding.evidence))), "; "),
+        action=finding.remedy or finding.action.sentence,
+        commands=commands,
+        see=(Field("see", f"nodeguard explain {finding.check}{option}", "dim"),),
+    )
+    return finding_section(finding, texts)
 
 
 def _evidence(evidence: Evidence, meanings: Mapping[str, str]) -> str:
@@ -116,16 +113,7 @@ def _joined(text: str) -> str:
     return " ".join((first, *(line.removeprefix(prefix).strip() for line in rest)))
 
 
-def _field(name: str, text: str, style: str = "") -> StyledLine:
-    return StyledLine((StyledText(f"  {name:<{_FIELD - 2}}", "dim"),), text, style)
-
-
-def _section(lines: Iterator[StyledLine]) -> list[StyledLine]:
-    listed = list(lines)
-    return [StyledLine(), *listed] if listed else []
-
-
-def _informational(verdict: Verdict, now: float) -> Iterator[StyledLine]:
+def _informational(verdict: Verdict, now: float) -> Iterator[Field]:
     """Yield what does not affect the node's health: the errors of applications, then the rest."""
     errors: dict[str, list[ApplicationError]] = {}
     others = []
@@ -139,15 +127,15 @@ def _informational(verdict: Verdict, now: float) -> Iterator[StyledLine]:
         listed.sort(key=lambda error: error.evidence.at)
         for error in listed[-_SHOWN:]:
             where = "" if error.target == NODE else f"{_short(error)}, "
-            yield _named("application", f"{where}{error_text(error, now)}")
+            yield Field("application", f"{where}{error_text(error, now)}")
         hidden = len(listed) - _SHOWN
         more = f"{hidden} earlier: see -o json. " if hidden > 0 else ""
         healthy = "The node is healthy. " if is_healthy(verdict) else ""
-        yield _named("", f"{more}{healthy}{remedy}")
+        yield Field("", f"{more}{healthy}{remedy}")
     for finding in others:
         times = sum(evidence.count for evidence in finding.evidence)
         count = f", {times} times" if times > 1 else ""
-        yield _named(
+        yield Field(
             "info",
             f"{target_text(finding.target, finding.hardware)}: {finding.message}{count} ({finding.title})",
         )
@@ -159,30 +147,26 @@ def _short(error: ApplicationError) -> str:
     return target_text(error.target) if index is None else f"GPU {index}"
 
 
-def _named(name: str, text: str) -> StyledLine:
-    return StyledLine((StyledText(f"{name:<{_FIELD}}", "dim"),), text)
-
-
-def _counter(total: CounterTotal) -> StyledLine:
+def _counter(total: CounterTotal) -> Field:
     name = total.signal.partition(".")[2]
     text = (
         f"{target_label(total.target)}: {name} {total.value:.0f} in total; --duration shows whether it rises"
     )
-    return StyledLine((StyledText(f"{'counter':<{_FIELD}}", "dim"),), text)
+    return Field("counter", text)
 
 
-def _passed(family: PassedFamily) -> StyledLine:
+def _passed(family: PassedFamily) -> Field:
     kinds = (
         f"{count} {NOUNS[kind][count != 1]}" for kind, count in sorted(family.targets.items()) if kind != NODE
     )
     targets = "".join(f", {kind}" for kind in kinds)
-    checks = f"{family.checks} {'check' if family.checks == 1 else 'checks'}"
-    return StyledLine((StyledText(f"{'passed':<{_FIELD}}", "ok"),), f"{family.family}: {checks}{targets}")
+    text = f"{family.family}: {count_noun(family.checks, 'check')}{targets}"
+    return Field("passed", text, name_style="ok")
 
 
-def _unreadable(unread: ReadFailure) -> StyledLine:
+def _unreadable(unread: ReadFailure) -> Field:
     targets = "" if unread.targets == (NODE,) else f" of {first_names(map(target_label, unread.targets))}"
     text = unread.source
     if unread.subject != unread.source:
         text = f"{unread.source}{targets}: {first_names(unread.subject.split(', '))}"
-    return StyledLine((StyledText(f"{'not read':<{_FIELD}}", "warning"),), f"{text}: {unread.reason}")
+    return Field("not read", f"{text}: {unread.reason}", name_style="warning")

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from nodeguard.cli.render.terminal import StyledLine, StyledText, field_line
 from nodeguard.cli.usage import UsageError
+from nodeguard.fleet_api.view import Field, Note, Row
 from nodeguard.model.catalogue import Catalogue, Xid
 from nodeguard.model.check import Compare, EventOccurred, Increase
 
@@ -93,29 +93,35 @@ def xid_output(catalogue: Catalogue, text: str) -> CodeOutput:
     )
 
 
-def xid_lines(output: CodeOutput) -> Iterator[StyledLine]:
-    """Yield the explanation of an Xid."""
-    head = (StyledText(f"Xid {output.code}", "strong"), StyledText(" - "))
-    yield StyledLine(head, output.summary if output.listed else "not in this version's table", "strong")
-    yield StyledLine()
-    if output.listed:
-        yield field_line("name", output.name)
-        for name, action in zip(("NVIDIA: first", "NVIDIA: then"), output.actions, strict=False):
-            yield field_line(name, action)
-        yield field_line("treated as", output.treated_as)
-        yield field_line("caused by", output.cause)
-        if output.products:
-            yield field_line("applies to", ", ".join(output.products))
-    else:
-        yield StyledLine(text=_UNLISTED)
-    yield from _last(output)
-
-
-def _last(output: CodeOutput) -> Iterator[StyledLine]:
+def code_rows(output: CodeOutput) -> Iterator[Row]:
+    """Yield the explanation of an Xid or an SXid, below its title."""
+    yield from _sxid_rows(output) if output.kind == "sxid" else _xid_rows(output)
     for note in output.notes:
-        yield field_line("note", note)
+        yield Field("note", note)
     if output.checks:
-        yield field_line("checks", ", ".join(output.checks))
+        yield Field("checks", ", ".join(output.checks))
+
+
+def _xid_rows(output: CodeOutput) -> Iterator[Row]:
+    if not output.listed:
+        yield Note(_UNLISTED)
+        return
+    yield Field("name", output.name)
+    for name, action in zip(("NVIDIA: first", "NVIDIA: then"), output.actions, strict=False):
+        yield Field(name, action)
+    yield Field("treated as", output.treated_as)
+    yield Field("caused by", output.cause)
+    if output.products:
+        yield Field("applies to", ", ".join(output.products))
+
+
+def _sxid_rows(output: CodeOutput) -> Iterator[Row]:
+    yield Note(_IN_ADVANCE if output.listed else _NOT_LISTED)
+    if output.listed:
+        if output.cause:
+            yield Field("block", output.cause)
+        yield Field("severity", output.severity)
+        yield Field("action", output.actions[0] if output.actions else "not listed")
 
 
 def _verdict(catalogue: Catalogue, row: Xid) -> str:
@@ -160,21 +166,6 @@ def sxid_output(catalogue: Catalogue, text: str) -> CodeOutput:
         notes=tuple(filter(None, (f"guide: {row.guide.replace('_', ' ')}" if row.guide else "", row.note))),
         checks=checks,
     )
-
-
-def sxid_lines(output: CodeOutput) -> Iterator[StyledLine]:
-    """Yield the explanation of an SXid."""
-    head = (StyledText(f"SXid {output.code}", "strong"), StyledText(" - "))
-    yield StyledLine(head, output.summary if output.listed else "not in this version's table", "strong")
-    yield StyledLine()
-    yield StyledLine(text=_IN_ADVANCE if output.listed else _NOT_LISTED)
-    yield StyledLine()
-    if output.listed:
-        if output.cause:
-            yield field_line("block", output.cause)
-        yield field_line("severity", output.severity)
-        yield field_line("action", output.actions[0] if output.actions else "not listed")
-    yield from _last(output)
 
 
 def _checks(catalogue: Catalogue, event: str, code: int, verdict: str = "") -> tuple[str, ...]:

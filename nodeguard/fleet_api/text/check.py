@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from msgspec import Struct
-
+from nodeguard.fleet_api.view import Field, Heading, Note, Row, Section, View
 from nodeguard.judge.formatting import format_duration, format_value, general_remedy
 from nodeguard.model.catalogue import Catalogue
 from nodeguard.model.check import (
@@ -138,32 +137,28 @@ def clearing_text(check: Check) -> str:
     return "a reading that no longer meets the condition"
 
 
-def check_facts(check: Check) -> Iterator[tuple[str, str]]:
+def check_facts(check: Check) -> Iterator[Field]:
     """Yield the properties of a check, by name, in the order in which readers need them."""
-    yield "health", check.health.value
-    yield "action", check.action.value
-    yield "applies to", ", ".join(check.targets)
-    yield "family", check.family
-    yield "fires when", condition_text(check.when)
-    yield "cleared by", clearing_text(check)
+    yield Field("health", check.health.value)
+    yield Field("action", check.action.value)
+    yield Field("applies to", ", ".join(check.targets))
+    yield Field("family", check.family)
+    yield Field("fires when", condition_text(check.when))
+    yield Field("cleared by", clearing_text(check))
     if check.topologies:
-        yield "votes in", ", ".join(check.topologies)
+        yield Field("votes in", ", ".join(check.topologies))
     if check.symptom_of:
-        yield "symptom of", ", ".join(check.symptom_of)
-    yield "what to do", general_remedy(check)
-    yield "source", check.source
+        yield Field("symptom of", ", ".join(check.symptom_of))
+    yield Field("what to do", general_remedy(check))
+    yield Field("source", check.source)
 
 
-class Explanation(Struct, frozen=True):
-    """The text about a check or a fault class. facts: its properties, by name, in the order for readers."""
-
-    name: str
-    title: str
-    paragraphs: tuple[str, ...]
-    facts: tuple[tuple[str, str], ...]
+def explanation(name: str, title: str, rows: Iterable[Row]) -> View:
+    """Return the text about a name, in paragraphs, and its properties."""
+    return View((Section(Heading(name, "strong", title, separator=" - "), tuple(rows), "article"),))
 
 
-def explanation_of(catalogue: Catalogue, name: str) -> Explanation | None:
+def explanation_view(catalogue: Catalogue, name: str) -> View | None:
     """Return the text about the check or the fault class of a name; None if there is none."""
     for check in catalogue.checks:
         if check.id == name:
@@ -174,32 +169,32 @@ def explanation_of(catalogue: Catalogue, name: str) -> Explanation | None:
     return None
 
 
-def explain_check(check: Check) -> Explanation:
+def explain_check(check: Check) -> View:
     """Return the text about a check: what it means, when it fires and what to do."""
-    paragraphs = tuple(" ".join(paragraph.split()) for paragraph in check.description.split("\n\n"))
-    return Explanation(check.id, check.title, paragraphs, tuple(check_facts(check)))
+    paragraphs = (Note(" ".join(paragraph.split())) for paragraph in check.description.split("\n\n"))
+    return explanation(check.id, check.title, (*paragraphs, *check_facts(check)))
 
 
-def explain_class(catalogue: Catalogue, fault_class: FaultClass) -> Explanation:
+def explain_class(catalogue: Catalogue, fault_class: FaultClass) -> View:
     """Return the text about a fault class: what it is, and what people do about a domain with it."""
     title = f"nodes of one domain {fault_class.phrase}"
-    return Explanation(fault_class.name, title, (), tuple(_class_facts(catalogue, fault_class)))
+    return explanation(fault_class.name, title, _class_facts(catalogue, fault_class))
 
 
-def _class_facts(catalogue: Catalogue, fault_class: FaultClass) -> Iterator[tuple[str, str]]:
+def _class_facts(catalogue: Catalogue, fault_class: FaultClass) -> Iterator[Field]:
     windows = " or ".join(format_duration(window) for window in fault_class.windows)
-    yield "class of", "faults that hardware or software of several nodes can cause"
-    yield "topologies", ", ".join(topology.topology for topology in fault_class.topologies)
-    yield "checks", ", ".join(fault_class.checks)
-    yield "degraded", f"{100 * fault_class.share:.3g}% of the nodes or more, within {windows}"
+    yield Field("class of", "faults that hardware or software of several nodes can cause")
+    yield Field("topologies", ", ".join(topology.topology for topology in fault_class.topologies))
+    yield Field("checks", ", ".join(fault_class.checks))
+    yield Field("degraded", f"{100 * fault_class.share:.3g}% of the nodes or more, within {windows}")
     if fault_class.action != Action.NONE:
-        yield "action", fault_class.action.phrase
+        yield Field("action", fault_class.action.phrase)
     if (guidance := fault_class.guidance) is not None:
-        yield "who acts", guidance.owner
-        yield "look first", guidance.first
-        yield "nodes", guidance.nodes
-        yield "end", guidance.end
+        yield Field("who acts", guidance.owner)
+        yield Field("look first", guidance.first)
+        yield Field("nodes", guidance.nodes)
+        yield Field("end", guidance.end)
     named = [check for check in catalogue.checks if fault_class.name in check.id]
     if named:
         more = f" and {len(named) - _NAMED} more" if named[_NAMED:] else ""
-        yield "see also", ", ".join(check.id for check in named[:_NAMED]) + more
+        yield Field("see also", ", ".join(check.id for check in named[:_NAMED]) + more)

@@ -5,23 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nodeguard.fleet_api.schema.domain import DomainList, DomainSummary, DomainView, FaultClassView, VoteView
-from nodeguard.fleet_api.text.lines import StyledLine, StyledText, format_age
 from nodeguard.fleet_api.text.phrases import (
     STYLES,
     api_time,
     count_noun,
     first_names,
-    guidance_lines,
-    item_line,
+    format_age,
+    guidance_section,
     missing_label_text,
     names_text,
     suppressed_check_text,
     target_text,
     time_and_age,
-    title_line,
     topology_source,
     topology_text,
 )
+from nodeguard.fleet_api.view import Field, Heading, Note, Row, Section, Subject, View, badge_heading, see
 from nodeguard.judge.formatting import format_duration
 from nodeguard.model.incident import IncidentState
 from nodeguard.model.job import jobs_text
@@ -36,8 +35,8 @@ _EFFECTS = {
 }
 
 
-def domain_list_lines(response: DomainList) -> list[StyledLine]:
-    """Return the lines about topologies and suppressed checks that `nodeguard get domains` prints first."""
+def domain_list_view(response: DomainList) -> View:
+    """Return the view about topologies and suppressed checks, which `nodeguard get domains` prints first."""
     degraded = sum(1 for domain in response.domains if domain.state is not None)
     faulty = sum(1 for domain in response.domains if domain.state is None and domain.voters)
     text = f"{count_noun(degraded, 'domain')} degraded" if degraded else "no domain is degraded"
@@ -46,118 +45,113 @@ def domain_list_lines(response: DomainList) -> list[StyledLine]:
     if response.suppressed_checks:
         text += f"; {count_noun(len(response.suppressed_checks), 'check')} suppressed"
     style = "suspect" if degraded else "warning" if response.suppressed_checks else "ok"
-    lines = [title_line(style, style, f"{text}.")]
-    if not response.topologies:
-        lines.append(
-            item_line(
-                "topologies", "none: no label or node location is set; see docs/concepts/failure-domains.md"
-            )
-        )
-    lines += [item_line("topology", topology_text(topology)) for topology in response.topologies]
-    lines += [
-        item_line("check", suppressed_check_text(check), name_style="warning")
+    fields = [Field("topology", topology_text(topology)) for topology in response.topologies]
+    if not fields:
+        none = "none: no label or node location is set; see docs/concepts/failure-domains.md"
+        fields.append(Field("topologies", none))
+    fields += [
+        Field("check", suppressed_check_text(check), name_style="warning")
         for check in response.suppressed_checks
     ]
-    return lines
+    return View((Section(badge_heading(style, style, f"{text}."), tuple(fields)),))
 
 
-def domain_lines(domain: DomainView) -> list[StyledLine]:
-    """Return the lines of the view."""
-    lines = [_headline(domain), *_facts(domain)]
+def domain_view(domain: DomainView) -> View:
+    """Return the view: the state, what to do, the nodes that show the fault, and the domains inside."""
+    sections = [Section(_headline(domain), tuple(_facts(domain)))]
     if domain.guidance is not None:
-        lines += [StyledLine(), *guidance_lines(domain.guidance, domain.clears_when)]
+        sections.append(guidance_section(domain.guidance, domain.clears_when))
     if domain.votes:
-        lines.append(StyledLine())
-        width = max(len(vote.node) for vote in domain.votes)
-        lines += [item_line(vote.node, _vote(vote), width=width) for vote in domain.votes]
+        votes: list[Row] = [Field(vote.node, _vote(vote)) for vote in domain.votes]
         if domain.votes_omitted:
-            lines.append(StyledLine(text=f"  and {domain.votes_omitted} more nodes"))
+            votes.append(Note(f"and {domain.votes_omitted} more nodes"))
+        sections.append(Section(None, tuple(votes), "list"))
     if domain.children:
-        lines.append(StyledLine())
-        lines += [_child(child) for child in domain.children]
+        children = [_child(child) for child in domain.children]
         if domain.children_omitted:
-            lines.append(StyledLine(text=f"  and {domain.children_omitted} more inside"))
-    return lines
+            children.append(Note(f"and {domain.children_omitted} more inside"))
+        sections.append(Section(None, tuple(children), "list"))
+    return View(tuple(sections))
 
 
-def _headline(domain: DomainView) -> StyledLine:
+def _headline(domain: DomainView) -> Heading:
     if domain.state is not None:
         evidence = domain.evidence
         text = evidence if evidence.startswith(domain.domain) else f"{domain.domain}: {evidence}"
-        return title_line("suspect", "suspect", f"{text}.")
+        return badge_heading("suspect", "suspect", f"{text}.")
     faults = [fault for fault in domain.classes if fault.voters]
     if domain.suppressed_checks:
         checks = count_noun(len(domain.suppressed_checks), "check")
-        return title_line("warning", "warning", f"{domain.domain}: {checks} suppressed on it.")
+        return badge_heading("warning", "warning", f"{domain.domain}: {checks} suppressed on it.")
     if not faults:
-        return title_line("ok", "ok", f"{domain.domain}: no shared fault.")
+        return badge_heading("ok", "ok", f"{domain.domain}: no shared fault.")
     worst = max(faults, key=lambda fault: fault.voters / max(1, fault.threshold))
     text = f"{worst.voters} of {domain.voting} nodes {worst.symptom} within {format_duration(worst.window)}"
-    return title_line("warning", "warning", f"{domain.domain}: not degraded; {text}.")
+    return badge_heading("warning", "warning", f"{domain.domain}: not degraded; {text}.")
 
 
-def _facts(domain: DomainView) -> Iterator[StyledLine]:
+def _facts(domain: DomainView) -> Iterator[Field]:
     if domain.state is not None:
         yield from _degraded(domain, domain.state)
     elif domain.marked:
         text = f"still on {count_noun(domain.marked, 'node')}; it is being removed"
-        yield item_line("mark", text, name_style="warning")
+        yield Field("mark", text, name_style="warning")
     for check in domain.suppressed_checks:
-        yield item_line("check", suppressed_check_text(check), name_style="warning")
+        yield Field("check", suppressed_check_text(check), name_style="warning")
     yield from _faults(domain)
     if domain.siblings:
         nodes = count_noun(domain.siblings_members, "node")
         same = f" with {nodes}: {domain.siblings_voters} show the same fault"
         siblings = count_noun(domain.siblings, "domain")
-        yield item_line("siblings", f"{siblings}{same if domain.fault_classes or domain.votes else ''}")
+        yield Field("siblings", f"{siblings}{same if domain.fault_classes or domain.votes else ''}")
     if domain.parent is not None:
-        yield item_line("part of", _parent(domain.parent))
-    yield item_line("members", f"{count_noun(domain.members, 'node')}, {domain.voting} may vote")
+        yield Field("part of", _parent(domain.parent))
+    yield Field("members", f"{count_noun(domain.members, 'node')}, {domain.voting} may vote")
     for group in domain.member_groups:
         nodes = f"{count_noun(group.nodes, 'node')} ({names_text(group.names, group.nodes)})"
-        yield item_line("" if group.can_vote else "no vote", f"{nodes}: {group.reason}")
+        yield Field("" if group.can_vote else "no vote", f"{nodes}: {group.reason}")
     if domain.jobs:
-        yield item_line("jobs", jobs_text(domain.jobs, domain.jobs_omitted))
-    yield item_line("source", topology_source(domain.topology))
+        yield Field("jobs", jobs_text(domain.jobs, domain.jobs_omitted))
+    yield Field("source", topology_source(domain.topology))
     for missing in domain.topology.missing_labels:
-        yield item_line("missing", missing_label_text(missing), name_style="warning")
+        yield Field("missing", missing_label_text(missing), name_style="warning")
     if domain.incident:
-        yield item_line("see", f"nodeguard describe incident {domain.incident}", "dim")
+        yield see(Subject("incident", domain.incident))
 
 
-def _degraded(domain: DomainView, state: IncidentState) -> Iterator[StyledLine]:
+def _degraded(domain: DomainView, state: IncidentState) -> Iterator[Field]:
     reason = f": {domain.reason}" if domain.reason else ""
     effect = _EFFECTS[state]
     if state == IncidentState.DRY_RUN and domain.reason:
         effect = "the topology is not enforced; if it were, the mark would be withheld"
     marked = f" on {count_noun(domain.marked, 'node')}" if domain.marked else ""
     style = STYLES[state] if state == IncidentState.WITHHELD else "dim"
-    yield item_line("mark", f"{state.phrase}{marked}, {effect}{reason}", name_style=style)
+    yield Field("mark", f"{state.phrase}{marked}, {effect}{reason}", name_style=style)
     times = f"; {domain.times_degraded} times recently" if domain.times_degraded > 1 else ""
-    yield item_line("degraded", time_and_age(domain.since, domain.age) + times)
+    yield Field("degraded", time_and_age(domain.since, domain.age) + times)
     if domain.diagnosed_at:
         count = f"{domain.diagnosed_voters} of {count_noun(domain.diagnosed_members, 'node')}"
         now = f"{domain.showing_now} show it now" if domain.showing_now != 1 else "1 shows it now"
-        yield item_line("counted", f"{count} by {api_time(domain.diagnosed_at)}; {now}")
+        yield Field("counted", f"{count} by {api_time(domain.diagnosed_at)}; {now}")
     if domain.began:
-        yield item_line("first seen", time_and_age(domain.began, domain.began_age))
+        yield Field("first seen", time_and_age(domain.began, domain.began_age))
     if domain.guidance is None:
-        yield item_line("ends", domain.clears_when.removeprefix("over "))
+        yield Field("ends", domain.clears_when.removeprefix("over "))
 
 
-def _faults(domain: DomainView) -> Iterator[StyledLine]:
+def _faults(domain: DomainView) -> Iterator[Field]:
     """Yield how many nodes show each fault class, or the thresholds where none does."""
     shown = [fault for fault in domain.classes if fault.voters or fault.fault_class in domain.fault_classes]
     for fault in shown:
         count = (
             f"{fault.voters} of {domain.voting} {fault.symptom} in the last {format_duration(fault.window)}"
         )
-        yield item_line("fault", f"{count} ({fault.fault_class}); {_threshold(fault, domain)}")
+        yield Field("fault", f"{count} ({fault.fault_class}); {_threshold(fault, domain)}")
     if not shown and domain.classes:
         thresholds = "; ".join(
             f"{fault.fault_class}: {_threshold(fault, domain)}" for fault in domain.classes
         )
-        yield item_line("thresholds", thresholds)
+        yield Field("thresholds", thresholds)
 
 
 def _threshold(fault: FaultClassView, domain: DomainView) -> str:
@@ -182,17 +176,15 @@ def _vote(vote: VoteView) -> str:
     return f"{vote.check} on {target_text(vote.target)}, {when}{message}"
 
 
-def _child(domain: DomainSummary) -> StyledLine:
+def _child(domain: DomainSummary) -> Note:
     text = f"{domain.domain}: {domain.voters} of {count_noun(domain.members, 'node')}"
     if domain.state is None:
-        return StyledLine((StyledText("  "),), f"{text} show a fault")
+        return Note(f"{text} show a fault")
     reason = f": {domain.reason}" if domain.reason else ""
     if domain.reason and domain.state == IncidentState.DRY_RUN:
         reason = f", would be withheld: {domain.reason}"
     classes = ", ".join(domain.fault_classes)
-    return StyledLine(
-        (StyledText("  "),), f"{text}, {classes}, {domain.state.phrase}{reason}", STYLES[domain.state]
-    )
+    return Note(f"{text}, {classes}, {domain.state.phrase}{reason}", STYLES[domain.state])
 
 
 def _parent(domain: DomainSummary) -> str:

@@ -1,38 +1,56 @@
-"""The lines that describe a finding, alike in `nodeguard check` and in `nodeguard describe node`. Pure."""
+"""The section about a finding, for `nodeguard check`, `nodeguard describe node` and the status page. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 from nodeguard.fleet_api.schema.node import FindingView
-from nodeguard.fleet_api.text.lines import StyledLine
-from nodeguard.fleet_api.text.phrases import FieldLine, first_names, target_text, title_line
+from nodeguard.fleet_api.text.phrases import first_names, target_text
+from nodeguard.fleet_api.view import Field, Section, badge_heading, commands
 from nodeguard.model.finding import Finding
 from nodeguard.model.target import target_label
 
 
-def description_lines(
-    finding: Finding | FindingView,
-    title: str,
-    since: str,
-    evidence: Iterable[str],
-    omitted: int,
-    field: FieldLine,
-) -> Iterator[StyledLine]:
-    """Yield the lines about what a finding is: its title, message, targets, component, start and evidence.
+class FindingTexts(NamedTuple):
+    """What differs between the finding of a verdict and that of a report. An empty text is left out.
 
-    since: its start, as text. omitted: number of pieces of evidence beyond these.
+    since: its start. evidence: texts of the first pieces; omitted: number of the others. processes: that met
+    the fault. action: what to do, with its commands. see: what shows more, after the state of the mark.
     """
+
+    title: str
+    since: str
+    evidence: Iterable[str]
+    omitted: int
+    see: tuple[Field, ...]
+    processes: str = ""
+    action: str = ""
+    commands: tuple[str, ...] = ()
+
+
+def finding_section(finding: Finding | FindingView, texts: FindingTexts) -> Section:
+    """Return the section about a finding."""
     health = finding.health.value
-    yield title_line(health, health, f"{title} - {target_text(finding.target, finding.hardware)}")
+    title = f"{texts.title} - {target_text(finding.target, finding.hardware)}"
+    return Section(badge_heading(health, health, title), tuple(_fields(finding, texts)))
+
+
+def _fields(finding: Finding | FindingView, texts: FindingTexts) -> Iterator[Field]:
     if finding.message:
-        yield field("message", finding.message, "")
+        yield Field("message", finding.message)
     if finding.targets:
-        yield field("targets", first_names(map(target_label, finding.targets)), "")
+        yield Field("targets", first_names(map(target_label, finding.targets)))
     if finding.component:
-        yield field("component", finding.component, "")
-    yield field("since", f"{since}{f'; {finding.note}' if finding.note else ''}", "")
-    for text in evidence:
-        yield field("evidence", text, "dim")
-    if omitted > 0:
-        yield field("", f"and {omitted} more", "dim")
+        yield Field("component", finding.component)
+    yield Field("since", f"{texts.since}{f'; {finding.note}' if finding.note else ''}")
+    for text in texts.evidence:
+        yield Field("evidence", text, "dim")
+    if texts.omitted > 0:
+        yield Field("", f"and {texts.omitted} more", "dim")
+    if texts.processes:
+        yield Field("process", texts.processes)
+    if texts.action:
+        yield Field("action", texts.action)
+        yield from commands(texts.commands)
+    yield from texts.see

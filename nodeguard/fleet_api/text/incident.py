@@ -5,21 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nodeguard.fleet.diagnosis.results import JOB
-from nodeguard.fleet_api.schema.incident import IncidentView
-from nodeguard.fleet_api.text.lines import StyledLine
+from nodeguard.fleet_api.schema.incident import IncidentView, SymptomView
 from nodeguard.fleet_api.text.phrases import (
     check_name,
-    command_lines,
-    guidance_lines,
-    item_line,
-    mark_lines,
+    guidance_section,
+    mark_section,
     shared_subject_state,
     state_text,
     subject_text,
     target_text,
     time_and_age,
-    title_line,
 )
+from nodeguard.fleet_api.view import Field, Note, Section, Subject, View, badge_heading, commands, see
 from nodeguard.model.finding import Action
 from nodeguard.model.incident import ClearAnswer, IncidentState
 from nodeguard.model.job import jobs_text
@@ -37,26 +34,28 @@ _EFFECTS = {
 }
 
 
-def incident_lines(incident: IncidentView) -> list[StyledLine]:
-    """Return the lines of the view."""
+def incident_view(incident: IncidentView) -> View:
+    """Return the view: what it is, what to do, its marks, and its symptoms with their evidence."""
     health = incident.health.value
-    lines = [title_line(health, health, _title(incident)), *_facts(incident)]
+    sections = [Section(badge_heading(health, health, _title(incident)), tuple(_facts(incident)))]
     if incident.guidance is not None:
-        lines += [StyledLine(), *guidance_lines(incident.guidance)]
-    for mark in incident.marks:
-        lines += [StyledLine(), *mark_lines(mark)]
-    for symptom in incident.symptoms:
-        severity = symptom.health.value
-        title = f"{symptom.check} - {_symptom_target(symptom.target)}"
-        lines += [StyledLine(), title_line(severity, severity, title)]
-        lines += [item_line("message", symptom.message)] if symptom.message else []
-        lines += [item_line("evidence", evidence, "dim") for evidence in symptom.evidence]
-        if symptom.evidence_omitted:
-            lines.append(item_line("", f"and {symptom.evidence_omitted} more", "dim"))
+        sections.append(guidance_section(incident.guidance))
+    sections += map(mark_section, incident.marks)
+    sections += map(_symptom, incident.symptoms)
     if incident.symptoms_omitted:
         more = "more symptoms" if incident.node else "more nodes with a symptom"
-        lines += [StyledLine(), StyledLine(text=f"and {incident.symptoms_omitted} {more}")]
-    return lines
+        sections.append(Section(None, (Note(f"and {incident.symptoms_omitted} {more}"),)))
+    return View(tuple(sections))
+
+
+def _symptom(symptom: SymptomView) -> Section:
+    severity = symptom.health.value
+    fields = [Field("message", symptom.message)] if symptom.message else []
+    fields += [Field("evidence", evidence, "dim") for evidence in symptom.evidence]
+    if symptom.evidence_omitted:
+        fields.append(Field("", f"and {symptom.evidence_omitted} more", "dim"))
+    title = f"{symptom.check} - {_symptom_target(symptom.target)}"
+    return Section(badge_heading(severity, severity, title), tuple(fields))
 
 
 def effect_text(state: IncidentState, domain: str, mark: str | None) -> str:
@@ -99,46 +98,46 @@ def _symptom_target(target: str) -> str:
     return f"{node}, {target_text(rest)}" if comma else target_text(target)
 
 
-def _facts(incident: IncidentView) -> Iterator[StyledLine]:
+def _facts(incident: IncidentView) -> Iterator[Field]:
     yield from _state_facts(incident)
     if incident.message and not any(symptom.message == incident.message for symptom in incident.symptoms):
-        yield item_line("message", incident.message)
+        yield Field("message", incident.message)
     if incident.jobs and not incident.resource.startswith(JOB):
-        yield item_line("jobs", jobs_text(incident.jobs, incident.jobs_omitted))
+        yield Field("jobs", jobs_text(incident.jobs, incident.jobs_omitted))
     if incident.component:
-        yield item_line("component" if incident.node else "only with", incident.component)
+        yield Field("component" if incident.node else "only with", incident.component)
     if incident.action != Action.NONE:
-        yield item_line("action", incident.action.phrase)
-        yield from command_lines(incident.how)
+        yield Field("action", incident.action.phrase)
+        yield from commands(incident.how)
     if incident.acknowledged:
-        yield item_line("ack", f"by {incident.acknowledged}")
+        yield Field("ack", f"by {incident.acknowledged}")
     if incident.clear_request:
-        yield item_line("clear", f"requested by {incident.clear_request}{_clear_result(incident)}")
-    if commands := _commands(incident):
-        yield item_line("see", ", ".join(commands), "dim")
+        yield Field("clear", f"requested by {incident.clear_request}{_clear_result(incident)}")
+    if subjects := _subjects(incident):
+        yield see(*subjects)
 
 
-def _state_facts(incident: IncidentView) -> Iterator[StyledLine]:
+def _state_facts(incident: IncidentView) -> Iterator[Field]:
     reason = f": {incident.reason}" if incident.reason else ""
     effect = effect_text(incident.state, incident.domain, worst(mark.mark for mark in incident.marks))
-    yield item_line(
+    yield Field(
         "state", f"{state_text(incident.state, incident.until, incident.seconds_left)}, {effect}{reason}"
     )
     if incident.scope:
-        yield item_line("scope", incident.scope)
-    yield item_line("since", time_and_age(incident.since, incident.age))
-    yield item_line("changed", time_and_age(incident.last_transition, incident.last_transition_age))
+        yield Field("scope", incident.scope)
+    yield Field("since", time_and_age(incident.since, incident.age))
+    yield Field("changed", time_and_age(incident.last_transition, incident.last_transition_age))
     if incident.occurrences > 1:
-        yield item_line("opened", f"{incident.occurrences} times")
+        yield Field("opened", f"{incident.occurrences} times")
 
 
-def _commands(incident: IncidentView) -> list[str]:
-    """Return the commands that show more."""
-    commands = [f"nodeguard describe node {incident.node}"] if incident.node else []
+def _subjects(incident: IncidentView) -> list[Subject]:
+    """Return the things with views that show more."""
+    subjects = [Subject("node", incident.node)] if incident.node else []
     if incident.domain:
-        commands.append(f"nodeguard describe domain {incident.domain}")
+        subjects.append(Subject("domain", incident.domain))
     elif not incident.resource.startswith(JOB):
-        commands.append(f"nodeguard explain {incident.cause}")
+        subjects.append(Subject("check", incident.cause))
     if incident.component and not incident.node:
-        commands.append(f"nodeguard describe domain {incident.component}")
-    return commands
+        subjects.append(Subject("domain", incident.component))
+    return subjects

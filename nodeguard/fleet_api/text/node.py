@@ -5,25 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from nodeguard.fleet_api.schema.node import ChargeView, FindingView, MarkRequestView, NodeView
-from nodeguard.fleet_api.text.finding import description_lines
-from nodeguard.fleet_api.text.lines import StyledLine, format_age
+from nodeguard.fleet_api.text.finding import FindingTexts, finding_section
 from nodeguard.fleet_api.text.phrases import (
     api_time,
     budget_text,
     check_name,
-    command_lines,
     count_noun,
     first_names,
-    injected_line,
-    item_line,
-    mark_lines,
-    refused_line,
+    format_age,
+    injected_field,
+    mark_section,
+    refused_field,
     repeat_offender_text,
     state_text,
     target_text,
     time_and_age,
-    title_line,
 )
+from nodeguard.fleet_api.view import Field, Section, Subject, View, badge_heading, see
 from nodeguard.model.finding import Action, DataStatus
 from nodeguard.model.incident import IncidentState
 from nodeguard.model.injection import PREFIX
@@ -32,26 +30,32 @@ from nodeguard.model.mark import Requester, mark_kind, mark_rank
 from nodeguard.model.target import target_label
 
 
-def node_lines(node: NodeView) -> list[StyledLine]:
-    """Return the lines of the view."""
-    lines = [title_line(node.health, node.health, f"{node.node}: {_summary(node)}."), *_facts(node)]
-    for mark in node.marks:
-        lines += [StyledLine(), *mark_lines(mark)]
-    for finding in node.findings:
-        lines += [StyledLine(), *_finding(finding)]
-    with_finding = {(finding.check, finding.target) for finding in node.findings}
-    requests = (
-        *((IncidentState.PENDING, request) for request in node.pending),
-        *((IncidentState.WITHHELD, request) for request in node.withheld),
-        *((IncidentState.DRY_RUN, request) for request in node.would_mark),
+def node_view(node: NodeView) -> View:
+    """Return the view: its state, marks and findings, and mark requests, budgets and incidents."""
+    heading = badge_heading(node.health, node.health, f"{node.node}: {_summary(node)}.")
+    last = (*_requests(node), *_last(node))
+    return View(
+        (
+            Section(heading, tuple(_facts(node))),
+            *map(mark_section, node.marks),
+            *map(_finding, node.findings),
+            *((Section(None, last),) if last else ()),
+        )
     )
-    rest = [
-        _request(state, request)
-        for state, request in requests
-        if (request.check, request.target) not in with_finding
-    ]
-    last = [*rest, *_last(node)]
-    return [*lines, StyledLine(), *last] if last else lines
+
+
+def _requests(node: NodeView) -> Iterator[Field]:
+    """Yield the mark requests without their finding."""
+    with_finding = {(finding.check, finding.target) for finding in node.findings}
+    states = {
+        IncidentState.PENDING: node.pending,
+        IncidentState.WITHHELD: node.withheld,
+        IncidentState.DRY_RUN: node.would_mark,
+    }
+    for state, requests in states.items():
+        for request in requests:
+            if (request.check, request.target) not in with_finding:
+                yield _request(state, request)
 
 
 def _summary(node: NodeView) -> str:
@@ -117,62 +121,65 @@ def _advice(node: NodeView, work: str, subject: str) -> str:
     return f"advice: keep {work} off {subject}" if node.advisory else ""
 
 
-def _facts(node: NodeView) -> Iterator[StyledLine]:
-    yield _report_line(node)
+def _facts(node: NodeView) -> Iterator[Field]:
+    yield _report(node)
     if node.refused_messages is not None:
-        yield refused_line(node.refused_messages)
+        yield refused_field(node.refused_messages)
     for fault in node.injected_faults:
-        yield injected_line(fault, with_node=False)
+        yield injected_field(fault, with_node=False)
     versions = (
         node.agent_version and f"nodeguard {node.agent_version}",
         node.driver and f"driver {node.driver}",
         node.platform,
     )
     if any(versions):
-        yield item_line("runs", ", ".join(filter(None, versions)))
+        yield Field("runs", ", ".join(filter(None, versions)))
     placement = (f"pool {node.pool}" if node.pool else "no pool", *node.domains)
-    yield item_line("hardware", f"{count_noun(node.gpus, 'GPU')}; {', '.join(placement)}")
+    yield Field("hardware", f"{count_noun(node.gpus, 'GPU')}; {', '.join(placement)}")
     if node.jobs:
-        yield item_line("jobs", jobs_text(node.jobs, 0))
+        yield Field("jobs", jobs_text(node.jobs, 0))
     if node.hold:
-        yield item_line("hold", f"{node.hold}; nodeguard changes nothing here", name_style="suspect")
+        yield Field("hold", f"{node.hold}; nodeguard changes nothing here", name_style="suspect")
     if node.maintenance:
         text = f"{node.maintenance}; no new mark is set, and no check counts as passed"
-        yield item_line("maintenance", text, name_style="suspect")
+        yield Field("maintenance", text, name_style="suspect")
     if node.cordoned:
-        yield item_line("cordon", "set by nodeguard; removed with the quarantine")
+        yield Field("cordon", "set by nodeguard; removed with the quarantine")
     for offender in node.repeat_offenders:
-        yield item_line("replace", repeat_offender_text(offender), name_style="warning")
+        yield Field("replace", repeat_offender_text(offender), name_style="warning")
     if node.unknown_taints:
         text = f"foreign nodeguard.dev taints, left unchanged: {first_names(node.unknown_taints)}"
-        yield item_line("taints", text, name_style="warning")
+        yield Field("taints", text, name_style="warning")
 
 
-def _report_line(node: NodeView) -> StyledLine:
+def _report(node: NodeView) -> Field:
     if node.last_report_age is None:
         text = "none since this aggregator started: check that the agent runs and reaches it"
-        return item_line("last report", text, name_style="warning")
+        return Field("last report", text, name_style="warning")
     text = format_age(node.last_report_age)
     if node.stale:
         text += "; stale" + (f", health then: {node.reported}" if node.reported else "")
     if node.data_status != DataStatus.FRESH:
         text += f"; part of the data is {node.data_status.value}"
-    return item_line("last report", text, name_style="warning" if node.stale else "dim")
+    return Field("last report", text, name_style="warning" if node.stale else "dim")
 
 
-def _finding(finding: FindingView) -> Iterator[StyledLine]:
-    title = check_name(finding.check, injected=finding.injected)
+def _finding(finding: FindingView) -> Section:
     status = "" if finding.data_status == DataStatus.FRESH else f"; data {finding.data_status.value}"
-    since = f"{time_and_age(finding.since, finding.age)}{status}"
-    omitted = finding.evidence_omitted
-    yield from description_lines(finding, title, since, finding.evidence, omitted, item_line)
     # The node needs no repair for a finding that its domain explains.
-    if finding.action != Action.NONE and finding.state != IncidentState.OPEN:
-        yield item_line("action", finding.action.phrase)
-        yield from command_lines(finding.how)
+    acts = finding.action != Action.NONE and finding.state != IncidentState.OPEN
     style = "fatal" if finding.state == IncidentState.WITHHELD else "dim"
-    yield item_line("mark", _mark_state(finding), name_style=style)
-    yield item_line("see", f"nodeguard explain {finding.check}", "dim")
+    mark = Field("mark", _mark_state(finding), name_style=style)
+    texts = FindingTexts(
+        title=check_name(finding.check, injected=finding.injected),
+        since=f"{time_and_age(finding.since, finding.age)}{status}",
+        evidence=finding.evidence,
+        omitted=finding.evidence_omitted,
+        action=finding.action.phrase if acts else "",
+        commands=finding.how,
+        see=(mark, see(Subject("check", finding.check))),
+    )
+    return finding_section(finding, texts)
 
 
 def _mark_state(finding: FindingView) -> str:
@@ -197,8 +204,8 @@ def _would(reason: str) -> str:
     return f"would be withheld: {reason}" if reason else "would be set; the check is not enforced"
 
 
-def _request(state: IncidentState, request: MarkRequestView) -> StyledLine:
-    """Return the line of a mark request without its finding."""
+def _request(state: IncidentState, request: MarkRequestView) -> Field:
+    """Return the field of a mark request without its finding."""
     text = (
         f"dry run, {_would(request.reason)}"
         if state == IncidentState.DRY_RUN
@@ -206,37 +213,37 @@ def _request(state: IncidentState, request: MarkRequestView) -> StyledLine:
     )
     reason = f": {request.reason}" if state == IncidentState.WITHHELD else ""
     target = target_text(request.target)
-    return item_line("requested", f"{request.mark} for {_check(request)} on {target}, {text}{reason}")
+    return Field("requested", f"{request.mark} for {_check(request)} on {target}, {text}{reason}")
 
 
-def _last(node: NodeView) -> Iterator[StyledLine]:
+def _last(node: NodeView) -> Iterator[Field]:
     for charge in node.charges:
         yield _charge(charge)
     if node.budgets:
-        yield item_line("budgets", ", ".join(map(budget_text, node.budgets)))
+        yield Field("budgets", ", ".join(map(budget_text, node.budgets)))
     for unreadable in node.unreadable:
         is_node = unreadable.targets in {(), ("node",)}
         targets = "" if is_node else f" of {first_names(map(target_label, unreadable.targets))}"
         text = f"{unreadable.source}{targets}: {unreadable.reason or unreadable.readings}"
-        yield item_line("not read", text, name_style="warning")
+        yield Field("not read", text, name_style="warning")
     if node.findings_omitted:
         text = f"{count_noun(node.findings_omitted, 'more finding')}: run nodeguard check on the node"
-        yield item_line("omitted", text, name_style="warning")
+        yield Field("omitted", text, name_style="warning")
     if node.incidents_omitted:
         count = count_noun(node.incidents_omitted, "incident")
         text = f"{count} over the limit; the findings are above"
-        yield item_line("omitted", text, name_style="warning")
+        yield Field("omitted", text, name_style="warning")
     for incident in node.incidents:
-        yield item_line("incident", f"{incident.name} ({incident.state.phrase})")
+        yield Field("incident", f"{incident.name} ({incident.state.phrase})")
 
 
-def _charge(charge: ChargeView) -> StyledLine:
-    """Return the line of a charge, or of a released mark that makes the next soak period longer."""
+def _charge(charge: ChargeView) -> Field:
+    """Return the field of a charge, or of a released mark that makes the next soak period longer."""
     device = f", device {charge.device}" if charge.device else ""
     prefix = PREFIX if charge.injected else ""
     if not charge.ended:
         text = f"{prefix}to the budget of check {charge.check}{device}, {format_age(charge.age)}"
-        return item_line("charged", text)
+        return Field("charged", text)
     count = f", {charge.count} times recently" if charge.count > 1 else ""
     text = f"{charge.check} at {api_time(charge.ended)}{count}; its next soak period is longer"
-    return item_line("released", text)
+    return Field("released", text)

@@ -1,10 +1,8 @@
-"""Phrases and lines that the views of the fleet share. Pure."""
+"""Phrases, fields and sections that the views of the fleet share. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-
-from msgspec.structs import replace
+from collections.abc import Iterable, Sequence
 
 from nodeguard.fleet.diagnosis.results import CHECK, JOB
 from nodeguard.fleet.state.node_placement import POOL
@@ -21,7 +19,7 @@ from nodeguard.fleet_api.schema.status import (
     RepeatOffenderView,
     StateGroup,
 )
-from nodeguard.fleet_api.text.lines import StyledLine, StyledText, format_age
+from nodeguard.fleet_api.view import Field, Section, badge_heading
 from nodeguard.judge.formatting import format_duration
 from nodeguard.model.diagnosis import Guidance
 from nodeguard.model.hardware import Hardware, hardware_label
@@ -30,7 +28,6 @@ from nodeguard.model.injection import PREFIX
 from nodeguard.model.mark import Requester, mark_kind
 from nodeguard.model.target import NODE, target_label
 
-_FIELD = 14
 _SHOWN = 4
 _NAMES_SHOWN = 3
 _LEAST_SHOWN = 0.05
@@ -53,45 +50,29 @@ _GROUP_STATES = {state: state.phrase for state in IncidentState} | {
 }
 
 
-def item_line(
-    name: str, text: str, style: str = "", name_style: str = "dim", width: int = _FIELD - 3
-) -> StyledLine:
-    """Return a line with the name and the value of a field, below a headline. width: of the longest name."""
-    return StyledLine((StyledText(f"  {name:<{max(width, _FIELD - 3)}} ", name_style),), text, style)
-
-
-# Returns the line of a field from its name, its text and the style of the text.
-FieldLine = Callable[[str, str, str], StyledLine]
-
-
-def command_lines(commands: Iterable[str], field: FieldLine = item_line) -> Iterator[StyledLine]:
-    """Yield the lines with the commands that carry out an action."""
-    for index, command in enumerate(commands):
-        yield replace(field("" if index else "how", command, ""), is_command=True)
-
-
-def guidance_lines(guidance: Guidance, ends: str = "") -> list[StyledLine]:
-    """Return the lines about what people do about a degraded domain. ends: when nodeguard ends it."""
-    lines = [
-        title_line("what to do", "strong", f"{guidance.owner[:1].upper()}{guidance.owner[1:]} acts"),
-        item_line("look first", guidance.first),
-        item_line("nodes", guidance.nodes),
-        item_line("ends", guidance.end),
+def guidance_section(guidance: Guidance, ends: str = "") -> Section:
+    """Return what people do about a degraded domain. ends: when nodeguard ends it."""
+    fields = [
+        Field("look first", guidance.first),
+        Field("nodes", guidance.nodes),
+        Field("ends", guidance.end),
     ]
-    return [*lines, item_line("over", ends.removeprefix("over "))] if ends else lines
+    fields += [Field("over", ends.removeprefix("over "))] if ends else []
+    owner = f"{guidance.owner[:1].upper()}{guidance.owner[1:]} acts"
+    return Section(badge_heading("what to do", "strong", owner), tuple(fields))
 
 
-def title_line(heading: str, style: str, text: str) -> StyledLine:
-    """Return the first line of a section: a colored word, then the subject."""
-    return StyledLine((StyledText(heading.upper(), style), StyledText("  ")), text, "strong")
-
-
-def refused_line(messages: RefusedMessages) -> StyledLine:
-    """Return the line about messages of a node that were refused."""
+def refused_field(messages: RefusedMessages) -> Field:
+    """Return the field about messages of a node that were refused."""
     count = f"{count_noun(messages.count, 'message')} of {messages.node}"
     since = f" since {format_age(messages.since_age)}" if messages.count > 1 else ""
     text = f"{count}{since}, latest {format_age(messages.age)}: {messages.message}"
-    return item_line("refused", text, name_style="fatal")
+    return Field("refused", text, name_style="fatal")
+
+
+def format_age(seconds: float) -> str:
+    """Return how long ago a time was."""
+    return "just now" if seconds < 1 else f"{format_duration(seconds)} ago"
 
 
 def target_text(target: str, hardware: Hardware | None = None) -> str:
@@ -242,32 +223,34 @@ def check_name(check: str, *, injected: bool) -> str:
     return f"{PREFIX}{check}" if injected else check
 
 
-def injected_line(fault: InjectedFaultView, *, with_node: bool) -> StyledLine:
-    """Return the line of an injected fault, or why it is refused."""
+def injected_field(fault: InjectedFaultView, *, with_node: bool) -> Field:
+    """Return the field of an injected fault, or why it is refused."""
     node = f"{fault.node}, " if with_node else ""
     text = f"{fault.check} on {node}{target_text(fault.target)}, by {fault.by}, until {api_time(fault.until)}"
     if fault.refusal:
-        return item_line("injected", f"refused, no effect: {text}: {fault.refusal}", name_style="warning")
-    return item_line("injected", f"for a rehearsal: {text}", name_style="suspect")
+        text = f"refused, no effect: {text}: {fault.refusal}"
+        return Field("injected", text, name_style="warning")
+    return Field("injected", f"for a rehearsal: {text}", name_style="suspect")
 
 
-def mark_lines(mark: MarkView) -> list[StyledLine]:
-    """Return the lines about a mark: its check, and the condition of its release."""
+def mark_section(mark: MarkView) -> Section:
+    """Return the section about a mark: its check, and the condition of its release."""
     device = f", as device {mark.device}" if mark.device else ""
     kind = mark_kind(mark.mark)
     target = mark.target if kind.requester == Requester.DOMAIN else target_text(mark.target)
     check = check_name(mark.check, injected=mark.injected)
-    lines = [title_line(mark.mark, kind.style, f"{check} - {target}{device}")]
+    fields = []
     if mark.targets:
-        lines.append(item_line("targets", first_names(map(target_label, mark.targets))))
+        fields.append(Field("targets", first_names(map(target_label, mark.targets))))
     if mark.component:
-        lines.append(item_line("component", mark.component))
+        fields.append(Field("component", mark.component))
     written = "" if mark.written else "; not written yet"
-    lines.append(item_line("since", time_and_age(mark.since, mark.age) + written))
+    fields.append(Field("since", time_and_age(mark.since, mark.age) + written))
     wait = mark.wait
     until = f": {api_time(wait.until)}, in {format_duration(wait.seconds_left)}" if wait.until else ""
-    lines.append(item_line("state" if wait.on == "write" else "waiting for", f"{wait.message}{until}"))
-    return lines
+    fields.append(Field("state" if wait.on == "write" else "waiting for", f"{wait.message}{until}"))
+    heading = badge_heading(mark.mark, kind.style, f"{check} - {target}{device}")
+    return Section(heading, tuple(fields))
 
 
 def topology_text(topology: TopologyView) -> str:

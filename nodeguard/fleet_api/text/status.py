@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from msgspec.structs import replace
+
 from nodeguard.fleet.diagnosis.results import JOB
 from nodeguard.fleet_api.schema.status import (
     AgentCounts,
@@ -15,54 +17,54 @@ from nodeguard.fleet_api.schema.status import (
     PolicyView,
 )
 from nodeguard.fleet_api.service_state import STANDALONE
-from nodeguard.fleet_api.text.lines import StyledLine, StyledText, format_age
 from nodeguard.fleet_api.text.phrases import (
     budget_text,
     check_name,
     count_noun,
     dry_run_text,
     first_names,
+    format_age,
     groups_text,
-    injected_line,
-    item_line,
+    injected_field,
     reasons_text,
-    refused_line,
+    refused_field,
     repeat_offenders_text,
     shared_subject_state,
     state_text,
     subject_text,
     suppressed_check_text,
     time_left,
-    title_line,
     topology_text,
 )
+from nodeguard.fleet_api.view import Field, Heading, Note, Row, Section, View, badge_heading
 from nodeguard.judge.formatting import format_duration
 from nodeguard.model.incident import IncidentState
 
 
-def status_lines(status: FleetStatus) -> list[StyledLine]:
-    """Return the lines of the view."""
-    lines = [*blocked_lines(status), headline(status), *obstacle_lines(status), *fact_lines(status)]
-    for incident in status.worst:
-        lines += [StyledLine(), *_incident(incident)]
+def status_view(status: FleetStatus) -> View:
+    """Return the view: the headline with the facts, then the worst incidents."""
+    obstacles = (replace(row, is_urgent=True) for row in _obstacles(status))
+    head = Section(headline(status), (*obstacles, *_facts(status)))
+    incidents = [_incident(incident) for incident in status.worst]
     if status.worst_omitted:
         more = count_noun(status.worst_omitted, "more kind")
-        text = f"and {more} of incident: nodeguard get incidents"
-        lines += [StyledLine(), StyledLine(text=text, style="dim")]
-    return lines
+        omitted = Note(f"and {more} of incident: nodeguard get incidents", "dim")
+        incidents.append(Section(None, (omitted,)))
+    return View((head, *incidents), _alert(status))
 
 
-def blocked_lines(status: FleetStatus) -> Iterator[StyledLine]:
-    """Yield the first line of a replica that cannot write, or set no mark: the reason, and since when."""
+def _alert(status: FleetStatus) -> Heading | None:
+    """Return that a replica cannot write, or sets no mark: the reason, and since when."""
     obstacle = status.obstacle
     if obstacle is not None and obstacle.kind != "standby":
         text = f"{obstacle.effect}, for {format_duration(obstacle.age)}: {obstacle.reason}."
-        yield title_line("blocked", "fatal", text)
-    elif status.frozen and status.replica.is_leader:
-        yield title_line("frozen", "fatal", f"{_frozen(status)}.")
+        return badge_heading("blocked", "fatal", text)
+    if status.frozen and status.replica.is_leader:
+        return badge_heading("frozen", "fatal", f"{_frozen(status)}.")
+    return None
 
 
-def headline(status: FleetStatus) -> StyledLine:
+def headline(status: FleetStatus) -> Heading:
     """Return the headline: the worst health, and how many nodes are unhealthy; on standby, the leader.
     Accepted injected faults are counted beside: they make no node unhealthy.
     """
@@ -84,29 +86,29 @@ def headline(status: FleetStatus) -> StyledLine:
     if status.obstacle is not None and status.obstacle.kind == "standby":
         text += f". Standby for {format_duration(status.obstacle.age)}: {status.obstacle.reason}"
     worst = next((health for count, health in counts if count), "ok" if nodes.ok else "unknown")
-    return title_line(worst, worst, f"{text}.")
+    return badge_heading(worst, worst, f"{text}.")
 
 
-def obstacle_lines(status: FleetStatus) -> Iterator[StyledLine]:
+def _obstacles(status: FleetStatus) -> Iterator[Row]:
     """Yield observe mode, the reasons that prevent new marks, and the problems of agents that report."""
     if status.policy.observe_only:
         due = "due yet" if status.pending.marks else "requested"
         of_what = "No mark of a real fault" if status.injected_faults_accepted else "No mark"
         text = f"OBSERVE MODE - no new mark is set. {dry_run_text(status.dry_run) or f'{of_what} is {due}'}."
-        yield StyledLine(text=text, style="warning")
+        yield Note(text, "warning")
     if status.paused:
-        yield item_line("paused", f"no new mark is set: {status.paused}", name_style="suspect")
+        yield Field("paused", f"no new mark is set: {status.paused}", name_style="suspect")
     if status.frozen and status.replica.is_leader and status.obstacle is not None:
-        yield item_line("frozen", _frozen(status), name_style="fatal")
+        yield Field("frozen", _frozen(status), name_style="fatal")
     if status.policy.error:
-        yield item_line("policy", f"the new file is rejected: {status.policy.error}", name_style="fatal")
+        yield Field("policy", f"the new file is rejected: {status.policy.error}", name_style="fatal")
     for domain in status.degraded_domains:
         if domain.state == IncidentState.WITHHELD:
             text = f"{domain.domain} is degraded, and its mark is withheld: {domain.reason}"
-            yield item_line("domain", text, name_style="fatal")
+            yield Field("domain", text, name_style="fatal")
     yield from _injected_faults(status)
     for check in status.suppressed_checks:
-        yield item_line("check", suppressed_check_text(check), name_style="suspect")
+        yield Field("check", suppressed_check_text(check), name_style="suspect")
     yield from _reporting_problems(status)
 
 
@@ -116,72 +118,70 @@ def _frozen(status: FleetStatus) -> str:
     return f"no new mark is set{age}: {status.frozen}"
 
 
-def _injected_faults(status: FleetStatus) -> Iterator[StyledLine]:
+def _injected_faults(status: FleetStatus) -> Iterator[Field]:
     """Yield the faults that operators injected, and those that are refused."""
     for fault in status.injected_faults:
-        yield injected_line(fault, with_node=True)
+        yield injected_field(fault, with_node=True)
     if status.injected_faults_omitted:
         more = count_noun(status.injected_faults_omitted, "more fault")
-        yield item_line("injected", f"{more}: see nodeguard get nodes", name_style="suspect")
+        yield Field("injected", f"{more}: see nodeguard get nodes", name_style="suspect")
 
 
-def _reporting_problems(status: FleetStatus) -> Iterator[StyledLine]:
+def _reporting_problems(status: FleetStatus) -> Iterator[Field]:
     """Yield the problems that prevent agents from reporting, and webhooks from receiving."""
     if status.connection_shortage:
-        yield item_line("open files", status.connection_shortage, name_style="fatal")
+        yield Field("open files", status.connection_shortage, name_style="fatal")
     if status.notification_problem:
-        yield item_line("webhooks", status.notification_problem, name_style="warning")
+        yield Field("webhooks", status.notification_problem, name_style="warning")
     if status.history_problem:
-        yield item_line("history", f"not written: {status.history_problem}", name_style="warning")
+        yield Field("history", f"not written: {status.history_problem}", name_style="warning")
     for messages in status.refused_messages:
-        yield refused_line(messages)
+        yield refused_field(messages)
     if status.refused_omitted:
         nodes = count_noun(status.refused_omitted, "more node")
-        yield item_line("refused", f"messages of {nodes}: see nodeguard describe node")
+        yield Field("refused", f"messages of {nodes}: see nodeguard describe node")
 
 
-def fact_lines(status: FleetStatus) -> Iterator[StyledLine]:
+def _facts(status: FleetStatus) -> Iterator[Field]:
     """Yield the facts: agents, nodes, marks, topologies, budgets, incidents, policy and leader."""
-    yield item_line("agents", agents_text(status.agents))
-    yield item_line("nodes", _nodes(status.nodes))
+    yield Field("agents", agents_text(status.agents))
+    yield Field("nodes", _nodes(status.nodes))
     marked = [
         _marked(mark, counts) for mark, counts in status.marked.items() if counts.nodes or counts.devices
     ]
     name = "advised" if status.replica.leader == STANDALONE else "marked"
-    yield item_line(name, "; ".join(marked) or "nothing")
+    yield Field(name, "; ".join(marked) or "nothing")
     if status.withheld.marks:
         reasons = reasons_text(status.reasons, status.other_reasons)
-        nodes = count_noun(status.withheld.nodes, "node")
-        yield item_line("withheld", f"{count_noun(status.withheld.marks, 'mark')} of {nodes}: {reasons}")
+        marks = f"{count_noun(status.withheld.marks, 'mark')} of {count_noun(status.withheld.nodes, 'node')}"
+        yield Field("withheld", f"{marks}: {reasons}", is_urgent=True)
     if status.pending.marks:
         marks = f"{count_noun(status.pending.marks, 'mark')} of {count_noun(status.pending.nodes, 'node')}"
         first = "" if status.pending.marks == 1 else "the first has "
         left = time_left(status.pending_seconds_left)
-        yield item_line("pending", f"{marks} in the grace period: {first}{left}")
+        yield Field("pending", f"{marks} in the grace period: {first}{left}", is_urgent=True)
     if status.being_written.marks:
         nodes = count_noun(status.being_written.nodes, "node")
-        yield item_line("writing", f"{count_noun(status.being_written.marks, 'mark')} of {nodes}")
+        yield Field("writing", f"{count_noun(status.being_written.marks, 'mark')} of {nodes}")
     if status.would_mark.marks and not status.policy.observe_only:
-        yield item_line("dry run", f"{dry_run_text(status.dry_run)}; the checks are not enforced")
+        yield Field("dry run", f"{dry_run_text(status.dry_run)}; the checks are not enforced", is_urgent=True)
     if status.topologies:
-        yield item_line("topologies", "; ".join(map(topology_text, status.topologies)))
+        yield Field("topologies", "; ".join(map(topology_text, status.topologies)))
     if status.domains:
         names = ", ".join(domain.domain for domain in status.degraded_domains)
         rest = sum(status.domains.values()) - len(status.degraded_domains)
         counts = ", ".join(f"{count} {state.phrase}" for state, count in status.domains.items())
-        yield item_line("domains", f"{counts}: {names}" + (f" and {rest} more" if rest else ""))
+        yield Field("domains", f"{counts}: {names}" + (f" and {rest} more" if rest else ""))
     if status.repeat_offenders:
-        yield item_line("replace", repeat_offenders_text(status), name_style="warning")
+        yield Field("replace", repeat_offenders_text(status), name_style="warning")
     more = f" and {status.budgets_omitted} more that are half used" if status.budgets_omitted else ""
-    yield item_line(
-        "budgets", ", ".join(map(budget_text, status.budgets)) + more or "none: there are no nodes"
-    )
+    yield Field("budgets", ", ".join(map(budget_text, status.budgets)) + more or "none: there are no nodes")
     states = [f"{count} {state.phrase}" for state, count in status.incidents.items() if count]
-    yield item_line("incidents", ", ".join(states) or "none")
+    yield Field("incidents", ", ".join(states) or "none")
     if status.incidents_omitted.incidents:
-        yield item_line("omitted", _omitted(status.incidents_omitted), name_style="warning")
-    yield item_line("policy", f"{_mode(status.policy)}; {status.policy.file or 'built-in'}")
-    yield item_line("leader", _leader(status))
+        yield Field("omitted", _omitted(status.incidents_omitted), name_style="warning")
+    yield Field("policy", f"{_mode(status.policy)}; {status.policy.file or 'built-in'}")
+    yield Field("leader", _leader(status))
 
 
 def agents_text(agents: AgentCounts) -> str:
@@ -250,29 +250,27 @@ _EFFECTS = {
 }
 
 
-def _incident(incident: IncidentSummary) -> Iterator[StyledLine]:
+def _incident(incident: IncidentSummary) -> Section:
     health = incident.health.value
     summary = incident.summary or _EFFECTS.get(incident.state, "")
     acknowledged = f" (acknowledged: {incident.acknowledged})" if incident.acknowledged else ""
-    head = (StyledText(f"{health.upper():<7}", health), StyledText("  "))
     name = check_name(incident.cause, injected=incident.injected)
     cause = f"{name}, {state_text(incident.state, incident.until, incident.seconds_left)}{acknowledged}"
     if not (incident.node or incident.domain):
         cause = "bad start" if incident.resource.startswith(JOB) else "suppressed"
     subject = subject_text(incident.node, incident.domain, incident.resource)
+    age = f"{format_duration(incident.age)} old"
     if incident.groups:
-        text = f"{name}, {incident.similar + 1} incidents; the first: {subject}, "
-        yield StyledLine(head, f"{text}{format_duration(incident.age)} old{acknowledged}", "strong")
-        yield StyledLine((StyledText(" " * 9),), groups_text(incident.groups))
+        title = f"{name}, {incident.similar + 1} incidents; the first: {subject}, {age}{acknowledged}"
         command = f"nodeguard get incidents --check {incident.cause}"
-        yield StyledLine((StyledText(" " * 9),), command, "dim")
-        return
-    yield StyledLine(head, f"{subject}: {cause}, {format_duration(incident.age)} old", "strong")
-    state = shared_subject_state(incident.resource)
-    repeated = f"{incident.domain}: " if incident.domain else f"{subject} {state}: "
-    yield StyledLine((StyledText(" " * 9),), summary.removeprefix(repeated))
-    if incident.guidance is not None:
-        owner, first = incident.guidance.owner, incident.guidance.first
-        text = f"{owner[:1].upper()}{owner[1:]} acts. Look first: {first}"
-        yield StyledLine((StyledText(" " * 9),), text)
-    yield StyledLine((StyledText(" " * 9),), f"nodeguard describe incident {incident.name}", "dim")
+        notes = [Note(groups_text(incident.groups)), Note(command, "dim")]
+    else:
+        title = f"{subject}: {cause}, {age}"
+        state = shared_subject_state(incident.resource)
+        repeated = f"{incident.domain}: " if incident.domain else f"{subject} {state}: "
+        notes = [Note(summary.removeprefix(repeated))]
+        if (guidance := incident.guidance) is not None:
+            owner = f"{guidance.owner[:1].upper()}{guidance.owner[1:]}"
+            notes.append(Note(f"{owner} acts. Look first: {guidance.first}"))
+        notes.append(Note(f"nodeguard describe incident {incident.name}", "dim"))
+    return Section(badge_heading(health, health, title), tuple(notes), "entry")

@@ -14,19 +14,20 @@ from nodeguard.aggregator.pages.fleet_map import MAX_CELLS
 from nodeguard.aggregator.pages.html import EMPTY
 from nodeguard.aggregator.pages.views import (
     Fleet,
-    View,
-    check_view,
-    domain_view,
-    domains_view,
-    fleet_view,
-    incident_view,
-    incidents_view,
-    node_view,
+    PageContent,
+    check_page,
+    domain_page,
+    domains_page,
+    fleet_page,
+    incident_page,
+    incidents_page,
+    node_page,
 )
 from nodeguard.fleet_api.service_state import Obstacle
 from nodeguard.fleet_api.status import fleet_status
-from nodeguard.fleet_api.text.check import explanation_of
+from nodeguard.fleet_api.text.check import explanation_view
 from nodeguard.fleet_api.text.status import headline
+from nodeguard.fleet_api.view import Field, Row
 from nodeguard.model.mark import HOLD_ANNOTATION, MAINTENANCE_ANNOTATION
 from nodeguard.model.policy import InjectionPolicy
 from nodeguard.wire.report import Inventory, ReportedEvidence, UnreadableTargets
@@ -60,21 +61,21 @@ class Text(HTMLParser):
         self.words.append(data)
 
 
-def parsed(view: View | None) -> Text:
+def parsed(view: PageContent | None) -> Text:
     assert view is not None
     text = Text()
     text.feed(view.content)
     return text
 
 
-def text(view: View | None) -> str:
+def text(view: PageContent | None) -> str:
     return re.sub(r"\s+", " ", " ".join(parsed(view).words))
 
 
 def test_the_headline_is_that_of_nodeguard_status() -> None:
     fleet = faulty()
     line = headline(fleet_status(fleet.planner, fleet.service, fleet.now))
-    shown = fleet_view(fleet, "")
+    shown = fleet_page(fleet, "")
     assert shown.title == f"FATAL {line.text}".rstrip(".")
     assert line.text in shown.content
 
@@ -84,7 +85,7 @@ def test_the_reason_why_nothing_is_written_is_above_the_headline() -> None:
     obstacle = Obstacle("api-unreachable", "the API server has not answered", fleet.now.mono - 43.0)
     service = replace(fleet.service, leader="", is_leader=False, obstacle=obstacle)
     view, reason = (
-        fleet_view(fleet._replace(service=service), ""),
+        fleet_page(fleet._replace(service=service), ""),
         "nothing is written, for 43 s: the API server",
     )
     assert text(view).strip().startswith(f"BLOCKED {reason} has not answered. FATAL")
@@ -92,7 +93,7 @@ def test_the_reason_why_nothing_is_written_is_above_the_headline() -> None:
 
 
 def test_the_first_page_answers_what_where_since_when_what_nodeguard_did_and_what_to_do() -> None:
-    shown = text(fleet_view(faulty(), ""))
+    shown = text(fleet_page(faulty(), ""))
     assert "gpu-lost 6 incidents GPU 0000:3b:00 fell off the bus (Xid 79)" in shown
     assert "5 quarantined : gpu-h100-0100 gpu-h100-0133 gpu-h100-0201 and 2 more" in shown
     assert "23 min 55 s 2023-11-14 22:00:25 UTC" in shown
@@ -105,13 +106,13 @@ def test_an_injected_fault_is_in_the_headline() -> None:
     fleet = plain_fleet(2, replace(scenes.ENFORCED, injection=InjectionPolicy(allowed=True)))
     fleet.report(0, injected=(finding("gpu-lost"),))
     fleet.carry_out()
-    head = text(fleet_view(inputs(fleet), "")).partition("Worst incidents")[0]
+    head = text(fleet_page(inputs(fleet), "")).partition("Worst incidents")[0]
     assert "2 nodes: all checks passed; 1 injected fault" in head
     assert "injected for a rehearsal: " in head
 
 
 def test_observe_mode_is_shown_below_the_headline() -> None:
-    shown = text(fleet_view(inputs(scenes.observed_fleet()), ""))
+    shown = text(fleet_page(inputs(scenes.observed_fleet()), ""))
     assert (
         "OBSERVE MODE - no new mark is set. 12 nodes would be quarantined"
         in shown.partition("Worst incidents")[0]
@@ -119,29 +120,29 @@ def test_observe_mode_is_shown_below_the_headline() -> None:
 
 
 def test_the_first_minute_is_not_shown_as_healthy() -> None:
-    shown = text(fleet_view(inputs(scenes.starting_fleet()), ""))
+    shown = text(fleet_page(inputs(scenes.starting_fleet()), ""))
     assert "37 of 320 reporting, 283 without a report" in shown.partition("Worst incidents")[0]
     assert "No incidents. The health of 283 nodes is unknown." in shown
 
 
 def test_what_is_withheld_and_why_is_right_below_the_headline() -> None:
-    head = text(fleet_view(faulty(), "")).partition("Worst incidents")[0]
+    head = text(fleet_page(faulty(), "")).partition("Worst incidents")[0]
     assert "withheld 1 mark of 1 node: hold on the node: alice debugs NCCL, until Friday" in head
 
 
 def test_an_empty_fleet_has_a_page() -> None:
-    shown = text(fleet_view(inputs(Nodes(0)), ""))
+    shown = text(fleet_page(inputs(Nodes(0)), ""))
     assert "no agent has reported yet." in shown
     assert "There are no nodes." in shown
 
 
-def cells(view: View) -> dict[str, dict[str, str | None]]:
+def cells(view: PageContent) -> dict[str, dict[str, str | None]]:
     links = [attributes for tag, attributes in parsed(view).elements if tag == "a" and "title" in attributes]
     return {(attributes["href"] or "").removeprefix("/nodes/"): attributes for attributes in links}
 
 
 def test_the_map_has_a_cell_for_every_node_and_only_faulty_ones_are_tab_stops() -> None:
-    shown = cells(fleet_view(faulty(), ""))
+    shown = cells(fleet_page(faulty(), ""))
     assert len(shown) == 320
     assert shown[gpu_name(5)] == {"href": "/nodes/gpu-h100-0005", "title": gpu_name(5), "tabindex": "-1"}
     fatal = shown[gpu_name(100)]
@@ -157,7 +158,7 @@ def test_the_map_has_a_cell_for_every_node_and_only_faulty_ones_are_tab_stops() 
 
 
 def test_the_topology_of_the_map_can_be_chosen() -> None:
-    shown = text(fleet_view(faulty(), "power"))
+    shown = text(fleet_page(faulty(), "power"))
     assert "power/row1" in shown
     assert "fabric/p0/r3" not in shown.partition("Map")[2].partition("Marks, budgets")[0]
 
@@ -170,7 +171,7 @@ def test_a_fleet_above_the_limit_shows_faulty_nodes_and_counts_below_a_megabyte(
         fleet.add(number, name=name, labels={"pod": f"p{number // 4000}", "rack": f"r{number // 1000}"})
     fleet.report(8050, finding())
     fleet.plan()
-    shown = fleet_view(inputs(fleet), "")
+    shown = fleet_page(inputs(fleet), "")
     assert names[8050] in cells(shown)
     assert len(cells(shown)) <= MAX_CELLS
     assert len(shown.content) < 1_000_000
@@ -178,36 +179,41 @@ def test_a_fleet_above_the_limit_shows_faulty_nodes_and_counts_below_a_megabyte(
 
 
 def test_incidents_of_a_check_or_a_state_are_listed() -> None:
-    shown = text(incidents_view(faulty(), "gpu-lost", ""))
+    shown = text(incidents_page(faulty(), "gpu-lost", ""))
     assert shown.count("fell off the bus") == 6
     assert "gpu-ecc" not in shown
-    withheld = text(incidents_view(faulty(), "", "withheld"))
+    withheld = text(incidents_page(faulty(), "", "withheld"))
     assert withheld.count("fell off the bus") == 1
-    assert "gpu-ecc" in text(incidents_view(faulty(), "", "no such state"))
+    assert "gpu-ecc" in text(incidents_page(faulty(), "", "no such state"))
 
 
 def test_the_page_of_an_incident_has_its_reason_and_advice() -> None:
     fleet = faulty()
     [name] = fleet.planner.incidents["uid-66"]
-    shown = text(incident_view(fleet, name))
+    shown = text(incident_page(fleet, name))
     assert "withheld, the requested mark is not set: hold on the node" in shown
     assert REMEDIES["gpu-lost"] in shown
-    assert incident_view(fleet, "no-such-incident") is None
+    assert incident_page(fleet, "no-such-incident") is None
 
 
-def links(view: View | None) -> set[str]:
+def links(view: PageContent | None) -> set[str]:
     return {attributes["href"] or "" for tag, attributes in parsed(view).elements if tag == "a"}
 
 
+def row_text(row: Row) -> str:
+    return row.value if isinstance(row, Field) else row.text
+
+
 def test_the_page_of_a_check_has_the_text_of_explain_and_its_incidents() -> None:
-    explanation = explanation_of(CATALOGUE, "gpu-lost")
+    explanation = explanation_view(CATALOGUE, "gpu-lost")
     assert explanation is not None
-    shown = text(check_view(faulty(), "gpu-lost"))
-    assert f"gpu-lost - {explanation.title}" in shown
-    for paragraph in (*explanation.paragraphs, *(fact for _, fact in explanation.facts)):
+    [section] = explanation.sections
+    shown = text(check_page(faulty(), "gpu-lost"))
+    assert explanation.title.startswith("gpu-lost - ")
+    for paragraph in (str(section.heading), *map(row_text, section.rows)):
         assert paragraph in shown
     assert shown.count("fell off the bus") == 6
-    assert check_view(faulty(), "no-such-check") is None
+    assert check_page(faulty(), "no-such-check") is None
 
 
 def test_the_page_of_a_check_that_only_the_site_has_names_the_command() -> None:
@@ -215,7 +221,7 @@ def test_the_page_of_a_check_that_only_the_site_has_names_the_command() -> None:
     fleet.report(3, finding("site-check", "gpu/0000:3b:00"))
     fleet.after(5.0)
     fleet.plan()
-    shown = text(check_view(inputs(fleet), "site-check"))
+    shown = text(check_page(inputs(fleet), "site-check"))
     assert "Run nodeguard explain site-check on a node that has it." in shown
 
 
@@ -223,19 +229,19 @@ def test_each_incident_and_finding_links_to_a_page_that_explains_it() -> None:
     fleet = faulty()
     [name] = fleet.planner.incidents["uid-66"]
     pages = (
-        fleet_view(fleet, ""),
-        incidents_view(fleet, "", ""),
-        incident_view(fleet, name),
-        node_view(fleet, gpu_name(100), EMPTY),
+        fleet_page(fleet, ""),
+        incidents_page(fleet, "", ""),
+        incident_page(fleet, name),
+        node_page(fleet, gpu_name(100), EMPTY),
     )
     for page in pages:
         explained = {path.removeprefix("/checks/") for path in links(page) if path.startswith("/checks/")}
         assert "gpu-lost" in explained
-        assert [check for check in explained if check_view(fleet, check) is None] == []
+        assert [check for check in explained if check_page(fleet, check) is None] == []
 
 
 def test_the_page_of_a_node_has_its_marks_findings_incidents_and_domains() -> None:
-    shown = parsed(node_view(faulty(), gpu_name(100), EMPTY))
+    shown = parsed(node_page(faulty(), gpu_name(100), EMPTY))
     words = " ".join(shown.words)
     assert "quarantined: gpu-lost" in words
     assert "NVRM: Xid (PCI:0000:3b:00): 79" in words
@@ -243,16 +249,16 @@ def test_the_page_of_a_node_has_its_marks_findings_incidents_and_domains() -> No
     links = [attributes.get("href") for tag, attributes in shown.elements if tag == "a"]
     assert "/domains/fabric/p1/r12" in links
     assert any((path or "").startswith("/incidents/gpu-h100-0100-") for path in links)
-    assert node_view(faulty(), "no-such-node", EMPTY) is None
+    assert node_page(faulty(), "no-such-node", EMPTY) is None
 
 
 def test_the_pages_of_domains_have_the_degraded_one_and_its_nodes() -> None:
-    assert "1 domain degraded" in text(domains_view(faulty()))
-    assert "fabric/p0/r2 8 6 degraded, marked" in text(domains_view(faulty()))
-    shown = text(domain_view(faulty(), "fabric/p0/r2"))
+    assert "1 domain degraded" in text(domains_page(faulty()))
+    assert "fabric/p0/r2 8 6 degraded, marked" in text(domains_page(faulty()))
+    shown = text(domain_page(faulty(), "fabric/p0/r2"))
     assert "6 of 8 nodes lost a link at once" in shown
     assert "FATAL gpu-h100-0016" in shown
-    assert domain_view(faulty(), "r2") is None
+    assert domain_page(faulty(), "r2") is None
 
 
 HOSTILE = """<script>alert(1)</script><img src=x onerror=alert(1)>"'>&"""
@@ -283,15 +289,15 @@ def hostile_fleet() -> Nodes:
 def test_no_text_from_outside_becomes_html(page: str) -> None:
     fleet = inputs(hostile_fleet())
     [name] = fleet.planner.incidents["uid-3"]
-    views: dict[str, Callable[[], View | None]] = {
-        "fleet": lambda: fleet_view(fleet, HOSTILE),
-        "incidents": lambda: incidents_view(fleet, HOSTILE, HOSTILE),
-        "incident": lambda: incident_view(fleet, name),
-        "check": lambda: check_view(fleet, HOSTILE),
-        "node": lambda: node_view(fleet, HOSTILE, EMPTY),
-        "unread": lambda: node_view(fleet, gpu_name(4), EMPTY),
-        "domains": lambda: domains_view(fleet),
-        "domain": lambda: domain_view(fleet, fleet.planner.vote_collector.domain_members.paths("uid-3")[0]),
+    views: dict[str, Callable[[], PageContent | None]] = {
+        "fleet": lambda: fleet_page(fleet, HOSTILE),
+        "incidents": lambda: incidents_page(fleet, HOSTILE, HOSTILE),
+        "incident": lambda: incident_page(fleet, name),
+        "check": lambda: check_page(fleet, HOSTILE),
+        "node": lambda: node_page(fleet, HOSTILE, EMPTY),
+        "unread": lambda: node_page(fleet, gpu_name(4), EMPTY),
+        "domains": lambda: domains_page(fleet),
+        "domain": lambda: domain_page(fleet, fleet.planner.vote_collector.domain_members.paths("uid-3")[0]),
     }
     shown = parsed(views[page]())
     assert {tag for tag, _ in shown.elements} <= {

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from nodeguard.cli.render.terminal import StyledLine
-from nodeguard.cli.render.verdict import VerdictText, headline, verdict_lines
+from nodeguard.cli.render.terminal import CHECK, StyledLine, view_lines
+from nodeguard.cli.render.verdict import VerdictText, verdict_view
 from nodeguard.model.finding import (
     Action,
     CounterTotal,
@@ -36,11 +36,15 @@ def plain(line: StyledLine) -> str:
 
 
 def printed(of: Verdict, **more: Any) -> list[str]:
-    return [plain(line) for line in verdict_lines(VerdictText("node-1", of, NOW, WORDS), **more)]
+    return lines(VerdictText("node-1", of, NOW, WORDS), **more)
+
+
+def lines(text: VerdictText, **more: Any) -> list[str]:
+    return [plain(line) for line in view_lines(verdict_view(text, **more), CHECK)]
 
 
 def first(of: Verdict) -> str:
-    return plain(headline(VerdictText("node-1", of, NOW, WORDS)))
+    return printed(of)[0]
 
 
 def lost(**fields: Any) -> Finding:
@@ -62,13 +66,13 @@ def test_nothing_wrong() -> None:
 
 def test_the_inventory_follows_the_first_line() -> None:
     text = VerdictText("node-1", verdict(), NOW, WORDS, inventory="8x NVIDIA H100, driver 580")
-    assert plain(verdict_lines(text)[1]) == "  machine   8x NVIDIA H100, driver 580"
-    assert len(verdict_lines(text, quiet=True)) == 1
+    assert lines(text)[1] == "  machine   8x NVIDIA H100, driver 580"
+    assert len(lines(text, quiet=True)) == 1
 
 
 def test_a_check_of_the_site_is_explained_with_its_directory() -> None:
     text = VerdictText("node-1", verdict(lost()), NOW, WORDS, checks_option="--checks site")
-    assert plain(verdict_lines(text)[-3]) == "  see       nodeguard explain gpu-lost --checks site"
+    assert lines(text)[-3] == "  see       nodeguard explain gpu-lost --checks site"
 
 
 def test_the_first_line_has_the_worst_finding_and_the_action() -> None:

@@ -92,7 +92,7 @@ def test_every_condition_reads_as_a_sentence() -> None:
 def test_every_fact_is_shown() -> None:
     first = ["health", "action", "applies to", "family", "fires when", "cleared by"]
     for item in CHECKS:
-        printed = dict(check_facts(item))
+        printed = {fact.name: fact.value for fact in check_facts(item)}
         assert list(printed)[:6] == first, item.id
         assert list(printed)[-2:] == ["what to do", "source"], item.id
         assert all(text.strip() and "None" not in text for text in printed.values()), item.id
@@ -126,7 +126,7 @@ def test_facts_of_a_check() -> None:
         remedy="Reset it.",
         source="A manual.",
     )
-    assert list(check_facts(item)) == [
+    assert [(fact.name, fact.value) for fact in check_facts(item)] == [
         ("health", "fatal"),
         ("action", "reset-gpu"),
         ("applies to", "gpu, node"),

@@ -8,10 +8,10 @@ from nodeguard.fleet_api.domain import describe_domain, list_domains
 from nodeguard.fleet_api.incident import describe_incident
 from nodeguard.fleet_api.node import describe_node
 from nodeguard.fleet_api.status import fleet_status
-from nodeguard.fleet_api.text.domain import domain_lines, domain_list_lines
-from nodeguard.fleet_api.text.incident import incident_lines
-from nodeguard.fleet_api.text.node import node_lines
-from nodeguard.fleet_api.text.status import status_lines
+from nodeguard.fleet_api.text.domain import domain_list_view, domain_view
+from nodeguard.fleet_api.text.incident import incident_view
+from nodeguard.fleet_api.text.node import node_view
+from nodeguard.fleet_api.text.status import status_view
 from nodeguard.model.mark import MAINTENANCE_ANNOTATION
 from tests.cli.fleet_output import LEADER, look, page
 from tests.fleet.leaves import ENFORCED, FIRST, fails, wait, well
@@ -37,7 +37,7 @@ FABRIC = fabric()
 
 
 def test_a_degraded_domain() -> None:
-    assert look(domain_lines(describe_domain(FABRIC.planner, FIRST, FABRIC.now)), 100) == page("""
+    assert look(domain_view(describe_domain(FABRIC.planner, FIRST, FABRIC.now)), 100) == page("""
     SUSPECT  fabric/p0/r0: 6 of 7 nodes lost a link at once; its 4 siblings did not.
       mark        marked on 8 nodes, new gang work is kept off all of it; single-node work may run
       degraded    2023-11-14 22:13:41 UTC, 5 s ago
@@ -71,7 +71,7 @@ def test_a_degraded_domain() -> None:
 
 
 def test_a_domain_that_is_not_degraded() -> None:
-    assert look(domain_lines(describe_domain(FABRIC.planner, "fabric/p0", FABRIC.now)), 100) == page("""
+    assert look(domain_view(describe_domain(FABRIC.planner, "fabric/p0", FABRIC.now)), 100) == page("""
     WARNING  fabric/p0: not degraded; 6 of 39 nodes lost a link within 2 min.
       fault       6 of 39 lost a link in the last 2 min (link-down); threshold 4, reported as
                   fabric/p0/r0
@@ -97,7 +97,7 @@ def test_a_domain_that_is_not_degraded() -> None:
       fabric/p0/r3: 0 of 8 nodes show a fault
       fabric/p0/r4: 0 of 8 nodes show a fault
     """)
-    assert look(domain_lines(describe_domain(FABRIC.planner, "fabric/p2/r10", FABRIC.now)), 100) == page("""
+    assert look(domain_view(describe_domain(FABRIC.planner, "fabric/p2/r10", FABRIC.now)), 100) == page("""
     OK  fabric/p2/r10: no shared fault.
       thresholds  link-down: threshold 3 (minimum share); link: threshold 3 (minimum share); silent:
                   threshold 3 (minimum share)
@@ -111,7 +111,7 @@ def test_a_domain_that_is_not_degraded() -> None:
 
 
 def test_the_topologies_of_nodes() -> None:
-    assert look(domain_list_lines(list_domains(FABRIC.planner, FABRIC.now)), 100) == page("""
+    assert look(domain_list_view(list_domains(FABRIC.planner, FABRIC.now)), 100) == page("""
     SUSPECT  1 domain degraded, 3 more show a fault.
       topology    fabric 24 domains by labels pod, rack, 1 node lacks pod (node-200), 1 node lacks rack
                   (node-200)
@@ -119,7 +119,7 @@ def test_the_topologies_of_nodes() -> None:
 
 
 def test_the_status_of_a_fleet_with_a_degraded_domain() -> None:
-    assert look(status_lines(fleet_status(FABRIC.planner, LEADER, FABRIC.now)), 100) == page("""
+    assert look(status_view(fleet_status(FABRIC.planner, LEADER, FABRIC.now)), 100) == page("""
     FATAL  161 nodes: 6 fatal.
       agents      161 of 161 reporting
       nodes       155 ok, 6 fatal; 1 under maintenance
@@ -151,7 +151,7 @@ def test_the_incident_of_a_domain() -> None:
     view = describe_incident(FABRIC.planner, LEADER, name, FABRIC.now)
     assert view is not None
     few = replace(view, symptoms=view.symptoms[:1])
-    assert look(incident_lines(few), 100) == page("""
+    assert look(incident_view(few), 100) == page("""
     SUSPECT  link-down - fabric/p0/r0
       state       marked, new gang work is kept away: over when fewer than 2 of its nodes show it for
                   30 min
@@ -175,7 +175,7 @@ def test_the_incident_of_a_domain() -> None:
 def test_a_node_of_a_degraded_domain() -> None:
     view = describe_node(FABRIC.planner, LEADER, "node-0", FABRIC.now)
     assert view is not None
-    assert look(node_lines(view), 100) == page("""
+    assert look(node_view(view), 100) == page("""
     FATAL  node-0: no new gang work: fabric/p0/r0 degraded.
       last report just now
       hardware    8 GPUs; no pool, fabric/p0, fabric/p0/r0
@@ -203,7 +203,7 @@ def test_a_suppressed_check() -> None:
     for number in (0, 9, 41, 49, 89, 97):
         fleet.report(number, finding(age=0.0))
     wait(fleet, 20.0)
-    assert look(status_lines(fleet_status(fleet.planner, LEADER, fleet.now)), 100) == page("""
+    assert look(status_view(fleet_status(fleet.planner, LEADER, fleet.now)), 100) == page("""
     FATAL  120 nodes: 6 fatal; 6 marks withheld.
       check       gpu-lost is suppressed: it fires on 6 nodes that share nothing, where 4 within 10 min
                   may be chance; no source confirms it: a false alarm
@@ -226,7 +226,7 @@ def test_a_suppressed_check() -> None:
     [name] = fleet.planner.incidents[""]
     view = describe_incident(fleet.planner, LEADER, name, fleet.now)
     assert view is not None
-    assert look(incident_lines(replace(view, symptoms=view.symptoms[:1])), 100) == page("""
+    assert look(incident_view(replace(view, symptoms=view.symptoms[:1])), 100) == page("""
     WARNING  check gpu-lost is suppressed
       state       open, report only; no scheduling change: it marks nothing new; its marks stay, as too
                   few nodes are affected to release them
@@ -246,7 +246,7 @@ def test_long_names_of_nodes_are_aligned() -> None:
     view = describe_domain(FABRIC.planner, FIRST, FABRIC.now)
     names = "gpu-h100-0001", "gpu-h100-with-a-long-name"
     votes = tuple(replace(vote, node=name) for name, vote in zip(names, view.votes, strict=False))
-    lines = look(domain_lines(replace(view, votes=votes)), 120).splitlines()
+    lines = look(domain_view(replace(view, votes=votes)), 120).splitlines()
     assert [line.index(" 25 s ago") > 0 for line in lines if "gpu-h100" in line] == [True, True]
     assert f"  {names[0]:<25} port-down" in "\n".join(lines)
     assert f"  {names[1]} 25 s ago" in "\n".join(lines)

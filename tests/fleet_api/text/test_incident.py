@@ -7,8 +7,8 @@ import pytest
 from nodeguard.cli.render.resources import INCIDENT_TABLE, resource_lines
 from nodeguard.fleet_api.domain import describe_domain
 from nodeguard.fleet_api.incident import describe_incident, list_incidents
-from nodeguard.fleet_api.text.domain import domain_lines
-from nodeguard.fleet_api.text.incident import incident_lines
+from nodeguard.fleet_api.text.domain import domain_view
+from nodeguard.fleet_api.text.incident import incident_view
 from nodeguard.model.job import NodeJob
 from nodeguard.wire.report import ReportedEvidence
 from tests.cli.fleet_output import LEADER, explained, look
@@ -20,7 +20,7 @@ from tests.fleet.scene import Fleet, finding
 def shown(made: Fleet, name: str) -> str:
     view = describe_incident(made.planner, LEADER, name, made.now)
     assert view is not None
-    return look(incident_lines(view), 120)
+    return look(incident_view(view), 120)
 
 
 def test_the_incident_of_a_job() -> None:
@@ -56,7 +56,7 @@ def test_a_domain_names_the_jobs_of_its_incident() -> None:
     start(made, range(4), ago=9_000.0)
     fails(made)
     wait(made, 60.0)
-    text = look(domain_lines(describe_domain(made.planner, FIRST, made.now)), 120)
+    text = look(domain_view(describe_domain(made.planner, FIRST, made.now)), 120)
     assert f"  jobs        {JOB}\n" in text
 
 

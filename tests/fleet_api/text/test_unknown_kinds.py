@@ -9,8 +9,8 @@ from nodeguard.fleet_api.incident import describe_incident, list_incidents
 from nodeguard.fleet_api.node import describe_node, list_nodes
 from nodeguard.fleet_api.schema.incident import IncidentList, IncidentView
 from nodeguard.fleet_api.schema.node import NodeList, NodeView
-from nodeguard.fleet_api.text.incident import incident_lines
-from nodeguard.fleet_api.text.node import node_lines
+from nodeguard.fleet_api.text.incident import incident_view
+from nodeguard.fleet_api.text.node import node_view
 from tests.cli.fleet_output import LEADER, look
 from tests.fleet.scene import AT_ONCE, Fleet, finding
 
@@ -30,7 +30,7 @@ def test_a_node_with_an_unknown_kind_of_mark() -> None:
     fleet = marked()
     view = describe_node(fleet.planner, LEADER, "node-0", fleet.now)
     assert view is not None
-    text = look(node_lines(msgspec.json.decode(of_newer_version(view), type=NodeView)), 120)
+    text = look(node_view(msgspec.json.decode(of_newer_version(view), type=NodeView)), 120)
     assert text.splitlines()[0] == "FATAL  node-0: marked preflight: gpu-lost."
     assert "\nPREFLIGHT  gpu-lost - GPU 0000:3b:00" in text
 
@@ -49,5 +49,5 @@ def test_incidents_with_an_unknown_kind() -> None:
     assert "gpu-lost" in look(resource_lines(INCIDENT_TABLE, incidents, 120, wide=False), 120)
     view = describe_incident(fleet.planner, LEADER, incidents[0].name, fleet.now)
     assert view is not None
-    text = look(incident_lines(msgspec.json.decode(of_newer_version(view), type=IncidentView)), 120)
+    text = look(incident_view(msgspec.json.decode(of_newer_version(view), type=IncidentView)), 120)
     assert "  state       marked, new work is kept away" in text

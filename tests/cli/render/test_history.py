@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from nodeguard.cli.render.history import history_lines
 from nodeguard.fleet_api.schema.history import HistoryEntry, HistoryView
-from nodeguard.fleet_api.text.history import history_lines
+from tests.cli.fleet_output import look
 
 
 def view(
@@ -16,7 +17,7 @@ def view(
 
 
 def texts(shown: HistoryView) -> list[str]:
-    return ["".join(part.text for part in line.head) + line.text for line in history_lines(shown)]
+    return look(history_lines(shown), 400).splitlines()
 
 
 def test_each_change_has_its_time_what_happened_and_where() -> None:

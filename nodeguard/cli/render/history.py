@@ -1,9 +1,9 @@
-"""The view of nodeguard history. Pure."""
+"""The lines of nodeguard history. Pure."""
 
 from __future__ import annotations
 
+from nodeguard.cli.render.terminal import StyledLine, StyledText
 from nodeguard.fleet_api.schema.history import HistoryChange, HistoryEntry, HistoryView
-from nodeguard.fleet_api.text.lines import StyledLine, StyledText, printable
 from nodeguard.fleet_api.text.phrases import api_time
 
 # Columns of the time and of the change.
@@ -30,7 +30,7 @@ def history_lines(view: HistoryView) -> list[StyledLine]:
         text = f"this aggregator has recorded changes since {api_time(view.recorded_since)}"
         lines.insert(0, StyledLine((), text, "dim"))
     if not view.entries:
-        about = f" of {printable(view.name)}" if view.name else ""
+        about = f" of {view.name}" if view.name else ""
         lines.append(StyledLine((), f"no change{about} since {api_time(view.since)}"))
     return lines
 
@@ -43,4 +43,4 @@ def _line(entry: HistoryEntry) -> StyledLine:
         StyledText(f"{api_time(entry.at)}  ", "dim"),
         StyledText(f"{entry.change:<{_CHANGE}}", _STYLES.get(entry.change, "")),
     )
-    return StyledLine(head, printable(text))
+    return StyledLine(head, text)
