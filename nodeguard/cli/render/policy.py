@@ -9,6 +9,7 @@ from nodeguard.config.amounts import format_share
 from nodeguard.fleet.budget_limits import fleet_limits
 from nodeguard.fleet.policy_rules import hold_on_check, mode_of
 from nodeguard.fleet.state.topology.topologies import is_pattern
+from nodeguard.fleet_api.text.phrases import count_noun
 from nodeguard.fleet_api.view import Field, Heading, Section, View
 from nodeguard.judge.formatting import format_duration
 from nodeguard.model.finding import Health
@@ -47,7 +48,7 @@ def policy_view(
     count: int | None,
 ) -> View:
     """Return the view of a policy file. count: nodes of a fleet, None to show shares only."""
-    result = f"ok, with {len(warnings)} warning{'s' if len(warnings) > 1 else ''}" if warnings else "ok"
+    result = f"ok, with {count_noun(len(warnings), 'warning')}" if warnings else "ok"
     heading = Heading(file, "strong", result, "warning" if warnings else "ok", separator=" - ")
     texts = (f"line {item.line}: {item.field}: {item.problem}: {item.remedy}" for item in warnings)
     problems = (Field("warning", text, name_style="warning") for text in texts)
@@ -161,14 +162,10 @@ def _places(places: Sequence[NodeLocation]) -> str:
     for place in places:
         for view, path in place.paths.items():
             domains_by_topology.setdefault(view, set()).add(path)
-    domains = (f"{view} {_many(len(paths), 'domain')}" for view, paths in domains_by_topology.items())
-    rows = [_many(len(names), "node") + " by name", _many(patterns, "pattern")]
+    domains = (f"{view} {count_noun(len(paths), 'domain')}" for view, paths in domains_by_topology.items())
+    rows = [count_noun(len(names), "node") + " by name", count_noun(patterns, "pattern")]
     texts = [row for row, items in zip(rows, (names, patterns), strict=True) if items]
     return f"{' and '.join(texts)}: {', '.join(domains)}"
-
-
-def _many(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _hold(hold: Hold) -> str:
