@@ -1,0 +1,151 @@
+"""The progress of actions: which to reserve, start, advance and delete, from what is stored. Pure.
+
+An action is reserved in the store before anything is started, and started only from the stored state
+`Running`. So any process may be killed at any time: its successor computes the same from the store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from math import inf
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from nodeguard.model.action import ActionState, NodeAction
+
+# Seconds for which a finished action stays, unless its request lasts longer.
+KEEP_FINISHED = 86_400
+
+_WITHDRAWN = "the clear was replaced, or its incident ended"
+
+
+class ActionOutcome(Struct, frozen=True):
+    """The end of a running action. carried_out: as in NodeAction. state: Succeeded, Failed or Unknown."""
+
+    state: ActionState
+    carried_out: int = 0
+    message: str = ""
+
+
+class ActionProgress(Struct, frozen=True):
+    """What to do with actions."""
+
+    reserve: tuple[NodeAction, ...] = ()
+    """To create in the store."""
+
+    start: tuple[NodeAction, ...] = ()
+    """Stored as running: to be started, unless they are already."""
+
+    advance: tuple[tuple[NodeAction, NodeAction], ...] = ()
+    """As stored, and as they go on."""
+
+    delete: tuple[NodeAction, ...] = ()
+
+    next_change: float = inf
+    """When more may change without a new input, in seconds since the epoch."""
+
+
+def progress(
+    actions: Collection[NodeAction],
+    requested: Collection[NodeAction],
+    ended: Collection[tuple[str, str]],
+    outcomes: Mapping[str, ActionOutcome],
+    has_node: Callable[[str], bool],
+    now: float,
+) -> ActionProgress:
+    """Return what to do. actions: all that are stored. requested: a first attempt for each present request.
+    ended: incidents that ended, with the request that each had: what runs for it goes on, as its answer may
+    follow, and nothing begins. outcomes: of running actions, by key. has_node: whether a Node exists.
+    now: seconds since the epoch.
+    """
+    requests = {_request(action) for action in requested}
+    advance = []
+    for action in actions:
+        if not action.state.is_finished:
+            is_ending = action.state == ActionState.RUNNING and (action.incident, action.request) in ended
+            is_requested = not action.incident or is_ending or _request(action) in requests
+            no_longer = "" if is_requested else _WITHDRAWN
+            if not has_node(action.uid):
+                no_longer = "the Node is deleted"
+            after = _next_state(action, outcomes.get(action.key), no_longer, now)
+            if after != action:
+                advance.append((action, after))
+    # An answer keeps its request from being carried out again.
+    expiring = [action for action in actions if _expires(action, requests)]
+    expired = tuple(action for action in expiring if action.ended_at + KEEP_FINISHED <= now)
+    return ActionProgress(
+        reserve=tuple(_unreserved(actions, expired, requested)),
+        start=tuple(action for action in actions if action.state == ActionState.RUNNING),
+        advance=tuple(advance),
+        delete=expired,
+        next_change=min(_next_changes(actions, expiring, now), default=inf),
+    )
+
+
+def _expires(action: NodeAction, requests: Collection[tuple[str, ...]]) -> bool:
+    is_answer = action.state.is_finished and not action.state.is_withdrawn
+    return action.state.is_withdrawn or (is_answer and _request(action) not in requests)
+
+
+def _unreserved(
+    actions: Collection[NodeAction], expired: Collection[NodeAction], requested: Collection[NodeAction]
+) -> Iterator[NodeAction]:
+    """Yield the next attempt of each request without one that waits or was answered.
+
+    expired: of the actions; another process may have deleted these already, and counts without them.
+    """
+    attempts: dict[tuple[str, ...], list[NodeAction]] = {}
+    for action in actions:
+        if action not in expired:
+            attempts.setdefault(_request(action), []).append(action)
+    names = {action.key for action in actions}
+    for request in requested:
+        earlier = attempts.get(_request(request), [])
+        if all(action.state.is_withdrawn for action in earlier):
+            last = max((action.attempt for action in earlier), default=0)
+            attempt = replace(request, attempt=last + 1)
+            # An expired action of this name is deleted first.
+            if attempt.key not in names:
+                yield attempt
+
+
+def _next_state(action: NodeAction, outcome: ActionOutcome | None, no_longer: str, now: float) -> NodeAction:
+    """Return an action that is not finished as it goes on. no_longer: why it is not wanted, else empty."""
+    is_running = action.state == ActionState.RUNNING
+    if outcome is not None and is_running:
+        return _changed(action, outcome.state, outcome.message, now, outcome.carried_out)
+    if no_longer:
+        return _withdrawn(action, no_longer, now)
+    if action.deadline and now >= action.deadline:
+        message = "the agent did not answer in time"
+        return _changed(action, ActionState.UNKNOWN if is_running else ActionState.FAILED, message, now)
+    return action if is_running else _changed(action, ActionState.RUNNING, "", now)
+
+
+def _withdrawn(action: NodeAction, reason: str, now: float) -> NodeAction:
+    if action.state == ActionState.RESERVED:
+        return _changed(action, ActionState.CANCELLED, f"{reason} before the agent was asked", now)
+    return _changed(action, ActionState.SUPERSEDED, f"{reason} before the agent answered", now)
+
+
+def _changed(
+    action: NodeAction, state: ActionState, message: str, now: float, carried_out: int = 0
+) -> NodeAction:
+    return replace(action, state=state, message=message, changed_at=int(now), carried_out=carried_out)
+
+
+def _next_changes(
+    actions: Collection[NodeAction], expiring: Collection[NodeAction], now: float
+) -> Iterator[float]:
+    for action in actions:
+        if not action.state.is_finished and action.deadline > now:
+            yield action.deadline
+    for action in expiring:
+        if action.ended_at + KEEP_FINISHED > now:
+            yield action.ended_at + KEEP_FINISHED
+
+
+def _request(action: NodeAction) -> tuple[str, ...]:
+    """Return the identity of a request: all attempts of it have the same one."""
+    return action.kind, action.uid, action.incident, action.request, f"{action.occurrence}"
