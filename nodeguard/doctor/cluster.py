@@ -9,10 +9,13 @@ from nodeguard.doctor.diagnostics import Diagnostic, failed, passed, skipped, wa
 from nodeguard.doctor.neighbours import check_neighbours
 from nodeguard.fleet.state.topology.label_schemes import BUILT_IN
 from nodeguard.fleet_api.text.phrases import first_names
+from nodeguard.kube.action_object import ACTIONS_REMEDY
 from nodeguard.kube.incident_schema import (
     REMEDY,
     FieldSchema,
     missing_from,
+    own_action_fields,
+    own_fields,
     unknown_to_this_version,
 )
 
@@ -31,6 +34,7 @@ def check_cluster(objects: ClusterObjects, topology_labels: frozenset[str]) -> I
     """Check a cluster. topology_labels: label keys that place a Node in a failure domain."""
     yield _version(objects.minor_version)
     yield _incidents(objects.incident_fields)
+    yield _actions(objects.action_fields)
     yield _pods("aggregator", AGGREGATOR, objects.namespace, objects.deployments)
     yield _pods("agents", AGENT, objects.namespace, objects.daemonsets)
     yield _rights(objects.missing_rights)
@@ -50,12 +54,22 @@ def _incidents(served: Mapping[str, FieldSchema] | None) -> Diagnostic:
     name = "NodeIncidents"
     if served is None:
         return failed(name, "the custom resource is not defined", "install or upgrade the chart")
-    if differences := tuple(missing_from(served)):
+    if differences := tuple(missing_from(served, own_fields())):
         message = f"incidents are stored without some data: {'; '.join(differences)}"
         return warning(name, message, REMEDY)
-    if newer := unknown_to_this_version(served):
+    if newer := unknown_to_this_version(served, own_fields()):
         return passed(name, f"the custom resource is newer than this version: it adds {', '.join(newer)}")
     return passed(name, "the custom resource is defined, with the schema of this version")
+
+
+def _actions(served: Mapping[str, FieldSchema] | None) -> Diagnostic:
+    """Compare the served schema of NodeActions with that of this version."""
+    name, effect = "NodeActions", "no incident of a node can be cleared"
+    if served is None:
+        return warning(name, f"the custom resource is not defined: {effect}", ACTIONS_REMEDY)
+    if differences := tuple(missing_from(served, own_action_fields())):
+        return warning(name, f"{effect}: {'; '.join(differences)}", ACTIONS_REMEDY)
+    return passed(name, "the custom resource is defined, with the fields of this version")
 
 
 def _pods(name: str, workload: str, namespace: str, workloads: Iterable[Workload]) -> Diagnostic:

@@ -78,6 +78,9 @@ class ClusterObjects(Struct, frozen=True):
     incident_fields: Mapping[str, FieldSchema] | None
     """The served schema of NodeIncidents by path; None if they are not defined."""
 
+    action_fields: Mapping[str, FieldSchema] | None
+    """The served schema of NodeActions by path; None if they are not defined."""
+
     daemonsets: tuple[Workload, ...]
     deployments: tuple[Workload, ...]
     cronjobs: tuple[Workload, ...]

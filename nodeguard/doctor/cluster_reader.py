@@ -160,7 +160,8 @@ async def read_cluster(client: ApiClient, namespace: str) -> ClusterObjects:
     return ClusterObjects(
         namespace=namespace,
         minor_version=await _minor_version(client),
-        incident_fields=await _incident_fields(client),
+        incident_fields=await _served_fields(client, "nodeincidents"),
+        action_fields=await _served_fields(client, "nodeactions"),
         daemonsets=tuple(daemonsets),
         deployments=tuple(deployments),
         cronjobs=tuple(jobs),
@@ -230,9 +231,9 @@ async def _minor_version(client: ApiClient) -> int:
     return int(digits[0]) if digits else 0
 
 
-async def _incident_fields(client: ApiClient) -> dict[str, FieldSchema] | None:
-    """Return the served schema of NodeIncidents by path; None if the version is not served."""
-    path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/nodeincidents.nodeguard.dev"
+async def _served_fields(client: ApiClient, plural: str) -> dict[str, FieldSchema] | None:
+    """Return the served schema of a custom resource by path; None if the version is not served."""
+    path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{plural}.nodeguard.dev"
     try:
         definition = _decode(await client.request("GET", path, timeout=_TIMEOUT), _Definition, path)
     except ApiError as error:

@@ -1,4 +1,7 @@
-"""The schema of NodeIncidents by field: that of this version, and how a served one differs from it. Pure."""
+"""The schemas of NodeIncidents and NodeActions by field: those of this version, and how served ones differ.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from nodeguard.kube.action_object import ActionSpec, ActionStatus
 from nodeguard.kube.incident_object import IncidentSpec, IncidentStatus
 
 # The remedy for a CustomResourceDefinition of another version.
@@ -61,7 +65,16 @@ def _with_children(content: Mapping[str, Any], path: str) -> dict[str, FieldSche
 
 def own_fields() -> dict[str, FieldSchema]:
     """Return the fields of a NodeIncident as this version writes and reads them."""
-    parts, definitions = msgspec.json.schema_components((IncidentSpec, IncidentStatus), ref_template="{name}")
+    return _fields_of(IncidentSpec, IncidentStatus)
+
+
+def own_action_fields() -> dict[str, FieldSchema]:
+    """Return the fields of a NodeAction as this version writes and reads them."""
+    return _fields_of(ActionSpec, ActionStatus)
+
+
+def _fields_of(spec_type: type[Struct], status_type: type[Struct]) -> dict[str, FieldSchema]:
+    parts, definitions = msgspec.json.schema_components((spec_type, status_type), ref_template="{name}")
     spec, status = (_resolved(part, definitions) for part in parts)
     return schema_fields({"properties": {"spec": spec, "status": status}})
 
@@ -80,9 +93,12 @@ def _resolved(schema: Any, definitions: Mapping[str, Any]) -> Any:
     return {keyword: _resolved(content, definitions) for keyword, content in schema.items()}
 
 
-def missing_from(served: Mapping[str, FieldSchema]) -> Iterator[str]:
-    """Yield in words what a served schema does not store of the objects that this version writes."""
-    for path, own in own_fields().items():
+def missing_from(served: Mapping[str, FieldSchema], own_schema: Mapping[str, FieldSchema]) -> Iterator[str]:
+    """Yield in words what a served schema does not store of the objects that this version writes.
+
+    own_schema: of this version.
+    """
+    for path, own in own_schema.items():
         field = served.get(path)
         if field is None:
             parent = path.removesuffix("[]") if path.endswith("[]") else path.rpartition(".")[0]
@@ -110,6 +126,8 @@ def _narrower(path: str, served: FieldSchema, own: FieldSchema) -> Iterator[str]
             yield f"{path} has {keyword} {value} instead of {own.formats.get(keyword, 'none')}"
 
 
-def unknown_to_this_version(served: Mapping[str, FieldSchema]) -> tuple[str, ...]:
+def unknown_to_this_version(
+    served: Mapping[str, FieldSchema], own_schema: Mapping[str, FieldSchema]
+) -> tuple[str, ...]:
     """Return the fields of a served schema that this version neither writes nor reads."""
-    return tuple(path for path in served if path not in own_fields())
+    return tuple(path for path in served if path not in own_schema)

@@ -26,6 +26,7 @@ MANIFESTS = {
     "admission-policy.yaml": "admission-policy.yaml",
     "agent.yaml": "agent.yaml",
     "aggregator.yaml": "aggregator.yaml",
+    "crd-nodeactions.yaml": "crd-nodeactions.yaml",
     "crd-nodeincidents.yaml": "crd-nodeincidents.yaml",
     "fill.yaml": "fill/fill.yaml",
     "flow-schema.yaml": "flow-schema.yaml",

@@ -15,6 +15,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "docs/reference/log-events.md": listings.log_events,
     "docs/reference/metrics.md": listings.metrics,
     "docs/reference/nodeincident.md": schemas.incidents,
+    "docs/reference/nodeaction.md": schemas.actions,
     "docs/reference/openapi.yaml": schemas.open_api,
     "docs/reference/policy.md": schemas.policy,
     "docs/reference/policy.schema.json": schemas.policy_schema,

@@ -122,11 +122,21 @@ def _default(content: dict[str, Any]) -> str:
 
 def incidents() -> str:
     """All fields of the custom resource NodeIncident."""
-    resource = yaml.safe_load((ROOT / "daemonset" / "crd-nodeincidents.yaml").read_text("utf-8"))["spec"]
+    return _custom_resource("crd-nodeincidents.yaml")
+
+
+def actions() -> str:
+    """All fields of the custom resource NodeAction."""
+    return _custom_resource("crd-nodeactions.yaml")
+
+
+def _custom_resource(file: str) -> str:
+    resource = yaml.safe_load((ROOT / "daemonset" / file).read_text("utf-8"))["spec"]
     [version] = resource["versions"]
+    names, scope = resource["names"], "cluster-scoped" if resource["scope"] == "Cluster" else "namespaced"
     rows = _fields(version["schema"]["openAPIV3Schema"]["properties"])
-    about = f"`{resource['names']['plural']}.{resource['group']}/{version['name']}`, cluster-scoped."
-    return page("NodeIncident", about, "", *table(("field", "type", "meaning"), rows))
+    about = f"`{names['plural']}.{resource['group']}/{version['name']}`, {scope}."
+    return page(names["kind"], about, "", *table(("field", "type", "meaning"), rows))
 
 
 def _fields(properties: dict[str, Any], parent: str = "") -> Iterator[tuple[str, str, str]]:

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from nodeguard.kube.action_store import actions_path
 from nodeguard.kube.incident_writer import PATH
 from tests.controlplane.api import ApiError
 from tests.controlplane.cluster import Cluster
 from tests.paths import ROOT
 
 CRD = ROOT / "daemonset" / "crd-nodeincidents.yaml"
+ACTIONS_CRD = ROOT / "daemonset" / "crd-nodeactions.yaml"
+
+
+def define_actions(cluster: Cluster) -> None:
+    """Define NodeActions."""
+    cluster.kubectl("apply", "-f", str(ACTIONS_CRD))
+    cluster.kubectl("wait", "--for=condition=Established", "crd/nodeactions.nodeguard.dev")
+    cluster.until(lambda: is_served(cluster, actions_path("default")), "kube-apiserver")
 
 
 def define_incidents(cluster: Cluster) -> None:
@@ -18,10 +27,10 @@ def define_incidents(cluster: Cluster) -> None:
     cluster.api.delete(PATH)
 
 
-def is_served(cluster: Cluster) -> bool:
-    """Return whether the API serves NodeIncidents."""
+def is_served(cluster: Cluster, path: str = PATH) -> bool:
+    """Return whether the API serves a custom resource. path: of its objects."""
     try:
-        return cluster.has(PATH)
+        return cluster.has(path)
     except ApiError as refused:
         if refused.code == 429:  # storage is (re)initializing
             return False

@@ -18,7 +18,7 @@ from nodeguard.doctor.cluster_objects import (
 )
 from nodeguard.doctor.cluster_reader import RIGHTS
 from nodeguard.doctor.diagnostics import Diagnostic
-from nodeguard.kube.incident_schema import FieldSchema, own_fields
+from nodeguard.kube.incident_schema import FieldSchema, own_action_fields, own_fields
 from tests.paths import ROOT
 
 EXISTS = (TolerationSpec(operator="Exists"),)
@@ -26,6 +26,7 @@ HEALTHY = ClusterObjects(
     namespace="nodeguard",
     minor_version=33,
     incident_fields=own_fields(),
+    action_fields=own_action_fields(),
     daemonsets=(
         Workload("nodeguard", "nodeguard-agent", desired=2, ready=2),
         Workload("gpu-operator", "nvidia-dcgm-exporter", tolerations=EXISTS),
@@ -55,6 +56,13 @@ def test_a_correct_installation_passes() -> None:
     [
         ({"minor_version": 29}, "version", "failed", "1.29"),
         ({"incident_fields": None}, "NodeIncidents", "failed", "not defined"),
+        ({"action_fields": None}, "NodeActions", "warning", "not defined: no incident of a node can be"),
+        (
+            {"action_fields": {**own_action_fields(), "spec.action": FieldSchema("string", frozenset({"Clear"}))}},
+            "NodeActions",
+            "warning",
+            "no incident of a node can be cleared: spec.action refuses DetachGpus",
+        ),
         ({"deployments": ()}, "aggregator", "failed", "there is no nodeguard-aggregator"),
         (
             {"deployments": (Workload("ops", "nodeguard-aggregator", desired=2, ready=2),)},

@@ -76,6 +76,7 @@ def test_a_real_cluster(
     assert {name: result["status"] for name, result in results.items()} == {
         "version": "passed",
         "NodeIncidents": "passed",
+        "NodeActions": "passed",
         "aggregator": "failed",  # without a kubelet no pod becomes ready
         "agents": "failed",
         "rights": "passed",

@@ -16,7 +16,7 @@ from nodeguard.doctor.cluster_objects import (
 )
 from nodeguard.doctor.diagnostics import Diagnostic
 from nodeguard.doctor.neighbours import TAINTS, check_neighbours
-from nodeguard.kube.incident_schema import own_fields
+from nodeguard.kube.incident_schema import own_action_fields, own_fields
 from nodeguard.model.node import Taint
 
 AUTOSCALER = Workload("kube-system", "cluster-autoscaler", words=("./cluster-autoscaler", "--v=4"))
@@ -27,6 +27,7 @@ EMPTY = ClusterObjects(
     namespace="nodeguard",
     minor_version=33,
     incident_fields=own_fields(),
+    action_fields=own_action_fields(),
     daemonsets=(),
     deployments=(),
     cronjobs=(),

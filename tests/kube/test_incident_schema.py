@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import yaml
 
 from nodeguard.kube.incident_schema import (
     FieldSchema,
     missing_from,
+    own_action_fields,
     own_fields,
     schema_fields,
     unknown_to_this_version,
 )
 from nodeguard.model.incident import IncidentState
-from tests.controlplane.definitions import CRD
+from tests.controlplane.definitions import ACTIONS_CRD, CRD
 
 
-def served_fields() -> dict[str, FieldSchema]:
-    [version] = yaml.safe_load(CRD.read_text())["spec"]["versions"]
+def served_fields(definition: Path = CRD) -> dict[str, FieldSchema]:
+    [version] = yaml.safe_load(definition.read_text())["spec"]["versions"]
     return schema_fields(version["schema"]["openAPIV3Schema"])
 
 
@@ -31,6 +34,10 @@ def test_the_definition_and_the_structs_have_the_same_fields() -> None:
 @pytest.mark.parametrize("path", sorted(own_fields()))
 def test_the_definition_and_the_structs_have_the_same_types_values_and_limits(path: str) -> None:
     assert served_fields().get(path) == own_fields()[path]
+
+
+def test_the_definition_of_actions_has_the_fields_of_the_structs() -> None:
+    assert served_fields(ACTIONS_CRD) == own_action_fields()
 
 
 def test_the_state_of_an_object_is_any_that_is_recorded_in_a_cluster() -> None:
@@ -56,12 +63,12 @@ def test_only_what_loses_data_is_a_difference(path: str, served: FieldSchema | N
     fields = {**own_fields(), **({path: served} if served is not None else {})}
     if served is None:
         del fields[path]
-    assert list(missing_from(fields)) == ([f"{path} {difference}"] if difference else [])
-    assert unknown_to_this_version(fields) == ()
+    assert list(missing_from(fields, own_fields())) == ([f"{path} {difference}"] if difference else [])
+    assert unknown_to_this_version(fields, own_fields()) == ()
 
 
 def test_a_missing_object_is_named_without_its_fields() -> None:
     fields = {
         path: field for path, field in own_fields().items() if path.partition("[")[0] != "status.symptoms"
     }
-    assert list(missing_from(fields)) == ["status.symptoms is missing"]
+    assert list(missing_from(fields, own_fields())) == ["status.symptoms is missing"]

@@ -1,0 +1,152 @@
+"""NodeAction objects: `spec` is an action as it was reserved, `status` its progress. Pure."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta, Struct, field
+
+from nodeguard.kube.objects import TypedObject
+from nodeguard.model.action import ActionKind, ActionState, FindingKey, NodeAction
+from nodeguard.model.instant import parse_or_zero, rfc3339
+
+API_VERSION = "nodeguard.dev/v1alpha1"
+KIND = "NodeAction"
+
+# The remedy for a CustomResourceDefinition that is absent or of another version.
+ACTIONS_REMEDY = (
+    "apply crd-nodeactions.yaml of the aggregator's version; the chart does with crd.install: true"
+)
+
+# Limits of an object, in characters and in items.
+MAX_NAME = 256
+MAX_REQUEST = 512
+MAX_MESSAGE = 1024
+MAX_FINDINGS = 256
+MAX_GPUS = 64
+
+
+def _schema(**keywords: Any) -> Meta:
+    """Return keywords of the CustomResourceDefinition. Decoding ignores these."""
+    return Meta(extra_json_schema=keywords)
+
+
+_Name = Annotated[str, _schema(maxLength=MAX_NAME)]
+_RequiredName = Annotated[str, _schema(minLength=1, maxLength=MAX_NAME)]
+_Time = Annotated[str, _schema(format="date-time")]
+_Count = Annotated[int, _schema(minimum=0)]
+
+
+class _Finding(Struct, frozen=True):
+    check: _RequiredName
+    target: _Name
+
+
+class ActionSpec(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """What is done: it never changes."""
+
+    action: Annotated[str, _schema(enum=[*ActionKind])]
+    node: _RequiredName
+    node_uid: _RequiredName = field(name="nodeUID")
+    request: Annotated[str, _schema(minLength=1, maxLength=MAX_REQUEST)]
+    attempt: Annotated[int, _schema(minimum=1)]
+    requested_at: _Time
+    deadline: _Time = ""
+    incident: _Name = ""
+    occurrence: _Count = 0
+    findings: Annotated[tuple[_Finding, ...], _schema(maxItems=MAX_FINDINGS)] = ()
+    gpus: Annotated[tuple[_Name, ...], _schema(maxItems=MAX_GPUS)] = ()
+    duration_seconds: _Count = 0
+
+
+class ActionStatus(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """How it goes on; an object without a status is reserved."""
+
+    state: Annotated[str, _schema(enum=[*ActionState])] = ""
+    carried_out: _Count = 0
+    message: Annotated[str, _schema(maxLength=MAX_MESSAGE)] = ""
+    last_transition_time: _Time = ""
+
+
+class _Object(TypedObject):
+    spec: ActionSpec
+    status: ActionStatus = ActionStatus()
+
+
+class ObservedAction(Struct, frozen=True):
+    """An action in the cluster. action: None for one that this version does not know or did not name: it is
+    neither started nor changed.
+    """
+
+    name: str
+    uid: str
+    version: str
+    action: NodeAction | None
+
+
+_DECODER = msgspec.json.Decoder(_Object)
+
+
+def decode_action(raw: msgspec.Raw | bytes) -> ObservedAction:
+    """Return the action of an object's JSON. Raises msgspec.MsgspecError."""
+    decoded = _DECODER.decode(raw)
+    meta = decoded.metadata
+    action = _known_action(decoded.spec, decoded.status)
+    if action is not None and action.key != meta.name:
+        action = None
+    return ObservedAction(meta.name, meta.uid, meta.version, action)
+
+
+def _known_action(spec: ActionSpec, status: ActionStatus) -> NodeAction | None:
+    """Return the action of an object; None for one of another version that this one cannot carry on."""
+    if spec.action not in set(ActionKind) or (status.state and status.state not in set(ActionState)):
+        return None
+    kind = ActionKind(spec.action)
+    if kind == ActionKind.CLEAR and not spec.findings:
+        return None
+    return NodeAction(
+        kind,
+        spec.node,
+        spec.node_uid,
+        spec.request,
+        int(parse_or_zero(spec.requested_at)),
+        incident=spec.incident,
+        occurrence=spec.occurrence,
+        attempt=spec.attempt,
+        deadline=int(parse_or_zero(spec.deadline)),
+        findings=tuple(FindingKey(finding.check, finding.target) for finding in spec.findings),
+        gpus=spec.gpus,
+        seconds=spec.duration_seconds,
+        state=ActionState(status.state or ActionState.RESERVED),
+        carried_out=status.carried_out,
+        message=status.message,
+        changed_at=int(parse_or_zero(status.last_transition_time)),
+    )
+
+
+def action_body(action: NodeAction, namespace: str, version: str = "") -> dict[str, Any]:
+    """Return the object of an action. version: the resourceVersion that it replaces, empty for a new one."""
+    metadata = {"name": action.key, "namespace": namespace, "labels": {"app.kubernetes.io/name": "nodeguard"}}
+    if version:
+        metadata["resourceVersion"] = version
+    spec = ActionSpec(
+        action.kind,
+        action.node,
+        action.uid,
+        action.request,
+        action.attempt,
+        rfc3339(action.created_at),
+        deadline=rfc3339(action.deadline) if action.deadline else "",
+        incident=action.incident,
+        occurrence=action.occurrence,
+        findings=tuple(_Finding(finding.check, finding.target) for finding in action.findings),
+        gpus=action.gpus,
+        duration_seconds=action.seconds,
+    )
+    body = {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": msgspec.to_builtins(spec)}
+    if version:
+        body["status"] = msgspec.to_builtins(
+            ActionStatus(action.state, action.carried_out, action.message, rfc3339(action.changed_at))
+        )
+    return body

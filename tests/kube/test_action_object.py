@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from nodeguard.kube.action_object import action_body, decode_action
+from nodeguard.model.action import ActionKind, ActionState, FindingKey, NodeAction
+
+CLEAR = NodeAction(
+    ActionKind.CLEAR, "gpu-1", "uid-1", "ann at 2027-01-15T08:00:00Z", 1_800_000_000, incident="gpu-1-gpu-lost",
+    occurrence=3, attempt=2, deadline=1_800_003_600, findings=(FindingKey("gpu-lost", "gpu/0000:3b:00"),),
+)  # fmt: skip
+DETACH = NodeAction(
+    ActionKind.DETACH_GPUS, "gpu-1", "uid-1", "ann", 1_800_000_000, gpus=("gpu/0000:3b:00",), seconds=1800
+)
+
+
+def stored(action: NodeAction, spec: Mapping[str, object] = {}) -> Any:
+    body = action_body(action, "nodeguard", "7")
+    body["spec"] |= spec
+    body["metadata"] |= {"uid": "u", "resourceVersion": "8"}
+    return decode_action(msgspec.json.encode(body))
+
+
+@pytest.mark.parametrize("action", [CLEAR, DETACH])
+@pytest.mark.parametrize("state", ActionState)
+def test_an_action_is_read_as_it_was_written(action: NodeAction, state: ActionState) -> None:
+    running = replace(action, state=state, carried_out=1, message="done", changed_at=1_800_000_100)
+    observed = stored(running)
+    assert (observed.name, observed.uid, observed.version) == (action.key, "u", "8")
+    assert observed.action == running
+
+
+def test_a_new_object_has_no_status() -> None:
+    body = action_body(CLEAR, "nodeguard")
+    assert "status" not in body
+    body["metadata"] |= {"uid": "u", "resourceVersion": "8"}
+    assert decode_action(msgspec.json.encode(body)).action == CLEAR
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [{"action": "Drain"}, {"request": "bob"}, {"attempt": 3}, {"findings": []}],
+    ids=["another kind", "another name", "another attempt", "nothing to do"],
+)
+def test_an_action_that_this_version_did_not_write_is_not_carried_on(spec: dict[str, object]) -> None:
+    assert stored(CLEAR, spec).action is None
