@@ -136,7 +136,7 @@ async def serve_ours(here: Path, trust: ssl.SSLContext) -> int:
     keyring = SigningKeyring(keys)
     identity = TokenAuthenticator(TokenRequirements(frozenset({ACCOUNT})), keyring, time.monotonic)
     planner, outbox, wake = Planner(Policy(), ()), InstructionOutbox(), asyncio.Event()
-    inputs = FleetInputs(planner, outbox, wake.set)
+    inputs = FleetInputs(planner, wake.set)
     backend = StandaloneBackend(None, planner, inputs)
     handler = ReportHandler(planner, inputs, outbox, current_instant, backend.node_reported)
 

@@ -11,6 +11,7 @@ from typing import Self
 
 from nodeguard import __version__
 from nodeguard.aggregator.access import StartError, Work, kubernetes_access, standalone_access
+from nodeguard.aggregator.actions.loop import ActionLoop
 from nodeguard.aggregator.clock import current_instant
 from nodeguard.aggregator.fleet_inputs import FleetInputs
 from nodeguard.aggregator.history.component_faults import load_component_faults
@@ -36,6 +37,7 @@ from nodeguard.aggregator.policy.reload import PolicyReloader, log_policy_warnin
 from nodeguard.aggregator.report_handler import ReportHandler
 from nodeguard.aggregator.service import AggregatorService
 from nodeguard.config.errors import ConfigError
+from nodeguard.fleet.act.clears import with_answers
 from nodeguard.fleet.plan import Plan
 from nodeguard.fleet.planner import Planner
 from nodeguard.local.open_files import connection_capacity, raise_limit
@@ -67,8 +69,9 @@ class AggregatorApp:
         granted = IncidentState.ADVISED if options.standalone else IncidentState.MARKED
         topologies = {check.id: check.topologies for check in catalogue.checks}
         planner = Planner(_initial_policy(policy, catalogue), checks, granted, topologies)
-        outbox, wake = InstructionOutbox(), asyncio.Event()
-        inputs = FleetInputs(planner, outbox, wake.set)
+        wake, wake_actions = asyncio.Event(), asyncio.Event()
+        outbox = InstructionOutbox(wake_actions.set)
+        inputs = FleetInputs(planner, wake.set, wake_actions=wake_actions.set)
         if options.standalone:
             access = await standalone_access(options, planner, inputs, stack)
         else:
@@ -79,7 +82,7 @@ class AggregatorApp:
             policy.on_rejected = backend.policy_rejected
 
         def decisions() -> dict[str, OperatorDecision]:
-            return outbox.with_answers(backend.decisions())
+            return with_answers(backend.decisions(), backend.action_store.actions(), planner.incident)
 
         history = _history(options, planner, inputs, decisions, stack)
         handler = ReportHandler(
@@ -91,6 +94,8 @@ class AggregatorApp:
                 policy(planner, now)
 
         service = AggregatorService(planner, inputs, backend, handler, reload, wake, history)
+        service.plan_listeners.append(lambda _plan, _now: wake_actions.set())
+        actions = ActionLoop(backend, outbox, planner, may_write=lambda: service.is_leader)
         service.capacity = capacity = connection_capacity(raise_limit(), IngestLimits().connections)
         ingest = IngestServer(
             access.authenticator,
@@ -103,7 +108,8 @@ class AggregatorApp:
         await serve_monitoring(options, service, ingest, policy, notifications, certificate, stack)
         state = service_state(service, decisions, policy, notifications)
         await serve_operators(options, service, state, catalogue, access.authority, stack)
-        work = [*access.work, service.run(), serve_agents(options, ingest, certificate)]
+        work = [*access.work, service.run(), actions.run(wake_actions)]
+        work.append(serve_agents(options, ingest, certificate))
         if certificate is not None:
             work.append(certificate.run())
         if notifications is not None:

@@ -12,7 +12,6 @@ from typing import Protocol
 from msgspec.structs import replace
 
 from nodeguard.aggregator.clock import current_instant
-from nodeguard.aggregator.outbox import InstructionOutbox
 from nodeguard.fleet.decide.observed_marks import WriteError
 from nodeguard.fleet.plan import Plan
 from nodeguard.fleet.planner import Planner
@@ -56,7 +55,8 @@ class FleetView(Protocol):
 class FleetInputs:
     """Passes inputs to the planner. Nodes are named by uid.
 
-    outbox: receives the instructions for agents. wake: is called when there is something to plan for.
+    wake: is called when there is something to plan for. wake_actions: after a decision of an incident, and
+    when stored actions have changed.
     removal_requested_by: the operator who asked to remove all marks, until they are removed; else empty.
     resumed: who ended the latest pause, and when; empty if unknown.
     """
@@ -64,13 +64,14 @@ class FleetInputs:
     def __init__(
         self,
         planner: Planner,
-        outbox: InstructionOutbox,
         wake: Callable[[], object],
         now: Callable[[], Instant] = current_instant,
+        *,
+        wake_actions: Callable[[], object] = lambda: None,
     ) -> None:
         self._planner = planner
-        self._outbox = outbox
         self._wake = wake
+        self._wake_actions = wake_actions
         self._now = now
         self.removal_requested_by = self.resumed = ""
 
@@ -98,7 +99,6 @@ class FleetInputs:
     def node_deleted(self, uid: str) -> None:
         """Handle a deleted Node."""
         self._planner.remove_node(uid)
-        self._outbox.forget(uid)
         self._wake()
 
     def nodes_listed(self) -> None:
@@ -141,14 +141,14 @@ class FleetInputs:
     def incident_decided(self, decision: OperatorDecision, *, is_new: bool) -> None:
         """Handle an operator's decision of one incident.
 
-        is_new: whether its clear was made since this aggregator started. An agent carries out a clear once,
-        however often it is sent; one of a domain or a check is carried out here. A backend removes the clear
-        of an incident that opens again, so an earlier one of an open incident was not carried out yet.
+        is_new: whether its clear was made since this aggregator started. One of a domain or a check is
+        carried out here, one of a node by an action. A backend removes the clear of an incident that opens
+        again, so an earlier one of an open incident was not carried out yet.
         """
+        self._wake_actions()
         incident = self._planner.incident(decision.incident)
         if incident is None or not incident.is_open:
             return
-        self._outbox.clear(incident, decision, self._planner.reports.get(incident.uid))
         if incident.node or not decision.clear:
             return
         if is_new:
@@ -168,6 +168,10 @@ class FleetInputs:
         self._planner.paused = pause
         self._wake()
         return self._planner.drop_issued() if begins else ()
+
+    def actions_changed(self) -> None:
+        """Handle that stored actions have changed."""
+        self._wake_actions()
 
     # Results of writes.
 

@@ -44,6 +44,8 @@ RIGHTS = (
     ("list", "nodeguard.dev", "nodeincidents", False),
     ("create", "nodeguard.dev", "nodeincidents", False),
     ("patch", "nodeguard.dev", "nodeincidents/status", False),
+    ("create", "nodeguard.dev", "nodeactions", True),
+    ("update", "nodeguard.dev", "nodeactions/status", True),
     ("create", "coordination.k8s.io", "leases", True),
     ("create", "", "events", True),
 )

@@ -8,21 +8,25 @@ from msgspec.structs import replace
 
 from nodeguard.aggregator.fleet_inputs import FleetInputs
 from nodeguard.aggregator.identity.caller import Caller, RequestRefusedError
-from nodeguard.aggregator.outbox import InstructionOutbox, clear_instructions
+from nodeguard.aggregator.outbox import InstructionOutbox, instructions
 from nodeguard.aggregator.report_handler import ReportHandler
 from nodeguard.fleet.planner import Planner
-from nodeguard.fleet.state.latest_report import TupleInterner, latest_report
+from nodeguard.model.action import ActionKind, ActionState, FindingKey, NodeAction
 from nodeguard.model.finding import Health
-from nodeguard.model.incident import ClearAnswer, Incident, IncidentState, OperatorDecision, Symptom
 from nodeguard.model.instant import Instant
 from nodeguard.model.node import Node
 from nodeguard.model.policy import InjectionPolicy
 from nodeguard.wire.instruction import Reply
-from nodeguard.wire.report import VERSION, Heartbeat, InstructionResult, Message, Report, ReportedInjection
+from nodeguard.wire.report import VERSION, Heartbeat, Message, Report, ReportedInjection
 from tests.fleet.scene import AT_ONCE, CHECKS, finding, in_order
 from tests.logs import LogLines
 
 CALLER = Caller("node-1", "uid-1")
+
+CLEAR = NodeAction(
+    ActionKind.CLEAR, "node-1", "uid-1", "Ann", 100, incident="i", state=ActionState.RUNNING,
+    findings=(FindingKey("gpu-ecc", "gpu/0000:3b:00"), FindingKey("gpu-lost", "gpu/0000:3b:00")),
+)  # fmt: skip
 
 
 def report(sequence: int = 1, boot: str = "b", *, digest: str = "d", fatal: bool = False) -> Report:
@@ -52,7 +56,7 @@ class Scene:
         self.wakes = 0
         self.reported: list[str] = []
         self.now = Instant(1e9, 100.0, "")
-        inputs = FleetInputs(self.planner, self.outbox, self._wake, lambda: self.now)
+        inputs = FleetInputs(self.planner, self._wake, lambda: self.now)
         self.handler = ReportHandler(
             self.planner, inputs, self.outbox, lambda: self.now, self._node_reported, topologies=topologies
         )
@@ -112,17 +116,15 @@ def test_a_single_message_of_a_forged_boot_does_not_silence_the_node() -> None:
 
 def test_a_refused_message_changes_no_state() -> None:
     scene = Scene()
-    incident = Incident("i", "node-1", "uid-1", "node", "c", Health.FATAL, IncidentState.MARKED, 1.0, 1.0)
-    decision = OperatorDecision("i", clear="Ann")
-    instructions = clear_instructions(incident, decision)
+    [instruction] = instructions(replace(CLEAR, findings=CLEAR.findings[:1]))
     scene.handle(report(5))
-    scene.outbox.clear(incident, decision)
+    scene.outbox.run([replace(CLEAR, findings=CLEAR.findings[:1])])
     scene.advance(20.0)
-    forged = replace(beat(boot="forged"), acknowledged=(instructions[0].id,))
+    forged = replace(beat(boot="forged"), acknowledged=(instruction.id,))
     scene.refused(forged)
     scene.refused(replace(forged, boot_id="b", sequence=4))
     scene.handle(beat(sequence=5))
-    assert scene.outbox.pending("uid-1") == instructions
+    assert scene.outbox.pending("uid-1") == (instruction,)
     assert scene.planner.last_reports["uid-1"] == 100.0
 
 
@@ -166,107 +168,27 @@ def test_a_heartbeat_confirms_the_latest_report_or_requests_it_again() -> None:
     assert scene.handle(beat(boot="rebooted")).resend
 
 
-FAULT = Incident(
-    "i", "node-1", "uid-1", "gpu/0000:3b:00", "gpu-lost", Health.FATAL, IncidentState.MARKED, 1.0, 1.0
-)
-FAULTS = replace(
-    FAULT,
-    symptoms=(
-        Symptom("gpu-ecc", "gpu/0000:3b:00", Health.FATAL),
-        Symptom("gpu-lost", "gpu/0000:3b:00", Health.FATAL),
-    ),
-)
-ANN = OperatorDecision("i", clear="Ann")
-
-
 def test_instructions_are_on_every_reply_until_they_are_acknowledged() -> None:
     scene = Scene()
-    instructions = clear_instructions(FAULTS, ANN)
-    assert [(clear.check, clear.target, clear.by) for clear in instructions] == [
-        ("gpu-ecc", "gpu/0000:3b:00", "Ann"),
-        ("gpu-lost", "gpu/0000:3b:00", "Ann"),
-    ]
-    first, second = instructions
-    scene.outbox.clear(FAULTS, ANN)
-    scene.outbox.clear(FAULTS, ANN)
-    assert scene.handle(report()).instructions == instructions
-    assert scene.handle(beat()).instructions == instructions
+    first, second = instructions(CLEAR)
+    scene.outbox.run([CLEAR])
+    assert scene.handle(report()).instructions == (first, second)
+    scene.outbox.run([CLEAR])
+    assert scene.handle(beat()).instructions == (first, second)
     assert scene.handle(replace(beat(), acknowledged=(first.id,))).instructions == (second,)
+    scene.outbox.run([CLEAR, replace(CLEAR, uid="uid-2")])
     assert scene.handle(replace(beat(), acknowledged=(second.id, "unknown"))).instructions == ()
-    assert clear_instructions(FAULTS, OperatorDecision("i")) == ()
-    others = clear_instructions(FAULTS, OperatorDecision("i", clear="Bob"))
-    assert {clear.id for clear in others}.isdisjoint({first.id, second.id})
+    scene.outbox.run([])
+    assert scene.handle(beat()).instructions == ()
 
 
-def test_a_clear_includes_the_findings_that_the_incident_does_not_list() -> None:
-    latest = latest_report(
-        replace(report(), findings=(finding("gpu-hot"), finding("gpu-hot", "gpu/0000:5e:00"))),
-        Instant(100.0, 50.0, ""),
-        TupleInterner(),
-    )
-    for incident, checks in ((FAULTS, []), (replace(FAULTS, symptoms_omitted=1), ["gpu-hot"])):
-        cleared = clear_instructions(incident, ANN, latest)
-        assert [clear.check for clear in cleared] == ["gpu-ecc", *checks, "gpu-lost"]
-
-
-def test_a_mark_without_a_finding_is_cleared_by_its_cause() -> None:
-    [instruction] = clear_instructions(FAULT, ANN)
-    assert (instruction.check, instruction.target) == ("gpu-lost", "gpu/0000:3b:00")
-
-
-def test_the_answer_to_a_clear_is_available_after_all_results() -> None:
+def test_the_instructions_on_a_reply_are_limited() -> None:
     scene = Scene()
-    first, second = clear_instructions(FAULTS, ANN)
-    assert scene.outbox.with_answer(ANN) == ANN
-    scene.outbox.clear(FAULTS, ANN)
-    scene.handle(report())
-    refused = InstructionResult(first.id, message="gpu-ecc is not cleared: its condition holds now")
-    scene.handle(replace(beat(), acknowledged=(first.id,), results=(refused,)))
-    assert scene.outbox.with_answer(ANN).answer == ClearAnswer.WAITING
-    refused = InstructionResult(second.id, message="nor is gpu-lost")
-    scene.handle(replace(beat(), acknowledged=(second.id,), results=(refused,)))
-    answer = scene.outbox.with_answer(ANN)
-    assert (answer.answer, answer.answer_message) == (
-        ClearAnswer.REFUSED,
-        "gpu-ecc is not cleared: its condition holds now; nor is gpu-lost",
-    )
-    # A new decision sends new instructions.
-    bob = OperatorDecision("i", clear="Bob")
-    scene.outbox.clear(FAULTS, bob)
-    assert scene.outbox.with_answer(ANN) == ANN
-    first, second = clear_instructions(FAULTS, bob)
-    done = (
-        InstructionResult(first.id, done=True, message="gpu-ecc is cleared"),
-        InstructionResult(second.id, message="no"),
-    )
-    scene.handle(replace(beat(), acknowledged=(first.id, second.id), results=done))
-    assert scene.outbox.with_answer(bob).answer == ClearAnswer.PARTLY
-    # An instruction without a result does not count as done.
-    dan = OperatorDecision("i", clear="Dan")
-    scene.outbox.clear(FAULTS, dan)
-    first, second = clear_instructions(FAULTS, dan)
-    only = (InstructionResult(first.id, done=True, message="gpu-ecc is cleared"),)
-    scene.handle(replace(beat(), acknowledged=(first.id, second.id), results=only))
-    assert scene.outbox.with_answer(dan).answer == ClearAnswer.PARTLY
-    # An agent of an older version sends no results.
-    carol = OperatorDecision("i", clear="Carol")
-    scene.outbox.clear(FAULTS, carol)
-    ids = tuple(instruction.id for instruction in clear_instructions(FAULTS, carol))
-    scene.handle(replace(beat(), acknowledged=ids))
-    assert scene.outbox.with_answer(carol) == carol
-
-
-def test_the_instructions_of_a_node_are_limited() -> None:
-    scene = Scene()
-    for number in range(500):
-        scene.outbox.clear(replace(FAULT, name=f"{number}"), OperatorDecision(f"{number}", clear="Ann"))
-    assert len(scene.handle(report()).instructions) == 16
-    first, last = OperatorDecision("0", clear="Ann"), OperatorDecision("499", clear="Ann")
-    assert scene.outbox.with_answer(first).answer == ClearAnswer.WAITING
-    assert scene.outbox.with_answer(last).answer is None, "it exceeds the limit"
-    scene.outbox.forget("uid-1")
-    assert scene.outbox.with_answer(first).answer is None
-    assert scene.handle(report(2)).instructions == ()
+    clears = [replace(CLEAR, incident=f"{number}", created_at=1000 - number) for number in range(500)]
+    scene.outbox.run(clears)
+    assert scene.handle(report()).instructions == tuple(
+        instruction for clear in clears[:-9:-1] for instruction in instructions(clear)
+    ), "the oldest first"
 
 
 def test_the_report_of_an_unknown_node_is_removed() -> None:

@@ -53,7 +53,7 @@ class Scene:
     def __init__(self) -> None:
         self.planner, outbox, self.wake = Planner(AT_ONCE, CHECKS), InstructionOutbox(), asyncio.Event()
         self.mono = 0.0
-        self.inputs = FleetInputs(self.planner, outbox, self.wake.set, lambda: self.now)
+        self.inputs = FleetInputs(self.planner, self.wake.set, lambda: self.now)
         self.backend = RecordingBackend(self.planner, self.inputs)
         self.handler = ReportHandler(
             self.planner, self.inputs, outbox, lambda: self.now, self.backend.node_reported

@@ -133,7 +133,7 @@ async def _serve(
 ) -> None:
     clock, now = asyncio.get_running_loop().time, virtual_instant
     planner, outbox, wake = Planner(policy, agents.agent.checks), InstructionOutbox(), asyncio.Event()
-    inputs = FleetInputs(planner, outbox, wake.set, now)
+    inputs = FleetInputs(planner, wake.set, now)
     backend = WritingBackend(planner, inputs, log)
     handler = ReportHandler(planner, inputs, outbox, now)
     service = AggregatorService(planner, inputs, backend, handler, lambda _: None, wake)

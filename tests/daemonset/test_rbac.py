@@ -41,6 +41,8 @@ NAMESPACE_RIGHTS = {
     *(("coordination.k8s.io", "leases", "nodeguard-aggregator", verb) for verb in ("get", "patch")),
     *(("", kind, "nodeguard-ca", verb) for kind in ("configmaps", "secrets") for verb in ("get", "update")),
     *(("", "configmaps", "nodeguard-decisions", verb) for verb in ("get", "list", "watch", "patch")),
+    *(("nodeguard.dev", "nodeactions", verb) for verb in ("get", "list", "watch", "create", "delete")),
+    ("nodeguard.dev", "nodeactions/status", "update"),
     ("coordination.k8s.io", "leases", "create"),
     ("", "configmaps", "create"),
     ("", "secrets", "create"),

@@ -75,10 +75,13 @@ def test_an_aggregator_without_the_right_reads_no_jobs(helm: Helm) -> None:
 def test_objects_that_exist_are_named(helm: Helm) -> None:
     _, own = rendered_rights(helm, {})
     unnamed = {right for right in own if len(right) == 2}
-    # A creation has no name in RBAC: the admission policy nodeguard-objects compares it. Pods and Events have no fixed name.
+    # A creation has no name in RBAC: the admission policy nodeguard-objects compares it. Pods, Events and actions
+    # have no fixed name.
     assert unnamed == {
         ("pods", "get"),
         ("events", "create"),
         ("events", "patch"),
+        *(("nodeactions", verb) for verb in ("get", "list", "watch", "create", "delete")),
+        ("nodeactions/status", "update"),
         *((kind, "create") for kind in ("leases", "configmaps", "secrets")),
     }

@@ -290,7 +290,10 @@ class Acceptance:
         assert NODE in incidents
         assert OTHER in incidents
         with self.waits.step("deletion of the incidents and the namespace"):
-            self.operator.run(INSTALL, "kubectl delete customresourcedefinition nodeincidents.nodeguard.dev")
+            self.operator.run(
+                INSTALL,
+                "kubectl delete customresourcedefinition nodeincidents.nodeguard.dev nodeactions.nodeguard.dev",
+            )
             self.operator.run(INSTALL, "kubectl delete namespace nodeguard")
         kinds = "clusterroles,clusterrolebindings,flowschemas,prioritylevelconfigurations"
         policies = "validatingadmissionpolicies,validatingadmissionpolicybindings,customresourcedefinitions"
@@ -302,7 +305,8 @@ class Acceptance:
     def delete_objects(self) -> None:
         """Delete the incidents, and the namespace with all that is in it."""
         delete = ("delete", "--ignore-not-found", f"--timeout={PATIENCE:g}s")
-        self.site.kubectl(*delete, "customresourcedefinition", "nodeincidents.nodeguard.dev")
+        for kind in ("nodeincidents", "nodeactions"):
+            self.site.kubectl(*delete, "customresourcedefinition", f"{kind}.nodeguard.dev")
         self.site.kubectl(*delete, "namespace", NAMESPACE)
 
     def release_hold(self) -> None:

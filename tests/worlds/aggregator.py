@@ -31,7 +31,7 @@ class WorldAggregator:
     ) -> None:
         self.planner = Planner(policy, CATALOGUE)
         outbox = InstructionOutbox()
-        self.inputs = FleetInputs(self.planner, outbox, lambda: None, now)
+        self.inputs = FleetInputs(self.planner, lambda: None, now)
         self.handler = ReportHandler(self.planner, self.inputs, outbox, now)
         self.started = self._forgot = now().mono
         self.accepted: dict[str, Report] = {}

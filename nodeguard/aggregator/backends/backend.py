@@ -11,6 +11,7 @@ from nodeguard.aggregator.backends.operator_actions import OperatorActions
 from nodeguard.aggregator.identity.caller import Caller
 from nodeguard.aggregator.leadership import Candidacy
 from nodeguard.fleet.plan import Plan
+from nodeguard.model.action_store import ActionStore
 from nodeguard.model.incident import OperatorDecision
 from nodeguard.model.instant import Instant
 from nodeguard.wire.report import Report
@@ -80,8 +81,17 @@ class Backend(Protocol):
     def policy_rejected(self, message: str) -> None:
         """Publish that the policy file is invalid. message: has the reason and the remedy."""
 
+    @property
+    def action_store(self) -> ActionStore:
+        """Return the store of actions."""
+
     def decisions(self) -> Mapping[str, OperatorDecision]:
         """Return operators' decisions, by name of the incident."""
+
+    def open_decisions(self) -> Mapping[str, OperatorDecision]:
+        """Return operators' clears of incidents that are recorded as open. The clear of another one is for an
+        occurrence that has ended.
+        """
 
     async def close(self) -> None:
         """Release all resources."""

@@ -23,12 +23,13 @@ from nodeguard.aggregator.fleet_inputs import FleetInputs, FleetView
 from nodeguard.aggregator.identity.caller import Caller
 from nodeguard.aggregator.leadership import Candidacy
 from nodeguard.fleet.plan import Plan
+from nodeguard.kube.action_store import KubernetesActionStore
 from nodeguard.kube.client import ApiClient, ApiError
 from nodeguard.kube.events import pod_warning
 from nodeguard.kube.executor import WriteOutcome, WriteResult
 from nodeguard.kube.lease import Lease
 from nodeguard.kube.write_queue import MAX_DELAY
-from nodeguard.model.incident import OperatorDecision
+from nodeguard.model.incident import IncidentState, OperatorDecision
 from nodeguard.model.instant import Instant
 from nodeguard.wire.report import Report
 
@@ -71,7 +72,14 @@ class KubernetesBackend:
         self._write_problem: ApiProblem | None = None
         self._refused_at = 0.0
         self.watches = ClusterWatches(api, fleet, inputs, self._lease.raise_epoch_above)
-        self.actions = KubernetesOperatorActions(api, namespace, self._fleet_decided, self.watches.rules_of)
+        self.action_store = KubernetesActionStore(api, namespace, inputs.actions_changed)
+        self.actions = KubernetesOperatorActions(
+            api,
+            namespace,
+            self._fleet_decided,
+            self.watches.rules_of,
+            clear_problem=self._clear_problem,
+        )
         self.on_written: Callable[[float], object] = lambda _: None
         self.on_jobs_read: Callable[[str], object] = lambda _: None
         self._jobs = JobReader(api, fleet, inputs, self._jobs_read)
@@ -82,7 +90,7 @@ class KubernetesBackend:
 
     def begin(self) -> None:
         """Start to watch the cluster, and to read the jobs of nodes that vote unless that is disabled."""
-        for work in (*self.watches.work(), self.actions.watch().run()):
+        for work in (*self.watches.work(), self.actions.watch().run(), self.action_store.run()):
             self._tasks.start(work)
         if self._reads_jobs:
             self._tasks.start(self._jobs.run())
@@ -164,6 +172,14 @@ class KubernetesBackend:
             if seen.decision != OperatorDecision(seen.name)
         }
 
+    def open_decisions(self) -> dict[str, OperatorDecision]:
+        """Return operators' decisions of incidents that are recorded as open. See Backend."""
+        return {
+            seen.name: seen.decision
+            for seen in self.watches.incidents.values()
+            if seen.decision.clear and seen.status.state != IncidentState.RESOLVED
+        }
+
     async def close(self) -> None:
         """Stop the watches and the writers, and release the lease."""
         await self._tasks.stop()
@@ -178,6 +194,11 @@ class KubernetesBackend:
         self.watches.synced("decisions")
         pause, unmark, resumed = (decisions.get(key, "") for key in (PAUSE, UNMARK, RESUMED))
         self.withdraw(self._inputs.fleet_decided(pause, unmark, resumed))
+
+    def _clear_problem(self, name: str) -> str:
+        """Return why an incident cannot be cleared; empty if it can. Only one of a node needs an action."""
+        incident = self._fleet.incident(name)
+        return self.action_store.problem() if incident is not None and incident.node else ""
 
     def _jobs_read(self, result: str) -> None:
         """Report the result of a reading of jobs."""

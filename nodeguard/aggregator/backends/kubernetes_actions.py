@@ -39,7 +39,8 @@ DecisionsChanged = Callable[[Mapping[str, str]], None]
 
 class KubernetesOperatorActions:
     """Carries out operators' actions. on_changed: receives the decisions in use, of any operator. rules_of:
-    returns the names of the DeviceTaintRules of a Node, by its name.
+    returns the names of the DeviceTaintRules of a Node, by its name. clear_problem: returns why an incident
+    cannot be cleared, by its name; empty if it can.
     """
 
     def __init__(
@@ -48,9 +49,12 @@ class KubernetesOperatorActions:
         namespace: str,
         on_changed: DecisionsChanged,
         rules_of: Callable[[str], Iterable[str]],
+        *,
+        clear_problem: Callable[[str], str] = lambda _: "",
     ) -> None:
         self._api = api
         self._rules_of = rules_of
+        self._clear_problem = clear_problem
         self._on_changed = on_changed
 
         self._config_map = ConfigMap(api, namespace, DECISIONS_NAME)
@@ -115,7 +119,9 @@ class KubernetesOperatorActions:
         return f"{name} is acknowledged"
 
     async def clear(self, name: str, by: str) -> str:
-        """Clear an incident."""
+        """Clear an incident. Refused while the action of its agent cannot be stored: it would not begin."""
+        if problem := self._clear_problem(name):
+            raise OperatorActionError(f"{_NOT_DONE}: {problem}; or run nodeguard clear on the node")
         incident = await self._patch_spec(name, clear_spec(by or _ANONYMOUS, rfc3339(time.time())))
         return clear_message(name, of_many=is_shared(incident))
 

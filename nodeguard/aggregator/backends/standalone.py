@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Self
 
+from nodeguard.aggregator.backends.file_actions import FileActionStore
 from nodeguard.aggregator.backends.operator_actions import (
     OperatorActionError,
     clear_message,
@@ -54,6 +55,7 @@ class StandaloneBackend:
         self.on_written: Callable[[float], object] = lambda _: None  # nothing is written
         self.on_jobs_read: Callable[[str], object] = lambda _: None  # there are no pods
         self._store = StandaloneStore(path, fleet)
+        self.action_store = FileActionStore(self._store, inputs.actions_changed)
         # The incidents as they were logged last, by name.
         self._logged = self._store.restored.incidents
         self._began: float | None = None
@@ -180,6 +182,15 @@ class StandaloneBackend:
     def decisions(self) -> dict[str, OperatorDecision]:
         """Return operators' decisions, by name of the incident."""
         return self._store.decisions
+
+    def open_decisions(self) -> dict[str, OperatorDecision]:
+        """Return operators' decisions of incidents that are recorded as open. See Backend."""
+        recorded = self._logged
+        return {
+            name: decision
+            for name, decision in self._store.decisions.items()
+            if name not in recorded or recorded[name].is_open
+        }
 
     async def _pause(self, reason: str, resumed: str = "") -> None:
         await self._store.set_pause(reason)

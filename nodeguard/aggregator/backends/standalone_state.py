@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from nodeguard.local.atomic_write import atomic_write
 from nodeguard.local.daemon_thread import DaemonThread
+from nodeguard.model.action import NodeAction
 from nodeguard.model.incident import Incident, OperatorDecision
 from nodeguard.model.node import Taint
 
@@ -38,7 +39,7 @@ class AdvisedMarks(Struct, frozen=True, omit_defaults=True):
 class StandaloneState(Struct, frozen=True, omit_defaults=True):
     """The content of the file. decisions, incidents: by name. nodes: with advised marks, by name.
 
-    gpus: of all nodes, by name.
+    gpus: of all nodes, by name. actions: by key.
     """
 
     version: int = _VERSION
@@ -47,6 +48,7 @@ class StandaloneState(Struct, frozen=True, omit_defaults=True):
     incidents: dict[str, Incident] = {}
     nodes: dict[str, AdvisedMarks] = {}
     gpus: dict[str, int] = {}
+    actions: dict[str, NodeAction] = {}
 
 
 class StandaloneStateError(Exception):

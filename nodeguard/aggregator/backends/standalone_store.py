@@ -21,6 +21,7 @@ from nodeguard.aggregator.backends.standalone_state import (
     write_state,
 )
 from nodeguard.aggregator.fleet_inputs import FleetView
+from nodeguard.model.action import NodeAction
 from nodeguard.model.incident import OperatorDecision
 
 logger = logging.getLogger(__name__)
@@ -37,7 +38,7 @@ class StandaloneStore:
 
     path: of the file, None to store nothing. fleet: has the incidents, which are stored too. restored: the
     state at the start. pause, decisions: of operators. advised: advised marks by name of the node. gpus:
-    number of GPUs of each node.
+    number of GPUs of each node. actions: by key.
     """
 
     def __init__(self, path: str | None, fleet: FleetView) -> None:
@@ -47,6 +48,7 @@ class StandaloneStore:
         self.decisions = self.restored.decisions
         self.advised = dict(self.restored.nodes)
         self.gpus = dict(self.restored.gpus)
+        self.actions = self.restored.actions
         self._is_changed = True
         self._written_at = float("-inf")
         self._omitted = 0
@@ -109,6 +111,18 @@ class StandaloneStore:
                 raise
             return decision
 
+    async def set_action(self, key: str, action: NodeAction | None) -> None:
+        """Store an action, None to delete it. Raises OperatorActionError."""
+        async with self._deciding:
+            before = self.actions
+            others = {name: other for name, other in before.items() if name != key}
+            self.actions = others if action is None else {**others, key: action}
+            try:
+                await self.write()
+            except BaseException:
+                self.actions, self._is_changed = before, True
+                raise
+
     def forget_clear(self, incident: str) -> None:
         """Remove the clear of an incident that begins again: it was for the earlier occurrence."""
         decision = self.decisions.get(incident)
@@ -144,6 +158,7 @@ class StandaloneStore:
             incidents={incident.name: incident for incident in self._fleet.all_incidents()},
             nodes=dict(self.advised),
             gpus=dict(self.gpus),
+            actions=self.actions,
         )
 
     def _written(self, error: str, omitted: int) -> None:

@@ -10,7 +10,6 @@ import pytest
 from nodeguard.aggregator.backends.job_reader import READS_PER_SECOND, JobReader, ReadingSchedule
 from nodeguard.aggregator.clock import current_instant
 from nodeguard.aggregator.fleet_inputs import FleetInputs
-from nodeguard.aggregator.outbox import InstructionOutbox
 from nodeguard.fleet.planner import Planner
 from nodeguard.kube.client import ApiClient
 from nodeguard.model.finding import DataStatus, Health
@@ -83,7 +82,7 @@ class Scene:
         )  # fmt: skip
         self.planner.record_report("uid-1", report, current_instant())
         self.results: list[str] = []
-        inputs = FleetInputs(self.planner, InstructionOutbox(), lambda: None)
+        inputs = FleetInputs(self.planner, lambda: None)
         self.reader = JobReader(api, self.planner, inputs, self.results.append)
 
 

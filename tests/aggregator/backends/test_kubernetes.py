@@ -8,7 +8,6 @@ from msgspec.structs import replace
 
 from nodeguard.aggregator.backends.kubernetes import KubernetesBackend
 from nodeguard.aggregator.fleet_inputs import FleetInputs
-from nodeguard.aggregator.outbox import InstructionOutbox
 from nodeguard.fleet.diagnosis.results import SuppressedCheck
 from nodeguard.fleet.planner import Planner
 from nodeguard.kube.client import ApiClient
@@ -34,7 +33,7 @@ class Scene:
     def __init__(self, api: ApiClient) -> None:
         self.planner = Planner(AT_ONCE, CHECKS)
         self.wakes = 0
-        self.inputs = FleetInputs(self.planner, InstructionOutbox(), self._wake)
+        self.inputs = FleetInputs(self.planner, self._wake)
         self.backend = KubernetesBackend(api, "nodeguard", "pod-1", self.planner, self.inputs)
         self.watches = self.backend.watches
 

@@ -44,3 +44,19 @@ async def test_an_action_with_an_uncertain_result_is_no_failure(
     text = str(raised.value)
     assert ("not done" in text or "is not unmarked" in text) == (not is_uncertain)
     assert ("repeat the command" in text) == is_uncertain
+
+
+async def test_a_clear_is_refused_while_its_action_cannot_be_stored() -> None:
+    api: Any = FailingApi(ApiError(500, "Unexpected", "the request was sent"))
+    problem = "the server has no NodeActions: apply crd-nodeactions.yaml"
+    actions = KubernetesOperatorActions(
+        api,
+        "nodeguard",
+        lambda _: None,
+        lambda _: (),
+        clear_problem={"node": problem, "domain": ""}.__getitem__,
+    )
+    with pytest.raises(OperatorActionError, match=f"not done, as it cannot be stored: {problem}; or run"):
+        await actions.clear("node", "Ann")
+    with pytest.raises(OperatorActionError, match="the request was sent"):
+        await actions.clear("domain", "Ann")

@@ -19,7 +19,6 @@ from nodeguard.aggregator.backends.leader import Leader
 from nodeguard.aggregator.clock import monotonic
 from nodeguard.aggregator.fleet_inputs import FleetInputs
 from nodeguard.aggregator.leadership import Candidacy
-from nodeguard.aggregator.outbox import InstructionOutbox
 from nodeguard.aggregator.service import withdraw_writes
 from nodeguard.fleet.incidents.events import IncidentEvent, event_of, resolve
 from nodeguard.fleet.plan import Plan
@@ -278,7 +277,7 @@ async def test_the_epoch_of_the_lease_exceeds_that_of_every_rule(
 ) -> None:
     existing = await create(api, rule(controlplane, "gpu-0"), epoch=57)
     planner = Planner(AT_ONCE, CHECKS)
-    inputs = FleetInputs(planner, InstructionOutbox(), lambda: None)
+    inputs = FleetInputs(planner, lambda: None)
     backend = KubernetesBackend(api, namespace, "pod-1", planner, inputs)
     try:
         backend.watches.rule_changed(existing)
@@ -292,7 +291,7 @@ async def test_a_changed_policy_withdraws_writes_that_have_not_begun(
     api: ApiClient, controlplane: Cluster, namespace: str
 ) -> None:
     planner = Planner(AT_ONCE, CHECKS)
-    inputs = FleetInputs(planner, InstructionOutbox(), lambda: None)
+    inputs = FleetInputs(planner, lambda: None)
     backend = KubernetesBackend(api, namespace, "pod-1", planner, inputs)
     now = Instant(1_700_000_000.0, 10.0, "")
     try:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from nodeguard.aggregator.actions.loop import ActionLoop
 from nodeguard.aggregator.backends.operator_actions import OperatorActionError
 from nodeguard.aggregator.backends.standalone import StandaloneBackend
 from nodeguard.aggregator.backends.standalone_state import StandaloneStateError, state_path
@@ -42,8 +43,16 @@ class Scene:
     def restart(self) -> None:
         """Restart from the state file, as after a kill."""
         self.planner, self.outbox = Planner(self.policy, CHECKS), InstructionOutbox()
-        self.inputs = FleetInputs(self.planner, self.outbox, lambda: None, lambda: self.now)
+        self.inputs = FleetInputs(self.planner, lambda: None, lambda: self.now)
         self.backend = StandaloneBackend(self.path, self.planner, self.inputs)
+        self.actions = ActionLoop(
+            self.backend, self.outbox, self.planner, may_write=lambda: True, now=lambda: self.now.wall
+        )
+
+    async def act(self) -> None:
+        """Carry the actions on."""
+        while await self.actions.turn():
+            pass
 
     @property
     def now(self) -> Instant:
@@ -174,12 +183,15 @@ async def test_decisions_survive_a_restart_and_their_instructions_are_sent_again
     name = scene.name()
     await scene.backend.acknowledge(name, "Ann")
     await scene.backend.clear(name, "Bob")
+    assert scene.outbox.pending("gpu-1") == ()
+    await scene.act()
     instructions = scene.outbox.pending("gpu-1")
     clears = [instruction for instruction in instructions if isinstance(instruction, ClearFinding)]
     assert [(clear.check, clear.target) for clear in clears] == [("gpu-lost", "gpu/0000:3b:00")]
     scene.restart()
     decision = scene.backend.decisions()[name]
     assert (decision.acknowledged, decision.clear.partition(" at ")[0]) == ("Ann", "Bob")
+    await scene.act()
     assert scene.outbox.pending("gpu-1") == instructions
 
 
@@ -189,13 +201,18 @@ async def test_a_clear_does_not_count_for_a_fault_that_begins_later(scene: Scene
     name = scene.name()
     await scene.backend.acknowledge(name, "Ann")
     await scene.backend.clear(name, "Bob")
+    await scene.act()
     await scene.resolve("gpu-1")
+    await scene.act()
     assert scene.backend.decisions()[name].clear.startswith("Bob at ")
     scene.report("gpu-1", finding(age=0.0))
     await scene.turn()
     await scene.turn()
     assert scene.planner.incidents["gpu-1"][name].is_open
+    await scene.act()
+    assert scene.outbox.pending("gpu-1") == ()
     scene.restart()
+    await scene.act()
     assert scene.outbox.pending("gpu-1") == ()
     assert (scene.backend.decisions()[name].acknowledged, scene.backend.decisions()[name].clear) == (
         "Ann",
@@ -224,6 +241,7 @@ async def test_a_clear_of_a_suppressed_check_does_not_count_for_a_later_suppress
     message = await scene.backend.clear(name, "Bob")
     assert message.startswith(f"{name} is cleared: only new findings count")
     assert "gpu-lost" not in scene.planner.diagnosis.suppressed_checks
+    await scene.act()
     assert scene.outbox.pending("") == ()
     await scene.turn()
     assert scene.planner.incidents[""][name].state == IncidentState.RESOLVED

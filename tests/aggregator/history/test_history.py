@@ -44,7 +44,7 @@ class Scene:
             resumed=lambda: self.resumed,
         )
         outbox = InstructionOutbox()
-        inputs = FleetInputs(planner, outbox, lambda: None)
+        inputs = FleetInputs(planner, lambda: None)
         self.handler = ReportHandler(planner, inputs, outbox, lambda: self.fleet.now, history=self.history)
 
     def tick(self, seconds: float = 10.0) -> None:

@@ -1,0 +1,1 @@
+"""The durable actions of an aggregator: their store, and the loop that carries them on."""
