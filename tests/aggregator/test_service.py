@@ -14,6 +14,7 @@ from nodeguard.aggregator.outbox import InstructionOutbox
 from nodeguard.aggregator.report_handler import ReportHandler
 from nodeguard.aggregator.service import AggregatorService, pause_after, withdraw_writes
 from nodeguard.fleet.plan import Plan
+from nodeguard.fleet.plan_loop import PlanLoop
 from nodeguard.fleet.planner import Planner
 from nodeguard.local.open_files import ConnectionCapacity
 from nodeguard.model.instant import Instant
@@ -268,8 +269,7 @@ async def test_a_changed_policy_withdraws_the_writes_that_have_not_begun(
         caller = Caller(f"n{number}", f"n{number}")
         scene.backend.node_reported(caller, report())
         scene.handler(caller, report(fatal=True))
-    plan = scene.planner.plan(scene.now)
-    scene.planner.record_issued(plan)
+    PlanLoop(scene.planner).step(scene.now)
     assert scene.planner.state.pending_nodes() == ("n0", "n1")
     withdrawn: list[str] = []
     monkeypatch.setattr(scene.backend, "withdraw", withdrawn.extend)

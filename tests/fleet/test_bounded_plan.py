@@ -22,8 +22,7 @@ def marks_in_parts(fleet: Fleet, limit: int) -> list[int]:
     """
     sizes = []
     for _ in range(100):
-        plan = fleet.planner.plan(fleet.now, limit)
-        fleet.planner.record_issued(plan)
+        plan = fleet.issue(limit)
         fleet.write(plan)
         sizes.append(len(plan.nodes))
         if not plan.deferred:
@@ -57,15 +56,13 @@ def test_a_deferred_mark_is_decided_and_its_incident_follows() -> None:
     fleet = Fleet(3)
     fleet.report(0, finding(age=2.0))
     fleet.report(1, finding(age=1.0))
-    first = fleet.planner.plan(fleet.now, 1)
-    fleet.planner.record_issued(first)
+    first = fleet.issue(1)
     [decision] = fleet.planner.decisions["uid-1"]
     assert decision.is_granted
     fleet.write(first)
-    second = fleet.planner.plan(fleet.now, 1)
+    second = fleet.issue(1)
     assert [incident.node for incident in second.incidents] == ["node-0"]
     assert second.deferred == 0
-    fleet.planner.record_issued(second)
     fleet.write(second)
     third = fleet.planner.plan(fleet.now, 1)
     assert [incident.node for incident in third.incidents] == ["node-1"]
@@ -76,8 +73,7 @@ def test_a_later_and_more_severe_request_precedes_a_deferred_one() -> None:
     fleet = Fleet(20, replace(AT_ONCE, budget=replace(AT_ONCE.budget, fleet=0.1)))
     fleet.report(0, finding())
     fleet.report(1, SUSPECT)
-    plan = fleet.planner.plan(fleet.now, 1)
-    fleet.planner.record_issued(plan)
+    plan = fleet.issue(1)
     assert plan.deferred == 1
     fleet.report(2, finding())
     marks_in_parts(fleet, 1)
@@ -92,8 +88,7 @@ def test_nodes_that_cannot_be_written_keep_no_other_node_from_its_mark() -> None
     unwritable = set(range(4))
     attempts = dict.fromkeys(unwritable, 0)
     for _ in range(8):
-        plan = fleet.planner.plan(fleet.now, 3)
-        fleet.planner.record_issued(plan)
+        plan = fleet.issue(3)
         for node in plan.nodes:
             number = int(node.uid.removeprefix("uid-"))
             if number in unwritable:

@@ -117,14 +117,12 @@ def settle(fleet: Fleet) -> None:
     """Plan and write until nothing changes; the limits hold after each write."""
     # A dry run changes without a write, too.
     for _ in range(3):
-        plan = fleet.plan()
+        plan = fleet.issue()
         while plan.nodes:
-            fleet.planner.record_issued(plan)
             for node in plan.nodes:
                 fleet.write(Plan(nodes=(node,)))
                 check_limits(fleet)
-            plan = fleet.plan()
-        fleet.planner.record_issued(plan)
+            plan = fleet.issue()
 
 
 def granted(fleet: Fleet) -> set[tuple[str, str, Mark]]:

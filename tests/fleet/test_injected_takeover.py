@@ -47,9 +47,8 @@ class Rehearsal:
     def plan(self, *, acts: bool = True) -> None:
         """Plan until nothing is left to do."""
         for _ in range(3):
-            plan = self.fleet.plan()
+            plan = self.fleet.issue() if acts else self.fleet.plan()
             if acts:
-                self.fleet.planner.record_issued(plan)
                 self.fleet.write(plan)
             notified = self.subscriptions.plan_made(
                 self.fleet.planner, plan, self.fleet.wall, acts=acts, has_leader=True, room={PAGER.name: 100}

@@ -110,8 +110,7 @@ class Histories:
     def _carry_out(self) -> None:
         for fleet in (self.plain, self.rehearsed):
             for _ in range(3):  # the last one has nothing to write
-                plan = fleet.plan()
-                fleet.planner.record_issued(plan)
+                plan = fleet.issue()
                 fleet.write(plan)
                 if fleet is self.plain:
                     self.releases |= {(mark.cause.check, mark.reason) for _, mark in plan.released}

@@ -205,9 +205,8 @@ class Life(RuleBasedStateMachine):
     def issue(self) -> None:
         """Issue a plan; it replaces pending writes of the same Node or device."""
         plan = self.fleet.plan()
-        assert self.fleet.plan() == replace(plan, incidents=(), events=(), transient_incidents=())
         self.every_release_has_a_reason(plan)
-        self.fleet.planner.record_issued(plan)
+        assert self.fleet.issue() == replace(plan, incidents=(), events=(), transient_incidents=())
         assert not any(HOLD_ANNOTATION in self.fleet.nodes[node.uid].annotations for node in plan.nodes)
         self.flying.update({node.uid: node for node in plan.nodes})
         self.flying.update({device_rule.name: device_rule for device_rule in plan.rules})

@@ -10,9 +10,7 @@ def test_a_mark_is_set_again_after_another_client_removed_it_with_its_record() -
     made.report(0, finding())
     made.carry_out()
     made.change(0, condition=None)
-    plan = made.plan()
-    [write] = plan.nodes
-    made.planner.record_issued(plan)
+    [write] = made.issue().nodes
     # The executor finds the marks on the Node.
     made.planner.record_written(write.uid, write.state)
     made.change(0, annotations={}, taints=())

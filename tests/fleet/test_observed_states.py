@@ -22,9 +22,7 @@ UNREACHABLE = WriteError("the Kubernetes API did not answer within 5 s", is_refu
 def issue(fleet: Fleet, seconds: float = 0.0) -> Plan:
     """Issue a plan that is not written, after some time."""
     fleet.after(seconds)
-    plan = fleet.plan()
-    fleet.planner.record_issued(plan)
-    return plan
+    return fleet.issue()
 
 
 def stored(fleet: Fleet, number: int = 0) -> list[Incident]:
@@ -200,8 +198,7 @@ def test_a_burst_costs_one_write_of_each_incident() -> None:
         fleet.report(number, finding())
     queue: list[DesiredNode] = []
     for _ in range(1000):
-        plan = fleet.planner.plan(fleet.now, 50)
-        fleet.planner.record_issued(plan)
+        plan = fleet.issue(50)
         queue += plan.nodes
         writes += [item.name for item in plan.incidents]
         events += [item.incident for item in plan.events]

@@ -105,8 +105,7 @@ def test_a_restart_gives_the_same_plan() -> None:
 def test_a_pending_plan_counts() -> None:
     fleet = Fleet(20, replace(AT_ONCE, budget=replace(WIDE, fleet=0.05)))
     fleet.report(0, finding(age=10.0))
-    first = fleet.plan()
-    fleet.planner.record_issued(first)
+    first = fleet.issue()
     fleet.report(1, finding(age=1000.0))
     second = fleet.plan()
     assert [node.name for node in first.nodes] == ["node-0"]
@@ -215,10 +214,9 @@ def test_an_earlier_write_does_not_confirm_a_pending_one() -> None:
     fleet.report(0, finding())
     fleet.carry_out()
     fleet.report(0)
-    away = fleet.plan()
-    fleet.planner.record_issued(away)
+    away = fleet.issue()
     fleet.report(0, finding("gpu-ecc"))
-    fleet.planner.record_issued(again := fleet.plan())
+    again = fleet.issue()
     assert again.nodes
     fleet.planner.record_written("uid-0", away.nodes[0].state)
     fleet.mark(away.nodes[0])
@@ -374,8 +372,7 @@ def test_a_taint_in_removal_is_not_foreign() -> None:
     fleet.carry_out()
     fleet.report(0)
     fleet.after(1.0)
-    plan = fleet.plan()
-    fleet.planner.record_issued(plan)
+    plan = fleet.issue()
     [gone] = plan.nodes
     assert gone.taints == ()
     # Before that is written, there is news.

@@ -142,9 +142,8 @@ def test_a_recovered_domain_with_a_mark_that_cannot_be_removed_is_not_marked_aga
     until = 0.0
     while made.planner.diagnosis.degraded_domains or made.mono < until:
         made.after(6.0)
-        plan = made.plan()
+        plan = made.issue()
         until = until or made.mono + seconds
-        made.planner.record_issued(plan)
         for node in plan.nodes:
             if node.uid == "uid-0":
                 made.planner.record_failed(node.uid)

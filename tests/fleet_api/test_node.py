@@ -98,7 +98,7 @@ def test_marks_wait_for_holds_reports_and_removed_checks() -> None:
     )
     fleet = marked()
     fleet.planner.set_policy(replace(LONG, holds=(Hold(checks=("gpu-lost",)),)))
-    fleet.planner.record_issued(fleet.plan())
+    fleet.issue()
     assert wait(fleet) == ReleaseWaitView("write", "the write that removes it")
     fleet = Fleet(3, LONG)
     fleet.report(0, finding("site-fans"))
@@ -116,14 +116,14 @@ def test_marks_to_be_written_and_removed_are_shown() -> None:
     fleet = Fleet(3)
     fleet.report(0, finding())
     fleet.after(10.0)
-    plan = fleet.plan()
+    fleet.plan()
     assert page(fleet).marks == ()
-    fleet.planner.record_issued(plan)
+    plan = fleet.issue()
     assert [mark.written for mark in page(fleet).marks] == [False]
     fleet.write(plan)
     assert [mark.written for mark in page(fleet).marks] == [True]
     fleet.report(0)
-    fleet.planner.record_issued(fleet.plan())
+    fleet.issue()
     [mark] = page(fleet).marks
     assert (mark.wait, mark.written) == (ReleaseWaitView("write", "the write that removes it"), True)
 

@@ -22,6 +22,7 @@ from nodeguard.aggregator.leadership import Candidacy
 from nodeguard.aggregator.service import withdraw_writes
 from nodeguard.fleet.incidents.events import IncidentEvent, event_of, resolve
 from nodeguard.fleet.plan import Plan
+from nodeguard.fleet.plan_loop import PlanLoop
 from nodeguard.fleet.planner import Planner
 from nodeguard.kube.client import ApiClient
 from nodeguard.kube.device_rules import PATH, ObservedRule, decode_rule, rule_body
@@ -149,9 +150,8 @@ async def test_the_event_of_a_domain_is_about_its_incident(
     events: list[IncidentEvent] = []
     for _ in range(5):
         scene.after(5.0)
-        plan = scene.plan()
+        plan = scene.issue()
         events += [event for event in plan.events if not event.node]
-        scene.planner.record_issued(plan)
         scene.write(plan)
     [domain] = domains(scene)
     suppressed = replace(
@@ -301,9 +301,7 @@ async def test_a_changed_policy_withdraws_writes_that_have_not_begun(
             backend.watches.node_changed(observed)
             planner.record_report(observed.uid, report(fatal=True), now)
         assert await backend.renew_leadership(monotonic(), Candidacy(wanted=True))
-        plan = planner.plan(now)
-        planner.record_issued(plan)
-        backend.apply_plan(plan, now)
+        backend.apply_plan(PlanLoop(planner).step(now).plan, now)
         assert len(planner.state.pending_nodes()) == 2
         planner.set_policy(replace(AT_ONCE, holds=(Hold(node="gpu-8"),)))
         withdraw_writes(planner, backend)

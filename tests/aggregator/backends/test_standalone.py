@@ -15,6 +15,7 @@ from nodeguard.aggregator.backends.standalone_state import StandaloneStateError,
 from nodeguard.aggregator.fleet_inputs import FleetInputs
 from nodeguard.aggregator.identity.caller import Caller
 from nodeguard.aggregator.outbox import InstructionOutbox
+from nodeguard.fleet.plan_loop import PlanLoop
 from nodeguard.fleet.planner import Planner
 from nodeguard.model.finding import Health
 from nodeguard.model.incident import IncidentState
@@ -76,9 +77,7 @@ class Scene:
         self.mono += seconds
         self.planner.tick(self.now)
         for _ in range(2):  # the second plan has the incidents of the advice that the first one gives
-            plan = self.planner.plan(self.now)
-            self.planner.record_issued(plan)
-            self.backend.apply_plan(plan, self.now)
+            self.backend.apply_plan(PlanLoop(self.planner).step(self.now).plan, self.now)
         await self.backend.wait_idle()
 
     async def resolve(self, name: str) -> None:

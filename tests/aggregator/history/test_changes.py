@@ -82,9 +82,8 @@ def test_a_release_is_a_change_once_it_is_observed_and_a_refused_one_is_named(sc
     carry_out(scene)
     scene.handler(CALLER, report(1, 8))
     planner, fleet = scene.fleet.planner, scene.fleet
-    plan = fleet.plan()
+    plan = fleet.issue()
     scene.history.plan_made(plan, fleet.now, acts=True)
-    planner.record_issued(plan)
     planner.record_write_error("uid-1", WriteError("nodes is forbidden", is_refused=True))
     for _ in range(2):
         scene.tick(400.0)

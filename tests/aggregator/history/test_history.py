@@ -52,10 +52,9 @@ class Scene:
         self.history.tick(self.fleet.now)
 
     def plan(self, *, acts: bool = True) -> None:
-        plan = self.fleet.plan()
+        plan = self.fleet.issue() if acts else self.fleet.plan()
         self.history.plan_made(plan, self.fleet.now, acts=acts)
         if acts:
-            self.fleet.planner.record_issued(plan)
             self.fleet.write(plan)
 
     def notes(self, kind: str) -> list[str]:

@@ -150,8 +150,7 @@ def plan(sender: NotificationSender, fleet: Fleet, *, acts: bool = True) -> None
     """Plan until nothing is left to do."""
     for _ in range(3):
         fleet.after(1.0)
-        plan = fleet.plan()
-        fleet.planner.record_issued(plan)
+        plan = fleet.issue()
         fleet.write(plan)
         sender.plan_made(fleet.planner, plan, acts=acts, has_leader=True)
 

@@ -36,8 +36,7 @@ class Scene:
         changes: list[str] = []
         for _ in range(3):
             self.fleet.after(1.0)
-            plan = self.fleet.plan()
-            self.fleet.planner.record_issued(plan)
+            plan = self.fleet.issue()
             self.fleet.write(plan)
             for _, item in self.subscriptions.plan_made(
                 self.fleet.planner,

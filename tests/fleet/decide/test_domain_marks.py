@@ -66,9 +66,8 @@ def test_a_domain_mark_supersedes_node_marks_that_return_for_nodes_still_unhealt
     for _ in range(6):
         made.after(5.0)
         for _ in range(3):
-            plan = made.plan()
+            plan = made.issue()
             released += [(uid, mark.reason) for uid, mark in plan.released]
-            made.planner.record_issued(plan)
             made.write(plan)
     assert {made.taints(number)[0] for number in range(LEAF)} == {"nodeguard.dev/domain-degraded=fabric"}
     assert ("uid-0", "superseded") in released

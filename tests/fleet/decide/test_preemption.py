@@ -226,8 +226,7 @@ def carry_out_except(fleet: Fleet, number: int, *, retries: bool) -> None:
     """
     uid = f"uid-{number}"
     for _ in range(12):
-        plan = fleet.plan()
-        fleet.planner.record_issued(plan)
+        plan = fleet.issue()
         fleet.write(replace(plan, nodes=tuple(node for node in plan.nodes if node.uid != uid)))
         if not retries and any(node.uid == uid for node in plan.nodes):
             fleet.planner.record_failed(uid)
@@ -264,8 +263,7 @@ def test_a_device_rule_that_cannot_be_deleted_does_not_block_the_preemption_of_a
     fleet.report(9, finding())
     [stuck_rule] = fleet.plan().rules_gone
     for _ in range(12):
-        plan = fleet.plan()
-        fleet.planner.record_issued(plan)
+        plan = fleet.issue()
         fleet.write(replace(plan, rules_gone=tuple(name for name in plan.rules_gone if name != stuck_rule)))
         fleet.after(15.0)
     assert stuck_rule in fleet.rules
@@ -279,8 +277,7 @@ def test_a_write_that_takes_some_time_preempts_no_other_mark() -> None:
     fleet = Fleet(40, replace(ALLOWED, budget=replace(WIDE, fleet=0.05)))
     inject_in_turn(fleet, 2)
     fleet.report(9, finding())
-    plan = fleet.plan()
-    fleet.planner.record_issued(plan)
+    plan = fleet.issue()
     for _ in range(2):
         fleet.after(20.0)
         assert not fleet.plan().nodes

@@ -347,8 +347,7 @@ def test_a_clear_after_the_first_plan_of_a_domain_is_final() -> None:
     plan = made.plan()
     while not degraded(made):
         made.after(1.0)
-        plan = made.plan()
-        made.planner.record_issued(plan)
+        plan = made.issue()
     [incident] = made.planner.pending[SHARED].values()
     made.planner.clear(incident, made.now)
     made.write(plan)
