@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
-from msgspec.structs import replace
-
 from nodeguard.aggregator.clock import current_instant
 from nodeguard.fleet.decide.observed_marks import WriteError
 from nodeguard.fleet.plan import Plan
@@ -90,10 +88,8 @@ class FleetInputs:
 
     def node_changed(self, node: Node) -> None:
         """Handle a Node that is new or has changed."""
-        old = self._planner.node(node.uid)
-        self._planner.update_node(node)
         # A watch repeats the response of a write, and a kubelet changes fields that are not used here.
-        if old is None or replace(old, version=node.version) != node:
+        if self._planner.update_node(node):
             self._wake()
 
     def node_deleted(self, uid: str) -> None:

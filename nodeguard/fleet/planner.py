@@ -174,12 +174,14 @@ class Planner:
         """
         self._restored.add_clear(incident.name, at)
 
-    def update_node(self, node: Node) -> None:
-        """Update a Node; a Node of the same name and another uid is removed."""
+    def update_node(self, node: Node) -> bool:
+        """Update a Node; a Node of the same name and another uid is removed. Returns whether anything but its
+        version changed.
+        """
         old = self.state.uid(node.name)
         if old and old != node.uid:
             self.remove_node(old)
-        self.state.update_node(node)
+        return self.state.update_node(node)
 
     def remove_node(self, uid: str) -> None:
         """Remove a deleted Node and all its data except its incidents."""

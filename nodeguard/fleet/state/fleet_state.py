@@ -103,15 +103,22 @@ class FleetState:
         decided = apply_policy(report.injections, report.findings, rule, self.checks)
         return replace(report, injections=decided)
 
-    def update_node(self, node: Node) -> None:
-        """Update a Node."""
+    def update_node(self, node: Node) -> bool:
+        """Update a Node. Returns whether anything but its version changed."""
+        before = self.nodes.get(node.uid)
+        is_same = before is not None and replace(before, version=node.version) == node
+        # The observation of a pending write may repeat what is known.
+        if is_same and not self.is_pending(node.uid):
+            self.nodes[node.uid] = node
+            return False
         self._unindex(node.uid)
-        self._marks.record_taints(self.nodes.get(node.uid), node, writes_taints=self.policy.marks.taint)
+        self._marks.record_taints(before, node, writes_taints=self.policy.marks.taint)
         self.nodes[node.uid] = node
         self._names[node.name] = node.uid
         self.jobs.update_node(node)
         self._observe(node.uid)
         self._index(node.uid)
+        return not is_same
 
     def remove_node(self, uid: str) -> None:
         """Remove a deleted Node."""
