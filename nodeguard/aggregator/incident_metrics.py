@@ -50,7 +50,7 @@ def incident_families(planner: Planner) -> Iterator[Metric]:
     yield counter(
         "incidents_omitted",
         "Incidents above a limit when they began, without those of injected faults.",
-        planner.incidents_left_out_total,
+        planner.tracker.left_out_total,
     )
     family = GaugeMetricFamily(
         PREFIX + "incident",

@@ -106,7 +106,8 @@ class AggregatorMetrics:
         self.marks.on_released = release_delay.observe
 
         def on_planned(plan: Plan, planned_at: Instant) -> None:
-            plan_duration.observe(service.plan_seconds)
+            if service.is_planned:
+                plan_duration.observe(service.plan_seconds)
             self.marks.plan_made(service.planner, plan, planned_at, acts=service.is_active)
 
         def on_detected(finding: ReportedFinding, seconds: float) -> None:
@@ -179,7 +180,7 @@ class _ServiceCollector(Collector):
         yield counter("plan_errors", "Plans that failed; the log has the error.", service.errors)
         yield gauge(
             "last_plan_timestamp_seconds",
-            "Time of the last plan; before the first, the start time.",
+            "Time at which the last plan was made or found unchanged; before the first, the start time.",
             now.wall_of(service.planned_at),
         )
 

@@ -1,4 +1,4 @@
-"""The plan loop: makes a plan from reports and Nodes when something changes, and applies it if active."""
+"""The service: plans from reports and Nodes when the plan may change, and applies the plan if active."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from nodeguard.aggregator.leadership import Candidacy, has_enough_reports, next_
 from nodeguard.aggregator.report_handler import ReportHandler
 from nodeguard.aggregator.write_obstacle import ReplicaState, may_apply, write_obstacle
 from nodeguard.fleet.plan import Plan
-from nodeguard.fleet.plan_loop import PlanLoop
+from nodeguard.fleet.plan_loop import NO_CHANGE, PlanLoop
 from nodeguard.fleet.planner import Planner
 from nodeguard.fleet_api.service_state import Obstacle
 from nodeguard.local.open_files import ConnectionCapacity
@@ -25,7 +25,7 @@ from nodeguard.model.instant import Instant
 
 logger = logging.getLogger(__name__)
 
-# Seconds between two plans without a change, the minimum between two plans, and between two removals of
+# Seconds between two turns without a change, the minimum between two turns, and between two removals of
 # deleted nodes.
 _TICK = 1.0
 _MIN_PAUSE = 0.005
@@ -52,13 +52,15 @@ def pause_after(took: float, *, is_partial: bool = False) -> float:
 
 
 class AggregatorService:
-    """Plans when there is something to plan for, and once a second.
+    """Takes a turn after each input, and once a second. A turn plans if the plan may have changed.
 
-    reload: reloads the policy file if it has changed. plan_seconds: duration of the last plan; planned_at,
-    turned_at: time of the last plan and of the last turn. candidacy: state of the leadership rules;
+    reload: reloads the policy file if it has changed. plan_seconds: duration of the last plan; planned_at:
+    when the last plan was made, or found to be still right; turned_at: time of the last turn; is_planned:
+    whether that turn made a plan. candidacy: state of the leadership rules;
     is_leader: whether this aggregator holds the lease; is_active: whether it applies its plans. capacity: of
     agent connections, None for no limit; capacity_problem: why not all agents can connect, empty if they can.
-    errors: failed plans and listeners: the loop goes on. plan_listeners: receive each plan and its time.
+    errors: failed plans and listeners: the loop goes on. plan_listeners: receive each plan and its time, and
+    each second an empty one if the plan did not change.
     history: records the fleet, if set.
     """
 
@@ -80,6 +82,7 @@ class AggregatorService:
         self.planned_at = self.turned_at = self.started_at
         self.plan_seconds = 0.0
         self.plans = self.errors = 0
+        self.is_planned = False
         self.is_leader = self.is_active = False
         self.candidacy = Candidacy()
         self._leader, self._leader_since = "", self.started_at
@@ -108,7 +111,9 @@ class AggregatorService:
                 pass
 
     async def turn(self, now: Instant) -> None:
-        """Plan once, and apply the plan if this aggregator is active: leads and has enough reports."""
+        """Plan if the plan may change, and apply it if this aggregator is active: leads and has enough
+        reports.
+        """
         self.turned_at = now.mono
         if now.mono - self._ticked >= _TICK:
             self._ticked = now.mono
@@ -127,24 +132,33 @@ class AggregatorService:
         # A leader with too few reports does not plan: its incidents would cover only a part of the fleet.
         if self.backend.missing_inputs() or (self.is_leader and not self.is_active):
             return
-        began = time.perf_counter()
-        # Only an active aggregator issues the plan, and not if it removes all marks instead.
-        is_issued = self.is_active and not self._inputs.removal_requested_by
         try:
-            plan = self._loop.step(now, _NEW_MARKS if self.is_active else None, is_issued=is_issued).plan
+            plan = self._plan(now)
         except Exception:  # the data of one node must not stop the loop
             self.errors += 1
             logger.exception("internal error in the planner, please report it")
             return
-        self.plan_seconds = time.perf_counter() - began
         self._is_partial = plan.deferred > 0
         self.planned_at = now.mono
-        self.plans += 1
         if self.history is not None:
             self.history.plan_made(plan, now, acts=self.is_active)
         self._notify_listeners(plan, now)
         if self.is_active:
             self._apply(plan, now)
+
+    def _plan(self, now: Instant) -> Plan:
+        """Return the plan for now: an empty one without planning, if that is all that it can be."""
+        is_removal = bool(self._inputs.removal_requested_by)
+        # Only an active aggregator issues the plan, and not if it removes all marks instead.
+        is_issued = self.is_active and not is_removal
+        self.is_planned = is_removal or self._loop.is_due(now, is_issued=is_issued)
+        if not self.is_planned:
+            return NO_CHANGE
+        began = time.perf_counter()
+        plan = self._loop.step(now, _NEW_MARKS if self.is_active else None, is_issued=is_issued).plan
+        self.plan_seconds = time.perf_counter() - began
+        self.plans += 1
+        return plan
 
     def _notify_listeners(self, plan: Plan, now: Instant) -> None:
         for listener in self.plan_listeners:

@@ -11,16 +11,41 @@ from nodeguard.model.incident import IncidentState
 from nodeguard.model.instant import Instant
 
 
-def next_change(planner: Planner, now: Instant) -> float:
+def next_change(planner: Planner, now: Instant, margin: float = 0.0) -> float:
     """Return when the plan may change after `now`, in seconds of the monotonic clock; inf for never.
 
-    A grace period, a soak period or the time of a check's limit ends, or the diagnosis is due. Not among
-    these: agents that become stale, and writes that take too long.
+    A grace period, a soak period, the time of a check's limit, a silence or a grant of the dry run ends, a
+    past charge is forgotten, or the diagnosis is due. Not among these: agents that become stale, which a tick
+    of the planner finds, and what `changes_each_second` names. margin: seconds before `now` at which a change
+    may not have been seen, as sums of floats are not exact.
     """
-    ends = (*_grace_ends(planner, now), *_soak_ends(planner), *_limit_ends(planner, now))
+    ends = (
+        *_grace_ends(planner, now),
+        *_soak_ends(planner),
+        *_limit_ends(planner, now),
+        *_dry_run_ends(planner, now),
+        *_past_charge_ends(planner, now),
+        now.mono_of(planner.tracker.changes_at),
+    )
     evaluation = planner.diagnosis.next_evaluation()
     due = inf if evaluation is None else max(evaluation, now.mono)
-    return min((due, *(end for end in ends if end > now.mono)))
+    return min((due, *(end for end in ends if end > now.mono - margin)))
+
+
+def changes_each_second(planner: Planner) -> bool:
+    """Return whether the plan may change at a time that is not computed: its caller then plans each second.
+
+    These states are rare, or last for seconds: writes that are not observed, marks of a suppressed check that
+    are released in turns, and degraded domains, which have limits on rates, recoveries and claims of Nodes.
+    """
+    state = planner.state
+    return bool(
+        state.pending_nodes()
+        or planner.unobserved_writes
+        or planner.releases.deferred
+        or planner.domain_decisions
+        or any(state.marks(uid).node.degraded for uid in state.marked_nodes())
+    )
 
 
 def _grace_ends(planner: Planner, now: Instant) -> Iterator[float]:
@@ -45,10 +70,34 @@ def _limit_ends(planner: Planner, now: Instant) -> Iterator[float]:
 
 
 def _charge_ends(planner: Planner, checks: Container[str], now: Instant) -> Iterator[float]:
+    charges = [(grant.request.check, grant.at) for grant in planner.admissions.dry_run.values()]
     for usage in planner.state.usage.values():
-        charges = ((charge.check, charge.at) for charge in usage.charges)
-        past = ((charge.check, charge.at) for charge in usage.past)
-        for check, at in (*charges, *past):
-            if check in checks:
-                age = planner.state.clock.age(at, now)
-                yield now.mono + check_limit(planner.policy, check).within - age
+        charges += ((charge.check, charge.at) for charge in usage.charges)
+        charges += ((charge.check, charge.at) for charge in usage.past)
+    for check, at in charges:
+        if check in checks:
+            yield from _age_ends(planner, at, check_limit(planner.policy, check).within, now)
+
+
+def _dry_run_ends(planner: Planner, now: Instant) -> Iterator[float]:
+    """Yield the ends of the dry run's grants with findings that have ended."""
+    for grant in planner.admissions.dry_run.values():
+        if grant.ended is not None:
+            yield now.mono_of(grant.ended + planner.policy.soak.first)
+
+
+def _past_charge_ends(planner: Planner, now: Instant) -> Iterator[float]:
+    """Yield when each past charge does not lengthen a soak period any more."""
+    for uid in planner.state.marked_nodes():
+        for charge in planner.state.marks(uid).node.past_charges:
+            yield from _age_ends(planner, charge.ended, planner.policy.soak.forget, now)
+
+
+def _age_ends(planner: Planner, at: float, limit: float, now: Instant) -> Iterator[float]:
+    """Yield when a recorded time is older than a limit; one in the future first becomes younger."""
+    clock = planner.state.clock
+    if not clock.mono_times(at, now):
+        yield now.mono_of(at - limit)
+        yield now.mono_of(at + limit)
+    else:
+        yield now.mono + limit - clock.age(at, now)

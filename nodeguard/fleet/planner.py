@@ -26,7 +26,6 @@ from nodeguard.fleet.diagnosis.results import JOB
 from nodeguard.fleet.diagnosis.vote_collector import VoteCollector
 from nodeguard.fleet.incidents.condition import node_condition
 from nodeguard.fleet.incidents.domain_incidents import SharedIncidents
-from nodeguard.fleet.incidents.node_incidents import Subject
 from nodeguard.fleet.incidents.tracker import SHARED, IncidentTracker
 from nodeguard.fleet.plan import Plan, node_writes, removal_plan
 from nodeguard.fleet.state.fleet_state import FleetState
@@ -47,7 +46,8 @@ class Planner:
 
     state: nodes, reports, marks and budgets. paused: reason of the operators' pause; empty for none.
     stale_agents: as of the latest `tick` or plan. vote_collector: collects the votes that the diagnosis
-    evaluates. releases: proofs, and the wait of each mark. component_faults: of repeat offenders.
+    evaluates. releases: proofs, and the wait of each mark. component_faults: of repeat offenders. tracker: of
+    incidents. admissions: with the grants of the dry run. unobserved_writes: of the latest plan.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Planner:
         self.paused = ""
         self.stale_agents = StaleAgents()
         self._requests = MarkRequests(self.state)
-        self._admissions = Admissions(granted)
+        self.admissions = Admissions(granted)
         self._planned: dict[str, NodeMarks] = {}
         # Nodes with the desired marks: the plan skips them until their inputs change.
         self._settled: set[str] = set()
@@ -78,8 +78,8 @@ class Planner:
         self.releases = ReleaseTracker(self.state, self._domain_marks)
         self._shared_incidents = SharedIncidents(self.vote_collector, self._domain_marks)
         self.component_faults = ComponentFaultTracker(self._shared_incidents.parent_incident)
-        self._writes = UnobservedWrites()
-        self._incidents = IncidentTracker(self.state, self.releases.proofs, granted)
+        self.unobserved_writes = UnobservedWrites()
+        self.tracker = IncidentTracker(self.state, self.releases.proofs, granted)
 
     @property
     def diagnosis(self) -> Diagnosis:
@@ -89,29 +89,24 @@ class Planner:
     @property
     def incidents(self) -> dict[str, dict[str, Incident]]:
         """Return the incidents by uid of their Node (empty for those of domains and checks), and by name."""
-        return self._incidents.incidents
+        return self.tracker.incidents
 
     @property
     def pending(self) -> Mapping[str, Mapping[str, Incident]]:
         """Return the incidents that are not recorded yet, in the same way: those with a mark in its grace
         period or being written.
         """
-        return self._incidents.pending
+        return self.tracker.pending
 
     @property
     def incidents_left_out(self) -> Mapping[str, frozenset[str]]:
         """Return the names of incidents that exceed the limits now, by uid of their Node."""
-        return self._incidents.left_out
-
-    @property
-    def incidents_left_out_total(self) -> int:
-        """Return how many incidents exceeded the limits since the start."""
-        return self._incidents.left_out_total
+        return self.tracker.left_out
 
     @property
     def decisions(self) -> Mapping[str, tuple[MarkDecision, ...]]:
         """Return the decisions on each node's mark requests, as observed at the latest plan."""
-        return self._incidents.decisions
+        return self.tracker.decisions
 
     @property
     def domain_decisions(self) -> Mapping[str, DomainDecision]:
@@ -121,12 +116,6 @@ class Planner:
     def domain_decision(self, domain: str) -> DomainDecision | None:
         """Return the decision on a domain, as of the latest plan; None if it is not degraded any more."""
         return self._domain_marks.decision(domain)
-
-    def grace_end(self, uid: str, subject: Subject) -> float:
-        """Return when the grace period of a subject without a mark request ends, as of the latest plan, in
-        seconds since the epoch; 0 if it is in none.
-        """
-        return self._incidents.grace_end(uid, subject)
 
     def all_incidents(self) -> list[Incident]:
         """Return the incidents of all Nodes, domains and checks."""
@@ -139,6 +128,12 @@ class Planner:
     def node_named(self, name: str) -> Node | None:
         """Return the Node of a name; None if there is none."""
         return self.state.nodes.get(self.state.uid(name))
+
+    @property
+    def inputs(self) -> tuple[object, ...]:
+        """Return a value that changes with every input of the plan but time."""
+        votes, incidents = bool(self.diagnosis.voting.changed_checks), bool(self.tracker.touched)
+        return self.state.changes, self.paused, self.policy, self.stale_agents, votes, incidents
 
     @property
     def policy(self) -> Policy:
@@ -159,19 +154,21 @@ class Planner:
         """Set the policy, from the next plan on."""
         self.state.set_policy(policy)
         self.vote_collector.set_rule(policy.diagnosis)
-        self._incidents.reset()
+        self.tracker.reset()
 
     def restore_incidents(self, incidents: Iterable[Incident]) -> None:
         """Restore the incidents that were recorded before this planner started; once, at the start."""
         recorded = tuple(incidents)
+        self.state.touch_fleet()
         self.state.record_incidents(recorded)
-        self._incidents.restore(recorded)
+        self.tracker.restore(recorded)
         self._restored.add_incidents(recorded)
 
     def restore_clear(self, incident: Incident, at: float) -> None:
         """Restore an operator's clear of an open incident of a domain or a check from before this start. at:
         seconds since the epoch; 0 if that is not recorded.
         """
+        self.state.touch_fleet()
         self._restored.add_clear(incident.name, at)
 
     def update_node(self, node: Node) -> bool:
@@ -190,7 +187,7 @@ class Planner:
         self._requests.update_node(uid)
         self.releases.remove_node(uid)
         self.component_faults.remove_node(uid)
-        self._incidents.remove_node(uid)
+        self.tracker.remove_node(uid)
         self._failed_writes.forget(uid)
 
     def update_devices(self, node: str, devices: Iterable[Device]) -> None:
@@ -224,9 +221,9 @@ class Planner:
     def tick(self, now: Instant) -> None:
         """Update which agents are stale, and all state that depends on time. Call it about every second."""
         self.state.follow_clock(now)
-        self._admissions.keep_grants()
+        self.admissions.keep_grants()
         self._update_stale(now)
-        self._incidents.forget(now.wall)
+        self.tracker.forget(now.wall)
         self.component_faults.tick(now)
         self._failed_writes.tick(self.state.pending_nodes(), now.mono)
 
@@ -271,14 +268,14 @@ class Planner:
             self._failed_writes.unwritable(now.mono),
             self.state.incident_checks,
         )
-        admitted = self._admissions.admit(uncovered, admission, self.state.budgets.copy())
+        admitted = self.admissions.admit(uncovered, admission, self.state.budgets.copy())
         granted = admitted.granted
         first = len(granted) if limit is None else limit
         deferred = frozenset(self._failed_writes.in_order(granted)[first:])
         marks |= {uid: node_marks for uid, node_marks in granted.items() if uid not in deferred}
         marks |= admitted.preempted
         released += admitted.released
-        observation = PlanObservation(self.state, self._writes, marks, deferred, now)
+        observation = PlanObservation(self.state, self.unobserved_writes, marks, deferred, now)
         decisions = observation.decisions([*decisions, *admitted.decisions])
         self._domain_marks.decisions = observation.domain_decisions(self._domain_marks.decisions)
         changed = {
@@ -292,7 +289,7 @@ class Planner:
         waiting = self.releases.deferred | {uid for uid, proofs in self.releases.proofs.items() if proofs}
         self._settled |= writes.settled - waiting
         changes = self._shared_incidents.update(
-            self._incidents, self.policy, observation, marks.keys(), decisions, deferred, now
+            self.tracker, self.policy, observation, marks.keys(), decisions, deferred, now
         )
         observation.finish()
         self.state.record_incidents(changes.changed)
@@ -309,7 +306,7 @@ class Planner:
 
     def record_issued(self, plan: Plan) -> None:
         """Record that the latest plan was handed to an executor: from now on it counts."""
-        self._admissions.keep_grants()
+        self.admissions.keep_grants()
         rules = self.state.devices.rules
         deleted = (rules[name].uid for name in plan.rules_gone if name in rules)
         uids = {*(node.uid for node in plan.nodes), *(rule.uid for rule in plan.rules), *deleted}
@@ -329,20 +326,16 @@ class Planner:
 
     def record_write_error(self, name: str, error: WriteError) -> None:
         """Record that an attempt of a write failed. name: uid of the Node, or name of the device rule."""
-        self._writes.record_error(name, error)
+        self.unobserved_writes.record_error(name, error)
 
     def drop_issued(self) -> tuple[str, ...]:
         """Stop counting what is issued and not observed yet. Returns the uids of these nodes."""
-        self._writes.forget_errors()
+        self.unobserved_writes.forget_errors()
         return self.state.drop_issued()
 
     def incident(self, name: str) -> Incident | None:
         """Return the incident of a name; None if there is none."""
-        return self._incidents.incident(name)
-
-    def pending_incident(self, name: str) -> Incident | None:
-        """Return the pending incident of a name; None if no incident of that name is in its grace period."""
-        return self._incidents.pending_incident(name)
+        return self.tracker.incident(name)
 
     def parent_incidents(self, uid: str, now: Instant) -> tuple[Incident, ...]:
         """Return the incidents of domains and checks that explain findings of a node."""
@@ -353,6 +346,7 @@ class Planner:
         """Clear an incident of a domain or a check on an operator's request. One that is not restored yet is
         restored as cleared.
         """
+        self.state.touch_fleet()
         self._restored.add_clear(incident.name, now.wall)
         is_of_job = incident.target.startswith(JOB)
         self.diagnosis.clear(incident.target if is_of_job else incident.domain or incident.cause, now.mono)
@@ -375,13 +369,13 @@ class Planner:
         for uid in self.state.take_changed():
             self.vote_collector.update_node(uid)
             self._requests.update_node(uid)
-            self._incidents.touch(uid)
+            self.tracker.touch(uid)
             self._settled.discard(uid)
 
     def _invalidate_diagnosis(self) -> None:
         """Evaluate all marked nodes and incidents again: the diagnosis changed."""
         self._domain_marks.invalidate()
-        self._incidents.touch_all()
+        self.tracker.touch_all()
         self._settled.clear()
 
     def _stays_settled(self, uid: str, now: Instant) -> bool:

@@ -211,7 +211,7 @@ def _until(planner: Planner, incident: Incident) -> float:
         return 0.0
     ends = [decision.until for decision in _decisions(planner, incident)]
     subject = incident.target, incident.injected
-    return min(ends, default=planner.grace_end(incident.uid, subject))
+    return min(ends, default=planner.tracker.grace_end(incident.uid, subject))
 
 
 def _reason(planner: Planner, incident: Incident) -> str:

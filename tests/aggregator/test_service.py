@@ -166,6 +166,7 @@ async def test_a_pause_of_twice_its_duration_follows_a_plan(
 ) -> None:
     def slow(_: Instant, _limit: int | None) -> Plan:
         time.sleep(0.02)
+        scene.planner.state.touch_fleet()
         scene.wake.set()
         return Plan()
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
+from functools import partial
+from math import inf
 from random import Random
 
 import pytest
@@ -20,6 +22,7 @@ from nodeguard.backtest.fleet_replay import FleetReplay
 from nodeguard.backtest.mark_tracker import MarkTracker
 from nodeguard.cli.check_catalogue import load_catalogue
 from nodeguard.fleet.plan import Plan
+from nodeguard.fleet.plan_loop import PlanLoop
 from nodeguard.fleet.planner import Planner
 from nodeguard.fleet.state.history_events import NodeObserved, ReportReceived
 from nodeguard.fleet.state.node_marks import apply_desired
@@ -179,21 +182,21 @@ WAITING = [Fault(100.0, 900.0, 3, "gpu-lost"), Fault(200.0, 5000.0, 40, "ecc-unc
 SHARED = [Fault(300.0, 900.0, node, "port-down", 0, LEAF) for node in TOPOLOGY.domains[LEAF]]
 
 
+HISTORIES = [
+    pytest.param(NODE_FAULTS, FREE, 6, DELAY, id="faults-of-nodes"),
+    pytest.param(RETURNING, FREE, 4, DELAY, id="a-fault-returns"),
+    pytest.param(LASTING, ONE_OF_A_CHECK, 2, DELAY, id="limit-of-a-check"),
+    pytest.param(WAITING, ONE_NODE, 3, DELAY, id="full-budget"),
+    pytest.param(SHARED, FREE, 16, EVALUATION, id="degraded-leaf", marks=pytest.mark.slow),
+]
+
+
 @pytest.fixture(scope="module")
 def agents() -> SimulatedAgents:
     return SimulatedAgents(SimulatedAgent(*load_catalogue()))
 
 
-@pytest.mark.parametrize(
-    ("faults", "policy", "changes", "seconds"),
-    [
-        pytest.param(NODE_FAULTS, FREE, 6, DELAY, id="faults-of-nodes"),
-        pytest.param(RETURNING, FREE, 4, DELAY, id="a-fault-returns"),
-        pytest.param(LASTING, ONE_OF_A_CHECK, 2, DELAY, id="limit-of-a-check"),
-        pytest.param(WAITING, ONE_NODE, 3, DELAY, id="full-budget"),
-        pytest.param(SHARED, FREE, 16, EVALUATION, id="degraded-leaf", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.parametrize(("faults", "policy", "changes", "seconds"), HISTORIES)
 def test_all_drivers_set_equal_marks_at_equal_times(
     agents: SimulatedAgents,
     faults: list[Fault],
@@ -210,3 +213,24 @@ def test_all_drivers_set_equal_marks_at_equal_times(
         actual = drive(agents, events, policy, UNTIL).of_nodes()
         assert [change for change, _ in actual] == [change for change, _ in expected]
         assert [at for _, at in actual] == pytest.approx([at for _, at in expected], abs=seconds)
+
+
+@pytest.mark.parametrize(("faults", "policy", "changes", "seconds"), HISTORIES)
+def test_a_service_that_skips_plans_sets_the_same_marks_at_the_same_times(
+    agents: SimulatedAgents,
+    faults: list[Fault],
+    policy: Policy,
+    changes: int,
+    seconds: float,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(service_module, "current_instant", virtual_instant)
+    monkeypatch.setattr(
+        service_module, "pause_after", lambda *_, **__: 0.005
+    )  # else by the load of the machine
+    monkeypatch.setattr(service_module, "PlanLoop", partial(PlanLoop, max_interval=inf))
+    events = [event for event in agents.events(faults, Random(1)) if event.kind == "report"]
+    skipped = served(agents, events, policy, UNTIL).of_nodes()
+    assert len(skipped) == changes
+    monkeypatch.setattr(PlanLoop, "is_due", lambda *_, **__: True)
+    assert served(agents, events, policy, UNTIL).of_nodes() == skipped

@@ -163,8 +163,7 @@ def test_the_end_of_a_marked_incident_is_no_short_fault() -> None:
     ended: list[IncidentState] = []
     for _ in range(4):
         fleet.after(1.0)
-        plan = fleet.plan()
-        fleet.planner.record_issued(plan)
+        plan = fleet.issue()
         fleet.write(plan)
         ended += [incident.state for incident in plan.incidents]
         assert plan.transient_incidents == ()
@@ -196,11 +195,11 @@ def test_a_pending_incident_is_found_by_its_name_until_its_grace_period_ends() -
     fleet.report(0, finding(age=0.0))
     run(fleet, 10.0)
     [(name, incident)] = fleet.planner.pending["uid-0"].items()
-    assert fleet.planner.pending_incident(name) is incident
-    assert fleet.planner.pending_incident("node-0-other") is None
+    assert fleet.planner.tracker.pending_incident(name) is incident
+    assert fleet.planner.tracker.pending_incident("node-0-other") is None
     assert fleet.planner.incident(name) is None
     run(fleet, 30.0)
-    assert fleet.planner.pending_incident(name) is None
+    assert fleet.planner.tracker.pending_incident(name) is None
     assert fleet.planner.incident(name) is not None
 
 
@@ -392,9 +391,8 @@ def test_a_node_is_charged_until_its_uncordon_is_observed() -> None:
     fleet.carry_out()
     assert fleet.nodes["uid-0"].unschedulable
     fleet.report(0)
-    release = fleet.plan()
+    release = fleet.issue()
     assert [desired.cordon for desired in release.nodes] == [False]
-    fleet.planner.record_issued(release)
     fleet.report(1, finding())
     # Either may be written first: until the release is seen, it spares no budget.
     assert [desired.uid for desired in fleet.plan().nodes] == []

@@ -50,7 +50,7 @@ def from_inputs(fleet: Fleet) -> Planner:
     new.releases.proofs.update(copy.deepcopy(old.releases.proofs))
     new.paused = old.paused
     new.tick(fleet.now)
-    new._admissions._dry_run = dict(old._admissions._dry_run)
+    new.admissions._dry_run = dict(old.admissions._dry_run)
     return new
 
 
@@ -62,7 +62,7 @@ def without_caches(planner: Planner) -> Planner:
     made._settled.clear()
     for uid in (*made.state.nodes, *made.incidents):
         made.state.touch(uid)
-        made._incidents.touch(uid)
+        made.tracker.touch(uid)
     return made
 
 

@@ -44,7 +44,7 @@ def test_a_late_report_opens_no_incident_within_the_grace_period(is_injected: bo
     report(fleet, NEW, is_injected=is_injected, age=20.0)
     fleet.carry_out()
     assert (states(fleet), pending(fleet), fleet.marked()) == ([], [is_injected], [])
-    assert fleet.planner.grace_end("uid-0", (NEW.target, is_injected)) == fleet.wall + 10.0
+    assert fleet.planner.tracker.grace_end("uid-0", (NEW.target, is_injected)) == fleet.wall + 10.0
     fleet.after(5.0)  # the heartbeat confirms the report
     fleet.carry_out()
     assert (states(fleet), pending(fleet), fleet.marked()) == ([], [is_injected], [])

@@ -58,7 +58,7 @@ class Invariants:
     # Plans.
 
     def check_plan(self, plan: Plan) -> None:
-        """Check a plan before it is issued."""
+        """Check a plan before it is carried out."""
         self._update_passing()
         self._check_decisions()
         if not (plan.nodes or plan.rules or plan.rules_gone or plan.released):

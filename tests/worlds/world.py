@@ -8,6 +8,7 @@ from math import inf
 from random import Random
 
 from nodeguard.fleet.plan import Plan
+from nodeguard.fleet.plan_loop import PlanLoop
 from nodeguard.model.incident import IncidentState, OperatorDecision
 from nodeguard.model.instant import Instant, rfc3339
 from nodeguard.model.mark import (
@@ -38,6 +39,8 @@ class World:
     was set and removed, by Node and key. preempted: Nodes that lost the mark of an injected fault to a real one.
     suppressed_versions: versions in which a check was suppressed.
     """
+
+    turns: tuple[float, ...] = _TURNS
 
     def __init__(self, history: History, *, crashes: bool = False) -> None:
         self.leaf, self.crashes = history.leaf, crashes
@@ -71,6 +74,7 @@ class World:
         """Start a new aggregator; the old one has ended."""
         self.aggregator = WorldAggregator(self.policy, self.cluster, self.paused, self.now)
         self.planner, self.inputs = self.aggregator.planner, self.aggregator.inputs
+        self.loop = PlanLoop(self.planner, max_interval=inf)
         self.cluster._on_node = self.inputs.node_changed
         self.cluster._on_deleted = self.inputs.node_deleted
         self.invariants = Invariants(self)
@@ -84,7 +88,7 @@ class World:
         """Let time pass; the plan loop turns often after a change, and rarely while nothing changes."""
         end = self.mono + seconds
         while self.mono < end:
-            turn = min(_TURNS[min(self._quiet_turns, len(_TURNS) - 1)], end - self.mono)
+            turn = min(self.turns[min(self._quiet_turns, len(self.turns) - 1)], end - self.mono)
             self.wall += turn
             self.mono += turn
             self._kubelets_stop()
@@ -113,9 +117,8 @@ class World:
         if not self.aggregator.tick():
             return True
         self._land()
-        plan = self.planner.plan(self.now())
+        plan = self.plan()
         self.invariants.check_plan(plan)
-        self.planner.record_issued(plan)
         self._record(plan)
         for node in plan.nodes:
             self.flying[node.uid] = node, self.cluster.nodes[node.uid].version
@@ -128,6 +131,10 @@ class World:
         else:
             self._land()
         return bool(plan.nodes or plan.rules or plan.rules_gone or plan.released or self.slow)
+
+    def plan(self) -> Plan:
+        """Return the plan for now, which is issued."""
+        return self.loop.step(self.now()).plan
 
     def _record(self, plan: Plan) -> None:
         for incident in plan.incidents:

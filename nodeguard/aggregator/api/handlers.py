@@ -189,7 +189,7 @@ class _Handlers:
         planner = self._context.planner
         incident = planner.incident(name)
         if incident is None or not incident.is_open:
-            if planner.pending_incident(name) is not None:
+            if planner.tracker.pending_incident(name) is not None:
                 problem = f"{name} is in its grace period: there is nothing to decide before its end"
                 raise _RefusedError(409, problem)
             if incident is None:

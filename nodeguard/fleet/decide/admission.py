@@ -217,6 +217,16 @@ class Admissions:
         self._dry_run: dict[RequestKey, Grant] = {}
         self._latest_dry_run: dict[RequestKey, Grant] = {}
 
+    @property
+    def dry_run(self) -> Mapping[RequestKey, Grant]:
+        """Return the grants of the latest dry run."""
+        return self._latest_dry_run
+
+    @property
+    def is_kept(self) -> bool:
+        """Return whether the next dry run continues with the grants of the latest one."""
+        return self._dry_run == self._latest_dry_run
+
     def keep_grants(self) -> None:
         """Let the next dry run continue with the grants of the latest one."""
         self._dry_run = self._latest_dry_run

@@ -93,6 +93,10 @@ class UnobservedWrites:
         # Seconds of the monotonic clock at which a write of any object was observed last.
         self._latest_observed = float("-inf")
 
+    def __bool__(self) -> bool:
+        """Return whether there is any."""
+        return bool(self._since)
+
     def record_error(self, name: str, error: WriteError) -> None:
         """Record the error of a write. One of the same kind is kept, so that its text stays the same."""
         before = self._errors.get(name)

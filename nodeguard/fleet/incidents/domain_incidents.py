@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence, Set
 from hashlib import blake2b
+from math import inf
 
 from msgspec.structs import replace
 
@@ -125,22 +126,19 @@ class SharedIncidents:
         if cached is not None and cached[0] is placement and cached[1] is report:
             return cached[2]
         names: dict[str, set[str]] = {}
-        early: dict[Subject, bool] = {}
+        ends: dict[Subject, float] = {}
         topologies = {path.removeprefix(DOMAIN).partition("/")[0] for path in placement.domains}
         for finding, began, injected in report.faults():
             failed = resource(finding)
             if not injected:
                 name = self.parent_incident(placement.uid, finding.check, began, now)
                 names.setdefault(failed, set()).add(name)
-            is_young = now.wall - began < policy.grace.shared and not topologies.isdisjoint(
-                finding.topologies
-            )
-            early[failed, injected] = early.get((failed, injected), True) and is_young
+            end = began + policy.grace.shared
+            is_early = now.wall < end and not topologies.isdisjoint(finding.topologies)
+            ends[failed, injected] = min(end if is_early else 0.0, ends.get((failed, injected), inf))
         # A fault that several incidents explain, or one in part, has an incident of its own.
         parents = {failed: name for failed, (name, *others) in names.items() if name and not others}
-        found = ParentIncidents(
-            parents, frozenset(subject for subject, is_early in early.items() if is_early)
-        )
+        found = ParentIncidents(parents, {subject: end for subject, end in ends.items() if end})
         if not found.early:
             # An early fault changes with time only.
             self._parents[placement.uid] = placement, report, found

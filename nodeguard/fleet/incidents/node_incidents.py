@@ -57,12 +57,12 @@ Subject = tuple[str, bool]
 
 class ParentIncidents(Struct, frozen=True):
     """The incidents that explain findings of a node, by target. parents: their names. early: subjects that
-    an incident may explain soon; they are not reported before that is clear. An injected fault waits as long
-    as a real one, but no incident explains it.
+    an incident may explain soon, and until when, in seconds since the epoch; they are not reported before
+    that is clear. An injected fault waits as long as a real one, but no incident explains it.
     """
 
     parents: Mapping[str, str] = {}
-    early: frozenset[Subject] = frozenset()
+    early: Mapping[Subject, float] = {}
 
 
 class NodeSituation(Struct, frozen=True):
@@ -87,10 +87,9 @@ class NodeSituation(Struct, frozen=True):
     jobs: tuple[str, ...] = ()
 
     @property
-    def changes_with_time(self) -> bool:
-        """Return whether it changes with time, even without another event."""
-        ends = self.silenced.values()
-        return bool(self.shared.early or self.graced) or any(end < inf for end in ends)
+    def changes_at(self) -> float:
+        """Return when it changes without another event, in seconds since the epoch; infinity for never."""
+        return min((*self.silenced.values(), *self.shared.early.values(), *self.graced.values()), default=inf)
 
 
 def unconfirmed_until(

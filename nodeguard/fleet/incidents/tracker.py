@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set
+from math import inf
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -75,7 +76,8 @@ class IncidentTracker:
     of a Node, and max_total; those of injected faults have a limit of their own, max_injected. pending: those
     with a mark in its grace period, in the same way, see NodeIncidents. left_out: names of the real ones
     beyond the limits now, by uid; left_out_total: since the start. decisions: on the mark requests of the
-    latest plan, by uid.
+    latest plan, by uid. touched: uids of the nodes that the next plan evaluates again, beside those to which
+    time comes.
     """
 
     def __init__(
@@ -99,10 +101,17 @@ class IncidentTracker:
         self._granted = granted
         # The kinds of the left-out incidents, by uid.
         self._left_out_kinds: dict[str, frozenset[IncidentKind]] = {}
-        self._dirty: set[str] = set()
+        self.touched: set[str] = set()
         self._situations: dict[str, NodeSituation] = {}
+        # When each situation that changes with time does so, in seconds since the epoch.
+        self._timed: dict[str, float] = {}
         # No resolved incident is old enough before then, in seconds since the epoch.
         self._next_forget = 0.0
+
+    @property
+    def changes_at(self) -> float:
+        """Return when an incident changes without an input, in seconds since the epoch; inf for never."""
+        return min(self._timed.values(), default=inf)
 
     def restore(self, incidents: Iterable[Incident]) -> None:
         """Restore the incidents from before this start."""
@@ -113,11 +122,11 @@ class IncidentTracker:
 
     def touch(self, uid: str) -> None:
         """Record that the inputs of a node changed."""
-        self._dirty.add(uid)
+        self.touched.add(uid)
 
     def touch_all(self) -> None:
         """Record that the degraded domains or suppressed checks changed."""
-        self._dirty |= self.incidents.keys() | self._situations.keys()
+        self.touched |= self.incidents.keys() | self._situations.keys()
 
     def reset(self) -> None:
         """Evaluate all nodes again, as with another policy."""
@@ -128,6 +137,7 @@ class IncidentTracker:
         self.decisions.pop(uid, None)
         self.pending.pop(uid, None)
         self._situations.pop(uid, None)
+        self._timed.pop(uid, None)
         self._set_left_out(uid, ())
 
     def forget(self, now: float) -> None:
@@ -146,7 +156,7 @@ class IncidentTracker:
         for uid in self._left_out_kinds:
             if self._has_room(uid, now):
                 self._situations.pop(uid, None)
-                self._dirty.add(uid)
+                self.touched.add(uid)
 
     def _remove(self, names: Set[str]) -> None:
         if names:
@@ -221,10 +231,11 @@ class IncidentTracker:
         for decision in decisions:
             by_node.setdefault(decision.request.uid, []).append(decision)
         changes = IncidentChanges()
-        dirty, self._dirty = self._dirty, set(deferred)
-        touched = dirty | by_node.keys() | marked | self.decisions.keys()
+        dirty, self.touched = self.touched, set(deferred)
+        touched = dirty | self._timed.keys() | by_node.keys() | marked | self.decisions.keys()
         self.decisions = {uid: tuple(items) for uid, items in by_node.items()}
         for uid in touched - deferred - {SHARED}:
+            self._timed.pop(uid, None)
             placement, report = self._state.placements.get(uid), self._state.reports.get(uid)
             if placement is None:
                 self.pending.pop(uid, None)
@@ -254,8 +265,8 @@ class IncidentTracker:
                 silenced=silenced_checks(placement, report, node_marks, policy, now.wall),
                 jobs=self._state.jobs.names(uid),
             )
-            if situation.changes_with_time:
-                self._dirty.add(uid)
+            if situation.changes_at < inf:
+                self._timed[uid] = situation.changes_at
             if situation == self._situations.get(uid):
                 continue
             self._situations[uid] = situation

@@ -44,6 +44,7 @@ class FleetState:
     the fleet. usage: of those that use any budget. budgets: the sum of all usage. devices: published devices
     and device rules. liveness: when each agent reported. topologies: the failure domains. jobs: of nodes.
     incident_checks: checks with an incident, by uid of the Node. clock: the wall clock with its jumps.
+    changes: rises with each change.
 
     Each change calls `touch`. For the nodes of `take_changed`, all dependent data is computed again.
     """
@@ -70,11 +71,17 @@ class FleetState:
         self.incident_checks: dict[str, frozenset[str]] = {}
         # A dict, for the order of the changes: the same changes lead to the same plans.
         self._changed: dict[str, None] = {}
+        self.changes = 0
         self.clock = WallClock()
 
     def touch(self, uid: str) -> None:
         """Invalidate the data that depends on a node: votes, mark requests, incidents, settled state."""
         self._changed[uid] = None
+        self.touch_fleet()
+
+    def touch_fleet(self) -> None:
+        """Record a change that is of no single node."""
+        self.changes += 1
 
     def take_changed(self) -> Iterable[str]:
         """Return the uids of the nodes that changed since the last call."""
@@ -139,6 +146,7 @@ class FleetState:
         """Move the onset of every finding with a jump of the wall clock: its age stays the same."""
         jump = self.clock.follow(now)
         if jump:
+            self.touch_fleet()
             for uid, report in list(self.reports.items()):
                 self.reports[uid] = move_onsets(report, jump)
                 self.touch(uid)
@@ -189,11 +197,13 @@ class FleetState:
 
     def update_rule(self, rule: DeviceRule) -> None:
         """Update a device rule."""
+        self.touch_fleet()
         self.devices.update_rule(rule)
         self._reindex(rule.uid)
 
     def remove_rule(self, name: str) -> None:
         """Remove a deleted device rule."""
+        self.touch_fleet()
         rule = self.devices.remove_rule(name)
         if rule is not None:
             self._reindex(rule.uid)

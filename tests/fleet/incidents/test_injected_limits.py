@@ -18,7 +18,7 @@ def recorded(fleet: Fleet, *, injected: bool) -> int:
 
 def test_a_real_fault_is_recorded_however_many_injected_ones_there_are() -> None:
     fleet = Fleet(20, ALLOWED)
-    tracker = fleet.planner._incidents
+    tracker = fleet.planner.tracker
     tracker.max_total, tracker.max_injected = 3, 5
     for number in range(10):
         inject(fleet, "gpu-lost", number=number)
@@ -32,17 +32,17 @@ def test_a_real_fault_is_recorded_however_many_injected_ones_there_are() -> None
 
 def test_only_real_incidents_are_counted_as_omitted() -> None:
     fleet = Fleet(10, ALLOWED)
-    fleet.planner._incidents.max_injected = 2
+    fleet.planner.tracker.max_injected = 2
     for number in range(4):
         inject(fleet, "gpu-lost", number=number)
     fleet.carry_out()
     assert recorded(fleet, injected=True) == 2
-    assert (fleet.planner.incidents_left_out, fleet.planner.incidents_left_out_total) == ({}, 0)
+    assert (fleet.planner.incidents_left_out, fleet.planner.tracker.left_out_total) == ({}, 0)
 
 
 def test_an_injected_fault_beyond_the_limit_is_recorded_when_another_was_resolved_long_ago() -> None:
     fleet = Fleet(4, ALLOWED)
-    fleet.planner._incidents.max_injected = 1
+    fleet.planner.tracker.max_injected = 1
     inject(fleet, "gpu-lost", number=0)
     fleet.carry_out()
     inject(fleet, "gpu-lost", number=1)
@@ -77,7 +77,7 @@ def test_a_new_aggregator_counts_the_restored_incidents_apart() -> None:
     fleet.carry_out()
     restored = [item for of_node in fleet.planner.incidents.values() for item in of_node.values()]
     fleet.restart(incidents=restored)
-    fleet.planner._incidents.max_total = 1
+    fleet.planner.tracker.max_total = 1
     fleet.report(3, finding())
     fleet.carry_out()
     assert "uid-3" in fleet.planner.incidents

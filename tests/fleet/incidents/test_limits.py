@@ -113,7 +113,7 @@ def test_the_incidents_of_a_node_with_ever_new_targets_are_limited() -> None:
     assert len(incidents["uid-0"]) == MAX_PER_NODE
     assert [incident.cause for incident in incidents["uid-1"].values()] == ["gpu-lost"]
     assert fleet.planner.incidents_left_out.keys() == {"uid-0"}
-    assert fleet.planner.incidents_left_out_total == 40 * 100 - MAX_PER_NODE
+    assert fleet.planner.tracker.left_out_total == 40 * 100 - MAX_PER_NODE
 
     shown = fleet_status(fleet.planner, LEADER, fleet.now)
     assert shown.incidents_omitted == OmittedIncidents(100, 1, ("node-0",))
@@ -133,7 +133,7 @@ def test_the_incidents_of_a_node_with_ever_new_targets_are_limited() -> None:
 
 def test_the_incidents_resolved_longest_ago_are_removed_first() -> None:
     fleet = Fleet(40, OBSERVED)
-    fleet.planner._incidents.max_total = 50
+    fleet.planner.tracker.max_total = 50
     for number in range(40):
         fleet.report(number, *ever_new(1))
     fleet.plan()
@@ -158,7 +158,7 @@ def warnings(many: int) -> list[ReportedFinding]:
 
 def test_warnings_of_the_fleet_leave_room_for_the_incident_of_a_new_mark() -> None:
     fleet = Fleet(30)
-    fleet.planner._incidents.max_total = 20
+    fleet.planner.tracker.max_total = 20
     for number in range(25):
         fleet.report(number, *warnings(1))
     fleet.carry_out()
@@ -197,7 +197,7 @@ def test_warnings_of_a_node_leave_room_for_the_incident_of_its_mark() -> None:
 
 def test_a_left_out_incident_that_ends_is_not_left_out_any_more() -> None:
     fleet = Fleet(4)
-    fleet.planner._incidents.max_total = 2
+    fleet.planner.tracker.max_total = 2
     for number in range(4):
         fleet.report(number, *warnings(1))
     fleet.carry_out()
@@ -211,7 +211,7 @@ def test_a_left_out_incident_that_ends_is_not_left_out_any_more() -> None:
 
 def test_a_left_out_warning_is_recorded_when_another_one_was_resolved_long_ago() -> None:
     fleet = Fleet(4)
-    fleet.planner._incidents.max_total = 4
+    fleet.planner.tracker.max_total = 4
     for number in range(4):
         fleet.report(number, *warnings(1))
     fleet.carry_out()
@@ -229,13 +229,13 @@ def test_a_left_out_warning_is_recorded_when_another_one_was_resolved_long_ago()
 
 def test_nodes_without_room_are_not_evaluated_again_until_there_is_some() -> None:
     fleet = Fleet(8)
-    fleet.planner._incidents.max_total = 4
+    fleet.planner.tracker.max_total = 4
     for number in range(8):
         fleet.report(number, *warnings(1))
     fleet.carry_out()
     assert sum(map(len, fleet.planner.incidents.values())) == 3
     fleet.planner.tick(fleet.now)
-    assert fleet.planner._incidents._dirty == set()
+    assert fleet.planner.tracker.touched == set()
 
 
 def test_texts_of_an_incident_are_bounded() -> None:
