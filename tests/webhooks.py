@@ -12,8 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from nodeguard.aggregator.certificates.issue import issue_serving_certificate
-from nodeguard.aggregator.certificates.rotation import CertificateAuthority
+from nodeguard.aggregator.certificates.issue import CertificateAuthority, issue_serving_certificate
 
 
 class WebhookReceiver:

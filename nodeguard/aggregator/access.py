@@ -13,7 +13,7 @@ from nodeguard.aggregator.backends.backend import Backend
 from nodeguard.aggregator.backends.kubernetes import KubernetesBackend
 from nodeguard.aggregator.backends.standalone import StandaloneBackend
 from nodeguard.aggregator.backends.standalone_state import StandaloneStateError, state_path
-from nodeguard.aggregator.certificates.directory_store import DirectoryStore
+from nodeguard.aggregator.certificates.file_store import FileStore
 from nodeguard.aggregator.certificates.issue import InvalidHostError
 from nodeguard.aggregator.certificates.published_authority import PublishedCertificate
 from nodeguard.aggregator.certificates.self_signed_authority import SelfSignedAuthority
@@ -32,8 +32,8 @@ from nodeguard.aggregator.identity.signing_keys import SigningKeyring, fetch_key
 from nodeguard.aggregator.identity.token import TokenRequirements
 from nodeguard.aggregator.identity.token_authenticator import TokenAuthenticator
 from nodeguard.aggregator.options import AGENT_ACCOUNT, AggregatorOptions
-from nodeguard.kube.authority_store import AuthoritySecretStore, CaBundleStore
 from nodeguard.kube.client import ApiClient, ApiError
+from nodeguard.kube.text_store import authority_store, ca_bundle_store
 from nodeguard.local.unix_socket import acquire_state_lock
 
 Work = Coroutine[Any, Any, Any]
@@ -44,14 +44,11 @@ class StartError(Exception):
 
 
 class Access(NamedTuple):
-    """How agents reach the aggregator. certificate: None for plain HTTP. authority: None if another issuer
-    signs the certificate. work: runs until the end.
-    """
+    """How agents reach the aggregator. certificate: None for plain HTTP. work: runs until the end."""
 
     backend: Backend
     authenticator: Authenticator
     certificate: CertificateRefresher | None
-    authority: SelfSignedAuthority | None = None
     work: tuple[Work, ...] = ()
 
 
@@ -72,7 +69,12 @@ async def standalone_access(
         provider: FileCertificate | SelfSignedAuthority = (
             FileCertificate(options.certificate, options.key, options.client_ca)
             if options.certificate
-            else SelfSignedAuthority(DirectoryStore(options.state), options.hosts, options.client_ca)
+            else SelfSignedAuthority(
+                FileStore(f"{options.state}/authority.json", 0o600),
+                FileStore(f"{options.state}/ca.crt", 0o644),
+                options.hosts,
+                options.client_ca,
+            )
         )
         # An invalid certificate at the start is an error of the operator who starts it.
         tls_context(await provider.current(time.time()))
@@ -81,12 +83,7 @@ async def standalone_access(
         raise StartError(f"{', '.join(files)}: {error}") from None
     except (StandaloneStateError, NotLoopbackError, InvalidHostError, CertificateUnavailableError) as error:
         raise StartError(str(error)) from None
-    return Access(
-        backend,
-        CertificateAuthenticator(),
-        CertificateRefresher(provider, time.time),
-        provider if isinstance(provider, SelfSignedAuthority) else None,
-    )
+    return Access(backend, CertificateAuthenticator(), CertificateRefresher(provider, time.time))
 
 
 def _lock_state(directory: str, stack: AsyncExitStack) -> None:
@@ -120,10 +117,14 @@ async def kubernetes_access(options: AggregatorOptions, fleet: FleetView, inputs
             PublishedCertificate(
                 FileCertificate(options.certificate, options.key),
                 options.publish_ca,
-                CaBundleStore(api, options.namespace),
+                ca_bundle_store(api, options.namespace),
             )
             if options.certificate
-            else SelfSignedAuthority(AuthoritySecretStore(api, options.namespace), options.hosts)
+            else SelfSignedAuthority(
+                authority_store(api, options.namespace),
+                ca_bundle_store(api, options.namespace),
+                options.hosts,
+            )
         )
     except InvalidHostError as error:
         raise StartError(str(error)) from None
@@ -131,6 +132,5 @@ async def kubernetes_access(options: AggregatorOptions, fleet: FleetView, inputs
         backend,
         TokenAuthenticator(requirements, keyring, time.monotonic),
         CertificateRefresher(authority, time.time),
-        authority if isinstance(authority, SelfSignedAuthority) else None,
         (keyring.run(time.monotonic),),
     )

@@ -107,7 +107,7 @@ class AggregatorApp:
         notifications = _notifications(options, service)
         await serve_monitoring(options, service, ingest, policy, notifications, certificate, stack)
         state = service_state(service, decisions, policy, notifications)
-        await serve_operators(options, service, state, catalogue, access.authority, stack)
+        await serve_operators(options, service, state, catalogue, stack)
         work = [*access.work, service.run(), actions.run(wake_actions)]
         work.append(serve_agents(options, ingest, certificate))
         if certificate is not None:

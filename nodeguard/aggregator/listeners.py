@@ -12,7 +12,6 @@ from contextlib import AsyncExitStack
 from nodeguard import __version__
 from nodeguard.aggregator.access import StartError
 from nodeguard.aggregator.api.handlers import ApiContext, serve_api
-from nodeguard.aggregator.certificates.self_signed_authority import SelfSignedAuthority
 from nodeguard.aggregator.certificates.serving_certificate import CertificateRefresher
 from nodeguard.aggregator.clock import current_instant
 from nodeguard.aggregator.history.file import history_path
@@ -119,7 +118,6 @@ async def serve_operators(
     service: AggregatorService,
     state: Callable[[], ServiceState],
     catalogue: Catalogue,
-    authority: SelfSignedAuthority | None,
     stack: AsyncExitStack,
 ) -> None:
     """Serve the API and the status page. The aggregator also runs if they cannot listen."""
@@ -127,7 +125,7 @@ async def serve_operators(
         checks = {check.id: check for check in catalogue.checks}
         history = history_path(options.history) if options.history else ""
         actions = service.backend.actions
-        api = ApiContext(service.planner, state, current_instant, actions, checks, authority, history)
+        api = ApiContext(service.planner, state, current_instant, actions, checks, history)
         try:
             await stack.enter_async_context(serve_api(options.socket, api))
         except OSError as error:

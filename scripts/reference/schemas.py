@@ -18,7 +18,6 @@ from nodeguard.catalog.check_schema import CheckFileSchema
 from nodeguard.cli.streams import to_json
 from nodeguard.config.amounts import write_amounts
 from nodeguard.config.schema_text import with_clean_descriptions
-from nodeguard.fleet_api.schema.authority import AuthorityList
 from nodeguard.fleet_api.schema.budget import BudgetList
 from nodeguard.fleet_api.schema.domain import DomainList, DomainView
 from nodeguard.fleet_api.schema.history import HistoryView
@@ -44,15 +43,12 @@ RESPONSES: dict[tuple[str, str], type] = {
     ("post", "/v1/pause"): requests.ActionResult,
     ("post", "/v1/resume"): requests.ActionResult,
     ("post", "/v1/unmark"): requests.ActionResult,
-    ("get", "/v1/authority"): AuthorityList,
-    ("post", "/v1/authority/rotate"): requests.ActionResult,
 }
 BODIES: dict[str, type] = {
     "/v1/incidents/{name}": requests.IncidentAction,
     "/v1/pause": requests.PauseRequest,
     "/v1/resume": requests.ResumeRequest,
     "/v1/unmark": requests.UnmarkRequest,
-    "/v1/authority/rotate": requests.RotateRequest,
 }
 QUERIES: dict[str, dict[str, str]] = {
     "/v1/domains": {"all": "`yes`: healthy domains as well."},

@@ -50,7 +50,7 @@ async def test_page_follows_prometheus_conventions(promtool: Promtool) -> None:
         "nodeguard_aggregator_refused_nodes 1.0",
         "nodeguard_aggregator_agent_connections_limit 768.0",
         'nodeguard_aggregator_certificate_expiry_timestamp_seconds{certificate="serving"} 1.0006058e+09',
-        'nodeguard_aggregator_certificate_expiry_timestamp_seconds{certificate="authority"} 1.063073e+09',
+        'nodeguard_aggregator_certificate_expiry_timestamp_seconds{certificate="authority"} 1.315361e+09',
         "nodeguard_aggregator_incidents_omitted_total 0.0",
         'nodeguard_aggregator_topology_domains{topology="rack"} 1.0',
         'nodeguard_aggregator_topology_unplaced_nodes{topology="rack"} 2.0',

@@ -17,7 +17,7 @@ from nodeguard.aggregator.policy.policy_file import read_policy
 from nodeguard.cli.agent_options import parse_options
 from nodeguard.cli.check_catalogue import load_catalogue
 from nodeguard.cli.commands.aggregator import parse_options as aggregator_options
-from nodeguard.kube.authority_store import CA_BUNDLE_KEY, CONFIG_MAP_NAME
+from nodeguard.kube.text_store import CA_BUNDLE_KEY, CONFIG_MAP_NAME
 from tests.daemonset.manifests import AGENT, AGGREGATOR, DAEMONSET, NAMESPACE, document, documents, listed
 from tests.daemonset.pods import Mounts, container, pod
 

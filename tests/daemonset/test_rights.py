@@ -29,7 +29,7 @@ SWITCHES: dict[str, tuple[Mapping[str, Any], set[Right], set[Right]]] = {
     "cert-manager": (
         CERT_MANAGER,
         set(),
-        {("secrets", "create"), *(("secrets", "nodeguard-ca", verb) for verb in ("get", "update"))},
+        {("secrets", "create"), ("secrets", "nodeguard-ca", "get")},
     ),
 }
 

@@ -16,7 +16,7 @@ from tests.docs.pages import PAGES, PROGRAMS, command_lines, text
 from tests.docs.ran import one_line
 
 # Commands of these have two words: `nodeguard get nodes`.
-_GROUPS = frozenset({"get", "describe", "incidents", "policy", "gpus", "authority", "rollout", "create"})
+_GROUPS = frozenset({"get", "describe", "incidents", "policy", "gpus", "rollout", "create"})
 
 
 class Form(NamedTuple):

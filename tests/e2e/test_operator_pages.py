@@ -23,8 +23,8 @@ pytestmark = pytest.mark.slow
 ENFORCE, HOLD, RETURN = (
     f"docs/tasks/{name}.md" for name in ("enforce-the-first-check", "pause-hold-unmark", "return-a-node")
 )
-READ, CHANGED, ROTATE = (
-    f"docs/tasks/{name}.md" for name in ("read-the-fleet", "what-changed", "rotate-the-authority")
+READ, CHANGED, REPLACE = (
+    f"docs/tasks/{name}.md" for name in ("read-the-fleet", "what-changed", "replace-the-authority")
 )
 RUNBOOK, RUNBOOKS = "docs/runbooks/node-quarantined.md", "docs/runbooks/alerts.md"
 INSTALL, INCIDENTS = "docs/install/kubernetes.md", "docs/reference/kubernetes-api.md"
@@ -204,10 +204,24 @@ def names_the_node(operator: Operator, command: str) -> bool:
     return NODE in operator.run(CHANGED, command)
 
 
-def test_the_authority_is_shown_and_not_rotated_before_agents_trust_it(marked: Operator) -> None:
-    assert "signing " in marked.run(ROTATE, "nodeguard authority show")
-    # The authority of a new cluster has the age of the cluster.
-    marked.run(ROTATE, "nodeguard authority rotate", accept={3})
+def test_agents_report_again_after_the_authority_was_replaced(fleet: Fleet, operator: Operator) -> None:
+    agent, old = fleet.agents[NODE], fleet.ca.read_text()
+    operator.run(REPLACE, "kubectl delete -n nodeguard secret/nodeguard-ca configmap/nodeguard-ca")
+    command = "kubectl get -n nodeguard configmap/nodeguard-ca -o yaml"
+
+    def is_replaced() -> bool:
+        shown = operator.run(REPLACE, command, accept={0, 1})
+        return "BEGIN" in shown and old.splitlines()[1] not in shown
+
+    until(is_replaced, lambda: "no new authority", every=1.0)
+    # The kubelet brings the ConfigMap to the agent.
+    fleet.distribute_ca()
+    assert fleet.ca.read_text().count("BEGIN") == 1
+    agent.kill()
+    agent.start()
+    agent.until(
+        lambda: re.search(r"^nodeguard_last_acknowledged\S+ [^0]", agent.get("/metrics"), re.MULTILINE)
+    )
 
 
 def test_objects_of_the_pages_are_accepted_by_the_api_server(marked: Operator) -> None:

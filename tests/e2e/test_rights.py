@@ -40,7 +40,7 @@ RARE = {
     "patch events": "an Event occurs again",
     "create configmaps": "the ConfigMaps do not exist yet",
     "patch configmaps": "`nodeguard pause`, if it is not the first one",
-    "update configmaps": "the authority is rotated",
+    "update configmaps": "the authority is replaced, but not the published certificate",
 }
 
 POLICIES = {

@@ -18,7 +18,6 @@ from nodeguard.aggregator.api.requests import (
     IncidentAction,
     PauseRequest,
     ResumeRequest,
-    RotateRequest,
     UnmarkRequest,
 )
 from nodeguard.aggregator.backends.operator_actions import (
@@ -26,8 +25,6 @@ from nodeguard.aggregator.backends.operator_actions import (
     OperatorActions,
     foreign_taints_note,
 )
-from nodeguard.aggregator.certificates.authority_view import authority_list
-from nodeguard.aggregator.certificates.self_signed_authority import RotationError, SelfSignedAuthority
 from nodeguard.aggregator.history.changes import read_history_view
 from nodeguard.aggregator.history.reader import HistoryError
 from nodeguard.aggregator.http_listener import listening
@@ -43,7 +40,6 @@ from nodeguard.local.unix_socket import is_authorized_peer
 from nodeguard.model.check import Check
 from nodeguard.model.incident import IncidentState
 from nodeguard.model.instant import Instant
-from nodeguard.model.stored_authority import StoreError
 
 logger = logging.getLogger(__name__)
 
@@ -62,8 +58,7 @@ class ApiContext(Struct, frozen=True):
     """Inputs of the handlers.
 
     service, now: return the state of the service and the time, at each call. checks: by id, for their
-    commands. authority: of the serving certificate, None if another issuer signs it. history: path of the
-    history file, empty for none.
+    commands. history: path of the history file, empty for none.
     """
 
     planner: Planner
@@ -71,7 +66,6 @@ class ApiContext(Struct, frozen=True):
     now: Callable[[], Instant]
     actions: OperatorActions
     checks: dict[str, Check] = {}
-    authority: SelfSignedAuthority | None = None
     history: str = ""
 
 
@@ -100,8 +94,6 @@ def application(context: ApiContext) -> web.Application:
     app.router.add_post("/v1/pause", handlers.pause)
     app.router.add_post("/v1/resume", handlers.resume)
     app.router.add_post("/v1/unmark", handlers.unmark)
-    app.router.add_get("/v1/authority", handlers.authority)
-    app.router.add_post("/v1/authority/rotate", handlers.rotate_authority)
     return app
 
 
@@ -219,30 +211,6 @@ class _Handlers:
         foreign = [node.name for node in named if node is not None and foreign_taints(node)]
         message = await actions.unmark_nodes(names, wanted.reason, wanted.by)
         return _answer(ActionResult(message + foreign_taints_note(foreign)))
-
-    async def authority(self, _: web.Request) -> web.Response:
-        authority, wall = self._authority(), self._context.now().wall
-        try:
-            state = await authority.read()
-        except StoreError as error:
-            raise _RefusedError(409, str(error)) from None
-        return _answer(authority_list(state, authority.store_name, wall))
-
-    async def rotate_authority(self, request: web.Request) -> web.Response:
-        wanted, authority = await _body(request, RotateRequest), self._authority()
-        try:
-            message = await authority.rotate(wanted.by, self._context.now().wall)
-        except (RotationError, StoreError) as error:
-            raise _RefusedError(409, str(error)) from None
-        return _answer(ActionResult(message))
-
-    def _authority(self) -> SelfSignedAuthority:
-        """Return the authority. Raises _RefusedError if there is none."""
-        if self._context.authority is None:
-            raise _RefusedError(
-                409, "the aggregator's certificate is not signed by nodeguard: rotate it with its own issuer"
-            )
-        return self._context.authority
 
 
 @web.middleware

@@ -47,12 +47,6 @@ class IncidentAction(Struct, frozen=True, forbid_unknown_fields=True):
     by: By = ""
 
 
-class RotateRequest(Struct, frozen=True, forbid_unknown_fields=True):
-    """Create a new certificate authority."""
-
-    by: By = ""
-
-
 class ActionResult(Struct, frozen=True):
     """The result of an action."""
 

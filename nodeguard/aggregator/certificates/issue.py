@@ -11,20 +11,34 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from msgspec import Struct
 
-from nodeguard.aggregator.certificates.rotation import (
-    AUTHORITY_LIFETIME,
-    HOUR,
-    SERVING_LIFETIME,
-    CertificateAuthority,
-)
 from nodeguard.aggregator.certificates.serving_certificate import ServingCertificate
+
+HOUR = 3600.0
+DAY = 24 * HOUR
+
+# Seconds: lifetime of an authority and of a serving certificate. The replacement of an authority interrupts
+# agents: it is left to operators, and not needed in the life of a cluster.
+AUTHORITY_LIFETIME = 3650 * DAY
+SERVING_LIFETIME = 7 * DAY
 
 # Seconds by which a client's clock may be slow.
 _CLOCK_SKEW = HOUR
 
-
 _NAME = re.compile(r"(?=.{1,253}\Z)[a-z0-9-]+(\.[a-z0-9-]+)*\Z", re.ASCII | re.IGNORECASE)
+
+
+class CertificateAuthority(Struct, frozen=True):
+    """A certificate authority. certificate, key: in PEM. created_at, expires_at: in seconds since 1970."""
+
+    certificate: str
+    key: str
+    created_at: float
+    expires_at: float
+
+    def __repr__(self) -> str:
+        return f"CertificateAuthority(until={self.expires_at!r})"
 
 
 class SigningError(Exception):
@@ -88,16 +102,6 @@ def issue_serving_certificate(
         expires_at=until,
         authority_expires_at=_end(issuer),
     )
-
-
-def bundle_certificates(bundle: str, now: float) -> list[str]:
-    """Return the certificates of a CA bundle that are valid now, in PEM; none for an invalid bundle."""
-    at = datetime.datetime.fromtimestamp(now, datetime.UTC)
-    try:
-        certificates = x509.load_pem_x509_certificates(bundle.encode())
-    except ValueError:
-        return []
-    return [_pem(certificate) for certificate in certificates if certificate.not_valid_after_utc > at]
 
 
 def _builder(

@@ -6,7 +6,6 @@ import asyncio
 import logging
 from collections.abc import Iterable
 from datetime import UTC, datetime
-from typing import Protocol
 
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
@@ -18,25 +17,13 @@ from nodeguard.aggregator.certificates.serving_certificate import (
     ServingCertificate,
     read_pem,
 )
-from nodeguard.model.stored_authority import StoreConflictError, Stored, StoreError
+from nodeguard.model.stored_text import StoreConflictError, StoredText, StoreError, TextStore
 
 logger = logging.getLogger(__name__)
 
 # Certificates of the published bundle at most, and attempts to write it while others do.
 _MAX_CERTIFICATES = 8
-_TRIES = 5
-
-
-class BundleStore(Protocol):
-    """Stores the CA certificates that agents read. See model.stored_authority."""
-
-    name: str
-
-    async def read(self) -> Stored:
-        """Return the stored bundle. Raises StoreError."""
-
-    async def publish(self, bundle: str, before: Stored) -> None:
-        """Write the bundle for agents. Raises StoreConflictError, StoreError."""
+MAX_TRIES = 5
 
 
 class PublishedCertificate:
@@ -45,15 +32,15 @@ class PublishedCertificate:
     Agents read the CA from there, because they must not be able to read a Secret that also has the key.
     """
 
-    def __init__(self, files: FileCertificate, authority: str, store: BundleStore) -> None:
+    def __init__(self, files: FileCertificate, authority: str, bundle: TextStore) -> None:
         self._files = files
         self._authority = authority
-        self._store = store
+        self._bundle = bundle
 
     async def current(self, now: float) -> ServingCertificate:
         """Return the certificate, after its CA is published. Raises CertificateUnavailableError."""
         certificate = await self._files.current(now)
-        own = _certificates(await asyncio.to_thread(read_pem, self._authority))
+        own = loaded_certificates(await asyncio.to_thread(read_pem, self._authority))
         if not own:
             raise CertificateUnavailableError(
                 f"{self._authority} has no certificate: use an issuer that writes its CA there"
@@ -66,18 +53,31 @@ class PublishedCertificate:
         return replace(certificate, authority_expires_at=min(ends))
 
     async def _publish(self, own: list[x509.Certificate], now: float) -> None:
-        for _ in range(_TRIES):
-            stored = await self._store.read()
-            bundle = merged_bundle(own, _certificates(stored.bundle), now)
-            if bundle == stored.bundle:
-                return
+        for _ in range(MAX_TRIES):
             try:
-                await self._store.publish(bundle, stored)
+                await publish_authorities(self._bundle, await self._bundle.read(), own, now)
             except StoreConflictError:
                 continue
-            logger.info("published the CA certificate to agents", extra={"store": self._store.name})
             return
-        raise StoreError(f"{self._store.name} is changed by others all the time: find out by whom")
+        raise contended(self._bundle)
+
+
+async def publish_authorities(
+    bundle: TextStore, published: StoredText, own: list[x509.Certificate], now: float
+) -> None:
+    """Publish own CA certificates to agents, beside those that are published and valid.
+
+    now: seconds since 1970. Raises StoreConflictError, StoreError.
+    """
+    text = merged_bundle(own, loaded_certificates(published.text), now)
+    if text != published.text:
+        await bundle.write(text, published)
+        logger.info("published the CA certificate to agents", extra={"store": bundle.name})
+
+
+def contended(store: TextStore) -> StoreError:
+    """Return the error of too many conflicts."""
+    return StoreError(f"{store.name} is changed by others all the time: find out by whom")
 
 
 def merged_bundle(own: Iterable[x509.Certificate], published: Iterable[x509.Certificate], now: float) -> str:
@@ -93,7 +93,7 @@ def merged_bundle(own: Iterable[x509.Certificate], published: Iterable[x509.Cert
     return "".join(certificate.public_bytes(Encoding.PEM).decode() for certificate in bundle)
 
 
-def _certificates(text: str) -> list[x509.Certificate]:
+def loaded_certificates(text: str) -> list[x509.Certificate]:
     """Return the certificates of a PEM text; none if it is invalid."""
     try:
         return x509.load_pem_x509_certificates(text.encode())

@@ -1,39 +1,30 @@
-"""The self-signed authority: shared by both replicas through a store, it issues the serving certificate."""
+"""The self-signed authority: shared by both replicas through a store, it issues the serving certificate.
+
+It is created once, for ten years, and never replaced by itself: what an operator deletes is created again.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import Sequence
-from math import inf
-from typing import Protocol
 
+import msgspec
+from msgspec import Struct
 from msgspec.structs import replace
 
 from nodeguard.aggregator.certificates.issue import (
+    CertificateAuthority,
     SigningError,
-    bundle_certificates,
     issue_authority,
     issue_serving_certificate,
     subject_alternative_names,
 )
-from nodeguard.aggregator.certificates.rotation import (
-    MAX_AUTHORITIES,
-    SERVING_LIFETIME,
-    AuthorityState,
-    CertificateAuthority,
-    UnreadableStateError,
-    add_authority,
-    ca_bundle,
-    decode_state,
-    encode_state,
-    mark_published,
-    next_step,
-    retain_published,
-    retire_authorities,
-    retired_from,
-    signing_authority,
-    signs_from,
+from nodeguard.aggregator.certificates.published_authority import (
+    MAX_TRIES,
+    contended,
+    loaded_certificates,
+    publish_authorities,
 )
 from nodeguard.aggregator.certificates.serving_certificate import (
     CertificateUnavailableError,
@@ -41,61 +32,43 @@ from nodeguard.aggregator.certificates.serving_certificate import (
     read_pem,
 )
 from nodeguard.local.certificate_validity import expired_problem
-from nodeguard.model.instant import rfc3339
-from nodeguard.model.stored_authority import StoreConflictError, Stored, StoreError
+from nodeguard.model.stored_text import StoreConflictError, StoredText, StoreError, TextStore
 
 logger = logging.getLogger(__name__)
 
-# Steps of one update: more than are ever needed.
-_STEPS = 12
 
+class _StoredAuthorities(Struct, frozen=True):
+    """The stored form. Earlier versions stored several authorities, oldest first, while they replaced one."""
 
-class AuthorityStore(Protocol):
-    """Stores the state of the authority. See model.stored_authority."""
-
-    name: str
-
-    async def read(self) -> Stored:
-        """Return the stored state and bundle; the bundle is read first. Raises StoreError."""
-
-    async def keep(self, state: bytes, before: Stored) -> None:
-        """Write a state. Raises StoreConflictError, StoreError."""
-
-    async def publish(self, bundle: str, before: Stored) -> None:
-        """Write the CA bundle for agents. Raises StoreConflictError, StoreError."""
-
-
-class RotationError(Exception):
-    """The authority cannot be rotated now. The message has the reason and the remedy."""
+    version: int = 1
+    authorities: tuple[CertificateAuthority, ...] = ()
 
 
 class SelfSignedAuthority:
     """A certificate authority for the serving certificate.
 
-    hosts: names and addresses of this server. client_ca: PEM file of the CA of the agents' certificates, None
-    if these present none. Raises InvalidHostError.
+    store: its key; bundle: its certificate, for agents. hosts: names and addresses of this server. client_ca:
+    PEM file of the CA of the agents' certificates, None if these present none. Raises InvalidHostError.
     """
 
     def __init__(
-        self,
-        store: AuthorityStore,
-        hosts: Sequence[str],
-        client_ca: str | None = None,
+        self, store: TextStore, bundle: TextStore, hosts: Sequence[str], client_ca: str | None = None
     ) -> None:
         subject_alternative_names(hosts)
         self._store = store
+        self._bundle = bundle
         self._hosts = tuple(hosts)
-
         self._client_ca = client_ca
-        self._state = AuthorityState()
+        self._authorities: tuple[CertificateAuthority, ...] = ()
         self._signed: tuple[CertificateAuthority, ServingCertificate] | None = None
+        self._renew_at = 0.0
 
     async def current(self, now: float) -> ServingCertificate:
-        """Return the serving certificate. Raises CertificateUnavailableError if the state was never read."""
+        """Return the serving certificate. Raises CertificateUnavailableError if the store was never read."""
         try:
             await self._update(now)
         except StoreError as error:
-            if signing_authority(self._state, now) is None:
+            if not self._authorities:
                 message = f"the aggregator's certificate authority: {error}"
                 raise CertificateUnavailableError(message) from None
             logger.warning(
@@ -105,113 +78,51 @@ class SelfSignedAuthority:
         client_ca = await asyncio.to_thread(read_pem, self._client_ca) if self._client_ca is not None else ""
         return replace(self._current(now), client_ca=client_ca)
 
-    async def read(self) -> AuthorityState:
-        """Return the stored state. Raises StoreError."""
-        return self._decoded(await self._store.read())
-
-    @property
-    def store_name(self) -> str:
-        """Return where the authorities are stored."""
-        return self._store.name
-
-    async def rotate(self, by: str, now: float) -> str:
-        """Add an authority, and publish it. by: the operator. Returns a message for the operator.
-
-        Raises RotationError, and StoreError.
-        """
-        for _ in range(_STEPS):
-            stored = await self._store.read()
-            state = self._decoded(stored)
-            if not state.authorities:
-                raise RotationError("there is no certificate authority yet: wait a minute")
-            if now < (trusted_at := signs_from(state.authorities[-1])):
-                soon = rfc3339(trusted_at) if trusted_at != inf else "its publication"
-                raise RotationError(f"not every agent trusts the newest authority yet: rotate after {soon}")
-            if len(state.authorities) >= MAX_AUTHORITIES:
-                raise RotationError("earlier authorities are still in use: see nodeguard authority show")
-            try:
-                await self._store.keep(encode_state(add_authority(state, issue_authority(now))), stored)
-            except StoreConflictError:
-                continue
-            logger.info("rotates the certificate authority", extra={"by": by, "store": self._store.name})
-            await self._update(now)
-            return (
-                f"agents get a new certificate authority now; it signs from "
-                f"{rfc3339(signs_from(self._state.authorities[-1]))} on, and the old one is trusted until "
-                f"{rfc3339(retired_from(self._state))}"
-            )
-        raise self._contended()
-
     async def _update(self, now: float) -> None:
-        for _ in range(_STEPS):
+        """Read the authorities, create one if there is none, and publish their certificates."""
+        for _ in range(MAX_TRIES):
+            # The bundle is read first: an operator deletes the authority first, and then the bundle. So a
+            # deleted authority is not published again.
+            published = await self._bundle.read()
             stored = await self._store.read()
-            state = self._decoded(stored)
             try:
-                if not await self._step(state, stored, now):
-                    self._state = state
-                    return
+                authorities = self._decoded(stored) if stored.version else await self._create(stored, now)
+                own = loaded_certificates("".join(authority.certificate for authority in authorities))
+                await publish_authorities(self._bundle, published, own, now)
             except StoreConflictError:
                 continue
-        raise self._contended()
+            self._authorities = authorities
+            return
+        raise contended(self._store)
 
-    def _decoded(self, stored: Stored) -> AuthorityState:
+    async def _create(self, missing: StoredText, now: float) -> tuple[CertificateAuthority, ...]:
+        authorities = (issue_authority(now),)
+        text = msgspec.json.encode(_StoredAuthorities(authorities=authorities)).decode()
+        await self._store.write(text, missing)
+        logger.info("created a certificate authority", extra={"store": self._store.name})
+        return authorities
+
+    def _decoded(self, stored: StoredText) -> tuple[CertificateAuthority, ...]:
+        """Return the stored authorities, at least one. Raises StoreError."""
         try:
-            return decode_state(stored.state)
-        except UnreadableStateError as error:
-            raise StoreError(f"{self._store.name} cannot be used, {error}: delete it") from None
-
-    def _contended(self) -> StoreError:
-        return StoreError(f"{self._store.name} is changed by others all the time: find out by whom")
-
-    async def _add(self, state: AuthorityState, stored: Stored, now: float) -> None:
-        """Add an authority. If the stored ones were deleted, this process still has them, or their published
-        certificates are left.
-        """
-        effect = ""
-        if not state.authorities and self._state.authorities:
-            state = self._state
-            effect = "the previous authority stays until every agent trusts the new one"
-        elif not state.authorities and (published := bundle_certificates(stored.bundle, now)):
-            state = retain_published(state, published, now)
-            effect = "agents cannot connect until their nodes have the new certificate, about two minutes"
-        if effect:
-            fields = {
-                "store": self._store.name,
-                "effect": effect,
-                "remedy": "to rotate the authority, use nodeguard authority rotate",
-            }
-            logger.warning("the certificate authority was deleted, a new one is created", extra=fields)
-        await self._store.keep(encode_state(add_authority(state, issue_authority(now))), stored)
-
-    async def _step(self, state: AuthorityState, stored: Stored, now: float) -> bool:
-        """Take the next step, if there is one. Returns whether there was one."""
-        match next_step(state, stored.bundle, now):
-            case "add":
-                await self._add(state, stored, now)
-            case "publish":
-                await self._store.publish(ca_bundle(state), stored)
-            case "mark":
-                await self._store.keep(encode_state(mark_published(state, now)), stored)
-            case "retire":
-                await self._store.keep(encode_state(retire_authorities(state, now)), stored)
-            case "nothing":
-                return False
-        return True
+            decoded = msgspec.json.decode(stored.text, type=_StoredAuthorities)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            decoded = _StoredAuthorities()
+        problem = "it has no authority"
+        if decoded.version != 1:
+            problem = f"it was written by a newer version ({decoded.version})"
+        elif decoded.authorities:
+            return decoded.authorities
+        raise StoreError(f"{self._store.name} cannot be used, {problem}: delete it")
 
     def _current(self, now: float) -> ServingCertificate:
-        by = signing_authority(self._state, now)
+        # Agents have known the oldest one for the longest time.
+        by = next((authority for authority in self._authorities if now < authority.expires_at), None)
         if by is None:
-            raise CertificateUnavailableError(
-                f"the aggregator's certificate authority {expired_problem(now)}"
-            )
-        if self._signed is not None and self._signed[0].certificate == by.certificate:
-            certificate = self._signed[1]
-            # Renew at half of the lifetime: that leaves time for errors.
-            if (
-                now
-                < certificate.expires_at - min(SERVING_LIFETIME, certificate.expires_at - by.created_at) / 2
-            ):
-                return certificate
+            problem = f"the aggregator's certificate authority {expired_problem(now)}"
+            raise CertificateUnavailableError(f"{problem}: delete {self._store.name}")
+        if self._signed is not None and self._signed[0] == by and now < self._renew_at:
+            return self._signed[1]
         try:
             certificate = issue_serving_certificate(by, self._hosts, now)
         except SigningError as error:
@@ -219,4 +130,6 @@ class SelfSignedAuthority:
                 f"{self._store.name} cannot be used, {error}: delete it"
             ) from None
         self._signed = (by, certificate)
+        # Half of the lifetime is left for errors.
+        self._renew_at = (now + certificate.expires_at) / 2
         return certificate

@@ -18,7 +18,6 @@ class Command(NamedTuple):
 COMMANDS = (
     Command("agent", "Node", "check this machine continuously and serve metrics"),
     Command("aggregator", "Fleet", "collect agent reports and mark unhealthy nodes"),
-    Command("authority", "Fleet", "show or rotate the certificate authority"),
     Command("backtest", "Checks and policy", "replay history against a policy"),
     Command("check", "Node", "check this machine, or a recording"),
     Command("checks", "Checks and policy", "list checks by family, and validate your own"),

@@ -12,7 +12,6 @@ from msgspec.structs import replace
 
 from nodeguard.aggregator.api.handlers import ApiContext, serve_api
 from nodeguard.aggregator.backends.operator_actions import OperatorActionError
-from nodeguard.aggregator.certificates.self_signed_authority import SelfSignedAuthority
 from nodeguard.fleet_api.service_state import ServiceState
 from nodeguard.model.incident import ClearAnswer, OperatorDecision
 from tests.fleet.scene import Fleet
@@ -77,32 +76,19 @@ def service_state(fleet: Fleet, actions: RecordingActions) -> ServiceState:
     )
 
 
-def api_context(
-    fleet: Fleet, actions: RecordingActions, authority: SelfSignedAuthority | None = None
-) -> ApiContext:
-    return ApiContext(
-        fleet.planner,
-        lambda: service_state(fleet, actions),
-        lambda: fleet.now,
-        actions,
-        authority=authority,
-    )
+def api_context(fleet: Fleet, actions: RecordingActions) -> ApiContext:
+    return ApiContext(fleet.planner, lambda: service_state(fleet, actions), lambda: fleet.now, actions)
 
 
 @contextmanager
-def running_api(
-    directory: Path,
-    fleet: Fleet,
-    actions: RecordingActions,
-    authority: SelfSignedAuthority | None = None,
-) -> Iterator[str]:
+def running_api(directory: Path, fleet: Fleet, actions: RecordingActions) -> Iterator[str]:
     """Run the API in a thread. Yield the path of its socket."""
     path = str(directory / "aggregator.sock")
     ready, loop = threading.Event(), asyncio.new_event_loop()
     end = asyncio.Event()
 
     async def run() -> None:
-        async with serve_api(path, api_context(fleet, actions, authority)):
+        async with serve_api(path, api_context(fleet, actions)):
             ready.set()
             await end.wait()
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import uvloop
 
-from nodeguard.aggregator.certificates.directory_store import DirectoryStore
-from nodeguard.aggregator.certificates.rotation import DAY
+from nodeguard.aggregator.certificates.file_store import FileStore
+from nodeguard.aggregator.certificates.issue import DAY
 from nodeguard.aggregator.certificates.self_signed_authority import SelfSignedAuthority
 from nodeguard.aggregator.certificates.serving_certificate import CertificateRefresher
 from nodeguard.aggregator.identity.certificate import CertificateAuthenticator
@@ -27,7 +27,10 @@ async def report_across_a_renewal(path: Path) -> None:
     now = time.time() - 4 * DAY
     agents = Authority(path)
     authority = SelfSignedAuthority(
-        DirectoryStore(str(path / "authority")), ["127.0.0.1"], str(agents.certificate)
+        FileStore(str(path / "authority" / "authority.json"), 0o600),
+        FileStore(str(path / "authority" / "ca.crt"), 0o644),
+        ["127.0.0.1"],
+        str(agents.certificate),
     )
     refresher = CertificateRefresher(authority, lambda: now)
     await refresher.wait_available()
@@ -55,4 +58,7 @@ def test_an_agent_trusts_the_published_bundle_before_and_after_a_renewal(
     tmp_path: Path, log: LogLines
 ) -> None:
     uvloop.run(report_across_a_renewal(tmp_path))
-    assert log.text() == []
+    assert [line.partition(" store=")[0] for line in log.text()] == [
+        "INFO created a certificate authority",
+        "INFO published the CA certificate to agents",
+    ]

@@ -7,14 +7,20 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
-from nodeguard.aggregator.certificates.directory_store import DirectoryStore
-from nodeguard.aggregator.certificates.issue import issue_authority, issue_serving_certificate
+from nodeguard.aggregator.certificates.file_store import FileStore
+from nodeguard.aggregator.certificates.issue import (
+    DAY,
+    CertificateAuthority,
+    issue_authority,
+    issue_serving_certificate,
+)
 from nodeguard.aggregator.certificates.published_authority import PublishedCertificate, merged_bundle
-from nodeguard.aggregator.certificates.rotation import DAY, CertificateAuthority
 from nodeguard.aggregator.certificates.serving_certificate import (
     CertificateUnavailableError,
     FileCertificate,
 )
+from nodeguard.model.stored_text import TextStore
+from tests.aggregator.certificates.memory_store import MemoryStore
 from tests.logs import LogLines
 
 NOW = 1_800_000_000.0
@@ -23,7 +29,7 @@ NOW = 1_800_000_000.0
 class Mount:
     """The mounted Secret of one replica, as cert-manager writes it."""
 
-    def __init__(self, directory: Path, store: DirectoryStore) -> None:
+    def __init__(self, directory: Path, store: TextStore) -> None:
         directory.mkdir()
         names = ("tls.crt", "tls.key", "ca.crt")
         self.certificate, self.key, self.authority = (directory / name for name in names)
@@ -38,30 +44,25 @@ class Mount:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> DirectoryStore:
-    return DirectoryStore(str(tmp_path / "store"))
-
-
-async def published(store: DirectoryStore) -> str:
-    return (await store.read()).bundle
+def store() -> MemoryStore:
+    return MemoryStore()
 
 
 async def test_the_authority_is_published_before_its_certificate_is_used(
-    tmp_path: Path, store: DirectoryStore, log: LogLines
+    tmp_path: Path, store: MemoryStore, log: LogLines
 ) -> None:
     mount, by = Mount(tmp_path / "secret", store), issue_authority(NOW)
     mount.write(by)
     certificate = await mount.provider.current(NOW)
     assert certificate.certificate == mount.certificate.read_text()
-    assert await published(store) == by.certificate
-    before = (await store.read()).bundle_version
+    assert store.text == by.certificate
     await mount.provider.current(NOW)
-    assert (await store.read()).bundle_version == before
+    assert store.writes == 1
     assert len(log.text()) == 1
 
 
 async def test_a_replica_with_the_previous_secret_does_not_withdraw_the_new_authority(
-    tmp_path: Path, store: DirectoryStore
+    tmp_path: Path, store: MemoryStore
 ) -> None:
     first, second = Mount(tmp_path / "first", store), Mount(tmp_path / "second", store)
     old, new = issue_authority(NOW, 30 * DAY), issue_authority(NOW)
@@ -71,7 +72,7 @@ async def test_a_replica_with_the_previous_secret_does_not_withdraw_the_new_auth
     first.write(new)
     for mount in (first, second, first, second):
         await mount.provider.current(NOW + 1.0)
-        assert await published(store) == new.certificate + old.certificate
+        assert store.text == new.certificate + old.certificate
     # An authority leaves the bundle when it has expired.
     assert merged_bundle(loaded(new), loaded(new, old), NOW + 31 * DAY) == new.certificate
 
@@ -89,7 +90,7 @@ def test_a_bundle_has_a_limit_and_begins_with_the_own_authority() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "no certificate"])
-async def test_an_issuer_without_a_ca_is_an_error(tmp_path: Path, store: DirectoryStore, text: str) -> None:
+async def test_an_issuer_without_a_ca_is_an_error(tmp_path: Path, store: MemoryStore, text: str) -> None:
     mount = Mount(tmp_path / "secret", store)
     mount.write(issue_authority(NOW))
     mount.authority.write_text(text)
@@ -98,7 +99,7 @@ async def test_an_issuer_without_a_ca_is_an_error(tmp_path: Path, store: Directo
 
 
 async def test_a_store_that_fails_does_not_stop_the_server(tmp_path: Path, log: LogLines) -> None:
-    mount = Mount(tmp_path / "secret", DirectoryStore(str(tmp_path / "missing" / "store")))
+    mount = Mount(tmp_path / "secret", FileStore(str(tmp_path / "missing" / "store" / "ca.crt"), 0o644))
     mount.write(issue_authority(NOW))
     assert (await mount.provider.current(NOW)).key == mount.key.read_text()
     [line] = log.text()

@@ -16,9 +16,8 @@ import pytest
 
 from nodeguard.agent.reporting.http1 import TransportError
 from nodeguard.agent.reporting.sender import ReplyError, read_reply
-from nodeguard.aggregator.certificates.issue import issue_authority
+from nodeguard.aggregator.certificates.issue import CertificateAuthority, issue_authority
 from nodeguard.aggregator.certificates.issue import issue_serving_certificate as serving_certificate
-from nodeguard.aggregator.certificates.rotation import CertificateAuthority
 from nodeguard.aggregator.certificates.serving_certificate import tls_context
 from nodeguard.aggregator.identity.caller import Caller, RequestRefusedError
 from nodeguard.aggregator.identity.insecure import InsecureAuthenticator
@@ -290,7 +289,7 @@ def test_failed_authentications_are_limited_and_do_not_affect_authenticated_agen
         assert len(log.text()) == 2
 
 
-def test_the_authority_is_rotated_while_agents_report(issuer: Issuer, tmp_path: Path) -> None:
+def test_the_authority_is_replaced_while_agents_report(issuer: Issuer, tmp_path: Path) -> None:
     first, second = issue_authority(time.time()), issue_authority(time.time())
     ca = tmp_path / "ca.pem"
 
