@@ -226,7 +226,7 @@ class Invariants:
         assert finding is not None
         require(finding.data_status == DataStatus.FRESH, "no new mark by data that is not fresh", what)
         require(MARK_OF_HEALTH.get(finding.health) == cause.mark, "a mark is that of its finding", what)
-        suppression = world.planner.diagnosis.suppression(cause.check, node.uid)
+        suppression = world.planner.diagnosis.checks.suppression(cause.check, node.uid)
         require(suppression is None, "no new mark of a suppressed check", what, suppression)
         grace = min(policy.grace.quarantine, policy.grace.suspect)
         age = finding.age + report.age + world.mono - self._aggregator.messages[node.uid]
@@ -268,7 +268,7 @@ class Invariants:
             soak = world.policy.soak.first
             require(world.mono - since >= soak - 1e-6, "a proof lasts for the soak period", what)
         elif mark.reason == "retracted" and hold_on_check(world.policy, cause.check) is None:
-            suppression = world.planner.diagnosis.suppression(cause.check, uid)
+            suppression = world.planner.diagnosis.checks.suppression(cause.check, uid)
             require(suppression is not None, "only a suppressed check retracts", what)
             assert suppression is not None
             require(suppression.retracts, "only a wide suppression retracts", what, suppression)

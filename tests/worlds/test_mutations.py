@@ -55,7 +55,7 @@ MUTATIONS: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "a suppression retracts all": (
         DomainMarks,
         "is_retracted",
-        lambda self, cause, uid, _: self._votes.diagnosis.suppression(cause.check, uid) is not None,
+        lambda self, cause, uid, _: self._votes.diagnosis.checks.suppression(cause.check, uid) is not None,
     ),
     "messages have no order": (
         report_handler,

@@ -212,7 +212,10 @@ class DomainMarks:
         """Return whether the suppression of its check releases a mark: the false alarm is wide, the mark was
         set since it began, and by a current report no other source confirms the fault.
         """
-        suppression, evidence = self._votes.diagnosis.suppression(cause.check, uid), self._votes.evidence
+        suppression, evidence = (
+            self._votes.diagnosis.checks.suppression(cause.check, uid),
+            self._votes.evidence,
+        )
         return (
             suppression is not None
             and suppression.retracts

@@ -70,7 +70,7 @@ class RestoredDiagnosis:
             elif incident.target.startswith(JOB):
                 job = incident.target.removeprefix(JOB)
                 began, last = _votes_of(incident, now)
-                diagnosis.restore_bad_start(job, incident.cause, began, last, now.mono)
+                diagnosis.jobs.restore(job, incident.cause, began, last, now.mono)
             else:
                 diagnosis.restore_suppression(_suppression(incident, now))
         for uid in {uid for uid, _ in recorded}:
@@ -80,7 +80,7 @@ class RestoredDiagnosis:
         self, incident: Incident, degraded: DegradedDomain, marks: Collection[tuple[str, DegradedMark]]
     ) -> None:
         """Restore the degraded domain of an incident. marks: of domains with any incident, by uid."""
-        domain, nodes = degraded.domain, self._votes.evidence.nodes_of(degraded.domain)
+        domain, nodes = degraded.domain, self._votes.evidence.members.nodes(degraded.domain)
         replaced = tuple(dict.fromkeys(mark.domain for _, mark in marks if _is_replaced(mark, degraded)))
         left = tuple(
             uid
@@ -145,7 +145,7 @@ class RestoredDiagnosis:
             )
         elif incident.target.startswith(JOB):
             began, last = _votes_of(incident, now)
-            diagnosis.restore_bad_start_end(incident.target.removeprefix(JOB), began, last, at)
+            diagnosis.jobs.restore_end(incident.target.removeprefix(JOB), began, last, at)
         else:
             confined_at = inf
             if incident.confinement is not None:

@@ -79,10 +79,10 @@ def mark_restraint(
 
 def _diagnosis_restraint(check: str, uid: str, diagnosis: Diagnosis) -> Restraint | None:
     """Return why the diagnosis forbids marks of a check on a node; None if it does not."""
-    if diagnosis.suppression(check, uid) is not None:
+    if diagnosis.checks.suppression(check, uid) is not None:
         return Restraint("suppressed-check", f"check {check} is suppressed: see nodeguard status")
-    if diagnosis.is_suspected(check, uid):
+    if diagnosis.checks.is_suspected(check, uid):
         reason = f"check {check} may be wrong: it fires on more nodes than a failure domain explains"
         return Restraint("suppressed-check", reason)
-    job = diagnosis.explaining_job(check, uid)
+    job = diagnosis.jobs.explaining_job(check, uid)
     return Restraint("bad-job-start", f"it is part of the bad start of job {job}") if job else None

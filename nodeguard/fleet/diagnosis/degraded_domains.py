@@ -125,12 +125,12 @@ class DegradedDomains:
         operators move the healthy nodes away, the fault stays where it was.
         """
         domain, left = degraded.domain, frozenset(degraded.left)
-        if len(left) < _MOST * len(left | self._evidence.nodes_of(domain)):
+        if len(left) < _MOST * len(left | self._evidence.members.nodes(domain)):
             return
         counts = Counter(
             path
             for uid in left
-            for path in self._evidence.paths_of(uid)
+            for path in self._evidence.members.paths(uid)
             if path.partition("/")[0] == degraded.topology
             and path not in self.degraded
             and not is_within(domain, path)
@@ -138,7 +138,7 @@ class DegradedDomains:
         path = max(
             (path for path, count in counts.items() if count >= _MOST * len(left)), key=len, default=""
         )
-        nodes, faulty = self._evidence.nodes_of(path), {*degraded.moved, *degraded.voters}
+        nodes, faulty = self._evidence.members.nodes(path), {*degraded.moved, *degraded.voters}
         if not path or len(nodes & left) < _MOST * len(nodes) or len(nodes & faulty) * 2 < len(faulty):
             return
         del self.degraded[domain]
@@ -149,7 +149,7 @@ class DegradedDomains:
             voters=tuple(sorted(faulty & nodes)),
             size=len(nodes),
             replaced=(domain, *degraded.replaced),
-            left=tuple(sorted((left | self._evidence.nodes_of(domain)) - nodes)),
+            left=tuple(sorted((left | self._evidence.members.nodes(domain)) - nodes)),
             moved=tuple(sorted(faulty - nodes)),
         )
         self._recovery.rename(domain, path)
@@ -286,7 +286,7 @@ class DegradedDomains:
         first = min(parts, key=lambda part: part.since, default=None)
         fault_classes = [fault_class for part in parts for fault_class in part.fault_classes]
         replaced = [domain for part in parts for domain in (part.domain, *part.replaced)]
-        nodes = self._evidence.nodes_of(candidate.domain)
+        nodes = self._evidence.members.nodes(candidate.domain)
         left = dict.fromkeys(uid for part in parts for uid in part.left if uid not in nodes)
         moved = {uid for part in parts for uid in part.moved}
         voters = tuple(

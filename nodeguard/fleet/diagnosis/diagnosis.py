@@ -24,7 +24,6 @@ from nodeguard.fleet.diagnosis.settling_candidates import SOON, SettlingCandidat
 from nodeguard.fleet.diagnosis.suppressed_checks import SuppressedChecks
 from nodeguard.fleet.diagnosis.suspected_checks import are_everywhere
 from nodeguard.fleet.diagnosis.vote_index import VoteIndex
-from nodeguard.fleet.state.topology.members import DomainMembers
 from nodeguard.model.diagnosis import VERSION_TOPOLOGIES, DiagnosisPolicy
 
 # Seconds between two evaluations while a domain or check only has to recover, and their maximum as a part of
@@ -35,7 +34,8 @@ _PART = 0.1
 
 class Diagnosis:
     """The degraded domains, suppressed checks and bad starts of jobs of a fleet, and the votes for them.
-    evidence: answers questions about nodes.
+    evidence: answers questions about nodes. degraded_domains, suppressed_checks: by domain and by check.
+    members: the nodes that may vote, with their domains.
     """
 
     def __init__(self, rule: DiagnosisPolicy, evidence: FleetEvidence) -> None:
@@ -44,33 +44,17 @@ class Diagnosis:
         self.voting = VoteIndex(rule)
         self._domains = DegradedDomains(rule, self.voting, recurrence, evidence)
         self._candidates = SettlingCandidates(rule, self.voting, self._domains)
-        self._checks = SuppressedChecks(rule, self.voting, recurrence, evidence)
-        self._jobs = JobStarts(rule, self.voting, evidence)
+        self.checks = SuppressedChecks(rule, self.voting, recurrence, evidence)
+        self.jobs = JobStarts(rule, self.voting, evidence)
+        self.members = self.voting.members
+        self.degraded_domains: Mapping[str, DegradedDomain] = self._domains.degraded
+        self.suppressed_checks: Mapping[str, SuppressedCheck] = self.checks.suppressed
         self._evaluated: float | None = None
-
-    @property
-    def members(self) -> DomainMembers:
-        """Return the nodes that may vote, with their domains."""
-        return self.voting.members
-
-    @property
-    def degraded_domains(self) -> Mapping[str, DegradedDomain]:
-        """Return the degraded domains, by domain."""
-        return self._domains.degraded
-
-    @property
-    def suppressed_checks(self) -> Mapping[str, SuppressedCheck]:
-        """Return the suppressed checks, by check."""
-        return self._checks.suppressed
 
     @property
     def bad_starts(self) -> Mapping[str, BadJobStart]:
         """Return the bad starts of jobs, by job."""
-        return self._jobs.bad_starts
-
-    def explaining_job(self, check: str, uid: str) -> str:
-        """Return the job that explains, by its start, why a check fires on a node; empty for none."""
-        return self._jobs.explaining_job(check, uid)
+        return self.jobs.bad_starts
 
     def set_domains(self, uid: str, paths: Iterable[str]) -> None:
         """Set the domains of a node that may vote; without any, it may not."""
@@ -83,13 +67,13 @@ class Diagnosis:
         left, joined = frozenset(before), frozenset(after)
         if left != joined:
             self._domains.record_move(uid, left - joined, joined - left)
-            self._checks.record_move(uid, left - joined)
+            self.checks.record_move(uid, left - joined)
 
     def remove_node(self, uid: str) -> None:
         """Remove a Node that no longer exists."""
         self.voting.remove_node(uid)
         self._domains.remove_node(uid)
-        self._checks.remove_node(uid)
+        self.checks.remove_node(uid)
 
     def vote(
         self, uid: str, check: str, topologies: Iterable[str], at: float, *, observed: bool = True
@@ -99,36 +83,24 @@ class Diagnosis:
 
         observed: whether the agent observed the onset; an agent that has just started sees old faults begin.
         """
-        if self.confine(uid, check, at):
+        if self.checks.confine(uid, check, at):
             self.voting.record_active(uid, check)
             return
-        if self.voting.record_firing(uid, check, at, observed=observed) and not self.suppression(check, uid):
+        if self.voting.record_firing(uid, check, at, observed=observed) and not self.checks.suppression(
+            check, uid
+        ):
             self.voting.vote(uid, check, tuple(topologies), at)
-
-    def record_active(self, uid: str, check: str) -> None:
-        """Record that a check fires on a node without an onset: it began before, or is part of a recovery."""
-        self.voting.record_active(uid, check)
 
     def record_cleared(self, uid: str, check: str) -> None:
         """Record that a check does not fire on a node any more."""
         self.voting.record_cleared(uid, check)
-        self._checks.record_cleared(uid, check)
+        self.checks.record_cleared(uid, check)
 
     def record_kernel_confirmation(self, uid: str, check: str) -> None:
         """Record that the kernel log and another source agree in the findings of a check on a node."""
         firings = self.voting.firings.get(check)
         if firings is not None:
             firings.record_kernel_confirmation(uid)
-
-    def suppression(self, check: str, uid: str) -> SuppressedCheck | None:
-        """Return the suppression of a check on a node; None if it is not suppressed there."""
-        return self._checks.suppression(check, uid)
-
-    def is_suspected(self, check: str, uid: str) -> bool:
-        """Return whether a check fires on more nodes than anything explains, and may soon be suppressed on a
-        node.
-        """
-        return self._checks.is_suspected(check, uid)
 
     def has_fault_class(self, check: str, fault_classes: Iterable[str]) -> bool:
         """Return whether a check may vote in one of some fault classes, as far as a report names it."""
@@ -141,8 +113,8 @@ class Diagnosis:
     def take_over(self, other: Diagnosis) -> None:
         """Continue with the degraded domains, suppressed checks and recurrences of another diagnosis."""
         self._domains.take_over(other._domains)
-        self._checks.take_over(other._checks)
-        self._jobs.take_over(other._jobs)
+        self.checks.take_over(other.checks)
+        self.jobs.take_over(other.jobs)
         self._recurrence.take_over(other._recurrence)
         self.voting.take_over(other.voting)
 
@@ -154,7 +126,7 @@ class Diagnosis:
     def restore_suppression(self, restored: SuppressedCheck) -> None:
         """Restore a check that was suppressed before this start, without its nodes."""
         self._recurrence.restore(restored.check, restored.times - 1, restored.began)
-        self._checks.restore(restored)
+        self.checks.restore(restored)
 
     def restore_domain_end(
         self, domain: str, fault_classes: Iterable[str], at: float, times: int = 1
@@ -173,33 +145,19 @@ class Diagnosis:
         its confinement: later onsets count.
         """
         self._recurrence.restore(check, times, at)
-        self._checks.restore_end(check, min(at, until), domain)
-
-    def confine(self, uid: str, check: str, at: float) -> bool:
-        """Add a node to those on which a suppression stays, if the check has fired on it since before the
-        suppression was confined. at: the onset. Returns whether it is one of them.
-        """
-        return self._checks.confine(uid, check, at)
-
-    def restore_bad_start(self, job: str, fault_class: str, began: float, last: float, now: float) -> None:
-        """Restore a bad start of an earlier aggregator, without its votes. began, last: of its votes."""
-        self._jobs.restore(job, fault_class, began, last, now)
-
-    def restore_bad_start_end(self, job: str, began: float, last: float, at: float) -> None:
-        """Restore that the bad start of a job ended before this start. began, last: of its votes."""
-        self._jobs.restore_end(job, began, last, at)
+        self.checks.restore_end(check, min(at, until), domain)
 
     def clear(self, cause: str, now: float) -> None:
         """Clear a domain, a check, or the bad start of a job (`job/NAME`) on an operator's request."""
         if cause.startswith(JOB):
-            self._jobs.clear(cause.removeprefix(JOB), now)
+            self.jobs.clear(cause.removeprefix(JOB), now)
             return
         self._clear_domain(cause, now)
-        self._checks.clear(cause, now)
+        self.checks.clear(cause, now)
 
     def next_evaluation(self) -> float | None:
         """Return when to evaluate without new votes, in seconds of the clock; None for never."""
-        undecided = self._candidates.clocks or self._checks.suspected or self._jobs.is_undecided
+        undecided = self._candidates.clocks or self.checks.suspected or self.jobs.is_undecided
         if not (undecided or self.degraded_domains or self.suppressed_checks or self.bad_starts):
             return None
         if self._evaluated is None:
@@ -215,23 +173,23 @@ class Diagnosis:
         before = dict(self.degraded_domains), dict(self.suppressed_checks), self.bad_starts
         self.voting.forget(self.suppressed_checks, now)
         self._domains.follow_moves(now)
-        if self._jobs.update(self.degraded_domains.values(), now):
+        if self.jobs.update(self.degraded_domains.values(), now):
             self._candidates.choose_again()
             self._clear_explained(now)
-        self._checks.vote_for_leaves(now)
-        suppressed = frozenset(self._checks.fleet_wide())
+        self.checks.vote_for_leaves(now)
+        suppressed = frozenset(self.checks.fleet_wide())
         candidates = self._candidates.choose(suppressed, now)
         affected, explained = self._candidates.explanations(candidates, now)
-        self._checks.update_suspected(
-            affected, lambda fault_class: explained(fault_class).union(self._jobs.explained(fault_class)), now
+        self.checks.update_suspected(
+            affected, lambda fault_class: explained(fault_class).union(self.jobs.explained(fault_class)), now
         )
         self.voting.changed_checks.clear()
         self.voting.new_onsets.clear()
         self._diagnose(candidates, affected, suppressed, now)
         for recovered in self._domains.clear_recovered(now):
             self._candidates.forget(recovered)
-        self._checks.clear_recovered(now)
-        self._checks.update_retractions()
+        self.checks.clear_recovered(now)
+        self.checks.update_retractions()
         if before[1] != self.suppressed_checks:
             self._candidates.choose_again()
         self._evaluated = now
@@ -248,7 +206,7 @@ class Diagnosis:
         candidates: as a degraded domain, or as checks that are suppressed on a version. affected: those that
         count as affected at once; suppressed: checks that were so before.
         """
-        doubted = self._checks.suppress_settled(now) | self._checks.suspected.keys()
+        doubted = self.checks.suppress_settled(now) | self.checks.suspected.keys()
         for candidate in list(self._candidates.settled_candidates(candidates, now)):
             checks = list(self.voting.checks_of(candidate.fault_class, candidate.voters))
             # While a check is suspected, no domain becomes degraded for it. Once it is suppressed, its votes
@@ -264,8 +222,8 @@ class Diagnosis:
                 self._domains.begin(candidate, now)
                 continue
             for check in checks:
-                if any(self.suppression(check, uid) is None for uid in candidate.voters):
-                    self._checks.suppress(check, candidate.voters, candidate.window, version, now)
+                if any(self.checks.suppression(check, uid) is None for uid in candidate.voters):
+                    self.checks.suppress(check, candidate.voters, candidate.window, version, now)
                     doubted.add(check)
 
     def _is_of_suppressed(self, candidate: Candidate, suppressed: Set[str]) -> bool:
@@ -294,7 +252,7 @@ class Diagnosis:
         the domains were diagnosed.
         """
         for domain, degraded in list(self.degraded_domains.items()):
-            explained = set[str]().union(*map(self._jobs.explained, degraded.fault_classes))
+            explained = set[str]().union(*map(self.jobs.explained, degraded.fault_classes))
             unexplained = set(degraded.voters) - explained
             if not degraded.restored and explained and len(unexplained) < self.rule.min_nodes:
                 self._clear_domain(domain, now)

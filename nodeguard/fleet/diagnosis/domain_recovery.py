@@ -56,7 +56,7 @@ class DomainRecovery:
         domain = degraded.domain
         last_shown = self._last_shown.setdefault(domain, {})
         votes = self._votes.latest_votes(domain, degraded.fault_classes)
-        nodes = {*self._evidence.nodes_of(domain), *degraded.moved}
+        nodes = {*self._evidence.members.nodes(domain), *degraded.moved}
         for shown in (votes, self._evidence.shown_faults(nodes, degraded, self._votes, now)):
             for uid, at in shown.items():
                 last_shown[uid] = max(at, last_shown.get(uid, at))
@@ -64,11 +64,11 @@ class DomainRecovery:
         shares = [self._votes.votes_by_class[name].vote_class.share for name in degraded.fault_classes]
         least = min((fewest_nodes(share, size) for share in shares), default=len(last_shown) + 1)
         by_nodes = nth_largest(least, last_shown.values())
-        children = self._evidence.children_of(domain)
+        children = self._evidence.members.children(domain)
         if not children:
             return by_nodes
         # Nodes with another path are still in a part of their own.
-        parts = [*map(self._evidence.nodes_of, children), *self._moved_parts(degraded).values()]
+        parts = [*map(self._evidence.members.nodes, children), *self._moved_parts(degraded).values()]
         times = [max(last_shown[uid] for uid in own) for part in parts if (own := part & last_shown.keys())]
         return min(by_nodes, nth_largest(fewest_children(len(children)), times))
 
@@ -76,7 +76,7 @@ class DomainRecovery:
         """Return the faulty nodes that left a domain, by their lowest domain now."""
         parts: dict[str, set[str]] = defaultdict(set)
         for uid in degraded.moved:
-            paths = (path for path in self._evidence.paths_of(uid) if is_within(path, degraded.topology))
+            paths = (path for path in self._evidence.members.paths(uid) if is_within(path, degraded.topology))
             parts[max(paths, key=len, default="")].add(uid)
         return parts
 
@@ -89,9 +89,9 @@ class DomainRecovery:
         """Yield the parts of a parent domain that still show a fault of it: their nodes would not vote again.
         Older faults of single nodes are not the domain's.
         """
-        if not self._evidence.children_of(degraded.domain):
+        if not self._evidence.members.children(degraded.domain):
             return
-        nodes = self._evidence.nodes_of(degraded.domain)
+        nodes = self._evidence.members.nodes(degraded.domain)
         shown = self._evidence.shown_faults(nodes, degraded, self._votes, now)
         onsets = {
             uid: at
@@ -106,15 +106,15 @@ class DomainRecovery:
         """Return the lowest domains below a domain in which enough nodes are faulty. If these are most of the
         children of one of its children, that child is returned instead.
         """
-        children = self._evidence.children_of(domain)
+        children = self._evidence.members.children(domain)
         if not children:
-            nodes = self._evidence.nodes_of(domain)
+            nodes = self._evidence.members.nodes(domain)
             is_faulty = len(nodes & faulty) >= max(self._rule.min_nodes, share * len(nodes))
             return [domain] if is_faulty else []
         parts: list[str] = []
         for child in children:
             below = self._parts(child, faulty, share)
-            grandchildren = self._evidence.children_of(child)
+            grandchildren = self._evidence.members.children(child)
             is_whole = grandchildren and len(grandchildren & set(below)) >= most_children(len(grandchildren))
             parts += [child] if is_whole else below
         return parts
@@ -123,10 +123,10 @@ class DomainRecovery:
         self, part: str, whole: DegradedDomain, faulty: Mapping[str, float], now: float
     ) -> DegradedDomain:
         """Return a part of a domain as a degraded domain. faulty: onsets in `whole`, by uid."""
-        nodes = self._evidence.nodes_of(part)
+        nodes = self._evidence.members.nodes(part)
         onsets = {uid: at for uid, at in faulty.items() if uid in nodes}
-        siblings = self._evidence.children_of(part.rpartition("/")[0]) - {part}
-        elsewhere = set[str]().union(*map(self._evidence.nodes_of, siblings)) & faulty.keys()
+        siblings = self._evidence.members.children(part.rpartition("/")[0]) - {part}
+        elsewhere = set[str]().union(*map(self._evidence.members.nodes, siblings)) & faulty.keys()
         return DegradedDomain(
             name=part,
             domain=part,

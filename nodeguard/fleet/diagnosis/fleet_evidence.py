@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from nodeguard.fleet.diagnosis.results import DegradedDomain
 from nodeguard.fleet.diagnosis.vote_index import VoteIndex
+from nodeguard.fleet.state.topology.members import DomainMembers
 
 
 class JobStart(Struct, frozen=True):
@@ -23,6 +24,10 @@ class FleetEvidence(Protocol):
 
     Times are seconds of the monotonic clock. NodeEvidence answers from the state of the fleet.
     """
+
+    @property
+    def members(self) -> DomainMembers:
+        """Return all nodes by domain, also those without votes."""
 
     def is_confirmed(self, uid: str, check: str) -> bool:
         """Return whether another source confirms what a check found on a node."""
@@ -43,15 +48,6 @@ class FleetEvidence(Protocol):
 
     def onsets(self, degraded: DegradedDomain, votes: VoteIndex) -> Mapping[str, float]:
         """Return since when each node of a degraded domain that reports shows its fault classes, by uid."""
-
-    def nodes_of(self, domain: str) -> Set[str]:
-        """Return the nodes of a domain."""
-
-    def children_of(self, domain: str) -> Set[str]:
-        """Return the children of a domain, or of the name of a topology."""
-
-    def paths_of(self, uid: str) -> Iterable[str]:
-        """Return the domains of a node."""
 
     def firing(self, uid: str) -> Mapping[str, tuple[str, ...]]:
         """Return the checks that fire on a node now with fresh data, with the topologies of each."""

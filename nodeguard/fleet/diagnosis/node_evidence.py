@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Set
+from collections.abc import Collection, Iterable, Iterator
 
 from nodeguard.fleet.diagnosis.fleet_evidence import JobStart
 from nodeguard.fleet.diagnosis.results import ALL_REPORTED, NO_AGENT, DegradedDomain
@@ -49,18 +49,6 @@ class NodeEvidence:
         self.stopped = StoppedAgents(state)
         self.now = Instant(0.0, 0.0, "")
         self._state = state
-
-    def nodes_of(self, domain: str) -> Set[str]:
-        """Return the nodes of a domain, also those that may not vote."""
-        return self.members.nodes(domain)
-
-    def children_of(self, domain: str) -> Set[str]:
-        """Return the children of a domain, or of the name of a topology, also those without votes."""
-        return self.members.children(domain)
-
-    def paths_of(self, uid: str) -> tuple[str, ...]:
-        """Return the domains of a node."""
-        return self.members.paths(uid)
 
     def job_starts(self, uid: str) -> Iterator[JobStart]:
         """Yield the starts of jobs on a node, in seconds of the monotonic clock."""

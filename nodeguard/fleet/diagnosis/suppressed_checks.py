@@ -71,7 +71,7 @@ class SuppressedChecks:
         is_everywhere = not (suppressed.domain or suppressed.recovered)
         if is_everywhere or uid in self._remaining.get(check, ()):
             return suppressed
-        is_in_version = not suppressed.recovered and uid in self._evidence.nodes_of(suppressed.domain)
+        is_in_version = not suppressed.recovered and uid in self._evidence.members.nodes(suppressed.domain)
         return suppressed if is_in_version else None
 
     def is_suspected(self, check: str, uid: str) -> bool:
@@ -133,7 +133,7 @@ class SuppressedChecks:
         suppressed = self.suppressed.get(check)
         if suppressed is None or suppressed.confined_at is None:
             return False
-        is_in_scope = not suppressed.domain or uid in self._evidence.nodes_of(suppressed.domain)
+        is_in_scope = not suppressed.domain or uid in self._evidence.members.nodes(suppressed.domain)
         if not is_in_scope or at > suppressed.confined_at + _CLOCK_TOLERANCE:
             return False
         self._remaining[check].add(uid)
@@ -345,7 +345,7 @@ class SuppressedChecks:
         remaining = self._remaining.get(suppressed.check, set())
         if suppressed.recovered:
             return remaining
-        return self._evidence.nodes_of(suppressed.domain) | remaining if suppressed.domain else None
+        return self._evidence.members.nodes(suppressed.domain) | remaining if suppressed.domain else None
 
     def _is_kernel_confirmed(self, check: str, uid: str) -> bool:
         firings = self._votes.firings.get(check)

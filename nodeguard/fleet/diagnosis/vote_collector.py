@@ -19,9 +19,7 @@ from nodeguard.fleet.diagnosis.node_evidence import (
 from nodeguard.fleet.diagnosis.recoveries import is_recovery
 from nodeguard.fleet.state.fleet_state import FleetState
 from nodeguard.fleet.state.latest_report import LatestReport
-from nodeguard.fleet.state.node_jobs import NodeJobs
 from nodeguard.fleet.state.node_placement import DOMAIN
-from nodeguard.fleet.state.topology.members import DomainMembers
 from nodeguard.model.diagnosis import STALE_CHECK, DiagnosisPolicy
 from nodeguard.model.finding import DataStatus, Health
 from nodeguard.model.incident import Symptom
@@ -42,10 +40,14 @@ MAX_VOTES, VOTE_INTERVAL = 512.0, 30.0
 
 
 class VoteCollector:
-    """Collects votes. diagnosis: receives them. evidence: answers its questions about nodes."""
+    """Collects votes. diagnosis: receives them. evidence: answers its questions about nodes. domain_members:
+    all nodes by domain, also those without votes. jobs: of the nodes.
+    """
 
     def __init__(self, rule: DiagnosisPolicy, state: FleetState) -> None:
         self.evidence = NodeEvidence(state)
+        self.domain_members = self.evidence.members
+        self.jobs = state.jobs
         self.diagnosis = self._new_diagnosis(rule)
         self._state = state
         self._fires: dict[str, Set[str]] = {}
@@ -55,16 +57,6 @@ class VoteCollector:
         self._lacks_stopped = False
         self._votes: dict[str, tuple[float, float]] = {}
         self._jobs: dict[str, tuple[NodeJob, ...]] = {}
-
-    @property
-    def jobs(self) -> NodeJobs:
-        """Return the jobs of the nodes."""
-        return self._state.jobs
-
-    @property
-    def domain_members(self) -> DomainMembers:
-        """Return all nodes by domain, also those without votes."""
-        return self.evidence.members
 
     def _new_diagnosis(self, rule: DiagnosisPolicy) -> Diagnosis:
         diagnosis = Diagnosis(rule, self.evidence)
@@ -159,7 +151,7 @@ class VoteCollector:
         for check in {finding.check for finding in before_findings} - reported:
             self.diagnosis.record_cleared(uid, check)
         for check in reported:
-            self.diagnosis.confine(uid, check, self.evidence.onset(report, check))
+            self.diagnosis.checks.confine(uid, check, self.evidence.onset(report, check))
         if not self.diagnosis.members.paths(uid):
             return
         before = self._fires.get(uid)
@@ -172,7 +164,7 @@ class VoteCollector:
         for check in fires.keys() - before:
             topologies, age = fires[check]
             if is_recovery(check, before_findings, report.findings, self._hides(uid)):
-                self.diagnosis.record_active(uid, check)
+                self.diagnosis.voting.record_active(uid, check)
             else:
                 self._vote(uid, check, topologies, age if age > _OLD else 0.0)
         self._record_kernel_confirmations(uid, report)
@@ -182,7 +174,7 @@ class VoteCollector:
         not: the false alarm may go on in the other.
         """
         return lambda worse, check: (
-            self.diagnosis.are_related(worse, check) and self.diagnosis.suppression(worse, uid) is None
+            self.diagnosis.are_related(worse, check) and self.diagnosis.checks.suppression(worse, uid) is None
         )
 
     def _record_kernel_confirmations(self, uid: str, report: LatestReport) -> None:
@@ -210,7 +202,7 @@ class VoteCollector:
         fires = self._firing(report)
         for check, (topologies, age) in fires.items():
             if self.evidence.now.mono - age >= self._excluded.get(uid, inf):
-                self.diagnosis.record_active(uid, check)
+                self.diagnosis.voting.record_active(uid, check)
             else:
                 self._vote(uid, check, topologies, age)
         self._fires[uid] = frozenset(fires)

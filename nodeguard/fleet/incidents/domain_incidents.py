@@ -154,7 +154,7 @@ class SharedIncidents:
     def parent_incident(self, uid: str, check: str, since: float, now: Instant) -> str:
         """Return the name of the incident that explains a check's finding on a node; empty for none."""
         diagnosis = self._votes.diagnosis
-        if diagnosis.suppression(check, uid):
+        if diagnosis.checks.suppression(check, uid):
             return shared_incident_name(f"{CHECK}{check}")
         for domain, degraded in diagnosis.degraded_domains.items():
             began = now.wall_of(degraded.began)
@@ -164,7 +164,7 @@ class SharedIncidents:
                 and (degraded.restored or since >= began - BEFORE_FIRST_VOTE)
             ):
                 return shared_incident_name(degraded.name)
-        job = diagnosis.explaining_job(check, uid)
+        job = diagnosis.jobs.explaining_job(check, uid)
         return shared_incident_name(job_resource(job)) if job else ""
 
 

@@ -10,6 +10,7 @@ from nodeguard.fleet.diagnosis.diagnosis import Diagnosis
 from nodeguard.fleet.diagnosis.fleet_evidence import JobStart
 from nodeguard.fleet.diagnosis.results import DegradedDomain
 from nodeguard.fleet.diagnosis.vote_index import VoteIndex
+from nodeguard.fleet.state.topology.members import DomainMembers
 from nodeguard.model.diagnosis import STALE_CHECK, DiagnosisPolicy
 from tests.policies import diagnosis_policy
 
@@ -70,14 +71,9 @@ class Voters:
     def nodes_showing(self, _check: str) -> dict[str, float]:
         return {}
 
-    def nodes_of(self, domain: str) -> Set[str]:
-        return self.diagnosis.members.nodes(domain)
-
-    def children_of(self, domain: str) -> Set[str]:
-        return self.diagnosis.members.children(domain)
-
-    def paths_of(self, uid: str) -> tuple[str, ...]:
-        return self.diagnosis.members.paths(uid)
+    @property
+    def members(self) -> DomainMembers:
+        return self.diagnosis.members
 
     def onsets(self, degraded: DegradedDomain, votes: VoteIndex) -> dict[str, float]:
         return {

@@ -119,7 +119,7 @@ def test_a_check_that_fires_everywhere_is_suppressed(check: str) -> None:
     assert (fleet.degraded, fleet.suppressed) == ([], {check: ""})
     suppressed = fleet.diagnosis.suppressed_checks[check]
     assert (suppressed.limit, suppressed.within, suppressed.confirmed) == (5, 600.0, False)
-    assert fleet.diagnosis.suppression(check, "3-3-3") == suppressed
+    assert fleet.diagnosis.checks.suppression(check, "3-3-3") == suppressed
     fleet.show(fleet.leaf(1, 3), check)
     fleet.after(60.0)
     assert fleet.degraded == []
@@ -143,8 +143,8 @@ def test_a_check_that_fires_on_one_version_is_suppressed_there() -> None:
     fleet.show(new[:30], "gpu-lost", every=1.0)
     fleet.after(20.0)
     assert fleet.suppressed == {"gpu-lost": "driver/590"}
-    assert fleet.diagnosis.suppression("gpu-lost", new[40]) is not None
-    assert fleet.diagnosis.suppression("gpu-lost", "0-0-0") is None
+    assert fleet.diagnosis.checks.suppression("gpu-lost", new[40]) is not None
+    assert fleet.diagnosis.checks.suppression("gpu-lost", "0-0-0") is None
 
 
 def test_a_rack_with_a_new_version_is_not_degraded() -> None:
