@@ -78,8 +78,6 @@ class AggregatorApp:
             access = await kubernetes_access(options, planner, inputs)
         backend, certificate = access.backend, access.certificate
         stack.push_async_callback(backend.close)
-        if policy is not None:
-            policy.on_rejected = backend.policy_rejected
 
         def decisions() -> dict[str, OperatorDecision]:
             return with_answers(backend.decisions(), backend.action_store.actions(), planner.incident)
@@ -90,8 +88,8 @@ class AggregatorApp:
         )
 
         def reload(now: Instant) -> None:
-            if policy is not None:
-                policy(planner, now)
+            if policy is not None and (error := policy(planner, now)):
+                backend.policy_rejected(error)
 
         service = AggregatorService(planner, inputs, backend, handler, reload, wake, history)
         service.plan_listeners.append(lambda _plan, _now: wake_actions.set())

@@ -40,12 +40,12 @@ class MarkCounter:
     the removal of its mark.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, on_released: Callable[[float], object] = lambda _: None) -> None:
         self.set_marks: Counter[tuple[str, str, bool]] = Counter()
         self.released_marks: Counter[tuple[str, str, bool]] = Counter()
         self.withheld_requests: Counter[tuple[str, str]] = Counter()
         self._labels = CheckLabels()
-        self.on_released: Callable[[float], object] = lambda _: None
+        self._on_released = on_released
         self._marks: set[_MarkKey] | None = None
         self._withheld: set[tuple[tuple[str, str, str], str, str]] | None = None
         self._reasons: dict[tuple[str, str, str], str] = {}
@@ -106,7 +106,7 @@ class MarkCounter:
         reason = self._reasons.get(cause) or self._other_reason(planner, key)
         self.released_marks[key.mark, reason, key.injected] += 1
         if reason == "proven" and not key.injected and cause in self._passing_since:
-            self.on_released(now.mono - self._passing_since[cause])
+            self._on_released(now.mono - self._passing_since[cause])
 
     def _other_reason(self, planner: Planner, key: _MarkKey) -> str:
         """Return why a mark disappeared that no plan has released."""

@@ -102,8 +102,7 @@ class AggregatorMetrics:
             ["check", "health"],
             registry=self.registry,
         )
-        self.marks, checks = MarkCounter(), CheckLabels()
-        self.marks.on_released = release_delay.observe
+        self.marks, checks = MarkCounter(on_released=release_delay.observe), CheckLabels()
 
         def on_planned(plan: Plan, planned_at: Instant) -> None:
             if service.is_planned:

@@ -23,8 +23,8 @@ class CountingScene(Scene):
 
     def __init__(self) -> None:
         super().__init__()
-        self.counter, self.delays = MarkCounter(), list[float]()
-        self.counter.on_released = self.delays.append
+        self.delays = list[float]()
+        self.counter = MarkCounter(on_released=self.delays.append)
         self.service.plan_listeners.append(
             lambda plan, now: self.counter.plan_made(self.planner, plan, now, acts=self.service.is_active)
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from nodeguard.aggregator.policy.node_locations import referenced_tables
@@ -24,55 +24,54 @@ _INTERVAL = 1.0
 class PolicyReloader:
     """Keeps a planner up to date with a policy file. Create it before the file is first read.
 
-    checks: health of each check by id. fault_classes: of the catalogue. on_rejected: is called once with the
-    error of an invalid file. error: of the file as it is now, empty if it is valid: an invalid file changes
-    nothing. rejected_count: invalid files since the start. is_requested: set it to read the file at the next
-    call.
+    checks: health of each check by id. fault_classes: of the catalogue. error: of the file as it is now,
+    empty if it is valid: an invalid file changes nothing. rejected_count: invalid files since the start.
+    is_requested: set it to read the file at the next call.
     """
 
     def __init__(
-        self,
-        file: Path,
-        checks: Mapping[str, Health],
-        fault_classes: tuple[FaultClass, ...],
-        on_rejected: Callable[[str], None] = lambda _: None,
+        self, file: Path, checks: Mapping[str, Health], fault_classes: tuple[FaultClass, ...]
     ) -> None:
         self.file = file
         self.error = ""
         self.rejected_count = 0
         self.is_requested = False
-        self.on_rejected = on_rejected
         self._checks = checks
         self._fault_classes = fault_classes
         self._watcher = FileWatcher(file)
 
-    def __call__(self, planner: Planner, now: Instant) -> None:
-        """Read the file again if it has changed, and let the planner adopt it if it is valid."""
+    def __call__(self, planner: Planner, now: Instant) -> str:
+        """Read the file again if it has changed, and let the planner adopt it if it is valid.
+
+        Returns the error of a file that has become invalid, once; else an empty text.
+        """
         changed = self._watcher.changed(now.mono)
         if not (changed or self.is_requested):
-            return
+            return ""
         self.is_requested = False
         try:
             policy, warnings = self.read(now.wall)
         except ConfigError as error:
-            self._reject(f"{error}; the previous policy stays in use")
-            return
+            return self._reject(f"{error}; the previous policy stays in use")
         self.error = ""
         log_policy_warnings(warnings)
         if policy != planner.policy:
             planner.set_policy(policy)
             logger.info("adopted the policy file", extra={"file": str(self.file)})
+        return ""
 
     def read(self, now: float) -> LoadedPolicy:
         """Return the policy of the file. now: seconds since the epoch. Raises ConfigError."""
         return read_policy(self.file, self._checks, now, self._fault_classes)
 
-    def _reject(self, error: str) -> None:
+    def _reject(self, error: str) -> str:
+        """Record an invalid file. Returns its error if it is another one than before."""
         logger.error("rejected the policy file", extra={"error": error})
-        if error != self.error:
-            self.rejected_count += 1
-            self.on_rejected(error)
+        if error == self.error:
+            return ""
+        self.rejected_count += 1
         self.error = error
+        return error
 
 
 def log_policy_warnings(warnings: Iterable[ConfigError]) -> None:
