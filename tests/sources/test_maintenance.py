@@ -303,7 +303,7 @@ def test_a_recording_holds_the_answers_and_no_token(tmp_path: Path) -> None:
         now = machine.now()
         manifest = Manifest("node-1", now.boot_id, now.wall, now.mono)
         with BundleWriter(str(tmp_path / "bundle"), manifest, machine.link) as writer:
-            [result] = MaintenanceSource().read(RecordingMachine(machine, writer))
+            [result] = MaintenanceSource().read(RecordingMachine(machine, lambda add: add(writer)))
     assert result.signals["maintenance.kind"] == "retire"
     [again] = MaintenanceSource().read(ReplayMachine(Recording.open(str(tmp_path / "bundle"))))
     assert (again.signals["maintenance.what"], again.unreadable) == (

@@ -188,7 +188,7 @@ def test_recording_contains_probe_results(tmp_path: Path) -> None:
         manifest = Manifest("node-17", now.boot_id, now.wall, now.mono)
         anonymiser = Anonymiser(manifest.hostname) if anonymise else None
         with BundleWriter(where, manifest, ThisMachine().link, anonymiser=anonymiser) as writer:
-            recorded = list(ObservationsSource().read(RecordingMachine(machine, writer)))
+            recorded = list(ObservationsSource().read(RecordingMachine(machine, lambda add: add(writer))))
         again = list(ObservationsSource().read(ReplayMachine(Recording.open(where))))
         assert (again == recorded) is not anonymise
         assert [observation.target for observation in again] == [

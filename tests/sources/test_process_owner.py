@@ -145,7 +145,7 @@ def test_recording_has_no_names_and_gives_the_same_owners(tmp_path: Path, *, ano
     node = Node(files, nvml={"system": {}, "devices": [device]}, records=(line(XID.format(pid=7), at=950.0),))
     anonymiser = Anonymiser(MANIFEST.hostname) if anonymise else None
     with BundleWriter(str(tmp_path / "b"), MANIFEST, node.link, anonymiser=anonymiser) as writer:
-        recorded = RecordingMachine(node, writer)
+        recorded = RecordingMachine(node, lambda add: add(writer))
         for source in (NvmlSource(), KmsgSource(PATTERNS)):
             list(source.read(recorded))
     texts = [path.read_text() for path in (tmp_path / "b/proc").rglob("*") if path.is_file()]

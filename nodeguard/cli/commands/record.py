@@ -14,7 +14,7 @@ from nodeguard.bundle.anonymise import Anonymiser
 from nodeguard.bundle.failures import BundleError
 from nodeguard.bundle.kernel_words import known_words
 from nodeguard.bundle.manifest import Manifest
-from nodeguard.bundle.writer import BundleWriter, RecordingBuffer
+from nodeguard.bundle.writer import BundleWriter
 from nodeguard.cli.check_catalogue import load_catalogue
 from nodeguard.cli.options import add_machine, directory, validate_platform, warn_about_instance_type
 from nodeguard.cli.progress import progress
@@ -25,7 +25,7 @@ from nodeguard.model.observation import Reading
 from nodeguard.model.target import NODE
 from nodeguard.pipeline.reader import Reader
 from nodeguard.sources.machines.live import LiveMachine
-from nodeguard.sources.machines.recording import RecordingMachine
+from nodeguard.sources.machines.recording import RecordedReading, RecordingMachine
 from nodeguard.sources.registry import all_sources
 from nodeguard.sources.source import Source
 
@@ -172,13 +172,15 @@ class _Recorder:
                     self._record(source)
 
     def _record(self, source: Source) -> None:
-        buffer = RecordingBuffer()
-        recording_machine = RecordingMachine(self._machine, buffer, self._in_proc)
+        # The source may still run in its thread when the bundle is written: only a finished round reaches it.
+        readings: list[RecordedReading] = []
+        recording_machine = RecordingMachine(self._machine, readings.append, self._in_proc)
         [reading] = self._reader.read([source], self._within, recording_machine)
         if self._reader.is_late(source.name):
             self._writer.omit(source.name)
         else:
-            buffer.replay_to(self._writer)
+            for recorded in readings:
+                recorded(self._writer)
         for failure in _failures(reading):
             if failure not in self.unread:
                 self.unread.append(failure)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
 from msgspec.structs import asdict
 
 from nodeguard.bundle.failures import failure_name
 from nodeguard.bundle.observed_tree import ReadFailure
-from nodeguard.bundle.writer import BundleWriter, RecordingBuffer
+from nodeguard.bundle.writer import BundleWriter
 from nodeguard.model.failure import UnansweredError
 from nodeguard.sources.disks import mapper_kind
 from nodeguard.sources.machine import LogRecords, Machine, MachineWrapper, MetadataRequest, MetadataResponse
@@ -23,21 +24,25 @@ from nodeguard.worker.result import LaneResult
 
 Read = TypeVar("Read")
 
+# Adds a reading to a bundle.
+RecordedReading = Callable[[BundleWriter], None]
+
 
 class RecordingMachine(MachineWrapper):
-    """Reads another machine and records each result and each failure in a bundle.
+    """Reads another machine and records each result and each failure.
 
+    record: receives each reading, in order, and has it added to a bundle, at once or later.
     recorded_processes: the names in /proc that the bundle holds, shared by all machines that record into it.
     """
 
     def __init__(
         self,
         machine: Machine,
-        writer: BundleWriter | RecordingBuffer,
+        record: Callable[[RecordedReading], object],
         recorded_processes: set[str] | None = None,
     ) -> None:
         super().__init__(machine)
-        self._writer = writer
+        self._record = record
         self._recorded_processes = set[str]() if recorded_processes is None else recorded_processes
 
     def read(self, path: str) -> str:
@@ -50,7 +55,7 @@ class RecordingMachine(MachineWrapper):
 
     def link(self, path: str) -> str:
         """See Machine.link."""
-        return self._recorded(super().link, self._writer.link, path)
+        return self._recorded(super().link, self._record_link, path)
 
     def _recorded(
         self, read: Callable[[str], Read], record: Callable[[str, Read | ReadFailure], None], path: str
@@ -69,7 +74,11 @@ class RecordingMachine(MachineWrapper):
         if path.startswith("/proc/"):
             name = path.split("/")[2]
             self._recorded_processes.add(self._machine.link("/proc/self") if name == "self" else name)
-        self._writer.file(path, _relevant_text(path, result) if isinstance(result, str) else result)
+        relevant = _relevant_text(path, result) if isinstance(result, str) else result
+        self._record(lambda writer: writer.file(path, relevant))
+
+    def _record_link(self, path: str, result: str | ReadFailure) -> None:
+        self._record(lambda writer: writer.link(path, result))
 
     def _record_names(self, path: str, result: tuple[str, ...] | ReadFailure) -> None:
         # Of the processes only those with a recorded file stay. From thread-self a reader concludes whether
@@ -77,18 +86,17 @@ class RecordingMachine(MachineWrapper):
         if path == "/proc" and isinstance(result, tuple):
             listed = self._recorded_processes | {"self", "thread-self"}
             result = tuple(name for name in result if name in listed)
-        if isinstance(result, tuple):
-            result = relevant_names(path, result)
-        self._writer.names(path, result)
+        relevant = relevant_names(path, result) if isinstance(result, tuple) else result
+        self._record(lambda writer: writer.names(path, relevant))
 
     def call(self, name: str) -> dict[str, Any]:
         """See Machine.call."""
         try:
             result = super().call(name)
         except (OSError, UnansweredError) as error:
-            self._writer.call(name, {"error": failure_name(error)})
+            self._record_call(name, {"error": failure_name(error)})
             raise
-        self._writer.call(name, result)
+        self._record_call(name, result)
         return result
 
     def http(self, request: MetadataRequest, within: float) -> MetadataResponse:
@@ -96,28 +104,31 @@ class RecordingMachine(MachineWrapper):
         try:
             response = super().http(request, within)
         except (OSError, UnansweredError) as error:
-            self._writer.call(request.call, {"error": failure_name(error)})
+            self._record_call(request.call, {"error": failure_name(error)})
             raise
-        self._writer.call(request.call, asdict(response))
+        self._record_call(request.call, asdict(response))
         return response
+
+    def _record_call(self, call: str, result: dict[str, Any]) -> None:
+        self._record(lambda writer: writer.call(call, result))
 
     def log(self, within: float = math.inf) -> LogRecords:
         """See Machine.log."""
         try:
             log = super().log(within)
         except (OSError, UnansweredError) as error:
-            self._writer.log(error)
+            self._record(partial(BundleWriter.log, result=error))
             raise
-        self._writer.log(log.records)
+        self._record(lambda writer: writer.log(log.records))
         return log
 
     def statvfs(self, mounts: tuple[str, ...], within: float = math.inf) -> LaneResult:
         """See Machine.statvfs."""
         result = super().statvfs(mounts, within)
         for call in result.results:
-            self._writer.call(call.call, call.result)
+            self._record_call(call.call, call.result)
         for call, failure in _unanswered(result):
-            self._writer.call(call.call, {"error": failure})
+            self._record_call(call.call, {"error": failure})
         return result
 
     def nvml(self, within: float = math.inf, leave: frozenset[int] = frozenset()) -> LaneResult:
@@ -125,10 +136,11 @@ class RecordingMachine(MachineWrapper):
         result = super().nvml(within, leave)
         if result.interrupted is not None or result.failed:
             # GPUs that were not reached would look like GPUs that are absent.
-            self._writer.omit("nvml")
+            self._record(lambda writer: writer.omit("nvml"))
         elif not result.missing:
             late = [(call.scope, call.call, {"error": failure}) for call, failure in _unanswered(result)]
-            self._writer.nvml([*((call.scope, call.call, call.result) for call in result.results), *late])
+            entries = [*((call.scope, call.call, call.result) for call in result.results), *late]
+            self._record(lambda writer: writer.nvml(entries))
         return result
 
     def nvml_events(self) -> tuple[DeviceEvent, ...]:
@@ -136,7 +148,9 @@ class RecordingMachine(MachineWrapper):
         events = super().nvml_events()
         for event in events:
             if event.device >= 0:
-                self._writer.event(event.device, event.type, event.data)
+                self._record(
+                    partial(BundleWriter.event, device=event.device, kind=event.type, data=event.data)
+                )
         return events
 
 

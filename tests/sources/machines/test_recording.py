@@ -92,7 +92,7 @@ def record_and_replay(directory: Path, machine: FakeMachine, *asks: Ask) -> tupl
     now = machine.now()
     manifest = Manifest("node-1", now.boot_id, now.wall, now.mono)
     with BundleWriter(str(directory / "bundle"), manifest, machine.link) as writer:
-        recorded_machine = RecordingMachine(machine, writer)
+        recorded_machine = RecordingMachine(machine, lambda add: add(writer))
         recorded = [outcome(ask, recorded_machine) for ask in asks]
     assert writer.notes == []
     replayed = ReplayMachine(Recording.open(str(directory / "bundle")))
@@ -290,7 +290,7 @@ def test_every_source_replays_with_the_same_observations(name: str, tmp_path: Pa
     now = machine.now()
     manifest = Manifest("node-1", now.boot_id, now.wall, now.mono)
     with BundleWriter(str(tmp_path / "bundle"), manifest, machine.link) as writer:
-        recorded = list(live.read(RecordingMachine(machine, writer)))
+        recorded = list(live.read(RecordingMachine(machine, lambda add: add(writer))))
     replayed = list(replay.read(ReplayMachine(Recording.open(str(tmp_path / "bundle")))))
     assert recorded
     assert replayed == recorded
