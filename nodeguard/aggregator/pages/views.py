@@ -28,10 +28,10 @@ from nodeguard.fleet_api.schema.domain import DomainSummary
 from nodeguard.fleet_api.service_state import ServiceState
 from nodeguard.fleet_api.status import fleet_status
 from nodeguard.fleet_api.text.check import explanation, explanation_view
-from nodeguard.fleet_api.text.domain import domain_list_view, domain_view
+from nodeguard.fleet_api.text.domain import domain_list_view, domain_state, domain_view
 from nodeguard.fleet_api.text.incident import incident_view
 from nodeguard.fleet_api.text.node import node_view
-from nodeguard.fleet_api.text.phrases import STYLES, count_noun
+from nodeguard.fleet_api.text.phrases import count_noun
 from nodeguard.fleet_api.text.status import agents_text, status_view
 from nodeguard.fleet_api.view import Field, Note
 from nodeguard.model.catalogue import Catalogue
@@ -199,10 +199,8 @@ def domains_page(fleet: Fleet) -> PageContent:
 
 
 def _domain_row(domain: DomainSummary) -> tuple[str, ...]:
-    if domain.state is None:
-        state = element("span", "not degraded", class_="warning")
-    else:
-        state = element("b", f"degraded, {domain.state.phrase}", class_=STYLES[domain.state])
+    text, style = domain_state(domain)
+    state = element("span" if domain.state is None else "b", text, class_=style)
     reason = ": ".join(filter(None, (", ".join(domain.fault_classes), domain.reason)))
     path = link(domain_path(domain.domain), domain.domain)
     return path, str(domain.members), str(domain.voters), state, reason

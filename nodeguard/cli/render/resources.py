@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 from nodeguard.cli.render.terminal import StyledLine, StyledText
 from nodeguard.fleet.diagnosis.results import CHECK
-from nodeguard.fleet_api.schema.domain import DomainSummary
 from nodeguard.fleet_api.schema.status import BudgetView, IncidentSummary
 from nodeguard.fleet_api.text.check import clearing_text
+from nodeguard.fleet_api.text.domain import domain_state
 from nodeguard.fleet_api.text.phrases import STYLES, budget_name, check_name, node_notes, target_text
 from nodeguard.judge.formatting import format_duration
 
@@ -189,12 +189,6 @@ INCIDENT_TABLE = ResourceTable(
 )
 
 
-def _domain_state(domain: DomainSummary) -> StyledText:
-    if domain.state is None:
-        return StyledText("not degraded", "warning") if domain.voters else StyledText("ok", "ok")
-    return StyledText(f"degraded, {domain.state.phrase}", STYLES[domain.state])
-
-
 DOMAIN_TABLE = ResourceTable(
     "domain",
     "domains",
@@ -203,7 +197,7 @@ DOMAIN_TABLE = ResourceTable(
         Column("DOMAIN", lambda domain: domain.domain),
         Column("NODES", lambda domain: _number(domain.members)),
         Column("FAULTY", lambda domain: _number(domain.voters)),
-        Column("STATE", _domain_state),
+        Column("STATE", lambda domain: StyledText(*domain_state(domain))),
         Column("FAULTS", lambda domain: ",".join(domain.fault_classes)),
         Column("REASON", lambda domain: domain.reason),
     ),

@@ -74,6 +74,13 @@ def domain_view(domain: DomainView) -> View:
     return View(tuple(sections))
 
 
+def domain_state(domain: DomainSummary) -> tuple[str, str]:
+    """Return the state of a domain in a list, and its style."""
+    if domain.state is not None:
+        return f"degraded, {domain.state.phrase}", STYLES[domain.state]
+    return ("not degraded", "warning") if domain.voters else ("ok", "ok")
+
+
 def _headline(domain: DomainView) -> Heading:
     if domain.state is not None:
         evidence = domain.evidence
