@@ -31,7 +31,7 @@ from nodeguard.cli.check_catalogue import load_catalogue
 from nodeguard.derive.derive import PlatformHints
 from nodeguard.fleet.state.history_events import HistoryEvent, NodeObserved, ReportReceived
 from nodeguard.model.finding import Health
-from nodeguard.model.node import Node
+from nodeguard.model.inventory import InventoryNode
 from nodeguard.model.policy import Mode, default_policy
 from nodeguard.pipeline.pipeline import Pipeline
 from nodeguard.sources.registry import all_sources
@@ -99,7 +99,9 @@ def joined(number: int, template: Report) -> Iterator[HistoryEvent]:
         "rack": f"r{number // 8}",
         "kubernetes.io/hostname": f"node-{number}",
     }
-    yield NodeObserved(START, Node(f"node-{number}", f"uid-{number}", labels={**labels, **places}, gpus=8))
+    yield NodeObserved(
+        START, InventoryNode(f"uid-{number}", f"node-{number}", labels={**labels, **places}, gpus=8)
+    )
     yield report_of(START, number, 0, template)
 
 

@@ -19,13 +19,14 @@ from statistics import median
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
+from nodeguard.executors.kube.desired import DesiredNode
 from nodeguard.kube import nodes
 from nodeguard.kube.client import MERGE_PATCH, ApiClient
 from nodeguard.kube.executor import Executor, WriteOutcome
 from nodeguard.kube.fenced_client import FencedClient
 from nodeguard.kube.write_queue import WriteQueue
 from nodeguard.local.rate_limiter import TokenBucket
-from nodeguard.model.mark import NO_SCHEDULE, DesiredNode, Mark
+from nodeguard.model.mark import NO_SCHEDULE, Mark
 from nodeguard.model.node import Node, Taint
 from tests.controlplane.cluster import API, cluster
 from tests.controlplane.objects import node

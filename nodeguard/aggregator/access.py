@@ -32,6 +32,7 @@ from nodeguard.aggregator.identity.signing_keys import SigningKeyring, fetch_key
 from nodeguard.aggregator.identity.token import TokenRequirements
 from nodeguard.aggregator.identity.token_authenticator import TokenAuthenticator
 from nodeguard.aggregator.options import AGENT_ACCOUNT, AggregatorOptions
+from nodeguard.executors.kube.cluster import ObservedCluster
 from nodeguard.kube.client import ApiClient, ApiError
 from nodeguard.kube.text_store import authority_store, ca_bundle_store
 from nodeguard.local.unix_socket import acquire_state_lock
@@ -99,14 +100,16 @@ def _lock_state(directory: str, stack: AsyncExitStack) -> None:
         raise StartError(f"--state {directory}: the directory {parent} does not exist: create it")
 
 
-async def kubernetes_access(options: AggregatorOptions, fleet: FleetView, inputs: FleetInputs) -> Access:
+async def kubernetes_access(
+    options: AggregatorOptions, fleet: FleetView, inputs: FleetInputs, cluster: ObservedCluster
+) -> Access:
     """Return the access in Kubernetes: by service account tokens. Raises StartError."""
     try:
         api = await ApiClient.connect(options.kubeconfig)
     except ApiError as error:
         raise StartError(f"{error}; to run without Kubernetes, add --standalone") from None
     backend = KubernetesBackend(
-        api, options.namespace, options.pod, fleet, inputs, read_jobs=options.read_jobs
+        api, options.namespace, options.pod, fleet, inputs, cluster, read_jobs=options.read_jobs
     )
     backend.begin()
     requirements = TokenRequirements(frozenset({f"{options.namespace}:{AGENT_ACCOUNT}"}))

@@ -37,6 +37,7 @@ from nodeguard.aggregator.policy.reload import PolicyReloader, log_policy_warnin
 from nodeguard.aggregator.report_handler import ReportHandler
 from nodeguard.aggregator.service import AggregatorService
 from nodeguard.config.errors import ConfigError
+from nodeguard.executors.kube.cluster import ObservedCluster
 from nodeguard.fleet.act.clears import with_answers
 from nodeguard.fleet.plan import Plan
 from nodeguard.fleet.planner import Planner
@@ -68,14 +69,16 @@ class AggregatorApp:
             policy = PolicyReloader(options.policy, checks, fault_classes=catalogue.fault_classes)
         granted = IncidentState.ADVISED if options.standalone else IncidentState.MARKED
         topologies = {check.id: check.topologies for check in catalogue.checks}
-        planner = Planner(_initial_policy(policy, catalogue), checks, granted, topologies)
+        cluster = None if options.standalone else ObservedCluster()
+        carries = None if cluster is None else cluster.carries
+        planner = Planner(_initial_policy(policy, catalogue), checks, granted, topologies, carries)
         wake, wake_actions = asyncio.Event(), asyncio.Event()
         outbox = InstructionOutbox(wake_actions.set)
         inputs = FleetInputs(planner, wake.set, wake_actions=wake_actions.set)
-        if options.standalone:
+        if cluster is None:
             access = await standalone_access(options, planner, inputs, stack)
         else:
-            access = await kubernetes_access(options, planner, inputs)
+            access = await kubernetes_access(options, planner, inputs, cluster)
         backend, certificate = access.backend, access.certificate
         stack.push_async_callback(backend.close)
 

@@ -11,38 +11,36 @@ from typing import Protocol
 
 from nodeguard.aggregator.clock import current_instant
 from nodeguard.fleet.decide.observed_marks import WriteError
-from nodeguard.fleet.plan import Plan
 from nodeguard.fleet.planner import Planner
+from nodeguard.model.device import Device
 from nodeguard.model.incident import Incident, OperatorDecision
 from nodeguard.model.instant import Instant
+from nodeguard.model.inventory import InventoryNode, ObservedMarks
 from nodeguard.model.job import NodeJob
-from nodeguard.model.mark import DeviceRule
-from nodeguard.model.node import Device, Node
-from nodeguard.model.policy import TopologyLabels
+from nodeguard.model.mark import MarkRecord
+from nodeguard.model.policy import Policy, TopologyLabels
 from nodeguard.wire.report import Report
 
 
 class FleetView(Protocol):
-    """What a backend reads of the fleet; the planner has it. A Node that does not exist is None."""
+    """What a backend reads of the fleet; the planner has it. A node that does not exist is None."""
+
+    @property
+    def policy(self) -> Policy:
+        """Return the policy in force."""
 
     @property
     def last_reports(self) -> Mapping[str, float]:
         """Return when each agent reported last, in seconds of the monotonic clock."""
 
-    def node(self, uid: str) -> Node | None:
-        """Return the Node of a uid."""
-
-    def node_named(self, name: str) -> Node | None:
-        """Return the Node of a name."""
+    def node(self, uid: str) -> InventoryNode | None:
+        """Return the node of a uid."""
 
     def incident(self, name: str) -> Incident | None:
         """Return the incident of a name; None if there is none."""
 
     def all_incidents(self) -> list[Incident]:
         """Return the incidents of all Nodes, domains and checks."""
-
-    def removal_plan(self) -> Plan:
-        """Return the plan that removes every mark of nodeguard."""
 
     def job_nodes(self, now: Instant) -> Mapping[str, float]:
         """Return the nodes with jobs to read, by uid, with the time of their latest vote or mark request in
@@ -84,32 +82,31 @@ class FleetInputs:
         """Handle a heartbeat of a node: its latest report is unchanged."""
         self._planner.record_heartbeat(uid, now)
 
-    # Objects of the cluster.
+    # The inventory.
 
-    def node_changed(self, node: Node) -> None:
-        """Handle a Node that is new or has changed."""
-        # A watch repeats the response of a write, and a kubelet changes fields that are not used here.
-        if self._planner.update_node(node):
+    def node_changed(
+        self, node: InventoryNode, observed: ObservedMarks | None = None, *, is_changed: bool = True
+    ) -> None:
+        """Handle a node that is new or has changed. observed: its marks; None for no change. is_changed:
+        whether anything that is used is different: a watch repeats the response of a write.
+        """
+        self._planner.update_node(node, observed, is_changed=is_changed)
+        if is_changed:
             self._wake()
 
+    def marks_observed(self, uid: str, observed: ObservedMarks) -> None:
+        """Handle the marks of a node and its devices that are observed."""
+        self._planner.state.update_observed(uid, observed)
+        self._wake()
+
     def node_deleted(self, uid: str) -> None:
-        """Handle a deleted Node."""
+        """Handle a deleted node."""
         self._planner.remove_node(uid)
         self._wake()
 
     def nodes_listed(self) -> None:
-        """Handle the end of the first list of Nodes: their labels show which topology to use."""
+        """Handle the end of the first list of nodes: their labels show which topology to use."""
         self._planner.state.choose_topologies()
-        self._wake()
-
-    def rule_changed(self, rule: DeviceRule) -> None:
-        """Handle a DeviceTaintRule of nodeguard that is new or has changed."""
-        self._planner.state.update_rule(rule)
-        self._wake()
-
-    def rule_deleted(self, name: str) -> None:
-        """Handle a deleted DeviceTaintRule."""
-        self._planner.state.remove_rule(name)
         self._wake()
 
     def devices_changed(self, node: str, devices: tuple[Device, ...]) -> None:
@@ -171,9 +168,9 @@ class FleetInputs:
 
     # Results of writes.
 
-    def marks_written(self, uid: str, state: str) -> None:
-        """Handle that the marks of a Node are written. state: its new state annotation."""
-        self._planner.record_written(uid, state)
+    def marks_written(self, uid: str, record: MarkRecord) -> None:
+        """Handle that the marks of a node are written. record: of the decision."""
+        self._planner.record_written(uid, record)
         self._wake()
 
     def write_failed(self, name: str, error: WriteError) -> None:

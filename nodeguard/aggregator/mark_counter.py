@@ -9,10 +9,10 @@ from typing import NamedTuple
 from nodeguard.aggregator.metric_families import CheckLabels
 from nodeguard.fleet.plan import Plan
 from nodeguard.fleet.planner import Planner
+from nodeguard.model.device import Device
 from nodeguard.model.incident import IncidentState
 from nodeguard.model.instant import Instant
 from nodeguard.model.mark import Mark
-from nodeguard.model.node import Device
 
 # Seconds between two comparisons of the marks: with many marked nodes one takes a millisecond.
 _INTERVAL = 1.0

@@ -24,7 +24,9 @@ _MAX_BUDGETS = 20
 def mark_families(planner: Planner, counter: MarkCounter) -> Iterator[Metric]:
     """Yield the metrics of marks."""
     yield from _marked(planner)
-    yield gauge("marked_devices", "Marked devices.", len(planner.state.devices.rules))
+    state = planner.state
+    devices = sum(len(state.observed_marks(uid).devices) for uid in state.marked_nodes())
+    yield gauge("marked_devices", "Marked devices.", devices)
     apart = f"those of injected faults have the label {INJECTED}"
     about = f"Marks that appeared on Nodes and devices; {apart}."
     yield _counters("marks_set", about, ("mark", "check"), counter.set_marks)
@@ -100,7 +102,7 @@ def _is_schedulable(planner: Planner, uid: str) -> bool:
     """
     node, marks = planner.state.nodes[uid], planner.state.marks_in_effect(uid)
     excludes_all = any(not mark.kind.gang_only for mark in marks.node.marks)
-    return not (node.unschedulable or not node.ready or excludes_all or marks.devices)
+    return not (planner.state.is_out(uid) or not node.ready or excludes_all or marks.devices)
 
 
 def _unmarked_reason(decisions: Iterable[MarkDecision]) -> str:

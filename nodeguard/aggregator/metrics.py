@@ -307,7 +307,7 @@ def count_out_of_service(planner: Planner) -> int:
     state = planner.state
     return sum(
         uid not in state.nodes
-        or state.nodes[uid].unschedulable
+        or state.is_out(uid)
         or not state.nodes[uid].ready
         or bool(state.placements[uid].maintenance)
         for uid in planner.stale_agents.stale

@@ -172,10 +172,9 @@ class AggregatorService:
         """Apply a plan; if an operator asked to remove all marks, remove them instead of its marks."""
         by = self._inputs.removal_requested_by
         if by:
-            removal = self.planner.removal_plan()
             self.planner.drop_issued()
-            plan = replace(plan, nodes=removal.nodes, rules=(), rules_gone=removal.rules_gone)
-            if not (plan.nodes or plan.rules_gone):
+            plan = replace(plan, decisions=())
+            if not self.backend.remove_marks(now):
                 self._inputs.removal_requested_by = ""
                 self.backend.marks_removed(by)
         elif plan.deferred:

@@ -8,9 +8,7 @@ from nodeguard.fleet.decide.domain_decision import DomainDecision
 from nodeguard.fleet.incidents.domain_incidents import shared_incident_name
 from nodeguard.fleet.plan import Plan
 from nodeguard.fleet.planner import Planner
-from nodeguard.fleet.state.node_marks import decode_record
 from nodeguard.model.incident import IncidentState
-from nodeguard.model.mark import MarkRecord
 
 
 class MarkedTime(Struct):
@@ -67,9 +65,8 @@ class DomainTracker:
             self._degraded.pop(name).end = at
         for name, decision in decisions.items():
             self._update(name, decision, at)
-        for desired in plan.nodes:
-            record = decode_record(desired.state) or MarkRecord()
-            self._update_marks(desired.uid, {mark.name or mark.domain for mark in record.degraded}, at)
+        for node in plan.decisions:
+            self._update_marks(node.node, {mark.name or mark.domain for mark in node.record.degraded}, at)
 
     def node_deleted(self, uid: str, at: float) -> None:
         """Record the deletion of a Node."""

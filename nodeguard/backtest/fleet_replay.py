@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from nodeguard.backtest.domain_tracker import DomainTracker
 from nodeguard.backtest.mark_tracker import MarkTracker
+from nodeguard.executors.advice.advised_marks import advised_marks
 from nodeguard.fleet.plan_loop import PlanLoop
 from nodeguard.fleet.planner import Planner
 from nodeguard.fleet.state.history_events import (
@@ -22,11 +23,11 @@ from nodeguard.fleet.state.history_events import (
     ReportReceived,
 )
 from nodeguard.fleet.state.liveness import MAX_START_WAIT, may_act
-from nodeguard.fleet.state.node_marks import apply_desired, decode_record
+from nodeguard.model.decision import NodeDecision
 from nodeguard.model.finding import Health
 from nodeguard.model.instant import Instant
-from nodeguard.model.mark import STATE_ANNOTATION, MarkRecord, NodeMarks
-from nodeguard.model.node import Node
+from nodeguard.model.inventory import InventoryNode
+from nodeguard.model.mark import NodeMarks
 from nodeguard.model.policy import Policy, Silence
 from nodeguard.model.target import target_kind
 from nodeguard.wire.report import Report
@@ -98,7 +99,7 @@ class FleetReplay:
     def _report(self, at: float, uid: str, report: Report) -> None:
         planner = self._planner
         if uid not in planner.state.nodes:
-            planner.update_node(Node(report.node, uid, gpus=gpu_count(report)))
+            planner.update_node(InventoryNode(uid, report.node, gpus=gpu_count(report)))
         planner.record_report(uid, report, Instant(at, at, ""))
         self._set_heartbeat(uid, inf)
         if planner.reports[uid].late:
@@ -128,21 +129,10 @@ class FleetReplay:
         """Set a node's last heartbeat; inf until a step reports it as stale."""
         self._planner.state.liveness.record_report(uid, at)
 
-    def _update_node(self, at: float, node: Node) -> None:
-        """Update a recorded Node, and keep the marks of this replay on it."""
-        before = self._planner.state.nodes.get(node.uid)
-        if before is not None:
-            state = before.annotations.get(STATE_ANNOTATION, "")
-            is_our_cordon = (decode_record(state) or MarkRecord()).cordoned
-            node = replace(
-                node,
-                annotations={**node.annotations, **({STATE_ANNOTATION: state} if state else {})},
-                taints=before.taints,
-                condition=before.condition,
-                unschedulable=node.unschedulable or is_our_cordon,
-            )
+    def _update_node(self, at: float, node: InventoryNode) -> None:
+        """Update a recorded node; the marks of this replay stay on it."""
         self._planner.update_node(node)
-        if self._planner.decisions or self._has_marks(node.uid):
+        if self._planner.decisions or self._has_marks(node.key):
             self._schedule(at)
 
     def _has_marks(self, uid: str) -> bool:
@@ -166,14 +156,21 @@ class FleetReplay:
                 plan, self._due = step.plan, step.next_change
                 self.marks.plan_applied(planner, plan, at)
                 self.domains.plan_applied(planner, plan, at)
-                for desired in plan.nodes:
-                    planner.update_node(apply_desired(planner.state.nodes[desired.uid], desired))
+                for decision in plan.decisions:
+                    self._carry_out(decision)
                 # Only the next plan may use the budget of released marks; without any, this plan is final.
                 if not plan.released:
                     break
         else:
             self._due = (self._started or at) + MAX_START_WAIT
         self._due = min((self._due, *self._late.values()))
+
+    def _carry_out(self, decision: NodeDecision) -> None:
+        state, uid = self._planner.state, decision.node
+        before, writes, node = state.observation(uid), state.policy.marks, state.nodes[uid]
+        state.update_observed(
+            uid, advised_marks(decision, before, writes, out_by_operator=node.out_by_operator)
+        )
 
 
 def gpu_count(report: Report) -> int:

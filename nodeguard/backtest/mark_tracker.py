@@ -9,9 +9,8 @@ from msgspec import Struct
 from nodeguard.fleet.decide.admission import MarkDecision
 from nodeguard.fleet.plan import Plan
 from nodeguard.fleet.planner import Planner
-from nodeguard.fleet.state.node_marks import decode_record
 from nodeguard.model.incident import IncidentState
-from nodeguard.model.mark import Mark, MarkRecord
+from nodeguard.model.mark import Mark
 
 
 class MarkEnd(StrEnum):
@@ -84,25 +83,22 @@ class MarkTracker:
         releases = {
             (uid, release.cause.check, release.cause.target): release.reason for uid, release in plan.released
         }
-        for desired in plan.nodes:
-            placement = planner.state.placements[desired.uid]
-            record = decode_record(desired.state) or MarkRecord()
-            spans = self._marked.setdefault(desired.uid, {})
-            causes = {(cause.check, cause.target): cause for cause in record.causes}
+        for decision in plan.decisions:
+            uid, pool = decision.node, planner.state.placements[decision.node].pool
+            spans = self._marked.setdefault(uid, {})
+            causes = {(cause.check, cause.target): cause for cause in decision.record.causes}
             for key, span in list(spans.items()):
                 cause = causes.get(key)
                 if cause is not None and cause.mark == span.request.mark:
                     continue
-                reason = releases.get((desired.uid, *key), "")
+                reason = releases.get((uid, *key), "")
                 _end(spans.pop(key), at, MarkEnd(reason) if reason in _RELEASES else MarkEnd.REPLACED)
             for key, cause in causes.items():
                 if key not in spans:
-                    request = RequestedMark(
-                        placement.name, desired.uid, placement.pool, cause.check, cause.target, cause.mark
-                    )
+                    request = RequestedMark(decision.name, uid, pool, cause.check, cause.target, cause.mark)
                     spans[key] = self._start(request, IncidentState.MARKED, at)
             if not spans:
-                del self._marked[desired.uid]
+                del self._marked[uid]
         self._compare_outcomes(planner, at)
 
     def node_deleted(self, uid: str, at: float) -> None:

@@ -11,7 +11,7 @@ from nodeguard.backtest.fleet_replay import gpu_count
 from nodeguard.bundle.recording import Recording
 from nodeguard.fleet.state.history_events import HistoryEvent, NodeObserved, ReportReceived
 from nodeguard.model.catalogue import Catalogue
-from nodeguard.model.node import Node
+from nodeguard.model.inventory import InventoryNode
 from nodeguard.model.observation import Observation
 from nodeguard.pipeline.pipeline import Pipeline
 from nodeguard.pipeline.replay import replay_steps
@@ -42,5 +42,5 @@ def recording_steps(
         last = state
         if gpu_count(node_report) > most_gpus:
             most_gpus = gpu_count(node_report)
-            yield NodeObserved(instant.wall, Node(name, name, gpus=most_gpus))
+            yield NodeObserved(instant.wall, InventoryNode(name, name, gpus=most_gpus))
         yield ReportReceived(instant.wall, name, node_report)

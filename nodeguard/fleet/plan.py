@@ -1,39 +1,35 @@
-"""The plan: the writes for the executors, and the changes of incidents. Pure."""
+"""The plan: the decisions for the executors, and the changes of incidents. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 
 from msgspec import Struct
 
-from nodeguard.fleet.decide.release import ReleasedMark
+from nodeguard.fleet.decide.release import CauseKey, ReleasedMark, cause_key
 from nodeguard.fleet.incidents.events import IncidentEvent
 from nodeguard.fleet.state.fleet_state import FleetState
-from nodeguard.fleet.state.node_marks import (
-    desired_node,
-    device_rules,
-    foreign_taints,
-    is_as_desired,
-    with_cordon,
-)
+from nodeguard.fleet.state.latest_report import LatestReport
+from nodeguard.model.decision import CauseFacts, HealthFacts, NodeDecision
 from nodeguard.model.incident import Incident
-from nodeguard.model.mark import STATE_ANNOTATION, DesiredNode, DeviceRule, NodeMarks
-from nodeguard.model.node import PREFIX, Node, NodeCondition
+from nodeguard.model.mark import MarkCause, MarkRecord, NodeMarks
+from nodeguard.model.policy import MarkWrites
+
+# Returns whether the executors show a decision already, for what the policy writes for a mark. Only they can
+# compare it with what they observe: another client may have changed it there.
+Carries = Callable[[NodeDecision, MarkWrites], bool]
 
 
 class Plan(Struct, frozen=True):
-    """The writes that bring Nodes to their desired marks, and the incidents and Events to record.
+    """The decisions that executors do not show yet, and the incidents and Events to record.
 
-    nodes: the desired state of Nodes that differ from it. rules: device rules to create or update;
-    rules_gone: names of rules to delete. incidents: those that changed. events: Events to record once.
+    decisions: about the nodes that differ. incidents: those that changed. events: Events to record once.
     released: marks that are released, by uid. transient_incidents: incidents that ended within their grace
     period; they go to the history only. deferred: number of nodes with a granted mark that a later plan
     issues.
     """
 
-    nodes: tuple[DesiredNode, ...] = ()
-    rules: tuple[DeviceRule, ...] = ()
-    rules_gone: tuple[str, ...] = ()
+    decisions: tuple[NodeDecision, ...] = ()
     incidents: tuple[Incident, ...] = ()
     events: tuple[IncidentEvent, ...] = ()
     released: tuple[tuple[str, ReleasedMark], ...] = ()
@@ -41,77 +37,70 @@ class Plan(Struct, frozen=True):
     deferred: int = 0
 
 
-class NodeWrites(Struct):
-    """The writes of a plan. nodes, rules, rules_gone: see Plan. marks: of each node that may be written, by
-    uid. settled: uids of the nodes without a device rule that carry all of these marks, or on which they are
-    being written.
+class PlannedNodes(Struct):
+    """The nodes of a plan.
+
+    decisions: those that executors do not show yet. settled: uids of the nodes without a marked device that
+    carry all of these marks, or on which they are being written.
     """
 
-    nodes: list[DesiredNode] = []
-    rules: list[DeviceRule] = []
-    rules_gone: list[str] = []
-    marks: dict[str, NodeMarks] = {}
+    decisions: list[NodeDecision] = []
     settled: set[str] = set()
 
 
-def node_writes(
+def plan_nodes(
     state: FleetState,
     planned: Mapping[str, NodeMarks],
-    condition_of: Callable[[Node, NodeMarks], NodeCondition | None],
-) -> NodeWrites:
-    """Return the writes for the planned marks of nodes, by uid, if these differ from those on the Nodes."""
-    writes, rules = NodeWrites(), state.devices.rules
-    writes.rules_gone.extend(state.devices.orphaned_rules(state.nodes))
+    facts_of: Callable[[str, MarkRecord], HealthFacts],
+    carries: Carries,
+) -> PlannedNodes:
+    """Return the decisions for the planned marks of nodes, by uid, and which of them are to be carried out.
+
+    facts_of: returns the facts about the record of a node.
+    """
+    nodes = PlannedNodes()
     for uid, planned_marks in planned.items():
         placement, current = state.placements.get(uid), state.marks(uid)
         if placement is None or placement.hold:
             continue
+        has_devices = bool(current.devices or state.observed_marks(uid).devices)
         if planned_marks == current and state.is_pending(uid):
-            if not (current.devices or state.devices.rule_names(uid)):
-                writes.settled.add(uid)
+            if not has_devices:
+                nodes.settled.add(uid)
             continue
-        node, observed = state.nodes[uid], state.observed_marks(uid).node
-        marks = writes.marks[uid] = with_cordon(node, observed, planned_marks, state.policy.marks)
-        desired = desired_node(
-            placement, node, observed, marks, state.policy.marks, condition_of(node, marks)
-        )
-        is_desired = is_as_desired(node, desired)
-        if not is_desired:
-            writes.nodes.append(desired)
-        desired_rules = {rule.name: rule for rule in device_rules(placement, marks)}
-        writes.rules += [rule for rule in desired_rules.values() if rules.get(rule.name) != rule]
-        current_rules = {
-            *state.devices.rule_names(uid),
-            *(rule.name for rule in device_rules(placement, current)),
-        }
-        writes.rules_gone += sorted(current_rules - desired_rules.keys())
-        if is_desired and marks == current and not current_rules:
-            writes.settled.add(uid)
-    return writes
+        facts = facts_of(uid, planned_marks.node)
+        decision = NodeDecision(uid, placement.name, planned_marks, facts)
+        if not carries(decision, state.policy.marks):
+            nodes.decisions.append(decision)
+        elif planned_marks == current and not has_devices:
+            nodes.settled.add(uid)
+    return nodes
 
 
-def removal_plan(state: FleetState) -> Plan:
-    """Return the plan that removes every mark of nodeguard. Taints that others set stay."""
-    nodes = (
-        DesiredNode(
-            uid,
-            node.name,
-            foreign_taints(node),
-            cordon=False if state.marks(uid).node.cordoned else None,
-            condition=NodeCondition("", "") if node.condition else None,
-        )
-        for uid, node in state.nodes.items()
-    )
-    return Plan(
-        nodes=tuple(desired for desired in nodes if _has_marks(state.nodes[desired.uid], desired)),
-        rules_gone=tuple(state.devices.rules),
-    )
+def shows_decision(state: FleetState, decision: NodeDecision, writes: MarkWrites) -> bool:
+    """Return whether a node has exactly the records and marks of a decision, as observed: where nothing else
+    than the executor changes them.
+    """
+    observed = state.observation(decision.node)
+    kinds = decision.record.marks if writes.taint else frozenset()
+    return (observed.records, observed.present) == (decision.records, kinds)
 
 
-def _has_marks(node: Node, desired: DesiredNode) -> bool:
-    """Return whether a Node has something to remove. desired: without the marks of nodeguard."""
-    return (
-        node.condition is not None
-        or STATE_ANNOTATION in node.annotations
-        or any(taint.key.startswith(PREFIX) and taint not in desired.taints for taint in node.taints)
-    )
+def health_facts(
+    record: MarkRecord, report: LatestReport | None, proven: Container[CauseKey], degraded: str
+) -> HealthFacts:
+    """Return the facts about the record of a node.
+
+    report: the node's latest report, None if there is none. proven: the causes that are over and in their
+    soak period. degraded: evidence of the first domain of the record.
+    """
+    return HealthFacts(tuple(_cause_facts(cause, report, proven) for cause in record.causes), degraded)
+
+
+def _cause_facts(cause: MarkCause, report: LatestReport | None, proven: Container[CauseKey]) -> CauseFacts:
+    is_proven = cause_key(None, cause) in proven
+    for fault in report.faults() if report is not None else ():
+        finding = fault.finding
+        if (finding.check, finding.target) == (cause.check, cause.target):
+            return CauseFacts(cause, finding.message, finding.action, is_proven)
+    return CauseFacts(cause, is_proven=is_proven)

@@ -24,17 +24,18 @@ from nodeguard.fleet.diagnosis.component_faults import ComponentFaultTracker
 from nodeguard.fleet.diagnosis.diagnosis import Diagnosis
 from nodeguard.fleet.diagnosis.results import JOB
 from nodeguard.fleet.diagnosis.vote_collector import VoteCollector
-from nodeguard.fleet.incidents.condition import node_condition
 from nodeguard.fleet.incidents.domain_incidents import SharedIncidents
 from nodeguard.fleet.incidents.tracker import SHARED, IncidentTracker
-from nodeguard.fleet.plan import Plan, node_writes, removal_plan
+from nodeguard.fleet.plan import Carries, Plan, health_facts, plan_nodes, shows_decision
 from nodeguard.fleet.state.fleet_state import FleetState
 from nodeguard.fleet.state.latest_report import LatestReport, limit_topologies
 from nodeguard.fleet.state.liveness import StaleAgents
+from nodeguard.model.decision import HealthFacts
+from nodeguard.model.device import Device
 from nodeguard.model.incident import Incident, IncidentState
 from nodeguard.model.instant import Instant
-from nodeguard.model.mark import NodeMarks
-from nodeguard.model.node import Device, Node, NodeCondition
+from nodeguard.model.inventory import InventoryNode, ObservedMarks
+from nodeguard.model.mark import MarkRecord
 from nodeguard.model.policy import Policy
 from nodeguard.wire.report import Report
 
@@ -56,19 +57,20 @@ class Planner:
         checks: Iterable[str],
         granted: IncidentState = IncidentState.MARKED,
         topologies: Mapping[str, Collection[str]] = _ANY_TOPOLOGY,
+        carries: Carries | None = None,
     ) -> None:
         """checks: names of the checks in the catalogue. granted: the state of a granted mark: `Advised` if no
         cluster carries it. topologies: in which the checks may vote; those that are not in it vote as the
-        agents report.
+        agents report. carries: see Carries; None to compare with the observed marks only.
         """
         self.granted = granted
         self._topologies = topologies
         self.state = FleetState(policy, checks)
         self.paused = ""
         self.stale_agents = StaleAgents()
+        self._carries = carries or partial(shows_decision, self.state)
         self._requests = MarkRequests(self.state)
         self.admissions = Admissions(granted)
-        self._planned: dict[str, NodeMarks] = {}
         # Nodes with the desired marks: the plan skips them until their inputs change.
         self._settled: set[str] = set()
         self._failed_writes = FailedWrites()
@@ -121,12 +123,12 @@ class Planner:
         """Return the incidents of all Nodes, domains and checks."""
         return [incident for by_name in self.incidents.values() for incident in by_name.values()]
 
-    def node(self, uid: str) -> Node | None:
-        """Return the Node of a uid; None if there is none."""
+    def node(self, uid: str) -> InventoryNode | None:
+        """Return the node of a uid; None if there is none."""
         return self.state.nodes.get(uid)
 
-    def node_named(self, name: str) -> Node | None:
-        """Return the Node of a name; None if there is none."""
+    def node_named(self, name: str) -> InventoryNode | None:
+        """Return the node of a name; None if there is none."""
         return self.state.nodes.get(self.state.uid(name))
 
     @property
@@ -171,17 +173,17 @@ class Planner:
         self.state.touch_fleet()
         self._restored.add_clear(incident.name, at)
 
-    def update_node(self, node: Node) -> bool:
-        """Update a Node; a Node of the same name and another uid is removed. Returns whether anything but its
-        version changed.
-        """
+    def update_node(
+        self, node: InventoryNode, observed: ObservedMarks | None = None, *, is_changed: bool = True
+    ) -> None:
+        """Update a node; one of the same name and another uid is removed. See FleetState.update_node."""
         old = self.state.uid(node.name)
-        if old and old != node.uid:
+        if old and old != node.key:
             self.remove_node(old)
-        return self.state.update_node(node)
+        self.state.update_node(node, observed, is_changed=is_changed)
 
     def remove_node(self, uid: str) -> None:
-        """Remove a deleted Node and all its data except its incidents."""
+        """Remove a deleted node and all its data except its incidents."""
         self.state.remove_node(uid)
         self.vote_collector.remove_node(uid)
         self._requests.update_node(uid)
@@ -283,20 +285,17 @@ class Planner:
             for uid, node_marks in marks.items()
             if uid not in settled or node_marks is not self.state.marks(uid)
         }
-        writes = node_writes(self.state, changed, self._condition)
-        self._planned = writes.marks
+        nodes = plan_nodes(self.state, changed, self._facts, self._carries)
         # A mark with a proof, or a deferred one, is released after some time, without another change.
         waiting = self.releases.deferred | {uid for uid, proofs in self.releases.proofs.items() if proofs}
-        self._settled |= writes.settled - waiting
+        self._settled |= nodes.settled - waiting
         changes = self._shared_incidents.update(
             self.tracker, self.policy, observation, marks.keys(), decisions, deferred, now
         )
         observation.finish()
         self.state.record_incidents(changes.changed)
         return Plan(
-            tuple(writes.nodes),
-            tuple(writes.rules),
-            tuple(dict.fromkeys(writes.rules_gone)),
+            tuple(nodes.decisions),
             tuple(changes.changed),
             tuple(changes.events),
             tuple(released),
@@ -307,17 +306,13 @@ class Planner:
     def record_issued(self, plan: Plan) -> None:
         """Record that the latest plan was handed to an executor: from now on it counts."""
         self.admissions.keep_grants()
-        rules = self.state.devices.rules
-        deleted = (rules[name].uid for name in plan.rules_gone if name in rules)
-        uids = {*(node.uid for node in plan.nodes), *(rule.uid for rule in plan.rules), *deleted}
-        for uid, marks in self._planned.items():
-            if uid in uids:
-                self.state.record_issued(uid, marks)
+        for decision in plan.decisions:
+            self.state.record_issued(decision.node, decision.records)
 
-    def record_written(self, uid: str, state: str) -> None:
-        """Record that the write for a node succeeded. state: the state annotation of its Desired."""
+    def record_written(self, uid: str, record: MarkRecord) -> None:
+        """Record that the write for a node succeeded. record: of the decision."""
         self._failed_writes.forget(uid)
-        self.state.record_written(uid, state)
+        self.state.record_written(uid, record)
 
     def record_failed(self, uid: str) -> None:
         """Record that the write for a node failed."""
@@ -352,10 +347,6 @@ class Planner:
         self.diagnosis.clear(incident.target if is_of_job else incident.domain or incident.cause, now.mono)
         self._invalidate_diagnosis()
 
-    def removal_plan(self) -> Plan:
-        """Return the plan that removes every mark of nodeguard. Pause first, or the marks are set again."""
-        return removal_plan(self.state)
-
     def _update_stale(self, now: Instant) -> None:
         """Update which agents are stale, their votes, and the data of the nodes that changed."""
         self.stale_agents = self.state.stale_agents(now)
@@ -387,10 +378,8 @@ class Planner:
         placement = self.state.placements[request.uid]
         return mark_restraint(request, placement, self.paused, self.policy, self.stale_agents, self.diagnosis)
 
-    def _condition(self, node: Node, node_marks: NodeMarks) -> NodeCondition | None:
-        """Return the condition that a Node is to have."""
-        record = node_marks.node
+    def _facts(self, uid: str, record: MarkRecord) -> HealthFacts:
+        """Return the facts about the record of a node."""
         decision = self.domain_decision(record.degraded[0].domain) if record.degraded else None
         reason = decision.evidence if decision is not None else ""
-        proven = self.releases.proofs.get(node.uid, {})
-        return node_condition(node.name, record, self.reports.get(node.uid), proven, reason, node.condition)
+        return health_facts(record, self.reports.get(uid), self.releases.proofs.get(uid, {}), reason)

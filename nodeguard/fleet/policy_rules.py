@@ -8,8 +8,8 @@ from fnmatch import translate
 from functools import lru_cache
 from math import inf
 
-from nodeguard.model.mark import HOLD_ANNOTATION, MAINTENANCE_ANNOTATION, Mark
-from nodeguard.model.node import Node
+from nodeguard.model.inventory import InventoryNode
+from nodeguard.model.mark import Mark
 from nodeguard.model.policy import CheckLimit, Mode, Policy, Pool
 
 # Labels in which NVIDIA's operators report the progress of a node's driver upgrade.
@@ -66,11 +66,10 @@ def hold_on_check(policy: Policy, check: str) -> str | None:
     return None
 
 
-def hold_on_node(policy: Policy, node: Node) -> str | None:
+def hold_on_node(policy: Policy, node: InventoryNode) -> str | None:
     """Return the reason of a hold on a node; None for no hold."""
-    reason = _annotated_reason(node, HOLD_ANNOTATION)
-    if reason is not None:
-        return reason
+    if node.hold:
+        return node.hold
     for hold in policy.holds:
         is_of_nodes = hold.node or hold.labels
         if is_of_nodes and (not hold.node or _matcher(hold.node)(node.name)) and _has(node, hold.labels):
@@ -78,19 +77,20 @@ def hold_on_node(policy: Policy, node: Node) -> str | None:
     return None
 
 
-def maintenance_reason(node: Node) -> str | None:
-    """Return the reason of a node's maintenance; None for no maintenance."""
-    reason = _annotated_reason(node, MAINTENANCE_ANNOTATION)
-    if reason is not None:
-        return reason
+def maintenance_reason(node: InventoryNode, *, is_out: bool = False) -> str | None:
+    """Return the reason of a node's maintenance; None for no maintenance. is_out: whether nodeguard keeps all
+    new work away.
+    """
+    if node.maintenance:
+        return node.maintenance
     for label in UPGRADE_LABELS:
         state = node.labels.get(label, "")
-        if state in _AT_WORK or (state not in _AT_REST and node.unschedulable):
+        if state in _AT_WORK or (state not in _AT_REST and (node.out_by_operator or is_out)):
             return f"{label} is {state}"
     return None
 
 
-def pool_of(policy: Policy, node: Node) -> Pool | None:
+def pool_of(policy: Policy, node: InventoryNode) -> Pool | None:
     """Return the pool with the budget of a node; None if no pool matches."""
     return next((pool for pool in policy.pools if _has(node, pool.labels)), None)
 
@@ -107,17 +107,7 @@ def silence_end(policy: Policy, check: str, node: str, now: float) -> float:
     return max((end for end in ends if now < end), default=0.0)
 
 
-def _annotated_reason(node: Node, annotation: str) -> str | None:
-    """Return the reason in an operator's annotation; None without one. An empty value counts; `false` does
-    not.
-    """
-    value = node.annotations.get(annotation)
-    if value is None or value == "false":
-        return None
-    return value or f"annotation {annotation}"
-
-
-def _has(node: Node, labels: Mapping[str, str]) -> bool:
+def _has(node: InventoryNode, labels: Mapping[str, str]) -> bool:
     return labels.items() <= node.labels.items()
 
 

@@ -131,7 +131,7 @@ def describe_node(
         pool=placement.pool if placement else "",
         domains=tuple(domain.removeprefix(DOMAIN) for domain in placement.domains) if placement else (),
         cordoned_by_user=placement.cordoned_by_user if placement else False,
-        cordoned=state.observed_marks(uid).node.cordoned and state.nodes[uid].unschedulable,
+        cordoned=state.observation(uid).is_out,
         hold=placement.hold if placement else "",
         maintenance=placement.maintenance if placement else "",
         marks=marks_of_node(planner, uid, now),
@@ -147,9 +147,7 @@ def describe_node(
         )
         if report
         else (),
-        unknown_taints=tuple(f"{taint.key}={taint.value}" for taint in placement.unknown_taints)
-        if placement
-        else (),
+        unknown_taints=state.observation(uid).foreign if placement else (),
         incidents=(
             *list_incidents(planner, service, now, frozenset(IncidentState), name).incidents,
             *(summarize_incident(planner, item, service, now) for item in planner.parent_incidents(uid, now)),

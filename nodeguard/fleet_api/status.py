@@ -33,11 +33,11 @@ from nodeguard.fleet_api.schema.status import (
     ReplicaView,
 )
 from nodeguard.fleet_api.service_state import ServiceState
+from nodeguard.model.device import Device
 from nodeguard.model.finding import Health
 from nodeguard.model.incident import IncidentState
 from nodeguard.model.instant import Instant, rfc3339
 from nodeguard.model.mark import Mark, worst
-from nodeguard.model.node import Device
 from nodeguard.model.policy import Mode, Policy
 
 _WORST = 5

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct, field
 
+from nodeguard.executors.kube.desired import DeviceRule
 from nodeguard.fleet.decide.observed_marks import WriteError
 from nodeguard.kube.client import MERGE_PATCH, ApiClient, version_number
 from nodeguard.kube.errors import ApiError, is_refusal
@@ -20,7 +21,7 @@ from nodeguard.kube.node_patch import MarkError
 from nodeguard.kube.objects import OwnerReference, TypedObject
 from nodeguard.kube.watch import Watch, WatchHandler
 from nodeguard.kube.write_queue import ConflictError, WriteQueue
-from nodeguard.model.mark import EPOCH_ANNOTATION, NO_SCHEDULE, STATE_ANNOTATION, DeviceRule
+from nodeguard.model.mark import EPOCH_ANNOTATION, NO_SCHEDULE, STATE_ANNOTATION
 from nodeguard.model.node import PREFIX, Taint
 
 logger = logging.getLogger(__name__)

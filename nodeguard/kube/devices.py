@@ -13,7 +13,7 @@ from nodeguard.kube.client import ApiClient
 from nodeguard.kube.errors import ApiError, single_line
 from nodeguard.kube.objects import TypedObject
 from nodeguard.kube.watch import Watch
-from nodeguard.model.node import Device
+from nodeguard.model.device import Device
 from nodeguard.model.target import bus_address
 
 logger = logging.getLogger(__name__)

@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+from nodeguard.executors.kube.desired import DesiredNode
 from nodeguard.fleet.decide.observed_marks import WriteError
 from nodeguard.kube import nodes
 from nodeguard.kube.client import STRATEGIC_MERGE_PATCH, version_number
@@ -15,7 +16,6 @@ from nodeguard.kube.errors import ApiError, is_refusal
 from nodeguard.kube.fenced_client import FencedClient
 from nodeguard.kube.node_patch import MarkError, check_hold, condition_patch, is_held_back, mark_patch
 from nodeguard.kube.write_queue import ConflictError, WriteQueue
-from nodeguard.model.mark import DesiredNode
 from nodeguard.model.node import Node
 
 

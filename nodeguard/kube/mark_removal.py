@@ -7,14 +7,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 from msgspec import Struct
 
-from nodeguard.fleet.state.node_marks import foreign_taints
+from nodeguard.executors.kube.desired import DesiredNode, foreign_taints
 from nodeguard.kube import device_rules, nodes
 from nodeguard.kube.client import MERGE_PATCH, STRATEGIC_MERGE_PATCH, ApiClient, Query
 from nodeguard.kube.errors import ApiError
 from nodeguard.kube.lease import LEASE_SECONDS, Lease
 from nodeguard.kube.node_patch import condition_patch, mark_patch
 from nodeguard.kube.watch import PagedList
-from nodeguard.model.mark import DesiredNode
 from nodeguard.model.node import Node, NodeCondition
 
 # Rounds over all objects, and seconds between two. A round that finds marks is repeated.

@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
-from nodeguard.fleet.state.node_marks import foreign_taints
+from nodeguard.executors.kube.desired import DesiredNode, foreign_taints
 from nodeguard.model.instant import rfc3339
-from nodeguard.model.mark import EPOCH_ANNOTATION, HOLD_ANNOTATION, STATE_ANNOTATION, DesiredNode
+from nodeguard.model.mark import EPOCH_ANNOTATION, HOLD_ANNOTATION, STATE_ANNOTATION
 from nodeguard.model.node import PREFIX, Node, NodeCondition, Taint
 
 # The type of nodeguard's condition.

@@ -8,9 +8,9 @@ from hashlib import blake2b
 import msgspec
 from msgspec import Struct
 
+from nodeguard.model.device import Device
 from nodeguard.model.finding import Action
 from nodeguard.model.mark import DegradedMark, Mark, MarkCause, MarkRecord, NodeMarks
-from nodeguard.model.node import Device
 
 _ENCODER = msgspec.json.Encoder(order="deterministic")
 

@@ -9,8 +9,9 @@ from typing import ClassVar, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
+from nodeguard.model.device import Device
 from nodeguard.model.finding import Health
-from nodeguard.model.node import PREFIX, Device, NodeCondition, Taint
+from nodeguard.model.node import PREFIX
 from nodeguard.model.target import target_label
 
 Name = TypeVar("Name", bound=str)
@@ -267,9 +268,10 @@ class DegradedMark(Struct, frozen=True, omit_defaults=True):
 class MarkRecord(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """The record in the annotation of a Node or device: all that a new aggregator needs to continue.
 
-    charge: None without an active mark. cordoned: whether nodeguard set the cordon. degraded: the degraded
-    domains, which are charged to a budget of their own. unknown: fields, and causes and a charge of a kind
-    that a newer version wrote, as JSON; empty for none.
+    charge: None without an active mark. cordoned: whether nodeguard set the cordon; the executor that stores
+    the record sets it, and no decision has it. degraded: the degraded domains, which are charged to a budget
+    of their own. unknown: fields, and causes and a charge of a kind that a newer version wrote, as JSON;
+    empty for none.
     """
 
     causes: tuple[MarkCause, ...] = ()
@@ -335,36 +337,3 @@ class NodeMarks(Struct, frozen=True):
     def covers(self, mark: Mark) -> bool:
         """Return whether a worse mark of the whole node makes a mark of the node needless."""
         return any(mark in other.kind.lesser for other in self.node.marks)
-
-
-class DesiredNode(Struct, frozen=True):
-    """The desired nodeguard fields of a Node; all other fields stay unchanged.
-
-    uid: of the Node; a Node of the same name with another uid is not written. taints: all with keys that
-    start with PREFIX. state: value of STATE_ANNOTATION, empty for none. cordon: None leaves `unschedulable`
-    unchanged. condition: None leaves it unchanged; one without a status removes it.
-    """
-
-    uid: str
-    name: str
-    taints: tuple[Taint, ...] = ()
-    state: str = ""
-    cordon: bool | None = None
-    condition: NodeCondition | None = None
-
-
-class DeviceRule(Struct, frozen=True):
-    """A DeviceTaintRule that nodeguard owns.
-
-    name: of the object. node, uid: of the Node with the device. driver, pool, device: the selector. state:
-    value of STATE_ANNOTATION.
-    """
-
-    name: str
-    node: str
-    uid: str
-    driver: str
-    pool: str
-    device: str
-    taint: Taint
-    state: str = ""

@@ -1,4 +1,4 @@
-"""Kubernetes Nodes as the fleet package sees them, and the devices that a DRA driver publishes for them."""
+"""Kubernetes Nodes: the fields of their objects that nodeguard uses."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class NodeCondition(Struct, frozen=True):
 
 
 class Node(Struct, frozen=True):
-    """The fields of a Node object that the fleet package uses.
+    """The fields of a Node object that nodeguard uses.
 
     uid: distinguishes it from an earlier Node of the same name. version: the resourceVersion, sent with every
     write of taints. annotations: only keys that start with PREFIX. taints: all, in order. condition:
@@ -85,18 +85,3 @@ class Node(Struct, frozen=True):
     gpus: int = 0
     ready: bool = True
     not_ready_since: float = 0.0
-
-
-class Device(Struct, frozen=True):
-    """A GPU that a DRA driver publishes in a ResourceSlice.
-
-    node: the Node's name. driver, pool, name: the selector of a DeviceTaintRule. address: PCI address as in
-    targets (`0000:3b:00`). address and uuid are empty if the driver does not publish them.
-    """
-
-    node: str
-    driver: str
-    pool: str
-    name: str
-    address: str = ""
-    uuid: str = ""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from nodeguard.model.node import Node
+from nodeguard.model.inventory import InventoryNode
 from nodeguard.model.policy import TopologyLabels
 
 # Labels of topologies that a policy has to declare; the others have the labels of the built-in topologies.
@@ -45,7 +45,7 @@ _SMALL_SIZES = TopologySizes(leaf=8, row=3, feed=2)
 class SimulatedTopology(Struct, frozen=True):
     """nodes: each with its labels. domains: indexes of the nodes of each domain, by path."""
 
-    nodes: tuple[Node, ...]
+    nodes: tuple[InventoryNode, ...]
     domains: Mapping[str, tuple[int, ...]]
 
     def domains_at(self, topology: str, depth: int) -> tuple[str, ...]:
@@ -87,7 +87,7 @@ def simulated_topology(count: int, sizes: TopologySizes | None = None) -> Simula
             paths.append(f"nvlink/c{rack}")
         for path in paths:
             members[path].append(index)
-        nodes.append(Node(f"node-{index:05}", f"uid-{index}", labels=labels, gpus=8))
+        nodes.append(InventoryNode(f"uid-{index}", f"node-{index:05}", labels=labels, gpus=8))
     domains = {path: tuple(indexes) for path, indexes in members.items()}
     return SimulatedTopology(tuple(nodes), domains)
 

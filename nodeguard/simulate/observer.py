@@ -6,14 +6,7 @@ from collections.abc import Iterable
 
 from nodeguard.model.incident import Incident
 from nodeguard.model.mark import Mark
-from nodeguard.model.node import Node
 from nodeguard.simulate.faults import Fault
-
-
-def marks_of(node: Node) -> frozenset[Mark]:
-    """Return the marks of a Node."""
-    keys = {taint.key for taint in node.taints}
-    return frozenset(mark for mark in Mark if mark.key in keys)
 
 
 def keeps_all_work_away(marks: frozenset[Mark]) -> bool:

@@ -10,19 +10,20 @@ from random import Random
 
 from msgspec.structs import replace
 
+from nodeguard.executors.advice.advised_marks import advised_marks
 from nodeguard.fleet.plan import Plan
 from nodeguard.fleet.plan_loop import PlanLoop
 from nodeguard.fleet.planner import Planner
 from nodeguard.fleet.state.liveness import MAX_START_WAIT, may_act
-from nodeguard.fleet.state.node_marks import apply_desired
+from nodeguard.model.decision import NodeDecision
 from nodeguard.model.instant import Instant
+from nodeguard.model.inventory import NO_OBSERVED_MARKS, ObservedMarks
 from nodeguard.model.job import NodeJob
-from nodeguard.model.mark import MAINTENANCE_ANNOTATION, DesiredNode
 from nodeguard.model.policy import Policy
 from nodeguard.simulate.agent_reports import age_report
 from nodeguard.simulate.faults import Fault, FleetEvent, NodeChange, SimulatedAgents
 from nodeguard.simulate.fleet_topology import SimulatedTopology
-from nodeguard.simulate.observer import Observer, marks_of
+from nodeguard.simulate.observer import Observer
 from nodeguard.wire.report import Report
 
 # Seconds between two heartbeats of an agent, between two plans at least, and between two writes.
@@ -59,11 +60,12 @@ class SimulatedFleet:
         self.planner = Planner(policy, self._checks)
         self._loop = PlanLoop(self.planner)
         self._nodes = list(topology.nodes)
-        self._indexes = {node.uid: index for index, node in enumerate(topology.nodes)}
+        self._indexes = {node.key: index for index, node in enumerate(topology.nodes)}
         self._observers, self._chance = observers, chance
         self._reports: dict[int, tuple[float, Report]] = {}
         self._lost_agents: set[int] = set()
-        self._writes: dict[str, DesiredNode] = {}
+        self._writes: dict[str, NodeDecision] = {}
+        self._observed: dict[str, ObservedMarks] = {}
         self._jobs: dict[int, NodeJob] = {}
         self._readings: deque[tuple[float, int]] = deque()  # of jobs
         self._timeouts: list[tuple[float, int]] = []
@@ -107,7 +109,7 @@ class SimulatedFleet:
         before, self.planner = self.planner, Planner(self.planner.policy, self._checks)
         self._loop = PlanLoop(self.planner)
         for node in self._nodes:
-            self.planner.update_node(node)
+            self.planner.update_node(node, self._observed.get(node.key))
         self.planner.restore_incidents(before.all_incidents())
         self._writes.clear()
         for index in range(len(self._nodes)):
@@ -136,7 +138,7 @@ class SimulatedFleet:
             case "agent lost":
                 self._lost_agents.add(event.node)
                 last = event.at - self._chance.uniform(0.0, HEARTBEAT_SECONDS)
-                self.planner.record_heartbeat(self._nodes[event.node].uid, self._now(last))
+                self.planner.record_heartbeat(self._nodes[event.node].key, self._now(last))
                 heappush(self._timeouts, (last + self.planner.policy.stale.after, _NO_NODE))
                 if event.is_node_down:
                     heappush(self._timeouts, (event.at + _NOT_READY_SECONDS, event.node))
@@ -156,7 +158,7 @@ class SimulatedFleet:
             self._schedule_reading(fault.node, at)
         elif fault.job:
             self._jobs.pop(fault.node, None)
-            self.planner.state.update_jobs(self._nodes[fault.node].uid, ())
+            self.planner.state.update_jobs(self._nodes[fault.node].key, ())
         for observer in self._observers:
             if starts:
                 observer.fault_started(fault, at)
@@ -170,16 +172,13 @@ class SimulatedFleet:
 
     def _read_job(self, index: int, at: float) -> None:
         if index in self._jobs:
-            self.planner.state.update_jobs(self._nodes[index].uid, (self._jobs[index],))
+            self.planner.state.update_jobs(self._nodes[index].key, (self._jobs[index],))
             self._schedule_plan(at)
 
     def _change_node(self, change: NodeChange) -> None:
         """Apply an operator's change of a Node."""
         node = self._nodes[change.node]
-        annotations = {key: text for key, text in node.annotations.items() if key != MAINTENANCE_ANNOTATION}
-        if change.maintenance:
-            annotations[MAINTENANCE_ANNOTATION] = change.maintenance
-        node = replace(node, unschedulable=change.unschedulable, annotations=annotations)
+        node = replace(node, out_by_operator=change.unschedulable, maintenance=change.maintenance)
         self._nodes[change.node] = node
         self.planner.update_node(node)
         self._schedule_plan(change.at)
@@ -187,7 +186,7 @@ class SimulatedFleet:
     def _receive(self, index: int, at: float) -> None:
         """Give the planner a node's latest report, and heartbeats for all later times."""
         reported_at, report = self._reports.get(index, (at, self._healthy_report))
-        now, uid = self._now(at), self._nodes[index].uid
+        now, uid = self._now(at), self._nodes[index].key
         self.planner.record_report(uid, age_report(report, at - reported_at), now)
         self.planner.record_heartbeat(uid, replace(now, mono=inf))
         self._schedule_plan(at)
@@ -206,15 +205,17 @@ class SimulatedFleet:
 
     def _write(self, at: float) -> None:
         uid = next(iter(self._writes))
-        desired, index = self._writes.pop(uid), self._indexes[uid]
-        before = self._nodes[index]
-        after = self._nodes[index] = apply_desired(before, desired)
+        decision, index = self._writes.pop(uid), self._indexes[uid]
+        before, node = self._observed.get(uid, NO_OBSERVED_MARKS), self._nodes[index]
+        writes = self.planner.policy.marks
+        after = advised_marks(decision, before, writes, out_by_operator=node.out_by_operator)
+        self._observed[uid] = after
         self._last_write = at
-        self.planner.record_written(uid, desired.state)
-        self.planner.update_node(after)
-        if marks_of(before) != marks_of(after):
+        self.planner.record_written(uid, decision.record)
+        self.planner.state.update_observed(uid, after)
+        if before.present != after.present:
             for observer in self._observers:
-                observer.marks_changed(index, marks_of(after), at)
+                observer.marks_changed(index, after.present, at)
         self._schedule_plan(at)
 
     def _plan(self, at: float) -> None:
@@ -227,10 +228,10 @@ class SimulatedFleet:
         self._report_diagnosis(at)
 
     def _carry_out(self, plan: Plan, at: float) -> None:
-        if plan.nodes:
+        if plan.decisions:
             self._writes_since = at
-            by_name = sorted(plan.nodes, key=lambda desired: desired.name)
-            self._writes.update((desired.uid, desired) for desired in by_name)
+            by_name = sorted(plan.decisions, key=lambda decision: decision.name)
+            self._writes.update((decision.node, decision) for decision in by_name)
         if plan.incidents:
             for observer in self._observers:
                 observer.incidents_changed(plan.incidents)

@@ -14,7 +14,7 @@ from nodeguard.fleet.planner import Planner
 from nodeguard.model.action import ActionKind, ActionState, FindingKey, NodeAction
 from nodeguard.model.finding import Health
 from nodeguard.model.instant import Instant
-from nodeguard.model.node import Node
+from nodeguard.model.inventory import InventoryNode
 from nodeguard.model.policy import InjectionPolicy
 from nodeguard.wire.instruction import Reply
 from nodeguard.wire.report import VERSION, Heartbeat, Message, Report, ReportedInjection
@@ -130,9 +130,9 @@ def test_a_refused_message_changes_no_state() -> None:
 
 def test_a_token_of_a_replaced_node_is_refused() -> None:
     scene = Scene()
-    scene.planner.update_node(Node("node-1", "uid-1", gpus=8))
+    scene.planner.update_node(InventoryNode("uid-1", "node-1", gpus=8))
     scene.handle(report(1))
-    scene.planner.update_node(Node("node-1", "uid-2", gpus=8))
+    scene.planner.update_node(InventoryNode("uid-2", "node-1", gpus=8))
     assert scene.refused(report(2)) == (403, "node-replaced")
     assert scene.refused(beat()) == (403, "node-replaced")
     assert scene.handler(Caller("node-1", "uid-2"), report(3)).acked_sequence == 3

@@ -18,7 +18,7 @@ from nodeguard.fleet.plan_loop import PlanLoop
 from nodeguard.fleet.planner import Planner
 from nodeguard.local.open_files import ConnectionCapacity
 from nodeguard.model.instant import Instant
-from nodeguard.model.node import Node
+from nodeguard.model.inventory import InventoryNode
 from tests.aggregator.test_report_handler import report
 from tests.fleet.scene import AT_ONCE, CHECKS
 from tests.logs import LogLines
@@ -100,7 +100,7 @@ async def test_a_leader_is_inactive_until_most_agents_have_reported(scene: Scene
         scene.handler(Caller(f"n{number}", f"n{number}"), report(2, fatal=number == 1))
     await scene.turn(1.0)
     assert scene.service.is_active
-    assert [marks.name for marks in scene.backend.plans[0].nodes] == ["n1"]
+    assert [decision.name for decision in scene.backend.plans[0].decisions] == ["n1"]
 
 
 async def test_after_a_minute_agents_without_a_report_are_stale_and_freeze_marks(scene: Scene) -> None:
@@ -112,7 +112,7 @@ async def test_after_a_minute_agents_without_a_report_are_stale_and_freeze_marks
     await scene.turn(1.0)
     assert scene.service.is_active
     assert scene.planner.stale_agents.frozen.startswith("9 of 10 agents are stale")
-    assert not any(plan.nodes for plan in scene.backend.plans)
+    assert not any(plan.decisions for plan in scene.backend.plans)
 
 
 async def test_a_leader_without_reports_releases_the_lease_after_a_minute(scene: Scene) -> None:
@@ -136,7 +136,7 @@ async def test_a_follower_plans_and_writes_no_marks(scene: Scene) -> None:
     assert (scene.service.plans, scene.backend.plans) == (1, [])
     scene.backend.is_leader = True
     await scene.turn(0.1)
-    assert len(scene.backend.plans[0].nodes) == 1
+    assert len(scene.backend.plans[0].decisions) == 1
 
 
 async def test_without_all_inputs_there_is_no_plan(scene: Scene) -> None:
@@ -201,7 +201,7 @@ async def test_a_failed_plan_is_logged_once_and_the_loop_goes_on(
         "ERROR internal error in the planner, please report it error=ZeroDivisionError: division by zero"
     ]
     await scene.turn(1.0)
-    assert scene.backend.plans[0].nodes
+    assert scene.backend.plans[0].decisions
 
 
 async def test_an_error_of_a_listener_does_not_stop_the_plans(scene: Scene, log: LogLines) -> None:
@@ -217,7 +217,7 @@ async def test_a_fleet_that_exceeds_the_limit_on_connections_is_logged_once(
 ) -> None:
     scene.service.capacity = ConnectionCapacity(64, 2)
     for number in range(4):
-        scene.planner.update_node(Node(f"node-{number}", f"uid-{number}", gpus=8))
+        scene.planner.update_node(InventoryNode(f"uid-{number}", f"node-{number}", gpus=8))
         await scene.turn(1.0)
     assert scene.service.capacity_problem.startswith("4 agents are expected, and an aggregator accepts 2")
     [line] = log.text()
@@ -240,7 +240,7 @@ async def test_an_active_service_issues_many_new_marks_in_several_plans(
     for _ in range(3):
         scene.wake.clear()
         await scene.turn()
-        sizes.append((len(scene.backend.plans[-1].nodes), scene.wake.is_set()))
+        sizes.append((len(scene.backend.plans[-1].decisions), scene.wake.is_set()))
     assert sizes == [(50, True), (20, False), (0, False)]
 
 
@@ -251,16 +251,17 @@ async def test_requested_removals_replace_the_marks_of_a_plan_until_none_is_left
     monkeypatch.setattr(scene.backend, "marks_removed", removed.append)
     scene.handler(CALLER, report(fatal=True))
     await scene.turn(1.0)
-    [node] = scene.planner.state.nodes.values()
-    assert node.taints
+    [uid] = scene.planner.state.nodes
+    assert scene.planner.state.observation(uid).present
     scene.inputs.fleet_decided("paused by ann", "ann")
     await scene.turn(1.0)
-    assert [(marks.name, marks.taints) for marks in scene.backend.plans[-1].nodes] == [("node-1", ())]
+    assert scene.backend.plans[-1].decisions == ()
+    assert not scene.planner.state.observation(uid).present
     assert removed == []
     await scene.turn(1.0)
     assert (removed, scene.inputs.removal_requested_by) == (["ann"], "")
     await scene.turn(1.0)
-    assert not scene.backend.plans[-1].nodes, "the pause sets no mark again"
+    assert not scene.backend.plans[-1].decisions, "the pause sets no mark again"
 
 
 async def test_a_changed_policy_withdraws_the_writes_that_have_not_begun(

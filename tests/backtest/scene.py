@@ -23,6 +23,7 @@ from nodeguard.model.node import Node
 from nodeguard.model.policy import GracePeriods, Mode, Policy, SoakPeriod
 from nodeguard.wire.digest import digest
 from nodeguard.wire.report import VERSION, Report, ReportedFinding
+from tests.fleet.cluster_planner import inventory
 from tests.fleet.scene import CHECKS, WIDE, finding, in_order
 from tests.policies import diagnosis_policy
 
@@ -49,7 +50,7 @@ class FleetHistory:
     def see(self, at: float, number: int, **more: Any) -> None:
         labels = {"rack": f"r{number // 8}"}
         node = Node(f"node-{number}", f"uid-{number}", labels=labels, gpus=8)
-        self.steps.append(NodeObserved(START + at, replace(node, **more)))
+        self.steps.append(NodeObserved(START + at, inventory(replace(node, **more))))
 
     def report(self, at: float, number: int, *findings: ReportedFinding, **more: Any) -> None:
         self._sequence += 1

@@ -30,7 +30,7 @@ def played(name: str) -> tuple[list[HistoryEvent], Verdict]:
 def test_a_recorded_machine_is_a_node_that_reports_its_transitions() -> None:
     found, last = played("xid-after-reboot")
     [seen] = [item.node for item in found if isinstance(item, NodeObserved)]
-    assert (seen.name, seen.uid, seen.gpus, seen.labels) == ("xid-after-reboot", "xid-after-reboot", 2, {})
+    assert (seen.name, seen.key, seen.gpus, seen.labels) == ("xid-after-reboot", "xid-after-reboot", 2, {})
     reports = [item.report for item in found if isinstance(item, ReportReceived)]
     assert reports[-1].health == last.health
     assert {finding.check for finding in reports[-1].findings} == {finding.check for finding in last.findings}

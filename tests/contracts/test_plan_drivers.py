@@ -21,18 +21,20 @@ from nodeguard.aggregator.service import AggregatorService
 from nodeguard.backtest.fleet_replay import FleetReplay
 from nodeguard.backtest.mark_tracker import MarkTracker
 from nodeguard.cli.check_catalogue import load_catalogue
+from nodeguard.executors.advice.advised_marks import advised_marks
 from nodeguard.fleet.plan import Plan
 from nodeguard.fleet.plan_loop import PlanLoop
 from nodeguard.fleet.planner import Planner
 from nodeguard.fleet.state.history_events import NodeObserved, ReportReceived
-from nodeguard.fleet.state.node_marks import apply_desired
+from nodeguard.model.decision import NodeDecision
 from nodeguard.model.instant import Instant
+from nodeguard.model.inventory import ObservedMarks
 from nodeguard.model.mark import Mark
 from nodeguard.model.policy import Budget, CheckLimit, Policy, SoakPeriod, default_policy
 from nodeguard.simulate.agent_reports import SimulatedAgent
 from nodeguard.simulate.faults import Fault, FleetEvent, SimulatedAgents
 from nodeguard.simulate.fleet_topology import simulated_topology
-from nodeguard.simulate.observer import Observer, marks_of
+from nodeguard.simulate.observer import Observer
 from nodeguard.simulate.simulated_fleet import HEARTBEAT_SECONDS, SimulatedFleet
 from nodeguard.simulate.simulation import enforce_all
 from tests.aggregator.virtual_time import run_virtually
@@ -71,7 +73,13 @@ class MarkLog(Observer):
         return sorted(self._changes, key=lambda change: (change[0][0], change[1]))
 
     def marks_changed(self, node: int, now: frozenset[Mark], at: float) -> None:
-        self.record(TOPOLOGY.nodes[node].uid, now, at)
+        self.record(TOPOLOGY.nodes[node].key, now, at)
+
+
+def carried_out(planner: Planner, decision: NodeDecision) -> ObservedMarks:
+    """Return the marks of a node once a decision is carried out."""
+    before = planner.state.observation(decision.node)
+    return advised_marks(decision, before, planner.policy.marks, out_by_operator=False)
 
 
 class WritingBackend(StandaloneBackend):
@@ -85,11 +93,11 @@ class WritingBackend(StandaloneBackend):
         return candidacy.wanted
 
     def apply_plan(self, plan: Plan, now: Instant) -> None:
-        for desired in plan.nodes:
-            node = apply_desired(self._planner.state.nodes[desired.uid], desired)
-            self._changes.node_changed(node)
-            self._changes.marks_written(desired.uid, desired.state)
-            self._log.record(desired.uid, marks_of(node), now.mono - MONO)
+        for decision in plan.decisions:
+            marks = carried_out(self._planner, decision)
+            self._changes.marks_written(decision.node, decision.record)
+            self._changes.marks_observed(decision.node, marks)
+            self._log.record(decision.node, marks.present, now.mono - MONO)
 
 
 class LoggedMarks(MarkTracker):
@@ -101,9 +109,8 @@ class LoggedMarks(MarkTracker):
 
     def plan_applied(self, planner: Planner, plan: Plan, at: float) -> None:
         super().plan_applied(planner, plan, at)
-        for desired in plan.nodes:
-            marks = marks_of(apply_desired(planner.state.nodes[desired.uid], desired))
-            self._log.record(desired.uid, marks, at - START)
+        for decision in plan.decisions:
+            self._log.record(decision.node, carried_out(planner, decision).present, at - START)
 
 
 def simulated(agents: SimulatedAgents, events: Iterable[FleetEvent], policy: Policy, until: float) -> MarkLog:
@@ -118,10 +125,10 @@ def replayed(agents: SimulatedAgents, events: Iterable[FleetEvent], policy: Poli
     replay.marks = LoggedMarks(log)
     for node in TOPOLOGY.nodes:
         replay.apply_step(NodeObserved(START, node))
-        replay.apply_step(ReportReceived(START, node.uid, agents.healthy_report))
+        replay.apply_step(ReportReceived(START, node.key, agents.healthy_report))
     for event in events:
         assert event.report is not None
-        replay.apply_step(ReportReceived(START + event.at, TOPOLOGY.nodes[event.node].uid, event.report))
+        replay.apply_step(ReportReceived(START + event.at, TOPOLOGY.nodes[event.node].key, event.report))
     replay.advance_to(START + until)
     return log
 
@@ -142,20 +149,20 @@ async def _serve(
     service = AggregatorService(planner, inputs, backend, handler, lambda _: None, wake)
     for node in TOPOLOGY.nodes:
         inputs.node_changed(node)
-        inputs.report_received(node.uid, agents.healthy_report, now())
+        inputs.report_received(node.key, agents.healthy_report, now())
     running = asyncio.create_task(service.run())
 
     async def send_heartbeats() -> None:
         while True:
             await asyncio.sleep(HEARTBEAT_SECONDS)
             for node in TOPOLOGY.nodes:
-                inputs.heartbeat_received(node.uid, now())
+                inputs.heartbeat_received(node.key, now())
 
     heartbeats = asyncio.create_task(send_heartbeats())
     for event in events:
         assert event.report is not None
         await asyncio.sleep(event.at - clock())
-        inputs.report_received(TOPOLOGY.nodes[event.node].uid, event.report, now())
+        inputs.report_received(TOPOLOGY.nodes[event.node].key, event.report, now())
     await asyncio.sleep(until - clock())
     assert service.errors == 0
     for task in (running, heartbeats):

@@ -10,7 +10,7 @@ import pytest
 
 from nodeguard.agent.options import OptionsFile, ReportingOptions
 from nodeguard.catalog.check_schema import CheckFileSchema, CheckSchema, ConditionSchema, ReferenceSchema
-from nodeguard.fleet.incidents.condition_reason import _ACTIONS, DOMAIN_DEGRADED, HEALTHY, ReasonClass
+from nodeguard.executors.kube.condition_reason import _ACTIONS, DOMAIN_DEGRADED, HEALTHY, ReasonClass
 from nodeguard.fleet.incidents.events import _REASONS as EVENT_REASONS
 from nodeguard.kube.node_patch import HEALTHY_CONDITION
 from nodeguard.model import mark

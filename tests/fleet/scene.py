@@ -7,15 +7,13 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from nodeguard.fleet.plan import Plan
+from nodeguard.executors.kube.desired import DesiredNode, DeviceRule, apply_desired
 from nodeguard.fleet.plan_loop import PlanLoop
-from nodeguard.fleet.planner import Planner
-from nodeguard.fleet.state.node_marks import apply_desired
+from nodeguard.model.device import Device
 from nodeguard.model.finding import Action, DataStatus, Health
 from nodeguard.model.incident import Incident, IncidentState
 from nodeguard.model.instant import Instant
-from nodeguard.model.mark import DesiredNode, DeviceRule
-from nodeguard.model.node import PREFIX, Device, Node, Taint
+from nodeguard.model.node import PREFIX, Node, Taint
 from nodeguard.model.policy import Budget, CheckLimit, GracePeriods, Mode, Policy, SoakPeriod, TopologyLabels
 from nodeguard.wire.report import (
     VERSION,
@@ -26,6 +24,7 @@ from nodeguard.wire.report import (
     ReportedInjection,
     ReportedPassing,
 )
+from tests.fleet.cluster_planner import ClusterPlan, ClusterPlanner
 from tests.policies import diagnosis_policy
 
 _EMPTY = Inventory()
@@ -71,7 +70,7 @@ class Fleet:
         self.declared: tuple[TopologyLabels, ...] = ()
         self.reports: dict[str, Report] = {}
         self.received: dict[str, Instant] = {}
-        self.planner = Planner(policy, CHECKS, topologies=self.topologies)
+        self.planner = ClusterPlanner(policy, CHECKS, topologies=self.topologies)
         for number in range(size):
             self.add(number)
 
@@ -89,7 +88,7 @@ class Fleet:
 
     def see(self, node: Node) -> None:
         self.nodes[node.uid] = node
-        self.planner.update_node(node)
+        self.planner.observe_node(node)
 
     def declare(self, *topologies: TopologyLabels) -> None:
         """Declare topologies as objects of the cluster do."""
@@ -134,14 +133,16 @@ class Fleet:
             self.planner.record_heartbeat(uid, self.now)
         self.planner.tick(self.now)
 
-    def plan(self) -> Plan:
+    def plan(self) -> ClusterPlan:
         return self.planner.plan(self.now)
 
-    def issue(self, limit: int | None = None) -> Plan:
+    def issue(self, limit: int | None = None) -> ClusterPlan:
         """Plan, and issue the plan; the test writes it."""
-        return PlanLoop(self.planner).step(self.now, limit).plan
+        plan = PlanLoop(self.planner).step(self.now, limit).plan
+        assert isinstance(plan, ClusterPlan)
+        return plan
 
-    def carry_out(self, rounds: int = 3) -> Plan:
+    def carry_out(self, rounds: int = 3) -> ClusterPlan:
         """Plan and write until nothing is left to do; returns the first plan, with the incidents and Events of
         all plans: a mark is reported once it is observed.
         """
@@ -156,15 +157,15 @@ class Fleet:
                 return replace(first, incidents=tuple(incidents.values()), events=tuple(events))
         raise AssertionError(f"the plan does not come to rest: {plan}")
 
-    def write(self, plan: Plan) -> None:
+    def write(self, plan: ClusterPlan) -> None:
         for node in plan.nodes:
             self.mark(node)
         for rule in plan.rules:
             self.rules[rule.name] = rule
-            self.planner.state.update_rule(rule)
+            self.planner.observe_rule(rule)
         for name in plan.rules_gone:
             self.rules.pop(name, None)
-            self.planner.state.remove_rule(name)
+            self.planner.forget_rule(name)
 
     def mark(self, what: DesiredNode) -> None:
         """Write on a Node as the executor does."""
@@ -175,14 +176,14 @@ class Fleet:
     ) -> None:
         """Start a new aggregator, which has only Nodes, rules, reports and the recorded incidents: all, if None."""
         recorded = self.planner.all_incidents() if incidents is None else tuple(incidents)
-        self.planner = Planner(self.policy, CHECKS, granted, self.topologies)
+        self.planner = ClusterPlanner(self.policy, CHECKS, granted, self.topologies)
         for node in self.nodes.values():
-            self.planner.update_node(node)
+            self.planner.observe_node(node)
         self.planner.state.import_topologies(self.declared)
         for name, devices in self.devices.items():
             self.planner.update_devices(name, devices)
         for rule in self.rules.values():
-            self.planner.state.update_rule(rule)
+            self.planner.observe_rule(rule)
         for uid, report in self.reports.items():
             self.received[uid] = self.now
             self.planner.record_report(uid, report, self.now)

@@ -95,7 +95,7 @@ def test_nodes_that_cannot_be_written_keep_no_other_node_from_its_mark() -> None
                 attempts[number] += 1
                 fleet.planner.record_failed(node.uid)
             else:
-                fleet.planner.record_written(node.uid, node.state)
+                fleet.planner.record_written(node.uid, node.record)
                 fleet.mark(node)
         fleet.after(1.0)
     assert fleet.marked() == list(range(4, 12))

@@ -11,12 +11,12 @@ from msgspec.structs import replace
 
 from nodeguard.fleet.budget_limits import fleet_limits, group_limit
 from nodeguard.fleet.decide.admission import MarkDecision
-from nodeguard.fleet.plan import Plan
 from nodeguard.fleet.state.node_marks import decode_record, encode_record
 from nodeguard.model.finding import Health
 from nodeguard.model.incident import IncidentState
 from nodeguard.model.mark import STATE_ANNOTATION, Mark
 from nodeguard.model.policy import Budget, CheckLimit, Mode, Policy, Pool, SoakPeriod, TopologyLabels
+from tests.fleet.cluster_planner import ClusterPlan
 from tests.fleet.scene import AT_ONCE, Fleet, finding, in_order
 
 pytestmark = pytest.mark.slow
@@ -120,7 +120,7 @@ def settle(fleet: Fleet) -> None:
         plan = fleet.issue()
         while plan.nodes:
             for node in plan.nodes:
-                fleet.write(Plan(nodes=(node,)))
+                fleet.write(ClusterPlan(nodes=(node,)))
                 check_limits(fleet)
             plan = fleet.issue()
 

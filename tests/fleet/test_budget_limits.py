@@ -14,10 +14,10 @@ from nodeguard.cli.render.policy import policy_view
 from nodeguard.fleet.budget_limits import FleetLimits, fleet_limits, group_limit
 from nodeguard.fleet.state.budget_usage import BudgetUsage, NodeUsage
 from nodeguard.fleet.state.node_placement import FLEET, POOL, NodePlacement
+from nodeguard.model.device import Device
 from nodeguard.model.finding import Health
 from nodeguard.model.incident import IncidentState
 from nodeguard.model.mark import Charge, Mark
-from nodeguard.model.node import Device
 from nodeguard.model.policy import Budget, CheckLimit, Policy
 from tests.cli.fleet_output import facts
 from tests.fleet.scene import AT_ONCE, Fleet, finding

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from nodeguard.fleet.decide.admission import MarkDecision
-from nodeguard.fleet.plan import Plan
 from nodeguard.fleet_api.incident import list_incidents
 from nodeguard.fleet_api.service_state import ServiceState
 from nodeguard.fleet_api.status import fleet_status
@@ -18,6 +17,7 @@ from nodeguard.model.incident import IncidentState
 from nodeguard.model.mark import HOLD_ANNOTATION
 from nodeguard.model.policy import Budget, GracePeriods, MarkWrites, Mode, ModeRule, Policy, TopologyLabels
 from nodeguard.wire.report import VERSION, Report, ReportedFinding
+from tests.fleet.cluster_planner import ClusterPlan
 from tests.fleet.scene import AT_ONCE, WIDE, Fleet, finding
 
 LEADER = ServiceState("replica-0", is_leader=True, started=9_000.0)
@@ -29,7 +29,7 @@ def decisions(fleet: Fleet) -> list[MarkDecision]:
     return [decision for found in fleet.planner.decisions.values() for decision in found]
 
 
-def run(fleet: Fleet, seconds: float) -> list[Plan]:
+def run(fleet: Fleet, seconds: float) -> list[ClusterPlan]:
     """Plan and carry out for some seconds, once a second; return the plans."""
     plans = []
     for _ in range(int(seconds)):
@@ -38,7 +38,7 @@ def run(fleet: Fleet, seconds: float) -> list[Plan]:
     return plans
 
 
-def reported(plans: list[Plan]) -> list[Any]:
+def reported(plans: list[ClusterPlan]) -> list[Any]:
     return [event for plan in plans for event in (*plan.incidents, *plan.events)]
 
 

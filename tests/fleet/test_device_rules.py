@@ -38,7 +38,7 @@ def test_a_written_node_does_not_confirm_its_device_rules() -> None:
     fleet.report(0, *first, proven=(in_order(targets=every[:1]),))
     plan = fleet.issue()
     assert (len(plan.nodes), len(plan.rules), len(plan.rules_gone)) == (1, 1, 1)
-    fleet.planner.record_written("uid-0", plan.nodes[0].state)
+    fleet.planner.record_written("uid-0", plan.nodes[0].record)
     fleet.mark(plan.nodes[0])
     fleet.publish(1)
     fleet.report(1, *(finding(target=slot, component="") for slot in every))
@@ -54,7 +54,7 @@ def test_a_device_mark_is_released_once_even_if_its_rule_is_deleted_late() -> No
     fleet.report(0)
     plan = fleet.issue()
     for node in plan.nodes:
-        fleet.planner.record_written(node.uid, node.state)
+        fleet.planner.record_written(node.uid, node.record)
         fleet.mark(node)
     assert fleet.plan().nodes == ()
     fleet.restart()

@@ -17,6 +17,7 @@ from nodeguard.model.incident import Incident, IncidentState, WriteState
 from nodeguard.model.mark import HOLD_ANNOTATION, MAINTENANCE_ANNOTATION
 from nodeguard.model.policy import GracePeriods, Policy, TopologyLabels
 from nodeguard.wire.report import Inventory, ReportedEvidence, ReportedFinding
+from tests.fleet.cluster_planner import ClusterPlan, ClusterPlanner
 from tests.fleet.scene import CHECKS, WIDE, Fleet, finding, in_order
 from tests.fleet.test_invariants import ALL_PROVEN, SIZE, Life, findings, numbers, policies
 from tests.policies import diagnosis_policy
@@ -24,20 +25,20 @@ from tests.policies import diagnosis_policy
 PORT = "port/mlx5_0/1"
 
 
-def from_inputs(fleet: Fleet) -> Planner:
+def from_inputs(fleet: Fleet) -> ClusterPlanner:
     """Return a new planner with the inputs of the fleet, and with the memory that no input repeats.
 
     The memory is: writes on their way, the start of each proof, the grants of a dry run, and taints that
     another client removed. The diagnosis starts from the reports only.
     """
-    old, new = fleet.planner, Planner(fleet.policy, CHECKS)
+    old, new = fleet.planner, ClusterPlanner(fleet.policy, CHECKS)
     for node in fleet.nodes.values():
-        new.update_node(node)
+        new.observe_node(node)
     new.state.import_topologies(fleet.declared)
     for name, devices in fleet.devices.items():
         new.update_devices(name, devices)
     for device_rule in fleet.rules.values():
-        new.state.update_rule(device_rule)
+        new.observe_rule(device_rule)
     # A past charge of a Node counts only with the incident of that check and Node.
     new.restore_incidents(incident for incident in old.all_incidents() if incident.node)
     for uid, report in fleet.reports.items():
@@ -46,7 +47,8 @@ def from_inputs(fleet: Fleet) -> Planner:
     for uid in old.state.pending_nodes():
         new.state.record_issued(uid, old.state.marks(uid))
     new.state._marks._written = set(old.state._marks._written)
-    new.state._marks._removed_taints = dict(old.state._marks._removed_taints)
+    new.state._marks._removed = dict(old.state._marks._removed)
+    new.cluster._issued_rules = copy.deepcopy(old.cluster._issued_rules)
     new.releases.proofs.update(copy.deepcopy(old.releases.proofs))
     new.paused = old.paused
     new.tick(fleet.now)
@@ -54,7 +56,7 @@ def from_inputs(fleet: Fleet) -> Planner:
     return new
 
 
-def without_caches(planner: Planner) -> Planner:
+def without_caches(planner: ClusterPlanner) -> ClusterPlanner:
     """Return a copy of a planner in which every index and every cached result is computed again."""
     made = copy.deepcopy(planner)
     made.set_policy(made.policy)
@@ -66,7 +68,7 @@ def without_caches(planner: Planner) -> Planner:
     return made
 
 
-def of_nodes(plan: Plan) -> dict[str, object]:
+def of_nodes(plan: ClusterPlan) -> dict[str, object]:
     return {
         "nodes": {desired.uid: desired for desired in plan.nodes},
         "rules": {device_rule.name: device_rule for device_rule in plan.rules},
@@ -139,7 +141,7 @@ class Incremental(Life):
         self.fleet.planner.remove_node(uid)
         for name in [name for name, device_rule in self.fleet.rules.items() if device_rule.uid == uid]:
             self.fleet.rules.pop(name)
-            self.fleet.planner.state.remove_rule(name)
+            self.fleet.planner.forget_rule(name)
             self.flying.pop(name, None)
         self.fleet.add(number)
 

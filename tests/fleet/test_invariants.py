@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from msgspec.structs import replace
 
+from nodeguard.executors.kube.desired import DesiredNode
 from nodeguard.fleet.state.node_marks import decode_record
 from nodeguard.fleet.state.node_placement import WHOLE
 from nodeguard.model.finding import Health
-from nodeguard.model.mark import HOLD_ANNOTATION, STATE_ANNOTATION, DesiredNode, MarkRecord
+from nodeguard.model.mark import HOLD_ANNOTATION, STATE_ANNOTATION, MarkRecord
 from nodeguard.model.node import PREFIX
 from nodeguard.model.policy import (
     Budget,
@@ -233,14 +234,14 @@ class Life(RuleBasedStateMachine):
 
     def write(self, write: Any) -> None:
         if isinstance(write, DesiredNode):
-            self.fleet.planner.record_written(write.uid, write.state)
+            self.fleet.planner.record_written(write.uid, write.record)
             self.fleet.mark(write)
         elif isinstance(write, str):
             self.fleet.rules.pop(write, None)
-            self.fleet.planner.state.remove_rule(write)
+            self.fleet.planner.forget_rule(write)
         else:
             self.fleet.rules[write.name] = write
-            self.fleet.planner.state.update_rule(write)
+            self.fleet.planner.observe_rule(write)
 
     def every_release_has_a_reason(self, plan: Any) -> None:
         for uid, mark in plan.released:

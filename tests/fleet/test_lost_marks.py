@@ -12,7 +12,7 @@ def test_a_mark_is_set_again_after_another_client_removed_it_with_its_record() -
     made.change(0, condition=None)
     [write] = made.issue().nodes
     # The executor finds the marks on the Node.
-    made.planner.record_written(write.uid, write.state)
+    made.planner.record_written(write.uid, write.record)
     made.change(0, annotations={}, taints=())
     made.after(1.0)
     made.carry_out()

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from nodeguard.executors.kube.desired import DesiredNode
 from nodeguard.fleet.decide.observed_marks import REPORTED_AFTER, WriteError
-from nodeguard.fleet.plan import Plan
 from nodeguard.fleet_api.incident import all_incidents
 from nodeguard.model.finding import Health
 from nodeguard.model.incident import Incident, IncidentState, WriteState
 from nodeguard.model.instant import rfc3339
-from nodeguard.model.mark import DesiredNode
 from nodeguard.model.policy import MarkWrites, Mode, SoakPeriod
+from tests.fleet.cluster_planner import ClusterPlan
 from tests.fleet.scene import AT_ONCE, Fleet, finding, foreign
 
 FORBIDDEN = WriteError('nodes "node-0" is forbidden', is_refused=True)
@@ -19,7 +19,7 @@ GPU, OTHER = "gpu/0000:3b:00", "gpu/0000:3c:00"
 UNREACHABLE = WriteError("the Kubernetes API did not answer within 5 s", is_refused=False)
 
 
-def issue(fleet: Fleet, seconds: float = 0.0) -> Plan:
+def issue(fleet: Fleet, seconds: float = 0.0) -> ClusterPlan:
     """Issue a plan that is not written, after some time."""
     fleet.after(seconds)
     return fleet.issue()
@@ -206,7 +206,7 @@ def test_a_burst_costs_one_write_of_each_incident() -> None:
             break
         # 50 writes a second, as the executor's; two plans a second issue 100.
         for desired in queue[:25]:
-            fleet.planner.record_written(desired.uid, desired.state)
+            fleet.planner.record_written(desired.uid, desired.record)
             fleet.mark(desired)
         del queue[:25]
         fleet.after(0.5)

@@ -6,10 +6,14 @@ from math import inf
 import pytest
 from msgspec.structs import replace
 
+from nodeguard.executors.kube.desired import DeviceRule
 from nodeguard.fleet.plan import Plan
 from nodeguard.fleet.plan_loop import MAX_INTERVAL, PlanLoop
 from nodeguard.model.policy import SoakPeriod
-from tests.fleet.scene import AT_ONCE, Fleet, finding
+from tests.fleet.cluster_planner import ClusterPlan
+from tests.fleet.scene import AT_ONCE, Fleet, finding, foreign
+
+RULE = DeviceRule("nodeguard-1", "node-1", "uid-1", "gpu.nvidia.com", "node-1", "gpu-0", foreign())
 
 
 def test_a_step_issues_its_plan_once() -> None:
@@ -17,8 +21,8 @@ def test_a_step_issues_its_plan_once() -> None:
     made.report(0, finding())
     loop = PlanLoop(made.planner)
     first, second = loop.step(made.now), loop.step(made.now)
-    assert [node.uid for node in first.plan.nodes] == ["uid-0"]
-    assert second.plan.nodes == ()
+    assert [decision.node for decision in first.plan.decisions] == ["uid-0"]
+    assert second.plan.decisions == ()
     assert made.planner.state.is_pending("uid-0")
 
 
@@ -27,8 +31,8 @@ def test_a_plan_that_is_not_issued_stays_the_same() -> None:
     made.report(0, finding())
     loop = PlanLoop(made.planner)
     first, second = loop.step(made.now, is_issued=False), loop.step(made.now, is_issued=False)
-    assert [node.uid for node in first.plan.nodes] == ["uid-0"]
-    assert first.plan.nodes == second.plan.nodes
+    assert [decision.node for decision in first.plan.decisions] == ["uid-0"]
+    assert first.plan.decisions == second.plan.decisions
     assert not made.planner.state.is_pending("uid-0")
 
 
@@ -42,7 +46,7 @@ def test_the_rest_of_a_limited_plan_is_due_at_once() -> None:
         step = loop.step(made.now, 2)
         assert step.plan.deferred == deferred
         assert (step.next_change < made.mono + 0.01) == (deferred > 0)
-        marked += [node.uid for node in step.plan.nodes]
+        marked += [decision.node for decision in step.plan.decisions]
     assert sorted(marked) == [f"uid-{number}" for number in range(5)]
     assert loop.step(made.now, 2).next_change == inf
 
@@ -59,7 +63,9 @@ def test_a_plan_at_the_due_time_sees_the_change() -> None:
     made = Fleet(40, replace(AT_ONCE, soak=SoakPeriod(600.1)))
     loop = PlanLoop(made.planner)
     made.report(0, finding())
-    made.write(loop.step(made.now).plan)
+    plan = loop.step(made.now).plan
+    assert isinstance(plan, ClusterPlan)
+    made.write(plan)
     made.report(0)
     loop.step(made.now)
     due = loop.step(made.now).next_change
@@ -73,7 +79,9 @@ def second(made: Fleet, loop: PlanLoop) -> bool:
     made.after(1.0)
     is_due = loop.is_due(made.now)
     if is_due:
-        made.write(loop.step(made.now).plan)
+        plan = loop.step(made.now).plan
+        assert isinstance(plan, ClusterPlan)
+        made.write(plan)
     return is_due
 
 
@@ -110,7 +118,7 @@ def test_a_mark_that_waits_for_its_finding_is_at_rest() -> None:
         pytest.param(lambda made: made.planner.set_policy(replace(AT_ONCE, pause=True)), id="policy"),
         pytest.param(lambda made: setattr(made.planner, "paused", "by ann"), id="pause"),
         pytest.param(lambda made: made.planner.restore_incidents(()), id="incidents"),
-        pytest.param(lambda made: made.planner.state.remove_rule("gone"), id="rule"),
+        pytest.param(lambda made: made.planner.observe_rule(RULE), id="rule"),
         pytest.param(lambda made: made.after(3_600.0, quiet=("uid-1",)), id="stale"),
         pytest.param(lambda made: setattr(made, "wall", made.wall + 0.1), id="clock"),
     ],
@@ -133,7 +141,7 @@ def test_a_heartbeat_and_another_version_of_a_node_are_no_inputs() -> None:
     made.planner.record_heartbeat("uid-0", made.now)
     made.change(0, version="another")
     assert not loop.is_due(made.now)
-    assert made.planner.state.nodes["uid-0"].version == "another"
+    assert made.planner.cluster.nodes["uid-0"].version == "another"
 
 
 def test_a_replica_that_begins_to_issue_plans_at_once() -> None:

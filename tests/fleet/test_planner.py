@@ -3,7 +3,6 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from nodeguard.fleet.planner import Planner
 from nodeguard.fleet.state.latest_report import TupleInterner
 from nodeguard.fleet.state.node_marks import decode_record, encode_record
 from nodeguard.model.finding import Health
@@ -17,6 +16,7 @@ from nodeguard.model.policy import (
     Policy,
     SoakPeriod,
 )
+from tests.fleet.cluster_planner import ClusterPlanner
 from tests.fleet.scene import AT_ONCE, CHECKS, WIDE, Fleet, finding, foreign, in_order, states
 
 QUARANTINE = "nodeguard.dev/quarantine=gpu-bus"
@@ -76,9 +76,9 @@ def test_a_stale_agent_that_reports_a_fault_is_not_stale_in_the_next_plan(mode: 
 
 def test_a_fault_in_the_first_reports_after_a_start_freezes_nothing() -> None:
     fleet = Fleet(4)
-    planner = fleet.planner = Planner(AT_ONCE, CHECKS)
+    planner = fleet.planner = ClusterPlanner(AT_ONCE, CHECKS)
     for node in fleet.nodes.values():
-        planner.update_node(node)
+        planner.observe_node(node)
     planner.tick(fleet.now)
     assert planner.stale_agents.frozen
 
@@ -184,7 +184,7 @@ def test_a_restored_incident_stays_until_its_node_reports() -> None:
     [incident] = fleet.carry_out().incidents
     assert incident.state == IncidentState.DRY_RUN
 
-    fleet.planner = Planner(fleet.policy, CHECKS)
+    fleet.planner = ClusterPlanner(fleet.policy, CHECKS)
     fleet.planner.restore_incidents([incident])
     fleet.see(fleet.nodes["uid-0"])
     assert fleet.plan().incidents == ()
@@ -218,7 +218,7 @@ def test_an_earlier_write_does_not_confirm_a_pending_one() -> None:
     fleet.report(0, finding("gpu-ecc"))
     again = fleet.issue()
     assert again.nodes
-    fleet.planner.record_written("uid-0", away.nodes[0].state)
+    fleet.planner.record_written("uid-0", away.nodes[0].record)
     fleet.mark(away.nodes[0])
     fleet.report(1, finding())
     assert fleet.plan().nodes == ()

@@ -18,6 +18,7 @@ from nodeguard.fleet.policy_rules import (
     pool_of,
     silence_end,
 )
+from nodeguard.model.inventory import InventoryNode
 from nodeguard.model.mark import HOLD_ANNOTATION, MAINTENANCE_ANNOTATION, Mark
 from nodeguard.model.node import Node
 from nodeguard.model.policy import (
@@ -30,6 +31,7 @@ from nodeguard.model.policy import (
     Pool,
     Silence,
 )
+from tests.fleet.cluster_planner import inventory
 
 GPU = "nvidia.com/gpu-driver-upgrade-state"
 OFED = "nvidia.com/ofed-driver-upgrade-state"
@@ -37,12 +39,13 @@ OFED = "nvidia.com/ofed-driver-upgrade-state"
 
 def node(
     name: str = "gpu-1", *, cordoned: bool = False, notes: dict[str, str] | None = None, **labels: str
-) -> Node:
-    return Node(name, "uid-1", labels=labels, annotations=notes or {}, unschedulable=cordoned)
+) -> InventoryNode:
+    annotated = Node(name, "uid-1", labels=labels, annotations=notes or {}, unschedulable=cordoned)
+    return inventory(annotated)
 
 
-def labelled(label: str, value: str, *, cordoned: bool = False) -> Node:
-    return Node("gpu-1", "uid-1", labels={label: value}, unschedulable=cordoned)
+def labelled(label: str, value: str, *, cordoned: bool = False) -> InventoryNode:
+    return inventory(Node("gpu-1", "uid-1", labels={label: value}, unschedulable=cordoned))
 
 
 def test_without_a_rule_the_policys_mode_is_used() -> None:

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from nodeguard.executors.kube.desired import DeviceRule
 from nodeguard.kube import device_rules
 from nodeguard.kube.client import MERGE_PATCH, ApiClient
 from nodeguard.kube.device_rules import MANAGED_BY_LABEL, PATH, DeviceRuleWriter
 from nodeguard.kube.devices import serves_device_rules
-from nodeguard.model.mark import EPOCH_ANNOTATION, STATE_ANNOTATION, DeviceRule
+from nodeguard.model.mark import EPOCH_ANNOTATION, STATE_ANNOTATION
 from nodeguard.model.node import Taint
 from tests.controlplane.cluster import API, Cluster, NewCluster
 from tests.controlplane.objects import node

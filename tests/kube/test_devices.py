@@ -19,7 +19,7 @@ from nodeguard.kube.devices import (
     latest_generation,
     serves_device_rules,
 )
-from nodeguard.model.node import Device
+from nodeguard.model.device import Device
 from tests.controlplane.api import Object
 from tests.controlplane.cluster import API, Cluster, NewCluster
 from tests.logs import LogLines

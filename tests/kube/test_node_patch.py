@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from nodeguard.executors.kube.desired import DesiredNode
 from nodeguard.kube import nodes
 from nodeguard.kube.node_patch import (
     MarkError,
@@ -18,7 +19,7 @@ from nodeguard.kube.node_patch import (
     written_epoch,
 )
 from nodeguard.model.instant import parse_or_zero, rfc3339
-from nodeguard.model.mark import EPOCH_ANNOTATION, STATE_ANNOTATION, DesiredNode, MarkRecord
+from nodeguard.model.mark import EPOCH_ANNOTATION, STATE_ANNOTATION, MarkRecord
 from nodeguard.model.node import PREFIX, Node, NodeCondition, Taint
 
 QUARANTINE = Taint("nodeguard.dev/quarantine", "NoSchedule", "gpu")

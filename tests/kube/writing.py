@@ -7,13 +7,13 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
+from nodeguard.executors.kube.desired import DesiredNode
 from nodeguard.kube import nodes
 from nodeguard.kube.client import ApiClient
 from nodeguard.kube.executor import Executor, WriteOutcome, WriteResult
 from nodeguard.kube.fenced_client import FencedClient
 from nodeguard.kube.write_queue import WriteQueue
 from nodeguard.local.rate_limiter import TokenBucket
-from nodeguard.model.mark import DesiredNode
 from nodeguard.model.node import Node, NodeCondition, Taint
 from tests.logs import LogLines, recorded_log
 from tests.waiting import PATIENCE

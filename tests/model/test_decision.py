@@ -3,9 +3,9 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from nodeguard.model.decision import CauseFacts, HealthFacts, NodeDecision, WantedMark
+from nodeguard.model.device import Device
 from nodeguard.model.finding import Action
 from nodeguard.model.mark import Charge, DegradedMark, Mark, MarkCause, MarkRecord, NodeMarks
-from nodeguard.model.node import Device
 
 LATER = MarkCause(Mark.QUARANTINE, "gpu-lost", "gpu/0000:3b:00", "gpu", 20.0)
 FIRST = MarkCause(Mark.QUARANTINE, "disk-lost", "fs:/var", "disk", 10.0)

@@ -13,7 +13,7 @@ def test_the_planner_finds_the_same_domains() -> None:
         planner.update_node(node)
     placements = planner.state.placements
     for path, indexes in fleet.domains.items():
-        assert all(f"{DOMAIN}{path}" in placements[fleet.nodes[index].uid].domains for index in indexes)
+        assert all(f"{DOMAIN}{path}" in placements[fleet.nodes[index].key].domains for index in indexes)
 
 
 def test_sizes_of_the_domains() -> None:

@@ -134,7 +134,7 @@ def test_an_operator_changes_the_cordon_and_the_maintenance_of_a_node(agent: Sim
     fleet = SimulatedFleet(TOPOLOGY, agents, enforce_all(default_policy(FAULT_CLASSES)), [], chance)
     changes = [NodeChange(10.0, 3, unschedulable=True, maintenance="a switch"), NodeChange(20.0, 3)]
     events = agents.events([], chance, changes=changes)
-    uid = TOPOLOGY.nodes[3].uid
+    uid = TOPOLOGY.nodes[3].key
     fleet.run(events[:1], 15.0)
     placement = fleet.planner.state.placements[uid]
     assert placement.cordoned_by_user
@@ -168,7 +168,7 @@ def test_the_jobs_of_a_gang_are_read_one_after_the_other_and_again_by_a_new_aggr
 
     def nodes_with_job() -> int:
         jobs = fleet.planner.state.jobs
-        return sum(jobs.names(TOPOLOGY.nodes[node].uid) == ("a/gang",) for node in leaf)
+        return sum(jobs.names(TOPOLOGY.nodes[node].key) == ("a/gang",) for node in leaf)
 
     fleet.run([event for event in events if event.at < 101.2], 101.2)
     assert nodes_with_job() == 5

@@ -8,12 +8,15 @@ from nodeguard.aggregator.fleet_inputs import FleetInputs
 from nodeguard.aggregator.identity.caller import RequestRefusedError, VerifiedIdentity, authorize
 from nodeguard.aggregator.outbox import InstructionOutbox
 from nodeguard.aggregator.report_handler import ReportHandler
-from nodeguard.fleet.planner import Planner
+from nodeguard.executors.kube.desired import DeviceRule
 from nodeguard.fleet.state.liveness import may_act
 from nodeguard.model.instant import Instant
+from nodeguard.model.inventory import NO_OBSERVED_MARKS
+from nodeguard.model.node import Node
 from nodeguard.model.policy import Policy
 from nodeguard.wire.instruction import Reply
 from nodeguard.wire.report import Message, Report
+from tests.fleet.cluster_planner import ClusterPlanner
 from tests.worlds.agents import CATALOGUE
 from tests.worlds.cluster import WorldCluster
 
@@ -29,7 +32,7 @@ class WorldAggregator:
     def __init__(
         self, policy: Policy, cluster: WorldCluster, paused: str, now: Callable[[], Instant]
     ) -> None:
-        self.planner = Planner(policy, CATALOGUE)
+        self.planner = ClusterPlanner(policy, CATALOGUE)
         outbox = InstructionOutbox()
         self.inputs = FleetInputs(self.planner, lambda: None, now)
         self.handler = ReportHandler(self.planner, self.inputs, outbox, now)
@@ -39,16 +42,39 @@ class WorldAggregator:
         self.messages: dict[str, float] = {}
         self._now = now
         for name, devices in cluster.devices.items():
+            self.planner.cluster.update_devices(name, devices)
             self.inputs.devices_changed(name, devices)
         for node in cluster.nodes.values():
-            self.inputs.node_changed(node)
+            self.node_changed(node)
         self.inputs.nodes_listed()
         for rule in cluster.rules.values():
-            self.inputs.rule_changed(rule)
+            self.rule_changed(rule)
         self.inputs.incidents_listed(cluster.incidents.values())
         for decision in cluster.decisions.values():
             self.inputs.incident_decided(decision, is_new=False)
         self.inputs.fleet_decided(paused)
+
+    def node_changed(self, node: Node) -> None:
+        """Observe a Node that is new or has changed."""
+        cluster = self.planner.cluster
+        is_changed = cluster.differs(node)
+        self.inputs.node_changed(*cluster.update_node(node), is_changed=is_changed)
+
+    def rule_changed(self, rule: DeviceRule) -> None:
+        """Observe a device rule that is new or has changed."""
+        self.planner.cluster.update_rule(rule)
+        self._observe(rule.uid)
+
+    def rule_deleted(self, name: str) -> None:
+        """Observe that a device rule is deleted."""
+        rule = self.planner.cluster.remove_rule(name)
+        if rule is not None:
+            self._observe(rule.uid)
+
+    def _observe(self, uid: str) -> None:
+        cluster = self.planner.cluster
+        observed = cluster.observed(uid) if uid in cluster.nodes else NO_OBSERVED_MARKS
+        self.inputs.marks_observed(uid, observed)
 
     def receive(self, message: Message, token_node: str, token_uid: str) -> Reply | None:
         """Handle a message with the credential of a node; None if it is refused."""

@@ -7,10 +7,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from nodeguard.fleet.state.node_marks import apply_desired
+from nodeguard.executors.kube.desired import DesiredNode, DeviceRule, apply_desired
+from nodeguard.model.device import Device
 from nodeguard.model.incident import Incident, OperatorDecision
-from nodeguard.model.mark import DesiredNode, DeviceRule
-from nodeguard.model.node import Device, Node, Taint
+from nodeguard.model.node import Node, Taint
 
 FOREIGN = Taint("nvidia.com/gpu", "NoSchedule", "present")
 

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping
 from math import inf
 from typing import TYPE_CHECKING
 
+from nodeguard.executors.kube.desired import DesiredNode, DeviceRule
 from nodeguard.fleet.decide.admission import MarkDecision
 from nodeguard.fleet.decide.release import ReleasedMark
-from nodeguard.fleet.plan import Plan
 from nodeguard.fleet.policy_rules import hold_on_check, mode_of
 from nodeguard.fleet.state.liveness import LONG_STALE
-from nodeguard.fleet.state.node_marks import rule_name
+from nodeguard.model.device import device_mark_name
 from nodeguard.model.diagnosis import STALE_CHECK, FaultClass
 from nodeguard.model.finding import DataStatus, Health
 from nodeguard.model.incident import IncidentState
@@ -20,8 +20,6 @@ from nodeguard.model.mark import (
     MAINTENANCE_ANNOTATION,
     MARK_OF_HEALTH,
     DegradedMark,
-    DesiredNode,
-    DeviceRule,
     Mark,
     MarkCause,
     MarkRecord,
@@ -29,6 +27,7 @@ from nodeguard.model.mark import (
 from nodeguard.model.node import PREFIX, Node
 from nodeguard.model.policy import Mode
 from nodeguard.wire.report import Report
+from tests.fleet.cluster_planner import ClusterPlan
 from tests.fleet.plain_silence import silence
 from tests.worlds.usage import BudgetCount, domain_budget_excess, domains_of, node_record, record_of
 
@@ -57,7 +56,7 @@ class Invariants:
 
     # Plans.
 
-    def check_plan(self, plan: Plan) -> None:
+    def check_plan(self, plan: ClusterPlan) -> None:
         """Check a plan before it is carried out."""
         self._update_passing()
         self._check_decisions()
@@ -142,7 +141,7 @@ class Invariants:
         keys = {taint.key for taint in node.taints} if node is not None else set[str]()
         names = {request.mark.key, Mark.QUARANTINE.key}
         is_on_device = request.device is not None and (
-            rule_name(request.uid, request.device) in cluster.rules
+            device_mark_name(request.uid, request.device) in cluster.rules
         )
         # Another client may have removed the taint only.
         is_cordoned = node is not None and node.unschedulable and request.mark == Mark.QUARANTINE
@@ -363,7 +362,7 @@ class Invariants:
 
     # Budgets.
 
-    def _check_budgets(self, plan: Plan, records: dict[str, tuple[MarkRecord, ...]]) -> None:
+    def _check_budgets(self, plan: ClusterPlan, records: dict[str, tuple[MarkRecord, ...]]) -> None:
         world, policy = self._world, self._world.policy
         flying = [write for write, _ in world.flying.values() if isinstance(write, DeviceRule)]
         rules = {rule.name: rule for rule in (*world.cluster.rules.values(), *flying)}

@@ -34,7 +34,7 @@ MUTATIONS: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "no budget of domains": (domain_decision, "_nodes_refusal", lambda *_, **__: ""),
     "a hold on a node is ignored": (node_placement, "hold_on_node", lambda *_: None),
     "a hold on a check is ignored": (restraints, "hold_on_check", lambda *_: None),
-    "maintenance is ignored": (node_placement, "maintenance_reason", lambda *_: None),
+    "maintenance is ignored": (node_placement, "maintenance_reason", lambda *_, **__: None),
     "a pause is ignored": (restraints, "pause_reason", lambda *_: ""),
     "no grace period": (admission, "grace_end", lambda *_: 0.0),
     "no soak period": (release, "_soak", lambda *_: 0.0),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from nodeguard.fleet.plan import Plan
 from nodeguard.fleet.plan_loop import NO_CHANGE
+from tests.fleet.cluster_planner import ClusterPlan
 from tests.worlds.history import History, Step, random_history
 from tests.worlds.world import World
 
@@ -26,9 +26,9 @@ class LoggingWorld(World):
         self.made = self.turned = 0
         super().__init__(history)
 
-    def plan(self) -> Plan:
+    def plan(self) -> ClusterPlan:
         self.turned += 1
-        plan = NO_CHANGE
+        plan = self.planner.with_writes(NO_CHANGE)
         if not self.skips or self.loop.is_due(self.now()):
             self.made += 1
             plan = super().plan()

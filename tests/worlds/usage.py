@@ -10,8 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from math import inf
 
+from nodeguard.executors.kube.desired import DeviceRule
 from nodeguard.fleet.state.node_marks import decode_record
-from nodeguard.model.mark import STATE_ANNOTATION, DegradedMark, DeviceRule, Mark, MarkRecord
+from nodeguard.model.mark import STATE_ANNOTATION, DegradedMark, Mark, MarkRecord
 from nodeguard.model.node import Node
 from nodeguard.model.policy import Budget, Policy
 

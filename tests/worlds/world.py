@@ -7,18 +7,13 @@ from collections.abc import Iterator
 from math import inf
 from random import Random
 
-from nodeguard.fleet.plan import Plan
+from nodeguard.executors.kube.desired import DesiredNode, DeviceRule
 from nodeguard.fleet.plan_loop import PlanLoop
 from nodeguard.model.incident import IncidentState, OperatorDecision
 from nodeguard.model.instant import Instant, rfc3339
-from nodeguard.model.mark import (
-    HOLD_ANNOTATION,
-    MAINTENANCE_ANNOTATION,
-    DesiredNode,
-    DeviceRule,
-    Mark,
-)
+from nodeguard.model.mark import HOLD_ANNOTATION, MAINTENANCE_ANNOTATION, Mark
 from nodeguard.model.node import PREFIX
+from tests.fleet.cluster_planner import ClusterPlan
 from tests.worlds.agents import FAULTS, WorldAgent
 from tests.worlds.aggregator import WorldAggregator
 from tests.worlds.cluster import FOREIGN, WorldCluster
@@ -75,7 +70,7 @@ class World:
         self.aggregator = WorldAggregator(self.policy, self.cluster, self.paused, self.now)
         self.planner, self.inputs = self.aggregator.planner, self.aggregator.inputs
         self.loop = PlanLoop(self.planner, max_interval=inf)
-        self.cluster._on_node = self.inputs.node_changed
+        self.cluster._on_node = self.aggregator.node_changed
         self.cluster._on_deleted = self.inputs.node_deleted
         self.invariants = Invariants(self)
         self._quiet_turns = 0
@@ -132,11 +127,13 @@ class World:
             self._land()
         return bool(plan.nodes or plan.rules or plan.rules_gone or plan.released or self.slow)
 
-    def plan(self) -> Plan:
+    def plan(self) -> ClusterPlan:
         """Return the plan for now, which is issued."""
-        return self.loop.step(self.now()).plan
+        plan = self.loop.step(self.now()).plan
+        assert isinstance(plan, ClusterPlan)
+        return plan
 
-    def _record(self, plan: Plan) -> None:
+    def _record(self, plan: ClusterPlan) -> None:
         for incident in plan.incidents:
             self.cluster.record(incident)
 
@@ -152,11 +149,11 @@ class World:
                     self.inputs.marks_failed(write.uid)
             elif isinstance(write, str):
                 self.cluster.rules.pop(write, None)
-                self.inputs.rule_deleted(write)
+                self.aggregator.rule_deleted(write)
             elif isinstance(write, DeviceRule):
                 self.counts["device rule"] += 1
                 self.cluster.rules[write.name] = write
-                self.inputs.rule_changed(write)
+                self.aggregator.rule_changed(write)
             else:
                 self._land_node(write, version)
 
@@ -165,7 +162,7 @@ class World:
         if before is None or before.version != version:
             self.inputs.marks_failed(write.uid)
             return
-        self.inputs.marks_written(write.uid, write.state)
+        self.inputs.marks_written(write.uid, write.record)
         self.cluster.write(write, version)
         after = self.cluster.nodes[write.uid]
         self.invariants.check_write(before, after)
@@ -322,7 +319,7 @@ class World:
 
     def _withdraw(self, uid: str) -> None:
         for key, (write, _) in list(self.flying.items()):
-            rule = self.planner.state.devices.rules.get(key)
+            rule = self.planner.cluster.rules.get(key)
             if uid in (key, getattr(write, "uid", ""), rule.uid if rule is not None else ""):
                 del self.flying[key]
 

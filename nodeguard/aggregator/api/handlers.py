@@ -29,7 +29,6 @@ from nodeguard.aggregator.history.changes import read_history_view
 from nodeguard.aggregator.history.reader import HistoryError
 from nodeguard.aggregator.http_listener import listening
 from nodeguard.fleet.planner import Planner
-from nodeguard.fleet.state.node_marks import foreign_taints
 from nodeguard.fleet_api.domain import describe_domain, domains_named, list_domains
 from nodeguard.fleet_api.incident import describe_incident, list_incidents
 from nodeguard.fleet_api.node import describe_node, list_nodes
@@ -198,9 +197,10 @@ class _Handlers:
 
     async def unmark(self, request: web.Request) -> web.Response:
         wanted, actions = await _body(request, UnmarkRequest), self._context.actions
-        nodes = self._context.planner.state.nodes.values()
+        state = self._context.planner.state
         if not wanted.nodes:
-            foreign = sorted(node.name for node in nodes if foreign_taints(node))
+            nodes = state.nodes.items()
+            foreign = sorted(node.name for uid, node in nodes if state.observation(uid).foreign)
             message = await actions.unmark(wanted.by)
             return _answer(ActionResult(message + foreign_taints_note(foreign)))
         names = tuple(dict.fromkeys(wanted.nodes))
@@ -208,7 +208,7 @@ class _Handlers:
         for name, node in zip(names, named, strict=True):
             if node is None:
                 raise _RefusedError(404, f"there is no node '{name}': nothing was changed")
-        foreign = [node.name for node in named if node is not None and foreign_taints(node)]
+        foreign = [node.name for node in named if node is not None and state.observation(node.key).foreign]
         message = await actions.unmark_nodes(names, wanted.reason, wanted.by)
         return _answer(ActionResult(message + foreign_taints_note(foreign)))
 

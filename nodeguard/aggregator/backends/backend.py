@@ -75,6 +75,9 @@ class Backend(Protocol):
     def apply_plan(self, plan: Plan, now: Instant) -> None:
         """Start to write a plan."""
 
+    def remove_marks(self, now: Instant) -> bool:
+        """Start to remove every mark of nodeguard. Returns whether there were any."""
+
     def marks_removed(self, by: str) -> None:
         """Handle that all marks are removed, as an operator requested. by: the operator."""
 

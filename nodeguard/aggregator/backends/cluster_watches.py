@@ -12,7 +12,8 @@ from typing import Any, Generic, TypeVar
 
 from nodeguard.aggregator.backends.leader import Leader
 from nodeguard.aggregator.clock import monotonic
-from nodeguard.aggregator.fleet_inputs import FleetInputs, FleetView
+from nodeguard.aggregator.fleet_inputs import FleetInputs
+from nodeguard.executors.kube.cluster import ObservedCluster
 from nodeguard.kube import device_rules, nodes
 from nodeguard.kube import incident_writer as incidents
 from nodeguard.kube.client import ApiClient, ApiError, version_number
@@ -21,7 +22,9 @@ from nodeguard.kube.incident_object import ObservedIncident
 from nodeguard.kube.incident_projection import to_incident
 from nodeguard.kube.kueue_topologies import KueueTopologyWatch
 from nodeguard.kube.node_patch import written_epoch
+from nodeguard.model.device import Device
 from nodeguard.model.incident import OperatorDecision
+from nodeguard.model.inventory import NO_OBSERVED_MARKS
 from nodeguard.model.node import Node
 
 logger = logging.getLogger(__name__)
@@ -68,10 +71,14 @@ class ClusterWatches:
     """
 
     def __init__(
-        self, api: ApiClient, fleet: FleetView, inputs: FleetInputs, on_epoch: Callable[[int], object]
+        self,
+        api: ApiClient,
+        cluster: ObservedCluster,
+        inputs: FleetInputs,
+        on_epoch: Callable[[int], object],
     ) -> None:
         self._api = api
-        self._fleet = fleet
+        self._cluster = cluster
         self._inputs = inputs
         self._on_epoch = on_epoch
         self.leader: Leader | None = None
@@ -129,15 +136,17 @@ class ClusterWatches:
 
     def node_changed(self, node: Node) -> None:
         """Handle a Node that is new or has changed; an older version than the known one is ignored."""
-        old = self._fleet.node(node.uid)
+        old = self._cluster.nodes.get(node.uid)
         if old is None or version_number(node.version) >= version_number(old.version):
             # A kubelet that writes higher and higher epochs must not end the leader session again and again.
             if "Nodes" in self._missing:
                 self._on_epoch(written_epoch(node.annotations))
-            self._inputs.node_changed(node)
+            is_changed = self._cluster.differs(node)
+            self._inputs.node_changed(*self._cluster.update_node(node), is_changed=is_changed)
 
     def node_deleted(self, uid: str) -> None:
         """Handle a deleted Node."""
+        self._cluster.remove_node(uid)
         self._inputs.node_deleted(uid)
         if self.leader is not None:
             self.leader.forget([uid])
@@ -146,7 +155,8 @@ class ClusterWatches:
         """Handle a DeviceTaintRule of nodeguard that is new or has changed."""
         self._on_epoch(written_epoch(seen.annotations))
         self.rules[seen.uid] = seen
-        self._inputs.rule_changed(seen.rule)
+        self._cluster.update_rule(seen.rule)
+        self._observe(seen.rule.uid)
         if self.leader is not None:
             self.leader.rule_changed(seen)
 
@@ -154,9 +164,19 @@ class ClusterWatches:
         """Handle a deleted DeviceTaintRule."""
         seen = self.rules.pop(uid, None)
         if seen is not None:
-            self._inputs.rule_deleted(seen.rule.name)
+            self._cluster.remove_rule(seen.rule.name)
+            self._observe(seen.rule.uid)
             if self.leader is not None:
                 self.leader.rule_gone(seen)
+
+    def _observe(self, uid: str) -> None:
+        """Pass on the marks of a Node and its devices."""
+        is_known = uid in self._cluster.nodes
+        self._inputs.marks_observed(uid, self._cluster.observed(uid) if is_known else NO_OBSERVED_MARKS)
+
+    def _devices_changed(self, node: str, devices: tuple[Device, ...]) -> None:
+        self._cluster.update_devices(node, devices)
+        self._inputs.devices_changed(node, devices)
 
     def incident_changed(self, seen: ObservedIncident) -> None:
         """Handle an incident that is new or has changed: by an aggregator or an operator."""
@@ -194,7 +214,7 @@ class ClusterWatches:
                 logger.warning("cannot discover DeviceTaintRules", extra={"error": error.message})
             await asyncio.sleep(wait)
         rule_events = WatchCallbacks(self.rule_changed, self.rule_deleted, lambda: self.synced("rules"))
-        tracker = DeviceTracker(self._api, self._inputs.devices_changed)
+        tracker = DeviceTracker(self._api, self._devices_changed)
         async with asyncio.TaskGroup() as group:
             group.create_task(device_rules.watch_rules(self._api, rule_events).run())
             devices = group.create_task(tracker.run())

@@ -22,6 +22,7 @@ from nodeguard.aggregator.clock import monotonic
 from nodeguard.aggregator.fleet_inputs import FleetInputs, FleetView
 from nodeguard.aggregator.identity.caller import Caller
 from nodeguard.aggregator.leadership import Candidacy
+from nodeguard.executors.kube.cluster import ClusterWrites, ObservedCluster
 from nodeguard.fleet.plan import Plan
 from nodeguard.kube.action_store import KubernetesActionStore
 from nodeguard.kube.client import ApiClient, ApiError
@@ -48,7 +49,8 @@ _REFUSAL_LASTS = 2.0 * MAX_DELAY
 class KubernetesBackend:
     """The backend in Kubernetes; see Backend. actions: carries out operators' actions.
 
-    fleet: what the planner knows. inputs: receives what is observed, decided and written. read_jobs: read the
+    fleet: what the planner knows. inputs: receives what is observed, decided and written. cluster: the
+    objects of the cluster. read_jobs: read the
     pods of nodes that vote, which needs a right.
     """
 
@@ -59,6 +61,7 @@ class KubernetesBackend:
         pod: str,
         fleet: FleetView,
         inputs: FleetInputs,
+        cluster: ObservedCluster,
         *,
         read_jobs: bool = True,
     ) -> None:
@@ -67,11 +70,12 @@ class KubernetesBackend:
         self._namespace = namespace
         self._fleet = fleet
         self._inputs = inputs
+        self._cluster = cluster
         self._lease = Lease(api, namespace, LEASE_NAME, pod)
         self._keeper = LeaseKeeper(self._lease)
         self._write_problem: ApiProblem | None = None
         self._refused_at = 0.0
-        self.watches = ClusterWatches(api, fleet, inputs, self._lease.raise_epoch_above)
+        self.watches = ClusterWatches(api, cluster, inputs, self._lease.raise_epoch_above)
         self.action_store = KubernetesActionStore(api, namespace, inputs.actions_changed)
         self.actions = KubernetesOperatorActions(
             api,
@@ -149,11 +153,22 @@ class KubernetesBackend:
 
     def apply_plan(self, plan: Plan, now: Instant) -> None:
         """Start to write a plan."""
-        leader = self.watches.leader
-        if leader is not None:
-            for desired in plan.nodes:
+        if self.watches.leader is not None:
+            self._write(self._cluster.writes(plan.decisions, self._fleet.policy.marks), now)
+            self.watches.leader.record(plan, self._fleet.all_incidents, now.wall)
+
+    def remove_marks(self, now: Instant) -> bool:
+        """Start to remove every mark. Returns whether there were any."""
+        writes = self._cluster.removal()
+        self._write(writes, now)
+        return bool(writes)
+
+    def _write(self, writes: ClusterWrites, now: Instant) -> None:
+        if self.watches.leader is not None:
+            for desired in writes.nodes:
                 self._issued_at.setdefault(desired.uid, now.mono)
-            leader.apply_plan(plan, self._fleet.all_incidents, now.wall)
+            self._cluster.record_issued(writes)
+            self.watches.leader.write(writes)
 
     def marks_removed(self, by: str) -> None:
         """Delete an operator's request to remove all marks. by: the operator."""
@@ -215,13 +230,13 @@ class KubernetesBackend:
             if outcome.result in {WriteResult.WRITTEN, WriteResult.UNCHANGED}:
                 if issued_at is not None and outcome.result == WriteResult.WRITTEN:
                     self.on_written(monotonic() - issued_at)
-                self._inputs.marks_written(uid, outcome.desired.state)
+                self._inputs.marks_written(uid, outcome.desired.record)
             else:
                 self._inputs.marks_failed(uid)
                 logger.warning(
                     "cannot mark the Node", extra={"node": outcome.desired.name, "reason": outcome.reason}
                 )
-        if outcome.node is not None and self._fleet.node(uid) is not None:
+        if outcome.node is not None and uid in self._cluster.nodes:
             self.watches.node_changed(outcome.node)
 
     def _track_refusals(self, outcome: WriteOutcome) -> None:
@@ -238,7 +253,7 @@ class KubernetesBackend:
             self._api,
             self._lease,
             self._pod,
-            self._fleet.node_named,
+            self._cluster.node_named,
             self._marks_written,
             self._inputs.write_failed,
         )
@@ -249,6 +264,7 @@ class KubernetesBackend:
     async def _end_session(self, leader: Leader) -> None:
         self.watches.leader = None
         self._write_problem = None
+        self._cluster.drop_issued()
         self._inputs.leadership_lost()
         self._issued_at.clear()
         await leader.stop()

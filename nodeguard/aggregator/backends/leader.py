@@ -7,6 +7,8 @@ from collections import deque
 from collections.abc import Callable, Iterable
 
 from nodeguard.aggregator.clock import monotonic
+from nodeguard.executors.kube.cluster import ClusterWrites
+from nodeguard.executors.kube.desired import DeviceRule
 from nodeguard.fleet.decide.observed_marks import WriteError
 from nodeguard.fleet.incidents.events import IncidentEvent
 from nodeguard.fleet.plan import Plan
@@ -22,7 +24,6 @@ from nodeguard.kube.lease import Lease
 from nodeguard.kube.write_queue import WriteQueue
 from nodeguard.local.rate_limiter import TokenBucket
 from nodeguard.model.incident import Incident
-from nodeguard.model.mark import DeviceRule
 from nodeguard.model.node import Node
 
 # Writes a second and burst: of marks, and of conditions, incidents and Events, which follow them.
@@ -105,17 +106,22 @@ class Leader:
         self._removed.discard(seen.rule.name)
         self.rules.gone(seen.uid)
 
-    def apply_plan(self, plan: Plan, incidents: Callable[[], Iterable[Incident]], wall: float) -> None:
-        """Start to write a plan. incidents: returns all incidents. wall: seconds since the epoch."""
-        for marks in plan.nodes:
+    def write(self, writes: ClusterWrites) -> None:
+        """Start to write marks."""
+        for marks in writes.nodes:
             self.executor.set_desired(marks)
-        if plan.rules or plan.rules_gone:
-            self._wanted.update({rule.name: rule for rule in plan.rules})
-            self._removed -= {rule.name for rule in plan.rules}
-            self._removed.update(plan.rules_gone)
-            for name in plan.rules_gone:
+        if writes.rules or writes.rules_gone:
+            self._wanted.update({rule.name: rule for rule in writes.rules})
+            self._removed -= {rule.name for rule in writes.rules}
+            self._removed.update(writes.rules_gone)
+            for name in writes.rules_gone:
                 self._wanted.pop(name, None)
             self.rules.set_desired(self._wanted.values())
+
+    def record(self, plan: Plan, incidents: Callable[[], Iterable[Incident]], wall: float) -> None:
+        """Start to record the incidents and Events of a plan. incidents: returns all incidents. wall: seconds
+        since the epoch.
+        """
         if plan.incidents:
             self._pending_incidents = incidents, wall
         for event in plan.events:

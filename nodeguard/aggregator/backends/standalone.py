@@ -20,12 +20,14 @@ from nodeguard.aggregator.backends.standalone_store import StandaloneStore
 from nodeguard.aggregator.fleet_inputs import FleetInputs, FleetView
 from nodeguard.aggregator.identity.caller import Caller
 from nodeguard.aggregator.leadership import Candidacy
+from nodeguard.executors.advice.advised_marks import advised_marks
 from nodeguard.fleet.plan import Plan
+from nodeguard.fleet.state.node_marks import encode_record
 from nodeguard.fleet_api.service_state import STANDALONE
+from nodeguard.model.decision import NodeDecision
 from nodeguard.model.incident import Incident, OperatorDecision
 from nodeguard.model.instant import Instant
-from nodeguard.model.mark import STATE_ANNOTATION, DesiredNode
-from nodeguard.model.node import PREFIX, Node
+from nodeguard.model.inventory import NO_OBSERVED_MARKS, InventoryNode, ObservedMarks
 from nodeguard.model.target import target_kind
 from nodeguard.wire.report import Report
 
@@ -108,8 +110,8 @@ class StandaloneBackend:
 
     def apply_plan(self, plan: Plan, now: Instant) -> None:
         """Log and store the advised marks and the incidents."""
-        for marks in plan.nodes:
-            self._advise(marks)
+        for decision in plan.decisions:
+            self._advise(decision)
         for incident in plan.incidents:
             before = self._logged.get(incident.name)
             if before is not None and incident.is_open and not before.is_open:
@@ -123,6 +125,12 @@ class StandaloneBackend:
             self._forgot_at = now.mono
             self._forget(now.mono)
         self._store.write_if_due(now.mono)
+
+    def remove_marks(self, _now: Instant) -> bool:
+        """Remove all advised marks. Returns whether there were any."""
+        has_marks = bool(self._store.advised)
+        self._remove_marks()
+        return has_marks
 
     def marks_removed(self, by: str) -> None:
         """Do nothing: the request is not stored."""
@@ -146,8 +154,7 @@ class StandaloneBackend:
     async def unmark(self, by: str) -> str:
         """Pause, and remove all advised marks."""
         await self._pause(format_pause_reason("all marks are removed", by, time.time()))
-        for marks in self._fleet.removal_plan().nodes:
-            self._advise(marks)
+        self._remove_marks()
         await self._store.write()
         logger.info("all marks are removed", extra={"by": by or _ANONYMOUS})
         return "paused: all marks are removed; nodeguard resume advises them again"
@@ -197,28 +204,32 @@ class StandaloneBackend:
         self._inputs.fleet_decided(reason, resumed=resumed)
 
     def _update_node(self, name: str) -> None:
-        advised = self._store.advised.get(name, AdvisedMarks())
-        self._inputs.node_changed(
-            Node(
-                name,
-                name,
-                annotations={STATE_ANNOTATION: advised.state} if advised.state else {},
-                taints=advised.taints,
-                unschedulable=advised.cordoned,
-                gpus=self._store.gpus.get(name, 0),
-            )
-        )
+        node = InventoryNode(name, name, gpus=self._store.gpus.get(name, 0))
+        self._inputs.node_changed(node, self._observed(name))
 
-    def _advise(self, marks: DesiredNode) -> None:
-        before = self._store.advised.pop(marks.name, AdvisedMarks())
-        cordoned = before.cordoned if marks.cordon is None else marks.cordon
-        taints = tuple(taint for taint in marks.taints if taint.key.startswith(PREFIX))
-        advised = AdvisedMarks(taints, marks.state, cordoned)
-        if advised != AdvisedMarks():
-            self._store.advised[marks.name] = advised
+    def _observed(self, name: str) -> ObservedMarks:
+        """Return the advised marks of a node as it shows them."""
+        advised = self._store.advised.get(name)
+        return NO_OBSERVED_MARKS if advised is None else advised.observed(self._fleet.policy.marks)
+
+    def _advise(self, decision: NodeDecision) -> None:
+        name, writes = decision.node, self._fleet.policy.marks
+        shown = advised_marks(decision, self._observed(name), writes, out_by_operator=False)
+        self._set_advised(name, AdvisedMarks(encode_record(decision.record), shown.is_out))
+        self._inputs.marks_written(name, decision.record)
+        self._inputs.marks_observed(name, shown)
+
+    def _remove_marks(self) -> None:
+        for name in list(self._store.advised):
+            self._set_advised(name, AdvisedMarks())
+            self._inputs.marks_observed(name, NO_OBSERVED_MARKS)
+
+    def _set_advised(self, name: str, advised: AdvisedMarks) -> None:
+        if advised == AdvisedMarks():
+            self._store.advised.pop(name, None)
+        else:
+            self._store.advised[name] = advised
         self._store.changed()
-        self._inputs.marks_written(marks.uid, marks.state)
-        self._update_node(marks.name)
 
     def _forget(self, now: float) -> None:
         """Remove nodes without a report for a day, except nodes with advised marks."""

@@ -13,11 +13,14 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from nodeguard.fleet.state.node_marks import decode_record
 from nodeguard.local.atomic_write import atomic_write
 from nodeguard.local.daemon_thread import DaemonThread
 from nodeguard.model.action import NodeAction
 from nodeguard.model.incident import Incident, OperatorDecision
-from nodeguard.model.node import Taint
+from nodeguard.model.inventory import ObservedMarks
+from nodeguard.model.mark import MarkRecord, NodeMarks
+from nodeguard.model.policy import MarkWrites
 
 # Maximum size of the file in bytes. The file of 7,500 marked nodes has a tenth of it.
 SIZE_LIMIT = 64 * 1024 * 1024
@@ -29,11 +32,18 @@ _VERSION = 1
 
 
 class AdvisedMarks(Struct, frozen=True, omit_defaults=True):
-    """The advised marks of one node: its taints, and the state annotation."""
+    """The advised marks of one node. state: the record of the marks, as JSON. cordoned: whether a cordon is
+    advised.
+    """
 
-    taints: tuple[Taint, ...] = ()
     state: str = ""
     cordoned: bool = False
+
+    def observed(self, writes: MarkWrites) -> ObservedMarks:
+        """Return the marks as the node shows them. writes: what the policy writes for a mark."""
+        record = replace(decode_record(self.state) or MarkRecord(), cordoned=False)
+        kinds = frozenset(record.marks) if writes.taint else frozenset()
+        return ObservedMarks(NodeMarks(record), present=kinds, in_effect=kinds, is_out=self.cordoned)
 
 
 class StandaloneState(Struct, frozen=True, omit_defaults=True):

@@ -20,14 +20,15 @@ from nodeguard.fleet.state.history_events import (
     NodeRemoved,
     NoteKind,
     ReportReceived,
-    without_nodeguard,
+    recorded_node,
 )
 from nodeguard.fleet.state.liveness import MAX_START_WAIT
-from nodeguard.fleet.state.node_marks import decode_record
+from nodeguard.fleet.state.node_marks import encode_record
+from nodeguard.model.device import Device, device_mark_name
 from nodeguard.model.incident import OperatorDecision
 from nodeguard.model.instant import Instant, rfc3339
-from nodeguard.model.mark import STATE_ANNOTATION, DeviceRule, MarkCause, MarkRecord
-from nodeguard.model.node import Node
+from nodeguard.model.inventory import InventoryNode
+from nodeguard.model.mark import MarkRecord, NodeMarks
 from nodeguard.model.policy import Policy
 from nodeguard.wire.report import Report
 
@@ -36,6 +37,9 @@ _DECISIONS = 10.0
 
 # Characters of one value of a policy that are recorded, such as a list of pools.
 _LONGEST_VALUE = 400
+
+
+_NO_MARKS = NodeMarks()
 
 
 class History:
@@ -61,11 +65,11 @@ class History:
 
         self._resumed = resumed
         self._started_at = started_at
-        self._nodes: dict[str, Node] = {}
+        self._nodes: dict[str, InventoryNode] = {}
+        self._marks: dict[str, NodeMarks] = {}
         self._stale: frozenset[str] = frozenset()
         self._paused = ""
         self._policy: Policy | None = None
-        self._rules: dict[str, DeviceRule] = {}
         # Marks with a removal that is planned and not observed yet, by uid of the Node, check and target.
         self._releasing: dict[str, dict[tuple[str, str], ReleasedMark]] = {}
         self._decided: dict[str, OperatorDecision] = {}
@@ -91,7 +95,7 @@ class History:
         """Record changes of Nodes, of stale agents and of decisions; called every second."""
         self.writer.check_progress()
         self._record_nodes(now.wall)
-        self._record_rules(now.wall)
+        self._record_marks(now.wall)
         self._record_policy(now.wall)
         self._record_stale(now)
         if now.mono - self._decisions_read_at >= _DECISIONS:
@@ -108,65 +112,64 @@ class History:
         if not acts:
             self._releasing.clear()
             return
-        for marks in plan.nodes:
-            self._add_note(now.wall, NoteKind.PLAN, marks.uid, marks.name, marks)
-        for rule in plan.rules:
-            self._add_note(now.wall, NoteKind.PLAN, rule.name, rule.node, rule)
+        for decision in plan.decisions:
+            self._add_note(now.wall, NoteKind.PLAN, decision.node, decision.name, decision.marks)
         for uid, released in plan.released:
             self._releasing.setdefault(uid, {})[released.cause.check, released.cause.target] = released
-        for marks in plan.nodes:
+        for decision in plan.decisions:
             # A cause that is set again, before its removal was observed, is not released.
-            for cause in _causes(marks.state) if marks.uid in self._releasing else ():
-                self._releasing[marks.uid].pop((cause.check, cause.target), None)
+            for cause in decision.record.causes if decision.node in self._releasing else ():
+                self._releasing[decision.node].pop((cause.check, cause.target), None)
 
-    def _add_note(self, at: float, kind: NoteKind, name: str, node: str, content: msgspec.Struct) -> None:
+    def _add_note(self, at: float, kind: NoteKind, name: str, node: str, content: object) -> None:
         self.writer.put(HistoryNote(at, kind, name, node, msgspec.json.encode(content).decode()))
 
     def _record_nodes(self, at: float) -> None:
-        """Record Nodes that are new or have changed. Most are the same object as before."""
+        """Record nodes that are new or have changed. Most are the same object as before."""
         nodes, recorded = self._planner.state.nodes, self._nodes
         for uid, node in nodes.items():
             before = recorded.get(uid)
-            if before is node:
-                continue
-            recorded[uid] = node
-            now = without_nodeguard(node)
-            if before is None or without_nodeguard(before) != now:
-                self.writer.put(NodeObserved(at, now))
-            marks = node.annotations.get(STATE_ANNOTATION, "")
-            before_marks = "" if before is None else before.annotations.get(STATE_ANNOTATION, "")
-            if marks != before_marks:
-                self._record_releases(at, uid, node.name, before_marks, marks)
-                self.writer.put(HistoryNote(at, NoteKind.MARKS, uid, node.name, marks))
+            if before is not node:
+                recorded[uid] = node
+                now = recorded_node(node)
+                if before is None or recorded_node(before) != now:
+                    self.writer.put(NodeObserved(at, now))
         if len(recorded) > len(nodes):
             for uid in recorded.keys() - nodes.keys():
                 self._releasing.pop(uid, None)
+                self._marks.pop(uid, None)
                 self.writer.put(NodeRemoved(at, uid, recorded.pop(uid).name))
 
-    def _record_releases(self, at: float, uid: str, node: str, before: str, after: str) -> None:
-        """Record which planned releases the change of a record shows. before, after: the record, as JSON."""
-        planned = self._releasing.get(uid)
-        if not planned:
+    def _record_marks(self, at: float) -> None:
+        """Record the marks of nodes and devices that are new, have changed or are gone."""
+        state = self._planner.state
+        for uid in self._marks.keys() | state.marked_nodes():
+            before, marks = self._marks.get(uid, _NO_MARKS), state.observed_marks(uid)
+            node = self._nodes.get(uid)
+            if marks is before or marks == before or node is None:
+                continue
+            for device in dict.fromkeys((*before.carriers, *marks.carriers)):
+                self._record_change(at, node, device, before.record_of(device), marks.record_of(device))
+            if marks == _NO_MARKS:
+                del self._marks[uid]
+            else:
+                self._marks[uid] = marks
+
+    def _record_change(
+        self, at: float, node: InventoryNode, device: Device | None, before: MarkRecord, after: MarkRecord
+    ) -> None:
+        """Record the change of a record on a node (None) or a device, and which planned releases it shows."""
+        if before == after:
             return
-        left = {(cause.check, cause.target) for cause in _causes(after)}
-        for cause in _causes(before):
+        planned = self._releasing.get(node.key, {})
+        left = {(cause.check, cause.target) for cause in after.causes}
+        for cause in before.causes:
             key = cause.check, cause.target
             if key not in left and (released := planned.pop(key, None)) is not None:
-                self._add_note(at, NoteKind.RELEASED, uid, node, released)
-
-    def _record_rules(self, at: float) -> None:
-        """Record device rules that are new, have changed or are gone."""
-        rules = self._planner.state.devices.rules
-        if rules == self._rules:
-            return
-        for name in rules.keys() | self._rules.keys():
-            rule, before = rules.get(name), self._rules.get(name)
-            latest = rule or before
-            if rule != before and latest is not None:
-                state, former = (item.state if item is not None else "" for item in (rule, before))
-                self._record_releases(at, latest.uid, latest.node, former, state)
-                self.writer.put(HistoryNote(at, NoteKind.RULE, name, latest.node, state))
-        self._rules = dict(rules)
+                self._add_note(at, NoteKind.RELEASED, node.key, node.name, released)
+        kind = NoteKind.MARKS if device is None else NoteKind.RULE
+        name = node.key if device is None else device_mark_name(node.key, device)
+        self.writer.put(HistoryNote(at, kind, name, node.name, encode_record(after)))
 
     def _record_policy(self, at: float) -> None:
         if self._planner.policy is not self._policy:
@@ -198,11 +201,6 @@ class History:
             if decision != self._decided.get(name):
                 self._add_note(at, NoteKind.DECISION, name, "", decision)
         self._decided = decisions
-
-
-def _causes(record: str) -> tuple[MarkCause, ...]:
-    """Return the causes in a record on a Node or a device's rule; none if it cannot be read."""
-    return (decode_record(record) or MarkRecord()).causes
 
 
 def policy_text(policy: Policy) -> str:

@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from nodeguard.aggregator.history.file import HistoryFileError, history_path, open_for_reading
+from nodeguard.executors.kube.cluster import annotated_reason
 from nodeguard.fleet.state.history_events import (
     AgentLivenessChanged,
     HistoryEvent,
@@ -21,7 +22,8 @@ from nodeguard.fleet.state.history_events import (
     in_time_order,
 )
 from nodeguard.model.finding import DataStatus, Health
-from nodeguard.model.node import Node
+from nodeguard.model.inventory import InventoryNode
+from nodeguard.model.mark import HOLD_ANNOTATION, MAINTENANCE_ANNOTATION
 from nodeguard.model.projection import project
 from nodeguard.wire.report import (
     VERSION,
@@ -146,13 +148,15 @@ class _Reader:
             if deleted:
                 yield NodeRemoved(at, uid, name)
                 continue
-            node = Node(
-                name,
+            annotations = _TEXTS.decode(annotation_texts)
+            node = InventoryNode(
                 uid,
+                name,
                 labels={**self._shared(labels, _TEXTS), **_TEXTS.decode(upgrade)},
-                annotations=_TEXTS.decode(annotation_texts),
-                unschedulable=bool(unschedulable),
                 gpus=gpus,
+                out_by_operator=bool(unschedulable),
+                hold=annotated_reason(annotations, HOLD_ANNOTATION),
+                maintenance=annotated_reason(annotations, MAINTENANCE_ANNOTATION),
             )
             yield NodeObserved(at, node)
 
@@ -192,7 +196,7 @@ class _Deduplicator:
         # The highest sequence by uid and boot: an aggregator has accepted all of these reports.
         self._sequences: dict[tuple[str, str], int] = {}
         self._digests: dict[str, tuple[str, str]] = {}
-        self._nodes: dict[str, Node] = {}
+        self._nodes: dict[str, InventoryNode] = {}
         self._stale: dict[str, dict[int, bool]] = {}
 
     def __call__(self, history: int, step: HistoryEvent) -> bool:
@@ -201,7 +205,7 @@ class _Deduplicator:
                 self._stale.setdefault(step.uid, {})[history] = False
                 return self._reported(step.uid, step.report)
             case NodeObserved(_, node):
-                before, self._nodes[node.uid] = self._nodes.get(node.uid), node
+                before, self._nodes[node.key] = self._nodes.get(node.key), node
                 return before != node
             case NodeRemoved():
                 return self._nodes.pop(step.uid, None) is not None

@@ -19,6 +19,8 @@ from nodeguard.fleet.state.history_events import (
     NoteKind,
     ReportReceived,
 )
+from nodeguard.model.inventory import InventoryNode
+from nodeguard.model.mark import HOLD_ANNOTATION, MAINTENANCE_ANNOTATION
 
 # Kinds with a current value, the latest one; the others are events.
 _CURRENT = (NoteKind.MARKS, NoteKind.RULE, NoteKind.DECISION, NoteKind.PAUSE, NoteKind.POLICY)
@@ -83,8 +85,8 @@ class HistoryStore:
             case NodeObserved(at, node):
                 upgrade = {key: node.labels[key] for key in UPGRADE_LABELS if key in node.labels}
                 rest = {key: value for key, value in node.labels.items() if key not in UPGRADE_LABELS}
-                row = (node.name, 0, node.gpus, int(node.unschedulable), self._text(_json(rest)))
-                self._node(at, node.uid, (*row, _text(upgrade), _text(node.annotations)))
+                row = (node.name, 0, node.gpus, int(node.out_by_operator), self._text(_json(rest)))
+                self._node(at, node.key, (*row, _text(upgrade), _text(_operator_settings(node))))
             case NodeRemoved(at, uid, name):
                 if uid in self._nodes:
                     self._node(at, uid, (name, 1, 0, 0, 0, "{}", "{}"))
@@ -230,6 +232,12 @@ _UNSHARED = """
 DELETE FROM shared WHERE id NOT IN (
     SELECT passing FROM report UNION SELECT inventory FROM report UNION SELECT labels FROM node)
 """
+
+
+def _operator_settings(node: InventoryNode) -> dict[str, str]:
+    """Return what operators set on a node, by annotation."""
+    settings = {HOLD_ANNOTATION: node.hold, MAINTENANCE_ANNOTATION: node.maintenance}
+    return {key: reason for key, reason in settings.items() if reason}
 
 
 def _text(value: object) -> str:

@@ -13,9 +13,9 @@ from nodeguard.fleet.state.device_index import FindDevice
 from nodeguard.fleet.state.fleet_state import FleetState
 from nodeguard.fleet.state.latest_report import LatestReport, ReportedFault
 from nodeguard.fleet.state.node_placement import DOMAIN, NodePlacement
+from nodeguard.model.device import Device
 from nodeguard.model.finding import DataStatus
 from nodeguard.model.mark import MARK_OF_HEALTH, Mark, NodeMarks
-from nodeguard.model.node import Device
 from nodeguard.model.policy import Policy
 from nodeguard.model.target import target_kind
 from nodeguard.wire.report import ReportedFinding

@@ -19,11 +19,10 @@ from nodeguard.fleet.decide.release import CauseKey, cause_key
 from nodeguard.fleet.decide.restraints import Restraint
 from nodeguard.fleet.state.fleet_state import FleetState
 from nodeguard.fleet.state.marks_in_effect import is_in_effect
-from nodeguard.fleet.state.node_marks import rule_name
+from nodeguard.model.device import Device, device_mark_name
 from nodeguard.model.incident import IncidentState, WriteState
 from nodeguard.model.instant import Instant, rfc3339
 from nodeguard.model.mark import Mark, MarkCause, NodeMarks
-from nodeguard.model.node import Device
 
 # Seconds after which a write that is not observed is reported. Most are observed within a tenth of a second.
 REPORTED_AFTER = 5.0
@@ -313,7 +312,7 @@ def _key(device: Device | None, cause: MarkCause) -> tuple[CauseKey, bool]:
 
 
 def _object_name(uid: str, device: Device | None) -> str:
-    return uid if device is None else rule_name(uid, device)
+    return uid if device is None else device_mark_name(uid, device)
 
 
 def _being_written(decision: MarkDecision) -> MarkDecision:

@@ -12,9 +12,9 @@ from nodeguard.fleet.policy_rules import hold_on_check
 from nodeguard.fleet.state.latest_report import LatestReport, proves, reports_fault
 from nodeguard.fleet.state.node_marks import record_release
 from nodeguard.fleet.state.wall_clock import RecordedAge
+from nodeguard.model.device import Device
 from nodeguard.model.instant import Instant
 from nodeguard.model.mark import MarkCause, MarkRecord, NodeMarks
-from nodeguard.model.node import Device
 from nodeguard.model.policy import Policy, SoakPeriod
 from nodeguard.model.target import target_label
 

@@ -30,9 +30,9 @@ from nodeguard.fleet.policy_rules import check_limit
 from nodeguard.fleet.state.fleet_state import FleetState
 from nodeguard.fleet.state.latest_report import reports_fault
 from nodeguard.fleet.state.node_marks import record_release
+from nodeguard.model.device import Device
 from nodeguard.model.instant import Instant
 from nodeguard.model.mark import DegradedMark, MarkCause, MarkRecord, NodeMarks
-from nodeguard.model.node import Device
 
 _NO_REPORT = ReleaseWait("silence", "the node's agent to report: without a report no mark is released")
 
@@ -174,4 +174,4 @@ class ReleaseTracker:
         node = state.nodes.get(uid)
         if node is None or device is not None or not state.policy.marks.taint or state.is_pending(uid):
             return False
-        return state.is_taint_removed(uid, cause.mark.key)
+        return state.is_removed(uid, cause.mark)

@@ -25,12 +25,12 @@ from nodeguard.fleet.incidents.events import resolve, update_incident
 from nodeguard.fleet.policy_rules import silence_end
 from nodeguard.fleet.state.latest_report import LatestReport
 from nodeguard.fleet.state.node_placement import NodePlacement
+from nodeguard.model.device import Device
 from nodeguard.model.finding import Action, Health
 from nodeguard.model.incident import GRANTED_STATES, Incident, IncidentState, Symptom
 from nodeguard.model.instant import Instant
 from nodeguard.model.job import limit_jobs
 from nodeguard.model.mark import Mark, MarkCause, NodeMarks, worst
-from nodeguard.model.node import Device
 from nodeguard.model.policy import Policy
 from nodeguard.model.target import target_label
 from nodeguard.wire.report import ReportedFinding

@@ -16,8 +16,8 @@ from nodeguard.fleet.policy_rules import check_limit
 from nodeguard.fleet.state.node_placement import DOMAIN, FLEET, POOL, WHOLE, NodePlacement, gpu_parts
 from nodeguard.fleet.state.wall_clock import RecordedAge
 from nodeguard.judge.formatting import format_duration
+from nodeguard.model.device import Device
 from nodeguard.model.mark import Charge, PastCharge
-from nodeguard.model.node import Device
 from nodeguard.model.policy import Policy
 
 SUSPECT = "suspect"

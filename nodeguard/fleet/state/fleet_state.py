@@ -1,4 +1,4 @@
-"""The fleet state: all Nodes with their reports, placement, marks and usage of budgets, indexed by uid.
+"""The fleet state: all nodes with their reports, placement, marks and usage of budgets, indexed by uid.
 
 It changes node by node, so that a plan after one change skips all other nodes. No input, output or clock:
 times are arguments.
@@ -24,15 +24,16 @@ from nodeguard.fleet.state.liveness import AgentLiveness, StaleAgents
 from nodeguard.fleet.state.mark_index import MarkIndex
 from nodeguard.fleet.state.marks_in_effect import marks_in_effect
 from nodeguard.fleet.state.node_jobs import NodeJobs
-from nodeguard.fleet.state.node_marks import decode_record, node_usage
+from nodeguard.fleet.state.node_marks import node_usage
 from nodeguard.fleet.state.node_placement import NodePlacement, place_node
 from nodeguard.fleet.state.topology.topologies import Topologies
 from nodeguard.fleet.state.wall_clock import WallClock
+from nodeguard.model.device import Device
 from nodeguard.model.incident import Incident
 from nodeguard.model.instant import Instant
+from nodeguard.model.inventory import InventoryNode, ObservedMarks
 from nodeguard.model.job import NodeJob
-from nodeguard.model.mark import STATE_ANNOTATION, DeviceRule, MarkRecord, NodeMarks
-from nodeguard.model.node import Device, Node
+from nodeguard.model.mark import Mark, MarkRecord, NodeMarks
 from nodeguard.model.policy import Policy, TopologyLabels
 from nodeguard.wire.report import Report
 
@@ -41,9 +42,9 @@ class FleetState:
     """All nodes, by uid.
 
     reports: the latest of each node. checks: names of all checks. placements: of the nodes that belong to
-    the fleet. usage: of those that use any budget. budgets: the sum of all usage. devices: published devices
-    and device rules. liveness: when each agent reported. topologies: the failure domains. jobs: of nodes.
-    incident_checks: checks with an incident, by uid of the Node. clock: the wall clock with its jumps.
+    the fleet. usage: of those that use any budget. budgets: the sum of all usage. devices: published devices.
+    liveness: when each agent reported. topologies: the failure domains. jobs: of nodes. incident_checks:
+    checks with an incident, by uid of the node. clock: the wall clock with its jumps.
     changes: rises with each change.
 
     Each change calls `touch`. For the nodes of `take_changed`, all dependent data is computed again.
@@ -53,7 +54,7 @@ class FleetState:
         """checks: names of the checks in the catalogue."""
         self.policy = policy
         self.checks = KnownChecks(checks)
-        self.nodes: dict[str, Node] = {}
+        self.nodes: dict[str, InventoryNode] = {}
         self.reports: dict[str, LatestReport] = {}
         self.placements: dict[str, NodePlacement] = {}
         self.usage: dict[str, NodeUsage] = {}
@@ -110,25 +111,36 @@ class FleetState:
         decided = apply_policy(report.injections, report.findings, rule, self.checks)
         return replace(report, injections=decided)
 
-    def update_node(self, node: Node) -> bool:
-        """Update a Node. Returns whether anything but its version changed."""
-        before = self.nodes.get(node.uid)
-        is_same = before is not None and replace(before, version=node.version) == node
+    def update_node(
+        self, node: InventoryNode, observed: ObservedMarks | None = None, *, is_changed: bool = True
+    ) -> None:
+        """Update a node. observed: its marks; None for no change. is_changed: whether anything is different
+        that the fleet half or an executor uses.
+        """
+        key = node.key
         # The observation of a pending write may repeat what is known.
-        if is_same and not self.is_pending(node.uid):
-            self.nodes[node.uid] = node
-            return False
-        self._unindex(node.uid)
-        self._marks.record_taints(before, node, writes_taints=self.policy.marks.taint)
-        self.nodes[node.uid] = node
-        self._names[node.name] = node.uid
+        if not is_changed and not self.is_pending(key):
+            return
+        self._unindex(key)
+        self.nodes[key] = node
+        self._names[node.name] = key
         self.jobs.update_node(node)
-        self._observe(node.uid)
-        self._index(node.uid)
-        return not is_same
+        if observed is not None:
+            self._marks.observe(key, observed, writes_marks=self.policy.marks.taint)
+        self._update_in_effect(key)
+        self._index(key)
+
+    def update_observed(self, uid: str, observed: ObservedMarks) -> None:
+        """Update the observed marks of a node and its devices, if there is such a node."""
+        self.touch_fleet()
+        if uid in self.nodes:
+            self._unindex(uid)
+            self._marks.observe(uid, observed, writes_marks=self.policy.marks.taint)
+            self._update_in_effect(uid)
+            self._index(uid)
 
     def remove_node(self, uid: str) -> None:
-        """Remove a deleted Node."""
+        """Remove a deleted node."""
         self._unindex(uid)
         node = self.nodes.pop(uid, None)
         if node is not None and self._names.get(node.name) == uid:
@@ -195,19 +207,6 @@ class FleetState:
             self._agents.add(uid)
             self._index(uid)
 
-    def update_rule(self, rule: DeviceRule) -> None:
-        """Update a device rule."""
-        self.touch_fleet()
-        self.devices.update_rule(rule)
-        self._reindex(rule.uid)
-
-    def remove_rule(self, name: str) -> None:
-        """Remove a deleted device rule."""
-        self.touch_fleet()
-        rule = self.devices.remove_rule(name)
-        if rule is not None:
-            self._reindex(rule.uid)
-
     def update_devices(self, node: str, devices: Iterable[Device]) -> None:
         """Update all published devices of a node, by its name."""
         uid = self.uid(node)
@@ -231,9 +230,9 @@ class FleetState:
         self._marks.record_issued(uid, marks)
         self._index(uid)
 
-    def record_written(self, uid: str, state: str) -> None:
-        """Record that a state annotation is written."""
-        self._marks.record_written(uid, state)
+    def record_written(self, uid: str, record: MarkRecord) -> None:
+        """Record that the record of a node is written."""
+        self._marks.record_written(uid, record)
 
     def record_failed(self, uid: str) -> None:
         """Record that a write failed."""
@@ -269,26 +268,34 @@ class FleetState:
 
     def observed_marks(self, uid: str) -> NodeMarks:
         """Return the marks that are observed on a node and its devices."""
+        return self._marks.observed(uid).records
+
+    def observation(self, uid: str) -> ObservedMarks:
+        """Return all that the executor observes of nodeguard's marks on a node."""
         return self._marks.observed(uid)
+
+    def is_out(self, uid: str) -> bool:
+        """Return whether an operator or nodeguard keeps all new work off a node, beside the marks."""
+        return self.nodes[uid].out_by_operator or self._marks.observed(uid).is_out
 
     def marks_in_effect(self, uid: str) -> NodeMarks:
         """Return the observed marks of a node and its devices that keep work away now."""
-        return self._in_effect.get(uid) or self._marks.observed(uid)
+        return self._in_effect.get(uid) or self._marks.observed(uid).records
 
     def is_pending(self, uid: str) -> bool:
         """Return whether a write for a node is pending."""
         return self._marks.pending(uid) is not None
 
-    def is_taint_removed(self, uid: str, key: str) -> bool:
-        """Return whether another client removed a taint, by its key."""
-        return self._marks.is_taint_removed(uid, key)
+    def is_removed(self, uid: str, mark: Mark) -> bool:
+        """Return whether another client removed a mark from a node."""
+        return self._marks.is_removed(uid, mark)
 
     def marked_nodes(self) -> Set[str]:
         """Return the uids of nodes with a record, observed or pending."""
         return self._marks.marked_nodes()
 
     def uid(self, name: str) -> str:
-        """Return the uid of the Node of a name; empty if there is none."""
+        """Return the uid of the node of a name; empty if there is none."""
         return self._names.get(name, "")
 
     def device_finder(self, uid: str) -> FindDevice:
@@ -296,17 +303,12 @@ class FleetState:
         node = self.nodes.get(uid)
         return self.devices.finder(node.name if node and self.policy.marks.device else "")
 
-    def _observe(self, uid: str) -> None:
-        """Update the observed marks of a node from its Node and its rules."""
-        record = decode_record(self.nodes[uid].annotations.get(STATE_ANNOTATION, "")) or MarkRecord()
-        self._marks.observe(uid, NodeMarks(record, self.devices.records(uid)))
-        self._update_in_effect(uid)
-
     def _update_in_effect(self, uid: str) -> None:
         """Update which of the observed marks of a node are in effect."""
-        in_effect = observed = self._marks.observed(uid)
+        observation = self._marks.observed(uid)
+        in_effect = observed = observation.records
         if observed.is_marked:
-            in_effect = marks_in_effect(self.nodes[uid], observed, self.devices.rules, self.policy.marks)
+            in_effect = marks_in_effect(observation, self.policy.marks, is_out=self.is_out(uid))
         if in_effect is observed:
             self._in_effect.pop(uid, None)
         else:
@@ -317,17 +319,11 @@ class FleetState:
         if report is not None:
             self.checks.remove(group.checks for group in report.proven)
 
-    def _reindex(self, uid: str) -> None:
-        if uid in self.nodes:
-            self._unindex(uid)
-            self._observe(uid)
-            self._index(uid)
-
     def _index(self, uid: str) -> None:
         node = self.nodes.get(uid)
         if node is None:
             return
-        # With a DRA driver in place of the device plugin, the Node itself has no GPU resource.
+        # With a driver that publishes GPUs one by one, the node itself has no number of them.
         gpus = node.gpus or self.devices.count_gpus(node.name)
         # A marked node counts, though its driver is broken and its agent stale.
         if not (gpus or uid in self._agents or self._marks.has_record(uid)):
@@ -335,8 +331,7 @@ class FleetState:
             return
         moved = self.topologies.update_node(uid, node.name, node.labels)
         paths = self.topologies.paths(uid)
-        observed = self._marks.observed(uid)
-        placement = place_node(self.policy, node, self.marks(uid).node, gpus, paths, observed.node)
+        placement = place_node(self.policy, node, self._marks.observed(uid), gpus, paths)
         self.placements[uid] = placement
         self.budgets.add_node(placement)
         self.liveness.add_node(uid)
@@ -348,7 +343,7 @@ class FleetState:
         """Charge the budgets with the marks of a node of the fleet."""
         if uid not in self.placements:
             return
-        observed, pending = self._marks.observed(uid), self._marks.pending(uid)
+        observed, pending = self._marks.observed(uid).records, self._marks.pending(uid)
         usage = node_usage(self.placements[uid], observed, pending, self.incident_checks.get(uid, ()))
         if usage.charges or usage.past:
             self.usage[uid] = usage

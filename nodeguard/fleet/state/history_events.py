@@ -11,9 +11,7 @@ from enum import StrEnum
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nodeguard.fleet.state.node_marks import decode_record
-from nodeguard.model.mark import HOLD_ANNOTATION, MAINTENANCE_ANNOTATION, STATE_ANNOTATION
-from nodeguard.model.node import Node
+from nodeguard.model.inventory import InventoryNode
 from nodeguard.wire.report import Report
 
 
@@ -26,14 +24,14 @@ class ReportReceived(Struct, frozen=True):
 
 
 class NodeObserved(Struct, frozen=True):
-    """A Node changed; without the fields of nodeguard, see `without_nodeguard`."""
+    """A node changed; without the fields that change by themselves, see `recorded_node`."""
 
     at: float
-    node: Node
+    node: InventoryNode
 
 
 class NodeRemoved(Struct, frozen=True):
-    """A Node was deleted."""
+    """A node was deleted."""
 
     at: float
     uid: str
@@ -105,22 +103,9 @@ class NodeSettings(Struct, frozen=True, omit_defaults=True):
 HistoryEvent = ReportReceived | NodeObserved | NodeRemoved | AgentLivenessChanged | HistoryNote
 
 
-def without_nodeguard(node: Node) -> Node:
-    """Return a Node without the fields that nodeguard writes, and without those that change by themselves."""
-    record = decode_record(node.annotations.get(STATE_ANNOTATION, ""))
-    ours = record is not None and record.cordoned
-    return replace(
-        node,
-        version="",
-        annotations={
-            key: node.annotations[key]
-            for key in (HOLD_ANNOTATION, MAINTENANCE_ANNOTATION)
-            if key in node.annotations
-        },
-        taints=(),
-        unschedulable=node.unschedulable and not ours,
-        condition=None,
-    )
+def recorded_node(node: InventoryNode) -> InventoryNode:
+    """Return a node without the fields that change by themselves."""
+    return node if node.job is None else replace(node, job=None)
 
 
 def in_time_order(events: Iterable[HistoryEvent]) -> Iterator[HistoryEvent]:

@@ -1,4 +1,4 @@
-"""Marks of all nodes: the observed marks on Nodes and device rules, and the pending writes.
+"""Marks of all nodes: the observed ones, and the pending writes.
 
 The caller passes all inputs: this module reads no clock, and does no I/O.
 """
@@ -9,12 +9,11 @@ from collections.abc import Set
 
 from msgspec.structs import replace
 
-from nodeguard.fleet.state.node_marks import encode_record
-from nodeguard.model.mark import NodeMarks
-from nodeguard.model.node import Node
+from nodeguard.model.inventory import NO_OBSERVED_MARKS, ObservedMarks
+from nodeguard.model.mark import Mark, MarkRecord, NodeMarks
 
 _NO_MARKS = NodeMarks()
-_NO_TAINTS: frozenset[str] = frozenset()
+_NONE: frozenset[Mark] = frozenset()
 
 
 class MarkIndex:
@@ -24,19 +23,19 @@ class MarkIndex:
     """
 
     def __init__(self) -> None:
-        self._observed: dict[str, NodeMarks] = {}
+        self._observed: dict[str, ObservedMarks] = {}  # without those of nodes that have none
         self._recorded: set[str] = set()
         self._pending: dict[str, NodeMarks] = {}
         self._written: set[str] = set()
-        self._removed_taints: dict[str, frozenset[str]] = {}
+        self._removed: dict[str, frozenset[Mark]] = {}
 
     def marks(self, uid: str) -> NodeMarks:
         """Return the marks of a node, with a pending write."""
-        return self._pending.get(uid) or self._observed.get(uid, _NO_MARKS)
+        return self._pending.get(uid) or self.observed(uid).records
 
-    def observed(self, uid: str) -> NodeMarks:
+    def observed(self, uid: str) -> ObservedMarks:
         """Return the observed marks of a node."""
-        return self._observed.get(uid, _NO_MARKS)
+        return self._observed.get(uid, NO_OBSERVED_MARKS)
 
     def pending(self, uid: str) -> NodeMarks | None:
         """Return the marks of a pending write; None if there is none."""
@@ -54,18 +53,31 @@ class MarkIndex:
         """Return whether a node has a record, observed or pending."""
         return uid in self._recorded or uid in self._pending
 
-    def observe(self, uid: str, observed: NodeMarks) -> None:
-        """Set the observed marks of a node. A pending write that is observed is not pending any more."""
-        self._observed[uid] = observed
-        if observed == _NO_MARKS:
+    def observe(self, uid: str, observed: ObservedMarks, *, writes_marks: bool = True) -> None:
+        """Set the observed marks of a node. A pending write that is observed is not pending any more.
+        writes_marks: whether the policy sets marks on nodes; if not, nodeguard itself removes them.
+        """
+        before = self.observed(uid)
+        is_own = not writes_marks or uid in self._pending
+        removed = self._removed.get(uid, _NONE) | (_NONE if is_own else before.present)
+        if removed := removed - observed.present:
+            self._removed[uid] = removed
+        else:
+            self._removed.pop(uid, None)
+        if observed == NO_OBSERVED_MARKS:
+            self._observed.pop(uid, None)
+        else:
+            self._observed[uid] = observed
+        records = observed.records
+        if records == _NO_MARKS:
             self._recorded.discard(uid)
         else:
             self._recorded.add(uid)
         if uid in self._written:
-            # Its devices have their own rules, which are written before or after it.
+            # Its devices have their own objects, which are written before or after it.
             self._written.discard(uid)
-            self._pending[uid] = replace(self._pending[uid], node=observed.node)
-        if self._pending.get(uid) == observed:
+            self._pending[uid] = replace(self._pending[uid], node=records.node)
+        if self._pending.get(uid) == records:
             del self._pending[uid]
 
     def record_issued(self, uid: str, marks: NodeMarks) -> None:
@@ -73,11 +85,11 @@ class MarkIndex:
         self._pending[uid] = marks
         self._written.discard(uid)
 
-    def record_written(self, uid: str, state: str) -> None:
-        """Record that a state annotation is written. If it is the latest issued one, the next observation of
-        the Node has it, or a later state.
+    def record_written(self, uid: str, record: MarkRecord) -> None:
+        """Record that a record of a node is written. If it is the latest issued one, the next observation of
+        the node has it, or a later one.
         """
-        if uid in self._pending and encode_record(self._pending[uid].node) == state:
+        if uid in self._pending and self._pending[uid].node == record:
             self._written.add(uid)
 
     def record_failed(self, uid: str) -> None:
@@ -85,26 +97,13 @@ class MarkIndex:
         self._pending.pop(uid, None)
         self._written.discard(uid)
 
-    def record_taints(self, old: Node | None, new: Node, *, writes_taints: bool) -> None:
-        """Record which taints of nodeguard another client removed. writes_taints: whether the policy does."""
-        uid = new.uid
-        after = frozenset(taint.key for taint in new.taints)
-        before = frozenset(taint.key for taint in old.taints) if old is not None else _NO_TAINTS
-        # If the policy writes no taints, nodeguard itself removes them.
-        is_own = not writes_taints or uid in self._pending
-        removed = (self._removed_taints.get(uid, _NO_TAINTS) | (_NO_TAINTS if is_own else before)) - after
-        if removed:
-            self._removed_taints[uid] = removed
-        else:
-            self._removed_taints.pop(uid, None)
-
-    def is_taint_removed(self, uid: str, key: str) -> bool:
-        """Return whether another client removed a taint, by its key."""
-        return key in self._removed_taints.get(uid, _NO_TAINTS)
+    def is_removed(self, uid: str, mark: Mark) -> bool:
+        """Return whether another client removed a mark from a node."""
+        return mark in self._removed.get(uid, _NONE)
 
     def remove(self, uid: str) -> None:
         """Remove a node."""
         self._observed.pop(uid, None)
         self._recorded.discard(uid)
         self.record_failed(uid)
-        self._removed_taints.pop(uid, None)
+        self._removed.pop(uid, None)

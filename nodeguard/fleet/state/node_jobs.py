@@ -2,16 +2,8 @@
 
 from __future__ import annotations
 
-from nodeguard.model.instant import parse_or_zero
-from nodeguard.model.job import (
-    JOB_ANNOTATION,
-    JOB_START_ANNOTATION,
-    MAX_NODE_JOBS,
-    MAX_STARTS,
-    NodeJob,
-    is_job_name,
-)
-from nodeguard.model.node import Node
+from nodeguard.model.inventory import InventoryNode
+from nodeguard.model.job import MAX_NODE_JOBS, MAX_STARTS, NodeJob, is_job_name
 
 
 class NodeJobs:
@@ -46,23 +38,16 @@ class NodeJobs:
             self._read.pop(uid, None)
         self.version += 1
 
-    def update_node(self, node: Node) -> None:
-        """Update the annotated job of a Node."""
-        name = node.annotations.get(JOB_ANNOTATION, "").strip()
-        before = self._annotated.pop(node.uid, None)
-        if name and is_job_name(name):
-            self._annotated[node.uid] = NodeJob(name, _start(node.annotations.get(JOB_START_ANNOTATION, "")))
-        if self._annotated.get(node.uid) != before:
+    def update_node(self, node: InventoryNode) -> None:
+        """Update the job that an operator's scheduler names on a node."""
+        before = self._annotated.pop(node.key, None)
+        if node.job is not None:
+            self._annotated[node.key] = node.job
+        if node.job != before:
             self.version += 1
 
     def remove_node(self, uid: str) -> None:
-        """Remove a deleted Node."""
+        """Remove a deleted node."""
         self._read.pop(uid, None)
         self._annotated.pop(uid, None)
         self.version += 1
-
-
-def _start(text: str) -> tuple[float, ...]:
-    """Return an annotated start in seconds since the epoch; none if it is absent or invalid."""
-    at = parse_or_zero(text.strip())
-    return (at,) if at else ()

@@ -13,7 +13,6 @@ import msgspec
 from msgspec.structs import replace
 
 from nodeguard.model.mark import Mark, MarkRecord
-from nodeguard.model.node import PREFIX
 
 # Maximum bytes of what is kept: a record with it stays within what is decoded.
 MAX_UNKNOWN_BYTES = 16 * 1024
@@ -50,9 +49,9 @@ def encode_with_unknown(record: MarkRecord) -> str:
     return _ENCODER.encode(merged).decode()
 
 
-def unknown_taint_keys(record: MarkRecord) -> frozenset[str]:
-    """Return the keys of the taints of a record's marks of unknown kinds."""
-    return frozenset(f"{PREFIX}{cause['mark']}" for cause in _fields(record.unknown).get("causes", ()))
+def unknown_kinds(record: MarkRecord) -> frozenset[str]:
+    """Return the unknown kinds of a record's marks."""
+    return frozenset(cause["mark"] for cause in _fields(record.unknown).get("causes", ()))
 
 
 def _fields(unknown: str) -> dict[str, Any]:

@@ -13,8 +13,8 @@ from nodeguard.aggregator.fleet_inputs import FleetInputs
 from nodeguard.fleet.planner import Planner
 from nodeguard.kube.client import ApiClient
 from nodeguard.model.finding import DataStatus, Health
+from nodeguard.model.inventory import InventoryNode
 from nodeguard.model.job import NodeJob
-from nodeguard.model.node import Node
 from nodeguard.wire.report import VERSION, Report
 from tests.controlplane.certificates import Authority
 from tests.controlplane.credentials import write_kubeconfig
@@ -75,7 +75,7 @@ class Scene:
 
     def __init__(self, api: ApiClient) -> None:
         self.planner = Planner(ENFORCED, CHECKS)
-        self.planner.update_node(Node("gpu-1", "uid-1", labels={"pod": "p0", "rack": "r0"}, gpus=8))
+        self.planner.update_node(InventoryNode("uid-1", "gpu-1", labels={"pod": "p0", "rack": "r0"}, gpus=8))
         report = Report(
             version=VERSION, node="gpu-1", boot_id="boot-1", sequence=1, health=Health.FATAL,
             data_status=DataStatus.FRESH, findings=(down(),),

@@ -8,8 +8,8 @@ from msgspec.structs import replace
 
 from nodeguard.aggregator.backends.kubernetes import KubernetesBackend
 from nodeguard.aggregator.fleet_inputs import FleetInputs
+from nodeguard.executors.kube.desired import DesiredNode
 from nodeguard.fleet.diagnosis.results import SuppressedCheck
-from nodeguard.fleet.planner import Planner
 from nodeguard.kube.client import ApiClient
 from nodeguard.kube.executor import WriteOutcome, WriteResult
 from nodeguard.kube.incident_object import ObservedIncident
@@ -17,11 +17,11 @@ from nodeguard.kube.incident_projection import incident_status
 from nodeguard.model.finding import Health
 from nodeguard.model.incident import Incident, IncidentState, OperatorDecision
 from nodeguard.model.instant import Instant
-from nodeguard.model.mark import DesiredNode
 from nodeguard.model.node import Node, Taint
 from nodeguard.model.policy import TopologyLabels
 from tests.controlplane.certificates import Authority
 from tests.controlplane.credentials import write_kubeconfig
+from tests.fleet.cluster_planner import ClusterPlanner
 from tests.fleet.scene import AT_ONCE, CHECKS
 
 NODE = Node(name="gpu-1", uid="uid-1", version="10", gpus=8)
@@ -31,10 +31,12 @@ class Scene:
     """A backend without an API server. wakes: calls of the plan loop."""
 
     def __init__(self, api: ApiClient) -> None:
-        self.planner = Planner(AT_ONCE, CHECKS)
+        self.planner = ClusterPlanner(AT_ONCE, CHECKS)
         self.wakes = 0
         self.inputs = FleetInputs(self.planner, self._wake)
-        self.backend = KubernetesBackend(api, "nodeguard", "pod-1", self.planner, self.inputs)
+        self.backend = KubernetesBackend(
+            api, "nodeguard", "pod-1", self.planner, self.inputs, self.planner.cluster
+        )
         self.watches = self.backend.watches
 
     def _wake(self) -> None:
@@ -57,7 +59,7 @@ async def test_only_relevant_changes_of_a_node_wake_the_plan_loop(scene: Scene) 
     scene.watches.node_changed(NODE)  # the watch repeats the response of a write
     scene.watches.node_changed(replace(NODE, version="11"))  # a kubelet changes an unused field
     assert scene.wakes == 1
-    assert scene.planner.state.nodes["uid-1"].version == "11"
+    assert scene.planner.cluster.nodes["uid-1"].version == "11"
     scene.watches.node_changed(replace(NODE, version="12", taints=(Taint("theirs", "NoSchedule"),)))
     assert scene.wakes == 2
 

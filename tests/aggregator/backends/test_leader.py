@@ -20,23 +20,24 @@ from nodeguard.aggregator.clock import monotonic
 from nodeguard.aggregator.fleet_inputs import FleetInputs
 from nodeguard.aggregator.leadership import Candidacy
 from nodeguard.aggregator.service import withdraw_writes
+from nodeguard.executors.kube.cluster import ClusterWrites
+from nodeguard.executors.kube.desired import DeviceRule
 from nodeguard.fleet.incidents.events import IncidentEvent, event_of, resolve
 from nodeguard.fleet.plan import Plan
 from nodeguard.fleet.plan_loop import PlanLoop
-from nodeguard.fleet.planner import Planner
 from nodeguard.kube.client import ApiClient
 from nodeguard.kube.device_rules import PATH, ObservedRule, decode_rule, rule_body
 from nodeguard.kube.fenced_client import JSON
 from nodeguard.kube.lease import Lease
 from nodeguard.model.incident import IncidentState
 from nodeguard.model.instant import Instant
-from nodeguard.model.mark import DeviceRule
 from nodeguard.model.node import Taint
 from nodeguard.model.policy import Hold
 from tests.aggregator.test_report_handler import report
 from tests.controlplane.cluster import Cluster
 from tests.controlplane.definitions import define_incidents
 from tests.controlplane.objects import node
+from tests.fleet.cluster_planner import ClusterPlanner
 from tests.fleet.leaves import FIRST, domains, down, fleet
 from tests.fleet.scene import AT_ONCE, CHECKS
 from tests.kube.test_incident_writer import LOST, NOW
@@ -130,7 +131,7 @@ async def test_a_withdrawn_write_is_not_sent_later(
     async with session(api, lease) as leader:
         leader.add_existing((), ())
         # Nothing is written before the lease is held.
-        leader.apply_plan(Plan(rules=rules), list, 0.0)
+        leader.write(ClusterWrites(rules=rules))
         leader.forget([uids["gpu-1"]])
         async with asyncio.timeout(PATIENCE):
             while not await lease.renew(monotonic()):
@@ -164,7 +165,7 @@ async def test_the_event_of_a_domain_is_about_its_incident(
     )
     async with leading(api, namespace) as leader:
         leader.add_existing((), ())
-        leader.apply_plan(
+        leader.record(
             Plan(incidents=(domain, suppressed), events=tuple(events)),
             lambda: [domain, suppressed],
             scene.wall,
@@ -218,7 +219,7 @@ async def test_a_kill_between_an_event_and_its_incident_loses_no_event_of_the_en
         for before, after in ((None, begun), (begun, ended)):
             event = event_of(before, after)
             assert event is not None
-            leader.apply_plan(Plan(incidents=(after,), events=(event,)), partial(list, [after]), NOW)
+            leader.record(Plan(incidents=(after,), events=(event,)), partial(list, [after]), NOW)
             async with asyncio.timeout(PATIENCE):
                 while len(set(written)) < 2 or leader.incidents.current_incidents() != [after]:
                     await asyncio.sleep(0.01)
@@ -239,7 +240,7 @@ async def test_the_end_of_an_incident_is_reported_after_its_beginning(
         monkeypatch.setattr(leader, "send_event", lambda event: sent.append(event.reason))
         for event in events:
             assert event is not None
-            leader.apply_plan(Plan(events=(event,)), list, NOW)
+            leader.record(Plan(events=(event,)), list, NOW)
         await until_async(lambda: len(sent) == 2)
     assert sent == ["NodeguardWithheld", "NodeguardResolved"]
 
@@ -252,10 +253,10 @@ async def test_rules_that_the_watch_delivers_late_stay(
         leader.add_existing((), ())
         leader.rule_changed(existing)
         for number in range(1, 4):
-            leader.apply_plan(Plan(rules=(rule_for(existing.rule, f"gpu-{number}"),)), tuple, 0.0)
+            leader.write(ClusterWrites(rules=(rule_for(existing.rule, f"gpu-{number}"),)))
             expected = [f"gpu-{other}" for other in range(number + 1)]
             assert await until_devices(api, leader, expected) == expected
-        leader.apply_plan(Plan(rules_gone=(existing.rule.name,)), tuple, 0.0)
+        leader.write(ClusterWrites(rules_gone=(existing.rule.name,)))
         assert await until_devices(api, leader, ["gpu-1", "gpu-2", "gpu-3"]) == ["gpu-1", "gpu-2", "gpu-3"]
 
 
@@ -266,9 +267,9 @@ async def test_the_writes_of_a_deleted_nodes_devices_are_withdrawn(
     async with leading(api, namespace) as leader:
         leader.add_existing((existing,), ())
         waiting = tuple(rule_for(existing.rule, f"gpu-{number}") for number in range(1, 9))
-        leader.apply_plan(Plan(rules=waiting), tuple, 0.0)
+        leader.write(ClusterWrites(rules=waiting))
         leader.forget([existing.rule.uid])
-        leader.apply_plan(Plan(rules=(rule_for(existing.rule, "gpu-9"),)), tuple, 0.0)
+        leader.write(ClusterWrites(rules=(rule_for(existing.rule, "gpu-9"),)))
         assert await until_devices(api, leader, ["gpu-0", "gpu-9"]) == ["gpu-0", "gpu-9"]
 
 
@@ -276,9 +277,9 @@ async def test_the_epoch_of_the_lease_exceeds_that_of_every_rule(
     api: ApiClient, controlplane: Cluster, namespace: str, log: LogLines
 ) -> None:
     existing = await create(api, rule(controlplane, "gpu-0"), epoch=57)
-    planner = Planner(AT_ONCE, CHECKS)
+    planner = ClusterPlanner(AT_ONCE, CHECKS)
     inputs = FleetInputs(planner, lambda: None)
-    backend = KubernetesBackend(api, namespace, "pod-1", planner, inputs)
+    backend = KubernetesBackend(api, namespace, "pod-1", planner, inputs, planner.cluster)
     try:
         backend.watches.rule_changed(existing)
         assert await backend.renew_leadership(monotonic(), Candidacy(wanted=True))
@@ -290,9 +291,9 @@ async def test_the_epoch_of_the_lease_exceeds_that_of_every_rule(
 async def test_a_changed_policy_withdraws_writes_that_have_not_begun(
     api: ApiClient, controlplane: Cluster, namespace: str
 ) -> None:
-    planner = Planner(AT_ONCE, CHECKS)
+    planner = ClusterPlanner(AT_ONCE, CHECKS)
     inputs = FleetInputs(planner, lambda: None)
-    backend = KubernetesBackend(api, namespace, "pod-1", planner, inputs)
+    backend = KubernetesBackend(api, namespace, "pod-1", planner, inputs, planner.cluster)
     now = Instant(1_700_000_000.0, 10.0, "")
     try:
         for name in ("gpu-8", "gpu-9"):

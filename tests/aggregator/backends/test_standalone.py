@@ -91,8 +91,9 @@ class Scene:
 
     def marked(self) -> dict[str, list[str]]:
         """Return the taints by node."""
-        nodes = self.planner.state.nodes.values()
-        return {node.name: [taint.key for taint in node.taints] for node in nodes if node.taints}
+        state = self.planner.state
+        present = {node.name: state.observation(uid).present for uid, node in state.nodes.items()}
+        return {name: [mark.key for mark in marks] for name, marks in present.items() if marks}
 
     def name(self) -> str:
         """Return the name of the first incident."""
@@ -132,6 +133,24 @@ async def test_an_advised_mark_is_logged_once_and_survives_a_restart(scene: Scen
     assert scene.marked() == {}
     assert logged_incidents(log)[-1] == ("gpu-1", "Resolved")
     assert set(log.messages()) == {"incident changed"}
+
+
+async def test_a_file_with_the_taints_of_advised_marks_is_read(scene: Scene) -> None:
+    scene.report("gpu-1", finding())
+    await scene.turn()
+    path = Path(scene.path)
+    content = json.loads(path.read_text())
+    content["nodes"]["gpu-1"]["taints"] = [{"key": Mark.QUARANTINE.key, "effect": "NoSchedule"}]
+    path.write_text(json.dumps(content))
+    scene.restart()
+    assert scene.marked() == QUARANTINED
+
+
+async def test_an_advised_mark_is_not_advised_again(scene: Scene) -> None:
+    scene.report("gpu-1", finding())
+    await scene.turn()
+    plan = scene.planner.plan(scene.now)
+    assert plan.decisions == ()
 
 
 async def test_a_pause_survives_a_restart(scene: Scene, log: LogLines) -> None:

@@ -88,7 +88,7 @@ def test_reports_nodes_plans_and_marks_are_recorded(scene: Scene) -> None:
     assert [node.name for node in nodes] == ["node-0", "node-1", "node-2", "node-2"]
     assert (nodes[1].labels, nodes[3].labels) == ({"rack": "r0", "pool": "a"}, {"rack": "r9"})
     assert nodes[1].gpus == 8
-    assert not [node for node in nodes if node.taints or node.annotations or node.condition]
+    assert not [node for node in nodes if node.out_by_operator or node.hold or node.maintenance]
     assert [step.node for step in steps if isinstance(step, NodeRemoved)] == ["node-0"]
     assert ['"Marked"' in text for text in scene.notes("incident")] == [True, False]
     assert len(scene.notes("plan")) == 2

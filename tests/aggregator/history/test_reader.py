@@ -16,11 +16,11 @@ from nodeguard.fleet.state.history_events import (
     NodeRemoved,
     ReportReceived,
 )
-from nodeguard.model.node import Node
+from nodeguard.model.inventory import InventoryNode
 from nodeguard.worker.lane import filesystem_lane
 from tests.aggregator.history.scene import START, received, unhealthy
 
-NODE = Node("node-1", "uid-1", gpus=8)
+NODE = InventoryNode("uid-1", "node-1", gpus=8)
 
 
 def merged(*histories: tuple[HistoryEvent, ...]) -> list[HistoryEvent]:

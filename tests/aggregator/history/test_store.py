@@ -22,11 +22,10 @@ from nodeguard.fleet.state.history_events import (
     NodeRemoved,
     NoteKind,
 )
-from nodeguard.model.mark import HOLD_ANNOTATION
-from nodeguard.model.node import Node
+from nodeguard.model.inventory import InventoryNode
 from tests.aggregator.history.scene import DAY, START, received, rows, unhealthy
 
-NODE = Node("node-1", "uid-1", labels={"rack": "r1", "pool": "a"}, gpus=8)
+NODE = InventoryNode("uid-1", "node-1", labels={"rack": "r1", "pool": "a"}, gpus=8)
 
 
 @pytest.fixture
@@ -41,9 +40,9 @@ def write_history(path: Path, *steps: HistoryEvent, alive: float = START) -> Non
 
 
 def test_written_steps_are_read_back(path: Path) -> None:
-    upgrading = Node(
-        "node-1", "uid-1", labels={**NODE.labels, UPGRADE_LABELS[0]: "drain-required"}, annotations={HOLD_ANNOTATION: "alice"},
-        unschedulable=True, gpus=8,
+    upgrading = InventoryNode(
+        "uid-1", "node-1", labels={**NODE.labels, UPGRADE_LABELS[0]: "drain-required"}, hold="alice",
+        out_by_operator=True, gpus=8,
     )  # fmt: skip
     steps = (
         NodeObserved(START, NODE),
@@ -91,7 +90,7 @@ def test_an_incident_is_recorded_at_each_change(path: Path) -> None:
 
 def test_trimming_keeps_the_current_values_at_the_horizon(path: Path) -> None:
     store = HistoryStore(str(path))
-    other = Node("node-2", "uid-2", labels={"rack": "r9"})
+    other = InventoryNode("uid-2", "node-2", labels={"rack": "r9"})
     store.add(
         [
             NodeObserved(START, NODE), NodeObserved(START, other), received(0.0), received(0.0, 2), unhealthy(1.0), unhealthy(1.0, 2),

@@ -7,10 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from nodeguard.executors.kube.desired import DesiredNode
 from nodeguard.fleet.state.node_marks import decode_record
 from nodeguard.model.finding import Health
 from nodeguard.model.incident import IncidentState
-from nodeguard.model.mark import HOLD_ANNOTATION, STATE_ANNOTATION, DesiredNode, MarkRecord
+from nodeguard.model.mark import HOLD_ANNOTATION, STATE_ANNOTATION, MarkRecord
 from nodeguard.model.policy import (
     Budget,
     CheckLimit,

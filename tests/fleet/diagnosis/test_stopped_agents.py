@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from nodeguard.fleet.diagnosis.stopped_agents import StoppedChanges
-from nodeguard.model.node import Node
+from nodeguard.model.inventory import InventoryNode
 from nodeguard.model.policy import StalePolicy, TopologyLabels
 from tests.fleet.scene import AT_ONCE, Fleet
 
@@ -45,9 +45,9 @@ def take_step(fleet: Fleet, what: str, number: int) -> None:
         case "ready" | "not ready" | "move" | "without GPUs":
             rack, is_ready = f"r{number // 4 if what != 'move' else 3}", what != "not ready"
             planner.update_node(
-                Node(
-                    f"node-{number}",
+                InventoryNode(
                     uid,
+                    f"node-{number}",
                     labels={"rack": rack},
                     gpus=0 if what == "without GPUs" else 8,
                     ready=is_ready,

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from nodeguard.fleet.state.liveness import LONG_STALE
-from nodeguard.model.node import Node
+from nodeguard.model.inventory import InventoryNode
 from nodeguard.model.policy import StalePolicy, TopologyLabels
 from tests.fleet.plain_silence import silence
 from tests.fleet.scene import AT_ONCE, Fleet, finding
@@ -157,7 +157,9 @@ def test_stale_agents_equal_a_check_of_every_node(steps: list[tuple[str, int, fl
             case "come" | "bare" | "down" | "move":
                 labels = {"rack": f"r{number // 4 if what != 'move' else 3}"}
                 gpus, ready = 0 if what == "bare" else 8, what != "down"
-                planner.update_node(Node(f"node-{number}", uid, labels=labels, gpus=gpus, ready=ready))
+                planner.update_node(
+                    InventoryNode(uid, f"node-{number}", labels=labels, gpus=gpus, ready=ready)
+                )
             case "jump":
                 fleet.wall += 3600.0 * (number - 6)
             case _:

@@ -6,16 +6,18 @@ import pytest
 
 from nodeguard.fleet.state.fleet_state import FleetState
 from nodeguard.fleet.state.node_jobs import NodeJobs
+from nodeguard.model.inventory import InventoryNode
 from nodeguard.model.job import MAX_NODE_JOBS, MAX_STARTS, NodeJob
 from nodeguard.model.node import Node
 from nodeguard.model.policy import Policy
+from tests.fleet.cluster_planner import inventory
 
 START = 1_763_863_200.0
 
 
-def node(**annotations: str) -> Node:
+def node(**annotations: str) -> InventoryNode:
     named = {f"nodeguard.dev/{key.replace('_', '-')}": value for key, value in annotations.items()}
-    return Node("node-1", "uid-1", annotations=named, gpus=8)
+    return inventory(Node("node-1", "uid-1", annotations=named, gpus=8))
 
 
 def test_the_jobs_of_pods_are_limited_and_their_names_are_validated() -> None:

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from nodeguard.fleet.plan import removal_plan
 from nodeguard.fleet.state.node_marks import decode_record, encode_record
 from nodeguard.fleet.state.unknown_marks import MAX_UNKNOWN_BYTES
 from nodeguard.model.mark import NO_SCHEDULE, STATE_ANNOTATION, Mark
@@ -109,5 +108,5 @@ def test_a_removal_of_all_marks_includes_those_of_unknown_kinds() -> None:
     fleet = Fleet(1)
     state = json.dumps({"causes": [NEWER]})
     fleet.change(0, taints=(foreign(), PREFLIGHT), annotations={STATE_ANNOTATION: state})
-    [desired] = removal_plan(fleet.planner.state).nodes
+    [desired] = fleet.planner.removal_plan().nodes
     assert (desired.taints, desired.state) == ((), "")

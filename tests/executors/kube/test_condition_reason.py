@@ -7,14 +7,14 @@ import re
 from msgspec.structs import replace
 
 from nodeguard.catalog.catalogue import load_builtin
-from nodeguard.fleet.incidents.condition_reason import _CLASSES, FAULT_REASONS, ReasonClass, reason_class
+from nodeguard.executors.kube.condition_reason import _CLASSES, FAULT_REASONS, ReasonClass, reason_class
 from nodeguard.kube.node_patch import HEALTHY_CONDITION
 from nodeguard.model.finding import Action, Health
 from nodeguard.model.policy import SoakPeriod
 from nodeguard.pipeline.signal_registry import all_signals
 from nodeguard.wire.report import ReportedFinding
 from tests.docs.pages import blocks, text
-from tests.fleet.incidents.test_condition import condition
+from tests.executors.kube.test_condition import condition
 from tests.fleet.scene import AT_ONCE, Fleet, finding, in_order
 
 PAGE = "docs/tasks/repair-by-condition.md"

@@ -4,10 +4,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from nodeguard.fleet.state.history_events import without_nodeguard
-from nodeguard.fleet.state.node_marks import apply_desired
+from nodeguard.executors.kube.cluster import ObservedCluster
+from nodeguard.executors.kube.desired import DesiredNode, apply_desired
 from nodeguard.kube.node_patch import condition_patch
-from nodeguard.model.mark import HOLD_ANNOTATION, STATE_ANNOTATION, DesiredNode
+from nodeguard.model.inventory import InventoryNode
+from nodeguard.model.mark import HOLD_ANNOTATION, STATE_ANNOTATION
 from nodeguard.model.node import DETAILS_PREFIX, PREFIX, Node, NodeCondition, Taint
 
 THEIRS = Taint("nvidia.com/gpu", "NoSchedule", "present")
@@ -40,8 +41,12 @@ def test_a_node_without_nodeguard_keeps_an_operators_cordon() -> None:
     marked = apply_desired(
         NODE, DesiredNode("u1", "gpu-1", (OURS,), ours, cordon=True, condition=NodeCondition("False", "X"))
     )
-    assert without_nodeguard(marked) == Node("gpu-1", "u1", annotations={HOLD_ANNOTATION: "alice"}, gpus=8)
-    assert without_nodeguard(apply_desired(marked, DesiredNode("u1", "gpu-1", (OURS,), "{}"))).unschedulable
+    cluster = ObservedCluster()
+    node, observed = cluster.update_node(marked)
+    assert node == InventoryNode("u1", "gpu-1", hold="alice", gpus=8)
+    assert observed.is_out
+    node, observed = cluster.update_node(apply_desired(marked, DesiredNode("u1", "gpu-1", (OURS,), "{}")))
+    assert (node.out_by_operator, observed.is_out) == (True, False)
 
 
 texts = st.sampled_from(["", "91 °C", "92 °C", "x" * 1020, "x" * 2000, f"{DETAILS_PREFIX}y"])

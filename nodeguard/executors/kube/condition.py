@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Iterable, Sequence
 
-from nodeguard.fleet.decide.release import CauseKey, cause_key
-from nodeguard.fleet.incidents.condition_reason import (
+from nodeguard.executors.kube.condition_reason import (
     DOMAIN_DEGRADED,
     FAULT_REASONS,
     HEALTHY,
     FaultReason,
     reason_class,
 )
-from nodeguard.fleet.state.latest_report import LatestReport
+from nodeguard.model.decision import CauseFacts, HealthFacts
 from nodeguard.model.finding import Action
 from nodeguard.model.injection import PREFIX
 from nodeguard.model.mark import MarkCause, MarkRecord, worst
 from nodeguard.model.node import DETAILS_PREFIX, NodeCondition
 from nodeguard.model.target import NODE, target_label
-from nodeguard.wire.report import ReportedFinding
 
 # Faults that are described before the rest is counted, and characters of each description, and of the list
 # of faults in the details.
@@ -30,18 +28,11 @@ _RECOVERING = "No action is needed now: the checks pass, and the soak period run
 
 
 def node_condition(
-    node: str,
-    record: MarkRecord,
-    report: LatestReport | None,
-    proven: Container[CauseKey],
-    degraded: str,
-    before: NodeCondition | None,
+    node: str, record: MarkRecord, facts: HealthFacts, before: NodeCondition | None
 ) -> NodeCondition | None:
     """Return the condition for a Node; None for none.
 
-    node: its name. report: the node's latest report, None if there is none. proven: the causes that are over
-    and in their soak period. degraded: message about the first domain of the record. before: the Node's
-    current condition of nodeguard, None for none.
+    node: its name. facts: about the record. before: the Node's current condition of nodeguard, None for none.
     """
     mark = worst(record.marks)
     if mark is None:
@@ -49,40 +40,35 @@ def node_condition(
     effect = f"{mark.kind.excluded_work.capitalize()} is kept off."
     if not record.causes:
         domain = record.degraded[0].domain
-        message = f"{degraded or f'{domain} is degraded'}. {effect} The node needs no repair for it."
+        message = f"{facts.degraded or f'{domain} is degraded'}. {effect} The node needs no repair for it."
         message = f"{message} {DETAILS_PREFIX}nodeguard describe domain {domain}"
         return NodeCondition("True", DOMAIN_DEGRADED, message)
-    findings = [(cause, _finding(cause, report)) for cause in record.causes]
-    findings.sort(key=lambda item: (item[0].mark.rank, item[0].since, item[0].check, item[0].target))
-    details = f"nodeguard describe node {node} ({_faults(cause for cause, _ in findings)})."
-    reason = _reason(findings, proven, before)
-    message = f"{_happened(findings)} {effect} {DETAILS_PREFIX}{details}{_advice(reason)}"
+    faults = sorted(facts.causes or map(CauseFacts, record.causes), key=_order)
+    details = f"nodeguard describe node {node} ({_faults(fault.cause for fault in faults)})."
+    reason = _reason(faults, before)
+    message = f"{_happened(faults)} {effect} {DETAILS_PREFIX}{details}{_advice(reason)}"
     return NodeCondition("False", reason.name, message)
 
 
-def _reason(
-    findings: list[tuple[MarkCause, ReportedFinding | None]],
-    proven: Container[CauseKey],
-    before: NodeCondition | None,
-) -> FaultReason:
+def _reason(faults: Sequence[CauseFacts], before: NodeCondition | None) -> FaultReason:
     """Return the class and the action of the worst cause: the one with the strongest action, then the worst
     mark; a cause that is over has none.
 
-    findings: of each cause, worst mark first. Where a cause has no finding now, the reason that the condition
-    had before for its class counts: no check has reported that the fault is over, and a restart must not
-    change the condition.
+    faults: worst mark first. Where a cause has no finding now, the reason that the condition had before for
+    its class counts: no check has reported that the fault is over, and a restart must not change the
+    condition.
     """
     previous = FAULT_REASONS.get(before.reason) if before is not None else None
     reasons = []
-    for cause, finding in findings:
-        fault = reason_class(cause.fault_class)
+    for fault in faults:
+        kind = reason_class(fault.cause.fault_class)
         # On a node with a hold, a fault that has returned still has its earlier proof.
-        if finding is not None:
-            reasons.append(FaultReason(fault, finding.action))
-        elif cause_key(None, cause) not in proven:
-            is_same = previous is not None and (previous.recovering or previous.fault == fault)
-            reasons.append(previous if previous is not None and is_same else FaultReason(fault))
-    recovering = FaultReason(reason_class(findings[0][0].fault_class), recovering=True)
+        if fault.action is not None:
+            reasons.append(FaultReason(kind, fault.action))
+        elif not fault.is_proven:
+            is_same = previous is not None and (previous.recovering or previous.fault == kind)
+            reasons.append(previous if previous is not None and is_same else FaultReason(kind))
+    recovering = FaultReason(reason_class(faults[0].cause.fault_class), recovering=True)
     return max(reasons, key=lambda reason: reason.action.rank, default=recovering)
 
 
@@ -92,6 +78,11 @@ def _advice(reason: FaultReason) -> str:
     return "" if reason.action == Action.NONE else f" To do: {reason.action.phrase}."
 
 
+def _order(fault: CauseFacts) -> tuple[int, float, str, str]:
+    cause = fault.cause
+    return cause.mark.rank, cause.since, cause.check, cause.target
+
+
 def _faults(causes: Iterable[MarkCause]) -> str:
     """Return the checks with their targets in the order of the message; of many, the first and the number."""
     faults = [f"{cause.check} on {_place(cause)}" for cause in causes]
@@ -99,32 +90,21 @@ def _faults(causes: Iterable[MarkCause]) -> str:
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…, {len(faults)} faults in all"
 
 
-def _happened(findings: list[tuple[MarkCause, ReportedFinding | None]]) -> str:
+def _happened(faults: Sequence[CauseFacts]) -> str:
     """Return the causes of a mark as text, the worst first."""
-    rest = len(findings) - _SHOWN
-    text = "; ".join(_described(cause, finding) for cause, finding in findings[:_SHOWN])
+    rest = len(faults) - _SHOWN
+    text = "; ".join(map(_described, faults[:_SHOWN]))
     more = f"; and {rest} more" if rest > 0 else ""
     return f"{text}{more}."
 
 
-def _finding(cause: MarkCause, report: LatestReport | None) -> ReportedFinding | None:
-    faults = report.faults() if report is not None else ()
-    return next(
-        (
-            fault.finding
-            for fault in faults
-            if (fault.finding.check, fault.finding.target) == (cause.check, cause.target)
-        ),
-        None,
-    )
-
-
-def _described(cause: MarkCause, finding: ReportedFinding | None) -> str:
+def _described(fault: CauseFacts) -> str:
     """Return one cause as text, with its target; that of an injected fault begins with PREFIX."""
+    cause = fault.cause
     prefix, target = PREFIX if cause.injected else "", target_label(cause.target)
-    if finding is None or not finding.message:
+    if not fault.message:
         return f"{prefix}{cause.check} on {_place(cause)}"
-    text = finding.message.removeprefix(PREFIX)[:_LONGEST].rstrip(".")
+    text = fault.message.removeprefix(PREFIX)[:_LONGEST].rstrip(".")
     return f"{prefix}{text}" if cause.target == NODE or target in text else f"{prefix}{target}: {text}"
 
 

@@ -1,0 +1,1 @@
+"""Advice: decisions take effect at once, as nothing but records. Pure."""

@@ -1,0 +1,279 @@
+"""The observed Nodes and DeviceTaintRules of a cluster: what they mean, and what they lack. Pure.
+
+It owns all that is Kubernetes' own: the fleet half receives nodes and observed marks, and asks `carries`.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from nodeguard.executors.kube.desired import (
+    DesiredNode,
+    DeviceRule,
+    desired_node,
+    device_rules,
+    foreign_taints,
+    is_as_desired,
+    unexplained_taints,
+)
+from nodeguard.fleet.state.device_index import DeviceIndex
+from nodeguard.fleet.state.node_marks import decode_record
+from nodeguard.model.decision import NodeDecision
+from nodeguard.model.device import Device, device_mark_name
+from nodeguard.model.instant import parse_or_zero
+from nodeguard.model.inventory import NO_OBSERVED_MARKS, InventoryNode, ObservedMarks
+from nodeguard.model.job import JOB_ANNOTATION, JOB_START_ANNOTATION, NodeJob, is_job_name
+from nodeguard.model.mark import (
+    DEVICE_MARKS,
+    HOLD_ANNOTATION,
+    MAINTENANCE_ANNOTATION,
+    NO_SCHEDULE,
+    STATE_ANNOTATION,
+    Mark,
+    MarkRecord,
+    NodeMarks,
+)
+from nodeguard.model.node import PREFIX, Node, NodeCondition
+from nodeguard.model.policy import MarkWrites
+
+_EMPTY = MarkRecord()
+_KINDS = {mark.key: mark for mark in Mark}
+
+
+class ClusterWrites(Struct, frozen=True):
+    """The writes that bring a cluster to some decisions."""
+
+    nodes: tuple[DesiredNode, ...] = ()
+    """Of the Nodes that differ."""
+    rules: tuple[DeviceRule, ...] = ()
+    """To create or update."""
+    rules_gone: tuple[str, ...] = ()
+    """Names of rules to delete."""
+
+    def __bool__(self) -> bool:
+        return bool(self.nodes or self.rules or self.rules_gone)
+
+
+class ObservedCluster:
+    """The objects of a cluster. nodes: by uid. rules: device rules of nodeguard, by name."""
+
+    def __init__(self) -> None:
+        self.nodes: dict[str, Node] = {}
+        self.rules: dict[str, DeviceRule] = {}
+        self._uids: dict[str, str] = {}
+        self._records: dict[str, MarkRecord] = {}  # by uid, without those that are empty
+        self._rules_by_node: dict[str, dict[str, DeviceRule]] = defaultdict(dict)
+        self._devices = DeviceIndex()
+        # Names of rules that are being created, by uid of the Node.
+        self._issued_rules: dict[str, set[str]] = defaultdict(set)
+
+    def node_named(self, name: str) -> Node | None:
+        """Return the Node of a name; None if there is none."""
+        return self.nodes.get(self._uids.get(name, ""))
+
+    def differs(self, node: Node) -> bool:
+        """Return whether a Node differs from the known one in more than its version: a watch repeats the
+        response of a write, and a kubelet changes fields that are not used here.
+        """
+        before = self.nodes.get(node.uid)
+        return before is None or replace(before, version=node.version) != node
+
+    def update_node(self, node: Node) -> tuple[InventoryNode, ObservedMarks]:
+        """Update a Node; one of the same name and another uid is removed. Returns it, and its marks."""
+        before = self._uids.get(node.name, node.uid)
+        if before != node.uid:
+            self.remove_node(before)
+        self.nodes[node.uid], self._uids[node.name] = node, node.uid
+        record = decode_record(node.annotations.get(STATE_ANNOTATION, ""))
+        if record is None or record == _EMPTY:
+            self._records.pop(node.uid, None)
+        else:
+            self._records[node.uid] = record
+        return inventory_node(node, record or _EMPTY), self.observed(node.uid)
+
+    def remove_node(self, uid: str) -> None:
+        """Remove a deleted Node."""
+        node = self.nodes.pop(uid, None)
+        self._records.pop(uid, None)
+        self._issued_rules.pop(uid, None)
+        if node is not None and self._uids.get(node.name) == uid:
+            del self._uids[node.name]
+
+    def update_rule(self, rule: DeviceRule) -> None:
+        """Update a device rule."""
+        self.remove_rule(rule.name)
+        self.rules[rule.name] = self._rules_by_node[rule.uid][rule.name] = rule
+        self._issued_rules[rule.uid].discard(rule.name)
+
+    def remove_rule(self, name: str) -> DeviceRule | None:
+        """Remove a deleted device rule, and return it; None if there was none."""
+        rule = self.rules.pop(name, None)
+        if rule is not None:
+            self._rules_by_node[rule.uid].pop(name, None)
+        return rule
+
+    def update_devices(self, node: str, devices: Iterable[Device]) -> None:
+        """Update all published devices of a node, by its name."""
+        self._devices.update_devices(node, devices)
+
+    def observed(self, uid: str) -> ObservedMarks:
+        """Return the observed marks of a Node and its devices."""
+        node, record = self.nodes[uid], self._records.get(uid, _EMPTY)
+        rules = [(rule, _device_record(rule)) for rule in self._rules_by_node.get(uid, {}).values()]
+        devices = {_device(rule): record for rule, record in rules if record is not None}
+        present = frozenset(_KINDS[taint.key] for taint in node.taints if taint.key in _KINDS)
+        if record is _EMPTY and not devices and not present and not node.taints:
+            return NO_OBSERVED_MARKS
+        return ObservedMarks(
+            records=NodeMarks(replace(record, cordoned=False) if record.cordoned else record, devices),
+            present=present,
+            in_effect=frozenset(
+                _KINDS[taint.key]
+                for taint in node.taints
+                if taint.key in _KINDS and taint.effect == NO_SCHEDULE
+            ),
+            is_out=record.cordoned and node.unschedulable,
+            foreign=tuple(f"{taint.key}={taint.value}" for taint in unexplained_taints(node, record)),
+            devices_in_effect=frozenset(device for device in devices if self._is_tainted(uid, device)),
+        )
+
+    def carries(self, decision: NodeDecision, writes: MarkWrites) -> bool:
+        """Return whether the cluster shows a decision already. writes: what the policy writes for a mark."""
+        node = self.nodes.get(decision.node)
+        if node is None:
+            return True
+        desired = desired_node(node, self._records.get(node.uid, _EMPTY), decision, writes)
+        rules = {rule.name: rule for rule in device_rules(decision)}
+        return (
+            is_as_desired(node, desired)
+            and all(self.rules.get(name) == rule for name, rule in rules.items())
+            and rules.keys() >= self._rule_names(node.uid)
+        )
+
+    def writes(self, decisions: Iterable[NodeDecision], writes: MarkWrites) -> ClusterWrites:
+        """Return the writes for some decisions, and those that remove rules without a Node or a device."""
+        nodes, changed, gone = list[DesiredNode](), list[DeviceRule](), list(self._orphaned_rules())
+        for decision in decisions:
+            node = self.nodes.get(decision.node)
+            if node is None:
+                continue
+            desired = desired_node(node, self._records.get(node.uid, _EMPTY), decision, writes)
+            if not is_as_desired(node, desired):
+                nodes.append(desired)
+            rules = {rule.name: rule for rule in device_rules(decision)}
+            changed += [rule for rule in rules.values() if self.rules.get(rule.name) != rule]
+            gone += sorted(self._rule_names(node.uid) - rules.keys())
+        return ClusterWrites(tuple(nodes), tuple(changed), tuple(dict.fromkeys(gone)))
+
+    def removal(self) -> ClusterWrites:
+        """Return the writes that remove every mark of nodeguard. Taints that others set stay."""
+        return ClusterWrites(
+            nodes=tuple(
+                _unmarked(node, self._records.get(uid, _EMPTY))
+                for uid, node in self.nodes.items()
+                if _has_marks(node)
+            ),
+            rules_gone=tuple(self.rules),
+        )
+
+    def record_issued(self, writes: ClusterWrites) -> None:
+        """Record that writes are being carried out."""
+        for names in self._issued_rules.values():
+            names.difference_update(writes.rules_gone)
+        for rule in writes.rules:
+            if rule.name not in self.rules:
+                self._issued_rules[rule.uid].add(rule.name)
+
+    def drop_issued(self) -> None:
+        """Record that no write continues."""
+        self._issued_rules.clear()
+
+    def _rule_names(self, uid: str) -> set[str]:
+        """Return the names of the rules of a node's devices, also of those that are being created. One with a
+        record that another client edited is not among them: it stays, like such a taint of a Node.
+        """
+        rules = self._rules_by_node.get(uid, {})
+        existing = {name for name, rule in rules.items() if _device_record(rule) is not None}
+        return existing | self._issued_rules.get(uid, set())
+
+    def _orphaned_rules(self) -> Iterator[str]:
+        """Yield the names of rules with a Node or device that no longer exists."""
+        for rule in self.rules.values():
+            if rule.uid not in self.nodes or self._devices.is_gone(_device(rule)):
+                yield rule.name
+
+    def _is_tainted(self, uid: str, device: Device) -> bool:
+        rule = self.rules.get(device_mark_name(uid, device))
+        if rule is None:
+            return False
+        return rule.taint.effect == NO_SCHEDULE and any(rule.taint.key == mark.key for mark in DEVICE_MARKS)
+
+
+def inventory_node(node: Node, record: MarkRecord) -> InventoryNode:
+    """Return a Node in the terms of no scheduler. record: its record, with the owner of the cordon."""
+    return InventoryNode(
+        key=node.uid,
+        name=node.name,
+        labels=node.labels,
+        gpus=node.gpus,
+        ready=node.ready,
+        not_ready_since=node.not_ready_since,
+        out_by_operator=node.unschedulable and not record.cordoned,
+        hold=annotated_reason(node.annotations, HOLD_ANNOTATION),
+        maintenance=annotated_reason(node.annotations, MAINTENANCE_ANNOTATION),
+        job=_annotated_job(node),
+    )
+
+
+def annotated_reason(annotations: Mapping[str, str], annotation: str) -> str:
+    """Return the reason in an operator's annotation; empty without one. An empty value counts; `false` does
+    not.
+    """
+    value = annotations.get(annotation)
+    if value is None or value == "false":
+        return ""
+    return value or f"annotation {annotation}"
+
+
+def _annotated_job(node: Node) -> NodeJob | None:
+    """Return the job that an annotation names; None for none, and for text that is no name."""
+    name = node.annotations.get(JOB_ANNOTATION, "").strip()
+    if not (name and is_job_name(name)):
+        return None
+    start = parse_or_zero(node.annotations.get(JOB_START_ANNOTATION, "").strip())
+    return NodeJob(name, (start,) if start else ())
+
+
+def _unmarked(node: Node, record: MarkRecord) -> DesiredNode:
+    return DesiredNode(
+        node.uid,
+        node.name,
+        foreign_taints(node),
+        # A cordon of nodeguard may be on its way.
+        cordon=None if node.unschedulable and not record.cordoned else False,
+        condition=NodeCondition("", "") if node.condition else None,
+    )
+
+
+def _has_marks(node: Node) -> bool:
+    """Return whether a Node has something of nodeguard to remove."""
+    foreign = foreign_taints(node)
+    return (
+        node.condition is not None
+        or STATE_ANNOTATION in node.annotations
+        or any(taint.key.startswith(PREFIX) and taint not in foreign for taint in node.taints)
+    )
+
+
+def _device(rule: DeviceRule) -> Device:
+    return Device(rule.node, rule.driver, rule.pool, rule.device)
+
+
+def _device_record(rule: DeviceRule) -> MarkRecord | None:
+    """Return the record of a rule; None if it has no mark that a device can carry."""
+    record = decode_record(rule.state)
+    return record if record is not None and not record.marks.isdisjoint(DEVICE_MARKS) else None

@@ -1,0 +1,171 @@
+"""The desired state of Nodes and DeviceTaintRules for a decision. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from nodeguard.executors.cordon import is_cordoned_after
+from nodeguard.executors.kube.condition import node_condition
+from nodeguard.fleet.state.node_marks import decode_record, encode_record
+from nodeguard.fleet.state.unknown_marks import unknown_kinds
+from nodeguard.model.decision import NodeDecision, WantedMark
+from nodeguard.model.device import device_mark_name
+from nodeguard.model.mark import NO_SCHEDULE, STATE_ANNOTATION, MarkRecord
+from nodeguard.model.node import PREFIX, Node, NodeCondition, Taint
+from nodeguard.model.policy import MarkWrites
+
+
+class DesiredNode(Struct, frozen=True):
+    """The desired nodeguard fields of a Node; all other fields stay unchanged."""
+
+    uid: str
+    """Of the Node; a Node of the same name with another uid is not written."""
+    name: str
+    taints: tuple[Taint, ...] = ()
+    """All with keys that start with PREFIX."""
+    state: str = ""
+    """Value of STATE_ANNOTATION, empty for none."""
+    cordon: bool | None = None
+    """None leaves `unschedulable` unchanged."""
+    condition: NodeCondition | None = None
+    """None leaves it unchanged; one without a status removes it."""
+    record: MarkRecord = MarkRecord()
+    """The record of the decision; `state` has it, with the owner of the cordon."""
+
+
+class DeviceRule(Struct, frozen=True):
+    """A DeviceTaintRule that nodeguard owns."""
+
+    name: str
+    node: str
+    uid: str
+    """Of the Node with the device."""
+    driver: str
+    pool: str
+    device: str
+    """With driver and pool, the selector."""
+    taint: Taint
+    state: str = ""
+    """Value of STATE_ANNOTATION."""
+
+
+def own_taint_keys(record: MarkRecord) -> frozenset[str]:
+    """Return the keys of the taints that a record explains."""
+    return _unknown_taint_keys(record).union(mark.key for mark in record.marks)
+
+
+def foreign_taints(node: Node) -> tuple[Taint, ...]:
+    """Return the taints with nodeguard's prefix that the record of a Node does not explain: others set them.
+
+    If the record is invalid, all are nodeguard's: an operator who removes all marks expects none to stay.
+    """
+    record = decode_record(node.annotations.get(STATE_ANNOTATION, ""))
+    return () if record is None else unexplained_taints(node, record)
+
+
+def unexplained_taints(node: Node, record: MarkRecord) -> tuple[Taint, ...]:
+    """Return the taints with nodeguard's prefix that a record does not explain."""
+    own_keys = own_taint_keys(record)
+    return tuple(
+        taint for taint in node.taints if taint.key.startswith(PREFIX) and not _is_own(taint, own_keys)
+    )
+
+
+def desired_node(node: Node, observed: MarkRecord, decision: NodeDecision, writes: MarkWrites) -> DesiredNode:
+    """Return the desired state of a Node. observed: its record now, with the owner of the cordon."""
+    record = decision.record
+    taints = [_taint(mark) for mark in decision.marks if mark.device is None] if writes.taint else []
+    kept_keys = _unknown_taint_keys(record)
+    taints += [taint for taint in node.taints if _is_own(taint, kept_keys)]
+    is_ours = is_cordoned_after(
+        observed,
+        record,
+        writes,
+        is_ours=observed.cordoned and node.unschedulable,
+        is_out=node.unschedulable,
+    )
+    cordon = None
+    if is_ours != observed.cordoned:
+        cordon = True if is_ours else False if node.unschedulable else None
+    condition = (
+        node_condition(node.name, record, decision.facts, node.condition) if writes.condition else None
+    )
+    return DesiredNode(
+        uid=node.uid,
+        name=node.name,
+        taints=_sorted((*taints, *unexplained_taints(node, observed))),
+        state=encode_record(replace(record, cordoned=True) if is_ours else record),
+        cordon=cordon,
+        condition=condition,
+        record=record,
+    )
+
+
+def is_as_desired(node: Node, desired: DesiredNode) -> bool:
+    """Return whether a Node is in its desired state, except the message of its condition."""
+    taints = _sorted(taint for taint in node.taints if taint.key.startswith(PREFIX))
+    has_condition = desired.condition is None or not desired.condition.replaces(node.condition)
+    return (
+        taints == desired.taints
+        and node.annotations.get(STATE_ANNOTATION, "") == desired.state
+        and (desired.cordon is None or node.unschedulable == desired.cordon)
+        and has_condition
+    )
+
+
+def device_rules(decision: NodeDecision) -> tuple[DeviceRule, ...]:
+    """Return the desired rules of a node's devices."""
+    return tuple(
+        DeviceRule(
+            name=device_mark_name(decision.node, mark.device),
+            node=decision.name,
+            uid=decision.node,
+            driver=mark.device.driver,
+            pool=mark.device.pool,
+            device=mark.device.name,
+            taint=_taint(mark),
+            state=encode_record(decision.records.record_of(mark.device)),
+        )
+        for mark in decision.marks
+        if mark.device is not None and mark.kind.kind.on_device
+    )
+
+
+def apply_desired(node: Node, desired: DesiredNode) -> Node:
+    """Return the Node after a write of its desired state: fields of others stay, and so does a condition that
+    only has another message.
+    """
+    annotations = {key: text for key, text in node.annotations.items() if key != STATE_ANNOTATION}
+    if desired.state:
+        annotations[STATE_ANNOTATION] = desired.state
+    wanted, condition = desired.condition, node.condition
+    if wanted is not None and wanted.replaces(condition):
+        condition = replace(wanted, message=wanted.short_message) if wanted.status else None
+    foreign = tuple(taint for taint in node.taints if not taint.key.startswith(PREFIX))
+    return replace(
+        node,
+        taints=(*foreign, *desired.taints),
+        annotations=annotations,
+        unschedulable=node.unschedulable if desired.cordon is None else desired.cordon,
+        condition=condition,
+    )
+
+
+def _sorted(taints: Iterable[Taint]) -> tuple[Taint, ...]:
+    return tuple(sorted(taints, key=lambda taint: (taint.key, taint.effect)))
+
+
+def _unknown_taint_keys(record: MarkRecord) -> frozenset[str]:
+    """Return the keys of the taints of a record's marks of unknown kinds."""
+    return frozenset(f"{PREFIX}{kind}" for kind in unknown_kinds(record))
+
+
+def _is_own(taint: Taint, own_keys: Container[str]) -> bool:
+    return taint.key in own_keys and taint.effect == NO_SCHEDULE
+
+
+def _taint(mark: WantedMark) -> Taint:
+    return Taint(mark.kind.key, NO_SCHEDULE, mark.value)

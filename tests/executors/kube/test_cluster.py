@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from nodeguard.executors.kube.cluster import ObservedCluster
+from nodeguard.executors.kube.desired import DeviceRule, apply_desired
+from nodeguard.fleet.state.node_marks import encode_record
+from nodeguard.model.decision import NodeDecision
+from nodeguard.model.device import Device
+from nodeguard.model.inventory import NO_OBSERVED_MARKS, InventoryNode
+from nodeguard.model.job import NodeJob
+from nodeguard.model.mark import STATE_ANNOTATION, Charge, Mark, MarkCause, MarkRecord, NodeMarks
+from nodeguard.model.node import Node, NodeCondition, Taint
+from nodeguard.model.policy import MarkWrites
+
+CAUSE = MarkCause(Mark.QUARANTINE, "gpu-lost", "gpu/0000:3b:00", "gpu", 10.0)
+RECORD = MarkRecord((CAUSE,), Charge("gpu-lost", Mark.QUARANTINE, 10.0))
+NODE = Node("gpu-1", "u1", taints=(Taint("nvidia.com/gpu", "NoSchedule", "present"),), gpus=8)
+GPU = Device("gpu-1", "gpu.nvidia.com", "gpu-1", "gpu-0")
+WRITES = MarkWrites()
+MARKED = NodeDecision("u1", "gpu-1", NodeMarks(RECORD))
+ON_DEVICE = NodeDecision("u1", "gpu-1", NodeMarks(devices={GPU: RECORD}))
+UNMARKED = NodeDecision("u1", "gpu-1", NodeMarks())
+
+
+@pytest.fixture
+def cluster() -> ObservedCluster:
+    made = ObservedCluster()
+    made.update_node(NODE)
+    return made
+
+
+def carry_out(cluster: ObservedCluster, decision: NodeDecision, writes: MarkWrites = WRITES) -> None:
+    wanted = cluster.writes((decision,), writes)
+    for desired in wanted.nodes:
+        cluster.update_node(apply_desired(cluster.nodes[desired.uid], desired))
+    for rule in wanted.rules:
+        cluster.update_rule(rule)
+    for name in wanted.rules_gone:
+        cluster.remove_rule(name)
+
+
+@pytest.mark.parametrize("decision", [MARKED, ON_DEVICE])
+def test_a_decision_is_carried_once_it_is_written(cluster: ObservedCluster, decision: NodeDecision) -> None:
+    for wanted in (decision, UNMARKED):
+        assert not cluster.carries(wanted, WRITES)
+        carry_out(cluster, wanted)
+        assert cluster.carries(wanted, WRITES)
+        assert not cluster.writes((wanted,), WRITES)
+        assert cluster.observed("u1").records == wanted.records
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"taints": ()},
+        {"taints": (Taint(Mark.QUARANTINE.key, "NoSchedule", "other"),)},
+        {"annotations": {}},
+        {"condition": NodeCondition("True", "Healthy")},
+    ],
+)
+def test_a_decision_is_not_carried_after_another_client_has_changed_the_node(
+    cluster: ObservedCluster, change: dict[str, object]
+) -> None:
+    carry_out(cluster, MARKED)
+    cluster.update_node(replace(cluster.nodes["u1"], **change))
+    assert not cluster.carries(MARKED, WRITES)
+
+
+def test_a_rule_that_is_being_created_is_removed_with_its_decision(cluster: ObservedCluster) -> None:
+    writes = cluster.writes((ON_DEVICE,), WRITES)
+    cluster.record_issued(writes)
+    assert not cluster.carries(UNMARKED, WRITES)
+    assert cluster.writes((UNMARKED,), WRITES).rules_gone == (writes.rules[0].name,)
+    cluster.drop_issued()
+    assert cluster.carries(UNMARKED, WRITES)
+
+
+def test_a_rule_without_its_node_is_removed_and_one_with_an_edited_record_stays(
+    cluster: ObservedCluster,
+) -> None:
+    [rule] = cluster.writes((ON_DEVICE,), WRITES).rules
+    cluster.update_rule(replace(rule, state="edited"))
+    assert cluster.carries(UNMARKED, WRITES)
+    assert not cluster.writes((UNMARKED,), WRITES)
+    cluster.remove_node("u1")
+    assert cluster.writes((), WRITES).rules_gone == (rule.name,)
+
+
+def test_a_node_in_the_terms_of_no_scheduler() -> None:
+    annotations = {
+        "nodeguard.dev/hold": "alice",
+        "nodeguard.dev/maintenance": "",
+        "nodeguard.dev/job": "4711",
+    }
+    node, observed = ObservedCluster().update_node(
+        replace(NODE, labels={"rack": "r1"}, annotations=annotations, unschedulable=True)
+    )
+    assert observed == NO_OBSERVED_MARKS
+    assert node == InventoryNode(
+        "u1", "gpu-1", {"rack": "r1"}, 8, out_by_operator=True, hold="alice",
+        maintenance="annotation nodeguard.dev/maintenance", job=NodeJob("4711"),
+    )  # fmt: skip
+
+
+def test_a_taint_with_another_effect_is_present_and_not_in_effect() -> None:
+    taints = (
+        Taint(Mark.QUARANTINE.key, "PreferNoSchedule", "gpu"),
+        Taint("nodeguard.dev/drill", "NoSchedule"),
+    )
+    _, observed = ObservedCluster().update_node(replace(NODE, taints=taints))
+    assert (observed.present, observed.in_effect) == (frozenset({Mark.QUARANTINE}), frozenset())
+    assert observed.foreign == ("nodeguard.dev/quarantine=gpu", "nodeguard.dev/drill=")
+
+
+def test_the_owner_of_a_cordon_is_in_the_annotation_only(cluster: ObservedCluster) -> None:
+    carry_out(cluster, MARKED, MarkWrites(cordon=True))
+    node = cluster.nodes["u1"]
+    assert node.annotations[STATE_ANNOTATION] == encode_record(replace(RECORD, cordoned=True))
+    in_fleet, observed = cluster.update_node(node)
+    assert (in_fleet.out_by_operator, observed.is_out, observed.records.node) == (False, True, RECORD)
+    in_fleet, observed = cluster.update_node(replace(node, unschedulable=False))
+    assert (in_fleet.out_by_operator, observed.is_out) == (False, False)
+
+
+def test_a_removal_leaves_what_others_set(cluster: ObservedCluster) -> None:
+    carry_out(cluster, MARKED)
+    theirs = Taint("nodeguard.dev/drill", "NoSchedule")
+    node = cluster.nodes["u1"]
+    cluster.update_node(replace(node, taints=(*node.taints, theirs)))
+    cluster.update_rule(DeviceRule("r", "gpu-1", "u1", "d", "p", "n", theirs))
+    writes = cluster.removal()
+    [desired] = writes.nodes
+    assert (desired.taints, desired.state, desired.condition) == ((theirs,), "", NodeCondition("", ""))
+    assert writes.rules_gone == ("r",)
