@@ -124,8 +124,8 @@ async def serve_operators(
     if options.socket:
         checks = {check.id: check for check in catalogue.checks}
         history = history_path(options.history) if options.history else ""
-        actions = service.backend.actions
-        api = ApiContext(service.planner, state, current_instant, actions, checks, history)
+        actions, store = service.backend.actions, service.backend.action_store
+        api = ApiContext(service.planner, state, current_instant, actions, store, checks, history)
         try:
             await stack.enter_async_context(serve_api(options.socket, api))
         except OSError as error:

@@ -40,12 +40,14 @@ RESPONSES: dict[tuple[str, str], type] = {
     ("get", "/v1/incidents/{name}"): IncidentView,
     ("get", "/v1/history"): HistoryView,
     ("post", "/v1/incidents/{name}"): requests.ActionResult,
+    ("post", "/v1/nodes/{name}/gpus"): requests.ActionResult,
     ("post", "/v1/pause"): requests.ActionResult,
     ("post", "/v1/resume"): requests.ActionResult,
     ("post", "/v1/unmark"): requests.ActionResult,
 }
 BODIES: dict[str, type] = {
     "/v1/incidents/{name}": requests.IncidentAction,
+    "/v1/nodes/{name}/gpus": requests.GpusRequest,
     "/v1/pause": requests.PauseRequest,
     "/v1/resume": requests.ResumeRequest,
     "/v1/unmark": requests.UnmarkRequest,

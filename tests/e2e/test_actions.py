@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from argparse import Namespace
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
 import pytest
 
+from nodeguard.aggregator.api.requests import GpusRequest
+from nodeguard.cli.aggregator_client import AggregatorClient
 from nodeguard.kube.action_store import actions_path
 from tests.controlplane.cluster import Cluster
 from tests.controlplane.definitions import ACTIONS_CRD
@@ -92,6 +95,25 @@ def test_a_clear_survives_both_aggregators_and_is_carried_out_once(
         aggregator.until(partial(has_result, aggregator, incident, "done"))
     assert carried_out(fleet, agent) - before == 1
     assert actions(controlplane) == [("Clear", "Succeeded")]
+
+
+def test_a_detach_of_gpus_survives_both_aggregators_and_is_carried_out_once(
+    fleet: Fleet, controlplane: Cluster
+) -> None:
+    agent, both = fleet.agents[NODE], fleet.aggregators
+    before = carried_out(fleet, agent)
+    both[0].until(lambda: both[0].query("/v1/nodes")["nodes"])
+    agent.suspend()
+    client = AggregatorClient(Namespace(socket=str(both[1].socket), command_line=""))
+    client.post(f"nodes/{NODE}/gpus", GpusRequest(300, ("0",), "ada"))
+    both[0].until(lambda: actions(controlplane) == [("DetachGpus", "Running")])
+    for aggregator in both:
+        aggregator.kill()
+    for aggregator in both:
+        aggregator.start()
+    agent.resume()
+    both[0].until(lambda: actions(controlplane) == [("DetachGpus", "Succeeded")])
+    assert carried_out(fleet, agent) - before == 1
 
 
 def test_without_the_definition_a_clear_is_refused_and_marks_go_on(

@@ -15,6 +15,7 @@ from msgspec import Struct
 from nodeguard.aggregator.api.requests import (
     ActionResult,
     ErrorResponse,
+    GpusRequest,
     IncidentAction,
     PauseRequest,
     ResumeRequest,
@@ -28,6 +29,7 @@ from nodeguard.aggregator.backends.operator_actions import (
 from nodeguard.aggregator.history.changes import read_history_view
 from nodeguard.aggregator.history.reader import HistoryError
 from nodeguard.aggregator.http_listener import listening
+from nodeguard.fleet.act.detaches import requested_detach
 from nodeguard.fleet.planner import Planner
 from nodeguard.fleet_api.domain import describe_domain, domains_named, list_domains
 from nodeguard.fleet_api.incident import describe_incident, list_incidents
@@ -36,6 +38,7 @@ from nodeguard.fleet_api.service_state import ServiceState
 from nodeguard.fleet_api.status import fleet_status, list_budgets
 from nodeguard.fleet_api.text.phrases import first_names
 from nodeguard.local.unix_socket import is_authorized_peer
+from nodeguard.model.action_store import ActionStore, ActionStoreError
 from nodeguard.model.check import Check
 from nodeguard.model.incident import IncidentState
 from nodeguard.model.instant import Instant
@@ -57,13 +60,15 @@ class ApiContext(Struct, frozen=True):
     """Inputs of the handlers.
 
     service, now: return the state of the service and the time, at each call. checks: by id, for their
-    commands. history: path of the history file, empty for none.
+    commands. action_store: receives what agents are asked to do. history: path of the history file, empty for
+    none.
     """
 
     planner: Planner
     service: Callable[[], ServiceState]
     now: Callable[[], Instant]
     actions: OperatorActions
+    action_store: ActionStore
     checks: dict[str, Check] = {}
     history: str = ""
 
@@ -84,6 +89,7 @@ def application(context: ApiContext) -> web.Application:
     app.router.add_get("/v1/budgets", handlers.budgets)
     app.router.add_get("/v1/nodes", handlers.nodes)
     app.router.add_get("/v1/nodes/{name}", handlers.node)
+    app.router.add_post("/v1/nodes/{name}/gpus", handlers.detach_gpus)
     app.router.add_get("/v1/domains", handlers.domains)
     app.router.add_get("/v1/domains/{name:.+}", handlers.domain)
     app.router.add_get("/v1/incidents", handlers.incidents)
@@ -211,6 +217,20 @@ class _Handlers:
         foreign = [node.name for node in named if node is not None and state.observation(node.key).foreign]
         message = await actions.unmark_nodes(names, wanted.reason, wanted.by)
         return _answer(ActionResult(message + foreign_taints_note(foreign)))
+
+    async def detach_gpus(self, request: web.Request) -> web.Response:
+        wanted, name = await _body(request, GpusRequest), _name(request)
+        node = self._context.planner.node_named(name)
+        if node is None:
+            raise _RefusedError(404, f"there is no node '{name}': GET /v1/nodes lists them")
+        wall = self._context.now().wall
+        action = requested_detach(node, wanted.gpus, wanted.seconds, wanted.by, wall)
+        try:
+            await self._context.action_store.reserve(action)
+        except ActionStoreError as error:
+            raise _RefusedError(409, f"not done, as it cannot be stored: {error}") from None
+        shown = f"NodeAction {action.key}, or nodeguard gpus status on the node, shows its answer"
+        return _answer(ActionResult(f"the agent of {name} is asked: {shown}"))
 
 
 @web.middleware

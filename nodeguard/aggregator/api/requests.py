@@ -47,6 +47,17 @@ class IncidentAction(Struct, frozen=True, forbid_unknown_fields=True):
     by: By = ""
 
 
+class GpusRequest(Struct, frozen=True, forbid_unknown_fields=True):
+    """Have the agent of a node close its handles of GPUs for so many seconds, or read all GPUs again for 0.
+
+    gpus: index, UUID or PCI address; none for all.
+    """
+
+    seconds: Annotated[int, Meta(ge=0, le=86_400)]
+    gpus: Annotated[tuple[Annotated[str, Meta(min_length=1, max_length=64)], ...], Meta(max_length=64)] = ()
+    by: By = ""
+
+
 class ActionResult(Struct, frozen=True):
     """The result of an action."""
 

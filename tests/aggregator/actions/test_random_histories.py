@@ -1,4 +1,4 @@
-"""Random histories of clears: two replicas are killed at any request, responses are lost, and watches are late.
+"""Random histories of actions: two replicas are killed at any request, responses are lost, and watches are late.
 No request is carried out twice, and none is forgotten.
 
 `NODEGUARD_ACTION_HISTORIES=20000` sets the number of histories.
@@ -20,6 +20,7 @@ from msgspec.structs import replace
 
 from nodeguard.aggregator.actions.loop import ActionBackend, ActionLoop
 from nodeguard.aggregator.outbox import InstructionOutbox, instructions
+from nodeguard.fleet.act.detaches import requested_detach
 from nodeguard.fleet.planner import Planner
 from nodeguard.kube.action_object import decode_action
 from nodeguard.kube.action_store import KubernetesActionStore
@@ -29,6 +30,7 @@ from nodeguard.model.action import ActionState, NodeAction
 from nodeguard.model.action_store import ActionStoreError
 from nodeguard.model.finding import Health
 from nodeguard.model.incident import Incident, IncidentState, OperatorDecision, Symptom
+from nodeguard.model.inventory import InventoryNode
 from nodeguard.wire.instruction import (
     ClearFinding,
     Instruction,
@@ -180,10 +182,10 @@ class Agent:
         """Carry out one instruction."""
         if self.inbox.waiting:
             instruction = self.inbox.waiting[0]
-            assert isinstance(instruction, ClearFinding)
             name = instruction.id
             self.carried_out[name] += 1
-            self.cleared[instruction.check] += 1
+            if isinstance(instruction, ClearFinding):
+                self.cleared[instruction.check] += 1
             self.inbox = record_result(self.inbox, InstructionResult(name, done=True, message="cleared"))
 
 
@@ -203,6 +205,7 @@ class World:
         self.decisions: dict[str, OperatorDecision] = {}
         self.requested: set[tuple[str, str]] = set()
         self.answered: set[str] = set()
+        self.detaches: list[NodeAction] = []
         self.repeated: set[str] = set()
         self.carried_out_before: dict[tuple[str, str, int], int] = {}
         self.agents = {uid: Agent() for uid in NODES}
@@ -215,6 +218,8 @@ class World:
         step = self.random.choice(_STEPS)
         if step == "turn":
             await self.turn(number)
+        elif step == "detach":
+            await self.detach(number)
         elif step in {"clear", "end", "later"}:
             self.change(step)
         else:
@@ -250,6 +255,24 @@ class World:
                 self.now += self.random.choice([1.0, 60.0, 90_000.0])
                 for behind in self.replicas:  # no watch is a day behind
                     behind.catch_up()
+
+    async def detach(self, number: int) -> None:
+        """Request a detach of GPUs at a replica, which may not lead."""
+        self.now += 1.0
+        uid = self.random.choice(NODES)
+        action = requested_detach(
+            InventoryNode(uid, f"node of {uid}"), (), self.random.choice([0, 60, 1800]), "", self.now
+        )
+        replica = self.replicas[number]
+        replica.api.fault = (0, self.random.choice(("", "", *FAULTS)))
+        try:
+            await replica.action_store.reserve(action)
+        except ActionStoreError:
+            return  # the operator does not know whether it is stored
+        except KilledError:
+            self.replicas[number] = Replica(self)
+            return
+        self.detaches.append(action)
 
     async def turn(self, number: int) -> None:
         """Let a replica act; one of its requests may fail, or be its last."""
@@ -313,12 +336,13 @@ class World:
         """Check what holds at any time."""
         assert not any(count > 1 for agent in self.agents.values() for count in agent.carried_out.values())
         effective = Counter(
-            (action.incident, action.request, action.occurrence)
+            (action.incident, action.uid, action.request, action.occurrence)
             for action in self.stored()
             if not action.state.is_withdrawn
         )
         assert not any(count > 1 for count in effective.values()), "two attempts of one request"
-        assert {(action.incident, action.request) for action in self.stored()} <= self.requested
+        clears = [action for action in self.stored() if action.incident]
+        assert {(action.incident, action.request) for action in clears} <= self.requested
         unique = {name for name in self.decisions.keys() - self.repeated if self.incidents[name].is_open}
         answered = {name for name in unique if self.answer(name) is not None}
         assert answered >= self.answered, "an answer is lost, and its request would be carried out again"
@@ -369,12 +393,20 @@ class World:
             assert self.answer(name) is not None, f"{decision} is forgotten"
             occurrence = (name, decision.clear, self.incidents[name].occurrences)
             assert self.carried_out(name) > self.carried_out_before[occurrence], f"{decision} was not sent"
+        states = {action.key: action.state for action in actions}
+        for detach in self.detaches:
+            is_carried_out = self.agents[detach.uid].carried_out[detach.key] == 1
+            state = states.get(detach.key)
+            if detach.deadline > self.now:
+                assert (state, is_carried_out) == (ActionState.SUCCEEDED, True), f"{detach} is forgotten"
+            assert state != ActionState.FAILED or not is_carried_out
+            assert state != ActionState.SUCCEEDED or is_carried_out
         for replica in self.replicas:
             assert not any(replica.outbox.pending(uid) for uid in NODES)
 
 
 _STEPS = (
-    *("turn",) * 10, *("read",) * 16, *("agent",) * 6, *("work",) * 4, *("clear",) * 2, "end", "kill", "lead", "later",
+    *("turn",) * 10, *("read",) * 16, *("agent",) * 6, *("work",) * 4, *("clear",) * 2, "end", "kill", "lead", "later", "detach",
 )  # fmt: skip
 
 

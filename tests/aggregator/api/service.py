@@ -13,16 +13,21 @@ from msgspec.structs import replace
 from nodeguard.aggregator.api.handlers import ApiContext, serve_api
 from nodeguard.aggregator.backends.operator_actions import OperatorActionError
 from nodeguard.fleet_api.service_state import ServiceState
+from nodeguard.model.action import NodeAction
+from nodeguard.model.action_store import ActionStoreError
 from nodeguard.model.incident import ClearAnswer, OperatorDecision
 from tests.fleet.scene import Fleet
 from tests.waiting import PATIENCE
 
 
 class RecordingActions:
-    """Operator actions that are recorded. error: with which every action is refused, empty for none."""
+    """Operator actions that are recorded, and the store of node actions. error: with which every action is refused,
+    empty for none.
+    """
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, ...]] = []
+        self.reserved: list[NodeAction] = []
         self.error = ""
         self.decisions: dict[str, OperatorDecision] = {}
         # The next answers of an agent to a clear.
@@ -54,6 +59,26 @@ class RecordingActions:
             self.decisions[name] = OperatorDecision(name, clear=f"{by} at noon")
         return self._record("clear", name, by)
 
+    def is_synced(self) -> bool:
+        return True
+
+    def problem(self) -> str:
+        return self.error
+
+    def actions(self) -> list[NodeAction]:
+        return self.reserved
+
+    async def reserve(self, action: NodeAction) -> None:
+        if self.error:
+            raise ActionStoreError(self.error)
+        self.reserved.append(action)
+
+    async def advance(self, before: NodeAction, after: NodeAction) -> None:
+        raise AssertionError((before, after))
+
+    async def delete(self, action: NodeAction) -> None:
+        raise AssertionError(action)
+
     def current_decisions(self) -> dict[str, OperatorDecision]:
         """Return the decisions with the next answer to each clear."""
         if self.decisions and self.answers:
@@ -77,7 +102,9 @@ def service_state(fleet: Fleet, actions: RecordingActions) -> ServiceState:
 
 
 def api_context(fleet: Fleet, actions: RecordingActions) -> ApiContext:
-    return ApiContext(fleet.planner, lambda: service_state(fleet, actions), lambda: fleet.now, actions)
+    return ApiContext(
+        fleet.planner, lambda: service_state(fleet, actions), lambda: fleet.now, actions, actions
+    )
 
 
 @contextmanager

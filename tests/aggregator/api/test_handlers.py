@@ -21,6 +21,7 @@ from nodeguard.fleet_api.schema.history import HistoryView
 from nodeguard.fleet_api.schema.incident import IncidentList, IncidentView
 from nodeguard.fleet_api.schema.node import NodeList, NodeView
 from nodeguard.fleet_api.schema.status import FleetStatus
+from nodeguard.model.action import ActionKind
 from nodeguard.model.policy import GracePeriods, Policy, TopologyLabels
 from tests.aggregator.api.service import RecordingActions, api_context
 from tests.fleet.scene import AT_ONCE, Fleet, finding, foreign
@@ -132,6 +133,31 @@ async def test_actions_are_carried_out_and_their_message_returned(tmp_path: Path
         assert actions.calls == []
         actions.error = "replica-1 leads: ask it"
         assert await query.error("POST", "pause") == (409, "replica-1 leads: ask it")
+
+
+async def test_a_detach_of_gpus_is_reserved(tmp_path: Path) -> None:
+    fleet, actions = fleet_with_fault(), RecordingActions()
+    async with client(tmp_path, fleet, actions) as query:
+        body = {"seconds": 1800, "gpus": ["3"], "by": "alice"}
+        status, response = await query("POST", "nodes/node-1/gpus", json=body)
+        [action] = actions.reserved
+        assert status == 200
+        assert f"the agent of node-1 is asked: NodeAction {action.key}" in response.decode()
+        assert (action.kind, action.node, action.uid) == (ActionKind.DETACH_GPUS, "node-1", "uid-1")
+        assert (action.gpus, action.seconds, action.deadline - action.created_at) == (("3",), 1800, 600)
+        assert action.request.startswith("alice at ")
+        await query("POST", "nodes/node-1/gpus", json={"seconds": 0})
+        attach = actions.reserved[1]
+        assert (attach.gpus, attach.seconds, attach.deadline - attach.created_at) == ((), 0, 600)
+        assert attach.request.startswith("an operator at ")
+        for invalid in ({}, {"seconds": -1}, {"seconds": 86_401}, {"seconds": 1, "gpus": [""]}):
+            assert (await query("POST", "nodes/node-1/gpus", json=invalid))[0] == 400
+        expected = (404, "there is no node 'node-77': GET /v1/nodes lists them")
+        assert await query.error("POST", "nodes/node-77/gpus", json=body) == expected
+        actions.error = "no NodeActions"
+        expected = (409, "not done, as it cannot be stored: no NodeActions")
+        assert await query.error("POST", "nodes/node-1/gpus", json=body) == expected
+    assert len(actions.reserved) == 2
 
 
 async def test_unmark_names_nodes_with_taints_that_stay(tmp_path: Path) -> None:
