@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
+import aiohttp
 import pytest
 
 from nodeguard.aggregator.certificates.issue import issue_authority
@@ -18,6 +19,7 @@ from nodeguard.delivery import queue as queue_module
 from nodeguard.delivery.attempt import Destination
 from nodeguard.delivery.delivery import Delivery
 from nodeguard.delivery.queue import Message
+from nodeguard.local.client_tls import client_context
 from tests.logs import LogLines
 from tests.waiting import until_async
 from tests.webhooks import WebhookReceiver
@@ -185,31 +187,39 @@ async def test_a_refused_message_is_named_and_delays_no_other(
     assert "key-0" in str(line)
 
 
-async def test_retry_after_is_honoured(receiver: WebhookReceiver, monkeypatch: pytest.MonkeyPatch) -> None:
-    waits: list[float] = []
-    failed = queue_module.MessageQueue.failed
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("7", 7.0),
+        ("Tue, 14 Nov 2023 22:14:20 GMT", 60.0),
+        ("Tue, 14 Nov 2023 22:12:20 GMT", 0.0),
+        ("soon", 0.0),
+        ("-5", 0.0),
+        ("9" * 400, 999999999.0),
+    ],
+)
+async def test_the_wait_that_a_receiver_asks_for(
+    receiver: WebhookReceiver, text: str, seconds: float
+) -> None:
+    receiver.status, receiver.response_headers = 429, {"Retry-After": text}
+    destination = Destination("site", receiver.url, bytes)
+    async with aiohttp.ClientSession() as session:
+        result = await attempt_module.send(
+            destination, session, client_context(), message_id="id-0", body=b"{}", wall=NOW
+        )
+    assert (result.problem.partition(":")[0], result.retry_after) == ("HTTP status 429", seconds)
 
-    def recording(
-        queue: queue_module.MessageQueue, message: Message, now: float, fraction: float, retry_after: float
-    ) -> None:
-        waits.append(retry_after)
-        failed(queue, message, now, fraction, 0.0)
 
-    monkeypatch.setattr(queue_module.MessageQueue, "failed", recording)
-    receiver.status = 429
+async def test_retry_after_is_honoured(receiver: WebhookReceiver) -> None:
+    """The second attempt is due after a hundredth of a second, and the receiver asks for an hour."""
+    receiver.status, receiver.response_headers = 429, {"Retry-After": "3600"}
     scene = Scene(receiver.url)
     async with scene.running():
         scene.put(0)
-        for text, seconds in (
-            ("7", 7.0),
-            ("Tue, 14 Nov 2023 22:14:20 GMT", 60.0),
-            ("soon", 0.0),
-            ("-5", 0.0),
-            ("9" * 400, 999999999.0),
-        ):
-            receiver.response_headers = {"Retry-After": text}
-            waits.clear()
-            await until_async(partial(waits.__contains__, seconds))
+        await until_async(lambda: scene.delivery.failed["site"])
+        await asyncio.sleep(0.5)
+        assert scene.delivery.failed["site"] == 1
+        assert [message.id for message in scene.delivery.waiting("site")] == ["id-0"]
 
 
 async def test_a_message_that_cannot_be_rendered_delays_no_other(receiver: WebhookReceiver) -> None:

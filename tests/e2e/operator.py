@@ -64,7 +64,8 @@ class Operator:
     def run(
         self, page: str, printed: str, names: Mapping[str, str] = NO_NAMES, accept: Collection[int] = (0,)
     ) -> str:
-        """Run a command line that a page prints, and return its output. Fails on other exit codes.
+        """Run a command line that a page prints, and return its output, or the error of one that prints nothing
+        else. Fails on other exit codes.
 
         names: more placeholders.
         """
@@ -123,4 +124,4 @@ class Operator:
         assert done.returncode in accept, (
             f"{command}: exit code {done.returncode}\n{done.stdout}{done.stderr}"
         )
-        return done.stdout
+        return done.stdout or done.stderr

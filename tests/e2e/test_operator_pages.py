@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -74,14 +74,14 @@ def shown(text: str) -> str:
 _COLUMNS = re.compile(r"^(Warning Nodeguard\w+|NodeguardHealthy False GPUFaultRebootNode) ")
 
 
-def until_shown(operator: Operator, command: str, printed: str) -> None:
+def until_shown(operator: Operator, command: str, printed: str, page: str = ENFORCE) -> None:
     """Wait until a command of the page shows what the page prints."""
     message = _COLUMNS.sub("", shown(printed))
     output = ""
 
     def is_shown() -> bool:
         nonlocal output
-        output = operator.run(ENFORCE, command)
+        output = operator.run(page, command)
         return message in shown(output)
 
     until(is_shown, lambda: f"'{message}' is not in:\n{output}", every=0.3)
@@ -123,9 +123,10 @@ def enforce(fleet: Fleet, operator: Operator) -> None:
 
 
 def pause(fleet: Fleet, operator: Operator) -> None:
-    operator.run(HOLD, 'nodeguard pause --reason "a bad driver"')
+    paused = operator.run(HOLD, 'nodeguard pause --reason "a bad driver"')
+    assert paused.startswith("paused: no new marks are set, also after a restart")
     until_shown(operator, "nodeguard status", "a bad driver")
-    operator.run(HOLD, "nodeguard resume")
+    assert operator.run(HOLD, "nodeguard resume") == "resumed: marks are set again\n"
     assert "a bad driver" not in shown(operator.run(ENFORCE, "nodeguard status"))
     assert scene.is_marked(fleet.cluster, NODE)
 
@@ -135,7 +136,8 @@ def hold_and_unmark(fleet: Fleet, operator: Operator) -> None:
     operator.run(HOLD, f'kubectl annotate node {NODE} nodeguard.dev/hold="alice debugs it"')
     until_shown(operator, DESCRIBE, "alice debugs it")
     operator.run(HOLD, f"kubectl annotate node {NODE} nodeguard.dev/hold-")
-    operator.run(HOLD, f'nodeguard unmark {NODE} --reason "a false alarm"')
+    unmarked = operator.run(HOLD, f'nodeguard unmark {NODE} --reason "a false alarm"')
+    assert unmarked.startswith(f"the marks of {NODE} are removed, and it has a hold")
     aggregator.until(lambda: not scene.is_marked(fleet.cluster, NODE))
     held = scene.get_node(fleet.cluster, NODE)["metadata"]["annotations"]["nodeguard.dev/hold"]
     assert "a false alarm" in held
@@ -152,7 +154,9 @@ def return_the_node(fleet: Fleet, operator: Operator) -> None:
     until_shown(operator, DESCRIBE, "waiting for")
     assert "gpu-lost" in operator.run(RETURN, f"nodeguard get incidents --node {NODE}")
     clear = f"nodeguard incidents clear {NODE}/gpu-ecc-uncorrectable"
-    operator.run(RETURN, clear, {"gpu-ecc-uncorrectable": "gpu-lost"}, accept={3})
+    names = {f"{NODE}/gpu-ecc-uncorrectable": f"{NODE}/gpu-lost"}
+    assert "gpu-lost on GPU 0000:c3:00 is" in operator.run(RETURN, clear, names, accept={3})
+    assert scene.is_marked(fleet.cluster, NODE)
     operator.run(RETURN, f"kubectl taint node {NODE} nodeguard.dev/quarantine-")
     aggregator.until(lambda: scene.is_marked(fleet.cluster, NODE))
 
@@ -177,31 +181,46 @@ def test_an_incident_is_read_acknowledged_and_cleared(marked: Operator) -> None:
 
     until(is_recorded, lambda: "no incident", every=0.2)
     name = {"NAME": incident_of(marked)}
-    assert marked.run(INSTALL, "kubectl get nodeincidents --field-selector status.state=Withheld") == ""
+    withheld = marked.run(INSTALL, "kubectl get nodeincidents --field-selector status.state=Withheld")
+    assert withheld == "No resources found\n"
     for patch in ('{"acknowledged":"ada"}', '{"clear":{"by":"ada","at":"2027-01-15T08:00:00Z"}}'):
-        marked.run(INCIDENTS, f"kubectl patch nodeincident NAME --type=merge -p '{{\"spec\":{patch}}}'", name)
+        command = f"kubectl patch nodeincident NAME --type=merge -p '{{\"spec\":{patch}}}'"
+        assert marked.run(INCIDENTS, command, name).endswith(" patched\n")
     active = "kubectl wait nodeincident NAME --for=condition=Active=false --timeout=1h"
     assert "condition met" in marked.run(INSTALL, active, name)
-    assert "ada" in marked.run(CHANGED, "nodeguard history --since 1h -o json")
+    recorded = json.loads(marked.run(CHANGED, "nodeguard history --since 1h -o json"))
+    texts = {entry["change"]: entry["text"] for entry in recorded["entries"]}
+    assert texts["acknowledged"] == "acknowledged by ada"
+    assert texts["cleared"] == "clear requested by ada at 2027-01-15T08:00:00Z"
 
 
 def test_commands_of_the_fleet_pages_answer(marked: Operator) -> None:
-    for command in ("status", "get nodes", "get domains", "get budgets"):
-        assert marked.run(READ, f"nodeguard {command}")
-    until(lambda: NODE in marked.run(READ, "nodeguard get incidents"), lambda: "no incident", every=0.2)
+    printed = {
+        "status": "marked quarantine 1 node",
+        "get nodes": f"{NODE} fatal quarantine 1 gpu-gsp-failure",
+        "get domains": "OK no domain is degraded.",
+        "get budgets": "fleet 1 2 50% -",
+        "get incidents": f"fatal {NODE} GPU 0000:1b:00 gpu-gsp-failure marked",
+    }
+    for command, text in printed.items():
+        until_shown(marked, f"nodeguard {command}", text, READ)
     incident = {"NAME": f"{NODE}/gpu-gsp-failure"}
     assert marked.run(READ, "nodeguard describe node NAME", {"NAME": NODE}).startswith(f"FATAL  {NODE}")
-    for command in ("describe incident", "incidents acknowledge", "incidents clear"):
-        assert marked.run(READ, f"nodeguard {command} NAME", incident)
-    assert "gpu" in marked.run(READ, "nodeguard explain CHECK", {"CHECK": "gpu-lost"})
+    described = marked.run(READ, "nodeguard describe incident NAME", incident)
+    assert described.startswith("FATAL  gpu-gsp-failure - GPU 0 (0000:1b:00, ")
+    assert "state marked, new work is kept away" in shown(described)
+    acknowledged = marked.run(READ, "nodeguard incidents acknowledge NAME", incident)
+    assert shown(acknowledged) == f"{NODE}-gpu-0000-1b-00-HASH is acknowledged"
+    cleared = marked.run(READ, "nodeguard incidents clear NAME", incident)
+    assert cleared == "gpu-gsp-failure on GPU 0000:1b:00 is cleared\n"
+    assert marked.run(READ, "nodeguard explain CHECK", {"CHECK": "gpu-lost"}).startswith(
+        "gpu-lost - GPU lost\n"
+    )
     assert marked.run(RUNBOOKS, "nodeguard get nodes --health unknown") == "no nodes\n"
-    assert marked.run(RUNBOOKS, "nodeguard get incidents --state withheld")
+    assert marked.run(RUNBOOKS, "nodeguard get incidents --state withheld") == "no incidents\n"
     for command in ("nodeguard history", f"nodeguard history {NODE}", f"nodeguard history {NODE} --since 7d"):
-        until(partial(names_the_node, marked, command), lambda: "no entry", every=0.2)
-
-
-def names_the_node(operator: Operator, command: str) -> bool:
-    return NODE in operator.run(CHANGED, command)
+        for change in ("opened", "marked", "resolved", "released"):
+            until_shown(marked, command, f"UTC {change} {NODE}: ", CHANGED)
 
 
 def test_agents_report_again_after_the_authority_was_replaced(fleet: Fleet, operator: Operator) -> None:
@@ -224,16 +243,22 @@ def test_agents_report_again_after_the_authority_was_replaced(fleet: Fleet, oper
     )
 
 
-def test_objects_of_the_pages_are_accepted_by_the_api_server(marked: Operator) -> None:
+def test_objects_of_the_pages_are_accepted_by_the_api_server(controlplane: Cluster, marked: Operator) -> None:
     node = {"NAME": NODE}
     marked.write("policy.yaml", "defaultMode: observe\n")
     marked.write("racks.csv", "node,rack\ngpu-7,r1\n")
     marked.write("site.yaml", "family: site\nchecks: []\n")
     directory = {"DIR": ".", "/etc/nodeguard/checks.d": "."}
+
+    def data(name: str) -> set[str]:
+        return set(controlplane.api.get(f"/api/v1/namespaces/nodeguard/configmaps/{name}")["data"])
+
     apply = "kubectl create configmap nodeguard-policy -n nodeguard --from-file=policy.yaml"
     rendered = "--dry-run=client -o yaml | kubectl apply"
     marked.run(ENFORCE, f"{apply} {rendered} --server-side --force-conflicts -f -")
+    assert data("nodeguard-policy") == {"policy.yaml"}
     marked.run(DOMAINS, f"{apply} --from-file=racks.csv {rendered} -f -")
+    assert data("nodeguard-policy") == {"policy.yaml", "racks.csv"}
     marked.run(
         DOMAINS,
         f"kubectl annotate --overwrite node {NODE} nodeguard.dev/job=4711 "
@@ -241,20 +266,26 @@ def test_objects_of_the_pages_are_accepted_by_the_api_server(marked: Operator) -
     )
     for annotation in ("cluster-autoscaler.kubernetes.io/scale-down-disabled", "karpenter.sh/do-not-disrupt"):
         marked.run(NEIGHBOURS, f"kubectl annotate node NAME {annotation}=true", node)
+        assert scene.get_node(controlplane, NODE)["metadata"]["annotations"][annotation] == "true"
+    assert "jobs 4711" in shown(marked.run(READ, "nodeguard describe node NAME", node))
     marked.run(INSTALL, "kubectl label namespace nodeguard pod-security.kubernetes.io/enforce=privileged")
     marked.run(INSTALL, "kubectl create configmap nodeguard-checks -n nodeguard --from-file=DIR", directory)
+    assert data("nodeguard-checks") >= {"site.yaml"}
     binding = "nodeguard-operators --clusterrole=nodeguard-operator --group=gpu-operators"
     marked.run(INSTALL, f"kubectl create clusterrolebinding {binding}")
     assert "selfsubjectaccessreviews" in marked.run(INSTALL, "kubectl auth can-i --list --as=ada")
     marked.run(FILL, "kubectl apply --server-side -f daemonset/fill")
     marked.run(FILL, "kubectl label namespace notebooks nodeguard.dev/fill=true", {"notebooks": "default"})
-    marked.run(FILL, "kubectl delete -f daemonset/fill")
+    assert marked.run(FILL, "kubectl delete -f daemonset/fill").count(" deleted") == 3
 
 
 def test_the_manifests_are_applied_and_removed(controlplane: Cluster, tmp_path: Path) -> None:
     """Without a kubelet: the API server accepts the objects, and the controllers delete what is deleted."""
     operator = Operator(controlplane.kubeconfig, str, tmp_path, NAMES)
     operator.write("values.yaml", "image: {registry: registry.example}\n")
+    # That of the test before is still being deleted.
+    namespace = "/api/v1/namespaces/nodeguard"
+    controlplane.until(lambda: not controlplane.has(namespace), "kube-controller-manager")
     operator.run(INSTALL, "kubectl apply --server-side -k daemonset")
     rendered = operator.run(
         INSTALL,
@@ -267,4 +298,4 @@ def test_the_manifests_are_applied_and_removed(controlplane: Cluster, tmp_path: 
     operator.run(INSTALL, f"kubectl delete validatingadmissionpolicybinding {' '.join(bindings)}")
     operator.run(INSTALL, "kubectl apply --server-side -k daemonset")
     operator.run(INSTALL, "kubectl delete -k daemonset")
-    assert not controlplane.has("/api/v1/namespaces/nodeguard")
+    assert not controlplane.has(namespace)

@@ -55,7 +55,10 @@ class Machine:
         }
 
     def run(self, command: str, accept: Collection[int] = (0,)) -> str:
-        """Run a command line in the clone, and return its output. Fails on other exit codes than `accept`."""
+        """Run a command line in the clone, and return its output, or the error of one that prints nothing else.
+
+        Fails on other exit codes than `accept`.
+        """
         done = subprocess.run(
             self._command(command), env=self._environment, capture_output=True, text=True, timeout=PATIENCE * 2, check=False
         )  # fmt: skip
@@ -63,7 +66,7 @@ class Machine:
             f"{command}: exit code {done.returncode}\n{done.stdout}{done.stderr}"
         )
         assert "Traceback" not in done.stderr, done.stderr
-        return done.stdout
+        return done.stdout or done.stderr
 
     def get(self, url: str) -> str:
         """Return the response of a service."""

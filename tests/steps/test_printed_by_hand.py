@@ -11,7 +11,7 @@ import pytest
 
 from fixtures.bundles import bundle_path
 from tests.docs.pages import blocks
-from tests.steps.reader import Reader
+from tests.steps.reader import Reader, joined
 from tests.waiting import until
 
 pytestmark = [
@@ -71,6 +71,8 @@ def test_a_fleet_with_certificates_runs_without_systemd(reader: Reader) -> None:
     reader.run_printed(SETTINGS, re.escape(printed), more=f"--from {bundle_path('healthy-dgx-h100')}")
     until(lambda: "OK  1 node" in machine.run("nodeguard status", (0, 3)), every=0.2)
     outputs = reader.run_printed(STANDALONE, "^nodeguard (status|get|pause)")
+    assert "OK  1 node" in outputs["nodeguard status"]
+    assert outputs['nodeguard pause --reason "a bad driver"'].startswith("paused: no new marks are advised")
     assert json.loads(outputs["nodeguard get incidents -o json"])["incidents"] == []
     [status] = reader.follow(API).values()
     assert json.loads(status)["agents"]["reported"] == 1
@@ -81,6 +83,10 @@ def test_the_policy_is_started_by_hand(reader: Reader) -> None:
     (reader.machine.clone / "policy.yaml").write_text("modeRules: [{check: gpu-lost, mode: enforce}]\n")
     reader.run_printed(POLICY, "^nodeguard policy example", names={"policy.yaml": "example.yaml"})
     outputs = reader.run_printed(POLICY, "^nodeguard policy (check|schema)")
+    assert joined(outputs["nodeguard policy check policy.yaml --nodes 512"]).startswith(
+        "policy.yaml - ok quarantine by 1 of "
+    )
+    assert "defaultMode: observe" in (reader.machine.clone / "example.yaml").read_text()
     assert json.loads(outputs["nodeguard policy schema"])["$schema"]
     reader.run_printed(ENFORCE, "^(install|nodeguard aggregator)")
     until(lambda: "enforced: gpu-lost" in reader.machine.run("nodeguard status"), every=0.2)
@@ -98,7 +104,10 @@ def test_a_finding_is_cleared_on_the_node(reader: Reader) -> None:
         return bool(re.search(r'^nodeguard_finding\{.*check="gpu-ecc-uncorrectable"', metrics, re.MULTILINE))
 
     until(is_active, every=0.2)
-    reader.run_printed(RETURN, "^nodeguard clear", names={"gpu/0000:3b:00": "gpu/0000:43:00"})
+    [answer] = reader.run_printed(
+        RETURN, "^nodeguard clear", names={"gpu/0000:3b:00": "gpu/0000:43:00"}
+    ).values()
+    assert answer.startswith("gpu-ecc-uncorrectable on GPU 0000:43:00 is cleared")
     until(lambda: not is_active(), every=0.2)
 
 
@@ -111,4 +120,8 @@ def test_a_recording_changes_while_an_agent_replays_it(reader: Reader) -> None:
     def checks() -> set[str]:
         return set(re.findall(r'check="([\w-]+)"', machine.get("http://127.0.0.1:9434/metrics")))
 
-    until(lambda: {"gpu-gsp-failure", "kernel-panic"} <= checks(), lambda: str(checks()), every=0.2)
+    until(
+        lambda: {"gpu-gsp-failure", "kernel-panic"} <= checks(),
+        lambda: str(checks()),
+        every=0.2,
+    )

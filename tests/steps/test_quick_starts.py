@@ -41,6 +41,9 @@ def test_the_page_of_one_machine_runs_as_printed(reader: Reader) -> None:
     assert json.loads(outputs["nodeguard check -o json"])["version"] == 1
     last = outputs["nodeguard check"].splitlines()[-1]
     assert re.fullmatch(r"\d+ checks passed; -v lists them", last)
+    assert re.match(r"((WARNING|SUSPECT|FATAL|UNKNOWN)  |$)", outputs["nodeguard check --quiet"])
+    for command in ("nodeguard check --duration 30s", "nodeguard check --fail-on suspect"):
+        assert re.match(r"(OK|WARNING|SUSPECT|FATAL|UNKNOWN)  ", outputs[command])
     shown = outputs["nodeguard check --from fixtures/gpu-off-bus"]
     assert shown.startswith(printed_check())
     # The agent replays a minute in a second, and the GPU is lost after 55 s.

@@ -60,6 +60,8 @@ def test_a_recording_gives_the_verdict_of_the_machine(reader: Reader) -> None:
     codes = {"nodeguard check --from DIR": ANY}
     outputs = reader.follow(RECORD, names=names, codes=codes)
     assert re.match(r"(OK|WARNING|SUSPECT|FATAL|UNKNOWN)  ", outputs["nodeguard check --from DIR"])
+    recorded = outputs["nodeguard record DIR --duration 10m --anonymise"]
+    assert recorded == "recording: recorded. Check it with: nodeguard check --from recording\n"
     assert (reader.machine.clone / "recording/bundle.yaml").is_file()
 
 
@@ -70,6 +72,9 @@ def test_a_check_of_the_site_is_validated_and_tried(reader: Reader) -> None:
     outputs = reader.follow(WRITE, files=[f"{CHECKS}/site.yaml"], codes=codes, leave_out=OF_CLUSTERS)
     assert "gpu-warm-here" in outputs[f"nodeguard checks --checks {CHECKS} --family site"]
     assert "GPU warmer than this room allows" in outputs[f"nodeguard explain gpu-warm-here --checks {CHECKS}"]
+    # The file switches off a check of the clock, which this machine may fail.
+    assert "clock-unsynchronized" not in outputs[f"nodeguard check --checks {CHECKS}"]
+    assert outputs[lost].startswith("FATAL  gpu-off-bus should take no work. GPU lost: GPU 5 ")
     hot = machine.run(f"nodeguard check --checks {CHECKS} --from {bundle_path('gpu-hot')}", ANY)
     assert "GPU warmer than this room allows" in hot
     assert "seen once" in hot
@@ -99,7 +104,14 @@ def test_a_fleet_is_simulated(reader: Reader) -> None:
         "--scenario all": "--scenario half-fleet",
     }
     outputs = reader.follow(SIMULATE, names=names)
-    assert json.loads(outputs["nodeguard simulate -o json"])["version"] == 1
+    assert outputs["nodeguard simulate"].startswith("simulation - 64 nodes, 1 day, seed 1\n")
+    of_policy = outputs["nodeguard simulate --policy policy.yaml --nodes 512"]
+    assert "policy as in the file" in joined(of_policy)
+    settings = json.loads(outputs["nodeguard simulate -o json"])["settings"]
+    assert settings == {"nodes": 64, "days": 1.0, "seed": 1}
+    assert "result as wanted" in joined(outputs["nodeguard simulate --scenario cordoned-leaf"])
+    [result] = json.loads(outputs["nodeguard simulate --scenario all --policy policy.yaml -o json"])
+    assert (result["scenario"], result["as_expected"]) == ("half-fleet", True)
 
 
 def test_a_policy_is_tested_on_the_history_of_an_aggregator(reader: Reader) -> None:
@@ -146,10 +158,13 @@ def test_a_fault_is_rehearsed_on_one_node(reader: Reader) -> None:
         printed = example(REHEARSE, "injected gpu-lost").replace("3b:00", "1b:00")
         shown = outputs["nodeguard inject gpu-lost --target gpu/0000:3b:00 --for 10m"]
         assert without_times(shown) == without_times(printed)
+        would = outputs["nodeguard inject gpu-lost --target gpu/0000:3b:00 --dry-run"]
+        assert would.startswith("would inject gpu-lost on GPU 0000:1b:00 for 10 min: fatal")
         assert "gpu-lost" in reader.machine.run("nodeguard status --agent", ANY)
         ended = reader.follow(REHEARSE, "4. End it")
         assert "gpu-lost" in ended["nodeguard inject --list"]
-        assert "0" not in reader.machine.run("nodeguard inject --list")
+        assert ended["nodeguard inject --clear 1"].startswith("ended 1 injected fault")
+        assert reader.machine.run("nodeguard inject --list") == "injected    none\n"
 
 
 def without_times(text: str) -> str:
@@ -171,9 +186,13 @@ def test_the_commands_of_the_agents_page_answer(reader: Reader) -> None:
         assert " is healthy." in outputs["nodeguard status --agent"]
         assert outputs["nodeguard gpus status"] == "detached    none: the agent reads all GPUs\n"
         clear = "nodeguard clear gpu-lost gpu/0000:3b:00"
-        reader.follow(AGENT, "Clear a finding", names=GPU, codes={clear: (3,)})
+        cleared = reader.follow(AGENT, "Clear a finding", names=GPU, codes={clear: (3,)})
+        assert cleared == {clear: "nodeguard clear: gpu-lost on GPU 0000:1b:00 is not active\n"}
 
 
 def test_the_doctor_checks_the_installation(reader: Reader) -> None:
     outputs = reader.follow(DOCTOR, "On a node", codes={"nodeguard doctor": (0, 1, 2)}, leave_out="^kubectl")
-    assert outputs["nodeguard doctor"].startswith("nodeguard doctor: ")
+    shown = joined(outputs["nodeguard doctor"])
+    assert shown.startswith("nodeguard doctor: 1 failed, ")
+    assert "failed agent: no agent answers at /run/nodeguard/agent.sock" in shown
+    assert "fix: start it: systemctl start nodeguard-agent" in shown
