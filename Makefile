@@ -1,5 +1,6 @@
 # make demo      a fleet on recorded machines, with faults and their handling, within a minute
 # make quick     the tests that need no control plane, Prometheus or root, without the slow ones: two to three minutes
+# make test-cluster  the tests that `make quick` leaves out, without those in pods
 # make test      all tests, those in pods where the machine can run pods; ARGS selects: make test ARGS=tests/judge
 # make test-pods only the tests with images, a kubelet and pods: as root
 # make lint      style, types, layers, and links of the documentation
@@ -7,11 +8,14 @@
 # make manifests the manifests of daemonset/ from the Helm chart
 # make fixtures  the synthetic bundles that tests, figures and the demo use
 # make bench     figures, each beside a reference measured in the same run
-.PHONY: demo quick test test-pods lint bench fixtures docs manifests environment quick-environment test-environment controlplane catalogue clean
+.PHONY: demo quick test test-cluster test-pods lint bench fixtures docs manifests environment quick-environment test-environment controlplane catalogue clean
 PYTHON ?= python3
 BIN := .venv/bin
 # Bytecode is written: without it, each process of pytest compiles all test modules, half of the time of its collection.
 export PYTHONDONTWRITEBYTECODE :=
+# Marks of the tests that need more than Python, a compiler and a few seconds. The tests of `make quick`, those of
+# `make test-cluster` and those of `make test-pods` are all tests.
+SYSTEM := cluster or promtool or slurm or shells or root or slow
 checks := $(wildcard checks/*.yaml checks/*/*.yaml)
 
 demo: environment catalogue
@@ -19,7 +23,7 @@ demo: environment catalogue
 	@$(BIN)/python scripts/demo.py
 
 quick: quick-environment catalogue
-	$(BIN)/python -m pytest -n auto -m "not cluster and not kubelet and not promtool and not slurm and not shells and not root and not slow" $(ARGS)
+	$(BIN)/python -m pytest -n auto -m "not kubelet and not ($(SYSTEM))" $(ARGS)
 
 test: quick-environment catalogue
 ifeq ($(strip $(ARGS)),)
@@ -28,6 +32,9 @@ else
 	@$(BIN)/python -m tests.tools $(ARGS)
 	$(BIN)/python -m pytest $(ARGS)
 endif
+
+test-cluster: quick-environment catalogue
+	@scripts/test "not kubelet and ($(SYSTEM))"
 
 test-pods: quick-environment catalogue
 	@$(BIN)/python -m tests.tools -m kubelet

@@ -156,6 +156,7 @@ def test_a_xid_keeps_the_words_of_the_driver() -> None:
     assert re.fullmatch(re.escape(line).replace(r"\{\}", r"(?!alice)\w{5}"), anonymous(line.format("alice")))
 
 
+@pytest.mark.slow
 def test_each_line_of_a_known_format_stays_the_same_event() -> None:
     changed = {line: anonymous(line) for line in LINES if events(anonymous(line)) != events(line)}
     assert changed == {}

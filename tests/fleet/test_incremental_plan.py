@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
@@ -23,6 +24,8 @@ from tests.fleet.test_invariants import ALL_PROVEN, SIZE, Life, findings, number
 from tests.policies import diagnosis_policy
 
 PORT = "port/mlx5_0/1"
+
+pytestmark = pytest.mark.slow
 
 
 def from_inputs(fleet: Fleet) -> ClusterPlanner:

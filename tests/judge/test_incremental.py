@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -54,6 +55,7 @@ gaps = st.sampled_from((0.0, 1.0, 9.0, 10.0, 29.0, 30.0, 31.0, 59.0, 60.0, 61.0,
 steps = st.tuples(gaps, st.sampled_from((0.0, 0.0, 0.01, 7.0)), st.lists(observations, max_size=3), lines)
 
 
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(st.lists(steps, min_size=2, max_size=12), st.booleans())
 def test_an_incremental_verdict_is_equal_to_a_full_one(

@@ -105,6 +105,7 @@ def test_a_wrap_is_no_fault(machine: str, tmp_path: Path) -> None:
     assert complaints(verdicts(machine, tmp_path, top, top + 2, 0, 0)) == set()
 
 
+@pytest.mark.slow
 @settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_no_sequence_of_jumps_is_a_fault(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import NamedTuple
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -137,6 +138,7 @@ def forget(pipeline: Pipeline) -> None:
     pipeline.state = replace(state, judged=replace(state.judged, results={}))
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(st.sampled_from(("healthy-dgx-h100", "gpu-gone", "port-flaps")), st.lists(steps, max_size=8))
 def test_an_incremental_evaluation_is_equal_to_a_full_one(bundle: str, rounds: list[Step]) -> None:

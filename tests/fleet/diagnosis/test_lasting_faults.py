@@ -33,7 +33,9 @@ def fleet(pod: int, leaf: int, size: int, policy: Policy = ENFORCED) -> Fleet:
 # A leaf that stays dead when its pod recovers
 
 
-@pytest.mark.parametrize(("pod", "leaf"), [(16, 8), (40, 8), (128, 8), (128, 16), (256, 32)])
+@pytest.mark.parametrize(
+    ("pod", "leaf"), [(16, 8), (40, 8), (128, 8), (128, 16), pytest.param(256, 32, marks=pytest.mark.slow)]
+)
 def test_a_leaf_that_stays_dead_when_its_pod_recovers_is_degraded(pod: int, leaf: int) -> None:
     made = fleet(pod, leaf, 3 * pod)
     fails(made, range(pod))
