@@ -204,9 +204,11 @@ def is_shared(observed: ObservedIncident) -> bool:
 
 
 def observed_status(desired: IncidentStatus, current: IncidentStatus, generation: int) -> IncidentStatus:
-    """Return the desired status with what only the object knows: generations and times of transitions.
+    """Return the desired status with what only the object knows: generations and times.
 
-    A condition with an unchanged status keeps its time. generation: of the spec that was processed.
+    A condition with an unchanged status keeps its time, and so does an incident without a transition: each
+    replica has seen it at another time, and a new leader would otherwise write all incidents again.
+    generation: of the spec that was processed.
     """
     before = {condition.type: condition for condition in current.conditions}
     conditions = []
@@ -215,7 +217,19 @@ def observed_status(desired: IncidentStatus, current: IncidentStatus, generation
         is_same = old is not None and old.status == condition.status
         time = old.last_transition_time if old is not None and is_same else condition.last_transition_time
         conditions.append(replace(condition, last_transition_time=time, observed_generation=generation))
-    return replace(desired, conditions=tuple(conditions), observed_generation=generation)
+    status = replace(desired, conditions=tuple(conditions), observed_generation=generation)
+    if _transitions(desired) != _transitions(current):
+        return status
+    return replace(
+        status,
+        first_seen=current.first_seen or desired.first_seen,
+        last_transition_time=current.last_transition_time or desired.last_transition_time,
+    )
+
+
+def _transitions(status: IncidentStatus) -> tuple[object, ...]:
+    """Return the fields that only a transition changes."""
+    return status.state, status.health, status.cause, status.action, status.occurrences
 
 
 def new_object(name: str) -> dict[str, Any]:

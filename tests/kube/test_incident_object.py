@@ -16,8 +16,9 @@ from nodeguard.kube.incident_object import (
     status_patch,
 )
 from nodeguard.kube.incident_projection import incident_status, to_incident
-from nodeguard.model.finding import Health
+from nodeguard.model.finding import Action, Health
 from nodeguard.model.incident import DiagnosisRecord, IncidentState
+from nodeguard.model.instant import rfc3339
 from nodeguard.model.mark import Mark
 from tests.kube.test_incident_writer import LOST, NOW
 
@@ -106,6 +107,16 @@ def test_a_condition_keeps_its_time_while_its_status_stays_the_same() -> None:
     )  # fmt: skip
     assert recovering.observed_generation == 2
     assert {condition.observed_generation for condition in recovering.conditions} == {2}
+
+
+def test_another_replica_writes_an_incident_again_only_after_a_transition() -> None:
+    written = observed_status(incident_status(LOST), IncidentStatus(), 1)
+    seen_later = replace(LOST, first_seen=LOST.first_seen + 1.0, last_transition=NOW)
+    assert observed_status(incident_status(seen_later), written, 1) == written
+    worse = observed_status(incident_status(replace(seen_later, action=Action.CONTACT_SUPPORT)), written, 1)
+    assert worse.last_transition_time == rfc3339(NOW)
+    again = observed_status(incident_status(replace(seen_later, occurrences=2)), written, 1)
+    assert again.first_seen == rfc3339(seen_later.first_seen)
 
 
 @pytest.mark.parametrize(

@@ -157,7 +157,8 @@ def update_incident(before: Incident | None, now: Incident, wall: float) -> Inci
         confinement=confinement,
     )
     if _gist(updated) != _gist(before):
-        return replace(updated, last_transition=wall)
+        is_transition = _transitions(updated) != _transitions(before)
+        return replace(updated, last_transition=wall) if is_transition else updated
     # The jobs are read after the incident was opened, it may begin to recover, and a GPU may get another
     # index: that is no transition.
     is_same = record is before.diagnosis and confinement is before.confinement
@@ -205,6 +206,11 @@ def _recorded_time(before: float, now: float) -> float:
 
 # Seconds by which the wall clock and the monotonic clock may differ.
 _CLOCK_TOLERANCE = 1.0
+
+
+def _transitions(incident: Incident) -> tuple[object, ...]:
+    """Return the fields that only a transition changes: not the reason, which is unknown after each start."""
+    return incident.state, incident.health, incident.cause, incident.action
 
 
 def _gist(incident: Incident) -> tuple[object, ...]:

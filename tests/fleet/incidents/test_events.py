@@ -133,6 +133,13 @@ def test_a_gpu_keeps_its_last_known_names_and_a_new_name_is_no_transition() -> N
     assert " on GPU 5 (0000:3b:00, serial 165): " in event.message
 
 
+def test_another_reason_of_the_same_state_is_no_transition() -> None:
+    before = update_incident(None, replace(incident(Health.FATAL), detail="gpu-lost to pass"), 1.0)
+    other = update_incident(before, replace(before, detail="the agent to report"), 2.0)
+    assert (other.detail, other.last_transition) == ("the agent to report", 1.0)
+    assert update_incident(before, replace(before, state=IncidentState.MARKED), 2.0).last_transition == 2.0
+
+
 def test_a_record_without_its_mark_is_completed_without_an_event() -> None:
     fleet = Fleet(3)
     fleet.report(0, finding())
