@@ -78,7 +78,7 @@ def healthy_report(checks: Iterable[str]) -> Report:
 class _SimulatedAgent:
     """The current report of an agent. revision: increases with each change of the report."""
 
-    def __init__(self, name: str, token: str, report: Report) -> None:
+    def __init__(self, name: str, token: str, report: Report, sent: int) -> None:
         self.name = name
         self.head = (
             f"POST /v1/messages HTTP/1.1\r\nHost: aggregator\r\nAuthorization: Bearer {token}\r\n"
@@ -87,7 +87,7 @@ class _SimulatedAgent:
         self.report = report
         self.revision = 0
         self.since = time.monotonic()
-        self.sequence = 0
+        self.sequence = sent
         self.connections: list[_Connection] = []
 
     def set_report(self, report: Report) -> None:
@@ -211,7 +211,8 @@ class _Connection(asyncio.Protocol):
 class Swarm:
     """The simulated agents of Nodes, by name, in a thread of their own. Methods are for other threads.
 
-    addresses: of aggregators, which listen on one port. refused: nodes of which messages were refused, with the
+    addresses: of aggregators, which listen on one port. sent: messages of each agent before this start: the onsets of an
+    agent that has just started may be older than they seem. refused: nodes of which messages were refused, with the
     response. broken: number of broken connections. messages: number of acknowledged messages.
     """
 
@@ -223,6 +224,7 @@ class Swarm:
         port: int,
         ca: Path,
         host: str,
+        sent: int = 0,
     ) -> None:
         self.port, self.host = port, host
         self.trust = ssl.create_default_context(cafile=str(ca))
@@ -235,7 +237,7 @@ class Swarm:
         self._thread = threading.Thread(target=self._loop.run_forever)
         self._thread.start()
         self.handshakes = self._in_loop(asyncio.Semaphore, _HANDSHAKES)
-        self._agents = {name: _SimulatedAgent(name, token, report) for name, token in tokens.items()}
+        self._agents = {name: _SimulatedAgent(name, token, report, sent) for name, token in tokens.items()}
         self._in_loop(self._prepare, report)
 
     def __enter__(self) -> Self:
@@ -317,13 +319,17 @@ class Swarm:
         return done.result(PATIENCE)
 
 
-def swarm(fleet: Fleet, uids: Mapping[str, str], report: Report, *aggregators: Aggregator) -> Swarm:
-    """Return agents, not started, that all send the same report to these aggregators. uids: of Nodes, by name."""
+def swarm(
+    fleet: Fleet, uids: Mapping[str, str], report: Report, *aggregators: Aggregator, sent: int = 0
+) -> Swarm:
+    """Return agents, not started, that all send the same report to these aggregators. uids: of Nodes, by name.
+
+    sent: see Swarm.
+    """
     issuer = TokenIssuer(fleet.cluster)
     tokens = {name: issuer.token(name, uid) for name, uid in uids.items()}
-    return Swarm(
-        tokens, report, [aggregator.address for aggregator in aggregators], fleet.port, fleet.ca, HOST
-    )
+    addresses = [aggregator.address for aggregator in aggregators]
+    return Swarm(tokens, report, addresses, fleet.port, fleet.ca, HOST, sent)
 
 
 def _of_node(name: str, report: Report) -> Report:

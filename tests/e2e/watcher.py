@@ -1,4 +1,4 @@
-"""The states of Nodes that a watch of the Kubernetes API delivers, in order and with their times."""
+"""The states of objects that a watch of the Kubernetes API delivers, in order and with their times."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import http.client
 import threading
 import time
 from collections.abc import Callable
-from typing import Self
+from typing import Generic, Self, TypeVar
 
 import msgspec
 from msgspec import Struct, field
@@ -55,19 +55,27 @@ class _Event(Struct):
 
 _DECODER = msgspec.json.Decoder(_Event)
 
+State = TypeVar("State")
 
-class Watcher:
-    """Watches all Nodes in a thread, from its start on. states: all of them, in order."""
 
-    def __init__(self, cluster: Cluster) -> None:
-        self.states: list[NodeState] = []
-        version = cluster.api.get("/api/v1/nodes?limit=1")["metadata"]["resourceVersion"]
+class CollectionWatcher(Generic[State]):
+    """Watches all objects of a collection in a thread, from its start on, until the server ends the watch: it does so
+    when the definition of the objects changes.
+
+    path: of the collection. decode: returns the state of an event, with its arrival in seconds of the monotonic clock.
+    states: all of them, in order.
+    """
+
+    def __init__(self, cluster: Cluster, path: str, decode: Callable[[bytes, float], State]) -> None:
+        self.states: list[State] = []
+        self._decode = decode
+        version = cluster.api.get(f"{path}?limit=1")["metadata"]["resourceVersion"]
         host, port = cluster.url.removeprefix("https://").split(":")
         self._connection = http.client.HTTPSConnection(
             host, int(port), context=client_context(str(cluster.ca))
         )
         head = {"Authorization": f"Bearer {cluster.token}"}
-        self._connection.request("GET", f"/api/v1/nodes?watch=1&resourceVersion={version}", headers=head)
+        self._connection.request("GET", f"{path}?watch=1&resourceVersion={version}", headers=head)
         self._response = self._connection.getresponse()
         assert self._response.status == 200
         self._changed = threading.Condition()
@@ -80,15 +88,14 @@ class Watcher:
 
     def __exit__(self, *_: object) -> None:
         self._closing = True
-        assert self._connection.sock is not None
-        self._connection.sock.shutdown(2)
+        if self._thread.is_alive():
+            assert self._connection.sock is not None
+            self._connection.sock.shutdown(2)
         self._thread.join()
         self._response.close()
         self._connection.close()
 
-    def first(
-        self, matches: Callable[[NodeState], bool], begin: int = 0, within: float = PATIENCE
-    ) -> NodeState:
+    def first(self, matches: Callable[[State], bool], begin: int = 0, within: float = PATIENCE) -> State:
         """Return the first matching state, and wait for it. begin: number of states to skip. within: seconds."""
         end = time.monotonic() + within
         with self._changed:
@@ -99,22 +106,27 @@ class Watcher:
                 begin = len(self.states)
                 assert self._changed.wait(end - time.monotonic()), f"no matching state within {within:g} s"
 
-    def marked(self) -> dict[str, NodeState]:
-        """Return the Nodes with marks, by name."""
-        return marked_nodes(self.states)
-
     def _follow(self) -> None:
         try:
             while line := self._response.readline():
-                now = time.monotonic()
-                event = _DECODER.decode(line)
-                assert event.type in {"ADDED", "MODIFIED", "DELETED"}, line
+                state = self._decode(line, time.monotonic())
                 with self._changed:
-                    self.states.append(_state(event.object, now))
+                    self.states.append(state)
                     self._changed.notify_all()
         except (OSError, ValueError, http.client.HTTPException):
             if not self._closing:
                 raise
+
+
+class Watcher(CollectionWatcher[NodeState]):
+    """Watches all Nodes."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__(cluster, "/api/v1/nodes", _state)
+
+    def marked(self) -> dict[str, NodeState]:
+        """Return the Nodes with marks, by name."""
+        return marked_nodes(self.states)
 
 
 def marked_nodes(states: list[NodeState]) -> dict[str, NodeState]:
@@ -133,8 +145,10 @@ def max_marked(states: list[NodeState]) -> int:
     return highest
 
 
-def _state(node: _Node, at: float) -> NodeState:
-    meta = node.metadata
+def _state(line: bytes, at: float) -> NodeState:
+    event = _DECODER.decode(line)
+    assert event.type in {"ADDED", "MODIFIED", "DELETED"}, line
+    node, meta = event.object, event.object.metadata
     taints = [taint for taint in node.spec.taints if taint.key.startswith(PREFIX)]
     marks = tuple(sorted(f"{taint.key}={taint.value}" for taint in taints))
     epoch = int(meta.annotations.get(EPOCH_ANNOTATION, "0"))
