@@ -41,6 +41,9 @@ class WebhookReceiver:
                     self._fail(receiver.fault)
                     return
                 status = receiver.status  # the test may change it meanwhile
+                if status == 200 and not receiver.handle(json.loads(content)):
+                    self.close_connection = True
+                    return
                 if status == 200:
                     receiver.contents.append(content)
                     receiver.bodies.append(json.loads(content))
@@ -63,6 +66,10 @@ class WebhookReceiver:
         self._address = address
         self._server = ThreadingHTTPServer((address, 0), Handler)
         self.url = f"http://{address}:{self._server.server_port}/"
+
+    def handle(self, body: dict[str, Any]) -> bool:
+        """Handle an accepted body. Returns whether to respond; if not, the connection is closed."""
+        return True
 
     def encrypt(self, authority: CertificateAuthority, directory: Path) -> None:
         """Serve TLS with a certificate of an authority. directory: for its files."""

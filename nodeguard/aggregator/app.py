@@ -29,8 +29,8 @@ from nodeguard.aggregator.listeners import (
     serve_operators,
     service_state,
 )
-from nodeguard.aggregator.notifications.sender import NotificationSender
 from nodeguard.aggregator.notifications.settings import read_notifications
+from nodeguard.aggregator.notifications.webhooks import Webhooks
 from nodeguard.aggregator.options import AggregatorOptions
 from nodeguard.aggregator.outbox import InstructionOutbox
 from nodeguard.aggregator.policy.reload import PolicyReloader, log_policy_warnings
@@ -105,16 +105,16 @@ class AggregatorApp:
             IngestLimits(connections=capacity.connections),
         )
         ingest.endpoint.on_refused = handler.message_refused
-        notifications = _notifications(options, service)
-        await serve_monitoring(options, service, ingest, policy, notifications, certificate, stack)
-        state = service_state(service, decisions, policy, notifications)
+        webhooks = _webhooks(options, service)
+        await serve_monitoring(options, service, ingest, policy, webhooks, certificate, stack)
+        state = service_state(service, decisions, policy, webhooks)
         await serve_operators(options, service, state, catalogue, stack)
         work = [*access.work, service.run(), actions.run(wake_actions)]
         work.append(serve_agents(options, ingest, certificate))
         if certificate is not None:
             work.append(certificate.run())
-        if notifications is not None:
-            work.append(notifications.run())
+        if webhooks is not None:
+            work.append(webhooks.run())
         stack.push_async_callback(ingest.close)
         _log_start(options, len(checks), capacity.connections, capacity.open_files)
         return cls(service, policy, work)
@@ -178,21 +178,25 @@ def _history(
     return History(planner, decisions, writer, current_instant().mono, resumed=lambda: inputs.resumed)
 
 
-def _notifications(options: AggregatorOptions, service: AggregatorService) -> NotificationSender | None:
-    """Return the sender of the notification file; None without one. Raises StartError."""
+def _webhooks(options: AggregatorOptions, service: AggregatorService) -> Webhooks | None:
+    """Return the webhooks of the notification file; None without one. Raises StartError."""
     if options.notifications is None:
         return None
     try:
-        sender = NotificationSender(read_notifications(options.notifications))
+        webhooks = Webhooks(read_notifications(options.notifications))
     except ConfigError as error:
         raise StartError(str(error)) from None
 
-    sender.read_spool()
+    webhooks.sender.read_spool()
 
     def plan_made(plan: Plan, _: Instant) -> None:
-        sender.plan_made(
-            service.planner, plan, acts=service.is_active, has_leader=bool(service.backend.leader)
+        webhooks.plan_made(
+            service.planner,
+            plan,
+            epoch=service.backend.epoch,
+            acts=service.is_active,
+            has_leader=bool(service.backend.leader),
         )
 
     service.plan_listeners.append(plan_made)
-    return sender
+    return webhooks

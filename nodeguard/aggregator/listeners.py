@@ -18,7 +18,7 @@ from nodeguard.aggregator.history.file import history_path
 from nodeguard.aggregator.ingest.server import IngestServer
 from nodeguard.aggregator.metrics import AggregatorMetrics
 from nodeguard.aggregator.monitoring_server import Page, serve
-from nodeguard.aggregator.notifications.sender import NotificationSender
+from nodeguard.aggregator.notifications.webhooks import Webhooks
 from nodeguard.aggregator.options import AggregatorOptions
 from nodeguard.aggregator.pages.handler import PagesContext, StatusPages, serve_pages
 from nodeguard.aggregator.policy.reload import PolicyReloader
@@ -47,7 +47,7 @@ async def serve_monitoring(
     service: AggregatorService,
     ingest: IngestServer,
     policy: PolicyReloader | None,
-    notifications: NotificationSender | None,
+    webhooks: Webhooks | None,
     certificate: CertificateRefresher | None,
     stack: AsyncExitStack,
 ) -> None:
@@ -63,7 +63,7 @@ async def serve_monitoring(
         now = current_instant()
         return readiness_page(service.replica_state(now), now.mono)
 
-    metrics = AggregatorMetrics(service, ingest, policy, current_instant, notifications, certificate)
+    metrics = AggregatorMetrics(service, ingest, policy, current_instant, webhooks, certificate)
     pages = {"/metrics": metrics.page, "/healthz": alive, "/readyz": ready}
     try:
         await stack.enter_async_context(serve(options.metrics, pages))
@@ -87,7 +87,7 @@ def service_state(
     service: AggregatorService,
     decisions: Decisions,
     policy: PolicyReloader | None,
-    notifications: NotificationSender | None = None,
+    webhooks: Webhooks | None = None,
 ) -> Callable[[], ServiceState]:
     """Return the function that returns the state of the service, for responses."""
 
@@ -106,7 +106,7 @@ def service_state(
             decisions=decisions(),
             refused=service.refusals.recent(now.mono),
             connection_shortage=service.capacity_problem,
-            notification_problem=notifications.problem() if notifications is not None else "",
+            notification_problem=webhooks.problem() if webhooks is not None else "",
             history_problem=service.history.writer.error if service.history is not None else "",
         )
 

@@ -23,7 +23,7 @@ from nodeguard.aggregator.mark_metrics import mark_families
 from nodeguard.aggregator.metric_families import PREFIX, CheckLabels, counter, counters, gauge, gauges
 from nodeguard.aggregator.monitoring_server import Page
 from nodeguard.aggregator.notifications.metrics import NotificationCollector
-from nodeguard.aggregator.notifications.sender import NotificationSender
+from nodeguard.aggregator.notifications.webhooks import Webhooks
 from nodeguard.aggregator.policy.reload import PolicyReloader
 from nodeguard.aggregator.service import AggregatorService
 from nodeguard.fleet.plan import Plan
@@ -61,7 +61,7 @@ class AggregatorMetrics:
         ingest: IngestServer,
         policy: PolicyReloader | None,
         now: Callable[[], Instant],
-        notifications: NotificationSender | None = None,
+        webhooks: Webhooks | None = None,
         certificate: CertificateRefresher | None = None,
     ) -> None:
         self.registry = CollectorRegistry(auto_describe=False)
@@ -130,8 +130,8 @@ class AggregatorMetrics:
         ingest.endpoint.on_handled = lambda kind, seconds: duration_of(kind).observe(seconds)
         ProcessCollector(registry=self.registry)
         self.registry.register(_ServiceCollector(service, ingest, policy, self.marks, now))
-        if notifications is not None:
-            self.registry.register(NotificationCollector(notifications))
+        if webhooks is not None:
+            self.registry.register(NotificationCollector(webhooks))
         if certificate is not None:
             self.registry.register(_CertificateCollector(certificate))
 

@@ -28,8 +28,9 @@ logger = logging.getLogger(__name__)
 # Why a message is dropped: it is refused, has expired, or too many wait.
 DropReason = Literal["refused", "expired", "full"]
 
-# Receives each dropped message, with the name of its webhook.
+# Receive each dropped and each accepted message, with the name of its webhook.
 DropListener = Callable[[str, Message, DropReason], None]
+AcceptListener = Callable[[str, Message], None]
 
 
 class Delivery:
@@ -45,6 +46,7 @@ class Delivery:
         destinations: Iterable[Destination],
         *,
         dropped: DropListener,
+        accepted: AcceptListener = lambda _webhook, _message: None,
         drop_choice: DropChoice = oldest,
         wall: Callable[[], float] = time,
     ) -> None:
@@ -57,7 +59,13 @@ class Delivery:
         # Webhooks of which messages were dropped since the receiver accepted one.
         self._dropping: set[str] = set()
         self._drop_listener = dropped
+        self._accept_listener = accepted
         self._wall = wall
+
+    @property
+    def names(self) -> Collection[str]:
+        """The names of the webhooks."""
+        return self._destinations.keys()
 
     @property
     def revision(self) -> int:
@@ -67,6 +75,10 @@ class Delivery:
     def waiting(self, name: str) -> tuple[Message, ...]:
         """Return the messages of a webhook that were not accepted yet, oldest first."""
         return self._queues[name].waiting
+
+    def in_transit(self, name: str) -> Message | None:
+        """Return the message of a webhook that is being sent."""
+        return self._queues[name].in_transit
 
     def restore(self, waiting: Mapping[str, Sequence[Message]]) -> None:
         """Restore the messages of an earlier start, without those of removed webhooks."""
@@ -123,6 +135,7 @@ class Delivery:
                 self.sent[name] += 1
                 self.problems.pop(name, None)
                 self._dropping.discard(name)
+                self._accept_listener(name, message)
                 continue
             fields = {"webhook": name, "key": message.key, "error": result.problem}
             if result.is_refused:

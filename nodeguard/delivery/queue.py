@@ -63,7 +63,7 @@ class MessageQueue:
         self.revision = 0
         self._drop_choice = drop_choice
         self._waiting: list[Message] = []
-        self._in_transit: str | None = None
+        self._in_transit: Message | None = None
         self._retries: dict[str, _Retry] = {}
         self._failed_keys: set[str] = set()
         self._resumes_at = float("-inf")
@@ -76,6 +76,11 @@ class MessageQueue:
         """The messages that were not accepted yet, oldest first."""
         return tuple(self._waiting)
 
+    @property
+    def in_transit(self) -> Message | None:
+        """The message that is being sent, also if it was discarded meanwhile."""
+        return self._in_transit
+
     def restore(self, messages: Sequence[Message]) -> None:
         """Put the messages of an earlier start before the others."""
         self._waiting[:0] = messages[-MAX_PENDING:]
@@ -86,7 +91,7 @@ class MessageQueue:
         self.revision += 1
         if len(self._waiting) <= MAX_PENDING:
             return ()
-        dropped = self._drop_choice([item for item in self._waiting if item.id != self._in_transit])
+        dropped = self._drop_choice([item for item in self._waiting if item is not self._in_transit])
         self._remove({item.id for item in dropped})
         return dropped
 
@@ -109,7 +114,7 @@ class MessageQueue:
         dropped = [
             item
             for item in self._waiting
-            if item.expires_at is not None and wall > item.expires_at and item.id != self._in_transit
+            if item.expires_at is not None and wall > item.expires_at and item is not self._in_transit
         ]
         self._remove({item.id for item in dropped})
         return dropped
@@ -127,8 +132,8 @@ class MessageQueue:
         wait = max(self._resumes_at, self._retry(key).due) - now
         if wait > 0:
             return None, wait
-        self._in_transit = first_of_key[key].id
-        return first_of_key[key], 0.0
+        self._in_transit = first_of_key[key]
+        return self._in_transit, 0.0
 
     def accepted(self, message: Message) -> None:
         """Remove a message that the receiver has accepted."""

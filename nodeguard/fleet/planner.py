@@ -30,7 +30,7 @@ from nodeguard.fleet.plan import Carries, Plan, health_facts, plan_nodes, shows_
 from nodeguard.fleet.state.fleet_state import FleetState
 from nodeguard.fleet.state.latest_report import LatestReport, limit_topologies
 from nodeguard.fleet.state.liveness import StaleAgents
-from nodeguard.model.decision import HealthFacts
+from nodeguard.model.decision import HealthFacts, NodeDecision
 from nodeguard.model.device import Device
 from nodeguard.model.incident import Incident, IncidentState
 from nodeguard.model.instant import Instant
@@ -377,6 +377,11 @@ class Planner:
     def _forbids(self, request: MarkRequest) -> Restraint | None:
         placement = self.state.placements[request.uid]
         return mark_restraint(request, placement, self.paused, self.policy, self.stale_agents, self.diagnosis)
+
+    def decision(self, uid: str) -> NodeDecision:
+        """Return the decision about a node that is carried out, or being carried out, now."""
+        marks = self.state.marks(uid)
+        return NodeDecision(uid, self.state.nodes[uid].name, marks, self._facts(uid, marks.node))
 
     def _facts(self, uid: str, record: MarkRecord) -> HealthFacts:
         """Return the facts about the record of a node."""

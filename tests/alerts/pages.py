@@ -16,8 +16,8 @@ from nodeguard.aggregator.identity.insecure import InsecureAuthenticator
 from nodeguard.aggregator.ingest.server import IngestServer
 from nodeguard.aggregator.metrics import AggregatorMetrics
 from nodeguard.aggregator.monitoring_server import Page
-from nodeguard.aggregator.notifications.sender import NotificationSender
 from nodeguard.aggregator.notifications.settings import NotificationSettings
+from nodeguard.aggregator.notifications.webhooks import Webhooks
 from nodeguard.aggregator.policy.reload import PolicyReloader
 from nodeguard.cli.render.verdict_metrics import as_metrics
 from nodeguard.fleet.diagnosis.results import SuppressedCheck
@@ -84,11 +84,11 @@ async def aggregator_response(accept: str = "") -> Page:
     scene.planner.set_policy(replace(scene.planner.policy, locations=(location,), injection=injection))
     ingest = IngestServer(InsecureAuthenticator("127.0.0.1"), scene.handler, lambda: None)
     policy = PolicyReloader(Path("/nowhere"), {}, ())
-    notifications = NotificationSender(NotificationSettings((webhook(),)))
-    notifications.add("oncall", notification())
+    webhooks = Webhooks(NotificationSettings((webhook(),)))
+    webhooks.sender.add("oncall", notification())
     certificate = CertificateRefresher(SelfSigned(), lambda: scene.now.wall)
     assert await certificate.refresh()
-    metrics = AggregatorMetrics(service, ingest, policy, lambda: scene.now, notifications, certificate)
+    metrics = AggregatorMetrics(service, ingest, policy, lambda: scene.now, webhooks, certificate)
     second = Caller("node-2", "node-2")
     scene.handler(CALLER, report())
     third = Caller("node-3", "node-3")

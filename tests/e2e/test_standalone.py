@@ -14,8 +14,10 @@ from typing import Any
 
 import pytest
 
+from nodeguard.delivery.attempt import signed_headers
 from tests.controlplane.certificates import Authority
 from tests.e2e.processes import copy_bundle, get_page, query_socket, running, running_agent, until
+from tests.executors.receiver import MarkReceiver
 from tests.ports import free_address
 from tests.waiting import PATIENCE, PROMPTLY
 
@@ -162,6 +164,42 @@ def test_sighup_reloads_the_policy(site: Site) -> None:
         )
         process.send_signal(signal.SIGTERM)
         assert process.wait(PROMPTLY) == 0
+
+
+def test_a_scheduler_gets_the_marks_over_a_kill_and_a_failure_of_its_own(site: Site) -> None:
+    receiver = MarkReceiver()
+    (site.directory / "key").write_text("a-secret-of-both")
+    file = site.directory / "notifications.yaml"
+    file.write_text(f"markWebhooks:\n- {{name: scheduler, url: '{receiver.url}', secretFile: key}}\n")
+    options = ("--insecure", "--notifications", str(file))
+    with ExitStack() as stack:
+        stack.enter_context(receiver.serving())
+        process = stack.enter_context(site.aggregator(*options))
+        bundle = stack.enter_context(site.node("gpu-1", insecure_settings(site)))
+        site.wait_for_reports(1)
+        receiver.status = 503
+        with (bundle / "kmsg").open("a") as kernel:
+            kernel.write(XID)
+        until(lambda: "webhook scheduler: HTTP status 503" in site.run("status").stdout, site.log)
+        receiver.status = 200
+        until(lambda: receiver.drained == {"gpu-1": {"quarantine"}}, site.log)
+        [node] = receiver.bodies[-1]["nodes"]
+        [cause] = node["marks"][0]["causes"]
+        assert (cause["check"], cause["target"]) == ("gpu-gsp-failure", "gpu/0000:1b:00")
+        assert 'webhook="scheduler"' in get_page(site.metrics, "/metrics")
+        process.send_signal(signal.SIGKILL)
+        process.wait(PROMPTLY)
+        stack.enter_context(site.aggregator(*options))
+        site.wait_for_reports(1)
+        [incident] = [item["name"] for item in site.query("get", "incidents", "--node", "gpu-1")["incidents"]]
+        assert site.run("incidents", "clear", incident).returncode == 0
+        until(lambda: "gpu-1" not in receiver.drained, site.log)
+    headers, content = receiver.headers[-1], receiver.contents[-1]
+    sent = float(headers["webhook-timestamp"])
+    signed = signed_headers(b"a-secret-of-both", headers["webhook-id"], content, sent)
+    assert headers["webhook-signature"] == signed["webhook-signature"]
+    assert "Traceback" not in site.log.read_text()
+    assert "a-secret-of-both" not in site.log.read_text()
 
 
 def test_connections_leave_open_files_for_other_uses(site: Site) -> None:

@@ -44,6 +44,10 @@ class Backend(Protocol):
     def leader(self) -> str:
         """Return the name of the aggregator that may write; empty for none."""
 
+    @property
+    def epoch(self) -> int:
+        """Return the epoch of the lease: each aggregator that becomes active has a higher one."""
+
     def missing_inputs(self) -> str:
         """Return the names of inputs that were not read yet and that a plan needs; empty for none."""
 

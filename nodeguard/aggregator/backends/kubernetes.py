@@ -108,6 +108,11 @@ class KubernetesBackend:
         """Return the names of inputs that were not read yet; empty for none. See Backend."""
         return self.watches.missing_inputs()
 
+    @property
+    def epoch(self) -> int:
+        """Return the epoch of the lease."""
+        return self._lease.epoch
+
     async def renew_leadership(self, now: float, candidacy: Candidacy) -> bool:
         """Renew the lease, and begin or end the leader session. Returns whether this aggregator may write."""
         if not candidacy.wanted and self.watches.leader is not None:

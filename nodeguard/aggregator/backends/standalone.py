@@ -50,6 +50,7 @@ class StandaloneBackend:
     """
 
     leader = STANDALONE
+    epoch = 1
 
     def __init__(self, path: str | None, fleet: FleetView, inputs: FleetInputs) -> None:
         self._fleet = fleet

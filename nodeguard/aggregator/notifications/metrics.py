@@ -8,40 +8,45 @@ from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from nodeguard.aggregator.metric_families import counters, gauges
-from nodeguard.aggregator.notifications.sender import NotificationSender
+from nodeguard.aggregator.notifications.webhooks import Webhooks
 
 
 class NotificationCollector(Collector):
-    """Reads the counters of a sender at each scrape."""
+    """Reads the counters of the deliveries to all webhooks at each scrape."""
 
-    def __init__(self, sender: NotificationSender) -> None:
-        self._sender = sender
+    def __init__(self, webhooks: Webhooks) -> None:
+        self._webhooks = webhooks
 
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics of all webhooks."""
-        delivery, names = self._sender.delivery, [webhook.name for webhook in self._sender.webhooks]
+        deliveries = self._webhooks.deliveries
+        waiting: dict[str, float] = {}
+        oldest: dict[str, float] = {}
+        sent, failed, refused, dropped = {}, {}, {}, {}
+        for delivery in deliveries:
+            for name in delivery.names:
+                waiting[name] = len(delivery.waiting(name))
+                since = delivery.oldest(name)
+                if since is not None:
+                    oldest[name] = since
+                sent[name], failed[name] = delivery.sent[name], delivery.failed[name]
+                refused[name], dropped[name] = delivery.refused[name], delivery.dropped[name]
         for name, about, counts in (
-            ("notifications_sent", "Notifications that the receiver has accepted.", delivery.sent),
-            (
-                "notification_failures",
-                "Failed attempts to send a notification; it is sent again.",
-                delivery.failed,
-            ),
+            ("notifications_sent", "Notifications that the receiver has accepted.", sent),
+            ("notification_failures", "Failed attempts to send a notification; it is sent again.", failed),
             (
                 "notifications_refused",
                 "Notifications that the receiver cannot process: status 400, 413 or 422.",
-                delivery.refused,
+                refused,
             ),
             (
                 "notifications_dropped",
                 "Notifications that were dropped: too many waited, or they waited for a day.",
-                delivery.dropped,
+                dropped,
             ),
         ):
-            yield counters(name, about, "webhook", {webhook: counts[webhook] for webhook in names})
-        pending = {webhook: len(delivery.waiting(webhook)) for webhook in names}
-        yield gauges("notifications_pending", "Notifications that are not sent yet.", "webhook", pending)
-        oldest = {webhook: at for webhook in names if (at := delivery.oldest(webhook)) is not None}
+            yield counters(name, about, "webhook", counts)
+        yield gauges("notifications_pending", "Notifications that are not sent yet.", "webhook", waiting)
         yield gauges(
             "notifications_oldest_timestamp_seconds",
             "Since when the oldest notification that is not sent yet waits; no series if there is none.",

@@ -12,6 +12,7 @@ from time import time
 import msgspec
 
 from nodeguard.aggregator.notifications.formats import Notification, body_of
+from nodeguard.aggregator.notifications.problem import delivery_problem
 from nodeguard.aggregator.notifications.settings import NotificationSettings, Webhook
 from nodeguard.aggregator.notifications.spool import (
     FILE_LIMIT,
@@ -28,8 +29,6 @@ from nodeguard.delivery.delivery import Delivery, DropReason
 from nodeguard.delivery.queue import Message
 from nodeguard.fleet.plan import Plan
 from nodeguard.fleet.planner import Planner
-from nodeguard.fleet_api.text.phrases import count_noun
-from nodeguard.judge.formatting import format_duration
 from nodeguard.local.atomic_write import atomic_write
 
 logger = logging.getLogger(__name__)
@@ -81,18 +80,7 @@ class NotificationSender:
 
     def problem(self) -> str:
         """Return which webhooks do not accept notifications, and why; empty for none."""
-        return "; ".join(
-            f"webhook {name}: {problem}; {self._waiting_text(name)}, "
-            f"{count_noun(self.delivery.refused[name], 'notification')} refused, "
-            f"{count_noun(self.delivery.dropped[name], 'notification')} dropped"
-            for name, problem in self.delivery.problems.items()
-        )
-
-    def _waiting_text(self, webhook: str) -> str:
-        count = len(self.delivery.waiting(webhook))
-        oldest = self.delivery.oldest(webhook)
-        age = f", the oldest for {format_duration(self._wall() - oldest)}" if oldest is not None else ""
-        return f"{count_noun(count, 'notification')} pending{age}"
+        return delivery_problem(self.delivery, self._wall())
 
     def _dropped(self, webhook: str, message: Message, reason: DropReason) -> None:
         """Notify the incident of a dropped message again, if the receiver does not have its state."""

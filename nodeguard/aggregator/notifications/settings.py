@@ -26,28 +26,46 @@ _SECRET_LIMIT = 4096
 _CERTIFICATES_LIMIT = 1 << 20
 
 
-class WebhookSpec(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """A webhook in the file. url, urlFile: where to send. secretFile: the key of the signature.
+class ReceiverSpec(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """A receiver in the file. url, urlFile: where to send. secretFile: the key of the signature.
 
-    caFile: the authorities that may sign the receiver's certificate. routingKeyFile: of PagerDuty. minHealth:
-    the lowest health of an incident that is sent.
+    caFile: the authorities that may sign the receiver's certificate.
     """
 
     name: Name
-    format: WebhookFormat = "json"
     url: Annotated[str, Meta(max_length=2048)] = ""
     url_file: _FileName | None = None
     secret_file: _FileName | None = None
     ca_file: _FileName | None = None
+
+
+class WebhookSpec(ReceiverSpec, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """A webhook for incidents in the file. routingKeyFile: of PagerDuty. minHealth: the lowest health of an
+    incident that is sent.
+    """
+
+    format: WebhookFormat = "json"
     routing_key_file: _FileName | None = None
     min_health: Literal["warning", "suspect", "fatal"] = "suspect"
 
 
 class NotificationSpec(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """The notification file. spoolDirectory: where unsent notifications survive a restart."""
+    """The notification file. webhooks: receive incidents. markWebhooks: receive the marks of nodes.
+    spoolDirectory: where unsent notifications survive a restart.
+    """
 
-    webhooks: Annotated[tuple[WebhookSpec, ...], Meta(min_length=1, max_length=20)]
+    webhooks: Annotated[tuple[WebhookSpec, ...], Meta(max_length=20)] = ()
+    mark_webhooks: Annotated[tuple[ReceiverSpec, ...], Meta(max_length=20)] = ()
     spool_directory: _FileName | None = None
+
+
+class MarkWebhook(Struct, frozen=True):
+    """A receiver of marks with its secrets; see Webhook. Never log url or secret."""
+
+    name: str
+    url: str
+    secret: bytes = b""
+    ca: str = ""
 
 
 class Webhook(Struct, frozen=True):
@@ -65,52 +83,70 @@ class Webhook(Struct, frozen=True):
 
 
 class NotificationSettings(Struct, frozen=True):
-    """The webhooks, and the directory of the spool; None for memory only."""
+    """The webhooks for incidents and for marks, and the directory of the spool; None for memory only."""
 
     webhooks: tuple[Webhook, ...]
     spool_directory: Path | None = None
+    mark_webhooks: tuple[MarkWebhook, ...] = ()
 
 
 def read_notifications(path: Path) -> NotificationSettings:
     """Return the settings in a YAML file. Raises ConfigError with file, line, field and remedy."""
     document = load_yaml(path)
     spec = convert(document, NotificationSpec)
-    names = [webhook.name for webhook in spec.webhooks]
-    for number, name in enumerate(names):
-        if name in names[:number]:
-            raise document.error(
-                ("webhooks", number, "name"), f"'{name}' is used twice", "choose another name"
-            )
-    webhooks = tuple(_webhook(document, number, webhook) for number, webhook in enumerate(spec.webhooks))
+    if not (spec.webhooks or spec.mark_webhooks):
+        raise document.error((), "it has no receiver", "add one to webhooks or markWebhooks")
+    names: set[str] = set()
+    for field, receivers in (("webhooks", spec.webhooks), ("markWebhooks", spec.mark_webhooks)):
+        for number, receiver in enumerate(receivers):
+            if receiver.name in names:
+                at = field, number, "name"
+                raise document.error(at, f"'{receiver.name}' is used twice", "choose another name")
+            names.add(receiver.name)
+    webhooks = tuple(
+        _webhook(document, ("webhooks", number), webhook) for number, webhook in enumerate(spec.webhooks)
+    )
+    mark_webhooks = tuple(
+        MarkWebhook(receiver.name, *_receiver(document, ("markWebhooks", number), receiver))
+        for number, receiver in enumerate(spec.mark_webhooks)
+    )
     directory = Path(spec.spool_directory) if spec.spool_directory else None
     if directory is not None and not directory.is_dir():
         problem = f"{directory} is not a directory"
         raise document.error(("spoolDirectory",), problem, "create it, or remove this field")
-    return NotificationSettings(webhooks, directory)
+    return NotificationSettings(webhooks, directory, mark_webhooks)
 
 
-def _webhook(document: YamlDocument, number: int, spec: WebhookSpec) -> Webhook:
+def _webhook(document: YamlDocument, at: tuple[str | int, ...], spec: WebhookSpec) -> Webhook:
+    if (spec.format == "pagerduty") != bool(spec.routing_key_file):
+        problem = "routingKeyFile belongs to the format pagerduty"
+        raise document.error(at, problem, "set both, or neither")
+    default = PAGERDUTY_URL if spec.format == "pagerduty" else ""
+    url, secret, ca = _receiver(document, at, spec, default)
+    routing_key = (
+        _secret(document, (*at, "routingKeyFile"), spec.routing_key_file) if spec.routing_key_file else ""
+    )
+    return Webhook(spec.name, spec.format, url, secret, routing_key, Health(spec.min_health), ca)
+
+
+def _receiver(
+    document: YamlDocument, at: tuple[str | int, ...], spec: ReceiverSpec, default: str = ""
+) -> tuple[str, bytes, str]:
+    """Return the address of a receiver, the key of the signature, and its authorities. default: the address
+    if the file has none.
+    """
     field = "urlFile" if spec.url_file else "url"
-    at = ("webhooks", number)
     if spec.url and spec.url_file:
         raise document.error((*at, "url"), "url and urlFile exclude each other", "remove either")
     url = _secret(document, (*at, "urlFile"), spec.url_file) if spec.url_file else spec.url
-    if not url and spec.format == "pagerduty":
-        url = PAGERDUTY_URL
+    url = url or default
     if not url:
         raise document.error(at, "the webhook has no address", "set url, or urlFile if the address is secret")
     if not _is_safe(url):
         problem = "the address is neither https:// nor http:// on loopback"
         raise document.error((*at, field), problem, "use an address with https://")
-    if (spec.format == "pagerduty") != bool(spec.routing_key_file):
-        problem = "routingKeyFile belongs to the format pagerduty"
-        raise document.error(at, problem, "set both, or neither")
-    routing_key = (
-        _secret(document, (*at, "routingKeyFile"), spec.routing_key_file) if spec.routing_key_file else ""
-    )
     secret = _secret(document, (*at, "secretFile"), spec.secret_file).encode() if spec.secret_file else b""
-    ca = _certificates(document, (*at, "caFile"), spec.ca_file) if spec.ca_file else ""
-    return Webhook(spec.name, spec.format, url, secret, routing_key, Health(spec.min_health), ca)
+    return url, secret, _certificates(document, (*at, "caFile"), spec.ca_file) if spec.ca_file else ""
 
 
 def _secret(document: YamlDocument, at: tuple[str | int, ...], name: str) -> str:

@@ -7,7 +7,12 @@ from pathlib import Path
 import pytest
 
 from nodeguard.aggregator.certificates.issue import issue_authority
-from nodeguard.aggregator.notifications.settings import PAGERDUTY_URL, Webhook, read_notifications
+from nodeguard.aggregator.notifications.settings import (
+    PAGERDUTY_URL,
+    MarkWebhook,
+    Webhook,
+    read_notifications,
+)
 from nodeguard.config.errors import ConfigError
 from nodeguard.model.finding import Health
 
@@ -45,6 +50,19 @@ def test_the_authorities_of_a_receiver_are_read(tmp_path: Path) -> None:
     assert (internal.ca, public.ca) == (certificate, "")
 
 
+def test_a_receiver_of_marks_has_a_key_and_authorities(tmp_path: Path) -> None:
+    certificate = issue_authority(0.0).certificate
+    (tmp_path / "ca.crt").write_text(certificate)
+    (tmp_path / "key").write_text("secret\n")
+    file = tmp_path / "notifications.yaml"
+    file.write_text(
+        "markWebhooks:\n- {name: slurm, url: 'https://a.example', secretFile: key, caFile: ca.crt}\n"
+    )
+    settings = read_notifications(file)
+    assert settings.webhooks == ()
+    assert settings.mark_webhooks == (MarkWebhook("slurm", "https://a.example", b"secret", certificate),)
+
+
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
@@ -69,6 +87,12 @@ def test_the_authorities_of_a_receiver_are_read(tmp_path: Path) -> None:
             "webhooks:\n- {name: a, url: 'https://a.example'}\n- {name: a, url: 'https://b.example'}\n",
             "used twice",
         ),
+        (
+            "webhooks:\n- {name: a, url: 'https://a.example'}\nmarkWebhooks:\n- {name: a, url: 'https://b.example'}\n",
+            "yaml:4: name: 'a' is used twice",
+        ),
+        ("markWebhooks:\n- {name: a}\n", "set url, or urlFile"),
+        ("markWebhooks:\n- {name: a, url: 'https://a.example', format: slack}\n", "format"),
         ("webhooks:\n- {name: a, url: 'https://a.example', colour: red}\n", "colour"),
         (
             "webhooks:\n- {name: a, url: 'https://a.example'}\nspoolDirectory: /nowhere\n",

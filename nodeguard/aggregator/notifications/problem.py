@@ -1,0 +1,23 @@
+"""Which webhooks do not accept requests, as one line of the status. Pure."""
+
+from __future__ import annotations
+
+from nodeguard.delivery.delivery import Delivery
+from nodeguard.fleet_api.text.phrases import count_noun
+from nodeguard.judge.formatting import format_duration
+
+
+def delivery_problem(delivery: Delivery, now: float) -> str:
+    """Return which webhooks do not accept requests, and why; empty for none. now: seconds since the epoch."""
+    return "; ".join(
+        f"webhook {name}: {problem}; {_waiting_text(delivery, name, now)}, "
+        f"{count_noun(delivery.refused[name], 'notification')} refused, "
+        f"{count_noun(delivery.dropped[name], 'notification')} dropped"
+        for name, problem in delivery.problems.items()
+    )
+
+
+def _waiting_text(delivery: Delivery, webhook: str, now: float) -> str:
+    oldest = delivery.oldest(webhook)
+    age = f", the oldest for {format_duration(now - oldest)}" if oldest is not None else ""
+    return f"{count_noun(len(delivery.waiting(webhook)), 'notification')} pending{age}"

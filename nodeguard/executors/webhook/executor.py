@@ -1,0 +1,170 @@
+"""The executor that posts each change of a wanted mark to one webhook, at least once, in order by node."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable
+from typing import Literal
+
+from nodeguard.delivery.attempt import Destination
+from nodeguard.delivery.delivery import Delivery, DropReason
+from nodeguard.delivery.queue import Message
+from nodeguard.executors.executor import ExecutorReports
+from nodeguard.executors.webhook.message import posted_marks
+from nodeguard.model.decision import NodeDecision
+from nodeguard.model.mark import Mark
+
+# Seconds between two requests with all marks: a receiver that lost its state, or that refused a node, is
+# correct again after them.
+RESYNC = 600.0
+
+# Seconds between two looks at whether such a request is due.
+_TICK = 1.0
+
+# The key of requests with all marks; no node has it.
+_ALL = ""
+
+
+class WebhookExecutor:
+    """Posts the marks of nodes; see MarkExecutor. It is the mutable owner of what the receiver is to have.
+
+    A request about a node has all of its marks, so a later one replaces an earlier one that waits: after an
+    outage the receiver gets the present state, and no history. Only an active aggregator posts, under the
+    epoch of its lease; it begins with a request that has all marks.
+
+    reports: receives what the receiver accepted and refused; None where another executor owns the nodes.
+    """
+
+    carries_devices = True
+    kinds = frozenset(Mark)
+
+    def __init__(
+        self,
+        destination: Destination,
+        reports: ExecutorReports | None = None,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self.name = f"webhook {destination.name}"
+        self.delivery = Delivery([destination], dropped=self._dropped, accepted=self._accepted, wall=wall)
+        self._webhook = destination.name
+        self._reports = reports
+        self._wall = wall
+        self._epoch: int | None = None
+        self._sequence = 0
+        # The latest decisions with marks, by node; and the revisions that are posted or wait, empty without
+        # marks, None if it is unknown what the receiver has.
+        self._wanted: dict[str, NodeDecision] = {}
+        self._posted: dict[str, str | None] = {}
+        # Revisions by node of the messages that the receiver has not accepted, by id of the message.
+        self._revisions: dict[str, dict[str, str]] = {}
+        self._resync_at = float("inf")
+        # Whether no decision was withdrawn since the latest ones.
+        self._is_current = False
+
+    def begin(self, epoch: int) -> None:
+        """Start to post, under the epoch of a lease: before the first decisions of it."""
+        self.end()
+        self._epoch = epoch
+        self._resync_at = float("-inf")
+
+    def end(self) -> None:
+        """Stop to post: another aggregator leads. A request that has begun may still succeed; the receiver
+        ignores it if it has one of a later epoch.
+        """
+        self._epoch = None
+        self._withdraw({*self._posted, _ALL})
+        self._wanted.clear()
+        self._posted.clear()
+        self._is_current = False
+
+    def desired(self, decisions: Iterable[NodeDecision]) -> None:
+        """Post the decisions about some nodes that the receiver does not have."""
+        if self._epoch is None:
+            return
+        self._is_current = True
+        for decision in decisions:
+            if decision.marks:
+                self._wanted[decision.node] = decision
+            else:
+                self._wanted.pop(decision.node, None)
+            if self._resync_at == float("-inf"):
+                continue  # the request with all marks has it
+            if self._posted.get(decision.node, "") != _revision(decision):
+                self._withdraw({decision.node})
+                self._put(decision.node, "node", [decision])
+
+    def withdraw(self, nodes: Iterable[str]) -> None:
+        """Withdraw the decisions about some nodes that it has not begun to post. It posts the next ones about
+        them in any case, and until then no request with all marks.
+        """
+        keys = {node for node in nodes if not self.is_in_flight(node)}
+        self._withdraw(keys)
+        self._posted.update(dict.fromkeys(keys))
+        self._is_current = self._is_current and not keys
+
+    def is_in_flight(self, node: str) -> bool:
+        """Return whether a request about a node is in transit."""
+        message = self.delivery.in_transit(self._webhook)
+        return message is not None and node in self._revisions.get(message.id, ())
+
+    def tick(self) -> None:
+        """Post all marks if that is due."""
+        now = self._wall()
+        if self._epoch is None or not self._is_current or now < self._resync_at:
+            return
+        self._resync_at = now + RESYNC
+        self._withdraw({*self._posted, _ALL})
+        self._posted.clear()
+        self._put(_ALL, "all", list(self._wanted.values()))
+
+    async def run(self) -> None:
+        """Post until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.delivery.run())
+            tasks.create_task(self._tick_regularly())
+
+    async def _tick_regularly(self) -> None:
+        while True:
+            await asyncio.sleep(_TICK)
+            self.tick()
+
+    def _put(self, key: str, change: Literal["node", "all"], decisions: list[NodeDecision]) -> None:
+        assert self._epoch is not None
+        now = self._wall()
+        # By the clock, so that a process that starts again under the same epoch continues after it.
+        self._sequence = max(self._sequence + 1, int(now * 1000))
+        body = posted_marks(change, decisions, epoch=self._epoch, sequence=self._sequence, wall=now)
+        revisions = {decision.node: decision.revision for decision in decisions}
+        self._posted.update({decision.node: _revision(decision) for decision in decisions})
+        message = Message(f"{self._epoch}-{self._sequence}", key, body, now, change)
+        self._revisions[message.id] = revisions
+        self.delivery.put(self._webhook, message)
+
+    def _withdraw(self, keys: set[str]) -> None:
+        for message in self.delivery.waiting(self._webhook):
+            if message.key in keys:
+                self._revisions.pop(message.id, None)
+        self.delivery.discard(self._webhook, keys)
+
+    def _accepted(self, _webhook: str, message: Message) -> None:
+        for node, revision in self._revisions.pop(message.id, {}).items():
+            if self._reports is not None:
+                self._reports.observed(self.name, node, revision)
+
+    def _dropped(self, webhook: str, message: Message, reason: DropReason) -> None:
+        """Report a refused request, which the next one with all marks repeats; one that has no room is
+        repeated at once.
+        """
+        revisions = self._revisions.pop(message.id, {})
+        if reason != "refused":
+            self._resync_at = min(self._resync_at, self._wall())
+            return
+        for node, revision in revisions.items():
+            problem = self.delivery.problems.get(webhook, "")
+            if self._reports is not None:
+                self._reports.failed(self.name, node, revision, problem, is_refused=True)
+
+
+def _revision(decision: NodeDecision) -> str:
+    return decision.revision if decision.marks else ""

@@ -1,0 +1,108 @@
+"""The mark mirror: a receiver has the marks of the planner, over restarts and a change of the leader."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from nodeguard.aggregator.notifications.settings import MarkWebhook, NotificationSettings
+from nodeguard.aggregator.notifications.webhooks import Webhooks
+from nodeguard.executors.webhook import executor as executor_module
+from tests.executors.receiver import MarkReceiver
+from tests.fleet.scene import Fleet, finding
+from tests.waiting import until_async
+
+
+@pytest.fixture
+def receiver() -> Iterator[MarkReceiver]:
+    receiver = MarkReceiver()
+    with receiver.serving():
+        yield receiver
+
+
+@pytest.fixture(autouse=True)
+def _post_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(executor_module, "_TICK", 0.01)
+
+
+class Aggregator:
+    """The webhooks of an aggregator that plans for a fleet."""
+
+    def __init__(self, fleet: Fleet, url: str) -> None:
+        self.fleet = fleet
+        self.webhooks = Webhooks(
+            NotificationSettings((), None, (MarkWebhook("slurm", url),)), wall=lambda: fleet.wall
+        )
+
+    def plan(self, epoch: int, *, acts: bool = True) -> None:
+        plan = self.fleet.carry_out()
+        self.webhooks.plan_made(self.fleet.planner, plan, epoch=epoch, acts=acts, has_leader=True)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        task = asyncio.create_task(self.webhooks.run())
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_a_receiver_gets_each_mark_and_its_release(receiver: MarkReceiver) -> None:
+    aggregator = Aggregator(Fleet(4), receiver.url)
+    fleet = aggregator.fleet
+    async with aggregator.running():
+        aggregator.plan(1)
+        await until_async(lambda: len(receiver.bodies) == 1)
+        fleet.report(0, finding())
+        aggregator.plan(1)
+        await until_async(lambda: receiver.drained == {"node-0": {"quarantine"}})
+        [node] = receiver.bodies[-1]["nodes"]
+        [cause] = node["marks"][0]["causes"]
+        assert (cause["check"], cause["message"], cause["action"]) == (
+            finding().check,
+            finding().message,
+            finding().action,
+        )
+        fleet.report(0)
+        aggregator.plan(1)
+        await until_async(lambda: receiver.drained == {})
+
+
+async def test_only_the_active_aggregator_posts(receiver: MarkReceiver) -> None:
+    aggregator = Aggregator(Fleet(4), receiver.url)
+    aggregator.fleet.report(0, finding())
+    async with aggregator.running():
+        aggregator.plan(1, acts=False)
+        await asyncio.sleep(0.1)
+        assert receiver.requests == 0
+        aggregator.plan(2)
+        await until_async(lambda: receiver.drained == {"node-0": {"quarantine"}})
+        aggregator.plan(2, acts=False)
+        aggregator.fleet.report(1, finding())
+        aggregator.plan(2, acts=False)
+        await asyncio.sleep(0.1)
+    assert receiver.drained == {"node-0": {"quarantine"}}
+    assert [body["change"] for body in receiver.bodies] == ["all"]
+
+
+async def test_a_deleted_node_is_released(receiver: MarkReceiver) -> None:
+    aggregator = Aggregator(Fleet(4), receiver.url)
+    aggregator.fleet.report(0, finding())
+    async with aggregator.running():
+        aggregator.plan(1)
+        await until_async(lambda: receiver.drained == {"node-0": {"quarantine"}})
+        aggregator.fleet.planner.remove_node("uid-0")
+        aggregator.plan(1)
+        await until_async(lambda: receiver.drained == {})
+
+
+async def test_a_webhook_that_does_not_accept_marks_is_shown(receiver: MarkReceiver) -> None:
+    aggregator = Aggregator(Fleet(4), receiver.url)
+    receiver.status = 403
+    async with aggregator.running():
+        aggregator.plan(1)
+        await until_async(lambda: "webhook slurm: HTTP status 403" in aggregator.webhooks.problem())

@@ -1,0 +1,50 @@
+"""A receiver of marks: the one of the documentation, in front of a scheduler that only knows drains."""
+
+from __future__ import annotations
+
+import re
+import threading
+from pathlib import Path
+from typing import Any
+
+from tests.webhooks import WebhookReceiver
+
+PAGE = Path(__file__).parents[2] / "docs" / "tasks" / "drive-a-scheduler.md"
+
+
+def documented_receiver() -> dict[str, Any]:
+    """Return the names that the code of the page defines."""
+    [code] = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(code, names)
+    return names
+
+
+class MarkReceiver(WebhookReceiver):
+    """Applies the requests to `drained`: the kinds of marks by node. lose: how many further requests it applies
+    without a response.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.drained: dict[str, set[str]] = {}
+        self.lose = 0
+        self._lock = threading.Lock()
+        self.restart()
+
+    def restart(self) -> None:
+        """Forget what was applied."""
+        self._receive = documented_receiver()["receive"]
+
+    def handle(self, body: dict[str, Any]) -> bool:
+        with self._lock:
+            self._receive(body, self._set_marks)
+            if self.lose:
+                self.lose -= 1
+                return False
+        return True
+
+    def _set_marks(self, node: str, marks: list[dict[str, Any]]) -> None:
+        self.drained[node] = {mark["kind"] for mark in marks}
+        if not marks:
+            del self.drained[node]

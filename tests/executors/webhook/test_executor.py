@@ -1,0 +1,218 @@
+"""The webhook executor with a real receiver: in time, late, twice, never."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from nodeguard.delivery import queue
+from nodeguard.delivery.attempt import Destination
+from nodeguard.executors.webhook import executor as executor_module
+from nodeguard.executors.webhook.executor import RESYNC, WebhookExecutor
+from nodeguard.model.decision import NodeDecision
+from nodeguard.model.mark import Charge, Mark, MarkCause, MarkRecord, NodeMarks
+from tests.executors.receiver import MarkReceiver
+from tests.waiting import until_async
+
+NOW = 1_700_000_000.0
+
+
+class Reports:
+    """Records what an executor reports."""
+
+    def __init__(self) -> None:
+        self.shown: dict[str, str] = {}
+        self.failures: list[tuple[str, str, bool]] = []
+
+    def observed(self, executor: str, node: str, revision: str) -> None:
+        self.shown[node] = revision
+
+    def failed(self, executor: str, node: str, revision: str, reason: str, *, is_refused: bool) -> None:
+        self.failures.append((node, reason, is_refused))
+
+
+@pytest.fixture
+def receiver() -> Iterator[MarkReceiver]:
+    receiver = MarkReceiver()
+    with receiver.serving():
+        yield receiver
+
+
+@pytest.fixture(autouse=True)
+def _retry_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(executor_module, "_TICK", 0.01)
+    for name in ("FIRST_RETRY", "LONGEST_RETRY"):
+        monkeypatch.setattr(queue, name, 0.01)
+
+
+class Scene:
+    """An executor with a receiver and a clock."""
+
+    def __init__(self, receiver: MarkReceiver) -> None:
+        self.wall = NOW
+        self.reports = Reports()
+        self.executor = WebhookExecutor(
+            Destination("slurm", receiver.url, bytes), self.reports, wall=lambda: self.wall
+        )
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        task = asyncio.create_task(self.executor.run())
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+def decision(number: int, *marks: Mark, since: float = NOW) -> NodeDecision:
+    causes = tuple(MarkCause(mark, "gpu-lost", "gpu/0000:3b:00", "gpu", since) for mark in marks)
+    charge = Charge("gpu-lost", marks[0], since) if marks else None
+    return NodeDecision(f"uid-{number}", f"node-{number}", NodeMarks(MarkRecord(causes, charge)))
+
+
+async def test_all_marks_are_posted_first_and_then_each_change(receiver: MarkReceiver) -> None:
+    scene = Scene(receiver)
+    scene.executor.begin(3)
+    scene.executor.desired([decision(0, Mark.QUARANTINE), decision(1)])
+    async with scene.running():
+        await until_async(lambda: receiver.drained == {"node-0": {"quarantine"}})
+        scene.executor.desired([decision(1, Mark.SUSPECT)])
+        scene.executor.desired([decision(0)])
+        await until_async(lambda: receiver.drained == {"node-1": {"suspect"}})
+    first = int(NOW * 1000)
+    versions = [(body["epoch"], body["sequence"] - first, body["change"]) for body in receiver.bodies]
+    assert versions == [(3, 0, "all"), (3, 1, "node"), (3, 2, "node")]
+    assert scene.reports.shown["uid-1"] == decision(1, Mark.SUSPECT).revision
+
+
+async def test_a_decision_that_is_posted_already_is_not_posted_again(receiver: MarkReceiver) -> None:
+    scene = Scene(receiver)
+    scene.executor.begin(1)
+    scene.executor.desired([])
+    async with scene.running():
+        await until_async(lambda: len(receiver.bodies) == 1)
+        for _ in range(3):
+            scene.executor.desired([decision(0, Mark.QUARANTINE), decision(1)])
+        await until_async(lambda: "uid-0" in scene.reports.shown)
+    assert [body["change"] for body in receiver.bodies] == ["all", "node"]
+
+
+async def test_a_late_receiver_gets_the_latest_marks_of_each_node(receiver: MarkReceiver) -> None:
+    scene = Scene(receiver)
+    scene.executor.begin(1)
+    scene.executor.desired([])
+    async with scene.running():
+        await until_async(lambda: len(receiver.bodies) == 1)
+        receiver.status = 503
+        for number in range(20):
+            scene.executor.desired(
+                [decision(0, Mark.QUARANTINE, since=NOW + number), decision(1, Mark.SUSPECT)]
+            )
+            await asyncio.sleep(0)
+        scene.executor.desired([decision(1)])
+        receiver.status = 200
+        await until_async(lambda: receiver.drained == {"node-0": {"quarantine"}})
+    assert len(receiver.bodies) <= 4
+    assert scene.reports.failures == []
+
+
+async def test_a_lost_answer_changes_nothing(receiver: MarkReceiver) -> None:
+    scene = Scene(receiver)
+    receiver.lose = 2
+    scene.executor.begin(1)
+    scene.executor.desired([decision(0, Mark.QUARANTINE)])
+    async with scene.running():
+        await until_async(lambda: "uid-0" in scene.reports.shown)
+    assert receiver.drained == {"node-0": {"quarantine"}}
+    assert receiver.requests == 3
+
+
+async def test_a_refused_request_is_reported_and_sent_again_with_all_marks(receiver: MarkReceiver) -> None:
+    scene = Scene(receiver)
+    scene.executor.begin(1)
+    scene.executor.desired([])
+    async with scene.running():
+        await until_async(lambda: len(receiver.bodies) == 1)
+        receiver.status = 422
+        scene.executor.desired([decision(0, Mark.QUARANTINE)])
+        await until_async(lambda: bool(scene.reports.failures))
+        assert scene.reports.failures == [("uid-0", "HTTP status 422", True)]
+        receiver.status = 200
+        scene.wall += RESYNC + 1
+        await until_async(lambda: receiver.drained == {"node-0": {"quarantine"}})
+
+
+async def test_after_a_kill_the_next_aggregator_releases_what_is_over(receiver: MarkReceiver) -> None:
+    killed = Scene(receiver)
+    killed.executor.begin(1)
+    killed.executor.desired([decision(0, Mark.QUARANTINE), decision(1, Mark.SUSPECT)])
+    async with killed.running():
+        await until_async(lambda: len(receiver.drained) == 2)
+    following = Scene(receiver)
+    following.executor.begin(2)
+    following.executor.desired([decision(1, Mark.SUSPECT)])
+    async with following.running():
+        await until_async(lambda: receiver.drained == {"node-1": {"suspect"}})
+        killed.executor.desired([decision(0, Mark.QUARANTINE, since=NOW + 1)])
+        async with killed.running():  # an aggregator that does not know that it has lost the lease
+            await until_async(lambda: receiver.bodies[-1]["epoch"] == 1)
+        assert receiver.drained == {"node-1": {"suspect"}}
+
+
+async def test_an_aggregator_that_no_longer_leads_posts_nothing(receiver: MarkReceiver) -> None:
+    scene = Scene(receiver)
+    receiver.status = 503
+    scene.executor.begin(1)
+    scene.executor.desired([decision(0, Mark.QUARANTINE)])
+    async with scene.running():
+        await until_async(lambda: receiver.requests > 0)
+        scene.executor.end()
+        receiver.status = 200
+        scene.executor.desired([decision(0, Mark.QUARANTINE)])
+        await asyncio.sleep(0.1)
+    assert receiver.drained == {}
+
+
+async def test_a_withdrawn_decision_is_not_posted_with_all_marks(receiver: MarkReceiver) -> None:
+    scene = Scene(receiver)
+    scene.executor.begin(1)
+    scene.executor.desired([decision(0, Mark.QUARANTINE)])
+    scene.executor.withdraw(["uid-0"])
+    async with scene.running():
+        await asyncio.sleep(0.1)
+        assert receiver.requests == 0
+        scene.executor.desired([decision(0)])
+        await until_async(lambda: len(receiver.bodies) == 1)
+    assert receiver.drained == {}
+
+
+async def test_of_too_many_changes_the_receiver_gets_all_marks_at_once(receiver: MarkReceiver) -> None:
+    scene = Scene(receiver)
+    receiver.status = 503
+    scene.executor.begin(1)
+    scene.executor.desired([])
+    async with scene.running():
+        await until_async(lambda: receiver.requests > 0)
+        count = queue.MAX_PENDING + 100
+        scene.executor.desired(decision(number, Mark.SUSPECT) for number in range(count))
+        receiver.status = 200
+        await until_async(lambda: len(receiver.drained) == count)
+    assert len(receiver.bodies) < count
+
+
+async def test_a_receiver_that_lost_its_state_is_correct_after_the_next_request_with_all_marks(
+    receiver: MarkReceiver,
+) -> None:
+    scene = Scene(receiver)
+    scene.executor.begin(1)
+    scene.executor.desired([decision(0, Mark.QUARANTINE)])
+    async with scene.running():
+        await until_async(lambda: receiver.drained == {"node-0": {"quarantine"}})
+        receiver.drained.clear()
+        receiver.restart()
+        scene.wall += RESYNC + 1
+        await until_async(lambda: receiver.drained == {"node-0": {"quarantine"}})
