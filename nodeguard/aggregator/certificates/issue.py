@@ -36,6 +36,8 @@ class CertificateAuthority(Struct, frozen=True):
     key: str
     created_at: float
     expires_at: float
+    published_at: float = 0.0
+    """For aggregators of earlier versions, which would store it if it were missing."""
 
     def __repr__(self) -> str:
         return f"CertificateAuthority(until={self.expires_at!r})"
@@ -60,7 +62,7 @@ def issue_authority(now: float, lifetime: float = AUTHORITY_LIFETIME) -> Certifi
         .add_extension(_usage(signs_certificates=True), critical=True)
     )
     signed = builder.sign(key, hashes.SHA256())
-    return CertificateAuthority(_pem(signed), _key_pem(key), now, _end(signed))
+    return CertificateAuthority(_pem(signed), _key_pem(key), now, _end(signed), published_at=now)
 
 
 def issue_serving_certificate(

@@ -125,13 +125,14 @@ async def test_an_unpublished_authority_of_an_earlier_version_is_published_besid
 
 
 async def test_an_earlier_version_reads_an_authority_of_this_one() -> None:
-    """It needs these fields, and ignores nothing."""
+    """It needs these fields, and has nothing to add: it may have no right to update the Secret."""
     store, bundle = MemoryStore(), MemoryStore()
     await replica(store, bundle).current(NOW)
     state = json.loads(store.text)
     assert state.keys() == {"version", "authorities"}
     [authority] = state["authorities"]
-    assert authority.keys() == {"certificate", "key", "created_at", "expires_at"}
+    assert authority.keys() == {"certificate", "key", "created_at", "expires_at", "published_at"}
+    assert authority["published_at"] == NOW
     assert (state["version"], authority["certificate"]) == (1, bundle.text)
 
 
@@ -191,6 +192,11 @@ async def test_an_authority_in_a_directory(tmp_path: Path) -> None:
     assert issuer_of(await in_directory(path, "a.example").current(NOW), (path / "ca.crt").read_text())
     stored = await FileStore(str(path / "authority.json"), 0o600).read()
     assert "BEGIN" in stored.text
+    for name in ("authority.json", "ca.crt"):
+        (path / name).unlink()
+    replaced = await running.current(NOW + 5 * DAY)
+    assert issuer_of(replaced, (path / "ca.crt").read_text())
+    assert not issuer_of(first, (path / "ca.crt").read_text())
     assert "BEGIN" not in repr(first) + repr(stored) + repr(issue_authority(NOW))
 
 
