@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 
-from msgspec import Struct
+from msgspec import Struct, to_builtins
 
-from nodeguard.model.finding import Action, DataStatus, Finding, Health, Verdict
+from nodeguard.model.finding import Action, DataStatus, Health, Verdict
+from nodeguard.model.projection import project
 
 logger = logging.getLogger(__name__)
 
@@ -33,7 +34,7 @@ class LoggedVerdict(Struct, frozen=True):
 
 def logged_verdict(verdict: Verdict) -> LoggedVerdict:
     """Return the fields of a verdict that the log has."""
-    findings = tuple(map(_logged_finding, verdict.findings))
+    findings = tuple(project(LoggedFinding, finding) for finding in verdict.findings)
     return LoggedVerdict(verdict.known_health, verdict.data_status, findings)
 
 
@@ -53,13 +54,7 @@ def log_transitions(before: LoggedVerdict | None, after: LoggedVerdict) -> bool:
     changes = [("finding raised", _fields(finding)) for finding in raised_findings(before, after)]
     for key, finding in present.items():
         old = earlier.get(key)
-        if old is None:
-            continue
-        if (old.health, old.data_status, old.action) != (
-            finding.health,
-            finding.data_status,
-            finding.action,
-        ):
+        if old is not None and _severity(old) != _severity(finding):
             changes.append(("finding changed", _fields(finding)))
     changes += [("finding resolved", _fields(earlier[key])) for key in earlier if key not in present]
     if before is None or (before.health, before.data_status) != (after.health, after.data_status):
@@ -77,25 +72,11 @@ def _by_key(verdict: LoggedVerdict | None) -> dict[tuple[str, str], LoggedFindin
     return {(finding.check, finding.target): finding for finding in verdict.findings} if verdict else {}
 
 
-def _logged_finding(finding: Finding) -> LoggedFinding:
-    return LoggedFinding(
-        finding.check,
-        finding.target,
-        finding.component,
-        finding.health,
-        finding.data_status,
-        finding.action,
-        finding.message,
-    )
+def _severity(finding: LoggedFinding) -> tuple[Health, DataStatus, Action]:
+    return finding.health, finding.data_status, finding.action
 
 
 def _fields(finding: LoggedFinding) -> dict[str, str]:
-    return {
-        "check": finding.check,
-        "target": finding.target,
-        "component": finding.component,
-        "health": finding.health.value,
-        "data_status": finding.data_status.value,
-        "action": finding.action.value,
-        "summary": finding.message,
-    }
+    fields: dict[str, str] = to_builtins(finding)
+    del fields["component"]
+    return fields | {"summary": fields.pop("message")}

@@ -15,6 +15,7 @@ from nodeguard.cli.options import AGENT_SOCKET_ENVIRONMENT, add_checks, add_site
 from nodeguard.cli.usage import ArgumentParser, UsageError, address, duration
 from nodeguard.config.errors import ConfigError
 from nodeguard.local.logs import FORMATS, LEVELS
+from nodeguard.model.projection import project
 
 _LISTEN = "127.0.0.1:9434"
 _SPREAD = "1m"
@@ -40,27 +41,19 @@ def agent_options(args: Namespace) -> AgentOptions:
         if any("\ud800" <= character <= "\udfff" for character in text):
             raise UsageError(f"{text!r} is not UTF-8: write it again")
     from_file = (name for name in _SITE_SETTINGS if not getattr(args, name) and getattr(file, name))
-    return AgentOptions(
-        config=args.config or "",
-        from_file=frozenset(from_file),
-        listen=args.listen or _parse(address, file.listen or _LISTEN, args, "listen"),
-        node=node,
-        state=str(Path(args.state or file.state).absolute()) if args.state or file.state else "",
-        checks=tuple(args.checks) or file.checks,
-        platform=args.platform or file.platform,
-        instance_type=args.instance_type or file.instance_type,
-        spread=args.spread or _parse(duration, file.spread or _SPREAD, args, "spread"),
-        once=args.once,
-        root=args.root or "",
-        bundle=args.bundle,
-        speed=args.speed,
-        socket=args.socket or file.socket or ("" if args.bundle else default_socket()),
-        socket_group=args.socket_group or file.socket_group,
-        log_format=args.log_format or file.log_format,
-        log_level=args.log_level or file.log_level,
-        allow_injection=args.allow_injection or file.allow_injection,
-        aggregator=file.aggregator,
-    )
+    settings = {name: getattr(args, name, None) or getattr(file, name) for name in file.__struct_fields__}
+    changed = {
+        "config": args.config or "",
+        "from_file": frozenset(from_file),
+        "listen": args.listen or _parse(address, file.listen or _LISTEN, args, "listen"),
+        "node": node,
+        "state": str(Path(settings["state"]).absolute()) if settings["state"] else "",
+        "checks": tuple(args.checks) or file.checks,
+        "spread": args.spread or _parse(duration, file.spread or _SPREAD, args, "spread"),
+        "root": args.root or "",
+        "socket": settings["socket"] or ("" if args.bundle else default_socket()),
+    }
+    return project(AgentOptions, args, **(settings | changed))
 
 
 def build_parser() -> ArgumentParser:
