@@ -10,6 +10,8 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, Generic, TypeVar
 
+from msgspec import Struct
+
 from nodeguard.aggregator.backends.leader import Leader
 from nodeguard.aggregator.clock import monotonic
 from nodeguard.aggregator.fleet_inputs import FleetInputs
@@ -39,28 +41,12 @@ _DEVICES_TIMEOUT = 15.0
 Object = TypeVar("Object")
 
 
-class WatchCallbacks(Generic[Object]):
+class WatchCallbacks(Struct, Generic[Object], frozen=True):
     """Passes the events of a watch to functions; see kube.watch.WatchHandler."""
 
-    def __init__(
-        self,
-        changed: Callable[[Object], None],
-        gone: Callable[[str], None],
-        synced: Callable[[], None],
-    ) -> None:
-        self._changed, self._gone, self._synced = changed, gone, synced
-
-    def changed(self, item: Object) -> None:
-        """Handle an object that is new or has changed."""
-        self._changed(item)
-
-    def gone(self, uid: str) -> None:
-        """Handle a deleted object."""
-        self._gone(uid)
-
-    def synced(self) -> None:
-        """Handle the end of the first list."""
-        self._synced()
+    changed: Callable[[Object], None]
+    gone: Callable[[str], None]
+    synced: Callable[[], None]
 
 
 class ClusterWatches:

@@ -24,7 +24,6 @@ from nodeguard.fleet.state.history_events import (
 from nodeguard.model.finding import DataStatus, Health
 from nodeguard.model.inventory import InventoryNode
 from nodeguard.model.mark import HOLD_ANNOTATION, MAINTENANCE_ANNOTATION
-from nodeguard.model.projection import project
 from nodeguard.wire.report import (
     VERSION,
     Inventory,
@@ -130,14 +129,21 @@ class _Reader:
             yield ReportReceived(
                 columns.at,
                 columns.uid,
-                project(
-                    Report,
-                    columns,
+                Report(
                     version=VERSION,
+                    node=columns.node,
                     boot_id=columns.boot,
+                    sequence=columns.sequence,
+                    health=columns.health,
+                    data_status=columns.data_status,
+                    digest=columns.digest,
+                    agent=columns.agent,
+                    catalogue=columns.catalogue,
+                    age=columns.age,
                     findings=_FINDINGS.decode(findings),
                     unreadable=_UNREADABLE.decode(unreadable),
                     inventory=self._shared(columns.inventory, _INVENTORY),
+                    leaving=columns.leaving,
                     passing=self._shared(columns.passing, _PASSING),
                 ),
             )

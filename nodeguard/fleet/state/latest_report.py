@@ -15,7 +15,6 @@ from nodeguard.fleet.state.node_versions import version_domains
 from nodeguard.model.finding import DataStatus, Health
 from nodeguard.model.instant import Instant
 from nodeguard.model.mark import MarkCause
-from nodeguard.model.projection import project
 from nodeguard.wire.report import (
     Inventory,
     Report,
@@ -103,9 +102,11 @@ def latest_report(report: Report, instant: Instant, shared: TupleInterner) -> La
     `apply_policy` accepts them.
     """
     findings = report.findings[:_FINDINGS]
-    return project(
-        LatestReport,
-        report,
+    return LatestReport(
+        boot_id=report.boot_id,
+        digest=report.digest,
+        health=report.health,
+        data_status=report.data_status,
         findings=findings,
         # An age may be any number: no finding began before time 0.
         began=tuple(max(0.0, instant.wall - report.age - finding.age) for finding in findings),
@@ -116,7 +117,9 @@ def latest_report(report: Report, instant: Instant, shared: TupleInterner) -> La
         inventory=_intern_inventory(report.inventory),
         agent=intern(report.agent),
         catalogue=intern(report.catalogue),
+        leaving=report.leaving,
         late=report.age > _LATE,
+        sequence=report.sequence,
         injections=injected_faults(report.injections, instant.wall - report.age),
         versions=shared(version_domains(report)),
         omitted=report.omitted + len(report.findings) - len(findings),
