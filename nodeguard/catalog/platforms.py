@@ -20,10 +20,6 @@ _Count = Annotated[int, Meta(ge=0)] | UnsetType
 _Names = Annotated[tuple[str, ...], Meta(min_length=1)]
 
 
-class _Match(PlatformMatch, frozen=True, forbid_unknown_fields=True):
-    pass
-
-
 class _Expect(Struct, forbid_unknown_fields=True):
     """The fields of EXPECTATIONS with their types."""
 
@@ -47,7 +43,7 @@ class _Expect(Struct, forbid_unknown_fields=True):
 class _File(Struct, forbid_unknown_fields=True):
     id: str
     title: str
-    match: Annotated[tuple[_Match, ...], Meta(min_length=1)]
+    match: Annotated[tuple[PlatformMatch, ...], Meta(min_length=1)]
     expect: _Expect
     source: str
     notes: tuple[str, ...] = ()
@@ -81,12 +77,11 @@ def _platform(document: YamlDocument, name: str) -> Platform:
         raise document.error(
             ("id",), f"{file.id!r} is not the file's name", f"write {name}, or rename the file"
         )
-    matches = tuple(project(PlatformMatch, match) for match in file.match)
-    for index, match in enumerate(matches):
+    for index, match in enumerate(file.match):
         if not (match.product_name or match.instance_type or match.gpu):
             problem = "names neither product_name nor instance_type nor gpu, so it would match too much"
             raise document.error(("match", index), problem, "add one of them")
-    return Platform(file.id, file.title, matches, dict(_present_values(file.expect)), file.source, file.notes)
+    return project(Platform, file, expect=dict(_present_values(file.expect)))
 
 
 def _present_values(expect: _Expect) -> Iterator[tuple[str, bool | int | str | tuple[str, ...]]]:

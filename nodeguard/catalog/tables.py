@@ -98,7 +98,6 @@ def _check_examples(document: YamlDocument, at: int, row: _PatternRow) -> None:
 
 
 Responses = dict[str, ActionResponse]
-Uint32 = Annotated[int, Meta(ge=0, lt=1 << 32)]
 Topic = (
     Literal["lost", "ecc", "repair", "gsp", "nvlink", "nvlink5", "recovery"]
     | Literal["power", "confidential", "c2c", "pcie", "engine", "security", "test"]
@@ -115,21 +114,6 @@ class _XidRow(Xid, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class _SxidBlock(Struct, forbid_unknown_fields=True):
     block: str
     codes: tuple[Sxid, ...]
-
-
-class _Nvlink5Row(Nvlink5Rule, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    v1: tuple[Uint32, Uint32]
-    v2: tuple[Uint32, Uint32]
-    errstatus: tuple[Uint32, ...]
-
-
-class _Xid74Row(Xid74Bits, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    register: Annotated[int, Meta(ge=1, le=7)]
-    bits: tuple[Annotated[int, Meta(ge=0, le=31)], ...]
-
-
-class _RecoveryRow(RecoveryAction, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    action: Action
 
 
 class _ResponseRow(Struct, forbid_unknown_fields=True):
@@ -201,31 +185,31 @@ def _sxids(folder: Path | Traversable, responses: Responses) -> dict[int, Sxid]:
 
 
 def _nvlink5(folder: Path | Traversable, responses: Responses) -> tuple[Nvlink5Rule, ...]:
-    document, rows = read_yaml(folder / "nvlink5.yaml", tuple[_Nvlink5Row, ...])
+    document, rows = read_yaml(folder / "nvlink5.yaml", tuple[Nvlink5Rule, ...])
     for index, row in enumerate(rows):
         _require_response(document, (index,), responses, action=row.action, investigate=row.investigate)
         for field, (mask, value) in (("v1", row.v1), ("v2", row.v2)):
             if value & ~mask:
                 problem = f"the value 0x{value:08x} has bits that the mask 0x{mask:08x} takes away"
                 raise document.error((index, field), problem, "correct one of them: it can never match")
-    return tuple(project(Nvlink5Rule, row) for row in rows)
+    return rows
 
 
 def _xid74(folder: Path | Traversable, responses: Responses) -> tuple[Xid74Bits, ...]:
-    document, rows = read_yaml(folder / "xid74.yaml", tuple[_Xid74Row, ...])
+    document, rows = read_yaml(folder / "xid74.yaml", tuple[Xid74Bits, ...])
     require_unique(
         document,
         (((index, "bits"), (row.register, bit)) for index, row in enumerate(rows) for bit in row.bits),
     )
     for index, row in enumerate(rows):
         _require_response(document, (index,), responses, action=row.action)
-    return tuple(project(Xid74Bits, row) for row in rows)
+    return rows
 
 
 def _recovery(folder: Path | Traversable) -> dict[int, RecoveryAction]:
-    document, rows = read_yaml(folder / "recovery.yaml", tuple[_RecoveryRow, ...])
+    document, rows = read_yaml(folder / "recovery.yaml", tuple[RecoveryAction, ...])
     require_unique(document, (((index, "value"), row.value) for index, row in enumerate(rows)))
-    return {row.value: project(RecoveryAction, row, action=row.action.value) for row in rows}
+    return {row.value: row for row in rows}
 
 
 def _require_response(document: YamlDocument, path: FieldPath, responses: Responses, **actions: str) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from nodeguard.model.check import Check
 from nodeguard.model.diagnosis import FaultClass
+from nodeguard.model.finding import Action
 from nodeguard.model.platform import Platform
+
+_Uint32 = Annotated[int, Meta(ge=0, lt=1 << 32)]
 
 
 class Xid(Struct, frozen=True):
@@ -48,7 +51,7 @@ class Sxid(Struct, frozen=True, forbid_unknown_fields=True):
     note: str = ""
 
 
-class Nvlink5Rule(Struct, frozen=True):
+class Nvlink5Rule(Struct, frozen=True, forbid_unknown_fields=True):
     """The rule for one sub-code of Xid 144 to 150: it matches if (intrinfo & mask) == value.
 
     v1, v2: (mask, value) before driver R575 and since. errstatus: allowed values; empty allows all.
@@ -56,39 +59,38 @@ class Nvlink5Rule(Struct, frozen=True):
 
     xid: int
     unit: str
-    v1: tuple[int, int]
-    v2: tuple[int, int]
-    errstatus: tuple[int, ...]
+    v1: tuple[_Uint32, _Uint32]
+    v2: tuple[_Uint32, _Uint32]
+    errstatus: tuple[_Uint32, ...]
     action: str
     investigate: str
     severity: Literal["fatal", "link_fatal", "non_fatal"]
     meaning: str = ""
 
 
-class Xid74Bits(Struct, frozen=True):
+class Xid74Bits(Struct, frozen=True, forbid_unknown_fields=True):
     """Bits with one meaning in a register of Xid 74.
 
     register: 1 to 7, in the order of the message. bits: 0 to 31. kind: `ignore` for bits without a meaning.
     action: NVIDIA's word, or a word of the catalogue if NVIDIA has none; see Catalogue.responses.
     """
 
-    register: int
-    bits: tuple[int, ...]
+    register: Annotated[int, Meta(ge=1, le=7)]
+    bits: tuple[Annotated[int, Meta(ge=0, le=31)], ...]
     kind: str
     action: str
     meaning: str = ""
 
 
-class RecoveryAction(Struct, frozen=True):
+class RecoveryAction(Struct, frozen=True, forbid_unknown_fields=True):
     """One value of the GPU recovery action, as NVML and Xid 154 report it.
 
-    name: a short name. action: a value of Action. remedy: one sentence. text: the text in Xid 154's message;
-    empty if unknown.
+    name: a short name. remedy: one sentence. text: the text in Xid 154's message; empty if unknown.
     """
 
     value: int
     name: str
-    action: str
+    action: Action
     remedy: str
     text: str = ""
 

@@ -7,7 +7,7 @@ from msgspec import Struct
 from nodeguard.model.signal import Scalar
 
 
-class PlatformMatch(Struct, frozen=True):
+class PlatformMatch(Struct, frozen=True, forbid_unknown_fields=True):
     """One way to recognize a platform: every field that is set must be exactly equal.
 
     A node that lost a component must still be recognized: counts are minimums.
