@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +14,7 @@ import pytest
 
 from tests.controlplane.cluster import Cluster, NewCluster
 from tests.e2e import scene
+from tests.e2e.devices import device_taints, published_devices
 from tests.e2e.fleet import Fleet
 from tests.webhooks import WebhookReceiver
 
@@ -19,8 +22,15 @@ pytestmark = pytest.mark.slow
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 ROLE = f"{RBAC}/clusterroles/nodeguard-aggregator"
-EVENTS_ROLE = f"{RBAC}/namespaces/default/roles/nodeguard-events"
+OWN_ROLE = f"{RBAC}/namespaces/nodeguard/roles/nodeguard-aggregator"
+# Roles other than the ClusterRole, by resource.
+ROLES = {
+    "events": f"{RBAC}/namespaces/default/roles/nodeguard-events",
+    "leases": OWN_ROLE,
+    "configmaps": OWN_ROLE,
+}
 NODE = "gpu-1"
+COMMAND = (sys.executable, "-m", "nodeguard.cli.main")
 
 # Verb and resource, and whether the mark is on the Node without this right.
 RIGHTS = (
@@ -38,7 +48,7 @@ _REPORTED = 8.0
 @contextmanager
 def without_right(cluster: Cluster, verb: str, resource: str) -> Iterator[None]:
     """Take one right away from the aggregator."""
-    role = EVENTS_ROLE if resource == "events" else ROLE
+    role = ROLES.get(resource, ROLE)
     rules = cluster.api.get(role)["rules"]
     remaining = []
     for rule in rules:
@@ -79,6 +89,85 @@ def test_what_is_reported_without_a_right_is_so(new_cluster: NewCluster, tmp_pat
             agent.until(lambda: scene.is_unmarked(cluster, NODE))
             agent.until(lambda: reported_state(fleet) in {"", "Resolved"})
             agent.until(lambda: receiver.bodies[-1]["change"] == "resolved")
+
+
+def test_without_the_lease_nothing_is_marked_and_the_obstacle_is_reported(controlplane: Cluster) -> None:
+    with scene.running_fleet(controlplane, scene.ENFORCED, NODE, "gpu-2") as fleet:
+        agent = fleet.agents[NODE]
+        with without_right(controlplane, "patch", "leases"):
+            agent.until(lambda: obstacle(fleet).get("kind") == "api-refuses")
+            assert "leases" in obstacle(fleet)["reason"]
+            agent.until(lambda: fleet.aggregators[0].metric("nodeguard_aggregator_active") == 0)
+            scene.inject_gpu_fault(agent)
+            agent.until(lambda: reported_state(fleet))
+            time.sleep(_REPORTED)
+            assert scene.is_unmarked(controlplane, NODE)
+            assert reported_state(fleet) != "Marked"
+        agent.until(lambda: scene.is_marked(controlplane, NODE))
+        agent.until(lambda: reported_state(fleet) == "Marked")
+        assert obstacle(fleet).get("kind") != "api-refuses"
+
+
+def test_without_the_config_map_of_decisions_a_pause_is_refused(controlplane: Cluster) -> None:
+    with scene.running_fleet(controlplane, scene.ENFORCED, NODE, "gpu-2") as fleet:
+        [aggregator] = fleet.aggregators
+        socket = ("--socket", str(aggregator.socket))
+        pause = [*COMMAND, "pause", "--reason", "a bad driver", *socket]
+        # The first decision creates the ConfigMap.
+        for command in (pause, [*COMMAND, "resume", *socket]):
+            subprocess.run(command, capture_output=True, check=True)
+        aggregator.until(lambda: aggregator.metric("nodeguard_aggregator_paused") == 0)
+        with without_right(controlplane, "patch", "configmaps"):
+            # The API server learns of the change through a watch of its own.
+            aggregator.until(lambda: not may_patch_decisions(controlplane))
+            refused = subprocess.run(pause, capture_output=True, text=True, check=False)
+            assert (refused.returncode, refused.stdout) == (3, "")
+            assert 'cannot patch resource "configmaps"' in " ".join(refused.stderr.split())
+            assert aggregator.metric("nodeguard_aggregator_paused") == 0
+            scene.inject_gpu_fault(fleet.agents[NODE])
+            fleet.agents[NODE].until(lambda: scene.is_marked(controlplane, NODE))
+        subprocess.run(pause, capture_output=True, check=True)
+        aggregator.until(lambda: aggregator.metric("nodeguard_aggregator_paused") == 1)
+
+
+def may_patch_decisions(cluster: Cluster) -> bool:
+    attributes = {
+        "verb": "patch",
+        "resource": "configmaps",
+        "namespace": "nodeguard",
+        "name": "nodeguard-decisions",
+    }
+    user = "system:serviceaccount:nodeguard:nodeguard-aggregator"
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SubjectAccessReview",
+        "spec": {"user": user, "resourceAttributes": attributes},
+    }
+    answer = cluster.api.post("/apis/authorization.k8s.io/v1/subjectaccessreviews", review)
+    return bool(answer["status"]["allowed"])
+
+
+def test_without_device_taint_rules_no_device_is_reported_as_marked(controlplane: Cluster) -> None:
+    policy = scene.ENFORCED.replace("fleet: 100%, pool: 100%", "fleet: 20%, pool: 20%")
+    with (
+        published_devices(controlplane, NODE),
+        scene.running_fleet(controlplane, policy, NODE, gpus=0) as fleet,
+    ):
+        agent = fleet.agents[NODE]
+        with without_right(controlplane, "create", "devicetaintrules"):
+            scene.inject_gpu_fault(agent)
+            agent.until(lambda: reported_state(fleet))
+            time.sleep(_REPORTED)
+            assert device_taints(controlplane) == []
+            assert reported_state(fleet) == "Withheld"
+        agent.until(lambda: device_taints(controlplane))
+        agent.until(lambda: reported_state(fleet) == "Marked")
+
+
+def obstacle(fleet: Fleet) -> Any:
+    """Return why nothing is written, as the operators' API reports it; empty for nothing."""
+    [aggregator] = fleet.aggregators
+    return aggregator.query("/v1/status").get("obstacle") or {}
 
 
 def check_beginning(cluster: Cluster, fleet: Fleet, receiver: WebhookReceiver, *, is_marked: bool) -> None:
