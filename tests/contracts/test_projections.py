@@ -9,48 +9,42 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 import pytest
 from msgspec import Struct
-from msgspec.structs import replace
 
 from nodeguard.aggregator.notifications.formats import notification_of
 from nodeguard.cli.render.verdict_json import finding_output
-from nodeguard.fleet.decide.domain_decision import DomainDecision
-from nodeguard.fleet.diagnosis.results import DegradedDomain, degraded_message
-from nodeguard.fleet.incidents.domain_incidents import domain_incident
-from nodeguard.fleet.state.node_marks import decode_record, encode_record
-from nodeguard.fleet_api.domain import describe_domain
-from nodeguard.fleet_api.incident import describe_incident, list_incidents
-from nodeguard.fleet_api.marks import marks_of_node
-from nodeguard.fleet_api.node import describe_node
-from nodeguard.fleet_api.service_state import ServiceState
-from nodeguard.kube.incident_object import decode_incident
-from nodeguard.kube.incident_projection import incident_status, to_incident
-from nodeguard.model.finding import DataStatus, Finding, Health, Verdict
+from nodeguard.fleet.diagnosis.results import DegradedDomain
+from nodeguard.model.finding import Finding
 from nodeguard.model.incident import Incident, IncidentState
-from nodeguard.model.instant import Instant
 from nodeguard.model.mark import (
-    STATE_ANNOTATION,
-    Charge,
     DegradedMark,
     Mark,
     MarkCause,
     MarkRecord,
 )
-from nodeguard.model.node import Taint
-from nodeguard.wire.encoding import decode_message, encode
-from nodeguard.wire.report import Report
-from nodeguard.wire.report_builder import NodeFacts, build_report
+from tests.contracts.carried import (
+    NOW,
+    domain_after_restart,
+    domain_object,
+    domain_view,
+    finding_view,
+    incident_of,
+    incident_of_mark,
+    incident_summary,
+    incident_view,
+    mark_view,
+    record_of,
+    report_of,
+    through_annotation,
+    through_cluster,
+)
 from tests.contracts.filled import Pair, filled, leaves
-from tests.fleet.scene import Fleet
 
 GPU, OTHER = "gpu/0000:01:00", "gpu/0000:02:00"
-SERVICE = ServiceState("replica-0", is_leader=True, started=9_000.0)
-NODE = "node-0"
-NOW = Instant(2_000_000_000.0, 1_000.0, "boot")
 
 
 @dataclass(frozen=True)
@@ -97,125 +91,6 @@ VALUES: dict[type[Struct], dict[str, Pair]] = {
         "restored": (False, True),
     },
 }
-
-
-def report_of(finding: Finding) -> Report:
-    """The report of a finding, as the aggregator decodes it."""
-    verdict = Verdict(Health.FATAL, DataStatus.FRESH, (finding,))
-    facts = NodeFacts(NODE, "1", "c", {finding.check: ("rack",)})
-    report = decode_message(encode(build_report(verdict, NOW, facts, 2)))
-    assert isinstance(report, Report)
-    return report
-
-
-def fleet_with(finding: Finding) -> Fleet:
-    """A fleet in which a node reports a finding."""
-    fleet = Fleet(4)
-    fleet.reports["uid-0"] = report_of(finding)
-    fleet.planner.record_report("uid-0", fleet.reports["uid-0"], fleet.now)
-    fleet.plan()
-    return fleet
-
-
-def finding_view(finding: Finding) -> object:
-    fleet = fleet_with(finding)
-    view = describe_node(fleet.planner, SERVICE, NODE, fleet.now)
-    assert view is not None
-    return view.findings[0]
-
-
-def incident_of(finding: Finding) -> object:
-    """The object of a finding's incident."""
-    [incident] = fleet_with(finding).planner.all_incidents()
-    return incident_status(incident)
-
-
-def through_cluster(incident: Incident) -> Incident:
-    """An incident that was written to its object, and read again."""
-    metadata = {"name": incident.name, "uid": "u", "resourceVersion": "7"}
-    body = {"metadata": metadata, "status": incident_status(incident)}
-    restored = to_incident(decode_incident(msgspec.json.encode(body)))
-    assert restored is not None
-    return restored
-
-
-def fleet_with_incident(incident: Incident) -> Fleet:
-    fleet = Fleet(4)
-    fleet.planner.incidents[incident.uid] = {incident.name: incident}
-    return fleet
-
-
-def incident_view(incident: Incident) -> object:
-    fleet = fleet_with_incident(incident)
-    return describe_incident(fleet.planner, SERVICE, incident.name, fleet.now)
-
-
-def incident_summary(incident: Incident) -> object:
-    fleet = fleet_with_incident(incident)
-    [summary] = list_incidents(fleet.planner, SERVICE, fleet.now, frozenset(IncidentState)).incidents
-    return summary
-
-
-def through_annotation(record: MarkRecord) -> MarkRecord:
-    restored = decode_record(encode_record(record))
-    assert restored is not None
-    return restored
-
-
-def marked_fleet(record: MarkRecord) -> Fleet:
-    fleet = Fleet(4)
-    taints = tuple(Taint(cause.mark.key, "NoSchedule") for cause in record.causes)
-    if record.degraded:
-        taints = (*taints, Taint(Mark.DOMAIN_DEGRADED.key, "NoSchedule"))
-    fleet.change(0, annotations={STATE_ANNOTATION: encode_record(record)}, taints=taints)
-    return fleet
-
-
-def record_of(cause: MarkCause) -> MarkRecord:
-    return MarkRecord((cause,), Charge(cause.check, Mark.QUARANTINE, 0.0))
-
-
-def mark_view(record: MarkRecord) -> object:
-    fleet = marked_fleet(record)
-    [view] = marks_of_node(fleet.planner, "uid-0", fleet.now)
-    return view
-
-
-def incident_of_mark(cause: MarkCause) -> object:
-    """The object of the incident of a mark, on a node that reports no finding."""
-    fleet = marked_fleet(record_of(cause))
-    fleet.plan()
-    [incident] = fleet.planner.all_incidents()
-    return incident_status(incident)
-
-
-def fleet_with_domain(degraded: DegradedDomain) -> tuple[Fleet, DomainDecision]:
-    fleet = Fleet(16)
-    evidence = degraded_message(degraded, fleet.planner.diagnosis.rule)
-    decision = DomainDecision(degraded, IncidentState.MARKED, evidence=evidence)
-    return fleet, decision
-
-
-def domain_object(degraded: DegradedDomain) -> object:
-    fleet, decision = fleet_with_domain(degraded)
-    return incident_status(domain_incident(decision, set(), lambda *_: None, fleet.now))
-
-
-def domain_after_restart(degraded: DegradedDomain) -> object:
-    """The domain that a new aggregator restores from the incident's object."""
-    fleet, decision = fleet_with_domain(degraded)
-    incident = domain_incident(decision, set(), lambda *_: None, fleet.now)
-    fleet.planner.restore_incidents([through_cluster(replace(incident, occurrences=degraded.times))])
-    fleet.plan()
-    return fleet.planner.diagnosis.degraded_domains[degraded.domain]
-
-
-def domain_view(degraded: DegradedDomain) -> object:
-    fleet, decision = fleet_with_domain(degraded)
-    planner = fleet.planner
-    cast("dict[str, DegradedDomain]", planner.diagnosis.degraded_domains)[degraded.domain] = degraded
-    cast("dict[str, DomainDecision]", planner.domain_decisions)[degraded.domain] = decision
-    return describe_domain(planner, degraded.domain, fleet.now)
 
 
 NAMED = "people name a node by its name"

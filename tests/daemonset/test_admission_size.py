@@ -14,19 +14,9 @@ import pytest
 
 from tests.controlplane.api import Api, ApiError, Object
 from tests.controlplane.cluster import API, Cluster, NewCluster
+from tests.daemonset.changes import HEALTHY, MARK, STATE, taints
 from tests.daemonset.manifests import AGGREGATOR, apply
-from tests.daemonset.test_admission import (
-    HEALTHY,
-    MARK,
-    NODES,
-    STATE,
-    Kubelet,
-    add_accounts,
-    client,
-    is_admitted,
-    mark_node,
-    taints,
-)
+from tests.daemonset.test_admission import NODES, Kubelet, add_accounts, client, is_admitted, mark_node
 
 pytestmark = pytest.mark.slow
 

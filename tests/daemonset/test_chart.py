@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from nodeguard.cli.commands.aggregator import parse_options as aggregator_option
 from tests.alerts.rules import alerts, all_rules
 from tests.controlplane.api import Object
 from tests.controlplane.cluster import API, Cluster, NewCluster
-from tests.daemonset.helm import CHART, RELEASE, Helm, pick
+from tests.daemonset.helm import CHART, Helm, pick
 from tests.daemonset.manifests import AGENT, AGGREGATOR, NAMESPACE, documents, is_served
 from tests.paths import ROOT
 
@@ -227,90 +226,6 @@ def test_the_documented_values_are_accepted(text: str, helm: Helm) -> None:
     assert helm.template(yaml.safe_load(text))
 
 
-def nested(path: str, value: object) -> dict[str, Any]:
-    """Return the values with one value at a path."""
-    for key in reversed(path.split(".")):
-        value = {key: value}
-    assert isinstance(value, dict)
-    return value
-
-
-ENFORCED = {"mode": "enforce", "check": "gpu-lost"}
-REFUSED = {
-    "a typo": ({"agent": {"tolerationz": []}}, "'tolerationz' not allowed"),
-    "a typo of a section": ({"podMonitor": {}}, "'podMonitor' not allowed"),
-    "a type": ({"aggregator": {"replicas": "two"}}, "/aggregator/replicas': got string, want integer"),
-    "a mode": ({"certificates": {"mode": "cert-manager"}}, "must be one of 'builtin', 'certManager'"),
-    "no issuer": ({"certificates": {"mode": "certManager"}}, "issuerRef': missing property 'name'"),
-    "a policy key": ({"policy": {"budgets": {}}}, "'/policy': additional properties 'budgets'"),
-    "a policy value": ({"policy": {"defaultMode": "on"}}, "must be one of 'enforce', 'observe'"),
-    "a setting of the chart": ({"agent": {"settings": {"listen": "x"}}}, "'listen' not allowed"),
-    "a digest": ({"agent": {"image": {"digest": "latest"}}}, "/agent/image/digest"),
-    "the policy as a file": ({"policyFiles": {"policy.yaml": "x"}}, "'/policyFiles/policy.yaml'"),
-    "a check's file": ({"siteChecks": {"a.txt": "x"}}, "'a.txt' not allowed"),
-    "a webhook without a name": ({"notifications": {"webhooks": [{}]}}, "missing property 'name'"),
-    "a typo of a webhook": ({"notifications": {"webhook": []}}, "'webhook' not allowed"),
-    "no registry": (
-        {"image": {"tag": "1.2.3"}},
-        "image.registry is empty: set it to the registry with your images",
-    ),
-    "more than all": (
-        {"policy": {"budget": {"fleet": "200%"}}},
-        "'/policy/budget/fleet': '200%' does not match",
-    ),
-    "more than all of a pool": (
-        {"policy": {"pools": [{"name": "a", "labels": {"a": "b"}, "share": "100.1%"}]}},
-        "'/policy/pools/0/share': '100.1%' does not match",
-    ),
-    "no aggregator": ({"aggregator": {"replicas": 0}}, "/aggregator/replicas': minimum: got 0, want 1"),
-    "no upgrade": ({"agent": {"maxUnavailable": 0}}, "/agent/maxUnavailable': minimum: got 0, want 1"),
-    "no upgrade, as a share": (
-        {"agent": {"maxUnavailable": "0%"}},
-        "/agent/maxUnavailable': '0%' does not match",
-    ),
-    **{
-        f"an unknown check of {field.split('.')[-1]}": (
-            {"policy": policy},
-            f"policy.{field}[{number}]: no check is named gpu-lsot: see `nodeguard checks`",
-        )
-        for field, number, policy in (
-            ("modeRules", 1, {"modeRules": [ENFORCED, {"mode": "enforce", "check": "gpu-lsot"}]}),
-            ("modeRules", 0, {"modeRules": [{"mode": "enforce", "checks": ["gpu-*", "gpu-lsot"]}]}),
-            ("holds", 0, {"holds": [{"check": "gpu-lsot"}]}),
-            ("silences", 0, {"silences": [{"check": "gpu-lsot"}]}),
-            ("budget.checkOverrides", 0, {"budget": {"checkOverrides": [{"check": "gpu-lsot", "new": 1}]}}),
-            ("injection", 0, {"injection": {"allowed": True, "checks": ["gpu-lsot"]}}),
-        )
-    },
-    "everybody": ({"networkPolicy": {"metricsFrom": []}}, "/networkPolicy/metricsFrom': minItems"),
-    **{
-        f"{path} is {value!r}": (nested(path, value), f"'/{path.replace('.', '/')}'")
-        for path, value in (
-            ("image.registry", "registry example"),
-            ("image.tag", "1.0 beta"),
-            ("agent.image.repository", "Nodeguard"),
-            ("agent.priorityClassName", "System_Critical"),
-            ("agent.maxUnavailable", 10**12),
-            ("agent.resources.requests.cpu", "20 m"),
-            ("agent.resources.limits.memory", "192MB"),
-            ("aggregator.resources.requests.memory", -1),
-            ("aggregator.resources.limits.memory", True),
-            ("aggregator.nodeSelector.pool", "a b"),
-            ("aggregator.podLabels.team", "a/b"),
-            ("notificationSecretName", "Webhooks"),
-            ("certificates.certManager.duration", "90d"),
-            ("metrics.podMonitor.interval", "30"),
-            ("priorityClass.value", -(10**12)),
-        )
-    },
-}
-
-
-@pytest.mark.parametrize(("values", "error"), REFUSED.values(), ids=REFUSED)
-def test_invalid_values_are_refused(values: Mapping[str, Any], error: str, helm: Helm) -> None:
-    assert error in helm.refusal(values)
-
-
 def test_images_have_registry_tag_and_digest(helm: Helm) -> None:
     rendered = helm.template(VALUES["images"])
     assert [pod_container(template)["image"] for template in workloads(rendered)] == [
@@ -467,38 +382,3 @@ def test_another_namespace_is_used_everywhere(helm: Helm) -> None:
     assert not re.search(
         r"\.nodeguard\.svc|serviceaccount:nodeguard|namespace: nodeguard$", text, re.MULTILINE
     )
-
-
-def test_checks_of_the_site_are_not_compared_with_the_catalogue(helm: Helm) -> None:
-    values = {
-        "siteChecks": {"site.yaml": SITE_CHECK},
-        "policy": {"modeRules": [{**ENFORCED, "check": "gpu-warm-here"}]},
-    }
-    assert helm.template(values)
-
-
-@pytest.mark.parametrize(
-    ("policy", "line"),
-    [
-        ({}, "Its policy is in observe mode: it writes nothing to Nodes."),
-        ({"modeRules": [{"mode": "observe", "check": "gpu-lost"}]}, "Its policy is in observe mode"),
-        (
-            {"modeRules": [ENFORCED, {"mode": "enforce", "checks": ["xid-*"]}]},
-            "Its policy ENFORCES these checks: gpu-lost, xid-*. It marks their nodes.",
-        ),
-        ({"defaultMode": "enforce"}, "Its policy ENFORCES every check, except"),
-        ({"defaultMode": "enforce", "pause": True}, "Its policy sets no new marks: `pause` is true."),
-    ],
-)
-def test_the_notes_name_what_is_enforced(policy: Mapping[str, Any], line: str, helm: Helm) -> None:
-    notes = helm("install", RELEASE, str(CHART), "--dry-run=client", values={"policy": policy})
-    assert line in notes
-    assert ("writes nothing to Nodes" in notes) == (
-        "writes nothing to Nodes" in line or "in observe mode" in line[:35]
-    )
-
-
-def test_an_older_kubernetes_is_refused(helm: Helm) -> None:
-    with pytest.raises(subprocess.CalledProcessError) as refused:
-        helm("template", str(CHART), "--kube-version=1.29.0")
-    assert "kubeVersion: >=1.30.0-0" in refused.value.stderr

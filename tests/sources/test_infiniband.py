@@ -14,7 +14,7 @@ CLASS = "/sys/class/infiniband"
 PCI = {"mlx5_0": "0000:9c:00.0", "mlx5_1": "0000:9d:00.0", "rdmap16s0": "0000:10:00.0"}
 
 
-def _files(prefix: str, texts: dict[str, str]) -> dict[str, str]:
+def files_below(prefix: str, texts: dict[str, str]) -> dict[str, str]:
     return {f"{prefix}/{name}": f"{text}\n" for name, text in texts.items()}
 
 
@@ -29,7 +29,7 @@ def device(name: str, port: dict[str, str], **own: str) -> dict[str, str]:
         "device/vendor": "0x15b3",
         **own,
     }
-    return _files(f"{CLASS}/{name}", adapter) | _files(f"{CLASS}/{name}/ports/1", port)
+    return files_below(f"{CLASS}/{name}", adapter) | files_below(f"{CLASS}/{name}/ports/1", port)
 
 
 INFINIBAND = {
@@ -308,7 +308,7 @@ def test_refused_counters_of_a_device_are_read_once(code: str) -> None:
 
 
 def test_refusal_applies_to_all_ports_of_one_device_only() -> None:
-    second = _files(f"{CLASS}/mlx5_0/ports/2", INFINIBAND)
+    second = files_below(f"{CLASS}/mlx5_0/ports/2", INFINIBAND)
     machine = _machine(device("mlx5_0", INFINIBAND) | second | device("mlx5_1", INFINIBAND))
     machine.errors[f"{CLASS}/mlx5_0/ports/1/counters/symbol_error"] = errno.EINVAL
     observations = by_target(InfinibandSource(), machine)
@@ -376,41 +376,3 @@ def test_no_file_is_read_twice_in_a_round() -> None:
 
 def test_this_machine() -> None:
     assert by_target(InfinibandSource(), ThisMachine())[NODE].status in {"read", "absent"}
-
-
-def planes(*rates: str, state: str = "4: ACTIVE") -> FakeMachine:
-    """A device with one port, and the device of its planes at the same function. rates: of the planes."""
-    files = device("mlx5_0", {**INFINIBAND, "rate": "800 Gb/sec (4X XDR)"})
-    for number, rate in enumerate(rates, start=1):
-        plane = {**INFINIBAND, "state": state, "rate": rate}
-        files |= _files(f"{CLASS}/smi0/ports/{number}", plane)
-    links = {f"{CLASS}/{name}/device": "../../../0000:9c:00.0" for name in ("mlx5_0", "smi0")}
-    return FakeMachine(files, links=links)
-
-
-FAST, DOWN = "200 Gb/sec (1X XDR)", "2.5 Gb/sec (1X SDR)"
-
-
-@pytest.mark.parametrize(
-    ("machine", "rates"),
-    [
-        (planes(FAST, FAST, FAST, FAST), "200 200 200 200"),
-        (planes(FAST, DOWN), "200 down"),
-        (planes(FAST, FAST, state="1: DOWN"), "down down"),
-    ],
-)
-def test_planes_of_a_port_are_no_ports(machine: FakeMachine, rates: str) -> None:
-    observations = by_target(InfinibandSource(), machine)
-    assert observations.keys() == {NODE, "port/mlx5_0/1"}
-    assert observations["port/mlx5_0/1"].signals["port.plane_rates"] == rates
-
-
-def test_unread_plane_is_not_down() -> None:
-    machine = planes(FAST, FAST)
-    machine.errors[f"{CLASS}/smi0/ports/2/state"] = errno.EIO
-    machine.errors[f"{CLASS}/smi0/ports/2/rate"] = errno.EIO
-    assert by_target(InfinibandSource(), machine)["port/mlx5_0/1"].signals["port.plane_rates"] == "200 unread"
-
-
-def test_two_devices_of_one_port_each_at_one_function_are_no_planes() -> None:
-    assert by_target(InfinibandSource(), planes(FAST)).keys() == {NODE, "port/mlx5_0/1", "port/smi0/1"}
