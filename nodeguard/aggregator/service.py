@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from nodeguard.aggregator.backends.backend import Backend
+from nodeguard.aggregator.backends.backend import Backend, PlanWriter
 from nodeguard.aggregator.clock import current_instant
 from nodeguard.aggregator.fleet_inputs import FleetInputs
 from nodeguard.aggregator.history.history import History
@@ -226,7 +226,7 @@ class AggregatorService:
         )
 
 
-def withdraw_writes(planner: Planner, backend: Backend) -> None:
+def withdraw_writes(planner: Planner, backend: PlanWriter) -> None:
     """Withdraw the writes that have not begun: after a change of the policy the next plan decides them again.
 
     One that has begun may still succeed; a policy that pauses does not wait for it.

@@ -26,19 +26,18 @@ class ApiProblem(Struct, frozen=True):
     refusal: str = ""
 
 
-class Backend(Protocol):
-    """Kubernetes, or standalone mode. A backend reads the fleet, and sends what it observes to FleetInputs.
+class NodeInventory(Protocol):
+    """Which nodes exist. It sends what it observes to FleetInputs."""
 
-    on_written: receives the seconds from the plan to the response of the Kubernetes API for each Node with
-    written marks. on_jobs_read: receives the result of each reading of a node's jobs: `read` or `failed`.
-    """
+    def missing_inputs(self) -> str:
+        """Return the names of inputs that were not read yet and that a plan needs; empty for none."""
 
-    on_written: Callable[[float], object]
-    on_jobs_read: Callable[[str], object]
+    def node_reported(self, caller: Caller, report: Report) -> None:
+        """Handle a changed report of a node, before it is planned for."""
 
-    @property
-    def actions(self) -> OperatorActions:
-        """Return the object that carries out operators' actions."""
+
+class Leadership(Protocol):
+    """Which aggregator may write: by a lease, or always this one."""
 
     @property
     def leader(self) -> str:
@@ -47,9 +46,6 @@ class Backend(Protocol):
     @property
     def epoch(self) -> int:
         """Return the epoch of the lease: each aggregator that becomes active has a higher one."""
-
-    def missing_inputs(self) -> str:
-        """Return the names of inputs that were not read yet and that a plan needs; empty for none."""
 
     async def renew_leadership(self, now: float, candidacy: Candidacy) -> bool:
         """Take, renew or release the lease, as the candidacy wants, if that is due. Returns whether this
@@ -64,29 +60,13 @@ class Backend(Protocol):
     def lease_problem(self, now: float) -> ApiProblem | None:
         """Return why the lease cannot be read or renewed; None while the API server answers."""
 
-    def write_problem(self) -> ApiProblem | None:
-        """Return why the API server refuses all writes of Nodes; None if it does not."""
 
-    def node_reported(self, caller: Caller, report: Report) -> None:
-        """Handle a changed report of a node, before it is planned for."""
+class Operators(Protocol):
+    """What operators ask for and decide, and the durable actions that follow."""
 
-    def is_writing(self, uid: str) -> bool:
-        """Return whether a write of a Node has begun: it may still succeed."""
-
-    def withdraw(self, uids: Iterable[str]) -> None:
-        """Withdraw the writes of Nodes that have not begun."""
-
-    def apply_plan(self, plan: Plan, now: Instant) -> None:
-        """Start to write a plan."""
-
-    def remove_marks(self, now: Instant) -> bool:
-        """Start to remove every mark of nodeguard. Returns whether there were any."""
-
-    def marks_removed(self, by: str) -> None:
-        """Handle that all marks are removed, as an operator requested. by: the operator."""
-
-    def policy_rejected(self, message: str) -> None:
-        """Publish that the policy file is invalid. message: has the reason and the remedy."""
+    @property
+    def actions(self) -> OperatorActions:
+        """Return the object that carries out operators' actions."""
 
     @property
     def action_store(self) -> ActionStore:
@@ -99,6 +79,42 @@ class Backend(Protocol):
         """Return operators' clears of incidents that are recorded as open. The clear of another one is for an
         occurrence that has ended.
         """
+
+    def marks_removed(self, by: str) -> None:
+        """Handle that all marks are removed, as an operator requested. by: the operator."""
+
+
+class PlanWriter(Protocol):
+    """Carries plans out, and publishes what is not about a node."""
+
+    def apply_plan(self, plan: Plan, now: Instant) -> None:
+        """Start to write a plan."""
+
+    def remove_marks(self, now: Instant) -> bool:
+        """Start to remove every mark of nodeguard. Returns whether there were any."""
+
+    def withdraw(self, uids: Iterable[str]) -> None:
+        """Withdraw the writes of Nodes that have not begun."""
+
+    def is_writing(self, uid: str) -> bool:
+        """Return whether a write of a Node has begun: it may still succeed."""
+
+    def write_problem(self) -> ApiProblem | None:
+        """Return why the API server refuses all writes of Nodes; None if it does not."""
+
+    def policy_rejected(self, message: str) -> None:
+        """Publish that the policy file is invalid. message: has the reason and the remedy."""
+
+
+class Backend(NodeInventory, Leadership, Operators, PlanWriter, Protocol):
+    """Kubernetes, or standalone mode: all parts of one aggregator.
+
+    on_written: receives the seconds from the plan to the response of the Kubernetes API for each Node with
+    written marks. on_jobs_read: receives the result of each reading of a node's jobs: `read` or `failed`.
+    """
+
+    on_written: Callable[[float], object]
+    on_jobs_read: Callable[[str], object]
 
     async def close(self) -> None:
         """Release all resources."""
