@@ -82,7 +82,8 @@ async def test_all_marks_are_posted_first_and_then_each_change(receiver: MarkRec
         await until_async(lambda: receiver.drained == {"node-0": {"quarantine"}})
         scene.executor.desired([decision(1, Mark.SUSPECT)])
         scene.executor.desired([decision(0)])
-        await until_async(lambda: receiver.drained == {"node-1": {"suspect"}})
+        await until_async(lambda: len(receiver.bodies) == 3)
+    assert receiver.drained == {"node-1": {"suspect"}}
     first = int(NOW * 1000)
     versions = [(body["epoch"], body["sequence"] - first, body["change"]) for body in receiver.bodies]
     assert versions == [(3, 0, "all"), (3, 1, "node"), (3, 2, "node")]
