@@ -124,9 +124,10 @@ async def test_a_field_is_written_again_once_it_is_served(
             await writers.idle()
         # The end of the block deletes the objects, and the writer creates them again.
         writer.set_desired([LOST, replace(LOST, name="other")], NOW)
-        await writers.until(lambda: len(writer.current_incidents()) == 2)
-        await writers.until(lambda: all(item.scope == "node gpu-7" for item in writer.current_incidents()))
-        assert {item.name for item in writer.current_incidents()} == {LOST.name, "other"}
+        expected = {LOST.name: "node gpu-7", "other": "node gpu-7"}
+        await writers.until(
+            lambda: {item.name: item.scope for item in writer.current_incidents()} == expected
+        )
 
 
 async def test_a_value_that_is_refused_is_logged_once_and_the_rest_is_written(
