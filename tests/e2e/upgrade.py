@@ -50,6 +50,16 @@ _FAILING = 3
 
 _CHECKS = ("gpu-lost", "gpu-gsp-failure", "gpu-retired-pages-limit", "nvlink-down")
 _SUSPECT = "gpu-retired-pages-limit"
+
+# Each of them fails on few nodes only, so that none is suppressed in ten minutes.
+_CHANGING_CHECKS = (
+    "disk-lost",
+    "pcie-fatal",
+    "gpu-row-remap-failure",
+    "nvswitch-fatal",
+    "fs-read-only",
+    "gpu-memory",
+)
 _SUPPRESSED_CHECK = "kubelet-down"
 _LINK, _PORT = "port-down", "port/mlx5_0/1"
 
@@ -64,7 +74,7 @@ diagnosis: {{enforce: [fabric], gracePeriod: 2s, suppression: {{minNodes: 12}}}}
 markWith: {{cordon: true}}
 """
 
-_HEALTHY = healthy_report((*_CHECKS, _SUPPRESSED_CHECK))
+_HEALTHY = healthy_report((*_CHECKS, *_CHANGING_CHECKS, _SUPPRESSED_CHECK))
 HEALTHY = replace(_HEALTHY, passing=(*_HEALTHY.passing, ReportedPassing((_LINK,), (_PORT,))))
 
 
@@ -267,7 +277,8 @@ class UpgradeScene:
 
     def _change(self, name: str, *, fails: bool) -> None:
         """Let a node fail, and wait for its mark; or let it heal."""
-        report = _faulty(_fault(_CHECKS[0], 0)) if fails else HEALTHY
+        check = _CHANGING_CHECKS[CHANGING.index(name) % len(_CHANGING_CHECKS)]
+        report = _faulty(_fault(check, 0)) if fails else HEALTHY
         self._agents.set_reports({name: report})
         if fails:
             self._failing.add(name)
