@@ -75,7 +75,8 @@ def progress(
     expiring = [action for action in actions if _expires(action, requests)]
     expired = tuple(action for action in expiring if action.ended_at + KEEP_FINISHED <= now)
     return ActionProgress(
-        reserve=tuple(_unreserved(actions, expired, requested)),
+        # An open incident may outlive its Node for a while.
+        reserve=tuple(_unreserved(actions, expired, [item for item in requested if has_node(item.uid)])),
         start=tuple(action for action in actions if action.state == ActionState.RUNNING),
         advance=tuple(advance),
         delete=expired,

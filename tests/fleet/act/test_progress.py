@@ -79,6 +79,14 @@ def test_an_action_without_request_or_node_is_withdrawn(action: NodeAction, stat
     assert answered.advance[0][1].state == ActionState.SUCCEEDED, "its answer is there"
 
 
+def test_nothing_is_reserved_for_a_deleted_node() -> None:
+    """Each attempt would be withdrawn at once, and followed by the next one, without end."""
+    assert due(has_node=False) == ActionProgress()
+    [(_, cancelled)] = due(CLEAR, has_node=False).advance
+    assert due(cancelled, has_node=False).reserve == ()
+    assert due(cancelled).reserve == (replace(CLEAR, attempt=2),), "the Node was only read late"
+
+
 def test_an_action_that_runs_when_its_incident_ends_waits_for_its_answer() -> None:
     """The report without the finding comes before the answer."""
     ended_incident = (("i", "Ann"),)
