@@ -38,7 +38,9 @@ class MarkMirror:
         if epoch is None:
             return
         marked = planner.state.marked_nodes()
-        decisions = []
+        # First what ends: a new node may have the name of a deleted one, and the later request wins.
+        ended = {uid: self._mirrored.pop(uid)[0] for uid in self._mirrored.keys() - marked}
+        decisions = [NodeDecision(uid, name, NodeMarks()) for uid, name in ended.items()]
         for uid in marked:
             marks = planner.state.marks(uid)
             _, before = self._mirrored.get(uid, ("", None))
@@ -46,9 +48,6 @@ class MarkMirror:
                 decision = planner.decision(uid)
                 self._mirrored[uid] = decision.name, marks
                 decisions.append(decision)
-        for uid in self._mirrored.keys() - marked:
-            name, _ = self._mirrored.pop(uid)
-            decisions.append(NodeDecision(uid, name, NodeMarks()))
         for executor in self.executors:
             executor.desired(decisions)
 

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 
 import pytest
+from msgspec.structs import replace
 
 from nodeguard.aggregator.notifications.settings import MarkWebhook, NotificationSettings
 from nodeguard.aggregator.notifications.webhooks import Webhooks
@@ -100,6 +101,19 @@ async def test_a_deleted_node_is_released(receiver: MarkReceiver) -> None:
         aggregator.fleet.planner.remove_node("uid-0")
         aggregator.plan(1)
         await until_async(lambda: receiver.drained == {})
+
+
+async def test_a_marked_node_that_replaces_one_of_its_name_stays_marked(receiver: MarkReceiver) -> None:
+    aggregator = Aggregator(Fleet(4), receiver.url)
+    aggregator.fleet.report(0, finding())
+    async with aggregator.running():
+        aggregator.plan(1)
+        await until_async(lambda: receiver.drained == {"node-0": {"quarantine"}})
+        planner = aggregator.fleet.planner
+        planner.observe_node(replace(planner.cluster.nodes["uid-0"], uid="uid-new"))
+        aggregator.plan(1)
+        await until_async(lambda: len(receiver.bodies) == 3)
+    assert receiver.drained == {"node-0": {"quarantine"}}
 
 
 async def test_a_webhook_that_does_not_accept_marks_is_shown(receiver: MarkReceiver) -> None:
