@@ -111,7 +111,9 @@ class WebhookExecutor:
     def tick(self) -> None:
         """Post all marks if that is due."""
         now = self._wall()
-        if self._epoch is None or not self._is_current or now < self._resync_at:
+        # A time that is further away was set before the clock stepped back.
+        is_waiting = now < self._resync_at <= now + RESYNC
+        if self._epoch is None or not self._is_current or is_waiting:
             return
         self._resync_at = now + RESYNC
         self._withdraw({*self._posted, _ALL})

@@ -217,3 +217,17 @@ async def test_a_receiver_that_lost_its_state_is_correct_after_the_next_request_
         receiver.restart()
         scene.wall += RESYNC + 1
         await until_async(lambda: receiver.drained == {"node-0": {"quarantine"}})
+
+
+async def test_all_marks_are_posted_again_after_the_clock_steps_back(receiver: MarkReceiver) -> None:
+    scene = Scene(receiver)
+    scene.executor.begin(1)
+    scene.executor.desired([decision(0, Mark.QUARANTINE)])
+    async with scene.running():
+        await until_async(lambda: receiver.drained == {"node-0": {"quarantine"}})
+        receiver.drained.clear()
+        receiver.restart()
+        scene.wall -= 86_400.0
+        await until_async(lambda: receiver.drained == {"node-0": {"quarantine"}})
+        await asyncio.sleep(0.1)
+    assert [body["change"] for body in receiver.bodies] == ["all", "all"]
