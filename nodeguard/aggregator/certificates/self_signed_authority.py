@@ -61,6 +61,7 @@ class SelfSignedAuthority:
         self._client_ca = client_ca
         self._authorities: tuple[CertificateAuthority, ...] = ()
         self._signed: tuple[CertificateAuthority, ServingCertificate] | None = None
+        self._signed_at = 0.0
         self._renew_at = 0.0
 
     async def current(self, now: float) -> ServingCertificate:
@@ -121,7 +122,9 @@ class SelfSignedAuthority:
         if by is None:
             problem = f"the aggregator's certificate authority {expired_problem(now)}"
             raise CertificateUnavailableError(f"{problem}: delete {self._store.name}")
-        if self._signed is not None and self._signed[0] == by and now < self._renew_at:
+        # After a step back of the clock, the certificate is not valid yet.
+        is_current = self._signed_at <= now < self._renew_at
+        if self._signed is not None and self._signed[0] == by and is_current:
             return self._signed[1]
         try:
             certificate = issue_serving_certificate(by, self._hosts, now)
@@ -129,7 +132,7 @@ class SelfSignedAuthority:
             raise CertificateUnavailableError(
                 f"{self._store.name} cannot be used, {error}: delete it"
             ) from None
-        self._signed = (by, certificate)
+        self._signed, self._signed_at = (by, certificate), now
         # Half of the lifetime is left for errors.
         self._renew_at = (now + certificate.expires_at) / 2
         return certificate

@@ -70,6 +70,17 @@ async def test_an_authority_is_created_once_and_renews_certificates_for_ten_year
         await replicas[0].current(now)
 
 
+async def test_a_certificate_is_signed_again_after_the_clock_steps_back() -> None:
+    """It would not be valid for days, and no agent would connect."""
+    running = replica(MemoryStore(), MemoryStore())
+    await running.current(NOW)
+    await running.current(NOW + 5 * DAY)
+    serving = await running.current(NOW + DAY)
+    begin = x509.load_pem_x509_certificate(serving.certificate.encode()).not_valid_before_utc.timestamp()
+    assert begin <= NOW + DAY
+    assert serving == await running.current(NOW + 2 * DAY)
+
+
 async def test_replicas_that_start_together_share_one_authority() -> None:
     store, bundle = MemoryStore(), MemoryStore()
 
