@@ -22,6 +22,10 @@ RESYNC = 600.0
 # Seconds between two looks at whether such a request is due.
 _TICK = 1.0
 
+# Changes at once that are posted one by one. Each takes a millisecond while the queue is full; the thousands
+# of a degraded fabric would stop the event loop for seconds.
+_MOST_CHANGES = 100
+
 # The key of requests with all marks; no node has it.
 _ALL = ""
 
@@ -79,20 +83,25 @@ class WebhookExecutor:
         self._is_current = False
 
     def desired(self, decisions: Iterable[NodeDecision]) -> None:
-        """Post the decisions about some nodes that the receiver does not have."""
+        """Post the decisions about some nodes that the receiver does not have; many with all others."""
         if self._epoch is None:
             return
         self._is_current = True
+        changed = list[NodeDecision]()
         for decision in decisions:
             if decision.marks:
                 self._wanted[decision.node] = decision
             else:
                 self._wanted.pop(decision.node, None)
-            if self._resync_at == float("-inf"):
-                continue  # the request with all marks has it
             if self._posted.get(decision.node, "") != _revision(decision):
-                self._withdraw({decision.node})
-                self._put(decision.node, "node", [decision])
+                changed.append(decision)
+        if len(changed) > _MOST_CHANGES:
+            self._resync_at = float("-inf")
+        if self._resync_at == float("-inf"):
+            return  # the request with all marks has them
+        for decision in changed:
+            self._withdraw({decision.node})
+            self._put(decision.node, "node", [decision])
 
     def withdraw(self, nodes: Iterable[str]) -> None:
         """Withdraw the decisions about some nodes that it has not begun to post. It posts the next ones about

@@ -205,6 +205,20 @@ async def test_of_too_many_changes_the_receiver_gets_all_marks_at_once(receiver:
     assert len(receiver.bodies) < count
 
 
+async def test_many_changes_at_once_are_one_request_with_all_marks(receiver: MarkReceiver) -> None:
+    scene = Scene(receiver)
+    scene.executor.begin(1)
+    scene.executor.desired([decision(0, Mark.QUARANTINE)])
+    async with scene.running():
+        await until_async(lambda: len(receiver.bodies) == 1)
+        scene.executor.desired(decision(number, Mark.SUSPECT) for number in range(1, 500))
+        await until_async(lambda: len(receiver.drained) == 500)
+        scene.executor.desired(decision(number) for number in range(1, 500))
+        scene.executor.desired([decision(500, Mark.SUSPECT)])
+        await until_async(lambda: receiver.drained == {"node-0": {"quarantine"}, "node-500": {"suspect"}})
+    assert [body["change"] for body in receiver.bodies] == ["all"] * 3
+
+
 async def test_a_receiver_that_lost_its_state_is_correct_after_the_next_request_with_all_marks(
     receiver: MarkReceiver,
 ) -> None:
