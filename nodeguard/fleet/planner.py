@@ -311,11 +311,13 @@ class Planner:
 
     def record_written(self, uid: str, record: MarkRecord) -> None:
         """Record that the write for a node succeeded. record: of the decision."""
+        self.state.touch_fleet()
         self._failed_writes.forget(uid)
         self.state.record_written(uid, record)
 
     def record_failed(self, uid: str) -> None:
         """Record that the write for a node failed."""
+        self.state.touch_fleet()
         self._failed_writes.record_failed(uid)
         self.state.record_failed(uid)
 

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from nodeguard.executors.kube.desired import DeviceRule
 from nodeguard.fleet.plan import Plan
 from nodeguard.fleet.plan_loop import MAX_INTERVAL, PlanLoop
+from nodeguard.model.mark import MarkRecord
 from nodeguard.model.policy import SoakPeriod
 from tests.fleet.cluster_planner import ClusterPlan
 from tests.fleet.scene import AT_ONCE, Fleet, finding, foreign
@@ -119,6 +120,8 @@ def test_a_mark_that_waits_for_its_finding_is_at_rest() -> None:
         pytest.param(lambda made: setattr(made.planner, "paused", "by ann"), id="pause"),
         pytest.param(lambda made: made.planner.restore_incidents(()), id="incidents"),
         pytest.param(lambda made: made.planner.observe_rule(RULE), id="rule"),
+        pytest.param(lambda made: made.planner.record_failed("uid-0"), id="late failure of a write"),
+        pytest.param(lambda made: made.planner.record_written("uid-0", MarkRecord()), id="late success"),
         pytest.param(lambda made: made.after(3_600.0, quiet=("uid-1",)), id="stale"),
         pytest.param(lambda made: setattr(made, "wall", made.wall + 0.1), id="clock"),
     ],
