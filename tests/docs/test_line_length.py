@@ -18,3 +18,9 @@ _FENCED = re.compile(r"^ *```.*?^ *```", re.MULTILINE | re.DOTALL)
 def test_prose_has_short_lines(page: str) -> None:
     prose = _FENCED.sub("", text(page)).splitlines()
     assert [line for line in prose if len(line) > _MOST and not line.startswith(("|", "    "))] == []
+
+
+def test_the_changelog_has_no_line_twice() -> None:
+    """A rebase over a shortened section brings its lines back beside the new ones."""
+    lines = [line for line in text("CHANGELOG.md").splitlines() if line]
+    assert sorted({line for line in lines if lines.count(line) > 1}) == []
