@@ -39,7 +39,8 @@ _Count = Annotated[int, _schema(minimum=0)]
 
 
 class _Finding(Struct, frozen=True):
-    check: _RequiredName
+    # As in a report, which may have any text: a refused action would keep all others waiting.
+    check: _Name
     target: _Name
 
 

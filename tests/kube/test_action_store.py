@@ -89,6 +89,15 @@ async def test_an_action_is_reserved_advanced_and_deleted_once(api: ApiClient, d
     assert defined.api.get(PATH)["items"] == []
 
 
+async def test_a_finding_of_any_report_can_be_cleared(api: ApiClient, defined: Cluster) -> None:
+    longest = "x" * 256
+    action = replace(CLEAR, findings=(FindingKey("", ""), FindingKey(longest, longest)))
+    async with running_store(api) as store:
+        await store.reserve(action)
+        assert list(store.actions()) == [action]
+        assert store.problem() == ""
+
+
 async def test_a_stored_action_is_read_at_the_start(api: ApiClient, defined: Cluster) -> None:
     async with running_store(api) as store:
         await store.reserve(CLEAR)

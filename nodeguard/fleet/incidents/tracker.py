@@ -234,8 +234,7 @@ class IncidentTracker:
         dirty, self.touched = self.touched, set(deferred)
         touched = dirty | self._timed.keys() | by_node.keys() | marked | self.decisions.keys()
         self.decisions = {uid: tuple(items) for uid, items in by_node.items()}
-        # In an order, so that the same inputs lead to the same plan.
-        for uid in sorted(touched - deferred - {SHARED}):
+        for uid in sorted(touched - deferred - {SHARED}):  # so that the same inputs lead to the same plan
             self._timed.pop(uid, None)
             placement, report = self._state.placements.get(uid), self._state.reports.get(uid)
             if placement is None:
