@@ -51,9 +51,9 @@ class HealthFacts(Struct, frozen=True):
 class NodeDecision(Struct, frozen=True, dict=True):
     """The marks that the policy allows for one node, all of them: an executor carries out the latest one.
 
-    For example, to mark one node suspect:
+    For example, to mark one node:
 
-        cause = MarkCause(Mark.SUSPECT, "port-flap", "port/mlx5_0/1", "network", since=1_700_000_000.0)
+        cause = MarkCause(mark, "port-flap", "port/mlx5_0/1", "network", since=1_700_000_000.0)
         charge = Charge(cause.check, cause.mark, cause.since)
         NodeDecision("uid-1", "node-1", NodeMarks(MarkRecord((cause,), charge)))
     """

@@ -208,9 +208,12 @@ def test_a_rollback_to_the_earlier_chart_keeps_them_too(fleet: PodFleet) -> None
 def test_uninstall_leaves_no_mark_and_no_pod(fleet: PodFleet, begin: int) -> None:
     cluster = fleet.site.cluster
     audit = fleet.site.audit
-    # The rights of both charts suffice; those of the earlier chart not for jobs, which came later.
+    # The rights of both charts suffice; those of the earlier chart not for jobs and actions, which came later.
     assert {"patch nodes", "patch nodeincidents/status", "patch leases"} <= audit.requests(begin)
-    assert {request.partition(":")[0] for request in audit.forbidden(begin)} <= {"list pods"}
+    assert {request.partition(":")[0] for request in audit.forbidden(begin)} <= {
+        "list pods",
+        "list nodeactions",
+    }
     incidents = {node: incident_of(fleet, node)["metadata"]["uid"] for node in fleet.site.nodes}
     fleet.uninstall_earlier()
     assert {node: scene.nodeguard_fields(cluster, node) for node in fleet.site.nodes} == {

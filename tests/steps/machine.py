@@ -69,8 +69,13 @@ class Machine:
         return done.stdout or done.stderr
 
     def get(self, url: str) -> str:
-        """Return the response of a service."""
-        script = f"import urllib.request as r; print(r.urlopen({url!r}).read().decode())"
+        """Return the response of a service; empty while it is not ready."""
+        script = (
+            "import urllib.error, urllib.request\n"
+            f"try: print(urllib.request.urlopen({url!r}).read().decode())\n"
+            "except urllib.error.HTTPError as error:\n"
+            "    if error.code != 503: raise\n"
+        )
         return self.run(f"python3 -c {shlex.quote(script)}")
 
     @contextmanager
@@ -116,7 +121,8 @@ class Machine:
             try:
                 until((root / "ready").exists, lambda: f"exit code {process.poll()}", every=0.05)
                 [first] = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-                self._inside = ["nsenter", f"--target={first}", "--mount", "--net", "--pid"]
+                # A mount namespace has the root of the machine, which this process may not have: in a chroot.
+                self._inside = ["nsenter", f"--target={first}", "--mount", "--net", "--pid", "--root"]
                 yield
             finally:
                 process.kill()
