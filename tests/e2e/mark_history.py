@@ -181,7 +181,8 @@ class _Changes:
                     state.occurrences,
                 ):
                     yield f"incident {state.name}, of which nothing changed: {earlier} became {state}"
-                elif earlier.first_seen != state.first_seen:
+                # A leader that has only the mark, and neither report nor incident, begins the incident at the mark.
+                elif state.first_seen < earlier.first_seen:
                     yield f"incident {state.name} began at {earlier.first_seen}, then at {state.first_seen}"
             same = [other for other in latest.values() if other.subject == state.subject and other.is_open]
             if len(same) > 1:
