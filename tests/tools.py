@@ -27,7 +27,7 @@ PACKAGED: Mapping[str, Sequence[str]] = {
     "browser": ("chromium",),
     "shells": ("zsh",),
     "slurm": ("slurmctld", "slurmd", "munged", "scontrol"),
-    "namespaces": ("ip",),
+    "namespaces": ("ip", "curl"),
     "kubelet": ("buildah", "containerd", "runc", "debootstrap", "ip"),
 }
 BUILT: Mapping[str, Sequence[Part]] = {

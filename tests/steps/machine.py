@@ -121,8 +121,8 @@ class Machine:
             try:
                 until((root / "ready").exists, lambda: f"exit code {process.poll()}", every=0.05)
                 [first] = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-                # A mount namespace has the root of the machine, which this process may not have: in a chroot.
-                self._inside = ["nsenter", f"--target={first}", "--mount", "--net", "--pid", "--root"]
+                # It begins at the root of the machine, which this process may not have: in a chroot.
+                self._inside = ["nsenter", f"--target={first}", "--mount", "--net", "--pid", "--root", "--wd"]
                 yield
             finally:
                 process.kill()
