@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from nodeguard.model.instant import rfc3339
 from nodeguard.model.mark import STATE_ANNOTATION
 from nodeguard.model.node import PREFIX
 from tests.controlplane.api import Object
@@ -121,7 +122,7 @@ class MarkHistory:
         often another aggregator became the leader: each may describe a mark in its own words, once.
         """
         marks = [*self._nodes.states, *self._rules.states]
-        changes = _Changes(failed, healed, leaders)
+        changes = _Changes(failed, healed, leaders, [*self.before.marks.values(), *marks])
         return [
             *changes.of_marks(self.before.marks, marks),
             *changes.of_incidents(self.before.incidents, self._incidents.states),
@@ -130,10 +131,21 @@ class MarkHistory:
 
 
 class _Changes:
-    """Compares changes with the number of times that each node failed and healed; see MarkHistory.problems."""
+    """Compares changes with the number of times that each node failed and healed; see MarkHistory.problems.
 
-    def __init__(self, failed: Mapping[str, int], healed: Mapping[str, int], leaders: int) -> None:
+    marks: all that were seen.
+    """
+
+    def __init__(
+        self, failed: Mapping[str, int], healed: Mapping[str, int], leaders: int, marks: Iterable[MarkState]
+    ) -> None:
         self._failed, self._healed, self._leaders = failed, healed, leaders
+        # The times of the causes of marks, by node.
+        self._mark_times: dict[str, set[str]] = defaultdict(set)
+        for state in marks:
+            self._mark_times[state.node] |= {
+                rfc3339(cause["since"]) for cause in state.record.get("causes", ())
+            }
 
     def of_marks(self, before: Mapping[str, MarkState], states: list[MarkState]) -> Iterator[str]:
         latest, begun, ended = dict(before), Counter[str](), Counter[str]()
@@ -182,7 +194,7 @@ class _Changes:
                 ):
                     yield f"incident {state.name}, of which nothing changed: {earlier} became {state}"
                 # A leader that has only the mark, and neither report nor incident, begins the incident at the mark.
-                elif state.first_seen < earlier.first_seen:
+                elif state.first_seen not in {earlier.first_seen, *self._mark_times[state.subject[0]]}:
                     yield f"incident {state.name} began at {earlier.first_seen}, then at {state.first_seen}"
             same = [other for other in latest.values() if other.subject == state.subject and other.is_open]
             if len(same) > 1:
