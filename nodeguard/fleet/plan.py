@@ -54,7 +54,7 @@ def plan_nodes(
     facts_of: Callable[[str, MarkRecord], HealthFacts],
     carries: Carries,
 ) -> PlannedNodes:
-    """Return the decisions for the planned marks of nodes, by uid, and which of them are to be carried out.
+    """Return the decisions about the planned marks of nodes, by uid, that no executor shows yet.
 
     facts_of: returns the facts about the record of a node.
     """

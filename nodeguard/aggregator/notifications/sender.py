@@ -134,7 +134,7 @@ class NotificationSender:
     async def _save_changes(self, path: Path) -> None:
         """Write the spool after each change, so that a restart sends what is pending.
 
-        While the incident of a refused message is not known, the file keeps the message.
+        Until the next plan finds the incident of a refused message, the file keeps the message.
         """
         problem = ""
         while True:

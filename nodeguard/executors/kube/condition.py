@@ -54,7 +54,7 @@ def node_condition(
 
 
 def _is_unreported(fault: CauseFacts) -> bool:
-    """Return whether the state of a cause is not known, such as before the first report after a start."""
+    """Return whether a cause has no result, such as before the first report after a start."""
     return fault.action is None and not fault.is_proven
 
 

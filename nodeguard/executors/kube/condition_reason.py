@@ -66,8 +66,8 @@ _ACTIONS = {
 class FaultReason(Struct, frozen=True):
     """The class of the worst cause of a node's marks, and its action.
 
-    action: NONE also where it is not known. recovering: all causes are over and in their soak period, so that
-    nothing is to be done.
+    action: NONE also if the node reports none now. recovering: all causes are over and in their soak period,
+    and need no action.
     """
 
     fault: ReasonClass
