@@ -182,8 +182,7 @@ def test_a_scheduler_gets_the_marks_over_a_kill_and_a_failure_of_its_own(site: S
             kernel.write(XID)
         until(lambda: "webhook scheduler: HTTP status 503" in site.run("status").stdout, site.log)
         receiver.status = 200
-        until(lambda: receiver.bodies and receiver.bodies[-1]["nodes"], site.log)
-        assert receiver.drained == {"gpu-1": {"quarantine"}}
+        until(lambda: receiver.drained == {"gpu-1": {"quarantine"}}, site.log)
         [node] = receiver.bodies[-1]["nodes"]
         [cause] = node["marks"][0]["causes"]
         assert (cause["check"], cause["target"]) == ("gpu-gsp-failure", "gpu/0000:1b:00")

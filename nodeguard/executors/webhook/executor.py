@@ -95,7 +95,9 @@ class WebhookExecutor:
                 self._wanted.pop(decision.node, None)
             if self._posted.get(decision.node, "") != _revision(decision):
                 changed.append(decision)
-        if len(changed) > _MOST_CHANGES:
+        # A request with all marks that waits would arrive after these, with what is no longer so.
+        waits = any(message.key == _ALL for message in self.delivery.waiting(self._webhook))
+        if len(changed) > _MOST_CHANGES or (changed and waits):
             self._resync_at = float("-inf")
         if self._resync_at == float("-inf"):
             return  # the request with all marks has them

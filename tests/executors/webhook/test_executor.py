@@ -245,3 +245,18 @@ async def test_all_marks_are_posted_again_after_the_clock_steps_back(receiver: M
         await until_async(lambda: receiver.drained == {"node-0": {"quarantine"}})
         await asyncio.sleep(0.1)
     assert [body["change"] for body in receiver.bodies] == ["all", "all"]
+
+
+async def test_a_change_replaces_a_request_with_all_marks_that_waits(receiver: MarkReceiver) -> None:
+    scene = Scene(receiver)
+    scene.executor.begin(3)
+    scene.executor.desired([decision(0, Mark.QUARANTINE)])
+    receiver.status = 503
+    async with scene.running():
+        await until_async(lambda: scene.executor.delivery.failed["slurm"] > 1)
+        scene.executor.desired([decision(1, Mark.QUARANTINE)])
+        receiver.status = 200
+        await until_async(lambda: receiver.drained.keys() == {"node-0", "node-1"})
+        await until_async(lambda: not scene.executor.delivery.waiting("slurm"))
+    assert [body["change"] for body in receiver.bodies] == ["all"] * len(receiver.bodies)
+    assert receiver.drained.keys() == {"node-0", "node-1"}
