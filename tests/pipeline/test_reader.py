@@ -15,7 +15,7 @@ from nodeguard.pipeline.reader import Reader, read_source
 from nodeguard.sources.machine import Machine
 from tests.agent.scene import Scripted
 from tests.sources.fake_machine import FakeMachine
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, until
 
 # Long enough for a thread to run, short enough to wait for.
 SOON = 0.5
@@ -148,6 +148,5 @@ def test_readings_come_in_the_order_of_the_sources() -> None:
 
 
 def _wait_for(name: str) -> None:
-    for thread in threading.enumerate():
-        if thread.name == name:
-            thread.join(PATIENCE)
+    """Wait for the end of a reading: its thread then ends, or waits for the next one under another name."""
+    until(lambda: all(thread.name != name for thread in threading.enumerate()))
