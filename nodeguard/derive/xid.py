@@ -10,6 +10,8 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from nodeguard.derive.nvlink_xid import XidMeaning, decode_nvlink5, decode_xid74
 from nodeguard.derive.xid_index import XidIndex, XidRecord, xid_row
 from nodeguard.model.catalogue import Catalogue, Xid
@@ -20,7 +22,7 @@ _PREFIX = re.compile(r"(?:pid='?<?(?P<pid>[\w-]+)>?'?(?:, |$))?(?:name=(?P<proce
 _PARENT = re.compile(r"caused by previous Xid (\d+)")
 _CONTAINED = re.compile(r"RST: (Yes|No), D-RST: (Yes|No)")
 _RECOVERY = re.compile(r"changed from 0x([0-9a-fA-F]+) .*? to 0x([0-9a-fA-F]+) ")
-_PREEMPTED_CODE, _RECOVERY_CODE = 45, 154
+_PREEMPTED_CODE, _LINK_CODE, _RECOVERY_CODE = 45, 74, 154
 
 # Topics with a meaning that depends on the message, so that the code does not show a fault.
 _NEEDS_MESSAGE = frozenset({"nvlink", "nvlink5", "recovery"})
@@ -38,7 +40,8 @@ def decode_xid(event: Event, table: Catalogue, driver: int | None, near: XidInde
     if cause:
         code, message = cause, ""
     row = xid_row(code, table)
-    meaning = _meaning(_Line(code, message, event.at, row), table, driver, near)
+    line = _Line(code, message, event.at, row)
+    meaning = _named(line, table, near) if cause else _meaning(line, table, driver, near)
     response = table.response(meaning.response)
     verdict, action = response.verdict, response.action
     if row.workload == "yes" and verdict != "fatal" and not meaning.verdict:
@@ -50,7 +53,7 @@ def decode_xid(event: Event, table: Catalogue, driver: int | None, near: XidInde
         "response": meaning.response,
         "verdict": meaning.verdict or verdict,
         "action": meaning.action or action,
-        "detail": _detail("named by Xid 45, and not in the log itself" if cause else meaning.reason),
+        "detail": _detail(meaning.reason),
         "recovery_reported": row.topic == "recovery"
         or 0 < row.reports_recovery <= (driver or row.reports_recovery),
     }
@@ -157,6 +160,22 @@ def _meaning(line: _Line, table: Catalogue, driver: int | None, near: XidIndex) 
     return XidMeaning(line.row.action)
 
 
+def _named(line: _Line, table: Catalogue, near: XidIndex) -> XidMeaning:
+    """Return the meaning of a cause that Xid 45 names and the log lacks.
+
+    An NVLink error that ended a channel is none of the harmless ones. Where all others of its code ask for
+    a reset, so does the code; else it follows Xid 154.
+    """
+    reason = "named by Xid 45, and not in the log itself"
+    if line.code == _LINK_CODE:
+        return XidMeaning("unknown", reason, verdict="suspect", action="reset-gpu", recoverable=True)
+    if line.row.topic != "nvlink5":
+        return replace(_meaning(line, table, None, near), reason=reason)
+    actions = {rule.action for rule in table.nvlink5 if rule.xid == line.code} - {"IGNORE"}
+    response = "RESET_GPU" if actions == {"RESET_GPU"} else "XID_154_EVAL"
+    return XidMeaning(_evaluated(response, line, near), reason)
+
+
 def _preempted(line: _Line, near: XidIndex) -> XidMeaning:
     """Return the meaning of 45: a consequence of the Xid that it names, or of an error of the GPU near it."""
     parent = _PARENT.search(line.message)
@@ -210,8 +229,13 @@ def _nvlink5(line: _Line, table: Catalogue, driver: int | None, near: XidIndex) 
         return XidMeaning(
             response, f"{link}: {error.unit}, a sub-code not listed, printed {printed}", link=error.link
         )
-    response = error.rule.action
-    if response == "XID_154_EVAL":
-        response = "RESET_GPU" if near.asks_for_recovery(line.at) else "RESTART_APP"
+    response = _evaluated(error.rule.action, line, near)
     reason = ", ".join(part for part in (link, error.unit, error.rule.meaning) if part)
     return XidMeaning(response, reason, link=error.link)
+
+
+def _evaluated(response: str, line: _Line, near: XidIndex) -> str:
+    """Return a response of the NVLink 5 table; one that leaves it to Xid 154 follows that."""
+    if response != "XID_154_EVAL":
+        return response
+    return "RESET_GPU" if near.asks_for_recovery(line.at) else "RESTART_APP"

@@ -121,7 +121,11 @@ def test_channel_error_after_another_error_is_its_consequence() -> None:
 @pytest.mark.parametrize(
     ("cause", "signal", "held_as"),
     [
-        (149, "gpu.xid.nvlink5", ("warning", "monitor")),
+        (74, "gpu.xid.nvlink", ("suspect", "reset-gpu")),
+        (144, "gpu.xid.nvlink5", ("fatal", "reset-gpu")),
+        (145, "gpu.xid.nvlink5", ("warning", "restart-workload")),
+        (148, "gpu.xid.nvlink5", ("warning", "restart-workload")),
+        (149, "gpu.xid.nvlink5", ("fatal", "reset-gpu")),
         (94, "gpu.xid.ecc", ("warning", "restart-workload")),
         (119, "gpu.xid.gsp", ("fatal", "reset-gpu")),
         (31, "gpu.xid.engine", ("workload", "none")),
@@ -135,6 +139,12 @@ def test_a_channel_error_stands_for_the_cause_that_it_names_and_the_log_lacks(
     assert (event.signal, event.fields["xid"]) == (signal, cause)
     assert (event.fields["verdict"], event.fields["action"]) == held_as
     assert "not in the log" in str(event.fields["detail"])
+
+
+def test_a_named_error_without_own_action_follows_the_recovery_action() -> None:
+    rest = "pid=2210, name=python3, Ch 00000001 caused by previous Xid 145"
+    assert verdict(45, rest, XidRecord(154, 105.0, 1)) == ("fatal", "reset-gpu")
+    assert verdict(45, rest, XidRecord(154, 105.0, 0)) == ("warning", "restart-workload")
 
 
 def test_many_channels_that_one_error_ended_count_once() -> None:
