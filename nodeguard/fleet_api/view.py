@@ -7,6 +7,7 @@ characters, and markup, in all of them.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable
 from typing import Literal
 
@@ -22,8 +23,9 @@ class Subject(Struct, frozen=True):
 
     @property
     def command(self) -> str:
-        """Return the command that prints its view."""
-        return f"nodeguard {'explain' if self.kind == 'check' else f'describe {self.kind}'} {self.name}"
+        """Return the command that prints its view, quoted for the shell: a report has names, too."""
+        verb = "explain" if self.kind == "check" else f"describe {self.kind}"
+        return f"nodeguard {verb} {shlex.quote(self.name)}"
 
 
 class Field(Struct, frozen=True):

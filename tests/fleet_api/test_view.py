@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+import shlex
 from html.parser import HTMLParser
-from typing import get_args, get_type_hints
+from typing import Literal, get_args, get_type_hints
 
 import pytest
 from hypothesis import given
@@ -116,3 +117,11 @@ def test_a_name_that_is_longer_than_its_column_moves_the_values_of_its_section()
         "  gpu-1         lost",
         "  and 3 more",
     ]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_command_quotes_a_name_for_the_shell(kind: Literal["node", "incident", "domain", "check"]) -> None:
+    """A person copies it, and a report may name a check as it likes."""
+    name = "gpu-lost;$(reboot) 'x'"
+    assert shlex.split(Subject(kind, name).command)[-1] == name
+    assert Subject(kind, "fabric/p0/r0").command.endswith(" fabric/p0/r0")

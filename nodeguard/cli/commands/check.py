@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from argparse import Namespace
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
@@ -231,7 +232,7 @@ def _print(task: CheckTask, result: CheckResult, reason: str) -> None:
                 meanings=meanings(task.catalogue),
                 inventory=inventory_text(result.inventory, verdict.platform),
                 reason=reason,
-                checks_option=" ".join(f"--checks {folder}" for folder in options.checks),
+                checks_option=" ".join(f"--checks {shlex.quote(f'{folder}')}" for folder in options.checks),
                 families=tuple(sorted(task.families or ())),
                 commands=commands,
             )

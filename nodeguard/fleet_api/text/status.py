@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 
 from msgspec.structs import replace
@@ -262,7 +263,7 @@ def _incident(incident: IncidentSummary) -> Section:
     age = f"{format_duration(incident.age)} old"
     if incident.groups:
         title = f"{name}, {incident.similar + 1} incidents; the first: {subject}, {age}{acknowledged}"
-        command = f"nodeguard get incidents --check {incident.cause}"
+        command = f"nodeguard get incidents --check {shlex.quote(incident.cause)}"
         notes = [Note(groups_text(incident.groups)), Note(command, "dim")]
     else:
         title = f"{subject}: {cause}, {age}"
