@@ -7,9 +7,11 @@ from typing import Any
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from nodeguard.aggregator.notifications.settings import Webhook, WebhookFormat
 from nodeguard.aggregator.notifications.subscription import ChangeKind
+from nodeguard.fleet_api.view import printable
 from nodeguard.model.diagnosis import Guidance
 from nodeguard.model.finding import Action, Health
 from nodeguard.model.hardware import Hardware, hardware_label
@@ -23,8 +25,9 @@ VERSION = 1
 # Characters of a text in a notification: PagerDuty's limit for a summary.
 _TEXT_LENGTH = 1024
 
-# Characters of a text in a block of Slack, and of the longest escaped character, `&amp;`.
+# Characters of a text and of a field in a block of Slack, and of the longest escaped character, `&amp;`.
 _SLACK_LIMIT = 3000
+_SLACK_FIELD_LIMIT = 2000
 _LONGEST_ENTITY = 5
 
 _MINUTE = 60.0
@@ -79,7 +82,7 @@ def notification_of(
         incident,
         id=f"{incident.name}-{incident.occurrences}-{incident.state.slug}-{time:.0f}",
         change=change,
-        text=f"{PREFIX if incident.injected else ''}{where}: {message}"[:_TEXT_LENGTH],
+        text=printable(f"{PREFIX if incident.injected else ''}{where}: {message}")[:_TEXT_LENGTH],
         at=rfc3339(now),
         incident=incident.name,
         since=rfc3339(incident.first_seen),
@@ -88,7 +91,12 @@ def notification_of(
 
 
 def body_of(webhook: Webhook, notification: Notification) -> bytes:
-    """Return the body of a notification in the format of a webhook."""
+    """Return the body of a notification in the format of a webhook. Only JSON keeps control characters of
+    names in a report: a person reads the others.
+    """
+    if webhook.format != "json":
+        cause, target = printable(notification.cause), printable(notification.target)
+        notification = replace(notification, cause=cause, target=target)
     return msgspec.json.encode(_FORMATS[webhook.format](webhook, notification))
 
 
@@ -108,7 +116,12 @@ def _facts(notification: Notification) -> list[tuple[str, str]]:
     injected = [("Injected", "yes, for a rehearsal: no hardware failed")] if notification.injected else []
     return [
         *injected,
-        ("What", f"{notification.cause} on {hardware_label(notification.target, notification.hardware)}"),
+        (
+            "What",
+            printable(
+                f"{notification.cause} on {hardware_label(notification.target, notification.hardware)}"
+            ),
+        ),
         ("Since", notification.since),
         ("State", notification.state.phrase),
         *action,
@@ -126,23 +139,26 @@ def _what_to_do(notification: Notification) -> list[tuple[str, str]]:
 def _slack(_: Webhook, notification: Notification) -> object:
     """Return a message with blocks; the text is the fallback of notifications."""
     fields = [
-        {"type": "mrkdwn", "text": f"*{name}*\n{_escape_slack(value)}"}
+        {"type": "mrkdwn", "text": f"*{name}*\n{_slack_text(value, _SLACK_FIELD_LIMIT - len(name) - 3)}"}
         for name, value in _facts(notification)
     ]
     return {
         "text": _escape_slack(f"{_title(notification)}: {notification.text}"),
         "blocks": [
             {"type": "header", "text": {"type": "plain_text", "text": _title(notification)[:150]}},
-            {"type": "section", "text": {"type": "mrkdwn", "text": _slack_text(notification.text)}},
+            {
+                "type": "section",
+                "text": {"type": "mrkdwn", "text": _slack_text(notification.text, _SLACK_LIMIT)},
+            },
             {"type": "section", "fields": fields},
         ],
     }
 
 
-def _slack_text(text: str) -> str:
-    """Return an escaped text within the limit of Slack."""
+def _slack_text(text: str, limit: int) -> str:
+    """Return an escaped text within a limit of Slack, in characters."""
     escaped = _escape_slack(text)
-    return escaped if len(escaped) <= _SLACK_LIMIT else _escape_slack(text[: _SLACK_LIMIT // _LONGEST_ENTITY])
+    return escaped if len(escaped) <= limit else _escape_slack(text[: limit // _LONGEST_ENTITY])
 
 
 def _escape_slack(text: str) -> str:

@@ -107,6 +107,29 @@ def test_slack_accepts_a_text_that_is_mostly_markup() -> None:
     assert text.removeprefix("gpu-1: ").replace("&amp;", "") == ""
 
 
+def test_slack_accepts_names_that_are_mostly_markup() -> None:
+    named = replace(incident(), target=f"gpu/{'&' * 250}", cause="&" * 256)
+    content = json.loads(body_of(webhook(form="slack"), notification_of(named, "opened", "lost", NOW)))
+    # Slack refuses a field with more than 2,000 characters, and the notification with it.
+    assert all(len(field["text"]) <= 2000 for field in content["blocks"][2]["fields"])
+
+
+@pytest.mark.parametrize("form", ["slack", "teams", "pagerduty"])
+def test_no_control_character_of_a_report_reaches_a_person(form: WebhookFormat) -> None:
+    outside = "\x1b[31m\u202e\u200b\nOPENED"
+    named = replace(incident(), target=f"gpu/{outside}", cause=outside, hardware=Hardware(5, outside))
+    content = json.loads(body_of(webhook(form=form), notification_of(named, "opened", outside, NOW)))
+
+    def texts(value: Any) -> list[str]:
+        if isinstance(value, str):
+            return [value]
+        items = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+        return [text for item in items for text in texts(item)]
+
+    # Slack has the name and the value of a field on lines of their own.
+    assert [text for text in texts(content) if not text.replace("*\n", "", 1).isprintable()] == []
+
+
 def test_teams_is_an_adaptive_card_without_markdown_of_others() -> None:
     (attachment,) = body("teams", message=MARKUP)["attachments"]
     assert attachment["contentType"] == "application/vnd.microsoft.card.adaptive"
