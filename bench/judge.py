@@ -67,7 +67,7 @@ def main() -> None:
     instant = machine.now()
 
     def derived(state: DeriveState, new: list[Reading], now: Instant) -> tuple[DeriveState, DerivedReadings]:
-        return derive(catalogue, wants, state, new, now, PlatformHints())
+        return derive(wants, state, new, now, PlatformHints())
 
     def judged(state: JudgeState, inputs: DerivedReadings, now: Instant) -> JudgeState:
         platform = inputs.platform

@@ -62,7 +62,7 @@ def row(name: str, input_reading: Reading) -> float:
 
 def derived_of(source: Reading) -> tuple[Reading, ...]:
     """Return the derived readings of a reading, without earlier state."""
-    return derive(CATALOGUE, WANTED, DeriveState(), [source], NOW, PlatformHints())[1].readings
+    return derive(WANTED, DeriveState(), [source], NOW, PlatformHints())[1].readings
 
 
 def judged_of(readings: tuple[Reading, ...]) -> object:

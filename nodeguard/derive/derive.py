@@ -1,13 +1,14 @@
 """Derivation: attributes and decodes the readings of one round, and adds a reading of derived signals.
 
-    state, derived = derive(catalogue, plan, state, readings, instant, hints)
+    state, derived = derive(plan, state, readings, instant, hints)
 
 Pure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -18,7 +19,7 @@ from nodeguard.derive.derivation import Derivation, Values, run_derivations
 from nodeguard.derive.disks import DISK_SOURCES, FILESYSTEM_DERIVATIONS, disk_uses, worst_uses
 from nodeguard.derive.event_decoding import decode_events
 from nodeguard.derive.event_dedup import DedupState, deduplicate_xids
-from nodeguard.derive.fault_ends import end_faults, record_faults
+from nodeguard.derive.fault_ends import LoggedEvent, end_faults
 from nodeguard.derive.gpus import THERMAL_DERIVATIONS, gpu_derivations, nvlink_derivation
 from nodeguard.derive.host import (
     driver_branch,
@@ -47,7 +48,6 @@ from nodeguard.derive.references import (
     update_inventory,
 )
 from nodeguard.derive.state import DerivationPlan, DeriveState
-from nodeguard.model.catalogue import Catalogue
 from nodeguard.model.instant import Instant
 from nodeguard.model.observation import DERIVED, Event, Observation, Reading
 from nodeguard.model.platform import Platform, PlatformMatch
@@ -133,19 +133,20 @@ class DerivedReadings(Struct, frozen=True):
 
 
 def derive(
-    catalogue: Catalogue,
     plan: DerivationPlan,
     state: DeriveState,
     readings: Sequence[Reading],
     instant: Instant,
     hints: PlatformHints,
     before: DerivedSignals | None = None,
+    remembered: Iterable[LoggedEvent] = (),
 ) -> tuple[DeriveState, DerivedReadings]:
     """Return the state and the readings for the judge.
 
-    state: of the last call or DeriveState(). before: signals of the last call with the same catalogue and
-    hints; without them, the result is the same and takes longer.
+    state: of the last call or DeriveState(). before: signals of the last call with the same plan and
+    hints; without them, the result is the same and takes longer. remembered: the events of earlier rounds.
     """
+    catalogue = plan.catalogue
     if state.boot_id != instant.boot_id:
         state = DeriveState(boot_id=instant.boot_id, best=state.best)
     sources = {reading.source for reading in readings}
@@ -190,7 +191,6 @@ def derive(
         heartbeats=track_heartbeats(latest, state.heartbeats),
         traps=repeated_traps.record_traps(latest, state.traps, readings),
         work=work,
-        faults=record_faults(state.faults, decoded),
     )
     used_state = _state_of_derivations(state)
     if before is not None and before.state == used_state:
@@ -199,10 +199,10 @@ def derive(
         latest = _latest_readings(retained, owners, plan, instant.mono)
     best = add_derived_signals(latest, platform, plan, state)
     used = (drop_unused_counters(reading, latest.derived) for reading in decoded)
-    faults, ends = end_faults(state.faults, latest, readings)
+    ends = end_faults(chain(remembered, _logged_events(decoded)), latest, readings)
     derived = Reading(DERIVED, latest.mono, _derived_observations(latest, attributed, ends))
     signals = DerivedSignals(retained, latest, used_state)
-    return replace(state, best=best, faults=faults), DerivedReadings((*used, derived), platform, signals)
+    return replace(state, best=best), DerivedReadings((*used, derived), platform, signals)
 
 
 def _latest_readings(
@@ -217,9 +217,7 @@ def _latest_readings(
 
 def _state_of_derivations(state: DeriveState) -> DeriveState:
     """Return the state without the parts that only decode events; see add_derived_signals."""
-    return replace(
-        state, latest={}, lines={}, xids={}, dedup=DedupState(), link_errors={}, work=NodeWork(), faults={}
-    )
+    return replace(state, latest={}, lines={}, xids={}, dedup=DedupState(), link_errors={}, work=NodeWork())
 
 
 def overdue_readings(latest: Iterable[Reading], now: float) -> list[Reading]:
@@ -312,6 +310,13 @@ def _derived_observations(
 
 def _events(reading: Reading) -> Iterable[Event]:
     return (event for observation in reading.observations for event in observation.events)
+
+
+def _logged_events(readings: Iterable[Reading]) -> Iterator[LoggedEvent]:
+    for reading in readings:
+        for observation in reading.observations:
+            for event in observation.events:
+                yield observation.target, event.signal, event.at
 
 
 def _recovery_signs(readings: Iterable[Reading]) -> dict[str, tuple[Event, ...]]:

@@ -3,11 +3,15 @@
 The driver logs that a GPU did not start, and logs nothing when a later attempt works. A reading of NVML
 without an error proves the end. It counts SOAK seconds after the latest line of the fault: a fault that lasts
 is logged again in that time.
+
+The faults are those that the judge remembers, and not a state of this module: so a fault that an earlier
+version of nodeguard recorded ends in the same way.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from math import inf
 from typing import NamedTuple
 
 from nodeguard.derive.latest_readings import LatestReadings, UnreadError
@@ -18,11 +22,11 @@ from nodeguard.model.target import NODE, is_passthrough_driver
 # does not start, the driver tries again, and logs it, each time that a process opens the GPU.
 SOAK = 300.0
 
-# Targets with faults of one kind: a log can name any.
-_MAX_TARGETS = 64
-
 # Latest fault by target, in seconds since boot; by the event that ends it.
 PendingFaults = Mapping[str, Mapping[str, float]]
+
+# Target, signal and time of an event, in seconds since boot.
+LoggedEvent = tuple[str, str, float]
 
 
 class FaultEnd(NamedTuple):
@@ -37,44 +41,41 @@ class FaultEnd(NamedTuple):
     ended_too: frozenset[str] = frozenset()
 
 
-def record_faults(before: PendingFaults, readings: Iterable[Reading]) -> PendingFaults:
-    """Return the faults after the events of one round; the same object without a new one."""
-    after: dict[str, dict[str, float]] = {}
-    for reading in readings:
-        for observation in reading.observations:
-            for event in observation.events:
-                if (end := _END_OF.get(event.signal)) is None:
-                    continue
-                times = after.setdefault(end.event, dict(before.get(end.event, {})))
-                if event.signal in end.faults or observation.target in times:
-                    times[observation.target] = max(event.at, times.get(observation.target, event.at))
-    latest = {end: _latest_targets(times) for end, times in after.items() if times}
-    return {**before, **latest} if latest else before
-
-
-def _latest_targets(times: Mapping[str, float]) -> dict[str, float]:
-    return {target: times[target] for target in sorted(times, key=times.__getitem__)[-_MAX_TARGETS:]}
+def pending_faults(events: Iterable[LoggedEvent]) -> PendingFaults:
+    """Return the faults among some events, in any order, that no later one of these events ended."""
+    latest: dict[str, dict[str, float]] = {}
+    for target, signal, at in events:
+        if signal in _SIGNALS:
+            times = latest.setdefault(target, {})
+            times[signal] = max(at, times.get(signal, at))
+    pending: dict[str, dict[str, float]] = {}
+    for target, times in latest.items():
+        for end in FAULT_ENDS:
+            ended_at = times.get(end.event, -inf)
+            open_faults = {signal: at for signal, at in times.items() if at > ended_at}
+            if end.faults & open_faults.keys():
+                related = (end.faults | end.ended_too) & open_faults.keys()
+                pending.setdefault(end.event, {})[target] = max(open_faults[signal] for signal in related)
+    return pending
 
 
 def end_faults(
-    pending: PendingFaults, latest: LatestReadings, readings: Iterable[Reading]
-) -> tuple[PendingFaults, dict[str, tuple[Event, ...]]]:
-    """Return the faults that are not over, and by target the events that end the others.
+    events: Iterable[LoggedEvent], latest: LatestReadings, readings: Iterable[Reading]
+) -> dict[str, tuple[Event, ...]]:
+    """Return by target the events that end the faults among some events.
 
     latest: with the derived signals. readings: of this round; without one of NVML no fault is over.
     """
     began = max((reading.began for reading in readings if reading.source == "nvml"), default=None)
-    if began is None or not pending:
-        return pending, {}
-    left: dict[str, dict[str, float]] = {}
+    if began is None:
+        return {}
     ended: dict[str, tuple[Event, ...]] = {}
+    pending = pending_faults(events)
     for end in FAULT_ENDS:
         for target, at in pending.get(end.event, {}).items():
             if began - at >= SOAK and _is_proved(end, latest, target):
                 ended[target] = (*ended.get(target, ()), Event(end.event, began))
-            else:
-                left.setdefault(end.event, {})[target] = at
-    return (left, ended) if ended else (pending, {})
+    return ended
 
 
 def _is_proved(end: FaultEnd, latest: LatestReadings, target: str) -> bool:
@@ -143,4 +144,4 @@ FAULT_ENDS = (
     ),
     FaultEnd("gpu.confidential_ready", frozenset({"gpu.confidential_failed"}), _is_confidential_ready),
 )
-_END_OF = {fault: end for end in FAULT_ENDS for fault in end.faults | end.ended_too}
+_SIGNALS = frozenset().union(*({end.event} | end.faults | end.ended_too for end in FAULT_ENDS))

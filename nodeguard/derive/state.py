@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from nodeguard.derive.event_dedup import DedupState
-from nodeguard.derive.fault_ends import PendingFaults
 from nodeguard.derive.link_errors import LinkErrors
 from nodeguard.derive.program_deaths import NodeWork
 from nodeguard.derive.references import BestReadings
@@ -64,18 +63,17 @@ class DeriveState(Struct, frozen=True):
 
     link_errors: dict[str, LinkErrors] = {}
     work: NodeWork = NodeWork()
-    faults: PendingFaults = {}
-    """See fault_ends.record_faults."""
 
 
 class DerivationPlan(Struct, frozen=True):
-    """The references and counters to derive.
+    """The catalogue, and the references and counters that its checks need.
 
     peers: kind of each signal that a check compares with peers. inventory: signals that a check compares with
     the last good inventory. bits: width of each counter that stops at its maximum. sources: name of the
     source that reads each signal.
     """
 
+    catalogue: Catalogue
     peers: dict[str, str]
     inventory: frozenset[str]
     bits: dict[str, int]
@@ -100,7 +98,7 @@ def plan_derivation(catalogue: Catalogue, signals: Mapping[str, Signal]) -> Deri
                     inventory.add(leaf.than.name)
     bits = {name: signal.bits for name, signal in signals.items() if signal.bits and signal.bits < _WIDE}
     sources = {name: signal.source for name, signal in signals.items()}
-    return DerivationPlan(peers, frozenset(inventory), bits, sources)
+    return DerivationPlan(catalogue, peers, frozenset(inventory), bits, sources)
 
 
 # Counters of this width do not reach their maximum.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from math import inf
 
 from msgspec import Struct
@@ -222,3 +222,10 @@ class JudgeState(Struct, frozen=True):
     background: Background = Background()
     results: dict[str, TargetResult] = {}
     cleared: tuple[OperatorClear, ...] = ()
+
+    def logged_events(self, boot_id: str) -> Iterator[tuple[str, str, float]]:
+        """Yield target, signal and latest time in seconds since boot of each event; none for another boot."""
+        if boot_id == self.boot_id:
+            for target, state in self.targets.items():
+                for event in state.events.values():
+                    yield target, event.signal, event.last

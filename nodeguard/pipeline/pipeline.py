@@ -87,7 +87,13 @@ class Pipeline:
     def evaluate(self, readings: Sequence[Reading], instant: Instant) -> Verdict:
         """Return the verdict after some more readings. If a stage raises, the state does not change."""
         derived, derivation = derive(
-            self.catalogue, self._wanted, self.state.derived, readings, instant, self._site, self._derived
+            self._wanted,
+            self.state.derived,
+            readings,
+            instant,
+            self._site,
+            self._derived,
+            self.state.judged.logged_events(instant.boot_id),
         )
         platform = derivation.platform
         settings = JudgeSettings(

@@ -57,7 +57,10 @@ class SimulatedAgent:
     def __init__(self, catalogue: Catalogue, signals: Mapping[str, Signal], name: str = "built in") -> None:
         # Without platforms the expectation comes from a node's peers and its own past.
         self._catalogue = replace(catalogue, platforms=())
-        self._rules, self._wanted = compile_rules(catalogue, signals), plan_derivation(catalogue, signals)
+        self._rules, self._wanted = (
+            compile_rules(catalogue, signals),
+            plan_derivation(self._catalogue, signals),
+        )
         topologies = {check.id: check.topologies for check in catalogue.checks if check.topologies}
         self._facts = NodeFacts("a node", "1.0", name, topologies, _INVENTORY)
         self._delays = {subsystem: _Delays(self._rules, subsystem) for subsystem in _TARGET_KINDS}
@@ -108,8 +111,9 @@ class SimulatedAgent:
                 machine.apply(change, at - booted_at)
             now = Instant(1_700_000_000.0 + at, at - booted_at, f"boot {machine.boots}")
             readings = machine.read(now.mono)
+            remembered = judge_state.logged_events(now.boot_id)
             derive_state, derived = derive(
-                self._catalogue, self._wanted, derive_state, readings, now, PlatformHints()
+                self._wanted, derive_state, readings, now, PlatformHints(), remembered=remembered
             )
             judge_state, verdict = judge(self._rules, judge_state, derived.readings, now, JudgeSettings())
             summary, before = _summary(verdict), summary

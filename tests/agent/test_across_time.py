@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
+from msgspec.structs import replace
 
 from nodeguard.agent.state import AgentState, capture_state, decode_state, encode_state, resume_state
 from nodeguard.cli.check_catalogue import load_catalogue
 from nodeguard.derive.derive import PlatformHints
+from nodeguard.derive.fault_ends import SOAK
+from nodeguard.derive.state import DeriveState
 from nodeguard.model.finding import Finding, Health, Verdict
 from nodeguard.model.instant import Instant
 from nodeguard.model.observation import Component, Event, Observation, Reading
@@ -44,9 +49,13 @@ class Node:
         epoch: str = "",
         boot: str = "boot",
         booted: float = BOOTED,
+        more: Mapping[str, Scalar] = {},
     ) -> Verdict:
-        """Evaluate a round at a number of seconds since boot; events are on the first GPU, or on the node."""
-        signals: dict[str, Scalar] = {"gpu.pcie.replay_rollovers": errors}
+        """Evaluate a round at a number of seconds since boot; events are on the first GPU, or on the node.
+
+        more: further signals of the first GPU.
+        """
+        signals: dict[str, Scalar] = {"gpu.pcie.replay_rollovers": errors, **more}
         gpus = (
             Observation("nvml", GPU, signals=signals, component=Component(part), epoch=epoch),
             Observation("nvml", OTHER, signals={"gpu.ecc.uncorrected": 0}, component=Component("GPU-2")),
@@ -355,3 +364,17 @@ def test_a_driver_change_of_the_previous_boot_has_no_effect() -> None:
     assert by_check(looked(at, "boot", Event("driver.unload", at - 1, "unloaded"))) == {}
     looked(1200.0, "next")
     assert by_check(looked(1900.0, "next")).keys() == {"driver-not-loaded"}
+
+
+@pytest.mark.parametrize("works", [True, False])
+def test_a_fault_of_an_older_version_ends_when_a_reading_proves_it(works: bool) -> None:
+    """The derivation of that version did not follow the fault, so only the judge remembers it."""
+    node = Node()
+    assert "gpu-init-failed" in by_check(node.round(100.0, Event("gpu.init_failed", 90.0)))
+    pipeline = replace(node.memory.pipeline, derived=DeriveState("boot"))
+    node.memory = replace(node.memory, pipeline=pipeline)
+    node.down()
+    read: dict[str, Scalar] = {"gpu.answers": works, "gpu.error": "none" if works else "UNKNOWN"}
+    for at in (100.0 + SOAK, 110.0 + SOAK):
+        verdict = node.round(at, more=read)
+    assert ("gpu-init-failed" in by_check(verdict)) is not works

@@ -30,7 +30,7 @@ class Node:
     ) -> DerivedReadings:
         instant = Instant(1_000_000 + at, at, boot)
         self.state, derived = derive(
-            tables(), WANTS, self.state, readings(*observations, at=at, empty=empty), instant, PlatformHints()
+            WANTS, self.state, readings(*observations, at=at, empty=empty), instant, PlatformHints()
         )
         return derived
 
@@ -164,9 +164,7 @@ def test_recovery_action_none_in_a_reading_is_a_sign() -> None:
 def test_recovery_sign_has_the_start_time_of_its_reading() -> None:
     node, none = Node(), observe("nvml", GPUS[0], {"gpu.recovery_action": 0})
     slow = Reading("nvml", 20.0, (none,), duration=19.0)
-    node.state, derived = derive(
-        tables(), WANTS, node.state, [slow], Instant(1_000_020, 20.0, "boot"), PlatformHints()
-    )
+    node.state, derived = derive(WANTS, node.state, [slow], Instant(1_000_020, 20.0, "boot"), PlatformHints())
     [[sign]] = [observation.events for observation in derived.readings[-1].observations if observation.events]
     assert sign.at == 1.0
     later = node.round(30, observe("kmsg", GPUS[0]))
@@ -226,7 +224,7 @@ def test_same_input_and_state_give_the_same_result(
         instant = Instant(at, at, f"boot {number // 6}")
         lent = msgspec.msgpack.decode(msgspec.msgpack.encode(lent), type=DeriveState)
         (remaining, derived), (lent, again) = (
-            derive(tables(), WANTS, state, [item], instant, PlatformHints()) for state in (remaining, lent)
+            derive(WANTS, state, [item], instant, PlatformHints()) for state in (remaining, lent)
         )
         assert (remaining, derived.readings, derived.platform) == (lent, again.readings, again.platform)
 

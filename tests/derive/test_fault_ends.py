@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from nodeguard.derive.fault_ends import FAULT_ENDS, SOAK, end_faults, record_faults
+from nodeguard.derive.fault_ends import FAULT_ENDS, SOAK, end_faults, pending_faults
 from nodeguard.derive.presence import DERIVATIONS
 from nodeguard.model.check import EventOccurred
-from nodeguard.model.observation import Event, Observation, Reading
+from nodeguard.model.observation import Observation, Reading
 from nodeguard.model.signal import Scalar
 from nodeguard.model.target import NODE
 from tests.derive.readings import GPUS, derived, machine, observe, tables
@@ -30,12 +30,9 @@ def ends(
     fault: str, target: str, *observations: Observation, at: float = FAULT + SOAK, source: str = "nvml"
 ) -> list[str]:
     """Return the events that end a fault at a later reading."""
-    log = Reading("kmsg", FAULT, (Observation("kmsg", target, events=(Event(fault, FAULT),)),))
     latest = machine(*observations, at=at)
     derived(latest, *DERIVATIONS)
-    pending = record_faults({}, [log])
-    left, ended = end_faults(pending, latest, [Reading(source, at, ())])
-    assert bool(left) is not bool(ended)
+    ended = end_faults([(target, fault, FAULT)], latest, [Reading(source, at, ())])
     return [event.signal for events in ended.values() for event in events]
 
 
@@ -65,8 +62,8 @@ def test_a_failed_start_lasts_while_one_gpu_is_not_read(observations: list[Obser
 def test_a_failed_start_lasts_while_the_node_has_fewer_gpus_than_before() -> None:
     latest = machine(*node(WORKS, WORKS), at=FAULT + SOAK)
     latest.add(NODE, "gpu.count~inventory", 3)
-    pending = {"gpu.started": {NODE: FAULT}}
-    assert end_faults(pending, latest, [Reading("nvml", FAULT + SOAK, ())]) == (pending, {})
+    events = [(NODE, "gpu.boot_failed", FAULT)]
+    assert end_faults(events, latest, [Reading("nvml", FAULT + SOAK, ())]) == {}
 
 
 def test_gpus_of_virtual_machines_do_not_count() -> None:
@@ -96,19 +93,18 @@ def test_a_reset_is_done_when_the_driver_asks_for_no_recovery_of_any_gpu(fault: 
 BESIDE_MARK = ["gpu.reset_required", "gpu.memory_path_failed"]
 
 
-def logged(fault: str, at: float) -> Reading:
-    return Reading("kmsg", at, (Observation("kmsg", NODE, events=(Event(fault, at),)),))
-
-
 @pytest.mark.parametrize("fault", BESIDE_MARK)
 def test_no_recovery_action_proves_nothing_of_a_fault_that_marks_no_gpu(fault: str) -> None:
-    assert record_faults({}, [logged(fault, FAULT)]) == {}
+    assert pending_faults([(NODE, fault, FAULT)]) == {}
+    marked_before = [(NODE, "gpu.reset_marked", FAULT - 900), (NODE, "gpu.reset_done", FAULT - 500)]
+    assert pending_faults([*marked_before, (NODE, fault, FAULT)]) == {}
 
 
 @pytest.mark.parametrize("fault", BESIDE_MARK)
 def test_such_a_fault_beside_a_mark_is_over_soon_after_its_own_latest_line(fault: str) -> None:
-    lines = [logged("gpu.reset_marked", FAULT), logged(fault, FAULT + 200)]
-    assert record_faults({}, lines) == {"gpu.reset_done": {NODE: FAULT + 200}}
+    events = [(NODE, "gpu.reset_marked", FAULT), (NODE, fault, FAULT + 200)]
+    for in_any_order in (events, events[::-1]):
+        assert pending_faults(in_any_order) == {"gpu.reset_done": {NODE: FAULT + 200}}
 
 
 def test_degraded_nvlinks_are_over_when_each_gpu_has_its_links() -> None:
@@ -127,12 +123,16 @@ def test_a_confidential_session_is_back_when_the_gpus_are_ready() -> None:
 
 
 def test_a_later_fault_starts_the_time_again() -> None:
-    lines = [
-        Reading("kmsg", at, (Observation("kmsg", NODE, events=(Event("gpu.boot_failed", at),)),))
-        for at in (FAULT, FAULT + 200)
-    ]
-    assert record_faults({}, lines) == {"gpu.started": {NODE: FAULT + 200}}
-    assert record_faults({}, []) == {}
+    events = [(NODE, "gpu.boot_failed", FAULT + 200), (NODE, "gpu.boot_failed", FAULT)]
+    assert pending_faults(events) == {"gpu.started": {NODE: FAULT + 200}}
+    assert pending_faults([]) == {}
+
+
+def test_a_fault_that_ended_is_pending_only_after_a_later_line() -> None:
+    events = [(NODE, "gpu.boot_failed", FAULT), (NODE, "gpu.started", FAULT + SOAK)]
+    assert pending_faults(events) == {}
+    later = (NODE, "gpu.boot_failed", FAULT + 2 * SOAK)
+    assert pending_faults([*events, later]) == {"gpu.started": {NODE: FAULT + 2 * SOAK}}
 
 
 def test_each_end_is_that_of_the_checks_of_its_faults() -> None:
