@@ -225,7 +225,7 @@ class Planner:
         self.state.follow_clock(now)
         self.admissions.keep_grants()
         self._update_stale(now)
-        self.tracker.forget(now.wall)
+        self.tracker.forget(now)
         self.component_faults.tick(now)
         self._failed_writes.tick(self.state.pending_nodes(), now.mono)
 

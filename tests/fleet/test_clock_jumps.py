@@ -183,3 +183,50 @@ def test_after_a_restart_a_degraded_domain_supersedes_no_older_mark(seconds: flo
     made.restart(incidents=incidents)
     wait(made, 120.0)
     assert made.taints(LEAF - 1) == before
+
+
+def resolved(made: Fleet) -> None:
+    made.report(0, finding(age=0.0))
+    made.carry_out()
+    made.report(0)
+    made.carry_out()
+    assert [incident.is_open for incident in made.planner.all_incidents()] == [False]
+
+
+@pytest.mark.parametrize("seconds", [0.0, *JUMPS, 2 * DAY])
+def test_a_resolved_incident_is_remembered_for_a_day_that_has_passed(seconds: float) -> None:
+    made, remembered = Fleet(4), []
+    resolved(made)
+    jump(made, seconds)
+    for wait_seconds in (DAY - HOUR, 2 * HOUR + max(0.0, -seconds)):
+        made.after(wait_seconds)
+        remembered.append(len(made.planner.all_incidents()))
+    assert remembered == [1, 0]
+
+
+@pytest.mark.parametrize("seconds", [-2 * DAY, *JUMPS, 2 * DAY])
+def test_an_aggregator_with_another_clock_remembers_the_resolved_incidents(seconds: float) -> None:
+    """Its clock is corrected some minutes after its start."""
+    made = Fleet(4)
+    resolved(made)
+    made.after(HOUR)
+    made.wall += seconds
+    made.restart()
+    made.after(300.0)
+    jump(made, -seconds)
+    made.after(2 * HOUR)
+    made.report(0, finding(age=0.0))
+    made.carry_out()
+    assert [incident.occurrences for incident in made.planner.all_incidents()] == [2]
+
+
+@pytest.mark.parametrize("seconds", JUMPS)
+def test_a_full_list_of_incidents_takes_a_new_one_after_those_that_were_resolved(seconds: float) -> None:
+    made = Fleet(4)
+    made.planner.tracker.max_total = 1
+    resolved(made)
+    jump(made, seconds)
+    made.after(61.0)
+    made.report(1, finding(age=0.0))
+    made.carry_out()
+    assert [incident.node for incident in made.planner.all_incidents()] == ["node-1"]

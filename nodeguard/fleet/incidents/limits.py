@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
+from nodeguard.fleet.state.wall_clock import RecordedAge
 from nodeguard.model.finding import Health
 from nodeguard.model.incident import GRANTED_STATES, Incident, IncidentState
 
@@ -59,20 +60,20 @@ def asks_for_mark(incident: Incident) -> bool:
 
 
 def limit_incidents(
-    before: Mapping[str, Incident], after: Mapping[str, Incident], most: int, fewer: int, now: float
+    before: Mapping[str, Incident], after: Mapping[str, Incident], most: int, fewer: int, age: RecordedAge
 ) -> tuple[dict[str, Incident], dict[str, Incident]]:
     """Return the incidents of a node to record, and the new ones beyond the limit, by name: the real ones, or
     those of injected faults.
 
     before, after: by name, before this plan and after it. most: how many may be recorded; fewer than before
     admits no new one, and removes only those that were resolved long ago. fewer: the same for a new one that
-    asks for no mark; it may be negative. now: seconds since the epoch. Incidents that were resolved long ago
-    are removed first, the oldest first; then the least important new ones are left out.
+    asks for no mark; it may be negative. Incidents that were resolved long ago are removed first, the oldest
+    first; then the least important new ones are left out.
     """
     if len(after) <= min(most, fewer):
         return dict(after), {}
     recorded = {name: incident for name, incident in after.items() if name in before}
-    over = deque(_oldest_first(incident for incident in recorded.values() if is_removable(incident, now)))
+    over = deque(_oldest_first(incident for incident in recorded.values() if is_removable(incident, age)))
 
     def make_room(limit: int) -> None:
         while len(recorded) > limit and over:
@@ -91,15 +92,15 @@ def limit_incidents(
     return recorded, left_out
 
 
-def surplus(incidents: Iterable[Incident], most: int, now: float) -> frozenset[str]:
+def surplus(incidents: Iterable[Incident], most: int, age: RecordedAge) -> frozenset[str]:
     """Return the names of the incidents to remove so that `most` are left: those resolved longest ago."""
     every = list(incidents)
-    return _oldest([incident for incident in every if is_removable(incident, now)], len(every) - most)
+    return _oldest([incident for incident in every if is_removable(incident, age)], len(every) - most)
 
 
-def is_removable(incident: Incident, now: float) -> bool:
+def is_removable(incident: Incident, age: RecordedAge) -> bool:
     """Return whether an incident was resolved long enough ago to be removed."""
-    return incident.state == IncidentState.RESOLVED and now - incident.resolved_at >= _MIN_RESOLVED_AGE
+    return incident.state == IncidentState.RESOLVED and age(incident.resolved_at) >= _MIN_RESOLVED_AGE
 
 
 def _oldest(over: list[Incident], count: int) -> frozenset[str]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set
+from functools import partial
 from math import inf
 
 from msgspec import Struct
@@ -46,6 +47,7 @@ from nodeguard.fleet.incidents.node_incidents import (
 from nodeguard.fleet.state.fleet_state import FleetState
 from nodeguard.fleet.state.latest_report import LatestReport
 from nodeguard.fleet.state.node_placement import NodePlacement
+from nodeguard.fleet.state.wall_clock import RecordedAge
 from nodeguard.model.incident import Incident, IncidentState
 from nodeguard.model.instant import Instant
 from nodeguard.model.policy import Policy
@@ -55,6 +57,9 @@ SHARED = ""
 
 # Seconds for which a resolved incident is recorded, so that it is recognised when it comes back.
 _REMEMBERED = 86_400.0
+
+# Seconds after the start for which none is removed for its age: a wrong clock is corrected by then.
+_CLOCK_SETTLES = 3_600.0
 
 # Above this share of the limit for incidents without marks, those that were resolved longest ago are removed.
 _FULL = 0.9
@@ -105,8 +110,8 @@ class IncidentTracker:
         self._situations: dict[str, NodeSituation] = {}
         # When each situation that changes with time does so, in seconds since the epoch.
         self._timed: dict[str, float] = {}
-        # No resolved incident is old enough before then, in seconds since the epoch.
-        self._next_forget = 0.0
+        # No resolved incident is old enough before then, in seconds of the monotonic clock; None at first.
+        self._next_forget: float | None = None
 
     @property
     def changes_at(self) -> float:
@@ -140,21 +145,24 @@ class IncidentTracker:
         self._timed.pop(uid, None)
         self._set_left_out(uid, ())
 
-    def forget(self, now: float) -> None:
+    def forget(self, now: Instant) -> None:
         """Remove incidents that were resolved long ago, or longest ago if there are many, and evaluate nodes
-        with incidents beyond the limits again. now: seconds since the epoch.
+        with incidents beyond the limits again.
         """
-        if now >= self._next_forget:
-            self._forget(lambda incident: not _is_remembered(incident, now))
-            resolved = (incident.resolved_at for incident in self._every() if not incident.is_open)
-            self._next_forget = min(resolved, default=now) + _REMEMBERED
+        age = partial(self._state.clock.age, now=now)
+        if self._next_forget is None:
+            self._next_forget = now.mono + _CLOCK_SETTLES
+        if now.mono >= self._next_forget:
+            self._forget(lambda incident: _seconds_resolved(incident, age, now) >= _REMEMBERED)
+            oldest = max((_seconds_resolved(incident, age, now) for incident in self._every()), default=0.0)
+            self._next_forget = now.mono + _REMEMBERED - oldest
         for injected in (False, True):
             full = int(_FULL * limit_without_mark(self._most(injected=injected)))
             if self._counts[injected] > full:
                 every = (incident for incident in self._every() if incident.injected == injected)
-                self._remove(surplus(every, full, now))
+                self._remove(surplus(every, full, age))
         for uid in self._left_out_kinds:
-            if self._has_room(uid, now):
+            if self._has_room(uid, age):
                 self._situations.pop(uid, None)
                 self.touched.add(uid)
 
@@ -172,12 +180,12 @@ class IncidentTracker:
     def _update_counts(self) -> None:
         self._counts = Counter(incident.injected for incident in self._every())
 
-    def _has_room(self, uid: str, now: float) -> bool:
+    def _has_room(self, uid: str, age: RecordedAge) -> bool:
         """Return whether one of the left-out incidents of a node may be recorded now."""
         stay = Counter(
             incident.injected
             for incident in self.incidents.get(uid, {}).values()
-            if not is_removable(incident, now)
+            if not is_removable(incident, age)
         )
         for kind in self._left_out_kinds[uid]:
             in_all = self._most(injected=kind.injected)
@@ -272,7 +280,7 @@ class IncidentTracker:
             self._situations[uid] = situation
             before = NodeIncidents(self.incidents.get(uid, {}), self.pending.get(uid, {}))
             incidents = incidents_of(situation, before, now)
-            recorded = self._record(uid, incidents.recorded, MAX_PER_NODE, now.wall)
+            recorded = self._record(uid, incidents.recorded, MAX_PER_NODE, now)
             if incidents.pending:
                 self.pending[uid] = incidents.pending
             else:
@@ -286,7 +294,9 @@ class IncidentTracker:
             changes.transient.extend(incidents.transient)
         return changes
 
-    def _record(self, uid: str, after: Mapping[str, Incident], limit: int, now: float) -> dict[str, Incident]:
+    def _record(
+        self, uid: str, after: Mapping[str, Incident], limit: int, now: Instant
+    ) -> dict[str, Incident]:
         """Record the incidents of a node up to the limits. Returns these. limit: of real ones."""
         before = self.incidents.get(uid, {})
         recorded, left_out = self._limit(before, after, limit, now, injected=False)
@@ -307,7 +317,7 @@ class IncidentTracker:
         before: Mapping[str, Incident],
         after: Mapping[str, Incident],
         limit: int,
-        now: float,
+        now: Instant,
         *,
         injected: bool,
     ) -> tuple[dict[str, Incident], dict[str, Incident]]:
@@ -319,7 +329,9 @@ class IncidentTracker:
         most, count = self._most(injected=injected), self._counts[injected]
         room = min(limit, len(before) + max(0, most - count))
         fewer = min(limit_without_mark(limit), limit_without_mark(most) - count + len(before))
-        recorded, left_out = limit_incidents(before, after, room, fewer, now)
+        recorded, left_out = limit_incidents(
+            before, after, room, fewer, partial(self._state.clock.age, now=now)
+        )
         self._counts[injected] += len(recorded) - len(before)
         return recorded, left_out
 
@@ -372,7 +384,7 @@ class IncidentTracker:
             self.pending[SHARED] = pending
         else:
             self.pending.pop(SHARED, None)
-        after = self._record(SHARED, after, MAX_SHARED, now.wall)
+        after = self._record(SHARED, after, MAX_SHARED, now)
         changed = [incident for name, incident in after.items() if incident is not before.get(name)]
         events = (event_of(before.get(incident.name), incident) for incident in changed)
         return IncidentChanges(changed, [event for event in events if event is not None])
@@ -396,5 +408,10 @@ def _still_marked(past: Incident, removal: DomainRemoval, now: Instant) -> Incid
     return update_incident(past, recovering, now.wall)
 
 
-def _is_remembered(incident: Incident, now: float) -> bool:
-    return incident.is_open or now - incident.resolved_at < _REMEMBERED
+def _seconds_resolved(incident: Incident, age: RecordedAge, now: Instant) -> float:
+    """Return for how many seconds an incident is certainly resolved; 0 while it is open. Its time may be from
+    another aggregator, with the right clock while this one was wrong.
+    """
+    if incident.is_open:
+        return 0.0
+    return max(0.0, min(age(incident.resolved_at), now.wall - incident.resolved_at))

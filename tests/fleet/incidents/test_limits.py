@@ -27,6 +27,11 @@ from tests.fleet.scene import AT_ONCE, Fleet, finding
 NOW = 1000.0
 LEADER = ServiceState("replica-0", is_leader=True, started=9_000.0)
 
+
+def age(recorded_at: float) -> float:
+    return NOW - recorded_at
+
+
 made = st.builds(
     Incident,
     name=st.from_regex(r"\A[a-z]{1,3}\Z"), node=st.just("node-1"), uid=st.just("uid-1"), target=st.just("r"),
@@ -44,7 +49,7 @@ def test_the_limit_is_respected_and_open_incidents_stay(
 ) -> None:
     after = {**new, **before}
     fewer = limit_without_mark(most)
-    recorded, left_out = limit_incidents(before, after, most, fewer, NOW)
+    recorded, left_out = limit_incidents(before, after, most, fewer, age)
     gone = after.keys() - recorded.keys()
     assert len(recorded) <= max(most, len(before))
     assert len(after) <= fewer or len(recorded) >= min(fewer, len(after))
@@ -62,7 +67,7 @@ def test_incidents_without_a_mark_leave_room_for_those_that_ask_for_one(
     before: dict[str, Incident], new: dict[str, Incident], most: int
 ) -> None:
     after = {**new, **before}
-    recorded, left_out = limit_incidents(before, after, most, limit_without_mark(most), NOW)
+    recorded, left_out = limit_incidents(before, after, most, limit_without_mark(most), age)
     admitted = [recorded[name] for name in recorded.keys() - before.keys()]
     if not all(asks_for_mark(incident) for incident in admitted):
         assert len(recorded) <= limit_without_mark(most)
@@ -79,7 +84,7 @@ def _weighs_less(incident: Incident, other: Incident) -> bool:
 @pytest.mark.slow
 @given(some, st.integers(0, 20))
 def test_incidents_resolved_longest_ago_are_surplus(every: dict[str, Incident], most: int) -> None:
-    gone = surplus(every.values(), most, NOW)
+    gone = surplus(every.values(), most, age)
     over = [
         incident
         for incident in every.values()
