@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from math import inf
 from typing import Protocol
 
+from nodeguard.aggregator.clock import current_instant
 from nodeguard.aggregator.outbox import InstructionOutbox
 from nodeguard.fleet.act.clears import requested_clear
 from nodeguard.fleet.act.progress import ActionProgress, progress
 from nodeguard.fleet.planner import Planner
+from nodeguard.fleet.state.wall_clock import WallClock
 from nodeguard.model.action import NodeAction
 from nodeguard.model.action_store import ActionStore, ActionStoreError
 from nodeguard.model.incident import OperatorDecision
+from nodeguard.model.instant import Instant
 
 logger = logging.getLogger(__name__)
 
@@ -59,7 +62,7 @@ class ActionLoop:
         planner: Planner,
         *,
         may_write: Callable[[], bool],
-        now: Callable[[], float] = time.time,
+        now: Callable[[], Instant] = current_instant,
     ) -> None:
         self._backend = backend
         self._store = backend.action_store
@@ -67,6 +70,7 @@ class ActionLoop:
         self._planner = planner
         self._may_write = may_write
         self._now = now
+        self._clock = WallClock()
         self._logged = ""
         self._next_change = inf
 
@@ -85,7 +89,7 @@ class ActionLoop:
                 continue
             self._logged = ""
             with suppress(TimeoutError):
-                async with asyncio.timeout(max(0.0, min(_TICK, self._next_change - self._now()))):
+                async with asyncio.timeout(max(0.0, min(_TICK, self._next_change - self._now().wall))):
                     await wake.wait()
 
     async def turn(self) -> bool:
@@ -101,13 +105,15 @@ class ActionLoop:
 
     def _progress(self) -> ActionProgress:
         now = self._now()
+        self._clock.follow(now)
         return progress(
             self._store.actions(),
-            self._requested(now),
+            self._requested(now.wall),
             self._ended(),
             self._outbox.outcomes(),
             lambda uid: self._planner.node(uid) is not None,
-            now,
+            now.wall,
+            partial(self._clock.age, now=now),
         )
 
     def _requested(self, now: float) -> list[NodeAction]:

@@ -12,6 +12,7 @@ from math import inf
 from msgspec import Struct
 from msgspec.structs import replace
 
+from nodeguard.fleet.state.wall_clock import RecordedAge
 from nodeguard.model.action import ActionState, NodeAction
 
 # Seconds for which a finished action stays, unless its request lasts longer.
@@ -53,11 +54,12 @@ def progress(
     outcomes: Mapping[str, ActionOutcome],
     has_node: Callable[[str], bool],
     now: float,
+    age: RecordedAge,
 ) -> ActionProgress:
     """Return what to do. actions: all that are stored. requested: a first attempt for each present request.
     ended: incidents that ended, with the request that each had: what runs for it goes on, as its answer may
     follow, and nothing begins. outcomes: of running actions, by key. has_node: whether a Node exists.
-    now: seconds since the epoch.
+    now: seconds since the epoch. age: of a recorded time, whatever the clock did since.
     """
     requests = {_request(action) for action in requested}
     advance = []
@@ -68,19 +70,19 @@ def progress(
             no_longer = "" if is_requested else _WITHDRAWN
             if not has_node(action.uid):
                 no_longer = "the Node is deleted"
-            after = _next_state(action, outcomes.get(action.key), no_longer, now)
+            after = _next_state(action, outcomes.get(action.key), no_longer, now, age)
             if after != action:
                 advance.append((action, after))
     # An answer keeps its request from being carried out again.
     expiring = [action for action in actions if _expires(action, requests)]
-    expired = tuple(action for action in expiring if action.ended_at + KEEP_FINISHED <= now)
+    expired = tuple(action for action in expiring if age(action.ended_at) >= KEEP_FINISHED)
     return ActionProgress(
         # An open incident may outlive its Node for a while.
         reserve=tuple(_unreserved(actions, expired, [item for item in requested if has_node(item.uid)])),
         start=tuple(action for action in actions if action.state == ActionState.RUNNING),
         advance=tuple(advance),
         delete=expired,
-        next_change=min(_next_changes(actions, expiring, now), default=inf),
+        next_change=min(_next_changes(actions, expiring, now, age), default=inf),
     )
 
 
@@ -111,14 +113,16 @@ def _unreserved(
                 yield attempt
 
 
-def _next_state(action: NodeAction, outcome: ActionOutcome | None, no_longer: str, now: float) -> NodeAction:
+def _next_state(
+    action: NodeAction, outcome: ActionOutcome | None, no_longer: str, now: float, age: RecordedAge
+) -> NodeAction:
     """Return an action that is not finished as it goes on. no_longer: why it is not wanted, else empty."""
     is_running = action.state == ActionState.RUNNING
     if outcome is not None and is_running:
         return _changed(action, outcome.state, outcome.message, now, outcome.carried_out)
     if no_longer:
         return _withdrawn(action, no_longer, now)
-    if action.deadline and now >= action.deadline:
+    if action.deadline and age(action.created_at) >= _most_age(action):
         message = "the agent did not answer in time"
         return _changed(action, ActionState.UNKNOWN if is_running else ActionState.FAILED, message, now)
     return action if is_running else _changed(action, ActionState.RUNNING, "", now)
@@ -136,15 +140,21 @@ def _changed(
     return replace(action, state=state, message=message, changed_at=int(now), carried_out=carried_out)
 
 
+def _most_age(action: NodeAction) -> int:
+    """Return for how many seconds an action with a deadline waits for an answer."""
+    return action.deadline - action.created_at
+
+
 def _next_changes(
-    actions: Collection[NodeAction], expiring: Collection[NodeAction], now: float
+    actions: Collection[NodeAction], expiring: Collection[NodeAction], now: float, age: RecordedAge
 ) -> Iterator[float]:
-    for action in actions:
-        if not action.state.is_finished and action.deadline > now:
-            yield action.deadline
-    for action in expiring:
-        if action.ended_at + KEEP_FINISHED > now:
-            yield action.ended_at + KEEP_FINISHED
+    waits = [
+        _most_age(action) - age(action.created_at)
+        for action in actions
+        if action.deadline and not action.state.is_finished
+    ]
+    waits += [KEEP_FINISHED - age(action.ended_at) for action in expiring]
+    return (now + wait for wait in waits if wait > 0.0)
 
 
 def _request(action: NodeAction) -> tuple[str, ...]:

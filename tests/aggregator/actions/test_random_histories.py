@@ -30,6 +30,7 @@ from nodeguard.model.action import ActionState, NodeAction
 from nodeguard.model.action_store import ActionStoreError
 from nodeguard.model.finding import Health
 from nodeguard.model.incident import Incident, IncidentState, OperatorDecision, Symptom
+from nodeguard.model.instant import Instant
 from nodeguard.model.inventory import InventoryNode
 from nodeguard.wire.instruction import (
     ClearFinding,
@@ -117,7 +118,7 @@ class Replica:
             self.outbox,
             cast("Planner", self.fleet),
             may_write=lambda: self.is_leader,
-            now=lambda: world.now,
+            now=lambda: Instant(world.now, world.now, ""),
         )
 
     async def turn(self) -> None:

@@ -47,7 +47,7 @@ class Scene:
         self.inputs = FleetInputs(self.planner, lambda: None, lambda: self.now)
         self.backend = StandaloneBackend(self.path, self.planner, self.inputs)
         self.actions = ActionLoop(
-            self.backend, self.outbox, self.planner, may_write=lambda: True, now=lambda: self.now.wall
+            self.backend, self.outbox, self.planner, may_write=lambda: True, now=lambda: self.now
         )
 
     async def act(self) -> None:

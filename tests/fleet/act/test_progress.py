@@ -24,7 +24,7 @@ def due(
     now: float = 120.0,
 ) -> ActionProgress:
     outcomes = {action.key: outcome for action in actions} if outcome is not None else {}
-    return progress(actions, requested, ended, outcomes, lambda _: has_node, now)
+    return progress(actions, requested, ended, outcomes, lambda _: has_node, now, lambda at: now - at)
 
 
 def ended(action: NodeAction, state: ActionState) -> NodeAction:
