@@ -51,7 +51,7 @@ class Rehearsal:
             if acts:
                 self.fleet.write(plan)
             notified = self.subscriptions.plan_made(
-                self.fleet.planner, plan, self.fleet.wall, acts=acts, has_leader=True, room={PAGER.name: 100}
+                self.fleet.planner, plan, self.fleet.now, acts=acts, has_leader=True, room={PAGER.name: 100}
             )
             self.notifications += [item for _, item in notified]
 

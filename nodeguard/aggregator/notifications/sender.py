@@ -7,10 +7,10 @@ import logging
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from time import time
 
 import msgspec
 
+from nodeguard.aggregator.clock import current_instant
 from nodeguard.aggregator.notifications.formats import Notification, body_of
 from nodeguard.aggregator.notifications.problem import delivery_problem
 from nodeguard.aggregator.notifications.settings import NotificationSettings, Webhook
@@ -30,6 +30,7 @@ from nodeguard.delivery.queue import Message
 from nodeguard.fleet.plan import Plan
 from nodeguard.fleet.planner import Planner
 from nodeguard.local.atomic_write import atomic_write
+from nodeguard.model.instant import Instant
 
 logger = logging.getLogger(__name__)
 
@@ -42,18 +43,20 @@ FILE_NAME = "notifications.json"
 class NotificationSender:
     """Notifies all webhooks of the changes of incidents, at least once, and in order for each incident.
 
-    delivery: sends the messages; this is the owner of their state. wall: returns the seconds since the epoch.
+    delivery: sends the messages; this is the owner of their state. now: returns the current time.
     Only the active aggregator adds notifications; each aggregator sends those that it has.
     """
 
-    def __init__(self, settings: NotificationSettings, wall: Callable[[], float] = time) -> None:
+    def __init__(self, settings: NotificationSettings, now: Callable[[], Instant] = current_instant) -> None:
         self.webhooks = settings.webhooks
         destinations = [
             Destination(item.name, item.url, partial(_body, item), item.secret, item.ca)
             for item in settings.webhooks
         ]
-        self.delivery = Delivery(destinations, dropped=self._dropped, drop_choice=least_needed, wall=wall)
-        self._wall = wall
+        self.delivery = Delivery(
+            destinations, dropped=self._dropped, drop_choice=least_needed, wall=lambda: now().wall
+        )
+        self._now = now
         self._subscriptions = Subscriptions(settings.webhooks)
         self._is_read = False
         self._file = settings.spool_directory / FILE_NAME if settings.spool_directory else None
@@ -64,7 +67,7 @@ class NotificationSender:
         whether any aggregator leads.
         """
         for webhook, notification in self._subscriptions.plan_made(
-            planner, plan, self._wall(), acts=acts, has_leader=has_leader, room=self.delivery.room()
+            planner, plan, self._now(), acts=acts, has_leader=has_leader, room=self.delivery.room()
         ):
             self.add(webhook, notification)
         for item in self.webhooks:
@@ -73,14 +76,14 @@ class NotificationSender:
 
     def add(self, webhook: str, notification: Notification) -> None:
         """Add a notification for the webhook of a name."""
-        now = self._wall()
+        now = self._now().wall
         if notification.change == "resolved":
             self.delivery.renew(webhook, notification.incident, now + MAX_AGE)
         self.delivery.put(webhook, message_of(notification, now))
 
     def problem(self) -> str:
         """Return which webhooks do not accept notifications, and why; empty for none."""
-        return delivery_problem(self.delivery, self._wall())
+        return delivery_problem(self.delivery, self._now().wall)
 
     def _dropped(self, webhook: str, message: Message, reason: DropReason) -> None:
         """Notify the incident of a dropped message again, if the receiver does not have its state."""
@@ -94,7 +97,7 @@ class NotificationSender:
         except msgspec.DecodeError:
             return  # of a file that was changed
         if reason == "refused":
-            self._subscriptions.refused(webhook, notification, self._wall())
+            self._subscriptions.refused(webhook, notification, self._now().mono)
         else:
             self._subscriptions.notify_again(webhook, notification)
 

@@ -17,6 +17,7 @@ from nodeguard.fleet.state.liveness import MIN_REPORTING_SHARE
 from nodeguard.fleet_api.domain import guidance
 from nodeguard.model.diagnosis import Guidance
 from nodeguard.model.incident import Incident, IncidentState
+from nodeguard.model.instant import Instant
 from nodeguard.model.target import target_label
 
 # Seconds after the first plan until an incident without a record may be over: longer than a grace period, in
@@ -35,7 +36,7 @@ _CHECK_INTERVAL = 60.0
 
 
 class _UnsentChange(Struct, frozen=True):
-    """A change that this aggregator has not sent. at: seconds since the epoch."""
+    """A change that this aggregator has not sent. at: seconds of the monotonic clock."""
 
     at: float
     notification: Notification
@@ -43,8 +44,8 @@ class _UnsentChange(Struct, frozen=True):
 
 
 class _RefusedChange(Struct, frozen=True):
-    """A change that the receiver refused. retry_at: seconds since the epoch. incident: None until the next
-    plan.
+    """A change that the receiver refused. retry_at: seconds of the monotonic clock. incident: None until the
+    next plan.
     """
 
     retry_at: float
@@ -106,7 +107,7 @@ class Subscriptions:
         self,
         planner: Planner,
         plan: Plan,
-        now: float,
+        now: Instant,
         *,
         acts: bool,
         has_leader: bool,
@@ -114,14 +115,14 @@ class Subscriptions:
     ) -> list[tuple[str, Notification]]:
         """Return the notifications of a plan, each with its webhook. acts: whether the plan is applied here.
         has_leader: whether any aggregator leads. room: for how many more notifications of each webhook the
-        spool has room. now: seconds since the epoch.
+        spool has room.
         """
         events = {event.incident: event for event in plan.events}
         changed = {incident.name: incident for incident in plan.incidents}
         if self._first_plan is None:
-            self._first_plan = now
+            self._first_plan = now.mono
             self._restore_recorded(planner, changed, events)
-        self._retry_refused(planner, now)
+        self._retry_refused(planner, now.mono)
         for name, subscription in self._subscriptions.items():
             due = subscription.take_waiting(room[name])
             for incident in _candidates(planner, changed, due):
@@ -134,12 +135,12 @@ class Subscriptions:
                 if change is not None:
                     advice = guidance(planner, (incident.cause,)) if incident.domain else None
                     self._keep_unsent(name, incident, change, _message(incident, event), now, advice)
-        if now >= self._next_check:
-            self._next_check = now + _CHECK_INTERVAL
-            self._end_unrecorded(planner, now, may_be_over=now - self._first_plan > COMPLETE)
-        self._forget_sent(now)
+        if now.mono >= self._next_check:
+            self._next_check = now.mono + _CHECK_INTERVAL
+            self._end_unrecorded(planner, now, may_be_over=now.mono - self._first_plan > COMPLETE)
+        self._forget_sent(now.mono)
         if not acts:
-            self._other_leads_since = (self._other_leads_since or now) if has_leader else None
+            self._other_leads_since = (self._other_leads_since or now.mono) if has_leader else None
             return []
         self._other_leads_since = None
         unsent, self._unsent = self._unsent, {}
@@ -151,7 +152,10 @@ class Subscriptions:
         self.revision += 1
 
     def refused(self, webhook: str, notification: Notification, now: float) -> None:
-        """Notify an incident again after REFUSED_RETRY: its receiver refused the latest notification."""
+        """Notify an incident again after REFUSED_RETRY: its receiver refused the latest notification.
+
+        now: seconds of the monotonic clock.
+        """
         name = notification.incident
         if notification.change == "opened":
             self._subscriptions[webhook].open.pop(name, None)
@@ -190,7 +194,7 @@ class Subscriptions:
                 for subscription in self._subscriptions.values():
                     subscription.restore(incident, in_maintenance=in_maintenance)
 
-    def _end_unrecorded(self, planner: Planner, now: float, *, may_be_over: bool) -> None:
+    def _end_unrecorded(self, planner: Planner, now: Instant, *, may_be_over: bool) -> None:
         """Notify the end of incidents that ended before this start, or that are not recorded any more.
         may_be_over: whether an incident without a record may be over.
         """
@@ -204,7 +208,7 @@ class Subscriptions:
             for incident in list(ended):
                 end = incident
                 if incident.is_open and not incident.parent:
-                    end = resolve(incident, now, "it is no longer recorded")
+                    end = resolve(incident, now.wall, "it is no longer recorded")
                 if subscription.change(end, is_news=True, in_maintenance=False) == "resolved":
                     self._keep_unsent(name, end, "resolved", _message(end, None), now)
 
@@ -214,15 +218,15 @@ class Subscriptions:
         incident: Incident,
         change: ChangeKind,
         message: str,
-        now: float,
+        now: Instant,
         advice: Guidance | None = None,
     ) -> None:
         self._refused.pop((webhook, incident.name), None)
         earlier = self._unsent.pop((webhook, incident.name), None)
         if earlier is not None and earlier.notification.change == "opened" and change == "updated":
             change = "opened"
-        notification = notification_of(incident, change, message, now, advice)
-        self._unsent[webhook, incident.name] = _UnsentChange(now, notification, incident)
+        notification = notification_of(incident, change, message, now.wall, advice)
+        self._unsent[webhook, incident.name] = _UnsentChange(now.mono, notification, incident)
         self.revision += 1
 
     def _forget_sent(self, now: float) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 
+from nodeguard.aggregator.clock import current_instant
 from nodeguard.aggregator.notifications.mark_mirror import MarkMirror
 from nodeguard.aggregator.notifications.problem import delivery_problem
 from nodeguard.aggregator.notifications.sender import NotificationSender
@@ -15,18 +15,21 @@ from nodeguard.delivery.delivery import Delivery
 from nodeguard.executors.webhook.executor import WebhookExecutor
 from nodeguard.fleet.plan import Plan
 from nodeguard.fleet.planner import Planner
+from nodeguard.model.instant import Instant
 
 
 class Webhooks:
-    """The sender of notifications and the mirror of the marks. wall: returns the seconds since the epoch."""
+    """The sender of notifications and the mirror of the marks. now: returns the current time."""
 
-    def __init__(self, settings: NotificationSettings, wall: Callable[[], float] = time.time) -> None:
-        self.sender = NotificationSender(settings, wall)
+    def __init__(self, settings: NotificationSettings, now: Callable[[], Instant] = current_instant) -> None:
+        self.sender = NotificationSender(settings, now)
         self.mirror = MarkMirror(
-            WebhookExecutor(Destination(item.name, item.url, bytes, item.secret, item.ca), wall=wall)
+            WebhookExecutor(
+                Destination(item.name, item.url, bytes, item.secret, item.ca), wall=lambda: now().wall
+            )
             for item in settings.mark_webhooks
         )
-        self._wall = wall
+        self._now = now
 
     @property
     def deliveries(self) -> list[Delivery]:
@@ -42,7 +45,7 @@ class Webhooks:
 
     def problem(self) -> str:
         """Return which webhooks do not accept requests, and why; empty for none."""
-        now = self._wall()
+        now = self._now().wall
         return "; ".join(filter(None, (delivery_problem(delivery, now) for delivery in self.deliveries)))
 
     async def run(self) -> None:

@@ -35,7 +35,7 @@ class Aggregator:
     def __init__(self, fleet: Fleet, url: str) -> None:
         self.fleet = fleet
         self.webhooks = Webhooks(
-            NotificationSettings((), None, (MarkWebhook("slurm", url),)), wall=lambda: fleet.wall
+            NotificationSettings((), None, (MarkWebhook("slurm", url),)), now=lambda: fleet.now
         )
 
     def plan(self, epoch: int, *, acts: bool = True) -> None:

@@ -22,6 +22,7 @@ from nodeguard.aggregator.notifications.spool import MAX_AGE, decode_spool
 from nodeguard.aggregator.notifications.subscriptions import REFUSED_RETRY
 from nodeguard.delivery import delivery as delivery_module
 from nodeguard.delivery import queue as queue_module
+from nodeguard.model.instant import Instant
 from tests.aggregator.notifications.scene import NOW, notification, webhook
 from tests.aggregator.test_mark_counter import CountingScene
 from tests.aggregator.test_report_handler import report
@@ -46,9 +47,9 @@ def _retry_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def new_sender(
-    *webhooks: Webhook, spool: Path | None = None, wall: Callable[[], float] = lambda: NOW
+    *webhooks: Webhook, spool: Path | None = None, now: Callable[[], Instant] = lambda: Instant(NOW, 1.0, "")
 ) -> NotificationSender:
-    return NotificationSender(NotificationSettings(webhooks, spool), wall)
+    return NotificationSender(NotificationSettings(webhooks, spool), now)
 
 
 def pending(sender: NotificationSender) -> list[Notification]:
@@ -178,7 +179,7 @@ class Clock:
 
     def __init__(self, url: str, nodes: int) -> None:
         self.fleet = Fleet(nodes)
-        self.sender = new_sender(webhook(url=url), wall=lambda: self.fleet.wall)
+        self.sender = new_sender(webhook(url=url), now=lambda: self.fleet.now)
 
     def plan(self) -> None:
         plan(self.sender, self.fleet)
@@ -232,7 +233,7 @@ async def test_a_refused_end_is_sent_again(
     receiver: WebhookReceiver, tmp_path: Path, *, restarts: bool
 ) -> None:
     clock = Clock(receiver.url, 4)
-    clock.sender = new_sender(webhook(url=receiver.url), spool=tmp_path, wall=lambda: clock.fleet.wall)
+    clock.sender = new_sender(webhook(url=receiver.url), spool=tmp_path, now=lambda: clock.fleet.now)
     async with running(clock.sender):
         clock.fleet.report(0, finding())
         clock.plan()
@@ -244,7 +245,7 @@ async def test_a_refused_end_is_sent_again(
         clock.plan()
         await until_async(lambda: stored_spool(tmp_path) == ([], ["node-0"]))
     if restarts:
-        clock.sender = new_sender(webhook(url=receiver.url), spool=tmp_path, wall=lambda: clock.fleet.wall)
+        clock.sender = new_sender(webhook(url=receiver.url), spool=tmp_path, now=lambda: clock.fleet.now)
         clock.sender.read_spool()
     receiver.status = 200
     clock.fleet.after(REFUSED_RETRY)
@@ -257,7 +258,7 @@ async def test_a_restart_between_the_refusal_of_an_end_and_the_next_plan_sends_i
     receiver: WebhookReceiver, tmp_path: Path
 ) -> None:
     clock = Clock(receiver.url, 4)
-    clock.sender = new_sender(webhook(url=receiver.url), spool=tmp_path, wall=lambda: clock.fleet.wall)
+    clock.sender = new_sender(webhook(url=receiver.url), spool=tmp_path, now=lambda: clock.fleet.now)
     receiver.status = 503
     async with running(clock.sender):
         clock.fleet.report(0, finding())
@@ -271,7 +272,7 @@ async def test_a_restart_between_the_refusal_of_an_end_and_the_next_plan_sends_i
         receiver.status = 413
         await until_async(lambda: clock.sender.delivery.refused["oncall"] == 1)
         await asyncio.sleep(10 * sender_module._SAVE_INTERVAL)
-    clock.sender = new_sender(webhook(url=receiver.url), spool=tmp_path, wall=lambda: clock.fleet.wall)
+    clock.sender = new_sender(webhook(url=receiver.url), spool=tmp_path, now=lambda: clock.fleet.now)
     receiver.status = 200
     async with running(clock.sender):
         await until_async(lambda: clock.nodes(receiver, "resolved") == ["node-0"])

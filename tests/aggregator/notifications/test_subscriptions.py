@@ -9,7 +9,12 @@ from msgspec.structs import replace
 
 from nodeguard.aggregator.notifications.formats import Notification
 from nodeguard.aggregator.notifications.subscription import SubscriptionState
-from nodeguard.aggregator.notifications.subscriptions import COMPLETE, TAKEOVER, Subscriptions
+from nodeguard.aggregator.notifications.subscriptions import (
+    COMPLETE,
+    REFUSED_RETRY,
+    TAKEOVER,
+    Subscriptions,
+)
 from nodeguard.fleet.incidents import tracker
 from nodeguard.model.finding import Health
 from nodeguard.model.incident import Incident, IncidentState
@@ -41,7 +46,7 @@ class Scene:
             for _, item in self.subscriptions.plan_made(
                 self.fleet.planner,
                 plan,
-                self.fleet.wall,
+                self.fleet.now,
                 acts=acts,
                 has_leader=has_leader,
                 room={PAGER.name: self.room},
@@ -233,3 +238,43 @@ def test_an_incident_that_ends_while_it_waits_is_not_notified(scene: Scene) -> N
     scene.room = 1
     assert scene.plans() == []
     assert scene.subscriptions.states() == {PAGER.name: SubscriptionState()}
+
+
+JUMPS = (-86_400.0, -3_600.0, 3_600.0, 86_400.0)
+
+
+@pytest.mark.parametrize("seconds", JUMPS)
+def test_a_jump_of_the_clock_is_no_time_in_which_every_agent_could_report(
+    scene: Scene, seconds: float
+) -> None:
+    spool = scene.subscriptions.states()
+    scene.fleet.report(0)
+    scene.restart(spool, recorded=False)
+    scene.plans()
+    scene.fleet.wall += seconds
+    scene.fleet.after(COMPLETE - 60.0)
+    assert scene.plans() == []
+    scene.fleet.after(60.0)
+    assert scene.plans() == ["resolved"]
+
+
+@pytest.mark.parametrize("seconds", JUMPS)
+def test_a_jump_of_the_clock_forgets_no_change_that_the_leader_may_not_have_sent(
+    scene: Scene, seconds: float
+) -> None:
+    scene.fleet.report(0)
+    scene.plans(acts=False)
+    scene.fleet.wall += seconds
+    scene.plans(acts=False)
+    assert scene.plans() == ["resolved"]
+
+
+@pytest.mark.parametrize("seconds", JUMPS)
+def test_a_refused_beginning_is_sent_again_whatever_the_clock_does(scene: Scene, seconds: float) -> None:
+    scene.subscriptions.refused(PAGER.name, scene.sent[-1], scene.fleet.mono)
+    assert scene.plans() == []
+    scene.fleet.wall += seconds
+    scene.fleet.after(REFUSED_RETRY - 60.0)
+    assert scene.plans() == []
+    scene.fleet.after(60.0)
+    assert scene.plans() == ["opened"]
