@@ -33,7 +33,7 @@ _MANY, _TOGETHER = 2, 600.0
 
 class PendingFault(Struct, frozen=True):
     """A fault that may count against a component. due: when it counts, in seconds of the receiver's monotonic
-    clock. at: when it began, in seconds since the epoch.
+    clock. at: when it began, see ComponentFaultTracker.
     """
 
     part: str
@@ -48,6 +48,9 @@ class PendingFault(Struct, frozen=True):
 class ComponentFaultTracker:
     """The faults of components. find_parent: returns the incident of a domain or a suppressed check that
     explains the finding of a check on a node since a time; empty if the fault is the component's own.
+
+    Times are seconds since the epoch by the clock as it was at the first report: a jump neither moves the
+    faults against each other nor makes them older.
     """
 
     def __init__(self, find_parent: Callable[[str, str, float, Instant], str]) -> None:
@@ -56,21 +59,24 @@ class ComponentFaultTracker:
         self._failing: dict[str, Mapping[str, tuple[float, ReportedFinding]]] = {}
         self._began: dict[str, dict[str, float]] = {}
         self._waiting: deque[PendingFault] = deque(maxlen=_WAITING)
+        self._first: Instant | None = None
 
     def record_report(self, uid: str, node: str, report: LatestReport, now: Instant) -> None:
         """Record a node's report. A component fails from its first finding until it has none."""
+        at = self._steady(now.mono, now)
         for target, component in report.inventory.components.items():
             if component.id and has_component_id(target):
-                self.history.record_component(component.id, now.wall, node, target)
+                self.history.record_component(component.id, at, node, target)
         failing = component_failures(report)
         before = self._failing.pop(uid, {})
         if len(self._began.get(uid, ())) > _IDS:
             del self._began[uid]
         for part, (began, finding) in failing.items():
             if part not in before:
-                fault = PendingFault(part, uid, node, finding.target, finding.check, began, now.mono + _WAITS)
+                at = self._steady(now.mono_of(began), now)
+                fault = PendingFault(part, uid, node, finding.target, finding.check, at, now.mono + _WAITS)
                 self._waiting.append(fault)
-                self._began.setdefault(uid, {})[part] = began
+                self._began.setdefault(uid, {})[part] = at
         if failing:
             self._failing[uid] = failing
 
@@ -83,18 +89,24 @@ class ComponentFaultTracker:
         """Count the faults that have waited long enough, and that no shared cause explains."""
         if not (self._waiting and self._waiting[0].due <= now.mono):
             return
-        self.history.forget(now.wall)
+        passed = self._steady(now.mono, now)
+        self.history.forget(passed)
         while self._waiting and self._waiting[0].due <= now.mono:
             fault = self._waiting.popleft()
             began = self._began.get(fault.uid, {})
             if is_isolated(fault.at, began.values()) and not self._find_parent(
-                fault.uid, fault.check, fault.at, now
+                fault.uid, fault.check, now.wall - (passed - fault.at), now
             ):
                 self.history.record_fault(fault.part, fault.node, fault.target, fault.check, fault.at)
 
     def repeat_offenders(self, now: Instant) -> tuple[RepeatOffender, ...]:
         """Return the repeat offenders, the worst first."""
-        return self.history.repeat_offenders(now.wall)
+        return self.history.repeat_offenders(self._steady(now.mono, now))
+
+    def _steady(self, mono: float, now: Instant) -> float:
+        """Return a time of the monotonic clock by the clock as it was at the first report."""
+        self._first = self._first or now
+        return self._first.wall_of(mono)
 
 
 def component_failures(report: LatestReport) -> dict[str, tuple[float, ReportedFinding]]:

@@ -5,6 +5,7 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from nodeguard.fleet.diagnosis.component_faults import ComponentFaultTracker
 from nodeguard.fleet.diagnosis.repeat_offenders import DAY, ComponentFaults, FaultHistory
@@ -247,3 +248,51 @@ def test_a_deleted_node_has_no_faults() -> None:
     parts.remove_node("unknown")
     parts.tick(Instant(START, 1.0, ""))
     assert parts.repeat_offenders(Instant(START, 1.0, "")) == ()
+
+
+JUMPS = (-DAY, -3_600.0, 3_600.0, DAY)
+
+
+@pytest.mark.parametrize("seconds", JUMPS)
+def test_a_jump_of_the_clock_neither_adds_nor_forgets_a_fault(seconds: float) -> None:
+    fleet = crowd()
+    for _ in range(3):
+        fail(fleet, 0, finding(age=0.0), times=1)
+        fleet.wall += seconds
+        fleet.after(1.0)
+    assert [offender.faults for offender in repeat_offenders(fleet.planner, fleet.now)] == [3]
+
+
+@pytest.mark.parametrize("seconds", JUMPS)
+def test_a_jump_of_the_clock_separates_no_faults_of_one_event(seconds: float) -> None:
+    fleet = crowd()
+    parts = [
+        finding("gpu-lost", f"gpu/0000:{bus}:00", age=0.0, component=f"GPU-{bus}") for bus in range(10, 14)
+    ]
+    for _ in range(3):
+        fleet.report(0, *parts[:2])
+        fleet.after(30.0)
+        fleet.wall += seconds
+        fleet.after(1.0)
+        fleet.report(0, *(replace(part, age=31.0) for part in parts[:2]), *parts[2:])
+        fleet.after(3600.0)
+        fleet.report(0)
+        fleet.after(DAY)
+    assert repeat_offenders(fleet.planner, fleet.now) == ()
+
+
+def test_an_offender_of_a_new_fleet_stays_one_when_the_clock_is_set_back() -> None:
+    fleet = Fleet(400)
+    for number in range(400):
+        inventory = Inventory(
+            components={
+                f"gpu/0000:{bus}:00": ReportedComponent(f"GPU-{number}-{bus}") for bus in range(10, 18)
+            }
+        )
+        fleet.report(number, inventory=inventory)
+    fail(fleet, 0, finding(age=0.0, component="GPU-0-10"))
+    offenders = [offender.component for offender in repeat_offenders(fleet.planner, fleet.now)]
+    assert offenders == ["GPU-0-10"]
+    fleet.wall -= 4 * DAY
+    fleet.after(1.0)
+    assert [offender.component for offender in repeat_offenders(fleet.planner, fleet.now)] == offenders
