@@ -14,6 +14,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from msgspec import Struct
 
 from nodeguard.aggregator.certificates.serving_certificate import ServingCertificate
+from nodeguard.model.instant import rfc3339
 
 HOUR = 3600.0
 DAY = 24 * HOUR
@@ -25,6 +26,10 @@ SERVING_LIFETIME = 7 * DAY
 
 # Seconds by which a client's clock may be slow.
 _CLOCK_SKEW = HOUR
+
+# Begin of an authority, in seconds since 1970: the clock may be ahead when it is created. Agents trust this
+# very certificate: a later begin protects from nothing.
+_AUTHORITY_BEGIN = 0.0
 
 _NAME = re.compile(r"(?=.{1,253}\Z)[a-z0-9-]+(\.[a-z0-9-]+)*\Z", re.ASCII | re.IGNORECASE)
 
@@ -44,7 +49,7 @@ class CertificateAuthority(Struct, frozen=True):
 
 
 class SigningError(Exception):
-    """The certificate cannot be signed. The message has the reason."""
+    """The certificate cannot be signed. The message has the reason and the remedy."""
 
 
 class InvalidHostError(Exception):
@@ -57,7 +62,7 @@ def issue_authority(now: float, lifetime: float = AUTHORITY_LIFETIME) -> Certifi
     number = x509.random_serial_number()
     name = _named(f"nodeguard {number:040x}"[:30])
     builder = (
-        _builder(name, name, key.public_key(), number, now - _CLOCK_SKEW, now + lifetime)
+        _builder(name, name, key.public_key(), number, _AUTHORITY_BEGIN, now + lifetime)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(_usage(signs_certificates=True), critical=True)
     )
@@ -76,9 +81,12 @@ def issue_serving_certificate(
         issuer = x509.load_pem_x509_certificate(by.certificate.encode())
         signing = serialization.load_pem_private_key(by.key.encode(), None)
     except (ValueError, TypeError):
-        raise SigningError("the authority's certificate or key is invalid") from None
+        raise SigningError("the authority's certificate or key is invalid: delete it") from None
     if not isinstance(signing, ec.EllipticCurvePrivateKey) or issuer.public_key() != signing.public_key():
-        raise SigningError("the authority's key does not match its certificate")
+        raise SigningError("the authority's key does not match its certificate: delete it")
+    if now < (begin := issuer.not_valid_before_utc.timestamp()):
+        clock = f"it is {rfc3339(now)} by the clock of this machine: set that clock if it is wrong, else"
+        raise SigningError(f"it is not valid before {rfc3339(begin)}, and {clock} delete it")
     key = ec.generate_private_key(ec.SECP256R1())
     until = min(now + SERVING_LIFETIME, _end(issuer))
     builder = (

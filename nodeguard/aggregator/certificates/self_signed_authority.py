@@ -129,9 +129,7 @@ class SelfSignedAuthority:
         try:
             certificate = issue_serving_certificate(by, self._hosts, now)
         except SigningError as error:
-            raise CertificateUnavailableError(
-                f"{self._store.name} cannot be used, {error}: delete it"
-            ) from None
+            raise CertificateUnavailableError(f"{self._store.name} cannot be used, {error}") from None
         self._signed, self._signed_at = (by, certificate), now
         # Half of the lifetime is left for errors.
         self._renew_at = (now + certificate.expires_at) / 2
