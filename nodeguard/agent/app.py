@@ -20,7 +20,7 @@ from nodeguard.agent.check_reload import CheckReload, LoadedChecks, adoption_del
 from nodeguard.agent.injected_fault import require_option, require_policy
 from nodeguard.agent.injector import Injector
 from nodeguard.agent.instructions import FindingClearer, GpuDetacher
-from nodeguard.agent.options import AgentOptions, OptionsError, ReportingOptions
+from nodeguard.agent.options import AgentOptions, ReportingOptions
 from nodeguard.agent.process import log_loop_error
 from nodeguard.agent.reporting.credentials import CertificateFiles, TlsFileError, TokenFile, tls_context
 from nodeguard.agent.reporting.delivery_queue import DeliveryQueue
@@ -32,12 +32,12 @@ from nodeguard.agent.service import Service
 from nodeguard.agent.state import AgentState, capture_state
 from nodeguard.agent.state_file import StateFile
 from nodeguard.agent.watched_node import WatchedNode, watch_descriptors, watch_live, watch_recording
-from nodeguard.bundle.failures import BundleError
 from nodeguard.bundle.watched import WatchedBundle
 from nodeguard.derive.derive import PlatformHints
 from nodeguard.local.logs import start_logging
 from nodeguard.local.unix_socket import acquire_state_lock
 from nodeguard.model.catalogue import Catalogue
+from nodeguard.model.failure import UserError
 from nodeguard.model.finding import DataStatus, Verdict
 from nodeguard.model.instant import Instant
 from nodeguard.model.signal import Signal
@@ -57,8 +57,8 @@ async def run_agent(
 ) -> Verdict | None:
     """Run an agent until a signal ends it. Return its last verdict, None if there is none.
 
-    load_checks: returns the checks, now and on SIGHUP; raises OptionsError. validate: raises an error if the
-    options do not fit the first checks. Raises OptionsError if the agent cannot start.
+    load_checks: returns the checks, now and on SIGHUP; raises UserError. validate: raises an error if the
+    options do not fit the first checks. Raises UserError if the agent cannot start.
     """
     hangup = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, hangup.set)
@@ -66,7 +66,7 @@ async def run_agent(
     validate(checks[0])
     lock = acquire_state_lock(options.state) if options.state else None
     if options.state and lock is None:
-        raise OptionsError(f"another agent on this machine uses {options.state}: name another --state")
+        raise UserError(f"another agent on this machine uses {options.state}: name another --state")
     file = StateFile(options.state, filesystem_lane()) if options.state else None
     with closing(start_logging(options.log_level, options.log_format, {"node": options.node})):
         asyncio.get_running_loop().set_exception_handler(log_loop_error)
@@ -81,13 +81,10 @@ def _watched_node(options: AgentOptions, catalogue: Catalogue, file: StateFile |
             return watch_live(options.root, sources, site, file)
         except OSError as error:
             path = f"{error.filename}: {error.strerror}"
-            raise OptionsError(f"{path}: --root names the directory that is the machine's root") from None
-    try:
-        node = watch_recording(WatchedBundle(options.bundle), options.speed, sources, site, file)
-    except BundleError as error:
-        raise OptionsError(str(error)) from None
+            raise UserError(f"{path}: --root names the directory that is the machine's root") from None
+    node = watch_recording(WatchedBundle(options.bundle), options.speed, sources, site, file)
     if not node.sources:
-        raise OptionsError(f"{options.bundle}: it records no source: record it again with nodeguard record")
+        raise UserError(f"{options.bundle}: it records no source: record it again with nodeguard record")
     return node
 
 
@@ -182,7 +179,7 @@ async def _serve(service: Service, options: AgentOptions) -> Verdict | None:
             reason = os.strerror(error.errno)
         else:
             reason = error.strerror or str(error)
-        raise OptionsError(f"cannot listen on {host}:{port}: {reason}: name another --listen") from None
+        raise UserError(f"cannot listen on {host}:{port}: {reason}: name another --listen") from None
 
 
 async def _serve_control(
@@ -202,7 +199,7 @@ async def _serve_control(
 def endpoint_pool(config: str, aggregator: ReportingOptions, queue: DeliveryQueue) -> EndpointPool:
     """Return the senders to every aggregator. config: the file that names them.
 
-    Raises OptionsError if an address is invalid, or the CA file cannot be used.
+    Raises UserError if an address is invalid, or the CA file cannot be used.
     """
     ca_file = aggregator.ca_file or None
     certificate = None
@@ -213,9 +210,9 @@ def endpoint_pool(config: str, aggregator: ReportingOptions, queue: DeliveryQueu
             tls_context(ca_file)
         addresses = [parse_address(address) for address in aggregator.addresses]
     except AddressError as error:
-        raise OptionsError(f"{config}: aggregator.addresses: {error}") from None
+        raise UserError(f"{config}: aggregator.addresses: {error}") from None
     except TlsFileError as error:
-        raise OptionsError(f"{config}: aggregator.ca_file: {error}") from None
+        raise UserError(f"{config}: aggregator.ca_file: {error}") from None
 
     def transport(address: Address) -> HttpsTransport:
         token = TokenFile(aggregator.token_file) if aggregator.token_file else None

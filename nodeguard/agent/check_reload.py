@@ -7,9 +7,9 @@ import logging
 from collections.abc import Callable
 from zlib import crc32
 
-from nodeguard.agent.options import OptionsError
 from nodeguard.local.daemon_thread import DaemonThread
 from nodeguard.model.catalogue import Catalogue
+from nodeguard.model.failure import UserError
 from nodeguard.model.signal import Signal
 
 logger = logging.getLogger(__name__)
@@ -25,7 +25,7 @@ LoadedChecks = tuple[Catalogue, dict[str, Signal]]
 class CheckReload:
     """Reads the checks again on request, one read at a time, and adopts them a little later.
 
-    read: returns the checks, or raises OptionsError. adopt: called on the loop. delay: seconds between the
+    read: returns the checks, or raises UserError. adopt: called on the loop. delay: seconds between the
     two.
     """
 
@@ -59,7 +59,7 @@ class CheckReload:
     async def _reload(self) -> None:
         try:
             catalogue, signals = await self._thread.run(self._read)
-        except (OptionsError, OSError) as error:
+        except (UserError, OSError) as error:
             logger.exception(_FAILED, extra={"error": str(error)})
         except Exception:  # the node must stay monitored
             logger.exception("error while the checks are read, please report it")

@@ -18,10 +18,6 @@ LogFormat = Literal["auto", "text", "json"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 
 
-class OptionsError(Exception):
-    """Invalid options of the agent. The message has the problem, its location and the remedy."""
-
-
 class ReportingOptions(Struct, frozen=True, forbid_unknown_fields=True):
     """Which aggregators get reports, and how this node authenticates.
 

@@ -36,11 +36,12 @@ from nodeguard.executors.kube.cluster import ObservedCluster
 from nodeguard.kube.client import ApiClient, ApiError
 from nodeguard.kube.text_store import authority_store, ca_bundle_store
 from nodeguard.local.unix_socket import acquire_state_lock
+from nodeguard.model.failure import UserError
 
 Work = Coroutine[Any, Any, Any]
 
 
-class StartError(Exception):
+class StartError(UserError):
     """The aggregator cannot start. The message has the reason and the remedy."""
 
 

@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack
 from typing import Self
 
 from nodeguard import __version__
-from nodeguard.aggregator.access import StartError, Work, kubernetes_access, standalone_access
+from nodeguard.aggregator.access import Work, kubernetes_access, standalone_access
 from nodeguard.aggregator.actions.loop import ActionLoop
 from nodeguard.aggregator.clock import current_instant
 from nodeguard.aggregator.fleet_inputs import FleetInputs
@@ -36,7 +36,6 @@ from nodeguard.aggregator.outbox import InstructionOutbox
 from nodeguard.aggregator.policy.reload import PolicyReloader, log_policy_warnings
 from nodeguard.aggregator.report_handler import ReportHandler
 from nodeguard.aggregator.service import AggregatorService
-from nodeguard.config.errors import ConfigError
 from nodeguard.executors.kube.cluster import ObservedCluster
 from nodeguard.fleet.act.clears import with_answers
 from nodeguard.fleet.plan import Plan
@@ -46,8 +45,6 @@ from nodeguard.model.catalogue import Catalogue
 from nodeguard.model.incident import IncidentState, OperatorDecision
 from nodeguard.model.instant import Instant
 from nodeguard.model.policy import Policy, default_policy
-
-__all__ = ["AggregatorApp", "StartError"]
 
 logger = logging.getLogger(__name__)
 
@@ -62,7 +59,7 @@ class AggregatorApp:
 
     @classmethod
     async def start(cls, options: AggregatorOptions, catalogue: Catalogue, stack: AsyncExitStack) -> Self:
-        """Build the application. The stack closes what it opens. Raises StartError."""
+        """Build the application. The stack closes what it opens. Raises UserError."""
         checks = {check.id: check.health for check in catalogue.checks}
         policy = None
         if options.policy is not None:
@@ -152,10 +149,7 @@ def _log_start(options: AggregatorOptions, checks: int, connections: int, open_f
 def _initial_policy(reloader: PolicyReloader | None, catalogue: Catalogue) -> Policy:
     if reloader is None:
         return default_policy(catalogue.fault_classes)
-    try:
-        policy, warnings = reloader.read(time.time())
-    except ConfigError as error:
-        raise StartError(str(error)) from None
+    policy, warnings = reloader.read(time.time())
     log_policy_warnings(warnings)
     return policy
 
@@ -179,14 +173,10 @@ def _history(
 
 
 def _webhooks(options: AggregatorOptions, service: AggregatorService) -> Webhooks | None:
-    """Return the webhooks of the notification file; None without one. Raises StartError."""
+    """Return the webhooks of the notification file; None without one. Raises ConfigError."""
     if options.notifications is None:
         return None
-    try:
-        webhooks = Webhooks(read_notifications(options.notifications))
-    except ConfigError as error:
-        raise StartError(str(error)) from None
-
+    webhooks = Webhooks(read_notifications(options.notifications))
     webhooks.sender.read_spool()
 
     def plan_made(plan: Plan, _: Instant) -> None:

@@ -13,11 +13,12 @@ from nodeguard.kube.access import user_kubeconfig
 from nodeguard.kube.client import ApiClient, ApiError
 from nodeguard.kube.lease import MAX_DURATION, Lease
 from nodeguard.kube.mark_removal import MarkRemovalError, remove_all_marks
+from nodeguard.model.failure import UserError
 
 __all__ = ["RemovalFailedError", "remove_marks"]
 
 
-class RemovalFailedError(Exception):
+class RemovalFailedError(UserError):
     """Marks are left. The message has the reason and the remedy."""
 
 

@@ -7,7 +7,7 @@ import os
 import re
 from typing import Any
 
-from nodeguard.model.failure import HungError, StalledError, UnansweredError
+from nodeguard.model.failure import HungError, StalledError, UnansweredError, UserError
 
 
 def _shown(text: str) -> str:
@@ -15,7 +15,7 @@ def _shown(text: str) -> str:
     return text if text.isprintable() else ascii(text)[1:-1]
 
 
-class BundleError(Exception):
+class BundleError(UserError):
     """A bundle that cannot be read, or not be written. Its str is one line: `file: field: problem: remedy`.
 
     file: path of the file or directory, as the user named the bundle. field: the field or line in it; empty

@@ -13,7 +13,6 @@ from nodeguard.agent.options import AgentOptions, OptionsFile, read_options_file
 from nodeguard.cli.local_agent import default_socket
 from nodeguard.cli.options import AGENT_SOCKET_ENVIRONMENT, add_checks, add_site, directory
 from nodeguard.cli.usage import ArgumentParser, UsageError, address, duration
-from nodeguard.config.errors import ConfigError
 from nodeguard.local.logs import FORMATS, LEVELS
 from nodeguard.model.projection import project
 
@@ -25,13 +24,13 @@ _SITE_SETTINGS = ("platform", "instance_type")
 
 
 def parse_options(arguments: Sequence[str]) -> AgentOptions:
-    """Return the options of a command line and its options file. Raises UsageError if either is invalid."""
+    """Return the options of a command line and its options file. Raises UserError if either is invalid."""
     return agent_options(build_parser().parse_args(arguments))
 
 
 def agent_options(args: Namespace) -> AgentOptions:
-    """Return the options of a parsed command line and its options file. Raises UsageError."""
-    file = _read_file(args.config)
+    """Return the options of a parsed command line and its options file. Raises UserError."""
+    file = read_options_file(args.config) if args.config else OptionsFile()
     if args.bundle is None and args.speed != 1.0:
         raise UsageError("--speed needs --from: a live machine runs in real time")
     if args.bundle and args.root:
@@ -96,13 +95,6 @@ def build_parser() -> ArgumentParser:
     add_checks(parser)
     add_site(parser)
     return parser
-
-
-def _read_file(path: str | None) -> OptionsFile:
-    try:
-        return read_options_file(path) if path else OptionsFile()
-    except ConfigError as error:
-        raise UsageError(str(error)) from None
 
 
 def _parse(parse: Callable[[str], Any], text: str, args: Namespace, name: str) -> Any:

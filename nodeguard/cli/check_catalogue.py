@@ -25,11 +25,8 @@ def load_catalogue(folders: Sequence[str] = ()) -> tuple[Catalogue, dict[str, Si
     """
     from nodeguard.config.errors import ConfigError  # noqa: PLC0415 - only site files need YAML
 
-    try:
-        catalogue = load_builtin(all_signals)
-        signals = all_signals(catalogue.patterns)
-    except ConfigError as error:
-        raise UsageError(str(error)) from None
+    catalogue = load_builtin(all_signals)
+    signals = all_signals(catalogue.patterns)
     if not folders:
         return catalogue, signals
     with TemporaryDirectory(prefix="nodeguard-") if STDIN in folders else nullcontext("") as scratch:

@@ -10,6 +10,7 @@ from nodeguard import __version__
 from nodeguard.cli.commands import COMMANDS, GROUPS
 from nodeguard.cli.streams import UnwritableError, discard_output, prepare_streams, print_error, print_output
 from nodeguard.cli.usage import OK, UNKNOWN, UsageError, did_you_mean
+from nodeguard.model.failure import UserError
 
 _NAMES = tuple(command.name for command in COMMANDS)
 
@@ -20,7 +21,7 @@ def dispatch(words: Sequence[str]) -> int:
     try:
         prepare_streams()
         return _run(words)
-    except (UsageError, UnwritableError) as error:
+    except UserError as error:
         print_error("\n".join(f"{name}: {line}" for line in str(error).splitlines() or [""]))
         if isinstance(error, UnwritableError):
             discard_output()

@@ -11,13 +11,15 @@ import sys
 from contextlib import suppress
 from typing import Any, TextIO
 
+from nodeguard.model.failure import UserError
+
 # The descriptors up to this one are standard input, output and error.
 _LAST_STREAM = 2
 
 _color = "auto"
 
 
-class UnwritableError(Exception):
+class UnwritableError(UserError):
     """Standard output cannot be written to. Its text is the reason."""
 
 

@@ -9,6 +9,7 @@ from typing import IO, Any, NoReturn
 
 from nodeguard.cli.streams import print_error, print_output, set_color
 from nodeguard.config.units import parse_fractional_duration
+from nodeguard.model.failure import UserError
 
 # Exit codes of the monitoring-plugins convention.
 OK, WARNING, FATAL, UNKNOWN = 0, 1, 2, 3
@@ -24,8 +25,8 @@ _CHOICE = re.compile(
 )
 
 
-class UsageError(Exception):
-    """An error that the user can fix. Its text has the problem and the remedy."""
+class UsageError(UserError):
+    """A command that cannot be carried out as it was written, or an object that does not exist."""
 
 
 class _ColorAction(argparse.Action):

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from nodeguard.model.failure import UserError
+
 if TYPE_CHECKING:
     from types import EllipsisType
 
@@ -35,7 +37,7 @@ class ConfigProblem(Struct, frozen=True):
         return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
-class ConfigError(Exception):
+class ConfigError(UserError):
     """A configuration file that cannot be used. As text, one line.
 
     The parameters are those of ConfigProblem; `problem` is its message, `detail` the whole. path: of the

@@ -1,10 +1,14 @@
-"""Errors of a read that gets no answer, raised on a live machine and in replay."""
+"""Errors that several packages raise: problems that a user can fix, and reads that get no answer."""
 
 from __future__ import annotations
 
 
+class UserError(Exception):
+    """A problem that the user can fix. Its text has the problem and the remedy."""
+
+
 class UnansweredError(Exception):
-    """A read got no answer within its deadline. detail: the path or the call."""
+    """A read got no answer within its deadline, live or in replay. detail: the path or the call."""
 
     def __init__(self, detail: str) -> None:
         super().__init__(detail)

@@ -7,13 +7,14 @@ from pathlib import Path
 import pytest
 
 from nodeguard.agent.app import endpoint_pool
-from nodeguard.agent.options import OptionsError, ReportingOptions
+from nodeguard.agent.options import ReportingOptions
 from nodeguard.agent.reporting.delivery_queue import DeliveryQueue
+from nodeguard.model.failure import UserError
 from tests.agent.reporting.receiver import TLS
 
 
 def refused(address: str, ca_file: str) -> str:
-    with pytest.raises(OptionsError) as error:
+    with pytest.raises(UserError) as error:
         endpoint_pool("agent.yaml", ReportingOptions((address,), "/none", ca_file), DeliveryQueue())
     return str(error.value)
 

@@ -3,8 +3,8 @@ from __future__ import annotations
 import threading
 
 from nodeguard.agent.check_reload import CheckReload, LoadedChecks
-from nodeguard.agent.options import OptionsError
 from nodeguard.model.catalogue import Catalogue
+from nodeguard.model.failure import UserError
 from tests.logs import LogLines
 from tests.waiting import PATIENCE, until_async
 
@@ -31,7 +31,7 @@ async def test_reads_do_not_overlap_and_the_newest_is_adopted(log: LogLines) -> 
 
 async def test_invalid_checks_are_refused_with_the_error(log: LogLines) -> None:
     def read() -> LoadedChecks:
-        raise OptionsError("a.yaml:1: is invalid: fix it")
+        raise UserError("a.yaml:1: is invalid: fix it")
 
     CheckReload(read, lambda *_: None, 0.0).request()
     await until_async(lambda: log.lines)

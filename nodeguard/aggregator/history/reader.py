@@ -21,6 +21,7 @@ from nodeguard.fleet.state.history_events import (
     ReportReceived,
     in_time_order,
 )
+from nodeguard.model.failure import UserError
 from nodeguard.model.finding import DataStatus, Health
 from nodeguard.model.inventory import InventoryNode
 from nodeguard.model.mark import HOLD_ANNOTATION, MAINTENANCE_ANNOTATION
@@ -34,7 +35,7 @@ from nodeguard.wire.report import (
 )
 
 
-class HistoryError(Exception):
+class HistoryError(UserError):
     """A history cannot be read. The message has the file, the reason and the remedy."""
 
 

@@ -4,43 +4,34 @@ from __future__ import annotations
 
 import asyncio
 from argparse import Namespace
+from functools import partial
 
 from nodeguard.agent.app import run_agent
-from nodeguard.agent.check_reload import LoadedChecks
-from nodeguard.agent.options import AgentOptions, OptionsError
+from nodeguard.agent.options import AgentOptions
 from nodeguard.agent.process import limit_malloc
 from nodeguard.cli.agent_options import agent_options, build_parser
 from nodeguard.cli.check_catalogue import load_catalogue
 from nodeguard.cli.commands.check import exit_code
 from nodeguard.cli.options import validate_platform, warn_about_instance_type
-from nodeguard.cli.usage import OK, UNKNOWN, UsageError
+from nodeguard.cli.usage import OK, UNKNOWN
 from nodeguard.model.catalogue import Catalogue
 
 __all__ = ["build_parser", "run"]
 
 
 def run(options: Namespace) -> int:
-    """Run the agent and return the exit code. Raises UsageError."""
+    """Run the agent and return the exit code. Raises UserError."""
     limit_malloc()
     return asyncio.run(_run(agent_options(options)))
 
 
 async def _run(options: AgentOptions) -> int:
-    def load_checks() -> LoadedChecks:
-        try:
-            return load_catalogue(options.checks)
-        except UsageError as error:
-            raise OptionsError(str(error)) from None
-
     def validate(catalogue: Catalogue) -> None:
         validate_platform(catalogue, options.platform, options.setting_name("platform"))
         instance_type, name = options.instance_type, options.setting_name("instance_type")
         warn_about_instance_type(catalogue, instance_type, options.platform, name)
 
-    try:
-        verdict = await run_agent(options, load_checks, validate)
-    except OptionsError as error:
-        raise UsageError(str(error)) from None
+    verdict = await run_agent(options, partial(load_catalogue, options.checks), validate)
     if verdict is None:
         return UNKNOWN
     return exit_code(verdict, strict=False) if options.once else OK

@@ -45,7 +45,7 @@ def run(parsed: Namespace) -> int:
 
 
 async def _run(options: AggregatorOptions) -> int:
-    from nodeguard.aggregator.app import AggregatorApp, StartError  # noqa: PLC0415 - imports the servers
+    from nodeguard.aggregator.app import AggregatorApp  # noqa: PLC0415 - imports the servers
 
     catalogue, _ = load_catalogue(options.checks)
     stopped = asyncio.Event()
@@ -56,10 +56,7 @@ async def _run(options: AggregatorOptions) -> int:
     fields = {} if options.standalone else {"pod": options.pod}
     with closing(start_logging(options.log_level, options.log_format, fields)):
         async with AsyncExitStack() as stack:
-            try:
-                app = await AggregatorApp.start(options, catalogue, stack)
-            except StartError as error:
-                raise UsageError(str(error)) from None
+            app = await AggregatorApp.start(options, catalogue, stack)
             loop.add_signal_handler(signal.SIGHUP, app.request_reload)
             stopping = asyncio.create_task(stopped.wait())
             tasks = [asyncio.create_task(work) for work in app.tasks()]

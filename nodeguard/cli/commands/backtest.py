@@ -91,12 +91,8 @@ def build_parser() -> ArgumentParser:
 def _policy(file: str, checks: Mapping[str, Health], fault_classes: tuple[FaultClass, ...]) -> Policy:
     """Return the policy of a file, with the errors of nodeguard policy check. Raises UsageError."""
     from nodeguard.aggregator.policy.policy_file import read_policy  # noqa: PLC0415 - brings what only files of YAML need
-    from nodeguard.config.errors import ConfigError  # noqa: PLC0415
 
-    try:
-        policy, warnings = read_policy(Path(file), checks, time.time(), fault_classes)
-    except ConfigError as error:
-        raise UsageError(str(error)) from None
+    policy, warnings = read_policy(Path(file), checks, time.time(), fault_classes)
     for warning in warnings:
         print_error(str(warning))
     return policy
@@ -105,13 +101,10 @@ def _policy(file: str, checks: Mapping[str, Health], fault_classes: tuple[FaultC
 def _tested(
     sources: Sequence[_Source], policies: Sequence[Policy], checks: Sequence[str], since: float
 ) -> BacktestResult:
-    from nodeguard.aggregator.history.reader import HistoryError, merge_histories  # noqa: PLC0415 - brings SQLite
+    from nodeguard.aggregator.history.reader import merge_histories  # noqa: PLC0415 - brings SQLite
 
     steps = merge_histories([source.steps for source in sources])
-    try:
-        return run_backtest(steps, policies, checks, since, max(source.until for source in sources))
-    except HistoryError as error:
-        raise UsageError(str(error)) from None
+    return run_backtest(steps, policies, checks, since, max(source.until for source in sources))
 
 
 def _sources(paths: Sequence[str], catalogue: Catalogue, signals: Mapping[str, Signal]) -> list[_Source]:
@@ -133,25 +126,18 @@ def _sources(paths: Sequence[str], catalogue: Catalogue, signals: Mapping[str, S
 
 
 def _history(path: str) -> _Source:
-    from nodeguard.aggregator.history.reader import HistoryError, read_history  # noqa: PLC0415 - brings SQLite
+    from nodeguard.aggregator.history.reader import read_history  # noqa: PLC0415 - brings SQLite
 
-    try:
-        return _Source(*read_history(path))
-    except HistoryError as error:
-        raise UsageError(str(error)) from None
+    return _Source(*read_history(path))
 
 
 def _recorded(
     name: str, path: str, catalogue: Catalogue, signals: Mapping[str, Signal]
 ) -> Iterator[HistoryEvent]:
     from nodeguard.backtest.recordings import recording_steps  # noqa: PLC0415 - a history wants no recordings
-    from nodeguard.bundle.failures import BundleError  # noqa: PLC0415
     from nodeguard.bundle.recording import Recording  # noqa: PLC0415
 
-    try:
-        recording = Recording.open(path)
-    except BundleError as error:
-        raise UsageError(str(error)) from None
+    recording = Recording.open(path)
     manifest = recording.manifest
     validate_platform(catalogue, manifest.platform, f"{path}: platform")
     site = PlatformHints(manifest.platform, manifest.instance_type)

@@ -134,17 +134,13 @@ def build_parser() -> ArgumentParser:
 
 def _check_recording(task: CheckTask) -> CheckResult:
     """Return the verdict on a recording. Raises UsageError where it cannot be read."""
-    from nodeguard.bundle.failures import BundleError  # noqa: PLC0415
     from nodeguard.bundle.recording import Recording  # noqa: PLC0415
     from nodeguard.pipeline.replay import replay_verdicts  # noqa: PLC0415 - a live check needs no recordings
 
     options = task.options
     if options.seconds is not None:
         raise UsageError("--duration cannot be used with --from: a recording is checked to its end")
-    try:
-        recording = Recording.open(options.bundle)
-    except BundleError as error:
-        raise UsageError(str(error)) from None
+    recording = Recording.open(options.bundle)
     manifest = recording.manifest
     site = PlatformHints(
         options.platform or manifest.platform, options.instance_type or manifest.instance_type

@@ -17,7 +17,6 @@ from nodeguard.cli.render.doctor import diagnostics_view
 from nodeguard.cli.render.terminal import format_view
 from nodeguard.cli.streams import as_document, print_output
 from nodeguard.cli.usage import FATAL, MISSING_EXTRA, OK, UNKNOWN, WARNING, ArgumentParser, UsageError
-from nodeguard.config.errors import ConfigError
 from nodeguard.doctor.diagnostics import Diagnostic, DiagnosticStatus
 
 # The settings of the agent in packages and in the chart.
@@ -88,13 +87,10 @@ def _check_node(options: Namespace) -> Iterable[Diagnostic]:
 
 
 def _settings(path: str | None) -> OptionsFile:
-    """Return the settings of the agent; the defaults if there is no file. Raises UsageError."""
+    """Return the settings of the agent; the defaults if there is no file. Raises ConfigError."""
     if path is None and not os.path.exists(_CONFIG):
         return OptionsFile()
-    try:
-        return read_options_file(path or _CONFIG)
-    except ConfigError as error:
-        raise UsageError(str(error)) from None
+    return read_options_file(path or _CONFIG)
 
 
 async def _check_cluster(options: Namespace) -> Iterable[Diagnostic]:

@@ -11,7 +11,6 @@ from argparse import Namespace
 from collections.abc import Sequence
 
 from nodeguard.bundle.anonymise import Anonymiser
-from nodeguard.bundle.failures import BundleError
 from nodeguard.bundle.kernel_words import known_words
 from nodeguard.bundle.manifest import Manifest
 from nodeguard.bundle.writer import BundleWriter
@@ -50,8 +49,6 @@ def run(options: Namespace) -> int:
                 with progress("recording", options.seconds or 0.0):
                     recorder.record(options.seconds or 0.0)
             os.rename(partial, target)
-        except BundleError as error:
-            raise UsageError(str(error)) from None
         except OSError as error:
             raise UsageError(_write_error(error, partial)) from None
     for line in (*recorder.unread, *writer.notes):

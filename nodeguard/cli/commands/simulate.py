@@ -172,13 +172,9 @@ def load_policy(file: str | None, catalogue: Catalogue) -> Policy | None:
     if file is None:
         return None
     from nodeguard.aggregator.policy.policy_file import read_policy  # noqa: PLC0415 - brings what only files of YAML need
-    from nodeguard.config.errors import ConfigError  # noqa: PLC0415
 
-    try:
-        checks = {check.id: check.health for check in catalogue.checks}
-        policy, warnings = read_policy(Path(file), checks, time.time(), catalogue.fault_classes)
-    except ConfigError as error:
-        raise UsageError(str(error)) from None
+    checks = {check.id: check.health for check in catalogue.checks}
+    policy, warnings = read_policy(Path(file), checks, time.time(), catalogue.fault_classes)
     for warning in warnings:
         print_error(f"nodeguard simulate: {warning}")
     return policy

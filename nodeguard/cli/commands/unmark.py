@@ -35,21 +35,14 @@ def run(options: Namespace) -> int:
 
 
 def _remove_without_aggregator(options: Namespace) -> int:
-    """Remove all marks through the Kubernetes API. Raises UsageError."""
+    """Remove all marks through the Kubernetes API. Raises UserError."""
     if not options.yes:
         raise UsageError("--without-aggregator removes all marks at once: add --yes")
     try:
-        from nodeguard.aggregator.mark_removal import (  # noqa: PLC0415 - needs the aggregator's packages
-            RemovalFailedError,
-            remove_marks,
-        )
+        from nodeguard.aggregator.mark_removal import remove_marks  # noqa: PLC0415 - needs the aggregator's packages
     except ModuleNotFoundError:
         raise UsageError(MISSING_EXTRA) from None
-    try:
-        done = asyncio.run(remove_marks())
-    except RemovalFailedError as error:
-        raise UsageError(str(error)) from None
-    print_result(done, options.output)
+    print_result(asyncio.run(remove_marks()), options.output)
     return OK
 
 
