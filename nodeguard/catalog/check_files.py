@@ -13,7 +13,7 @@ from msgspec import Struct, UnsetType
 from msgspec.structs import replace
 
 from nodeguard.catalog.check_schema import CheckFileSchema, CheckSchema
-from nodeguard.catalog.conditions import ConditionError, parse_condition
+from nodeguard.catalog.conditions import ConditionParser
 from nodeguard.catalog.fault_classes import require_matching_checks, require_unique_classes
 from nodeguard.config.amounts import decode_amounts
 from nodeguard.config.errors import ConfigError, FieldPath
@@ -68,7 +68,8 @@ def check_file_errors(path: Path | Traversable, signals: Mapping[str, Signal]) -
 
 def _parse_check_file(document: YamlDocument, signals: Mapping[str, Signal]) -> CheckFile:
     schema = convert(document, CheckFileSchema, decode=decode_amounts)
-    applies = _applies(schema, document, signals)
+    parser = ConditionParser(document, signals)
+    applies = _applies(schema, parser)
     checks = []
     lines: dict[str, int] = {}
     for index, check in enumerate(schema.checks):
@@ -76,7 +77,7 @@ def _parse_check_file(document: YamlDocument, signals: Mapping[str, Signal]) -> 
             problem = f"'{check.id}' appears twice"
             raise document.error(("checks", index, "id"), problem, "rename or remove one of them")
         lines[check.id] = document.line(("checks", index))
-        checks.append(replace(_check(check, schema, document, index, signals), applies_when=applies))
+        checks.append(replace(_check(check, schema, parser, index), applies_when=applies))
     for index, name in enumerate(schema.disable):
         lines.setdefault(name, document.line(("disable", index)))
     classes = schema.fault_classes
@@ -84,34 +85,24 @@ def _parse_check_file(document: YamlDocument, signals: Mapping[str, Signal]) -> 
     return CheckFile(document.file, tuple(checks), tuple(schema.disable), lines, classes, document)
 
 
-def _check(
-    schema: CheckSchema,
-    file: CheckFileSchema,
-    document: YamlDocument,
-    index: int,
-    signals: Mapping[str, Signal],
-) -> Check:
-    path = ("checks", index)
+def _check(schema: CheckSchema, file: CheckFileSchema, parser: ConditionParser, index: int) -> Check:
+    path, document = ("checks", index), parser.document
     family = file.family if isinstance(schema.family, UnsetType) else schema.family
     if isinstance(family, UnsetType):
         raise document.error((*path, "family"), "is missing", "write it here, or once for the whole file")
-    try:
-        when = parse_condition(schema.when, signals)
-    except ConditionError as error:
-        raise document.error((*path, *_steps(error.field)), error.problem, error.remedy) from None
     target = schema.target
     check = project(
         Check,
         schema,
         family=family,
         targets=(target,) if isinstance(target, str) else tuple(dict.fromkeys(target)),
-        when=when,
+        when=parser.condition(schema.when, (*path, "when")),
         description=schema.description.strip(),
         runbook=f"{_REFERENCE}#{schema.id}",
         hardware=tuple(file.hardware),
     )
     _require_clear(check, document, path)
-    _require_known_placeholders(check, document, path, signals)
+    _require_known_placeholders(check, document, path, parser.signals)
     _require_known_command_values(check, document, path)
     if check.health == Health.OK and check.action not in {Action.NONE, Action.RESTART_WORKLOAD}:
         remedy = "write `none`, or `restart-workload` for an error of an application"
@@ -136,24 +127,14 @@ def _require_known_command_values(check: Check, document: YamlDocument, path: Fi
                 raise document.error((*path, "how", index), problem, remedy)
 
 
-def _applies(
-    schema: CheckFileSchema, document: YamlDocument, signals: Mapping[str, Signal]
-) -> Compare | None:
+def _applies(schema: CheckFileSchema, parser: ConditionParser) -> Compare | None:
     if isinstance(schema.applies_when, UnsetType):
         return None
-    try:
-        condition = parse_condition(schema.applies_when, signals, "applies_when")
-    except ConditionError as error:
-        raise document.error(_steps(error.field), error.problem, error.remedy) from None
+    condition = parser.condition(schema.applies_when, ("applies_when",))
     if not isinstance(condition, Compare):
         remedy = "compare one signal, such as port.link_layer"
-        raise document.error(("applies_when",), "is more than one reading", remedy)
+        raise parser.document.error(("applies_when",), "is more than one reading", remedy)
     return condition
-
-
-def _steps(field: str) -> tuple[str | int, ...]:
-    """Return the path of a field within a condition, such as `when.any[1].signal`."""
-    return tuple(int(step) if step.isdigit() else step for step in re.findall(r"[^.\[\]]+", field))
 
 
 def _require_clear(check: Check, document: YamlDocument, path: FieldPath) -> None:

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from nodeguard.model.amounts import Window
 from nodeguard.model.check import ClearSign
 from nodeguard.model.diagnosis import FaultClass
 from nodeguard.model.finding import Action, Health
@@ -45,8 +46,8 @@ class ConditionSchema(
 
     signal: Name | UnsetType = UNSET
     event: Name | UnsetType = UNSET
-    any_: Annotated[list[ConditionSchema], Meta(min_length=1, max_length=16)] | UnsetType = UNSET
-    all_: Annotated[list[ConditionSchema], Meta(min_length=1, max_length=16)] | UnsetType = UNSET
+    any_: Annotated[tuple[ConditionSchema, ...], Meta(min_length=1, max_length=16)] | UnsetType = UNSET
+    all_: Annotated[tuple[ConditionSchema, ...], Meta(min_length=1, max_length=16)] | UnsetType = UNSET
 
     is_: Operand | UnsetType = UNSET
     is_not: Operand | UnsetType = UNSET
@@ -60,13 +61,13 @@ class ConditionSchema(
 
     where: dict[str, Value | Annotated[list[Value], Meta(min_length=1)]] | UnsetType = UNSET
     times: Annotated[int, Meta(ge=1, le=64)] | UnsetType = UNSET
-    over: str | UnsetType = UNSET
+    over: Window | UnsetType = UNSET
     until: str | UnsetType = UNSET
     unless_read: Annotated[list[Name], Meta(min_length=1, max_length=16)] | UnsetType = UNSET
-    apart: str | UnsetType = UNSET
+    apart: Window | UnsetType = UNSET
     evidence: bool | UnsetType = UNSET
 
-    for_: str | UnsetType = UNSET
+    for_: Window | UnsetType = UNSET
     seen_once: bool | UnsetType = UNSET
 
 
@@ -102,6 +103,6 @@ class CheckFileSchema(Struct, forbid_unknown_fields=True):
     description: Sentence | UnsetType = UNSET
     hardware: list[TargetKind] = []
     applies_when: ConditionSchema | UnsetType = UNSET
-    checks: Annotated[list[CheckSchema], Meta(max_length=500)] = []
+    checks: Annotated[tuple[CheckSchema, ...], Meta(max_length=500)] = ()
     fault_classes: Annotated[tuple[FaultClass, ...], Meta(max_length=50)] = ()
     disable: Annotated[list[Identifier], Meta(max_length=500)] = []

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import Struct
 
 from nodeguard.catalog.check_schema import ConditionSchema
-from nodeguard.catalog.conditions import ConditionError, parse_condition
+from nodeguard.catalog.conditions import ConditionParser
+from nodeguard.config.amounts import decode_amounts
+from nodeguard.config.errors import ConfigError, FieldPath
+from nodeguard.config.yaml_document import YamlDocument, convert
 from nodeguard.derive.derive import PlatformHints
 from nodeguard.fleet_api.text import check as wording
 from nodeguard.model.catalogue import Catalogue
@@ -43,10 +46,21 @@ SIGNALS = signals_by_name(
 )
 
 
+class Form(Struct):
+    when: ConditionSchema
+
+
 def compiled(**form: Any) -> Condition:
     """The condition of a form; `for_`, `is_`, `in_`, `any_`, `all_` stand for the words without `_`."""
     written = {name.rstrip("_"): value for name, value in form.items()}
-    return parse_condition(msgspec.convert(written, ConditionSchema), SIGNALS)
+    document = YamlDocument("checks.yaml", {"when": written}, {(): 1})
+    schema = convert(document, Form, decode=decode_amounts)
+    return ConditionParser(document, SIGNALS).condition(schema.when, ("when",))
+
+
+def written_path(path: FieldPath) -> str:
+    """A path as text, such as `when.any[1].signal`."""
+    return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path).removeprefix(".")
 
 
 @pytest.mark.parametrize(
@@ -220,10 +234,10 @@ LEVEL = {"signal": "a.level"}
     ],
 )
 def test_what_makes_no_sense_is_refused(form: dict[str, Any], field: str, problem: str, remedy: str) -> None:
-    with pytest.raises(ConditionError) as refused:
+    with pytest.raises(ConfigError) as refused:
         compiled(**form)
     defect = refused.value
-    assert defect.field == field
+    assert written_path(defect.path) == field
     assert defect.problem.startswith(problem)
     assert defect.remedy.startswith(remedy)
 
@@ -245,7 +259,7 @@ def test_what_makes_no_sense_is_refused(form: dict[str, Any], field: str, proble
     ],
 )
 def test_what_the_form_itself_does_not_allow(form: dict[str, Any]) -> None:
-    with pytest.raises(msgspec.ValidationError):
+    with pytest.raises(ConfigError):
         compiled(**form)
 
 
