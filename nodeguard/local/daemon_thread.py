@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import TypeVar
 
 Result = TypeVar("Result")
@@ -38,9 +39,9 @@ class DaemonThread:
             try:
                 value = call()
             except Exception as error:  # noqa: BLE001 - raised again where it is awaited
-                deliver = _raising(result, error)
+                deliver = partial(result.set_exception, error)
             else:
-                deliver = _returning(result, value)
+                deliver = partial(result.set_result, value)
             with suppress(RuntimeError):  # the loop may have ended meanwhile
                 loop.call_soon_threadsafe(finish, deliver)
 
@@ -50,11 +51,3 @@ class DaemonThread:
             raise OSError(None, f"no thread can be started ({error}), raise the limit on processes") from None
         self._running = ended
         return await result
-
-
-def _raising(result: asyncio.Future[Result], error: Exception) -> Callable[[], None]:
-    return lambda: result.set_exception(error)
-
-
-def _returning(result: asyncio.Future[Result], value: Result) -> Callable[[], None]:
-    return lambda: result.set_result(value)
