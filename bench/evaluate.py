@@ -17,10 +17,11 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from bench.evaluation.evaluate import HELD_OUT, EvaluationInputs, EvaluationPlan, evaluate
 from bench.evaluation.tables import evaluation_lines
 from nodeguard.cli.check_catalogue import load_catalogue
-from nodeguard.cli.commands.simulate import load_policy
+from nodeguard.cli.options import load_policy
 from nodeguard.cli.render.terminal import format_lines
 from nodeguard.cli.streams import print_error, print_output
-from nodeguard.cli.usage import ArgumentParser, UsageError, duration, whole_number
+from nodeguard.cli.usage import ArgumentParser, duration, whole_number
+from nodeguard.model.failure import UserError
 from nodeguard.model.policy import default_policy
 from nodeguard.simulate.simulation import enforce_all, with_topology_labels
 
@@ -36,11 +37,10 @@ def main() -> None:
     options = parser().parse_args()
     catalogue, signals = load_catalogue()
     try:
-        policy = load_policy(options.policy, catalogue) or enforce_all(
-            default_policy(catalogue.fault_classes)
-        )
-    except UsageError as error:
+        policy = load_policy(options.policy, catalogue) if options.policy else None
+    except UserError as error:
         sys.exit(f"bench/evaluate.py: {error}")
+    policy = policy or enforce_all(default_policy(catalogue.fault_classes))
     inputs = EvaluationInputs(catalogue, signals, with_topology_labels(policy))
     result = evaluate(inputs, evaluation_plan(options), options.jobs, print_error)
     print_output(format_lines(list(evaluation_lines(result))))

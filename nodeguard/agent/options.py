@@ -32,16 +32,19 @@ class ReportingOptions(Struct, frozen=True, forbid_unknown_fields=True):
     key_file: _OptionalText = ""
 
 
-class OptionsFile(Struct, frozen=True, forbid_unknown_fields=True):
-    """The content of the file; a missing setting has the default of its option."""
+class CommonOptions(Struct, frozen=True):
+    """The options that the file and the command line have in one form.
 
-    listen: _OptionalText = ""
+    state: a directory, empty for none. socket: path of the local socket, empty for none. socket_group: its
+    members may read the status there, empty for none. allow_injection: whether operators may inject faults
+    without an aggregator; with one, its policy decides. aggregator: None without an aggregator.
+    """
+
     state: _OptionalText = ""
     node: _OptionalText = ""
     checks: tuple[Text, ...] = ()
     platform: _OptionalText = ""
     instance_type: _OptionalText = ""
-    spread: _OptionalText = ""
     socket: _OptionalText = ""
     socket_group: _OptionalText = ""
     log_format: LogFormat = "auto"
@@ -50,36 +53,29 @@ class OptionsFile(Struct, frozen=True, forbid_unknown_fields=True):
     aggregator: ReportingOptions | None = None
 
 
-class AgentOptions(Struct, frozen=True):
+class OptionsFile(CommonOptions, frozen=True, forbid_unknown_fields=True):
+    """The content of the file; a missing setting has the default of its option."""
+
+    listen: _OptionalText = ""
+    spread: _OptionalText = ""
+
+
+class AgentOptions(CommonOptions, frozen=True, kw_only=True):
     """The options of an agent.
 
     config: path of the options file, empty for none. from_file: names of the settings that the file sets.
-    listen: host and port. state: absolute path of a directory, empty for none. spread: seconds. root: the
-    directory that is the machine's root. bundle: a recording instead of this machine. socket: path of the
-    local socket, empty for none. socket_group: its members may read the status there, empty for none.
-    allow_injection: whether operators may inject faults without an aggregator; with one, its policy decides.
-    aggregator: None without an aggregator.
+    listen: host and port. state: absolute. spread: seconds. root: the directory that is the machine's root.
+    bundle: a recording instead of this machine.
     """
 
     config: str
     from_file: frozenset[str]
     listen: tuple[str, int]
-    node: str
-    state: str
-    checks: tuple[str, ...]
-    platform: str
-    instance_type: str
     spread: float
     once: bool
     root: str
     bundle: str | None
     speed: float
-    socket: str
-    socket_group: str
-    log_format: str
-    log_level: str
-    allow_injection: bool
-    aggregator: ReportingOptions | None
 
     def setting_name(self, setting: str) -> str:
         """Return a setting as the user wrote it: with its file, or as a command line option."""

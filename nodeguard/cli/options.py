@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import os
 import pwd
+import time
 from argparse import ArgumentTypeError
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from nodeguard.cli.streams import print_error
 from nodeguard.cli.usage import ArgumentParser, UsageError, did_you_mean, duration
 from nodeguard.model.catalogue import Catalogue
+
+if TYPE_CHECKING:
+    from nodeguard.model.policy import Policy
 
 # Folders of site checks, separated by colons, for every command that takes --checks.
 CHECKS_ENVIRONMENT = "NODEGUARD_CHECKS"
@@ -84,6 +90,17 @@ def warn_about_instance_type(
         print_error(
             f"{source}: '{instance_type}' is unknown and ignored: check its spelling, or set --platform"
         )
+
+
+def load_policy(file: str, catalogue: Catalogue) -> Policy:
+    """Return the policy of a file, with the errors of nodeguard policy check. Prints its warnings."""
+    from nodeguard.aggregator.policy.policy_file import read_policy  # noqa: PLC0415 - brings what only files of YAML need
+
+    checks = {check.id: check.health for check in catalogue.checks}
+    policy, warnings = read_policy(Path(file), checks, time.time(), catalogue.fault_classes)
+    for warning in warnings:
+        print_error(str(warning))
+    return policy
 
 
 def current_user() -> str:

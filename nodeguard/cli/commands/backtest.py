@@ -7,23 +7,19 @@ import os
 import time
 from argparse import Namespace
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 from nodeguard.backtest.backtest import BacktestResult, run_backtest
 from nodeguard.cli.check_catalogue import load_catalogue
-from nodeguard.cli.options import add_checks, add_output, validate_platform
+from nodeguard.cli.options import add_checks, add_output, load_policy, validate_platform
 from nodeguard.cli.progress import elapsed
 from nodeguard.cli.render.terminal import format_time, print_lines, terminal_width
-from nodeguard.cli.streams import print_error, print_output, to_json, to_yaml
+from nodeguard.cli.streams import print_output, to_json, to_yaml
 from nodeguard.cli.usage import OK, ArgumentParser, UsageError, duration
 from nodeguard.derive.derive import PlatformHints
 from nodeguard.fleet.state.history_events import HistoryEvent, in_time_order
 from nodeguard.judge.formatting import format_duration
 from nodeguard.model.catalogue import Catalogue
-from nodeguard.model.diagnosis import FaultClass
-from nodeguard.model.finding import Health
-from nodeguard.model.policy import Policy
 from nodeguard.model.signal import Signal
 from nodeguard.pipeline.pipeline import Pipeline
 from nodeguard.sources.registry import all_sources
@@ -44,16 +40,19 @@ class _Source(NamedTuple):
 
 
 def run(options: Namespace) -> int:
-    """Run the command; returns its exit code. Raises UsageError."""
+    """Run the command; returns its exit code. Raises UserError."""
+    from nodeguard.aggregator.history.reader import merge_histories  # noqa: PLC0415 - brings SQLite
+
     if len(options.policy) > _POLICIES:
         raise UsageError(f"{len(options.policy)} policies: expected one, or two to compare")
     catalogue, signals = load_catalogue(options.checks)
-    checks = {check.id: check.health for check in catalogue.checks}
-    policies = [_policy(file, checks, catalogue.fault_classes) for file in options.policy]
+    policies = [load_policy(file, catalogue) for file in options.policy]
     with elapsed("replaying"):
         sources = _sources(options.source, catalogue, signals)
         since = time.time() - options.since if options.since else 0.0
-        result = _tested(sources, policies, list(checks), since)
+        steps = merge_histories([source.steps for source in sources])
+        until = max(source.until for source in sources)
+        result = run_backtest(steps, policies, [check.id for check in catalogue.checks], since, until)
     _require_reports(result, options)
     if options.output == "text":
         from nodeguard.cli.render.backtest import backtest_lines  # noqa: PLC0415 - one format of two
@@ -86,25 +85,6 @@ def build_parser() -> ArgumentParser:
     add_checks(parser)
     add_output(parser, "text", "json", "yaml")
     return parser
-
-
-def _policy(file: str, checks: Mapping[str, Health], fault_classes: tuple[FaultClass, ...]) -> Policy:
-    """Return the policy of a file, with the errors of nodeguard policy check. Raises UsageError."""
-    from nodeguard.aggregator.policy.policy_file import read_policy  # noqa: PLC0415 - brings what only files of YAML need
-
-    policy, warnings = read_policy(Path(file), checks, time.time(), fault_classes)
-    for warning in warnings:
-        print_error(str(warning))
-    return policy
-
-
-def _tested(
-    sources: Sequence[_Source], policies: Sequence[Policy], checks: Sequence[str], since: float
-) -> BacktestResult:
-    from nodeguard.aggregator.history.reader import merge_histories  # noqa: PLC0415 - brings SQLite
-
-    steps = merge_histories([source.steps for source in sources])
-    return run_backtest(steps, policies, checks, since, max(source.until for source in sources))
 
 
 def _sources(paths: Sequence[str], catalogue: Catalogue, signals: Mapping[str, Signal]) -> list[_Source]:

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import time
 from argparse import ArgumentTypeError, Namespace
 from collections.abc import Iterator
-from pathlib import Path
 
 from nodeguard.cli.check_catalogue import load_catalogue
-from nodeguard.cli.options import add_checks, add_output
+from nodeguard.cli.options import add_checks, add_output, load_policy
 from nodeguard.cli.progress import elapsed
 from nodeguard.cli.render.scenario import scenarios_view
 from nodeguard.cli.render.terminal import PLAIN, format_view
-from nodeguard.cli.streams import as_document, print_error, print_output
+from nodeguard.cli.streams import as_document, print_output
 from nodeguard.cli.usage import OK, ArgumentParser, UsageError, whole_number
 from nodeguard.fleet_api.text.phrases import count_noun
 from nodeguard.fleet_api.view import Field, Heading, Section, View
 from nodeguard.judge.formatting import format_duration
-from nodeguard.model.catalogue import Catalogue
 from nodeguard.model.policy import Mode, Policy, default_policy
 from nodeguard.simulate.agent_reports import SimulatedAgent
 from nodeguard.simulate.scenario_run import run_scenario
@@ -112,7 +109,7 @@ def run(options: Namespace) -> int:
     """Run the command; returns its exit code. Raises UsageError."""
     _require_applicable(options)
     catalogue, signals = load_catalogue(options.checks)
-    policy = load_policy(options.policy, catalogue)
+    policy = load_policy(options.policy, catalogue) if options.policy else None
     simulated = policy or enforce_all(default_policy(catalogue.fault_classes))
     agent = SimulatedAgent(catalogue, signals)
     if options.scenario:
@@ -165,16 +162,3 @@ def _days(text: str) -> float:
             f"'{text}' is invalid: expected a number of days above 0 and up to {_MAX_DAYS}, such as 0.5 or 30"
         )
     return days
-
-
-def load_policy(file: str | None, catalogue: Catalogue) -> Policy | None:
-    """Return the policy of a file, or None without a file. Prints its warnings. Raises UsageError."""
-    if file is None:
-        return None
-    from nodeguard.aggregator.policy.policy_file import read_policy  # noqa: PLC0415 - brings what only files of YAML need
-
-    checks = {check.id: check.health for check in catalogue.checks}
-    policy, warnings = read_policy(Path(file), checks, time.time(), catalogue.fault_classes)
-    for warning in warnings:
-        print_error(f"nodeguard simulate: {warning}")
-    return policy
