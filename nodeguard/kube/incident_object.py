@@ -207,8 +207,8 @@ def observed_status(desired: IncidentStatus, current: IncidentStatus, generation
     """Return the desired status with what only the object knows: generations and times.
 
     A condition with an unchanged status keeps its time, and so does an incident without a transition: each
-    replica has seen it at another time, and a new leader would otherwise write all incidents again.
-    generation: of the spec that was processed.
+    replica has seen it at another time, and a new leader would otherwise write all incidents again. The begin
+    of an open incident stays. generation: of the spec that was processed.
     """
     before = {condition.type: condition for condition in current.conditions}
     conditions = []
@@ -218,13 +218,14 @@ def observed_status(desired: IncidentStatus, current: IncidentStatus, generation
         time = old.last_transition_time if old is not None and is_same else condition.last_transition_time
         conditions.append(replace(condition, last_transition_time=time, observed_generation=generation))
     status = replace(desired, conditions=tuple(conditions), observed_generation=generation)
-    if _transitions(desired) != _transitions(current):
-        return status
-    return replace(
-        status,
-        first_seen=current.first_seen or desired.first_seen,
-        last_transition_time=current.last_transition_time or desired.last_transition_time,
-    )
+    is_open = current.state not in {"", IncidentState.RESOLVED}
+    is_same_transition = _transitions(desired) == _transitions(current)
+    if is_same_transition or (is_open and desired.occurrences == current.occurrences):
+        status = replace(status, first_seen=current.first_seen or desired.first_seen)
+    if is_same_transition:
+        last_transition_time = current.last_transition_time or desired.last_transition_time
+        status = replace(status, last_transition_time=last_transition_time)
+    return status
 
 
 def _transitions(status: IncidentStatus) -> tuple[object, ...]:

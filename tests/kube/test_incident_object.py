@@ -115,6 +115,12 @@ def test_another_replica_writes_an_incident_again_only_after_a_transition() -> N
     assert observed_status(incident_status(seen_later), written, 1) == written
     worse = observed_status(incident_status(replace(seen_later, action=Action.CONTACT_SUPPORT)), written, 1)
     assert worse.last_transition_time == rfc3339(NOW)
+    assert worse.first_seen == rfc3339(LOST.first_seen), "the begin of an open incident stays"
+    over = replace(seen_later, state=IncidentState.RESOLVED, resolved_at=NOW)
+    resolved = observed_status(incident_status(over), written, 1)
+    assert resolved.first_seen == rfc3339(LOST.first_seen)
+    first_here = observed_status(incident_status(seen_later), resolved, 1)
+    assert first_here.first_seen == rfc3339(seen_later.first_seen), "another one, not seen here before"
     again = observed_status(incident_status(replace(seen_later, occurrences=2)), written, 1)
     assert again.first_seen == rfc3339(seen_later.first_seen)
 

@@ -145,7 +145,7 @@ def update_incident(before: Incident | None, now: Incident, wall: float) -> Inci
     confinement = _confinement(before.confinement, now.confinement)
     updated = replace(
         now,
-        first_seen=before.first_seen,
+        first_seen=_first_seen(before, now),
         last_transition=before.last_transition,
         occurrences=before.occurrences,
         message=now.message or before.message,
@@ -166,6 +166,14 @@ def update_incident(before: Incident | None, now: Incident, wall: float) -> Inci
     # Another number of nodes is no change, as their symptoms are none.
     is_same = is_same and (not now.node or updated.symptoms_omitted == before.symptoms_omitted)
     return before if is_same and (jobs, jobs_omitted) == (before.jobs, before.jobs_omitted) else updated
+
+
+def _first_seen(before: Incident, now: Incident) -> float:
+    """Return when an open incident was first seen. One that was found by its mark, before the report, has the
+    time of the mark.
+    """
+    is_found_by_mark = bool(before.node and now.symptoms) and not before.symptoms
+    return min(before.first_seen, now.first_seen) if is_found_by_mark else before.first_seen
 
 
 def with_mark(incident: Incident) -> Incident:
