@@ -10,7 +10,7 @@ from contextlib import closing
 import msgspec
 from msgspec.structs import replace
 
-from nodeguard.aggregator.history.file import HistoryFileError, open_for_reading
+from nodeguard.aggregator.history.file import DAMAGED_ROW, HistoryFileError, open_for_reading
 from nodeguard.aggregator.history.reader import HistoryError
 from nodeguard.fleet.state.history_events import NodeSettings, RecordedChange
 from nodeguard.fleet_api.history import history_view
@@ -71,7 +71,7 @@ def read_history_view(file: str, name: str, since: float, now: float) -> History
         raise HistoryError("nothing is recorded yet") from None
     except OSError as error:
         raise HistoryError(f"{file}: {error.strerror}") from None
-    except (HistoryFileError, sqlite3.Error) as error:
+    except (HistoryFileError, sqlite3.Error, *DAMAGED_ROW) as error:
         raise HistoryError(f"{file}: {error}") from None
 
 

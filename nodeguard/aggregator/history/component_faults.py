@@ -11,7 +11,7 @@ from contextlib import closing
 
 import msgspec
 
-from nodeguard.aggregator.history.file import HistoryFileError, history_path, open_for_reading
+from nodeguard.aggregator.history.file import DAMAGED_ROW, HistoryFileError, history_path, open_for_reading
 from nodeguard.fleet.diagnosis.component_faults import has_component_id, is_component_fault, is_isolated
 from nodeguard.fleet.diagnosis.repeat_offenders import FaultHistory
 from nodeguard.model.incident import Incident
@@ -40,7 +40,7 @@ async def load_component_faults(path: str, faults: FaultHistory) -> None:
         return
     try:
         recorded = await asyncio.to_thread(read_component_faults, file)
-    except (HistoryFileError, sqlite3.Error, msgspec.DecodeError, OSError) as error:
+    except (HistoryFileError, sqlite3.Error, OSError, *DAMAGED_ROW) as error:
         logger.warning(
             "cannot read the faults of components, repeat offenders are counted from now",
             extra={"file": file, "error": str(error)},
@@ -50,7 +50,7 @@ async def load_component_faults(path: str, faults: FaultHistory) -> None:
 
 
 def read_component_faults(file: str) -> FaultHistory:
-    """Return the faults of components. Raises HistoryFileError, OSError, sqlite3.Error, DecodeError."""
+    """Return the faults of components. Raises HistoryFileError, OSError, sqlite3.Error, DAMAGED_ROW."""
     faults = FaultHistory()
     with closing(open_for_reading(file)) as connection:
         for incident in _faults(connection):

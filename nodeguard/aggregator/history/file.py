@@ -7,6 +7,8 @@ import sqlite3
 from pathlib import Path
 from urllib.parse import quote
 
+import msgspec
+
 # The SQLite application id of a history: "nghi".
 APPLICATION_ID = 0x6E676869
 
@@ -51,6 +53,9 @@ CREATE INDEX note_of ON note (kind, name, id);
 CREATE TABLE clock (alive REAL NOT NULL);
 INSERT INTO clock VALUES (0);
 """
+
+# The errors of a row that does not have the types of its columns: SQLite does not enforce these.
+DAMAGED_ROW = (msgspec.DecodeError, LookupError, TypeError, ValueError)
 
 
 class HistoryFileError(Exception):

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nodeguard.aggregator.history.file import HistoryFileError, open_for_reading
+from nodeguard.aggregator.history.file import DAMAGED_ROW, HistoryFileError, open_for_reading
 from nodeguard.aggregator.history.reader import HistoryError
 from nodeguard.model.finding import Health
 from nodeguard.wire.report import ReportedFinding
@@ -50,15 +50,14 @@ def read_finding_periods(file: str, uid: str, since: float) -> tuple[FindingPeri
         with closing(open_for_reading(file)) as connection:
             rows = connection.execute(_QUERY, (uid, uid, since, _REPORTS)).fetchall()
         reports = [(at, _FINDINGS.decode(findings)) for at, findings in reversed(rows)]
+        periods = finding_periods(reports)
     except FileNotFoundError:
         raise HistoryError("nothing is recorded yet") from None
     except OSError as error:
         raise HistoryError(f"{file}: {error.strerror}") from None
-    except (HistoryFileError, sqlite3.Error, msgspec.DecodeError) as error:
+    except (HistoryFileError, sqlite3.Error, *DAMAGED_ROW) as error:
         raise HistoryError(f"{file}: {error}") from None
-    return tuple(
-        period for period in finding_periods(reports) if period.ended is None or period.ended >= since
-    )
+    return tuple(period for period in periods if period.ended is None or period.ended >= since)
 
 
 def finding_periods(

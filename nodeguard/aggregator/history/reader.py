@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import Struct
 
-from nodeguard.aggregator.history.file import HistoryFileError, history_path, open_for_reading
+from nodeguard.aggregator.history.file import DAMAGED_ROW, HistoryFileError, history_path, open_for_reading
 from nodeguard.executors.kube.cluster import annotated_reason
 from nodeguard.fleet.state.history_events import (
     AgentLivenessChanged,
@@ -111,7 +111,7 @@ def _steps(connection: sqlite3.Connection, file: str) -> Iterator[HistoryEvent]:
             in_time_order(reader.reports()),
             key=_at,
         )
-    except (sqlite3.Error, msgspec.DecodeError, LookupError) as error:
+    except (sqlite3.Error, *DAMAGED_ROW) as error:
         raise HistoryError(f"{file}: damaged ({error}): leave it out, or name a copy") from None
     finally:
         connection.close()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import sqlite3
+from contextlib import closing, suppress
 from pathlib import Path
 
 import msgspec
@@ -10,10 +13,13 @@ from msgspec.structs import replace
 
 from nodeguard.aggregator.history import changes as changes_module
 from nodeguard.aggregator.history.changes import read_history_view
+from nodeguard.aggregator.history.component_faults import load_component_faults
 from nodeguard.aggregator.history.history import policy_text
-from nodeguard.aggregator.history.reader import HistoryError
+from nodeguard.aggregator.history.node_findings import read_finding_periods
+from nodeguard.aggregator.history.reader import HistoryError, read_history
 from nodeguard.aggregator.history.store import HistoryStore
 from nodeguard.fleet.decide.observed_marks import WriteError
+from nodeguard.fleet.diagnosis.repeat_offenders import FaultHistory
 from nodeguard.fleet.state.history_events import HistoryNote, NoteKind
 from nodeguard.fleet_api import history as history_module
 from nodeguard.fleet_api.schema.history import HistoryView
@@ -242,3 +248,37 @@ def test_a_missing_and_a_foreign_file_are_errors(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("no database")
     with pytest.raises(HistoryError, match="not a history"):
         read_history_view(str(tmp_path / "text"), "", 0.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("table", "column"),
+    [
+        ("report", "at"),
+        ("node", "at"),
+        ("note", "at"),
+        ("note", "node"),
+        ("note", "text"),
+        ("shared", "text"),
+    ],
+)
+@pytest.mark.parametrize("value", [b"\xff", "text"])
+def test_a_row_of_another_type_is_an_error_of_the_history(
+    scene: Scene, table: str, column: str, value: str | bytes
+) -> None:
+    """SQLite does not enforce the types of columns: a damaged page may have any."""
+    scene.tick()
+    scene.handler(CALLER, report(1, 7, finding()))
+    carry_out(scene)
+    scene.writer.close()
+    path = str(scene.path)
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(f"UPDATE {table} SET {column} = ?", (value,))
+        connection.commit()
+    faults = FaultHistory()
+    asyncio.run(load_component_faults(path, faults))
+    with suppress(HistoryError):
+        list(read_history(path).steps)
+    with suppress(HistoryError):
+        view(scene)
+    with suppress(HistoryError):
+        read_finding_periods(path, "uid-1", 0.0)
