@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from bisect import bisect_right
 from collections.abc import Iterable
 from typing import Any
@@ -102,11 +103,15 @@ class Recording:
         exclude: names at its top that the caller reads itself, such as a growing log. read_file: reads the
         format's own files.
         """
+        file = os.path.join(directory, "bundle.yaml")
+        missing = BundleError(file, "", "is missing", "name the directory of a recording, or write this file")
+        # First: nothing in a directory that is no recording is to be removed.
+        if os.path.isdir(directory) and not os.path.lexists(file):
+            raise missing
         base = scan_layer(directory, base=True, room=MAX_FILES, exclude=exclude, read_file=read_file)
-        file = base.path("bundle.yaml")
         data = base.read("bundle.yaml")
         if data is None:
-            raise BundleError(file, "", "is missing", "name the directory of a recording, or write this file")
+            raise missing
         manifest = read_manifest(data, file)
         start = FrameManifest((), manifest.boot_id, manifest.recorded_at, manifest.uptime_s)
         states = [_after(_before_base(), base, start, 0)]

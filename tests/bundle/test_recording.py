@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -266,6 +267,10 @@ def test_a_directory_without_bundle_yaml_is_no_bundle(tmp_path: Path) -> None:
     with pytest.raises(
         BundleError, match=r"/bundle\.yaml: is missing: name the directory of a recording, or write"
     ):
+        Recording.open(str(tmp_path))
+    # Nor is anything else in it looked at: a person would be asked to remove it.
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(BundleError, match=r"/bundle\.yaml: is missing"):
         Recording.open(str(tmp_path))
     with pytest.raises(BundleError, match="cannot be read"):
         Recording.open(str(tmp_path / "nowhere"))
