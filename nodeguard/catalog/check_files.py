@@ -232,7 +232,11 @@ def list_site_files(folder: Traversable) -> list[Traversable]:
     if wrong_ending:
         problem = "is not read, as it does not end in .yaml"
         raise ConfigError(str(wrong_ending[0]), 0, "", problem, "rename it to .yaml")
-    files = [path for path in entries if path.name.endswith(".yaml") and path.is_file()]
+    files = [path for path in entries if path.name.endswith(".yaml") and not path.is_dir()]
+    for path in files:
+        if not path.is_file():
+            problem = "is not a file, or a link to none"
+            raise ConfigError(str(path), 0, "", problem, "put the file there, or remove the name")
     subfolders = [path.name for path in entries if path.is_dir()]
     if subfolders and not files:
         problem = f"has no .yaml file, only the folder {subfolders[0]}, which is not read"

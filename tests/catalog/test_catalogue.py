@@ -292,6 +292,16 @@ def test_a_file_that_would_be_passed_over_is_refused(base: Catalogue, tmp_path: 
     )
 
 
+def test_a_link_to_a_file_that_is_gone_is_refused(base: Catalogue, tmp_path: Path) -> None:
+    site(tmp_path, "s.yaml", one("c"))
+    (tmp_path / "t.yaml").symlink_to("gone.yaml")
+    with pytest.raises(ConfigError) as caught:
+        add_site_checks(base, [tmp_path], SIGNALS)
+    assert str(caught.value) == (
+        f"{tmp_path}/t.yaml: is not a file, or a link to none: put the file there, or remove the name"
+    )
+
+
 def test_what_a_mount_of_kubernetes_holds_besides_is_passed_over(base: Catalogue, tmp_path: Path) -> None:
     site(tmp_path / "..2026", "s.yaml", one("c"))
     (tmp_path / "..data").symlink_to("..2026")
