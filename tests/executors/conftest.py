@@ -1,4 +1,4 @@
-"""An API server of the conformance suite."""
+"""An API server of the conformance suite, and a receiver of marks."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ import pytest
 
 from tests.controlplane.cluster import API, Cluster, NewCluster
 from tests.controlplane.objects import clear
+from tests.executors.receiver import receiver
+
+__all__ = ["receiver"]
 
 
 @pytest.fixture(scope="session")

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import re
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from tests.webhooks import WebhookReceiver
 
@@ -48,3 +51,11 @@ class MarkReceiver(WebhookReceiver):
         self.drained[node] = {mark["kind"] for mark in marks}
         if not marks:
             del self.drained[node]
+
+
+@pytest.fixture
+def receiver() -> Iterator[MarkReceiver]:
+    """A receiver that serves."""
+    made = MarkReceiver()
+    with made.serving():
+        yield made

@@ -17,7 +17,6 @@ from nodeguard.model.decision import NodeDecision
 from nodeguard.model.mark import Charge, Mark, MarkCause, MarkRecord, NodeMarks
 from tests.controlplane.cluster import Cluster
 from tests.executors.places import AdvicePlace, KubePlace, SlurmPlace, WebhookPlace
-from tests.executors.receiver import MarkReceiver
 from tests.kube.detour import Detour
 
 NOW = 1_700_000_000.0
@@ -40,9 +39,7 @@ async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
             case "advice":
                 yield AdvicePlace(tmp_path)
             case "webhook":
-                receiver = MarkReceiver()
-                stack.enter_context(receiver.serving())
-                webhook = WebhookPlace(receiver, stack)
+                webhook = WebhookPlace(request.getfixturevalue("receiver"), stack)
                 await webhook.start()
                 yield webhook
             case _:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
@@ -15,13 +15,6 @@ from nodeguard.executors.webhook import executor as executor_module
 from tests.executors.receiver import MarkReceiver
 from tests.fleet.scene import Fleet, finding
 from tests.waiting import until_async
-
-
-@pytest.fixture
-def receiver() -> Iterator[MarkReceiver]:
-    receiver = MarkReceiver()
-    with receiver.serving():
-        yield receiver
 
 
 @pytest.fixture(autouse=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
@@ -32,13 +32,6 @@ class Reports:
 
     def failed(self, executor: str, node: str, revision: str, reason: str, *, is_refused: bool) -> None:
         self.failures.append((node, reason, is_refused))
-
-
-@pytest.fixture
-def receiver() -> Iterator[MarkReceiver]:
-    receiver = MarkReceiver()
-    with receiver.serving():
-        yield receiver
 
 
 @pytest.fixture(autouse=True)
