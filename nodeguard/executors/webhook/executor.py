@@ -109,10 +109,13 @@ class WebhookExecutor:
         """Withdraw the decisions about some nodes that it has not begun to post. It posts the next ones about
         them in any case, and until then no request with all marks.
         """
-        keys = {node for node in nodes if not self.is_in_flight(node)}
-        self._withdraw(keys)
+        keys = set(nodes)
         self._posted.update(dict.fromkeys(keys))
         self._is_current = self._is_current and not keys
+        if keys and any(message.key == _ALL for message in self.delivery.waiting(self._webhook)):
+            self._resync_at = float("-inf")  # it may have a withdrawn decision
+            keys.add(_ALL)
+        self._withdraw(keys)
 
     def is_in_flight(self, node: str) -> bool:
         """Return whether a request about a node is in transit."""
@@ -155,10 +158,12 @@ class WebhookExecutor:
         self.delivery.put(self._webhook, message)
 
     def _withdraw(self, keys: set[str]) -> None:
-        for message in self.delivery.waiting(self._webhook):
-            if message.key in keys:
-                self._revisions.pop(message.id, None)
+        """Discard requests. One that is in transit may still succeed; it is not sent again."""
         self.delivery.discard(self._webhook, keys)
+        in_transit = self.delivery.in_transit(self._webhook)
+        sent = {message.id for message in self.delivery.waiting(self._webhook)}
+        sent |= {in_transit.id} if in_transit is not None else set()
+        self._revisions = {id_: nodes for id_, nodes in self._revisions.items() if id_ in sent}
 
     def _accepted(self, _webhook: str, message: Message) -> None:
         for node, revision in self._revisions.pop(message.id, {}).items():

@@ -184,6 +184,41 @@ async def test_a_withdrawn_decision_is_not_posted_with_all_marks(receiver: MarkR
     assert receiver.drained == {}
 
 
+async def test_a_request_in_transit_is_in_flight_also_after_another_one_replaced_it(
+    receiver: MarkReceiver,
+) -> None:
+    scene = Scene(receiver)
+    scene.executor.begin(1)
+    scene.executor.desired([])
+    async with scene.running():
+        await until_async(lambda: len(receiver.bodies) == 1)
+        receiver.fault = "hang"
+        scene.executor.desired([decision(0, Mark.QUARANTINE)])
+        await until_async(lambda: receiver.requests == 2)
+        assert scene.executor.is_in_flight("uid-0")
+        scene.executor.desired([decision(0, Mark.SUSPECT)])
+        assert scene.executor.is_in_flight("uid-0")
+        scene.executor.withdraw(["uid-0"])
+        assert scene.executor.is_in_flight("uid-0")
+        assert scene.executor.delivery.waiting("slurm") == ()
+
+
+async def test_a_withdrawn_decision_in_a_list_that_waits_is_not_posted(receiver: MarkReceiver) -> None:
+    scene = Scene(receiver)
+    receiver.status = 503
+    scene.executor.begin(1)
+    scene.executor.desired([decision(0, Mark.QUARANTINE), decision(1, Mark.SUSPECT)])
+    async with scene.running():
+        await until_async(lambda: receiver.requests > 0)
+        scene.executor.withdraw(["uid-0"])
+        await until_async(lambda: scene.executor.delivery.in_transit("slurm") is None)
+        assert scene.executor.delivery.waiting("slurm") == ()
+        receiver.status = 200
+        scene.executor.desired([decision(0)])
+        await until_async(lambda: bool(receiver.bodies))
+    assert receiver.drained == {"node-1": {"suspect"}}
+
+
 async def test_of_too_many_changes_the_receiver_gets_all_marks_at_once(receiver: MarkReceiver) -> None:
     scene = Scene(receiver)
     receiver.status = 503
