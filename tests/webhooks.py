@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import ssl
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ from nodeguard.aggregator.certificates.issue import CertificateAuthority, issue_
 
 class WebhookReceiver:
     """Receives JSON by POST at `url`. status: of each response; bodies, as JSON and as received, and headers are
-    recorded if it is 200. response_headers: of each response. fault: instead of a response, `drop` closes the
+    recorded if it is 200. limit: bytes of a body; a larger one is refused. response_headers: of each response. fault: instead of a response, `drop` closes the
     connection, `hang` waits until the end, `garbage` sends no HTTP. requests: all of them. address: where it
     listens.
     """
@@ -27,6 +28,7 @@ class WebhookReceiver:
         self.contents: list[bytes] = []
         self.headers: list[dict[str, str]] = []
         self.status = 200
+        self.limit = sys.maxsize
         self.response_headers: dict[str, str] = {}
         self.fault = ""
         self.requests = 0
@@ -40,7 +42,8 @@ class WebhookReceiver:
                 if receiver.fault:
                     self._fail(receiver.fault)
                     return
-                status = receiver.status  # the test may change it meanwhile
+                # The test may change the status meanwhile.
+                status = receiver.status if len(content) <= receiver.limit else 413
                 if status == 200 and not receiver.handle(json.loads(content)):
                     self.close_connection = True
                     return

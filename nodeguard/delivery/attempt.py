@@ -18,6 +18,7 @@ TIMEOUT = 10.0
 
 # Statuses that are about the message: the receiver cannot process it, and will not later.
 _REFUSALS = frozenset({400, 413, 422})
+_TOO_LARGE = 413
 
 _REMEDIES = {
     401: "check the credentials",
@@ -46,11 +47,12 @@ class Destination(Struct, frozen=True):
 class AttemptResult(Struct, frozen=True):
     """The result of an attempt. problem: empty if the receiver has accepted the message; it never has the
     address, which may be a secret. is_refused: whether the problem is the message, so that each attempt would
-    fail. retry_after: seconds that the receiver asks for.
+    fail; is_too_large: whether it is its size. retry_after: seconds that the receiver asks for.
     """
 
     problem: str = ""
     is_refused: bool = False
+    is_too_large: bool = False
     retry_after: float = 0.0
 
 
@@ -86,7 +88,12 @@ def _result_of(status: int, headers: Mapping[str, str], wall: float) -> AttemptR
         return AttemptResult()
     remedy = "set the address to which it redirects" if 300 <= status < 400 else _REMEDIES.get(status, "")
     problem = f"HTTP status {status}: {remedy}" if remedy else f"HTTP status {status}"
-    return AttemptResult(problem, status in _REFUSALS, _retry_after(headers.get("Retry-After", ""), wall))
+    return AttemptResult(
+        problem,
+        is_refused=status in _REFUSALS,
+        is_too_large=status == _TOO_LARGE,
+        retry_after=_retry_after(headers.get("Retry-After", ""), wall),
+    )
 
 
 def _retry_after(text: str, wall: float) -> float:

@@ -25,11 +25,12 @@ from nodeguard.local.client_tls import client_context
 
 logger = logging.getLogger(__name__)
 
-# Why a message is dropped: it is refused, has expired, or too many wait.
-DropReason = Literal["refused", "expired", "full"]
+# Why a message is dropped: it is refused, for its size or another reason, has expired, or too many wait.
+DropReason = Literal["refused", "too large", "expired", "full"]
 
-# Receive each dropped and each accepted message, with the name of its webhook.
-DropListener = Callable[[str, Message, DropReason], None]
+# Receive each dropped and each accepted message, with the name of its webhook. The first returns whether it
+# sends the content of a refused message in smaller ones: then that is no refusal.
+DropListener = Callable[[str, Message, DropReason], bool | None]
 AcceptListener = Callable[[str, Message], None]
 
 
@@ -141,9 +142,9 @@ class Delivery:
             if result.is_refused:
                 self.problems[name] = result.problem
                 queue.refused(message)
-                self.refused[name] += 1
-                logger.error("the receiver of a webhook refuses a message", extra=fields)
-                self._drop_listener(name, message, "refused")
+                if not self._drop_listener(name, message, "too large" if result.is_too_large else "refused"):
+                    self.refused[name] += 1
+                    logger.error("the receiver of a webhook refuses a message", extra=fields)
                 continue
             if not is_failing:
                 logger.warning("cannot send to a webhook, it is tried again", extra=fields)

@@ -96,7 +96,7 @@ class NotificationSender:
             notification = msgspec.json.decode(message.payload, type=Notification)
         except msgspec.DecodeError:
             return  # of a file that was changed
-        if reason == "refused":
+        if reason in {"refused", "too large"}:
             self._subscriptions.refused(webhook, notification, self._now().mono)
         else:
             self._subscriptions.notify_again(webhook, notification)

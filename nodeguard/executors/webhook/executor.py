@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from collections.abc import Callable, Iterable
-from typing import Literal
+from math import ceil
 
 from nodeguard.delivery.attempt import Destination
 from nodeguard.delivery.delivery import Delivery, DropReason
 from nodeguard.delivery.queue import Message
 from nodeguard.executors.executor import ExecutorReports
-from nodeguard.executors.webhook.message import posted_marks
+from nodeguard.executors.webhook.message import Change, posted_marks
 from nodeguard.model.decision import NodeDecision
 from nodeguard.model.mark import Mark
 
@@ -25,6 +26,9 @@ _TICK = 1.0
 # Changes at once that are posted one by one. Each takes a millisecond while the queue is full; the thousands
 # of a degraded fabric would stop the event loop for seconds.
 _MOST_CHANGES = 100
+
+# Parts of a list of all marks. With 7,500 nodes a part has less than 100 KB, which receivers accept.
+_MOST_PARTS = 100
 
 # The key of requests with all marks; no node has it.
 _ALL = ""
@@ -63,6 +67,8 @@ class WebhookExecutor:
         # Revisions by node of the messages that the receiver has not accepted, by id of the message.
         self._revisions: dict[str, dict[str, str]] = {}
         self._resync_at = float("inf")
+        # Nodes in one request that the receiver did not find too large.
+        self._part_size = sys.maxsize
         # Whether no decision was withdrawn since the latest ones.
         self._is_current = False
 
@@ -95,15 +101,16 @@ class WebhookExecutor:
                 self._wanted.pop(decision.node, None)
             if self._posted.get(decision.node, "") != _revision(decision):
                 changed.append(decision)
-        # A request with all marks that waits would arrive after these, with what is no longer so.
-        waits = any(message.key == _ALL for message in self.delivery.waiting(self._webhook))
+        # A request with all marks that waits would arrive after these, with what is no longer so. One in
+        # parts takes longer, and changes may never let it end.
+        waits = any(message.kind == "all" for message in self.delivery.waiting(self._webhook))
         if len(changed) > _MOST_CHANGES or (changed and waits):
             self._resync_at = float("-inf")
         if self._resync_at == float("-inf"):
             return  # the request with all marks has them
         for decision in changed:
             self._withdraw({decision.node})
-            self._put(decision.node, "node", [decision])
+            self._put(decision.node, [[decision]])
 
     def withdraw(self, nodes: Iterable[str]) -> None:
         """Withdraw the decisions about some nodes that it has not begun to post. It posts the next ones about
@@ -132,7 +139,10 @@ class WebhookExecutor:
         self._resync_at = now + RESYNC
         self._withdraw({*self._posted, _ALL})
         self._posted.clear()
-        self._put(_ALL, "all", list(self._wanted.values()))
+        decisions = list(self._wanted.values())
+        size = max(self._part_size, ceil(len(decisions) / _MOST_PARTS))
+        starts = range(0, max(1, len(decisions)), size)
+        self._put(_ALL, [decisions[start : start + size] for start in starts])
 
     async def run(self) -> None:
         """Post until cancelled."""
@@ -145,17 +155,21 @@ class WebhookExecutor:
             await asyncio.sleep(_TICK)
             self.tick()
 
-    def _put(self, key: str, change: Literal["node", "all"], decisions: list[NodeDecision]) -> None:
-        assert self._epoch is not None
-        now = self._wall()
+    def _put(self, key: str, parts: list[list[NodeDecision]]) -> None:
+        """Post the decision about one node, or all decisions, in parts."""
+        epoch, now = self._epoch, self._wall()
+        assert epoch is not None
         # By the clock, so that a process that starts again under the same epoch continues after it.
-        self._sequence = max(self._sequence + 1, int(now * 1000))
-        body = posted_marks(change, decisions, epoch=self._epoch, sequence=self._sequence, wall=now)
-        revisions = {decision.node: decision.revision for decision in decisions}
-        self._posted.update({decision.node: _revision(decision) for decision in decisions})
-        message = Message(f"{self._epoch}-{self._sequence}", key, body, now, change)
-        self._revisions[message.id] = revisions
-        self.delivery.put(self._webhook, message)
+        sequence = self._sequence = max(self._sequence + 1, int(now * 1000))
+        change: Change = "node" if key != _ALL else "all" if len(parts) == 1 else "part"
+        for part, decisions in enumerate(parts, start=1):
+            body = posted_marks(
+                change, decisions, epoch=epoch, sequence=sequence, wall=now, part=part, parts=len(parts)
+            )
+            message = Message(f"{epoch}-{sequence}-{part}", key, body, now, change)
+            self._revisions[message.id] = {decision.node: decision.revision for decision in decisions}
+            self._posted.update({decision.node: _revision(decision) for decision in decisions})
+            self.delivery.put(self._webhook, message)
 
     def _withdraw(self, keys: set[str]) -> None:
         """Discard requests. One that is in transit may still succeed; it is not sent again."""
@@ -170,18 +184,24 @@ class WebhookExecutor:
             if self._reports is not None:
                 self._reports.observed(self.name, node, revision)
 
-    def _dropped(self, webhook: str, message: Message, reason: DropReason) -> None:
-        """Report a refused request, which the next one with all marks repeats; one that has no room is
-        repeated at once.
+    def _dropped(self, webhook: str, message: Message, reason: DropReason) -> bool:
+        """Report a refused request, which the next one with all marks repeats. One that has no room is
+        repeated at once; one that is too large, in smaller parts. Returns whether it is no refusal.
         """
         revisions = self._revisions.pop(message.id, {})
-        if reason != "refused":
-            self._resync_at = min(self._resync_at, self._wall())
-            return
+        smaller = ceil(len(revisions) / 2)
+        is_too_large = reason == "too large" and len(revisions) > max(1, len(self._wanted) / _MOST_PARTS)
+        if is_too_large:
+            self._part_size = min(self._part_size, smaller)
+            self._withdraw({_ALL})
+        if is_too_large or reason in {"expired", "full"}:
+            self._resync_at = float("-inf")
+            return is_too_large
         for node, revision in revisions.items():
             problem = self.delivery.problems.get(webhook, "")
             if self._reports is not None:
                 self._reports.failed(self.name, node, revision, problem, is_refused=True)
+        return False
 
 
 def _revision(decision: NodeDecision) -> str:

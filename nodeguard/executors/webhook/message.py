@@ -17,6 +17,9 @@ from nodeguard.model.mark import DegradedMark, MarkCause
 
 VERSION = 1
 
+# What a request is about; see PostedMarks.
+Change = Literal["node", "all", "part"]
+
 # Characters of the message of a finding, and causes of one mark: a node of 8 GPUs and 16 ports has fewer.
 _LONGEST = 300
 _MOST_CAUSES = 50
@@ -71,32 +74,38 @@ class PostedMarks(Struct, frozen=True):
     each node, and ignores a node of a request with a lower one.
     """
 
-    change: Literal["node", "all"]
+    change: Change
     """`node`: one node has changed. `all`: these are all nodes with marks; the receiver releases all others
-    that it knows."""
+    that it knows. `part`: a part of such a list; with all parts, the receiver does so."""
     epoch: int
     """Increases with each aggregator that becomes active; 1 without Kubernetes."""
     sequence: int
-    """Increases with each request of an epoch, also over a restart."""
+    """Increases with each request of an epoch, also over a restart. The parts of a list have the same."""
     at: str
     """When the request was made, RFC 3339."""
     nodes: tuple[PostedNode, ...]
+    part: int = 1
+    """Number of this part of the list, from 1."""
+    parts: int = 1
+    """Number of parts of the list."""
     version: int = VERSION
 
 
 def posted_marks(
-    change: Literal["node", "all"],
+    change: Change,
     decisions: Iterable[NodeDecision],
     *,
     epoch: int,
     sequence: int,
     wall: float,
+    part: int = 1,
+    parts: int = 1,
 ) -> bytes:
-    """Return the body for the decisions about one node, or about all nodes with marks. wall: seconds since
-    the epoch.
+    """Return the body for the decisions about one node, or about all nodes with marks, or a part of them.
+    wall: seconds since the epoch.
     """
     nodes = tuple(map(_posted_node, decisions))
-    return msgspec.json.encode(PostedMarks(change, epoch, sequence, rfc3339(wall), nodes))
+    return msgspec.json.encode(PostedMarks(change, epoch, sequence, rfc3339(wall), nodes, part, parts))
 
 
 def _posted_node(decision: NodeDecision) -> PostedNode:
