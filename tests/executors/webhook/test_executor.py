@@ -52,6 +52,10 @@ class Scene:
             Destination("slurm", receiver.url, bytes), self.reports, wall=lambda: self.wall
         )
 
+    async def accepted(self, count: int) -> None:
+        """Wait until the receiver has accepted some requests, and the executor has the response."""
+        await until_async(lambda: self.executor.delivery.sent["slurm"] >= count)
+
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         task = asyncio.create_task(self.executor.run())
@@ -73,7 +77,8 @@ async def test_all_marks_are_posted_first_and_then_each_change(receiver: MarkRec
     scene.executor.begin(3)
     scene.executor.desired([decision(0, Mark.QUARANTINE), decision(1)])
     async with scene.running():
-        await until_async(lambda: receiver.drained == {"node-0": {"quarantine"}})
+        await scene.accepted(1)
+        assert receiver.drained == {"node-0": {"quarantine"}}
         scene.executor.desired([decision(1, Mark.SUSPECT)])
         scene.executor.desired([decision(0)])
         await until_async(lambda: len(receiver.bodies) == 3)
@@ -89,7 +94,7 @@ async def test_a_decision_that_is_posted_already_is_not_posted_again(receiver: M
     scene.executor.begin(1)
     scene.executor.desired([])
     async with scene.running():
-        await until_async(lambda: len(receiver.bodies) == 1)
+        await scene.accepted(1)
         for _ in range(3):
             scene.executor.desired([decision(0, Mark.QUARANTINE), decision(1)])
         await until_async(lambda: "uid-0" in scene.reports.shown)
@@ -101,7 +106,7 @@ async def test_a_late_receiver_gets_the_latest_marks_of_each_node(receiver: Mark
     scene.executor.begin(1)
     scene.executor.desired([])
     async with scene.running():
-        await until_async(lambda: len(receiver.bodies) == 1)
+        await scene.accepted(1)
         receiver.status = 503
         for number in range(20):
             scene.executor.desired(
@@ -131,7 +136,7 @@ async def test_a_refused_request_is_reported_and_sent_again_with_all_marks(recei
     scene.executor.begin(1)
     scene.executor.desired([])
     async with scene.running():
-        await until_async(lambda: len(receiver.bodies) == 1)
+        await scene.accepted(1)
         receiver.status = 422
         scene.executor.desired([decision(0, Mark.QUARANTINE)])
         await until_async(lambda: bool(scene.reports.failures))
@@ -192,7 +197,7 @@ async def test_a_request_in_transit_is_in_flight_also_after_another_one_replaced
     scene.executor.begin(1)
     scene.executor.desired([])
     async with scene.running():
-        await until_async(lambda: len(receiver.bodies) == 1)
+        await scene.accepted(1)
         receiver.fault = "hang"
         scene.executor.desired([decision(0, Mark.QUARANTINE)])
         await until_async(lambda: receiver.requests == 2)
@@ -239,12 +244,13 @@ async def test_many_changes_at_once_are_one_request_with_all_marks(receiver: Mar
     scene.executor.begin(1)
     scene.executor.desired([decision(0, Mark.QUARANTINE)])
     async with scene.running():
-        await until_async(lambda: len(receiver.bodies) == 1)
+        await scene.accepted(1)
         scene.executor.desired(decision(number, Mark.SUSPECT) for number in range(1, 500))
-        await until_async(lambda: len(receiver.drained) == 500)
+        await scene.accepted(2)
         scene.executor.desired(decision(number) for number in range(1, 500))
         scene.executor.desired([decision(500, Mark.SUSPECT)])
-        await until_async(lambda: receiver.drained == {"node-0": {"quarantine"}, "node-500": {"suspect"}})
+        await scene.accepted(3)
+    assert receiver.drained == {"node-0": {"quarantine"}, "node-500": {"suspect"}}
     assert [body["change"] for body in receiver.bodies] == ["all"] * 3
 
 
@@ -271,7 +277,7 @@ async def test_all_marks_are_posted_again_after_the_clock_steps_back(receiver: M
         receiver.drained.clear()
         receiver.restart()
         scene.wall -= 86_400.0
-        await until_async(lambda: receiver.drained == {"node-0": {"quarantine"}})
+        await scene.accepted(2)
         await asyncio.sleep(0.1)
     assert [body["change"] for body in receiver.bodies] == ["all", "all"]
 
