@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-from argparse import Namespace
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
 import pytest
 
-from nodeguard.aggregator.api.requests import GpusRequest
-from nodeguard.cli.aggregator_client import AggregatorClient
+from nodeguard.cli.main import main
 from nodeguard.kube.action_store import actions_path
 from tests.controlplane.cluster import Cluster
 from tests.controlplane.definitions import ACTIONS_CRD
@@ -104,8 +102,8 @@ def test_a_detach_of_gpus_survives_both_aggregators_and_is_carried_out_once(
     before = carried_out(fleet, agent)
     both[0].until(lambda: both[0].query("/v1/nodes")["nodes"])
     agent.suspend()
-    client = AggregatorClient(Namespace(socket=str(both[1].socket), command_line=""))
-    client.post(f"nodes/{NODE}/gpus", GpusRequest(300, ("0",), "ada"))
+    command = ["gpus", "detach", "--duration", "5m", "--gpu", "0", "--node", NODE, "--by", "ada"]
+    assert main([*command, "--socket", str(both[1].socket)]) == 0
     both[0].until(lambda: actions(controlplane) == [("DetachGpus", "Running")])
     for aggregator in both:
         aggregator.kill()
@@ -114,6 +112,8 @@ def test_a_detach_of_gpus_survives_both_aggregators_and_is_carried_out_once(
     agent.resume()
     both[0].until(lambda: actions(controlplane) == [("DetachGpus", "Succeeded")])
     assert carried_out(fleet, agent) - before == 1
+    [action] = controlplane.api.get(ACTIONS)["items"]
+    assert action["spec"]["request"].startswith("ada at ")
 
 
 def test_without_the_definition_a_clear_is_refused_and_marks_go_on(

@@ -23,8 +23,9 @@ pytestmark = pytest.mark.slow
 ENFORCE, HOLD, RETURN = (
     f"docs/tasks/{name}.md" for name in ("enforce-the-first-check", "pause-hold-unmark", "return-a-node")
 )
-READ, CHANGED, REPLACE = (
-    f"docs/tasks/{name}.md" for name in ("read-the-fleet", "what-changed", "replace-the-authority")
+READ, CHANGED, REPLACE, RESET = (
+    f"docs/tasks/{name}.md"
+    for name in ("read-the-fleet", "what-changed", "replace-the-authority", "reset-a-gpu")
 )
 RUNBOOK, RUNBOOKS = "docs/runbooks/node-quarantined.md", "docs/runbooks/alerts.md"
 INSTALL, INCIDENTS = "docs/install/kubernetes.md", "docs/reference/kubernetes-api.md"
@@ -171,16 +172,18 @@ def marked(controlplane: Cluster, tmp_path: Path) -> Iterator[Operator]:
 
 
 def incident_of(operator: Operator) -> str:
-    listed = operator.run(INCIDENTS, f"kubectl get nodeincidents --field-selector status.node={NODE}")
-    return listed.splitlines()[1].split()[0]
+    """Return the name of the only incident of the node, once its status is written."""
+
+    def listed() -> list[str]:
+        command = f"kubectl get nodeincidents --field-selector status.node={NODE}"
+        return operator.run(INCIDENTS, command).splitlines()[1:]
+
+    return until(listed, lambda: "no incident", every=0.2)[0].split()[0]
 
 
 def test_an_incident_is_read_acknowledged_and_cleared(marked: Operator) -> None:
-    def is_recorded() -> bool:
-        return NODE in marked.run(INSTALL, "kubectl get nodeincidents")
-
-    until(is_recorded, lambda: "no incident", every=0.2)
     name = {"NAME": incident_of(marked)}
+    assert NODE in marked.run(INSTALL, "kubectl get nodeincidents")
     withheld = marked.run(INSTALL, "kubectl get nodeincidents --field-selector status.state=Withheld")
     assert withheld == "No resources found\n"
     for patch in ('{"acknowledged":"ada"}', '{"clear":{"by":"ada","at":"2027-01-15T08:00:00Z"}}'):
@@ -188,8 +191,15 @@ def test_an_incident_is_read_acknowledged_and_cleared(marked: Operator) -> None:
         assert marked.run(INCIDENTS, command, name).endswith(" patched\n")
     active = "kubectl wait nodeincident NAME --for=condition=Active=false --timeout=1h"
     assert "condition met" in marked.run(INSTALL, active, name)
-    recorded = json.loads(marked.run(CHANGED, "nodeguard history --since 1h -o json"))
-    texts = {entry["change"]: entry["text"] for entry in recorded["entries"]}
+    texts: dict[str, str] = {}
+
+    def is_in_history() -> bool:
+        recorded = json.loads(marked.run(CHANGED, "nodeguard history --since 1h -o json"))
+        texts.update({entry["change"]: entry["text"] for entry in recorded["entries"]})
+        return texts.keys() >= {"acknowledged", "cleared"}
+
+    # The history is written in the background.
+    until(is_in_history, lambda: str(texts), every=0.3)
     assert texts["acknowledged"] == "acknowledged by ada"
     assert texts["cleared"] == "clear requested by ada at 2027-01-15T08:00:00Z"
 
@@ -218,6 +228,9 @@ def test_commands_of_the_fleet_pages_answer(marked: Operator) -> None:
     )
     assert marked.run(RUNBOOKS, "nodeguard get nodes --health unknown") == "no nodes\n"
     assert marked.run(RUNBOOKS, "nodeguard get incidents --state withheld") == "no incidents\n"
+    for verb in ("detach --node gpu-7 --duration 30m", "attach --node gpu-7"):
+        asked = marked.run(RESET, f"nodeguard gpus {verb} --by ada")
+        assert asked.startswith(f"the agent of {NODE} is asked: NodeAction detachgpus-")
     for command in ("nodeguard history", f"nodeguard history {NODE}", f"nodeguard history {NODE} --since 7d"):
         for change in ("opened", "marked", "resolved", "released"):
             until_shown(marked, command, f"UTC {change} {NODE}: ", CHANGED)

@@ -1,4 +1,4 @@
-"""nodeguard gpus: GPU handles of this machine's agent, closed for a reset or a driver change."""
+"""nodeguard gpus: GPU handles of an agent, here or of another node, closed for a reset or a driver change."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ import re
 import time
 from argparse import Namespace
 
-from nodeguard.cli.local_agent import add_socket, request, request_status
-from nodeguard.cli.options import add_output
+from nodeguard.aggregator.api.requests import GpusRequest
+from nodeguard.cli.aggregator_client import AggregatorClient, quote_name
+from nodeguard.cli.local_agent import add_socket, default_socket, request, request_status
+from nodeguard.cli.options import add_by, add_output
 from nodeguard.cli.render.agent_status import detached_fields, detached_output
 from nodeguard.cli.render.terminal import CHECK, format_view
 from nodeguard.cli.streams import as_document, print_output
@@ -32,6 +34,8 @@ def run(options: Namespace) -> int:
     match options.verb:
         case "detach":
             _detach(options)
+        case "attach" if options.node:
+            _ask_aggregator(options, 0)
         case "attach":
             request(options.socket, DetachGpus(_id(), 0.0), _TIMEOUT)
             print_output("The agent reads the GPUs again.")
@@ -41,10 +45,22 @@ def run(options: Namespace) -> int:
 
 
 def _detach(options: Namespace) -> None:
-    instruction = DetachGpus(_id(), options.duration, tuple(map(gpu_name, options.gpu)))
+    named = tuple(map(gpu_name, options.gpu))
+    if options.node:
+        _ask_aggregator(options, max(1, round(options.duration)), named)
+        return
+    instruction = DetachGpus(_id(), options.duration, named)
     gpus = request(options.socket, instruction, _TIMEOUT)
     until = rfc3339(time.time() + options.duration)
     print_output(f"The agent is detached from {gpus} until {until}; to end this: nodeguard gpus attach")
+
+
+def _ask_aggregator(options: Namespace, seconds: int, gpus: tuple[str, ...] = ()) -> None:
+    """Have the aggregator ask the agent of another node. Raises UsageError."""
+    path = options.socket if options.socket != default_socket() else None
+    client = AggregatorClient(Namespace(socket=path, command_line=options.command_line))
+    body = GpusRequest(seconds, gpus, options.by)
+    client.post_and_print(f"nodes/{quote_name(options.node)}/gpus", body, "text")
 
 
 def gpu_name(text: str) -> str:
@@ -81,7 +97,8 @@ def build_parser() -> ArgumentParser:
     """Return the parser of the command."""
     parser = ArgumentParser(
         prog="nodeguard gpus",
-        description="Detach this machine's agent from its GPUs, for a GPU reset or a driver change.",
+        description="Detach an agent from its GPUs, for a GPU reset or a driver change: on this machine, or "
+        "with --node on another one.",
     )
     verbs = parser.add_subparsers(dest="verb", metavar="detach | attach | status", required=True)
     detach = verbs.add_parser(
@@ -107,6 +124,12 @@ def build_parser() -> ArgumentParser:
         help="show which GPUs are detached, and until when",
         description="Show which GPUs are detached from the agent, and until when.",
     )
+    for part in (detach, attach):
+        part.add_argument(
+            "--node", metavar="NAME", default="",
+            help="of this node, by its aggregator: --socket is that of the aggregator then; returns at once",
+        )  # fmt: skip
+        add_by(part)
     add_output(status, "text", "json", "yaml")
     for part in (detach, attach, status):
         add_socket(part)

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import re
 import socket
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
+from socketserver import UnixStreamServer
+from threading import Thread
+from typing import ClassVar
 
 import pytest
 
@@ -130,3 +135,45 @@ def test_the_names_of_tools_are_accepted(text: str, name: str) -> None:
 def test_another_name_is_refused_with_the_forms(text: str) -> None:
     with pytest.raises(UsageError, match="not an index, UUID or PCI address: write it like 3"):
         gpu_name(text)
+
+
+class _Aggregator(BaseHTTPRequestHandler):
+    """Accepts each request, and keeps its path and body."""
+
+    requests: ClassVar[list[tuple[str, object]]] = []
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.requests.append((self.path, body))
+        answer = b'{"message": "the agent of gpu-7 is asked"}'
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer)
+
+    def log_message(self, *_: object) -> None:
+        """Log nothing."""
+
+
+def test_the_agent_of_another_node_is_asked_by_the_aggregator_with_the_name_of_the_operator(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = str(tmp_path / "aggregator.sock")
+    monkeypatch.setenv("NODEGUARD_AGGREGATOR_SOCKET", path)
+    detach, attach = (["gpus", verb, "--node", "gpu-7", "--by", "ada"] for verb in ("detach", "attach"))
+    with UnixStreamServer(path, _Aggregator) as server:
+        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            assert main([*detach, "--duration", "30m", "--gpu", "GPU 3"]) == 0
+            assert main([*attach, "--socket", path]) == 0
+        finally:
+            server.shutdown()
+            thread.join()
+    assert _Aggregator.requests == [
+        ("/v1/nodes/gpu-7/gpus", {"seconds": 1800, "gpus": ["3"], "by": "ada"}),
+        ("/v1/nodes/gpu-7/gpus", {"seconds": 0, "gpus": [], "by": "ada"}),
+    ]
+    assert capsys.readouterr().out == "the agent of gpu-7 is asked\n" * 2
+    assert main([*detach, "--duration", "30m"]) == 3
+    assert f"no aggregator answers at {path}" in capsys.readouterr().err
