@@ -41,9 +41,9 @@ class ServiceState(Struct, frozen=True):
     """The state of the aggregator's service at one time.
 
     leader: holder of the lease, STANDALONE without a lease, empty for none. is_leader: whether this replica
-    holds it. obstacle: what keeps this replica from writing, None if nothing does. lacks_reports_since:
-    since when it has received too few reports to lead, None while it has enough. started,
-    lacks_reports_since: seconds of the monotonic clock. plan_age: seconds since the latest plan, None before
+    holds it. obstacle: what keeps this replica from writing, None if nothing does. lacks_reports_since: since
+    when it has received too few reports to lead, None while it has enough. started, lacks_reports_since:
+    seconds of the monotonic clock. plan_age: seconds since the plan was made or found unchanged, None before
     the first. policy_file, policy_error: path of the policy, and why a newer one is rejected; each empty for
     none. version: of nodeguard. decisions: of operators, by incident name. refused: of the past minutes,
     latest first. connection_shortage: why not all expected agents can connect; empty where they can.

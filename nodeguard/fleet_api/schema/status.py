@@ -24,7 +24,8 @@ class ReplicaView(Struct, frozen=True):
 
     leader: holder of the lease, `standalone` without a lease, empty if no replica holds it. is_leader:
     whether this replica holds it. is_active: whether it may write marks; inactive_reason: the reason if not.
-    since, age: of its start. plan_age: seconds since its latest plan, None before the first.
+    since, age: of its start. plan_age: seconds since its plan was made or found unchanged, None before the
+    first.
     """
 
     leader: str
