@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from bench.evaluation.rollouts import Rollout, rollout_reports
-from nodeguard.model.diagnosis import DiagnosisPolicy
+from nodeguard.model.diagnosis import DiagnosisPolicy, SuppressionPolicy
 from nodeguard.model.policy import Mode, Policy
 from nodeguard.simulate.agent_reports import SimulatedAgent
 from nodeguard.simulate.faults import Fault, SimulatedAgents
@@ -30,7 +30,7 @@ _AFTER_ROLLOUT = 1800.0
 # Nodes with false alarms from which they are visible: fewer are like single faults.
 _FEWEST = 5
 
-_NO_DIAGNOSIS = DiagnosisPolicy(classes=(), suppression_min_nodes=1_000_000_000)
+_NO_DIAGNOSIS = DiagnosisPolicy(classes=(), suppression=SuppressionPolicy(min_nodes=1_000_000_000))
 
 
 class Episode(Struct, frozen=True, kw_only=True):

@@ -6,11 +6,10 @@ import re
 from collections.abc import Callable, Mapping
 from fnmatch import translate
 from functools import lru_cache
-from math import inf
 
 from nodeguard.model.inventory import InventoryNode
 from nodeguard.model.mark import Mark
-from nodeguard.model.policy import CheckLimit, Mode, Policy, Pool
+from nodeguard.model.policy import CheckLimit, Mode, Policy, Pool, check_patterns
 
 # Labels in which NVIDIA's operators report the progress of a node's driver upgrade.
 # Source: NVIDIA, GPU driver upgrades; network operator, life cycle management.
@@ -39,7 +38,7 @@ _AT_WORK = frozenset(
 def mode_of(policy: Policy, check: str, mark: Mark) -> Mode:
     """Return the mode of a check's mark: of the last rule that matches, else of the policy."""
     for rule in reversed(policy.modes):
-        if mark in rule.marks and matches_any(rule.checks)(check):
+        if mark in rule.marks and matches_any(check_patterns(rule))(check):
             return rule.mode
     return policy.mode
 
@@ -52,16 +51,16 @@ def observes_only(policy: Policy) -> bool:
 
 def check_limit(policy: Policy, check: str) -> CheckLimit:
     """Return the limit of the nodes that a check may mark."""
-    for limit in policy.budget.check_overrides:
-        if matches_any(limit.checks)(check):
-            return limit
+    for override in policy.budget.check_overrides:
+        if matches_any(check_patterns(override))(check):
+            return override.limit(policy.budget.check)
     return policy.budget.check
 
 
 def hold_on_check(policy: Policy, check: str) -> str | None:
     """Return the reason of a hold on a check; None for no hold."""
     for hold in policy.holds:
-        if hold.checks and matches_any(hold.checks)(check):
+        if matches_any(check_patterns(hold))(check):
             return hold.reason or "a hold of the policy"
     return None
 
@@ -100,9 +99,9 @@ def silence_end(policy: Policy, check: str, node: str, now: float) -> float:
     it is not silenced now. All times in seconds since the epoch.
     """
     ends = (
-        silence.until or inf
+        silence.end
         for silence in policy.silences
-        if matches_any(silence.checks)(check) and _matcher(silence.node)(node)
+        if matches_any(silence.patterns)(check) and _matcher(silence.node)(node)
     )
     return max((end for end in ends if now < end), default=0.0)
 

@@ -38,7 +38,7 @@ from nodeguard.model.finding import Health
 from nodeguard.model.incident import IncidentState
 from nodeguard.model.instant import Instant, rfc3339
 from nodeguard.model.mark import Mark, worst
-from nodeguard.model.policy import Mode, Policy
+from nodeguard.model.policy import Mode, Policy, check_patterns
 
 _WORST = 5
 _BUDGETS = 6
@@ -125,7 +125,7 @@ def _injected_faults(planner: Planner) -> tuple[InjectedFaultView, ...]:
 
 def _policy(policy: Policy, service: ServiceState) -> PolicyView:
     def of(mode: Mode) -> tuple[str, ...]:
-        return tuple(check for rule in policy.modes if rule.mode == mode for check in rule.checks)
+        return tuple(check for rule in policy.modes if rule.mode == mode for check in check_patterns(rule))
 
     return PolicyView(
         file=service.policy_file,

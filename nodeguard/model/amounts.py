@@ -1,4 +1,4 @@
-"""Types of fields that files write with a unit, such as `10m` and `5%`. config.amounts decodes them."""
+"""Types of fields of files, such as amounts with a unit, `10m` and `5%`, which config.amounts decodes."""
 
 from __future__ import annotations
 
@@ -31,3 +31,9 @@ Window = Annotated[float, _amount("window", "", "30s", "5m", "24h", "7d")]
 Share = Annotated[float, _amount("share", _SHARE, "5%", "2.5%")]
 StaleShare = Annotated[float, _amount("stale share", _SHARE, "5%", "2.5%")]
 ReservedShare = Annotated[float, _amount("reserved share", _SHARE, "5%", "2.5%")]
+
+Count = Annotated[int, Meta(ge=1, le=100_000)]
+CheckPattern = Annotated[
+    str, Meta(pattern=rf"^[a-z0-9*?!\[\]-]+{END}", max_length=100, examples=["gpu-*", "gpu-lost"])
+]
+CheckPatterns = Annotated[tuple[CheckPattern, ...], Meta(min_length=1, max_length=200)]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from math import log
 from typing import Annotated, Literal
 
-from msgspec import Meta, Struct, field
+from msgspec import UNSET, Meta, Struct, UnsetType, field
 
-from nodeguard.model.amounts import Window
+from nodeguard.model.amounts import CheckPatterns, Count, Duration, Share, Window
 from nodeguard.model.finding import Action
 
 # Topologies of versions. A degraded domain of theirs is never marked; the findings of its nodes are withheld.
@@ -86,41 +87,88 @@ class FaultClass(Struct, frozen=True, forbid_unknown_fields=True):
 
 _MIN, _HOUR, _DAY = 60.0, 3_600.0, 86_400.0
 
+# Topologies with marks of their Nodes. A version has none: findings of a bad version are withheld.
+TopologyName = Literal["fabric", "nvlink", "rack", "power", "zone"]
+Windows = Annotated[tuple[Duration, ...], Meta(min_length=1, max_length=5)]
+Probability = Annotated[float, Meta(gt=0.0, lt=0.5)]
 
-class DiagnosisPolicy(Struct, frozen=True):
-    """Constants of the diagnosis. Times in seconds.
 
-    Degraded domains. enforce: topologies with marks of degraded domains; others are only reported.
-    classes: the fault classes, of the catalogue; without them no node votes. min_nodes: minimum number of
-    voting nodes. significance_exponent: maximum probability of chance, as its negative
-    logarithm. rate_margin: factor on the fleet's own rate. grace_period: time for which a domain is a
-    candidate before it is degraded. weak_share: share of nodes below which a weak class waits for
-    `weak_wait`, and needs `min_nodes` voters within `weak_window`. max_daily_onsets: onsets of one node
-    in a day above which it does not vote. recovery_initial, recovery_max: time without votes after which
-    a domain is cleared; it doubles each time, up to the maximum. recovery_reset_after: age above which an
-    earlier diagnosis does not count.
-
-    Suppressed checks. suppression_min_nodes: minimum number of unexplained nodes. usual_daily_onsets: minimum
-    rate of unconfirmed onsets of a check a day. suppression_significance: probability of a wrong suppression
-    at each evaluation. suppression_windows: in which the nodes are counted. confirmed_share: share of the
-    nodes that another source confirms, above which the suppressed check counts as confirmed.
+class WeakEvidence(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """If less than `share` of a leaf's nodes are affected, the diagnosis waits for `wait`, and needs the
+    minimum of nodes affected within `recent`.
     """
 
-    enforce: tuple[str, ...] = ()
+    share: Share = 0.25
+    wait: Duration = 600.0
+    recent: Duration = 300.0
+
+
+class RecoveryPolicy(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """How long hardly any node is affected before a domain is no longer degraded: `initial`, then twice as
+    long after each relapse, at most `max`. Faults older than `resetAfter` do not count.
+    """
+
+    initial: Duration = 1_800.0
+    max: Duration = 28_800.0
+    reset_after: Duration = _DAY
+
+
+class SuppressionPolicy(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """A check is suppressed when it begins to fire on `minNodes` nodes that no domain explains, and on more
+    than chance explains within one of the windows.
+
+    usualDailyOnsets: onsets a day that are always usual. significance: probability of a wrong suppression.
+    confirmedShare: share of the nodes on which another source must confirm the check for it to be real.
+    """
+
+    min_nodes: Count = 5
+    usual_daily_onsets: Annotated[float, Meta(gt=0.0, le=100_000.0)] = 0.33
+    significance: Probability = 1e-6
+    windows: Windows = (10 * _MIN, _HOUR, 4 * _HOUR, 8 * _HOUR, _DAY)
+    confirmed_share: Share = 0.2
+
+
+class FaultClassChange(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """A class of faults that shared hardware can cause. Defaults: the values of the catalogue.
+
+    checks: that vote. windows: within which votes belong together. share: of a domain's nodes that must be
+    affected. dailyRate: onsets of one node a day, while the fleet's own rate is not known well.
+    """
+
+    checks: CheckPatterns | UnsetType = UNSET
+    windows: Windows | UnsetType = UNSET
+    share: Share | UnsetType = UNSET
+    daily_rate: Annotated[float, Meta(gt=0.0, le=1_000.0)] | UnsetType = UNSET
+
+
+class DiagnosisSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """When a failure domain explains the findings of many nodes, and when a check does.
+
+    enforce: topologies with marks of degraded domains; the others are a dry run. minNodes: affected nodes, at
+    least. significance: probability that chance explains the findings, at most. rateMargin: factor on the
+    fleet's own fault rate. gracePeriod: how long the evidence lasts before a domain is degraded.
+    maxDailyOnsets: a node with more onsets a day does not vote.
+    """
+
+    enforce: Annotated[tuple[TopologyName, ...], Meta(max_length=5)] = ()
+    min_nodes: Annotated[int, Meta(ge=2, le=1_000)] = 3
+    significance: Probability = 1e-6
+    rate_margin: Annotated[float, Meta(ge=1.0, le=1_000.0)] = 3.0
+    grace_period: Duration = 15.0
+    max_daily_onsets: Count = 3
+    weak_evidence: WeakEvidence = WeakEvidence()
+    recovery: RecoveryPolicy = RecoveryPolicy()
+    suppression: SuppressionPolicy = SuppressionPolicy()
+    fault_classes: dict[str, FaultClassChange] = {}
+
+    @property
+    def significance_exponent(self) -> float:
+        """The maximum probability of chance, as its negative logarithm."""
+        # One decimal of the exponent is a tenth of the probability: more precision has no effect.
+        return round(-log(self.significance), 1)
+
+
+class DiagnosisPolicy(DiagnosisSettings, frozen=True):
+    """Settings with their fault classes: of the catalogue, with the changes. Without them no node votes."""
+
     classes: tuple[FaultClass, ...] = ()
-    min_nodes: int = 3
-    significance_exponent: float = 13.8
-    rate_margin: float = 3.0
-    grace_period: float = 15.0
-    weak_share: float = 0.25
-    weak_wait: float = 600.0
-    weak_window: float = 300.0
-    max_daily_onsets: int = 3
-    recovery_initial: float = 1_800.0
-    recovery_max: float = 28_800.0
-    recovery_reset_after: float = _DAY
-    suppression_min_nodes: int = 5
-    usual_daily_onsets: float = 0.33
-    suppression_significance: float = 1e-6
-    suppression_windows: tuple[float, ...] = (10 * _MIN, _HOUR, 4 * _HOUR, 8 * _HOUR, _DAY)
-    confirmed_share: float = 0.2

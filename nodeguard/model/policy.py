@@ -2,22 +2,38 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from enum import StrEnum
-from typing import Annotated
+from math import inf
+from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
-from nodeguard.model.amounts import END, Duration, GraceDuration, Share, StaleShare
+from nodeguard.model.amounts import (
+    END,
+    CheckPattern,
+    CheckPatterns,
+    Count,
+    Duration,
+    GraceDuration,
+    ReservedShare,
+    Share,
+    StaleShare,
+)
 from nodeguard.model.diagnosis import DiagnosisPolicy, FaultClass
-from nodeguard.model.mark import FINDING_MARKS, MARK_KINDS, Mark
+from nodeguard.model.mark import MARK_KINDS, Mark
 
 Name = Annotated[
     str, Meta(pattern=rf"^[a-z0-9]+(-[a-z0-9]+)*{END}", max_length=63, examples=["training", "pool-1"])
 ]
 Labels = Annotated[dict[str, str], Meta(max_length=20)]
-CheckPattern = Annotated[
-    str, Meta(pattern=rf"^[a-z0-9*?!\[\]-]+{END}", max_length=100, examples=["gpu-*", "gpu-lost"])
+NodePattern = Annotated[
+    str, Meta(pattern=rf"^[a-z0-9*?!\[\].-]+{END}", max_length=253, examples=["gpu-7", "rack-12-*"])
 ]
+Text = Annotated[str, Meta(max_length=500)]
+# The marks that findings request: model.mark.FINDING_MARKS.
+Marks = Annotated[tuple[Literal["quarantine", "suspect"], ...], Meta(min_length=1, max_length=2)]
+Timestamp = Annotated[datetime, Meta(tz=True, examples=["2027-01-31T18:00:00Z", "2027-01-31T18:00:00+01:00"])]
 
 
 class Mode(StrEnum):
@@ -27,12 +43,13 @@ class Mode(StrEnum):
     ENFORCE = "enforce"
 
 
-class ModeRule(Struct, frozen=True):
-    """A mode for some checks (shell patterns) and marks; the last rule that matches wins."""
+class ModeRule(Struct, frozen=True, forbid_unknown_fields=True):
+    """The mode of some checks, `check` or `checks`, for some marks. The last rule that matches applies."""
 
-    checks: tuple[str, ...]
     mode: Mode
-    marks: tuple[Mark, ...] = FINDING_MARKS
+    check: CheckPattern | UnsetType = UNSET
+    checks: CheckPatterns | UnsetType = UNSET
+    marks: Marks = ("quarantine", "suspect")
 
 
 class Pool(Struct, frozen=True, forbid_unknown_fields=True):
@@ -46,35 +63,51 @@ class Pool(Struct, frozen=True, forbid_unknown_fields=True):
     share: Share | UnsetType = UNSET
 
 
-class CheckLimit(Struct, frozen=True):
-    """How many nodes a check may mark: `new` within `within` seconds, `active` at a time."""
+class CheckLimit(Struct, frozen=True, forbid_unknown_fields=True):
+    """How many nodes each check may mark: `new` within a time, and `active` at a time."""
 
-    checks: tuple[str, ...] = ("*",)
-    new: int = 5
-    within: float = 600.0
-    active: int = 15
+    new: Count = 5
+    within: Duration = 600.0
+    active: Count = 15
 
 
-class Budget(Struct, frozen=True):
-    """Maximum shares of nodes that are marked at a time, 0 to 1; each allows at least one node.
+class CheckOverride(Struct, frozen=True, forbid_unknown_fields=True):
+    """Limits of some checks, `check` or `checks`; the default is `perCheck`. The first match applies."""
 
-    fleet: of all nodes. reserve: of the fleet's budget, reserved for `fatal`. pool: of a pool. domain: of
-    each failure domain. suspect: of all nodes, with `suspect` marks. degraded: of all nodes, in degraded
-    domains, which are charged to no other budget; first: of all nodes, in the first degraded domain; domains:
-    newly degraded domains in an hour. check: for each check; check_overrides: for some, the first that
-    matches wins.
+    check: CheckPattern | UnsetType = UNSET
+    checks: CheckPatterns | UnsetType = UNSET
+    new: Count | UnsetType = UNSET
+    within: Duration | UnsetType = UNSET
+    active: Count | UnsetType = UNSET
+
+    def limit(self, default: CheckLimit) -> CheckLimit:
+        """Return the limit of these checks. default: of each check."""
+        return CheckLimit(
+            self.new or default.new, self.within or default.within, self.active or default.active
+        )
+
+
+class Budget(Struct, frozen=True, forbid_unknown_fields=True):
+    """How many nodes may be marked at a time. Each share is at least one node.
+
+    fleet: of all nodes. fatalReserve: of the fleet budget, reserved for quarantine. pool: of each pool.
+    domain: of each failure domain. suspect: of all nodes, for `suspect` marks. degradedDomains: of all nodes,
+    in degraded domains; firstDegradedDomain: the same while there is only one; newDegradedDomainsPerHour:
+    domains. perCheck: nodes of each check; checkOverrides: of some checks.
     """
 
-    fleet: float = 0.05
-    reserve: float = 0.2
-    pool: float = 0.10
-    domain: float = 0.25
-    suspect: float = 0.05
-    check: CheckLimit = CheckLimit()
-    check_overrides: tuple[CheckLimit, ...] = ()
-    degraded: float = 0.10
-    first: float = 0.25
-    domains: int = 2
+    fleet: Share = 0.05
+    reserve: ReservedShare = field(name="fatalReserve", default=0.2)
+    pool: Share = 0.10
+    domain: Share = 0.25
+    suspect: Share = 0.05
+    degraded: Share = field(name="degradedDomains", default=0.10)
+    first: Share = field(name="firstDegradedDomain", default=0.25)
+    domains: Count = field(name="newDegradedDomainsPerHour", default=2)
+    check: CheckLimit = field(name="perCheck", default=CheckLimit())
+    check_overrides: Annotated[tuple[CheckOverride, ...], Meta(max_length=100)] = field(
+        name="checkOverrides", default=()
+    )
 
 
 class GracePeriods(Struct, frozen=True, forbid_unknown_fields=True, rename={"shared": "sharedHardware"}):
@@ -119,28 +152,37 @@ class MarkWrites(Struct, frozen=True, forbid_unknown_fields=True, rename={"devic
     device: bool = True
 
 
-class Hold(Struct, frozen=True):
-    """An operator's "do not touch": nodes by name pattern or labels, or checks.
+class Hold(Struct, frozen=True, forbid_unknown_fields=True):
+    """Do not touch: nodes, by name or labels or both; or checks, `check` or `checks`. reason: for people."""
 
-    Marks of these checks are not set, and active ones are released.
+    node: NodePattern | UnsetType = UNSET
+    labels: Labels = {}
+    check: CheckPattern | UnsetType = UNSET
+    checks: CheckPatterns | UnsetType = UNSET
+    reason: Text = ""
+
+
+class Silence(Struct, frozen=True, forbid_unknown_fields=True):
+    """No incidents and Events of some checks on some nodes; default: all checks, all nodes. Marks are set.
+
+    until: end of the silence; default: never.
     """
 
-    node: str = ""
-    labels: dict[str, str] = {}
-    checks: tuple[str, ...] = ()
-    reason: str = ""
+    check: CheckPattern | UnsetType = UNSET
+    checks: CheckPatterns | UnsetType = UNSET
+    node: NodePattern = "*"
+    until: Timestamp | UnsetType = UNSET
+    reason: Text = ""
 
+    @property
+    def patterns(self) -> tuple[str, ...]:
+        """Patterns of its checks."""
+        return check_patterns(self) or ("*",)
 
-class Silence(Struct, frozen=True):
-    """No incidents and Events of some checks on some nodes (patterns). Marks are still set.
-
-    until: seconds since the epoch; 0 without end.
-    """
-
-    checks: tuple[str, ...] = ("*",)
-    node: str = "*"
-    until: float = 0.0
-    reason: str = ""
+    @property
+    def end(self) -> float:
+        """Seconds since the epoch; infinity without an end."""
+        return self.until.timestamp() if self.until else inf
 
 
 class StalePolicy(Struct, frozen=True, forbid_unknown_fields=True, rename={"freeze": "freezeAbove"}):
@@ -177,6 +219,11 @@ class NodeLocation(Struct, frozen=True):
 
     node: str
     paths: dict[str, str]
+
+
+def check_patterns(row: ModeRule | CheckOverride | Hold | Silence) -> tuple[str, ...]:
+    """Return the patterns of `check` or `checks`, none if both are missing."""
+    return (row.check,) if row.check else row.checks or ()
 
 
 class Policy(Struct, frozen=True):

@@ -7,7 +7,7 @@ from nodeguard.aggregator import incident_metrics
 from nodeguard.aggregator.incident_metrics import incident_families
 from nodeguard.aggregator.metrics import count_out_of_service
 from nodeguard.model.finding import Health
-from nodeguard.model.mark import MAINTENANCE_ANNOTATION, Mark
+from nodeguard.model.mark import MAINTENANCE_ANNOTATION
 from nodeguard.model.policy import Mode, ModeRule
 from tests.fleet.scene import AT_ONCE, Fleet, finding
 from tests.fleet.test_injection import ALLOWED, inject
@@ -30,7 +30,7 @@ def test_injected_faults_take_no_series_of_real_ones(monkeypatch: pytest.MonkeyP
 
 
 def test_an_incident_has_the_mode_of_its_mark() -> None:
-    rules = (ModeRule(("gpu-lost",), Mode.ENFORCE, (Mark.QUARANTINE,)),)
+    rules = (ModeRule(Mode.ENFORCE, checks=("gpu-lost",), marks=("quarantine",)),)
     fleet = Fleet(8, replace(AT_ONCE, mode=Mode.OBSERVE, modes=rules))
     fleet.report(0, finding())
     fleet.report(1, finding(health=Health.SUSPECT))

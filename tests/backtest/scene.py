@@ -17,6 +17,7 @@ from nodeguard.fleet.state.history_events import (
     NodeRemoved,
     ReportReceived,
 )
+from nodeguard.model.diagnosis import SuppressionPolicy
 from nodeguard.model.finding import DataStatus, Health
 from nodeguard.model.incident import IncidentState
 from nodeguard.model.node import Node
@@ -33,7 +34,7 @@ FREE = Policy(
     budget=WIDE,
     grace=GracePeriods(5.0, 60.0, 5.0),
     soak=SoakPeriod(600.0, 28_800.0, 86_400.0),
-    diagnosis=diagnosis_policy(suppression_min_nodes=10_000),
+    diagnosis=diagnosis_policy(suppression=SuppressionPolicy(min_nodes=10_000)),
 )
 
 

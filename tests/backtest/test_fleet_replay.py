@@ -13,7 +13,7 @@ from nodeguard.wire.report import Inventory, ReportedComponent
 from tests.backtest.scene import FREE, START, FleetHistory, shown
 from tests.fleet.scene import WIDE, finding
 
-TWO = replace(FREE, budget=replace(WIDE, check=CheckLimit(("*",), 2, 600.0, 100)))
+TWO = replace(FREE, budget=replace(WIDE, check=CheckLimit(2, 600.0, 100)))
 
 
 def test_a_mark_is_set_after_the_grace_period_and_released_after_the_soak_period() -> None:
@@ -172,9 +172,7 @@ def test_a_deleted_node_loses_its_marks() -> None:
     history.fault(100.0, 1)
     history.gone(500.0, 1)
     history.fault(100.0, 2)
-    result = history.result(
-        replace(TWO, budget=replace(WIDE, check=CheckLimit(("*",), 1, 600.0, 100))), until=600.0
-    )
+    result = history.result(replace(TWO, budget=replace(WIDE, check=CheckLimit(1, 600.0, 100))), until=600.0)
     assert shown(result.marks) == [("node-1", 105, 500, "node-deleted"), ("node-2", 501, None, "open")]
 
 

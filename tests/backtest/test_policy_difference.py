@@ -14,7 +14,7 @@ from tests.fleet.scene import WIDE
 from tests.policies import diagnosis_policy
 
 SLOW = replace(FREE, grace=GracePeriods(300.0, 300.0))
-ONE = replace(FREE, budget=replace(WIDE, check=CheckLimit(("*",), 1, 600.0, 1)))
+ONE = replace(FREE, budget=replace(WIDE, check=CheckLimit(1, 600.0, 1)))
 
 # Domains are marked, only diagnosed, or neither.
 MARKED = POLICY

@@ -15,6 +15,7 @@ from nodeguard.fleet_api.status import fleet_status
 from nodeguard.fleet_api.text.incident import incident_view
 from nodeguard.fleet_api.text.node import node_view
 from nodeguard.fleet_api.text.status import status_view
+from nodeguard.model.diagnosis import SuppressionPolicy
 from nodeguard.model.finding import Health
 from nodeguard.model.incident import OperatorDecision
 from nodeguard.model.mark import HOLD_ANNOTATION, MAINTENANCE_ANNOTATION
@@ -33,7 +34,7 @@ def storm() -> Fleet:
         mode=Mode.ENFORCE,
         pools=(Pool("training", {"pool": "a"}),),
         topologies=(TopologyLabels("rack", ("rack",)),),
-        diagnosis=diagnosis_policy(suppression_min_nodes=10_000),
+        diagnosis=diagnosis_policy(suppression=SuppressionPolicy(min_nodes=10_000)),
     )
     fleet = Fleet(7500, policy)
     fleet.report(2, finding("gpu-ecc", "gpu/0000:3c:00", message="12 uncorrectable errors in SRAM"))

@@ -59,7 +59,10 @@ def test_in_its_grace_period_a_mark_is_pending_with_the_time_left() -> None:
 
 
 def test_dry_run_and_enforced_marks_are_listed_apart() -> None:
-    rules = (ModeRule(("gpu-ecc", "port-*"), Mode.ENFORCE), ModeRule(("port-flap",), Mode.OBSERVE))
+    rules = (
+        ModeRule(Mode.ENFORCE, checks=("gpu-ecc", "port-*")),
+        ModeRule(Mode.OBSERVE, checks=("port-flap",)),
+    )
     fleet = lost(Policy(modes=rules))
     text = " ".join(look(status_view(fleet_status(fleet.planner, LEADER, fleet.now))).split())
     assert "OBSERVE MODE" not in text

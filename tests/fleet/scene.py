@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from nodeguard.executors.kube.desired import DesiredNode, DeviceRule, apply_desired
 from nodeguard.fleet.plan_loop import PlanLoop
 from nodeguard.model.device import Device
+from nodeguard.model.diagnosis import SuppressionPolicy
 from nodeguard.model.finding import Action, DataStatus, Health
 from nodeguard.model.incident import Incident, IncidentState
 from nodeguard.model.instant import Instant
@@ -32,13 +33,13 @@ _EMPTY = Inventory()
 CHECKS = ("gpu-lost", "gpu-ecc", "port-down", "gpu-hot")
 
 # Nothing waits, no budget binds, and no check is doubted.
-WIDE = Budget(1.0, 0.0, 1.0, 1.0, 1.0, CheckLimit(("*",), 10_000, 600.0, 10_000))
+WIDE = Budget(1.0, 0.0, 1.0, 1.0, 1.0, check=CheckLimit(10_000, 600.0, 10_000))
 AT_ONCE = Policy(
     mode=Mode.ENFORCE,
     budget=WIDE,
     grace=GracePeriods(0.0, 0.0, 0.0),
     soak=SoakPeriod(0.0, 0.0, 86_400.0),
-    diagnosis=diagnosis_policy(suppression_min_nodes=10_000),
+    diagnosis=diagnosis_policy(suppression=SuppressionPolicy(min_nodes=10_000)),
 )
 
 

@@ -137,7 +137,7 @@ def test_a_fault_in_shared_hardware_is_diagnosed_while_its_reports_arrive_in_par
         pool=st.sampled_from([0.1, 0.5, 1.0]),
         domain=st.sampled_from([0.25, 0.5, 1.0]),
         suspect=st.sampled_from([0.05, 0.5]),
-        check=st.sampled_from([CheckLimit(("*",), 3, 600.0, 6), CheckLimit(("*",), 100, 600.0, 100)]),
+        check=st.sampled_from([CheckLimit(3, 600.0, 6), CheckLimit(100, 600.0, 100)]),
     ),
     st.booleans(),
 )
@@ -147,7 +147,7 @@ def test_the_parts_of_a_plan_set_the_marks_of_the_whole_plan(
     policy = replace(
         AT_ONCE,
         budget=budget,
-        modes=(ModeRule(("gpu-hot",), Mode.OBSERVE),) if observes_one else (),
+        modes=(ModeRule(Mode.OBSERVE, checks=("gpu-hot",)),) if observes_one else (),
         pools=(Pool("a", {"pool": "a"}), Pool("b", {"pool": "b"}, 0.5)),
         topologies=(TopologyLabels("rack", ("rack",)),),
     )

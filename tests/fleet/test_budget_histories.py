@@ -21,7 +21,7 @@ from tests.fleet.scene import AT_ONCE, Fleet, finding, in_order
 
 pytestmark = pytest.mark.slow
 
-CHECKS = CheckLimit(("*",), 10**6, 600.0, 10**6)
+CHECKS = CheckLimit(10**6, 600.0, 10**6)
 POOLS = (Pool("a", {"pool": "a"}), Pool("b", {"pool": "b"}, 0.5))
 SMALL = replace(AT_ONCE, budget=Budget(check=CHECKS))
 

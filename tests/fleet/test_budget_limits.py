@@ -23,7 +23,7 @@ from tests.cli.fleet_output import facts
 from tests.fleet.scene import AT_ONCE, Fleet, finding
 
 # A check may mark as many nodes as the other budgets allow.
-DEFAULT = replace(Policy(), budget=Budget(check=CheckLimit(("*",), 10**6, 600.0, 10**6)))
+DEFAULT = replace(Policy(), budget=Budget(check=CheckLimit(10**6, 600.0, 10**6)))
 
 sizes = st.integers(1, 10_000)
 shares = st.sampled_from([0.01, 0.05, 0.1, 0.29, 0.5, 1.0])
@@ -103,7 +103,7 @@ def test_every_printed_budget_is_the_enforced_one(size: int, budget: Budget) -> 
 def test_the_printed_budget_of_a_pool_and_of_a_domain_is_the_enforced_one(
     size: int, share: float, group: str
 ) -> None:
-    budget = Budget(1.0, 0.0, share, share, 1.0, DEFAULT.budget.check)
+    budget = Budget(1.0, 0.0, share, share, 1.0, check=DEFAULT.budget.check)
     policy, groups = replace(DEFAULT, budget=budget), (POOL, group) if "domain" in group else (group,)
     if "domain" in group:
         policy = replace(policy, budget=replace(budget, pool=1.0))

@@ -12,7 +12,7 @@ from nodeguard.model.policy import CheckLimit
 from tests.fleet.scene import AT_ONCE, WIDE, Fleet, finding
 
 NEW = 2
-POLICY = replace(AT_ONCE, budget=replace(WIDE, check=CheckLimit(("*",), NEW, 600.0, 15)))
+POLICY = replace(AT_ONCE, budget=replace(WIDE, check=CheckLimit(NEW, 600.0, 15)))
 
 
 def claim(fleet: Fleet, record: MarkRecord, number: int = 900) -> None:
@@ -56,7 +56,7 @@ def test_the_charges_of_a_node_with_an_incident_count_once(restarts: bool) -> No
 @pytest.mark.parametrize("is_recorded", [False, True])
 def test_active_marks_of_a_check_that_exists_nowhere_need_an_incident(is_recorded: bool) -> None:
     # As after an update that renames a check: then the marks of its former name have incidents.
-    fleet = Fleet(40, replace(POLICY, budget=replace(WIDE, check=CheckLimit(("*",), 15, 600.0, 3))))
+    fleet = Fleet(40, replace(POLICY, budget=replace(WIDE, check=CheckLimit(15, 600.0, 3))))
     numbers = range(20, 23)
     if is_recorded:
         for number in numbers:

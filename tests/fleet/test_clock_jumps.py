@@ -74,7 +74,7 @@ def test_a_past_mark_is_forgotten_after_the_reset_time_that_has_passed(seconds: 
     assert list(map(len, past_charges)) == [1, 1, 0]
 
 
-TWO_NEW = replace(AT_ONCE, budget=replace(WIDE, check=CheckLimit(("*",), 2, 600.0, 15)))
+TWO_NEW = replace(AT_ONCE, budget=replace(WIDE, check=CheckLimit(2, 600.0, 15)))
 
 
 @pytest.mark.parametrize("seconds", [*JUMPS, -120.0, 120.0])

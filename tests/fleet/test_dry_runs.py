@@ -59,7 +59,7 @@ def test_a_hold_or_a_pause_is_the_reason_of_a_dry_run_in_observe_mode() -> None:
 
 
 def test_a_check_that_is_not_enforced_is_a_dry_run_beside_one_that_is() -> None:
-    rules = (ModeRule(("gpu-lost",), Mode.ENFORCE),)
+    rules = (ModeRule(Mode.ENFORCE, checks=("gpu-lost",)),)
     fleet = Fleet(20, replace(AT_ONCE, mode=Mode.OBSERVE, modes=rules, budget=replace(WIDE, fleet=0.05)))
     fleet.report(0, finding())
     fleet.report(1, finding("port-down", "port/mlx5_0/1", health=Health.SUSPECT))
@@ -119,7 +119,9 @@ def test_a_used_amount_that_changes_is_no_change_of_an_incident() -> None:
         unique_by=lambda step: step[0],
     ),
     st.sampled_from([Mode.OBSERVE, Mode.ENFORCE]),
-    st.sampled_from([(), (ModeRule(("gpu-lost",), Mode.ENFORCE),), (ModeRule(("gpu-*",), Mode.OBSERVE),)]),
+    st.sampled_from(
+        [(), (ModeRule(Mode.ENFORCE, checks=("gpu-lost",)),), (ModeRule(Mode.OBSERVE, checks=("gpu-*",)),)]
+    ),
     st.booleans(),
 )
 def test_only_what_is_enforced_is_granted_or_withheld(

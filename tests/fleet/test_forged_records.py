@@ -39,9 +39,7 @@ OWN = "fabric/p0/forged"
 # Each budget has room for the faults of the fleet, and for one more node: a record counts once.
 TIGHT = replace(
     POLICY,
-    budget=Budget(
-        1.0, 0.0, 1.0, 1.0, 1.0, CheckLimit(("*",), 3, 600.0, 3), degraded=0.3, first=0.4, domains=1
-    ),
+    budget=Budget(1.0, 0.0, 1.0, 1.0, 1.0, check=CheckLimit(3, 600.0, 3), degraded=0.3, first=0.4, domains=1),
 )
 
 LABELS: tuple[dict[str, str], ...] = (

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from nodeguard.fleet.decide.admission import MarkDecision
 from nodeguard.fleet.plan import Plan
 from nodeguard.fleet.planner import Planner
+from nodeguard.model.diagnosis import RecoveryPolicy
 from nodeguard.model.finding import Action, Health
 from nodeguard.model.incident import Incident, IncidentState, WriteState
 from nodeguard.model.mark import HOLD_ANNOTATION, MAINTENANCE_ANNOTATION
@@ -224,7 +225,9 @@ diagnosed = st.builds(
         topologies=topologies,
         grace=GracePeriods(0.0, 0.0, 60.0),
         budget=replace(policy.budget, first=1.0, degraded=0.5),
-        diagnosis=diagnosis_policy(enforce=enforced, grace_period=5.0, recovery_initial=300.0),
+        diagnosis=diagnosis_policy(
+            enforce=enforced, grace_period=5.0, recovery=RecoveryPolicy(initial=300.0)
+        ),
     ),
     wide,
     st.sampled_from([(), ("fabric",), ("fabric",)]),

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from math import inf
 
 import pytest
@@ -67,11 +68,11 @@ def test_a_jump_of_the_clock_leaves_the_end_of_a_limit(jump: float) -> None:
 
 
 def test_a_plan_changes_when_a_silence_ends() -> None:
-    silence = Silence(until=1_700_000_500.0)
+    silence = Silence(until=datetime.fromtimestamp(1_700_000_500, UTC))
     made = Fleet(4, replace(AT_ONCE, silences=(silence, Silence(checks=("port-*",)))))
     made.report(0, finding())
     made.carry_out()
-    assert seconds(made) == pytest.approx(silence.until - made.wall)
+    assert seconds(made) == pytest.approx(silence.end - made.wall)
     made.after(seconds(made))
     assert [incident.node for incident in made.carry_out().incidents] == ["node-0"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from time import process_time
 
@@ -24,6 +25,7 @@ from nodeguard.model.node import Node
 from nodeguard.model.policy import (
     Budget,
     CheckLimit,
+    CheckOverride,
     Hold,
     Mode,
     ModeRule,
@@ -56,8 +58,8 @@ def test_without_a_rule_the_policys_mode_is_used() -> None:
 def test_the_last_matching_mode_rule_is_used_for_its_marks() -> None:
     policy = Policy(
         modes=(
-            ModeRule(("gpu-*", "disk-full"), Mode.ENFORCE, (Mark.QUARANTINE,)),
-            ModeRule(("gpu-lost",), Mode.OBSERVE),
+            ModeRule(Mode.ENFORCE, checks=("gpu-*", "disk-full"), marks=("quarantine",)),
+            ModeRule(Mode.OBSERVE, checks=("gpu-lost",)),
         )
     )
     assert mode_of(policy, "gpu-ecc", Mark.QUARANTINE) == Mode.ENFORCE
@@ -68,14 +70,18 @@ def test_the_last_matching_mode_rule_is_used_for_its_marks() -> None:
 
 
 def test_a_rule_without_patterns_fits_nothing() -> None:
-    assert mode_of(Policy(modes=(ModeRule((), Mode.ENFORCE),)), "", Mark.SUSPECT) == Mode.OBSERVE
+    assert mode_of(Policy(modes=(ModeRule(Mode.ENFORCE, checks=()),)), "", Mark.SUSPECT) == Mode.OBSERVE
 
 
 def test_the_first_matching_limit_is_used() -> None:
-    few, more, most = CheckLimit(("gpu-lost",), 1), CheckLimit(("gpu-*",), 2), CheckLimit(new=3)
+    few, more, most = (
+        CheckOverride(checks=("gpu-lost",), new=1),
+        CheckOverride(checks=("gpu-*",), new=2),
+        CheckLimit(new=3),
+    )
     policy = Policy(budget=Budget(check=most, check_overrides=(few, more)))
-    assert check_limit(policy, "gpu-lost") is few
-    assert check_limit(policy, "gpu-ecc") is more
+    assert check_limit(policy, "gpu-lost") == CheckLimit(new=1)
+    assert check_limit(policy, "gpu-ecc") == CheckLimit(new=2)
     assert check_limit(policy, "disk-full") is most
 
 
@@ -152,7 +158,12 @@ def test_the_first_matching_pool_is_used() -> None:
 
 
 def test_a_silence_applies_to_checks_on_nodes_until_its_end() -> None:
-    policy = Policy(silences=(Silence(("gpu-*",), "gpu-1*", until=100.0), Silence(("disk-full",))))
+    policy = Policy(
+        silences=(
+            Silence(checks=("gpu-*",), node="gpu-1*", until=datetime.fromtimestamp(100, UTC)),
+            Silence(checks=("disk-full",)),
+        )
+    )
     assert silence_end(policy, "gpu-lost", "gpu-12", 99.9)
     assert not silence_end(policy, "gpu-lost", "gpu-12", 100.0)
     assert not silence_end(policy, "gpu-lost", "gpu-2", 0.0)
@@ -166,7 +177,7 @@ PATTERNS = st.lists(st.text("ab-*?[]!", max_size=8), max_size=4)
 @given(PATTERNS, st.text("ab-[]!", max_size=8))
 def test_patterns_are_shell_patterns(patterns: list[str], name: str) -> None:
     fits = any(fnmatchcase(name, pattern) for pattern in patterns)
-    policy = Policy(modes=(ModeRule(tuple(patterns), Mode.ENFORCE),))
+    policy = Policy(modes=(ModeRule(Mode.ENFORCE, checks=tuple(patterns)),))
     assert (mode_of(policy, name, Mark.SUSPECT) == Mode.ENFORCE) == fits
 
 
@@ -174,7 +185,7 @@ def test_the_rules_of_the_policy_are_fast() -> None:
     policy = Policy(
         pools=tuple(Pool(f"p{at}", {"pool": str(at)}) for at in range(10)),
         holds=tuple(Hold(node=f"login-{at}-*") for at in range(10)),
-        silences=tuple(Silence(("gpu-*",), f"row-{at}-*") for at in range(10)),
+        silences=tuple(Silence(checks=("gpu-*",), node=f"row-{at}-*") for at in range(10)),
     )
     nodes = [node(f"gpu-{at}", pool=str(at % 11)) for at in range(7_500)]
     began = process_time()

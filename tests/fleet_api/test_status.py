@@ -97,7 +97,7 @@ def test_marks_are_counted_on_nodes_and_devices() -> None:
 
 
 def test_reasons_that_are_left_out_are_counted() -> None:
-    limit = CheckLimit(("*",), 10_000, 600.0, 1)
+    limit = CheckLimit(10_000, 600.0, 1)
     fleet = Fleet(40, replace(AT_ONCE, budget=replace(WIDE, check=limit)))
     for number, check in enumerate((*CHECKS, *CHECKS, *CHECKS)):
         fleet.report(number, finding(check))
@@ -113,7 +113,7 @@ def test_reasons_that_are_left_out_are_counted() -> None:
 
 
 def test_similar_incidents_are_counted_by_state() -> None:
-    limit = CheckLimit(("*",), 10_000, 600.0, 4)
+    limit = CheckLimit(10_000, 600.0, 4)
     fleet = Fleet(40, replace(AT_ONCE, budget=replace(WIDE, check=limit)))
     for number in range(6):
         fleet.report(number, finding(age=60.0 - number))
@@ -132,7 +132,7 @@ def test_numbers_of_budgets_have_no_exponent(number: float, text: str) -> None:
 
 
 def test_withheld_marks_have_reasons_and_full_budgets_are_listed() -> None:
-    limit = CheckLimit(("*",), 10_000, 600.0, 2)
+    limit = CheckLimit(10_000, 600.0, 2)
     fleet = Fleet(10, replace(AT_ONCE, budget=replace(WIDE, check=limit)))
     for number in range(5):
         fleet.report(number, finding())
@@ -149,7 +149,7 @@ def test_withheld_marks_have_reasons_and_full_budgets_are_listed() -> None:
 
 
 def test_observe_mode_shows_the_dry_run() -> None:
-    fleet = Fleet(2, replace(AT_ONCE, mode=Mode.OBSERVE, modes=(ModeRule(("port-*",), Mode.ENFORCE),)))
+    fleet = Fleet(2, replace(AT_ONCE, mode=Mode.OBSERVE, modes=(ModeRule(Mode.ENFORCE, checks=("port-*",)),)))
     fleet.report(0, finding(), finding("gpu-ecc"))
     fleet.after(10.0)
     fleet.carry_out()

@@ -6,7 +6,6 @@ from typing import get_args
 
 import pytest
 
-from nodeguard.aggregator.policy.field_types import Marks
 from nodeguard.model.finding import Health
 from nodeguard.model.mark import (
     DEVICE_MARKS,
@@ -19,7 +18,7 @@ from nodeguard.model.mark import (
     MarkRecord,
     worst,
 )
-from nodeguard.model.policy import Budget, GracePeriods
+from nodeguard.model.policy import Budget, GracePeriods, Marks
 
 PRODUCT = Path(__file__).parents[2] / "nodeguard"
 

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Mapping
 from msgspec.structs import replace
 
 from nodeguard.model.diagnosis import LOCATION_TOPOLOGIES
-from nodeguard.model.mark import Mark
 from nodeguard.model.policy import (
     Budget,
     CheckLimit,
@@ -34,8 +33,8 @@ BASE = Policy(
     diagnosis=diagnosis_policy(),
     injection=InjectionPolicy(allowed=True),
 )
-_WIDE = Budget(1.0, 0.0, 1.0, 1.0, 1.0, CheckLimit(("*",), 1000, 600.0, 1000), (), 1.0, 1.0, 20)
-_MEDIUM = Budget(0.3, 0.2, 0.5, 0.5, 0.3, CheckLimit(("*",), 9, 600.0, 12), (), 0.5, 0.5)
+_WIDE = Budget(1.0, 0.0, 1.0, 1.0, 1.0, 1.0, 1.0, 20, check=CheckLimit(1000, 600.0, 1000))
+_MEDIUM = Budget(0.3, 0.2, 0.5, 0.5, 0.3, 0.5, 0.5, check=CheckLimit(9, 600.0, 12))
 
 
 def _enforce(policy: Policy, topologies: tuple[str, ...]) -> Policy:
@@ -55,9 +54,9 @@ OPTIONS: Mapping[str, Callable[[Policy], Policy]] = {
     "cordons": lambda policy: replace(policy, marks=MarkWrites(cordon=True)),
     "no conditions": lambda policy: replace(policy, marks=replace(policy.marks, condition=False)),
     "hold on gpu-ecc": lambda policy: replace(policy, holds=(Hold(checks=("gpu-ecc",)),)),
-    "observe gpu-hot": lambda policy: replace(policy, modes=(ModeRule(("gpu-hot",), Mode.OBSERVE),)),
+    "observe gpu-hot": lambda policy: replace(policy, modes=(ModeRule(Mode.OBSERVE, checks=("gpu-hot",)),)),
     "observe suspect": lambda policy: replace(
-        policy, modes=(*policy.modes, ModeRule(("*",), Mode.OBSERVE, (Mark.SUSPECT,)))
+        policy, modes=(*policy.modes, ModeRule(Mode.OBSERVE, checks=("*",), marks=("suspect",)))
     ),
     "observe": lambda policy: replace(policy, mode=Mode.OBSERVE),
     "paused": lambda policy: replace(policy, pause=True),

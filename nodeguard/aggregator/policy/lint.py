@@ -9,7 +9,8 @@ from nodeguard.config.amounts import format_share
 from nodeguard.config.errors import ConfigError, FieldPath
 from nodeguard.config.yaml_document import YamlDocument
 from nodeguard.model.finding import Health
-from nodeguard.model.policy import Mode, ModeRule, Policy
+from nodeguard.model.mark import Mark
+from nodeguard.model.policy import Mode, ModeRule, Policy, check_patterns
 
 # Shares above which a budget no longer protects: a fifth of the fleet, and half of all nodes stale.
 _LARGE_FLEET, _LATE_FREEZE = 0.20, 0.50
@@ -35,7 +36,7 @@ def _weak(located: YamlDocument, policy: Policy) -> Iterator[ConfigError]:
     if policy.mode == Mode.ENFORCE:
         yield located.error(("defaultMode",), problem, remedy)
     for at, rule in enumerate(policy.modes):
-        if rule.mode == Mode.ENFORCE and any(not pattern.strip("*") for pattern in rule.checks):
+        if rule.mode == Mode.ENFORCE and any(not pattern.strip("*") for pattern in check_patterns(rule)):
             yield located.error(_checks_field(located, ("modeRules", at)), problem, remedy)
     if policy.budget.fleet > _LARGE_FLEET:
         problem = f"a faulty check may take out {format_share(policy.budget.fleet)} of the fleet"
@@ -70,13 +71,13 @@ def unmatched_patterns(policy: Policy, checks: Iterable[str]) -> Iterator[tuple[
     `*` matches all, however many there are.
     """
     rows: list[tuple[FieldPath, tuple[str, ...]]] = [
-        *((("modeRules", at), rule.checks) for at, rule in enumerate(policy.modes)),
+        *((("modeRules", at), check_patterns(rule)) for at, rule in enumerate(policy.modes)),
         *(
-            (("budget", "checkOverrides", at), limit.checks)
+            (("budget", "checkOverrides", at), check_patterns(limit))
             for at, limit in enumerate(policy.budget.check_overrides)
         ),
-        *((("holds", at), hold.checks) for at, hold in enumerate(policy.holds)),
-        *((("silences", at), silence.checks) for at, silence in enumerate(policy.silences)),
+        *((("holds", at), check_patterns(hold)) for at, hold in enumerate(policy.holds)),
+        *((("silences", at), silence.patterns) for at, silence in enumerate(policy.silences)),
         (("injection",), policy.injection.checks),
     ]
     names = tuple(checks)
@@ -100,7 +101,7 @@ def _without_effect(
     """Yield warnings for rules that enforce a mark that none of their checks requests."""
     for at, rule in enumerate(policy.modes):
         matching = [health for check, health in checks.items() if _matches(rule, check)]
-        wanted = [health for mark in rule.marks if (health := mark.kind.health)]
+        wanted = [health for mark in rule.marks if (health := Mark(mark).kind.health)]
         if rule.mode == Mode.ENFORCE and matching and not any(health in wanted for health in matching):
             problem = f"enforces nothing: none of its checks is {' or '.join(wanted)}"
             remedy = "`quarantine` is for fatal checks, `suspect` for suspect ones: see `nodeguard checks`"
@@ -108,14 +109,14 @@ def _without_effect(
 
 
 def _matches(rule: ModeRule, check: str) -> bool:
-    return any(fnmatchcase(check, pattern) for pattern in rule.checks)
+    return any(fnmatchcase(check, pattern) for pattern in check_patterns(rule))
 
 
 def _silences(located: YamlDocument, policy: Policy, now: float) -> Iterator[ConfigError]:
     for at, silence in enumerate(policy.silences):
-        if 0 < silence.until <= now:
+        if silence.end <= now:
             yield located.error(("silences", at, "until"), "has expired", "remove the silence, or extend it")
-        elif not silence.until and silence.node == "*" and "*" in silence.checks:
+        elif not silence.until and silence.node == "*" and "*" in silence.patterns:
             problem = "no incident or Event is ever written"
             yield located.error(("silences", at), problem, "add `check`, `node` or `until`")
 

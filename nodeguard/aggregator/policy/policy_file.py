@@ -4,38 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from msgspec import UNSET, UnsetType, structs
+from msgspec import UNSET, structs
 
-from nodeguard.aggregator.policy.diagnosis import diagnosis_settings
 from nodeguard.aggregator.policy.lint import lint_policy
 from nodeguard.aggregator.policy.node_locations import resolve_node_locations
-from nodeguard.aggregator.policy.schema import (
-    BudgetSpec,
-    CheckOverrideSpec,
-    HoldSpec,
-    ModeRuleSpec,
-    PolicySpec,
-    SilenceSpec,
-)
+from nodeguard.aggregator.policy.schema import PolicySpec
 from nodeguard.aggregator.policy.validation import validate_labels, validate_policy
 from nodeguard.config.amounts import decode_amounts
 from nodeguard.config.errors import ConfigError
 from nodeguard.config.yaml_document import YamlDocument, collect_errors, convert, load_yaml
-from nodeguard.model.diagnosis import FaultClass
+from nodeguard.model.diagnosis import DiagnosisPolicy, DiagnosisSettings, FaultClass, FaultClassChange
 from nodeguard.model.finding import Health
-from nodeguard.model.mark import Mark
-from nodeguard.model.policy import (
-    Budget,
-    CheckLimit,
-    Hold,
-    ModeRule,
-    NodeLocation,
-    Policy,
-    Silence,
-    TopologyLabels,
-)
+from nodeguard.model.policy import NodeLocation, Policy, TopologyLabels
 from nodeguard.model.projection import project
 
 
@@ -95,50 +77,21 @@ def _policy(
     return project(
         Policy,
         spec,
-        modes=tuple(map(_mode_rule, spec.modes)),
-        budget=_budget(spec.budget),
-        holds=tuple(map(_hold, spec.holds)),
-        silences=tuple(map(_silence, spec.silences)),
         topologies=tuple(TopologyLabels(name, labels) for name, labels in topologies if labels is not UNSET),
         locations=locations,
-        diagnosis=diagnosis_settings(spec.diagnosis, fault_classes),
+        diagnosis=diagnosis_policy(spec.diagnosis, fault_classes),
     )
 
 
-def _checks(row: ModeRuleSpec | CheckOverrideSpec | HoldSpec | SilenceSpec) -> tuple[str, ...]:
-    """Return the patterns of `check` or `checks`, none if both are missing."""
-    if not isinstance(row.check, UnsetType):
-        return (row.check,)
-    return () if isinstance(row.checks, UnsetType) else row.checks
+def diagnosis_policy(settings: DiagnosisSettings, fault_classes: Iterable[FaultClass]) -> DiagnosisPolicy:
+    """Return the settings with the fault classes that they change. fault_classes: of the catalogue."""
+    classes = [
+        structs.replace(fault_class, **_changes(settings, fault_class.name)) for fault_class in fault_classes
+    ]
+    enforced = tuple(dict.fromkeys(settings.enforce))
+    return project(DiagnosisPolicy, settings, enforce=enforced, classes=tuple(classes))
 
 
-def _mode_rule(rule: ModeRuleSpec) -> ModeRule:
-    return ModeRule(_checks(rule), rule.mode, tuple(map(Mark, rule.marks)))
-
-
-def _budget(spec: BudgetSpec) -> Budget:
-    default = project(CheckLimit, spec.check)
-    return project(
-        Budget,
-        spec,
-        check=default,
-        check_overrides=tuple(_check_limit(override, default) for override in spec.check_overrides),
-    )
-
-
-def _check_limit(override: CheckOverrideSpec, default: CheckLimit) -> CheckLimit:
-    return CheckLimit(
-        _checks(override),
-        override.new or default.new,
-        override.within or default.within,
-        override.active or default.active,
-    )
-
-
-def _hold(hold: HoldSpec) -> Hold:
-    return Hold(hold.node or "", hold.labels, _checks(hold), hold.reason)
-
-
-def _silence(silence: SilenceSpec) -> Silence:
-    until = silence.until.timestamp() if silence.until else 0.0
-    return Silence(_checks(silence) or ("*",), silence.node, until, silence.reason)
+def _changes(settings: DiagnosisSettings, fault_class: str) -> dict[str, Any]:
+    changes = structs.asdict(settings.fault_classes.get(fault_class, FaultClassChange()))
+    return {name: value for name, value in changes.items() if value is not UNSET}

@@ -7,107 +7,40 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
-from nodeguard.aggregator.policy.diagnosis import DiagnosisSpec
-from nodeguard.aggregator.policy.field_types import (
-    Checks,
-    Count,
-    DomainPath,
-    LabelKeys,
-    Marks,
-    NodePattern,
-    TableFile,
-    Text,
-    Timestamp,
-)
 from nodeguard.config.amounts import write_amounts
-from nodeguard.model.amounts import Duration, ReservedShare, Share
+from nodeguard.model.amounts import END
+from nodeguard.model.diagnosis import DiagnosisSettings
 from nodeguard.model.policy import (
     Budget,
-    CheckLimit,
-    CheckPattern,
     GracePeriods,
+    Hold,
     InjectionPolicy,
-    Labels,
     MarkWrites,
     Mode,
-    Policy,
+    ModeRule,
+    NodePattern,
     Pool,
+    Silence,
     SoakPeriod,
     StalePolicy,
 )
 
-_BUDGET, _LIMIT = Budget(), CheckLimit()
-
-
-class ModeRuleSpec(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """The mode of some checks, `check` or `checks`, for some marks. The last rule that matches applies."""
-
-    mode: Mode
-    check: CheckPattern | UnsetType = UNSET
-    checks: Checks | UnsetType = UNSET
-    marks: Marks = ("quarantine", "suspect")
-
-
-class PerCheckSpec(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """How many nodes each check may mark: `new` within a time, and `active` at a time."""
-
-    new: Count = _LIMIT.new
-    within: Duration = _LIMIT.within
-    active: Count = _LIMIT.active
-
-
-class CheckOverrideSpec(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """Limits of some checks, `check` or `checks`; the default is `perCheck`. The first match applies."""
-
-    check: CheckPattern | UnsetType = UNSET
-    checks: Checks | UnsetType = UNSET
-    new: Count | UnsetType = UNSET
-    within: Duration | UnsetType = UNSET
-    active: Count | UnsetType = UNSET
-
-
-class BudgetSpec(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """How many nodes may be marked at a time. Each share is at least one node.
-
-    fleet: of all nodes. fatalReserve: of the fleet budget, reserved for quarantine. pool: of each pool.
-    domain: of each failure domain. suspect: of all nodes, for `suspect` marks. degradedDomains: of all nodes,
-    in degraded domains; firstDegradedDomain: the same while there is only one; newDegradedDomainsPerHour:
-    domains. perCheck: nodes of each check; checkOverrides: of some checks.
-    """
-
-    fleet: Share = _BUDGET.fleet
-    reserve: ReservedShare = field(name="fatalReserve", default=_BUDGET.reserve)
-    pool: Share = _BUDGET.pool
-    domain: Share = _BUDGET.domain
-    suspect: Share = _BUDGET.suspect
-    degraded: Share = field(name="degradedDomains", default=_BUDGET.degraded)
-    first: Share = field(name="firstDegradedDomain", default=_BUDGET.first)
-    domains: Count = field(name="newDegradedDomainsPerHour", default=_BUDGET.domains)
-    check: PerCheckSpec = field(name="perCheck", default=PerCheckSpec())
-    check_overrides: Annotated[tuple[CheckOverrideSpec, ...], Meta(max_length=100)] = ()
-
-
-class HoldSpec(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """Do not touch: nodes, by name or labels or both; or checks, `check` or `checks`. reason: for people."""
-
-    node: NodePattern | UnsetType = UNSET
-    labels: Labels = {}
-    check: CheckPattern | UnsetType = UNSET
-    checks: Checks | UnsetType = UNSET
-    reason: Text = ""
-
-
-class SilenceSpec(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """No incidents and Events of some checks on some nodes; default: all checks, all nodes. Marks are set.
-
-    until: end of the silence; default: never.
-    """
-
-    check: CheckPattern | UnsetType = UNSET
-    checks: Checks | UnsetType = UNSET
-    node: NodePattern = "*"
-    until: Timestamp | UnsetType = UNSET
-    reason: Text = ""
+LabelKey = Annotated[
+    str,
+    Meta(
+        pattern=rf"^([a-z0-9]([a-z0-9.-]{{0,251}}[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9_.-]{{0,61}}[A-Za-z0-9])?{END}",
+        max_length=317,
+        examples=["topology.kubernetes.io/zone", "rack"],
+    ),
+]
+LabelKeys = Annotated[tuple[LabelKey, ...], Meta(min_length=1, max_length=10)]
+_STEP = "[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?"
+DomainPath = Annotated[
+    str, Meta(pattern=rf"^{_STEP}(/{_STEP}){{0,9}}{END}", max_length=253, examples=["row-1/r12", "feed-a"])
+]
+TableFile = Annotated[
+    str, Meta(pattern=rf"^[^\x00-\x1f]+{END}", min_length=1, max_length=255, examples=["racks.csv"])
+]
 
 
 class TopologiesSpec(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -144,19 +77,19 @@ class PolicySpec(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"
     rows. pause: set no new marks.
     """
 
-    mode: Mode = field(name="defaultMode", default=Policy().mode)
-    modes: Annotated[tuple[ModeRuleSpec, ...], Meta(max_length=100)] = field(name="modeRules", default=())
+    mode: Mode = field(name="defaultMode", default=Mode.OBSERVE)
+    modes: Annotated[tuple[ModeRule, ...], Meta(max_length=100)] = field(name="modeRules", default=())
     pools: Annotated[tuple[Pool, ...], Meta(max_length=200)] = ()
-    budget: BudgetSpec = BudgetSpec()
+    budget: Budget = Budget()
     grace: GracePeriods = field(name="gracePeriod", default=GracePeriods())
     soak: SoakPeriod = SoakPeriod()
     marks: MarkWrites = field(name="markWith", default=MarkWrites())
-    holds: Annotated[tuple[HoldSpec, ...], Meta(max_length=500)] = ()
-    silences: Annotated[tuple[SilenceSpec, ...], Meta(max_length=500)] = ()
+    holds: Annotated[tuple[Hold, ...], Meta(max_length=500)] = ()
+    silences: Annotated[tuple[Silence, ...], Meta(max_length=500)] = ()
     stale: StalePolicy = field(name="staleNodes", default=StalePolicy())
     topologies: TopologiesSpec = TopologiesSpec()
     locations: NodeLocationsSpec = field(name="nodeLocations", default=())
-    diagnosis: DiagnosisSpec = DiagnosisSpec()
+    diagnosis: DiagnosisSettings = DiagnosisSettings()
     injection: InjectionPolicy = InjectionPolicy()
     pause: bool = False
 

@@ -8,17 +8,11 @@ from typing import Any
 
 from msgspec import UNSET
 
-from nodeguard.aggregator.policy.schema import (
-    CheckOverrideSpec,
-    HoldSpec,
-    ModeRuleSpec,
-    PerCheckSpec,
-    PolicySpec,
-    SilenceSpec,
-)
+from nodeguard.aggregator.policy.schema import PolicySpec
 from nodeguard.config.amounts import format_duration
 from nodeguard.config.errors import FieldPath
 from nodeguard.config.yaml_document import YamlDocument, require_unique
+from nodeguard.model.policy import CheckLimit, CheckOverride, Hold, ModeRule, Silence
 
 # Source: Kubernetes, labels and selectors, syntax and character set.
 _LABEL_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
@@ -46,7 +40,7 @@ def _validate_growth(located: YamlDocument, place: FieldPath, initial: float, mo
 
 def _validate_rows(located: YamlDocument, spec: PolicySpec) -> None:
     """Validate that a row has either `check` or `checks`, and that a hold is of checks or of nodes."""
-    rows: list[tuple[FieldPath, ModeRuleSpec | CheckOverrideSpec | HoldSpec | SilenceSpec]] = [
+    rows: list[tuple[FieldPath, ModeRule | CheckOverride | Hold | Silence]] = [
         *((("modeRules", at), rule) for at, rule in enumerate(spec.modes)),
         *((("budget", "checkOverrides", at), row) for at, row in enumerate(spec.budget.check_overrides)),
         *((("holds", at), hold) for at, hold in enumerate(spec.holds)),
@@ -56,13 +50,13 @@ def _validate_rows(located: YamlDocument, spec: PolicySpec) -> None:
         names = [name for name in ("check", "checks") if getattr(row, name) is not UNSET]
         if len(names) > 1:
             raise located.error((*place, "check"), "excludes `checks`", "remove one of them")
-        if isinstance(row, (ModeRuleSpec, CheckOverrideSpec)) and not names:
+        if isinstance(row, (ModeRule, CheckOverride)) and not names:
             raise located.error(place, "has no checks", "add `check: gpu-lost` or `checks: [gpu-*]`")
-        if isinstance(row, HoldSpec):
+        if isinstance(row, Hold):
             _validate_hold(located, place, row, names)
 
 
-def _validate_hold(located: YamlDocument, place: FieldPath, hold: HoldSpec, check_fields: list[str]) -> None:
+def _validate_hold(located: YamlDocument, place: FieldPath, hold: Hold, check_fields: list[str]) -> None:
     node_fields = [name for name in ("node", "labels") if getattr(hold, name)]
     if not check_fields and not node_fields:
         raise located.error(place, "holds nothing", "add `node`, `labels` or `checks`")
@@ -73,7 +67,7 @@ def _validate_hold(located: YamlDocument, place: FieldPath, hold: HoldSpec, chec
 
 def _validate_limits(located: YamlDocument, spec: PolicySpec) -> None:
     default = spec.budget.check
-    rows: list[tuple[FieldPath, PerCheckSpec | CheckOverrideSpec]] = [(("budget", "perCheck"), default)]
+    rows: list[tuple[FieldPath, CheckLimit | CheckOverride]] = [(("budget", "perCheck"), default)]
     rows += [
         (("budget", "checkOverrides", at), override)
         for at, override in enumerate(spec.budget.check_overrides)

@@ -15,7 +15,16 @@ from nodeguard.judge.formatting import format_duration
 from nodeguard.model.finding import Health
 from nodeguard.model.instant import rfc3339
 from nodeguard.model.mark import FINDING_MARKS, Mark
-from nodeguard.model.policy import Budget, CheckLimit, Hold, Mode, NodeLocation, Policy, Silence
+from nodeguard.model.policy import (
+    Budget,
+    CheckLimit,
+    Hold,
+    Mode,
+    NodeLocation,
+    Policy,
+    Silence,
+    check_patterns,
+)
 
 if TYPE_CHECKING:
     from nodeguard.config.errors import ConfigError
@@ -147,7 +156,10 @@ def _domains(policy: Policy, count: int | None) -> str:
 
 
 def _limits(budget: Budget) -> str:
-    rest = (f"; {', '.join(rule.checks)}: {_limit(rule)}" for rule in budget.check_overrides)
+    rest = (
+        f"; {', '.join(check_patterns(override))}: {_limit(override.limit(budget.check))}"
+        for override in budget.check_overrides
+    )
     return _limit(budget.check) + "".join(rest)
 
 
@@ -170,13 +182,13 @@ def _places(places: Sequence[NodeLocation]) -> str:
 
 def _hold(hold: Hold) -> str:
     labels = ", ".join(f"{key}={value}" for key, value in hold.labels.items())
-    if hold.checks:
-        subject = f"checks {', '.join(hold.checks)}"
+    if checks := check_patterns(hold):
+        subject = f"checks {', '.join(checks)}"
     else:
         subject = "nodes " + " with ".join(part for part in (hold.node, labels) if part)
     return f"{subject} ({hold.reason})" if hold.reason else subject
 
 
 def _silence(silence: Silence) -> str:
-    until = f"until {rfc3339(silence.until)}" if silence.until else "permanently"
-    return f"{', '.join(silence.checks)} on {silence.node} {until}"
+    until = f"until {rfc3339(silence.end)}" if silence.until else "permanently"
+    return f"{', '.join(silence.patterns)} on {silence.node} {until}"

@@ -38,7 +38,7 @@ class DomainClaims:
         uid. nodes: uids of each degraded domain.
         """
         before, self._passing, self.messages = self._passing, {}, {}
-        wait = self._votes.diagnosis.rule.recovery_initial
+        wait = self._votes.diagnosis.rule.recovery.initial
         marks = []
         for uid, mark in records:
             decision = next((item for item in decisions if item.degraded.has_mark(mark)), None)

@@ -42,7 +42,7 @@ class CheckFirings:
         self.unobserved: set[str] = set()
         self.kernel_confirmed: set[str] = set()
         self._rule = rule
-        self._longest = max(rule.suppression_windows)
+        self._longest = max(rule.suppression.windows)
         self._unconfirmed: dict[tuple[float, str], None] = {}  # recent onsets: time and node
         self._rate = OnsetRate()
 
@@ -127,11 +127,12 @@ class CheckFirings:
         self._rate.begin(before.began + self._longest)
         earlier = sum(1 for at, _ in self._unconfirmed if before.began <= at <= now - window)
         onsets = earlier, max(0.0, observed)
-        rate = self._rate.per_node(1, now, max(before.usual, self._rule.usual_daily_onsets) / _DAY, onsets)
-        usual = self._rule.rate_margin * max(self._rule.usual_daily_onsets / _DAY, rate) * window
+        daily_onsets = self._rule.suppression.usual_daily_onsets
+        rate = self._rate.per_node(1, now, max(before.usual, daily_onsets) / _DAY, onsets)
+        usual = self._rule.rate_margin * max(daily_onsets / _DAY, rate) * window
         return max(
-            self._rule.suppression_min_nodes,
-            poisson_limit(round(usual, 3), self._rule.suppression_significance) + 1,
+            self._rule.suppression.min_nodes,
+            poisson_limit(round(usual, 3), self._rule.suppression.significance) + 1,
         )
 
     def unexplained(
@@ -144,19 +145,19 @@ class CheckFirings:
         """
         excluded = self.kernel_confirmed.union(explained)
         unexplained = {uid: at for uid, at in self.latest.items() if uid not in excluded}
-        if len(unexplained) < self._rule.suppression_min_nodes:
+        if len(unexplained) < self._rule.suppression.min_nodes:
             return None
-        for window in self._rule.suppression_windows:
+        for window in self._rule.suppression.windows:
             # A longer window needs as long a past. In the shortest, the findings of agents that started with
             # the aggregator seem to begin at the start. Few of them begin to fire with the others.
             is_early = now - before.began < window
-            if is_early and window > self._rule.suppression_windows[0]:
+            if is_early and window > self._rule.suppression.windows[0]:
                 break
             since = now - window
             nodes = frozenset(uid for uid, at in unexplained.items() if at > since)
             if is_early and len(nodes & self.unobserved) * 2 >= len(nodes):
                 nodes -= self.unobserved
-            if len(nodes) < self._rule.suppression_min_nodes:
+            if len(nodes) < self._rule.suppression.min_nodes:
                 continue
             limit = self.limit(window, before, now)
             if len(nodes) >= limit and many(nodes) >= limit:

@@ -162,7 +162,7 @@ class Diagnosis:
             return None
         if self._evaluated is None:
             return -inf
-        return self._evaluated + (SOON if undecided else min(_LATER, self.rule.recovery_initial * _PART))
+        return self._evaluated + (SOON if undecided else min(_LATER, self.rule.recovery.initial * _PART))
 
     def evaluate(self, now: float) -> bool:
         """Evaluate the votes. now: seconds of the clock. Returns whether the diagnosis has changed."""

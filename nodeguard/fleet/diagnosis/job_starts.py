@@ -178,12 +178,12 @@ class JobStarts:
         recent = {
             job: max(starts, key=_last)
             for job, starts in found.items()
-            if max(map(_last, starts)) > max(now - self._rule.recovery_initial, self._cleared.get(job, -inf))
+            if max(map(_last, starts)) > max(now - self._rule.recovery.initial, self._cleared.get(job, -inf))
         }
         restored = {
             job: start
             for job, start in self._starts.items()
-            if not start.voters and now - max(start.since, start.last) < self._rule.recovery_initial
+            if not start.voters and now - max(start.since, start.last) < self._rule.recovery.initial
         }
         self._starts = restored | recent
         self.bad_starts = {
@@ -227,7 +227,7 @@ class JobStarts:
         before = self._explained[votes.vote_class.name]
         # A vote belongs to its job until the node votes again, also if it was withdrawn or is too old to
         # count: its finding may last as long.
-        oldest = now - self._rule.recovery_reset_after
+        oldest = now - self._rule.recovery.reset_after
         possible = {
             uid: vote for uid, vote in before.items() if current.get(uid, vote.at) == vote.at > oldest
         }
@@ -320,7 +320,7 @@ class JobStarts:
 
     def _forget(self, now: float) -> None:
         """Forget starts and clears from long ago."""
-        gone = now - self._rule.recovery_reset_after
+        gone = now - self._rule.recovery.reset_after
         for cause, starts in list(self._past.items()):
             self._past[cause] = [start for start in starts if start.at > gone]
             if not self._past[cause]:

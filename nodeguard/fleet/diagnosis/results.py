@@ -175,7 +175,7 @@ class Recurrence:
     def times(self, name: str, now: float) -> int:
         """Return how many recent diagnoses there were before."""
         times, ended = self._ended.get(name, (0, now))
-        if now - ended < self._rule.recovery_reset_after:
+        if now - ended < self._rule.recovery.reset_after:
             return times
         del self._ended[name]
         return 0
@@ -205,7 +205,7 @@ _RECOVERING_AFTER = 300.0
 
 def clearing_time(rule: DiagnosisPolicy, times: int) -> float:
     """Return the seconds for which a domain must show nothing to be cleared, for the number of diagnoses."""
-    return float(min(rule.recovery_max, rule.recovery_initial * 2.0 ** min(times - 1, 30)))
+    return float(min(rule.recovery.max, rule.recovery.initial * 2.0 ** min(times - 1, 30)))
 
 
 def nth_largest(number: int, values: Collection[float]) -> float:
@@ -302,7 +302,7 @@ def bad_start_message(start: BadJobStart, rule: DiagnosisPolicy) -> str:
 
 def bad_start_effect(rule: DiagnosisPolicy) -> str:
     """Return what a bad start of a job does to the votes of its nodes."""
-    quiet = format_duration(rule.recovery_initial)
+    quiet = format_duration(rule.recovery.initial)
     return f"these votes count for no switch; over when the job has started without them for {quiet}"
 
 

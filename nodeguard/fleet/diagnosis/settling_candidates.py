@@ -93,7 +93,8 @@ class SettlingCandidates:
             waited = now - self.clocks[candidate.fault_class, candidate.domain]
             (weak if self._is_weak(candidate, waited, now) else strong).append(candidate)
         parents = {self._votes.members.parent(candidate.domain) or candidate.domain for candidate in weak}
-        if len(parents) > _MAX_WEAK or any(candidate.share < self._rule.weak_share for candidate in strong):
+        weak_share = self._rule.weak_evidence.share
+        if len(parents) > _MAX_WEAK or any(candidate.share < weak_share for candidate in strong):
             return candidates, self._domains.explained
         nodes = [(candidate.fault_class, self._votes.members.nodes(candidate.domain)) for candidate in weak]
         return strong, lambda name: self._domains.explained(name).union(
@@ -172,13 +173,13 @@ class SettlingCandidates:
         votes = self._votes.votes_by_class[candidate.fault_class]
         if (
             not votes.vote_class.weak
-            or candidate.share >= self._rule.weak_share
+            or candidate.share >= self._rule.weak_evidence.share
             or self._votes.members.children(candidate.domain)
         ):
             return False
-        if waited < self._rule.weak_wait:
+        if waited < self._rule.weak_evidence.wait:
             return True
-        recent = set(votes.voters(candidate.domain, now, self._rule.weak_window))
+        recent = set(votes.voters(candidate.domain, now, self._rule.weak_evidence.recent))
         if votes.vote_class.lasting:
             recent |= self._votes.active_nodes(candidate.fault_class) & candidate.voters.keys()
         return len(recent) < self._rule.min_nodes

@@ -156,7 +156,7 @@ class SuppressedChecks:
         checks = [
             check
             for check, firings in votes.firings.items()
-            if len(firings.latest) >= self._rule.suppression_min_nodes
+            if len(firings.latest) >= self._rule.suppression.min_nodes
             and scopes.get(check, ()) is not None
             and (
                 check in votes.changed_checks
@@ -245,7 +245,7 @@ class SuppressedChecks:
             nodes=tuple(sorted(nodes)),
             limit=limit,
             within=window,
-            confirmed=confirmed >= max(2, self._rule.confirmed_share * len(nodes)),
+            confirmed=confirmed >= max(2, self._rule.suppression.confirmed_share * len(nodes)),
             domain=domain,
             times=self._recurrence.times(check, now) + 1,
         )
@@ -294,7 +294,7 @@ class SuppressedChecks:
             active = self._active(check)
             if not self._still_fires(suppressed, active, now):
                 self.clear(check, now)
-            elif self._votes.only_warns(check) or now - onset >= self._rule.recovery_max:
+            elif self._votes.only_warns(check) or now - onset >= self._rule.recovery.max:
                 self._confine(suppressed, active, now)
 
     def _last_onset_of(self, check: str, nodes: int) -> float:
@@ -312,7 +312,7 @@ class SuppressedChecks:
         """
         if not suppressed.recovered:
             nodes = nodes & frozenset(suppressed.nodes)
-        least = min(max(2, ceil(suppressed.size / 2)), self._rule.suppression_min_nodes)
+        least = min(max(2, ceil(suppressed.size / 2)), self._rule.suppression.min_nodes)
         return len(nodes) + self._unproven(suppressed, now) >= least
 
     def _unproven(self, suppressed: SuppressedCheck, now: float) -> int:

@@ -128,7 +128,7 @@ def _in_one(
             chance = len(members.nodes(path) - explained) / others
             if chance > _MAX_FLEET_SHARE:
                 continue
-            least = min(_MIN_SIGNIFICANCE, -rule.suppression_min_nodes * log(chance))
+            least = min(_MIN_SIGNIFICANCE, -rule.suppression.min_nodes * log(chance))
             if significance(count, len(uids), chance) >= least * (1 - _ROUNDING):
                 return True
     return False

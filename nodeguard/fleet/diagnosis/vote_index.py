@@ -290,7 +290,7 @@ class VoteIndex:
         began = now if self.began is None else self.began
         for votes in self.votes_by_class.values():
             votes.forget(began, now)
-        oldest = now - max(self._rule.suppression_windows)
+        oldest = now - max(self._rule.suppression.windows)
         self._ended = {key: at for key, at in self._ended.items() if at >= oldest}
         suppressed = frozenset(suppressed)
         for name, firings in list(self.firings.items()):

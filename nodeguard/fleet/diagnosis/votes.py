@@ -114,7 +114,7 @@ class FaultVotes:
             at, uid = self._recent.popleft()
             if at >= began and not self._repeats(uid, at):
                 self._rate.count(now)
-        gone = now - max(self._rule.recovery_max, self.longest_window + _DAY)
+        gone = now - max(self._rule.recovery.max, self.longest_window + _DAY)
         self._ended = {path: at for path, at in self._ended.items() if at >= gone}
         while self._latest:
             uid, at = next(iter(self._latest.items()))

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from nodeguard.aggregator.pages.handler import PagesContext
 from nodeguard.cli.check_catalogue import load_catalogue
 from nodeguard.fleet_api.service_state import ServiceState
+from nodeguard.model.diagnosis import SuppressionPolicy
 from nodeguard.model.finding import Action, Health
 from nodeguard.model.mark import HOLD_ANNOTATION
 from nodeguard.model.policy import Budget, CheckLimit, GracePeriods, Mode, Policy, TopologyLabels
@@ -25,8 +26,8 @@ ENFORCED = replace(
     AT_ONCE,
     topologies=TOPOLOGIES,
     grace=GracePeriods(0.0, 0.0, 60.0),
-    diagnosis=diagnosis_policy(suppression_min_nodes=10_000, enforce=("fabric",)),
-    budget=Budget(0.05, 0.2, 0.1, 0.25, 0.05, CheckLimit(("*",), 3, 600.0, 15)),
+    diagnosis=diagnosis_policy(suppression=SuppressionPolicy(min_nodes=10_000), enforce=("fabric",)),
+    budget=Budget(0.05, 0.2, 0.1, 0.25, 0.05, check=CheckLimit(3, 600.0, 15)),
 )
 
 INVENTORY = Inventory("570.133.20", "6.8.0-59", "dgx-h100")
@@ -100,7 +101,7 @@ def faulty_fleet(size: int = 320, policy: Policy = ENFORCED) -> Fleet:
 
 def observed_fleet() -> Fleet:
     """The same night in observe mode, as after the installation."""
-    diagnosis = diagnosis_policy(suppression_min_nodes=10_000)
+    diagnosis = diagnosis_policy(suppression=SuppressionPolicy(min_nodes=10_000))
     return faulty_fleet(policy=replace(ENFORCED, mode=Mode.OBSERVE, diagnosis=diagnosis))
 
 

@@ -1,21 +1,27 @@
-"""Tests for nodeguard.aggregator.policy.diagnosis."""
+"""Tests for nodeguard.aggregator.policy.policy_file: the diagnosis."""
 
 from __future__ import annotations
 
 import pytest
 
-from nodeguard.aggregator.policy.diagnosis import DiagnosisSpec, diagnosis_settings
+from nodeguard.aggregator.policy import policy_file
 from nodeguard.config.amounts import decode_amounts
 from nodeguard.config.errors import ConfigError
 from nodeguard.config.yaml_document import convert, parse_yaml
-from nodeguard.model.diagnosis import DiagnosisPolicy
+from nodeguard.model.diagnosis import (
+    DiagnosisPolicy,
+    DiagnosisSettings,
+    RecoveryPolicy,
+    SuppressionPolicy,
+    WeakEvidence,
+)
 from tests.policies import FAULT_CLASSES, diagnosis_policy
 
 
 def settings(text: str) -> DiagnosisPolicy:
     document = parse_yaml((text or "{}").encode(), "policy.yaml")
-    spec = convert(document, DiagnosisSpec, decode=decode_amounts)
-    return diagnosis_settings(spec, FAULT_CLASSES)
+    settings = convert(document, DiagnosisSettings, decode=decode_amounts)
+    return policy_file.diagnosis_policy(settings, FAULT_CLASSES)
 
 
 def test_missing_fields_have_the_defaults() -> None:
@@ -35,10 +41,21 @@ def test_every_constant_can_be_set() -> None:
         suppression: {minNodes: 8, usualDailyOnsets: 4, significance: 0.001, windows: [5m, 1h], confirmedShare: 50%}
         faultClasses: {}
         """) == diagnosis_policy(
-        enforce=("fabric", "rack"), min_nodes=4, significance_exponent=10.0, rate_margin=2.0, grace_period=30.0, weak_share=0.2, weak_wait=300.0,
-        weak_window=120.0, max_daily_onsets=5, recovery_initial=600.0, recovery_max=3_600.0, recovery_reset_after=172_800.0, suppression_min_nodes=8, usual_daily_onsets=4.0, suppression_significance=0.001,
-        suppression_windows=(300.0, 3_600.0), confirmed_share=0.5,
-    )  # fmt: skip
+        enforce=("fabric", "rack"),
+        min_nodes=4,
+        significance=0.0000454,
+        rate_margin=2.0,
+        grace_period=30.0,
+        max_daily_onsets=5,
+        weak_evidence=WeakEvidence(share=0.2, wait=300.0, recent=120.0),
+        recovery=RecoveryPolicy(initial=600.0, max=3_600.0, reset_after=172_800.0),
+        suppression=SuppressionPolicy(8, 4.0, 0.001, (300.0, 3_600.0), 0.5),
+    )
+
+
+def test_the_exponent_of_the_significance() -> None:
+    assert settings("significance: 0.0000454").significance_exponent == 10.0
+    assert settings("").significance_exponent == 13.8
 
 
 def test_a_fault_class_keeps_the_defaults_of_missing_fields() -> None:

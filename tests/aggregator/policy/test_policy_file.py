@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from datetime import UTC, datetime
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -17,10 +18,10 @@ from nodeguard.aggregator.policy.schema import PolicySpec, json_schema
 from nodeguard.config.amounts import format_duration, format_share, parse_duration, parse_share
 from nodeguard.config.errors import ConfigError
 from nodeguard.model.finding import Health
-from nodeguard.model.mark import Mark
 from nodeguard.model.policy import (
     Budget,
     CheckLimit,
+    CheckOverride,
     GracePeriods,
     Hold,
     InjectionPolicy,
@@ -172,8 +173,8 @@ def test_every_field_is_converted(tmp_path: Path) -> None:
     assert policy == (
         Policy(
             modes=(
-                ModeRule(("gpu-lost",), Mode.ENFORCE, (Mark.QUARANTINE,)),
-                ModeRule(("gpu-*", "port-*"), Mode.ENFORCE, (Mark.QUARANTINE, Mark.SUSPECT)),
+                ModeRule(Mode.ENFORCE, check="gpu-lost", marks=("quarantine",)),
+                ModeRule(Mode.ENFORCE, checks=("gpu-*", "port-*")),
             ),
             pools=(Pool("training", {"example.com/pool": "training", "gpu": ""}, 0.075), Pool("rest", {})),
             budget=Budget(
@@ -182,19 +183,19 @@ def test_every_field_is_converted(tmp_path: Path) -> None:
                 pool=0.12,
                 domain=1.0,
                 suspect=0.03,
-                check=CheckLimit(("*",), 2, 3600.0, 4),
+                check=CheckLimit(2, 3600.0, 4),
                 check_overrides=(
-                    CheckLimit(("gpu-lost",), 2, 3600.0, 40),
-                    CheckLimit(("port-*",), 3, 30.0, 4),
+                    CheckOverride(check="gpu-lost", active=40),
+                    CheckOverride(checks=("port-*",), new=3, within=30.0),
                 ),
             ),
             grace=GracePeriods(1.0, 120.0),
             soak=SoakPeriod(60.0, 3600.0, 604_800.0),
             marks=MarkWrites(taint=False, cordon=True, condition=False, device=False),
-            holds=(Hold("login-*", {"rack": "12"}, (), "no GPUs"), Hold("", {}, ("port-flap",))),
+            holds=(Hold("login-*", {"rack": "12"}, reason="no GPUs"), Hold(checks=("port-flap",))),
             silences=(
-                Silence(("memory-low",), "*", 1_801_414_800.0),
-                Silence(("*",), "gpu-7", 0.0, "loud"),
+                Silence(check="memory-low", until=datetime.fromtimestamp(1_801_414_800, UTC)),
+                Silence(node="gpu-7", reason="loud"),
             ),
             stale=StalePolicy(120.0, 0.25),
             topologies=(
@@ -381,9 +382,9 @@ def test_any_file_is_read_or_refused_in_one_line(tmp_path: Path, data: Any) -> N
         assert error.remedy
     else:
         assert 0 < policy.budget.fleet <= 1
-        assert all(
-            limit.active >= limit.new for limit in (policy.budget.check, *policy.budget.check_overrides)
-        )
+        default = policy.budget.check
+        overrides = [override.limit(default) for override in policy.budget.check_overrides]
+        assert all(limit.active >= limit.new for limit in (default, *overrides))
 
 
 def test_the_examples_of_the_docs_are_valid(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ def test_a_check_marks_five_nodes_at_once_and_fifteen_in_all() -> None:
 
 
 def test_a_released_mark_still_counts_as_new() -> None:
-    fleet = Fleet(20, replace(AT_ONCE, budget=replace(WIDE, check=CheckLimit(("*",), 1, 600.0, 15))))
+    fleet = Fleet(20, replace(AT_ONCE, budget=replace(WIDE, check=CheckLimit(1, 600.0, 15))))
     fleet.report(0, finding())
     fleet.carry_out()
     fleet.report(0)
@@ -76,7 +76,7 @@ def test_a_node_cordoned_by_an_operator_uses_no_budget() -> None:
 
 
 def test_a_renamed_check_frees_no_budget() -> None:
-    budget = Budget(1.0, 0.0, 1.0, 1.0, 1.0, CheckLimit(("*",), 5, 600.0, 5))
+    budget = Budget(1.0, 0.0, 1.0, 1.0, 1.0, check=CheckLimit(5, 600.0, 5))
     fleet = Fleet(50, replace(AT_ONCE, budget=budget))
     for number in range(5):
         fleet.report(number, finding("gpu-gone"))

@@ -132,7 +132,7 @@ def test_a_mark_of_another_budget_stays() -> None:
 
 
 def test_nothing_is_preempted_where_real_faults_use_another_budget_up() -> None:
-    limit = CheckLimit(("*",), 1, 60.0, 1)
+    limit = CheckLimit(1, 60.0, 1)
     fleet = Fleet(40, replace(ALLOWED, budget=replace(WIDE, fleet=0.05, check=limit)))
     inject(fleet, 0, "gpu-ecc")
     fleet.report(1, finding())
@@ -144,7 +144,7 @@ def test_nothing_is_preempted_where_real_faults_use_another_budget_up() -> None:
         fleet.after(30.0)
 
 
-@pytest.mark.parametrize("limit", [CheckLimit(("*",), 9, 600.0, 2), CheckLimit(("*",), 2, 600.0, 9)])
+@pytest.mark.parametrize("limit", [CheckLimit(9, 600.0, 2), CheckLimit(2, 600.0, 9)])
 def test_the_budget_of_a_check_is_free_of_injected_faults_at_once(limit: CheckLimit) -> None:
     fleet = Fleet(40, replace(ALLOWED, budget=replace(WIDE, check=limit)))
     for number in range(2):
@@ -158,7 +158,7 @@ def test_the_budget_of_a_check_is_free_of_injected_faults_at_once(limit: CheckLi
 
 
 def test_a_real_fault_on_a_node_with_an_injected_mark_needs_the_budget_of_its_check() -> None:
-    limit = CheckLimit(("*",), 1, 600.0, 1)
+    limit = CheckLimit(1, 600.0, 1)
     fleet = Fleet(20, replace(ALLOWED, budget=replace(WIDE, check=limit)))
     inject(fleet, 1, "gpu-ecc")
     fleet.carry_out()
@@ -176,7 +176,7 @@ def test_a_real_fault_on_a_node_with_an_injected_mark_needs_the_budget_of_its_ch
 
 
 def test_past_rehearsals_use_no_budget_of_new_marks() -> None:
-    limit = CheckLimit(("*",), 2, 600.0, 9)
+    limit = CheckLimit(2, 600.0, 9)
     fleet = Fleet(40, replace(ALLOWED, budget=replace(WIDE, check=limit)))
     for number in range(2):
         inject(fleet, number)
@@ -288,7 +288,7 @@ def test_a_write_that_takes_some_time_preempts_no_other_mark() -> None:
 
 
 def test_a_dry_run_reports_that_the_real_fault_would_get_the_budget() -> None:
-    fleet = Fleet(20, replace(ONE, modes=(ModeRule(("gpu-ecc",), Mode.OBSERVE),)))
+    fleet = Fleet(20, replace(ONE, modes=(ModeRule(Mode.OBSERVE, checks=("gpu-ecc",)),)))
     inject(fleet, 1)
     fleet.carry_out()
     fleet.report(2, finding("gpu-ecc"))
@@ -329,7 +329,7 @@ _FAULTS = st.tuples(
         pool=st.sampled_from([0.1, 0.25, 1.0]),
         domain=st.sampled_from([0.125, 0.25, 1.0]),
         suspect=st.sampled_from([0.05, 0.15]),
-        check=st.sampled_from([CheckLimit(("*",), 100, 600.0, 2), CheckLimit(("*",), 100, 600.0, 100)]),
+        check=st.sampled_from([CheckLimit(100, 600.0, 2), CheckLimit(100, 600.0, 100)]),
     ),
 )
 def test_rehearsals_change_no_mark_of_a_real_fault(

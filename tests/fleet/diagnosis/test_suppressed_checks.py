@@ -98,7 +98,7 @@ def test_a_wide_false_alarm_releases_the_marks_since_it_began_only() -> None:
 
 
 def test_marks_are_released_no_faster_than_the_check_may_set_them() -> None:
-    limit = CheckLimit(("*",), 2, 600.0, 15)
+    limit = CheckLimit(2, 600.0, 15)
     policy = replace(ENFORCED, budget=replace(ENFORCED.budget, check=limit))
     made = quiet_fleet(200, policy, history=20_000.0)
     numbers = [7 + 8 * leaf for leaf in range(25)]

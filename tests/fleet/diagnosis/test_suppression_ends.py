@@ -7,6 +7,7 @@ import random
 import pytest
 
 from nodeguard.fleet.diagnosis.diagnosis import Diagnosis
+from nodeguard.model.diagnosis import RecoveryPolicy
 from tests.fleet.diagnosis.scene import Voters
 from tests.fleet.diagnosis.test_suppressed_checks import (
     LOG,
@@ -47,7 +48,7 @@ def test_the_usual_rate_of_a_check_stays_after(event: str) -> None:
     else:
         before, voters.diagnosis = (
             voters.diagnosis,
-            Diagnosis(diagnosis_policy(recovery_max=20_000.0), voters),
+            Diagnosis(diagnosis_policy(recovery=RecoveryPolicy(max=20_000.0)), voters),
         )
         voters.diagnosis.take_over(before)
         for uid in voters.nodes:

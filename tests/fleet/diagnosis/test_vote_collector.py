@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from nodeguard.fleet.diagnosis.vote_collector import MAX_VOTES, VOTE_INTERVAL
 from nodeguard.fleet.state.latest_report import TupleInterner, latest_report
-from nodeguard.model.diagnosis import STALE_CHECK, VERSION_TOPOLOGIES
+from nodeguard.model.diagnosis import STALE_CHECK, VERSION_TOPOLOGIES, RecoveryPolicy
 from nodeguard.model.finding import Health
 from nodeguard.model.instant import Instant
 from nodeguard.model.policy import NodeLocation, Policy, TopologyLabels
@@ -50,7 +50,7 @@ def test_the_votes_of_a_node_with_ever_new_checks_are_limited() -> None:
 
 
 def test_another_rule_counts_agents_that_stopped_long_ago_as_long_silent() -> None:
-    rules = diagnosis_policy(), diagnosis_policy(recovery_max=20_000.0)
+    rules = diagnosis_policy(), diagnosis_policy(recovery=RecoveryPolicy(max=20_000.0))
     policy = Policy(topologies=(TopologyLabels("fabric", ("pod", "rack")),), diagnosis=rules[0])
     made = Fleet(0, policy)
     for number in range(160):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from nodeguard.model.diagnosis import RecoveryPolicy
 from nodeguard.model.finding import Action, Health
 from nodeguard.model.incident import Incident, IncidentState
 from nodeguard.model.instant import rfc3339
@@ -168,7 +169,9 @@ def test_another_policy_keeps_a_leaf_degraded_that_failed_during_a_bad_start() -
             made.report(number, LOST)
         wait(made, 60.0)
     assert set(made.planner.diagnosis.degraded_domains) == {"fabric/p1/r6"}
-    policy = replace(ENFORCED, diagnosis=replace(ENFORCED.diagnosis, recovery_initial=1_900.0))
+    policy = replace(
+        ENFORCED, diagnosis=replace(ENFORCED.diagnosis, recovery=RecoveryPolicy(initial=1_900.0))
+    )
     made.planner.set_policy(policy)
     wait(made, 300.0)
     assert set(made.planner.diagnosis.degraded_domains) == {"fabric/p1/r6"}

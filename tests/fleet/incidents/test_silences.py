@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 from msgspec.structs import replace
 
@@ -13,7 +15,7 @@ from tests.fleet.scene import AT_ONCE, Fleet, finding
 
 @pytest.mark.parametrize("injected", [False, True])
 def test_a_silence_ends_for_a_fault_that_is_there(injected: bool) -> None:
-    silence = Silence(node="node-1", until=1_700_000_100.0)
+    silence = Silence(node="node-1", until=datetime.fromtimestamp(1_700_000_100, UTC))
     policy = replace(AT_ONCE, silences=(silence,), injection=InjectionPolicy(allowed=True))
     fleet = Fleet(20, policy)
     faults = (finding("gpu-lost"),)
@@ -30,7 +32,7 @@ def test_a_silence_ends_for_a_fault_that_is_there(injected: bool) -> None:
 
 
 def test_a_silence_ends_for_a_warning() -> None:
-    silence = Silence(checks=("gpu-hot",), until=1_700_000_100.0)
+    silence = Silence(checks=("gpu-hot",), until=datetime.fromtimestamp(1_700_000_100, UTC))
     fleet = Fleet(2, replace(AT_ONCE, silences=(silence, Silence(checks=("gpu-ecc",)))))
     fleet.report(1, finding("gpu-hot", health=Health.WARNING), finding("gpu-ecc", "node"))
     fleet.carry_out()
